@@ -1,0 +1,39 @@
+# Everything is installed into .venv by the first target that needs it; nothing outside this folder is touched.
+# `make demo` and `make test` are all that a newcomer needs.
+
+PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3; do \
+	"$$p" -c 'import sys; sys.exit(not ((3, 11) <= sys.version_info < (3, 14)))' 2>/dev/null && { echo "$$p"; break; }; done)
+RUN := .venv/bin/
+
+.PHONY: demo test check bench fuzz clean help
+
+help:  ## list the targets
+	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
+
+# uv comes from the lock like every other tool; only the pip that ships with Python is needed to fetch it.
+.venv/ready: pyproject.toml uv.lock
+	@test -n "$(PYTHON)" || { echo "make: Python 3.11, 3.12 or 3.13 is needed: install one, or name it: make PYTHON=/path/to/python3" >&2; exit 1; }
+	@test -x .venv/bin/python || "$(PYTHON)" -m venv .venv
+	@test -x .venv/bin/uv || .venv/bin/python -m pip install -q --disable-pip-version-check uv
+	.venv/bin/uv sync --quiet --frozen --python .venv/bin/python
+	@touch $@
+
+demo: .venv/ready  ## the paper's example with real processes, a SIGKILL in the middle
+	$(RUN)python examples/demo.py
+
+test: check  ## formatter, linter, type checker and all the tests
+	$(RUN)pytest -n auto
+
+check: .venv/ready  ## formatter, linter and type checker alone
+	$(RUN)ruff format --check .
+	$(RUN)ruff check .
+	$(RUN)mypy
+
+bench: .venv/ready  ## speeds, as ratios against a named peer in the same run
+	$(RUN)python -m bench
+
+fuzz: .venv/ready  ## the long version of the random tests (FAIRLEAD_FUZZ seeds; default 20000)
+	FAIRLEAD_FUZZ=$${FAIRLEAD_FUZZ:-20000} $(RUN)pytest -n auto --timeout 0 tests/test_crash.py tests/test_state_machine.py
+
+clean:  ## remove what was built
+	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis dist build

@@ -1,0 +1,116 @@
+"""Quantities of a resource, written as Kubernetes writes them and kept as whole numbers.
+
+Memory and disk are counted in bytes, everything else in thousandths (milli-cpu, milli-gpu), always as an integer
+below 2**62: a million allocations and releases add up to exactly zero.
+"""
+
+import re
+from collections.abc import Mapping
+from decimal import Decimal, InvalidOperation
+
+LARGEST = 2**62
+"""No quantity reaches this, so that two of them add up inside an int64."""
+
+BYTE_RESOURCES = frozenset({"memory", "disk"})
+"""The resources whose base unit is the byte; any other is counted in thousandths."""
+
+_FACTORS = {
+    "": Decimal(1),
+    "m": Decimal("0.001"),
+    "k": Decimal(10**3),
+    "M": Decimal(10**6),
+    "G": Decimal(10**9),
+    "T": Decimal(10**12),
+    "Ki": Decimal(2**10),
+    "Mi": Decimal(2**20),
+    "Gi": Decimal(2**30),
+    "Ti": Decimal(2**40),
+}
+_QUANTITY = re.compile(r"(?P<number>[0-9]+(?:\.[0-9]*)?(?:[eE][+-]?[0-9]{1,3})?)\s*(?P<suffix>[mkMGT]|[KMGT]i)?B?")
+_RESOURCE_NAME = re.compile(r"[a-z][a-z0-9._/-]{0,62}")
+
+
+def parse_quantity(resource: str, value: object) -> int:
+    """Read one quantity.
+
+    Parameters
+    ----------
+    resource : str
+        Its name; decides the base unit.
+    value : int, float or str
+        A number, or text such as ``"500m"``, ``"4Gi"``, ``"1.5GiB"``.
+
+    Returns
+    -------
+    int
+        Base units: bytes for memory and disk, thousandths for the rest.
+
+    Raises
+    ------
+    ValueError
+        Not a quantity, negative, finer than one base unit, or not below 2**62 base units.
+    """
+    if not re.fullmatch(_RESOURCE_NAME, resource):
+        raise ValueError(f"{resource!r} is no resource name: use lower-case letters, digits and . _ / -, at most 63")
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        raise ValueError(f"{resource}: {value!r} is no quantity: write a number or text such as '500m' or '4Gi'")
+    text = value.strip() if isinstance(value, str) else repr(value)
+    if text.startswith("-"):
+        raise ValueError(f"{resource}: {text} is negative: a quantity is zero or more")
+    match = _QUANTITY.fullmatch(text)
+    if match is None:
+        raise ValueError(
+            f"{resource}: {text!r} is no quantity: write a number, then one of m k M G T Ki Mi Gi Ti or nothing"
+        )
+    try:
+        exact = Decimal(match["number"]) * _FACTORS[match["suffix"] or ""]
+    except InvalidOperation as error:
+        raise ValueError(f"{resource}: {text!r} is no quantity: {error}") from None
+    unit = "byte" if resource in BYTE_RESOURCES else "thousandth"
+    base = exact if resource in BYTE_RESOURCES else exact * 1000
+    if base >= LARGEST:
+        raise ValueError(f"{resource}: {text} is too large: at most {_plain(_largest_written(resource))} can be counted")
+    if base != int(base):
+        hint = f" (did you mean {match['number']}M?)" if match["suffix"] == "m" and unit == "byte" else ""
+        raise ValueError(f"{resource}: {text} is finer than one {unit}{hint}")
+    return int(base)
+
+
+def parse_quantities(values: Mapping[str, object]) -> dict[str, int]:
+    """Read a demand, a capacity or a limit: each name with its quantity, in base units."""
+    return {name: parse_quantity(name, value) for name, value in values.items()}
+
+
+def format_quantity(resource: str, base: int) -> str:
+    """Write base units the short way that :func:`parse_quantity` reads back: ``4Gi``, ``500m``, ``9``."""
+    if resource not in BYTE_RESOURCES:
+        return str(base // 1000) if base % 1000 == 0 else f"{base}m"
+    for suffix in ("Ti", "Gi", "Mi", "Ki"):
+        factor = int(_FACTORS[suffix])
+        if base and base % factor == 0:
+            return f"{base // factor}{suffix}"
+    return str(base)
+
+
+def round_quantity(resource: str, base: int) -> str:
+    """Write base units for reading, to three digits or so: ``23.4Gi``, ``1.5``. Not for reading back."""
+    if resource not in BYTE_RESOURCES:
+        return f"{base / 1000:.3f}".rstrip("0").rstrip(".")
+    for suffix in ("Ti", "Gi", "Mi", "Ki"):
+        factor = int(_FACTORS[suffix])
+        if abs(base) >= factor:
+            return f"{base / factor:.1f}".removesuffix(".0") + suffix
+    return str(base)
+
+
+def format_quantities(values: Mapping[str, int]) -> str:
+    """Write a vector for people: ``cpu=1 memory=4Gi``; ``nothing`` where it is empty."""
+    return " ".join(f"{name}={format_quantity(name, base)}" for name, base in values.items()) or "nothing"
+
+
+def _largest_written(resource: str) -> Decimal:
+    return Decimal(LARGEST - 1) / (1 if resource in BYTE_RESOURCES else 1000)
+
+
+def _plain(number: Decimal) -> str:
+    return f"{number:.3g}"

@@ -1,0 +1,101 @@
+"""What queues, nodes and jobs are, as plain immutable data in base units.
+
+These travel inside facts, so they are msgspec structs: written to the journal and read back as they are. Nothing here
+checks its input; :mod:`fairlead.model.documents` does, where it comes from outside.
+"""
+
+from collections.abc import Mapping
+from typing import Literal
+
+from msgspec import Struct, field
+
+Quantities = dict[str, int]
+"""Resource name to base units (see :mod:`fairlead.model.quantity`)."""
+
+Policy = Literal["drf", "fifo", "priority"]
+
+ROOT = ""
+"""The name of the root of the queue tree; written "/" for people."""
+
+USERS = "*"
+"""A last path segment that stands for each user: ``lab/*`` gives everybody a leaf of their own under ``lab``."""
+
+
+class Queue(Struct, frozen=True, omit_defaults=True):
+    """One queue of the tree, by its path.
+
+    A weight is one number or one per resource; a resource not named weighs 1. An absent limit is none.
+    """
+
+    name: str
+    weight: float | dict[str, float] = 1.0
+    guarantee: Quantities = field(default_factory=dict)
+    limit: Quantities = field(default_factory=dict)
+    max_jobs: int | None = None
+    max_tasks: int | None = None
+    policy: Policy = "drf"
+
+
+class Node(Struct, frozen=True, omit_defaults=True):
+    """A machine: what it has, and what is known of it."""
+
+    name: str
+    capacity: Quantities
+    labels: dict[str, str] = field(default_factory=dict)
+
+
+class Work(Struct, frozen=True, omit_defaults=True):
+    """What a task runs. The scheduler carries it to the engine and never looks inside."""
+
+    argv: list[str] = field(default_factory=list)
+    cwd: str = ""
+    env: dict[str, str] = field(default_factory=dict)
+
+
+class Job(Struct, frozen=True, omit_defaults=True):
+    """A number of identical tasks, in one leaf queue.
+
+    ``on`` maps a node label to the values that will do. A ``gang`` starts all its tasks at once or none.
+    """
+
+    queue: str
+    demand: Quantities
+    tasks: int = 1
+    on: dict[str, list[str]] = field(default_factory=dict)
+    priority: int = 0
+    gang: bool = False
+    name: str = ""
+    user: str = ""
+    work: Work = field(default_factory=Work)
+
+
+class Settings(Struct, frozen=True, omit_defaults=True):
+    """How the scheduler behaves, whoever shares.
+
+    reserve_after : seconds that a task may be passed over, for want of a hole, before a node is kept for it.
+    max_losses : a task lost this many times, with its node or its engine, has failed.
+    keep_jobs : finished jobs that are remembered.
+    """
+
+    reserve_after: float = 30.0
+    max_losses: int = 3
+    keep_jobs: int = 10_000
+
+
+def ancestors(name: str) -> list[str]:
+    """The paths above a queue, nearest first, ending with the root: ``a/b/c`` gives ``a/b``, ``a``, ````."""
+    parts = name.split("/") if name else []
+    return ["/".join(parts[:i]) for i in range(len(parts) - 1, -1, -1)]
+
+
+def written(name: str) -> str:
+    """A queue's name as people read it."""
+    return name or "/"
+
+
+def settings_for(name: str, queues: Mapping[str, Queue]) -> Queue | None:
+    """Find what was declared for a queue: itself, or the ``*`` beside it that stands for each user."""
+    if name in queues:
+        return queues[name]
+    parent, _, _ = name.rpartition("/")
+    return queues.get(f"{parent}/{USERS}" if parent else USERS)

@@ -1,0 +1,178 @@
+"""What can happen, in the past tense. The state changes by these and by nothing else.
+
+A fact about many tasks carries them as columns of equal length: task k is (job[k], index[k], attempt[k]). An attempt is
+one placement of a task, counted from 1; an engine never runs the same attempt twice, and the state accepts an end of the
+current attempt only. Nodes and jobs are numbered in the order they came.
+
+`encode` and `decode` write a fact as JSON, which is how the journal keeps it and how a stream of facts is read.
+"""
+
+from enum import IntEnum
+from typing import Any
+
+import msgspec
+import numpy as np
+from msgspec import Struct
+from numpy.typing import NDArray
+
+from fairlead.model.specs import Job, Node, Queue, Settings
+
+Ints = NDArray[np.int64]
+
+
+class Outcome(IntEnum):
+    """How an attempt ended, as the engine saw it. What becomes of the task is the state's business."""
+
+    EXITED = 0  # by itself; `code` is its exit status
+    SIGNALLED = 1  # `code` is the signal
+    OUT_OF_MEMORY = 2  # killed for using more memory than it had asked for; `code` is the signal
+    NOT_STARTED = 3  # could not be executed; `code` is the errno
+    LOST = 4  # its node or its engine went away
+
+
+class Fact(Struct, frozen=True, tag=True, kw_only=True, eq=False):
+    """Something that happened.
+
+    at : seconds since the epoch, or of the virtual clock.
+    """
+
+    at: float
+
+
+class Configured(Fact, frozen=True):
+    """The queue tree and the settings, whole. Parents come before children."""
+
+    queues: list[Queue]
+    settings: Settings
+
+
+class NodeJoined(Fact, frozen=True):
+    node: Node
+
+
+class NodeDrained(Fact, frozen=True):
+    """Takes no more tasks; those on it go on."""
+
+    node: str
+
+
+class NodeResumed(Fact, frozen=True):
+    node: str
+
+
+class NodeLost(Fact, frozen=True):
+    """Gone with all that ran on it."""
+
+    node: str
+
+
+class JobSubmitted(Fact, frozen=True):
+    id: int
+    job: Job
+
+
+class JobCancelled(Fact, frozen=True):
+    """Tasks that wait never start; tasks that run are to be stopped. `indices` None means all."""
+
+    id: int
+    indices: list[int] | None = None
+
+
+class TasksPlaced(Fact, frozen=True):
+    """Decided: these tasks start on these nodes."""
+
+    job: Ints
+    index: Ints
+    attempt: Ints
+    node: Ints
+
+
+class TasksStarted(Fact, frozen=True):
+    job: Ints
+    index: Ints
+    attempt: Ints
+
+
+class TasksFinished(Fact, frozen=True):
+    job: Ints
+    index: Ints
+    attempt: Ints
+    outcome: Ints
+    code: Ints
+
+
+class TasksRevoked(Fact, frozen=True):
+    """Decided: these tasks are stopped and go back to their jobs to start again."""
+
+    job: Ints
+    index: Ints
+    attempt: Ints
+
+
+class JobsPassedOver(Fact, frozen=True):
+    """It was their turn, no node had room, and others were served after them."""
+
+    ids: list[int]
+
+
+class NodesReserved(Fact, frozen=True):
+    """Decided: room for `tasks[k]` tasks of the job is kept free on `nodes[k]`."""
+
+    id: int
+    nodes: list[int]
+    tasks: list[int]
+
+
+class ReservationDropped(Fact, frozen=True):
+    """Decided: what was reserved for the job could not be used."""
+
+    id: int
+
+
+class JobsForgotten(Fact, frozen=True):
+    """Finished jobs that nobody will ask for any more."""
+
+    ids: list[int]
+
+
+AnyFact = (
+    Configured
+    | NodeJoined
+    | NodeDrained
+    | NodeResumed
+    | NodeLost
+    | JobSubmitted
+    | JobCancelled
+    | TasksPlaced
+    | TasksStarted
+    | TasksFinished
+    | TasksRevoked
+    | JobsPassedOver
+    | NodesReserved
+    | ReservationDropped
+    | JobsForgotten
+)
+
+
+def _encode_array(value: Any) -> Any:
+    if isinstance(value, np.ndarray):
+        return value.tolist()
+    raise NotImplementedError(f"facts hold no {type(value).__name__}")
+
+
+def _decode_array(kind: type, value: Any) -> Any:
+    return np.asarray(value, dtype=np.int64)
+
+
+_encoder = msgspec.json.Encoder(enc_hook=_encode_array)
+_decoder = msgspec.json.Decoder(AnyFact, dec_hook=_decode_array)
+
+
+def encode(fact: Fact) -> bytes:
+    """Write a fact as one JSON object; its ``type`` is the class's name."""
+    return _encoder.encode(fact)
+
+
+def decode(body: bytes) -> AnyFact:
+    """Read what :func:`encode` wrote; raises msgspec.ValidationError or DecodeError for anything else."""
+    return _decoder.decode(body)
