@@ -4,7 +4,7 @@ These travel inside facts, so they are msgspec structs: written to the journal a
 checks its input; :mod:`fairlead.model.documents` does, where it comes from outside.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Literal
 
 from msgspec import Struct, field
@@ -86,6 +86,11 @@ def ancestors(name: str) -> list[str]:
     """The paths above a queue, nearest first, ending with the root: ``a/b/c`` gives ``a/b``, ``a``, ````."""
     parts = name.split("/") if name else []
     return ["/".join(parts[:i]) for i in range(len(parts) - 1, -1, -1)]
+
+
+def inner_names(names: Iterable[str]) -> set[str]:
+    """The queues that have others below them; the root is one always."""
+    return {ROOT, *(ancestors(name)[0] for name in names if name != ROOT)}
 
 
 def written(name: str) -> str:

@@ -139,23 +139,23 @@ def _keep_room(state: State, now: float, result: Cycle) -> list[Fact]:
     """
     facts: list[Fact] = []
     buckets = state.buckets
-    for bucket, reservation in state.reservations.items():
+    for bucket, reservation in sorted(state.reservations.items(), key=lambda item: item[1].job):
         if result.stop[bucket] in (LIMIT, MAX_TASKS, MAX_JOBS):
             facts.append(ReservationDropped(at=now, id=reservation.job))
     stopped = np.flatnonzero(result.stop == NO_NODE)
     passed = [b for b in stopped if result.stop_at[b] < len(result.job) and b not in state.reservations]
-    new = [int(state.jobs.id[result.stop_job[b]]) for b in passed if isnan(buckets.passed_since[b])]
+    tried = state.jobs.id[result.stop_job]
+    new = [int(tried[b]) for b in passed if isnan(buckets.passed_since[b])]
     if new:
-        facts.append(JobsPassedOver(at=now, ids=new))
+        facts.append(JobsPassedOver(at=now, ids=sorted(new)))
 
     keeping = {int(buckets.leaf[b]) for b in state.reservations}
-    for b in sorted(stopped, key=lambda b: (result.stop_at[b], buckets.passed_since[b], b)):
+    for b in sorted(stopped, key=lambda b: (result.stop_at[b], tried[b])):
         due = now - buckets.passed_since[b] >= state.settings.reserve_after  # False for NaN
         if due and b not in state.reservations and buckets.leaf[b] not in keeping:
-            row = int(result.stop_job[b])
-            chosen = _nodes_to_keep(state, row)
+            chosen = _nodes_to_keep(state, int(result.stop_job[b]))
             if chosen is not None:
-                facts.append(NodesReserved(at=now, id=int(state.jobs.id[row]), nodes=chosen[0], tasks=chosen[1]))
+                facts.append(NodesReserved(at=now, id=int(tried[b]), nodes=chosen[0], tasks=chosen[1]))
                 break
     return facts
 

@@ -70,39 +70,35 @@ def _sift(
 
 @compiled
 def _set_key(
-    q: int, bucket: int, queues: Queues, shapes: Shapes, buckets: Buckets, jobs: Jobs, job: int, used: I64, total: I64,
-    below: I8, whole: I64, real: F64,
+    q: int, policy: int, priority: int, submitted: int, demand: I64, shape: int, guarantee: I64, used: I64, total: I64,
+    weight: F64, below: I8, whole: I64, real: F64,
 ) -> None:  # fmt: skip
-    """Work out the key of queue q among its siblings, given the bucket it would serve next."""
-    demand = shapes.demand[buckets.shape[bucket]]
+    """Work out the key of queue q among its siblings, given the job that it would serve next."""
     below[q] = 1
     for r in range(total.shape[0]):
-        if demand[r] > 0 and used[q, r] < queues.guarantee[q, r]:
+        if demand[shape, r] > 0 and used[q, r] < guarantee[q, r]:
             below[q] = 0
-    policy = queues.policy[queues.parent[q]]
     if policy == DRF:
         whole[q] = 0
-        real[q] = _dominant_share(used[q], total, queues.weight[q])
+        real[q] = _dominant_share(used[q], total, weight[q])
     elif policy == FIFO:
-        whole[q], real[q] = _fifo_key(buckets.priority[bucket], jobs.id[job])
+        whole[q], real[q] = _fifo_key(priority, submitted)
     else:
-        whole[q], real[q] = _priority_key(buckets.priority[bucket], jobs.id[job])
-
-
-@compiled
-def _has_room(room: I64, demand: I64) -> bool:
-    for r in range(demand.shape[0]):
-        if demand[r] > 0 and room[r] < demand[r]:
-            return False
-    return True
+        whole[q], real[q] = _priority_key(priority, submitted)
 
 
 @compiled
 def _next_node(room: I64, demand: I64, usable: Bools, mask: Bools, cursor: int) -> int:
     """First fit: the first usable node from the cursor on with room for the demand; the number of nodes if none."""
     for n in range(cursor, room.shape[0]):
-        if usable[n] and mask[n] and _has_room(room[n], demand):
-            return n
+        if usable[n] and mask[n]:
+            fits = True
+            for r in range(demand.shape[0]):
+                if demand[r] > room[n, r] and demand[r] > 0:
+                    fits = False
+                    break
+            if fits:
+                return n
     return int(room.shape[0])
 
 
@@ -225,8 +221,11 @@ def cycle(
         if size[q] > 0:
             upcoming[q] = upcoming[heap[start[q]]]
             b = upcoming[q]
-            _set_key(q, b, queues, shapes, buckets, jobs, current[b], used, total, below, whole, real)
             p = queues.parent[q]
+            _set_key(
+                q, queues.policy[p], buckets.priority[b], jobs.id[current[b]], shapes.demand, buckets.shape[b],
+                queues.guarantee, used, total, queues.weight, below, whole, real,
+            )  # fmt: skip
             heap[start[p] + size[p]] = q
             size[p] += 1
             _sift(heap, start[p], size[p], size[p] - 1, slot, below, whole, real, rank)
@@ -306,7 +305,8 @@ def cycle(
             if n == n_nodes:
                 why = NO_NODE
             else:
-                room[n] -= demand
+                for r in range(resources):
+                    room[n, r] -= demand[r]
                 out_node[placed] = n
 
         if why == NOT_REACHED:
@@ -348,7 +348,10 @@ def cycle(
             else:
                 b = upcoming[heap[start[q]]]
                 upcoming[q] = b
-                _set_key(q, b, queues, shapes, buckets, jobs, current[b], used, total, below, whole, real)
+                _set_key(
+                    q, queues.policy[p], buckets.priority[b], jobs.id[current[b]], shapes.demand, buckets.shape[b],
+                    queues.guarantee, used, total, queues.weight, below, whole, real,
+                )  # fmt: skip
                 _sift(heap, start[p], size[p], slot[q], slot, below, whole, real, rank)
             q = p
 

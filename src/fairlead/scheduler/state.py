@@ -11,7 +11,7 @@ from math import nan
 
 import numpy as np
 
-from fairlead.model.specs import ROOT, USERS, Job, Node, Quantities, Queue, Settings, ancestors, settings_for
+from fairlead.model.specs import ROOT, USERS, Job, Node, Quantities, Queue, Settings, ancestors, inner_names, settings_for
 from fairlead.policies import CODES
 from fairlead.scheduler import kernel_account
 from fairlead.scheduler.facts import (
@@ -91,6 +91,7 @@ class State:
         self.resources: list[str] = []
         self.settings = Settings()
         self.declared: dict[str, Queue] = {}
+        self.inner: set[str] = {ROOT}
 
         self.nodes, self.queues, self.shapes = Nodes(), Queues(), Shapes()
         self.buckets, self.jobs, self.tasks = Buckets(), Jobs(), Tasks()
@@ -130,6 +131,7 @@ class State:
     def _(self, fact: Configured) -> None:
         self.settings = fact.settings
         self.declared = {queue.name: queue for queue in fact.queues}
+        self.inner = inner_names(self.declared)
         for queue in fact.queues:
             if not queue.name.endswith(USERS):
                 self._ensure_queue(queue.name)

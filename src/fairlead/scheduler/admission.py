@@ -1,0 +1,148 @@
+"""What people ask for, checked against the state and turned into facts, or refused with the reason and the remedy."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from fairlead.model.quantity import LARGEST, format_quantities, format_quantity
+from fairlead.model.specs import ROOT, USERS, Job, Queue, Settings, ancestors, inner_names, settings_for, written
+from fairlead.scheduler.facts import Configured, JobCancelled, JobSubmitted, NodeDrained, NodeResumed
+from fairlead.scheduler.state import State
+from fairlead.scheduler.tables import NONE, PLACED, RUNNING, WAITING
+
+MOST_TASKS = 1_000_000
+"""Tasks of one job, at most."""
+MOST_WAITING = 10_000_000
+"""Tasks known to the scheduler, at most."""
+MOST_LEAVES = 10_000
+"""Leaf queues made for users, at most."""
+
+
+class Refused(ValueError):
+    """A request that cannot be granted: what is wrong, and what would be right."""
+
+
+def leaf_for(state: State, queue: str | None, user: str) -> str:
+    """Find the leaf queue that a job goes to.
+
+    Parameters
+    ----------
+    queue : str or None
+        As asked for. An inner queue with a ``*`` below it means the user's own leaf there; None means the only queue
+        there is, or the user's own leaf under the root.
+    user : str
+        Who asks.
+    """
+    declared = state.declared
+    leaves = [name for name in declared if name != ROOT and name not in state.inner]
+    name = (queue or "").strip("/")
+    if not name and queue is None and USERS not in declared and len(leaves) == 1 and not leaves[0].endswith(USERS):
+        return leaves[0]
+    if f"{name}/{USERS}".lstrip("/") in declared:
+        name = f"{name}/{user or 'nobody'}".lstrip("/")
+    known = ", ".join(sorted(leaves)[:10]) + (", ..." if len(leaves) > 10 else "")
+    if name == ROOT:
+        raise Refused(f"no queue was named, and there is none for everybody: choose one of {known}")
+    if USERS in name.split("/") or settings_for(name, declared) is None:
+        raise Refused(f"there is no queue {name!r}: choose one of {known}")
+    if name in state.inner:
+        below = ", ".join(sorted(n for n in declared if ancestors(n)[0] == name))
+        raise Refused(f"{name!r} is not a leaf queue: choose one below it: {below}")
+    if name not in state.queue_rows and len(state.queue_names) >= MOST_LEAVES + len(declared):
+        raise Refused(f"there are {MOST_LEAVES} queues made for users already: no more can be added")
+    return name
+
+
+def submit(state: State, job: Job, now: float) -> JobSubmitted:
+    """Accept a job into the leaf queue that it names (see :func:`leaf_for`), or refuse it."""
+    if not 1 <= job.tasks <= MOST_TASKS:
+        raise Refused(f"{job.tasks} tasks: a job has from 1 to {MOST_TASKS:,}")
+    if state.tasks.n + job.tasks > MOST_WAITING:
+        raise Refused(f"{state.tasks.n:,} tasks are known already, {MOST_WAITING:,} at most: wait until some have ended")
+    if not any(job.demand.values()):
+        raise Refused("the demand is empty: ask for something of some resource, such as --cpu 1")
+    unknown = sorted(set(job.demand) - set(state.resources))
+    if unknown:
+        raise Refused(f"no node has {unknown[0]!r}: there is {', '.join(sorted(state.resources)) or 'nothing yet'}")
+    if job.gang and any(amount * job.tasks >= LARGEST for amount in job.demand.values()):
+        raise Refused(f"a gang of {job.tasks} such tasks asks for more than can be counted")
+    if not -1_000_000 <= job.priority <= 1_000_000:
+        raise Refused(f"priority {job.priority}: use a number from -1000000 to 1000000")
+    for name in [job.queue, *ancestors(job.queue)]:
+        limit = (settings_for(name, state.declared) or Queue(name)).limit
+        times = job.tasks if job.gang else 1
+        for resource, most in limit.items():
+            if job.demand.get(resource, 0) * times > most:
+                asked = format_quantity(resource, job.demand[resource] * times)
+                raise Refused(
+                    f"asks for {asked} {resource}{' at once' if times > 1 else ''}, over the limit of "
+                    f"{format_quantity(resource, most)} of queue {written(name)!r}: it could never start"
+                )
+    return JobSubmitted(at=now, id=state.last_job + 1, job=job)
+
+
+def fits_some_node(state: State, job: Job) -> bool:
+    """Tell whether any node that is up could hold one task of the job, empty."""
+    n = state.nodes.n
+    demand = np.array([job.demand.get(name, 0) for name in state.resources], np.int64)
+    return bool(((state.nodes.capacity[:n] >= demand).all(axis=1) & state.nodes.up[:n]).any())
+
+
+def too_large(state: State, job: Job) -> str | None:
+    """Say why no node could hold a task of the job, or None where one could."""
+    if fits_some_node(state, job):
+        return None
+    return f"no node is large enough for {format_quantities(job.demand)}: the job waits for one to join"
+
+
+def cancel(state: State, job: int, indices: Sequence[int] | None, now: float) -> JobCancelled | None:
+    """Cancel a job, or some of its tasks; None where nothing is left to cancel."""
+    row = job_row(state, job)
+    count = int(state.jobs.tasks[row])
+    wrong = [i for i in indices or () if not 0 <= i < count]
+    if wrong:
+        raise Refused(f"job {job} has no task {wrong[0]}: its tasks are 0 to {count - 1}")
+    first = state.jobs.first[row]
+    chosen = first + (np.arange(count) if indices is None else np.asarray(indices, np.int64))
+    status = state.tasks.status[chosen]
+    if not np.isin(status, (WAITING, PLACED, RUNNING)).any():
+        return None
+    return JobCancelled(at=now, id=job, indices=None if indices is None else sorted(set(indices)))
+
+
+def job_row(state: State, job: int) -> int:
+    """The row of a job; refuses one that is not known (any more)."""
+    rows = state.job_rows(np.array([job], np.int64))
+    if rows[0] == NONE:
+        forgotten = "; finished jobs are forgotten after a while" if 0 < job <= state.last_job else ""
+        raise Refused(f"there is no job {job}{forgotten}")
+    return int(rows[0])
+
+
+def configure(state: State, queues: Sequence[Queue], settings: Settings, now: float) -> Configured:
+    """Accept a new queue tree, or refuse one that would leave jobs without a leaf of theirs."""
+    inner = inner_names(queue.name for queue in queues)
+    live = state.jobs.queue[: state.jobs.n][np.isnan(state.jobs.finished_at[: state.jobs.n])]
+    for row in np.unique(live):
+        name = state.queue_names[row]
+        if name in inner:
+            raise Refused(f"queue {name!r} has jobs and cannot get queues below it: wait until they end, or cancel them")
+    return Configured(at=now, queues=list(queues), settings=settings)
+
+
+def drain(state: State, node: str, now: float) -> NodeDrained:
+    """Let a node finish what it has and take no more."""
+    _known_node(state, node)
+    return NodeDrained(at=now, node=node)
+
+
+def resume(state: State, node: str, now: float) -> NodeResumed:
+    """Undo :func:`drain`."""
+    _known_node(state, node)
+    return NodeResumed(at=now, node=node)
+
+
+def _known_node(state: State, node: str) -> None:
+    if node not in state.node_rows:
+        raise Refused(f"there is no node {node!r}: there is {', '.join(list(state.node_rows)[:10])}")
+

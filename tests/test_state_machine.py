@@ -1,0 +1,234 @@
+"""The state machine alone: facts in, facts out, under random histories."""
+
+import os
+
+import numpy as np
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from worlds import check_invariants, placed_naively, placements, replay, same
+
+from fairlead.model.specs import Job, Node, Queue, Settings
+from fairlead.scheduler import admission, snapshot
+from fairlead.scheduler.decide import decide
+from fairlead.scheduler.facts import (
+    Fact,
+    NodeJoined,
+    NodeLost,
+    TasksFinished,
+    TasksPlaced,
+    TasksRevoked,
+    TasksStarted,
+    encode,
+)
+from fairlead.scheduler.state import State
+from fairlead.scheduler.tables import PLACED, RUNNING
+
+RESOURCES = ("cpu", "gpu", "memory")
+LEAVES = ("a/x", "a/y", "b", "c/u/v")
+
+amounts = st.fixed_dictionaries({}, optional={r: st.integers(0, 6) for r in RESOURCES})
+demands = amounts.filter(lambda d: any(d.values()))
+capacities = st.fixed_dictionaries({r: st.integers(1, 12) for r in RESOURCES})
+zones = st.sampled_from(["east", "west"])
+policies = st.sampled_from(["drf", "fifo", "priority"])
+maybe = st.none() | st.integers(0, 4)
+
+
+@st.composite
+def trees(draw):
+    queues = []
+    for name in ("", "a", "c", "c/u", *LEAVES):
+        leaf = name in LEAVES
+        weights = st.floats(0.25, 4) | st.dictionaries(st.sampled_from(RESOURCES), st.floats(0.25, 4))
+        queues.append(
+            Queue(
+                name,
+                weight=draw(weights) if name else 1.0,
+                guarantee=draw(amounts) if leaf else {},
+                limit={k: v + 4 for k, v in draw(amounts).items()} if name else {},
+                max_jobs=draw(maybe),
+                max_tasks=draw(maybe) and 8,
+                policy="drf" if leaf else draw(policies),
+            )
+        )
+    queues.append(Queue("users", policy=draw(policies)))
+    queues.append(Queue("users/*", weight=2.0))
+    return queues
+
+
+class Histories(RuleBasedStateMachine):
+    """Random facts; after each, everything the state says of itself is worked out again from the tasks."""
+
+    @initialize(queues=trees(), reserve_after=st.sampled_from([0.0, 3.0, 1e9]), keep=st.sampled_from([0, 3, 1000]))
+    def begin(self, queues, reserve_after, keep):
+        self.now = 0.0
+        self.facts: list[Fact] = []
+        self.state = State()
+        self.prefix = (0, b"")
+        self.settings = Settings(reserve_after=reserve_after, max_losses=2, keep_jobs=keep)
+        self.happen(admission.configure(self.state, queues, self.settings, self.now))
+        for i in range(2):
+            self.join(i, {"cpu": 8, "gpu": 4, "memory": 8}, "east")
+
+    def happen(self, *facts):
+        for fact in facts:
+            if fact is not None:
+                self.facts.append(fact)
+                self.state.apply(fact)
+
+    @rule(i=st.integers(0, 4), capacity=capacities, zone=zones)
+    def join(self, i, capacity, zone):
+        name = f"n{i}"
+        row = self.state.node_rows.get(name)
+        if row is None or not self.state.nodes.up[row]:
+            self.happen(NodeJoined(at=self.now, node=Node(name, capacity, {"zone": zone})))
+
+    @rule(i=st.integers(0, 4))
+    def lose(self, i):
+        row = self.state.node_rows.get(f"n{i}")
+        if row is not None and self.state.nodes.up[row]:
+            self.happen(NodeLost(at=self.now, node=f"n{i}"))
+
+    @rule(i=st.integers(0, 1), back=st.booleans())
+    def drain(self, i, back):
+        make = admission.resume if back else admission.drain
+        self.happen(make(self.state, f"n{i}", self.now))
+
+    @rule(
+        queue=st.sampled_from([*LEAVES, "users"]), user=st.sampled_from("kl"), demand=demands, tasks=st.integers(1, 6),
+        priority=st.integers(-1, 1), gang=st.booleans(), on=st.none() | st.lists(zones, min_size=1, max_size=2),
+    )  # fmt: skip
+    def submit(self, queue, user, demand, tasks, priority, gang, on):
+        leaf = admission.leaf_for(self.state, queue, user)
+        job = Job(leaf, demand, tasks, {"zone": on} if on else {}, priority, gang)
+        try:
+            self.happen(admission.submit(self.state, job, self.now))
+        except admission.Refused as refused:
+            assert "limit" in str(refused)
+
+    @rule(seconds=st.sampled_from([0.5, 4.0]))
+    def decide(self, seconds):
+        self.now += seconds
+        before = same(self.state)
+        expected = placed_naively(self.state)
+        decision = decide(self.state, self.now)
+        again = decide(self.state, self.now)
+        assert [encode(f) for f in decision.facts] == [encode(f) for f in again.facts]
+        assert same(self.state) == before, "deciding changed the state"
+        assert not decision.more
+        broken = any(isinstance(f, TasksRevoked) for f in decision.facts)
+        if not any(r.tasks != [1] for r in self.state.reservations.values()):
+            assert placements(decision.facts) == expected
+        self.happen(*again.facts)
+        assert broken or not placements(decide(self.state, self.now).facts), "a decision left something to place"
+
+    @precondition(lambda self: len(self.state.held_rows()))
+    @rule(data=st.data())
+    def end_some(self, data):
+        rows = self.state.held_rows()
+        chosen = np.array(sorted(data.draw(st.sets(st.sampled_from(rows.tolist()), min_size=1))), np.int64)
+        jobs = self.state.job_rows_of(chosen)
+        columns = {
+            "job": self.state.jobs.id[jobs],
+            "index": chosen - self.state.jobs.first[jobs],
+            "attempt": self.state.tasks.attempt[chosen].astype(np.int64),
+        }
+        outcome = data.draw(st.sampled_from([(0, 0), (0, 1), (1, 9), (2, 9), (4, 0)]))
+        self.now += 1
+        if data.draw(st.booleans()):
+            self.happen(TasksStarted(at=self.now, **columns))
+        ends = np.tile(np.array(outcome, np.int64), (len(chosen), 1)).T
+        self.happen(TasksFinished(at=self.now, **columns, outcome=ends[0].copy(), code=ends[1].copy()))
+
+    @precondition(lambda self: self.state.last_job)
+    @rule(data=st.data())
+    def cancel(self, data):
+        known = sorted(self.state.specs)
+        if known:
+            job = data.draw(st.sampled_from(known))
+            count = self.state.specs[job].tasks
+            some = data.draw(st.none() | st.lists(st.integers(0, count - 1), min_size=1))
+            self.happen(admission.cancel(self.state, job, some, self.now))
+
+    @precondition(lambda self: len(self.state.held_rows()))
+    @rule(data=st.data())
+    def revoke(self, data):
+        rows = self.state.held_rows()
+        status = self.state.tasks.status[rows]
+        rows = rows[(status == PLACED) | (status == RUNNING)]
+        if len(rows):
+            row = np.array([data.draw(st.sampled_from(rows.tolist()))])
+            job = self.state.job_rows_of(row)
+            self.happen(
+                TasksRevoked(
+                    at=self.now,
+                    job=self.state.jobs.id[job],
+                    index=row - self.state.jobs.first[job],
+                    attempt=self.state.tasks.attempt[row].astype(np.int64),
+                )
+            )
+
+    @rule(queues=trees())
+    def configure(self, queues):
+        self.happen(admission.configure(self.state, queues, self.settings, self.now))
+
+    @rule()
+    def compact(self):
+        """As after a hundred thousand forgotten tasks, without waiting for them. What follows must not notice."""
+        copy = snapshot.load(snapshot.dump(self.state))
+        copy._compact()
+        check_invariants(copy)
+        there = [encode(f) for f in decide(self.state, self.now).facts]
+        assert [encode(f) for f in decide(copy, self.now).facts] == there
+
+    @rule()
+    def remember(self):
+        self.prefix = (len(self.facts), same(self.state))
+
+    @invariant()
+    def holds(self):
+        if hasattr(self, "state"):
+            check_invariants(self.state)
+            placed = [f for f in self.facts[-1:] if isinstance(f, TasksPlaced)]
+            for fact in placed:
+                self.never_over_a_limit(fact)
+
+    def never_over_a_limit(self, fact):
+        queues = self.state.queues
+        rows = {int(q) for q in self.state.jobs.queue[self.state.job_rows(fact.job)]}
+        rows |= {int(queues.parent[q]) for q in rows if queues.parent[q] >= 0}
+        served = np.zeros(len(self.state.resources), np.bool_)
+        for shape in self.state.jobs.shape[self.state.job_rows(fact.job)]:
+            served |= self.state.shapes.demand[shape] > 0
+        for q in rows:
+            assert (queues.used[q] <= queues.limit[q])[served].all() or not served.any()
+            assert queues.tasks[q] <= queues.max_tasks[q]
+
+    def teardown(self):
+        if not hasattr(self, "state"):
+            return
+        count, then = self.prefix
+        if count:
+            assert same(replay(self.facts[:count])) == then, "a prefix replayed gives another state"
+        assert same(replay(self.facts)) == same(self.state)
+        rows = self.state.held_rows()
+        if len(rows):
+            jobs = self.state.job_rows_of(rows)
+            zeros = np.zeros(len(rows), np.int64)
+            attempt = self.state.tasks.attempt[rows].astype(np.int64)
+            index = rows - self.state.jobs.first[jobs]
+            self.state.apply(
+                TasksFinished(
+                    at=self.now, job=self.state.jobs.id[jobs], index=index, attempt=attempt, outcome=zeros, code=zeros
+                )
+            )
+        assert not self.state.queues.used.any(), "not everything released adds up to zero"
+        assert (self.state.nodes.free == self.state.nodes.capacity).all()
+
+
+rounds = int(os.environ.get("FAIRLEAD_FUZZ", 0)) // 20 or 60
+TestHistories = Histories.TestCase
+TestHistories.settings = settings(
+    max_examples=rounds, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
+)

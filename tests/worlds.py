@@ -1,0 +1,210 @@
+"""What the scheduler's tests share: random worlds, the invariants of a state, and a second scheduler to compare with."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+
+from fairlead.model.specs import ROOT, ancestors
+from fairlead.scheduler import snapshot
+from fairlead.scheduler.facts import Fact, TasksPlaced, decode, encode
+from fairlead.scheduler.state import State
+from fairlead.scheduler.tables import (
+    CANCELLED,
+    FAILED,
+    NONE,
+    PLACED,
+    REVOKING,
+    SUCCEEDED,
+    UNLIMITED,
+    WAITING,
+)
+
+
+def check_invariants(state: State) -> None:
+    """Work everything out again from the tasks alone, and compare."""
+    jobs, tasks, nodes, queues, buckets = state.jobs, state.tasks, state.nodes, state.queues, state.buckets
+    used = np.zeros_like(nodes.capacity[: nodes.n])
+    queue_used = np.zeros_like(queues.used[: queues.n])
+    queue_tasks, queue_jobs = Counter(), Counter()
+    listed = {}
+    for b in range(buckets.n):
+        previous, job = NONE, int(buckets.head[b])
+        started = 0
+        while job != NONE:
+            assert jobs.bucket[job] == b
+            assert jobs.before[job] == previous
+            assert previous == NONE or jobs.id[previous] < jobs.id[job]
+            listed[job] = b
+            started += jobs.holding[job] > 0
+            previous, job = job, int(jobs.after[job])
+        assert buckets.tail[b] == previous
+        assert buckets.started[b] == started
+    for j in range(jobs.n):
+        if jobs.id[j] == NONE:
+            continue
+        first, count = jobs.first[j], jobs.tasks[j]
+        status = tasks.status[first : first + count]
+        held = (status >= PLACED) & (status <= REVOKING)
+        assert jobs.waiting[j] == (status == WAITING).sum()
+        assert jobs.holding[j] == held.sum()
+        assert jobs.failed[j] == (status == FAILED).sum()
+        assert jobs.cancelled[j] == (status == CANCELLED).sum()
+        over = bool(np.isin(status, (SUCCEEDED, FAILED, CANCELLED)).all())
+        assert over == (not np.isnan(jobs.finished_at[j])) == (int(jobs.id[j]) in state.finished_jobs)
+        may_start = jobs.waiting[j] > 0 and not (jobs.gang[j] and jobs.holding[j])
+        assert (j in listed) == may_start
+        demand = state.shapes.demand[jobs.shape[j]]
+        for n in tasks.node[first : first + count][held]:
+            assert nodes.up[n]
+            used[n] += demand
+            name = state.queue_names[jobs.queue[j]]
+            for q in [name, *ancestors(name)]:
+                queue_used[state.queue_rows[q]] += demand
+                queue_tasks[q] += 1
+        if held.any():
+            name = state.queue_names[jobs.queue[j]]
+            for q in [name, *ancestors(name)]:
+                queue_jobs[q] += 1
+    assert (nodes.free[: nodes.n] == nodes.capacity[: nodes.n] - used).all()
+    assert (nodes.free[: nodes.n] >= 0).all(), "a node is oversubscribed"
+    assert (queues.used[: queues.n] == queue_used).all()
+    for name, row in state.queue_rows.items():
+        assert queues.tasks[row] == queue_tasks[name]
+        assert queues.jobs[row] == queue_jobs[name]
+    kept = [n for r in state.reservations.values() for n in r.nodes]
+    assert len(kept) == len(set(kept))
+    for bucket in state.reservations:
+        assert buckets.head[bucket] != NONE
+    assert state.total.tolist() == nodes.capacity[: nodes.n][nodes.up[: nodes.n]].sum(axis=0).tolist()
+
+
+def same(state: State) -> bytes:
+    """A state as bytes that are equal for equal states: without the cursors, which are a cache."""
+    copy = snapshot.load(snapshot.dump(state))
+    copy.shapes.cursor[:] = 0
+    return snapshot.dump(copy)
+
+
+def replay(facts: list[Fact]) -> State:
+    """A state made anew from facts that went through their written form."""
+    state = State()
+    for fact in facts:
+        state.apply(decode(encode(fact)))
+    return state
+
+
+def placed_naively(state: State, most: int = 10_000) -> list[tuple[int, int]]:
+    """What a cycle should place, as (job number, node) in order: no heap, no cursor, no bucket, everything looked at anew."""
+    jobs, nodes, queues = state.jobs, state.nodes, state.queues
+    R = len(state.resources)
+    free = nodes.free[: nodes.n].copy()
+    kept: dict[int, tuple[int, np.ndarray]] = {}
+    for r in state.reservations.values():
+        for n, count in zip(r.nodes, r.tasks, strict=True):
+            kept[n] = (r.bucket, count * state.shapes.demand[state.buckets.shape[r.bucket]])
+    used, count_tasks, count_jobs = queues.used.copy(), queues.tasks.copy(), queues.jobs.copy()
+    waiting = {j: int(jobs.waiting[j]) for j in range(jobs.n) if jobs.id[j] != NONE and jobs.bucket[j] != NONE}
+    holding = {j: int(jobs.holding[j]) for j in waiting}
+    buckets = {j: int(jobs.bucket[j]) for j in waiting}
+    out: set[int] = set()  # buckets that were stopped
+    full: set[tuple[int, int]] = set()  # (bucket, job) that may not start for the number of jobs
+    result: list[tuple[int, int]] = []
+
+    def path(q: int) -> list[int]:
+        return [q] if q == 0 else [q, *path(int(queues.parent[q]))]
+
+    def in_order(q: int) -> int | None:
+        """The job that queue q would serve next."""
+        children = [c for c in range(queues.n) if queues.parent[c] == q]
+        if not children:
+            able = [
+                j for j, left in waiting.items()
+                if left and jobs.queue[j] == q and buckets[j] not in out and (buckets[j], j) not in full
+            ]  # fmt: skip
+            return min(able, key=lambda j: (-jobs.priority[j], jobs.id[j]), default=None)
+        options = []
+        for c in children:
+            job = in_order(c)
+            if job is None:
+                continue
+            demand = state.shapes.demand[jobs.shape[job]]
+            below = any(demand[r] > 0 and used[c, r] < queues.guarantee[c, r] for r in range(R))
+            name = state.queue_names[c].split("/")
+            if queues.policy[q] == 0:
+                shares = [used[c, r] / state.total[r] / queues.weight[c, r] for r in range(R) if state.total[r] > 0]
+                key = (not below, 0, max([0.0, *shares]), name)
+            elif queues.policy[q] == 1:
+                key = (not below, 0, jobs.id[job], name)
+            else:
+                key = (not below, -jobs.priority[job], jobs.id[job], name)
+            options.append((key, job))
+        return min(options)[1] if options else None
+
+    def find(job: int, free: np.ndarray, kept: dict[int, tuple[int, np.ndarray]]) -> int | None:
+        demand = state.shapes.demand[jobs.shape[job]]
+        mask = state.masks[state.shapes.mask[jobs.shape[job]]]
+
+        def ok(n: int, room: np.ndarray) -> bool:
+            fits = all(room[r] >= demand[r] for r in range(R) if demand[r] > 0)
+            return bool(nodes.up[n] and not nodes.draining[n] and mask[n] and fits)
+
+        own = [n for n in kept if kept[n][0] == buckets[job]]
+        for n in sorted(own):
+            if ok(n, free[n] - kept[n][1] + demand):
+                return n
+        for n in range(nodes.n):
+            if ok(n, free[n] - kept[n][1] if n in kept else free[n]):
+                return n
+        return None
+
+    while len(result) < most:
+        job = in_order(0)
+        if job is None:
+            break
+        demand = state.shapes.demand[jobs.shape[job]]
+        count = waiting[job] if jobs.gang[job] else 1
+        line = path(int(jobs.queue[job]))
+        over = any(
+            demand[r] > 0 and queues.limit[q, r] != UNLIMITED and used[q, r] + count * demand[r] > queues.limit[q, r]
+            for q in line
+            for r in range(R)
+        ) or any(count_tasks[q] + count > queues.max_tasks[q] for q in line)
+        if over:
+            out.add(buckets[job])
+            continue
+        if holding[job] == 0 and any(count_jobs[q] >= queues.max_jobs[q] for q in line):
+            full.add((buckets[job], job))
+            continue
+        spots, trial, trial_kept = [], free.copy(), dict(kept)
+        for _ in range(count):
+            n = find(job, trial, trial_kept)
+            if n is None:
+                break
+            if n in trial_kept and trial_kept[n][0] == buckets[job] and not jobs.gang[job]:
+                del trial_kept[n]
+            trial[n] -= demand
+            spots.append(n)
+        if len(spots) < count:
+            out.add(buckets[job])
+            continue
+        free, kept = trial, trial_kept
+        for q in line:
+            used[q] += count * demand
+            count_tasks[q] += count
+            count_jobs[q] += holding[job] == 0
+        holding[job] += count
+        waiting[job] -= count
+        result += [(int(jobs.id[job]), n) for n in spots]
+    return result
+
+
+def placements(facts: list[Fact]) -> list[tuple[int, int]]:
+    """(job number, node row) of what was decided, in order."""
+    return [
+        (int(j), int(n)) for f in facts if isinstance(f, TasksPlaced) for j, n in zip(f.job, f.node, strict=True)
+    ]
+
+
+__all__ = ["ROOT", "check_invariants", "placed_naively", "placements", "replay", "same"]
