@@ -29,10 +29,24 @@ LEAVES = ("a/x", "a/y", "b", "c/u/v")
 
 amounts = st.fixed_dictionaries({}, optional={r: st.integers(0, 6) for r in RESOURCES})
 demands = amounts.filter(lambda d: any(d.values()))
-capacities = st.fixed_dictionaries({r: st.integers(1, 12) for r in RESOURCES})
+capacities = st.fixed_dictionaries({r: st.integers(4, 16) for r in RESOURCES})
 zones = st.sampled_from(["east", "west"])
 policies = st.sampled_from(["drf", "fifo", "priority"])
-maybe = st.none() | st.integers(0, 4)
+few = st.sampled_from([None, None, None, None, 1, 3])
+rarely = st.sampled_from([False] * 9 + [True])
+
+
+asked_for = st.fixed_dictionaries(
+    {
+        "queue": st.sampled_from([*LEAVES, "users"]),
+        "user": st.sampled_from("kl"),
+        "demand": demands,
+        "tasks": st.integers(1, 6),
+        "priority": st.integers(-1, 1),
+        "gang": rarely,
+        "on": st.sampled_from([None, None, None, ["east"], ["east", "west"]]),
+    }
+)
 
 
 @st.composite
@@ -46,9 +60,9 @@ def trees(draw):
                 name,
                 weight=draw(weights) if name else 1.0,
                 guarantee=draw(amounts) if leaf else {},
-                limit={k: v + 4 for k, v in draw(amounts).items()} if name else {},
-                max_jobs=draw(maybe),
-                max_tasks=draw(maybe) and 8,
+                limit={k: v + 4 for k, v in draw(amounts).items()} if name and draw(rarely) else {},
+                max_jobs=draw(few),
+                max_tasks=draw(few) and 8,
                 policy="drf" if leaf else draw(policies),
             )
         )
@@ -69,7 +83,7 @@ class Histories(RuleBasedStateMachine):
         self.settings = Settings(reserve_after=reserve_after, max_losses=2, keep_jobs=keep)
         self.happen(admission.configure(self.state, queues, self.settings, self.now))
         for i in range(2):
-            self.join(i, {"cpu": 8, "gpu": 4, "memory": 8}, "east")
+            self.join(i, {"cpu": 16, "gpu": 8, "memory": 16}, "east")
 
     def happen(self, *facts):
         for fact in facts:
@@ -84,22 +98,23 @@ class Histories(RuleBasedStateMachine):
         if row is None or not self.state.nodes.up[row]:
             self.happen(NodeJoined(at=self.now, node=Node(name, capacity, {"zone": zone})))
 
-    @rule(i=st.integers(0, 4))
-    def lose(self, i):
+    @rule(i=st.integers(0, 4), really=rarely)
+    def lose(self, i, really):
         row = self.state.node_rows.get(f"n{i}")
-        if row is not None and self.state.nodes.up[row]:
+        if really and row is not None and self.state.nodes.up[row]:
             self.happen(NodeLost(at=self.now, node=f"n{i}"))
 
-    @rule(i=st.integers(0, 1), back=st.booleans())
-    def drain(self, i, back):
-        make = admission.resume if back else admission.drain
+    @rule(i=st.integers(0, 1), away=rarely)
+    def drain(self, i, away):
+        make = admission.drain if away else admission.resume
         self.happen(make(self.state, f"n{i}", self.now))
 
-    @rule(
-        queue=st.sampled_from([*LEAVES, "users"]), user=st.sampled_from("kl"), demand=demands, tasks=st.integers(1, 6),
-        priority=st.integers(-1, 1), gang=st.booleans(), on=st.none() | st.lists(zones, min_size=1, max_size=2),
-    )  # fmt: skip
-    def submit(self, queue, user, demand, tasks, priority, gang, on):
+    @rule(jobs=st.lists(asked_for, min_size=1, max_size=8))
+    def submit(self, jobs):
+        for job in jobs:
+            self.submit_one(**job)
+
+    def submit_one(self, queue, user, demand, tasks, priority, gang, on):
         leaf = admission.leaf_for(self.state, queue, user)
         job = Job(leaf, demand, tasks, {"zone": on} if on else {}, priority, gang)
         try:
@@ -108,6 +123,17 @@ class Histories(RuleBasedStateMachine):
             assert "limit" in str(refused)
 
     @rule(seconds=st.sampled_from([0.5, 4.0]))
+    def decide_soon(self, seconds):
+        self.decide(seconds)
+
+    @rule(jobs=st.lists(asked_for, min_size=3, max_size=8), data=st.data())
+    def a_busy_moment(self, jobs, data):
+        self.submit(jobs)
+        self.decide(1.0)
+        if len(self.state.held_rows()):
+            self.end_some(data)
+            self.decide(1.0)
+
     def decide(self, seconds):
         self.now += seconds
         before = same(self.state)
@@ -169,9 +195,10 @@ class Histories(RuleBasedStateMachine):
                 )
             )
 
-    @rule(queues=trees())
-    def configure(self, queues):
-        self.happen(admission.configure(self.state, queues, self.settings, self.now))
+    @rule(queues=trees(), really=rarely)
+    def configure(self, queues, really):
+        if really:
+            self.happen(admission.configure(self.state, queues, self.settings, self.now))
 
     @rule()
     def compact(self):
