@@ -182,7 +182,7 @@ def placed_naively(state: State, most: int = 10_000) -> list[tuple[int, int]]:
             n = find(job, trial, trial_kept)
             if n is None:
                 break
-            if n in trial_kept and trial_kept[n][0] == buckets[job] and not jobs.gang[job]:
+            if n in trial_kept and trial_kept[n][0] == buckets[job]:
                 del trial_kept[n]
             trial[n] -= demand
             spots.append(n)
