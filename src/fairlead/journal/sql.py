@@ -129,6 +129,7 @@ class SqlJournal:
         return self._since_snapshot > max(SNAPSHOT_AFTER, 2 * self._snapshot_size)
 
     def save(self, state: State) -> None:
+        # The room of dropped facts is used again, so the file stays as large as it ever had to be.
         body = snapshot.dump(state)
         size = sa.func.sum(sa.func.length(_facts.c.body)).over(order_by=_facts.c.position.desc())
         sizes = sa.select(_facts.c.position, size.label("size")).subquery()
@@ -139,8 +140,6 @@ class SqlJournal:
                 _snapshots.insert(), {"position": self.position, "body": body, "crc": zlib.crc32(body)}
             )
             connection.execute(_facts.delete().where(_facts.c.position <= keep))
-        with self._transaction() as connection:
-            connection.execute(sa.text("PRAGMA incremental_vacuum")).all()
         self._snapshot_position, self._since_snapshot, self._snapshot_size = self.position, 0, len(body)
 
     def close(self) -> None:
@@ -248,7 +247,6 @@ def _create(path: Path) -> None:
     engine = sa.create_engine(f"sqlite:///{fresh}")
     try:
         with engine.begin() as connection:
-            connection.execute(sa.text("PRAGMA auto_vacuum = INCREMENTAL"))
             _metadata.create_all(connection)
             rows = {"schema_version": SCHEMA_VERSION, "id": uuid.uuid4().hex, "created": int(time.time())}
             connection.execute(_meta.insert(), [{"key": k, "value": str(v)} for k, v in rows.items()])
