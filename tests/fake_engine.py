@@ -68,7 +68,9 @@ class FakeEngine:
     def poll(self):
         self._deliver()
         news, self.news = self.news, []
-        at_once = any(isinstance(event, NodeDown) for event in news)
+        lost = {event.node for event in news if isinstance(event, NodeDown)}
+        self.line = [m for m in self.line if m[1][0] == "stop" or m[1][1].node not in lost]
+        at_once = bool(lost)
         for end in self.ended.values():
             if at_once or not self.faults or self.rng.random() < 0.5:
                 news.append(end)
@@ -97,8 +99,6 @@ class FakeEngine:
                 for attempt in [a for a, (node, _) in self.running.items() if node == name]:
                     del self.running[attempt]
                     self.over.add(attempt)
-                # What was on its way to the machine is gone with it.
-                self.line = [m for m in self.line if m[1][0] == "stop" or m[1][1].node != name]
                 self.news.append(NodeDown(name))
 
     def mend(self):
@@ -126,7 +126,7 @@ class FakeEngine:
                     self.ended[what] = Ended(what, Outcome.SIGNALLED, 15)
                 continue
             attempt, node, job = what
-            if attempt in self.running or attempt in self.ended or attempt in self.over or node in self.down:
+            if attempt in self.running or attempt in self.ended or attempt in self.over or node in self.down or NodeDown(node) in self.news:
                 continue
             alike = [a for a in self.running if a[:2] == attempt[:2]]
             assert not alike, f"{attempt} starts while {alike} runs"

@@ -7,6 +7,7 @@ between them: a message may come late, twice or never, and either side may die a
 - told to stop an attempt that it does not know, it will never start it, and reports it as ended;
 - it reports each end again until that is acknowledged, which happens once the journal has it;
 - it reports the loss of a machine together with, or after, every end that it knows of there;
+- a machine that was lost starts nothing that it was told to start before `poll` reported the loss;
 - after `inventory` it reports every machine once more, there or gone;
 - the scheduler repeats what it was not answered to.
 """
