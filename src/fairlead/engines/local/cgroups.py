@@ -1,0 +1,215 @@
+"""One cgroup a task: it cannot use more than it asked for, and nothing that it started is missed when it ends.
+
+Version 2 where it is mounted alone, version 1 where memory and cpu still are there, and both at once on a hybrid system
+(limits by version 1, tracking and killing by version 2). Only the standard library: the supervisor stays small.
+"""
+
+import contextlib
+import os
+import signal
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+PERIOD = 100_000  # microseconds over which a share of the CPUs is counted
+
+
+@dataclass(frozen=True)
+class Hierarchy:
+    """One mounted hierarchy, our folder in it, and what it can limit."""
+
+    base: Path
+    version: int
+    memory: bool
+    cpu: bool
+
+
+class Group:
+    """The cgroup of one task, a folder in each hierarchy."""
+
+    def __init__(self, folders: list[tuple[Hierarchy, Path]]) -> None:
+        self._folders = folders
+
+    def join(self) -> None:
+        """Move the calling process in."""
+        for _, folder in self._folders:
+            _write(folder / "cgroup.procs", "0")
+
+    def pids(self) -> set[int]:
+        """The processes in it now."""
+        found: set[int] = set()
+        for _, folder in self._folders:
+            with contextlib.suppress(OSError):
+                found.update(map(int, (folder / "cgroup.procs").read_text().split()))
+        return found
+
+    def kill(self) -> None:
+        """SIGKILL to every process in it. One that was just forked may be missed by version 1: call again until empty."""
+        for hierarchy, folder in self._folders:
+            if hierarchy.version == 2:
+                with contextlib.suppress(OSError):
+                    _write(folder / "cgroup.kill", "1")
+                    return
+        for pid in self.pids():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+    def ran_out_of_memory(self) -> bool:
+        """Whether the kernel killed something in it for going over the memory limit."""
+        for hierarchy, folder in self._folders:
+            if hierarchy.memory:
+                name = "memory.events" if hierarchy.version == 2 else "memory.oom_control"
+                with contextlib.suppress(OSError):
+                    for line in (folder / name).read_text().splitlines():
+                        key, _, value = line.partition(" ")
+                        if key == "oom_kill" and int(value):
+                            return True
+        return False
+
+    def remove(self) -> None:
+        """Take it away; it must be empty."""
+        for _, folder in self._folders:
+            with contextlib.suppress(OSError):
+                folder.rmdir()
+
+
+class Cgroups:
+    """Where groups are made.
+
+    Attributes
+    ----------
+    limits_memory, limits_cpu : bool
+        What can be limited here.
+    """
+
+    def __init__(self, hierarchies: list[Hierarchy]) -> None:
+        self._hierarchies = hierarchies
+        self.limits_memory = any(h.memory for h in hierarchies)
+        self.limits_cpu = any(h.cpu for h in hierarchies)
+
+    def create(self, name: str, memory: int, milli_cpu: int) -> Group:
+        """Make a group that holds its processes to so many bytes and thousandths of a CPU; 0 means no limit."""
+        folders = []
+        for h in self._hierarchies:
+            folder = h.base / name
+            folder.mkdir(exist_ok=True)
+            folders.append((h, folder))
+            if h.memory and memory:
+                if h.version == 2:
+                    _write(folder / "memory.max", str(memory))
+                    with contextlib.suppress(OSError):
+                        _write(folder / "memory.swap.max", "0")
+                        _write(folder / "memory.oom.group", "1")
+                else:
+                    _write(folder / "memory.limit_in_bytes", str(memory))
+                    with contextlib.suppress(OSError):  # where swap is accounted
+                        _write(folder / "memory.memsw.limit_in_bytes", str(memory))
+            if h.cpu and milli_cpu:
+                quota = max(1000, milli_cpu * PERIOD // 1000)
+                if h.version == 2:
+                    _write(folder / "cpu.max", f"{quota} {PERIOD}")
+                else:
+                    _write(folder / "cpu.cfs_quota_us", str(quota))
+        return Group(folders)
+
+    def leftovers(self) -> list[Group]:
+        """The groups that a supervisor before this one left."""
+        names = {f.name for h in self._hierarchies for f in h.base.iterdir() if f.is_dir()}
+        return [Group([(h, h.base / n) for h in self._hierarchies if (h.base / n).is_dir()]) for n in sorted(names)]
+
+    def close(self) -> None:
+        """Take our own folders away."""
+        for h in self._hierarchies:
+            with contextlib.suppress(OSError):
+                h.base.rmdir()
+
+
+def find(name: str) -> Cgroups | None:
+    """Find out what this process may use, by trying; None where it may make no groups at all.
+
+    Parameters
+    ----------
+    name : str
+        Of our folder in each hierarchy.
+    """
+    mounts = []
+    for line in Path("/proc/self/mountinfo").read_text().splitlines():
+        left, _, right = line.partition(" - ")
+        kind, _, options = right.split(" ", 2)
+        if kind in ("cgroup", "cgroup2"):
+            mounts.append((Path(left.split()[4]), kind, set(options.split()[-1].split(","))))
+    own = {}
+    for line in Path("/proc/self/cgroup").read_text().splitlines():
+        _, controllers, path = line.split(":", 2)
+        for controller in controllers.split(","):
+            own[controller] = path.lstrip("/")
+
+    hierarchies = []
+    for mount, kind, options in mounts:
+        controller = "" if kind == "cgroup2" else next((c for c in ("memory", "cpu") if c in options), None)
+        if controller is None or controller not in own:
+            continue
+        for parent in dict.fromkeys([mount / own[controller], mount]):
+            found = _try(parent / name, kind, controller, options)
+            if found is not None:
+                hierarchies.append(found)
+                break
+    limits = any(h.memory or h.cpu for h in hierarchies)
+    return Cgroups(hierarchies) if limits or any(h.version == 2 for h in hierarchies) else None
+
+
+def _try(base: Path, kind: str, controller: str, options: set[str]) -> Hierarchy | None:
+    """Make our folder and a group in it, and set a limit: whatever is refused here is not to be had."""
+    probe = base / "probe"
+    try:
+        base.mkdir(exist_ok=True)
+        memory = cpu = False
+        if kind == "cgroup2":
+            with contextlib.suppress(OSError):
+                _write(base.parent / "cgroup.subtree_control", "+memory +cpu")
+            with contextlib.suppress(OSError):
+                _write(base / "cgroup.subtree_control", "+memory +cpu")
+        probe.mkdir(exist_ok=True)
+        if kind == "cgroup2":
+            memory, cpu = (probe / "memory.max").exists(), (probe / "cpu.max").exists()
+        else:
+            memory = "memory" in options
+            cpu = "cpu" in options and (probe / "cpu.cfs_quota_us").exists()
+            if memory:
+                _write(probe / "memory.limit_in_bytes", str(2**30))
+        _can_be_joined(probe)
+        return Hierarchy(base, 2 if kind == "cgroup2" else 1, memory, cpu)
+    except OSError:
+        with contextlib.suppress(OSError):
+            base.rmdir()
+        return None
+    finally:
+        for _ in range(100):  # a group is busy for a moment after its last process ended
+            try:
+                probe.rmdir()
+            except FileNotFoundError:
+                break
+            except OSError:
+                time.sleep(0.001)
+            else:
+                break
+
+
+def _can_be_joined(folder: Path) -> None:
+    child = os.fork()
+    if child == 0:
+        try:
+            _write(folder / "cgroup.procs", "0")
+            os._exit(0)
+        finally:
+            os._exit(1)
+    if os.waitpid(child, 0)[1] != 0:
+        raise PermissionError(f"{folder} cannot be joined")
+
+
+def _write(path: Path, text: str) -> None:
+    fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+    try:
+        os.write(fd, text.encode())
+    finally:
+        os.close(fd)

@@ -1,0 +1,516 @@
+"""The parent of all tasks on this machine. It is small, has one thread, and outlives the scheduler.
+
+    python -m fairlead.engines.local.supervisor FOLDER
+
+It listens on FOLDER/socket for one scheduler at a time and talks in lines of JSON:
+
+    {"do": "start", "work": {...}, "limits": {...}, "tasks": [[job, index, number], ...]}
+    {"do": "stop", "tasks": [...], "grace": seconds}      {"do": "acknowledge", "tasks": [...]}
+    {"do": "inventory"}                                   {"do": "leave"}
+
+    {"saw": "inventory", "tasks": [...], "limits": {"memory": true, "cpu": true}}
+    {"saw": "started", "task": [...]}                     {"saw": "ended", "task": [...], "outcome": 0, "code": 0}
+
+What it did is in FOLDER/spool before and after it is done, so that a supervisor that takes over from a killed one knows what
+to clean up: those tasks are ended and reported lost. Only the standard library is imported; forking must be cheap.
+"""
+
+import contextlib
+import ctypes
+import errno
+import fcntl
+import hashlib
+import json
+import os
+import selectors
+import signal
+import socket
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from fairlead.engines.local.cgroups import Cgroups, Group, find
+
+EXITED, SIGNALLED, OUT_OF_MEMORY, NOT_STARTED, LOST = range(5)  # as in fairlead.scheduler.facts.Outcome
+
+Task = tuple[int, int, int]
+
+MARK = "FAIRLEAD_ATTEMPT"
+"""In the environment of every process of a task: how its children are known where there are no cgroups."""
+LONGEST_LINE = 64 * 2**20
+LINGER = 10.0
+"""Seconds that a supervisor stays with nothing to do and nobody connected."""
+WATCH_EVERY = 0.5
+SPOOL_SIZE = 4 * 2**20
+
+
+class Running:
+    """A task whose processes are not all gone."""
+
+    def __init__(self, task: Task, pid: int, group: Group | None, memory: int, gpus: list[int]) -> None:
+        self.task, self.pid, self.group, self.memory, self.gpus = task, pid, group, memory, gpus
+        self.kill_at: float | None = None  # when its time to end by itself is over
+        self.status: int | None = None  # the wait status of its first process
+        self.over_memory = False
+
+
+class Supervisor:
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        name = hashlib.sha256(str(folder.resolve()).encode()).hexdigest()[:12]
+        self.cgroups: Cgroups | None = find(f"fairlead-{name}")
+        self.running: dict[Task, Running] = {}
+        self.by_pid: dict[int, Running] = {}
+        self.ended: dict[Task, tuple[int, int]] = {}
+        self.refused: set[Task] = set()  # told to stop before they were to start
+        self.connection: socket.socket | None = None
+        self.inbox = bytearray()
+        self.outbox = bytearray()
+        self.leaving = False
+        self.idle_since = time.monotonic()
+        self.watch_at = 0.0
+        self.selector = selectors.DefaultSelector()
+        self.spool = self._take_over(folder / "spool")
+        self.listener = _listen(folder)
+        self.selector.register(self.listener, selectors.EVENT_READ, self._accept)
+        wake_read, wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        self.selector.register(wake_read, selectors.EVENT_READ, lambda: _drain(wake_read))
+
+    def run(self) -> None:
+        while not (self.leaving and not self.running):
+            for key, _ in self.selector.select(self._timeout()):
+                key.data()
+            self._reap()
+            self._finish_those_over()
+            self._watch_memory()
+            self._flush()
+            if self.running or self.connection:
+                self.idle_since = time.monotonic()
+            elif time.monotonic() - self.idle_since > LINGER:
+                break
+        self._flush()
+        if self.cgroups:
+            self.cgroups.close()
+
+    # -- talking -------------------------------------------------------------------------------------------------
+
+    def _accept(self) -> None:
+        connection, _ = self.listener.accept()
+        if self.connection:
+            self._hang_up()
+        connection.setblocking(False)
+        self.connection, self.inbox, self.outbox = connection, bytearray(), bytearray()
+        self.selector.register(connection, selectors.EVENT_READ, self._receive)
+
+    def _hang_up(self) -> None:
+        assert self.connection
+        self.selector.unregister(self.connection)
+        self.connection.close()
+        self.connection = None
+
+    def _receive(self) -> None:
+        assert self.connection
+        try:
+            data = self.connection.recv(1 << 20)
+        except BlockingIOError:
+            self._flush()
+            return
+        except OSError:
+            data = b""
+        if not data or len(self.inbox) > LONGEST_LINE:
+            self._hang_up()
+            return
+        self.inbox += data
+        *lines, rest = self.inbox.split(b"\n")
+        self.inbox = rest
+        for line in lines:
+            message = json.loads(line)
+            getattr(self, "_do_" + message["do"])(message)
+
+    def _say(self, saw: str, **what: Any) -> None:
+        if self.connection:
+            self.outbox += json.dumps({"saw": saw, **what}).encode() + b"\n"
+            if len(self.outbox) > 65536:
+                self._flush()
+
+    def _flush(self) -> None:
+        if not self.connection:
+            return
+        try:
+            while self.outbox:
+                sent = self.connection.send(self.outbox)
+                del self.outbox[:sent]
+        except BlockingIOError:
+            pass
+        except OSError:
+            self._hang_up()
+            return
+        want = selectors.EVENT_READ | (selectors.EVENT_WRITE if self.outbox else 0)
+        self.selector.modify(self.connection, want, self._receive)
+
+    def _do_inventory(self, message: dict[str, Any]) -> None:
+        limits = {
+            "memory": bool(self.cgroups and self.cgroups.limits_memory),
+            "cpu": bool(self.cgroups and self.cgroups.limits_cpu),
+            "tracking": self.cgroups is not None,
+        }
+        self._say("inventory", tasks=[*self.running, *self.ended], limits=limits)
+        for task, (outcome, code) in self.ended.items():
+            self._say("ended", task=task, outcome=outcome, code=code)
+        for task in self.running:
+            self._say("started", task=task)
+
+    def _do_start(self, message: dict[str, Any]) -> None:
+        for number in message["tasks"]:
+            task = (number[0], number[1], number[2])
+            if task in self.refused:
+                self._end(task, SIGNALLED, signal.SIGTERM)
+            elif task not in self.running and task not in self.ended:
+                self._start(task, message["work"], message["limits"])
+
+    def _do_stop(self, message: dict[str, Any]) -> None:
+        for number in message["tasks"]:
+            task = (number[0], number[1], number[2])
+            run = self.running.get(task)
+            if run is None:
+                if task not in self.ended:
+                    self.refused.add(task)
+                    self._end(task, SIGNALLED, signal.SIGTERM)
+            elif run.kill_at is None:
+                run.kill_at = time.monotonic() + message["grace"]
+                _signal_group(run.pid, signal.SIGTERM)
+                _signal_group(run.pid, signal.SIGCONT)
+
+    def _do_acknowledge(self, message: dict[str, Any]) -> None:
+        for number in message["tasks"]:
+            task = (number[0], number[1], number[2])
+            if self.ended.pop(task, None) is not None:
+                self._note("acknowledged", task)
+        if os.lseek(self.spool, 0, os.SEEK_CUR) > SPOOL_SIZE:
+            self._rewrite_spool()
+
+    def _do_leave(self, message: dict[str, Any]) -> None:
+        self.leaving = True
+
+    # -- tasks ---------------------------------------------------------------------------------------------------
+
+    def _start(self, task: Task, work: dict[str, Any], limits: dict[str, Any]) -> None:
+        name = ".".join(map(str, task))
+        job, index, number = task
+        self._note("starting", task)
+        gpus = []
+        environment = dict(work["env"])
+        environment |= {"FAIRLEAD_JOB": str(job), "FAIRLEAD_INDEX": str(index), "FAIRLEAD_NUMBER": str(number)}
+        environment[MARK] = f"{self.folder}:{name}"
+        if limits["gpus"]:
+            taken = {gpu for run in self.running.values() for gpu in run.gpus}
+            gpus = [gpu for gpu in limits["gpu_indices"] if gpu not in taken][: limits["gpus"]]
+            environment["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, gpus))
+        output = self.folder.parent / "output" / str(job)
+        group = None
+        read, write = os.pipe2(os.O_CLOEXEC)
+        try:
+            output.mkdir(parents=True, exist_ok=True, mode=0o700)
+            if self.cgroups:
+                group = self.cgroups.create(name, limits["memory"], limits["cpu"])
+            files = [
+                os.open(output / f"{index}.{end}", os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+                for end in ("out", "err")
+            ]
+        except OSError as error:  # no room for its output, no room for its group
+            os.close(read)
+            os.close(write)
+            self._end(task, NOT_STARTED, error.errno or errno.EIO)
+            return
+        pid = os.fork()
+        if pid == 0:
+            _become(work["argv"], work["cwd"], environment, files, group, write)
+        for fd in (*files, write):
+            os.close(fd)
+        failure = os.read(read, 16)
+        os.close(read)
+        if failure:
+            os.waitpid(pid, 0)
+            if group:
+                group.remove()
+            code = int(failure)
+            with contextlib.suppress(OSError), (output / f"{index}.err").open("a") as log:
+                what = work["argv"][0] if code != errno.ENOTDIR else work["cwd"]
+                log.write(f"fairlead: cannot run {what!r} in {work['cwd']!r}: {os.strerror(code)}\n")
+            self._end(task, NOT_STARTED, code)
+            return
+        run = Running(task, pid, group, limits["memory"], gpus)
+        self.running[task] = self.by_pid[pid] = run
+        self._note("started", task, pid, _start_time(pid))
+        self._say("started", task=task)
+
+    def _reap(self) -> None:
+        """Collect ended processes. A task's first process stays a zombie until its group is gone: its number is ours."""
+        while True:
+            try:
+                child = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+            except ChildProcessError:
+                return
+            if child is None:
+                return
+            run = self.by_pid.pop(child.si_pid, None)
+            if run is not None and run.kill_at is None:
+                _signal_group(run.pid, signal.SIGKILL)
+            _, status = os.waitpid(child.si_pid, 0)
+            if run is not None:
+                run.status = status
+
+    def _finish_those_over(self) -> None:
+        now = time.monotonic()
+        for run in list(self.running.values()):
+            late = run.kill_at is not None and now >= run.kill_at
+            if run.status is None and not late:
+                continue
+            if late or run.kill_at is None:
+                self._kill(run)
+            if run.status is not None and not self._members(run):
+                self._finish(run)
+
+    def _finish(self, run: Running) -> None:
+        assert run.status is not None
+        if os.WIFSIGNALED(run.status):
+            outcome, code = SIGNALLED, os.WTERMSIG(run.status)
+        else:
+            outcome, code = EXITED, os.WEXITSTATUS(run.status)
+        if run.group:
+            run.over_memory |= run.group.ran_out_of_memory()
+            run.group.remove()
+        if run.over_memory and (outcome, code) != (EXITED, 0):
+            outcome = OUT_OF_MEMORY
+        del self.running[run.task]
+        self._end(run.task, outcome, code)
+
+    def _end(self, task: Task, outcome: int, code: int) -> None:
+        self.ended[task] = (outcome, code)
+        self._note("ended", task, outcome, code)
+        self._say("ended", task=task, outcome=outcome, code=code)
+
+    def _kill(self, run: Running) -> None:
+        if run.status is None:
+            _signal_group(run.pid, signal.SIGKILL)
+        if run.group:
+            run.group.kill()
+        else:
+            for pid in self._members(run):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+
+    def _members(self, run: Running) -> set[int]:
+        """The processes of a task, but for its first."""
+        if run.group:
+            return run.group.pids() - {run.pid}
+        # As their subreaper we are the parent of all that were left behind; the environment tells whose they were.
+        mark = f"{MARK}={self.folder}:{'.'.join(map(str, run.task))}".encode()
+        found = {pid for pid in _children() if pid not in self.by_pid and mark in _environment(pid)}
+        if run.status is None:
+            found |= _descendants(run.pid)
+        return found
+
+    def _watch_memory(self) -> None:
+        """End what uses more memory than it asked for, where the kernel does not, or ended only a part of it."""
+        now = time.monotonic()
+        if now < self.watch_at:
+            return
+        self.watch_at = now + WATCH_EVERY
+        for run in self.running.values():
+            if not run.memory or run.status is not None:
+                continue
+            if run.group and self.cgroups and self.cgroups.limits_memory:
+                over = run.group.ran_out_of_memory()
+            else:
+                over = sum(map(_resident, {run.pid, *self._members(run)})) > run.memory
+            if over:
+                run.over_memory = True
+                self._kill(run)
+
+    def _timeout(self) -> float:
+        if any(run.status is not None or run.kill_at is not None for run in self.running.values()):
+            return 0.01
+        return WATCH_EVERY if self.running else LINGER / 2
+
+    # -- the spool -----------------------------------------------------------------------------------------------
+
+    def _note(self, what: str, task: Task, *more: int) -> None:
+        os.write(self.spool, json.dumps([what, *task, *more]).encode() + b"\n")
+
+    def _take_over(self, path: Path) -> int:
+        """Read what the last supervisor did, end what it left running, and go on in its spool."""
+        begun: dict[Task, tuple[int, int] | None] = {}
+        if path.exists():
+            for line in path.read_bytes().split(b"\n"):
+                try:
+                    what, job, index, number, *more = json.loads(line)
+                except ValueError:  # the last line, cut off where the last supervisor was
+                    continue
+                task = (job, index, number)
+                if what == "starting":
+                    begun[task] = None
+                elif what == "started":
+                    begun[task] = (more[0], more[1])
+                else:
+                    begun.pop(task, None)
+                    self.ended.pop(task, None)
+                    if what == "ended":
+                        self.ended[task] = (more[0], more[1])
+        self._end_leftovers(begun)
+        for task in begun:
+            self.ended[task] = (LOST, 0)
+        self.spool = -1
+        self._rewrite_spool()
+        return self.spool
+
+    def _end_leftovers(self, begun: dict[Task, tuple[int, int] | None]) -> None:
+        if not begun:
+            return
+        groups = self.cgroups.leftovers() if self.cgroups else []
+        marks = [f"{MARK}={self.folder}:{'.'.join(map(str, task))}\0".encode() for task in begun]
+        until = time.monotonic() + 10
+        while time.monotonic() < until:
+            left = set().union(*(group.pids() for group in groups))
+            for group in groups:
+                group.kill()
+            left |= {pid for pid in _processes() if any(mark in _environment(pid) for mark in marks)}
+            left |= {started[0] for started in begun.values() if started and _start_time(started[0]) == started[1]}
+            if not left:
+                break
+            for pid in left:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            time.sleep(0.01)
+        for group in groups:
+            group.remove()
+
+    def _rewrite_spool(self) -> None:
+        """Make the spool anew from what still matters."""
+        path, fresh = self.folder / "spool", self.folder / "spool.new"
+        old, self.spool = self.spool, os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        for run in self.running.values():
+            self._note("started", run.task, run.pid, _start_time(run.pid))
+        for task, (outcome, code) in self.ended.items():
+            self._note("ended", task, outcome, code)
+        fresh.rename(path)
+        if old >= 0:
+            os.close(old)
+
+
+def _become(
+    argv: list[str], cwd: str, environment: dict[str, str], files: list[int], group: Group | None, report: int
+) -> None:
+    """In the forked child: become the task. Returns never; an error is told through `report`."""
+    try:
+        os.setsid()
+        if group:
+            group.join()
+        signal.set_wakeup_fd(-1)
+        for name in (signal.SIGCHLD, signal.SIGPIPE, signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(name, signal.SIG_DFL)
+        null = os.open(os.devnull, os.O_RDONLY)
+        for fd, target in ((null, 0), (files[0], 1), (files[1], 2)):
+            os.dup2(fd, target)
+        try:
+            os.chdir(cwd)
+        except FileNotFoundError:
+            raise NotADirectoryError(errno.ENOTDIR, cwd) from None
+        os.execvpe(argv[0], argv, environment)
+    except OSError as error:
+        os.write(report, str(error.errno or errno.EIO).encode())
+    except ValueError:  # a NUL byte
+        os.write(report, str(errno.EINVAL).encode())
+    finally:
+        os._exit(127)
+
+
+def _signal_group(pid: int, number: int) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(pid, number)
+
+
+def _processes() -> list[int]:
+    return [int(name) for name in os.listdir("/proc") if name.isdigit()]
+
+
+def _children() -> list[int]:
+    return list(map(int, Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()))
+
+
+def _descendants(pid: int) -> set[int]:
+    found: set[int] = set()
+    new = [pid]
+    while new:
+        try:
+            below = Path(f"/proc/{new[-1]}/task/{new.pop()}/children").read_text().split()
+        except OSError:
+            continue
+        new += [int(p) for p in below if int(p) not in found]
+        found.update(map(int, below))
+    return found
+
+
+def _environment(pid: int) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/environ").read_bytes() + b"\0"
+    except OSError:
+        return b""
+
+
+def _start_time(pid: int) -> int:
+    """When a process started, in ticks since the boot: with its number, who it is. 0 if there is none."""
+    try:
+        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19])
+    except OSError:
+        return 0
+
+
+def _resident(pid: int) -> int:
+    import psutil
+
+    try:
+        return int(psutil.Process(pid).memory_info().rss)
+    except psutil.Error:
+        return 0
+
+
+def _drain(fd: int) -> None:
+    with contextlib.suppress(BlockingIOError):
+        while os.read(fd, 4096):
+            pass
+
+
+def address(folder: Path) -> str:
+    """A socket address for FOLDER/socket however long its path is: 108 bytes are all that the kernel takes."""
+    fd = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    return f"/proc/self/fd/{fd}/socket"
+
+
+def _listen(folder: Path) -> socket.socket:
+    (folder / "socket").unlink(missing_ok=True)
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    listener.bind(address(folder))
+    listener.listen(4)
+    return listener
+
+
+def main() -> None:
+    folder = Path(sys.argv[1])
+    lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return  # another one is there already
+    for name in (signal.SIGINT, signal.SIGHUP, signal.SIGPIPE):
+        signal.signal(name, signal.SIG_IGN)
+    set_child_subreaper = 36
+    ctypes.CDLL(None).prctl(set_child_subreaper, 1, 0, 0, 0)
+    Supervisor(folder).run()
+
+
+if __name__ == "__main__":
+    main()
