@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from random import Random
 
-from fairlead.engines import Attempt, Ended, Event, NodeDown, NodeUp, Started
+from fairlead.engines.contract import Attempt, Ended, Event, NodeDown, NodeUp, Started
 from fairlead.model.specs import Node
 from fairlead.scheduler.facts import Outcome
 

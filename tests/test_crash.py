@@ -12,7 +12,7 @@ import pytest
 from fake_engine import FakeEngine, Killed
 from worlds import check_invariants, same
 
-from fairlead.engines import Attempt
+from fairlead.engines.contract import Attempt
 from fairlead.journal import JournalFull
 from fairlead.journal.memory import MemoryJournal
 from fairlead.model.specs import Job, Node, Queue, Settings

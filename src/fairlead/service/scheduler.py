@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
-from fairlead.engines import Attempt, Ended, Engine, Event, Launch, NodeDown, NodeUp, Started
+from fairlead.engines.contract import Attempt, Ended, Engine, Event, Launch, NodeDown, NodeUp, Started
 from fairlead.journal import Journal, JournalFull
 from fairlead.scheduler.decide import decide
 from fairlead.scheduler.facts import (

@@ -33,14 +33,14 @@ class Group:
     def join(self) -> None:
         """Move the calling process in."""
         for _, folder in self._folders:
-            _write(folder / "cgroup.procs", "0")
+            _write(f"{folder}/cgroup.procs", "0")
 
     def pids(self) -> set[int]:
         """The processes in it now."""
         found: set[int] = set()
         for _, folder in self._folders:
             with contextlib.suppress(OSError):
-                found.update(map(int, (folder / "cgroup.procs").read_text().split()))
+                found.update(map(int, _read(f"{folder}/cgroup.procs").split()))
         return found
 
     def kill(self) -> None:
@@ -60,7 +60,7 @@ class Group:
             if hierarchy.memory:
                 name = "memory.events" if hierarchy.version == 2 else "memory.oom_control"
                 with contextlib.suppress(OSError):
-                    for line in (folder / name).read_text().splitlines():
+                    for line in _read(f"{folder}/{name}").splitlines():
                         key, _, value = line.partition(" ")
                         if key == "oom_kill" and int(value):
                             return True
@@ -154,8 +154,12 @@ def find(name: str) -> Cgroups | None:
             if found is not None:
                 hierarchies.append(found)
                 break
-    limits = any(h.memory or h.cpu for h in hierarchies)
-    return Cgroups(hierarchies) if limits or any(h.version == 2 for h in hierarchies) else None
+    if any(h.version == 1 for h in hierarchies):
+        # Each hierarchy that a task joins costs a millisecond; on a hybrid system version 2 limits nothing.
+        for spare in [h for h in hierarchies if h.version == 2]:
+            spare.base.rmdir()
+            hierarchies.remove(spare)
+    return Cgroups(hierarchies) if hierarchies else None
 
 
 def _try(base: Path, kind: str, controller: str, options: set[str]) -> Hierarchy | None:
@@ -207,7 +211,15 @@ def _can_be_joined(folder: Path) -> None:
         raise PermissionError(f"{folder} cannot be joined")
 
 
-def _write(path: Path, text: str) -> None:
+def _read(path: str) -> str:
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return os.read(fd, 1 << 20).decode()
+    finally:
+        os.close(fd)
+
+
+def _write(path: Path | str, text: str) -> None:
     fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
     try:
         os.write(fd, text.encode())

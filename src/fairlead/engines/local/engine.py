@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from fairlead.engines import Attempt, Ended, Event, Launch, NodeUp, Started
+from fairlead.engines.contract import Attempt, Ended, Event, Launch, NodeUp, Started
 from fairlead.engines.local.supervisor import address
 from fairlead.model.specs import Node
 from fairlead.scheduler.facts import Outcome

@@ -53,6 +53,8 @@ class Running:
         self.kill_at: float | None = None  # when its time to end by itself is over
         self.status: int | None = None  # the wait status of its first process
         self.over_memory = False
+        self.executed = False  # whether it is known if it could be
+        self.failure: int | None = None  # the errno, where it could not
 
 
 class Supervisor:
@@ -68,6 +70,7 @@ class Supervisor:
         self.inbox = bytearray()
         self.outbox = bytearray()
         self.leaving = False
+        self.made: set[str] = set()  # the output folder that was made last
         self.idle_since = time.monotonic()
         self.watch_at = 0.0
         self.selector = selectors.DefaultSelector()
@@ -209,15 +212,17 @@ class Supervisor:
             taken = {gpu for run in self.running.values() for gpu in run.gpus}
             gpus = [gpu for gpu in limits["gpu_indices"] if gpu not in taken][: limits["gpus"]]
             environment["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, gpus))
-        output = self.folder.parent / "output" / str(job)
+        output = self._output_folder(job)
         group = None
         read, write = os.pipe2(os.O_CLOEXEC)
         try:
-            output.mkdir(parents=True, exist_ok=True, mode=0o700)
+            if output not in self.made:
+                self.made = {output}
+                os.makedirs(output, mode=0o700, exist_ok=True)
             if self.cgroups:
                 group = self.cgroups.create(name, limits["memory"], limits["cpu"])
             files = [
-                os.open(output / f"{index}.{end}", os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+                os.open(f"{output}/{index}.{end}", os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
                 for end in ("out", "err")
             ]
         except OSError as error:  # no room for its output, no room for its group
@@ -230,22 +235,28 @@ class Supervisor:
             _become(work["argv"], work["cwd"], environment, files, group, write)
         for fd in (*files, write):
             os.close(fd)
-        failure = os.read(read, 16)
-        os.close(read)
-        if failure:
-            os.waitpid(pid, 0)
-            if group:
-                group.remove()
-            code = int(failure)
-            with contextlib.suppress(OSError), (output / f"{index}.err").open("a") as log:
-                what = work["argv"][0] if code != errno.ENOTDIR else work["cwd"]
-                log.write(f"fairlead: cannot run {what!r} in {work['cwd']!r}: {os.strerror(code)}\n")
-            self._end(task, NOT_STARTED, code)
-            return
         run = Running(task, pid, group, limits["memory"], gpus)
         self.running[task] = self.by_pid[pid] = run
-        self._note("started", task, pid, _start_time(pid))
-        self._say("started", task=task)
+        self.selector.register(read, selectors.EVENT_READ, lambda: self._executed(run, read, work))
+
+    def _executed(self, run: Running, report: int, work: dict[str, Any]) -> None:
+        """The child became the task, or tells why it could not."""
+        failure = os.read(report, 16)
+        self.selector.unregister(report)
+        os.close(report)
+        run.executed = True
+        if not failure:
+            self._note("started", run.task, run.pid)
+            self._say("started", task=run.task)
+            return
+        run.failure = int(failure)
+        what = work["argv"][0] if run.failure != errno.ENOTDIR else work["cwd"]
+        reason = f"fairlead: cannot run {what!r} in {work['cwd']!r}: {os.strerror(run.failure)}\n"
+        with contextlib.suppress(OSError), open(f"{self._output_folder(run.task[0])}/{run.task[1]}.err", "a") as log:
+            log.write(reason)
+
+    def _output_folder(self, job: int) -> str:
+        return f"{self.folder.parent}/output/{job}"
 
     def _reap(self) -> None:
         """Collect ended processes. A task's first process stays a zombie until its group is gone: its number is ours."""
@@ -271,12 +282,14 @@ class Supervisor:
                 continue
             if late or run.kill_at is None:
                 self._kill(run)
-            if run.status is not None and not self._members(run):
+            if run.status is not None and run.executed and not self._members(run):
                 self._finish(run)
 
     def _finish(self, run: Running) -> None:
         assert run.status is not None
-        if os.WIFSIGNALED(run.status):
+        if run.failure is not None:
+            outcome, code = NOT_STARTED, run.failure
+        elif os.WIFSIGNALED(run.status):
             outcome, code = SIGNALLED, os.WTERMSIG(run.status)
         else:
             outcome, code = EXITED, os.WEXITSTATUS(run.status)
@@ -343,7 +356,7 @@ class Supervisor:
 
     def _take_over(self, path: Path) -> int:
         """Read what the last supervisor did, end what it left running, and go on in its spool."""
-        begun: dict[Task, tuple[int, int] | None] = {}
+        begun: set[Task] = set()
         if path.exists():
             for line in path.read_bytes().split(b"\n"):
                 try:
@@ -351,12 +364,10 @@ class Supervisor:
                 except ValueError:  # the last line, cut off where the last supervisor was
                     continue
                 task = (job, index, number)
-                if what == "starting":
-                    begun[task] = None
-                elif what == "started":
-                    begun[task] = (more[0], more[1])
+                if what in ("starting", "started"):
+                    begun.add(task)
                 else:
-                    begun.pop(task, None)
+                    begun.discard(task)
                     self.ended.pop(task, None)
                     if what == "ended":
                         self.ended[task] = (more[0], more[1])
@@ -367,7 +378,7 @@ class Supervisor:
         self._rewrite_spool()
         return self.spool
 
-    def _end_leftovers(self, begun: dict[Task, tuple[int, int] | None]) -> None:
+    def _end_leftovers(self, begun: set[Task]) -> None:
         if not begun:
             return
         groups = self.cgroups.leftovers() if self.cgroups else []
@@ -378,7 +389,6 @@ class Supervisor:
             for group in groups:
                 group.kill()
             left |= {pid for pid in _processes() if any(mark in _environment(pid) for mark in marks)}
-            left |= {started[0] for started in begun.values() if started and _start_time(started[0]) == started[1]}
             if not left:
                 break
             for pid in left:
@@ -393,7 +403,7 @@ class Supervisor:
         path, fresh = self.folder / "spool", self.folder / "spool.new"
         old, self.spool = self.spool, os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         for run in self.running.values():
-            self._note("started", run.task, run.pid, _start_time(run.pid))
+            self._note("started", run.task, run.pid)
         for task, (outcome, code) in self.ended.items():
             self._note("ended", task, outcome, code)
         fresh.rename(path)
@@ -459,14 +469,6 @@ def _environment(pid: int) -> bytes:
         return Path(f"/proc/{pid}/environ").read_bytes() + b"\0"
     except OSError:
         return b""
-
-
-def _start_time(pid: int) -> int:
-    """When a process started, in ticks since the boot: with its number, who it is. 0 if there is none."""
-    try:
-        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19])
-    except OSError:
-        return 0
 
 
 def _resident(pid: int) -> int:
