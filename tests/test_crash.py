@@ -63,7 +63,7 @@ def history(seed):
                 scheduler = Scheduler(journal, engine, lambda: engine.now)
                 if not scheduler.state.declared:
                     queues = [Queue("a"), Queue("b", weight=2.0), Queue("c")]
-                    scheduler.step([admission.configure(scheduler.state, queues, settings, engine.now)])
+                    scheduler.step([lambda state, now: [admission.configure(state, queues, settings, now)]])
                 return scheduler
             except Killed as where:
                 killed[str(where)] += 1
@@ -89,7 +89,7 @@ def history(seed):
                 if fact:
                     facts.append(fact)
                     cancelled.add(chosen)
-            scheduler.step(facts)
+            scheduler.step([lambda state, now, facts=facts: facts])
             for fact in facts:
                 if hasattr(fact, "job"):
                     accepted[fact.id] = fact.job

@@ -25,7 +25,8 @@ class DocumentError(ValueError):
     """A document that cannot be used: ``file:line: key: what is wrong and what would be right``."""
 
 
-def _read_quantities(value: object) -> dict[str, int]:
+def read_quantities(value: object) -> dict[str, int]:
+    """Read a table of quantities as it stands in a document; raises ValueError with the remedy."""
     if not isinstance(value, dict):
         raise ValueError('write a table such as { cpu = 2, memory = "4Gi" }')
     return parse_quantities(value)
@@ -66,7 +67,7 @@ def _read_seconds(value: object) -> float:
     return float(value)
 
 
-Amounts = Annotated[dict[str, int], BeforeValidator(_read_quantities)]
+Amounts = Annotated[dict[str, int], BeforeValidator(read_quantities)]
 Weight = Annotated[float | dict[str, float], AfterValidator(_check_weight)]
 Count = Annotated[int, Field(ge=0, le=10**9, strict=True)]
 

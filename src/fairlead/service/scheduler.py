@@ -25,12 +25,17 @@ from fairlead.scheduler.facts import (
     TasksRevoked,
     TasksStarted,
 )
+from fairlead.scheduler.state import State
 from fairlead.scheduler.tables import NONE, PLACED, REVOKING, RUNNING, STOPPING
 
 log = logging.getLogger("fairlead")
 
 REPEAT_AFTER = 5.0
 """Seconds after which an engine that did not answer is told again."""
+
+
+Request = Callable[[State, float], Iterable[Fact]]
+"""Something that people ask for: looks at the state, at a time, and returns the facts that it comes to."""
 
 
 class Stalled(RuntimeError):
@@ -45,30 +50,33 @@ class Scheduler:
     journal : Journal
     engine : Engine
     clock : callable
-        Seconds; never goes back by much, and a step back does no harm.
+        Seconds; a step back does no harm.
+    nodes : iterable of str, optional
+        The names of the machines that there are, where that is known: others were lost.
     """
 
-    def __init__(self, journal: Journal, engine: Engine, clock: Callable[[], float]) -> None:
+    def __init__(
+        self, journal: Journal, engine: Engine, clock: Callable[[], float], nodes: Iterable[str] | None = None
+    ) -> None:
         self.journal, self.engine, self.clock = journal, engine, clock
         self.state = journal.recover()
         self.placing = True
         self.more = True
-        self.decisions = 0
         self._unsaved: list[Fact] = []
         self._to_acknowledge: list[Attempt] = []
         self._to_repeat_at = 0.0
-        self._reconcile()
+        self._reconcile(nodes)
 
     @property
     def stalled(self) -> bool:
         """Whether the last step could not be recorded."""
         return bool(self._unsaved)
 
-    def step(self, facts: Iterable[Fact] = ()) -> list[Event]:
-        """Take in these facts and what the engine saw, decide, record, act.
+    def step(self, requests: Iterable[Request] = ()) -> None:
+        """Take in what is asked for and what the engine saw, decide, record, act.
 
-        Returns what the engine reported. Raises Stalled if the journal cannot be written; then nothing was acted on, the
-        facts stay applied, and the next call tries again to record them before anything else.
+        Raises Stalled if the journal cannot be written; then nothing was acted on, the facts stay applied, and the next
+        call tries again to record them before anything else.
         """
         if self.stalled:
             self._record()
@@ -77,16 +85,16 @@ class Scheduler:
         new = self._observe(events, now)
         for fact in new:
             self.state.apply(fact)
-        for fact in facts:
-            self.state.apply(fact)
-            new.append(fact)
+        for request in requests:
+            for fact in request(self.state, now):
+                self.state.apply(fact)
+                new.append(fact)
         if self.placing:
             decision = decide(self.state, now)
             for fact in decision.facts:
                 self.state.apply(fact)
             new += decision.facts
             self.more = decision.more
-            self.decisions += 1
         self._unsaved = new
         self._to_acknowledge += [event.attempt for event in events if isinstance(event, Ended)]
         self._record()
@@ -95,7 +103,6 @@ class Scheduler:
         if now >= self._to_repeat_at or now < self._to_repeat_at - 2 * REPEAT_AFTER:
             self._to_repeat_at = now + REPEAT_AFTER
             self._tell_again()
-        return events
 
     def _record(self) -> None:
         try:
@@ -181,8 +188,16 @@ class Scheduler:
         if stopping:
             self.engine.stop(stopping)
 
-    def _reconcile(self) -> None:
+    def _reconcile(self, nodes: Iterable[str] | None) -> None:
         """After a start: what runs and is not in the journal is stopped; what should run and is gone was lost."""
+        facts: list[Fact] = []
+        if nodes is not None:
+            there = set(nodes)
+            for spec, up in zip(self.state.node_specs, self.state.nodes.up, strict=False):
+                if up and spec.name not in there:
+                    facts.append(NodeLost(at=self.clock(), node=spec.name))
+            for fact in facts:
+                self.state.apply(fact)
         known = self.engine.inventory()
         strays = [a for a in known if not self._is_current(a)]
         if strays:
@@ -191,11 +206,10 @@ class Scheduler:
         gone = [a for a in self._attempts_of(rows) if a not in known and self._status(a) == RUNNING]
         if gone:
             ends = np.full(len(gone), Outcome.LOST, np.int64)
-            fact = TasksFinished(
-                at=self.clock(), **_columns(gone), outcome=ends, code=np.zeros(len(gone), np.int64)
-            )
-            self.journal.append([fact])
-            self.state.apply(fact)
+            code = np.zeros(len(gone), np.int64)
+            facts.append(TasksFinished(at=self.clock(), **_columns(gone), outcome=ends, code=code))
+            self.state.apply(facts[-1])
+        self.journal.append(facts)
         self._tell_again()
 
     def _launch(self, attempt: Attempt) -> Launch:

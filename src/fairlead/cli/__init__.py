@@ -1,0 +1,1 @@
+"""The commands. Thin: parse, call, print."""

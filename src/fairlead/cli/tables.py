@@ -1,0 +1,87 @@
+"""Tables for people: at most 80 columns where that is possible, readable without colour."""
+
+import os
+import sys
+import time
+from typing import Any
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from fairlead.model.quantity import round_quantity
+
+
+def show(table: Table, empty: str) -> None:
+    """Print a table, or say that there is nothing to show."""
+    if not table.row_count:
+        print(empty)
+        return
+    wide = sys.stdout.isatty() or "COLUMNS" in os.environ
+    Console(width=None if wide else 200, highlight=False).print(table)
+
+
+def job_table(jobs: list[dict[str, Any]]) -> Table:
+    table = _table("job", "name", "queue", "status", ">tasks", "each", ">age")
+    for job in jobs:
+        over = job["succeeded"] + job["failed"] + job["cancelled"]
+        progress = f"{over}/{job['tasks']}" if job["tasks"] > 1 else "1"
+        name = job["name"] or " ".join(job["argv"])[:24]
+        table.add_row(
+            str(job["id"]), name, job["queue"], job["status"], progress, quantities(job["demand"]), age(job["submitted_at"])
+        )
+    return table
+
+
+def queue_table(queues: list[dict[str, Any]]) -> Table:
+    table = _table("queue", ">share", "dominant", "used", ">running", ">waiting", "guarantee", "limit")
+    for queue in queues:
+        name = queue["name"]
+        depth = 0 if name == "/" else name.count("/") + 1
+        limits = [quantities(queue["limit"])] if queue["limit"] else []
+        limits += [f"{queue['max_tasks']} tasks"] if queue["max_tasks"] is not None else []
+        limits += [f"{queue['max_jobs']} jobs"] if queue["max_jobs"] is not None else []
+        table.add_row(
+            "  " * depth + (name.rpartition("/")[2] or "/"),
+            f"{queue['dominant_share']:.1%}" if depth else "",
+            queue["dominant_resource"] if depth and queue["dominant_resource"] else "",
+            quantities(queue["used"]),
+            str(queue["running"]),
+            str(queue["waiting"]),
+            quantities(queue["guarantee"]),
+            " ".join(limits),
+        )
+    return table
+
+
+def node_table(nodes: list[dict[str, Any]]) -> Table:
+    table = _table("node", "status", ">tasks", "used", "labels")
+    for node in nodes:
+        used = "  ".join(
+            f"{name} {round_quantity(name, node['used'].get(name, 0))}/{round_quantity(name, amount)}"
+            for name, amount in node["capacity"].items()
+        )
+        labels = " ".join(f"{k}={v}" for k, v in node["labels"].items())
+        table.add_row(node["name"], node["status"], str(node["tasks"]), used, labels)
+    return table
+
+
+def quantities(values: dict[str, int]) -> str:
+    """A vector in little room: ``cpu 1 memory 4Gi``."""
+    return " ".join(f"{name} {round_quantity(name, amount)}" for name, amount in values.items())
+
+
+def age(since: float) -> str:
+    """How long ago, in its largest unit: ``12s``, ``3min``, ``5h``, ``2d``."""
+    seconds = max(0.0, time.time() - since)
+    for unit, size in (("d", 86400), ("h", 3600), ("min", 60)):
+        if seconds >= size:
+            return f"{seconds / size:.0f}{unit}"
+    return f"{seconds:.0f}s"
+
+
+def _table(*columns: str) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    for column in columns:
+        table.add_column(column.lstrip(">"), justify="right" if column.startswith(">") else "left", overflow="fold")
+    return table

@@ -1,0 +1,162 @@
+"""The scheduler's thread: one step after another, as fast as there is something to do.
+
+Others ask it through :meth:`Loop.ask`; an answer is given after the step in which the question was taken has been recorded, so
+whoever got one may rely on it. Questions are taken in batches: one commit serves them all.
+"""
+
+import logging
+import queue
+import threading
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future
+from typing import Any
+
+from fairlead.scheduler.admission import Refused
+from fairlead.scheduler.facts import Fact
+from fairlead.scheduler.state import State
+from fairlead.service.scheduler import Scheduler, Stalled
+
+log = logging.getLogger("fairlead")
+
+MOST_QUESTIONS = 1000
+"""Questions that may wait for an answer; another is turned away."""
+IDLE = 1.0
+"""Seconds between steps when nothing happens, for what only time brings."""
+
+Question = Callable[[State, float], tuple[list[Fact], Any]]
+
+
+class Busy(RuntimeError):
+    """Too many questions wait already."""
+
+
+class Loop(threading.Thread):
+    """Runs a scheduler until it is told to stop.
+
+    Parameters
+    ----------
+    make : callable
+        Makes the scheduler, in this thread; takes the function that wakes the loop.
+    """
+
+    def __init__(self, make: Callable[[Callable[[], None]], Scheduler]) -> None:
+        super().__init__(name="scheduler", daemon=True)
+        self.ready: Future[None] = Future()
+        self.failure: BaseException | None = None
+        self.stopped = threading.Event()
+        self.on_stop: Callable[[], None] = lambda: None
+        self._make = make
+        self._inbox: queue.Queue[tuple[Question, bool, Future[Any]]] = queue.Queue(MOST_QUESTIONS)
+        self._awake = threading.Event()
+        self._stopping = False
+        self._drained: Callable[[State], bool] | None = None
+        self.stalled: str | None = None
+
+    def ask(self, question: Question, changes: bool = False) -> "Future[Any]":
+        """Have a question answered in the scheduler's thread.
+
+        Parameters
+        ----------
+        question : callable
+            Gets the state and the time; returns facts that are to happen, and the answer.
+        changes : bool
+            Whether it may return facts: not taken while the journal cannot be written.
+        """
+        answer: Future[Any] = Future()
+        try:
+            self._inbox.put_nowait((question, changes, answer))
+        except queue.Full:
+            raise Busy(f"{MOST_QUESTIONS} requests wait already: try again in a moment") from None
+        self.wake()
+        return answer
+
+    def wake(self) -> None:
+        """There is something to do."""
+        self._awake.set()
+
+    def stop(self, when: Callable[[State], bool] | None = None) -> None:
+        """End the loop: now, or as soon as `when` is true of the state. No more tasks are placed."""
+        self._drained = when
+        self._stopping = True
+        self.wake()
+
+    def run(self) -> None:
+        try:
+            scheduler = self._make(self.wake)
+        except BaseException as error:
+            self.ready.set_exception(error)
+            return
+        try:
+            self._step(scheduler)
+            self.ready.set_result(None)
+            while True:
+                if not scheduler.more or scheduler.stalled:
+                    self._awake.wait(IDLE)
+                self._awake.clear()
+                stopping = self._stopping
+                if stopping:
+                    scheduler.placing = scheduler.more = False
+                self._step(scheduler)
+                if stopping and not scheduler.stalled and (not self._drained or self._drained(scheduler.state)):
+                    break
+        except BaseException as error:
+            log.exception("the scheduler failed")
+            self.failure = error
+        finally:
+            self.stopped.set()
+            self.on_stop()
+
+    def _step(self, scheduler: Scheduler) -> None:
+        taken = []
+        while len(taken) < MOST_QUESTIONS:
+            try:
+                taken.append(self._inbox.get_nowait())
+            except queue.Empty:
+                break
+        answers: list[tuple[Future[Any], Any, bool]] = []
+        requests = []
+        for question, changes, answer in taken:
+            if changes and scheduler.stalled:
+                answer.set_exception(Stalled(self.stalled or "the journal cannot be written"))
+            else:
+                requests.append(_request(question, answer, answers))
+        try:
+            scheduler.step(requests)
+            if self.stalled:
+                log.warning("the journal can be written again: going on")
+            self.stalled = None
+        except Stalled as error:
+            if self.stalled is None:
+                log.error("%s: nothing new is started until then, nothing is lost", error)
+            self.stalled = str(error)
+            if not answers:  # the step was not begun
+                for request in requests:
+                    _consume(request, scheduler)
+        for answer, value, changed in answers:
+            if self.stalled and changed:
+                answer.set_exception(Stalled(f"{self.stalled}; what was asked for happens once there is room"))
+            elif isinstance(value, BaseException):
+                answer.set_exception(value)
+            else:
+                answer.set_result(value)
+
+
+def _request(
+    question: Question, answer: "Future[Any]", answers: list[tuple["Future[Any]", Any, bool]]
+) -> Callable[[State, float], Iterable[Fact]]:
+    def request(state: State, now: float) -> Iterable[Fact]:
+        try:
+            facts, value = question(state, now)
+        except Refused as refused:
+            facts, value = [], refused
+        answers.append((answer, value, bool(facts)))
+        return facts
+
+    return request
+
+
+def _consume(request: Callable[[State, float], Iterable[Fact]], scheduler: Scheduler) -> None:
+    """Answer a question that only looks, while the journal cannot be written."""
+    facts = list(request(scheduler.state, scheduler.clock()))
+    if facts:
+        raise AssertionError("a question that changes the state was asked as one that does not")

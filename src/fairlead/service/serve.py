@@ -1,0 +1,206 @@
+"""`fairlead up`: put journal, engine, loop and HTTP together, run, and stop cleanly.
+
+Ctrl-C stops what runs (it goes back to its jobs, and starts again with the next `up`) and leaves nothing behind. SIGTERM, as from
+a service manager that restarts the scheduler, leaves the tasks running under their supervisor, to be adopted.
+"""
+
+import asyncio
+import contextlib
+import logging
+import signal
+import socket
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import uvicorn
+
+from fairlead.engines.local.engine import GRACE, LocalEngine
+from fairlead.engines.local.machine import this_machine
+from fairlead.home import forget_address, make_home, make_token, write_address
+from fairlead.journal.memory import MemoryJournal
+from fairlead.journal.sql import SqlJournal
+from fairlead.model.documents import Configuration
+from fairlead.model.specs import Job, Node, Queue, Settings
+from fairlead.scheduler import admission
+from fairlead.scheduler.decide import decide
+from fairlead.scheduler.facts import Configured, Fact, JobSubmitted, NodeJoined, TasksFinished, TasksRevoked, TasksStarted
+from fairlead.scheduler.state import State
+from fairlead.scheduler.tables import PLACED, RUNNING
+from fairlead.service.api import make_api
+from fairlead.service.loop import Loop
+from fairlead.service.scheduler import Scheduler
+
+log = logging.getLogger("fairlead")
+
+DEFAULT_PORT = 7373
+
+
+class PortInUse(OSError):
+    """Somebody else answers there."""
+
+
+def warm_up() -> None:
+    """Compile the kernels, or load them: let one task live through a little history in memory."""
+    journal = MemoryJournal()
+    one = np.zeros(1, np.int64)
+    facts: list[Fact] = [
+        Configured(at=0, queues=[Queue("a"), Queue("b")], settings=Settings()),
+        NodeJoined(at=0, node=Node("n", {"cpu": 1000})),
+        JobSubmitted(at=0, id=1, job=Job("a", {"cpu": 1000})),
+    ]
+    journal.append(facts)
+    state = journal.recover()
+    for fact in decide(state, 0.0).facts:
+        state.apply(fact)
+    task = {"job": one + 1, "index": one, "attempt": one + 1}
+    state.apply(TasksStarted(at=0, **task))
+    state.apply(TasksFinished(at=0, **task, outcome=one, code=one))
+
+
+def open_port(host: str, port: int | None) -> socket.socket:
+    """Take a port to listen on: the one that is asked for, else the default one, else any."""
+    for candidate in [port] if port is not None else [DEFAULT_PORT, 0]:
+        listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listener.bind((host, candidate))
+            listener.listen(1024)
+            return listener
+        except OSError as error:
+            listener.close()
+            reason = error.strerror
+    raise PortInUse(f"cannot listen on {host}:{port}: {reason}: name another port with --port, or none for any")
+
+
+def serve(
+    home: Path,
+    configuration: Configuration,
+    *,
+    host: str,
+    port: int | None,
+    on_ready: Callable[[str, LocalEngine], None],
+    on_stopping: Callable[[int], None],
+) -> None:
+    """Run the scheduler until it is told to stop.
+
+    Parameters
+    ----------
+    home : Path
+        Its data folder.
+    configuration : Configuration
+        The queues, the nodes (this machine, where there are none) and the settings.
+    host, port : str, int or None
+        Where to answer; without a port, on the default one or, where that is taken, any.
+    on_ready : callable
+        Told the URL and the engine when requests are answered.
+    on_stopping : callable
+        Told how many tasks still run when the scheduler begins to stop.
+
+    Raises
+    ------
+    JournalError, EngineError, PortInUse, Refused, OSError
+        It cannot start; the message says why and what to do.
+    """
+    make_home(home)
+    journal = SqlJournal(home / "journal.db")
+    try:
+        token = make_token(home)
+        listener = open_port(host, port)
+        nodes = configuration.nodes or [this_machine()]
+        engines: list[LocalEngine] = []
+
+        def make(wake: Callable[[], None]) -> Scheduler:
+            engine = LocalEngine(home, nodes, wake)
+            engines.append(engine)
+            scheduler = Scheduler(journal, engine, time.time, [node.name for node in nodes])
+            scheduler.step([lambda state, now: _configure(state, configuration, now)])
+            return scheduler
+
+        loop = Loop(make)
+        loop.start()
+        loop.ready.result()
+        engine = engines[0]
+        stop = _Stop(loop, on_stopping)
+        address = listener.getsockname()
+        url = f"http://{host if ':' not in host else f'[{host}]'}:{address[1]}"
+        server = _Server(
+            uvicorn.Config(
+                make_api(loop, home, token, stop), log_config=None, access_log=False, timeout_graceful_shutdown=2,
+                lifespan="off",
+            )  # fmt: skip
+        )
+
+        async def main() -> None:
+            running = asyncio.get_running_loop()
+            loop.on_stop = lambda: running.call_soon_threadsafe(setattr, server, "should_exit", True)
+            running.add_signal_handler(signal.SIGINT, stop.at_once)
+            running.add_signal_handler(signal.SIGTERM, lambda: loop.stop())
+            write_address(home, url)
+            try:
+                running.call_soon(on_ready, url, engine)
+                if not loop.stopped.is_set():
+                    await server.serve(sockets=[listener])
+            finally:
+                forget_address(home)
+
+        asyncio.run(main())
+        loop.stop()
+        loop.join(timeout=30)
+        engine.close(leave=stop.leave)
+        if loop.failure is not None:
+            raise RuntimeError(f"the scheduler failed: {loop.failure!r}") from loop.failure
+    finally:
+        journal.close()
+
+
+class _Stop:
+    """How the scheduler ends: when what runs has ended, or at once."""
+
+    def __init__(self, loop: Loop, on_stopping: Callable[[int], None]) -> None:
+        self.leave = False
+        self._loop, self._on_stopping = loop, on_stopping
+        self._pressed = 0
+
+    def __call__(self, now: bool) -> None:
+        """Stop placing tasks, and end the loop when none is left; `now` has those that run stopped first."""
+        self.leave = True
+
+        def revoke(state: State, at: float) -> tuple[list[Fact], None]:
+            rows = state.held_rows()
+            self._on_stopping(len(rows))
+            status = state.tasks.status[rows]
+            rows = rows[(status == PLACED) | (status == RUNNING)]
+            if not now or not len(rows):
+                return [], None
+            jobs = state.job_rows_of(rows)
+            index = rows - state.jobs.first[jobs]
+            attempt = state.tasks.attempt[rows].astype(np.int64)
+            return [TasksRevoked(at=at, job=state.jobs.id[jobs], index=index, attempt=attempt)], None
+
+        self._loop.stop(when=lambda state: not len(state.held_rows()))
+        self._loop.ask(revoke, changes=True)
+
+    def at_once(self) -> None:
+        """Ctrl-C: stop what runs and end; pressed again, end without waiting for it."""
+        self._pressed += 1
+        if self._pressed == 1:
+            self(now=True)
+        else:
+            log.warning("leaving: tasks that still run are stopped within %g seconds", GRACE)
+            self._loop.stop()
+
+
+class _Server(uvicorn.Server):
+    """uvicorn, with the signals left to us."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+def _configure(state: State, configuration: Configuration, now: float) -> list[Fact]:
+    """The fact that the configuration comes to; none if it is in force already."""
+    same = list(state.declared.values()) == configuration.queues and state.settings == configuration.settings
+    return [] if same else [admission.configure(state, configuration.queues, configuration.settings, now)]
