@@ -15,7 +15,7 @@ help:  ## list the targets
 	@test -n "$(PYTHON)" || { echo "make: Python 3.11, 3.12 or 3.13 is needed: install one, or name it: make PYTHON=/path/to/python3" >&2; exit 1; }
 	@test -x .venv/bin/python || "$(PYTHON)" -m venv .venv
 	@test -x .venv/bin/uv || .venv/bin/python -m pip install -q --disable-pip-version-check uv
-	.venv/bin/uv sync --quiet --frozen --python .venv/bin/python
+	.venv/bin/uv sync --quiet --frozen --compile-bytecode --python .venv/bin/python
 	@touch $@
 
 demo: .venv/ready  ## the paper's example with real processes, a SIGKILL in the middle

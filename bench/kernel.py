@@ -43,9 +43,7 @@ def place_in_python(state: State, count: int) -> int:
     """Place `count` tasks by the same rules, one by one: a heap of dominant shares, first fit with a cursor a shape."""
     total = state.total.astype(float)
     free = state.nodes.free[: state.nodes.n].tolist()
-    jobs = [
-        (state.jobs.queue[j], state.shapes.demand[state.jobs.shape[j]].tolist()) for j in range(state.jobs.n)
-    ]
+    jobs = [(state.jobs.queue[j], state.shapes.demand[state.jobs.shape[j]].tolist()) for j in range(state.jobs.n)]
     used = [[0] * len(total) for _ in jobs]
     heap = [(0.0, j) for j in range(len(jobs))]
     cursor = [0] * len(jobs)
@@ -86,5 +84,9 @@ def run(nodes: int = 10_000, queues: int = 1_000, tasks: int = 1_000_000) -> Non
     python = few / (time.perf_counter() - began)
     speed = placed / kernel
     print(f"kernel     {nodes:,} nodes, {queues:,} queues, {len(RESOURCES)} resources: {placed:,} tasks placed")
-    print(f"           decided {speed:>12,.0f} tasks/s   decided and applied {placed / (kernel + applied):>12,.0f} tasks/s")
-    print(f"           plain Python, same rules {python:>10,.0f} tasks/s: the kernel is {speed / python:.0f} times faster")
+    print(
+        f"           decided {speed:>12,.0f} tasks/s   decided and applied {placed / (kernel + applied):>12,.0f} tasks/s"
+    )
+    print(
+        f"           plain Python, same rules {python:>10,.0f} tasks/s: the kernel is {speed / python:.0f} times faster"
+    )

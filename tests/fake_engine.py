@@ -126,7 +126,13 @@ class FakeEngine:
                     self.ended[what] = Ended(what, Outcome.SIGNALLED, 15)
                 continue
             attempt, node, job = what
-            if attempt in self.running or attempt in self.ended or attempt in self.over or node in self.down or NodeDown(node) in self.news:
+            if (
+                attempt in self.running
+                or attempt in self.ended
+                or attempt in self.over
+                or node in self.down
+                or NodeDown(node) in self.news
+            ):
                 continue
             alike = [a for a in self.running if a[:2] == attempt[:2]]
             assert not alike, f"{attempt} starts while {alike} runs"

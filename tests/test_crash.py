@@ -9,8 +9,6 @@ from collections import Counter
 from random import Random
 
 import pytest
-from fake_engine import FakeEngine, Killed
-from worlds import check_invariants, same
 
 from fairlead.engines.contract import Attempt
 from fairlead.journal import JournalFull
@@ -19,11 +17,13 @@ from fairlead.model.specs import Job, Node, Queue, Settings
 from fairlead.scheduler import admission
 from fairlead.scheduler.tables import CANCELLED, FAILED, STATUS_NAMES, SUCCEEDED
 from fairlead.service.scheduler import Scheduler, Stalled
+from fake_engine import FakeEngine, Killed
+from worlds import check_invariants, same
 
 SEEDS = (
     [int(os.environ["FAIRLEAD_SEED"])]
     if "FAIRLEAD_SEED" in os.environ
-    else range(int(os.environ.get("FAIRLEAD_FUZZ", 240)))
+    else range(int(os.environ.get("FAIRLEAD_FUZZ", "240")))
 )
 
 
@@ -53,6 +53,7 @@ def history(seed):
     nodes = [Node(f"n{i}", {"cpu": rng.randint(2, 8), "memory": rng.randint(2, 8)}) for i in range(rng.randint(1, 4))]
     engine = FakeEngine(rng, nodes)
     journal = MortalJournal(engine, rng)
+    queues = [Queue("a"), Queue("b", weight=2.0), Queue("c")]
     settings = Settings(reserve_after=3.0, max_losses=50, keep_jobs=1000)
     killed = Counter()
     accepted, cancelled = {}, set()
@@ -62,7 +63,6 @@ def history(seed):
             try:
                 scheduler = Scheduler(journal, engine, lambda: engine.now)
                 if not scheduler.state.declared:
-                    queues = [Queue("a"), Queue("b", weight=2.0), Queue("c")]
                     scheduler.step([lambda state, now: [admission.configure(state, queues, settings, now)]])
                 return scheduler
             except Killed as where:
@@ -79,7 +79,13 @@ def history(seed):
             engine.kill_after = rng.randint(0, 6)
         try:
             facts = []
-            if engine.faults and not scheduler.stalled and jobs_wanted > len(accepted) and rng.random() < 0.3 and scheduler.state.resources:
+            if (
+                engine.faults
+                and not scheduler.stalled
+                and jobs_wanted > len(accepted)
+                and rng.random() < 0.3
+                and scheduler.state.resources
+            ):
                 demand = {"cpu": rng.randint(1, 2), "memory": rng.randint(0, 2)}
                 job = Job(rng.choice("abc"), demand, rng.randint(1, 5), gang=rng.random() < 0.2)
                 facts.append(admission.submit(scheduler.state, job, engine.now))

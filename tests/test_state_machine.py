@@ -6,7 +6,6 @@ import numpy as np
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from worlds import check_invariants, placed_naively, placements, replay, same
 
 from fairlead.model.specs import Job, Node, Queue, Settings
 from fairlead.scheduler import admission, snapshot
@@ -23,6 +22,7 @@ from fairlead.scheduler.facts import (
 )
 from fairlead.scheduler.state import State
 from fairlead.scheduler.tables import PLACED, RUNNING
+from worlds import check_invariants, placed_naively, placements, replay, same
 
 RESOURCES = ("cpu", "gpu", "memory")
 LEAVES = ("a/x", "a/y", "b", "c/u/v")
@@ -120,7 +120,8 @@ class Histories(RuleBasedStateMachine):
         try:
             self.happen(admission.submit(self.state, job, self.now))
         except admission.Refused as refused:
-            assert "limit" in str(refused)
+            if "limit" not in str(refused):
+                raise
 
     @rule(seconds=st.sampled_from([0.5, 4.0]))
     def decide_soon(self, seconds):
@@ -246,14 +247,19 @@ class Histories(RuleBasedStateMachine):
             index = rows - self.state.jobs.first[jobs]
             self.state.apply(
                 TasksFinished(
-                    at=self.now, job=self.state.jobs.id[jobs], index=index, attempt=attempt, outcome=zeros, code=zeros
+                    at=self.now,
+                    job=self.state.jobs.id[jobs],
+                    index=index,
+                    attempt=attempt,
+                    outcome=zeros,
+                    code=zeros,
                 )
             )
         assert not self.state.queues.used.any(), "not everything released adds up to zero"
         assert (self.state.nodes.free == self.state.nodes.capacity).all()
 
 
-rounds = int(os.environ.get("FAIRLEAD_FUZZ", 0)) // 20 or 60
+rounds = int(os.environ.get("FAIRLEAD_FUZZ", "0")) // 20 or 60
 TestHistories = Histories.TestCase
 TestHistories.settings = settings(
     max_examples=rounds, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)

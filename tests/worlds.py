@@ -202,9 +202,7 @@ def placed_naively(state: State, most: int = 10_000) -> list[tuple[int, int]]:
 
 def placements(facts: list[Fact]) -> list[tuple[int, int]]:
     """(job number, node row) of what was decided, in order."""
-    return [
-        (int(j), int(n)) for f in facts if isinstance(f, TasksPlaced) for j, n in zip(f.job, f.node, strict=True)
-    ]
+    return [(int(j), int(n)) for f in facts if isinstance(f, TasksPlaced) for j, n in zip(f.job, f.node, strict=True)]
 
 
 __all__ = ["ROOT", "check_invariants", "placed_naively", "placements", "replay", "same"]

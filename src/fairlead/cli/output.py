@@ -23,9 +23,7 @@ def stream_task(connection: Connection, job: int, index: int, follow: bool) -> d
         moved = False
         for stream, target in (("out", sys.stdout.buffer), ("err", sys.stderr.buffer)):
             while True:
-                piece = connection.get_bytes(
-                    f"/v1/jobs/{job}/tasks/{index}/output/{stream}", offset=offsets[stream]
-                )
+                piece = connection.get_bytes(f"/v1/jobs/{job}/tasks/{index}/output/{stream}", offset=offsets[stream])
                 if not piece:
                     break
                 moved = True

@@ -28,7 +28,13 @@ def job_table(jobs: list[dict[str, Any]]) -> Table:
         progress = f"{over}/{job['tasks']}" if job["tasks"] > 1 else "1"
         name = job["name"] or " ".join(job["argv"])[:24]
         table.add_row(
-            str(job["id"]), name, job["queue"], job["status"], progress, quantities(job["demand"]), age(job["submitted_at"])
+            str(job["id"]),
+            name,
+            job["queue"],
+            job["status"],
+            progress,
+            quantities(job["demand"]),
+            age(job["submitted_at"]),
         )
     return table
 

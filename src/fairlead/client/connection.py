@@ -60,7 +60,9 @@ class Connection:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.close()
 
     def _find(self) -> Address:
@@ -77,9 +79,7 @@ class Connection:
         until = time.monotonic() + PATIENCE
         while True:
             try:
-                response = self._pool.request(
-                    "GET", self._address.url + path, fields=asked, headers=self._headers()
-                )
+                response = self._pool.request("GET", self._address.url + path, fields=asked, headers=self._headers())
                 self._answered = True
                 return _checked(response)
             except urllib3.exceptions.HTTPError:

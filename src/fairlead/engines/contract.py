@@ -23,7 +23,7 @@ class Attempt(NamedTuple):
     """One placement of one task."""
 
     job: int
-    index: int
+    task: int  # its index in the job
     number: int
 
 

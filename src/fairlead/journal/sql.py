@@ -32,7 +32,10 @@ KEEP_HISTORY = 64 * 2**20
 
 _metadata = sa.MetaData()
 _meta = sa.Table(
-    "meta", _metadata, sa.Column("key", sa.Text, primary_key=True), sa.Column("value", sa.Text, nullable=False)
+    "meta",
+    _metadata,
+    sa.Column("key", sa.Text, primary_key=True),
+    sa.Column("value", sa.Text, nullable=False),
 )
 _facts = sa.Table(
     "facts",
@@ -136,9 +139,7 @@ class SqlJournal:
         keep = sa.select(sa.func.max(sizes.c.position)).where(sizes.c.size > KEEP_HISTORY).scalar_subquery()
         with self._transaction() as connection:
             connection.execute(_snapshots.delete())
-            connection.execute(
-                _snapshots.insert(), {"position": self.position, "body": body, "crc": zlib.crc32(body)}
-            )
+            connection.execute(_snapshots.insert(), {"position": self.position, "body": body, "crc": zlib.crc32(body)})
             connection.execute(_facts.delete().where(_facts.c.position <= keep))
         self._snapshot_position, self._since_snapshot, self._snapshot_size = self.position, 0, len(body)
 
@@ -159,7 +160,7 @@ class SqlJournal:
             known = sa.inspect(self._connection).get_table_names()
             if not {"meta", "facts", "snapshots"} <= set(known):
                 raise JournalError(f"{self.path}: not a fairlead journal: name another file")
-            meta = {key: value for key, value in self._connection.execute(sa.select(_meta))}
+            meta: dict[str, str] = dict(self._connection.execute(sa.select(_meta)).tuples())
             version = int(meta["schema_version"])
             if version > SCHEMA_VERSION:
                 raise JournalError(

@@ -140,7 +140,8 @@ def read_configuration(path: Path) -> Configuration:
         raise DocumentError("\n".join(faults[:5]) + more) from None
 
     queues = [
-        Queue(q.name, q.weight, q.guarantee, q.limit, q.max_jobs, q.max_tasks, q.policy or "drf") for q in document.queue
+        Queue(q.name, q.weight, q.guarantee, q.limit, q.max_jobs, q.max_tasks, q.policy or "drf")
+        for q in document.queue
     ]
     for number, key, message in _tree_faults(queues, document.queue):
         raise DocumentError(_fault(path, text, ("queue", number, key), message, ""))
@@ -151,11 +152,23 @@ def read_configuration(path: Path) -> Configuration:
             nodes.append(Node(name, table.capacity, table.labels))
         if len({n.name for n in nodes}) < len(nodes):
             raise DocumentError(
-                _fault(path, text, ("node", number, "name"), f"a node {table.name!r} is there already: name it otherwise", "")
+                _fault(
+                    path,
+                    text,
+                    ("node", number, "name"),
+                    f"a node {table.name!r} is there already: name it otherwise",
+                    "",
+                )
             )
         if not any(table.capacity.values()):
             raise DocumentError(
-                _fault(path, text, ("node", number, "capacity"), "a node with nothing to give: name a resource", "")
+                _fault(
+                    path,
+                    text,
+                    ("node", number, "capacity"),
+                    "a node with nothing to give: name a resource",
+                    "",
+                )
             )
         if len(nodes) > MOST_NODES:
             raise DocumentError(_fault(path, text, ("node", number, "count"), f"more than {MOST_NODES} nodes", ""))
@@ -175,7 +188,13 @@ def _tree_faults(queues: list[Queue], tables: list[QueueTable]) -> list[tuple[in
     for number, queue in enumerate(queues):
         for up in ancestors(queue.name):
             if up != ROOT and up not in by_name:
-                return [(number, "name", f"{queue.name!r} hangs in the air: declare [[queue]] name = {up!r} as well")]
+                return [
+                    (
+                        number,
+                        "name",
+                        f"{queue.name!r} hangs in the air: declare [[queue]] name = {up!r} as well",
+                    )
+                ]
         for resource, least in queue.guarantee.items():
             most = queue.limit.get(resource)
             if most is not None and least > most:
@@ -256,8 +275,8 @@ def _line_of(text: str, location: Sequence[str | int]) -> int:
                 seen += 1
                 if seen == (number if isinstance(number, int) else 0):
                     inside, found = True, count
-        elif (inside or seen < 0) and keys and re.match(r"\s*[\"']?" + re.escape(keys[0]) + r"[\"']?\s*[.=]", line):
-            return count
-        elif seen < 0 and re.match(r"\s*" + re.escape(table) + r"\s*=", line):
+        elif (
+            (inside or seen < 0) and keys and re.match(r"\s*[\"']?" + re.escape(keys[0]) + r"[\"']?\s*[.=]", line)
+        ) or (seen < 0 and re.match(r"\s*" + re.escape(table) + r"\s*=", line)):
             return count
     return found

@@ -69,7 +69,9 @@ def parse_quantity(resource: str, value: object) -> int:
     unit = "byte" if resource in BYTE_RESOURCES else "thousandth"
     base = exact if resource in BYTE_RESOURCES else exact * 1000
     if base >= LARGEST:
-        raise ValueError(f"{resource}: {text} is too large: at most {_plain(_largest_written(resource))} can be counted")
+        raise ValueError(
+            f"{resource}: {text} is too large: at most {_plain(_largest_written(resource))} can be counted"
+        )
     if base != int(base):
         hint = f" (did you mean {match['number']}M?)" if match["suffix"] == "m" and unit == "byte" else ""
         raise ValueError(f"{resource}: {text} is finer than one {unit}{hint}")

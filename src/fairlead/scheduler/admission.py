@@ -5,7 +5,17 @@ from collections.abc import Sequence
 import numpy as np
 
 from fairlead.model.quantity import LARGEST, format_quantities, format_quantity
-from fairlead.model.specs import ROOT, USERS, Job, Queue, Settings, ancestors, inner_names, settings_for, written
+from fairlead.model.specs import (
+    ROOT,
+    USERS,
+    Job,
+    Queue,
+    Settings,
+    ancestors,
+    inner_names,
+    settings_for,
+    written,
+)
 from fairlead.scheduler.facts import Configured, JobCancelled, JobSubmitted, NodeDrained, NodeResumed
 from fairlead.scheduler.state import State
 from fairlead.scheduler.tables import NONE, PLACED, RUNNING, WAITING
@@ -58,7 +68,9 @@ def submit(state: State, job: Job, now: float) -> JobSubmitted:
     if not 1 <= job.tasks <= MOST_TASKS:
         raise Refused(f"{job.tasks} tasks: a job has from 1 to {MOST_TASKS:,}")
     if state.tasks.n + job.tasks > MOST_WAITING:
-        raise Refused(f"{state.tasks.n:,} tasks are known already, {MOST_WAITING:,} at most: wait until some have ended")
+        raise Refused(
+            f"{state.tasks.n:,} tasks are known already, {MOST_WAITING:,} at most: wait until some have ended"
+        )
     if not any(job.demand.values()):
         raise Refused("the demand is empty: ask for something of some resource, such as --cpu 1")
     unknown = sorted(set(job.demand) - set(state.resources))
@@ -126,7 +138,9 @@ def configure(state: State, queues: Sequence[Queue], settings: Settings, now: fl
     for row in np.unique(live):
         name = state.queue_names[row]
         if name in inner:
-            raise Refused(f"queue {name!r} has jobs and cannot get queues below it: wait until they end, or cancel them")
+            raise Refused(
+                f"queue {name!r} has jobs and cannot get queues below it: wait until they end, or cancel them"
+            )
     return Configured(at=now, queues=list(queues), settings=settings)
 
 
@@ -145,4 +159,3 @@ def resume(state: State, node: str, now: float) -> NodeResumed:
 def _known_node(state: State, node: str) -> None:
     if node not in state.node_rows:
         raise Refused(f"there is no node {node!r}: there is {', '.join(list(state.node_rows)[:10])}")
-

@@ -8,7 +8,7 @@ import hashlib
 import platform
 from collections.abc import Callable
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar, cast
 
 import numba
 import platformdirs
@@ -31,13 +31,13 @@ CACHE = Path(platformdirs.user_cache_dir("fairlead")) / f"kernels-{_digest()}"
 
 def compiled(function: F) -> F:
     """Compile a function when it is first called; keep the result for the next process."""
-    before = config.CACHE_DIR
-    config.CACHE_DIR = str(CACHE)
+    before = config.CACHE_DIR  # type: ignore[attr-defined]
+    config.CACHE_DIR = str(CACHE)  # type: ignore[attr-defined]
     try:
-        kernel: F = numba.njit(cache=True)(function)
+        kernel: Any = numba.njit(cache=True)(function)
     finally:
-        config.CACHE_DIR = before
-    return kernel
+        config.CACHE_DIR = before  # type: ignore[attr-defined]
+    return cast(F, kernel)
 
 
 def is_cached() -> bool:

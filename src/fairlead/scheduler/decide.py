@@ -56,11 +56,11 @@ class Cycle:
 def run_cycle(state: State, most: int = MOST_PLACEMENTS) -> Cycle:
     """Serve the queues in the order that their policies give, on paper: nothing is changed."""
     kept = [(n, r.bucket, t) for r in state.reservations.values() for n, t in zip(r.nodes, r.tasks, strict=True)]
-    reserved = np.array(sorted(kept), np.int64).reshape(-1, 3)
+    node, bucket, tasks = (column.copy() for column in np.array(sorted(kept), np.int64).reshape(-1, 3).T)
     return Cycle(
         *cycle(
             view(state.nodes), view(state.queues), view(state.shapes), view(state.buckets), view(state.jobs),
-            state.masks, state.total, *(np.ascontiguousarray(column) for column in reserved.T), most,
+            state.masks, state.total, node, bucket, tasks, most,
         )
     )  # fmt: skip
 
@@ -169,9 +169,7 @@ def _nodes_to_keep(state: State, row: int) -> tuple[list[int], list[int]] | None
     wanted = int(jobs.waiting[row]) if jobs.gang[row] else 1
     n = nodes.n
     asked = demand > 0
-    fits = (
-        (nodes.capacity[:n, asked] // demand[asked]).min(axis=1) if asked.any() else np.full(n, wanted, np.int64)
-    )
+    fits = (nodes.capacity[:n, asked] // demand[asked]).min(axis=1) if asked.any() else np.full(n, wanted, np.int64)
     usable = nodes.up[:n] & ~nodes.draining[:n] & state.masks[state.shapes.mask[shape], :n] & (fits > 0)
     for reservation in state.reservations.values():
         usable[reservation.nodes] = False
@@ -187,6 +185,3 @@ def _nodes_to_keep(state: State, row: int) -> tuple[list[int], list[int]] | None
             counts.append(min(wanted, int(fits[node])))
             wanted -= counts[-1]
     return (chosen, counts) if wanted == 0 else None
-
-
-

@@ -54,9 +54,7 @@ def _sift(
         down = 2 * position + 1
         if down >= size:
             break
-        if down + 1 < size and _goes_before(
-            heap[start + down + 1], heap[start + down], below, whole, real, rank
-        ):
+        if down + 1 < size and _goes_before(heap[start + down + 1], heap[start + down], below, whole, real, rank):
             down += 1
         other = heap[start + down]
         if not _goes_before(other, entity, below, whole, real, rank):
@@ -362,7 +360,16 @@ def cycle(
 
 @compiled
 def _remove(
-    heap: I64, start: int, size: I64, q: int, position: int, slot: I64, below: I8, whole: I64, real: F64, rank: I64
+    heap: I64,
+    start: int,
+    size: I64,
+    q: int,
+    position: int,
+    slot: I64,
+    below: I8,
+    whole: I64,
+    real: F64,
+    rank: I64,
 ) -> None:
     """Take one entity out of the heap of queue q."""
     size[q] -= 1

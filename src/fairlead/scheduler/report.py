@@ -29,10 +29,15 @@ def describe_job(state: State, job: int) -> dict[str, Any]:
 
 
 def list_jobs(
-    state: State, *, queue: str | None = None, user: str | None = None, status: str | None = None, limit: int = 100
+    state: State,
+    *,
+    queue: str | None = None,
+    user: str | None = None,
+    status: str | None = None,
+    limit: int = 100,
 ) -> list[dict[str, Any]]:
     """The newest jobs, newest first; `queue` means that queue and all below it."""
-    found = []
+    found: list[dict[str, Any]] = []
     for row in range(state.jobs.n - 1, -1, -1):
         if len(found) == limit:
             break
@@ -85,7 +90,8 @@ def exit_status(outcome: int, code: int) -> int:
 def list_queues(state: State) -> list[dict[str, Any]]:
     """The queue tree, parents before children, siblings by name."""
     waiting = np.zeros(state.queues.n, np.int64)
-    np.add.at(waiting, state.jobs.queue[: state.jobs.n], np.where(state.jobs.id[: state.jobs.n] != NONE, state.jobs.waiting[: state.jobs.n], 0))  # fmt: skip
+    known = state.jobs.id[: state.jobs.n] != NONE
+    np.add.at(waiting, state.jobs.queue[: state.jobs.n][known], state.jobs.waiting[: state.jobs.n][known])
     for row in range(state.queues.n - 1, 0, -1):
         waiting[state.queues.parent[row]] += waiting[row]
     q = state.queues

@@ -11,7 +11,18 @@ from math import nan
 
 import numpy as np
 
-from fairlead.model.specs import ROOT, USERS, Job, Node, Quantities, Queue, Settings, ancestors, inner_names, settings_for
+from fairlead.model.specs import (
+    ROOT,
+    USERS,
+    Job,
+    Node,
+    Quantities,
+    Queue,
+    Settings,
+    ancestors,
+    inner_names,
+    settings_for,
+)
 from fairlead.policies import CODES
 from fairlead.scheduler import kernel_account
 from fairlead.scheduler.facts import (
@@ -263,9 +274,7 @@ class State:
     @_apply.register
     def _(self, fact: TasksStarted) -> None:
         rows = self.job_rows(fact.job)
-        bad = kernel_account.started(
-            view(self.jobs), view(self.tasks), rows, fact.index, fact.attempt, fact.at
-        )
+        bad = kernel_account.started(view(self.jobs), view(self.tasks), rows, fact.index, fact.attempt, fact.at)
         self._refuse(bad, fact.job, fact.index, "been started")
 
     @_apply.register

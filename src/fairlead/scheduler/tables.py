@@ -75,7 +75,7 @@ class Table:
 def view(table: T) -> T:
     """Show a table to a kernel, which knows named tuples of arrays but no dataclasses; same names, same memory."""
     row = _VIEWS[type(table).__name__]
-    return row(*(getattr(table, name) for name in row._fields))  # type: ignore[return-value]
+    return row(*(getattr(table, name) for name in row._fields))
 
 
 @dataclass

@@ -111,7 +111,9 @@ def make_api(loop: Loop, home: Path, token: str, down: Callable[[bool], None]) -
 
     async def authenticate(authorization: Annotated[str, Header()] = "") -> None:
         if not hmac.compare_digest(authorization.encode(), expected):
-            raise HTTPException(401, "a token is needed: send 'Authorization: Bearer TOKEN' with the one in the token file")
+            raise HTTPException(
+                401, "a token is needed: send 'Authorization: Bearer TOKEN' with the one in the token file"
+            )
 
     app = FastAPI(title="fairlead", version=fairlead.__version__, dependencies=[Depends(authenticate)])
     app.middleware("http")(_bound_the_body)
@@ -127,7 +129,11 @@ def make_api(loop: Loop, home: Path, token: str, down: Callable[[bool], None]) -
     async def status() -> dict[str, Any]:
         """Whether the scheduler is well: its version, how much it knows, and why it is stalled, if it is."""
         counts = await read(
-            lambda s: {"nodes": int(s.nodes.up[: s.nodes.n].sum()), "jobs": len(s.specs), "running": int(s.queues.tasks[0])}
+            lambda s: {
+                "nodes": int(s.nodes.up[: s.nodes.n].sum()),
+                "jobs": len(s.specs),
+                "running": int(s.queues.tasks[0]),
+            }
         )
         return {"version": fairlead.__version__, "pid": os.getpid(), "stalled": loop.stalled, **counts}
 

@@ -44,7 +44,7 @@ class Loop(threading.Thread):
         self.ready: Future[None] = Future()
         self.failure: BaseException | None = None
         self.stopped = threading.Event()
-        self.on_stop: Callable[[], None] = lambda: None
+        self.on_stop: Callable[[], object] = lambda: None
         self._make = make
         self._inbox: queue.Queue[tuple[Question, bool, Future[Any]]] = queue.Queue(MOST_QUESTIONS)
         self._awake = threading.Event()
@@ -107,7 +107,7 @@ class Loop(threading.Thread):
             self.on_stop()
 
     def _step(self, scheduler: Scheduler) -> None:
-        taken = []
+        taken: list[tuple[Question, bool, Future[Any]]] = []
         while len(taken) < MOST_QUESTIONS:
             try:
                 taken.append(self._inbox.get_nowait())

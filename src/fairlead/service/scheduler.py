@@ -214,7 +214,7 @@ class Scheduler:
 
     def _launch(self, attempt: Attempt) -> Launch:
         row = self.state.job_row(attempt.job)
-        node = self.state.tasks.node[self.state.jobs.first[row] + attempt.index]
+        node = self.state.tasks.node[self.state.jobs.first[row] + attempt.task]
         return Launch(attempt, self.state.node_specs[node].name, self.state.specs[attempt.job])
 
     def _attempts_of(self, tasks: np.ndarray) -> list[Attempt]:
@@ -228,9 +228,9 @@ class Scheduler:
 
     def _task_row(self, attempt: Attempt) -> int:
         row = int(self.state.job_rows(np.array([attempt.job], np.int64))[0])
-        if row == NONE or not 0 <= attempt.index < self.state.jobs.tasks[row]:
+        if row == NONE or not 0 <= attempt.task < self.state.jobs.tasks[row]:
             return NONE
-        return int(self.state.jobs.first[row]) + attempt.index
+        return int(self.state.jobs.first[row]) + attempt.task
 
     def _is_current(self, attempt: Attempt) -> bool:
         row = self._task_row(attempt)

@@ -25,7 +25,15 @@ from fairlead.model.documents import Configuration
 from fairlead.model.specs import Job, Node, Queue, Settings
 from fairlead.scheduler import admission
 from fairlead.scheduler.decide import decide
-from fairlead.scheduler.facts import Configured, Fact, JobSubmitted, NodeJoined, TasksFinished, TasksRevoked, TasksStarted
+from fairlead.scheduler.facts import (
+    Configured,
+    Fact,
+    JobSubmitted,
+    NodeJoined,
+    TasksFinished,
+    TasksRevoked,
+    TasksStarted,
+)
 from fairlead.scheduler.state import State
 from fairlead.scheduler.tables import PLACED, RUNNING
 from fairlead.service.api import make_api
@@ -125,18 +133,16 @@ def serve(
         stop = _Stop(loop, on_stopping)
         address = listener.getsockname()
         url = f"http://{host if ':' not in host else f'[{host}]'}:{address[1]}"
+        api = make_api(loop, home, token, stop)
         server = _Server(
-            uvicorn.Config(
-                make_api(loop, home, token, stop), log_config=None, access_log=False, timeout_graceful_shutdown=2,
-                lifespan="off",
-            )  # fmt: skip
+            uvicorn.Config(api, log_config=None, access_log=False, timeout_graceful_shutdown=2, lifespan="off")
         )
 
         async def main() -> None:
             running = asyncio.get_running_loop()
             loop.on_stop = lambda: running.call_soon_threadsafe(setattr, server, "should_exit", True)
             running.add_signal_handler(signal.SIGINT, stop.at_once)
-            running.add_signal_handler(signal.SIGTERM, lambda: loop.stop())
+            running.add_signal_handler(signal.SIGTERM, loop.stop)
             write_address(home, url)
             try:
                 running.call_soon(on_ready, url, engine)

@@ -1,7 +1,7 @@
 """One cgroup a task: it cannot use more than it asked for, and nothing that it started is missed when it ends.
 
-Version 2 where it is mounted alone, version 1 where memory and cpu still are there, and both at once on a hybrid system
-(limits by version 1, tracking and killing by version 2). Only the standard library: the supervisor stays small.
+Version 2 where it is mounted alone; version 1 where its memory and cpu controllers are there, which on a hybrid system is all
+that limits. Only the standard library: the supervisor stays small.
 """
 
 import contextlib
@@ -132,21 +132,21 @@ def find(name: str) -> Cgroups | None:
     name : str
         Of our folder in each hierarchy.
     """
-    mounts = []
+    mounts: list[tuple[Path, str, set[str]]] = []
     for line in Path("/proc/self/mountinfo").read_text().splitlines():
         left, _, right = line.partition(" - ")
-        kind, _, options = right.split(" ", 2)
+        kind, _, rest = right.split(" ", 2)
         if kind in ("cgroup", "cgroup2"):
-            mounts.append((Path(left.split()[4]), kind, set(options.split()[-1].split(","))))
+            mounts.append((Path(left.split()[4]), kind, set(rest.split()[-1].split(","))))
     own = {}
     for line in Path("/proc/self/cgroup").read_text().splitlines():
         _, controllers, path = line.split(":", 2)
-        for controller in controllers.split(","):
-            own[controller] = path.lstrip("/")
+        for each in controllers.split(","):
+            own[each] = path.lstrip("/")
 
     hierarchies = []
     for mount, kind, options in mounts:
-        controller = "" if kind == "cgroup2" else next((c for c in ("memory", "cpu") if c in options), None)
+        controller: str | None = "" if kind == "cgroup2" else next((c for c in ("memory", "cpu") if c in options), None)
         if controller is None or controller not in own:
             continue
         for parent in dict.fromkeys([mount / own[controller], mount]):

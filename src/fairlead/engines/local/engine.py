@@ -184,5 +184,3 @@ def _alike(launches: Sequence[Launch]) -> list[list[Launch]]:
     for launch in launches:
         groups.setdefault((launch.attempt.job, launch.node), []).append(launch)
     return list(groups.values())
-
-

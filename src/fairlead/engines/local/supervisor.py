@@ -206,7 +206,11 @@ class Supervisor:
         self._note("starting", task)
         gpus = []
         environment = dict(work["env"])
-        environment |= {"FAIRLEAD_JOB": str(job), "FAIRLEAD_INDEX": str(index), "FAIRLEAD_NUMBER": str(number)}
+        environment |= {
+            "FAIRLEAD_JOB": str(job),
+            "FAIRLEAD_INDEX": str(index),
+            "FAIRLEAD_NUMBER": str(number),
+        }
         environment[MARK] = f"{self.folder}:{name}"
         if limits["gpus"]:
             taken = {gpu for run in self.running.values() for gpu in run.gpus}
@@ -252,7 +256,10 @@ class Supervisor:
         run.failure = int(failure)
         what = work["argv"][0] if run.failure != errno.ENOTDIR else work["cwd"]
         reason = f"fairlead: cannot run {what!r} in {work['cwd']!r}: {os.strerror(run.failure)}\n"
-        with contextlib.suppress(OSError), open(f"{self._output_folder(run.task[0])}/{run.task[1]}.err", "a") as log:
+        with (
+            contextlib.suppress(OSError),
+            open(f"{self._output_folder(run.task[0])}/{run.task[1]}.err", "a") as log,
+        ):
             log.write(reason)
 
     def _output_folder(self, job: int) -> str:
@@ -401,7 +408,10 @@ class Supervisor:
     def _rewrite_spool(self) -> None:
         """Make the spool anew from what still matters."""
         path, fresh = self.folder / "spool", self.folder / "spool.new"
-        old, self.spool = self.spool, os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        old, self.spool = (
+            self.spool,
+            os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600),
+        )
         for run in self.running.values():
             self._note("started", run.task, run.pid)
         for task, (outcome, code) in self.ended.items():
