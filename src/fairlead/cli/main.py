@@ -30,8 +30,7 @@ app = typer.Typer(
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 JobId = Annotated[int, typer.Argument(help="The job's number, as `fairlead jobs` shows it.", metavar="JOB")]
 Command = Annotated[
-    list[str],
-    typer.Argument(help="The command and its arguments, after `--`.", metavar="-- COMMAND [ARG]..."),
+    list[str], typer.Argument(help="The command and its arguments, after `--`.", metavar="-- COMMAND [ARG]...")
 ]
 QueueName = Annotated[
     str | None, typer.Option("--queue", "-q", help="The queue, such as lab/vision. Default: your own.")
@@ -40,18 +39,222 @@ Cpu = Annotated[str, typer.Option(help="CPUs of each task: 1, 0.5, 500m.")]
 Memory = Annotated[str, typer.Option(help="Memory of each task: 512Mi, 4Gi. A task that uses more is killed.")]
 Gpu = Annotated[str, typer.Option(help="GPUs of each task; given by index, as CUDA_VISIBLE_DEVICES.")]
 Resource = Annotated[
-    list[str],
-    typer.Option(help="Any other resource, as NAME=QUANTITY; repeat for more.", metavar="NAME=QUANTITY"),
+    list[str], typer.Option(help="Any other resource, as NAME=QUANTITY; repeat for more.", metavar="NAME=QUANTITY")
 ]
 Name = Annotated[str, typer.Option(help="A name for the job, to find it again.")]
 Priority = Annotated[int, typer.Option(help="Higher goes first, within its queue.")]
 On = Annotated[
-    list[str],
-    typer.Option(help="Only on nodes with this label; several values: zone=a|b.", metavar="LABEL=VALUE"),
+    list[str], typer.Option(help="Only on nodes with this label; several values: zone=a|b.", metavar="LABEL=VALUE")
 ]
-Env = Annotated[
-    list[str], typer.Option(help="Set a variable, over this terminal's environment.", metavar="NAME=VALUE")
-]
+Env = Annotated[list[str], typer.Option(help="Set a variable, over this terminal's environment.", metavar="NAME=VALUE")]
+
+
+class Failure(Exception):
+    """Ends a command with one line on standard error."""
+
+
+@app.callback(invoke_without_command=True)
+def _fairlead(
+    version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
+) -> None:
+    if version:
+        print(f"fairlead {fairlead.__version__}")
+        raise typer.Exit
+
+
+@app.command()
+def up(
+    config: Annotated[
+        Path | None, typer.Option(help="fairlead.toml: queues, and nodes if not this machine as it is.")
+    ] = None,
+    home: Annotated[
+        Path | None, typer.Option(help="Data folder. Default: $FAIRLEAD_HOME or the user's data folder.")
+    ] = None,
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[
+        int | None,
+        typer.Option(help="Port to listen on; 0 for any. Default: 7373, or any if that is taken.", min=0, max=65535),
+    ] = None,
+) -> None:
+    """Start the scheduler, in the foreground.
+
+    Ctrl-C stops it and the tasks that run; they go back to their jobs and start again with the next `up`. Should the scheduler
+    be killed instead, the tasks run on, and the next `up` adopts them.
+    """
+    from fairlead.cli.up import run_scheduler
+
+    run_scheduler(home, config, host, port)
+
+
+@app.command()
+def submit(
+    command: Command,
+    queue: QueueName = None,
+    cpu: Cpu = "1",
+    memory: Memory = "1Gi",
+    gpu: Gpu = "0",
+    resource: Resource = [],  # noqa: B006
+    tasks: Annotated[
+        int, typer.Option("--tasks", "-n", help="So many tasks; each has its index in FAIRLEAD_INDEX.")
+    ] = 1,
+    name: Name = "",
+    priority: Priority = 0,
+    on: On = [],  # noqa: B006
+    gang: Annotated[bool, typer.Option("--gang", help="Start all the tasks at once, or none.")] = False,
+    env: Env = [],  # noqa: B006
+) -> None:
+    """Submit a job, and print its number.
+
+    Example: fairlead submit --queue lab/vision --cpu 2 --memory 4Gi --tasks 10 -- python train.py
+    """
+    with _connection() as connection:
+        body = _job_request(command, queue, cpu, memory, gpu, resource, tasks, name, priority, on, gang, env)
+        answer = connection.post("/v1/jobs", body)
+    if answer["warning"]:
+        print(f"fairlead: {answer['warning']}", file=sys.stderr)
+    print(answer["id"])
+
+
+@app.command()
+def run(
+    command: Command,
+    queue: QueueName = None,
+    cpu: Cpu = "1",
+    memory: Memory = "1Gi",
+    gpu: Gpu = "0",
+    resource: Resource = [],  # noqa: B006
+    name: Name = "",
+    priority: Priority = 0,
+    on: On = [],  # noqa: B006
+    env: Env = [],  # noqa: B006
+) -> None:
+    """Run a command when it is its turn; stream its output, and exit as it did.
+
+    Ctrl-C cancels it. Example: fairlead run --cpu 2 --memory 4Gi -- make -j2
+    """
+    from fairlead.cli.output import stream_task
+
+    with _connection() as connection:
+        body = _job_request(command, queue, cpu, memory, gpu, resource, 1, name, priority, on, False, env)
+        answer = connection.post("/v1/jobs", body)
+        if answer["warning"]:
+            print(f"fairlead: {answer['warning']}", file=sys.stderr)
+        job = answer["id"]
+        try:
+            task = stream_task(connection, job, 0, follow=True)
+        except KeyboardInterrupt:
+            connection.post(f"/v1/jobs/{job}/cancel", {})
+            print(f"fairlead: job {job} is cancelled", file=sys.stderr)
+            raise typer.Exit(130) from None
+    if task["status"] != "succeeded" and task["reason"] not in (None, "exited", "not started"):
+        print(f"fairlead: job {job}: {_reason(task)}", file=sys.stderr)
+    raise typer.Exit(task["exit"] if task["exit"] is not None else 130)
+
+
+@app.command()
+def jobs(
+    queue: Annotated[str | None, typer.Option("--queue", "-q", help="Of this queue and those below it.")] = None,
+    user: Annotated[str | None, typer.Option("--user", "-u", help="Of this user.")] = None,
+    status: Annotated[str | None, typer.Option(help="waiting, running, succeeded, failed or cancelled.")] = None,
+    limit: Annotated[int, typer.Option("--limit", "-n", help="So many at most.", min=1, max=10_000)] = 30,
+    as_json: Json = False,
+) -> None:
+    """List the newest jobs, newest first."""
+    from fairlead.cli.tables import job_table, show
+
+    with _connection() as connection:
+        found = connection.get("/v1/jobs", queue=queue, user=user, status=status, limit=limit)
+    _print_json(found) if as_json else show(job_table(found["jobs"]), "no jobs yet: submit one with `fairlead submit`")
+
+
+@app.command()
+def logs(
+    job: Annotated[
+        str,
+        typer.Argument(help="The job's number; with .INDEX for another task than the first.", metavar="JOB[.INDEX]"),
+    ],
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until the task ends.")] = False,
+) -> None:
+    """Print what a task wrote: its output to standard output, its errors to standard error."""
+    from fairlead.cli.output import stream_task
+
+    number, _, index = job.partition(".")
+    if not number.isdigit() or not (index or "0").isdigit():
+        raise Failure(f"{job!r} is no task: write JOB or JOB.INDEX, such as 12 or 12.3")
+    with _connection() as connection:
+        stream_task(connection, int(number), int(index or 0), follow)
+
+
+@app.command()
+def cancel(
+    job: JobId,
+    index: Annotated[
+        list[int] | None, typer.Option("--index", "-i", help="Only this task; repeat for more.", min=0)
+    ] = None,
+) -> None:
+    """Cancel a job: SIGTERM to what runs, SIGKILL after five seconds; what waits never starts."""
+    with _connection() as connection:
+        answer = connection.post(f"/v1/jobs/{job}/cancel", {"indices": index})
+    print(f"job {job} is cancelled" if answer["cancelled"] else f"job {job} had ended already")
+
+
+@app.command()
+def queues(as_json: Json = False) -> None:
+    """Show the queue tree: what each queue uses, its dominant share, its guarantee and limit."""
+    from fairlead.cli.tables import queue_table, show
+
+    with _connection() as connection:
+        found = connection.get("/v1/queues")
+    _print_json(found) if as_json else show(queue_table(found["queues"]), "")
+
+
+@app.command()
+def nodes(as_json: Json = False) -> None:
+    """Show the nodes: what each has, and what is used of it."""
+    from fairlead.cli.tables import node_table, show
+
+    with _connection() as connection:
+        found = connection.get("/v1/nodes")
+    _print_json(found) if as_json else show(node_table(found["nodes"]), "no nodes yet")
+
+
+@app.command()
+def down(
+    now: Annotated[
+        bool, typer.Option("--now", help="Stop the tasks that run; they start again with the next `up`.")
+    ] = False,
+) -> None:
+    """Stop the scheduler, when the tasks that run have ended. Those that wait are kept for the next `up`."""
+    from fairlead.client.connection import ServiceError
+
+    with _connection() as connection:
+        before = connection.get("/v1/status")["pid"]
+        connection.post("/v1/down", {"now": now})
+        told = 0
+        while True:
+            try:
+                status = connection.get("/v1/status")
+            except ServiceError:
+                break
+            if status["pid"] != before:
+                break
+            if status["running"] and status["running"] != told:
+                told = status["running"]
+                print(f"waiting for {told} task{'s' if told != 1 else ''} to end", file=sys.stderr)
+            time.sleep(0.1)
+    print("the scheduler is down")
+
+
+def _connection() -> "Connection":
+    from fairlead.client.connection import Connection
+
+    return Connection()
+
+
+def _job_request(
+    command: list[str], queue: str | None, cpu: str, memory: str, gpu: str, resource: list[str], tasks: int, name: str,
+    priority: int, on: list[str], gang: bool, env: list[str],
+) -> dict[str, Any]:  # fmt: skip
     import getpass
 
     demand: dict[str, str] = {"cpu": cpu, "memory": memory, "gpu": gpu, **_pairs("--resource", resource)}
