@@ -16,6 +16,8 @@ help:  ## list the targets
 	@test -x .venv/bin/python || "$(PYTHON)" -m venv .venv
 	@test -x .venv/bin/uv || .venv/bin/python -m pip install -q --disable-pip-version-check uv
 	.venv/bin/uv sync --quiet --frozen --compile-bytecode --python .venv/bin/python
+	@echo "compiling the scheduling kernels for this machine"
+	@$(RUN)python -c "from fairlead.service.serve import warm_up; warm_up()"
 	@touch $@
 
 demo: .venv/ready  ## the paper's example with real processes, a SIGKILL in the middle

@@ -97,7 +97,7 @@ class SqlJournal:
         query = sa.select(_facts).where(_facts.c.position > after).order_by(_facts.c.position)
         expected = None
         for position, body, crc in self._connection.execute(query):
-            if crc != zlib.crc32(body) or position != (expected or position):
+            if not _is_sound(body, crc) or position != (expected or position):
                 raise self._damaged(f"fact {expected or position} is not what was written")
             expected = position + 1
             try:
@@ -110,7 +110,7 @@ class SqlJournal:
         try:
             row = self._connection.execute(sa.select(_snapshots)).one_or_none()
             if row is not None:
-                if row.crc != zlib.crc32(row.body):
+                if not _is_sound(row.body, row.crc):
                     raise self._damaged("the snapshot is not what was written")
                 state = snapshot.load(row.body)
                 self._snapshot_size = len(row.body)
@@ -157,10 +157,17 @@ class SqlJournal:
             verdict = self._connection.execute(sa.text("PRAGMA quick_check(1)")).scalar()
             if verdict != "ok":
                 raise self._damaged(str(verdict).splitlines()[0])
+            wal = Path(f"{self.path}-wal")
+            if not (wal.exists() and wal.stat().st_size):
+                pages, size = (
+                    self._connection.execute(sa.text(f"PRAGMA {n}")).scalar_one() for n in ("page_count", "page_size")
+                )
+                if self.path.stat().st_size != pages * size:
+                    raise self._damaged("it is cut off")
             known = sa.inspect(self._connection).get_table_names()
             if not {"meta", "facts", "snapshots"} <= set(known):
                 raise JournalError(f"{self.path}: not a fairlead journal: name another file")
-            meta: dict[str, str] = dict(self._connection.execute(sa.select(_meta)).tuples())
+            meta = {row.key: row.value for row in self._connection.execute(sa.select(_meta))}
             version = int(meta["schema_version"])
             if version > SCHEMA_VERSION:
                 raise JournalError(
@@ -208,6 +215,10 @@ class _Transaction:
             raise JournalFull(f"{self._path}: cannot be written: {error.orig}: make room on its disk") from None
 
 
+def _is_sound(body: object, crc: object) -> bool:
+    return isinstance(body, bytes) and crc == zlib.crc32(body)
+
+
 def _lock(path: Path) -> int:
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -234,9 +245,10 @@ def _connect(path: Path) -> sa.Connection:
         if path.stat().st_size == 0:
             raise JournalError(f"{path}: the journal is empty: restore a copy of it, or move it away to start anew")
         return engine.connect()
-    except sa.exc.DatabaseError as error:
+    except (sa.exc.DatabaseError, UnicodeDecodeError) as error:  # sqlite3 may fail to decode its own message
+        why = getattr(error, "orig", "its schema is not text")
         raise JournalError(
-            f"{path}: the journal is damaged ({error.orig}): restore a copy of it, or move it away to start anew"
+            f"{path}: the journal is damaged ({why}): restore a copy of it, or move it away to start anew"
         ) from None
 
 

@@ -275,8 +275,8 @@ def _line_of(text: str, location: Sequence[str | int]) -> int:
                 seen += 1
                 if seen == (number if isinstance(number, int) else 0):
                     inside, found = True, count
-        elif (
-            (inside or seen < 0) and keys and re.match(r"\s*[\"']?" + re.escape(keys[0]) + r"[\"']?\s*[.=]", line)
-        ) or (seen < 0 and re.match(r"\s*" + re.escape(table) + r"\s*=", line)):
+        elif inside and keys and re.match(r"\s*[\"']?" + re.escape(keys[0]) + r"[\"']?\s*[.=]", line):
             return count
+        elif re.match(r"\s*" + re.escape(table) + r"\s*=", line):
+            found = count
     return found

@@ -1,0 +1,168 @@
+"""The example of the DRF paper with real processes, a SIGKILL in the middle: `make demo`.
+
+A cluster of 9 CPUs and 18 GiB; user A's tasks ask for <1 CPU, 4 GiB>, user B's for <3 CPU, 1 GiB>. Dominant Resource Fairness
+gives A three tasks and B two: A has 2/3 of the memory, B has 2/3 of the CPUs. Every task writes into a ledger when it starts and
+when it ends, so that at the end anybody can count. Exit status 0 only if all of what is promised was seen.
+"""
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from fairlead.client.connection import Connection, ServiceError
+
+CONFIG = """
+[[queue]]
+name = "A"
+
+[[queue]]
+name = "B"
+
+[[node]]                                    # the cluster of the paper's example
+name = "paper"
+capacity = { cpu = 9, memory = "18Gi" }
+"""
+
+TASK = 'echo start $FAIRLEAD_JOB.$FAIRLEAD_INDEX $$ >> "$LEDGER"; sleep 1.5; echo end $FAIRLEAD_JOB.$FAIRLEAD_INDEX $$ >> "$LEDGER"'
+
+A_TASKS, B_TASKS = 44, 16
+
+FAIRLEAD = Path(sys.executable).with_name("fairlead")
+
+
+class Demo:
+    """One scheduler in a temporary folder, and what was seen of it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.home = folder / "home"
+        self.config = folder / "fairlead.toml"
+        self.config.write_text(CONFIG)
+        self.ledger = folder / "ledger"
+        self.ledger.touch()
+        os.environ["FAIRLEAD_HOME"] = str(self.home)
+        self.server: subprocess.Popen[bytes] | None = None
+        self.began = time.monotonic()
+        self.shown = ""
+
+    def up(self) -> None:
+        """Start the scheduler, and wait until it answers."""
+        self.server = subprocess.Popen([FAIRLEAD, "up", "--config", self.config, "--port", "0"])
+        until = time.monotonic() + 60
+        while True:
+            try:
+                Connection().get("/v1/status")
+                return
+            except ServiceError:
+                if time.monotonic() > until or self.server.poll() is not None:
+                    raise
+                time.sleep(0.05)
+
+    def submit(self, queue: str, cpu: int, memory: str, tasks: int) -> None:
+        """Submit a user's job, by the command that a person would use."""
+        command = [FAIRLEAD, "submit", "--queue", queue, "--cpu", str(cpu), "--memory", memory, "--tasks", str(tasks)]
+        command += ["--env", f"LEDGER={self.ledger}", "--", "sh", "-c", TASK]
+        number = subprocess.check_output(command, text=True).strip()
+        self.say(f"user {queue} submits job {number}: {tasks} tasks of {cpu} CPU and {memory}")
+
+    def watch(self, what: str, seen: Callable[[dict[str, Any]], bool], seconds: float) -> None:
+        """Show who runs how much, until the condition holds five times in a row."""
+        until = time.monotonic() + seconds
+        times = 0
+        with Connection() as connection:
+            while times < 5:
+                if time.monotonic() > until:
+                    raise SystemExit(f"\nNOT SEEN within {seconds:.0f} seconds: {what}")
+                queues = {queue["name"]: queue for queue in connection.get("/v1/queues")["queues"]}
+                times = times + 1 if seen(queues) else 0
+                self.show(queues)
+                time.sleep(0.1)
+        self.say(f"SEEN: {what}")
+
+    def show(self, queues: dict[str, Any]) -> None:
+        parts = []
+        for name in "AB":
+            queue = queues[name]
+            share, resource = queue["dominant_share"], queue["dominant_resource"] or "nothing"
+            bar = "█" * round(24 * share)
+            parts.append(f"{name} {queue['running']} running {bar:<24} {share:6.1%} of {resource:<7}")
+        line = "   ".join(parts)
+        if line != self.shown:
+            self.shown = line
+            self.say(line)
+
+    def entries(self) -> list[tuple[str, str, str]]:
+        """The ledger: (start or end, task, process)."""
+        return [(what, task, pid) for what, task, pid in (line.split() for line in self.ledger.read_text().splitlines())]
+
+    def say(self, text: str) -> None:
+        print(f"{time.monotonic() - self.began:5.1f}s  {text}", flush=True)
+
+    def kill(self) -> None:
+        """SIGKILL the scheduler, and watch its tasks go on without it."""
+        assert self.server
+        before = Counter(what for what, _, _ in self.entries())
+        self.server.kill()
+        self.server.wait()
+        self.say(f"the scheduler is killed with SIGKILL while {before['start'] - before['end']} tasks run")
+        time.sleep(2)
+        after = Counter(what for what, _, _ in self.entries())
+        if after["end"] <= before["end"]:
+            raise SystemExit("\nNOT SEEN: tasks that go on while the scheduler is dead")
+        self.say(f"without it {after['end'] - before['end']} tasks came to their end; it is started again")
+
+    def count(self) -> None:
+        """Every task started once and ended once, in one process."""
+        entries = self.entries()
+        starts = Counter(task for what, task, _ in entries if what == "start")
+        ends = Counter(task for what, task, _ in entries if what == "end")
+        wanted = {f"1.{i}" for i in range(A_TASKS)} | {f"2.{i}" for i in range(B_TASKS)}
+        if set(starts) != wanted or set(ends) != wanted:
+            raise SystemExit(f"\nTASKS WERE LOST: {sorted(wanted - set(ends))}")
+        if max(starts.values()) > 1 or max(ends.values()) > 1:
+            raise SystemExit(f"\nTASKS RAN TWICE: {[task for task, n in starts.items() if n > 1]}")
+        self.say(f"SEEN: {len(wanted)} tasks, each started once and ended once; none was lost, none ran twice")
+
+
+def fair(queues: dict[str, Any]) -> bool:
+    """3 and 2 running tasks, and a dominant share of 2/3 each."""
+    a, b = queues["A"], queues["B"]
+    shares = abs(a["dominant_share"] - 2 / 3) < 1e-9 and abs(b["dominant_share"] - 2 / 3) < 1e-9
+    resources = (a["dominant_resource"], b["dominant_resource"]) == ("memory", "cpu")
+    return (a["running"], b["running"]) == (3, 2) and shares and resources
+
+
+def alone(queues: dict[str, Any]) -> bool:
+    """Nothing left of B's, and 4 running tasks of A's."""
+    return not queues["B"]["running"] and not queues["B"]["waiting"] and queues["A"]["running"] == 4
+
+
+def main() -> None:
+    """Run the demo; raises SystemExit with what was not seen."""
+    with tempfile.TemporaryDirectory(prefix="fairlead-demo-") as folder:
+        demo = Demo(Path(folder))
+        try:
+            demo.up()
+            demo.submit("A", 1, "4Gi", A_TASKS)
+            demo.submit("B", 3, "1Gi", B_TASKS)
+            demo.watch("3 and 2 running tasks, a dominant share of 2/3 each", fair, 15)
+            demo.kill()
+            demo.up()
+            demo.watch("the same after the restart", fair, 15)
+            demo.watch("B's work has ended, and A has grown to 4 tasks", alone, 30)
+            demo.watch("all the work is done", lambda q: not q["/"]["running"] and not q["/"]["waiting"], 40)
+            demo.count()
+        finally:
+            if demo.server and demo.server.poll() is None:
+                demo.server.send_signal(signal.SIGINT)
+                demo.server.wait(timeout=30)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,162 @@
+"""Quantities, and fairlead.toml."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fairlead.model.documents import DocumentError, read_configuration
+from fairlead.model.quantity import LARGEST, format_quantity, parse_quantity
+from fairlead.model.specs import Queue
+
+
+@pytest.mark.parametrize(
+    ("resource", "text", "base"),
+    [
+        ("cpu", "500m", 500),
+        ("cpu", 9, 9000),
+        ("cpu", 0.5, 500),
+        ("cpu", "0.001", 1),
+        ("gpu", "1", 1000),
+        ("memory", "4Gi", 4 << 30),
+        ("memory", "4GiB", 4 << 30),
+        ("memory", "1.5Gi", 3 << 29),
+        ("memory", "2G", 2 * 10**9),
+        ("memory", "1e3", 1000),
+        ("memory", 10**18, 10**18),
+        ("licence", "3k", 3_000_000),
+        ("disk", "0", 0),
+    ],
+)
+def test_quantities_are_read_as_kubernetes_writes_them(resource, text, base):
+    assert parse_quantity(resource, text) == base
+
+
+@pytest.mark.parametrize(
+    ("resource", "text", "says"),
+    [
+        ("cpu", "-1", "negative"),
+        ("cpu", -1, "negative"),
+        ("cpu", "x", "no quantity"),
+        ("cpu", "", "no quantity"),
+        ("cpu", "1 2", "no quantity"),
+        ("cpu", True, "no quantity"),
+        ("cpu", None, "no quantity"),
+        ("cpu", float("nan"), "no quantity"),
+        ("cpu", float("inf"), "no quantity"),
+        ("cpu", "0.0001", "finer than one thousandth"),
+        ("memory", "500m", "did you mean 500M?"),
+        ("memory", "0.5", "finer than one byte"),
+        ("memory", "1e99", "too large"),
+        ("cpu", 10**18, "too large"),
+        ("CPU", "1", "no resource name"),
+    ],
+)
+def test_wrong_quantities_are_refused_with_the_reason(resource, text, says):
+    with pytest.raises(ValueError, match=says.replace("?", r"\?")):
+        parse_quantity(resource, text)
+
+
+@given(st.sampled_from(["cpu", "memory", "gpu"]), st.integers(0, LARGEST - 1))
+def test_what_is_written_is_read_back(resource, base):
+    assert parse_quantity(resource, format_quantity(resource, base)) == base
+
+
+GOOD = """
+[[queue]]
+name = "research"
+policy = "fifo"
+guarantee = { gpu = 2 }
+
+[[queue]]
+name = "research/vision"
+weight = { cpu = 1, gpu = 3 }
+guarantee = { gpu = 2 }
+limit = { cpu = 64, memory = "256Gi" }
+max_tasks = 10
+max_jobs = 3
+
+[[queue]]
+name = "research/*"
+weight = 2
+
+[[node]]
+name = "n"
+count = 3
+capacity = { cpu = 9, memory = "18Gi" }
+labels = { disk = "ssd" }
+
+[scheduler]
+reserve_after = "2min"
+"""
+
+
+def test_a_configuration_is_read_whole(tmp_path):
+    path = tmp_path / "fairlead.toml"
+    path.write_text(GOOD)
+    configuration = read_configuration(path)
+    assert [q.name for q in configuration.queues] == ["research", "research/*", "research/vision"]
+    vision = configuration.queues[2]
+    assert vision == Queue(
+        "research/vision",
+        weight={"cpu": 1.0, "gpu": 3.0},
+        guarantee={"gpu": 2000},
+        limit={"cpu": 64000, "memory": 256 << 30},
+        max_jobs=3,
+        max_tasks=10,
+    )
+    assert [n.name for n in configuration.nodes] == ["n-0", "n-1", "n-2"]
+    assert configuration.nodes[0].capacity == {"cpu": 9000, "memory": 18 << 30}
+    assert configuration.settings.reserve_after == 120
+
+
+def test_the_same_document_as_json_is_the_same(tmp_path):
+    import json
+    import tomllib
+
+    (tmp_path / "a.toml").write_text(GOOD)
+    (tmp_path / "a.json").write_text(json.dumps(tomllib.loads(GOOD)))
+    one, other = read_configuration(tmp_path / "a.toml"), read_configuration(tmp_path / "a.json")
+    assert (one.queues, one.nodes, one.settings) == (other.queues, other.nodes, other.settings)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "line", "says"),
+    [
+        ('limit = { cpu = 64, memory = "256Gi" }', "limit = { cpu = -1 }", 11, "cpu: -1 is negative"),
+        ('limit = { cpu = 64, memory = "256Gi" }', "limit = 3", 11, "write a table"),
+        ("weight = 2", "weight = 0", 17, "no weight"),
+        ("weight = 2", "weight = nan", 17, "finite|no weight"),
+        ("weight = 2", "wieght = 2", 17, "no such key"),
+        ('name = "research/*"', 'name = "research/vision"', 16, "is there already"),
+        ('name = "research/*"', 'name = "reserch/x"', 16, "hangs in the air"),
+        ('name = "research/*"', 'name = "research/*/x"', 16, "only come last"),
+        ('name = "research/*"', 'name = "a b"', 16, "no queue path"),
+        ('policy = "fifo"', 'policy = "lifo"', 4, "drf, fifo, priority"),
+        ("weight = 2", 'policy = "drf"', 17, "no queues below it"),
+        ("guarantee = { gpu = 2 }\nlimit", "guarantee = { gpu = 3 }\nlimit", 5, "guaranteed 3 gpu"),
+        ("limit = { cpu = 64,", "limit = { gpu = 1,", 10, "over its limit"),
+        ("max_tasks = 10", "max_tasks = -1", 12, "greater than or equal"),
+        ("count = 3", "count = 0", 21, "greater than or equal"),
+        ('capacity = { cpu = 9, memory = "18Gi" }', "capacity = { cpu = 0 }", 22, "nothing to give"),
+        ('reserve_after = "2min"', 'reserve_after = "soon"', 26, "no duration"),
+        ("[[node]]", "[[node]", 19, "not TOML"),
+        ('name = "n"\n', "", 19, "missing"),
+    ],
+)
+def test_a_wrong_configuration_is_refused_with_line_and_reason(tmp_path, old, new, line, says):
+    assert old in GOOD
+    path = tmp_path / "fairlead.toml"
+    path.write_text(GOOD.replace(old, new, 1))
+    with pytest.raises(DocumentError, match=says) as refused:
+        read_configuration(path)
+    assert str(refused.value).startswith(f"{path}:{line}: "), refused.value
+
+
+@pytest.mark.parametrize("content", [b"\xff\xfe", b"[[queue]]\nname = 1", b"queue = 3"])
+def test_what_is_no_configuration_at_all_is_refused_in_a_line(tmp_path, content):
+    path = tmp_path / "x.toml"
+    path.write_bytes(content)
+    with pytest.raises(DocumentError, match=r"x\.toml"):
+        read_configuration(path)
+    with pytest.raises(DocumentError, match="cannot be read"):
+        read_configuration(tmp_path / "none.toml")

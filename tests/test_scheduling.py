@@ -1,0 +1,352 @@
+"""What the scheduling cycle promises, one history each. Small worlds, written as facts."""
+
+from collections import Counter
+
+import numpy as np
+import pytest
+from worlds import check_invariants, placements
+
+from fairlead.model.specs import Job, Node, Queue, Settings
+from fairlead.scheduler import admission
+from fairlead.scheduler.admission import Refused
+from fairlead.scheduler.decide import decide
+from fairlead.scheduler.facts import (
+    Configured,
+    JobCancelled,
+    JobSubmitted,
+    NodeDrained,
+    NodeJoined,
+    NodeLost,
+    NodesReserved,
+    TasksFinished,
+    TasksRevoked,
+)
+from fairlead.scheduler.state import Contradiction, State
+
+G = 2**30
+
+
+class World:
+    """A state with a clock, and the few things that happen in these histories."""
+
+    def __init__(self, queues, *nodes, **settings):
+        self.state, self.now = State(), 0.0
+        self.happen(Configured(at=0, queues=queues, settings=Settings(**settings)))
+        for i, node in enumerate(nodes):
+            capacity, labels = node if isinstance(node, tuple) else (node, {})
+            self.happen(NodeJoined(at=0, node=Node(f"n{i}", capacity, labels)))
+
+    def happen(self, fact):
+        self.state.apply(fact)
+        check_invariants(self.state)
+
+    def submit(self, queue, demand, tasks=1, **more):
+        job = self.state.last_job + 1
+        self.happen(JobSubmitted(at=self.now, id=job, job=Job(queue, demand, tasks, **more)))
+        return job
+
+    def decide(self, seconds=1.0):
+        self.now += seconds
+        facts = decide(self.state, self.now).facts
+        for fact in facts:
+            self.happen(fact)
+        return facts
+
+    def placed(self, seconds=1.0):
+        return placements(self.decide(seconds))
+
+    def running(self):
+        rows = self.state.held_rows()
+        return Counter(self.state.jobs.id[self.state.job_rows_of(rows)].tolist())
+
+    def end(self, job, count=1, outcome=0, code=0):
+        row = self.state.job_row(job)
+        rows = self.state.held_rows()
+        rows = rows[self.state.job_rows_of(rows) == row][:count]
+        n = len(rows)
+        self.happen(
+            TasksFinished(
+                at=self.now,
+                job=np.full(n, job),
+                index=rows - self.state.jobs.first[row],
+                attempt=self.state.tasks.attempt[rows].astype(np.int64),
+                outcome=np.full(n, outcome),
+                code=np.full(n, code),
+            )
+        )
+
+
+def test_the_papers_example():
+    """Ghodsi et al. 2011, section 4.1 and Table 1: 9 CPUs and 18 GB; A gets 3 tasks, B 2; B is served first or A, by name."""
+    world = World([Queue("A"), Queue("B")], {"cpu": 9000, "memory": 18 * G})
+    a = world.submit("A", {"cpu": 1000, "memory": 4 * G}, 10)
+    b = world.submit("B", {"cpu": 3000, "memory": 1 * G}, 10)
+    assert [job for job, _ in world.placed()] == [a, b, a, b, a]
+    assert world.running() == {a: 3, b: 2}
+
+
+def test_weights_multiply_what_a_queue_may_have():
+    world = World([Queue("A", weight=2.0), Queue("B", weight={"cpu": 1.0})], {"cpu": 9000})
+    a, b = world.submit("A", {"cpu": 1000}, 20), world.submit("B", {"cpu": 1000}, 20)
+    world.placed()
+    assert world.running() == {a: 6, b: 3}
+
+
+def test_a_saturated_resource_does_not_stop_those_who_do_not_need_it():
+    world = World([Queue("A"), Queue("B")], {"cpu": 4000, "gpu": 2000})
+    a = world.submit("A", {"cpu": 1000, "gpu": 1000}, 5)
+    b = world.submit("B", {"cpu": 1000}, 5)
+    world.placed()
+    assert world.running() == {a: 2, b: 2}
+
+
+def test_a_shape_that_fits_nowhere_does_not_block_others_of_its_queue():
+    world = World([Queue("A")], {"cpu": 4000})
+    world.submit("A", {"cpu": 8000})
+    small = world.submit("A", {"cpu": 1000}, 2)
+    world.placed()
+    assert world.running() == {small: 2}
+
+
+def test_within_a_leaf_priority_then_submission():
+    world = World([Queue("A")], {"cpu": 1000})
+    first = world.submit("A", {"cpu": 1000})
+    second = world.submit("A", {"cpu": 1000})
+    urgent = world.submit("A", {"cpu": 1000}, priority=1)
+    order = []
+    for _ in range(3):
+        job = world.placed()[0][0]
+        order.append(job)
+        world.end(job)
+    assert order == [urgent, first, second]
+
+
+def test_guarantees_come_first_and_limits_are_never_exceeded():
+    queues = [Queue("A", guarantee={"cpu": 3000}), Queue("B", limit={"cpu": 2000}), Queue("C", max_tasks=1)]
+    world = World(queues, {"cpu": 6000})
+    b, c = world.submit("B", {"cpu": 1000}, 9), world.submit("C", {"cpu": 1000}, 9)
+    a = world.submit("A", {"cpu": 1000}, 9)
+    assert [job for job, _ in world.placed()][:3] == [a, a, a]
+    assert world.running() == {a: 3, b: 2, c: 1}
+
+
+def test_the_number_of_running_jobs_is_limited_and_those_that_run_go_on():
+    world = World([Queue("A", max_jobs=1)], {"cpu": 4000})
+    one, two = world.submit("A", {"cpu": 1000}, 6), world.submit("A", {"cpu": 1000}, 6)
+    urgent = world.submit("A", {"cpu": 1000}, 1, priority=5)
+    world.placed()
+    assert world.running() == {urgent: 1}
+    world.end(urgent)
+    world.placed()
+    assert world.running() == {one: 4}
+    late = world.submit("A", {"cpu": 1000}, 1, priority=5)
+    world.end(one, 2)
+    world.placed()
+    assert world.running() == {one: 4}, "the job that runs goes on past one that may not start"
+    world.end(one, 4)
+    world.placed()
+    assert world.running() == {late: 1}
+    assert two not in world.running()
+
+
+def test_a_bucket_skips_to_the_job_that_runs_already():
+    """An older job of the same shape that may not start does not stop a younger one that has."""
+    world = World([Queue("A", max_jobs=1)], {"cpu": 2000})
+    one, two = world.submit("A", {"cpu": 1000}, 3), world.submit("A", {"cpu": 1000}, 3)
+    world.placed()
+    world.happen(JobCancelled(at=world.now, id=one, indices=[2]))
+    world.end(one, 2, outcome=4)  # lost: both wait again
+    world.happen(NodeDrained(at=world.now, node="n0"))
+    world.happen(NodeJoined(at=world.now, node=Node("n1", {"cpu": 1000})))
+    world.placed()
+    assert world.running() == {one: 1}
+    world.happen(NodeJoined(at=world.now, node=Node("n2", {"cpu": 1000})))
+    world.placed()
+    assert world.running() == {one: 2}
+    world.end(one, 2)
+    world.placed()
+    assert world.running() == {two: 2}
+
+
+@pytest.mark.parametrize("policy", ["drf", "fifo", "priority"])
+def test_inner_queues_choose_by_their_own_policy(policy):
+    world = World([Queue("g", policy=policy), Queue("g/x"), Queue("g/y")], {"cpu": 4000})
+    x, y = world.submit("g/x", {"cpu": 1000}, 4), world.submit("g/y", {"cpu": 1000}, 4, priority=1)
+    world.placed()
+    assert world.running() == {"drf": {x: 2, y: 2}, "fifo": {x: 4}, "priority": {y: 4}}[policy]
+
+
+def test_shares_are_equal_at_every_level_of_the_tree():
+    names = ["a", "a/x", "a/y", "b"]
+    world = World([Queue(n) for n in names], {"cpu": 8000})
+    x, y, b = (world.submit(n, {"cpu": 1000}, 9) for n in ("a/x", "a/y", "b"))
+    world.placed()
+    assert world.running() == {x: 2, y: 2, b: 4}
+
+
+def test_constraints_are_met():
+    queues = [Queue("A")]
+    world = World(queues, ({"cpu": 2000}, {"zone": "a"}), ({"cpu": 2000}, {"zone": "b"}), ({"cpu": 2000}, {"zone": "c"}))
+    world.submit("A", {"cpu": 1000}, 9, on={"zone": ["b", "c"]})
+    assert {node for _, node in world.placed()} == {1, 2}
+    world.submit("A", {"cpu": 1000}, 1, on={"zone": ["d"]})
+    assert world.placed() == []
+    world.happen(NodeJoined(at=9, node=Node("n3", {"cpu": 1000}, {"zone": "d"})))
+    assert [node for _, node in world.placed()] == [3]
+
+
+def test_nodes_drain_and_are_lost():
+    world = World([Queue("A")], {"cpu": 2000}, {"cpu": 2000})
+    job = world.submit("A", {"cpu": 1000}, 6)
+    world.placed()
+    world.happen(NodeDrained(at=1, node="n0"))
+    world.end(job, 4)
+    assert {node for _, node in world.placed()} == {1}
+    world.happen(NodeLost(at=2, node="n1"))
+    assert world.running() == {}
+    assert world.state.jobs.waiting[world.state.job_row(job)] == 2
+    world.happen(NodeJoined(at=3, node=Node("n1", {"cpu": 1000})))
+    assert world.placed() == [(job, 1)]
+
+
+def test_a_task_that_is_lost_too_often_has_failed():
+    world = World([Queue("A")], {"cpu": 1000}, max_losses=2)
+    job = world.submit("A", {"cpu": 1000})
+    for _ in range(2):
+        assert world.placed()
+        world.end(job, outcome=4)
+    assert world.placed() == []
+    assert world.state.jobs.failed[world.state.job_row(job)] == 1
+
+
+def test_a_large_task_does_not_starve_while_small_ones_keep_coming():
+    """Without a reservation there is never a hole: two small tasks run at any time, and one ends each second."""
+    world = World([Queue("large"), Queue("small")], {"cpu": 2000}, reserve_after=10.0)
+    small = world.submit("small", {"cpu": 1000}, 500)
+    world.placed()
+    large = world.submit("large", {"cpu": 2000})
+    kept = None
+    for second in range(30):
+        world.end(small)
+        facts = world.decide()
+        kept = kept or next((second for f in facts if isinstance(f, NodesReserved)), None)
+        if large in world.running():
+            break
+    assert kept is not None
+    assert 9 <= kept <= 12
+    assert world.running() == {large: 1}
+    assert second <= kept + 2
+    world.end(large)
+    world.placed()
+    assert world.running() == {small: 2}, "the node is everybody's again"
+
+
+def test_nothing_is_reserved_for_those_whose_turn_it_is_not():
+    world = World([Queue("A"), Queue("B")], {"cpu": 2000}, reserve_after=0.0)
+    a, b = world.submit("A", {"cpu": 1000}, 99), world.submit("B", {"cpu": 1000}, 99)
+    for i in range(20):
+        assert not any(isinstance(f, NodesReserved) for f in world.decide())
+        world.end([a, b][i % 2])
+
+
+def test_gangs_start_all_or_nothing():
+    world = World([Queue("A")], {"cpu": 2000}, {"cpu": 2000})
+    gang = world.submit("A", {"cpu": 1000}, 5, gang=True)
+    assert world.placed() == []
+    world.happen(NodeJoined(at=1, node=Node("n2", {"cpu": 1000})))
+    assert len(world.placed()) == 5
+    assert world.running() == {gang: 5}
+
+
+def test_two_gangs_never_hold_half_of_the_cluster_each():
+    world = World([Queue("A"), Queue("B"), Queue("C")], {"cpu": 2000}, {"cpu": 2000}, reserve_after=3.0)
+    small = world.submit("C", {"cpu": 1000}, 400)
+    world.placed()
+    a = world.submit("A", {"cpu": 1000}, 3, gang=True)
+    b = world.submit("B", {"cpu": 1000}, 3, gang=True)
+    done = set()
+    for _ in range(60):
+        running = world.running()
+        assert running[a] in (0, 3)
+        assert running[b] in (0, 3)
+        for gang in (a, b):
+            if running[gang]:
+                world.end(gang, 3)
+                done.add(gang)
+        if running[small]:
+            world.end(small)
+        world.decide()
+    assert done == {a, b}
+
+
+def test_a_gang_that_lost_a_task_starts_again_as_a_whole():
+    world = World([Queue("A")], {"cpu": 3000})
+    gang = world.submit("A", {"cpu": 1000}, 3, gang=True)
+    world.placed()
+    world.end(gang, 1, outcome=4)
+    facts = world.decide()
+    assert [f.index.tolist() for f in facts if isinstance(f, TasksRevoked)] == [[1, 2]]
+    assert placements(facts) == []
+    world.end(gang, 2, outcome=1, code=15)
+    assert len(world.placed()) == 3
+
+
+def test_ties_are_broken_by_name_whatever_the_order_of_arrival():
+    for names in (["A", "B", "C"], ["C", "A", "B"]):
+        world = World([Queue(n) for n in names], {"cpu": 3000})
+        jobs = {world.submit(n, {"cpu": 1000}): n for n in names}
+        assert [jobs[job] for job, _ in world.placed()] == ["A", "B", "C"]
+
+
+def test_everybody_gets_a_leaf_under_a_star():
+    world = World([Queue("lab"), Queue("lab/*", limit={"cpu": 2000})], {"cpu": 9000})
+    leaf = admission.leaf_for(world.state, "lab", "ada")
+    assert leaf == "lab/ada"
+    ada, bob = world.submit(leaf, {"cpu": 1000}, 5), world.submit("lab/bob", {"cpu": 1000}, 5)
+    world.placed()
+    assert world.running() == {ada: 2, bob: 2}
+
+
+@pytest.mark.parametrize(
+    ("job", "says"),
+    [
+        (Job("A", {"cpu": 1000}, tasks=0), "0 tasks"),
+        (Job("A", {"cpu": 1000}, tasks=10**7), "a job has from 1 to"),
+        (Job("A", {}), "the demand is empty"),
+        (Job("A", {"cpu": 0}), "the demand is empty"),
+        (Job("A", {"fpga": 1}), "no node has 'fpga': there is cpu"),
+        (Job("A", {"cpu": 9000}), "over the limit of 4 of queue 'A'"),
+        (Job("A", {"cpu": 1000}, tasks=5, gang=True), "5 cpu at once, over the limit"),
+        (Job("A", {"cpu": 1000}, priority=10**9), "priority"),
+    ],
+)
+def test_what_could_never_run_is_refused(job, says):
+    world = World([Queue("A", limit={"cpu": 4000})], {"cpu": 9000})
+    with pytest.raises(Refused, match=says):
+        admission.submit(world.state, job, 0.0)
+
+
+def test_queues_that_are_not_there_are_refused():
+    world = World([Queue("a"), Queue("a/x"), Queue("b")], {"cpu": 9000})
+    for queue, says in [("c", "no queue 'c': choose one of a/x, b"), ("a", "not a leaf"), (None, "no queue was named")]:
+        with pytest.raises(Refused, match=says):
+            admission.leaf_for(world.state, queue, "ada")
+    assert admission.leaf_for(World([Queue("only")]).state, None, "ada") == "only"
+    world.submit("b", {"cpu": 1000})
+    with pytest.raises(Refused, match="queue 'b' has jobs"):
+        admission.configure(world.state, [Queue("b"), Queue("b/x")], Settings(), 0.0)
+
+
+def test_facts_that_cannot_be_true_are_contradictions():
+    world = World([Queue("A")], {"cpu": 1000})
+    job = world.submit("A", {"cpu": 1000})
+    placed = world.decide()[0]
+    for fact in (
+        placed,
+        NodeLost(at=0, node="nowhere"),
+        JobSubmitted(at=0, id=job, job=Job("A", {"cpu": 1})),
+        JobCancelled(at=0, id=7),
+        TasksFinished(at=0, job=placed.job, index=placed.index, attempt=placed.attempt + 1, outcome=[0], code=[0]),
+    ):
+        with pytest.raises(Contradiction):
+            world.state.apply(fact)
