@@ -74,11 +74,10 @@ class SqlJournal:
             if not path.exists():
                 _create(path)
             self._connection = _connect(path)
-            self.id, self.position, self._snapshot_position = self._check()
+            self.id, self.position, self._since_snapshot = self._check()
         except BaseException:
             os.close(self._lock)
             raise
-        self._since_snapshot = self._size_after(self._snapshot_position)
         self._snapshot_size = 0
 
     def append(self, facts: Sequence[Fact]) -> None:
@@ -141,7 +140,7 @@ class SqlJournal:
             connection.execute(_snapshots.delete())
             connection.execute(_snapshots.insert(), {"position": self.position, "body": body, "crc": zlib.crc32(body)})
             connection.execute(_facts.delete().where(_facts.c.position <= keep))
-        self._snapshot_position, self._since_snapshot, self._snapshot_size = self.position, 0, len(body)
+        self._since_snapshot, self._snapshot_size = 0, len(body)
 
     def close(self) -> None:
         self._connection.close()
@@ -152,17 +151,17 @@ class SqlJournal:
         return _Transaction(self._connection, self.path)
 
     def _check(self) -> tuple[str, int, int]:
-        """Refuse what is no journal of ours; returns its id, its last position and its snapshot's."""
+        """Refuse what is no journal of ours; returns its id, its last position, and the bytes since its snapshot."""
         try:
             verdict = self._connection.execute(sa.text("PRAGMA quick_check(1)")).scalar()
             if verdict != "ok":
                 raise self._damaged(str(verdict).splitlines()[0])
             wal = Path(f"{self.path}-wal")
             if not (wal.exists() and wal.stat().st_size):
-                pages, size = (
+                pages, page = (
                     self._connection.execute(sa.text(f"PRAGMA {n}")).scalar_one() for n in ("page_count", "page_size")
                 )
-                if self.path.stat().st_size != pages * size:
+                if self.path.stat().st_size != pages * page:
                     raise self._damaged("it is cut off")
             known = sa.inspect(self._connection).get_table_names()
             if not {"meta", "facts", "snapshots"} <= set(known):
@@ -176,17 +175,13 @@ class SqlJournal:
                 )
             last = self._connection.execute(sa.select(sa.func.max(_facts.c.position))).scalar()
             snapped = self._connection.execute(sa.select(sa.func.max(_snapshots.c.position))).scalar()
-        except (sa.exc.DatabaseError, KeyError, ValueError) as error:
+            since = sa.select(sa.func.sum(sa.func.length(_facts.c.body))).where(_facts.c.position > (snapped or 0))
+            size = self._connection.execute(since).scalar() or 0
+            return meta["id"], max(last or 0, snapped or 0), size
+        except (sa.exc.DatabaseError, KeyError, ValueError, TypeError) as error:
             raise self._damaged(str(getattr(error, "orig", error))) from None
         finally:
             self._connection.rollback()
-        return meta["id"], max(last or 0, snapped or 0), snapped or 0
-
-    def _size_after(self, position: int) -> int:
-        query = sa.select(sa.func.sum(sa.func.length(_facts.c.body))).where(_facts.c.position > position)
-        size = self._connection.execute(query).scalar()
-        self._connection.rollback()
-        return size or 0
 
     def _damaged(self, why: str) -> JournalError:
         return JournalError(
