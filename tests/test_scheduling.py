@@ -186,7 +186,9 @@ def test_shares_are_equal_at_every_level_of_the_tree():
 
 def test_constraints_are_met():
     queues = [Queue("A")]
-    world = World(queues, ({"cpu": 2000}, {"zone": "a"}), ({"cpu": 2000}, {"zone": "b"}), ({"cpu": 2000}, {"zone": "c"}))
+    world = World(
+        queues, ({"cpu": 2000}, {"zone": "a"}), ({"cpu": 2000}, {"zone": "b"}), ({"cpu": 2000}, {"zone": "c"})
+    )
     world.submit("A", {"cpu": 1000}, 9, on={"zone": ["b", "c"]})
     assert {node for _, node in world.placed()} == {1, 2}
     world.submit("A", {"cpu": 1000}, 1, on={"zone": ["d"]})
