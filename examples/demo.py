@@ -30,7 +30,7 @@ name = "paper"
 capacity = { cpu = 9, memory = "18Gi" }
 """
 
-TASK = 'echo start $FAIRLEAD_JOB.$FAIRLEAD_INDEX $$ >> "$LEDGER"; sleep 1.5; echo end $FAIRLEAD_JOB.$FAIRLEAD_INDEX $$ >> "$LEDGER"'
+TASK = 'me="$FAIRLEAD_JOB.$FAIRLEAD_INDEX $$"; echo start $me >> "$LEDGER"; sleep 1.5; echo end $me >> "$LEDGER"'
 
 A_TASKS, B_TASKS = 44, 16
 
@@ -99,7 +99,9 @@ class Demo:
 
     def entries(self) -> list[tuple[str, str, str]]:
         """The ledger: (start or end, task, process)."""
-        return [(what, task, pid) for what, task, pid in (line.split() for line in self.ledger.read_text().splitlines())]
+        return [
+            (what, task, pid) for what, task, pid in (line.split() for line in self.ledger.read_text().splitlines())
+        ]
 
     def say(self, text: str) -> None:
         print(f"{time.monotonic() - self.began:5.1f}s  {text}", flush=True)

@@ -7,8 +7,6 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from test_scheduling import World
-from worlds import same
 
 from fairlead.journal import JournalError, JournalFull, sql
 from fairlead.journal.memory import MemoryJournal
@@ -16,6 +14,8 @@ from fairlead.journal.sql import SqlJournal
 from fairlead.model.specs import Job, Node, Queue, Settings
 from fairlead.scheduler.facts import Configured, JobSubmitted, NodeJoined
 from fairlead.scheduler.state import State
+from test_scheduling import World
+from worlds import same
 
 
 def some_facts():

@@ -4,7 +4,6 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from worlds import check_invariants, placements
 
 from fairlead.model.specs import Job, Node, Queue, Settings
 from fairlead.scheduler import admission
@@ -22,6 +21,7 @@ from fairlead.scheduler.facts import (
     TasksRevoked,
 )
 from fairlead.scheduler.state import Contradiction, State
+from worlds import check_invariants, placements
 
 G = 2**30
 

@@ -287,9 +287,11 @@ class Supervisor:
             late = run.kill_at is not None and now >= run.kill_at
             if run.status is None and not late:
                 continue
-            if late or run.kill_at is None:
-                self._kill(run)
-            if run.status is not None and run.executed and not self._members(run):
+            members = self._members(run)
+            if (members or run.status is None) and (late or run.kill_at is None):
+                self._kill(run, members)
+            # Only a look that finds nobody is the end: what was just killed may have left children to us.
+            if not members and run.status is not None and run.executed:
                 self._finish(run)
 
     def _finish(self, run: Running) -> None:
@@ -313,13 +315,13 @@ class Supervisor:
         self._note("ended", task, outcome, code)
         self._say("ended", task=task, outcome=outcome, code=code)
 
-    def _kill(self, run: Running) -> None:
+    def _kill(self, run: Running, members: set[int]) -> None:
         if run.status is None:
             _signal_group(run.pid, signal.SIGKILL)
         if run.group:
             run.group.kill()
         else:
-            for pid in self._members(run):
+            for pid in members:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
 
@@ -328,11 +330,11 @@ class Supervisor:
         if run.group:
             return run.group.pids() - {run.pid}
         # As their subreaper we are the parent of all that were left behind; the environment tells whose they were.
-        mark = f"{MARK}={self.folder}:{'.'.join(map(str, run.task))}".encode()
+        mark = f"{MARK}={self.folder}:{'.'.join(map(str, run.task))}\0".encode()
         found = {pid for pid in _children() if pid not in self.by_pid and mark in _environment(pid)}
         if run.status is None:
-            found |= _descendants(run.pid)
-        return found
+            found.add(run.pid)
+        return found.union(*map(_descendants, found)) - {run.pid}
 
     def _watch_memory(self) -> None:
         """End what uses more memory than it asked for, where the kernel does not, or ended only a part of it."""
@@ -343,13 +345,14 @@ class Supervisor:
         for run in self.running.values():
             if not run.memory or run.status is not None:
                 continue
+            members = self._members(run)
             if run.group and self.cgroups and self.cgroups.limits_memory:
                 over = run.group.ran_out_of_memory()
             else:
-                over = sum(map(_resident, {run.pid, *self._members(run)})) > run.memory
+                over = sum(map(_resident, {run.pid, *members})) > run.memory
             if over:
                 run.over_memory = True
-                self._kill(run)
+                self._kill(run, members)
 
     def _timeout(self) -> float:
         if any(run.status is not None or run.kill_at is not None for run in self.running.values()):
