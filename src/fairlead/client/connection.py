@@ -45,7 +45,10 @@ class Connection:
     def post(self, path: str, body: dict[str, Any]) -> Any:
         """Ask for something to happen."""
         try:
-            response = self._pool.request("POST", self._address.url + path, json=body, headers=self._headers())
+            # Plain ASCII: an argument that is no UTF-8 text reaches the server, which refuses it by name.
+            headers = {**self._headers(), "Content-Type": "application/json"}
+            text = json.dumps(body)
+            response = self._pool.request("POST", self._address.url + path, body=text, headers=headers)
         except urllib3.exceptions.NewConnectionError:
             raise self._nobody() from None
         except urllib3.exceptions.HTTPError as error:

@@ -12,9 +12,11 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from fastapi import Depends, FastAPI, Header, HTTPException, Query, Request, Response
+from fastapi import Path as PathParameter
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+from starlette.exceptions import HTTPException as StarletteHTTPException
 
 import fairlead
 from fairlead.model.documents import read_quantities
@@ -44,6 +46,8 @@ def _check_text(text: str) -> str:
 
 Text = Annotated[str, Field(max_length=4096), AfterValidator(_check_text)]
 Argument = Annotated[str, Field(max_length=131_071), AfterValidator(_check_text)]
+
+Number = Annotated[int, PathParameter(ge=0, le=2**53)]
 
 
 def _check_environment(values: dict[str, str]) -> dict[str, str]:
@@ -85,7 +89,9 @@ class CancelRequest(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    indices: list[int] | None = Field(default=None, max_length=admission.MOST_TASKS)
+    indices: list[Annotated[int, Field(ge=0, lt=admission.MOST_TASKS)]] | None = Field(
+        default=None, max_length=admission.MOST_TASKS
+    )
 
 
 class DownRequest(BaseModel):
@@ -166,24 +172,26 @@ def make_api(loop: Loop, home: Path, token: str, down: Callable[[bool], None]) -
         return {"jobs": await read(lambda s: report.list_jobs(s, queue=queue, user=user, status=status, limit=limit))}
 
     @app.get("/v1/jobs/{job}")
-    async def job(job: int) -> dict[str, Any]:
+    async def job(job: Number) -> dict[str, Any]:
         """One job."""
         found: dict[str, Any] = await read(lambda s: report.describe_job(s, job))
         return found
 
     @app.get("/v1/jobs/{job}/tasks")
     async def tasks(
-        job: int, first: Annotated[int, Query(ge=0)] = 0, limit: Annotated[int, Query(ge=1, le=10_000)] = 1000
+        job: Number,
+        first: Annotated[int, Query(ge=0, le=2**53)] = 0,
+        limit: Annotated[int, Query(ge=1, le=10_000)] = 1000,
     ) -> dict[str, Any]:
         """Tasks of a job by index."""
         return {"tasks": await read(lambda s: report.describe_tasks(s, job, first, limit))}
 
     @app.get("/v1/jobs/{job}/tasks/{index}/output/{stream}")
     async def output(
-        job: int,
-        index: int,
+        job: Number,
+        index: Number,
         stream: Literal["out", "err"],
-        offset: Annotated[int, Query(ge=0)] = 0,
+        offset: Annotated[int, Query(ge=0, le=2**53)] = 0,
         limit: Annotated[int, Query(ge=1, le=2**20)] = 2**20,
     ) -> Response:
         """A piece of what a task wrote, as bytes, from an offset on; empty where there is no more yet."""
@@ -194,7 +202,7 @@ def make_api(loop: Loop, home: Path, token: str, down: Callable[[bool], None]) -
         return Response(await asyncio.to_thread(_piece, path, offset, limit), media_type="application/octet-stream")
 
     @app.post("/v1/jobs/{job}/cancel")
-    async def cancel(job: int, request: CancelRequest) -> dict[str, Any]:
+    async def cancel(job: Number, request: CancelRequest) -> dict[str, Any]:
         """Cancel a job, or some of its tasks. What runs is told to end; what waits never starts."""
 
         def question(state: State, now: float) -> tuple[list[Fact], dict[str, Any]]:
@@ -261,13 +269,19 @@ def _answer_errors_in_one_line(app: FastAPI) -> None:
     async def _(request: Request, error: TimeoutError) -> JSONResponse:
         return _error(503, "the scheduler is too busy to answer now: try again in a moment")
 
-    @app.exception_handler(HTTPException)
-    async def _(request: Request, error: HTTPException) -> JSONResponse:
+    @app.exception_handler(StarletteHTTPException)
+    async def _(request: Request, error: StarletteHTTPException) -> JSONResponse:
         return _error(error.status_code, str(error.detail))
+
+    @app.exception_handler(Exception)
+    async def _(request: Request, error: Exception) -> JSONResponse:
+        return _error(500, f"a fault of fairlead's own, which its log tells more of: {type(error).__name__}")
 
     @app.exception_handler(RequestValidationError)
     async def _(request: Request, error: RequestValidationError) -> JSONResponse:
         first = error.errors()[0]
         place = ".".join(str(part) for part in first["loc"] if part not in ("body", "query", "path"))
         reason = str(first["msg"]).removeprefix("Value error, ")
+        if first["type"] == "string_unicode":
+            reason = "is not UTF-8 text"
         return _error(422, f"{place}: {reason}" if place and not reason.startswith(f"{place}:") else reason)

@@ -1,0 +1,104 @@
+"""A real scheduler, started by the real command, for the tests that need one."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+FAIRLEAD = str(Path(sys.executable).with_name("fairlead"))
+
+CONFIG = """
+[[queue]]
+name = "A"
+
+[[queue]]
+name = "B"
+
+[[queue]]
+name = "lab"
+
+[[queue]]
+name = "lab/*"
+limit = { cpu = 4 }
+
+[[node]]
+name = "n1"
+capacity = { cpu = 9, memory = "18Gi" }
+labels = { zone = "east" }
+"""
+
+
+class Live:
+    """A scheduler in a folder of its own, and its command line."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.home = folder / "home"
+        self.config = folder / "fairlead.toml"
+        self.config.write_text(CONFIG)
+        self.process: subprocess.Popen | None = None
+        self.log = folder / "up.log"
+        self.env = {**os.environ, "FAIRLEAD_HOME": str(self.home), "COLUMNS": "100"}
+
+    def up(self, *more: str) -> None:
+        with self.log.open("ab") as log:
+            command = [FAIRLEAD, "up", "--config", str(self.config), "--port", "0", *more]
+            self.process = subprocess.Popen(command, env=self.env, stdout=log, stderr=log)
+        self.until(lambda: (self.home / "server.json").exists() and self.call("nodes").returncode == 0, 60)
+
+    def call(self, *command: str, **more) -> subprocess.CompletedProcess:
+        return subprocess.run(
+            [FAIRLEAD, *command],
+            env=self.env,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+            cwd=self.folder,
+            **more,
+        )
+
+    def ok(self, *command: str) -> str:
+        result = self.call(*command)
+        assert result.returncode == 0, (command, result.stderr, self.log.read_text())
+        return result.stdout
+
+    def job(self, number: int) -> dict:
+        return next(j for j in json.loads(self.ok("jobs", "--json", "--limit", "1000"))["jobs"] if j["id"] == number)
+
+    def until(self, condition, seconds: float = 30) -> None:
+        deadline = time.monotonic() + seconds
+        while not condition():
+            if self.process.poll() is not None:
+                raise AssertionError(f"the scheduler ended: {self.log.read_text()}")
+            assert time.monotonic() < deadline, self.log.read_text()
+            time.sleep(0.05)
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+    def end(self, how: int = signal.SIGINT) -> int:
+        self.process.send_signal(how)
+        return self.process.wait(timeout=30)
+
+
+@pytest.fixture
+def live(tmp_path):
+    world = Live(tmp_path)
+    world.up()
+    yield world
+    if (
+        world.process.poll() is not None
+        and subprocess.run(["pgrep", "-f", f"{world.home}/supervisor"], check=False).returncode == 0
+    ):
+        world.up()  # it was killed: let it end what it left running
+    if world.process.poll() is None:
+        world.end()

@@ -1,0 +1,305 @@
+"""The real `fairlead up`, over the real HTTP API and command line, killed and started again."""
+
+import http.client
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from conftest import FAIRLEAD, Live
+
+ROOT = Path(__file__).parent.parent
+
+
+def test_run_streams_output_and_exits_as_the_command_did(live):
+    result = live.call("run", "-q", "A", "--", "sh", "-c", "echo out; echo err >&2; exit 7")
+    assert (result.returncode, result.stdout, result.stderr) == (7, "out\n", "err\n")
+    result = live.call("run", "-q", "A", "--", "no-such-command")
+    assert result.returncode == 127
+    assert "cannot run 'no-such-command'" in result.stderr
+    result = live.call("run", "-q", "A", "--", "sh", "-c", "kill -9 $$")
+    assert (result.returncode, result.stderr) == (137, "fairlead: job 3: ended by signal 9\n")
+
+
+def test_run_uses_the_folder_and_the_environment_of_its_terminal(live):
+    live.env["COLOUR"] = "blue"
+    result = live.call("run", "-q", "A", "--env", "SIZE=9", "--", "sh", "-c", "pwd; echo $COLOUR $SIZE")
+    assert result.stdout == f"{live.folder}\nblue 9\n"
+
+
+def test_ctrl_c_cancels_a_run(live):
+    process = subprocess.Popen(
+        [FAIRLEAD, "run", "-q", "A", "--", "sh", "-c", "echo begun; sleep 60"],
+        env=live.env,
+        stdout=subprocess.PIPE,
+        cwd="/",
+    )
+    assert process.stdout.readline() == b"begun\n"
+    process.send_signal(signal.SIGINT)
+    assert process.wait(timeout=20) == 130
+    live.until(lambda: live.job(1)["status"] == "cancelled")
+
+
+def test_an_array_of_tasks_its_logs_and_listings(live):
+    square = "echo $((FAIRLEAD_INDEX * FAIRLEAD_INDEX))"
+    assert live.ok("submit", "-q", "B", "--tasks", "12", "--name", "squares", "--", "sh", "-c", square) == "1\n"
+    live.until(lambda: live.job(1)["status"] == "succeeded")
+    assert live.ok("logs", "1.11") == "121\n"
+    assert live.ok("logs", "-f", "1") == "0\n"
+    listing = live.ok("jobs")
+    assert re.search(r"1\s+squares\s+B\s+succeeded\s+12/12\s+cpu 1 memory 1Gi", listing)
+    assert live.ok("jobs", "--queue", "A") == "no jobs yet: submit one with `fairlead submit`\n"
+    assert "lab" in live.ok("queues")
+    assert re.search(r"n1\s+up\s+0\s+cpu 0/9\s+memory 0/18Gi\s+zone=east", live.ok("nodes"))
+    assert live.call("logs", "1.12").stderr == "fairlead: job 1 has no task 12: its tasks are 0 to 11\n"
+
+
+def test_users_have_leaves_of_their_own(live):
+    live.ok("submit", "-q", "lab", "--cpu", "3", "--tasks", "2", "--", "sleep", "30")
+    live.until(lambda: live.job(1)["running"] == 1)
+    queues = {q["name"]: q for q in json.loads(live.ok("queues", "--json"))["queues"]}
+    own = next(name for name in queues if name.startswith("lab/"))
+    assert queues[own]["limit"] == {"cpu": 4000}
+    assert (queues[own]["running"], queues[own]["waiting"], queues["lab"]["running"]) == (1, 1, 1)
+    assert live.ok("cancel", "1") == "job 1 is cancelled\n"
+    live.until(lambda: live.job(1)["status"] == "cancelled")
+    assert live.ok("cancel", "1") == "job 1 had ended already\n"
+
+
+def ledger(live):
+    path = live.folder / "ledger"
+    return path.read_text().splitlines() if path.exists() else []
+
+
+TASK = "echo start $FAIRLEAD_INDEX >> ledger; sleep 0.7; echo end $FAIRLEAD_INDEX >> ledger"
+
+
+def test_killed_again_and_again_nothing_is_lost_and_nothing_runs_twice(live):
+    live.ok("submit", "-q", "A", "--tasks", "30", "--memory", "4Gi", "--", "sh", "-c", TASK)
+    for pause in (0.2, 0.9, 0.5):
+        time.sleep(pause)
+        live.kill()
+        time.sleep(0.4)
+        live.up()
+    live.until(lambda: live.job(1)["status"] != "running" and live.job(1)["waiting"] == 0, 60)
+    assert live.job(1)["succeeded"] == 30
+    assert sorted(ledger(live)) == sorted([f"start {i}" for i in range(30)] + [f"end {i}" for i in range(30)])
+
+
+def test_sigterm_leaves_tasks_running_and_the_next_start_adopts_them(live):
+    live.ok("submit", "-q", "A", "--", "sh", "-c", "sleep 1.5; echo done; exit 3")
+    live.until(lambda: live.job(1)["running"] == 1)
+    assert live.end(signal.SIGTERM) == 0
+    assert live.call("jobs").stderr.startswith("fairlead: no scheduler runs in ")
+    live.up()
+    assert live.ok("logs", "-f", "1") == "done\n"
+    assert live.job(1)["failed"] == 1
+
+
+def test_ctrl_c_stops_what_runs_and_the_next_start_runs_it_again(live):
+    live.ok("submit", "-q", "A", "--", "sh", "-c", "echo begun >> ledger; sleep 1.5; echo ended >> ledger")
+    live.until(lambda: ledger(live) == ["begun"])
+    assert live.end(signal.SIGINT) == 0
+    deadline = time.monotonic() + 10
+    while subprocess.run(["pgrep", "-f", f"{live.home}/supervisor"], capture_output=True, check=False).returncode == 0:
+        assert time.monotonic() < deadline, "the supervisor is left behind"
+        time.sleep(0.05)
+    time.sleep(1)
+    assert ledger(live) == ["begun"]
+    live.up()
+    live.until(lambda: live.job(1)["status"] == "succeeded")
+    assert ledger(live) == ["begun", "begun", "ended"]
+
+
+def test_down_waits_for_what_runs_and_keeps_what_waits(live):
+    live.ok("submit", "-q", "A", "--cpu", "9", "--tasks", "2", "--", "sh", "-c", TASK)
+    live.until(lambda: ledger(live) == ["start 0"])
+    assert live.ok("down") == "the scheduler is down\n"
+    assert live.process.wait(timeout=10) == 0
+    assert ledger(live) == ["start 0", "end 0"]
+    live.up()
+    live.until(lambda: live.job(1)["status"] == "succeeded")
+
+
+def test_down_now_does_not_wait(live):
+    live.ok("submit", "-q", "A", "--", "sleep", "100")
+    live.until(lambda: live.job(1)["running"] == 1)
+    live.ok("down", "--now")
+    assert live.process.wait(timeout=10) == 0
+    live.up()
+    live.until(lambda: live.job(1)["running"] == 1)
+
+
+def test_a_client_sees_through_a_restart(live):
+    follower = subprocess.Popen(
+        [FAIRLEAD, "run", "-q", "A", "--", "sh", "-c", "for i in 1 2 3 4 5 6; do echo $i; sleep 0.5; done"],
+        env=live.env, stdout=subprocess.PIPE, cwd="/",
+    )  # fmt: skip
+    assert follower.stdout.readline() == b"1\n"
+    live.kill()
+    time.sleep(0.3)
+    live.up()
+    assert follower.stdout.read() == b"2\n3\n4\n5\n6\n"
+    assert follower.wait(timeout=20) == 0
+
+
+@pytest.mark.parametrize(
+    ("command", "says"),
+    [
+        (["run", "-q", "C", "--", "true"], "there is no queue 'C': choose one of A, B, lab"),
+        (["run", "-q", "A", "--cpu", "x", "--", "true"], "cpu: 'x' is no quantity"),
+        (["run", "-q", "A", "--cpu", "-1", "--", "true"], "cpu: -1 is negative"),
+        (["run", "-q", "A", "--gpu", "0.5", "--", "true"], "ask for a whole number"),
+        (["run", "-q", "A", "--resource", "fpga=1", "--", "true"], "no node has 'fpga'"),
+        (["run", "-q", "A", "--resource", "fpga", "--", "true"], "write NAME=VALUE"),
+        (["run", "-q", "A", "--on", "zone", "--", "true"], "write NAME=VALUE"),
+        (["submit", "-q", "A", "--tasks", "0", "--", "true"], "0 tasks: a job has from 1"),
+        (["submit", "-q", "A", "--tasks", "99999999", "--", "true"], "a job has from 1"),
+        (["submit", "-q", "A", "--", "true", "a\udcffb"], "not UTF-8"),
+        (["cancel", "77"], "there is no job 77"),
+        (["logs", "77"], "there is no job 77"),
+        (["logs", "x.y"], "is no task"),
+    ],
+)
+def test_bad_input_gets_one_line_and_changes_nothing(shared, command, says):
+    before = shared.ok("jobs", "--json")
+    result = shared.call(*command)
+    assert result.returncode == 1
+    assert re.search(re.escape(says), result.stderr), result.stderr
+    assert result.stderr.startswith("fairlead: ")
+    assert result.stderr.count("\n") == 1
+    assert shared.ok("jobs", "--json") == before
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory):
+    world = Live(tmp_path_factory.mktemp("shared"))
+    world.up()
+    yield world
+    world.end()
+
+
+def test_a_demand_larger_than_any_node_waits_and_says_so(live):
+    result = live.call("submit", "-q", "A", "--cpu", "1000", "--", "true")
+    assert (result.returncode, result.stdout) == (0, "1\n")
+    assert "no node is large enough for cpu=1000 memory=1Gi" in result.stderr
+    assert live.job(1)["waiting"] == 1
+
+
+def test_a_second_scheduler_and_a_port_in_use_are_refused(shared):
+    second = shared.call("up", "--port", "0")
+    assert (second.returncode, second.stderr.count("\n")) == (1, 1)
+    assert "another scheduler has it open" in second.stderr
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        refused = shared.call("up", "--home", str(shared.folder / "other"), "--port", port)
+    assert (refused.returncode, refused.stderr.count("\n")) == (1, 1)
+    assert f"cannot listen on 127.0.0.1:{port}: Address already in use" in refused.stderr
+
+
+def test_a_wrong_configuration_is_refused_whole(shared):
+    wrong = shared.folder / "wrong.toml"
+    wrong.write_text('[[queue]]\nname = "A"\nweight = -1\n')
+    refused = shared.call("up", "--config", str(wrong), "--home", str(shared.folder / "third"))
+    assert refused.returncode == 1
+    assert refused.stderr == f"fairlead: {wrong}:3: queue[0].weight: -1 is no weight: use a number from 1e-9 to 1e9\n"
+    assert not (shared.folder / "third").exists()
+
+
+def test_a_damaged_journal_is_refused(tmp_path):
+    world = Live(tmp_path)
+    world.home.mkdir()
+    (world.home / "journal.db").write_text("no journal at all, but long enough to be looked at" * 20)
+    refused = world.call("up", "--port", "0")
+    assert (refused.returncode, refused.stderr.count("\n")) == (1, 1)
+    assert "the journal is damaged" in refused.stderr
+
+
+def ask(world, path, token=None, body=None, headers=None):
+    address = json.loads((world.home / "server.json").read_text())["url"]
+    token = (world.home / "token").read_text().strip() if token is None else token
+    headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json", **(headers or {})}
+    request = urllib.request.Request(address + path, data=body, headers=headers)
+    try:
+        with urllib.request.urlopen(request, timeout=20) as response:
+            return response.status, json.loads(response.read())
+    except urllib.error.HTTPError as error:
+        return error.code, json.loads(error.read())
+
+
+def test_the_api_asks_for_the_token_and_bounds_what_it_takes(shared):
+    assert ask(shared, "/v1/jobs")[0] == 200
+    for token in ("", "wrong", "Ünsinn"):
+        code, answer = ask(shared, "/v1/jobs", token=token.encode().decode("latin-1"))
+        assert code == 401
+        assert "token" in answer["error"]
+    for length in ({"Content-Length": str(17 << 20)}, {"Transfer-Encoding": "chunked"}):
+        address = json.loads((shared.home / "server.json").read_text())["url"].removeprefix("http://")
+        connection = http.client.HTTPConnection(address, timeout=20)
+        connection.putrequest("POST", "/v1/jobs")
+        for name, value in {**length, "Authorization": f"Bearer {(shared.home / 'token').read_text().strip()}"}.items():
+            connection.putheader(name, value)
+        connection.endheaders()
+        assert connection.getresponse().status == 413
+        connection.close()
+    assert ask(shared, "/v1/jobs", body=b"{")[0] == 422
+    assert ask(shared, "/v1/jobs", body=b'{"argv": ["true"], "demand": {"cpu": NaN}}')[0] == 422
+    assert ask(shared, "/v1/jobs", body=b'{"argv": [], "demand": {"cpu": 1}}')[0] == 422
+    assert ask(shared, "/v1/jobs", body=b'{"argv": ["a\\u0000b"], "demand": {"cpu": 1}}')[0] == 422
+    assert ask(shared, "/v1/jobs?limit=0")[0] == 422
+    assert ask(shared, "/v1/jobs/99999999999999999999")[0] in (404, 422)
+    assert ask(shared, "/v1/jobs/5")[0] == 404
+    assert ask(shared, "/v1/nothing")[0] == 404
+
+
+def test_secrets_are_for_their_owner_alone(shared):
+    for name in ("token", "server.json", "journal.db"):
+        assert (shared.home / name).stat().st_mode & 0o077 == 0
+    assert shared.home.stat().st_mode & 0o077 == 0
+    assert "127.0.0.1" in (shared.home / "server.json").read_text()
+
+
+def test_a_wrong_token_is_told_in_a_line(shared):
+    url = json.loads((shared.home / "server.json").read_text())["url"]
+    result = subprocess.run(
+        [FAIRLEAD, "jobs"],
+        env={**os.environ, "FAIRLEAD_URL": url, "FAIRLEAD_TOKEN": "x"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (result.returncode, result.stderr.count("\n")) == (1, 1)
+    assert "does not take this token" in result.stderr
+
+
+@pytest.mark.parametrize("command", [["--help"], ["--version"], ["jobs"], ["queues"], ["run", "--", "true"], ["down"]])
+def test_a_client_imports_neither_numba_nor_the_server(command, tmp_path):
+    program = (
+        "import sys, atexit; sys.argv[0] = 'fairlead'; "
+        "heavy = {'numba', 'numpy', 'fastapi', 'sqlalchemy', 'uvicorn'}; "
+        "atexit.register(lambda: print('HEAVY', sorted(heavy & set(sys.modules)))); "
+        "from fairlead.cli.main import main; main()"
+    )
+    env = {**os.environ, "FAIRLEAD_HOME": str(tmp_path / "none")}
+    result = subprocess.run(
+        [sys.executable, "-c", program, *command], env=env, capture_output=True, text=True, check=False
+    )
+    assert result.stdout.endswith("HEAVY []\n")
+    assert "Traceback" not in result.stderr
+
+
+def test_the_demo_shows_all_that_it_promises():
+    result = subprocess.run(
+        [sys.executable, ROOT / "examples" / "demo.py"], capture_output=True, text=True, check=False
+    )
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert result.stdout.count("SEEN:") == 5

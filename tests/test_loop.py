@@ -1,0 +1,118 @@
+"""The scheduler's thread: answers come after the commit, a full disk stops new work and no more, questions are bounded."""
+
+import threading
+import time
+from random import Random
+
+import pytest
+
+from fairlead.journal import JournalFull
+from fairlead.journal.memory import MemoryJournal
+from fairlead.model.specs import Job, Node, Queue, Settings
+from fairlead.scheduler import admission, report
+from fairlead.service import loop as loops
+from fairlead.service.loop import Busy, Loop
+from fairlead.service.scheduler import Scheduler, Stalled
+from fake_engine import FakeEngine
+
+
+class Journal(MemoryJournal):
+    full = False
+
+    def append(self, facts):
+        if self.full and facts:
+            raise JournalFull("there is no room: make some")
+        super().append(facts)
+
+
+@pytest.fixture
+def world():
+    journal = Journal()
+    engine = FakeEngine(Random(1), [Node("n", {"cpu": 2000})], faults=False)
+    engine.now = time.time()
+
+    def make(wake):
+        scheduler = Scheduler(journal, engine, time.time)
+        scheduler.step([lambda state, now: [admission.configure(state, [Queue("A")], Settings(), now)]])
+        return scheduler
+
+    loop = Loop(make)
+    loop.start()
+    loop.ready.result(timeout=30)
+    yield loop, journal, engine
+    journal.full = False
+    loop.stop()
+    loop.join(timeout=10)
+    assert loop.failure is None
+
+
+def submit(state, now):
+    fact = admission.submit(state, Job("A", {"cpu": 1000}), now)
+    return [fact], fact.id
+
+
+def look(state, now):
+    return [], [job["status"] for job in report.list_jobs(state)]
+
+
+def test_an_answer_is_given_when_the_journal_has_it(world):
+    loop, journal, _ = world
+    number = loop.ask(submit, changes=True).result(timeout=5)
+    assert any(b'"JobSubmitted"' in body and f'"id":{number}'.encode() in body for body in journal.bodies)
+
+
+def test_a_refusal_is_an_answer(world):
+    loop, _, _ = world
+
+    def ask(state, now):
+        return [admission.submit(state, Job("A", {"cpu": 1000}, tasks=0), now)], None
+
+    with pytest.raises(admission.Refused):
+        loop.ask(ask, changes=True).result(timeout=5)
+    assert loop.ask(look).result(timeout=5) == []
+
+
+def test_a_full_disk_stops_new_work_loses_nothing_and_goes_on_when_there_is_room(world):
+    loop, journal, engine = world
+    loop.ask(submit, changes=True).result(timeout=5)
+    journal.full = True
+    with pytest.raises(Stalled, match="there is no room"):
+        loop.ask(submit, changes=True).result(timeout=5)
+    with pytest.raises(Stalled, match="there is no room"):
+        loop.ask(submit, changes=True).result(timeout=5)
+    assert len(loop.ask(look).result(timeout=5)) == 2, "looking is answered"
+    assert sum(engine.runs.values()) == 1, "nothing was started that the journal does not know"
+    journal.full = False
+    deadline = time.monotonic() + 10
+    while sum(engine.runs.values()) < 2:
+        loop.ask(look).result(timeout=5)
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    assert loop.ask(submit, changes=True).result(timeout=5) == 3
+    assert sorted(Scheduler(journal, engine, time.time).state.specs) == [1, 2, 3]
+
+
+def test_questions_are_bounded(world, monkeypatch):
+    loop, _, _ = world
+    held, go = threading.Event(), threading.Event()
+
+    def hold(state, now):
+        held.set()
+        go.wait(10)
+        return [], None
+
+    loop.ask(hold)
+    assert held.wait(5)
+    answers = [loop.ask(look) for _ in range(loops.MOST_QUESTIONS)]
+    with pytest.raises(Busy, match="try again"):
+        loop.ask(look)
+    go.set()
+    assert all(answer.result(timeout=10) == [] for answer in answers)
+
+
+def test_many_at_once_are_recorded_together(world):
+    loop, journal, _ = world
+    before = journal.position
+    answers = [loop.ask(submit, changes=True) for _ in range(500)]
+    assert sorted(answer.result(timeout=30) for answer in answers) == list(range(1, 501))
+    assert journal.position >= before + 500
