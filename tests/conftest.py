@@ -65,6 +65,13 @@ class Live:
             **more,
         )
 
+    def shell(self, line: str) -> subprocess.CompletedProcess:
+        """A line as a person types it."""
+        path = f"{Path(FAIRLEAD).parent}:{self.env['PATH']}"
+        return subprocess.run(
+            ["sh", "-c", line], env={**self.env, "PATH": path}, capture_output=True, text=True, timeout=60, check=False
+        )
+
     def ok(self, *command: str) -> str:
         result = self.call(*command)
         assert result.returncode == 0, (command, result.stderr, self.log.read_text())

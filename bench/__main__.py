@@ -1,0 +1,9 @@
+"""Run every benchmark, or those that are named: python -m bench [kernel] [end_to_end] [recovery]."""
+
+import importlib
+import sys
+
+ALL = ["kernel", "end_to_end", "recovery"]
+
+for name in sys.argv[1:] or ALL:
+    importlib.import_module(f"bench.{name}").run()

@@ -1,0 +1,79 @@
+"""How many tasks a second go through the whole of fairlead on this machine, beside `xargs -P` with as many at a time.
+
+The real `fairlead up` with its journal on disk; each task is a process in a group of its own, with its own output files, limits
+and exit status. xargs does none of that: it is what the machine can do at most.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from fairlead.client.connection import Connection, ServiceError
+
+FAIRLEAD = Path(sys.executable).with_name("fairlead")
+
+
+def through_fairlead(tasks: int, at_once: int) -> float:
+    """Seconds from the submission of an array of `true` to the end of its last task."""
+    with tempfile.TemporaryDirectory() as folder:
+        config = Path(folder) / "fairlead.json"
+        node = {"name": "here", "capacity": {"cpu": at_once}}
+        config.write_text(json.dumps({"queue": [{"name": "A"}], "node": [node]}))
+        home = Path(folder) / "home"
+        environment = {**os.environ, "FAIRLEAD_HOME": str(home)}
+        server = subprocess.Popen(
+            [FAIRLEAD, "up", "--config", config, "--port", "0"], env=environment, stderr=subprocess.PIPE
+        )
+        try:
+            connection = _connect(home)
+            began = time.perf_counter()
+            job = {
+                "argv": ["true"],
+                "demand": {"cpu": 1},
+                "queue": "A",
+                "tasks": tasks,
+                "env": {"PATH": os.environ["PATH"]},
+            }
+            connection.post("/v1/jobs", job)
+            while connection.get("/v1/jobs/1")["succeeded"] < tasks:
+                time.sleep(0.05)
+            return time.perf_counter() - began
+        finally:
+            server.send_signal(signal.SIGINT)
+            server.wait()
+
+
+def through_xargs(tasks: int, at_once: int) -> float:
+    """Seconds that xargs takes for the same."""
+    numbers = "\n".join(map(str, range(tasks)))
+    began = time.perf_counter()
+    subprocess.run(["xargs", "-P", str(at_once), "-n", "1", "true"], input=numbers, text=True, check=True)
+    return time.perf_counter() - began
+
+
+def _connect(home: Path) -> Connection:
+    until = time.monotonic() + 60
+    while True:
+        try:
+            connection = Connection(home)
+            connection.get("/v1/status")
+            return connection
+        except ServiceError:
+            if time.monotonic() > until:
+                raise
+            time.sleep(0.05)
+
+
+def run(tasks: int = 5000, at_once: int = 16) -> None:
+    """Print tasks a second for both."""
+    fairlead = tasks / through_fairlead(tasks, at_once)
+    xargs = tasks / through_xargs(tasks, at_once)
+    print(
+        f"end to end {tasks:,} x `true`, {at_once} at a time: {fairlead:,.0f} tasks/s through fairlead, "
+        f"{xargs:,.0f} through xargs -P {at_once}: {fairlead / xargs:.0%}"
+    )

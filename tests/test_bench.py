@@ -1,0 +1,32 @@
+"""The benchmarks in short: they run, and what they measure is right. How fast is for `make bench` to say."""
+
+import pytest
+from bench import end_to_end, kernel, recovery
+
+from fairlead.journal.sql import SqlJournal
+from fairlead.scheduler.decide import decide
+
+
+def test_the_kernel_places_what_plain_python_places(capsys):
+    state = kernel.make_state(20, 10, 1000)
+    placed = sum(len(fact.job) for fact in decide(state, 1.0).facts if hasattr(fact, "node"))
+    assert kernel.place_in_python(kernel.make_state(20, 10, 1000), 10**9) == placed
+    kernel.run(50, 10, 1000)
+    assert "tasks/s" in capsys.readouterr().out
+
+
+def test_tasks_go_through_the_whole_of_fairlead(capsys):
+    end_to_end.run(tasks=60, at_once=4)
+    assert "through xargs -P 4" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("snapshots", [False, True])
+def test_a_recovered_history_is_the_one_that_was_written(tmp_path, monkeypatch, snapshots):
+    monkeypatch.setattr("fairlead.journal.sql.SNAPSHOT_AFTER", 20_000)
+    state = recovery.write_history(tmp_path / "j.db", 5000, snapshots, jobs=5)
+    journal = SqlJournal(tmp_path / "j.db")
+    again = journal.recover()
+    assert again.tasks.n == 5000
+    assert (again.tasks.status[:5000] == state.tasks.status[:5000]).all()
+    assert len(again.finished_jobs) == 5
+    journal.close()
