@@ -8,9 +8,9 @@ from fairlead.scheduler.decide import decide
 
 
 def test_the_kernel_places_what_plain_python_places(capsys):
-    state = kernel.make_state(20, 10, 1000)
+    state = kernel.make_state(20, 10, 100_000)
     placed = sum(len(fact.job) for fact in decide(state, 1.0).facts if hasattr(fact, "node"))
-    assert kernel.place_in_python(kernel.make_state(20, 10, 1000), 10**9) == placed
+    assert kernel.place_in_python(kernel.make_state(20, 10, 100_000), 10**9) == placed
     kernel.run(50, 10, 1000)
     assert "tasks/s" in capsys.readouterr().out
 

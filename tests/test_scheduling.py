@@ -348,7 +348,14 @@ def test_facts_that_cannot_be_true_are_contradictions():
         NodeLost(at=0, node="nowhere"),
         JobSubmitted(at=0, id=job, job=Job("A", {"cpu": 1})),
         JobCancelled(at=0, id=7),
-        TasksFinished(at=0, job=placed.job, index=placed.index, attempt=placed.attempt + 1, outcome=[0], code=[0]),
+        TasksFinished(
+            at=0,
+            job=placed.job,
+            index=placed.index,
+            attempt=placed.attempt + 1,
+            outcome=placed.index,
+            code=placed.index,
+        ),
     ):
         with pytest.raises(Contradiction):
             world.state.apply(fact)
