@@ -1,5 +1,6 @@
 """The real `fairlead up`, over the real HTTP API and command line, killed and started again."""
 
+import contextlib
 import http.client
 import json
 import os
@@ -150,6 +151,46 @@ def test_a_client_sees_through_a_restart(live):
     live.up()
     assert follower.stdout.read() == b"2\n3\n4\n5\n6\n"
     assert follower.wait(timeout=20) == 0
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """A scheduler whose folder is on a small file system of its own."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=2m", "none", str(disk)]
+    if os.geteuid() != 0 or subprocess.run(mount, capture_output=True, check=False).returncode != 0:
+        pytest.skip("mounting a small file system is not permitted here")
+    world = Live(tmp_path)
+    world.home = disk / "home"
+    world.env["FAIRLEAD_HOME"] = str(world.home)
+    world.up()
+    yield world
+    world.end()
+    subprocess.run(["umount", "-l", str(disk)], check=True)
+
+
+def test_a_full_disk_stops_new_work_loses_nothing_and_goes_on(small_disk):
+    live = small_disk
+    task = TASK.replace("ledger", f"{live.folder}/ledger")
+    live.ok("submit", "-q", "A", "--cpu", "4", "--tasks", "6", "--", "sh", "-c", task)
+    live.until(lambda: "start 0" in ledger(live))
+    ballast = live.home.parent / "ballast"
+    with contextlib.suppress(OSError), ballast.open("wb", buffering=0) as file:
+        while file.write(bytes(512)):
+            pass
+    live.until(lambda: live.call("submit", "-q", "B", "--", "true").returncode == 1)
+    refused = live.call("submit", "-q", "B", "--", "true")
+    assert (refused.returncode, refused.stderr.count("\n")) == (1, 1)
+    assert "make room on its disk" in refused.stderr
+    time.sleep(1.5)  # what ran has ended meanwhile
+    assert live.call("queues").returncode == 0, "listings still answer"
+    begun = len([line for line in ledger(live) if line.startswith("start")])
+    assert begun < 6, "nothing new is started"
+    ballast.unlink()
+    live.until(lambda: live.job(1)["status"] == "succeeded")
+    assert sorted(ledger(live)) == sorted([f"{what} {i}" for what in ("start", "end") for i in range(6)])
+    assert live.call("run", "-q", "B", "--", "echo", "again").stdout == "again\n"
 
 
 @pytest.mark.parametrize(

@@ -97,8 +97,8 @@ class Loop(threading.Thread):
                 if stopping:
                     scheduler.placing = scheduler.more = False
                 self._step(scheduler)
-                if stopping and not scheduler.stalled and (not self._drained or self._drained(scheduler.state)):
-                    break
+                if stopping and (not self._drained or (not scheduler.stalled and self._drained(scheduler.state))):
+                    break  # what could not be recorded was not acted on: it has never happened
         except BaseException as error:
             log.exception("the scheduler failed")
             self.failure = error

@@ -66,6 +66,8 @@ class Supervisor:
         self.by_pid: dict[int, Running] = {}
         self.ended: dict[Task, tuple[int, int]] = {}
         self.refused: set[Task] = set()  # told to stop before they were to start
+        self.postponed: dict[Task, tuple[dict[str, Any], dict[str, Any]]] = {}  # until the disk has room again
+        self.unwritten = bytearray()  # of the spool, until then
         self.connection: socket.socket | None = None
         self.inbox = bytearray()
         self.outbox = bytearray()
@@ -73,6 +75,7 @@ class Supervisor:
         self.made: set[str] = set()  # the output folder that was made last
         self.idle_since = time.monotonic()
         self.watch_at = 0.0
+        self.retry_at = 0.0
         self.selector = selectors.DefaultSelector()
         self.spool = self._take_over(folder / "spool")
         self.listener = _listen(folder)
@@ -83,12 +86,13 @@ class Supervisor:
         self.selector.register(wake_read, selectors.EVENT_READ, lambda: _drain(wake_read))
 
     def run(self) -> None:
-        while not (self.leaving and not self.running):
+        while not (self.leaving and not self.running and not self.postponed):
             for key, _ in self.selector.select(self._timeout()):
                 key.data()
             self._reap()
             self._finish_those_over()
             self._watch_memory()
+            self._try_again()
             self._flush()
             if self.running or self.connection:
                 self.idle_since = time.monotonic()
@@ -160,7 +164,7 @@ class Supervisor:
             "cpu": bool(self.cgroups and self.cgroups.limits_cpu),
             "tracking": self.cgroups is not None,
         }
-        self._say("inventory", tasks=[*self.running, *self.ended], limits=limits)
+        self._say("inventory", tasks=[*self.running, *self.postponed, *self.ended], limits=limits)
         for task, (outcome, code) in self.ended.items():
             self._say("ended", task=task, outcome=outcome, code=code)
         for task in self.running:
@@ -171,7 +175,7 @@ class Supervisor:
             task = (number[0], number[1], number[2])
             if task in self.refused:
                 self._end(task, SIGNALLED, signal.SIGTERM)
-            elif task not in self.running and task not in self.ended:
+            elif task not in self.running and task not in self.ended and task not in self.postponed:
                 self._start(task, message["work"], message["limits"])
 
     def _do_stop(self, message: dict[str, Any]) -> None:
@@ -179,6 +183,7 @@ class Supervisor:
             task = (number[0], number[1], number[2])
             run = self.running.get(task)
             if run is None:
+                self.postponed.pop(task, None)
                 if task not in self.ended:
                     self.refused.add(task)
                     self._end(task, SIGNALLED, signal.SIGTERM)
@@ -192,7 +197,7 @@ class Supervisor:
             task = (number[0], number[1], number[2])
             if self.ended.pop(task, None) is not None:
                 self._note("acknowledged", task)
-        if os.lseek(self.spool, 0, os.SEEK_CUR) > SPOOL_SIZE:
+        if os.fstat(self.spool).st_size > SPOOL_SIZE:
             self._rewrite_spool()
 
     def _do_leave(self, message: dict[str, Any]) -> None:
@@ -218,6 +223,7 @@ class Supervisor:
             environment["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, gpus))
         output = self._output_folder(job)
         group = None
+        files: list[int] = []
         read, write = os.pipe2(os.O_CLOEXEC)
         try:
             if output not in self.made:
@@ -225,14 +231,18 @@ class Supervisor:
                 os.makedirs(output, mode=0o700, exist_ok=True)
             if self.cgroups:
                 group = self.cgroups.create(name, limits["memory"], limits["cpu"])
-            files = [
-                os.open(f"{output}/{index}.{end}", os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
-                for end in ("out", "err")
-            ]
-        except OSError as error:  # no room for its output, no room for its group
-            os.close(read)
-            os.close(write)
-            self._end(task, NOT_STARTED, error.errno or errno.EIO)
+            for end in ("out", "err"):
+                flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+                files.append(os.open(f"{output}/{index}.{end}", flags, 0o600))
+        except OSError as error:
+            for fd in (*files, read, write):
+                os.close(fd)
+            if group:
+                group.remove()
+            if error.errno in (errno.ENOSPC, errno.EDQUOT):
+                self.postponed[task] = (work, limits)
+            else:
+                self._end(task, NOT_STARTED, error.errno or errno.EIO)
             return
         pid = os.fork()
         if pid == 0:
@@ -357,12 +367,25 @@ class Supervisor:
     def _timeout(self) -> float:
         if any(run.status is not None or run.kill_at is not None for run in self.running.values()):
             return 0.01
-        return WATCH_EVERY if self.running else LINGER / 2
+        return WATCH_EVERY if self.running or self.postponed else LINGER / 2
 
     # -- the spool -----------------------------------------------------------------------------------------------
 
     def _note(self, what: str, task: Task, *more: int) -> None:
-        os.write(self.spool, json.dumps([what, *task, *more]).encode() + b"\n")
+        self.unwritten += json.dumps([what, *task, *more]).encode() + b"\n"
+        with contextlib.suppress(
+            OSError
+        ):  # a full disk: what is not written yet is kept, and written when there is room
+            while self.unwritten:
+                del self.unwritten[: os.write(self.spool, self.unwritten)]
+
+    def _try_again(self) -> None:
+        """What a full disk kept us from."""
+        if self.postponed and time.monotonic() >= self.retry_at:
+            self.retry_at = time.monotonic() + WATCH_EVERY
+            postponed, self.postponed = self.postponed, {}
+            for task, (work, limits) in postponed.items():
+                self._start(task, work, limits)
 
     def _take_over(self, path: Path) -> int:
         """Read what the last supervisor did, end what it left running, and go on in its spool."""
@@ -409,19 +432,22 @@ class Supervisor:
             group.remove()
 
     def _rewrite_spool(self) -> None:
-        """Make the spool anew from what still matters."""
+        """Make the spool anew from what still matters, or leave it as it is where the disk is full."""
         path, fresh = self.folder / "spool", self.folder / "spool.new"
-        old, self.spool = (
-            self.spool,
-            os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600),
-        )
-        for run in self.running.values():
-            self._note("started", run.task, run.pid)
-        for task, (outcome, code) in self.ended.items():
-            self._note("ended", task, outcome, code)
-        fresh.rename(path)
-        if old >= 0:
-            os.close(old)
+        lines = [["started", *run.task, run.pid] for run in self.running.values()]
+        lines += [["ended", *task, *end] for task, end in self.ended.items()]
+        try:
+            fresh.write_text("".join(json.dumps(line) + "\n" for line in lines))
+        except OSError:  # a full disk: go on in the old one
+            fresh.unlink(missing_ok=True)
+            if self.spool >= 0:
+                return
+        else:
+            fresh.rename(path)
+            self.unwritten.clear()
+        if self.spool >= 0:
+            os.close(self.spool)
+        self.spool = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
 
 
 def _become(
