@@ -110,6 +110,25 @@ def test_questions_are_bounded(world, monkeypatch):
     assert all(answer.result(timeout=10) == [] for answer in answers)
 
 
+def test_whoever_asked_may_go_away(world):
+    loop, _, _ = world
+    held, go = threading.Event(), threading.Event()
+
+    def hold(state, now):
+        held.set()
+        go.wait(10)
+        return [], "late"
+
+    late = loop.ask(hold)
+    assert held.wait(5)
+    gone = loop.ask(submit, changes=True)
+    assert gone.cancel()
+    assert not late.cancel(), "it is being answered"
+    go.set()
+    assert late.result(timeout=5) == "late"
+    assert loop.ask(look).result(timeout=5) == [], "what was taken back did not happen"
+
+
 def test_many_at_once_are_recorded_together(world):
     loop, journal, _ = world
     before = journal.position

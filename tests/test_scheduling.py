@@ -334,6 +334,11 @@ def test_queues_that_are_not_there_are_refused():
         with pytest.raises(Refused, match=says):
             admission.leaf_for(world.state, queue, "ada")
     assert admission.leaf_for(World([Queue("only")]).state, None, "ada") == "only"
+    assert admission.leaf_for(World([Queue("*")]).state, None, "ada") == "ada"
+    lab = World([Queue("lab"), Queue("lab/*")]).state
+    assert admission.leaf_for(lab, None, "ada") == "lab/ada"
+    with pytest.raises(Refused, match="no queue 'x': choose one of lab/<any name>"):
+        admission.leaf_for(lab, "x", "ada")
     world.submit("b", {"cpu": 1000})
     with pytest.raises(Refused, match="queue 'b' has jobs"):
         admission.configure(world.state, [Queue("b"), Queue("b/x")], Settings(), 0.0)

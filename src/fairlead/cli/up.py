@@ -8,34 +8,49 @@ import typer
 from sqlalchemy.exc import SQLAlchemyError
 
 from fairlead.engines.local.engine import EngineError, LocalEngine
-from fairlead.home import home_folder
+from fairlead.home import home_folder, make_home
 from fairlead.journal import JournalError
 from fairlead.model.documents import Configuration, DocumentError, read_configuration
 from fairlead.model.quantity import round_quantity
 from fairlead.model.specs import Settings
 from fairlead.scheduler.admission import Refused
+from fairlead.scheduler.compiled import is_cached
+from fairlead.service.serve import SchedulerFailed, serve, warm_up
 
 
 def run_scheduler(home: Path | None, config: Path | None, host: str, port: int | None) -> None:
     """Run the scheduler of a data folder until it is stopped; exit status 1 with one line where it cannot start."""
-    logging.basicConfig(format="fairlead: %(message)s", level=logging.WARNING, stream=sys.stderr)
     home = (home or home_folder()).absolute()
     try:
         configuration = read_configuration(config) if config else Configuration([], [], Settings())
-        from fairlead.scheduler.compiled import is_cached
-        from fairlead.service.serve import serve, warm_up
-
         if not is_cached():
             _say("compiling the scheduling kernels for this machine: half a minute, once")
         warm_up()
+        _log_to(home)
         serve(
             home, configuration, host=host, port=port, on_ready=lambda url, engine: _ready(home, url, engine),
             on_stopping=_stopping,
         )  # fmt: skip
-    except (DocumentError, JournalError, EngineError, Refused, OSError, SQLAlchemyError) as error:
+    except (DocumentError, JournalError, EngineError, Refused, SchedulerFailed, OSError, SQLAlchemyError) as error:
         _say(str(error))
         raise typer.Exit(1) from None
     _say("stopped")
+
+
+class _OneLine(logging.Formatter):
+    """For the terminal: what happened, without the traceback, which is in the log file."""
+
+    def formatException(self, info: object) -> str:
+        return ""
+
+
+def _log_to(home: Path) -> None:
+    make_home(home)
+    terminal = logging.StreamHandler()
+    terminal.setFormatter(_OneLine("fairlead: %(message)s"))
+    file = logging.FileHandler(home / "log", delay=True)
+    file.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    logging.basicConfig(level=logging.WARNING, handlers=[terminal, file])
 
 
 def _ready(home: Path, url: str, engine: LocalEngine) -> None:

@@ -38,29 +38,36 @@ def leaf_for(state: State, queue: str | None, user: str) -> str:
     Parameters
     ----------
     queue : str or None
-        As asked for. An inner queue with a ``*`` below it means the user's own leaf there; None means the only queue
-        there is, or the user's own leaf under the root.
+        As asked for. An inner queue with a ``*`` below it means the user's own leaf there; None means the only leaf
+        that is declared, or the user's own under the root.
     user : str
         Who asks.
     """
     declared = state.declared
-    leaves = [name for name in declared if name != ROOT and name not in state.inner]
     name = (queue or "").strip("/")
-    if not name and queue is None and USERS not in declared and len(leaves) == 1 and not leaves[0].endswith(USERS):
-        return leaves[0]
     if f"{name}/{USERS}".lstrip("/") in declared:
         name = f"{name}/{user or 'nobody'}".lstrip("/")
-    known = ", ".join(sorted(leaves)[:10]) + (", ..." if len(leaves) > 10 else "")
     if name == ROOT:
-        raise Refused(f"no queue was named, and there is none for everybody: choose one of {known}")
+        leaves = _declared_leaves(state)
+        if queue is None and len(leaves) == 1:
+            return leaves[0].replace(USERS, user or "nobody")
+        raise Refused(f"no queue was named, and there is none for everybody: choose one of {_some(leaves)}")
     if USERS in name.split("/") or settings_for(name, declared) is None:
-        raise Refused(f"there is no queue {name!r}: choose one of {known}")
+        raise Refused(f"there is no queue {name!r}: choose one of {_some(_declared_leaves(state))}")
     if name in state.inner:
         below = ", ".join(sorted(n for n in declared if ancestors(n)[0] == name))
         raise Refused(f"{name!r} is not a leaf queue: choose one below it: {below}")
     if name not in state.queue_rows and len(state.queue_names) >= MOST_LEAVES + len(declared):
         raise Refused(f"there are {MOST_LEAVES} queues made for users already: no more can be added")
     return name
+
+
+def _declared_leaves(state: State) -> list[str]:
+    return sorted(name for name in state.declared if name not in state.inner)
+
+
+def _some(names: list[str]) -> str:
+    return ", ".join(name.replace(USERS, "<any name>") for name in names[:10]) + ", ..." * (len(names) > 10)
 
 
 def submit(state: State, job: Job, now: float) -> JobSubmitted:

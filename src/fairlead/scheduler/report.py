@@ -95,15 +95,15 @@ def list_queues(state: State) -> list[dict[str, Any]]:
     for row in range(state.queues.n - 1, 0, -1):
         waiting[state.queues.parent[row]] += waiting[row]
     q = state.queues
+    inner = set(q.parent[: q.n].tolist())
     found = []
     for row in np.argsort(q.rank[: q.n]):
         column = drf.dominant_resource(q.used[row], state.total, q.weight[row])
         own = q.limit[row] != UNLIMITED
-        children = bool((q.parent[: q.n] == row).any())
         found.append(
             {
                 "name": written(state.queue_names[row]),
-                "policy": next(name for name, code in CODES.items() if code == q.policy[row]) if children else None,
+                "policy": next(name for name, code in CODES.items() if code == q.policy[row]) if row in inner else None,
                 "used": state.quantities(q.used[row]),
                 "dominant_share": drf.dominant_share(q.used[row], state.total, q.weight[row]),
                 "dominant_resource": state.resources[column] if column >= 0 else None,

@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from fairlead.model.specs import Job, Node, Queue, Settings, inner_names
 from fairlead.scheduler.state import BucketKey, Reservation, ShapeKey, State
-from fairlead.scheduler.tables import Table
+from fairlead.scheduler.tables import NONE, Table
 
 FORMAT = 1
 
@@ -115,6 +115,7 @@ def load(body: bytes) -> State:
         for column, packed in saved.tables[name].items():
             setattr(table, column, _unpack(packed))
             table.n = packed.shape[0]
+    state._inner_rows = set(state.queues.parent[: state.queues.n].tolist()) - {NONE}
     state._count_total()
     return state
 

@@ -125,7 +125,8 @@ class State:
         self.masks = np.ones((1, 0), np.bool_)
         self._dead_tasks = 0
         self.expected: tuple[TasksPlaced, I64] | None = None  # see fairlead.scheduler.decide
-        self._add_queue(Queue(ROOT))
+        self._inner_rows: set[int] = set()  # of queues with others below them
+        self._ensure_queue(ROOT)
 
     # -- facts ---------------------------------------------------------------------------------------------------
 
@@ -145,10 +146,11 @@ class State:
         self.inner = inner_names(self.declared)
         for queue in fact.queues:
             if not queue.name.endswith(USERS):
-                self._ensure_queue(queue.name)
+                self._add_queues(queue.name)
         for row, name in enumerate(self.queue_names):
             spec = settings_for(name, self.declared) or Queue(name)
             self._set_queue(row, spec)
+        self._rank_queues()
 
     @_apply.register
     def _(self, fact: NodeJoined) -> None:
@@ -394,30 +396,33 @@ class State:
 
     def _ensure_queue(self, name: str) -> int:
         if name not in self.queue_rows:
-            for up in reversed(ancestors(name)):
-                if up not in self.queue_rows:
-                    self._add_queue(settings_for(up, self.declared) or Queue(up), up)
-            self._add_queue(settings_for(name, self.declared) or Queue(name), name)
+            self._add_queues(name)
+            self._rank_queues()
         return self.queue_rows[name]
 
-    def _add_queue(self, spec: Queue, name: str | None = None) -> None:
-        name = spec.name if name is None else name
-        row = self.queues.extend(1)
-        self.queue_names.append(name)
-        self.queue_rows[name] = row
-        self.queues.parent[row] = self.queue_rows[ancestors(name)[0]] if name else NONE
-        if name:
-            up = int(self.queues.parent[row])
-            self._set_queue(up, settings_for(self.queue_names[up], self.declared) or Queue(self.queue_names[up]))
-        order = sorted(range(len(self.queue_names)), key=lambda r: self.queue_names[r].split("/"))
+    def _add_queues(self, name: str) -> None:
+        """Add a queue and those above it, where they are not there."""
+        for path in [*reversed(ancestors(name)), name]:
+            if path not in self.queue_rows:
+                row = self.queues.extend(1)
+                up = self.queue_rows[ancestors(path)[0]] if path else NONE
+                self.queue_names.append(path)
+                self.queue_rows[path] = row
+                self.queues.parent[row] = up
+                self._set_queue(row, settings_for(path, self.declared) or Queue(path))
+                if path and up not in self._inner_rows:
+                    self._inner_rows.add(up)
+                    above = self.queue_names[up]
+                    self._set_queue(up, settings_for(above, self.declared) or Queue(above))
+
+    def _rank_queues(self) -> None:
+        order = sorted(range(len(self.queue_names)), key=lambda row: self.queue_names[row].split("/"))
         self.queues.rank[order] = np.arange(len(order))
-        self._set_queue(row, spec)
 
     def _set_queue(self, row: int, spec: Queue) -> None:
         q = self.queues
         self._check_known(spec)
-        inner = bool((q.parent[: q.n] == row).any())
-        q.policy[row] = CODES[spec.policy if inner else "priority"]
+        q.policy[row] = CODES[spec.policy if row in self._inner_rows else "priority"]
         weight = spec.weight
         if isinstance(weight, dict):
             q.weight[row] = [weight.get(name, 1.0) for name in self.resources]

@@ -116,6 +116,8 @@ class Loop(threading.Thread):
         answers: list[tuple[Future[Any], Any, bool]] = []
         requests = []
         for question, changes, answer in taken:
+            if not answer.set_running_or_notify_cancel():
+                continue  # whoever asked has gone away
             if changes and scheduler.stalled:
                 answer.set_exception(Stalled(self.stalled or "the journal cannot be written"))
             else:

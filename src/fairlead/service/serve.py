@@ -45,6 +45,10 @@ log = logging.getLogger("fairlead")
 DEFAULT_PORT = 7373
 
 
+class SchedulerFailed(RuntimeError):
+    """A fault of fairlead's own ended the scheduler."""
+
+
 class PortInUse(OSError):
     """Somebody else answers there."""
 
@@ -110,6 +114,8 @@ def serve(
     ------
     JournalError, EngineError, PortInUse, Refused, OSError
         It cannot start; the message says why and what to do.
+    SchedulerFailed
+        It ended by a fault of its own.
     """
     make_home(home)
     journal = SqlJournal(home / "journal.db")
@@ -156,7 +162,7 @@ def serve(
         loop.join(timeout=30)
         engine.close(leave=stop.leave)
         if loop.failure is not None:
-            raise RuntimeError(f"the scheduler failed: {loop.failure!r}") from loop.failure
+            raise SchedulerFailed(f"the scheduler failed: {loop.failure!r}: see {home}/log") from loop.failure
     finally:
         journal.close()
 
