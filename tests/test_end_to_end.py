@@ -76,6 +76,54 @@ def test_users_have_leaves_of_their_own(live):
     assert live.ok("cancel", "1") == "job 1 had ended already\n"
 
 
+def test_a_job_is_held_explained_released_and_waited_for(live):
+    live.ok("submit", "-q", "A", "--cpu", "9", "--name", "large", "--", "sleep", "0.5")
+    live.ok("submit", "-q", "B", "--tasks", "2", "--on", "zone=east", "--", "sh", "-c", "exit $FAIRLEAD_INDEX")
+    assert live.ok("hold", "2") == "job 2 is held\n"
+    assert live.ok("hold", "2") == "job 2 was held already\n"
+    assert live.ok("why", "2") == "job 2: it is held: `fairlead release 2` lets it go\n"
+    assert live.ok("wait", "1") == ""
+    assert live.job(2)["status"] == "held"
+    assert live.call("wait", "--timeout", "0.2", "2").returncode == 124
+    assert live.ok("release", "2") == "job 2 is released\n"
+    assert live.call("wait", "1", "2").returncode == 1
+    shown = live.ok("job", "2")
+    assert "2: 1 succeeded, 1 failed" in shown
+    assert re.search(r"1\s+failed\s+1\s+exited\s+n1\s+1\s+0\.\d", shown)
+    assert json.loads(live.ok("job", "1", "--json"))["task"][0]["status"] == "succeeded"
+    assert json.loads(live.ok("why", "1", "--json"))["reason"] == "over"
+
+
+def test_a_node_is_drained_and_resumed(live):
+    assert live.ok("drain", "n1") == "node n1 takes no more tasks\n"
+    live.ok("submit", "-q", "A", "--", "true")
+    assert live.ok("why", "1") == "job 1: there is no node that takes tasks\n"
+    live.kill()
+    live.up()
+    assert "draining" in live.ok("nodes"), "a restart does not forget it"
+    assert live.ok("resume", "n1") == "node n1 takes tasks again\n"
+    live.ok("wait", "1")
+    assert live.call("drain", "n9").stderr == "fairlead: there is no node 'n9': there is n1\n"
+
+
+def test_the_configuration_is_reloaded_or_refused_whole(live):
+    live.ok("submit", "-q", "A", "--cpu", "1", "--tasks", "4", "--", "sleep", "30")
+    live.until(lambda: live.job(1)["running"] == 4)
+    good = live.config.read_text()
+    live.config.write_text(good + '[[queue]]\nname = "A/x"\n')
+    assert "queue 'A' has jobs and cannot get queues below it" in live.call("reload").stderr
+    live.config.write_text(good + '[[queue]]\nname = "C"\nlimit = { cpu = -1 }\n')
+    refused = live.call("reload")
+    assert (refused.returncode, refused.stderr.count("\n")) == (1, 1)
+    assert re.search(r"fairlead\.toml:\d+: queue\[4\]\.limit: cpu: -1 is negative", refused.stderr)
+    assert live.call("run", "-q", "C", "--", "true").returncode == 1, "the running configuration stays"
+    live.config.write_text(good + '[[queue]]\nname = "C"\nlimit = { cpu = 2 }\n')
+    assert live.ok("reload") == "the configuration is in force\n"
+    assert live.ok("reload") == "the configuration has not changed\n"
+    assert live.call("run", "-q", "C", "--", "echo", "new").stdout == "new\n"
+    assert live.job(1)["running"] == 4
+
+
 def ledger(live):
     path = live.folder / "ledger"
     return path.read_text().splitlines() if path.exists() else []

@@ -177,6 +177,15 @@ class Histories(RuleBasedStateMachine):
             some = data.draw(st.none() | st.lists(st.integers(0, count - 1), min_size=1))
             self.happen(admission.cancel(self.state, job, some, self.now))
 
+    @precondition(lambda self: self.state.last_job)
+    @rule(data=st.data(), back=st.booleans())
+    def hold(self, data, back):
+        known = [j for j in sorted(self.state.specs) if self.state.jobs.waiting[self.state.job_row(j)]]
+        if known:
+            job = data.draw(st.sampled_from(known))
+            make = admission.release if back else admission.hold
+            self.happen(make(self.state, job, self.now))
+
     @precondition(lambda self: len(self.state.held_rows()))
     @rule(data=st.data())
     def revoke(self, data):

@@ -155,7 +155,7 @@ def run(
 def jobs(
     queue: Annotated[str | None, typer.Option("--queue", "-q", help="Of this queue and those below it.")] = None,
     user: Annotated[str | None, typer.Option("--user", "-u", help="Of this user.")] = None,
-    status: Annotated[str | None, typer.Option(help="waiting, running, succeeded, failed or cancelled.")] = None,
+    status: Annotated[str | None, typer.Option(help="waiting, held, running, succeeded, failed or cancelled.")] = None,
     limit: Annotated[int, typer.Option("--limit", "-n", help="So many at most.", min=1, max=10_000)] = 30,
     as_json: Json = False,
 ) -> None:
@@ -196,6 +196,73 @@ def cancel(
     with _connection() as connection:
         answer = connection.post(f"/v1/jobs/{job}/cancel", {"indices": index})
     print(f"job {job} is cancelled" if answer["cancelled"] else f"job {job} had ended already")
+
+
+@app.command()
+def job(
+    job: JobId,
+    as_json: Json = False,
+) -> None:
+    """Show one job: what it asked for, and what its tasks do."""
+    from fairlead.cli.tables import show_job
+
+    with _connection() as connection:
+        found = connection.get(f"/v1/jobs/{job}")
+        tasks = connection.get(f"/v1/jobs/{job}/tasks", limit=1000)["tasks"]
+    _print_json({**found, "task": tasks}) if as_json else show_job(found, tasks)
+
+
+@app.command()
+def wait(
+    jobs: Annotated[list[int], typer.Argument(help="The jobs' numbers.", metavar="JOB...")],
+    timeout: Annotated[float | None, typer.Option(help="Give up after so many seconds, with exit status 124.")] = None,
+) -> None:
+    """Wait until jobs have ended. Exit status 0 if all their tasks succeeded, else 1."""
+    from fairlead.cli.output import wait_for
+
+    with _connection() as connection:
+        ended = wait_for(connection, jobs, timeout)
+    if ended is None:
+        raise typer.Exit(124)
+    raise typer.Exit(0 if all(job["status"] == "succeeded" for job in ended) else 1)
+
+
+@app.command()
+def why(job: JobId, as_json: Json = False) -> None:
+    """Say what a job waits for, now: its turn, a limit, a node with room, a hold."""
+    with _connection() as connection:
+        found = connection.get(f"/v1/jobs/{job}/why")
+    _print_json(found) if as_json else print(f"job {job}: {found['text']}")
+
+
+@app.command()
+def hold(job: JobId) -> None:
+    """Keep the tasks of a job that wait from starting; those that run go on."""
+    _change(f"/v1/jobs/{job}/hold", f"job {job} is held", f"job {job} was held already")
+
+
+@app.command()
+def release(job: JobId) -> None:
+    """Let a job go that was held."""
+    _change(f"/v1/jobs/{job}/release", f"job {job} is released", f"job {job} was not held")
+
+
+@app.command()
+def drain(node: Annotated[str, typer.Argument(help="The node's name, as `fairlead nodes` shows it.")]) -> None:
+    """Let a node finish what it has and take no more."""
+    _change(f"/v1/nodes/{node}/drain", f"node {node} takes no more tasks", "")
+
+
+@app.command()
+def resume(node: Annotated[str, typer.Argument(help="The node's name, as `fairlead nodes` shows it.")]) -> None:
+    """Let a node take tasks again that was drained."""
+    _change(f"/v1/nodes/{node}/resume", f"node {node} takes tasks again", "")
+
+
+@app.command()
+def reload() -> None:
+    """Have the scheduler read its configuration again: queues and settings. A wrong file is refused whole."""
+    _change("/v1/reload", "the configuration is in force", "the configuration has not changed")
 
 
 @app.command()
@@ -243,6 +310,11 @@ def down(
                 print(f"waiting for {told} task{'s' if told != 1 else ''} to end", file=sys.stderr)
             time.sleep(0.1)
     print("the scheduler is down")
+
+
+def _change(path: str, done: str, nothing: str) -> None:
+    with _connection() as connection:
+        print(done if connection.post(path, {})["changed"] else nothing)
 
 
 def _connection() -> "Connection":

@@ -9,6 +9,30 @@ from fairlead.client.connection import Connection
 OVER = ("succeeded", "failed", "cancelled")
 
 
+def wait_for(connection: Connection, jobs: list[int], timeout: float | None) -> list[dict[str, Any]] | None:
+    """Wait until jobs have ended, with a progress bar on a terminal; None where the time was over before."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    terminal = Console(stderr=True)
+    until = time.monotonic() + timeout if timeout is not None else None
+    with Progress(*columns, console=terminal, disable=not terminal.is_terminal) as progress:
+        found = [connection.get(f"/v1/jobs/{job}") for job in jobs]
+        bars = [progress.add_task(f"job {job['id']}", total=job["tasks"]) for job in found]
+        pause = 0.02
+        while True:
+            for bar, job in zip(bars, found, strict=True):
+                progress.update(bar, completed=job["succeeded"] + job["failed"] + job["cancelled"])
+            if all(job["status"] in OVER for job in found):
+                return found
+            if until is not None and time.monotonic() > until:
+                return None
+            time.sleep(pause)
+            pause = min(0.3, pause * 1.3)
+            found = [job if job["status"] in OVER else connection.get(f"/v1/jobs/{job['id']}") for job in found]
+
+
 def stream_task(connection: Connection, job: int, index: int, follow: bool) -> dict[str, Any]:
     """Copy what a task wrote to standard output and standard error; with `follow`, until it is over.
 

@@ -1,6 +1,7 @@
 """Tables for people: at most 80 columns where that is possible, readable without colour."""
 
 import os
+import shlex
 import sys
 import time
 from typing import Any
@@ -37,6 +38,45 @@ def job_table(jobs: list[dict[str, Any]]) -> Table:
             age(job["submitted_at"]),
         )
     return table
+
+
+def show_job(job: dict[str, Any], tasks: list[dict[str, Any]]) -> None:
+    """Print one job: a line each for what it is, then its tasks."""
+    counts = ", ".join(
+        f"{job[what]} {what}" for what in ("waiting", "running", "succeeded", "failed", "cancelled") if job[what]
+    )
+    lines = {
+        "job": f"{job['id']} {job['name']}".strip(),
+        "status": job["status"],
+        "tasks": f"{job['tasks']}: {counts}" + (", a gang" if job["gang"] else ""),
+        "queue": job["queue"],
+        "user": job["user"],
+        "each": quantities(job["demand"]),
+        "on": " ".join(f"{label}={'|'.join(values)}" for label, values in job["on"].items()),
+        "priority": str(job["priority"]) if job["priority"] else "",
+        "command": shlex.join(job["argv"]),
+        "folder": job["cwd"],
+        "submitted": f"{age(job['submitted_at'])} ago",
+        "ended": f"{age(job['finished_at'])} ago" if job["finished_at"] else "",
+    }
+    for name, value in lines.items():
+        if value:
+            print(f"{name:<10} {value}")
+    table = _table(">task", "status", ">exit", "reason", "node", ">attempt", ">seconds")
+    for task in [t for t in tasks if t["status"] != "waiting"][:30]:
+        seconds = (task["finished_at"] or time.time()) - task["started_at"] if task["started_at"] else None
+        table.add_row(
+            str(task["index"]),
+            task["status"],
+            "" if task["exit"] is None else str(task["exit"]),
+            task["reason"] or "",
+            task["node"] or "",
+            str(task["attempt"]),
+            "" if seconds is None else f"{seconds:.1f}",
+        )
+    if table.row_count:
+        print()
+        show(table, "")
 
 
 def queue_table(queues: list[dict[str, Any]]) -> Table:

@@ -22,19 +22,28 @@ def run_scheduler(home: Path | None, config: Path | None, host: str, port: int |
     """Run the scheduler of a data folder until it is stopped; exit status 1 with one line where it cannot start."""
     home = (home or home_folder()).absolute()
     try:
-        configuration = read_configuration(config) if config else Configuration([], [], Settings())
+        configuration = _read(config)
         if not is_cached():
             _say("compiling the scheduling kernels for this machine: half a minute, once")
         warm_up()
         _log_to(home)
         serve(
-            home, configuration, host=host, port=port, on_ready=lambda url, engine: _ready(home, url, engine),
+            home,
+            configuration,
+            host=host,
+            port=port,
+            read_again=lambda: _read(config),
+            on_ready=lambda url, engine: _ready(home, url, engine),
             on_stopping=_stopping,
-        )  # fmt: skip
+        )
     except (DocumentError, JournalError, EngineError, Refused, SchedulerFailed, OSError, SQLAlchemyError) as error:
         _say(str(error))
         raise typer.Exit(1) from None
     _say("stopped")
+
+
+def _read(config: Path | None) -> Configuration:
+    return read_configuration(config.absolute()) if config else Configuration([], [], Settings())
 
 
 class _OneLine(logging.Formatter):

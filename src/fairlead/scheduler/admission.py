@@ -16,7 +16,15 @@ from fairlead.model.specs import (
     settings_for,
     written,
 )
-from fairlead.scheduler.facts import Configured, JobCancelled, JobSubmitted, NodeDrained, NodeResumed
+from fairlead.scheduler.facts import (
+    Configured,
+    JobCancelled,
+    JobHeld,
+    JobReleased,
+    JobSubmitted,
+    NodeDrained,
+    NodeResumed,
+)
 from fairlead.scheduler.state import State
 from fairlead.scheduler.tables import NONE, PLACED, RUNNING, WAITING
 
@@ -127,6 +135,19 @@ def cancel(state: State, job: int, indices: Sequence[int] | None, now: float) ->
     if not np.isin(status, (WAITING, PLACED, RUNNING)).any():
         return None
     return JobCancelled(at=now, id=job, indices=None if indices is None else sorted(set(indices)))
+
+
+def hold(state: State, job: int, now: float) -> JobHeld | None:
+    """Keep the tasks of a job that wait from starting; None where it is held already."""
+    row = job_row(state, job)
+    if state.jobs.waiting[row] == 0:
+        raise Refused(f"job {job} has no task that waits: there is nothing to hold")
+    return None if state.jobs.held[row] else JobHeld(at=now, id=job)
+
+
+def release(state: State, job: int, now: float) -> JobReleased | None:
+    """Undo :func:`hold`; None where it is not held."""
+    return JobReleased(at=now, id=job) if state.jobs.held[job_row(state, job)] else None
 
 
 def job_row(state: State, job: int) -> int:

@@ -39,8 +39,8 @@ class Decision:
 class Cycle:
     """What one run of the kernel found; rows of the state's tables.
 
-    stop, stop_at, stop_job : for each bucket why it was not served on (see kernel_cycle), how many placements came
-    before, and the job that was tried.
+    stop, stop_at, stop_order, stop_job : for each bucket why it was not served on (see kernel_cycle), how many placements
+    and how many other buckets' ends came before, and the job that was tried.
     """
 
     job: I64
@@ -48,6 +48,7 @@ class Cycle:
     node: I64
     stop: I64
     stop_at: I64
+    stop_order: I64
     stop_job: I64
     cursors: I64
     more: bool

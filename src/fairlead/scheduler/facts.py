@@ -78,6 +78,16 @@ class JobCancelled(Fact, frozen=True):
     indices: list[int] | None = None
 
 
+class JobHeld(Fact, frozen=True):
+    """None of its tasks starts until it is released; those that run go on."""
+
+    id: int
+
+
+class JobReleased(Fact, frozen=True):
+    id: int
+
+
 class TasksPlaced(Fact, frozen=True):
     """Decided: these tasks start on these nodes."""
 
@@ -143,6 +153,8 @@ AnyFact = (
     | NodeLost
     | JobSubmitted
     | JobCancelled
+    | JobHeld
+    | JobReleased
     | TasksPlaced
     | TasksStarted
     | TasksFinished

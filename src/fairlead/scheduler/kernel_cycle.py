@@ -141,7 +141,7 @@ def _place_gang(
 def cycle(
     nodes: Nodes, queues: Queues, shapes: Shapes, buckets: Buckets, jobs: Jobs, masks: Bools, total: I64,
     reserved_node: I64, reserved_bucket: I64, reserved_tasks: I64, most: int,
-) -> tuple[I64, I64, I64, I64, I64, I64, I64, bool]:  # fmt: skip
+) -> tuple[I64, I64, I64, I64, I64, I64, I64, I64, bool]:  # fmt: skip
     """Serve the queues until nothing more can be placed, or `most` tasks are.
 
     Parameters
@@ -160,8 +160,9 @@ def cycle(
     -------
     job, index, node : int64 array, shape (placed,)
         Job rows and node rows; the index counts on from the job's `next` (true where the job is regular).
-    stop, stop_at, stop_job : int64 array, shape (buckets,)
-        Why the bucket was not served on, how many placements came before that, and the job that was tried.
+    stop, stop_at, stop_order, stop_job : int64 array, shape (buckets,)
+        Why the bucket was not served on, how many placements and how many other buckets' ends came before that, and the
+        job that was tried.
     cursors : int64 array
         The shapes' cursors at the end.
     more : bool
@@ -234,6 +235,8 @@ def cycle(
     stop = np.zeros(n_buckets, np.int64)
     stop_at = np.zeros(n_buckets, np.int64)
     stop_job = np.full(n_buckets, NONE, np.int64)
+    stop_order = np.zeros(n_buckets, np.int64)
+    stopped = 0
     placed = 0
 
     while placed < most and size[0] > 0:
@@ -335,6 +338,8 @@ def cycle(
             stop[b] = why
             stop_at[b] = placed
             stop_job[b] = current[b]
+            stop_order[b] = stopped
+            stopped += 1
             _remove(heap, start[leaf], size, leaf, slot[e], slot, below, whole, real, rank)
 
         # The keys on the path to the root.
@@ -354,7 +359,7 @@ def cycle(
             q = p
 
     return (
-        out_job[:placed], out_index[:placed], out_node[:placed], stop, stop_at, stop_job, cursor, size[0] > 0
+        out_job[:placed], out_index[:placed], out_node[:placed], stop, stop_at, stop_order, stop_job, cursor, size[0] > 0
     )  # fmt: skip
 
 

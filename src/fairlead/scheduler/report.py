@@ -173,7 +173,9 @@ def _status(state: State, row: int) -> str:
     if not isnan(jobs.finished_at[row]):
         names = [(jobs.failed[row], FAILED), (jobs.cancelled[row], CANCELLED), (1, SUCCEEDED)]
         return STATUS_NAMES[next(status for count, status in names if count)]
-    return "running" if jobs.holding[row] else STATUS_NAMES[WAITING]
+    if jobs.holding[row]:
+        return "running"
+    return "held" if jobs.held[row] else STATUS_NAMES[WAITING]
 
 
 def _count(value: int) -> int | None:

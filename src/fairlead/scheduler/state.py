@@ -30,6 +30,8 @@ from fairlead.scheduler.facts import (
     Fact,
     Ints,
     JobCancelled,
+    JobHeld,
+    JobReleased,
     JobsForgotten,
     JobsPassedOver,
     JobSubmitted,
@@ -257,6 +259,18 @@ class State:
             self.jobs.irregular[row] = True
             self._leave_bucket(row)  # the size of a gang changed
             self._after_change(row, fact.at)
+
+    @_apply.register
+    def _(self, fact: JobHeld) -> None:
+        row = self.job_row(fact.id)
+        self.jobs.held[row] = True
+        self._leave_bucket(row)
+
+    @_apply.register
+    def _(self, fact: JobReleased) -> None:
+        row = self.job_row(fact.id)
+        self.jobs.held[row] = False
+        self._after_change(row, fact.at)
 
     @_apply.register
     def _(self, fact: TasksPlaced) -> None:
@@ -498,7 +512,7 @@ class State:
             self.broken_gangs.add(job)
         else:
             self.broken_gangs.discard(job)
-            if jobs.bucket[row] == NONE:
+            if jobs.bucket[row] == NONE and not jobs.held[row]:
                 self._enter_bucket(row)
 
     def _drop_reservation(self, bucket: int) -> None:

@@ -127,6 +127,7 @@ class Jobs(Table):
     shape: I64 = _column(np.int64)
     priority: I64 = _column(np.int64)
     gang: Bools = _column(np.bool_)
+    held: Bools = _column(np.bool_)  # by a person, until it is released
     irregular: Bools = _column(np.bool_)  # the tasks that wait are not just those from `next` on
     first: I64 = _column(np.int64)  # its tasks' rows start here
     tasks: I64 = _column(np.int64)

@@ -19,11 +19,12 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from starlette.exceptions import HTTPException as StarletteHTTPException
 
 import fairlead
-from fairlead.model.documents import read_quantities
+from fairlead.model.documents import Configuration, DocumentError, read_quantities
 from fairlead.model.specs import Job, Work
 from fairlead.scheduler import admission, report
 from fairlead.scheduler.admission import Refused
-from fairlead.scheduler.facts import Fact
+from fairlead.scheduler.explain import explain
+from fairlead.scheduler.facts import Configured, Fact
 from fairlead.scheduler.state import State
 from fairlead.service.loop import Busy, Loop, Question
 from fairlead.service.scheduler import Stalled
@@ -100,7 +101,9 @@ class DownRequest(BaseModel):
     now: bool = False
 
 
-def make_api(loop: Loop, home: Path, token: str, down: Callable[[bool], None]) -> FastAPI:
+def make_api(
+    loop: Loop, home: Path, token: str, down: Callable[[bool], None], read_again: Callable[[], Configuration]
+) -> FastAPI:
     """Make the application.
 
     Parameters
@@ -112,6 +115,8 @@ def make_api(loop: Loop, home: Path, token: str, down: Callable[[bool], None]) -
         What every request must bear.
     down : callable
         Stops the scheduler; its argument tells whether running tasks are stopped as well.
+    read_again : callable
+        Reads the configuration; raises DocumentError.
     """
     expected = f"Bearer {token}".encode()
 
@@ -127,6 +132,16 @@ def make_api(loop: Loop, home: Path, token: str, down: Callable[[bool], None]) -
 
     async def ask(question: Question, changes: bool = False) -> Any:
         return await asyncio.wait_for(asyncio.wrap_future(loop.ask(question, changes)), ANSWER_WITHIN)
+
+    async def change(make: Callable[[State, float], Fact | None]) -> bool:
+        """Let a fact happen, if there is one; returns whether there was."""
+
+        def question(state: State, now: float) -> tuple[list[Fact], bool]:
+            fact = make(state, now)
+            return ([fact] if fact else []), fact is not None
+
+        changed: bool = await ask(question, changes=True)
+        return changed
 
     async def read(view: Callable[[State], Any]) -> Any:
         return await ask(lambda state, now: ([], view(state)))
@@ -165,7 +180,7 @@ def make_api(loop: Loop, home: Path, token: str, down: Callable[[bool], None]) -
     async def jobs(
         queue: str | None = None,
         user: str | None = None,
-        status: Literal["waiting", "running", "succeeded", "failed", "cancelled"] | None = None,
+        status: Literal["waiting", "held", "running", "succeeded", "failed", "cancelled"] | None = None,
         limit: Annotated[int, Query(ge=1, le=10_000)] = 100,
     ) -> dict[str, Any]:
         """The newest jobs, newest first."""
@@ -204,13 +219,42 @@ def make_api(loop: Loop, home: Path, token: str, down: Callable[[bool], None]) -
     @app.post("/v1/jobs/{job}/cancel")
     async def cancel(job: Number, request: CancelRequest) -> dict[str, Any]:
         """Cancel a job, or some of its tasks. What runs is told to end; what waits never starts."""
+        return {"id": job, "cancelled": await change(lambda s, now: admission.cancel(s, job, request.indices, now))}
 
-        def question(state: State, now: float) -> tuple[list[Fact], dict[str, Any]]:
-            fact = admission.cancel(state, job, request.indices, now)
-            return ([fact] if fact else []), {"id": job, "cancelled": fact is not None}
+    @app.get("/v1/jobs/{job}/why")
+    async def why(job: Number) -> dict[str, Any]:
+        """What a job waits for, now."""
+        found: dict[str, Any] = await read(lambda s: explain(s, job))
+        return found
 
-        answer: dict[str, Any] = await ask(question, changes=True)
-        return answer
+    @app.post("/v1/jobs/{job}/hold")
+    async def hold(job: Number) -> dict[str, Any]:
+        """Keep the tasks of a job that wait from starting."""
+        return {"id": job, "changed": await change(lambda s, now: admission.hold(s, job, now))}
+
+    @app.post("/v1/jobs/{job}/release")
+    async def release(job: Number) -> dict[str, Any]:
+        """Undo a hold."""
+        return {"id": job, "changed": await change(lambda s, now: admission.release(s, job, now))}
+
+    @app.post("/v1/nodes/{node}/drain")
+    async def drain(node: str) -> dict[str, Any]:
+        """Let a node finish what it has and take no more."""
+        return {"name": node, "changed": await change(lambda s, now: admission.drain(s, node, now))}
+
+    @app.post("/v1/nodes/{node}/resume")
+    async def resume(node: str) -> dict[str, Any]:
+        """Undo a drain."""
+        return {"name": node, "changed": await change(lambda s, now: admission.resume(s, node, now))}
+
+    @app.post("/v1/reload")
+    async def reload_configuration() -> dict[str, Any]:
+        """Read the configuration file again: its queues and settings. One that is wrong is refused whole."""
+        try:
+            configuration = await asyncio.to_thread(read_again)
+        except DocumentError as error:
+            raise Refused(str(error)) from None
+        return {"changed": await change(lambda s, now: configure(s, configuration, now))}
 
     @app.get("/v1/queues")
     async def queues() -> dict[str, Any]:
@@ -229,6 +273,12 @@ def make_api(loop: Loop, home: Path, token: str, down: Callable[[bool], None]) -
         return {"stopping": True}
 
     return app
+
+
+def configure(state: State, configuration: Configuration, now: float) -> Configured | None:
+    """The fact that a configuration comes to; None if it is in force already."""
+    same = list(state.declared.values()) == configuration.queues and state.settings == configuration.settings
+    return None if same else admission.configure(state, configuration.queues, configuration.settings, now)
 
 
 def _piece(path: Path, offset: int, limit: int) -> bytes:

@@ -23,7 +23,6 @@ from fairlead.journal.memory import MemoryJournal
 from fairlead.journal.sql import SqlJournal
 from fairlead.model.documents import Configuration
 from fairlead.model.specs import Job, Node, Queue, Settings
-from fairlead.scheduler import admission
 from fairlead.scheduler.decide import decide
 from fairlead.scheduler.facts import (
     Configured,
@@ -36,7 +35,7 @@ from fairlead.scheduler.facts import (
 )
 from fairlead.scheduler.state import State
 from fairlead.scheduler.tables import PLACED, RUNNING
-from fairlead.service.api import make_api
+from fairlead.service.api import configure, make_api
 from fairlead.service.loop import Loop
 from fairlead.service.scheduler import Scheduler
 
@@ -92,6 +91,7 @@ def serve(
     *,
     host: str,
     port: int | None,
+    read_again: Callable[[], Configuration],
     on_ready: Callable[[str, LocalEngine], None],
     on_stopping: Callable[[int], None],
 ) -> None:
@@ -105,6 +105,8 @@ def serve(
         The queues, the nodes (this machine, where there are none) and the settings.
     host, port : str, int or None
         Where to answer; without a port, on the default one or, where that is taken, any.
+    read_again : callable
+        Reads the configuration anew, when the scheduler is told to.
     on_ready : callable
         Told the URL and the engine when requests are answered.
     on_stopping : callable
@@ -129,7 +131,7 @@ def serve(
             engine = LocalEngine(home, nodes, wake)
             engines.append(engine)
             scheduler = Scheduler(journal, engine, time.time, [node.name for node in nodes])
-            scheduler.step([lambda state, now: _configure(state, configuration, now)])
+            scheduler.step([lambda state, now: [fact for fact in [configure(state, configuration, now)] if fact]])
             return scheduler
 
         loop = Loop(make)
@@ -139,7 +141,7 @@ def serve(
         stop = _Stop(loop, on_stopping)
         address = listener.getsockname()
         url = f"http://{host if ':' not in host else f'[{host}]'}:{address[1]}"
-        api = make_api(loop, home, token, stop)
+        api = make_api(loop, home, token, stop, read_again)
         server = _Server(
             uvicorn.Config(api, log_config=None, access_log=False, timeout_graceful_shutdown=2, lifespan="off")
         )
@@ -210,9 +212,3 @@ class _Server(uvicorn.Server):
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield
-
-
-def _configure(state: State, configuration: Configuration, now: float) -> list[Fact]:
-    """The fact that the configuration comes to; none if it is in force already."""
-    same = list(state.declared.values()) == configuration.queues and state.settings == configuration.settings
-    return [] if same else [admission.configure(state, configuration.queues, configuration.settings, now)]

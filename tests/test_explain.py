@@ -1,0 +1,137 @@
+"""`why`: each reason is made to happen."""
+
+import pytest
+
+from fairlead.model.specs import Node, Queue
+from fairlead.scheduler import admission
+from fairlead.scheduler.admission import Refused
+from fairlead.scheduler.explain import explain
+from fairlead.scheduler.facts import JobHeld, JobReleased, NodeDrained, NodeJoined, NodesReserved
+from test_scheduling import World
+
+
+def why(world, job):
+    world.decide()
+    found = explain(world.state, job)
+    assert found["job"] == job
+    return found["reason"], found["text"]
+
+
+def test_over_and_running():
+    world = World([Queue("A")], {"cpu": 2000})
+    job = world.submit("A", {"cpu": 1000})
+    assert explain(world.state, job)["reason"] == "about to start"
+    assert why(world, job) == ("running", "all its tasks run: nothing of it waits")
+    world.end(job)
+    assert why(world, job)[0] == "over"
+    with pytest.raises(Refused, match="no job 9"):
+        explain(world.state, 9)
+
+
+def test_a_hold():
+    world = World([Queue("A")], {"cpu": 2000})
+    job = world.submit("A", {"cpu": 1000}, 2)
+    world.happen(admission.hold(world.state, job, 0.0))
+    assert admission.hold(world.state, job, 0.0) is None
+    assert why(world, job) == ("held", "it is held: `fairlead release 1` lets it go")
+    assert world.running() == {}
+    assert isinstance(admission.release(world.state, job, 0.0), JobReleased)
+    world.happen(JobReleased(at=0, id=job))
+    assert why(world, job)[0] == "running"
+    with pytest.raises(Refused, match="nothing to hold"):
+        admission.hold(world.state, job, 0.0)
+
+
+def test_a_hold_lets_what_runs_go_on():
+    world = World([Queue("A")], {"cpu": 1000})
+    job = world.submit("A", {"cpu": 1000}, 2)
+    world.decide()
+    world.happen(JobHeld(at=0, id=job))
+    world.end(job)
+    assert why(world, job)[0] == "held"
+    assert world.running() == {}
+
+
+def test_a_limit_of_its_queue_or_of_one_above():
+    world = World([Queue("a", limit={"cpu": 3000}), Queue("a/x"), Queue("a/y")], {"cpu": 9000})
+    world.submit("a/x", {"cpu": 1000}, 2)
+    world.decide()
+    job = world.submit("a/y", {"cpu": 2000})
+    assert why(world, job) == ("limit", "queue a is limited to 3 cpu: it uses 2, and this needs 2 more")
+
+
+def test_a_bound_on_running_tasks_and_jobs():
+    world = World([Queue("A", max_tasks=1), Queue("B", max_jobs=1)], {"cpu": 9000})
+    one = world.submit("A", {"cpu": 1000}, 2)
+    world.submit("B", {"cpu": 1000})
+    two = world.submit("B", {"cpu": 2000})
+    assert why(world, one) == ("max tasks", "queue A may run 1 tasks at once, and 1 run")
+    assert why(world, two) == ("max jobs", "queue B may run 1 jobs at once, and 1 run")
+
+
+def test_no_node_with_room_and_whose_turn_it_is():
+    world = World([Queue("A"), Queue("B"), Queue("C")], {"cpu": 4000, "gpu": 8000}, {"cpu": 2000})
+    world.submit("A", {"cpu": 1000}, 9)
+    b = world.submit("B", {"cpu": 1000}, 9)
+    world.decide()
+    world.end(b)
+    world.submit("C", {"cpu": 1000}, 9)
+    world.decide()
+    found = explain(world.state, 1)
+    assert found["reason"] == "no room"
+    assert found["text"].startswith("no node has room: n0, the closest, lacks 1 cpu; when there is room, it is first")
+    assert "the turn of C at 16.7%" in found["text"]
+    assert found["missing"] == {"cpu": 1000}
+    assert found["ahead"][0] == {"queue": "C", "dominant_share": pytest.approx(1 / 6)}
+
+
+def test_a_constraint_that_no_node_meets():
+    world = World([Queue("A")], ({"cpu": 1000}, {"zone": "a"}))
+    job = world.submit("A", {"cpu": 1000}, on={"zone": ["b", "c"]})
+    assert why(world, job) == ("constraint", "no node has zone=b|c")
+
+
+def test_a_demand_larger_than_any_node():
+    world = World([Queue("A")], {"cpu": 1000, "memory": 8 << 30}, {"cpu": 3000, "memory": 2 << 30})
+    job = world.submit("A", {"cpu": 4000})
+    text = "no node is large enough, even empty: n1, the closest, lacks 1 cpu"
+    assert why(world, job) == ("too large", text)
+    world.happen(NodeDrained(at=0, node="n0"))
+    world.happen(NodeDrained(at=0, node="n1"))
+    assert why(world, job) == ("no room", "there is no node that takes tasks")
+
+
+def test_a_gang_that_does_not_fit_at_once_and_one_that_stops():
+    world = World([Queue("A"), Queue("B")], {"cpu": 4000})
+    other = world.submit("B", {"cpu": 2000})
+    world.decide()
+    gang = world.submit("A", {"cpu": 1000}, 3, gang=True)
+    text = "a gang of 3 starts at once or not at all, and there is room for 2"
+    assert why(world, gang) == ("gang does not fit", text)
+    world.end(other)
+    assert why(world, gang)[0] == "running"
+    world.end(gang, 1, outcome=4)
+    assert why(world, gang)[0] == "gang is stopping"
+
+
+def test_one_like_it_that_was_submitted_before():
+    world = World([Queue("A")], {"cpu": 1000})
+    world.submit("A", {"cpu": 1000}, 2)
+    job = world.submit("A", {"cpu": 1000})
+    reason, text = why(world, job)
+    assert reason == "behind"
+    assert text.startswith("job 1, which is like it and was submitted before, is first: no node has room: n0")
+
+
+def test_room_that_is_kept_for_another():
+    world = World([Queue("A"), Queue("B")], {"cpu": 2000})
+    world.submit("B", {"cpu": 1000})
+    world.decide()
+    large = world.submit("A", {"cpu": 2000})
+    world.happen(NodesReserved(at=0, id=large, nodes=[0], tasks=[1]))
+    small = world.submit("B", {"cpu": 1000})
+    reason, text = why(world, small)
+    assert reason == "no room"
+    assert "lacks 1 cpu" in text
+    world.happen(NodeJoined(at=0, node=Node("n1", {"cpu": 1000})))
+    assert why(world, small)[0] == "running"
