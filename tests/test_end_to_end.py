@@ -94,6 +94,20 @@ def test_a_job_is_held_explained_released_and_waited_for(live):
     assert json.loads(live.ok("why", "1", "--json"))["reason"] == "over"
 
 
+def test_time_limits_retries_and_what_comes_after(live):
+    result = live.call("run", "-q", "A", "--time-limit", "0.5s", "--", "sleep", "60")
+    assert (result.returncode, result.stderr) == (124, "fairlead: job 1: stopped at its time limit\n")
+    live.ok("submit", "-q", "A", "--retries", "2", "--", "sh", "-c", "echo $FAIRLEAD_NUMBER; test $FAIRLEAD_NUMBER = 3")
+    live.ok("submit", "-q", "A", "--after", "2", "--", "echo", "then")
+    live.ok("submit", "-q", "A", "--after", "2:failure", "--", "echo", "never")
+    assert live.call("wait", "2", "3", "4").returncode == 1
+    assert [live.job(n)["status"] for n in (2, 3, 4)] == ["succeeded", "succeeded", "cancelled"]
+    assert live.ok("logs", "2") == "1\n2\n3\n"
+    for option, value in (("--after", "x"), ("--after", "2:soon"), ("--time-limit", "soon")):
+        assert live.call("submit", "-q", "A", option, value, "--", "true").stderr.startswith(f"fairlead: {option} ")
+    assert live.call("submit", "-q", "A", "--after", "99", "--", "true").stderr == "fairlead: there is no job 99\n"
+
+
 def test_a_node_is_drained_and_resumed(live):
     assert live.ok("drain", "n1") == "node n1 takes no more tasks\n"
     live.ok("submit", "-q", "A", "--", "true")

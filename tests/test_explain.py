@@ -2,7 +2,7 @@
 
 import pytest
 
-from fairlead.model.specs import Node, Queue
+from fairlead.model.specs import After, Node, Queue
 from fairlead.scheduler import admission
 from fairlead.scheduler.admission import Refused
 from fairlead.scheduler.explain import explain
@@ -50,6 +50,13 @@ def test_a_hold_lets_what_runs_go_on():
     world.end(job)
     assert why(world, job)[0] == "held"
     assert world.running() == {}
+
+
+def test_a_dependency():
+    world = World([Queue("A")], {"cpu": 1000})
+    world.submit("A", {"cpu": 1000})
+    job = world.submit("A", {"cpu": 1000}, after=[After(1, "failure")])
+    assert why(world, job) == ("dependency", "it comes after job 1, which has to fail first")
 
 
 def test_a_limit_of_its_queue_or_of_one_above():

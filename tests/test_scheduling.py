@@ -5,8 +5,8 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from fairlead.model.specs import Job, Node, Queue, Settings
-from fairlead.scheduler import admission
+from fairlead.model.specs import After, Job, Node, Queue, Settings
+from fairlead.scheduler import admission, report
 from fairlead.scheduler.admission import Refused
 from fairlead.scheduler.decide import decide
 from fairlead.scheduler.facts import (
@@ -17,8 +17,10 @@ from fairlead.scheduler.facts import (
     NodeJoined,
     NodeLost,
     NodesReserved,
+    TasksExpired,
     TasksFinished,
     TasksRevoked,
+    TasksStarted,
 )
 from fairlead.scheduler.state import Contradiction, State
 from worlds import check_invariants, placements
@@ -293,6 +295,65 @@ def test_a_gang_that_lost_a_task_starts_again_as_a_whole():
     assert len(world.placed()) == 3
 
 
+def test_a_task_that_fails_is_tried_again_as_often_as_its_job_says():
+    world = World([Queue("A")], {"cpu": 1000})
+    job = world.submit("A", {"cpu": 1000}, retries=2)
+    for attempt in (1, 2, 3):
+        assert world.placed()
+        row = world.state.job_row(job)
+        assert world.state.tasks.attempt[world.state.jobs.first[row]] == attempt
+        world.end(job, code=1)
+    assert world.placed() == []
+    assert world.state.jobs.failed[row] == 1
+    never = world.submit("A", {"cpu": 1000}, retries=2)
+    world.decide()
+    world.end(never, outcome=3, code=2)
+    assert world.placed() == [], "what cannot be executed is not tried again"
+
+
+def test_a_task_that_runs_for_too_long_is_stopped_and_has_failed():
+    world = World([Queue("A")], {"cpu": 2000})
+    job = world.submit("A", {"cpu": 1000}, time_limit=10.0, retries=5)
+    other = world.submit("A", {"cpu": 1000})
+    placed = world.decide()[0]
+    world.happen(TasksStarted(at=world.now, job=placed.job, index=placed.index, attempt=placed.attempt))
+    assert world.decide(9.0) == []
+    (expired,) = world.decide(1.0)
+    assert isinstance(expired, TasksExpired)
+    assert expired.job.tolist() == [job]
+    assert world.decide(1.0) == []
+    world.end(job, outcome=1, code=15)
+    (task,) = report.describe_tasks(world.state, job)
+    assert (task["status"], task["reason"], task["exit"]) == ("failed", "time limit", 124)
+    assert world.running() == {other: 1}
+
+
+@pytest.mark.parametrize(
+    ("how", "code", "runs"), [("success", 0, True), ("success", 1, False), ("failure", 1, True), ("failure", 0, False),
+    ("end", 0, True), ("end", 1, True)],
+)  # fmt: skip
+def test_a_job_comes_after_another(how, code, runs):
+    world = World([Queue("A")], {"cpu": 9000})
+    first = world.submit("A", {"cpu": 1000})
+    then = world.submit("A", {"cpu": 1000}, after=[After(first, how)])
+    last = world.submit("A", {"cpu": 1000}, after=[After(then, "end")])
+    world.decide()
+    assert world.running() == {first: 1}
+    world.end(first, code=code)
+    facts = world.decide()
+    assert world.running() == ({then: 1} if runs else {})
+    assert any(isinstance(f, JobCancelled) and f.id == then for f in facts) == (not runs)
+    if runs:
+        world.end(then)
+    world.decide()
+    world.decide()
+    assert world.running() == {last: 1}, "in any case it has ended"
+    late = world.submit("A", {"cpu": 1000}, after=[After(first, how)])
+    world.decide()
+    world.decide()
+    assert (late in world.running()) == runs, "the one before may have ended already"
+
+
 def test_ties_are_broken_by_name_whatever_the_order_of_arrival():
     for names in (["A", "B", "C"], ["C", "A", "B"]):
         world = World([Queue(n) for n in names], {"cpu": 3000})
@@ -320,6 +381,9 @@ def test_everybody_gets_a_leaf_under_a_star():
         (Job("A", {"cpu": 9000}), "over the limit of 4 of queue 'A'"),
         (Job("A", {"cpu": 1000}, tasks=5, gang=True), "5 cpu at once, over the limit"),
         (Job("A", {"cpu": 1000}, priority=10**9), "priority"),
+        (Job("A", {"cpu": 1000}, retries=-1), "retries"),
+        (Job("A", {"cpu": 1000}, time_limit=0.0), "time limit"),
+        (Job("A", {"cpu": 1000}, after=[After(1)]), "no job 1"),
     ],
 )
 def test_what_could_never_run_is_refused(job, says):

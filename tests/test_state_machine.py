@@ -7,7 +7,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from fairlead.model.specs import Job, Node, Queue, Settings
+from fairlead.model.specs import After, Job, Node, Queue, Settings
 from fairlead.scheduler import admission, snapshot
 from fairlead.scheduler.decide import decide
 from fairlead.scheduler.facts import (
@@ -45,6 +45,9 @@ asked_for = st.fixed_dictionaries(
         "priority": st.integers(-1, 1),
         "gang": rarely,
         "on": st.sampled_from([None, None, None, ["east"], ["east", "west"]]),
+        "retries": st.sampled_from([0, 0, 0, 1]),
+        "time_limit": st.sampled_from([None, None, None, 2.0]),
+        "after": st.sampled_from([None] * 5 + ["success", "failure", "end"]),
     }
 )
 
@@ -114,9 +117,12 @@ class Histories(RuleBasedStateMachine):
         for job in jobs:
             self.submit_one(**job)
 
-    def submit_one(self, queue, user, demand, tasks, priority, gang, on):
+    def submit_one(self, queue, user, demand, tasks, priority, gang, on, retries, time_limit, after):
         leaf = admission.leaf_for(self.state, queue, user)
-        job = Job(leaf, demand, tasks, {"zone": on} if on else {}, priority, gang)
+        known = sorted(self.state.specs)[-4:]
+        before = [After(known[tasks % len(known)], after)] if after and known else []
+        zone = {"zone": on} if on else {}
+        job = Job(leaf, demand, tasks, zone, priority, gang, retries=retries, time_limit=time_limit, after=before)
         try:
             self.happen(admission.submit(self.state, job, self.now))
         except admission.Refused as refused:

@@ -54,6 +54,7 @@ def check_invariants(state: State) -> None:
         over = bool(np.isin(status, (SUCCEEDED, FAILED, CANCELLED)).all())
         assert over == (not np.isnan(jobs.finished_at[j])) == (int(jobs.id[j]) in state.finished_jobs)
         may_start = jobs.waiting[j] > 0 and not (jobs.gang[j] and jobs.holding[j]) and not jobs.held[j]
+        may_start = may_start and int(jobs.id[j]) not in state.waits_for
         assert (j in listed) == may_start
         demand = state.shapes.demand[jobs.shape[j]]
         for n in tasks.node[first : first + count][held]:

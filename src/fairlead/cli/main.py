@@ -5,6 +5,7 @@ Nothing heavy is imported up here: a client answers at once.
 
 import json
 import os
+import re
 import sys
 import time
 from pathlib import Path
@@ -45,6 +46,12 @@ Name = Annotated[str, typer.Option(help="A name for the job, to find it again.")
 Priority = Annotated[int, typer.Option(help="Higher goes first, within its queue.")]
 On = Annotated[
     list[str], typer.Option(help="Only on nodes with this label; several values: zone=a|b.", metavar="LABEL=VALUE")
+]
+TimeLimit = Annotated[str | None, typer.Option(help="Stop a task that runs for longer: 90, 30s, 5min, 2h.")]
+Retries = Annotated[int, typer.Option(help="Start a task that fails again, so many times.")]
+AfterJob = Annotated[
+    list[str],
+    typer.Option(help="Only after this job has succeeded; JOB:failure or JOB:end for other ends.", metavar="JOB[:END]"),
 ]
 Env = Annotated[list[str], typer.Option(help="Set a variable, over this terminal's environment.", metavar="NAME=VALUE")]
 
@@ -101,6 +108,9 @@ def submit(
     priority: Priority = 0,
     on: On = [],  # noqa: B006
     gang: Annotated[bool, typer.Option("--gang", help="Start all the tasks at once, or none.")] = False,
+    time_limit: TimeLimit = None,
+    retries: Retries = 0,
+    after: AfterJob = [],  # noqa: B006
     env: Env = [],  # noqa: B006
 ) -> None:
     """Submit a job, and print its number.
@@ -108,7 +118,8 @@ def submit(
     Example: fairlead submit --queue lab/vision --cpu 2 --memory 4Gi --tasks 10 -- python train.py
     """
     with _connection() as connection:
-        body = _job_request(command, queue, cpu, memory, gpu, resource, tasks, name, priority, on, gang, env)
+        body = _job_request(command, queue, cpu, memory, gpu, resource, tasks, name, priority, on, env)
+        body |= {"gang": gang, "retries": retries, "time_limit": _seconds(time_limit), "after": _after(after)}
         answer = connection.post("/v1/jobs", body)
     if answer["warning"]:
         print(f"fairlead: {answer['warning']}", file=sys.stderr)
@@ -126,6 +137,7 @@ def run(
     name: Name = "",
     priority: Priority = 0,
     on: On = [],  # noqa: B006
+    time_limit: TimeLimit = None,
     env: Env = [],  # noqa: B006
 ) -> None:
     """Run a command when it is its turn; stream its output, and exit as it did.
@@ -135,7 +147,8 @@ def run(
     from fairlead.cli.output import stream_task
 
     with _connection() as connection:
-        body = _job_request(command, queue, cpu, memory, gpu, resource, 1, name, priority, on, False, env)
+        body = _job_request(command, queue, cpu, memory, gpu, resource, 1, name, priority, on, env)
+        body |= {"time_limit": _seconds(time_limit)}
         answer = connection.post("/v1/jobs", body)
         if answer["warning"]:
             print(f"fairlead: {answer['warning']}", file=sys.stderr)
@@ -325,7 +338,7 @@ def _connection() -> "Connection":
 
 def _job_request(
     command: list[str], queue: str | None, cpu: str, memory: str, gpu: str, resource: list[str], tasks: int, name: str,
-    priority: int, on: list[str], gang: bool, env: list[str],
+    priority: int, on: list[str], env: list[str],
 ) -> dict[str, Any]:  # fmt: skip
     import getpass
 
@@ -340,9 +353,27 @@ def _job_request(
         "name": name,
         "tasks": tasks,
         "priority": priority,
-        "gang": gang,
         "on": {label: value.split("|") for label, value in _pairs("--on", on).items()},
     }
+
+
+def _seconds(text: str | None) -> float | None:
+    if text is None:
+        return None
+    match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)\s*(s|min|h|d)?", text)
+    if match is None:
+        raise Failure(f"--time-limit {text!r}: write 90, 30s, 5min, 2h or 1d")
+    return float(match[1]) * {None: 1, "s": 1, "min": 60, "h": 3600, "d": 86400}[match[2]]
+
+
+def _after(values: list[str]) -> list[dict[str, Any]]:
+    found = []
+    for value in values:
+        job, _, how = value.partition(":")
+        if not job.isdigit() or how not in ("", "success", "failure", "end"):
+            raise Failure(f"--after {value!r}: write JOB, JOB:failure or JOB:end, such as 12 or 12:end")
+        found.append({"job": int(job), "how": how or "success"})
+    return found
 
 
 def _pairs(option: str, values: list[str]) -> dict[str, str]:
@@ -357,6 +388,8 @@ def _reason(task: dict[str, Any]) -> str:
         return "killed for using more memory than it asked for: ask for more with --memory"
     if task["reason"] == "signalled":
         return f"ended by signal {task['exit'] - 128}"
+    if task["reason"] == "time limit":
+        return "stopped at its time limit"
     return str(task["reason"])
 
 

@@ -52,10 +52,18 @@ class Work(Struct, frozen=True, omit_defaults=True):
     env: dict[str, str] = field(default_factory=dict)
 
 
+class After(Struct, frozen=True, omit_defaults=True):
+    """Another job that must have ended before: with success, with failure, or in any way."""
+
+    job: int
+    how: Literal["success", "failure", "end"] = "success"
+
+
 class Job(Struct, frozen=True, omit_defaults=True):
     """A number of identical tasks, in one leaf queue.
 
-    ``on`` maps a node label to the values that will do. A ``gang`` starts all its tasks at once or none.
+    ``on`` maps a node label to the values that will do. A ``gang`` starts all its tasks at once or none. A task that fails
+    starts again up to ``retries`` times; one that runs for ``time_limit`` seconds is stopped and has failed.
     """
 
     queue: str
@@ -64,6 +72,9 @@ class Job(Struct, frozen=True, omit_defaults=True):
     on: dict[str, list[str]] = field(default_factory=dict)
     priority: int = 0
     gang: bool = False
+    retries: int = 0
+    time_limit: float | None = None
+    after: list[After] = field(default_factory=list)
     name: str = ""
     user: str = ""
     work: Work = field(default_factory=Work)

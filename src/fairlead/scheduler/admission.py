@@ -95,6 +95,12 @@ def submit(state: State, job: Job, now: float) -> JobSubmitted:
         raise Refused(f"a gang of {job.tasks} such tasks asks for more than can be counted")
     if not -1_000_000 <= job.priority <= 1_000_000:
         raise Refused(f"priority {job.priority}: use a number from -1000000 to 1000000")
+    if not 0 <= job.retries <= 100:
+        raise Refused(f"{job.retries} retries: use a number from 0 to 100")
+    if job.time_limit is not None and not 0 < job.time_limit <= 10**9:
+        raise Refused(f"a time limit of {job.time_limit:g} seconds: use more than 0, and at most {10**9}")
+    for after in job.after:
+        job_row(state, after.job)
     for name in [job.queue, *ancestors(job.queue)]:
         limit = (settings_for(name, state.declared) or Queue(name)).limit
         times = job.tasks if job.gang else 1

@@ -12,10 +12,12 @@ import numpy as np
 from fairlead.scheduler.facts import (
     Fact,
     Ints,
+    JobCancelled,
     JobsForgotten,
     JobsPassedOver,
     NodesReserved,
     ReservationDropped,
+    TasksExpired,
     TasksPlaced,
     TasksRevoked,
 )
@@ -82,6 +84,10 @@ def decide(state: State, now: float, most: int = MOST_PLACEMENTS) -> Decision:
     revoked = _revoke_broken_gangs(state, now)
     if revoked is not None:
         facts.append(revoked)
+    expired = _stop_expired(state, now)
+    if expired is not None:
+        facts.append(expired)
+    facts += [JobCancelled(at=now, id=job) for job in sorted(state.doomed)]
     result = run_cycle(state, most)
     if len(result.job):
         placed = TasksPlaced(
@@ -130,6 +136,21 @@ def _revoke_broken_gangs(state: State, now: float) -> TasksRevoked | None:
         return None
     job, index, attempt = np.array(found, np.int64).T
     return TasksRevoked(at=now, job=job, index=index, attempt=attempt)
+
+
+def _stop_expired(state: State, now: float) -> TasksExpired | None:
+    """The tasks that have run for as long as they may."""
+    if not state.has_time_limits:
+        return None
+    tasks = state.held_rows()
+    tasks = tasks[state.tasks.status[tasks] == RUNNING]
+    rows = state.job_rows_of(tasks)
+    late = now - state.tasks.started_at[tasks] >= state.jobs.time_limit[rows]
+    if not late.any():
+        return None
+    tasks, rows = tasks[late], rows[late]
+    attempt = state.tasks.attempt[tasks].astype(np.int64)
+    return TasksExpired(at=now, job=state.jobs.id[rows], index=tasks - state.jobs.first[rows], attempt=attempt)
 
 
 def _keep_room(state: State, now: float, result: Cycle) -> list[Fact]:

@@ -26,7 +26,8 @@ def explain(state: State, job: int) -> dict[str, Any]:
     Returns
     -------
     dict
-        ``reason`` is one of ``over``, ``running``, ``held``, ``gang is stopping``, ``turn``, ``limit``, ``max tasks``,
+        ``reason`` is one of ``over``, ``running``, ``held``,
+        ``dependency``, ``gang is stopping``, ``turn``, ``limit``, ``max tasks``,
         ``max jobs``, ``constraint``, ``too large``, ``no room``, ``gang does not fit``, ``behind``, ``about to start``;
         ``text`` says it in a line; ``ahead`` names who is served before it, with their dominant shares; the other keys hold
         what the text is made of, in base units.
@@ -39,6 +40,11 @@ def explain(state: State, job: int) -> dict[str, Any]:
         return _answer(job, "running", "all its tasks run: nothing of it waits")
     if jobs.held[row]:
         return _answer(job, "held", f"it is held: `fairlead release {job}` lets it go")
+    if job in state.waits_for:
+        words = {"success": "to succeed", "failure": "to fail", "end": "to end"}
+        others = [after for after in state.specs[job].after if after.job in state.waits_for[job]]
+        text = "it comes after " + " and ".join(f"job {a.job}, which has {words[a.how]} first" for a in others)
+        return _answer(job, "dependency", text, after=[a.job for a in others])
     bucket = int(jobs.bucket[row])
     if bucket == NONE:
         text = "one task of the gang was lost: it starts again when the others have stopped"

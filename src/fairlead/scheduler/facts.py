@@ -28,6 +28,7 @@ class Outcome(IntEnum):
     OUT_OF_MEMORY = 2  # killed for using more memory than it had asked for; `code` is the signal
     NOT_STARTED = 3  # could not be executed; `code` is the errno
     LOST = 4  # its node or its engine went away
+    TIME_LIMIT = 5  # stopped because it ran for too long; the state's own word, no engine's
 
 
 class Fact(Struct, frozen=True, tag=True, kw_only=True, eq=False):
@@ -119,6 +120,14 @@ class TasksRevoked(Fact, frozen=True):
     attempt: Ints
 
 
+class TasksExpired(Fact, frozen=True):
+    """Decided: these tasks ran for as long as they may; they are stopped, and have failed."""
+
+    job: Ints
+    index: Ints
+    attempt: Ints
+
+
 class JobsPassedOver(Fact, frozen=True):
     """It was their turn, no node had room, and others were served after them."""
 
@@ -159,6 +168,7 @@ AnyFact = (
     | TasksStarted
     | TasksFinished
     | TasksRevoked
+    | TasksExpired
     | JobsPassedOver
     | NodesReserved
     | ReservationDropped

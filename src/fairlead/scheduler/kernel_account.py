@@ -9,6 +9,7 @@ import numpy as np
 from fairlead.scheduler.compiled import compiled
 from fairlead.scheduler.tables import (
     CANCELLED,
+    EXPIRING,
     FAILED,
     I64,
     NONE,
@@ -26,7 +27,7 @@ from fairlead.scheduler.tables import (
     Tasks,
 )
 
-EXITED, LOST = 0, 4  # as in fairlead.scheduler.facts.Outcome
+EXITED, NOT_STARTED, LOST, TIME_LIMIT = 0, 3, 4, 5  # as in fairlead.scheduler.facts.Outcome
 
 
 @compiled
@@ -132,8 +133,9 @@ def finished(
 ) -> int:  # fmt: skip
     """Apply the end of attempts; `job` holds rows. `touched[k]` becomes the job's row if it ended or waits again.
 
-    A task that was being stopped is cancelled, one that was being revoked waits again, unless either had done its work.
-    A lost task waits again until it was lost `max_losses` times.
+    A task that was being stopped is cancelled, one whose time was over has failed, one that was being revoked waits again,
+    unless it had done its work. A lost task waits again until it was lost `max_losses` times, one that failed until it
+    did so more often than its job's `retries`.
     """
     lowest = nodes.n
     for k in range(job.shape[0]):
@@ -150,10 +152,15 @@ def finished(
             now = SUCCEEDED
         elif was == STOPPING:
             now = CANCELLED
+        elif was == EXPIRING:
+            now = FAILED
         elif outcome[k] == LOST:
             tasks.losses[t] += 1
             now = FAILED if tasks.losses[t] >= max_losses else WAITING
         elif was == REVOKING:
+            now = WAITING
+        elif outcome[k] != NOT_STARTED and tasks.failures[t] < jobs.retries[j]:
+            tasks.failures[t] += 1
             now = WAITING
         else:
             now = FAILED
@@ -175,7 +182,7 @@ def finished(
             q = queues.parent[q]
 
         tasks.status[t] = now
-        tasks.outcome[t] = outcome[k]
+        tasks.outcome[t] = TIME_LIMIT if was == EXPIRING and not good else outcome[k]
         tasks.code[t] = code[k]
         tasks.finished_at[t] = at
         if now == WAITING:

@@ -81,10 +81,12 @@ def describe_tasks(state: State, job: int, first: int = 0, limit: int = 1000) ->
 
 
 def exit_status(outcome: int, code: int) -> int:
-    """What a shell would say: the exit status, or 128 and the signal, or 126 and 127 for what could not be run."""
+    """What a shell would say: the exit status, or 128 and the signal, 126 and 127 for what could not be run, 124 out of time."""
+    if outcome == Outcome.TIME_LIMIT:
+        return 124
     if outcome == Outcome.NOT_STARTED:
         return 127 if code == 2 else 126
-    return code if outcome == Outcome.EXITED else 128 + code
+    return 128 + code if outcome in (Outcome.SIGNALLED, Outcome.OUT_OF_MEMORY) else code
 
 
 def list_queues(state: State) -> list[dict[str, Any]]:
@@ -161,6 +163,9 @@ def _job(state: State, row: int) -> dict[str, Any]:
         "on": spec.on,
         "priority": spec.priority,
         "gang": spec.gang,
+        "retries": spec.retries,
+        "time_limit": spec.time_limit,
+        "after": [{"job": after.job, "how": after.how} for after in spec.after],
         "argv": spec.work.argv,
         "cwd": spec.work.cwd,
         "submitted_at": _time(jobs.submitted_at[row]),

@@ -36,6 +36,9 @@ class Snapshot(Struct, frozen=True):
     reservations: list[tuple[int, int, list[int], list[int]]]
     broken_gangs: list[int]
     finished_jobs: list[int]
+    waits_for: dict[int, list[int]]
+    doomed: list[int]
+    has_time_limits: bool
     last_job: int
     first_row: int
     row_of_job: Column
@@ -62,6 +65,9 @@ def dump(state: State) -> bytes:
             reservations=[(r.job, r.bucket, r.nodes, r.tasks) for r in state.reservations.values()],
             broken_gangs=sorted(state.broken_gangs),
             finished_jobs=list(state.finished_jobs),
+            waits_for={job: sorted(others) for job, others in sorted(state.waits_for.items())},
+            doomed=sorted(state.doomed),
+            has_time_limits=state.has_time_limits,
             last_job=state.last_job,
             first_row=state._first_row,
             row_of_job=_pack(state._row_of_job),
@@ -101,6 +107,9 @@ def load(body: bytes) -> State:
     state.specs = saved.specs
     state.reservations = {bucket: Reservation(job, bucket, n, t) for job, bucket, n, t in saved.reservations}
     state.broken_gangs = set(saved.broken_gangs)
+    state.waits_for = {job: set(others) for job, others in saved.waits_for.items()}
+    state.doomed = set(saved.doomed)
+    state.has_time_limits = saved.has_time_limits
     state.finished_jobs = dict.fromkeys(saved.finished_jobs)
     state.last_job = saved.last_job
     state._first_row = saved.first_row
@@ -115,6 +124,10 @@ def load(body: bytes) -> State:
         for column, packed in saved.tables[name].items():
             setattr(table, column, _unpack(packed))
             table.n = packed.shape[0]
+    for job, others in sorted(state.waits_for.items()):
+        for other in sorted(others):
+            if job not in state.doomed or np.isnan(state.jobs.finished_at[state.job_row(other)]):
+                state.followers.setdefault(other, []).append(job)
     state._inner_rows = set(state.queues.parent[: state.queues.n].tolist()) - {NONE}
     state._count_total()
     return state

@@ -7,7 +7,7 @@ attempt that is not the current one) is a fault of whoever made it: `apply` rais
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import singledispatchmethod
-from math import nan
+from math import inf, nan
 
 import numpy as np
 
@@ -42,6 +42,7 @@ from fairlead.scheduler.facts import (
     NodesReserved,
     Outcome,
     ReservationDropped,
+    TasksExpired,
     TasksFinished,
     TasksPlaced,
     TasksRevoked,
@@ -49,6 +50,7 @@ from fairlead.scheduler.facts import (
 )
 from fairlead.scheduler.tables import (
     CANCELLED,
+    EXPIRING,
     I64,
     NONE,
     PLACED,
@@ -118,6 +120,10 @@ class State:
         self.broken_gangs: set[int] = set()  # job numbers: a task was lost while others run
         self.finished_jobs: dict[int, None] = {}  # job numbers, oldest end first
         self.last_job = 0
+        self.waits_for: dict[int, set[int]] = {}  # by job: the jobs before it that have not ended as they should
+        self.followers: dict[int, list[int]] = {}  # the other way round
+        self.doomed: set[int] = set()  # jobs that wait for what can no longer be
+        self.has_time_limits = False
 
         self._first_row = 1  # the job number that row_of_job[0] is for
         self._row_of_job: I64 = np.zeros(0, np.int64)
@@ -229,6 +235,9 @@ class State:
         jobs.shape[row] = self._ensure_shape(job)
         jobs.priority[row] = job.priority
         jobs.gang[row] = job.gang
+        jobs.retries[row] = job.retries
+        jobs.time_limit[row] = inf if job.time_limit is None else job.time_limit
+        self.has_time_limits |= job.time_limit is not None
         jobs.tasks[row] = jobs.waiting[row] = job.tasks
         jobs.bucket[row] = jobs.after[row] = jobs.before[row] = NONE
         jobs.submitted_at[row] = fact.at
@@ -237,7 +246,13 @@ class State:
         self.tasks.node[first : first + job.tasks] = NONE
         self.tasks.started_at[first : first + job.tasks] = nan
         self.tasks.finished_at[first : first + job.tasks] = nan
-        self._enter_bucket(row)
+        for other in dict.fromkeys(after.job for after in job.after):
+            self.waits_for.setdefault(fact.id, set()).add(other)
+            self.followers.setdefault(other, []).append(fact.id)
+            if not np.isnan(jobs.finished_at[self.job_row(other)]):
+                self._follow(other)
+        if fact.id not in self.waits_for and jobs.bucket[row] == NONE:
+            self._enter_bucket(row)
 
     @_apply.register
     def _(self, fact: JobCancelled) -> None:
@@ -306,6 +321,14 @@ class State:
             raise Contradiction(f"tasks of job {fact.job[:1]} were revoked that do not run")
         self.tasks.status[tasks] = REVOKING
         self.broken_gangs.difference_update(fact.job.tolist())
+
+    @_apply.register
+    def _(self, fact: TasksExpired) -> None:
+        rows = self.job_rows(fact.job)
+        tasks = self.jobs.first[rows] + fact.index
+        if not np.all((self.tasks.status[tasks] == RUNNING) & (self.tasks.attempt[tasks] == fact.attempt)):
+            raise Contradiction(f"tasks of job {fact.job[:1]} have expired that do not run")
+        self.tasks.status[tasks] = EXPIRING
 
     @_apply.register
     def _(self, fact: JobsPassedOver) -> None:
@@ -508,12 +531,37 @@ class State:
             if jobs.holding[row] == 0 and np.isnan(jobs.finished_at[row]):
                 jobs.finished_at[row] = at
                 self.finished_jobs[job] = None
+                for other in self.waits_for.pop(job, ()):
+                    if other in self.followers:
+                        self.followers[other].remove(job)
+                self.doomed.discard(job)
+                self._follow(job)
         elif jobs.gang[row] and jobs.holding[row]:
             self.broken_gangs.add(job)
         else:
             self.broken_gangs.discard(job)
-            if jobs.bucket[row] == NONE and not jobs.held[row]:
+            if jobs.bucket[row] == NONE and not jobs.held[row] and job not in self.waits_for:
                 self._enter_bucket(row)
+
+    def _follow(self, ended: int) -> None:
+        """A job has ended: those that come after it may start, or never will."""
+        row = self.job_row(ended)
+        success = self.jobs.failed[row] == 0 and self.jobs.cancelled[row] == 0
+        for job in self.followers.pop(ended, []):
+            wanted = {after.how for after in self.specs[job].after if after.job == ended}
+            if wanted <= {"end", "success" if success else "failure"}:
+                self.waits_for[job].discard(ended)
+                if not self.waits_for[job]:
+                    del self.waits_for[job]
+                    follower = self.job_row(job)
+                    if (
+                        self.jobs.bucket[follower] == NONE
+                        and not self.jobs.held[follower]
+                        and self.jobs.waiting[follower]
+                    ):
+                        self._enter_bucket(follower)
+            else:
+                self.doomed.add(job)
 
     def _drop_reservation(self, bucket: int) -> None:
         reservation = self.reservations.pop(bucket, None)

@@ -16,8 +16,18 @@ NONE = -1
 UNLIMITED = np.iinfo(np.int64).max
 
 # What a task is doing. From PLACED to REVOKING it holds resources.
-WAITING, PLACED, RUNNING, STOPPING, REVOKING, SUCCEEDED, FAILED, CANCELLED = range(8)
-STATUS_NAMES = ("waiting", "starting", "running", "stopping", "revoking", "succeeded", "failed", "cancelled")
+WAITING, PLACED, RUNNING, STOPPING, EXPIRING, REVOKING, SUCCEEDED, FAILED, CANCELLED = range(9)
+STATUS_NAMES = (
+    "waiting",
+    "starting",
+    "running",
+    "stopping",
+    "expiring",
+    "revoking",
+    "succeeded",
+    "failed",
+    "cancelled",
+)
 
 T = TypeVar("T", bound="Table")
 
@@ -127,6 +137,8 @@ class Jobs(Table):
     shape: I64 = _column(np.int64)
     priority: I64 = _column(np.int64)
     gang: Bools = _column(np.bool_)
+    retries: I64 = _column(np.int64)
+    time_limit: F64 = _column(np.float64)  # seconds; infinite: none
     held: Bools = _column(np.bool_)  # by a person, until it is released
     irregular: Bools = _column(np.bool_)  # the tasks that wait are not just those from `next` on
     first: I64 = _column(np.int64)  # its tasks' rows start here
@@ -148,6 +160,7 @@ class Tasks(Table):
     status: I8 = _column(np.int8)
     outcome: I8 = _column(np.int8)
     losses: I8 = _column(np.int8)
+    failures: I8 = _column(np.int8)
     attempt: I32 = _column(np.int32)
     node: I32 = _column(np.int32)
     code: I32 = _column(np.int32)

@@ -20,7 +20,7 @@ from starlette.exceptions import HTTPException as StarletteHTTPException
 
 import fairlead
 from fairlead.model.documents import Configuration, DocumentError, read_quantities
-from fairlead.model.specs import Job, Work
+from fairlead.model.specs import After, Job, Work
 from fairlead.scheduler import admission, report
 from fairlead.scheduler.admission import Refused
 from fairlead.scheduler.explain import explain
@@ -64,6 +64,15 @@ def _as_list(value: object) -> object:
     return [value] if isinstance(value, str) else value
 
 
+class AfterRequest(BaseModel):
+    """A job that must have ended before."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    job: Annotated[int, Field(ge=0, le=2**53)]
+    how: Literal["success", "failure", "end"] = "success"
+
+
 class JobRequest(BaseModel):
     """A job as it is submitted."""
 
@@ -79,6 +88,9 @@ class JobRequest(BaseModel):
     tasks: int = 1
     priority: int = 0
     gang: bool = False
+    retries: int = 0
+    time_limit: float | None = None
+    after: Annotated[list[AfterRequest], Field(max_length=1000)] = Field(default_factory=list)
     on: Annotated[
         dict[Text, Annotated[list[Text], BeforeValidator(_as_list), Field(min_length=1, max_length=100)]],
         Field(max_length=100),
@@ -168,8 +180,19 @@ def make_api(
             leaf = admission.leaf_for(state, request.queue, request.user)
             work = Work(request.argv, request.cwd, request.env)
             job = Job(
-                leaf, request.demand, request.tasks, request.on, request.priority, request.gang, request.name, request.user, work
-            )  # fmt: skip
+                queue=leaf,
+                demand=request.demand,
+                tasks=request.tasks,
+                on=request.on,
+                priority=request.priority,
+                gang=request.gang,
+                retries=request.retries,
+                time_limit=request.time_limit,
+                after=[After(after.job, after.how) for after in request.after],
+                name=request.name,
+                user=request.user,
+                work=work,
+            )
             fact = admission.submit(state, job, now)
             return [fact], {"id": fact.id, "queue": leaf, "warning": admission.too_large(state, job)}
 

@@ -20,6 +20,7 @@ from fairlead.scheduler.facts import (
     NodeJoined,
     NodeLost,
     Outcome,
+    TasksExpired,
     TasksFinished,
     TasksPlaced,
     TasksRevoked,
@@ -164,7 +165,7 @@ class Scheduler:
             match fact:
                 case TasksPlaced():
                     self.engine.start([self._launch(a) for a in _attempts(fact) if self._is_current(a)])
-                case TasksRevoked():
+                case TasksRevoked() | TasksExpired():
                     self.engine.stop(_attempts(fact))
                 case JobCancelled(id=job):
                     rows = state.job_rows(np.array([job]))
@@ -184,7 +185,7 @@ class Scheduler:
         waiting = self._attempts_of(rows[status == PLACED])
         if waiting:
             self.engine.start([self._launch(a) for a in waiting])
-        stopping = self._attempts_of(rows[(status == STOPPING) | (status == REVOKING)])
+        stopping = self._attempts_of(rows[status >= STOPPING])
         if stopping:
             self.engine.stop(stopping)
 
@@ -247,6 +248,6 @@ def _columns(attempts: Sequence[Attempt]) -> dict[str, np.ndarray]:
     return {"job": job.copy(), "index": index.copy(), "attempt": number.copy()}
 
 
-def _attempts(fact: TasksPlaced | TasksRevoked) -> list[Attempt]:
+def _attempts(fact: TasksPlaced | TasksRevoked | TasksExpired) -> list[Attempt]:
     columns = (fact.job.tolist(), fact.index.tolist(), fact.attempt.tolist())
     return [Attempt(*row) for row in zip(*columns, strict=True)]
