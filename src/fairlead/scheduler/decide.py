@@ -106,8 +106,9 @@ def decide(state: State, now: float, most: int = MOST_PLACEMENTS) -> Decision:
     if surplus > max(0, state.settings.keep_jobs // 20):
         oldest = iter(state.finished_jobs)
         facts.append(JobsForgotten(at=now, ids=[next(oldest) for _ in range(surplus)]))
-    # A reservation that these facts use or drop leaves room that nobody was offered yet.
-    return Decision(facts, result.more or bool(facts and state.reservations))
+    # A reservation that is used or dropped leaves room that nobody was offered yet; a job that is cancelled, followers.
+    unsettled = bool(state.doomed) or bool(facts and state.reservations)
+    return Decision(facts, result.more or unsettled)
 
 
 def _indices(state: State, rows: I64, index: I64) -> Ints:
