@@ -92,6 +92,17 @@ def test_a_full_disk_stops_new_work_loses_nothing_and_goes_on_when_there_is_room
     assert sorted(Scheduler(journal, engine, time.time).state.specs) == [1, 2, 3]
 
 
+def test_a_fault_in_one_question_is_its_answer_and_no_more(world):
+    loop, _, _ = world
+
+    def faulty(state, now):
+        raise KeyError("a fault")
+
+    with pytest.raises(KeyError):
+        loop.ask(faulty).result(timeout=5)
+    assert loop.ask(submit, changes=True).result(timeout=5) == 1
+
+
 def test_questions_are_bounded(world, monkeypatch):
     loop, _, _ = world
     held, go = threading.Event(), threading.Event()

@@ -151,6 +151,9 @@ def _request(
             facts, value = question(state, now)
         except Refused as refused:
             facts, value = [], refused
+        except Exception as fault:  # a question changes nothing by itself: the others need not suffer
+            log.exception("a question could not be answered: %r", fault)
+            facts, value = [], fault
         answers.append((answer, value, bool(facts)))
         return facts
 

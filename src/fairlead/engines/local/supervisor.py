@@ -119,7 +119,8 @@ class Supervisor:
         self.connection = None
 
     def _receive(self) -> None:
-        assert self.connection
+        if self.connection is None:  # hung up since the selector saw it
+            return
         try:
             data = self.connection.recv(1 << 20)
         except BlockingIOError:
