@@ -77,11 +77,14 @@ def test_users_have_leaves_of_their_own(live):
 
 
 def test_a_job_is_held_explained_released_and_waited_for(live):
-    live.ok("submit", "-q", "A", "--cpu", "9", "--name", "large", "--", "sleep", "0.5")
+    gate = "until test -e go; do sleep 0.05; done"
+    live.ok("submit", "-q", "A", "--cpu", "9", "--name", "large", "--", "sh", "-c", gate)
+    live.until(lambda: live.job(1)["running"] == 1)
     live.ok("submit", "-q", "B", "--tasks", "2", "--on", "zone=east", "--", "sh", "-c", "exit $FAIRLEAD_INDEX")
     assert live.ok("hold", "2") == "job 2 is held\n"
     assert live.ok("hold", "2") == "job 2 was held already\n"
     assert live.ok("why", "2") == "job 2: it is held: `fairlead release 2` lets it go\n"
+    (live.folder / "go").touch()
     assert live.ok("wait", "1") == ""
     assert live.job(2)["status"] == "held"
     assert live.call("wait", "--timeout", "0.2", "2").returncode == 124

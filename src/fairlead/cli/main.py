@@ -5,7 +5,6 @@ Nothing heavy is imported up here: a client answers at once.
 
 import json
 import os
-import re
 import sys
 import time
 from pathlib import Path
@@ -360,10 +359,12 @@ def _job_request(
 def _seconds(text: str | None) -> float | None:
     if text is None:
         return None
-    match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)\s*(s|min|h|d)?", text)
-    if match is None:
-        raise Failure(f"--time-limit {text!r}: write 90, 30s, 5min, 2h or 1d")
-    return float(match[1]) * {None: 1, "s": 1, "min": 60, "h": 3600, "d": 86400}[match[2]]
+    from fairlead.model.quantity import parse_seconds
+
+    try:
+        return parse_seconds(text)
+    except ValueError as error:
+        raise Failure(f"--time-limit {error}") from None
 
 
 def _after(values: list[str]) -> list[dict[str, Any]]:

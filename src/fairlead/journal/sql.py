@@ -37,20 +37,20 @@ _meta = sa.Table(
     sa.Column("key", sa.Text, primary_key=True),
     sa.Column("value", sa.Text, nullable=False),
 )
-_facts = sa.Table(
-    "facts",
-    _metadata,
-    sa.Column("position", sa.BigInteger, primary_key=True, autoincrement=False),
-    sa.Column("body", sa.LargeBinary, nullable=False),
-    sa.Column("crc", sa.BigInteger, nullable=False),
-)
-_snapshots = sa.Table(
-    "snapshots",
-    _metadata,
-    sa.Column("position", sa.BigInteger, primary_key=True, autoincrement=False),
-    sa.Column("body", sa.LargeBinary, nullable=False),
-    sa.Column("crc", sa.BigInteger, nullable=False),
-)
+
+
+def _numbered(name: str) -> sa.Table:
+    """A table of bodies, each with its position and its checksum."""
+    return sa.Table(
+        name,
+        _metadata,
+        sa.Column("position", sa.BigInteger, primary_key=True, autoincrement=False),
+        sa.Column("body", sa.LargeBinary, nullable=False),
+        sa.Column("crc", sa.BigInteger, nullable=False),
+    )
+
+
+_facts, _snapshots = _numbered("facts"), _numbered("snapshots")
 
 
 class SqlJournal:

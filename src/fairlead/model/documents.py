@@ -13,7 +13,7 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
-from fairlead.model.quantity import format_quantity, parse_quantities
+from fairlead.model.quantity import format_quantity, parse_quantities, parse_seconds
 from fairlead.model.specs import ROOT, USERS, Node, Policy, Quantities, Queue, Settings, ancestors
 
 MOST_QUEUES = 100_000
@@ -56,17 +56,6 @@ def _check_node_name(name: str) -> str:
     return name
 
 
-def _read_seconds(value: object) -> float:
-    if isinstance(value, str):
-        match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)\s*(s|min|h|d)", value.strip())
-        if match is None:
-            raise ValueError(f'{value!r} is no duration: write "30s", "5min", "2h" or "1d"')
-        return float(match[1]) * {"s": 1, "min": 60, "h": 3600, "d": 86400}[match[2]]
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise ValueError('write seconds, or "30s", "5min", "2h", "1d"')
-    return float(value)
-
-
 Amounts = Annotated[dict[str, int], BeforeValidator(read_quantities)]
 Weight = Annotated[float | dict[str, float], AfterValidator(_check_weight)]
 Count = Annotated[int, Field(ge=0, le=10**9, strict=True)]
@@ -94,7 +83,7 @@ class NodeTable(_Table):
 
 
 class SchedulerTable(_Table):
-    reserve_after: Annotated[float, BeforeValidator(_read_seconds), Field(ge=0)] = Settings().reserve_after
+    reserve_after: Annotated[float, BeforeValidator(parse_seconds), Field(ge=0)] = Settings().reserve_after
     max_losses: Annotated[int, Field(ge=1, le=100, strict=True)] = Settings().max_losses
     keep_jobs: Annotated[int, Field(ge=0, le=1_000_000, strict=True)] = Settings().keep_jobs
 

@@ -27,6 +27,7 @@ _FACTORS = {
     "Ti": Decimal(2**40),
 }
 _QUANTITY = re.compile(r"(?P<number>[0-9]+(?:\.[0-9]*)?(?:[eE][+-]?[0-9]{1,3})?)\s*(?P<suffix>[mkMGT]|[KMGT]i)?B?")
+_DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*(s|min|h|d)?")
 _RESOURCE_NAME = re.compile(r"[a-z][a-z0-9._/-]{0,62}")
 
 
@@ -81,6 +82,18 @@ def parse_quantity(resource: str, value: object) -> int:
 def parse_quantities(values: Mapping[str, object]) -> dict[str, int]:
     """Read a demand, a capacity or a limit: each name with its quantity, in base units."""
     return {name: parse_quantity(name, value) for name, value in values.items()}
+
+
+def parse_seconds(value: object) -> float:
+    """Read a duration, a number of seconds or text such as ``"30s"``, ``"5min"``, ``"2h"``, ``"1d"``.
+
+    Raises ValueError for anything else.
+    """
+    text = str(value) if isinstance(value, int | float) and not isinstance(value, bool) else value
+    match = _DURATION.fullmatch(text.strip()) if isinstance(text, str) else None
+    if match is None:
+        raise ValueError(f'{value!r} is no duration: write seconds, or "30s", "5min", "2h", "1d"')
+    return float(match[1]) * {"": 1, "s": 1, "min": 60, "h": 3600, "d": 86400}[match[2] or ""]
 
 
 def format_quantity(resource: str, base: int) -> str:
