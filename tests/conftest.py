@@ -98,6 +98,25 @@ class Live:
 
 
 @pytest.fixture
+def small_disk(tmp_path):
+    """Make a small file system of its own, of a size such as ``2m``; skip where that is not permitted."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mounted = []
+
+    def make(size: str) -> Path:
+        mount = ["mount", "-t", "tmpfs", "-o", f"size={size}", "none", str(disk)]
+        if os.geteuid() != 0 or subprocess.run(mount, capture_output=True, check=False).returncode != 0:
+            pytest.skip("mounting a small file system is not permitted here")
+        mounted.append(disk)
+        return disk
+
+    yield make
+    for path in mounted:
+        subprocess.run(["umount", "-l", str(path)], check=True)
+
+
+@pytest.fixture
 def live(tmp_path):
     world = Live(tmp_path)
     world.up()

@@ -1,9 +1,7 @@
 """Journals: what is appended is recovered, and what cannot be trusted is refused."""
 
 import contextlib
-import os
 import sqlite3
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -200,29 +198,22 @@ def test_a_full_database_loses_nothing_and_goes_on(path):
     again.close()
 
 
-def test_a_full_disk_loses_nothing_and_goes_on(tmp_path):
+def test_a_full_disk_loses_nothing_and_goes_on(small_disk):
     """A real one: a small file system of its own."""
-    small = tmp_path / "small"
-    small.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=400k", "none", str(small)]
-    if os.geteuid() != 0 or subprocess.run(mount, capture_output=True, check=False).returncode != 0:
-        pytest.skip("mounting a small file system is not permitted here")
-    try:
-        journal, state = written(small / "journal.db")
-        ballast = small / "ballast"
-        with contextlib.suppress(OSError), ballast.open("wb", buffering=0) as file:
-            while True:
-                file.write(bytes(4096))
-        facts = [Configured(at=1, queues=[Queue(f"q{i}") for i in range(500)], settings=Settings())]
-        for _ in range(3):
-            with pytest.raises(JournalFull, match="make room"):
-                journal.append(facts)
-        ballast.unlink()
-        journal.append(facts)
-        state.apply(facts[0])
-        journal.close()
-        again = SqlJournal(small / "journal.db")
-        assert same(again.recover()) == same(state)
-        again.close()
-    finally:
-        subprocess.run(["umount", "-l", str(small)], check=True)
+    small = small_disk("400k")
+    journal, state = written(small / "journal.db")
+    ballast = small / "ballast"
+    with contextlib.suppress(OSError), ballast.open("wb", buffering=0) as file:
+        while True:
+            file.write(bytes(4096))
+    facts = [Configured(at=1, queues=[Queue(f"q{i}") for i in range(500)], settings=Settings())]
+    for _ in range(3):
+        with pytest.raises(JournalFull, match="make room"):
+            journal.append(facts)
+    ballast.unlink()
+    journal.append(facts)
+    state.apply(facts[0])
+    journal.close()
+    again = SqlJournal(small / "journal.db")
+    assert same(again.recover()) == same(state)
+    again.close()

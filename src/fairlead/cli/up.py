@@ -8,7 +8,7 @@ import typer
 from sqlalchemy.exc import SQLAlchemyError
 
 from fairlead.engines.local.engine import EngineError, LocalEngine
-from fairlead.home import home_folder, make_home
+from fairlead.home import home_folder
 from fairlead.journal import JournalError
 from fairlead.model.documents import Configuration, DocumentError, read_configuration
 from fairlead.model.quantity import round_quantity
@@ -54,7 +54,6 @@ class _OneLine(logging.Formatter):
 
 
 def _log_to(home: Path) -> None:
-    make_home(home)
     terminal = logging.StreamHandler()
     terminal.setFormatter(_OneLine("fairlead: %(message)s"))
     file = logging.FileHandler(home / "log", delay=True)

@@ -40,6 +40,10 @@ class Refused(ValueError):
     """A request that cannot be granted: what is wrong, and what would be right."""
 
 
+class Unknown(Refused):
+    """A request about a job that there is not."""
+
+
 def leaf_for(state: State, queue: str | None, user: str) -> str:
     """Find the leaf queue that a job goes to.
 
@@ -102,7 +106,7 @@ def submit(state: State, job: Job, now: float) -> JobSubmitted:
     for after in job.after:
         job_row(state, after.job)
     for name in [job.queue, *ancestors(job.queue)]:
-        limit = (settings_for(name, state.declared) or Queue(name)).limit
+        limit = state.spec_of(name).limit
         times = job.tasks if job.gang else 1
         for resource, most in limit.items():
             if job.demand.get(resource, 0) * times > most:
@@ -114,16 +118,11 @@ def submit(state: State, job: Job, now: float) -> JobSubmitted:
     return JobSubmitted(at=now, id=state.last_job + 1, job=job)
 
 
-def fits_some_node(state: State, job: Job) -> bool:
-    """Tell whether any node that is up could hold one task of the job, empty."""
+def too_large(state: State, job: Job) -> str | None:
+    """Say why no node that is up could hold a task of the job, even empty; None where one could."""
     n = state.nodes.n
     demand = np.array([job.demand.get(name, 0) for name in state.resources], np.int64)
-    return bool(((state.nodes.capacity[:n] >= demand).all(axis=1) & state.nodes.up[:n]).any())
-
-
-def too_large(state: State, job: Job) -> str | None:
-    """Say why no node could hold a task of the job, or None where one could."""
-    if fits_some_node(state, job):
+    if ((state.nodes.capacity[:n] >= demand).all(axis=1) & state.nodes.up[:n]).any():
         return None
     return f"no node is large enough for {format_quantities(job.demand)}: the job waits for one to join"
 
@@ -161,7 +160,7 @@ def job_row(state: State, job: int) -> int:
     rows = state.job_rows(np.array([job], np.int64))
     if rows[0] == NONE:
         forgotten = "; finished jobs are forgotten after a while" if 0 < job <= state.last_job else ""
-        raise Refused(f"there is no job {job}{forgotten}")
+        raise Unknown(f"there is no job {job}{forgotten}")
     return int(rows[0])
 
 

@@ -131,12 +131,9 @@ def _revoke_broken_gangs(state: State, now: float) -> TasksRevoked | None:
         row = state.job_row(job)
         first, count = state.jobs.first[row], state.jobs.tasks[row]
         status = state.tasks.status[first : first + count]
-        index = np.flatnonzero((status == PLACED) | (status == RUNNING))
-        found += [(job, i, state.tasks.attempt[first + i]) for i in index]
-    if not found:
-        return None
-    job, index, attempt = np.array(found, np.int64).T
-    return TasksRevoked(at=now, job=job, index=index, attempt=attempt)
+        found += [first + np.flatnonzero((status == PLACED) | (status == RUNNING))]
+    tasks = np.concatenate(found) if found else np.zeros(0, np.int64)
+    return TasksRevoked(at=now, **state.task_columns(tasks)) if len(tasks) else None
 
 
 def _stop_expired(state: State, now: float) -> TasksExpired | None:
@@ -145,13 +142,8 @@ def _stop_expired(state: State, now: float) -> TasksExpired | None:
         return None
     tasks = state.held_rows()
     tasks = tasks[state.tasks.status[tasks] == RUNNING]
-    rows = state.job_rows_of(tasks)
-    late = now - state.tasks.started_at[tasks] >= state.jobs.time_limit[rows]
-    if not late.any():
-        return None
-    tasks, rows = tasks[late], rows[late]
-    attempt = state.tasks.attempt[tasks].astype(np.int64)
-    return TasksExpired(at=now, job=state.jobs.id[rows], index=tasks - state.jobs.first[rows], attempt=attempt)
+    late = tasks[now - state.tasks.started_at[tasks] >= state.jobs.time_limit[state.job_rows_of(tasks)]]
+    return TasksExpired(at=now, **state.task_columns(late)) if len(late) else None
 
 
 def _keep_room(state: State, now: float, result: Cycle) -> list[Fact]:

@@ -147,8 +147,7 @@ def cycle(
     Parameters
     ----------
     nodes, queues, shapes, buckets, jobs
-        The state's tables, seen through :func:`fairlead.scheduler.tables.view`. Read only, but for the shapes' cursors,
-        which remember between cycles what is true anyway: no node before the cursor has room.
+        The state's tables, seen through :func:`fairlead.scheduler.tables.view`. Read only.
     masks : bool array, shape (masks, at least nodes)
         Which nodes meet a shape's constraints.
     total : int64 array, shape (resources,)
@@ -164,7 +163,8 @@ def cycle(
         Why the bucket was not served on, how many placements and how many other buckets' ends came before that, and the
         job that was tried.
     cursors : int64 array
-        The shapes' cursors at the end.
+        The shapes' cursors at the end, for the next cycle to begin with once the placements have happened: no node
+        before them has room.
     more : bool
         Whether `most` ended the cycle.
     """

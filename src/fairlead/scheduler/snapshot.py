@@ -26,7 +26,6 @@ class Snapshot(Struct, frozen=True):
     """All that a :class:`State` holds."""
 
     format: int
-    at: float
     resources: list[str]
     settings: Settings
     declared: list[Queue]
@@ -55,7 +54,6 @@ def dump(state: State) -> bytes:
     return msgspec.msgpack.encode(
         Snapshot(
             format=FORMAT,
-            at=state.at,
             resources=state.resources,
             settings=state.settings,
             declared=list(state.declared.values()),
@@ -95,7 +93,6 @@ def load(body: bytes) -> State:
     if saved.format != FORMAT:
         raise ValueError(f"snapshot format {saved.format}, this version reads {FORMAT}")
     state = State()
-    state.at = saved.at
     state.resources = saved.resources
     state.settings = saved.settings
     state.declared = {queue.name: queue for queue in saved.declared}

@@ -102,7 +102,6 @@ class State:
     """
 
     def __init__(self) -> None:
-        self.at = 0.0
         self.resources: list[str] = []
         self.settings = Settings()
         self.declared: dict[str, Queue] = {}
@@ -138,16 +137,12 @@ class State:
 
     # -- facts ---------------------------------------------------------------------------------------------------
 
+    @singledispatchmethod
     def apply(self, fact: Fact) -> None:
         """Let a fact happen. Raises Contradiction if it cannot have."""
-        self._apply(fact)
-        self.at = max(self.at, fact.at)
-
-    @singledispatchmethod
-    def _apply(self, fact: Fact) -> None:
         raise Contradiction(f"{type(fact).__name__} is no fact of the scheduler")
 
-    @_apply.register
+    @apply.register
     def _(self, fact: Configured) -> None:
         self.settings = fact.settings
         self.declared = {queue.name: queue for queue in fact.queues}
@@ -156,11 +151,10 @@ class State:
             if not queue.name.endswith(USERS):
                 self._add_queues(queue.name)
         for row, name in enumerate(self.queue_names):
-            spec = settings_for(name, self.declared) or Queue(name)
-            self._set_queue(row, spec)
+            self._set_queue(row, self.spec_of(name))
         self._rank_queues()
 
-    @_apply.register
+    @apply.register
     def _(self, fact: NodeJoined) -> None:
         spec = fact.node
         self._ensure_resources(spec.capacity)
@@ -186,19 +180,19 @@ class State:
         self._room_came_back(row)
         self._count_total()
 
-    @_apply.register
+    @apply.register
     def _(self, fact: NodeDrained) -> None:
         row = self._node_row(fact.node)
         self.nodes.draining[row] = True
         self._drop_reservations_on(row)
 
-    @_apply.register
+    @apply.register
     def _(self, fact: NodeResumed) -> None:
         row = self._node_row(fact.node)
         self.nodes.draining[row] = False
         self._room_came_back(row)
 
-    @_apply.register
+    @apply.register
     def _(self, fact: NodeLost) -> None:
         row = self._node_row(fact.node)
         if not self.nodes.up[row]:
@@ -206,16 +200,13 @@ class State:
         self._drop_reservations_on(row)
         rows = self.held_rows()
         rows = rows[self.tasks.node[rows] == row]
-        jobs = self.job_rows_of(rows)
-        count = len(rows)
-        self._finish(
-            jobs, rows - self.jobs.first[jobs], self.tasks.attempt[rows].astype(np.int64),
-            np.full(count, Outcome.LOST, np.int64), np.zeros(count, np.int64), fact,
-        )  # fmt: skip
+        columns = self.task_columns(rows)
+        outcome, code = np.full(len(rows), Outcome.LOST, np.int64), np.zeros(len(rows), np.int64)
+        self._finish(self.job_rows_of(rows), columns["index"], columns["attempt"], outcome, code, fact)
         self.nodes.up[row] = False
         self._count_total()
 
-    @_apply.register
+    @apply.register
     def _(self, fact: JobSubmitted) -> None:
         job = fact.job
         if fact.id <= self.last_job or job.tasks < 1:
@@ -251,10 +242,9 @@ class State:
             self.followers.setdefault(other, []).append(fact.id)
             if not np.isnan(jobs.finished_at[self.job_row(other)]):
                 self._follow(other)
-        if fact.id not in self.waits_for and jobs.bucket[row] == NONE:
-            self._enter_bucket(row)
+        self._enter_bucket_if_ready(row)
 
-    @_apply.register
+    @apply.register
     def _(self, fact: JobCancelled) -> None:
         row = self.job_row(fact.id)
         first, count = self.jobs.first[row], self.jobs.tasks[row]
@@ -275,19 +265,19 @@ class State:
             self._leave_bucket(row)  # the size of a gang changed
             self._after_change(row, fact.at)
 
-    @_apply.register
+    @apply.register
     def _(self, fact: JobHeld) -> None:
         row = self.job_row(fact.id)
         self.jobs.held[row] = True
         self._leave_bucket(row)
 
-    @_apply.register
+    @apply.register
     def _(self, fact: JobReleased) -> None:
         row = self.job_row(fact.id)
         self.jobs.held[row] = False
         self._after_change(row, fact.at)
 
-    @_apply.register
+    @apply.register
     def _(self, fact: TasksPlaced) -> None:
         rows = self.job_rows(fact.job)
         served = set(self.jobs.bucket[rows].tolist()) if self.reservations else set()
@@ -302,17 +292,17 @@ class State:
         for bucket in served:
             self._drop_reservation(bucket)
 
-    @_apply.register
+    @apply.register
     def _(self, fact: TasksStarted) -> None:
         rows = self.job_rows(fact.job)
         bad = kernel_account.started(view(self.jobs), view(self.tasks), rows, fact.index, fact.attempt, fact.at)
         self._refuse(bad, fact.job, fact.index, "been started")
 
-    @_apply.register
+    @apply.register
     def _(self, fact: TasksFinished) -> None:
         self._finish(self.job_rows(fact.job), fact.index, fact.attempt, fact.outcome, fact.code, fact)
 
-    @_apply.register
+    @apply.register
     def _(self, fact: TasksRevoked) -> None:
         rows = self.job_rows(fact.job)
         tasks = self.jobs.first[rows] + fact.index
@@ -322,7 +312,7 @@ class State:
         self.tasks.status[tasks] = REVOKING
         self.broken_gangs.difference_update(fact.job.tolist())
 
-    @_apply.register
+    @apply.register
     def _(self, fact: TasksExpired) -> None:
         rows = self.job_rows(fact.job)
         tasks = self.jobs.first[rows] + fact.index
@@ -330,14 +320,14 @@ class State:
             raise Contradiction(f"tasks of job {fact.job[:1]} have expired that do not run")
         self.tasks.status[tasks] = EXPIRING
 
-    @_apply.register
+    @apply.register
     def _(self, fact: JobsPassedOver) -> None:
         for job in fact.ids:
             bucket = self.jobs.bucket[self.job_row(job)]
             if bucket != NONE:
                 self.buckets.passed_since[bucket] = fact.at
 
-    @_apply.register
+    @apply.register
     def _(self, fact: NodesReserved) -> None:
         bucket = int(self.jobs.bucket[self.job_row(fact.id)])
         taken = {n for r in self.reservations.values() for n in r.nodes}
@@ -345,12 +335,12 @@ class State:
             raise Contradiction(f"nodes {fact.nodes} cannot be reserved for job {fact.id}")
         self.reservations[bucket] = Reservation(fact.id, bucket, fact.nodes, fact.tasks)
 
-    @_apply.register
+    @apply.register
     def _(self, fact: ReservationDropped) -> None:
         for bucket in [b for b, r in self.reservations.items() if r.job == fact.id]:
             self._drop_reservation(bucket)
 
-    @_apply.register
+    @apply.register
     def _(self, fact: JobsForgotten) -> None:
         for job in fact.ids:
             row = self.job_row(job)
@@ -393,6 +383,19 @@ class State:
         status = self.tasks.status[: self.tasks.n]
         return np.flatnonzero((status >= PLACED) & (status <= REVOKING))
 
+    def task_columns(self, tasks: I64) -> dict[str, Ints]:
+        """Task rows as the columns of a fact: job, index and the current attempt."""
+        rows = self.job_rows_of(tasks)
+        return {
+            "job": self.jobs.id[rows],
+            "index": tasks - self.jobs.first[rows],
+            "attempt": self.tasks.attempt[tasks].astype(np.int64),
+        }
+
+    def spec_of(self, queue: str) -> Queue:
+        """What holds for a queue: what was declared, or nothing in particular."""
+        return settings_for(queue, self.declared) or Queue(queue)
+
     def quantities(self, vector: I64) -> Quantities:
         """An array of quantities by name, without the zeros."""
         return {name: int(value) for name, value in zip(self.resources, vector, strict=True) if value}
@@ -416,7 +419,7 @@ class State:
             self.queues.widen(width, {"weight": 1.0, "guarantee": 0, "limit": UNLIMITED, "used": 0})
             self._count_total()
             for row, name in enumerate(self.queue_names):
-                self._set_queue(row, settings_for(name, self.declared) or Queue(name))
+                self._set_queue(row, self.spec_of(name))
 
     def _count_total(self) -> None:
         n = self.nodes.n
@@ -446,11 +449,10 @@ class State:
                 self.queue_names.append(path)
                 self.queue_rows[path] = row
                 self.queues.parent[row] = up
-                self._set_queue(row, settings_for(path, self.declared) or Queue(path))
+                self._set_queue(row, self.spec_of(path))
                 if path and up not in self._inner_rows:
                     self._inner_rows.add(up)
-                    above = self.queue_names[up]
-                    self._set_queue(up, settings_for(above, self.declared) or Queue(above))
+                    self._set_queue(up, self.spec_of(self.queue_names[up]))
 
     def _rank_queues(self) -> None:
         order = sorted(range(len(self.queue_names)), key=lambda row: self.queue_names[row].split("/"))
@@ -490,8 +492,11 @@ class State:
             self.shapes.mask[row] = mask
         return row
 
-    def _enter_bucket(self, row: int) -> None:
+    def _enter_bucket_if_ready(self, row: int) -> None:
+        """Let a job wait in its bucket, unless it is there, has nothing that waits, is held, or comes after another."""
         jobs = self.jobs
+        if jobs.bucket[row] != NONE or not jobs.waiting[row] or jobs.held[row] or int(jobs.id[row]) in self.waits_for:
+            return
         gang = int(jobs.waiting[row]) if jobs.gang[row] else 0
         key = (int(jobs.queue[row]), int(jobs.priority[row]), int(jobs.shape[row]), gang)
         bucket = self._bucket_rows.get(key)
@@ -540,8 +545,7 @@ class State:
             self.broken_gangs.add(job)
         else:
             self.broken_gangs.discard(job)
-            if jobs.bucket[row] == NONE and not jobs.held[row] and job not in self.waits_for:
-                self._enter_bucket(row)
+            self._enter_bucket_if_ready(row)
 
     def _follow(self, ended: int) -> None:
         """A job has ended: those that come after it may start, or never will."""
@@ -553,13 +557,7 @@ class State:
                 self.waits_for[job].discard(ended)
                 if not self.waits_for[job]:
                     del self.waits_for[job]
-                    follower = self.job_row(job)
-                    if (
-                        self.jobs.bucket[follower] == NONE
-                        and not self.jobs.held[follower]
-                        and self.jobs.waiting[follower]
-                    ):
-                        self._enter_bucket(follower)
+                    self._enter_bucket_if_ready(self.job_row(job))
             else:
                 self.doomed.add(job)
 

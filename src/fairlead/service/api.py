@@ -22,7 +22,7 @@ import fairlead
 from fairlead.model.documents import Configuration, DocumentError, read_quantities
 from fairlead.model.specs import After, Job, Work
 from fairlead.scheduler import admission, report
-from fairlead.scheduler.admission import Refused
+from fairlead.scheduler.admission import Refused, Unknown
 from fairlead.scheduler.explain import explain
 from fairlead.scheduler.facts import Configured, Fact
 from fairlead.scheduler.state import State
@@ -36,10 +36,6 @@ ANSWER_WITHIN = 30.0
 
 
 def _check_text(text: str) -> str:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        raise ValueError(f"{text!r} is not UTF-8 text") from None
     if "\0" in text:
         raise ValueError(f"{text!r} has a NUL byte")
     return text
@@ -328,7 +324,7 @@ def _error(code: int, message: str) -> JSONResponse:
 def _answer_errors_in_one_line(app: FastAPI) -> None:
     @app.exception_handler(Refused)
     async def _(request: Request, error: Refused) -> JSONResponse:
-        return _error(404 if str(error).startswith("there is no job") else 400, str(error))
+        return _error(404 if isinstance(error, Unknown) else 400, str(error))
 
     @app.exception_handler(Busy)
     async def _(request: Request, error: Busy) -> JSONResponse:

@@ -219,13 +219,8 @@ class Scheduler:
         return Launch(attempt, self.state.node_specs[node].name, self.state.specs[attempt.job])
 
     def _attempts_of(self, tasks: np.ndarray) -> list[Attempt]:
-        rows = self.state.job_rows_of(tasks)
-        columns = (
-            self.state.jobs.id[rows],
-            tasks - self.state.jobs.first[rows],
-            self.state.tasks.attempt[tasks],
-        )
-        return [Attempt(*map(int, row)) for row in zip(*columns, strict=True)]
+        columns = self.state.task_columns(tasks).values()
+        return [Attempt(*row) for row in zip(*(column.tolist() for column in columns), strict=True)]
 
     def _task_row(self, attempt: Attempt) -> int:
         row = int(self.state.job_rows(np.array([attempt.job], np.int64))[0])

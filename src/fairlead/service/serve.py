@@ -188,10 +188,7 @@ class _Stop:
             rows = rows[(status == PLACED) | (status == RUNNING)]
             if not now or not len(rows):
                 return [], None
-            jobs = state.job_rows_of(rows)
-            index = rows - state.jobs.first[jobs]
-            attempt = state.tasks.attempt[rows].astype(np.int64)
-            return [TasksRevoked(at=at, job=state.jobs.id[jobs], index=index, attempt=attempt)], None
+            return [TasksRevoked(at=at, **state.task_columns(rows))], None
 
         self._loop.stop(when=lambda state: not len(state.held_rows()))
         self._loop.ask(revoke, changes=True)

@@ -31,7 +31,7 @@ class EngineError(RuntimeError):
 
 
 class LocalEngine:
-    """Tasks as processes of this machine; see :class:`fairlead.engines.Engine`.
+    """Tasks as processes of this machine; see :class:`fairlead.engines.contract.Engine`.
 
     Parameters
     ----------

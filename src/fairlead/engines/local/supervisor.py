@@ -77,7 +77,8 @@ class Supervisor:
         self.watch_at = 0.0
         self.retry_at = 0.0
         self.selector = selectors.DefaultSelector()
-        self.spool = self._take_over(folder / "spool")
+        self.spool = -1
+        self._take_over(folder / "spool")
         self.listener = _listen(folder)
         self.selector.register(self.listener, selectors.EVENT_READ, self._accept)
         wake_read, wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
@@ -172,16 +173,14 @@ class Supervisor:
             self._say("started", task=task)
 
     def _do_start(self, message: dict[str, Any]) -> None:
-        for number in message["tasks"]:
-            task = (number[0], number[1], number[2])
+        for task in _tasks(message):
             if task in self.refused:
                 self._end(task, SIGNALLED, signal.SIGTERM)
             elif task not in self.running and task not in self.ended and task not in self.postponed:
                 self._start(task, message["work"], message["limits"])
 
     def _do_stop(self, message: dict[str, Any]) -> None:
-        for number in message["tasks"]:
-            task = (number[0], number[1], number[2])
+        for task in _tasks(message):
             run = self.running.get(task)
             if run is None:
                 self.postponed.pop(task, None)
@@ -194,8 +193,7 @@ class Supervisor:
                 _signal_group(run.pid, signal.SIGCONT)
 
     def _do_acknowledge(self, message: dict[str, Any]) -> None:
-        for number in message["tasks"]:
-            task = (number[0], number[1], number[2])
+        for task in _tasks(message):
             if self.ended.pop(task, None) is not None:
                 self._note("acknowledged", task)
         if os.fstat(self.spool).st_size > SPOOL_SIZE:
@@ -217,7 +215,7 @@ class Supervisor:
             "FAIRLEAD_INDEX": str(index),
             "FAIRLEAD_NUMBER": str(number),
         }
-        environment[MARK] = f"{self.folder}:{name}"
+        environment[MARK] = self._mark(task)
         if limits["gpus"]:
             taken = {gpu for run in self.running.values() for gpu in run.gpus}
             gpus = [gpu for gpu in limits["gpu_indices"] if gpu not in taken][: limits["gpus"]]
@@ -275,6 +273,9 @@ class Supervisor:
 
     def _output_folder(self, job: int) -> str:
         return f"{self.folder.parent}/output/{job}"
+
+    def _mark(self, task: Task) -> str:
+        return f"{self.folder}:{'.'.join(map(str, task))}"
 
     def _reap(self) -> None:
         """Collect ended processes. A task's first process stays a zombie until its group is gone: its number is ours."""
@@ -341,7 +342,7 @@ class Supervisor:
         if run.group:
             return run.group.pids() - {run.pid}
         # As their subreaper we are the parent of all that were left behind; the environment tells whose they were.
-        mark = f"{MARK}={self.folder}:{'.'.join(map(str, run.task))}\0".encode()
+        mark = f"{MARK}={self._mark(run.task)}\0".encode()
         found = {pid for pid in _children() if pid not in self.by_pid and mark in _environment(pid)}
         if run.status is None:
             found.add(run.pid)
@@ -356,10 +357,11 @@ class Supervisor:
         for run in self.running.values():
             if not run.memory or run.status is not None:
                 continue
-            members = self._members(run)
+            members: set[int] = set()
             if run.group and self.cgroups and self.cgroups.limits_memory:
                 over = run.group.ran_out_of_memory()
             else:
+                members = self._members(run)
                 over = sum(map(_resident, {run.pid, *members})) > run.memory
             if over:
                 run.over_memory = True
@@ -374,9 +376,8 @@ class Supervisor:
 
     def _note(self, what: str, task: Task, *more: int) -> None:
         self.unwritten += json.dumps([what, *task, *more]).encode() + b"\n"
-        with contextlib.suppress(
-            OSError
-        ):  # a full disk: what is not written yet is kept, and written when there is room
+        # On a full disk what is not written yet is kept, and written when there is room.
+        with contextlib.suppress(OSError):
             while self.unwritten:
                 del self.unwritten[: os.write(self.spool, self.unwritten)]
 
@@ -388,7 +389,7 @@ class Supervisor:
             for task, (work, limits) in postponed.items():
                 self._start(task, work, limits)
 
-    def _take_over(self, path: Path) -> int:
+    def _take_over(self, path: Path) -> None:
         """Read what the last supervisor did, end what it left running, and go on in its spool."""
         begun: set[Task] = set()
         if path.exists():
@@ -408,15 +409,13 @@ class Supervisor:
         self._end_leftovers(begun)
         for task in begun:
             self.ended[task] = (LOST, 0)
-        self.spool = -1
         self._rewrite_spool()
-        return self.spool
 
     def _end_leftovers(self, begun: set[Task]) -> None:
         if not begun:
             return
         groups = self.cgroups.leftovers() if self.cgroups else []
-        marks = [f"{MARK}={self.folder}:{'.'.join(map(str, task))}\0".encode() for task in begun]
+        marks = [f"{MARK}={self._mark(task)}\0".encode() for task in begun]
         until = time.monotonic() + 10
         while time.monotonic() < until:
             left = set().union(*(group.pids() for group in groups))
@@ -476,6 +475,10 @@ def _become(
         os.write(report, str(errno.EINVAL).encode())
     finally:
         os._exit(127)
+
+
+def _tasks(message: dict[str, Any]) -> list[Task]:
+    return [(job, index, number) for job, index, number in message["tasks"]]
 
 
 def _signal_group(pid: int, number: int) -> None:
