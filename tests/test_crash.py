@@ -88,7 +88,7 @@ def history(seed):
             ):
                 demand = {"cpu": rng.randint(1, 2), "memory": rng.randint(0, 2)}
                 job = Job(rng.choice("abc"), demand, rng.randint(1, 5), gang=rng.random() < 0.2)
-                facts.append(admission.submit(scheduler.state, job, engine.now))
+                facts += admission.submit(scheduler.state, [job], engine.now)
             elif accepted and rng.random() < 0.03 and not scheduler.stalled:
                 chosen = rng.choice(sorted(accepted))
                 fact = admission.cancel(scheduler.state, chosen, None, engine.now)

@@ -47,12 +47,12 @@ def world():
 
 
 def submit(state, now):
-    fact = admission.submit(state, Job("A", {"cpu": 1000}), now)
-    return [fact], fact.id
+    facts = admission.submit(state, [Job("A", {"cpu": 1000})], now)
+    return facts, facts[0].id
 
 
 def look(state, now):
-    return [], [job["status"] for job in report.list_jobs(state)]
+    return [], [job["status"] for job in report.list_jobs(state)["jobs"]]
 
 
 def test_an_answer_is_given_when_the_journal_has_it(world):
@@ -65,7 +65,7 @@ def test_a_refusal_is_an_answer(world):
     loop, _, _ = world
 
     def ask(state, now):
-        return [admission.submit(state, Job("A", {"cpu": 1000}, tasks=0), now)], None
+        return admission.submit(state, [Job("A", {"cpu": 1000}, tasks=0)], now), None
 
     with pytest.raises(admission.Refused):
         loop.ask(ask, changes=True).result(timeout=5)

@@ -323,7 +323,7 @@ def test_a_task_that_runs_for_too_long_is_stopped_and_has_failed():
     assert expired.job.tolist() == [job]
     assert world.decide(1.0) == []
     world.end(job, outcome=1, code=15)
-    (task,) = report.describe_tasks(world.state, job)
+    (task,) = report.describe_tasks(world.state, job)["tasks"]
     assert (task["status"], task["reason"], task["exit"]) == ("failed", "time limit", 124)
     assert world.running() == {other: 1}
 
@@ -389,7 +389,7 @@ def test_everybody_gets_a_leaf_under_a_star():
 def test_what_could_never_run_is_refused(job, says):
     world = World([Queue("A", limit={"cpu": 4000})], {"cpu": 9000})
     with pytest.raises(Refused, match=says):
-        admission.submit(world.state, job, 0.0)
+        admission.submit(world.state, [job], 0.0)
 
 
 def test_queues_that_are_not_there_are_refused():

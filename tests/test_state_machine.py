@@ -124,7 +124,7 @@ class Histories(RuleBasedStateMachine):
         zone = {"zone": on} if on else {}
         job = Job(leaf, demand, tasks, zone, priority, gang, retries=retries, time_limit=time_limit, after=before)
         try:
-            self.happen(admission.submit(self.state, job, self.now))
+            self.happen(*admission.submit(self.state, [job], self.now))
         except admission.Refused as refused:
             if "limit" not in str(refused):
                 raise

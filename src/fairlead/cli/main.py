@@ -119,7 +119,7 @@ def submit(
     with _connection() as connection:
         body = _job_request(command, queue, cpu, memory, gpu, resource, tasks, name, priority, on, env)
         body |= {"gang": gang, "retries": retries, "time_limit": _seconds(time_limit), "after": _after(after)}
-        answer = connection.post("/v1/jobs", body)
+        answer = connection.submit("/v1/jobs", body)
     if answer["warning"]:
         print(f"fairlead: {answer['warning']}", file=sys.stderr)
     print(answer["id"])
@@ -148,7 +148,7 @@ def run(
     with _connection() as connection:
         body = _job_request(command, queue, cpu, memory, gpu, resource, 1, name, priority, on, env)
         body |= {"time_limit": _seconds(time_limit)}
-        answer = connection.post("/v1/jobs", body)
+        answer = connection.submit("/v1/jobs", body)
         if answer["warning"]:
             print(f"fairlead: {answer['warning']}", file=sys.stderr)
         job = answer["id"]
@@ -207,7 +207,7 @@ def cancel(
     """Cancel a job: SIGTERM to what runs, SIGKILL after five seconds; what waits never starts."""
     with _connection() as connection:
         answer = connection.post(f"/v1/jobs/{job}/cancel", {"indices": index})
-    print(f"job {job} is cancelled" if answer["cancelled"] else f"job {job} had ended already")
+    print(f"job {job} is cancelled" if answer["changed"] else f"job {job} had ended already")
 
 
 @app.command()

@@ -5,6 +5,7 @@ urllib3, because a command must answer at once: it is imported in a quarter of t
 
 import json
 import time
+import uuid
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -22,40 +23,35 @@ class ServiceError(RuntimeError):
 
 
 class Connection:
-    """A connection to the scheduler of a data folder, or to the one that `$FAIRLEAD_URL` names.
+    """A connection to the scheduler of a data folder, or to the one that `$FAIRLEAD_URL` names. Threads may share one.
 
-    Raises ServiceError where none runs. A request that only looks is repeated for a while when the scheduler goes away in the
-    middle, so that a restart is not noticed; one that changes something is not, since it may have been heard.
+    Raises ServiceError where none runs. A request is repeated for a while when the scheduler goes away in the middle, so that a
+    restart is not noticed. Most may be heard twice without harm; a submission has a key, by which the scheduler knows it again.
     """
 
     def __init__(self, home: Path | None = None) -> None:
-        self._home = home
+        self.home = home
         self._answered = False
         self._address = self._find()
-        self._pool = urllib3.PoolManager(retries=False, timeout=60)
+        self._pool = urllib3.PoolManager(retries=False, timeout=90, maxsize=8)
 
     def get(self, path: str, **query: Any) -> Any:
         """Ask for JSON."""
-        return json.loads(self._look(path, query))
+        return json.loads(self.get_bytes(path, **query))
 
     def get_bytes(self, path: str, **query: Any) -> bytes:
         """Ask for bytes."""
-        return self._look(path, query)
+        asked = {name: value for name, value in query.items() if value is not None}
+        return self._request("GET", path, {}, fields=asked)
 
-    def post(self, path: str, body: dict[str, Any]) -> Any:
-        """Ask for something to happen."""
-        try:
-            # Plain ASCII: an argument that is no UTF-8 text reaches the server, which refuses it by name.
-            headers = {**self._headers(), "Content-Type": "application/json"}
-            text = json.dumps(body)
-            response = self._pool.request("POST", self._address.url + path, body=text, headers=headers)
-        except urllib3.exceptions.NewConnectionError:
-            raise self._nobody() from None
-        except urllib3.exceptions.HTTPError as error:
-            raise ServiceError(
-                f"the scheduler went away in the middle ({error}): see `fairlead jobs` whether it was heard"
-            ) from None
-        return json.loads(_checked(response))
+    def post(self, path: str, body: dict[str, Any], key: str | None = None) -> Any:
+        """Ask for something to happen; a submission under a key of its own."""
+        headers = {"Content-Type": "application/json"} | ({"Idempotency-Key": key} if key else {})
+        return json.loads(self._request("POST", path, headers, body=json.dumps(body)))
+
+    def submit(self, path: str, body: dict[str, Any]) -> Any:
+        """Submit under a new key."""
+        return self.post(path, body, key=uuid.uuid4().hex)
 
     def close(self) -> None:
         self._pool.clear()
@@ -69,30 +65,27 @@ class Connection:
         self.close()
 
     def _find(self) -> Address:
-        address = read_address(self._home)
+        address = read_address(self.home)
         if address is None:
             raise self._nobody()
         return address
 
-    def _headers(self) -> dict[str, str]:
-        return {"Authorization": f"Bearer {self._address.token}"}
-
-    def _look(self, path: str, query: dict[str, Any]) -> bytes:
-        asked = {name: value for name, value in query.items() if value is not None}
+    def _request(self, method: str, path: str, headers: dict[str, str], **what: Any) -> bytes:
         until = time.monotonic() + PATIENCE
         while True:
+            bearer = {"Authorization": f"Bearer {self._address.token}"}
             try:
-                response = self._pool.request("GET", self._address.url + path, fields=asked, headers=self._headers())
+                response = self._pool.request(method, self._address.url + path, headers=headers | bearer, **what)
                 self._answered = True
                 return _checked(response)
             except urllib3.exceptions.HTTPError:
                 if not self._answered or time.monotonic() > until:
                     raise self._nobody() from None
                 time.sleep(0.2)
-                self._address = read_address(self._home) or self._address
+                self._address = read_address(self.home) or self._address
 
     def _nobody(self) -> ServiceError:
-        return ServiceError(f"no scheduler runs in {self._home or home_folder()}: start one with `fairlead up`")
+        return ServiceError(f"no scheduler runs in {self.home or home_folder()}: start one with `fairlead up`")
 
 
 def _checked(response: urllib3.BaseHTTPResponse) -> bytes:

@@ -19,6 +19,14 @@ class JournalFull(JournalError):
     """There is no room to write. Nothing of the batch was written; the same call works once there is room."""
 
 
+class Forgotten(LookupError):
+    """Facts that are not kept any more; `oldest` is the position of the oldest that is."""
+
+    def __init__(self, oldest: int) -> None:
+        super().__init__(f"facts before {oldest} are not kept any more: ask for those after {oldest - 1}")
+        self.oldest = oldest
+
+
 class Journal(Protocol):
     """Where facts are kept."""
 
@@ -30,6 +38,12 @@ class Journal(Protocol):
 
     def recover(self) -> State:
         """The state that follows from what is kept."""
+
+    def look(self, after: int, most: int) -> list[tuple[int, bytes]]:
+        """The facts after a position as they were written, with theirs; `most` at most. From any thread.
+
+        Raises Forgotten where the next fact is not kept any more.
+        """
 
     def snapshot_due(self) -> bool:
         """Tell whether so much came since the last snapshot that recovery would be slow."""

@@ -30,6 +30,9 @@ class MemoryJournal:
             state.apply(decode(body))
         return state
 
+    def look(self, after: int, most: int) -> list[tuple[int, bytes]]:
+        return list(enumerate(self.bodies[after : after + most], after + 1))
+
     def snapshot_due(self) -> bool:
         since = self.position - (self._snapshot[0] if self._snapshot else 0)
         return bool(self._snapshot_every) and since >= self._snapshot_every

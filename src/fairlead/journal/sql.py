@@ -7,6 +7,7 @@ held as long as it is open, and the kernel lets go of it however the process end
 
 import fcntl
 import os
+import threading
 import time
 import uuid
 import zlib
@@ -18,7 +19,7 @@ import msgspec
 import sqlalchemy as sa
 from sqlalchemy.pool import StaticPool
 
-from fairlead.journal import JournalError, JournalFull
+from fairlead.journal import Forgotten, JournalError, JournalFull
 from fairlead.scheduler import snapshot
 from fairlead.scheduler.facts import Fact, decode, encode
 from fairlead.scheduler.state import Contradiction, State
@@ -74,6 +75,7 @@ class SqlJournal:
             if not path.exists():
                 _create(path)
             self._connection = _connect(path)
+            self._looking, self._look_lock = _connect(path), threading.Lock()
             self.id, self.position, self._since_snapshot = self._check()
         except BaseException:
             os.close(self._lock)
@@ -127,6 +129,18 @@ class SqlJournal:
             raise self._damaged(f"fact {position + 1} is missing")
         return state
 
+    def look(self, after: int, most: int) -> list[tuple[int, bytes]]:
+        with self._look_lock:
+            query = sa.select(_facts).where(_facts.c.position > after).order_by(_facts.c.position).limit(most)
+            rows = list(self._looking.execute(query))
+            oldest = rows[0].position if rows else self.position + 1
+            self._looking.rollback()
+        if after + 1 < oldest:
+            raise Forgotten(oldest)
+        if any(not _is_sound(row.body, row.crc) for row in rows):
+            raise self._damaged(f"a fact after {after} is not what was written")
+        return [(row.position, row.body) for row in rows]
+
     def snapshot_due(self) -> bool:
         return self._since_snapshot > max(SNAPSHOT_AFTER, 2 * self._snapshot_size)
 
@@ -143,8 +157,9 @@ class SqlJournal:
         self._since_snapshot, self._snapshot_size = 0, len(body)
 
     def close(self) -> None:
-        self._connection.close()
-        self._connection.engine.dispose()
+        for connection in (self._looking, self._connection):
+            connection.close()
+            connection.engine.dispose()
         os.close(self._lock)
 
     def _transaction(self) -> "_Transaction":
@@ -229,7 +244,9 @@ def _lock(path: Path) -> int:
 
 
 def _connect(path: Path) -> sa.Connection:
-    engine = sa.create_engine(f"sqlite:///{path}", poolclass=StaticPool, connect_args={"timeout": 5})
+    engine = sa.create_engine(
+        f"sqlite:///{path}", poolclass=StaticPool, connect_args={"timeout": 5, "check_same_thread": False}
+    )
 
     @sa.event.listens_for(engine, "connect")
     def _(connection: Any, record: Any) -> None:

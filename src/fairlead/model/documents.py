@@ -73,6 +73,7 @@ class QueueTable(_Table):
     max_jobs: Count | None = None
     max_tasks: Count | None = None
     policy: Policy | None = None
+    draining: bool = False
 
 
 class NodeTable(_Table):
@@ -129,7 +130,7 @@ def read_configuration(path: Path) -> Configuration:
         raise DocumentError("\n".join(faults[:5]) + more) from None
 
     queues = [
-        Queue(q.name, q.weight, q.guarantee, q.limit, q.max_jobs, q.max_tasks, q.policy or "drf")
+        Queue(q.name, q.weight, q.guarantee, q.limit, q.max_jobs, q.max_tasks, q.policy or "drf", q.draining)
         for q in document.queue
     ]
     for number, key, message in _tree_faults(queues, document.queue):

@@ -24,7 +24,8 @@ USERS = "*"
 class Queue(Struct, frozen=True, omit_defaults=True):
     """One queue of the tree, by its path.
 
-    A weight is one number or one per resource; a resource not named weighs 1. An absent limit is none.
+    A weight is one number or one per resource; a resource not named weighs 1. An absent limit is none. A queue that is
+    ``draining`` takes no more jobs, nor do those below it; the jobs that it has go on.
     """
 
     name: str
@@ -34,6 +35,7 @@ class Queue(Struct, frozen=True, omit_defaults=True):
     max_jobs: int | None = None
     max_tasks: int | None = None
     policy: Policy = "drf"
+    draining: bool = False
 
 
 class Node(Struct, frozen=True, omit_defaults=True):
@@ -44,12 +46,33 @@ class Node(Struct, frozen=True, omit_defaults=True):
     labels: dict[str, str] = field(default_factory=dict)
 
 
+class Call(Struct, frozen=True, omit_defaults=True):
+    """Python functions to call, one a task, for a program that waits for their results.
+
+    session : the program's own; it has a folder, where the pickled functions are in a file named ``payload``.
+    """
+
+    session: str
+    payload: str
+
+
 class Work(Struct, frozen=True, omit_defaults=True):
-    """What a task runs. The scheduler carries it to the engine and never looks inside."""
+    """What a task runs. The scheduler carries it to the engine and never looks inside.
+
+    The characters of ``argv``, ``cwd`` and ``env`` stand for bytes in ``encoding``; latin-1 stands for any bytes. Where it is
+    ``numbered``, ``{index}`` in an argument stands for the task's index. A ``call`` runs in a worker process.
+    """
 
     argv: list[str] = field(default_factory=list)
     cwd: str = ""
     env: dict[str, str] = field(default_factory=dict)
+    encoding: Literal["utf-8", "latin-1"] = "utf-8"
+    numbered: bool = False
+    call: Call | None = None
+
+    def readable(self, text: str) -> str:
+        """One of its strings as people read it."""
+        return text.encode(self.encoding).decode("utf-8", "replace")
 
 
 class After(Struct, frozen=True, omit_defaults=True):
@@ -64,6 +87,9 @@ class Job(Struct, frozen=True, omit_defaults=True):
 
     ``on`` maps a node label to the values that will do. A ``gang`` starts all its tasks at once or none. A task that fails
     starts again up to ``retries`` times; one that runs for ``time_limit`` seconds is stopped and has failed.
+
+    ``key`` is the submitter's own name for the submission, and ``digest`` a digest of all that was submitted by it: so it is
+    known again when it is repeated.
     """
 
     queue: str
@@ -77,6 +103,8 @@ class Job(Struct, frozen=True, omit_defaults=True):
     after: list[After] = field(default_factory=list)
     name: str = ""
     user: str = ""
+    key: str = ""
+    digest: str = ""
     work: Work = field(default_factory=Work)
 
 

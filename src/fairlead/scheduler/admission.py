@@ -44,6 +44,10 @@ class Unknown(Refused):
     """A request about a job that there is not."""
 
 
+class Conflict(Refused):
+    """A request that contradicts an earlier one."""
+
+
 def leaf_for(state: State, queue: str | None, user: str) -> str:
     """Find the leaf queue that a job goes to.
 
@@ -82,14 +86,33 @@ def _some(names: list[str]) -> str:
     return ", ".join(name.replace(USERS, "<any name>") for name in names[:10]) + ", ..." * (len(names) > 10)
 
 
-def submit(state: State, job: Job, now: float) -> JobSubmitted:
-    """Accept a job into the leaf queue that it names (see :func:`leaf_for`), or refuse it."""
-    if not 1 <= job.tasks <= MOST_TASKS:
-        raise Refused(f"{job.tasks} tasks: a job has from 1 to {MOST_TASKS:,}")
-    if state.tasks.n + job.tasks > MOST_WAITING:
+def submit(state: State, jobs: Sequence[Job], now: float) -> list[JobSubmitted]:
+    """Accept jobs into the leaf queues that they name (see :func:`leaf_for`): all, or none and say which is wrong."""
+    facts = []
+    for number, job in enumerate(jobs):
+        try:
+            _check(state, job)
+        except Refused as refused:
+            raise type(refused)(f"jobs.{number}: {refused}") if len(jobs) > 1 else refused from None
+        facts.append(JobSubmitted(at=now, id=state.last_job + 1 + number, job=job))
+    if state.tasks.n + sum(job.tasks for job in jobs) > MOST_WAITING:
         raise Refused(
             f"{state.tasks.n:,} tasks are known already, {MOST_WAITING:,} at most: wait until some have ended"
         )
+    return facts
+
+
+def repeated(state: State, key: str, digest: str) -> int | None:
+    """Find the first job that was submitted under a key before; None if there is none."""
+    first = state.keys.get(key) if key else None
+    if first is not None and state.specs[first].digest != digest:
+        raise Conflict(f"the key {key!r} was used for another submission, job {first}: use a new one for a new job")
+    return first
+
+
+def _check(state: State, job: Job) -> None:
+    if not 1 <= job.tasks <= MOST_TASKS:
+        raise Refused(f"{job.tasks} tasks: a job has from 1 to {MOST_TASKS:,}")
     if not any(job.demand.values()):
         raise Refused("the demand is empty: ask for something of some resource, such as --cpu 1")
     unknown = sorted(set(job.demand) - set(state.resources))
@@ -106,6 +129,8 @@ def submit(state: State, job: Job, now: float) -> JobSubmitted:
     for after in job.after:
         job_row(state, after.job)
     for name in [job.queue, *ancestors(job.queue)]:
+        if state.spec_of(name).draining:
+            raise Refused(f"queue {written(name)!r} is draining: it takes no more jobs")
         limit = state.spec_of(name).limit
         times = job.tasks if job.gang else 1
         for resource, most in limit.items():
@@ -115,7 +140,6 @@ def submit(state: State, job: Job, now: float) -> JobSubmitted:
                     f"asks for {asked} {resource}{' at once' if times > 1 else ''}, over the limit of "
                     f"{format_quantity(resource, most)} of queue {written(name)!r}: it could never start"
                 )
-    return JobSubmitted(at=now, id=state.last_job + 1, job=job)
 
 
 def too_large(state: State, job: Job) -> str | None:
@@ -127,8 +151,13 @@ def too_large(state: State, job: Job) -> str | None:
     return f"no node is large enough for {format_quantities(job.demand)}: the job waits for one to join"
 
 
-def cancel(state: State, job: int, indices: Sequence[int] | None, now: float) -> JobCancelled | None:
-    """Cancel a job, or some of its tasks; None where nothing is left to cancel."""
+def cancel(
+    state: State, job: int, indices: Sequence[int] | None, now: float, only_waiting: bool = False
+) -> JobCancelled | None:
+    """Cancel a job, or some of its tasks; None where nothing is left to cancel.
+
+    With `only_waiting`, tasks that were placed already go on.
+    """
     row = job_row(state, job)
     count = int(state.jobs.tasks[row])
     wrong = [i for i in indices or () if not 0 <= i < count]
@@ -137,9 +166,28 @@ def cancel(state: State, job: int, indices: Sequence[int] | None, now: float) ->
     first = state.jobs.first[row]
     chosen = first + (np.arange(count) if indices is None else np.asarray(indices, np.int64))
     status = state.tasks.status[chosen]
-    if not np.isin(status, (WAITING, PLACED, RUNNING)).any():
+    cancellable = np.isin(status, (WAITING,) if only_waiting else (WAITING, PLACED, RUNNING))
+    if not cancellable.any():
         return None
-    return JobCancelled(at=now, id=job, indices=None if indices is None else sorted(set(indices)))
+    if indices is None and not only_waiting:
+        return JobCancelled(at=now, id=job)
+    return JobCancelled(at=now, id=job, indices=np.unique(chosen[cancellable] - first).tolist())
+
+
+def unfinished(state: State, queue: str, user: str | None) -> list[int]:
+    """The jobs that have not ended, of a queue and those below it; of one user, if named."""
+    live = np.isnan(state.jobs.finished_at[: state.jobs.n]) & (state.jobs.id[: state.jobs.n] != NONE)
+    live &= np.isin(state.jobs.queue[: state.jobs.n], rows_below(state, queue))
+    found = state.jobs.id[: state.jobs.n][live].tolist()
+    return [job for job in found if user is None or state.specs[job].user == user]
+
+
+def rows_below(state: State, queue: str) -> list[int]:
+    """The rows of a queue and of those below it; refuses one that there is not."""
+    name = queue.strip("/")
+    if name not in state.queue_rows and settings_for(name, state.declared) is None:
+        raise Unknown(f"there is no queue {queue!r}: choose one of {_some(sorted(_declared_leaves(state)))}")
+    return [row for path, row in state.queue_rows.items() if name in (path, *ancestors(path))]
 
 
 def hold(state: State, job: int, now: float) -> JobHeld | None:

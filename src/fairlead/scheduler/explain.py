@@ -167,6 +167,6 @@ def _ahead(state: State, stop: np.ndarray, order: np.ndarray, bucket: int) -> li
     for b in before[np.argsort(order[before])]:
         leaf = int(state.buckets.leaf[b])
         if leaf != state.buckets.leaf[bucket] and leaf not in found and len(found) < MOST_AHEAD:
-            share = drf.dominant_share(q.used[leaf], state.total, q.weight[leaf])
+            share = float(drf.dominant_share(q.used[leaf], state.total, q.weight[leaf]))
             found[leaf] = {"queue": state.queue_names[leaf], "dominant_share": share}
     return list(found.values())

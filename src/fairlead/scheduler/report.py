@@ -1,13 +1,14 @@
 """The state as people and programs read it: plain dictionaries of jobs, queues and nodes."""
 
 from math import isnan
-from typing import Any
+from typing import cast
 
 import numpy as np
 
-from fairlead.model.specs import written
+from fairlead.model.answers import JobInfo, JobPage, JobStatus, NodeInfo, QueueInfo, TaskInfo, TaskPage, TaskStatus
+from fairlead.model.specs import ancestors, settings_for, written
 from fairlead.policies import CODES, drf
-from fairlead.scheduler.admission import job_row
+from fairlead.scheduler.admission import job_row, rows_below
 from fairlead.scheduler.facts import Outcome
 from fairlead.scheduler.state import State
 from fairlead.scheduler.tables import (
@@ -19,11 +20,11 @@ from fairlead.scheduler.tables import (
     STATUS_NAMES,
     SUCCEEDED,
     UNLIMITED,
-    WAITING,
+    Jobs,
 )
 
 
-def describe_job(state: State, job: int) -> dict[str, Any]:
+def describe_job(state: State, job: int) -> JobInfo:
     """One job: what was asked for, and how many of its tasks do what. Refuses an unknown one."""
     return _job(state, job_row(state, job))
 
@@ -34,32 +35,43 @@ def list_jobs(
     queue: str | None = None,
     user: str | None = None,
     status: str | None = None,
+    before: int | None = None,
     limit: int = 100,
-) -> list[dict[str, Any]]:
-    """The newest jobs, newest first; `queue` means that queue and all below it."""
-    found: list[dict[str, Any]] = []
-    for row in range(state.jobs.n - 1, -1, -1):
-        if len(found) == limit:
-            break
-        if state.jobs.id[row] == NONE:
-            continue
-        spec = state.specs[int(state.jobs.id[row])]
-        if user is not None and spec.user != user:
-            continue
-        if queue is not None and spec.queue != queue and not spec.queue.startswith(queue + "/"):
-            continue
-        if status is not None and _status(state, row) != status:
-            continue
-        found.append(_job(state, row))
-    return found
+) -> JobPage:
+    """The newest jobs, newest first, of those with a number below `before`; `queue` means it and all below it."""
+    jobs, n = state.jobs, state.jobs.n
+    chosen = jobs.id[:n] != NONE
+    if before is not None:
+        chosen &= jobs.id[:n] < before
+    if queue is not None:
+        chosen &= np.isin(jobs.queue[:n], rows_below(state, queue))
+    if status is not None:
+        chosen &= _statuses(jobs, slice(n)) == JOB_STATUSES.index(status)
+    found: list[JobInfo] = []
+    for row in np.flatnonzero(chosen)[::-1]:
+        if user is None or state.specs[int(jobs.id[row])].user == user:
+            if len(found) == limit:
+                return {"jobs": found, "next": found[-1]["id"]}
+            found.append(_job(state, row))
+    return {"jobs": found, "next": None}
 
 
-def describe_tasks(state: State, job: int, first: int = 0, limit: int = 1000) -> list[dict[str, Any]]:
+JOB_STATUSES: tuple[JobStatus, ...] = ("waiting", "held", "running", "succeeded", "failed", "cancelled")
+
+
+def _statuses(jobs: Jobs, rows: slice) -> np.ndarray:
+    """The statuses of jobs, as places in JOB_STATUSES."""
+    over = np.where(jobs.failed[rows] > 0, 4, np.where(jobs.cancelled[rows] > 0, 5, 3))
+    going = np.where(jobs.holding[rows] > 0, 2, jobs.held[rows])
+    return np.where(np.isnan(jobs.finished_at[rows]), going, over)
+
+
+def describe_tasks(state: State, job: int, first: int = 0, limit: int = 1000) -> TaskPage:
     """Tasks of a job by index, from `first` on."""
     row = job_row(state, job)
     begin, count = int(state.jobs.first[row]), int(state.jobs.tasks[row])
     tasks = state.tasks
-    found = []
+    found: list[TaskInfo] = []
     for index in range(first, min(count, first + limit)):
         t = begin + index
         status = int(tasks.status[t])
@@ -68,7 +80,7 @@ def describe_tasks(state: State, job: int, first: int = 0, limit: int = 1000) ->
         found.append(
             {
                 "index": index,
-                "status": STATUS_NAMES[status],
+                "status": cast(TaskStatus, STATUS_NAMES[status]),
                 "attempt": int(tasks.attempt[t]),
                 "node": state.node_specs[tasks.node[t]].name if placed or over else None,
                 "exit": exit_status(int(tasks.outcome[t]), int(tasks.code[t])) if over else None,
@@ -77,7 +89,7 @@ def describe_tasks(state: State, job: int, first: int = 0, limit: int = 1000) ->
                 "finished_at": _time(tasks.finished_at[t]),
             }
         )
-    return found
+    return {"tasks": found, "next": first + limit if first + limit < count else None}
 
 
 def exit_status(outcome: int, code: int) -> int:
@@ -89,8 +101,8 @@ def exit_status(outcome: int, code: int) -> int:
     return 128 + code if outcome in (Outcome.SIGNALLED, Outcome.OUT_OF_MEMORY) else code
 
 
-def list_queues(state: State) -> list[dict[str, Any]]:
-    """The queue tree, parents before children, siblings by name."""
+def list_queues(state: State) -> list[QueueInfo]:
+    """The queue tree, parents before children, siblings by name; a removed queue as long as it has something."""
     waiting = np.zeros(state.queues.n, np.int64)
     known = state.jobs.id[: state.jobs.n] != NONE
     np.add.at(waiting, state.jobs.queue[: state.jobs.n][known], state.jobs.waiting[: state.jobs.n][known])
@@ -98,16 +110,22 @@ def list_queues(state: State) -> list[dict[str, Any]]:
         waiting[state.queues.parent[row]] += waiting[row]
     q = state.queues
     inner = set(q.parent[: q.n].tolist())
-    found = []
+    found: list[QueueInfo] = []
     for row in np.argsort(q.rank[: q.n]):
+        name = state.queue_names[row]
+        declared = not name or name in state.inner or settings_for(name, state.declared) is not None
+        if not declared and not waiting[row] and not q.tasks[row]:
+            continue
+        draining = any(state.spec_of(path).draining for path in [name, *ancestors(name)])
         column = drf.dominant_resource(q.used[row], state.total, q.weight[row])
         own = q.limit[row] != UNLIMITED
         found.append(
             {
-                "name": written(state.queue_names[row]),
+                "name": written(name),
+                "status": "removed" if not declared else "draining" if draining else "open",
                 "policy": next(name for name, code in CODES.items() if code == q.policy[row]) if row in inner else None,
                 "used": state.quantities(q.used[row]),
-                "dominant_share": drf.dominant_share(q.used[row], state.total, q.weight[row]),
+                "dominant_share": float(drf.dominant_share(q.used[row], state.total, q.weight[row])),
                 "dominant_resource": state.resources[column] if column >= 0 else None,
                 "weight": dict(zip(state.resources, map(float, q.weight[row]), strict=True)),
                 "guarantee": state.quantities(q.guarantee[row]),
@@ -121,18 +139,17 @@ def list_queues(state: State) -> list[dict[str, Any]]:
     return found
 
 
-def list_nodes(state: State) -> list[dict[str, Any]]:
+def list_nodes(state: State) -> list[NodeInfo]:
     """The nodes, in the order they joined."""
     nodes = state.nodes
     held = state.tasks.node[state.held_rows()]
     tasks = np.bincount(held, minlength=nodes.n)
-    found = []
+    found: list[NodeInfo] = []
     for row, spec in enumerate(state.node_specs):
-        status = "draining" if nodes.draining[row] else "up"
         found.append(
             {
                 "name": spec.name,
-                "status": status if nodes.up[row] else "lost",
+                "status": "lost" if not nodes.up[row] else "draining" if nodes.draining[row] else "up",
                 "capacity": state.quantities(nodes.capacity[row]),
                 "used": state.quantities(nodes.capacity[row] - nodes.free[row]),
                 "labels": spec.labels,
@@ -142,7 +159,7 @@ def list_nodes(state: State) -> list[dict[str, Any]]:
     return found
 
 
-def _job(state: State, row: int) -> dict[str, Any]:
+def _job(state: State, row: int) -> JobInfo:
     jobs = state.jobs
     spec = state.specs[int(jobs.id[row])]
     count, waiting, holding = int(jobs.tasks[row]), int(jobs.waiting[row]), int(jobs.holding[row])
@@ -152,7 +169,7 @@ def _job(state: State, row: int) -> dict[str, Any]:
         "name": spec.name,
         "queue": spec.queue,
         "user": spec.user,
-        "status": _status(state, row),
+        "status": JOB_STATUSES[_statuses(jobs, slice(row, row + 1))[0]],
         "tasks": count,
         "waiting": waiting,
         "running": holding,
@@ -166,21 +183,11 @@ def _job(state: State, row: int) -> dict[str, Any]:
         "retries": spec.retries,
         "time_limit": spec.time_limit,
         "after": [{"job": after.job, "how": after.how} for after in spec.after],
-        "argv": spec.work.argv,
-        "cwd": spec.work.cwd,
-        "submitted_at": _time(jobs.submitted_at[row]),
+        "argv": [spec.work.readable(argument) for argument in spec.work.argv],
+        "cwd": spec.work.readable(spec.work.cwd),
+        "submitted_at": float(jobs.submitted_at[row]),
         "finished_at": _time(jobs.finished_at[row]),
     }
-
-
-def _status(state: State, row: int) -> str:
-    jobs = state.jobs
-    if not isnan(jobs.finished_at[row]):
-        names = [(jobs.failed[row], FAILED), (jobs.cancelled[row], CANCELLED), (1, SUCCEEDED)]
-        return STATUS_NAMES[next(status for count, status in names if count)]
-    if jobs.holding[row]:
-        return "running"
-    return "held" if jobs.held[row] else STATUS_NAMES[WAITING]
 
 
 def _count(value: int) -> int | None:

@@ -47,6 +47,7 @@ class Snapshot(Struct, frozen=True):
     masks: Column
     dead_tasks: int
     tables: dict[str, dict[str, Column]]
+    removed: dict[str, Queue] = {}
 
 
 def dump(state: State) -> bytes:
@@ -57,6 +58,7 @@ def dump(state: State) -> bytes:
             resources=state.resources,
             settings=state.settings,
             declared=list(state.declared.values()),
+            removed=state.removed,
             node_specs=state.node_specs,
             queue_names=state.queue_names,
             specs=state.specs,
@@ -96,12 +98,14 @@ def load(body: bytes) -> State:
     state.resources = saved.resources
     state.settings = saved.settings
     state.declared = {queue.name: queue for queue in saved.declared}
+    state.removed = saved.removed
     state.inner = inner_names(state.declared)
     state.node_specs = saved.node_specs
     state.node_rows = {node.name: row for row, node in enumerate(saved.node_specs)}
     state.queue_names = saved.queue_names
     state.queue_rows = {name: row for row, name in enumerate(saved.queue_names)}
     state.specs = saved.specs
+    state.keys = {job.key: number for number, job in saved.specs.items() if job.key}
     state.reservations = {bucket: Reservation(job, bucket, n, t) for job, bucket, n, t in saved.reservations}
     state.broken_gangs = set(saved.broken_gangs)
     state.waits_for = {job: set(others) for job, others in saved.waits_for.items()}

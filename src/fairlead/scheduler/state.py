@@ -123,6 +123,8 @@ class State:
         self.followers: dict[int, list[int]] = {}  # the other way round
         self.doomed: set[int] = set()  # jobs that wait for what can no longer be
         self.has_time_limits = False
+        self.keys: dict[str, int] = {}  # job numbers by the submitters' keys
+        self.removed: dict[str, Queue] = {}  # queues that are declared no more, as they were
 
         self._first_row = 1  # the job number that row_of_job[0] is for
         self._row_of_job: I64 = np.zeros(0, np.int64)
@@ -145,7 +147,12 @@ class State:
     @apply.register
     def _(self, fact: Configured) -> None:
         self.settings = fact.settings
-        self.declared = {queue.name: queue for queue in fact.queues}
+        before, self.declared = self.declared, {queue.name: queue for queue in fact.queues}
+        for name in self.queue_names:
+            if settings_for(name, self.declared):
+                self.removed.pop(name, None)
+            elif name != ROOT and name not in self.removed:  # the jobs that it has go on under what held for them
+                self.removed[name] = settings_for(name, before) or Queue(name)
         self.inner = inner_names(self.declared)
         for queue in fact.queues:
             if not queue.name.endswith(USERS):
@@ -214,6 +221,8 @@ class State:
         self._ensure_resources(job.demand)
         self.last_job = fact.id
         self.specs[fact.id] = job
+        if job.key:
+            self.keys[job.key] = fact.id
         jobs = self.jobs
         row = jobs.extend(1)
         missing = fact.id - self._first_row + 1 - len(self._row_of_job)
@@ -349,7 +358,7 @@ class State:
             self._row_of_job[job - self._first_row] = NONE
             self._dead_tasks += int(self.jobs.tasks[row])
             self.jobs.id[row] = NONE
-            del self.specs[job]
+            self.keys.pop(self.specs.pop(job).key, None)
             self.finished_jobs.pop(job, None)
         if self._dead_tasks > 100_000 and 2 * self._dead_tasks > self.tasks.n:
             self._compact()
@@ -394,7 +403,7 @@ class State:
 
     def spec_of(self, queue: str) -> Queue:
         """What holds for a queue: what was declared, or nothing in particular."""
-        return settings_for(queue, self.declared) or Queue(queue)
+        return settings_for(queue, self.declared) or self.removed.get(queue) or Queue(queue)
 
     def quantities(self, vector: I64) -> Quantities:
         """An array of quantities by name, without the zeros."""

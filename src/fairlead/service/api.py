@@ -1,122 +1,129 @@
 """The HTTP API. Thin: check the token, validate, ask the loop, answer JSON.
 
-Errors are one JSON object, `{"error": "..."}`: 400 for what is refused, 401 without the token, 404 for what is not there, 413 and
-422 for a body that is too large or not what it should be, 429 and 503 for a scheduler that cannot take more now.
+Errors are one JSON object, `{"error": "..."}`: 400 for what is refused, 401 without the token, 404 for what is not there, 409
+for what contradicts an earlier request, 410 for facts that are gone, 413 and 422 for a body that is too large or not what it
+should be, 429 and 503 for a scheduler that cannot take more now.
 """
 
 import asyncio
+import hashlib
 import hmac
 import os
-from collections.abc import Awaitable, Callable
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from fastapi import Depends, FastAPI, Header, HTTPException, Query, Request, Response
+import msgspec
+from fastapi import APIRouter, Depends, FastAPI, Header, HTTPException, Query, Request, Response
 from fastapi import Path as PathParameter
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+from fastapi.security import HTTPBearer
+from fastapi.sse import EventSourceResponse, ServerSentEvent
+from pydantic import BaseModel
 from starlette.exceptions import HTTPException as StarletteHTTPException
 
 import fairlead
-from fairlead.model.documents import Configuration, DocumentError, read_quantities
-from fairlead.model.specs import After, Job, Work
+from fairlead.journal import Forgotten, Journal
+from fairlead.model.answers import (
+    Cancelled,
+    Changed,
+    JobInfo,
+    JobPage,
+    JobStatus,
+    NodeList,
+    QueueList,
+    Status,
+    Submitted,
+    SubmittedMany,
+    TaskPage,
+    Why,
+)
+from fairlead.model.documents import Configuration, DocumentError
 from fairlead.scheduler import admission, report
-from fairlead.scheduler.admission import Refused, Unknown
+from fairlead.scheduler.admission import Conflict, Refused, Unknown
 from fairlead.scheduler.explain import explain
 from fairlead.scheduler.facts import Configured, Fact
 from fairlead.scheduler.state import State
+from fairlead.service import metrics
+from fairlead.service.bell import Bell, heard_within
 from fairlead.service.loop import Busy, Loop, Question
+from fairlead.service.requests import CancelManyRequest, CancelRequest, DownRequest, JobRequest, JobsRequest
 from fairlead.service.scheduler import Stalled
 
 LARGEST_BODY = 16 * 2**20
-LARGEST_ENVIRONMENT = 512 * 2**10
 ANSWER_WITHIN = 30.0
 """Seconds after which a request is told to come back."""
-
-
-def _check_text(text: str) -> str:
-    if "\0" in text:
-        raise ValueError(f"{text!r} has a NUL byte")
-    return text
-
-
-Text = Annotated[str, Field(max_length=4096), AfterValidator(_check_text)]
-Argument = Annotated[str, Field(max_length=131_071), AfterValidator(_check_text)]
+MOST_WAITERS = 2000
+"""Requests that wait for something to happen, at once: long polls and streams."""
+LONGEST_WAIT = 60.0
+PAGE_OF_FACTS = 500
 
 Number = Annotated[int, PathParameter(ge=0, le=2**53)]
+Wait = Annotated[float, Query(ge=0, le=LONGEST_WAIT, description="Seconds to wait for it to end; 0: answer at once.")]
 
 
-def _check_environment(values: dict[str, str]) -> dict[str, str]:
-    if sum(len(k) + len(v) + 2 for k, v in values.items()) > LARGEST_ENVIRONMENT:
-        raise ValueError(f"the environment is larger than {LARGEST_ENVIRONMENT >> 10} KiB")
-    for name in values:
-        if not name or "=" in name:
-            raise ValueError(f"{name!r} is no name of an environment variable")
-    return values
+class Error(BaseModel):
+    """What was wrong, and what would be right."""
+
+    error: str
 
 
-def _as_list(value: object) -> object:
-    return [value] if isinstance(value, str) else value
+ERRORS: dict[int | str, dict[str, Any]] = {code: {"model": Error} for code in (400, 401, 404, 409, 413, 422, 429, 503)}
 
 
-class AfterRequest(BaseModel):
-    """A job that must have ended before."""
+class Asker:
+    """Asks the loop from the event loop."""
 
-    model_config = ConfigDict(extra="forbid")
+    def __init__(self, loop: Loop, bell: Bell) -> None:
+        self.loop, self.bell = loop, bell
+        self._waiters = 0
 
-    job: Annotated[int, Field(ge=0, le=2**53)]
-    how: Literal["success", "failure", "end"] = "success"
+    async def ask(self, question: Question, changes: bool = False) -> Any:
+        return await asyncio.wait_for(asyncio.wrap_future(self.loop.ask(question, changes)), ANSWER_WITHIN)
 
+    async def read(self, view: Callable[[State], Any]) -> Any:
+        return await self.ask(lambda state, now: ([], view(state)))
 
-class JobRequest(BaseModel):
-    """A job as it is submitted."""
+    async def change(self, make: Callable[[State, float], Fact | None]) -> bool:
+        """Let a fact happen, if there is one; returns whether there was."""
 
-    model_config = ConfigDict(extra="forbid")
+        def question(state: State, now: float) -> tuple[list[Fact], bool]:
+            fact = make(state, now)
+            return ([fact] if fact else []), fact is not None
 
-    argv: Annotated[list[Argument], Field(min_length=1, max_length=100_000)]
-    cwd: Text = "/"
-    env: Annotated[dict[Text, Argument], AfterValidator(_check_environment)] = Field(default_factory=dict)
-    demand: Annotated[dict[str, int], BeforeValidator(read_quantities), Field(max_length=64)]
-    queue: Text | None = None
-    user: Annotated[str, Field(max_length=128, pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.@+-]*$")] = "nobody"
-    name: Annotated[str, Field(max_length=256), AfterValidator(_check_text)] = ""
-    tasks: int = 1
-    priority: int = 0
-    gang: bool = False
-    retries: int = 0
-    time_limit: float | None = None
-    after: Annotated[list[AfterRequest], Field(max_length=1000)] = Field(default_factory=list)
-    on: Annotated[
-        dict[Text, Annotated[list[Text], BeforeValidator(_as_list), Field(min_length=1, max_length=100)]],
-        Field(max_length=100),
-    ] = Field(default_factory=dict)
+        changed: bool = await self.ask(question, changes=True)
+        return changed
 
-
-class CancelRequest(BaseModel):
-    """Which tasks; all where none are named."""
-
-    model_config = ConfigDict(extra="forbid")
-
-    indices: list[Annotated[int, Field(ge=0, lt=admission.MOST_TASKS)]] | None = Field(
-        default=None, max_length=admission.MOST_TASKS
-    )
-
-
-class DownRequest(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
-    now: bool = False
+    @contextmanager
+    def waiter(self) -> Iterator[None]:
+        """Count one that waits; too many are turned away."""
+        if self._waiters >= MOST_WAITERS:
+            raise Busy(f"{MOST_WAITERS} requests wait for something to happen already: try again in a moment")
+        self._waiters += 1
+        try:
+            yield
+        finally:
+            self._waiters -= 1
 
 
 def make_api(
-    loop: Loop, home: Path, token: str, down: Callable[[bool], None], read_again: Callable[[], Configuration]
+    asker: Asker,
+    journal: Journal,
+    home: Path,
+    token: str,
+    down: Callable[[bool], None],
+    read_again: Callable[[], Configuration],
 ) -> FastAPI:
     """Make the application.
 
     Parameters
     ----------
-    loop : Loop
+    asker : Asker
+    journal : Journal
+        Where past facts are read.
     home : Path
         The data folder; output of tasks is under it.
     token : str
@@ -126,101 +133,139 @@ def make_api(
     read_again : callable
         Reads the configuration; raises DocumentError.
     """
-    expected = f"Bearer {token}".encode()
+    app = FastAPI(
+        title="fairlead",
+        version=fairlead.__version__,
+        description="Dominant Resource Fairness for people who share machines. Every request but those for health bears the "
+        "token of the scheduler's folder: `Authorization: Bearer TOKEN`. Quantities are asked for as text such as `4Gi`, and "
+        "told in base units: bytes for memory and disk, thousandths for the rest.",
+        max_body_size=LARGEST_BODY,
+        docs_url="/docs",
+        redoc_url=None,
+        default_response_class=_Json,
+    )
+    _answer_errors_in_one_line(app)
+    authenticated = APIRouter(dependencies=[Depends(_authentication(token))], responses=ERRORS)
+    _add_jobs(authenticated, asker, home)
+    _add_cluster(authenticated, asker, down, read_again)
+    _add_facts(authenticated, asker, journal)
+    app.include_router(authenticated)
+    _add_health(app, asker.loop)
+    return app
 
-    async def authenticate(authorization: Annotated[str, Header()] = "") -> None:
-        if not hmac.compare_digest(authorization.encode(), expected):
+
+class _Json(JSONResponse):
+    """Written by msgspec, which takes a tenth of the time."""
+
+    def render(self, content: Any) -> bytes:
+        return msgspec.json.encode(content)
+
+
+def _authentication(token: str) -> Callable[..., Awaitable[None]]:
+    expected = token.encode()
+    bearer = HTTPBearer(auto_error=False)
+
+    async def authenticate(given: Annotated[Any, Depends(bearer)]) -> None:
+        if given is None or not hmac.compare_digest(given.credentials.encode("utf-8", "replace"), expected):
             raise HTTPException(
                 401, "a token is needed: send 'Authorization: Bearer TOKEN' with the one in the token file"
             )
 
-    app = FastAPI(title="fairlead", version=fairlead.__version__, dependencies=[Depends(authenticate)])
-    app.middleware("http")(_bound_the_body)
-    _answer_errors_in_one_line(app)
+    return authenticate
 
-    async def ask(question: Question, changes: bool = False) -> Any:
-        return await asyncio.wait_for(asyncio.wrap_future(loop.ask(question, changes)), ANSWER_WITHIN)
 
-    async def change(make: Callable[[State, float], Fact | None]) -> bool:
-        """Let a fact happen, if there is one; returns whether there was."""
+def _add_jobs(api: APIRouter, asker: Asker, home: Path) -> None:
+    async def submit_all(requests: list[JobRequest], key: str) -> list[Submitted]:
+        if len(key) > 200:
+            raise Refused("Idempotency-Key: at most 200 characters")
+        digest = _digest(requests) if key else ""
 
-        def question(state: State, now: float) -> tuple[list[Fact], bool]:
-            fact = make(state, now)
-            return ([fact] if fact else []), fact is not None
+        def question(state: State, now: float) -> tuple[list[Fact], list[Submitted]]:
+            jobs = []
+            for number, request in enumerate(requests):
+                try:
+                    leaf = admission.leaf_for(state, request.queue, request.user)
+                    jobs.append(
+                        request.to_job(
+                            leaf,
+                            request.tasks if request.tasks is not None else 1,
+                            request.gang,
+                            request.work(),
+                            digest,
+                        )
+                    )
+                    warning = admission.too_large(state, jobs[-1])
+                    if warning and request.strict:
+                        raise Refused(warning.partition(": ")[0])
+                except Refused as refused:
+                    raise type(refused)(f"jobs.{number}: {refused}") if len(requests) > 1 else refused from None
+            first = admission.repeated(state, key, digest)
+            facts: list[Fact] = []
+            if first is None:
+                first = state.last_job + 1
+                jobs[0] = msgspec.structs.replace(jobs[0], key=key)
+                facts += admission.submit(state, jobs, now)
+            answers: list[Submitted] = [
+                {"id": number, "queue": job.queue, "warning": admission.too_large(state, job)}
+                for number, job in enumerate(jobs, first)
+            ]
+            return facts, answers
 
-        changed: bool = await ask(question, changes=True)
-        return changed
+        answers: list[Submitted] = await asker.ask(question, changes=True)
+        return answers
 
-    async def read(view: Callable[[State], Any]) -> Any:
-        return await ask(lambda state, now: ([], view(state)))
+    Key = Annotated[
+        str, Header(alias="Idempotency-Key", description="The same key again gives the same jobs, and no new ones.")
+    ]
 
-    @app.get("/v1/status")
-    async def status() -> dict[str, Any]:
-        """Whether the scheduler is well: its version, how much it knows, and why it is stalled, if it is."""
-        counts = await read(
-            lambda s: {
-                "nodes": int(s.nodes.up[: s.nodes.n].sum()),
-                "jobs": len(s.specs),
-                "running": int(s.queues.tasks[0]),
-            }
-        )
-        return {"version": fairlead.__version__, "pid": os.getpid(), "stalled": loop.stalled, **counts}
-
-    @app.post("/v1/jobs", status_code=201)
-    async def submit(request: JobRequest) -> dict[str, Any]:
+    @api.post("/v1/jobs", status_code=201, response_model=Submitted)
+    async def submit(request: JobRequest, key: Key = "") -> Response:
         """Submit a job. It is in the journal when this answers."""
-        if request.demand.get("gpu", 0) % 1000:
-            raise Refused("gpu: a part of a GPU cannot be given here: ask for a whole number")
+        (answer,) = await submit_all([request], key)
+        return _Json(answer, 201)
 
-        def question(state: State, now: float) -> tuple[list[Fact], dict[str, Any]]:
-            leaf = admission.leaf_for(state, request.queue, request.user)
-            work = Work(request.argv, request.cwd, request.env)
-            job = Job(
-                queue=leaf,
-                demand=request.demand,
-                tasks=request.tasks,
-                on=request.on,
-                priority=request.priority,
-                gang=request.gang,
-                retries=request.retries,
-                time_limit=request.time_limit,
-                after=[After(after.job, after.how) for after in request.after],
-                name=request.name,
-                user=request.user,
-                work=work,
-            )
-            fact = admission.submit(state, job, now)
-            return [fact], {"id": fact.id, "queue": leaf, "warning": admission.too_large(state, job)}
+    @api.post("/v1/jobs/bulk", status_code=201, response_model=SubmittedMany)
+    async def submit_many(request: JobsRequest, key: Key = "") -> Response:
+        """Submit jobs together: all of them, or none and say which is wrong."""
+        return _Json({"jobs": await submit_all(request.jobs, key)}, 201)
 
-        answer: dict[str, Any] = await ask(question, changes=True)
-        return answer
-
-    @app.get("/v1/jobs")
+    @api.get("/v1/jobs", response_model=JobPage)
     async def jobs(
         queue: str | None = None,
         user: str | None = None,
-        status: Literal["waiting", "held", "running", "succeeded", "failed", "cancelled"] | None = None,
+        status: JobStatus | None = None,
+        before: Annotated[int | None, Query(ge=0, le=2**53, description="Of those with a lower number.")] = None,
         limit: Annotated[int, Query(ge=1, le=10_000)] = 100,
-    ) -> dict[str, Any]:
-        """The newest jobs, newest first."""
-        return {"jobs": await read(lambda s: report.list_jobs(s, queue=queue, user=user, status=status, limit=limit))}
+    ) -> Response:
+        """The newest jobs, newest first; `next` is the `before` of the next page."""
+        return _Json(
+            await asker.read(
+                lambda s: report.list_jobs(s, queue=queue, user=user, status=status, before=before, limit=limit)
+            )
+        )
 
-    @app.get("/v1/jobs/{job}")
-    async def job(job: Number) -> dict[str, Any]:
-        """One job."""
-        found: dict[str, Any] = await read(lambda s: report.describe_job(s, job))
-        return found
+    @api.get("/v1/jobs/{job}", response_model=JobInfo)
+    async def job(job: Number, wait: Wait = 0) -> Response:
+        """One job; with `wait`, as soon as it has ended, or as it is after so many seconds."""
+        until = time.monotonic() + wait
+        with asker.waiter(), asker.bell.listen([("job", job)]) as heard:
+            while True:
+                found = await asker.read(lambda s: report.describe_job(s, job))
+                left = until - time.monotonic()
+                if found["finished_at"] is not None or left <= 0 or asker.loop.stopped.is_set():
+                    return _Json(found)
+                await heard_within(heard, left)
 
-    @app.get("/v1/jobs/{job}/tasks")
+    @api.get("/v1/jobs/{job}/tasks", response_model=TaskPage)
     async def tasks(
         job: Number,
         first: Annotated[int, Query(ge=0, le=2**53)] = 0,
         limit: Annotated[int, Query(ge=1, le=10_000)] = 1000,
-    ) -> dict[str, Any]:
+    ) -> Response:
         """Tasks of a job by index."""
-        return {"tasks": await read(lambda s: report.describe_tasks(s, job, first, limit))}
+        return _Json(await asker.read(lambda s: report.describe_tasks(s, job, first, limit)))
 
-    @app.get("/v1/jobs/{job}/tasks/{index}/output/{stream}")
+    @api.get("/v1/jobs/{job}/tasks/{index}/output/{stream}", response_class=Response)
     async def output(
         job: Number,
         index: Number,
@@ -229,75 +274,182 @@ def make_api(
         limit: Annotated[int, Query(ge=1, le=2**20)] = 2**20,
     ) -> Response:
         """A piece of what a task wrote, as bytes, from an offset on; empty where there is no more yet."""
-        count = (await read(lambda s: report.describe_job(s, job)))["tasks"]
+        count = (await asker.read(lambda s: report.describe_job(s, job)))["tasks"]
         if not 0 <= index < count:
-            raise Refused(f"job {job} has no task {index}: its tasks are 0 to {count - 1}")
+            raise Unknown(f"job {job} has no task {index}: its tasks are 0 to {count - 1}")
         path = home / "output" / str(job) / f"{index}.{stream}"
         return Response(await asyncio.to_thread(_piece, path, offset, limit), media_type="application/octet-stream")
 
-    @app.post("/v1/jobs/{job}/cancel")
-    async def cancel(job: Number, request: CancelRequest) -> dict[str, Any]:
+    @api.post("/v1/jobs/{job}/cancel", response_model=Changed)
+    async def cancel(job: Number, request: CancelRequest) -> Response:
         """Cancel a job, or some of its tasks. What runs is told to end; what waits never starts."""
-        return {"id": job, "cancelled": await change(lambda s, now: admission.cancel(s, job, request.indices, now))}
+        chosen, only_waiting = request.indices, request.only_waiting
+        return _Json(
+            {"changed": await asker.change(lambda s, now: admission.cancel(s, job, chosen, now, only_waiting))}
+        )
 
-    @app.get("/v1/jobs/{job}/why")
-    async def why(job: Number) -> dict[str, Any]:
+    @api.post("/v1/cancel", response_model=Cancelled)
+    async def cancel_many(request: CancelManyRequest) -> Response:
+        """Cancel jobs by number, or all of a queue. An unknown number refuses the whole."""
+
+        def question(state: State, now: float) -> tuple[list[Fact], list[int]]:
+            chosen = list(dict.fromkeys(request.jobs))
+            if request.queue is not None:
+                chosen += admission.unfinished(state, request.queue, request.user)
+            facts: list[Fact] = [f for f in (admission.cancel(state, job, None, now) for job in chosen) if f]
+            return facts, [fact.id for fact in facts]  # type: ignore[attr-defined]
+
+        return _Json({"cancelled": await asker.ask(question, changes=True)})
+
+    @api.get("/v1/jobs/{job}/why", response_model=Why)
+    async def why(job: Number) -> Response:
         """What a job waits for, now."""
-        found: dict[str, Any] = await read(lambda s: explain(s, job))
-        return found
+        return _Json(await asker.read(lambda s: explain(s, job)))
 
-    @app.post("/v1/jobs/{job}/hold")
-    async def hold(job: Number) -> dict[str, Any]:
+    @api.post("/v1/jobs/{job}/hold", response_model=Changed)
+    async def hold(job: Number) -> Response:
         """Keep the tasks of a job that wait from starting."""
-        return {"id": job, "changed": await change(lambda s, now: admission.hold(s, job, now))}
+        return _Json({"changed": await asker.change(lambda s, now: admission.hold(s, job, now))})
 
-    @app.post("/v1/jobs/{job}/release")
-    async def release(job: Number) -> dict[str, Any]:
+    @api.post("/v1/jobs/{job}/release", response_model=Changed)
+    async def release(job: Number) -> Response:
         """Undo a hold."""
-        return {"id": job, "changed": await change(lambda s, now: admission.release(s, job, now))}
+        return _Json({"changed": await asker.change(lambda s, now: admission.release(s, job, now))})
 
-    @app.post("/v1/nodes/{node}/drain")
-    async def drain(node: str) -> dict[str, Any]:
+
+def _add_cluster(
+    api: APIRouter, asker: Asker, down: Callable[[bool], None], read_again: Callable[[], Configuration]
+) -> None:
+    @api.get("/v1/status", response_model=Status)
+    async def status() -> Response:
+        """Whether the scheduler is well: its version, how much it knows, and why it is stalled, if it is."""
+        counts = await asker.read(
+            lambda s: {
+                "nodes": int(s.nodes.up[: s.nodes.n].sum()),
+                "jobs": len(s.specs),
+                "running": int(s.queues.tasks[0]),
+            }
+        )
+        loop = asker.loop
+        about = {
+            "version": fairlead.__version__,
+            "pid": os.getpid(),
+            "stalled": loop.stalled,
+            "position": loop.position,
+        }
+        return _Json({**about, **counts})
+
+    @api.get("/v1/queues", response_model=QueueList)
+    async def queues() -> Response:
+        """The queue tree with what each uses."""
+        return _Json({"queues": await asker.read(report.list_queues)})
+
+    @api.get("/v1/nodes", response_model=NodeList)
+    async def nodes() -> Response:
+        """The nodes with what is used of each."""
+        return _Json({"nodes": await asker.read(report.list_nodes)})
+
+    @api.post("/v1/nodes/{node}/drain", response_model=Changed)
+    async def drain(node: str) -> Response:
         """Let a node finish what it has and take no more."""
-        return {"name": node, "changed": await change(lambda s, now: admission.drain(s, node, now))}
+        return _Json({"changed": await asker.change(lambda s, now: admission.drain(s, node, now))})
 
-    @app.post("/v1/nodes/{node}/resume")
-    async def resume(node: str) -> dict[str, Any]:
+    @api.post("/v1/nodes/{node}/resume", response_model=Changed)
+    async def resume(node: str) -> Response:
         """Undo a drain."""
-        return {"name": node, "changed": await change(lambda s, now: admission.resume(s, node, now))}
+        return _Json({"changed": await asker.change(lambda s, now: admission.resume(s, node, now))})
 
-    @app.post("/v1/reload")
-    async def reload_configuration() -> dict[str, Any]:
+    @api.post("/v1/reload", response_model=Changed)
+    async def reload_configuration() -> Response:
         """Read the configuration file again: its queues and settings. One that is wrong is refused whole."""
         try:
             configuration = await asyncio.to_thread(read_again)
         except DocumentError as error:
             raise Refused(str(error)) from None
-        return {"changed": await change(lambda s, now: configure(s, configuration, now))}
+        return _Json({"changed": await asker.change(lambda s, now: configure(s, configuration, now))})
 
-    @app.get("/v1/queues")
-    async def queues() -> dict[str, Any]:
-        """The queue tree with what each uses."""
-        return {"queues": await read(report.list_queues)}
+    @api.get("/metrics", response_class=Response)
+    async def prometheus() -> Response:
+        """What Prometheus reads."""
+        text = await asker.read(lambda s: metrics.exposition(report.list_queues(s), report.list_nodes(s)))
+        return Response(text, media_type="text/plain; version=0.0.4; charset=utf-8")
 
-    @app.get("/v1/nodes")
-    async def nodes() -> dict[str, Any]:
-        """The nodes with what is used of each."""
-        return {"nodes": await read(report.list_nodes)}
-
-    @app.post("/v1/down", status_code=202)
-    async def stop(request: DownRequest) -> dict[str, Any]:
+    @api.post("/v1/down", status_code=202, response_model=Changed)
+    async def stop(request: DownRequest) -> Response:
         """Stop the scheduler: when what runs has ended, or now, and then what runs is stopped and will start again."""
         down(request.now)
-        return {"stopping": True}
+        return _Json({"changed": True}, 202)
 
-    return app
+
+def _add_facts(api: APIRouter, asker: Asker, journal: Journal) -> None:
+    async def begin(
+        after: Annotated[
+            int | None, Query(ge=0, le=2**53, description="Those after this position. Default: new ones.")
+        ] = None,
+        last_event_id: Annotated[
+            int | None, Header(ge=0, le=2**53, description="As `after`: where a stream broke off.")
+        ] = None,
+    ) -> int:
+        chosen = last_event_id if last_event_id is not None else after
+        position = chosen if chosen is not None else asker.loop.position
+        await asyncio.to_thread(journal.look, position, 1)  # tells before the stream begins if they are gone
+        return position
+
+    @api.get("/v1/facts", response_class=EventSourceResponse, responses={410: {"model": Error}})
+    async def facts(
+        after: Annotated[int, Depends(begin)],
+        follow: Annotated[bool, Query(description="Whether to wait for more at the end.")] = True,
+    ) -> AsyncIterator[ServerSentEvent]:
+        """A stream of facts: everything that happened, in order, each with its position as its id.
+
+        It is read from the journal as fast as the reader takes it, so that a slow reader costs nothing. The oldest facts are
+        dropped from the journal after a while: 410 then.
+        """
+        with asker.waiter(), asker.bell.listen(["facts"]) as heard:
+            while True:
+                page = await asyncio.to_thread(journal.look, after, PAGE_OF_FACTS)
+                for position, body in page:
+                    after = position
+                    kind = msgspec.json.decode(body, type=_Tagged).type
+                    yield ServerSentEvent(raw_data=body.decode(), event=kind, id=str(position))
+                if asker.loop.stopped.is_set() or (not follow and len(page) < PAGE_OF_FACTS):
+                    return
+                if not page:
+                    await heard_within(heard, LONGEST_WAIT)
+
+
+class _Tagged(msgspec.Struct):
+    type: str
+
+
+def _add_health(app: FastAPI, loop: Loop) -> None:
+    @app.get("/healthz", responses={503: {"model": Error}})
+    async def healthy() -> dict[str, bool]:
+        """Whether the scheduler runs. Needs no token."""
+        if loop.stopped.is_set():
+            raise HTTPException(503, "the scheduler has ended")
+        return {"ok": True}
+
+    @app.get("/readyz", responses={503: {"model": Error}})
+    async def ready() -> dict[str, bool]:
+        """Whether it takes work on: its thread answers, and its journal can be written. Needs no token."""
+        if loop.stopped.is_set() or loop.stopping or loop.stalled:
+            raise HTTPException(503, "the scheduler takes nothing on now")
+        await asyncio.wait_for(asyncio.wrap_future(loop.ask(lambda state, now: ([], None))), ANSWER_WITHIN)
+        return {"ok": True}
 
 
 def configure(state: State, configuration: Configuration, now: float) -> Configured | None:
     """The fact that a configuration comes to; None if it is in force already."""
     same = list(state.declared.values()) == configuration.queues and state.settings == configuration.settings
     return None if same else admission.configure(state, configuration.queues, configuration.settings, now)
+
+
+def _digest(requests: list[JobRequest]) -> str:
+    digest = hashlib.sha256()
+    for request in requests:
+        digest.update(request.model_dump_json().encode() + b"\n")
+    return digest.hexdigest()
 
 
 def _piece(path: Path, offset: int, limit: int) -> bytes:
@@ -309,14 +461,6 @@ def _piece(path: Path, offset: int, limit: int) -> bytes:
         return b""
 
 
-async def _bound_the_body(request: Request, call_next: Callable[[Request], Awaitable[Response]]) -> Response:
-    """Refuse a large body before reading it; a body of unknown length is not taken at all."""
-    length = request.headers.get("content-length")
-    if request.method == "POST" and (length is None or not length.isdigit() or int(length) > LARGEST_BODY):
-        return _error(413, f"the body must say its length, at most {LARGEST_BODY >> 20} MiB")
-    return await call_next(request)
-
-
 def _error(code: int, message: str) -> JSONResponse:
     return JSONResponse({"error": message}, status_code=code)
 
@@ -324,11 +468,15 @@ def _error(code: int, message: str) -> JSONResponse:
 def _answer_errors_in_one_line(app: FastAPI) -> None:
     @app.exception_handler(Refused)
     async def _(request: Request, error: Refused) -> JSONResponse:
-        return _error(404 if isinstance(error, Unknown) else 400, str(error))
+        return _error(404 if isinstance(error, Unknown) else 409 if isinstance(error, Conflict) else 400, str(error))
 
     @app.exception_handler(Busy)
     async def _(request: Request, error: Busy) -> JSONResponse:
         return _error(429, str(error))
+
+    @app.exception_handler(Forgotten)
+    async def _(request: Request, error: Forgotten) -> JSONResponse:
+        return _error(410, str(error))
 
     @app.exception_handler(Stalled)
     async def _(request: Request, error: Stalled) -> JSONResponse:
@@ -340,7 +488,10 @@ def _answer_errors_in_one_line(app: FastAPI) -> None:
 
     @app.exception_handler(StarletteHTTPException)
     async def _(request: Request, error: StarletteHTTPException) -> JSONResponse:
-        return _error(error.status_code, str(error.detail))
+        message = str(error.detail)
+        if error.status_code == 413:
+            message = f"the body is larger than {LARGEST_BODY >> 20} MiB"
+        return _error(error.status_code, message)
 
     @app.exception_handler(Exception)
     async def _(request: Request, error: Exception) -> JSONResponse:
@@ -349,7 +500,7 @@ def _answer_errors_in_one_line(app: FastAPI) -> None:
     @app.exception_handler(RequestValidationError)
     async def _(request: Request, error: RequestValidationError) -> JSONResponse:
         first = error.errors()[0]
-        place = ".".join(str(part) for part in first["loc"] if part not in ("body", "query", "path"))
+        place = ".".join(str(part) for part in first["loc"] if part not in ("body", "query", "path", "header"))
         reason = str(first["msg"]).removeprefix("Value error, ")
         if first["type"] == "string_unicode":
             reason = "is not UTF-8 text"

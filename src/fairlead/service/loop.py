@@ -7,13 +7,15 @@ whoever got one may rely on it. Questions are taken in batches: one commit serve
 import logging
 import queue
 import threading
-from collections.abc import Callable, Iterable
+import time
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from typing import Any
 
 from fairlead.scheduler.admission import Refused
 from fairlead.scheduler.facts import Fact
 from fairlead.scheduler.state import State
+from fairlead.service import metrics
 from fairlead.service.scheduler import Scheduler, Stalled
 
 log = logging.getLogger("fairlead")
@@ -37,20 +39,33 @@ class Loop(threading.Thread):
     ----------
     make : callable
         Makes the scheduler, in this thread; takes the function that wakes the loop.
+    on_record : callable
+        Told, in this thread, the state and what was just recorded.
+
+    Attributes
+    ----------
+    position : int
+        Of the last fact recorded.
     """
 
-    def __init__(self, make: Callable[[Callable[[], None]], Scheduler]) -> None:
+    def __init__(
+        self,
+        make: Callable[[Callable[[], None]], Scheduler],
+        on_record: Callable[[State, Sequence[Fact]], None] = lambda state, facts: None,
+    ) -> None:
         super().__init__(name="scheduler", daemon=True)
         self.ready: Future[None] = Future()
         self.failure: BaseException | None = None
         self.stopped = threading.Event()
         self.on_stop: Callable[[], object] = lambda: None
-        self._make = make
+        self.position = 0
+        self._make, self._on_record = make, on_record
         self._inbox: queue.Queue[tuple[Question, bool, Future[Any]]] = queue.Queue(MOST_QUESTIONS)
         self._awake = threading.Event()
-        self._stopping = False
+        self.stopping = False
         self._drained: Callable[[State], bool] | None = None
         self.stalled: str | None = None
+        self._stalled_since: float | None = None
 
     def ask(self, question: Question, changes: bool = False) -> "Future[Any]":
         """Have a question answered in the scheduler's thread.
@@ -77,7 +92,7 @@ class Loop(threading.Thread):
     def stop(self, when: Callable[[State], bool] | None = None) -> None:
         """End the loop: now, or as soon as `when` is true of the state. No more tasks are placed."""
         self._drained = when
-        self._stopping = True
+        self.stopping = True
         self.wake()
 
     def run(self) -> None:
@@ -86,6 +101,13 @@ class Loop(threading.Thread):
         except BaseException as error:
             self.ready.set_exception(error)
             return
+        self.position = scheduler.journal.position
+
+        def recorded(facts: Sequence[Fact]) -> None:
+            self.position = scheduler.journal.position
+            self._on_record(scheduler.state, facts)
+
+        scheduler.on_record = recorded
         try:
             self._step(scheduler)
             self.ready.set_result(None)
@@ -93,7 +115,7 @@ class Loop(threading.Thread):
                 if not scheduler.more or scheduler.stalled:
                     self._awake.wait(IDLE)
                 self._awake.clear()
-                stopping = self._stopping
+                stopping = self.stopping
                 if stopping:
                     scheduler.placing = scheduler.more = False
                 self._step(scheduler)
@@ -122,12 +144,17 @@ class Loop(threading.Thread):
                 answer.set_exception(Stalled(self.stalled or "the journal cannot be written"))
             else:
                 requests.append(_request(question, answer, answers))
+        metrics.questions.set(self._inbox.qsize())
         try:
-            scheduler.step(requests)
+            with metrics.step_seconds.time():
+                scheduler.step(requests)
             if self.stalled:
                 log.warning("the journal can be written again: going on")
-            self.stalled = None
+            self.stalled = self._stalled_since = None
+            metrics.journal_lag.set(0)
         except Stalled as error:
+            self._stalled_since = self._stalled_since or time.monotonic()
+            metrics.journal_lag.set(time.monotonic() - self._stalled_since)
             if self.stalled is None:
                 log.error("%s: nothing new is started until then, nothing is lost", error)
             self.stalled = str(error)

@@ -28,6 +28,7 @@ from fairlead.scheduler.facts import (
 )
 from fairlead.scheduler.state import State
 from fairlead.scheduler.tables import NONE, PLACED, REVOKING, RUNNING, STOPPING
+from fairlead.service import metrics
 
 log = logging.getLogger("fairlead")
 
@@ -63,6 +64,8 @@ class Scheduler:
         self.state = journal.recover()
         self.placing = True
         self.more = True
+        self.on_record: Callable[[Sequence[Fact]], None] = lambda facts: None
+        """Told what was just recorded, before it is acted on."""
         self._unsaved: list[Fact] = []
         self._to_acknowledge: list[Attempt] = []
         self._to_repeat_at = 0.0
@@ -91,7 +94,8 @@ class Scheduler:
                 self.state.apply(fact)
                 new.append(fact)
         if self.placing:
-            decision = decide(self.state, now)
+            with metrics.decide_seconds.time():
+                decision = decide(self.state, now)
             for fact in decision.facts:
                 self.state.apply(fact)
             new += decision.facts
@@ -106,11 +110,16 @@ class Scheduler:
             self._tell_again()
 
     def _record(self) -> None:
-        try:
-            self.journal.append(self._unsaved)
-        except JournalFull as error:
-            raise Stalled(str(error)) from None
+        if self._unsaved:
+            try:
+                with metrics.commit_seconds.time():
+                    self.journal.append(self._unsaved)
+            except JournalFull as error:
+                raise Stalled(str(error)) from None
         facts, self._unsaved = self._unsaved, []
+        if facts:
+            metrics.count(facts)
+            self.on_record(facts)
         acknowledged, self._to_acknowledge = self._to_acknowledge, []
         if acknowledged:
             self.engine.acknowledge(acknowledged)

@@ -10,11 +10,13 @@ import logging
 import signal
 import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from itertools import takewhile
 from pathlib import Path
 
 import numpy as np
 import uvicorn
+import uvloop
 
 from fairlead.engines.local.engine import GRACE, LocalEngine
 from fairlead.engines.local.machine import this_machine
@@ -35,13 +37,16 @@ from fairlead.scheduler.facts import (
 )
 from fairlead.scheduler.state import State
 from fairlead.scheduler.tables import PLACED, RUNNING
-from fairlead.service.api import configure, make_api
+from fairlead.service.api import Asker, configure, make_api
+from fairlead.service.bell import Bell
 from fairlead.service.loop import Loop
 from fairlead.service.scheduler import Scheduler
 
 log = logging.getLogger("fairlead")
 
 DEFAULT_PORT = 7373
+MOST_CONNECTIONS = 4000
+"""Connections, or requests in the making, at once; others are answered 503."""
 
 
 class SchedulerFailed(RuntimeError):
@@ -134,21 +139,36 @@ def serve(
             scheduler.step([lambda state, now: [fact for fact in [configure(state, configuration, now)] if fact]])
             return scheduler
 
-        loop = Loop(make)
+        bell = Bell()
+        loop = Loop(make, _announcing(bell))
         loop.start()
         loop.ready.result()
         engine = engines[0]
         stop = _Stop(loop, on_stopping)
         address = listener.getsockname()
         url = f"http://{host if ':' not in host else f'[{host}]'}:{address[1]}"
-        api = make_api(loop, home, token, stop, read_again)
+        api = make_api(Asker(loop, bell), journal, home, token, stop, read_again)
         server = _Server(
-            uvicorn.Config(api, log_config=None, access_log=False, timeout_graceful_shutdown=2, lifespan="off")
+            uvicorn.Config(
+                api,
+                log_config=None,
+                access_log=False,
+                timeout_graceful_shutdown=2,
+                lifespan="off",
+                http="httptools",
+                limit_concurrency=MOST_CONNECTIONS,
+            )
         )
 
         async def main() -> None:
             running = asyncio.get_running_loop()
-            loop.on_stop = lambda: running.call_soon_threadsafe(setattr, server, "should_exit", True)
+            bell.attach(running)
+
+            def ended() -> None:
+                running.call_soon_threadsafe(setattr, server, "should_exit", True)
+                bell.ring()
+
+            loop.on_stop = ended
             running.add_signal_handler(signal.SIGINT, stop.at_once)
             running.add_signal_handler(signal.SIGTERM, loop.stop)
             write_address(home, url)
@@ -159,7 +179,7 @@ def serve(
             finally:
                 forget_address(home)
 
-        asyncio.run(main())
+        uvloop.run(main())
         loop.stop()
         loop.join(timeout=30)
         engine.close(leave=stop.leave)
@@ -167,6 +187,20 @@ def serve(
             raise SchedulerFailed(f"the scheduler failed: {loop.failure!r}: see {home}/log") from loop.failure
     finally:
         journal.close()
+
+
+def _announcing(bell: Bell) -> Callable[[State, Sequence[Fact]], None]:
+    """Ring for the jobs that ended, and that there are more facts."""
+    last: int | None = None
+
+    def announce(state: State, facts: Sequence[Fact]) -> None:
+        nonlocal last
+        ended = list(takewhile(lambda job: job != last, reversed(state.finished_jobs)))
+        if ended:
+            last = ended[0]
+        bell.ring([("job", job) for job in ended] + ["facts"])
+
+    return announce
 
 
 class _Stop:

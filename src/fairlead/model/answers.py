@@ -1,0 +1,172 @@
+"""What the scheduler tells about jobs, tasks, queues and nodes: dictionaries with these keys, on every way out of it.
+
+Quantities are in base units (bytes for memory and disk, thousandths for the rest), times are seconds since the epoch. Keys are
+added in later versions, never renamed or taken away.
+"""
+
+from typing import Any, Literal
+
+from typing_extensions import TypedDict  # pydantic reads those of `typing` from Python 3.12 on only
+
+from fairlead.model.specs import Quantities
+
+JobStatus = Literal["waiting", "held", "running", "succeeded", "failed", "cancelled"]
+TaskStatus = Literal[
+    "waiting", "starting", "running", "stopping", "expiring", "revoking", "succeeded", "failed", "cancelled"
+]
+
+
+class AfterInfo(TypedDict):
+    """A job that comes before, and how it must end."""
+
+    job: int
+    how: Literal["success", "failure", "end"]
+
+
+class JobInfo(TypedDict):
+    """A job: what was asked for, and how many of its tasks do what."""
+
+    id: int
+    name: str
+    queue: str
+    user: str
+    status: JobStatus
+    tasks: int
+    waiting: int
+    running: int
+    succeeded: int
+    failed: int
+    cancelled: int
+    demand: Quantities
+    on: dict[str, list[str]]
+    priority: int
+    gang: bool
+    retries: int
+    time_limit: float | None
+    after: list[AfterInfo]
+    argv: list[str]
+    cwd: str
+    submitted_at: float
+    finished_at: float | None
+
+
+class JobPage(TypedDict):
+    """Jobs, newest first; `next` is the `before` of the page of older ones, None where this is the last."""
+
+    jobs: list[JobInfo]
+    next: int | None
+
+
+class TaskInfo(TypedDict):
+    """A task of a job. `exit` and `reason` tell how its last attempt ended, as a shell would."""
+
+    index: int
+    status: TaskStatus
+    attempt: int
+    node: str | None
+    exit: int | None
+    reason: str | None
+    started_at: float | None
+    finished_at: float | None
+
+
+class TaskPage(TypedDict):
+    """Tasks by index; `next` is the `first` of the next page, None where this is the last."""
+
+    tasks: list[TaskInfo]
+    next: int | None
+
+
+class QueueInfo(TypedDict):
+    """A queue of the tree. Shares are of the whole cluster, divided by the queue's weight."""
+
+    name: str
+    status: Literal["open", "draining", "removed"]
+    policy: str | None
+    used: Quantities
+    dominant_share: float
+    dominant_resource: str | None
+    weight: dict[str, float]
+    guarantee: Quantities
+    limit: Quantities
+    max_tasks: int | None
+    max_jobs: int | None
+    running: int
+    waiting: int
+
+
+class QueueList(TypedDict):
+    """The queue tree, parents before children."""
+
+    queues: list[QueueInfo]
+
+
+class NodeInfo(TypedDict):
+    """A node, and what is used of it."""
+
+    name: str
+    status: Literal["up", "draining", "lost"]
+    capacity: Quantities
+    used: Quantities
+    labels: dict[str, str]
+    tasks: int
+
+
+class NodeList(TypedDict):
+    """The nodes, in the order they joined."""
+
+    nodes: list[NodeInfo]
+
+
+class Status(TypedDict):
+    """Whether the scheduler is well; `stalled` says why it takes nothing on, `position` is that of the last fact."""
+
+    version: str
+    pid: int
+    stalled: str | None
+    position: int
+    nodes: int
+    jobs: int
+    running: int
+
+
+class Submitted(TypedDict):
+    """The number of a job, its queue, and what its submitter should know."""
+
+    id: int
+    queue: str
+    warning: str | None
+
+
+class SubmittedMany(TypedDict):
+    """One answer a job, in the order of the request."""
+
+    jobs: list[Submitted]
+
+
+class Changed(TypedDict):
+    """Whether something changed by what was asked for; if not, it was so already."""
+
+    changed: bool
+
+
+class Cancelled(TypedDict):
+    """The jobs of which something was cancelled."""
+
+    cancelled: list[int]
+
+
+class Ahead(TypedDict):
+    """A queue that is served before."""
+
+    queue: str
+    dominant_share: float
+
+
+class Why(TypedDict):
+    """What a job waits for; more keys with what the text is made of, by reason."""
+
+    job: int
+    reason: str
+    text: str
+    ahead: list[dict[str, Any]]

@@ -1,0 +1,56 @@
+"""Wakes those in the event loop who wait for something in the scheduler's thread to happen.
+
+Whoever waits listens first, then looks, then waits: so nothing that happens in between is missed.
+"""
+
+import asyncio
+from collections.abc import Hashable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+
+
+class Bell:
+    """Rings for keys: ("job", number) when a job has ended, ("session", id) when its calls moved, "facts" when there are more."""
+
+    def __init__(self) -> None:
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._listening: dict[Hashable, set[asyncio.Event]] = {}
+
+    def attach(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Say in which event loop those who wait are; before that nobody does."""
+        self._loop = loop
+
+    def ring(self, keys: Iterable[Hashable] | None = None) -> None:
+        """Wake who listens for one of these, or everybody. From any thread."""
+        if self._loop is not None:
+            with suppress(RuntimeError):  # the event loop has ended, and everybody with it
+                self._loop.call_soon_threadsafe(self._ring, None if keys is None else list(keys))
+
+    def _ring(self, keys: list[Hashable] | None) -> None:
+        for key in self._listening if keys is None else keys:
+            for heard in self._listening.get(key, ()):
+                heard.set()
+
+    @contextmanager
+    def listen(self, keys: Iterable[Hashable]) -> Iterator[asyncio.Event]:
+        """Have an event that is set whenever it rings for one of these."""
+        heard = asyncio.Event()
+        keys = set(keys)
+        for key in keys:
+            self._listening.setdefault(key, set()).add(heard)
+        try:
+            yield heard
+        finally:
+            for key in keys:
+                self._listening[key].discard(heard)
+                if not self._listening[key]:
+                    del self._listening[key]
+
+
+async def heard_within(heard: asyncio.Event, seconds: float) -> bool:
+    """Wait for a ring, for so long at most; whether there was one."""
+    try:
+        await asyncio.wait_for(heard.wait(), max(0.0, seconds))
+    except TimeoutError:
+        return False
+    heard.clear()
+    return True

@@ -1,0 +1,88 @@
+"""What Prometheus reads: counters and timings kept by the scheduler, and what queues and nodes use at the moment of asking."""
+
+from collections.abc import Iterable, Iterator, Sequence
+
+import numpy as np
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.core import GaugeMetricFamily, Metric
+
+from fairlead.model.answers import NodeInfo, QueueInfo
+from fairlead.model.quantity import BYTE_RESOURCES
+from fairlead.scheduler.facts import Fact, JobSubmitted, Outcome, TasksFinished, TasksPlaced, TasksRevoked
+
+_FAST = (0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1, 3, 10)
+
+registry = CollectorRegistry()
+decide_seconds = Histogram("fairlead_decide_seconds", "One decision.", buckets=_FAST, registry=registry)
+commit_seconds = Histogram("fairlead_commit_seconds", "One commit to the journal.", buckets=_FAST, registry=registry)
+step_seconds = Histogram(
+    "fairlead_step_seconds", "One step: observe, decide, record, act.", buckets=_FAST, registry=registry
+)
+journal_lag = Gauge(
+    "fairlead_journal_lag_seconds", "How long the oldest unwritten fact waits; more than 0 when stalled.",
+    registry=registry,
+)  # fmt: skip
+questions = Gauge("fairlead_questions_waiting", "Requests that wait for the scheduler's thread.", registry=registry)
+_submitted = Counter("fairlead_tasks_submitted", "Tasks submitted.", registry=registry)
+_placed = Counter("fairlead_tasks_placed", "Placements decided.", registry=registry)
+_revoked = Counter("fairlead_tasks_revoked", "Tasks revoked.", registry=registry)
+_ended = Counter("fairlead_attempts_ended", "Attempts that ended, by outcome.", ["outcome"], registry=registry)
+_facts = Counter("fairlead_facts", "Facts recorded.", registry=registry)
+
+
+def count(facts: Sequence[Fact]) -> None:
+    """Count what was recorded."""
+    _facts.inc(len(facts))
+    for fact in facts:
+        match fact:
+            case JobSubmitted(job=job):
+                _submitted.inc(job.tasks)
+            case TasksPlaced(job=jobs):
+                _placed.inc(len(jobs))
+            case TasksRevoked(job=jobs):
+                _revoked.inc(len(jobs))
+            case TasksFinished(outcome=outcome):
+                for kind, number in enumerate(np.bincount(outcome)):
+                    if number:
+                        _ended.labels(Outcome(kind).name.lower()).inc(int(number))
+
+
+def exposition(queues: Iterable[QueueInfo], nodes: Iterable[NodeInfo]) -> bytes:
+    """All metrics in Prometheus' text format."""
+    now = CollectorRegistry()
+    now.register(_Shares(queues, nodes))
+    return generate_latest(registry) + generate_latest(now)
+
+
+class _Shares:
+    """Gauges of what queues and nodes have: cores, bytes, devices; not thousandths."""
+
+    def __init__(self, queues: Iterable[QueueInfo], nodes: Iterable[NodeInfo]) -> None:
+        self._queues, self._nodes = queues, nodes
+
+    def collect(self) -> Iterator[Metric]:
+        share = GaugeMetricFamily("fairlead_queue_dominant_share", "Weighted dominant share.", labels=["queue"])
+        running = GaugeMetricFamily("fairlead_queue_running_tasks", "Tasks that hold resources.", labels=["queue"])
+        waiting = GaugeMetricFamily("fairlead_queue_waiting_tasks", "Tasks that wait.", labels=["queue"])
+        used = GaugeMetricFamily("fairlead_queue_used", "What a queue uses.", labels=["queue", "resource"])
+        for queue in self._queues:
+            name = queue["name"]
+            share.add_metric([name], queue["dominant_share"])
+            running.add_metric([name], queue["running"])
+            waiting.add_metric([name], queue["waiting"])
+            for resource, amount in queue["used"].items():
+                used.add_metric([name, resource], _in_units(resource, amount))
+        yield from (share, running, waiting, used)
+        up = GaugeMetricFamily("fairlead_node_up", "Whether a node is there.", labels=["node"])
+        capacity = GaugeMetricFamily("fairlead_node_capacity", "What a node has.", labels=["node", "resource"])
+        taken = GaugeMetricFamily("fairlead_node_used", "What is used of a node.", labels=["node", "resource"])
+        for node in self._nodes:
+            up.add_metric([node["name"]], node["status"] != "lost")
+            for resource, amount in node["capacity"].items():
+                capacity.add_metric([node["name"], resource], _in_units(resource, amount))
+                taken.add_metric([node["name"], resource], _in_units(resource, node["used"].get(resource, 0)))
+        yield from (up, capacity, taken)
+
+
+def _in_units(resource: str, amount: int) -> float:
+    return amount if resource in BYTE_RESOURCES else amount / 1000

@@ -1,0 +1,148 @@
+"""What may be asked of the API: bodies, checked and bounded before anything else sees them."""
+
+from typing import Annotated, Literal, Self
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+
+from fairlead.model.documents import read_quantities
+from fairlead.model.specs import After, Job, Work
+from fairlead.scheduler.admission import MOST_TASKS, Refused
+
+LARGEST_ENVIRONMENT = 512 * 2**10
+MOST_JOBS = 10_000
+"""Jobs in one request."""
+
+
+def _check_text(text: str) -> str:
+    if "\0" in text:
+        raise ValueError(f"{text!r} has a NUL byte")
+    return text
+
+
+def _check_environment(values: dict[str, str]) -> dict[str, str]:
+    if sum(len(k) + len(v) + 2 for k, v in values.items()) > LARGEST_ENVIRONMENT:
+        raise ValueError(f"the environment is larger than {LARGEST_ENVIRONMENT >> 10} KiB")
+    for name in values:
+        if not name or "=" in name:
+            raise ValueError(f"{name!r} is no name of an environment variable")
+    return values
+
+
+def _as_list(value: object) -> object:
+    return [value] if isinstance(value, str) else value
+
+
+Text = Annotated[str, Field(max_length=4096), AfterValidator(_check_text)]
+Argument = Annotated[str, Field(max_length=131_071), AfterValidator(_check_text)]
+Environment = Annotated[dict[Text, Argument], AfterValidator(_check_environment)]
+JobNumber = Annotated[int, Field(ge=0, le=2**53)]
+Encoding = Literal["utf-8", "latin-1"]
+
+
+class Body(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+
+class AfterRequest(Body):
+    """A job that must have ended before."""
+
+    job: JobNumber
+    how: Literal["success", "failure", "end"] = "success"
+
+
+class JobAsked(Body):
+    """What can be asked for of any job."""
+
+    demand: Annotated[dict[str, int], BeforeValidator(read_quantities), Field(max_length=64)]
+    queue: Text | None = None
+    user: Annotated[str, Field(max_length=128, pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.@+-]*$")] = "nobody"
+    name: Annotated[str, Field(max_length=256), AfterValidator(_check_text)] = ""
+    priority: int = 0
+    retries: int = 0
+    time_limit: float | None = None
+    on: Annotated[
+        dict[Text, Annotated[list[Text], BeforeValidator(_as_list), Field(min_length=1, max_length=100)]],
+        Field(max_length=100),
+    ] = Field(default_factory=dict)
+    after: Annotated[list[AfterRequest], Field(max_length=1000)] = Field(default_factory=list)
+    strict: Annotated[bool, Field(description="Refuse what no node that is up could hold, even empty.")] = False
+
+    def to_job(self, leaf: str, tasks: int, gang: bool, work: Work, digest: str) -> Job:
+        """Make it a job of a leaf queue."""
+        if self.demand.get("gpu", 0) % 1000:
+            raise Refused("gpu: a part of a GPU cannot be given here: ask for a whole number")
+        return Job(
+            queue=leaf,
+            demand=self.demand,
+            tasks=tasks,
+            on=self.on,
+            priority=self.priority,
+            gang=gang,
+            retries=self.retries,
+            time_limit=self.time_limit,
+            after=[After(after.job, after.how) for after in self.after],
+            name=self.name,
+            user=self.user,
+            digest=digest,
+            work=work,
+        )
+
+
+class JobRequest(JobAsked):
+    """A command to run, in one task or many."""
+
+    argv: Annotated[list[Argument], Field(min_length=1, max_length=100_000)]
+    cwd: Text = "/"
+    env: Environment = Field(default_factory=dict)
+    encoding: Annotated[
+        Encoding,
+        Field(description="What the characters of argv, cwd and env stand for; latin-1 can stand for any bytes."),
+    ] = "utf-8"
+    tasks: Annotated[
+        int | None, Field(description="So many tasks; `{index}` in an argument then stands for the task's index.")
+    ] = None
+    gang: bool = False
+
+    @model_validator(mode="after")
+    def _check_bytes(self) -> Self:
+        if self.encoding == "latin-1":
+            for text in (*self.argv, self.cwd, *self.env, *self.env.values()):
+                if any(ord(character) > 255 for character in text):
+                    raise ValueError(f"{text!r} is not latin-1, as its encoding says")
+        return self
+
+    def work(self) -> Work:
+        return Work(self.argv, self.cwd, self.env, self.encoding, numbered=self.tasks is not None)
+
+
+class JobsRequest(Body):
+    """Jobs to submit together: all, or none."""
+
+    jobs: Annotated[list[JobRequest], Field(min_length=1, max_length=MOST_JOBS)]
+
+
+class CancelRequest(Body):
+    """Which tasks; all where none are named. With `only_waiting`, those that were started already go on."""
+
+    indices: Annotated[list[Annotated[int, Field(ge=0, lt=MOST_TASKS)]], Field(max_length=MOST_TASKS)] | None = None
+    only_waiting: bool = False
+
+
+class CancelManyRequest(Body):
+    """Which jobs: those with these numbers, or all that have not ended of a queue, and of one user if named."""
+
+    jobs: Annotated[list[JobNumber], Field(max_length=100_000)] = Field(default_factory=list)
+    queue: Text | None = None
+    user: Text | None = None
+
+    @model_validator(mode="after")
+    def _check_any(self) -> Self:
+        if not self.jobs and self.queue is None:
+            raise ValueError("name jobs or a queue")
+        return self
+
+
+class DownRequest(Body):
+    """Whether what runs is stopped."""
+
+    now: bool = False
