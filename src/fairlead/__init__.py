@@ -3,4 +3,42 @@
 The public names are imported on first use, so that `import fairlead` costs nothing.
 """
 
+from typing import TYPE_CHECKING, Any
+
 __version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from fairlead.client.aio import AsyncClient
+    from fairlead.client.connection import ServiceError
+    from fairlead.client.executor import CallFailed, Client, SchedulerGone
+    from fairlead.client.jobs import SubmittedJob
+    from fairlead.client.parallel import register_joblib
+
+_WHERE = {
+    "AsyncClient": "fairlead.client.aio",
+    "CallFailed": "fairlead.client.executor",
+    "Client": "fairlead.client.executor",
+    "SchedulerGone": "fairlead.client.executor",
+    "ServiceError": "fairlead.client.connection",
+    "SubmittedJob": "fairlead.client.jobs",
+    "register_joblib": "fairlead.client.parallel",
+}
+
+__all__ = [
+    "AsyncClient",
+    "CallFailed",
+    "Client",
+    "SchedulerGone",
+    "ServiceError",
+    "SubmittedJob",
+    "__version__",
+    "register_joblib",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _WHERE:
+        raise AttributeError(f"module 'fairlead' has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(_WHERE[name]), name)

@@ -19,7 +19,17 @@ PATIENCE = 10.0
 
 
 class ServiceError(RuntimeError):
-    """The scheduler refused, or there is none. The message is one line: what, and what to do."""
+    """The scheduler refused, or there is none. The message is one line: what, and what to do.
+
+    Attributes
+    ----------
+    status : int or None
+        The HTTP status of a refusal; None where there was no answer.
+    """
+
+    def __init__(self, message: str, status: int | None = None) -> None:
+        super().__init__(message)
+        self.status = status
 
 
 class Connection:
@@ -29,8 +39,8 @@ class Connection:
     restart is not noticed. Most may be heard twice without harm; a submission has a key, by which the scheduler knows it again.
     """
 
-    def __init__(self, home: Path | None = None) -> None:
-        self.home = home
+    def __init__(self, home: Path | None = None, patience: float = PATIENCE) -> None:
+        self.home, self.patience = home, patience
         self._answered = False
         self._address = self._find()
         self._pool = urllib3.PoolManager(retries=False, timeout=90, maxsize=8)
@@ -53,6 +63,14 @@ class Connection:
         """Submit under a new key."""
         return self.post(path, body, key=uuid.uuid4().hex)
 
+    def put(self, path: str, body: bytes) -> Any:
+        """Put bytes."""
+        return json.loads(self._request("PUT", path, {"Content-Type": "application/octet-stream"}, body=body))
+
+    def delete(self, path: str) -> Any:
+        """Ask for something to go."""
+        return json.loads(self._request("DELETE", path, {}))
+
     def close(self) -> None:
         self._pool.clear()
 
@@ -71,7 +89,7 @@ class Connection:
         return address
 
     def _request(self, method: str, path: str, headers: dict[str, str], **what: Any) -> bytes:
-        until = time.monotonic() + PATIENCE
+        until = time.monotonic() + self.patience
         while True:
             bearer = {"Authorization": f"Bearer {self._address.token}"}
             try:
@@ -92,9 +110,11 @@ def _checked(response: urllib3.BaseHTTPResponse) -> bytes:
     if response.status < 300:
         return response.data
     if response.status == 401:
-        raise ServiceError("the scheduler does not take this token: use the one in its folder, or set FAIRLEAD_TOKEN")
+        raise ServiceError(
+            "the scheduler does not take this token: use the one in its folder, or set FAIRLEAD_TOKEN", 401
+        )
     try:
         message = json.loads(response.data)["error"]
     except (ValueError, KeyError, TypeError):
         message = f"the scheduler answered {response.status}: is it a fairlead of another version?"
-    raise ServiceError(message)
+    raise ServiceError(message, response.status)

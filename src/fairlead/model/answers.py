@@ -156,11 +156,30 @@ class Cancelled(TypedDict):
     cancelled: list[int]
 
 
-class Ahead(TypedDict):
-    """A queue that is served before."""
+class Event(TypedDict):
+    """What happened to a call: it runs, or how it ended, with its pickled result in base64 where that is small."""
 
-    queue: str
-    dominant_share: float
+    job: int
+    index: int
+    status: Literal["running", "succeeded", "failed", "cancelled"]
+    exit: int | None
+    reason: str | None
+    size: int | None
+    result: str | None
+
+
+class Events(TypedDict):
+    """Events of a session; ask on with this `epoch` and `next`."""
+
+    epoch: str
+    next: int
+    events: list[Event]
+
+
+class SessionInfo(TypedDict):
+    """A session that was opened."""
+
+    id: str
 
 
 class Why(TypedDict):

@@ -70,26 +70,26 @@ def describe_tasks(state: State, job: int, first: int = 0, limit: int = 1000) ->
     """Tasks of a job by index, from `first` on."""
     row = job_row(state, job)
     begin, count = int(state.jobs.first[row]), int(state.jobs.tasks[row])
-    tasks = state.tasks
-    found: list[TaskInfo] = []
-    for index in range(first, min(count, first + limit)):
-        t = begin + index
-        status = int(tasks.status[t])
-        placed = PLACED <= status <= REVOKING
-        over = status in (SUCCEEDED, FAILED, CANCELLED) and tasks.attempt[t] > 0
-        found.append(
-            {
-                "index": index,
-                "status": cast(TaskStatus, STATUS_NAMES[status]),
-                "attempt": int(tasks.attempt[t]),
-                "node": state.node_specs[tasks.node[t]].name if placed or over else None,
-                "exit": exit_status(int(tasks.outcome[t]), int(tasks.code[t])) if over else None,
-                "reason": Outcome(int(tasks.outcome[t])).name.lower().replace("_", " ") if over else None,
-                "started_at": _time(tasks.started_at[t]),
-                "finished_at": _time(tasks.finished_at[t]),
-            }
-        )
+    found = [describe_task(state, begin, index) for index in range(first, min(count, first + limit))]
     return {"tasks": found, "next": first + limit if first + limit < count else None}
+
+
+def describe_task(state: State, begin: int, index: int) -> TaskInfo:
+    """The task with this index of the job whose tasks' rows begin at `begin`."""
+    tasks, t = state.tasks, begin + index
+    status = int(tasks.status[t])
+    placed = PLACED <= status <= REVOKING
+    over = status in (SUCCEEDED, FAILED, CANCELLED) and tasks.attempt[t] > 0
+    return {
+        "index": index,
+        "status": cast(TaskStatus, STATUS_NAMES[status]),
+        "attempt": int(tasks.attempt[t]),
+        "node": state.node_specs[tasks.node[t]].name if placed or over else None,
+        "exit": exit_status(int(tasks.outcome[t]), int(tasks.code[t])) if over else None,
+        "reason": Outcome(int(tasks.outcome[t])).name.lower().replace("_", " ") if over else None,
+        "started_at": _time(tasks.started_at[t]),
+        "finished_at": _time(tasks.finished_at[t]),
+    }
 
 
 def exit_status(outcome: int, code: int) -> int:

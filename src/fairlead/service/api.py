@@ -6,12 +6,14 @@ should be, 429 and 503 for a scheduler that cannot take more now.
 """
 
 import asyncio
+import base64
 import hashlib
 import hmac
 import os
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import contextmanager
+import uuid
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -19,22 +21,25 @@ import msgspec
 from fastapi import APIRouter, Depends, FastAPI, Header, HTTPException, Query, Request, Response
 from fastapi import Path as PathParameter
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import JSONResponse
+from fastapi.responses import FileResponse, JSONResponse
 from fastapi.security import HTTPBearer
 from fastapi.sse import EventSourceResponse, ServerSentEvent
 from pydantic import BaseModel
 from starlette.exceptions import HTTPException as StarletteHTTPException
 
 import fairlead
+from fairlead.engines import calls
 from fairlead.journal import Forgotten, Journal
 from fairlead.model.answers import (
     Cancelled,
     Changed,
+    Events,
     JobInfo,
     JobPage,
     JobStatus,
     NodeList,
     QueueList,
+    SessionInfo,
     Status,
     Submitted,
     SubmittedMany,
@@ -42,6 +47,7 @@ from fairlead.model.answers import (
     Why,
 )
 from fairlead.model.documents import Configuration, DocumentError
+from fairlead.model.specs import Call, Work
 from fairlead.scheduler import admission, report
 from fairlead.scheduler.admission import Conflict, Refused, Unknown
 from fairlead.scheduler.explain import explain
@@ -50,8 +56,19 @@ from fairlead.scheduler.state import State
 from fairlead.service import metrics
 from fairlead.service.bell import Bell, heard_within
 from fairlead.service.loop import Busy, Loop, Question
-from fairlead.service.requests import CancelManyRequest, CancelRequest, DownRequest, JobRequest, JobsRequest
+from fairlead.service.requests import (
+    CallsJob,
+    CallsRequest,
+    CancelManyRequest,
+    CancelRequest,
+    DownRequest,
+    JobAsked,
+    JobRequest,
+    JobsRequest,
+    SessionRequest,
+)
 from fairlead.service.scheduler import Stalled
+from fairlead.service.sessions import Sessions, unfinished_calls, with_results
 
 LARGEST_BODY = 16 * 2**20
 ANSWER_WITHIN = 30.0
@@ -60,8 +77,12 @@ MOST_WAITERS = 2000
 """Requests that wait for something to happen, at once: long polls and streams."""
 LONGEST_WAIT = 60.0
 PAGE_OF_FACTS = 500
+MOST_EVENTS = 1000
+SMALL_RESULT = 64 * 2**10
+"""Bytes of a result that is told with its event; a larger one is asked for by itself."""
 
 Number = Annotated[int, PathParameter(ge=0, le=2**53)]
+Identity = Annotated[str, PathParameter(pattern=r"^[0-9a-f]{32}$")]
 Wait = Annotated[float, Query(ge=0, le=LONGEST_WAIT, description="Seconds to wait for it to end; 0: answer at once.")]
 
 
@@ -112,6 +133,7 @@ class Asker:
 def make_api(
     asker: Asker,
     journal: Journal,
+    sessions: Sessions,
     home: Path,
     token: str,
     down: Callable[[bool], None],
@@ -124,6 +146,8 @@ def make_api(
     asker : Asker
     journal : Journal
         Where past facts are read.
+    sessions : Sessions
+        Of the programs that call Python functions here.
     home : Path
         The data folder; output of tasks is under it.
     token : str
@@ -149,6 +173,7 @@ def make_api(
     _add_jobs(authenticated, asker, home)
     _add_cluster(authenticated, asker, down, read_again)
     _add_facts(authenticated, asker, journal)
+    _add_calls(authenticated, asker, sessions)
     app.include_router(authenticated)
     _add_health(app, asker.loop)
     return app
@@ -174,60 +199,67 @@ def _authentication(token: str) -> Callable[..., Awaitable[None]]:
     return authenticate
 
 
+Key = Annotated[
+    str,
+    Header(
+        alias="Idempotency-Key", max_length=200, description="The same key again gives the same jobs, and no new ones."
+    ),
+]
+
+
+async def _submit(asker: Asker, asked: Sequence[tuple[JobAsked, int, bool, Work]], key: str) -> list[Submitted]:
+    """Submit jobs, each with its number of tasks, whether they are a gang, and their work: all or none."""
+    digest = _digest(asked) if key else ""
+
+    def question(state: State, now: float) -> tuple[list[Fact], list[Submitted]]:
+        jobs = []
+        for number, (request, tasks, gang, work) in enumerate(asked):
+            try:
+                leaf = admission.leaf_for(state, request.queue, request.user)
+                jobs.append(request.to_job(leaf, tasks, gang, work, digest))
+                warning = admission.too_large(state, jobs[-1])
+                if warning and request.strict:
+                    raise Refused(warning.partition(": ")[0])
+            except Refused as refused:
+                raise type(refused)(f"jobs.{number}: {refused}") if len(asked) > 1 else refused from None
+        first = admission.repeated(state, key, digest)
+        facts: list[Fact] = []
+        if first is None:
+            first = state.last_job + 1
+            jobs[0] = msgspec.structs.replace(jobs[0], key=key)
+            facts += admission.submit(state, jobs, now)
+        answers: list[Submitted] = [
+            {"id": number, "queue": job.queue, "warning": admission.too_large(state, job)}
+            for number, job in enumerate(jobs, first)
+        ]
+        return facts, answers
+
+    answers: list[Submitted] = await asker.ask(question, changes=True)
+    return answers
+
+
+def _commands(request: JobRequest) -> tuple[JobAsked, int, bool, Work]:
+    return request, 1 if request.tasks is None else request.tasks, request.gang, request.work()
+
+
+def _digest(asked: Sequence[tuple[JobAsked, int, bool, Work]]) -> str:
+    digest = hashlib.sha256()
+    for request, *_ in asked:
+        digest.update(request.model_dump_json().encode() + b"\n")
+    return digest.hexdigest()
+
+
 def _add_jobs(api: APIRouter, asker: Asker, home: Path) -> None:
-    async def submit_all(requests: list[JobRequest], key: str) -> list[Submitted]:
-        if len(key) > 200:
-            raise Refused("Idempotency-Key: at most 200 characters")
-        digest = _digest(requests) if key else ""
-
-        def question(state: State, now: float) -> tuple[list[Fact], list[Submitted]]:
-            jobs = []
-            for number, request in enumerate(requests):
-                try:
-                    leaf = admission.leaf_for(state, request.queue, request.user)
-                    jobs.append(
-                        request.to_job(
-                            leaf,
-                            request.tasks if request.tasks is not None else 1,
-                            request.gang,
-                            request.work(),
-                            digest,
-                        )
-                    )
-                    warning = admission.too_large(state, jobs[-1])
-                    if warning and request.strict:
-                        raise Refused(warning.partition(": ")[0])
-                except Refused as refused:
-                    raise type(refused)(f"jobs.{number}: {refused}") if len(requests) > 1 else refused from None
-            first = admission.repeated(state, key, digest)
-            facts: list[Fact] = []
-            if first is None:
-                first = state.last_job + 1
-                jobs[0] = msgspec.structs.replace(jobs[0], key=key)
-                facts += admission.submit(state, jobs, now)
-            answers: list[Submitted] = [
-                {"id": number, "queue": job.queue, "warning": admission.too_large(state, job)}
-                for number, job in enumerate(jobs, first)
-            ]
-            return facts, answers
-
-        answers: list[Submitted] = await asker.ask(question, changes=True)
-        return answers
-
-    Key = Annotated[
-        str, Header(alias="Idempotency-Key", description="The same key again gives the same jobs, and no new ones.")
-    ]
-
     @api.post("/v1/jobs", status_code=201, response_model=Submitted)
     async def submit(request: JobRequest, key: Key = "") -> Response:
         """Submit a job. It is in the journal when this answers."""
-        (answer,) = await submit_all([request], key)
+        (answer,) = await _submit(asker, [_commands(request)], key)
         return _Json(answer, 201)
 
     @api.post("/v1/jobs/bulk", status_code=201, response_model=SubmittedMany)
     async def submit_many(request: JobsRequest, key: Key = "") -> Response:
         """Submit jobs together: all of them, or none and say which is wrong."""
-        return _Json({"jobs": await submit_all(request.jobs, key)}, 201)
+        return _Json({"jobs": await _submit(asker, [_commands(job) for job in request.jobs], key)}, 201)
 
     @api.get("/v1/jobs", response_model=JobPage)
     async def jobs(
@@ -422,6 +454,111 @@ class _Tagged(msgspec.Struct):
     type: str
 
 
+def _add_calls(api: APIRouter, asker: Asker, sessions: Sessions) -> None:
+    @api.post("/v1/sessions", status_code=201, response_model=SessionInfo)
+    async def open_session(request: SessionRequest) -> Response:
+        """Open a session for a program that calls Python functions. It lasts as long as its events are asked for."""
+        return _Json({"id": await asyncio.to_thread(sessions.create, request.model_dump())}, 201)
+
+    @api.put(
+        "/v1/sessions/{session}/payloads/{payload}",
+        response_model=Changed,
+        max_body_size=calls.LARGEST_PAYLOAD,
+        openapi_extra={"requestBody": {"content": {"application/octet-stream": {"schema": {"type": "string"}}}}},
+    )
+    async def put_payload(session: Identity, payload: Identity, request: Request) -> Response:
+        """Put a payload that is too large to be submitted with its calls."""
+        fresh = sessions.touch(session) / f"{payload}.{uuid.uuid4().hex}"
+        try:
+            with fresh.open("wb") as file:
+                async for piece in request.stream():
+                    await asyncio.to_thread(file.write, piece)
+            fresh.rename(fresh.with_suffix(""))
+        finally:
+            fresh.unlink(missing_ok=True)
+        return _Json({"changed": True})
+
+    @api.post("/v1/sessions/{session}/calls", status_code=201, response_model=SubmittedMany)
+    async def call(session: Identity, request: CallsRequest, key: Key = "") -> Response:
+        """Submit calls: jobs whose tasks are calls of Python functions."""
+        folder = sessions.touch(session)
+        counts = await asyncio.to_thread(lambda: [_put(folder, job) for job in request.jobs])
+        asked = [
+            (job, count, False, Work([job.name or "python"], call=Call(session, job.payload)))
+            for job, count in zip(request.jobs, counts, strict=True)
+        ]
+        return _Json({"jobs": await _submit(asker, asked, key)}, 201)
+
+    @api.get("/v1/sessions/{session}/events", response_model=Events)
+    async def events(
+        session: Identity,
+        epoch: str = "",
+        after: Annotated[int, Query(ge=0, le=2**53)] = 0,
+        wait: Annotated[float, Query(ge=0, le=LONGEST_WAIT)] = 0,
+    ) -> Response:
+        """What happened to the calls; those before `after` were seen, and their results are dropped."""
+        until = time.monotonic() + wait
+        with asker.waiter(), asker.bell.listen([("session", session)]) as heard:
+            while True:
+                following, found = sessions.events(session, epoch, after, MOST_EVENTS)
+                left = until - time.monotonic()
+                if found or left <= 0 or asker.loop.stopped.is_set():
+                    break
+                await heard_within(heard, left)
+        if found:
+            folder = sessions.touch(session)
+            found = await asyncio.to_thread(with_results, found, folder, SMALL_RESULT, LARGEST_BODY)
+        return _Json({"epoch": sessions.epoch, "next": following, "events": found})
+
+    @api.get("/v1/sessions/{session}/results/{job}/{index}", response_class=FileResponse)
+    async def result(session: Identity, job: Number, index: Number) -> Response:
+        """The pickled result of a call."""
+        path = sessions.touch(session) / calls.result_name(job, index)
+        if not path.exists():
+            raise Unknown(f"call {job}.{index} has no result here")
+        return FileResponse(path, media_type="application/octet-stream")
+
+    @api.delete("/v1/sessions/{session}", response_model=Cancelled)
+    async def close_session(session: Identity) -> Response:
+        """Close a session: what it still asks for is cancelled, its results are dropped and its workers end."""
+        sessions.touch(session)
+        return _Json({"cancelled": await _close(asker, sessions, session)})
+
+
+async def close_silent_sessions(asker: Asker, sessions: Sessions) -> None:
+    """Close, for ever, the sessions whose program is gone."""
+    while True:
+        await asyncio.sleep(10)
+        for session in sessions.silent():
+            with suppress(Stalled, Busy, TimeoutError):  # the next time
+                await _close(asker, sessions, session)
+
+
+async def _close(asker: Asker, sessions: Sessions, session: str) -> list[int]:
+    def question(state: State, now: float) -> tuple[list[Fact], list[int]]:
+        facts = unfinished_calls(state, session, now)
+        return list(facts), [fact.id for fact in facts]
+
+    cancelled: list[int] = await asker.ask(question, changes=True)
+    await asyncio.to_thread(sessions.close, session)
+    return cancelled
+
+
+def _put(folder: Path, job: CallsJob) -> int:
+    """Put the payload that came with a job into its file; returns how many calls it holds."""
+    path = folder / job.payload
+    try:
+        if job.data is not None:
+            fresh = folder / f"{job.payload}.{uuid.uuid4().hex}"
+            fresh.write_bytes(base64.b64decode(job.data, validate=True))
+            fresh.rename(path)
+        return calls.count(path)
+    except FileNotFoundError:
+        raise Unknown(f"payload {job.payload} is not there: put it first, or send it as data") from None
+    except ValueError as error:
+        raise Refused(f"payload {job.payload}: {error}") from None
+
+
 def _add_health(app: FastAPI, loop: Loop) -> None:
     @app.get("/healthz", responses={503: {"model": Error}})
     async def healthy() -> dict[str, bool]:
@@ -443,13 +580,6 @@ def configure(state: State, configuration: Configuration, now: float) -> Configu
     """The fact that a configuration comes to; None if it is in force already."""
     same = list(state.declared.values()) == configuration.queues and state.settings == configuration.settings
     return None if same else admission.configure(state, configuration.queues, configuration.settings, now)
-
-
-def _digest(requests: list[JobRequest]) -> str:
-    digest = hashlib.sha256()
-    for request in requests:
-        digest.update(request.model_dump_json().encode() + b"\n")
-    return digest.hexdigest()
 
 
 def _piece(path: Path, offset: int, limit: int) -> bytes:

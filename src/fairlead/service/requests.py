@@ -146,3 +146,29 @@ class DownRequest(Body):
     """Whether what runs is stopped."""
 
     now: bool = False
+
+
+class SessionRequest(Body):
+    """How the functions of a program are called: by which interpreter, where, with which environment and import path."""
+
+    argv: Annotated[list[Argument], Field(min_length=1, max_length=100)]
+    cwd: Text = "/"
+    env: Environment = Field(default_factory=dict)
+    encoding: Encoding = "utf-8"
+    path: Annotated[list[Text], Field(max_length=10_000)] = Field(default_factory=list)
+
+
+PayloadName = Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
+
+
+class CallsJob(JobAsked):
+    """Calls of functions, one a task: pickled together in a payload, which is here in base64 or was put there before."""
+
+    payload: PayloadName
+    data: Annotated[str, Field(description="The payload in base64.")] | None = None
+
+
+class CallsRequest(Body):
+    """Jobs of calls to submit together."""
+
+    jobs: Annotated[list[CallsJob], Field(min_length=1, max_length=MOST_JOBS)]

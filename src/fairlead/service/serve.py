@@ -37,10 +37,11 @@ from fairlead.scheduler.facts import (
 )
 from fairlead.scheduler.state import State
 from fairlead.scheduler.tables import PLACED, RUNNING
-from fairlead.service.api import Asker, configure, make_api
+from fairlead.service.api import Asker, close_silent_sessions, configure, make_api
 from fairlead.service.bell import Bell
 from fairlead.service.loop import Loop
 from fairlead.service.scheduler import Scheduler
+from fairlead.service.sessions import Sessions
 
 log = logging.getLogger("fairlead")
 
@@ -136,18 +137,21 @@ def serve(
             engine = LocalEngine(home, nodes, wake)
             engines.append(engine)
             scheduler = Scheduler(journal, engine, time.time, [node.name for node in nodes])
+            sessions.recover(scheduler.state)
             scheduler.step([lambda state, now: [fact for fact in [configure(state, configuration, now)] if fact]])
             return scheduler
 
         bell = Bell()
-        loop = Loop(make, _announcing(bell))
+        sessions = Sessions(home / "calls", bell)
+        loop = Loop(make, _announcing(bell, sessions))
         loop.start()
         loop.ready.result()
         engine = engines[0]
         stop = _Stop(loop, on_stopping)
         address = listener.getsockname()
         url = f"http://{host if ':' not in host else f'[{host}]'}:{address[1]}"
-        api = make_api(Asker(loop, bell), journal, home, token, stop, read_again)
+        asker = Asker(loop, bell)
+        api = make_api(asker, journal, sessions, home, token, stop, read_again)
         server = _Server(
             uvicorn.Config(
                 api,
@@ -172,11 +176,13 @@ def serve(
             running.add_signal_handler(signal.SIGINT, stop.at_once)
             running.add_signal_handler(signal.SIGTERM, loop.stop)
             write_address(home, url)
+            watching = running.create_task(close_silent_sessions(asker, sessions))
             try:
                 running.call_soon(on_ready, url, engine)
                 if not loop.stopped.is_set():
                     await server.serve(sockets=[listener])
             finally:
+                watching.cancel()
                 forget_address(home)
 
         uvloop.run(main())
@@ -189,12 +195,13 @@ def serve(
         journal.close()
 
 
-def _announcing(bell: Bell) -> Callable[[State, Sequence[Fact]], None]:
-    """Ring for the jobs that ended, and that there are more facts."""
+def _announcing(bell: Bell, sessions: Sessions) -> Callable[[State, Sequence[Fact]], None]:
+    """Ring for the jobs that ended, and that there are more facts; tell programs what happened to their calls."""
     last: int | None = None
 
     def announce(state: State, facts: Sequence[Fact]) -> None:
         nonlocal last
+        sessions.recorded(state, facts)
         ended = list(takewhile(lambda job: job != last, reversed(state.finished_jobs)))
         if ended:
             last = ended[0]

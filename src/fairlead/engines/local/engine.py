@@ -17,7 +17,7 @@ from typing import Any
 
 from fairlead.engines.contract import Attempt, Ended, Event, Launch, NodeUp, Started
 from fairlead.engines.local.supervisor import address
-from fairlead.model.specs import Node
+from fairlead.model.specs import Job, Node
 from fairlead.scheduler.facts import Outcome
 
 log = logging.getLogger("fairlead")
@@ -46,6 +46,7 @@ class LocalEngine:
     def __init__(self, folder: Path, nodes: Sequence[Node], wake: Callable[[], None] = lambda: None) -> None:
         self.folder = folder / "supervisor"
         self.output = folder / "output"
+        self.calls = folder / "calls"
         self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         self.output.mkdir(exist_ok=True, mode=0o700)
         self.nodes = list(nodes)
@@ -72,8 +73,20 @@ class LocalEngine:
                 "gpus": -(-demand.get("gpu", 0) // 1000),
                 "gpu_indices": self._gpus.get(batch[0].node, []),
             }
-            work = {"argv": job.work.argv, "cwd": job.work.cwd or "/", "env": job.work.env}
-            self._tell("start", work=work, limits=limits, tasks=[launch.attempt for launch in batch])
+            self._tell("start", work=self._work(job, limits), limits=limits, tasks=[launch.attempt for launch in batch])
+
+    def _work(self, job: Job, limits: dict[str, Any]) -> dict[str, Any]:
+        work, call = job.work, job.work.call
+        if call is None:
+            return {
+                "argv": work.argv,
+                "cwd": work.cwd or "/",
+                "env": work.env,
+                "encoding": work.encoding,
+                "numbered": work.numbered,
+            }
+        shape = [call.session, job.queue, limits["cpu"], limits["memory"], limits["gpus"]]
+        return {"session": str(self.calls / call.session), "payload": call.payload, "pool": json.dumps(shape)}
 
     def stop(self, attempts: Iterable[Attempt]) -> None:
         self._tell("stop", tasks=list(attempts), grace=GRACE)

@@ -5,6 +5,7 @@
 It listens on FOLDER/socket for one scheduler at a time and talks in lines of JSON:
 
     {"do": "start", "work": {...}, "limits": {...}, "tasks": [[job, index, number], ...]}
+        work: argv, cwd, env, encoding, numbered; or session, payload and pool for calls of Python functions
     {"do": "stop", "tasks": [...], "grace": seconds}      {"do": "acknowledge", "tasks": [...]}
     {"do": "inventory"}                                   {"do": "leave"}
 
@@ -42,14 +43,33 @@ LONGEST_LINE = 64 * 2**20
 LINGER = 10.0
 """Seconds that a supervisor stays with nothing to do and nobody connected."""
 WATCH_EVERY = 0.5
+IDLE_FOR = 60.0
+"""Seconds that a worker waits for another call."""
+MOST_IDLE = 4 * (os.cpu_count() or 1)
 SPOOL_SIZE = 4 * 2**20
+
+
+class Worker:
+    """A process that calls Python functions, one after another; those of one pool only: a session, queue and shape."""
+
+    def __init__(self, pool: str, session: str, line: socket.socket) -> None:
+        self.pool, self.session, self.line = pool, session, line
+        self.pid = 0
+        self.group: Group | None = None
+        self.mark = ""
+        self.run: Running | None = None  # what it does now
+        self.idle_since = 0.0
 
 
 class Running:
     """A task whose processes are not all gone."""
 
-    def __init__(self, task: Task, pid: int, group: Group | None, memory: int, gpus: list[int]) -> None:
-        self.task, self.pid, self.group, self.memory, self.gpus = task, pid, group, memory, gpus
+    def __init__(
+        self, task: Task, pid: int, group: Group | None, mark: str, memory: int, gpus: list[int], worker: Worker | None
+    ) -> None:
+        self.task, self.pid, self.group, self.mark, self.memory, self.gpus = task, pid, group, mark, memory, gpus
+        self.worker = worker
+        self.result: tuple[int, int] | None = None  # how its call ended, whatever becomes of its worker
         self.kill_at: float | None = None  # when its time to end by itself is over
         self.status: int | None = None  # the wait status of its first process
         self.over_memory = False
@@ -64,6 +84,10 @@ class Supervisor:
         self.cgroups: Cgroups | None = find(f"fairlead-{name}")
         self.running: dict[Task, Running] = {}
         self.by_pid: dict[int, Running] = {}
+        self.workers: dict[int, Worker] = {}  # by the number of their process
+        self.idle: list[Worker] = []  # the one that waits longest first
+        self.graves: list[Group] = []  # of workers that ended, to be removed when empty
+        self.workers_made = 0
         self.ended: dict[Task, tuple[int, int]] = {}
         self.refused: set[Task] = set()  # told to stop before they were to start
         self.postponed: dict[Task, tuple[dict[str, Any], dict[str, Any]]] = {}  # until the disk has room again
@@ -74,7 +98,7 @@ class Supervisor:
         self.leaving = False
         self.made: set[str] = set()  # the output folder that was made last
         self.idle_since = time.monotonic()
-        self.watch_at = 0.0
+        self.watch_at = self.watch_idle_at = 0.0
         self.retry_at = 0.0
         self.selector = selectors.DefaultSelector()
         self.spool = -1
@@ -93,6 +117,7 @@ class Supervisor:
             self._reap()
             self._finish_those_over()
             self._watch_memory()
+            self._watch_idle()
             self._try_again()
             self._flush()
             if self.running or self.connection:
@@ -100,6 +125,12 @@ class Supervisor:
             elif time.monotonic() - self.idle_since > LINGER:
                 break
         self._flush()
+        self._dismiss(self.idle)
+        until = time.monotonic() + 2
+        while (self.workers or self.graves) and time.monotonic() < until:
+            self._reap()
+            self._bury()
+            time.sleep(0.005)
         if self.cgroups:
             self.cgroups.close()
 
@@ -205,52 +236,73 @@ class Supervisor:
     # -- tasks ---------------------------------------------------------------------------------------------------
 
     def _start(self, task: Task, work: dict[str, Any], limits: dict[str, Any]) -> None:
-        name = ".".join(map(str, task))
-        job, index, number = task
         self._note("starting", task)
-        gpus = []
-        environment = dict(work["env"])
-        environment |= {
-            "FAIRLEAD_JOB": str(job),
-            "FAIRLEAD_INDEX": str(index),
-            "FAIRLEAD_NUMBER": str(number),
-        }
-        environment[MARK] = self._mark(task)
+        job, index, number = task
+        given = {"FAIRLEAD_JOB": str(job), "FAIRLEAD_INDEX": str(index), "FAIRLEAD_NUMBER": str(number)}
+        gpus: list[int] = []
         if limits["gpus"]:
             taken = {gpu for run in self.running.values() for gpu in run.gpus}
             gpus = [gpu for gpu in limits["gpu_indices"] if gpu not in taken][: limits["gpus"]]
-            environment["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, gpus))
-        output = self._output_folder(job)
-        group = None
-        files: list[int] = []
-        read, write = os.pipe2(os.O_CLOEXEC)
+            given["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, gpus))
+        if self.idle and limits["memory"] and _available_memory() < limits["memory"]:
+            self._dismiss(self.idle)
         try:
+            output = self._output_folder(job)
             if output not in self.made:
                 self.made = {output}
                 os.makedirs(output, mode=0o700, exist_ok=True)
-            if self.cgroups:
-                group = self.cgroups.create(name, limits["memory"], limits["cpu"])
-            for end in ("out", "err"):
-                flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
-                files.append(os.open(f"{output}/{index}.{end}", flags, 0o600))
+            if "session" in work:
+                # A worker that had a GPU may still hold memory of it, so it does not wait for another call.
+                worker = self._idle_worker(work["pool"]) if not gpus else None
+                if worker is None:
+                    self._start_worker(task, work, limits, given, gpus)
+                else:
+                    self._call(worker, task, work, limits, given)
+                    self._note("started", task, worker.pid)
+                    self._say("started", task=task)
+                return
+            argv = [a.replace("{index}", str(index)) for a in work["argv"]] if work["numbered"] else work["argv"]
+            mark = self._mark(".".join(map(str, task)))
+            files = _open_output(output, index)
+            pid, group, report = self._fork(
+                ".".join(map(str, task)),
+                {**work, "argv": argv, "env": {**work["env"], **given, MARK: mark}},
+                limits,
+                files,
+            )
+            run = Running(task, pid, group, mark, limits["memory"], gpus, None)
+            self.running[task] = self.by_pid[pid] = run
+            self.selector.register(report, selectors.EVENT_READ, lambda: self._executed(run, report, work))
         except OSError as error:
-            for fd in (*files, read, write):
-                os.close(fd)
-            if group:
-                group.remove()
             if error.errno in (errno.ENOSPC, errno.EDQUOT):
                 self.postponed[task] = (work, limits)
             else:
                 self._end(task, NOT_STARTED, error.errno or errno.EIO)
-            return
-        pid = os.fork()
-        if pid == 0:
-            _become(work["argv"], work["cwd"], environment, files, group, write)
-        for fd in (*files, write):
-            os.close(fd)
-        run = Running(task, pid, group, limits["memory"], gpus)
-        self.running[task] = self.by_pid[pid] = run
-        self.selector.register(read, selectors.EVENT_READ, lambda: self._executed(run, read, work))
+
+    def _fork(
+        self, name: str, work: dict[str, Any], limits: dict[str, Any], files: list[int]
+    ) -> tuple[int, Group | None, int]:
+        """Start a process in a group of its own; the files, which are closed here, become its descriptors from 1 on.
+
+        Returns its number, its group, and where it reports the errno if it cannot be executed.
+        """
+        group = None
+        read, write = os.pipe2(os.O_CLOEXEC)
+        try:
+            if self.cgroups:
+                group = self.cgroups.create(name, limits["memory"], limits["cpu"])
+            pid = os.fork()
+            if pid == 0:
+                _become(work, files, group, write)
+            return pid, group, read
+        except OSError:
+            os.close(read)
+            if group:
+                group.remove()
+            raise
+        finally:
+            for fd in (*files, write):
+                os.close(fd)
 
     def _executed(self, run: Running, report: int, work: dict[str, Any]) -> None:
         """The child became the task, or tells why it could not."""
@@ -271,11 +323,112 @@ class Supervisor:
         ):
             log.write(reason)
 
+    # -- workers: processes that call Python functions ---------------------------------------------------------
+
+    def _idle_worker(self, pool: str) -> Worker | None:
+        """Take the worker of a pool that waits least long: the warmest."""
+        for place in range(len(self.idle) - 1, -1, -1):
+            if self.idle[place].pool == pool:
+                return self.idle.pop(place)
+        return None
+
+    def _start_worker(
+        self, task: Task, work: dict[str, Any], limits: dict[str, Any], given: dict[str, str], gpus: list[int]
+    ) -> None:
+        setup = json.loads(Path(work["session"], "setup.json").read_text())
+        self.workers_made += 1
+        name = f"worker.{self.workers_made}"
+        line, theirs = socket.socketpair()
+        worker = Worker(work["pool"], work["session"], line)
+        worker.mark = self._mark(name)
+        try:
+            files = [*_open_output(self._output_folder(task[0]), task[1]), theirs.detach()]
+            setup["env"] |= {**given, MARK: worker.mark}
+            worker.pid, worker.group, report = self._fork(name, setup, limits, files)
+        except OSError:
+            line.close()
+            raise
+        finally:
+            theirs.close()
+        self.workers[worker.pid] = worker
+        self.selector.register(line, selectors.EVENT_READ, lambda: self._heard_from(worker))
+        run = self._call(worker, task, work, limits, given)
+        run.gpus, run.executed = gpus, False
+        self.selector.register(report, selectors.EVENT_READ, lambda: self._executed(run, report, setup))
+
+    def _call(
+        self, worker: Worker, task: Task, work: dict[str, Any], limits: dict[str, Any], given: dict[str, str]
+    ) -> Running:
+        """Have a worker call the function of a task."""
+        run = Running(task, worker.pid, worker.group, worker.mark, limits["memory"], [], worker)
+        run.executed = True
+        worker.run = self.running[task] = self.by_pid[worker.pid] = run
+        job, index, _ = task
+        message = {"session": work["session"], "payload": work["payload"], "job": job, "index": index, "env": given}
+        message["output"] = f"{self._output_folder(job)}/{index}"
+        with contextlib.suppress(OSError):  # it is gone: that is seen when it is reaped
+            worker.line.sendall(json.dumps(message).encode() + b"\n")
+        return run
+
+    def _heard_from(self, worker: Worker) -> None:
+        try:
+            answer = worker.line.recv(64)
+        except OSError:
+            answer = b""
+        if not answer:
+            self._hang_up_on(worker)
+        elif worker.run is not None:
+            worker.run.result = (EXITED, int(answer.split()[-1]))
+
+    def _hang_up_on(self, worker: Worker) -> None:
+        if worker.line.fileno() >= 0:
+            self.selector.unregister(worker.line)
+            worker.line.close()
+
+    def _call_is_over(self, run: Running) -> None:
+        """Its worker waits for another call if nothing speaks against it, else it ends, and with it the task."""
+        worker = run.worker
+        assert worker is not None
+        assert run.result is not None
+        clean = not run.gpus and not run.over_memory and not self._members(run) and worker.line.fileno() >= 0
+        if not clean or self.leaving or len(self.idle) >= MOST_IDLE or not _is_there(worker.session):
+            run.kill_at = time.monotonic()
+            return
+        del self.running[run.task], self.by_pid[run.pid]
+        worker.run, worker.idle_since = None, time.monotonic()
+        self.idle.append(worker)
+        self._end(run.task, *run.result)
+
+    def _dismiss(self, workers: list[Worker]) -> None:
+        """End workers that are idle."""
+        for worker in list(workers):
+            self.idle.remove(worker)
+            self._hang_up_on(worker)
+            _signal_group(worker.pid, signal.SIGKILL)
+
+    def _watch_idle(self) -> None:
+        """End workers that waited for long, or whose program is gone; clean up after those that ended."""
+        self._bury()
+        now = time.monotonic()
+        if self.idle and now >= self.watch_idle_at:
+            self.watch_idle_at = now + WATCH_EVERY
+            self._dismiss([w for w in self.idle if now - w.idle_since > IDLE_FOR or not _is_there(w.session)])
+
+    def _bury(self) -> None:
+        for group in list(self.graves):
+            if group.pids():
+                group.kill()
+            else:
+                group.remove()
+                self.graves.remove(group)
+
+    # -- ends ----------------------------------------------------------------------------------------------------
+
     def _output_folder(self, job: int) -> str:
         return f"{self.folder.parent}/output/{job}"
 
-    def _mark(self, task: Task) -> str:
-        return f"{self.folder}:{'.'.join(map(str, task))}"
+    def _mark(self, name: str) -> str:
+        return f"{self.folder}:{name}"
 
     def _reap(self) -> None:
         """Collect ended processes. A task's first process stays a zombie until its group is gone: its number is ours."""
@@ -287,15 +440,25 @@ class Supervisor:
             if child is None:
                 return
             run = self.by_pid.pop(child.si_pid, None)
+            worker = self.workers.pop(child.si_pid, None)
             if run is not None and run.kill_at is None:
                 _signal_group(run.pid, signal.SIGKILL)
             _, status = os.waitpid(child.si_pid, 0)
+            if worker is not None:
+                self._hang_up_on(worker)
+                if worker in self.idle:
+                    self.idle.remove(worker)
+                if run is None and worker.group:
+                    self.graves.append(worker.group)
             if run is not None:
                 run.status = status
 
     def _finish_those_over(self) -> None:
         now = time.monotonic()
         for run in list(self.running.values()):
+            if run.result is not None and run.status is None and run.kill_at is None:
+                self._call_is_over(run)
+                continue
             late = run.kill_at is not None and now >= run.kill_at
             if run.status is None and not late:
                 continue
@@ -308,7 +471,9 @@ class Supervisor:
 
     def _finish(self, run: Running) -> None:
         assert run.status is not None
-        if run.failure is not None:
+        if run.result is not None:
+            outcome, code = run.result
+        elif run.failure is not None:
             outcome, code = NOT_STARTED, run.failure
         elif os.WIFSIGNALED(run.status):
             outcome, code = SIGNALLED, os.WTERMSIG(run.status)
@@ -342,7 +507,7 @@ class Supervisor:
         if run.group:
             return run.group.pids() - {run.pid}
         # As their subreaper we are the parent of all that were left behind; the environment tells whose they were.
-        mark = f"{MARK}={self._mark(run.task)}\0".encode()
+        mark = f"{MARK}={run.mark}\0".encode()
         found = {pid for pid in _children() if pid not in self.by_pid and mark in _environment(pid)}
         if run.status is None:
             found.add(run.pid)
@@ -368,9 +533,9 @@ class Supervisor:
                 self._kill(run, members)
 
     def _timeout(self) -> float:
-        if any(run.status is not None or run.kill_at is not None for run in self.running.values()):
+        if self.graves or any(run.status is not None or run.kill_at is not None for run in self.running.values()):
             return 0.01
-        return WATCH_EVERY if self.running or self.postponed else LINGER / 2
+        return WATCH_EVERY if self.running or self.postponed or self.idle else LINGER / 2
 
     # -- the spool -----------------------------------------------------------------------------------------------
 
@@ -406,22 +571,21 @@ class Supervisor:
                     self.ended.pop(task, None)
                     if what == "ended":
                         self.ended[task] = (more[0], more[1])
-        self._end_leftovers(begun)
+            self._end_leftovers()
         for task in begun:
             self.ended[task] = (LOST, 0)
         self._rewrite_spool()
 
-    def _end_leftovers(self, begun: set[Task]) -> None:
-        if not begun:
-            return
+    def _end_leftovers(self) -> None:
+        """End whatever a supervisor before this one left running: tasks, and workers that wait."""
         groups = self.cgroups.leftovers() if self.cgroups else []
-        marks = [f"{MARK}={self._mark(task)}\0".encode() for task in begun]
+        mark = f"{MARK}={self._mark('')}".encode()
         until = time.monotonic() + 10
         while time.monotonic() < until:
             left = set().union(*(group.pids() for group in groups))
             for group in groups:
                 group.kill()
-            left |= {pid for pid in _processes() if any(mark in _environment(pid) for mark in marks)}
+            left |= {pid for pid in _processes() if mark in _environment(pid)}
             if not left:
                 break
             for pid in left:
@@ -450,9 +614,7 @@ class Supervisor:
         self.spool = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
 
 
-def _become(
-    argv: list[str], cwd: str, environment: dict[str, str], files: list[int], group: Group | None, report: int
-) -> None:
+def _become(work: dict[str, Any], files: list[int], group: Group | None, report: int) -> None:
     """In the forked child: become the task. Returns never; an error is told through `report`."""
     try:
         os.setsid()
@@ -462,16 +624,20 @@ def _become(
         for name in (signal.SIGCHLD, signal.SIGPIPE, signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(name, signal.SIG_DFL)
         null = os.open(os.devnull, os.O_RDONLY)
-        for fd, target in ((null, 0), (files[0], 1), (files[1], 2)):
+        for target, fd in enumerate((null, *files)):
             os.dup2(fd, target)
+        encoding = work["encoding"]
+        cwd = work["cwd"].encode(encoding)
         try:
             os.chdir(cwd)
         except FileNotFoundError:
             raise NotADirectoryError(errno.ENOTDIR, cwd) from None
+        argv = [argument.encode(encoding) for argument in work["argv"]]
+        environment = {name.encode(encoding): value.encode(encoding) for name, value in work["env"].items()}
         os.execvpe(argv[0], argv, environment)
     except OSError as error:
         os.write(report, str(error.errno or errno.EIO).encode())
-    except ValueError:  # a NUL byte
+    except ValueError:  # a NUL byte, or no such character in its encoding
         os.write(report, str(errno.EINVAL).encode())
     finally:
         os._exit(127)
@@ -479,6 +645,31 @@ def _become(
 
 def _tasks(message: dict[str, Any]) -> list[Task]:
     return [(job, index, number) for job, index, number in message["tasks"]]
+
+
+def _open_output(output: str, index: int) -> list[int]:
+    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+    files: list[int] = []
+    try:
+        for end in ("out", "err"):
+            files.append(os.open(f"{output}/{index}.{end}", flags, 0o600))
+    except OSError:
+        for fd in files:
+            os.close(fd)
+        raise
+    return files
+
+
+def _is_there(session: str) -> bool:
+    return os.path.exists(f"{session}/setup.json")
+
+
+def _available_memory() -> int:
+    """What can be used without swapping, in bytes."""
+    for line in Path("/proc/meminfo").read_text().splitlines():
+        if line.startswith("MemAvailable:"):
+            return int(line.split()[1]) * 1024
+    return sys.maxsize
 
 
 def _signal_group(pid: int, number: int) -> None:

@@ -1,0 +1,141 @@
+"""Jobs as a client asks for them, and as it follows them."""
+
+import getpass
+import os
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from fairlead.client.connection import Connection
+from fairlead.model.answers import JobInfo, TaskInfo, Why
+
+OVER = ("succeeded", "failed", "cancelled")
+LONGEST_WAIT = 50.0
+"""Seconds that the scheduler is asked to wait, at most; then it is asked again."""
+
+
+def job_request(
+    *,
+    queue: str | None,
+    cpu: float | str,
+    memory: float | str,
+    gpu: float | str,
+    resources: dict[str, Any],
+    priority: int,
+    retries: int,
+    time_limit: float | None,
+    on: dict[str, Any],
+) -> dict[str, Any]:
+    """What can be asked for of any job, as the API takes it."""
+    demand = {"cpu": cpu, "memory": memory, "gpu": gpu, **resources}
+    return {
+        "demand": {name: quantity for name, quantity in demand.items() if quantity not in (0, "0")},
+        "queue": queue,
+        "user": getpass.getuser(),
+        "priority": priority,
+        "retries": retries,
+        "time_limit": time_limit,
+        "on": on,
+    }
+
+
+def encoded(texts: dict[str, Any]) -> dict[str, Any]:
+    """Strings as this system has them, with what says which bytes they stand for; any bytes can be said."""
+    try:
+        str(texts).encode()
+    except UnicodeEncodeError:
+        return {**{name: _as_latin(value) for name, value in texts.items()}, "encoding": "latin-1"}
+    return texts
+
+
+def _as_latin(value: Any) -> Any:
+    match value:
+        case str():
+            return os.fsencode(value).decode("latin-1")
+        case dict():
+            return {_as_latin(key): _as_latin(each) for key, each in value.items()}
+        case _:
+            return [_as_latin(each) for each in value]
+
+
+class SubmittedJob:
+    """A job of the scheduler, by its number.
+
+    Attributes
+    ----------
+    id : int
+    """
+
+    def __init__(self, connection: Connection, number: int) -> None:
+        self._connection = connection
+        self.id = number
+
+    def __repr__(self) -> str:
+        return f"<fairlead job {self.id}>"
+
+    def info(self) -> JobInfo:
+        """What was asked for, and how many of its tasks do what."""
+        found: JobInfo = self._connection.get(f"/v1/jobs/{self.id}")
+        return found
+
+    def status(self) -> str:
+        """waiting, held, running, succeeded, failed or cancelled."""
+        return self.info()["status"]
+
+    def tasks(self) -> list[TaskInfo]:
+        """Its tasks, by index."""
+        found: list[TaskInfo] = []
+        first: int | None = 0
+        while first is not None:
+            page = self._connection.get(f"/v1/jobs/{self.id}/tasks", first=first, limit=10_000)
+            found += page["tasks"]
+            first = page["next"]
+        return found
+
+    def wait(self, timeout: float | None = None) -> JobInfo:
+        """Wait until it has ended; raises TimeoutError where that takes longer than `timeout` seconds."""
+        (found,) = wait_for(self._connection, [self.id], timeout)
+        return found
+
+    def why(self) -> Why:
+        """What it waits for, now."""
+        found: Why = self._connection.get(f"/v1/jobs/{self.id}/why")
+        return found
+
+    def cancel(self, indices: Sequence[int] | None = None) -> bool:
+        """Cancel it, or some of its tasks; whether there was something to cancel."""
+        body = {"indices": list(indices) if indices is not None else None}
+        changed: bool = self._connection.post(f"/v1/jobs/{self.id}/cancel", body)["changed"]
+        return changed
+
+    def hold(self) -> None:
+        """Keep its tasks that wait from starting."""
+        self._connection.post(f"/v1/jobs/{self.id}/hold", {})
+
+    def release(self) -> None:
+        """Undo :meth:`hold`."""
+        self._connection.post(f"/v1/jobs/{self.id}/release", {})
+
+    def output(self, index: int = 0, stream: str = "out") -> bytes:
+        """What a task has written so far: to its standard output, or with "err" to its standard error."""
+        pieces: list[bytes] = []
+        path = f"/v1/jobs/{self.id}/tasks/{index}/output/{stream}"
+        while piece := self._connection.get_bytes(path, offset=sum(map(len, pieces))):
+            pieces.append(piece)
+        return b"".join(pieces)
+
+
+def wait_for(connection: Connection, jobs: Sequence[int], timeout: float | None = None) -> list[JobInfo]:
+    """Wait until jobs have ended; raises TimeoutError where that takes longer than `timeout` seconds."""
+    until = time.monotonic() + timeout if timeout is not None else None
+    found: list[JobInfo] = []
+    for job in jobs:
+        while True:
+            left = LONGEST_WAIT if until is None else max(0.0, min(LONGEST_WAIT, until - time.monotonic()))
+            info: JobInfo = connection.get(f"/v1/jobs/{job}", wait=left)
+            if info["status"] in OVER:
+                found.append(info)
+                break
+            if left == 0:
+                raise TimeoutError(f"job {job} is {info['status']} after {timeout:g} seconds")
+    return found

@@ -1,0 +1,64 @@
+"""joblib on fairlead: `fairlead.register_joblib()`, then `with joblib.parallel_config("fairlead", queue="lab"): ...`."""
+
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any
+
+import joblib
+from joblib.parallel import ParallelBackendBase
+
+from fairlead.client.executor import Client
+
+
+class FairleadBackend(ParallelBackendBase):  # type: ignore[misc]
+    """Each batch of joblib's is a call; parameters of `parallel_config` are those of :class:`fairlead.Client`."""
+
+    supports_retrieve_callback = True
+    supports_inner_max_num_threads = False
+    default_n_jobs = -1
+
+    def __init__(self, nesting_level: int | None = None, **parameters: Any) -> None:
+        super().__init__(nesting_level=nesting_level)
+        self._parameters = parameters
+        self._client: Client | None = None
+
+    def configure(self, n_jobs: int = 1, parallel: Any = None, **_: Any) -> int:
+        self.parallel = parallel
+        self._client = Client(**self._parameters)
+        return self.effective_n_jobs(n_jobs)
+
+    def effective_n_jobs(self, n_jobs: int | None) -> int:
+        """As many as asked for; where that is all (-1), as many as the cluster's nodes hold of such calls."""
+        if n_jobs is not None and n_jobs > 0:
+            return n_jobs
+        client = self._client or Client(**self._parameters)
+        try:
+            return client.capacity()
+        finally:
+            if client is not self._client:
+                client.shutdown()
+
+    def submit(self, func: Callable[[], Any], callback: Callable[[Future[Any]], None] | None = None) -> Future[Any]:
+        assert self._client is not None
+        future = self._client.executor().submit(func)
+        if callback is not None:
+            future.add_done_callback(callback)
+        return future
+
+    def retrieve_result_callback(self, out: Future[Any]) -> Any:
+        return out.result()
+
+    def abort_everything(self, ensure_ready: bool = True) -> None:
+        if self._client is not None:
+            self._client.shutdown(wait=False, cancel_futures=True)
+            self._client = Client(**self._parameters) if ensure_ready else None
+
+    def terminate(self) -> None:
+        if self._client is not None:
+            self._client.shutdown()
+            self._client = None
+
+
+def register_joblib() -> None:
+    """Let joblib know of the backend ``"fairlead"``."""
+    joblib.register_parallel_backend("fairlead", FairleadBackend)

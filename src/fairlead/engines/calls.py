@@ -1,0 +1,78 @@
+"""How calls of Python functions travel: pickled by the program that asks, called by a worker process, answered in a file.
+
+A session, one a program, has a folder: `setup.json` says with which interpreter, folder, environment and import path to call;
+a payload file holds the pickled calls of a job, one a task; `JOB.INDEX` is the result of a task. A payload begins with the
+number of calls and where each begins and the last one ends, all as 8 bytes, so that a worker reads its own alone.
+"""
+
+import pickle
+import struct
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+LARGEST_PAYLOAD = 2**30
+"""Bytes of the pickled calls of one job."""
+LARGEST_RESULT = 2**30
+"""Bytes of one pickled result."""
+
+SETUP = "setup.json"
+
+
+class ResultTooLarge(ValueError):
+    """A function returned more than can be passed on."""
+
+
+def pack(calls: Sequence[bytes]) -> bytes:
+    """Write pickled calls as a payload."""
+    offsets = [0]
+    for call in calls:
+        offsets.append(offsets[-1] + len(call))
+    return struct.pack(f"<{len(offsets) + 1}Q", len(calls), *offsets) + b"".join(calls)
+
+
+def count(path: Path) -> int:
+    """How many calls a payload holds; raises ValueError where it is not one."""
+    size = path.stat().st_size
+    with path.open("rb") as file:
+        head = file.read(8)
+        n = struct.unpack("<Q", head)[0] if len(head) == 8 else 0
+        header = 8 * (n + 2)
+        if n == 0 or header > size:
+            raise ValueError("not a payload: it is too short")
+        file.seek(header - 8)
+        if struct.unpack("<Q", file.read(8))[0] != size - header:
+            raise ValueError("not a payload: its offsets are not those of its calls")
+    return int(n)
+
+
+def read_call(path: Path, index: int) -> bytes:
+    """Read one pickled call."""
+    with path.open("rb") as file:
+        (n,) = struct.unpack("<Q", file.read(8))
+        file.seek(8 * (index + 1))
+        begin, end = struct.unpack("<2Q", file.read(16))
+        file.seek(8 * (n + 2) + begin)
+        return file.read(end - begin)
+
+
+def result_name(job: int, index: int) -> str:
+    """The name of a result's file."""
+    return f"{job}.{index}"
+
+
+def write_result(path: Path, value: Any = None, error: BaseException | None = None, trace: str = "") -> None:
+    """Write what a function returned, or raised with its traceback as text; whole or not at all."""
+    import cloudpickle
+
+    if error is None:
+        body = b"+" + cloudpickle.dumps(value)
+        if len(body) > LARGEST_RESULT:
+            raise ResultTooLarge(
+                f"a result of {len(body) >> 20} MiB: write it to a file, at most {LARGEST_RESULT >> 20} MiB pass"
+            )
+    else:
+        body = b"-" + pickle.dumps((cloudpickle.dumps(error), trace))  # the trace can be read even if the error cannot
+    fresh = path.with_name(path.name + ".new")
+    fresh.write_bytes(body)
+    fresh.rename(path)

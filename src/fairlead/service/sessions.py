@@ -1,0 +1,232 @@
+"""Programs that call Python functions here: each has a session, with a folder for its calls and their results.
+
+A call is a task like any other; what is told here is what a program that waits for it must know, in the order in which it
+happened. A session that was not heard of for a while is closed: what it still asks for is cancelled, and its folder removed.
+Should the scheduler be restarted, the events are made anew from the state, under another epoch; the program knows what it has
+seen already.
+"""
+
+import base64
+import json
+import shutil
+import threading
+import time
+import uuid
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+
+from fairlead.engines.calls import SETUP, result_name
+from fairlead.home import write_private
+from fairlead.model.answers import Event, TaskInfo
+from fairlead.scheduler.admission import Refused, Unknown, cancel
+from fairlead.scheduler.facts import (
+    Fact,
+    JobCancelled,
+    JobsForgotten,
+    JobSubmitted,
+    NodeLost,
+    TasksFinished,
+    TasksStarted,
+)
+from fairlead.scheduler.report import describe_task
+from fairlead.scheduler.state import State
+from fairlead.scheduler.tables import CANCELLED, FAILED, NONE, RUNNING, SUCCEEDED
+from fairlead.service.bell import Bell
+
+LEASE = 120.0
+"""Seconds after which a program that was not heard of is taken for gone."""
+MOST_SESSIONS = 1000
+OVER = (SUCCEEDED, FAILED, CANCELLED)
+
+
+class Session:
+    """The events of one program, numbered from 0; those that it has seen are dropped."""
+
+    def __init__(self) -> None:
+        self.first = 0
+        self.events: list[Event] = []
+        self.heard_at = time.monotonic()
+        self.left: dict[int, int] = {}  # by job: tasks whose end the program has not seen
+        self.ended: dict[int, set[int]] = {}  # by job: tasks whose end was told
+        self.payloads: dict[int, str] = {}
+
+
+class Sessions:
+    """All sessions. `recorded` and `recover` are called in the scheduler's thread, the rest in others.
+
+    Parameters
+    ----------
+    folder : Path
+        Where their folders are.
+    bell : Bell
+    """
+
+    def __init__(self, folder: Path, bell: Bell) -> None:
+        self.folder = folder
+        self.epoch = uuid.uuid4().hex
+        self._bell = bell
+        self._lock = threading.Lock()
+        self._sessions: dict[str, Session] = {}
+        self._session_of: dict[int, str] = {}
+
+    def recover(self, state: State) -> None:
+        """Make the sessions and their events from the state, after a restart."""
+        self.folder.mkdir(mode=0o700, exist_ok=True)
+        for path in self.folder.iterdir():
+            self._sessions[path.name] = Session()
+        for number, job in state.specs.items():
+            call = job.work.call
+            if call is not None and call.session in self._sessions:
+                self._begin(number, call.session, job.tasks, call.payload)
+                self._tell(state, number, range(job.tasks), running=True)
+                self._tell(state, number, range(job.tasks))
+
+    def recorded(self, state: State, facts: Sequence[Fact]) -> None:
+        """Note what happened to calls."""
+        for fact in facts:
+            if isinstance(fact, JobSubmitted) and fact.job.work.call is not None:
+                self._begin(fact.id, fact.job.work.call.session, fact.job.tasks, fact.job.work.call.payload)
+            if not self._session_of:
+                continue
+            match fact:
+                case TasksStarted() | TasksFinished():
+                    mine = [
+                        (j, i)
+                        for j, i in zip(fact.job.tolist(), fact.index.tolist(), strict=True)
+                        if j in self._session_of
+                    ]
+                    for job, index in mine:
+                        self._tell(state, job, [index], running=isinstance(fact, TasksStarted))
+                case JobCancelled(id=job, indices=indices) if job in self._session_of:
+                    self._tell(state, job, range(state.specs[job].tasks) if indices is None else indices)
+                case NodeLost():
+                    for job in list(self._session_of):
+                        self._tell(state, job, range(state.specs[job].tasks))
+                case JobsForgotten(ids=ids):
+                    for job in ids:
+                        self._session_of.pop(job, None)
+
+    def create(self, setup: dict[str, Any]) -> str:
+        """Open a session; returns its id."""
+        name = uuid.uuid4().hex
+        with self._lock:
+            if len(self._sessions) >= MOST_SESSIONS:
+                raise Refused(f"there are {MOST_SESSIONS} programs already: wait until one ends")
+            self._sessions[name] = Session()
+        (self.folder / name).mkdir(mode=0o700)
+        write_private(self.folder / name / SETUP, json.dumps(setup))
+        return name
+
+    def touch(self, name: str) -> Path:
+        """Note that the program was heard of; returns its folder."""
+        with self._lock:
+            session = self._sessions.get(name)
+            if session is None:
+                raise Unknown(f"there is no session {name}: it was closed, or was not heard of for {LEASE:g} seconds")
+            session.heard_at = time.monotonic()
+        return self.folder / name
+
+    def events(self, name: str, epoch: str, after: int, most: int) -> tuple[int, list[Event]]:
+        """The number of the next event, and the events from `after` on; those before were seen, and their results go."""
+        self.touch(name)
+        with self._lock:
+            session = self._sessions[name]
+            if epoch != self.epoch:
+                after = session.first
+            seen = session.events[: max(0, after - session.first)]
+            session.events = session.events[len(seen) :]
+            session.first += len(seen)
+            events = session.events[:most]
+            following = session.first + len(events)
+            old = [result_name(e["job"], e["index"]) for e in seen if e["status"] != "running"]
+            for event in seen:
+                if event["status"] != "running" and event["job"] in session.left:
+                    session.left[event["job"]] -= 1
+                    if session.left[event["job"]] <= 0:
+                        del session.left[event["job"]], session.ended[event["job"]]
+                        old.append(session.payloads.pop(event["job"]))
+        for file in old:
+            (self.folder / name / file).unlink(missing_ok=True)
+        return following, events
+
+    def close(self, name: str) -> None:
+        """Forget a session, and remove its folder; its workers see that, and end."""
+        with self._lock:
+            self._sessions.pop(name, None)
+        self._bell.ring([("session", name)])
+        shutil.rmtree(self.folder / name, ignore_errors=True)
+
+    def silent(self) -> list[str]:
+        """The sessions whose program was not heard of for too long."""
+        now = time.monotonic()
+        with self._lock:
+            return [name for name, session in self._sessions.items() if now - session.heard_at > LEASE]
+
+    def _begin(self, job: int, name: str, tasks: int, payload: str) -> None:
+        with self._lock:
+            session = self._sessions.get(name)
+            if session is not None:
+                self._session_of[job] = name
+                session.left[job], session.payloads[job], session.ended[job] = tasks, payload, set()
+
+    def _tell(self, state: State, job: int, indices: Iterable[int], running: bool = False) -> None:
+        name = self._session_of[job]
+        row = state.job_rows(np.array([job]))[0]
+        if row == NONE:
+            return
+        begin = int(state.jobs.first[row])
+        with self._lock:
+            session = self._sessions.get(name)
+            ended = session.ended.get(job) if session is not None else None
+            if session is None or ended is None:
+                return
+            for index in indices:
+                status = int(state.tasks.status[begin + index])
+                if status == RUNNING if running else status in OVER and index not in ended:
+                    if status in OVER:
+                        ended.add(index)
+                    session.events.append(_event(job, describe_task(state, begin, index)))
+        self._bell.ring([("session", name)])
+
+
+def _event(job: int, task: TaskInfo) -> Event:
+    return {
+        "job": job,
+        "index": task["index"],
+        "status": cast(Any, task["status"]),
+        "exit": task["exit"],
+        "reason": task["reason"],
+        "size": None,
+        "result": None,
+    }
+
+
+def unfinished_calls(state: State, session: str, now: float) -> list[JobCancelled]:
+    """Cancel what a session still asks for."""
+    found = []
+    for number, job in state.specs.items():
+        if job.work.call is not None and job.work.call.session == session:
+            fact = cancel(state, number, None, now)
+            if fact:
+                found.append(fact)
+    return found
+
+
+def with_results(events: Iterable[Event], folder: Path, largest: int, most: int) -> list[Event]:
+    """The events with the size of their results, and the small ones' themselves as long as they are `most` bytes together."""
+    found: list[Event] = []
+    for event in events:
+        size, result = None, None
+        if event["status"] in ("succeeded", "failed"):
+            path = folder / result_name(event["job"], event["index"])
+            with suppress(FileNotFoundError):  # its worker ended before it could write one
+                size = path.stat().st_size
+                if size <= min(largest, most):
+                    most -= size
+                    result = base64.b64encode(path.read_bytes()).decode()
+        found.append({**event, "size": size, "result": result})
+    return found
