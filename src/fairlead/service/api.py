@@ -501,6 +501,11 @@ def _add_calls(api: APIRouter, asker: Asker, sessions: Sessions) -> None:
         with asker.waiter(), asker.bell.listen([("session", session)]) as heard:
             while True:
                 following, found = sessions.events(session, epoch, after, MOST_EVENTS)
+                if found and wait and all(event["status"] == "running" for event in found):
+                    # A small call ends in a moment: tell both at once.
+                    heard.clear()
+                    await heard_within(heard, 0.005)
+                    following, found = sessions.events(session, epoch, after, MOST_EVENTS)
                 left = until - time.monotonic()
                 if found or left <= 0 or asker.loop.stopped.is_set():
                     break

@@ -137,8 +137,8 @@ def serve(
             engine = LocalEngine(home, nodes, wake)
             engines.append(engine)
             scheduler = Scheduler(journal, engine, time.time, [node.name for node in nodes])
-            sessions.recover(scheduler.state)
             scheduler.step([lambda state, now: [fact for fact in [configure(state, configuration, now)] if fact]])
+            sessions.recover(scheduler.state)  # what is recorded from now on it is told
             return scheduler
 
         bell = Bell()

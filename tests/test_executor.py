@@ -1,0 +1,392 @@
+"""The executor: the contract of concurrent.futures, side by side with the standard library's, and what is fairlead's own."""
+
+import asyncio
+import concurrent.futures as cf
+import json
+import os
+import signal
+import threading
+import time
+from functools import partial
+
+import joblib
+import pytest
+
+import fairlead
+from conftest import Live
+from fairlead.client.executor import RemoteTraceback
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory):
+    live = Live(tmp_path_factory.mktemp("executor"))
+    live.up()
+    yield live
+    live.end()
+
+
+@pytest.fixture
+def client(world):
+    with fairlead.Client(world.home, queue="A", memory="256MiB") as client:
+        yield client
+
+
+@pytest.fixture(params=["threads", "processes", "fairlead"])
+def make(request, world):
+    """Something that makes an executor with two workers."""
+    if request.param == "threads":
+        return lambda: cf.ThreadPoolExecutor(2)
+    if request.param == "processes":
+        return lambda: cf.ProcessPoolExecutor(2)
+    return lambda: fairlead.Client(world.home, queue="A", cpu=4.5, memory="256MiB")
+
+
+def square(x):
+    return x * x
+
+
+def nap(seconds, value=None):
+    time.sleep(seconds)
+    return value
+
+
+def fail(text):
+    raise LookupError(text)
+
+
+def until(condition, seconds=20):
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+
+
+class TestContract:
+    def test_results_and_arguments(self, make):
+        with make() as executor:
+            assert executor.submit(square, 7).result(timeout=30) == 49
+            assert executor.submit(dict, [("a", 1)], b=2).result(timeout=30) == {"a": 1, "b": 2}
+
+    def test_exceptions_come_with_their_type(self, make):
+        with make() as executor:
+            future = executor.submit(fail, "lost")
+            with pytest.raises(LookupError, match="lost"):
+                future.result(timeout=30)
+            assert isinstance(future.exception(), LookupError)
+            assert (future.done(), future.running(), future.cancelled()) == (True, False, False)
+
+    def test_as_completed_and_wait(self, make):
+        with make() as executor:
+            slow, fast = executor.submit(nap, 1.0, "slow"), executor.submit(nap, 0, "fast")
+            assert next(cf.as_completed([slow, fast])) is fast
+            done, pending = cf.wait([slow, fast], return_when=cf.FIRST_COMPLETED)
+            assert (done, pending) == ({fast}, {slow})
+            assert cf.wait([slow, fast]).not_done == set()
+
+    def test_map_keeps_the_order(self, make):
+        with make() as executor:
+            assert list(executor.map(square, range(50))) == [x * x for x in range(50)]
+            assert list(executor.map(pow, [2, 3], [5, 2])) == [32, 9]
+            assert list(executor.map(square, range(20), chunksize=6)) == [x * x for x in range(20)]
+            assert list(executor.map(square, [])) == []
+
+    def test_map_raises_where_the_call_did(self, make):
+        with make() as executor:
+            results = executor.map(int, ["1", "x", "3"])
+            assert next(results) == 1
+            with pytest.raises(ValueError, match="invalid literal"):
+                next(results)
+
+    def test_timeouts(self, make):
+        with make() as executor:
+            with pytest.raises(TimeoutError):
+                executor.submit(nap, 0.6).result(timeout=0.05)
+            with pytest.raises(TimeoutError):
+                list(executor.map(nap, [0.6], timeout=0.05))
+
+    def test_what_runs_cannot_be_cancelled_what_waits_can(self, make):
+        with make() as executor:
+            running = [executor.submit(nap, 1.2, i) for i in range(2)]
+            until(lambda: all(f.running() for f in running))
+            waiting = [executor.submit(nap, 0) for _ in range(8)]
+            assert waiting[-1].cancel()
+            assert waiting[-1].cancelled()
+            assert waiting[-1].done()
+            assert waiting[-1].cancel(), "again"
+            assert not running[0].cancel()
+            with pytest.raises(cf.CancelledError):
+                waiting[-1].result(timeout=1)
+            assert cf.wait([waiting[-1]], timeout=10).done
+            assert [f.result(timeout=30) for f in running] == [0, 1]
+            assert not running[0].cancel()
+
+    def test_callbacks_may_submit_more(self, make):
+        with make() as executor:
+            found, second = [], threading.Event()
+
+            def more(future):
+                found.append(future.result())
+                executor.submit(square, 5).add_done_callback(lambda f: (found.append(f.result()), second.set()))
+
+            executor.submit(square, 4).add_done_callback(more)
+            assert second.wait(30)
+            assert found == [16, 25]
+
+    def test_after_shutdown_nothing_is_taken(self, make):
+        executor = make()
+        future = executor.submit(nap, 0.3, "kept")
+        executor.shutdown()
+        assert future.done()
+        assert future.result() == "kept"
+        with pytest.raises(RuntimeError, match="cannot schedule new futures after shutdown"):
+            executor.submit(square, 1)
+        executor.shutdown()
+
+    def test_shutdown_may_leave_what_runs_and_cancel_what_waits(self, make):
+        executor = make()
+        running = [executor.submit(nap, 1.0, i) for i in range(2)]
+        until(lambda: all(f.running() for f in running))
+        waiting = [executor.submit(square, 1) for _ in range(12)]
+        began = time.monotonic()
+        executor.shutdown(wait=False, cancel_futures=True)
+        assert time.monotonic() - began < 0.9
+        until(waiting[-1].cancelled)
+        assert [f.result(timeout=30) for f in running] == [0, 1]
+
+    def test_asyncio_runs_in_it(self, make):
+        async def main(executor):
+            loop = asyncio.get_running_loop()
+            return await asyncio.gather(*(loop.run_in_executor(executor, square, x) for x in range(5)))
+
+        with make() as executor:
+            assert asyncio.run(main(executor)) == [0, 1, 4, 9, 16]
+
+    def test_a_shut_down_executor_that_did_nothing(self, make):
+        make().shutdown()
+
+
+def test_the_traceback_of_the_worker_is_the_cause(client, world):
+    error = client.submit(fail, "deep").exception(timeout=30)
+    assert isinstance(error.__cause__, RemoteTraceback)
+    assert "in fail" in str(error.__cause__)
+    job = client._connection.get("/v1/jobs", limit=1)["jobs"][0]
+    assert "LookupError: deep" in world.call("logs", str(job["id"])).stderr
+
+
+def test_a_worker_is_warm_and_isolated_by_queue_and_shape(world, client):
+    first = {client.submit(os.getpid).result(timeout=30) for _ in range(5)}
+    assert len(first) == 1
+    other_queue = client.submit(os.getpid, queue="B").result(timeout=30)
+    other_shape = client.submit(os.getpid, cpu=2).result(timeout=30)
+    with fairlead.Client(world.home, queue="A", memory="256MiB") as another:
+        other_program = another.submit(os.getpid).result(timeout=30)
+    assert len({*first, other_queue, other_shape, other_program}) == 4
+
+
+def test_calls_are_tasks_like_any_other(world, client):
+    assert client.submit(nap, 0, queue="B").result(timeout=30) is None
+    newest = client._connection.get("/v1/jobs", limit=1)["jobs"][0]
+    assert (newest["name"], newest["queue"], newest["status"]) == ("nap", "B", "succeeded")
+    client.submit(print, "hello").result(timeout=30)
+    newest = client._connection.get("/v1/jobs", limit=1)["jobs"][0]
+    assert world.ok("logs", str(newest["id"])) == "hello\n"
+
+
+def test_functions_of_main_lambdas_and_closures_travel(client):
+    base = 10
+    assert client.submit(lambda x: x + base, 5).result(timeout=30) == 15
+    assert client.submit(partial(pow, 2), 3).result(timeout=30) == 8
+
+
+def test_large_arguments_and_results(client):
+    block = os.urandom(20 * 2**20)
+    assert client.submit(bytes.swapcase, block).result(timeout=60) == block.swapcase()
+
+
+def test_a_function_with_arguments_of_these_names(client):
+    assert client.executor(cpu=2).submit(dict, cpu=1, queue="x").result(timeout=30) == {"cpu": 1, "queue": "x"}
+
+
+def test_a_worker_that_dies_fails_its_call_alone(client):
+    dead = client.submit(os._exit, 7)
+    assert "ended with status 7" in str(dead.exception(timeout=30))
+    assert isinstance(dead.exception(), fairlead.CallFailed)
+    killed = client.submit(lambda: os.kill(os.getpid(), signal.SIGKILL))
+    assert "ended with status 137" in str(killed.exception(timeout=30))
+    assert client.submit(square, 3).result(timeout=30) == 9
+
+
+def test_a_call_that_uses_too_much_memory_is_told_so(client):
+    error = client.executor(memory="64MiB").submit(lambda: len(bytearray(200 * 2**20))).exception(timeout=60)
+    assert isinstance(error, fairlead.CallFailed)
+    assert "more memory than it asked for" in str(error)
+
+
+def test_retries_and_time_limits(client, tmp_path):
+    def third_time():
+        with (tmp_path / "tries").open("a") as file:
+            file.write("x")
+        if len((tmp_path / "tries").read_text()) < 3:
+            raise OSError("not yet")
+        return "done"
+
+    assert client.executor(retries=2).submit(third_time).result(timeout=30) == "done"
+    error = client.executor(time_limit=0.4).submit(nap, 60).exception(timeout=30)
+    assert "time limit" in str(error)
+
+
+def test_what_cannot_be_pickled(client):
+    with pytest.raises(TypeError, match="cannot pickle"):
+        client.submit(square, threading.Lock())
+    with pytest.raises(TypeError, match="cannot pickle"):
+        client.submit(threading.Lock).result(timeout=30)
+
+    class Odd(Exception):
+        def __init__(self, a, b):
+            super().__init__(f"{a} and {b}")
+
+    def odd():
+        raise Odd(1, 2)
+
+    assert "1 and 2" in str(client.submit(odd).exception(timeout=30))
+
+
+def test_a_refused_call_is_told_by_its_future_alone(client):
+    futures = [client.submit(square, 1), client.submit(square, 2, queue="nowhere"), client.submit(square, 3)]
+    assert [futures[0].result(timeout=30), futures[2].result(timeout=30)] == [1, 9]
+    with pytest.raises(fairlead.ServiceError, match="there is no queue 'nowhere'"):
+        futures[1].result(timeout=30)
+
+
+def test_a_call_that_is_cancelled_by_somebody_else_while_it_runs(client, world):
+    future = client.submit(nap, 60)
+    until(future.running)
+    job, _ = future.place
+    world.ok("cancel", str(job))
+    with pytest.raises(cf.CancelledError, match="while it ran"):
+        future.result(timeout=30)
+
+
+def test_nothing_is_left_of_a_program_that_ended(world):
+    with fairlead.Client(world.home, queue="A") as client:
+        assert list(client.map(square, range(300))) == [x * x for x in range(300)]
+        folder = world.home / "calls" / client._session
+        pid = client.submit(os.getpid).result(timeout=30)
+        assert folder.exists()
+    assert not folder.exists()
+    until(lambda: not os.path.exists(f"/proc/{pid}"))
+
+
+def test_results_that_were_fetched_are_dropped(world, client):
+    list(client.map(square, range(200)))
+    folder = world.home / "calls" / client._session
+    client.submit(nap, 0.2).result(timeout=30)
+    until(lambda: len(list(folder.iterdir())) <= 4)
+
+
+def test_a_restart_of_the_scheduler_in_the_middle(tmp_path):
+    world = Live(tmp_path)
+    world.up()
+    try:
+        with fairlead.Client(world.home, queue="A") as client:
+            marks = tmp_path / "marks"
+            marks.mkdir()
+
+            def mark(i):
+                time.sleep(0.3)
+                with (marks / str(i)).open("a") as file:
+                    file.write("x")
+                return i
+
+            futures = [client.submit(mark, i) for i in range(40)]
+            until(lambda: any(f.done() for f in futures))
+            world.kill()
+            time.sleep(0.5)
+            world.up()
+            assert [f.result(timeout=60) for f in futures] == list(range(40))
+            assert {p.read_text() for p in marks.iterdir()} == {"x"}, "none ran twice"
+    finally:
+        world.end()
+
+
+def test_joblib_runs_on_it(world):
+    fairlead.register_joblib()
+    with joblib.parallel_config("fairlead", home=str(world.home), queue="A", memory="256MiB"):
+        assert joblib.Parallel()(joblib.delayed(square)(x) for x in range(100)) == [x * x for x in range(100)]
+        assert joblib.Parallel(n_jobs=2)(joblib.delayed(square)(x) for x in range(5)) == [0, 1, 4, 9, 16]
+        with pytest.raises(LookupError, match="lost"):
+            joblib.Parallel(n_jobs=2)(joblib.delayed(fail)("lost") for _ in range(3))
+
+
+def test_the_async_twin(world):
+    async def main():
+        async with fairlead.AsyncClient(world.home, queue="A") as client:
+            assert await client.submit(square, 6) == 36
+            assert [x async for x in client.map(square, range(5))] == [0, 1, 4, 9, 16]
+            with pytest.raises(LookupError):
+                await client.submit(fail, "x")
+            job = await client.submit_job(["sh", "-c", "echo $FAIRLEAD_INDEX {index}"], tasks=2)
+            assert (await client.wait(job, timeout=30))["status"] == "succeeded"
+            assert job.output(1) == b"1 1\n"
+
+    asyncio.run(main())
+
+
+def test_jobs_from_a_program(world, client):
+    job = client.submit_job(["sh", "-c", "echo out; echo err >&2; exit 3"], name="three", cpu="500m")
+    with pytest.raises(TimeoutError):
+        client.submit_job(["sleep", "30"], name="nap").wait(timeout=0.1)
+    assert job.wait(timeout=30)["status"] == "failed"
+    assert (job.output(), job.output(stream="err")) == (b"out\n", b"err\n")
+    assert [task["exit"] for task in job.tasks()] == [3]
+    after = client.submit_job(["true"], after=[(job.id, "failure")])
+    assert after.wait(timeout=30)["status"] == "succeeded"
+    nap_job = next(j for j in client._connection.get("/v1/jobs")["jobs"] if j["name"] == "nap")
+    nap_job = client.job(nap_job["id"])
+    assert nap_job.cancel()
+    assert nap_job.wait(timeout=30)["status"] == "cancelled"
+    with pytest.raises(fairlead.ServiceError, match="no node is large enough"):
+        client.submit_job(["true"], cpu=999, strict=True)
+    waiting = client.submit_job(["true"], cpu=999)
+    assert waiting.why()["reason"] == "too large"
+    waiting.cancel()
+    with pytest.raises(fairlead.ServiceError, match="there is no job 99999"):
+        client.job(99999)
+
+
+def test_no_scheduler(tmp_path):
+    with pytest.raises(fairlead.ServiceError, match="start one with `fairlead up`"):
+        fairlead.Client(tmp_path)
+
+
+def test_a_scheduler_that_never_comes_back(tmp_path):
+    world = Live(tmp_path)
+    world.up()
+    client = fairlead.Client(world.home, queue="A")
+    client._connection.patience = 0.5
+    future = client.submit(nap, 60)
+    until(future.running)
+    world.kill()
+    with pytest.raises(fairlead.SchedulerGone, match="no scheduler runs"):
+        future.result(timeout=30)
+    with pytest.raises(fairlead.SchedulerGone):
+        client.submit(square, 1)
+    client.shutdown()
+    world.up()
+    world.end()
+
+
+def test_the_session_of_a_program_that_was_killed_is_closed(world, monkeypatch):
+    from fairlead.scheduler.state import State
+    from fairlead.service import sessions as module
+    from fairlead.service.bell import Bell
+
+    sessions = module.Sessions(world.folder / "calls", Bell())
+    sessions.recover(State())
+    name = sessions.create({"argv": ["x"], "cwd": "/", "env": {}, "encoding": "utf-8", "path": []})
+    assert sessions.silent() == []
+    monkeypatch.setattr(module, "LEASE", -1.0)
+    assert sessions.silent() == [name]
+    sessions.close(name)
+    assert not (world.folder / "calls" / name).exists()
+    assert json.dumps(sessions.silent()) == "[]"
