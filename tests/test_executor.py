@@ -8,6 +8,7 @@ import signal
 import threading
 import time
 from functools import partial
+from pathlib import Path
 
 import joblib
 import pytest
@@ -274,7 +275,7 @@ def test_nothing_is_left_of_a_program_that_ended(world):
         pid = client.submit(os.getpid).result(timeout=30)
         assert folder.exists()
     assert not folder.exists()
-    until(lambda: not os.path.exists(f"/proc/{pid}"))
+    until(lambda: not Path(f"/proc/{pid}").exists())
 
 
 def test_results_that_were_fetched_are_dropped(world, client):

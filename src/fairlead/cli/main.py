@@ -5,6 +5,7 @@ Nothing heavy is imported up here: a client answers at once.
 
 import json
 import os
+import re
 import sys
 import time
 from pathlib import Path
@@ -53,6 +54,8 @@ AfterJob = Annotated[
     typer.Option(help="Only after this job has succeeded; JOB:failure or JOB:end for other ends.", metavar="JOB[:END]"),
 ]
 Env = Annotated[list[str], typer.Option(help="Set a variable, over this terminal's environment.", metavar="NAME=VALUE")]
+Cwd = Annotated[Path | None, typer.Option(help="The folder to run in. Default: this one.")]
+Strict = Annotated[bool, typer.Option("--strict", help="Refuse what no node that is up could hold, even empty.")]
 
 
 class Failure(Exception):
@@ -101,8 +104,11 @@ def submit(
     gpu: Gpu = "0",
     resource: Resource = [],  # noqa: B006
     tasks: Annotated[
-        int, typer.Option("--tasks", "-n", help="So many tasks; each has its index in FAIRLEAD_INDEX.")
-    ] = 1,
+        int | None,
+        typer.Option(
+            "--tasks", "-n", help="So many tasks; each has its index in FAIRLEAD_INDEX, and in place of {index}."
+        ),
+    ] = None,
     name: Name = "",
     priority: Priority = 0,
     on: On = [],  # noqa: B006
@@ -111,14 +117,18 @@ def submit(
     retries: Retries = 0,
     after: AfterJob = [],  # noqa: B006
     env: Env = [],  # noqa: B006
+    cwd: Cwd = None,
+    strict: Strict = False,
 ) -> None:
     """Submit a job, and print its number.
 
-    Example: fairlead submit --queue lab/vision --cpu 2 --memory 4Gi --tasks 10 -- python train.py
+    Example: fairlead submit --queue lab/vision --cpu 2 --memory 4Gi --tasks 10 -- python train.py --fold {index}
     """
     with _connection() as connection:
-        body = _job_request(command, queue, cpu, memory, gpu, resource, tasks, name, priority, on, env)
-        body |= {"gang": gang, "retries": retries, "time_limit": _seconds(time_limit), "after": _after(after)}
+        body = _job_request(
+            command, queue, cpu, memory, gpu, resource, name, priority, on, env, cwd, strict, retries, time_limit
+        )
+        body |= {"gang": gang, "after": _after(after)} | ({} if tasks is None else {"tasks": tasks})
         answer = connection.submit("/v1/jobs", body)
     if answer["warning"]:
         print(f"fairlead: {answer['warning']}", file=sys.stderr)
@@ -138,6 +148,8 @@ def run(
     on: On = [],  # noqa: B006
     time_limit: TimeLimit = None,
     env: Env = [],  # noqa: B006
+    cwd: Cwd = None,
+    strict: Strict = False,
 ) -> None:
     """Run a command when it is its turn; stream its output, and exit as it did.
 
@@ -146,8 +158,9 @@ def run(
     from fairlead.cli.output import stream_task
 
     with _connection() as connection:
-        body = _job_request(command, queue, cpu, memory, gpu, resource, 1, name, priority, on, env)
-        body |= {"time_limit": _seconds(time_limit)}
+        body = _job_request(
+            command, queue, cpu, memory, gpu, resource, name, priority, on, env, cwd, strict, 0, time_limit
+        )
         answer = connection.submit("/v1/jobs", body)
         if answer["warning"]:
             print(f"fairlead: {answer['warning']}", file=sys.stderr)
@@ -199,15 +212,39 @@ def logs(
 
 @app.command()
 def cancel(
-    job: JobId,
-    index: Annotated[
-        list[int] | None, typer.Option("--index", "-i", help="Only this task; repeat for more.", min=0)
+    jobs: Annotated[
+        list[str] | None,
+        typer.Argument(
+            help="Jobs, tasks of jobs, or ranges of them: 12, 12.3, 12.0-9.", metavar="JOB[.INDEX[-INDEX]]..."
+        ),
     ] = None,
+    queue: Annotated[
+        str | None, typer.Option("--queue", "-q", help="All jobs of this queue and those below it.")
+    ] = None,
+    user: Annotated[str | None, typer.Option("--user", "-u", help="With --queue: only those of this user.")] = None,
 ) -> None:
-    """Cancel a job: SIGTERM to what runs, SIGKILL after five seconds; what waits never starts."""
+    """Cancel jobs, some tasks of a job, or a whole queue.
+
+    What runs gets SIGTERM, and SIGKILL after five seconds; what waits never starts. Example: fairlead cancel 12 13.0-9
+    """
+    whole, parts = _tasks(jobs or [])
+    if not whole and not parts and queue is None:
+        raise Failure("name jobs, such as 12 or 12.3, or a queue with --queue")
     with _connection() as connection:
-        answer = connection.post(f"/v1/jobs/{job}/cancel", {"indices": index})
-    print(f"job {job} is cancelled" if answer["changed"] else f"job {job} had ended already")
+        cancelled: list[int] = []
+        if whole or queue is not None:
+            cancelled = connection.post("/v1/cancel", {"jobs": whole, "queue": queue, "user": user})["cancelled"]
+        for job in [job for job in whole if job not in cancelled]:
+            print(f"job {job} had ended already")
+        for job in cancelled:
+            print(f"job {job} is cancelled")
+        if queue is not None and not cancelled:
+            print(f"queue {queue} has no jobs that have not ended")
+        for job, indices in parts.items():
+            changed = connection.post(f"/v1/jobs/{job}/cancel", {"indices": indices})["changed"]
+            named = f"task {job}.{indices[0]}" if len(indices) == 1 else f"{len(indices)} tasks of job {job}"
+            is_are, had = ("is", "had") if len(indices) == 1 else ("are", "had all")
+            print(f"{named} {is_are} cancelled" if changed else f"{named} {had} ended already")
 
 
 @app.command()
@@ -227,13 +264,15 @@ def job(
 @app.command()
 def wait(
     jobs: Annotated[list[int], typer.Argument(help="The jobs' numbers.", metavar="JOB...")],
-    timeout: Annotated[float | None, typer.Option(help="Give up after so many seconds, with exit status 124.")] = None,
+    timeout: Annotated[
+        str | None, typer.Option(help="Give up after so long, with exit status 124: 90, 30s, 5min, 2h.")
+    ] = None,
 ) -> None:
     """Wait until jobs have ended. Exit status 0 if all their tasks succeeded, else 1."""
-    from fairlead.cli.output import wait_for
+    from fairlead.cli.output import wait_with_progress
 
     with _connection() as connection:
-        ended = wait_for(connection, jobs, timeout)
+        ended = wait_with_progress(connection, jobs, _seconds("--timeout", timeout))
     if ended is None:
         raise typer.Exit(124)
     raise typer.Exit(0 if all(job["status"] == "succeeded" for job in ended) else 1)
@@ -298,6 +337,18 @@ def nodes(as_json: Json = False) -> None:
 
 
 @app.command()
+def top(
+    interval: Annotated[float, typer.Option(help="Seconds between looks.", min=0.1, max=3600)] = 1.0,
+    once: Annotated[bool, typer.Option("--once", help="Print the screen once and end.")] = False,
+) -> None:
+    """Watch the cluster on a full screen: what is used, the queues with their shares over time, the jobs. `q` quits."""
+    from fairlead.cli.top import run_top
+
+    with _connection() as connection:
+        run_top(connection, interval, once)
+
+
+@app.command()
 def down(
     now: Annotated[
         bool, typer.Option("--now", help="Stop the tasks that run; they start again with the next `up`.")
@@ -336,27 +387,43 @@ def _connection() -> "Connection":
 
 
 def _job_request(
-    command: list[str], queue: str | None, cpu: str, memory: str, gpu: str, resource: list[str], tasks: int, name: str,
-    priority: int, on: list[str], env: list[str],
+    command: list[str], queue: str | None, cpu: str, memory: str, gpu: str, resource: list[str], name: str, priority: int,
+    on: list[str], env: list[str], cwd: Path | None, strict: bool, retries: int, time_limit: str | None,
 ) -> dict[str, Any]:  # fmt: skip
-    import getpass
+    from fairlead.client.jobs import encoded, job_request
 
-    demand: dict[str, str] = {"cpu": cpu, "memory": memory, "gpu": gpu, **_pairs("--resource", resource)}
-    return {
-        "argv": command,
-        "cwd": str(Path.cwd()),
-        "env": {**os.environ, **_pairs("--env", env)},
-        "demand": {resource: quantity for resource, quantity in demand.items() if quantity != "0"},
-        "queue": queue,
-        "user": getpass.getuser(),
-        "name": name,
-        "tasks": tasks,
-        "priority": priority,
-        "on": {label: value.split("|") for label, value in _pairs("--on", on).items()},
-    }
+    folder = Path.cwd() if cwd is None else cwd.absolute()
+    asked = job_request(
+        queue=queue,
+        cpu=cpu,
+        memory=memory,
+        gpu=gpu,
+        resources=_pairs("--resource", resource),
+        priority=priority,
+        retries=retries,
+        time_limit=_seconds("--time-limit", time_limit),
+        on={label: value.split("|") for label, value in _pairs("--on", on).items()},
+    )
+    work = encoded({"argv": command, "cwd": str(folder), "env": {**os.environ, **_pairs("--env", env)}})
+    return {**asked, **work, "name": name, "strict": strict}
 
 
-def _seconds(text: str | None) -> float | None:
+def _tasks(words: list[str]) -> tuple[list[int], dict[int, list[int]]]:
+    """Whole jobs, and indices by job: ``12``, ``12.3``, ``12.0-9``."""
+    whole: list[int] = []
+    parts: dict[int, list[int]] = {}
+    for word in words:
+        match = re.fullmatch(r"([0-9]{1,15})(?:\.([0-9]{1,7})(?:-([0-9]{1,7}))?)?", word)
+        if match is None or (match[3] and int(match[3]) < int(match[2])):
+            raise Failure(f"{word!r} is no job: write JOB, JOB.INDEX or JOB.FIRST-LAST, such as 12, 12.3 or 12.0-9")
+        if match[2] is None:
+            whole.append(int(match[1]))
+        else:
+            parts.setdefault(int(match[1]), []).extend(range(int(match[2]), int(match[3] or match[2]) + 1))
+    return whole, parts
+
+
+def _seconds(option: str, text: str | None) -> float | None:
     if text is None:
         return None
     from fairlead.model.quantity import parse_seconds
@@ -364,7 +431,7 @@ def _seconds(text: str | None) -> float | None:
     try:
         return parse_seconds(text)
     except ValueError as error:
-        raise Failure(f"--time-limit {error}") from None
+        raise Failure(f"{option} {error}") from None
 
 
 def _after(values: list[str]) -> list[dict[str, Any]]:
@@ -407,8 +474,5 @@ def main() -> None:
     except (Failure, ServiceError) as error:
         print(f"fairlead: {error}", file=sys.stderr)
         sys.exit(1)
-    except BrokenPipeError:  # the reader of our output had enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(141)
     except KeyboardInterrupt:
         sys.exit(130)

@@ -5,11 +5,14 @@ import time
 from typing import Any
 
 from fairlead.client.connection import Connection
+from fairlead.client.jobs import OVER
+from fairlead.model.answers import JobInfo
 
-OVER = ("succeeded", "failed", "cancelled")
+LOOK_AGAIN = 1.0
+"""Seconds between looks at how far jobs are that somebody waits for."""
 
 
-def wait_for(connection: Connection, jobs: list[int], timeout: float | None) -> list[dict[str, Any]] | None:
+def wait_with_progress(connection: Connection, jobs: list[int], timeout: float | None) -> list[JobInfo] | None:
     """Wait until jobs have ended, with a progress bar on a terminal; None where the time was over before."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
@@ -18,18 +21,18 @@ def wait_for(connection: Connection, jobs: list[int], timeout: float | None) -> 
     terminal = Console(stderr=True)
     until = time.monotonic() + timeout if timeout is not None else None
     with Progress(*columns, console=terminal, disable=not terminal.is_terminal) as progress:
-        found = [connection.get(f"/v1/jobs/{job}") for job in jobs]
+        found: list[JobInfo] = [connection.get(f"/v1/jobs/{job}") for job in jobs]
         bars = [progress.add_task(f"job {job['id']}", total=job["tasks"]) for job in found]
-        pause = 0.02
         while True:
             for bar, job in zip(bars, found, strict=True):
                 progress.update(bar, completed=job["succeeded"] + job["failed"] + job["cancelled"])
-            if all(job["status"] in OVER for job in found):
+            going = [job["id"] for job in found if job["status"] not in OVER]
+            if not going:
                 return found
             if until is not None and time.monotonic() > until:
                 return None
-            time.sleep(pause)
-            pause = min(0.3, pause * 1.3)
+            left = LOOK_AGAIN if until is None else max(0.01, min(LOOK_AGAIN, until - time.monotonic()))
+            connection.get(f"/v1/jobs/{going[0]}", wait=left)
             found = [job if job["status"] in OVER else connection.get(f"/v1/jobs/{job['id']}") for job in found]
 
 

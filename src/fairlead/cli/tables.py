@@ -23,7 +23,7 @@ def show(table: Table, empty: str) -> None:
 
 
 def job_table(jobs: list[dict[str, Any]]) -> Table:
-    table = _table("job", "name", "queue", "status", ">tasks", "each", ">age")
+    table = plain_table("job", "name", "queue", "status", ">tasks", "each", ">age")
     for job in jobs:
         over = job["succeeded"] + job["failed"] + job["cancelled"]
         progress = f"{over}/{job['tasks']}" if job["tasks"] > 1 else "1"
@@ -62,7 +62,7 @@ def show_job(job: dict[str, Any], tasks: list[dict[str, Any]]) -> None:
     for name, value in lines.items():
         if value:
             print(f"{name:<10} {value}")
-    table = _table(">task", "status", ">exit", "reason", "node", ">attempt", ">seconds")
+    table = plain_table(">task", "status", ">exit", "reason", "node", ">attempt", ">seconds")
     for task in [t for t in tasks if t["status"] != "waiting"][:30]:
         seconds = (task["finished_at"] or time.time()) - task["started_at"] if task["started_at"] else None
         table.add_row(
@@ -80,31 +80,40 @@ def show_job(job: dict[str, Any], tasks: list[dict[str, Any]]) -> None:
 
 
 def queue_table(queues: list[dict[str, Any]]) -> Table:
-    table = _table("queue", ">share", "dominant", "used", ">running", ">waiting", "guarantee", "limit")
-    for queue in queues:
+    """The tree of queues; guarantees and limits have a column where there are any."""
+    bounds = {
+        "guarantee": [quantities(queue["guarantee"]) for queue in queues],
+        "limit": [_limits(queue) for queue in queues],
+    }
+    bounds = {name: texts for name, texts in bounds.items() if any(texts)}
+    table = plain_table("queue", ">share", "", "used", ">running", ">waiting", *bounds)
+    for row, queue in enumerate(queues):
         name = queue["name"]
         depth = 0 if name == "/" else name.count("/") + 1
-        limits = [quantities(queue["limit"])] if queue["limit"] else []
-        limits += [f"{queue['max_tasks']} tasks"] if queue["max_tasks"] is not None else []
-        limits += [f"{queue['max_jobs']} jobs"] if queue["max_jobs"] is not None else []
+        closed = f" ({queue['status']})" if queue["status"] != "open" else ""
         table.add_row(
-            "  " * depth + (name.rpartition("/")[2] or "/"),
+            "  " * depth + (name.rpartition("/")[2] or "/") + closed,
             f"{queue['dominant_share']:.1%}" if depth else "",
             queue["dominant_resource"] if depth and queue["dominant_resource"] else "",
             quantities(queue["used"]),
             str(queue["running"]),
             str(queue["waiting"]),
-            quantities(queue["guarantee"]),
-            " ".join(limits),
+            *(texts[row] for texts in bounds.values()),
         )
     return table
 
 
+def _limits(queue: dict[str, Any]) -> str:
+    limits = [quantities(queue["limit"])] if queue["limit"] else []
+    limits += [f"{queue[most]} {most[4:]}" for most in ("max_tasks", "max_jobs") if queue[most] is not None]
+    return " ".join(limits)
+
+
 def node_table(nodes: list[dict[str, Any]]) -> Table:
-    table = _table("node", "status", ">tasks", "used", "labels")
+    table = plain_table("node", "status", ">tasks", "used", "labels")
     for node in nodes:
-        used = "  ".join(
-            f"{name} {round_quantity(name, node['used'].get(name, 0))}/{round_quantity(name, amount)}"
+        used = " ".join(
+            f"{name}={round_quantity(name, node['used'].get(name, 0))}/{round_quantity(name, amount)}"
             for name, amount in node["capacity"].items()
         )
         labels = " ".join(f"{k}={v}" for k, v in node["labels"].items())
@@ -113,8 +122,8 @@ def node_table(nodes: list[dict[str, Any]]) -> Table:
 
 
 def quantities(values: dict[str, int]) -> str:
-    """A vector in little room: ``cpu 1 memory 4Gi``."""
-    return " ".join(f"{name} {round_quantity(name, amount)}" for name, amount in values.items())
+    """A vector in little room: ``cpu=1 memory=4Gi``."""
+    return " ".join(f"{name}={round_quantity(name, amount)}" for name, amount in values.items())
 
 
 def age(since: float) -> str:
@@ -126,8 +135,17 @@ def age(since: float) -> str:
     return f"{seconds:.0f}s"
 
 
-def _table(*columns: str) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
+def plain_table(*columns: str) -> Table:
+    """A table with these columns; ``>`` before a name aligns it to the right. Numbers are never broken, words if need be."""
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, collapse_padding=True)
     for column in columns:
-        table.add_column(column.lstrip(">"), justify="right" if column.startswith(">") else "left", overflow="fold")
+        right = column.startswith(">")
+        name = column.lstrip(">")
+        table.add_column(
+            name,
+            justify="right" if right else "left",
+            overflow="fold",
+            no_wrap=right or name in ("", "status"),
+            min_width=12 if name in ("used", "each") else len(name),
+        )
     return table

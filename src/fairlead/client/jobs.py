@@ -1,6 +1,7 @@
 """Jobs as a client asks for them, and as it follows them."""
 
 import getpass
+import json
 import os
 import time
 from collections.abc import Sequence
@@ -42,7 +43,7 @@ def job_request(
 def encoded(texts: dict[str, Any]) -> dict[str, Any]:
     """Strings as this system has them, with what says which bytes they stand for; any bytes can be said."""
     try:
-        str(texts).encode()
+        json.dumps(texts, ensure_ascii=False).encode()
     except UnicodeEncodeError:
         return {**{name: _as_latin(value) for name, value in texts.items()}, "encoding": "latin-1"}
     return texts

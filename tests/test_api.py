@@ -1,0 +1,291 @@
+"""The HTTP API of a running scheduler: submission in bulk and under keys, streams, long polls, pages, health, metrics, bounds."""
+
+import base64
+import http.client
+import json
+import threading
+import time
+import urllib.error
+import urllib.request
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from conftest import Live
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory):
+    live = Live(tmp_path_factory.mktemp("api"))
+    live.up()
+    yield live
+    live.end()
+
+
+def ask(world, path, body=None, method=None, headers=(), token=None):
+    url = json.loads((world.home / "server.json").read_text())["url"]
+    bearer = {"Authorization": f"Bearer {token or (world.home / 'token').read_text().strip()}"}
+    data = json.dumps(body).encode() if isinstance(body, dict) else body
+    request = urllib.request.Request(url + path, data=data, method=method, headers={**bearer, **dict(headers)})
+    if data is not None:
+        request.add_header("Content-Type", "application/json")
+    try:
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            text = answer.read()
+            return answer.status, json.loads(text) if "json" in answer.headers["Content-Type"] else text.decode()
+    except urllib.error.HTTPError as error:
+        return error.code, json.loads(error.read())
+
+
+def job(**more):
+    return {"argv": ["true"], "demand": {"cpu": 1, "memory": "64Mi"}, "queue": "A", **more}
+
+
+def stream(world, path, headers=()):
+    """A connection on which the answer's lines can be read as they come."""
+    url = json.loads((world.home / "server.json").read_text())["url"].removeprefix("http://")
+    connection = http.client.HTTPConnection(url, timeout=30)
+    bearer = {"Authorization": f"Bearer {(world.home / 'token').read_text().strip()}"}
+    connection.request("GET", path, headers={**bearer, **dict(headers)})
+    return connection, connection.getresponse()
+
+
+def events(response, count):
+    """So many events of a server-sent stream: (id, type, data)."""
+    found, event = [], {}
+    while len(found) < count:
+        line = response.readline().decode().rstrip("\n")
+        if line.startswith(":"):
+            continue
+        if not line:
+            if event:
+                found.append((int(event["id"]), event["event"], json.loads(event["data"])))
+            event = {}
+            continue
+        name, _, value = line.partition(": ")
+        event[name] = value
+    return found
+
+
+def test_ten_thousand_tasks_in_one_request(world):
+    jobs = [job(name=f"n{i}", tasks=2, argv=["echo", "{index}"], demand={"cpu": 9}) for i in range(5000)]
+    code, answer = ask(world, "/v1/jobs/bulk", {"jobs": jobs})
+    assert code == 201
+    ids = [each["id"] for each in answer["jobs"]]
+    assert ids == list(range(ids[0], ids[0] + 5000))
+    assert ask(world, f"/v1/jobs/{ids[4321]}")[1]["name"] == "n4321"
+    code, answer = ask(world, "/v1/cancel", {"queue": "A"})
+    assert code == 200
+    assert len(answer["cancelled"]) > 4900
+
+
+def test_all_of_a_bulk_or_none(world):
+    before = ask(world, "/v1/jobs?limit=1")[1]["jobs"]
+    code, answer = ask(world, "/v1/jobs/bulk", {"jobs": [job(), job(queue="nowhere"), job()]})
+    assert code == 400
+    assert answer["error"].startswith("jobs.1: there is no queue 'nowhere'")
+    code, answer = ask(world, "/v1/jobs/bulk", {"jobs": [job(), job(demand={"cpu": -1})]})
+    assert code == 422
+    assert answer["error"].startswith("jobs.1.demand: cpu: -1 is negative")
+    assert [j["id"] for j in ask(world, "/v1/jobs?limit=1")[1]["jobs"]] == [j["id"] for j in before]
+
+
+def test_a_key_submits_once(world):
+    marks = world.folder / "once"
+    body = job(argv=["sh", "-c", f"echo x >> {marks}"])
+    answers = [ask(world, "/v1/jobs", body, headers={"Idempotency-Key": "k1"}) for _ in range(3)]
+    assert len({answer["id"] for _, answer in answers}) == 1
+    code, answer = ask(world, "/v1/jobs", job(name="other"), headers={"Idempotency-Key": "k1"})
+    assert code == 409
+    assert "'k1' was used for another submission" in answer["error"]
+    many = {"jobs": [job(), job()]}
+    first, again = (ask(world, "/v1/jobs/bulk", many, headers={"Idempotency-Key": "k2"})[1]["jobs"] for _ in range(2))
+    assert first == again
+    number = answers[0][1]["id"]
+    assert ask(world, f"/v1/jobs/{number}?wait=30")[1]["status"] == "succeeded"
+    assert marks.read_text() == "x\n"
+    assert ask(world, "/v1/jobs", job(), headers={"Idempotency-Key": "x" * 300})[0] == 422
+
+
+def test_a_key_is_known_after_a_restart(tmp_path):
+    world = Live(tmp_path)
+    world.up()
+    first = ask(world, "/v1/jobs", job(demand={"cpu": 99}), headers={"Idempotency-Key": "k"})[1]["id"]
+    world.kill()
+    world.up()
+    assert ask(world, "/v1/jobs", job(demand={"cpu": 99}), headers={"Idempotency-Key": "k"})[1]["id"] == first
+    assert ask(world, "/v1/jobs", job(demand={"cpu": 99}))[1]["id"] == first + 1
+    world.end()
+
+
+def test_a_long_poll_answers_when_the_job_ends(world):
+    number = ask(world, "/v1/jobs", job(argv=["sleep", "0.5"]))[1]["id"]
+    assert ask(world, f"/v1/jobs/{number}?wait=0.01")[1]["status"] in ("waiting", "running")
+    found = ask(world, f"/v1/jobs/{number}?wait=30")[1]
+    assert found["status"] == "succeeded"
+    held = ask(world, "/v1/jobs", job(demand={"cpu": 999}))[1]["id"]
+    found = []
+    waiting = threading.Thread(target=lambda: found.append(ask(world, f"/v1/jobs/{held}?wait=30")[1]["status"]))
+    waiting.start()
+    time.sleep(0.3)
+    assert not found
+    ask(world, f"/v1/jobs/{held}/cancel", {})
+    waiting.join(timeout=10)
+    assert found == ["cancelled"]
+    assert ask(world, f"/v1/jobs/{number}?wait=61")[0] == 422
+
+
+def test_jobs_and_tasks_come_in_pages(world):
+    ids = [each["id"] for each in ask(world, "/v1/jobs/bulk", {"jobs": [job(queue="B") for _ in range(25)]})[1]["jobs"]]
+    found, before = [], ""
+    while True:
+        page = ask(world, f"/v1/jobs?queue=B&limit=10{before}")[1]
+        found += [each["id"] for each in page["jobs"]]
+        if page["next"] is None:
+            break
+        before = f"&before={page['next']}"
+    assert found[:25] == ids[::-1]
+    assert len(found) == len(set(found))
+    number = ask(world, "/v1/jobs", job(tasks=25, demand={"cpu": 9}))[1]["id"]
+    page = ask(world, f"/v1/jobs/{number}/tasks?limit=20")[1]
+    assert (len(page["tasks"]), page["next"]) == (20, 20)
+    page = ask(world, f"/v1/jobs/{number}/tasks?first=20&limit=20")[1]
+    assert ([each["index"] for each in page["tasks"]], page["next"]) == (list(range(20, 25)), None)
+    ask(world, f"/v1/jobs/{number}/cancel", {})
+
+
+def test_facts_are_streamed_from_any_past_position(world):
+    position = ask(world, "/v1/status")[1]["position"]
+    number = ask(world, "/v1/jobs", job(name="streamed"))[1]["id"]
+    ask(world, f"/v1/jobs/{number}?wait=30")
+    connection, response = stream(world, f"/v1/facts?after={position}")
+    found = events(response, 4)
+    mine = [kind for _, kind, data in found if number in (data.get("id"), *data.get("job", []))]
+    while mine[-1] != "TasksFinished":
+        found += events(response, 1)
+        if number in found[-1][2]["job"]:
+            mine.append(found[-1][1])
+    assert mine == ["JobSubmitted", "TasksPlaced", "TasksStarted", "TasksFinished"]
+    assert [at for at, _, _ in found] == list(range(position + 1, position + 1 + len(found)))
+    later = ask(world, "/v1/jobs", job(name="later", demand={"cpu": 999}))[1]["id"]
+    while events(response, 1)[0][2].get("id") != later:  # it goes on with what happens now
+        pass
+    connection.close()
+    ask(world, f"/v1/jobs/{later}/cancel", {})
+    connection, response = stream(world, "/v1/facts?follow=false&after=0", {"Last-Event-ID": str(position)})
+    assert events(response, 1)[0][0] == position + 1, "a stream that broke off goes on where it did"
+    connection.close()
+
+
+def test_a_stream_that_is_not_read_costs_nothing(world):
+    connection, response = stream(world, "/v1/facts?after=0")
+    for _ in range(3):
+        answer = ask(world, "/v1/jobs/bulk", {"jobs": [job(env={"A": "x" * 1000}) for _ in range(1000)]})
+        assert answer[0] == 201
+    ask(world, "/v1/cancel", {"queue": "A"})
+    assert response.readline()
+    connection.close()
+
+
+def test_facts_that_are_gone_are_said_to_be(tmp_path):
+    from fairlead.journal import Forgotten
+    from fairlead.journal import sql as module
+    from fairlead.scheduler.facts import NodeDrained
+    from fairlead.scheduler.state import State
+
+    journal = module.SqlJournal(tmp_path / "journal.db")
+    module.KEEP_HISTORY, before = 200, module.KEEP_HISTORY
+    try:
+        journal.append([NodeDrained(at=1.0, node="n" * 100)] * 3)
+        journal.save(State())
+        with pytest.raises(Forgotten, match="facts before 3 are not kept any more: ask for those after 2"):
+            journal.look(0, 10)
+        assert [position for position, _ in journal.look(2, 10)] == [3]
+        assert journal.look(3, 10) == []
+    finally:
+        module.KEEP_HISTORY = before
+        journal.close()
+
+
+def test_health_needs_no_token_and_metrics_do(world):
+    assert ask(world, "/healthz", token="x") == (200, {"ok": True})
+    assert ask(world, "/readyz", token="x") == (200, {"ok": True})
+    assert ask(world, "/metrics", token="x")[0] == 401
+    text = ask(world, "/metrics")[1]
+    metrics = {family.name: family for family in text_string_to_metric_families(text)}
+    shares = {s.labels["queue"]: s.value for s in metrics["fairlead_queue_dominant_share"].samples}
+    assert {"/", "A", "B"} <= set(shares)
+    capacity = {s.labels["resource"]: s.value for s in metrics["fairlead_node_capacity"].samples}
+    assert capacity == {"cpu": 9, "memory": 18 * 2**30}
+    for name in ("decide_seconds", "commit_seconds", "step_seconds", "tasks_placed", "journal_lag_seconds"):
+        assert f"fairlead_{name}" in metrics
+
+
+def test_a_full_queue_of_questions_is_429_and_the_scheduler_goes_on(world):
+    connections = []
+    number = ask(world, "/v1/jobs", job(demand={"cpu": 999}))[1]["id"]
+    for _ in range(60):
+        connections.append(stream_later(world, f"/v1/jobs/{number}?wait=60"))
+    assert ask(world, "/v1/status")[0] == 200
+    ask(world, f"/v1/jobs/{number}/cancel", {})
+    assert {json.loads(c.getresponse().read())["status"] for c in connections} == {"cancelled"}
+
+
+def stream_later(world, path):
+    url = json.loads((world.home / "server.json").read_text())["url"].removeprefix("http://")
+    connection = http.client.HTTPConnection(url, timeout=30)
+    connection.request("GET", path, headers={"Authorization": f"Bearer {(world.home / 'token').read_text().strip()}"})
+    return connection
+
+
+def test_too_many_that_wait_are_turned_away():
+    from fairlead.service import api
+    from fairlead.service.bell import Bell
+    from fairlead.service.loop import Busy
+
+    asker = api.Asker(None, Bell())
+    waiters = [asker.waiter() for _ in range(api.MOST_WAITERS)]
+    for waiter in waiters:
+        waiter.__enter__()
+    with pytest.raises(Busy, match="try again"), asker.waiter():
+        pass
+    for waiter in waiters:
+        waiter.__exit__(None, None, None)
+    with asker.waiter():
+        pass
+
+
+def test_any_bytes_can_be_said(world):
+    argument = bytes(range(1, 256))
+    body = job(argv=["printf", "%s", argument.decode("latin-1")], encoding="latin-1")
+    number = ask(world, "/v1/jobs", body)[1]["id"]
+    assert ask(world, f"/v1/jobs/{number}?wait=30")[1]["status"] == "succeeded"
+    assert (world.home / "output" / str(number) / "0.out").read_bytes() == argument
+    assert ask(world, "/v1/jobs", job(argv=["echo", "\u20ac"], encoding="latin-1"))[0] == 422
+
+
+def test_sessions_and_payloads_are_checked(world):
+    none = "0" * 32
+    assert ask(world, f"/v1/sessions/{none}/events")[0] == 404
+    assert ask(world, "/v1/sessions/..%2F..%2Fx/events")[0] in (404, 422)
+    session = ask(world, "/v1/sessions", {"argv": ["python3", "-c", "1"]})[1]["id"]
+    calls = {"demand": {"cpu": 1}, "queue": "A", "payload": none}
+    assert "put it first" in ask(world, f"/v1/sessions/{session}/calls", {"jobs": [calls]})[1]["error"]
+    for data in (b"", b"12345678", bytes(8), b"\xff" * 64):
+        code, answer = ask(
+            world, f"/v1/sessions/{session}/calls", {"jobs": [{**calls, "data": base64.b64encode(data).decode()}]}
+        )
+        assert code == 400
+        assert "not a payload" in answer["error"]
+    assert ask(world, f"/v1/sessions/{session}/calls", {"jobs": [{**calls, "data": "?"}]})[0] == 400
+    assert ask(world, f"/v1/sessions/{session}", method="DELETE") == (200, {"cancelled": []})
+    assert ask(world, f"/v1/sessions/{session}", method="DELETE")[0] == 404
+
+
+def test_the_documents_of_the_api(world):
+    url = json.loads((world.home / "server.json").read_text())["url"]
+    with urllib.request.urlopen(f"{url}/openapi.json", timeout=30) as answer:
+        document = json.load(answer)
+    assert document["paths"]["/v1/jobs/bulk"]["post"]["summary"]
+    with urllib.request.urlopen(f"{url}/docs", timeout=30) as answer:
+        assert b"swagger" in answer.read()
