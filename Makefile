@@ -32,6 +32,7 @@ check: .venv/ready  ## formatter, linter and type checker alone
 	$(RUN)mypy
 
 bench: .venv/ready  ## speeds, as ratios against a named peer in the same run
+	.venv/bin/uv sync --quiet --frozen --compile-bytecode --inexact --group bench --python .venv/bin/python
 	$(RUN)python -m bench
 
 fuzz: .venv/ready  ## the long version of the random tests (FAIRLEAD_FUZZ seeds; default 20000)

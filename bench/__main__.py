@@ -1,9 +1,9 @@
-"""Run every benchmark, or those that are named: python -m bench [kernel] [end_to_end] [recovery]."""
+"""Run every benchmark, or those that are named: python -m bench [kernel] [end_to_end] [recovery] [service] [calls]."""
 
 import importlib
 import sys
 
-ALL = ["kernel", "end_to_end", "recovery"]
+ALL = ["kernel", "end_to_end", "recovery", "service", "calls"]
 
 for name in sys.argv[1:] or ALL:
     importlib.import_module(f"bench.{name}").run()

@@ -11,6 +11,8 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from fairlead.client.connection import Connection, ServiceError
@@ -18,34 +20,41 @@ from fairlead.client.connection import Connection, ServiceError
 FAIRLEAD = Path(sys.executable).with_name("fairlead")
 
 
+@contextmanager
+def scheduler(folder: Path, cpus: int) -> Iterator[Path]:
+    """A scheduler with one queue, A, over so many CPUs; its data folder."""
+    config = folder / "fairlead.json"
+    config.write_text(json.dumps({"queue": [{"name": "A"}], "node": [{"name": "here", "capacity": {"cpu": cpus}}]}))
+    home = folder / "home"
+    server = subprocess.Popen(
+        [FAIRLEAD, "up", "--config", config, "--port", "0"],
+        env={**os.environ, "FAIRLEAD_HOME": str(home)},
+        stderr=subprocess.PIPE,
+    )
+    try:
+        _connect(home)
+        yield home
+    finally:
+        server.send_signal(signal.SIGINT)
+        server.wait()
+
+
 def through_fairlead(tasks: int, at_once: int) -> float:
     """Seconds from the submission of an array of `true` to the end of its last task."""
-    with tempfile.TemporaryDirectory() as folder:
-        config = Path(folder) / "fairlead.json"
-        node = {"name": "here", "capacity": {"cpu": at_once}}
-        config.write_text(json.dumps({"queue": [{"name": "A"}], "node": [node]}))
-        home = Path(folder) / "home"
-        environment = {**os.environ, "FAIRLEAD_HOME": str(home)}
-        server = subprocess.Popen(
-            [FAIRLEAD, "up", "--config", config, "--port", "0"], env=environment, stderr=subprocess.PIPE
-        )
-        try:
-            connection = _connect(home)
-            began = time.perf_counter()
-            job = {
-                "argv": ["true"],
-                "demand": {"cpu": 1},
-                "queue": "A",
-                "tasks": tasks,
-                "env": {"PATH": os.environ["PATH"]},
-            }
-            connection.post("/v1/jobs", job)
-            while connection.get("/v1/jobs/1")["succeeded"] < tasks:
-                time.sleep(0.05)
-            return time.perf_counter() - began
-        finally:
-            server.send_signal(signal.SIGINT)
-            server.wait()
+    with tempfile.TemporaryDirectory() as folder, scheduler(Path(folder), at_once) as home:
+        connection = Connection(home)
+        began = time.perf_counter()
+        job = {
+            "argv": ["true"],
+            "demand": {"cpu": 1},
+            "queue": "A",
+            "tasks": tasks,
+            "env": {"PATH": os.environ["PATH"]},
+        }
+        connection.post("/v1/jobs", job)
+        while connection.get("/v1/jobs/1", wait=30)["succeeded"] < tasks:
+            pass
+        return time.perf_counter() - began
 
 
 def through_xargs(tasks: int, at_once: int) -> float:
@@ -56,13 +65,12 @@ def through_xargs(tasks: int, at_once: int) -> float:
     return time.perf_counter() - began
 
 
-def _connect(home: Path) -> Connection:
+def _connect(home: Path) -> None:
     until = time.monotonic() + 60
     while True:
         try:
-            connection = Connection(home)
-            connection.get("/v1/status")
-            return connection
+            Connection(home).get("/v1/status")
+            return
         except ServiceError:
             if time.monotonic() > until:
                 raise

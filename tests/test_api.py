@@ -69,7 +69,7 @@ def events(response, count):
 
 def test_ten_thousand_tasks_in_one_request(world):
     jobs = [job(name=f"n{i}", tasks=2, argv=["echo", "{index}"], demand={"cpu": 9}) for i in range(5000)]
-    code, answer = ask(world, "/v1/jobs/bulk", {"jobs": jobs})
+    code, answer = ask(world, "/v1/bulk", {"jobs": jobs})
     assert code == 201
     ids = [each["id"] for each in answer["jobs"]]
     assert ids == list(range(ids[0], ids[0] + 5000))
@@ -81,10 +81,10 @@ def test_ten_thousand_tasks_in_one_request(world):
 
 def test_all_of_a_bulk_or_none(world):
     before = ask(world, "/v1/jobs?limit=1")[1]["jobs"]
-    code, answer = ask(world, "/v1/jobs/bulk", {"jobs": [job(), job(queue="nowhere"), job()]})
+    code, answer = ask(world, "/v1/bulk", {"jobs": [job(), job(queue="nowhere"), job()]})
     assert code == 400
     assert answer["error"].startswith("jobs.1: there is no queue 'nowhere'")
-    code, answer = ask(world, "/v1/jobs/bulk", {"jobs": [job(), job(demand={"cpu": -1})]})
+    code, answer = ask(world, "/v1/bulk", {"jobs": [job(), job(demand={"cpu": -1})]})
     assert code == 422
     assert answer["error"].startswith("jobs.1.demand: cpu: -1 is negative")
     assert [j["id"] for j in ask(world, "/v1/jobs?limit=1")[1]["jobs"]] == [j["id"] for j in before]
@@ -99,7 +99,7 @@ def test_a_key_submits_once(world):
     assert code == 409
     assert "'k1' was used for another submission" in answer["error"]
     many = {"jobs": [job(), job()]}
-    first, again = (ask(world, "/v1/jobs/bulk", many, headers={"Idempotency-Key": "k2"})[1]["jobs"] for _ in range(2))
+    first, again = (ask(world, "/v1/bulk", many, headers={"Idempotency-Key": "k2"})[1]["jobs"] for _ in range(2))
     assert first == again
     number = answers[0][1]["id"]
     assert ask(world, f"/v1/jobs/{number}?wait=30")[1]["status"] == "succeeded"
@@ -136,7 +136,7 @@ def test_a_long_poll_answers_when_the_job_ends(world):
 
 
 def test_jobs_and_tasks_come_in_pages(world):
-    ids = [each["id"] for each in ask(world, "/v1/jobs/bulk", {"jobs": [job(queue="B") for _ in range(25)]})[1]["jobs"]]
+    ids = [each["id"] for each in ask(world, "/v1/bulk", {"jobs": [job(queue="B") for _ in range(25)]})[1]["jobs"]]
     found, before = [], ""
     while True:
         page = ask(world, f"/v1/jobs?queue=B&limit=10{before}")[1]
@@ -180,7 +180,7 @@ def test_facts_are_streamed_from_any_past_position(world):
 def test_a_stream_that_is_not_read_costs_nothing(world):
     connection, response = stream(world, "/v1/facts?after=0")
     for _ in range(3):
-        answer = ask(world, "/v1/jobs/bulk", {"jobs": [job(env={"A": "x" * 1000}) for _ in range(1000)]})
+        answer = ask(world, "/v1/bulk", {"jobs": [job(env={"A": "x" * 1000}) for _ in range(1000)]})
         assert answer[0] == 201
     ask(world, "/v1/cancel", {"queue": "A"})
     assert response.readline()
@@ -286,6 +286,6 @@ def test_the_documents_of_the_api(world):
     url = json.loads((world.home / "server.json").read_text())["url"]
     with urllib.request.urlopen(f"{url}/openapi.json", timeout=30) as answer:
         document = json.load(answer)
-    assert document["paths"]["/v1/jobs/bulk"]["post"]["summary"]
+    assert document["paths"]["/v1/bulk"]["post"]["summary"]
     with urllib.request.urlopen(f"{url}/docs", timeout=30) as answer:
         assert b"swagger" in answer.read()

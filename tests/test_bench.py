@@ -1,7 +1,7 @@
 """The benchmarks in short: they run, and what they measure is right. How fast is for `make bench` to say."""
 
 import pytest
-from bench import end_to_end, kernel, recovery
+from bench import calls, end_to_end, kernel, recovery, service
 
 from fairlead.journal.sql import SqlJournal
 from fairlead.scheduler.decide import decide
@@ -30,3 +30,16 @@ def test_a_recovered_history_is_the_one_that_was_written(tmp_path, monkeypatch, 
     assert (again.tasks.status[:5000] == state.tasks.status[:5000]).all()
     assert len(again.finished_jobs) == 5
     journal.close()
+
+
+def test_the_service_answers_many_clients(capsys):
+    service.run(requests=40, sizes=(1, 8))
+    shown = capsys.readouterr().out
+    assert "8 clients  submit" in shown
+    assert "40 jobs in a request" in shown
+
+
+def test_calls_beside_a_process_pool(capsys, monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)  # Ray takes long to start
+    calls.run(calls=40)
+    assert "ProcessPoolExecutor" in capsys.readouterr().out

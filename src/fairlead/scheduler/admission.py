@@ -41,7 +41,7 @@ class Refused(ValueError):
 
 
 class Unknown(Refused):
-    """A request about a job that there is not."""
+    """A request about a job, a queue or a node that there is not."""
 
 
 class Conflict(Refused):
@@ -239,4 +239,4 @@ def resume(state: State, node: str, now: float) -> NodeResumed:
 
 def _known_node(state: State, node: str) -> None:
     if node not in state.node_rows:
-        raise Refused(f"there is no node {node!r}: there is {', '.join(list(state.node_rows)[:10])}")
+        raise Unknown(f"there is no node {node!r}: there is {', '.join(list(state.node_rows)[:10])}")

@@ -12,8 +12,10 @@ import hmac
 import os
 import time
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from functools import cache
+from http import HTTPStatus
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -21,11 +23,12 @@ import msgspec
 from fastapi import APIRouter, Depends, FastAPI, Header, HTTPException, Query, Request, Response
 from fastapi import Path as PathParameter
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import FileResponse, JSONResponse
+from fastapi.responses import FileResponse, JSONResponse, PlainTextResponse
 from fastapi.security import HTTPBearer
 from fastapi.sse import EventSourceResponse, ServerSentEvent
 from pydantic import BaseModel
 from starlette.exceptions import HTTPException as StarletteHTTPException
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 import fairlead
 from fairlead.engines import calls
@@ -78,10 +81,12 @@ MOST_WAITERS = 2000
 LONGEST_WAIT = 60.0
 PAGE_OF_FACTS = 500
 MOST_EVENTS = 1000
+MANY_CALLS = 20
 SMALL_RESULT = 64 * 2**10
 """Bytes of a result that is told with its event; a larger one is asked for by itself."""
 
 Number = Annotated[int, PathParameter(ge=0, le=2**53)]
+NodeName = Annotated[str, PathParameter(max_length=253)]
 Identity = Annotated[str, PathParameter(pattern=r"^[0-9a-f]{32}$")]
 Wait = Annotated[float, Query(ge=0, le=LONGEST_WAIT, description="Seconds to wait for it to end; 0: answer at once.")]
 
@@ -92,7 +97,9 @@ class Error(BaseModel):
     error: str
 
 
-ERRORS: dict[int | str, dict[str, Any]] = {code: {"model": Error} for code in (400, 401, 404, 409, 413, 422, 429, 503)}
+def _errors(*codes: int) -> dict[int | str, dict[str, Any]]:
+    schema = {"application/json": {"schema": Error.model_json_schema()}}
+    return {code: {"description": HTTPStatus(code).phrase, "content": schema} for code in codes}
 
 
 class Asker:
@@ -169,7 +176,8 @@ def make_api(
         default_response_class=_Json,
     )
     _answer_errors_in_one_line(app)
-    authenticated = APIRouter(dependencies=[Depends(_authentication(token))], responses=ERRORS)
+    checks = [Depends(_authentication(token)), Depends(_refusing_unknown_queries(app))]
+    authenticated = APIRouter(dependencies=checks, responses=_errors(400, 401, 404, 409, 413, 422, 429, 503))
     _add_jobs(authenticated, asker, home)
     _add_cluster(authenticated, asker, down, read_again)
     _add_facts(authenticated, asker, journal)
@@ -177,6 +185,48 @@ def make_api(
     app.include_router(authenticated)
     _add_health(app, asker.loop)
     return app
+
+
+class TooLargeInJson:
+    """Starlette refuses a body that is too large in plain text, past every handler: say it as all errors are said."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        refused = False
+
+        async def send_on(message: Message) -> None:
+            nonlocal refused
+            if message["type"] == "http.response.start" and message["status"] == 413:
+                refused = True
+                answer = _error(413, f"the body is larger than {LARGEST_BODY >> 20} MiB")
+                await answer(scope, receive, send)
+            elif not refused:
+                await send(message)
+
+        await self._app(scope, receive, send_on)
+
+
+class _Bytes(Response):
+    media_type = "application/octet-stream"
+
+
+def _refusing_unknown_queries(app: FastAPI) -> Callable[[Request], Awaitable[None]]:
+    """A misspelt filter would be taken for none."""
+
+    @cache
+    def known(path: str, method: str) -> list[str]:
+        parameters = app.openapi()["paths"][path][method.lower()].get("parameters", [])
+        return sorted(each["name"] for each in parameters if each["in"] == "query")
+
+    async def refuse(request: Request) -> None:
+        for name in request.query_params:
+            there = known(request.scope["route"].path, request.method)
+            if name not in there:
+                raise HTTPException(422, f"{name}: there is no such parameter: use {', '.join(there) or 'none'}")
+
+    return refuse
 
 
 class _Json(JSONResponse):
@@ -256,7 +306,7 @@ def _add_jobs(api: APIRouter, asker: Asker, home: Path) -> None:
         (answer,) = await _submit(asker, [_commands(request)], key)
         return _Json(answer, 201)
 
-    @api.post("/v1/jobs/bulk", status_code=201, response_model=SubmittedMany)
+    @api.post("/v1/bulk", status_code=201, response_model=SubmittedMany)
     async def submit_many(request: JobsRequest, key: Key = "") -> Response:
         """Submit jobs together: all of them, or none and say which is wrong."""
         return _Json({"jobs": await _submit(asker, [_commands(job) for job in request.jobs], key)}, 201)
@@ -297,7 +347,7 @@ def _add_jobs(api: APIRouter, asker: Asker, home: Path) -> None:
         """Tasks of a job by index."""
         return _Json(await asker.read(lambda s: report.describe_tasks(s, job, first, limit)))
 
-    @api.get("/v1/jobs/{job}/tasks/{index}/output/{stream}", response_class=Response)
+    @api.get("/v1/jobs/{job}/tasks/{index}/output/{stream}", response_class=_Bytes)
     async def output(
         job: Number,
         index: Number,
@@ -310,7 +360,7 @@ def _add_jobs(api: APIRouter, asker: Asker, home: Path) -> None:
         if not 0 <= index < count:
             raise Unknown(f"job {job} has no task {index}: its tasks are 0 to {count - 1}")
         path = home / "output" / str(job) / f"{index}.{stream}"
-        return Response(await asyncio.to_thread(_piece, path, offset, limit), media_type="application/octet-stream")
+        return _Bytes(await asyncio.to_thread(_piece, path, offset, limit))
 
     @api.post("/v1/jobs/{job}/cancel", response_model=Changed)
     async def cancel(job: Number, request: CancelRequest) -> Response:
@@ -382,12 +432,12 @@ def _add_cluster(
         return _Json({"nodes": await asker.read(report.list_nodes)})
 
     @api.post("/v1/nodes/{node}/drain", response_model=Changed)
-    async def drain(node: str) -> Response:
+    async def drain(node: NodeName) -> Response:
         """Let a node finish what it has and take no more."""
         return _Json({"changed": await asker.change(lambda s, now: admission.drain(s, node, now))})
 
     @api.post("/v1/nodes/{node}/resume", response_model=Changed)
-    async def resume(node: str) -> Response:
+    async def resume(node: NodeName) -> Response:
         """Undo a drain."""
         return _Json({"changed": await asker.change(lambda s, now: admission.resume(s, node, now))})
 
@@ -400,7 +450,7 @@ def _add_cluster(
             raise Refused(str(error)) from None
         return _Json({"changed": await asker.change(lambda s, now: configure(s, configuration, now))})
 
-    @api.get("/metrics", response_class=Response)
+    @api.get("/metrics", response_class=PlainTextResponse)
     async def prometheus() -> Response:
         """What Prometheus reads."""
         text = await asker.read(lambda s: metrics.exposition(report.list_queues(s), report.list_nodes(s)))
@@ -427,7 +477,7 @@ def _add_facts(api: APIRouter, asker: Asker, journal: Journal) -> None:
         await asyncio.to_thread(journal.look, position, 1)  # tells before the stream begins if they are gone
         return position
 
-    @api.get("/v1/facts", response_class=EventSourceResponse, responses={410: {"model": Error}})
+    @api.get("/v1/facts", response_class=EventSourceResponse, responses=_errors(410))
     async def facts(
         after: Annotated[int, Depends(begin)],
         follow: Annotated[bool, Query(description="Whether to wait for more at the end.")] = True,
@@ -506,6 +556,10 @@ def _add_calls(api: APIRouter, asker: Asker, sessions: Sessions) -> None:
                     heard.clear()
                     await heard_within(heard, 0.005)
                     following, found = sessions.events(session, epoch, after, MOST_EVENTS)
+                elif found and wait and sessions.going(session) > MANY_CALLS:
+                    # It has enough to do without these: tell more at once.
+                    await asyncio.sleep(0.01)
+                    following, found = sessions.events(session, epoch, after, MOST_EVENTS)
                 left = until - time.monotonic()
                 if found or left <= 0 or asker.loop.stopped.is_set():
                     break
@@ -515,7 +569,7 @@ def _add_calls(api: APIRouter, asker: Asker, sessions: Sessions) -> None:
             found = await asyncio.to_thread(with_results, found, folder, SMALL_RESULT, LARGEST_BODY)
         return _Json({"epoch": sessions.epoch, "next": following, "events": found})
 
-    @api.get("/v1/sessions/{session}/results/{job}/{index}", response_class=FileResponse)
+    @api.get("/v1/sessions/{session}/results/{job}/{index}", response_class=_Bytes)
     async def result(session: Identity, job: Number, index: Number) -> Response:
         """The pickled result of a call."""
         path = sessions.touch(session) / calls.result_name(job, index)
@@ -565,14 +619,14 @@ def _put(folder: Path, job: CallsJob) -> int:
 
 
 def _add_health(app: FastAPI, loop: Loop) -> None:
-    @app.get("/healthz", responses={503: {"model": Error}})
+    @app.get("/healthz", responses=_errors(503))
     async def healthy() -> dict[str, bool]:
         """Whether the scheduler runs. Needs no token."""
         if loop.stopped.is_set():
             raise HTTPException(503, "the scheduler has ended")
         return {"ok": True}
 
-    @app.get("/readyz", responses={503: {"model": Error}})
+    @app.get("/readyz", responses=_errors(503))
     async def ready() -> dict[str, bool]:
         """Whether it takes work on: its thread answers, and its journal can be written. Needs no token."""
         if loop.stopped.is_set() or loop.stopping or loop.stalled:
@@ -596,8 +650,8 @@ def _piece(path: Path, offset: int, limit: int) -> bytes:
         return b""
 
 
-def _error(code: int, message: str) -> JSONResponse:
-    return JSONResponse({"error": message}, status_code=code)
+def _error(code: int, message: str, headers: Mapping[str, str] | None = None) -> JSONResponse:
+    return JSONResponse({"error": message}, code, headers)
 
 
 def _answer_errors_in_one_line(app: FastAPI) -> None:
@@ -623,10 +677,7 @@ def _answer_errors_in_one_line(app: FastAPI) -> None:
 
     @app.exception_handler(StarletteHTTPException)
     async def _(request: Request, error: StarletteHTTPException) -> JSONResponse:
-        message = str(error.detail)
-        if error.status_code == 413:
-            message = f"the body is larger than {LARGEST_BODY >> 20} MiB"
-        return _error(error.status_code, message)
+        return _error(error.status_code, str(error.detail), error.headers)
 
     @app.exception_handler(Exception)
     async def _(request: Request, error: Exception) -> JSONResponse:

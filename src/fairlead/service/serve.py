@@ -37,7 +37,7 @@ from fairlead.scheduler.facts import (
 )
 from fairlead.scheduler.state import State
 from fairlead.scheduler.tables import PLACED, RUNNING
-from fairlead.service.api import Asker, close_silent_sessions, configure, make_api
+from fairlead.service.api import Asker, TooLargeInJson, close_silent_sessions, configure, make_api
 from fairlead.service.bell import Bell
 from fairlead.service.loop import Loop
 from fairlead.service.scheduler import Scheduler
@@ -154,7 +154,7 @@ def serve(
         api = make_api(asker, journal, sessions, home, token, stop, read_again)
         server = _Server(
             uvicorn.Config(
-                api,
+                TooLargeInJson(api),
                 log_config=None,
                 access_log=False,
                 timeout_graceful_shutdown=2,

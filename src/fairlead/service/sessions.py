@@ -50,6 +50,7 @@ class Session:
         self.first = 0
         self.events: list[Event] = []
         self.heard_at = time.monotonic()
+        self.going = 0
         self.left: dict[int, int] = {}  # by job: tasks whose end the program has not seen
         self.ended: dict[int, set[int]] = {}  # by job: tasks whose end was told
         self.payloads: dict[int, str] = {}
@@ -153,6 +154,12 @@ class Sessions:
             (self.folder / name / file).unlink(missing_ok=True)
         return following, events
 
+    def going(self, name: str) -> int:
+        """How many of its calls have not ended."""
+        with self._lock:
+            session = self._sessions.get(name)
+            return session.going if session is not None else 0
+
     def close(self, name: str) -> None:
         """Forget a session, and remove its folder; its workers see that, and end."""
         with self._lock:
@@ -171,6 +178,7 @@ class Sessions:
             session = self._sessions.get(name)
             if session is not None:
                 self._session_of[job] = name
+                session.going += tasks
                 session.left[job], session.payloads[job], session.ended[job] = tasks, payload, set()
 
     def _tell(self, state: State, job: int, indices: Iterable[int], running: bool = False) -> None:
@@ -189,6 +197,7 @@ class Sessions:
                 if status == RUNNING if running else status in OVER and index not in ended:
                     if status in OVER:
                         ended.add(index)
+                        session.going -= 1
                     session.events.append(_event(job, describe_task(state, begin, index)))
         self._bell.ring([("session", name)])
 

@@ -1,0 +1,143 @@
+"""The service under load, on this machine: how many submissions a second, and how long it takes to answer and to start.
+
+1, 100 and 1,000 clients, each with a connection of its own, ask as fast as they are answered. The peer is the same web server
+(uvicorn, with httptools and uvloop) answering a constant: what HTTP costs here with nothing behind it.
+"""
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import uvicorn
+
+from bench.end_to_end import scheduler
+
+CONSTANT = """
+import uvicorn
+async def app(scope, receive, send):
+    await receive()
+    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]})
+    await send({"type": "http.response.body", "body": b"{}"})
+uvicorn.run(app, port=PORT, log_level="error", http="httptools", loop="uvloop", lifespan="off")
+"""
+
+
+class Connection:
+    """One kept connection; a request at a time."""
+
+    def __init__(self, address: str, token: str) -> None:
+        self.host, port = address.removeprefix("http://").split(":")
+        self.port, self.token = int(port), token
+
+    async def open(self) -> None:
+        self.reader, self.writer = await asyncio.open_connection(self.host, self.port)
+
+    async def ask(self, method: str, path: str, body: bytes = b"") -> bytes:
+        head = (
+            f"{method} {path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {self.token}\r\n"
+            f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+        )
+        self.writer.write(head.encode() + body)
+        answer = await self.reader.readuntil(b"\r\n\r\n")
+        length = int(answer.lower().split(b"content-length:")[1].split(b"\r\n")[0])
+        text = await self.reader.readexactly(length)
+        if not answer.startswith(b"HTTP/1.1 2"):
+            raise RuntimeError(text.decode())
+        return text
+
+
+async def load(
+    address: str, token: str, clients: int, requests: int, one: Callable[[Connection, int], Awaitable[object]]
+) -> tuple[float, list[float]]:
+    """Requests a second, and the seconds that each took, sorted."""
+    connections = [Connection(address, token) for _ in range(clients)]
+    for connection in connections:
+        await connection.open()
+    took: list[float] = []
+    numbers = iter(range(requests))
+
+    async def client(connection: Connection) -> None:
+        for number in numbers:
+            began = time.perf_counter()
+            await one(connection, number)
+            took.append(time.perf_counter() - began)
+
+    began = time.perf_counter()
+    await asyncio.gather(*map(client, connections))
+    speed = requests / (time.perf_counter() - began)
+    for connection in connections:
+        connection.writer.close()
+    return speed, sorted(took)
+
+
+def _job(**more: object) -> bytes:
+    return json.dumps({"argv": ["true"], "demand": {"cpu": 1}, "queue": "A", "cwd": "/", **more}).encode()
+
+
+def _percentiles(seconds: list[float]) -> str:
+    p50, p99 = (seconds[min(len(seconds) - 1, int(len(seconds) * part))] * 1000 for part in (0.5, 0.99))
+    return f"p50 {p50:7.1f} ms  p99 {p99:7.1f} ms"
+
+
+async def _measure(address: str, token: str, requests: int, sizes: tuple[int, ...]) -> None:
+    waits = _job(after=[{"job": 1, "how": "end"}])  # submitted, never started: what is measured is the service
+    await load(address, token, 1, 1, lambda c, n: c.ask("POST", "/v1/jobs", _job(demand={"cpu": 10**6})))
+
+    async def start(connection: Connection, number: int) -> float:
+        began = time.time()
+        job = json.loads(await connection.ask("POST", "/v1/jobs", _job()))["id"]
+        await connection.ask("GET", f"/v1/jobs/{job}?wait=60")
+        (task,) = json.loads(await connection.ask("GET", f"/v1/jobs/{job}/tasks"))["tasks"]
+        started.append(task["started_at"] - began)
+        return 0.0
+
+    for clients in sizes:
+        count = max(requests, 2 * clients)
+        speed, took = await load(address, token, clients, count, lambda c, n: c.ask("POST", "/v1/jobs", waits))
+        print(f"service    {clients:>5,} clients  submit {speed:>7,.0f}/s   {_percentiles(took)}")
+        _, took = await load(address, token, clients, count, lambda c, n: c.ask("GET", "/v1/queues"))
+        print(
+            f"           {clients:>5,} clients  queues {len(took) / sum(took) * clients:>7,.0f}/s   {_percentiles(took)}"
+        )
+        started: list[float] = []
+        await load(address, token, clients, max(clients, requests // 10), start)
+        print(f"           {clients:>5,} clients  from submission to start {_percentiles(sorted(started))}")
+    jobs = [json.loads(waits) for _ in range(max(10, requests))]
+    body = json.dumps({"jobs": jobs}).encode()
+    _, (took_one,) = await load(address, token, 1, 1, lambda c, n: c.ask("POST", "/v1/bulk", body))
+    print(f"           in bulk, {len(jobs):,} jobs in a request: {len(jobs) / took_one:,.0f} submissions/s")
+
+
+def run(requests: int = 5000, sizes: tuple[int, ...] = (1, 100, 1000)) -> None:
+    """Print submissions a second, latencies, and the peer's."""
+    with tempfile.TemporaryDirectory() as folder, scheduler(Path(folder), cpus=64) as home:
+        address = json.loads((home / "server.json").read_text())["url"]
+        token = (home / "token").read_text().strip()
+        asyncio.run(_measure(address, token, requests, sizes))
+    with uvicorn.Config(lambda: None, port=0).bind_socket() as free:
+        port = free.getsockname()[1]
+    server = subprocess.Popen([sys.executable, "-c", CONSTANT.replace("PORT", str(port))], env=os.environ)
+    try:
+        for clients in sizes:
+            until = time.monotonic() + 20
+            while True:
+                try:
+                    one = load(
+                        f"http://127.0.0.1:{port}", "", clients, requests, lambda c, n: c.ask("POST", "/", b"{}")
+                    )
+                    speed, took = asyncio.run(one)
+                    break
+                except OSError:
+                    if time.monotonic() > until:
+                        raise
+                    time.sleep(0.1)
+            print(f"           {clients:>5,} clients  a constant {speed:>7,.0f}/s   {_percentiles(took)}")
+    finally:
+        server.terminate()
+        server.wait()
