@@ -5,7 +5,7 @@ PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3; do \
 	"$$p" -c 'import sys; sys.exit(not ((3, 11) <= sys.version_info < (3, 14)))' 2>/dev/null && { echo "$$p"; break; }; done)
 RUN := .venv/bin/
 
-.PHONY: demo test check bench fuzz clean help
+.PHONY: demo test check bench docs fuzz clean help
 
 help:  ## list the targets
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
@@ -35,8 +35,12 @@ bench: .venv/ready  ## speeds, as ratios against a named peer in the same run
 	.venv/bin/uv sync --quiet --frozen --compile-bytecode --inexact --group bench --python .venv/bin/python
 	$(RUN)python -m bench
 
+docs: .venv/ready  ## the documentation as a site, in site/
+	$(RUN)python docs/site.py
+	$(RUN)zensical build --strict --config-file mkdocs.yml
+
 fuzz: .venv/ready  ## the long version of the random tests (FAIRLEAD_FUZZ seeds; default 20000)
 	FAIRLEAD_FUZZ=$${FAIRLEAD_FUZZ:-20000} $(RUN)pytest -n auto --timeout 0 tests/test_crash.py tests/test_state_machine.py
 
 clean:  ## remove what was built
-	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis dist build
+	rm -rf site .cache .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis dist build

@@ -1,25 +1,44 @@
-"""The documents' examples, run: the README's transcript line by line, and the configuration page's file."""
+"""The documents' examples, run line by line on a scheduler of their own; and the site, built."""
 
+import importlib.util
 import re
+import shutil
+import subprocess
+import sys
 import time
 from pathlib import Path
 
 import pytest
+import typer
 
+from conftest import FAIRLEAD, Live
+from fairlead.cli.main import app
 from fairlead.model.documents import read_configuration
 
 ROOT = Path(__file__).parent.parent
 
 
-def transcripts():
-    """(command, what it prints) of the README, in order."""
-    blocks = re.findall(r"<!-- transcript -->\n```console\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+PAGES = sorted([ROOT / "README.md", *ROOT.glob("docs/**/*.md")])
+LISTS = ("fairlead queues", "fairlead nodes", "fairlead jobs", "fairlead why", "fairlead top")
+
+
+def steps_of(page):
+    """What a person does on a page, in order: (command, what it prints), or (Python program, what it prints)."""
     steps = []
-    for line in "".join(blocks).splitlines():
-        if line.startswith("$ "):
-            steps.append((line[2:], []))
-        else:
-            steps[-1][1].append(line)
+    text = page.read_text()
+    blocks = re.compile(
+        r"<!-- transcript -->\n```console\n(?P<console>.*?)```|```python\n(?P<python>.*?)```\n\n```text\n(?P<text>.*?)```",
+        re.DOTALL,
+    )
+    for block in blocks.finditer(text):
+        if block["python"]:
+            steps.append(("python", block["python"], block["text"].splitlines()))
+            continue
+        for line in block["console"].splitlines():
+            if line.startswith("$ "):
+                steps.append(("shell", line[2:], []))
+            else:
+                steps[-1][2].append(line)
     return steps
 
 
@@ -29,28 +48,84 @@ def alike(expected, printed):
         r"\s*" + r"\s*".join(re.escape(word).replace(r"\.\.\.", r"\S+") for word in line.split()) + r"\s*"
         for line in expected
     )
-    return re.fullmatch(pattern.replace(r"\S+", r"\S.*?") + r"\s*", printed.strip("\n")) is not None
+    pattern = re.sub("─+", "─+", pattern.replace(r"\S+", r"\S.*?"))  # a table is as wide as what is in it
+    return re.fullmatch(pattern + r"\s*", printed.strip("\n")) is not None
 
 
-def test_the_first_session_goes_as_the_readme_says(live):
-    live.end()
-    live.config = ROOT / "examples" / "lab.toml"
-    live.home = live.folder / "another"
-    live.env["FAIRLEAD_HOME"] = str(live.home)
-    live.up()
-    steps = transcripts()
-    assert len(steps) >= 9
-    for command, expected in steps:
-        # Shares settle within a few seconds, as tasks end; what a person sees after a moment is what counts.
-        for attempt in range(
-            1 if not command.startswith(("fairlead queues", "fairlead nodes", "fairlead jobs")) else 150
-        ):
-            time.sleep(0.1 * bool(attempt))
-            result = live.shell(command)
-            if alike(expected, result.stdout):
-                break
-        else:
-            pytest.fail(f"$ {command}\n{result.stdout}{result.stderr}")
+@pytest.mark.parametrize("page", [p for p in PAGES if steps_of(p)], ids=lambda p: str(p.relative_to(ROOT)))
+def test_the_examples_of_a_page_do_what_it_says(page, tmp_path):
+    world = Live(tmp_path)
+    world.config = ROOT / "examples" / "lab.toml"
+    world.up()
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    exports = ""
+    try:
+        for kind, what, expected in steps_of(page):
+            if what.startswith("export "):  # for the lines after it, as in one shell
+                exports += what + "; "
+                continue
+            # Shares settle within a few seconds, as tasks end; what a person sees after a moment is what counts.
+            for attempt in range(150 if what.startswith(LISTS) else 1):
+                time.sleep(0.1 * bool(attempt))
+                printed = shell(world, exports + what) if kind == "shell" else python(world, what)
+                if alike(expected, printed):
+                    break
+            else:
+                pytest.fail(f"{page.name}: $ {what}\n{printed}")
+    finally:
+        if world.process.poll() is None:
+            world.end()
+
+
+def shell(world, line):
+    """A line as a person types it, and all that it prints."""
+    path = f"{Path(FAIRLEAD).parent}:{world.env['PATH']}"
+    command = ["bash", "-c", line]
+    result = subprocess.run(
+        command, env={**world.env, "PATH": path}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=60,
+        check=False, cwd=world.folder,
+    )  # fmt: skip
+    return re.sub("waiting for .*\n", "", result.stdout)  # there may be nothing to wait for
+
+
+def python(world, program):
+    command = [sys.executable, "-"]
+    result = subprocess.run(
+        command,
+        input=program,
+        env=world.env,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    return result.stdout
+
+
+def test_each_command_has_a_page():
+    group = typer.main.get_command(app)
+    told = "".join(path.read_text() for path in ROOT.glob("docs/commands/*.md"))
+    for name in group.list_commands(None):
+        assert f"<!-- options: {name} -->" in told, f"`make docs` needs a page for {name}"
+
+
+def test_what_the_program_says_is_in_the_pages():
+    spec = importlib.util.spec_from_file_location("site_pages", ROOT / "docs" / "site.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    for page in ROOT.glob("docs/**/*.md"):
+        assert module.filled(page.read_text()) == page.read_text(), f"{page}: `make docs` brings it up to date"
+
+
+def test_the_site_is_built_without_a_warning(tmp_path):
+    for name in ("docs", "src"):
+        shutil.copytree(ROOT / name, tmp_path / name)
+    shutil.copy(ROOT / "mkdocs.yml", tmp_path)
+    command = [Path(FAIRLEAD).with_name("zensical"), "build", "--strict", "--config-file", "mkdocs.yml"]
+    result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=120)
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert "submit_job" in (tmp_path / "site" / "python" / "index.html").read_text()
 
 
 def test_every_command_of_the_readme_is_in_the_makefile_or_the_program():
@@ -69,7 +144,7 @@ def test_the_configuration_page_shows_a_valid_file(tmp_path):
     assert "research/*" in [q.name for q in configuration.queues]
 
 
-@pytest.mark.parametrize("page", sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")]), ids=lambda p: p.name)
+@pytest.mark.parametrize("page", sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")]), ids=lambda p: p.name)
 def test_links_lead_somewhere(page):
     for target in re.findall(r"\]\(([^)#]+)\)", page.read_text()):
         assert "://" in target or (page.parent / target).exists(), target
