@@ -4,6 +4,7 @@ urllib3, because a command must answer at once: it is imported in a quarter of t
 """
 
 import json
+import random
 import time
 import uuid
 from pathlib import Path
@@ -95,7 +96,9 @@ class Connection:
             try:
                 response = self._pool.request(method, self._address.url + path, headers=headers | bearer, **what)
                 self._answered = True
-                return _checked(response)
+                if response.status != 429 or time.monotonic() > until:
+                    return _checked(response)
+                time.sleep(random.uniform(0.05, 0.5))  # noqa: S311 so that not all come back at once
             except urllib3.exceptions.HTTPError:
                 if not self._answered or time.monotonic() > until:
                     raise self._nobody() from None

@@ -16,6 +16,7 @@ import uuid
 import weakref
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import BrokenExecutor, CancelledError, Executor, Future
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -142,9 +143,7 @@ class Client(Executor):
         self._to_send: list[_Waiting] = []
         self._unanswered: set[CallFuture[Any]] = set()
         self._by_place: dict[tuple[int, int], CallFuture[Any]] = {}
-        self._early: dict[
-            tuple[int, int], list[dict[str, Any]]
-        ] = {}  # events of calls whose submission is not answered yet
+        self._newest = 0  # the newest job whose submission was answered; they are numbered in their order
         self._session: str | None = None
         self._closing = self._closed = False
         self._broken: str | None = None
@@ -220,7 +219,8 @@ class Client(Executor):
         self._close_if_over()
         if wait:
             for thread in self._threads:
-                thread.join()
+                if thread is not threading.current_thread():  # a callback may shut its executor down
+                    thread.join()
 
     def capacity(self) -> int:
         """How many calls, as this client asks for them, the nodes hold when they are empty; at least 1."""
@@ -338,7 +338,10 @@ class Client(Executor):
             assert future.place is not None
             job, index = future.place
             body = {"indices": [index], "only_waiting": True}
-            if future.running() or not self._connection.post(f"/v1/jobs/{job}/cancel", body)["changed"]:
+            try:
+                if future.running() or not self._connection.post(f"/v1/jobs/{job}/cancel", body)["changed"]:
+                    return future.cancelled()
+            except ServiceError:  # nobody can say: what it comes to is told as for any call
                 return future.cancelled()
         self._cancelled(future)
         return future.cancelled()
@@ -420,16 +423,14 @@ class Client(Executor):
             for waiting in groups[0]:
                 _fail(waiting.future, error)
             return
-        ready: list[tuple[CallFuture[Any], dict[str, Any]]] = []
         with self._lock:
             for answer, group in zip(answers, groups, strict=True):
+                self._newest = answer["id"]
                 for index, waiting in enumerate(group):
                     place = waiting.future.place = (answer["id"], index)
                     self._unanswered.discard(waiting.future)
                     self._by_place[place] = waiting.future
-                    ready += [(waiting.future, event) for event in self._early.pop(place, ())]
             self._changed.notify_all()
-        self._happened(ready)
 
     def _hear(self) -> None:
         with self._lock:
@@ -453,11 +454,11 @@ class Client(Executor):
                 elif event["size"] is not None:
                     event["body"] = self._connection.get_bytes(f"{path}/results/{place[0]}/{place[1]}")
                 with self._lock:
+                    while place[0] > self._newest and self._unanswered:  # the answer to its submission is on its way
+                        self._changed.wait()
                     future = self._by_place.get(place)
-                    if future is not None:
-                        ready.append((future, event))
-                    elif self._unanswered:
-                        self._early.setdefault(place, []).append(event)
+                if future is not None:
+                    ready.append((future, event))
             self._happened(ready)
 
     def _is_over(self) -> bool:
@@ -470,7 +471,8 @@ class Client(Executor):
             self._closed = over
         if over and first:
             if self._session is not None and not self._broken:
-                self._connection.delete(f"/v1/sessions/{self._session}")
+                with suppress(ServiceError):  # then it is closed for not being heard of
+                    self._connection.delete(f"/v1/sessions/{self._session}")
             if not self._threads:
                 self._connection.close()
         return over
@@ -491,8 +493,6 @@ class Client(Executor):
             for future, event in ready:
                 if event["status"] != "running" and future.place is not None:
                     self._by_place.pop(future.place, None)
-            if not self._unanswered:
-                self._early.clear()
             self._changed.notify_all()
 
 
