@@ -43,7 +43,7 @@ def options(name: str) -> str:
 
 def endpoints() -> str:
     """The paths of the API, as a table."""
-    from fairlead.service.api import make_api
+    from fairlead.service.api.app import make_api
 
     api = make_api(SimpleNamespace(loop=None), None, None, Path(), "", None, None)
     lines = ["", "| request | what |", "| --- | --- |"]

@@ -239,7 +239,7 @@ def stream_later(world, path):
 
 
 def test_too_many_that_wait_are_turned_away():
-    from fairlead.service import api
+    from fairlead.service.api import asking as api
     from fairlead.service.bell import Bell
     from fairlead.service.loop import Busy
 

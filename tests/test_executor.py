@@ -5,6 +5,7 @@ import concurrent.futures as cf
 import json
 import os
 import signal
+import subprocess
 import threading
 import time
 from functools import partial
@@ -391,3 +392,28 @@ def test_the_session_of_a_program_that_was_killed_is_closed(world, monkeypatch):
     sessions.close(name)
     assert not (world.folder / "calls" / name).exists()
     assert json.dumps(sessions.silent()) == "[]"
+
+
+def test_workers_that_wait_do_not_outlive_a_killed_supervisor(tmp_path):
+    world = Live(tmp_path)
+    world.up()
+    try:
+        with fairlead.Client(world.home, queue="A", memory="256MiB") as client:
+            worker = client.submit(os.getpid).result(timeout=30)
+            found = subprocess.run(
+                ["pgrep", "-f", f"{world.home}/supervisor"], capture_output=True, text=True, check=True
+            )
+            os.kill(int(found.stdout.split()[0]), signal.SIGKILL)
+            until(lambda: not Path(f"/proc/{worker}").exists())
+            assert client.submit(os.getpid).result(timeout=30) != worker
+    finally:
+        world.end()
+
+
+def test_a_callback_may_shut_its_executor_down(world):
+    client = fairlead.Client(world.home, queue="A", memory="256MiB")
+    done = threading.Event()
+    client.submit(square, 2).add_done_callback(lambda f: (client.shutdown(), done.set()))
+    assert done.wait(30)
+    with pytest.raises(RuntimeError):
+        client.submit(square, 3)

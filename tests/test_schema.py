@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, settings
 from schemathesis.checks import CHECKS
 
 from conftest import Live
-from fairlead.service.api import make_api
+from fairlead.service.api.app import make_api
 
 document = make_api(SimpleNamespace(loop=None), None, None, Path(), "", None, None).openapi()
 schema = schemathesis.openapi.from_dict(document)

@@ -217,10 +217,9 @@ class Client(Executor):
             for future in pending:
                 future.cancel()
         self._close_if_over()
-        if wait:
+        if wait and threading.current_thread() not in self._threads:  # a callback cannot wait for what runs it
             for thread in self._threads:
-                if thread is not threading.current_thread():  # a callback may shut its executor down
-                    thread.join()
+                thread.join()
 
     def capacity(self) -> int:
         """How many calls, as this client asks for them, the nodes hold when they are empty; at least 1."""

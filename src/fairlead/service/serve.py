@@ -37,7 +37,10 @@ from fairlead.scheduler.facts import (
 )
 from fairlead.scheduler.state import State
 from fairlead.scheduler.tables import PLACED, RUNNING
-from fairlead.service.api import Asker, TooLargeInJson, close_silent_sessions, configure, make_api
+from fairlead.service.api.app import TooLargeInJson, make_api
+from fairlead.service.api.asking import Asker
+from fairlead.service.api.calls import close_silent_sessions
+from fairlead.service.api.cluster import configure
 from fairlead.service.bell import Bell
 from fairlead.service.loop import Loop
 from fairlead.service.scheduler import Scheduler

@@ -1,0 +1,145 @@
+"""Requests of programs that call Python functions: sessions, calls, events and results."""
+
+import asyncio
+import base64
+import time
+import uuid
+from contextlib import suppress
+from pathlib import Path
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Request, Response
+from fastapi.responses import FileResponse
+
+from fairlead.engines import calls
+from fairlead.model.answers import Cancelled, Changed, Events, SessionInfo, SubmittedMany
+from fairlead.model.specs import Call, Work
+from fairlead.scheduler.admission import Refused, Unknown
+from fairlead.scheduler.facts import Fact
+from fairlead.scheduler.state import State
+from fairlead.service.api.asking import LARGEST_BODY, LONGEST_WAIT, Asker, Bytes, Identity, Json, Key, Number
+from fairlead.service.api.requests import CallsJob, CallsRequest, SessionRequest
+from fairlead.service.api.submitting import submit_all
+from fairlead.service.bell import heard_within
+from fairlead.service.loop import Busy
+from fairlead.service.scheduler import Stalled
+from fairlead.service.sessions import Sessions, unfinished_calls, with_results
+
+MOST_EVENTS = 1000
+MANY_CALLS = 20
+SMALL_RESULT = 64 * 2**10
+"""Bytes of a result that is told with its event; a larger one is asked for by itself."""
+
+
+def add_calls(api: APIRouter, asker: Asker, sessions: Sessions) -> None:
+    @api.post("/v1/sessions", status_code=201, response_model=SessionInfo)
+    async def open_session(request: SessionRequest) -> Response:
+        """Open a session for a program that calls Python functions. It lasts as long as its events are asked for."""
+        return Json({"id": await asyncio.to_thread(sessions.create, request.model_dump())}, 201)
+
+    @api.put(
+        "/v1/sessions/{session}/payloads/{payload}",
+        response_model=Changed,
+        max_body_size=calls.LARGEST_PAYLOAD,
+        openapi_extra={"requestBody": {"content": {"application/octet-stream": {"schema": {"type": "string"}}}}},
+    )
+    async def put_payload(session: Identity, payload: Identity, request: Request) -> Response:
+        """Put a payload that is too large to be submitted with its calls."""
+        fresh = sessions.touch(session) / f"{payload}.{uuid.uuid4().hex}"
+        try:
+            with fresh.open("wb") as file:
+                async for piece in request.stream():
+                    await asyncio.to_thread(file.write, piece)
+            fresh.rename(fresh.with_suffix(""))
+        finally:
+            fresh.unlink(missing_ok=True)
+        return Json({"changed": True})
+
+    @api.post("/v1/sessions/{session}/calls", status_code=201, response_model=SubmittedMany)
+    async def call(session: Identity, request: CallsRequest, key: Key = "") -> Response:
+        """Submit calls: jobs whose tasks are calls of Python functions."""
+        folder = sessions.touch(session)
+        counts = await asyncio.to_thread(lambda: [_put(folder, job) for job in request.jobs])
+        asked = [
+            (job, count, False, Work([job.name or "python"], call=Call(session, job.payload)))
+            for job, count in zip(request.jobs, counts, strict=True)
+        ]
+        return Json({"jobs": await submit_all(asker, asked, key)}, 201)
+
+    @api.get("/v1/sessions/{session}/events", response_model=Events)
+    async def events(
+        session: Identity,
+        epoch: str = "",
+        after: Annotated[int, Query(ge=0, le=2**53)] = 0,
+        wait: Annotated[float, Query(ge=0, le=LONGEST_WAIT)] = 0,
+    ) -> Response:
+        """What happened to the calls; those before `after` were seen, and their results are dropped."""
+        until = time.monotonic() + wait
+        with asker.waiter(), asker.bell.listen([("session", session)]) as heard:
+            while True:
+                following, found = sessions.events(session, epoch, after, MOST_EVENTS)
+                if found and wait and all(event["status"] == "running" for event in found):
+                    # A small call ends in a moment: tell both at once.
+                    heard.clear()
+                    await heard_within(heard, 0.005)
+                    following, found = sessions.events(session, epoch, after, MOST_EVENTS)
+                elif found and wait and sessions.going(session) > MANY_CALLS:
+                    # It has enough to do without these: tell more at once.
+                    await asyncio.sleep(0.01)
+                    following, found = sessions.events(session, epoch, after, MOST_EVENTS)
+                left = until - time.monotonic()
+                if found or left <= 0 or asker.loop.stopped.is_set():
+                    break
+                await heard_within(heard, left)
+        if found:
+            folder = sessions.touch(session)
+            found = await asyncio.to_thread(with_results, found, folder, SMALL_RESULT, LARGEST_BODY)
+        return Json({"epoch": sessions.epoch, "next": following, "events": found})
+
+    @api.get("/v1/sessions/{session}/results/{job}/{index}", response_class=Bytes)
+    async def result(session: Identity, job: Number, index: Number) -> Response:
+        """The pickled result of a call."""
+        path = sessions.touch(session) / calls.result_name(job, index)
+        if not path.exists():
+            raise Unknown(f"call {job}.{index} has no result here")
+        return FileResponse(path, media_type="application/octet-stream")
+
+    @api.delete("/v1/sessions/{session}", response_model=Cancelled)
+    async def close_session(session: Identity) -> Response:
+        """Close a session: what it still asks for is cancelled, its results are dropped and its workers end."""
+        sessions.touch(session)
+        return Json({"cancelled": await _close(asker, sessions, session)})
+
+
+async def close_silent_sessions(asker: Asker, sessions: Sessions) -> None:
+    """Close, for ever, the sessions whose program is gone."""
+    while True:
+        await asyncio.sleep(10)
+        for session in sessions.silent():
+            with suppress(Stalled, Busy, TimeoutError):  # the next time
+                await _close(asker, sessions, session)
+
+
+async def _close(asker: Asker, sessions: Sessions, session: str) -> list[int]:
+    def question(state: State, now: float) -> tuple[list[Fact], list[int]]:
+        facts = unfinished_calls(state, session, now)
+        return list(facts), [fact.id for fact in facts]
+
+    cancelled: list[int] = await asker.ask(question, changes=True)
+    await asyncio.to_thread(sessions.close, session)
+    return cancelled
+
+
+def _put(folder: Path, job: CallsJob) -> int:
+    """Put the payload that came with a job into its file; returns how many calls it holds."""
+    path = folder / job.payload
+    try:
+        if job.data is not None:
+            fresh = folder / f"{job.payload}.{uuid.uuid4().hex}"
+            fresh.write_bytes(base64.b64decode(job.data, validate=True))
+            fresh.rename(path)
+        return calls.count(path)
+    except FileNotFoundError:
+        raise Unknown(f"payload {job.payload} is not there: put it first, or send it as data") from None
+    except ValueError as error:
+        raise Refused(f"payload {job.payload}: {error}") from None

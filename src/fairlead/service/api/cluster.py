@@ -1,0 +1,155 @@
+"""Requests about the cluster as a whole: queues, nodes, configuration, metrics, health, and the stream of facts."""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Callable
+from typing import Annotated
+
+import msgspec
+from fastapi import APIRouter, Depends, FastAPI, Header, HTTPException, Query, Response
+from fastapi.responses import PlainTextResponse
+from fastapi.sse import EventSourceResponse, ServerSentEvent
+
+import fairlead
+from fairlead.journal import Journal
+from fairlead.model.answers import Changed, NodeList, QueueList, Status
+from fairlead.model.documents import Configuration, DocumentError
+from fairlead.scheduler import admission, report
+from fairlead.scheduler.admission import Refused
+from fairlead.scheduler.facts import Configured
+from fairlead.scheduler.state import State
+from fairlead.service import metrics
+from fairlead.service.api.asking import ANSWER_WITHIN, LONGEST_WAIT, Asker, Json, NodeName, errors
+from fairlead.service.api.requests import DownRequest
+from fairlead.service.bell import heard_within
+from fairlead.service.loop import Loop
+
+PAGE_OF_FACTS = 500
+
+
+def add_cluster(
+    api: APIRouter, asker: Asker, down: Callable[[bool], None], read_again: Callable[[], Configuration]
+) -> None:
+    @api.get("/v1/status", response_model=Status)
+    async def status() -> Response:
+        """Whether the scheduler is well: its version, how much it knows, and why it is stalled, if it is."""
+        counts = await asker.read(
+            lambda s: {
+                "nodes": int(s.nodes.up[: s.nodes.n].sum()),
+                "jobs": len(s.specs),
+                "running": int(s.queues.tasks[0]),
+            }
+        )
+        loop = asker.loop
+        about = {
+            "version": fairlead.__version__,
+            "pid": os.getpid(),
+            "stalled": loop.stalled,
+            "position": loop.position,
+        }
+        return Json({**about, **counts})
+
+    @api.get("/v1/queues", response_model=QueueList)
+    async def queues() -> Response:
+        """The queue tree with what each uses."""
+        return Json({"queues": await asker.read(report.list_queues)})
+
+    @api.get("/v1/nodes", response_model=NodeList)
+    async def nodes() -> Response:
+        """The nodes with what is used of each."""
+        return Json({"nodes": await asker.read(report.list_nodes)})
+
+    @api.post("/v1/nodes/{node}/drain", response_model=Changed)
+    async def drain(node: NodeName) -> Response:
+        """Let a node finish what it has and take no more."""
+        return Json({"changed": await asker.change(lambda s, now: admission.drain(s, node, now))})
+
+    @api.post("/v1/nodes/{node}/resume", response_model=Changed)
+    async def resume(node: NodeName) -> Response:
+        """Undo a drain."""
+        return Json({"changed": await asker.change(lambda s, now: admission.resume(s, node, now))})
+
+    @api.post("/v1/reload", response_model=Changed)
+    async def reload_configuration() -> Response:
+        """Read the configuration file again: its queues and settings. One that is wrong is refused whole."""
+        try:
+            configuration = await asyncio.to_thread(read_again)
+        except DocumentError as error:
+            raise Refused(str(error)) from None
+        return Json({"changed": await asker.change(lambda s, now: configure(s, configuration, now))})
+
+    @api.get("/metrics", response_class=PlainTextResponse)
+    async def prometheus() -> Response:
+        """What Prometheus reads."""
+        text = await asker.read(lambda s: metrics.exposition(report.list_queues(s), report.list_nodes(s)))
+        return Response(text, media_type="text/plain; version=0.0.4; charset=utf-8")
+
+    @api.post("/v1/down", status_code=202, response_model=Changed)
+    async def stop(request: DownRequest) -> Response:
+        """Stop the scheduler: when what runs has ended, or now, and then what runs is stopped and will start again."""
+        down(request.now)
+        return Json({"changed": True}, 202)
+
+
+def configure(state: State, configuration: Configuration, now: float) -> Configured | None:
+    """The fact that a configuration comes to; None if it is in force already."""
+    same = list(state.declared.values()) == configuration.queues and state.settings == configuration.settings
+    return None if same else admission.configure(state, configuration.queues, configuration.settings, now)
+
+
+def add_facts(api: APIRouter, asker: Asker, journal: Journal) -> None:
+    async def begin(
+        after: Annotated[
+            int | None, Query(ge=0, le=2**53, description="Those after this position. Default: new ones.")
+        ] = None,
+        last_event_id: Annotated[
+            int | None, Header(ge=0, le=2**53, description="As `after`: where a stream broke off.")
+        ] = None,
+    ) -> int:
+        chosen = last_event_id if last_event_id is not None else after
+        position = chosen if chosen is not None else asker.loop.position
+        await asyncio.to_thread(journal.look, position, 1)  # tells before the stream begins if they are gone
+        return position
+
+    @api.get("/v1/facts", response_class=EventSourceResponse, responses=errors(410))
+    async def facts(
+        after: Annotated[int, Depends(begin)],
+        follow: Annotated[bool, Query(description="Whether to wait for more at the end.")] = True,
+    ) -> AsyncIterator[ServerSentEvent]:
+        """A stream of facts: everything that happened, in order, each with its position as its id.
+
+        It is read from the journal as fast as the reader takes it, so that a slow reader costs nothing. The oldest facts are
+        dropped from the journal after a while: 410 then.
+        """
+        with asker.waiter(), asker.bell.listen(["facts"]) as heard:
+            while True:
+                page = await asyncio.to_thread(journal.look, after, PAGE_OF_FACTS)
+                for position, body in page:
+                    after = position
+                    kind = msgspec.json.decode(body, type=_Tagged).type
+                    yield ServerSentEvent(raw_data=body.decode(), event=kind, id=str(position))
+                if asker.loop.stopped.is_set() or (not follow and len(page) < PAGE_OF_FACTS):
+                    return
+                if not page:
+                    await heard_within(heard, LONGEST_WAIT)
+
+
+class _Tagged(msgspec.Struct):
+    type: str
+
+
+def add_health(app: FastAPI, loop: Loop) -> None:
+    @app.get("/healthz", responses=errors(503))
+    async def healthy() -> dict[str, bool]:
+        """Whether the scheduler runs. Needs no token."""
+        if loop.stopped.is_set():
+            raise HTTPException(503, "the scheduler has ended")
+        return {"ok": True}
+
+    @app.get("/readyz", responses=errors(503))
+    async def ready() -> dict[str, bool]:
+        """Whether it takes work on: its thread answers, and its journal can be written. Needs no token."""
+        if loop.stopped.is_set() or loop.stopping or loop.stalled:
+            raise HTTPException(503, "the scheduler takes nothing on now")
+        await asyncio.wait_for(asyncio.wrap_future(loop.ask(lambda state, now: ([], None))), ANSWER_WITHIN)
+        return {"ok": True}

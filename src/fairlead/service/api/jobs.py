@@ -1,0 +1,141 @@
+"""Requests about jobs: submit, list, wait, cancel, hold, and what their tasks wrote."""
+
+import asyncio
+import time
+from pathlib import Path
+from typing import Annotated, Literal
+
+from fastapi import APIRouter, Query, Response
+
+from fairlead.model.answers import (
+    Cancelled,
+    Changed,
+    JobInfo,
+    JobPage,
+    JobStatus,
+    Submitted,
+    SubmittedMany,
+    TaskPage,
+    Why,
+)
+from fairlead.model.specs import Work
+from fairlead.scheduler import admission, report
+from fairlead.scheduler.admission import Unknown
+from fairlead.scheduler.explain import explain
+from fairlead.scheduler.facts import Fact
+from fairlead.scheduler.state import State
+from fairlead.service.api.asking import Asker, Bytes, Json, Key, Number, Wait
+from fairlead.service.api.requests import CancelManyRequest, CancelRequest, JobAsked, JobRequest, JobsRequest
+from fairlead.service.api.submitting import submit_all
+from fairlead.service.bell import heard_within
+
+
+def add_jobs(api: APIRouter, asker: Asker, home: Path) -> None:
+    @api.post("/v1/jobs", status_code=201, response_model=Submitted)
+    async def submit(request: JobRequest, key: Key = "") -> Response:
+        """Submit a job. It is in the journal when this answers."""
+        (answer,) = await submit_all(asker, [_commands(request)], key)
+        return Json(answer, 201)
+
+    @api.post("/v1/bulk", status_code=201, response_model=SubmittedMany)
+    async def submit_many(request: JobsRequest, key: Key = "") -> Response:
+        """Submit jobs together: all of them, or none and say which is wrong."""
+        return Json({"jobs": await submit_all(asker, [_commands(job) for job in request.jobs], key)}, 201)
+
+    @api.get("/v1/jobs", response_model=JobPage)
+    async def jobs(
+        queue: str | None = None,
+        user: str | None = None,
+        status: JobStatus | None = None,
+        before: Annotated[int | None, Query(ge=0, le=2**53, description="Of those with a lower number.")] = None,
+        limit: Annotated[int, Query(ge=1, le=10_000)] = 100,
+    ) -> Response:
+        """The newest jobs, newest first; `next` is the `before` of the next page."""
+        return Json(
+            await asker.read(
+                lambda s: report.list_jobs(s, queue=queue, user=user, status=status, before=before, limit=limit)
+            )
+        )
+
+    @api.get("/v1/jobs/{job}", response_model=JobInfo)
+    async def job(job: Number, wait: Wait = 0) -> Response:
+        """One job; with `wait`, as soon as it has ended, or as it is after so many seconds."""
+        until = time.monotonic() + wait
+        with asker.waiter(), asker.bell.listen([("job", job)]) as heard:
+            while True:
+                found = await asker.read(lambda s: report.describe_job(s, job))
+                left = until - time.monotonic()
+                if found["finished_at"] is not None or left <= 0 or asker.loop.stopped.is_set():
+                    return Json(found)
+                await heard_within(heard, left)
+
+    @api.get("/v1/jobs/{job}/tasks", response_model=TaskPage)
+    async def tasks(
+        job: Number,
+        first: Annotated[int, Query(ge=0, le=2**53)] = 0,
+        limit: Annotated[int, Query(ge=1, le=10_000)] = 1000,
+    ) -> Response:
+        """Tasks of a job by index."""
+        return Json(await asker.read(lambda s: report.describe_tasks(s, job, first, limit)))
+
+    @api.get("/v1/jobs/{job}/tasks/{index}/output/{stream}", response_class=Bytes)
+    async def output(
+        job: Number,
+        index: Number,
+        stream: Literal["out", "err"],
+        offset: Annotated[int, Query(ge=0, le=2**53)] = 0,
+        limit: Annotated[int, Query(ge=1, le=2**20)] = 2**20,
+    ) -> Response:
+        """A piece of what a task wrote, as bytes, from an offset on; empty where there is no more yet."""
+        count = (await asker.read(lambda s: report.describe_job(s, job)))["tasks"]
+        if not 0 <= index < count:
+            raise Unknown(f"job {job} has no task {index}: its tasks are 0 to {count - 1}")
+        path = home / "output" / str(job) / f"{index}.{stream}"
+        return Bytes(await asyncio.to_thread(_piece, path, offset, limit))
+
+    @api.post("/v1/jobs/{job}/cancel", response_model=Changed)
+    async def cancel(job: Number, request: CancelRequest) -> Response:
+        """Cancel a job, or some of its tasks. What runs is told to end; what waits never starts."""
+        chosen, only_waiting = request.indices, request.only_waiting
+        return Json({"changed": await asker.change(lambda s, now: admission.cancel(s, job, chosen, now, only_waiting))})
+
+    @api.post("/v1/cancel", response_model=Cancelled)
+    async def cancel_many(request: CancelManyRequest) -> Response:
+        """Cancel jobs by number, or all of a queue. An unknown number refuses the whole."""
+
+        def question(state: State, now: float) -> tuple[list[Fact], list[int]]:
+            chosen = list(dict.fromkeys(request.jobs))
+            if request.queue is not None:
+                chosen += admission.unfinished(state, request.queue, request.user)
+            facts: list[Fact] = [f for f in (admission.cancel(state, job, None, now) for job in chosen) if f]
+            return facts, [fact.id for fact in facts]  # type: ignore[attr-defined]
+
+        return Json({"cancelled": await asker.ask(question, changes=True)})
+
+    @api.get("/v1/jobs/{job}/why", response_model=Why)
+    async def why(job: Number) -> Response:
+        """What a job waits for, now."""
+        return Json(await asker.read(lambda s: explain(s, job)))
+
+    @api.post("/v1/jobs/{job}/hold", response_model=Changed)
+    async def hold(job: Number) -> Response:
+        """Keep the tasks of a job that wait from starting."""
+        return Json({"changed": await asker.change(lambda s, now: admission.hold(s, job, now))})
+
+    @api.post("/v1/jobs/{job}/release", response_model=Changed)
+    async def release(job: Number) -> Response:
+        """Undo a hold."""
+        return Json({"changed": await asker.change(lambda s, now: admission.release(s, job, now))})
+
+
+def _commands(request: JobRequest) -> tuple[JobAsked, int, bool, Work]:
+    return request, 1 if request.tasks is None else request.tasks, request.gang, request.work()
+
+
+def _piece(path: Path, offset: int, limit: int) -> bytes:
+    try:
+        with path.open("rb") as file:
+            file.seek(offset)
+            return file.read(limit)
+    except FileNotFoundError:  # it has not started
+        return b""
