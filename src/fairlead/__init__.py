@@ -13,8 +13,17 @@ if TYPE_CHECKING:
     from fairlead.client.executor import CallFailed, Client, SchedulerGone
     from fairlead.client.jobs import SubmittedJob
     from fairlead.client.parallel import register_joblib
+    from fairlead.model.documents import DocumentError
+    from fairlead.model.problems import Problem
+    from fairlead.policies.allocation import Allocation, allocate
+    from fairlead.policies.contract import PolicyError
 
 _WHERE = {
+    "Allocation": "fairlead.policies.allocation",
+    "DocumentError": "fairlead.model.documents",
+    "PolicyError": "fairlead.policies.contract",
+    "Problem": "fairlead.model.problems",
+    "allocate": "fairlead.policies.allocation",
     "AsyncClient": "fairlead.client.aio",
     "CallFailed": "fairlead.client.executor",
     "Client": "fairlead.client.executor",
@@ -25,13 +34,18 @@ _WHERE = {
 }
 
 __all__ = [
+    "Allocation",
     "AsyncClient",
     "CallFailed",
     "Client",
+    "DocumentError",
+    "PolicyError",
+    "Problem",
     "SchedulerGone",
     "ServiceError",
     "SubmittedJob",
     "__version__",
+    "allocate",
     "register_joblib",
 ]
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import typer
 from sqlalchemy.exc import SQLAlchemyError
 
+from fairlead.compiled import is_cached
 from fairlead.engines.local.engine import EngineError, LocalEngine
 from fairlead.home import home_folder
 from fairlead.journal import JournalError
@@ -14,7 +15,6 @@ from fairlead.model.documents import Configuration, DocumentError, read_configur
 from fairlead.model.quantity import round_quantity
 from fairlead.model.specs import Settings
 from fairlead.scheduler.admission import Refused
-from fairlead.scheduler.compiled import is_cached
 from fairlead.service.serve import SchedulerFailed, serve, warm_up
 
 

@@ -32,7 +32,7 @@ def read_quantities(value: object) -> dict[str, int]:
     return parse_quantities(value)
 
 
-def _check_queue_name(name: str) -> str:
+def check_queue_name(name: str) -> str:
     if name == "/":
         return ROOT
     for part in name.split("/"):
@@ -61,12 +61,12 @@ Weight = Annotated[float | dict[str, float], AfterValidator(_check_weight)]
 Count = Annotated[int, Field(ge=0, le=10**9, strict=True)]
 
 
-class _Table(BaseModel):
+class Table(BaseModel):
     model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
 
 
-class QueueTable(_Table):
-    name: Annotated[str, AfterValidator(_check_queue_name)]
+class QueueTable(Table):
+    name: Annotated[str, AfterValidator(check_queue_name)]
     weight: Weight = 1.0
     guarantee: Amounts = Field(default_factory=dict)
     limit: Amounts = Field(default_factory=dict)
@@ -76,20 +76,20 @@ class QueueTable(_Table):
     draining: bool = False
 
 
-class NodeTable(_Table):
+class NodeTable(Table):
     name: Annotated[str, AfterValidator(_check_node_name)]
     count: Annotated[int, Field(ge=1, le=MOST_NODES, strict=True)] = 1
     capacity: Amounts
     labels: dict[str, str] = Field(default_factory=dict)
 
 
-class SchedulerTable(_Table):
+class SchedulerTable(Table):
     reserve_after: Annotated[float, BeforeValidator(parse_seconds), Field(ge=0)] = Settings().reserve_after
     max_losses: Annotated[int, Field(ge=1, le=100, strict=True)] = Settings().max_losses
     keep_jobs: Annotated[int, Field(ge=0, le=1_000_000, strict=True)] = Settings().keep_jobs
 
 
-class Document(_Table):
+class Document(Table):
     queue: list[QueueTable] = Field(default_factory=list, max_length=MOST_QUEUES)
     node: list[NodeTable] = Field(default_factory=list, max_length=MOST_NODES)
     scheduler: SchedulerTable = Field(default_factory=SchedulerTable)
@@ -121,11 +121,11 @@ def read_configuration(path: Path) -> Configuration:
     DocumentError
         With the file, the line (for TOML), the key and the remedy; the first few of several faults.
     """
-    text, raw = _read(path)
+    text, raw = read_table(path)
     try:
         document = Document.model_validate(raw)
     except ValidationError as error:
-        faults = [_fault(path, text, e["loc"], e["msg"], e["type"]) for e in error.errors()]
+        faults = [fault(path, text, e["loc"], e["msg"], e["type"]) for e in error.errors()]
         more = f"\n(and {len(faults) - 5} more)" if len(faults) > 5 else ""
         raise DocumentError("\n".join(faults[:5]) + more) from None
 
@@ -134,7 +134,7 @@ def read_configuration(path: Path) -> Configuration:
         for q in document.queue
     ]
     for number, key, message in _tree_faults(queues, document.queue):
-        raise DocumentError(_fault(path, text, ("queue", number, key), message, ""))
+        raise DocumentError(fault(path, text, ("queue", number, key), message, ""))
     nodes = []
     for number, table in enumerate(document.node):
         for k in range(table.count):
@@ -142,7 +142,7 @@ def read_configuration(path: Path) -> Configuration:
             nodes.append(Node(name, table.capacity, table.labels))
         if len({n.name for n in nodes}) < len(nodes):
             raise DocumentError(
-                _fault(
+                fault(
                     path,
                     text,
                     ("node", number, "name"),
@@ -152,7 +152,7 @@ def read_configuration(path: Path) -> Configuration:
             )
         if not any(table.capacity.values()):
             raise DocumentError(
-                _fault(
+                fault(
                     path,
                     text,
                     ("node", number, "capacity"),
@@ -161,7 +161,7 @@ def read_configuration(path: Path) -> Configuration:
                 )
             )
         if len(nodes) > MOST_NODES:
-            raise DocumentError(_fault(path, text, ("node", number, "count"), f"more than {MOST_NODES} nodes", ""))
+            raise DocumentError(fault(path, text, ("node", number, "count"), f"more than {MOST_NODES} nodes", ""))
     queues.sort(key=lambda q: (q.name.count("/"), q.name))
     s = document.scheduler
     return Configuration(queues, nodes, Settings(s.reserve_after, s.max_losses, s.keep_jobs))
@@ -209,7 +209,7 @@ def _tree_faults(queues: list[Queue], tables: list[QueueTable]) -> list[tuple[in
     return []
 
 
-def _read(path: Path) -> tuple[str, dict[str, Any]]:
+def read_table(path: Path) -> tuple[str, dict[str, Any]]:
     try:
         if path.stat().st_size > LARGEST_FILE:
             raise DocumentError(f"{path}: larger than {LARGEST_FILE >> 20} MiB: not a configuration")
@@ -240,7 +240,7 @@ _PLAIN_WORDS = {
 }
 
 
-def _fault(path: Path, text: str, location: Sequence[str | int], message: str, kind: str) -> str:
+def fault(path: Path, text: str, location: Sequence[str | int], message: str, kind: str) -> str:
     location = [part for part in location if part not in ("float", "dict[str,float]")]
     line = _line_of(text, location)
     key = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in location).lstrip(".")

@@ -4,8 +4,14 @@ Ghodsi et al., "Dominant Resource Fairness: Fair Allocation of Multiple Resource
 in its section 4.3: a share of resource j counts divided by the weight for resource j.
 """
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 from numpy.typing import NDArray
+
+if TYPE_CHECKING:  # the scheduler's kernel needs the arithmetic alone
+    from fairlead.model.problems import Numbers, Problem
+    from fairlead.policies.contract import ByFilling
 
 
 def dominant_share(used: NDArray[np.int64], capacity: NDArray[np.int64], weight: NDArray[np.float64]) -> float:
@@ -33,3 +39,23 @@ def dominant_resource(used: NDArray[np.int64], capacity: NDArray[np.int64], weig
         if capacity[r] > 0 and used[r] / capacity[r] / weight[r] > largest:
             largest, column = used[r] / capacity[r] / weight[r], r
     return column
+
+
+def speed(problem: "Problem") -> "Numbers":
+    """Tasks per unit of weighted dominant share; a resource that there is nothing of has no share."""
+    there = problem.capacity > 0
+    shares = problem.demand[:, there] / problem.capacity[there] / problem.weight[:, there]
+    largest = shares.max(axis=1, initial=problem.capacity[0] * 0) if shares.size else problem.tasks * 0
+    return inverse(largest)
+
+
+def inverse(values: "Numbers") -> "Numbers":
+    """1/x, and for 0, of a user who needs only what there is nothing of, 1: it gets nothing anyway."""
+    return 1 / np.where(values > 0, values, values * 0 + 1)
+
+
+def policy() -> "ByFilling":
+    """Dominant Resource Fairness, divisible: progressive filling of the weighted dominant shares."""
+    from fairlead.policies.contract import ByFilling
+
+    return ByFilling("drf", "equal dominant shares: each one's share of what it uses most of", speed)

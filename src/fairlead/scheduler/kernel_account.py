@@ -6,7 +6,7 @@ returns the position; -1 means that all was applied.
 
 import numpy as np
 
-from fairlead.scheduler.compiled import compiled
+from fairlead.compiled import compiled
 from fairlead.scheduler.tables import (
     CANCELLED,
     EXPIRING,

@@ -11,8 +11,8 @@ only grows, so a bucket that was stopped once stays out, and a shape's cursor in
 
 import numpy as np
 
+from fairlead.compiled import compiled
 from fairlead.policies import drf, fifo, priority
-from fairlead.scheduler.compiled import compiled
 from fairlead.scheduler.tables import F64, I8, I64, NONE, Bools, Buckets, Jobs, Nodes, Queues, Shapes
 
 # What stopped a bucket in this cycle.

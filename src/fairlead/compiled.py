@@ -16,7 +16,7 @@ from numba.core import config
 
 F = TypeVar("F", bound=Callable[..., object])
 
-_PACKAGE = Path(__file__).parent.parent
+_PACKAGE = Path(__file__).parent
 
 
 def _digest() -> str:

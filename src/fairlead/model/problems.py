@@ -1,0 +1,319 @@
+"""An allocation problem: what there is, and what each user needs for one task. As arrays, and as a document.
+
+Numbers are float64, or exact fractions in object arrays. In documents they are quantities, kept in base units; from arrays,
+whatever the caller counts in. -1 means none, where there need not be one.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from pydantic import AfterValidator, Field, ValidationError
+
+from fairlead.model.documents import (
+    Amounts,
+    DocumentError,
+    NodeTable,
+    Table,
+    Weight,
+    fault,
+    read_table,
+)
+
+Numbers = NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Capacity, and users who share it.
+
+    Attributes
+    ----------
+    resources : tuple of str
+    users : sequence of str
+    capacity : shape (resources,)
+        Of all nodes together.
+    demand : shape (users, resources)
+        Of one task.
+    tasks : shape (users,)
+        How many each can use; -1: any number.
+    weight : shape (users, resources)
+        Positive: a share of the resource counts divided by it.
+    guarantee : shape (users, resources)
+    limit : shape (users, resources)
+        -1: none.
+    priority : int64, shape (users,)
+    nodes : int
+        How many alike machines the capacity is of.
+    quantities : bool
+        Whether numbers are base units of the resources that are named.
+    """
+
+    resources: tuple[str, ...]
+    users: Sequence[str]
+    capacity: Numbers
+    demand: Numbers
+    tasks: Numbers
+    weight: Numbers
+    guarantee: Numbers
+    limit: Numbers
+    priority: NDArray[np.int64]
+    nodes: int = 1
+    quantities: bool = False
+
+    @classmethod
+    def from_arrays(
+        cls,
+        capacity: ArrayLike,
+        demand: ArrayLike,
+        *,
+        tasks: ArrayLike | None = None,
+        weight: ArrayLike | None = None,
+        guarantee: ArrayLike | None = None,
+        limit: ArrayLike | None = None,
+        priority: ArrayLike | None = None,
+        users: Sequence[str] | None = None,
+        resources: Sequence[str] | None = None,
+        nodes: int = 1,
+    ) -> "Problem":
+        """Make a problem from arrays; see the attributes. A weight may be one number a user.
+
+        Raises
+        ------
+        ValueError
+            Shapes that do not fit, NaN, what is negative or infinite, a user who asks for nothing.
+        """
+        c = _numbers("capacity", capacity)
+        d = _numbers("demand", demand)
+        if d.ndim != 2 or c.ndim != 1 or d.shape[1] != len(c):
+            raise ValueError(
+                f"demand: has shape {d.shape}, not (users, resources) with {c.shape[0] if c.ndim else 0} resources"
+            )
+        n, m = d.shape
+        w = np.ones(1) if weight is None else _numbers("weight", weight)
+        if w.ndim == 1 and len(w) == n and n != 1:
+            w = w[:, None]
+        if (w <= 0).any():
+            raise ValueError("weight: must be positive")
+        found = cls(
+            resources=tuple(resources) if resources is not None else tuple(f"r{j}" for j in range(m)),
+            users=users if users is not None else _Names(n),
+            capacity=c,
+            demand=d,
+            tasks=np.broadcast_to(_numbers("tasks", tasks, least=-1) if tasks is not None else np.full(1, -1.0), (n,)),
+            weight=np.broadcast_to(w, (n, m)),
+            guarantee=np.broadcast_to(
+                _numbers("guarantee", guarantee) if guarantee is not None else np.zeros(1), (n, m)
+            ),
+            limit=np.broadcast_to(
+                _numbers("limit", limit, least=-1) if limit is not None else np.full(1, -1.0), (n, m)
+            ),
+            priority=np.broadcast_to(np.asarray(priority if priority is not None else 0, np.int64), (n,)),
+            nodes=nodes,
+        )
+        if len(found.resources) != m or len(found.users) != n:
+            raise ValueError(
+                f"{len(found.users)} users and {len(found.resources)} resources are named: demand has {n} and {m}"
+            )
+        nothing = np.flatnonzero(~(d > 0).any(axis=1))
+        if len(nothing):
+            raise ValueError(
+                f"demand: user {found.users[nothing[0]]} asks for nothing: name something of some resource"
+            )
+        return found
+
+    def exact(self) -> "Problem":
+        """The same problem in fractions; a float counts as the decimal that it is written as."""
+        return self._each(_fractions)
+
+    def floats(self) -> "Problem":
+        """The same problem in float64."""
+        return self._each(_floats)
+
+    def _each(self, change: Callable[[Numbers], Numbers]) -> "Problem":
+        arrays: dict[str, Any] = {name: change(getattr(self, name)) for name in _ARRAYS}
+        return replace(self, **arrays)
+
+    def most(self) -> tuple[Numbers, NDArray[np.bool_]]:
+        """How many tasks each user may have at most, -1 for any number; and whether its limit says so, not its demand."""
+        most, limited = self.tasks.copy(), np.zeros(len(self.users), np.bool_)
+        for j in range(len(self.resources)):
+            has = (self.limit[:, j] >= 0) & (self.demand[:, j] > 0)
+            if has.any():
+                bound = self.limit[has, j] / self.demand[has, j]
+                tighter = (most[has] < 0) | (bound < most[has])
+                rows = np.flatnonzero(has)[tighter]
+                most[rows], limited[rows] = bound[tighter], True
+        return most, limited
+
+    def guaranteed(self) -> Numbers:
+        """How many tasks each user needs to have all that it is guaranteed, of what it needs."""
+        needed = self.tasks * 0
+        for j in range(len(self.resources)):
+            has = (self.guarantee[:, j] > 0) & (self.demand[:, j] > 0)
+            if has.any():
+                needed[has] = np.maximum(needed[has], self.guarantee[has, j] / self.demand[has, j])
+        return needed
+
+
+_ARRAYS = ("capacity", "demand", "tasks", "weight", "guarantee", "limit")
+
+
+class _Names(Sequence[str]):
+    """u0, u1, ..., without keeping a million of them."""
+
+    def __init__(self, n: int) -> None:
+        self._n = n
+
+    def __len__(self) -> int:
+        return self._n
+
+    def __getitem__(self, i: Any) -> Any:
+        return f"u{range(self._n)[i]}" if not isinstance(i, slice) else [f"u{k}" for k in range(self._n)[i]]
+
+
+def _numbers(name: str, values: ArrayLike, least: int = 0) -> Numbers:
+    array = np.asarray(values)
+    if array.dtype != object:
+        array = array.astype(np.float64)
+        if not np.isfinite(array).all():
+            raise ValueError(f"{name}: must be finite numbers")
+    if (array < least).any():
+        raise ValueError(f"{name}: must not be negative")
+    return array
+
+
+def _fractions(values: Numbers) -> Numbers:
+    flat = [Fraction(x) if isinstance(x, int | Fraction) else Fraction(repr(float(x))) for x in values.ravel()]
+    return np.array([*flat, None], object)[:-1].reshape(values.shape)
+
+
+def _floats(values: Numbers) -> Numbers:
+    return values.astype(np.float64)
+
+
+def _check_tasks(value: float) -> float:
+    if not value >= 0:  # so that NaN is refused too
+        raise ValueError(f"{value} is no number of tasks: use 0 or more")
+    return value
+
+
+class UserTable(Table):
+    """One user of a problem document."""
+
+    name: Annotated[str, Field(min_length=1, max_length=256)]
+    demand: Amounts
+    tasks: Annotated[int | float, AfterValidator(_check_tasks)] | None = None
+    weight: Weight = 1.0
+    guarantee: Amounts = Field(default_factory=dict)
+    limit: Amounts = Field(default_factory=dict)
+    priority: Annotated[int, Field(ge=-1_000_000, le=1_000_000, strict=True)] = 0
+
+
+class ProblemDocument(Table):
+    capacity: Amounts | None = None
+    user: list[UserTable] = Field(default_factory=list, max_length=1_000_000)
+    node: list[NodeTable] = Field(default_factory=list, max_length=100_000)
+
+
+def read_problem(source: Path | str | Mapping[str, Any]) -> Problem:
+    """Read a problem.toml, the same document as ``.json``, or as a dictionary.
+
+    Raises
+    ------
+    DocumentError
+        With the file, the line (for TOML), the key and the remedy; the first few of several faults.
+    """
+    if isinstance(source, Mapping):
+        path, text, raw = Path("problem"), "", dict(source)
+    else:
+        path = Path(source)
+        text, raw = read_table(path)
+    try:
+        document = ProblemDocument.model_validate(raw)
+    except ValidationError as error:
+        faults = [fault(path, text, e["loc"], e["msg"], e["type"]) for e in error.errors()]
+        more = f"\n(and {len(faults) - 5} more)" if len(faults) > 5 else ""
+        raise DocumentError("\n".join(faults[:5]) + more) from None
+    for location, message in _faults(document):
+        raise DocumentError(fault(path, text, location, message, ""))
+    users = document.user
+    if document.capacity is not None:
+        total, nodes = document.capacity, 1
+    else:
+        total = {}
+        for node in document.node:
+            for name, amount in node.capacity.items():
+                total[name] = total.get(name, 0) + amount * node.count
+        nodes = sum(node.count for node in document.node)
+    resources = tuple(total)
+
+    def table(of: str, absent: int) -> Numbers:
+        rows = [[getattr(user, of).get(name, absent) for name in resources] for user in users]
+        return np.array([Fraction(x) for row in rows for x in row] + [None], object)[:-1].reshape(
+            len(users), len(resources)
+        )
+
+    weights = [
+        user.weight if isinstance(user.weight, dict) else dict.fromkeys(resources, user.weight) for user in users
+    ]
+    found = Problem.from_arrays(
+        np.array([Fraction(total[name]) for name in resources] + [None], object)[:-1],
+        table("demand", 0),
+        tasks=_fractions(np.array([-1 if user.tasks is None else user.tasks for user in users] + [None], object)[:-1]),
+        weight=_fractions(
+            np.array([w.get(name, 1.0) for w in weights for name in resources]).reshape(len(users), len(resources))
+        ),
+        guarantee=table("guarantee", 0),
+        limit=table("limit", -1),
+        priority=[user.priority for user in users],
+        users=[user.name for user in users],
+        resources=resources,
+        nodes=nodes,
+    )
+    return replace(found, quantities=True)
+
+
+def _faults(document: ProblemDocument) -> list[tuple[tuple[str | int, ...], str]]:
+    """What is wrong with a problem as a whole: where, and what would be right."""
+    if (document.capacity is None) == (not document.node):
+        return [
+            (
+                ("capacity",),
+                'say what there is to share: either capacity = { cpu = 9, memory = "18Gi" } or [[node]] tables',
+            )
+        ]
+    if not document.user:
+        return [(("user",), "nobody shares: write [[user]] tables with name and demand")]
+    there = set(document.capacity if document.capacity is not None else ())
+    for number, node in enumerate(document.node):
+        there |= set(node.capacity)
+        if node.capacity != document.node[0].capacity:
+            return [
+                (
+                    ("node", number, "capacity"),
+                    "machines that differ are not divided: give each kind a problem of its own",
+                )
+            ]
+    seen = set()
+    for number, user in enumerate(document.user):
+        if user.name in seen:
+            return [(("user", number, "name"), f"a user {user.name!r} is there already: name it otherwise")]
+        seen.add(user.name)
+        if not any(user.demand.values()):
+            return [(("user", number, "demand"), "asks for nothing: name something of some resource")]
+        for key in ("demand", "guarantee", "limit"):
+            unknown = sorted(set(getattr(user, key)) - there)
+            if unknown:
+                message = (
+                    f"there is no {unknown[0]!r} to share: use {', '.join(sorted(there))}, or add it to the capacity"
+                )
+                return [(("user", number, key), message)]
+        for name, least in user.guarantee.items():
+            if name in user.limit and least > user.limit[name]:
+                return [(("user", number, "guarantee"), f"guarantees more {name} than the limit allows")]
+    return []

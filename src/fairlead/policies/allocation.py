@@ -1,0 +1,253 @@
+"""What a policy gives each user of a problem, and why: the answer of :func:`fairlead.allocate`."""
+
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fairlead.model.problems import Numbers, Problem, read_problem
+from fairlead.model.quantity import round_quantity
+from fairlead.policies.contract import DividingPolicy, Division
+from fairlead.policies.filling import DEMAND, LIMIT, NOT_TAKEN
+from fairlead.policies.registry import find_policy
+from fairlead.policies.slots import SLOT
+
+if TYPE_CHECKING:
+    import pandas
+    import plotly.graph_objects
+
+MOST_SHOWN = 40
+"""Users that a printed allocation shows."""
+
+
+@dataclass(frozen=True)
+class Allocation:
+    """Who gets what, by one policy.
+
+    Attributes
+    ----------
+    problem : Problem
+    policy : str
+    division : Division
+        Its `tasks` has one number a user, in the order of `problem.users`; its `prices` are CEEI's.
+    """
+
+    problem: Problem
+    policy: str
+    division: Division
+
+    @property
+    def tasks(self) -> Numbers:
+        """Tasks of each user; float64, or fractions."""
+        return self.division.tasks
+
+    @cached_property
+    def resources(self) -> Numbers:
+        """What each user has, shape (users, resources)."""
+        return self.problem.demand * self.tasks[:, None]
+
+    @cached_property
+    def shares(self) -> Numbers:
+        """Its parts of the capacity, shape (users, resources); none of a resource that there is nothing of."""
+        capacity = self.problem.capacity
+        return self.resources / np.where(capacity > 0, capacity, capacity * 0 + 1)
+
+    @cached_property
+    def weighted(self) -> Numbers:
+        """Shares divided by the weights."""
+        return self.shares / self.problem.weight
+
+    @property
+    def dominant_shares(self) -> Numbers:
+        """The largest weighted share of each user, shape (users,)."""
+        return self.weighted.max(axis=1, initial=self.problem.capacity[0] * 0)
+
+    def dominant_resource(self, user: int) -> str:
+        """At which resource a user's dominant share is reached, the first of equals, by its demand where it has nothing."""
+        there = self.problem.capacity > 0
+        row = self.weighted[user] if self.tasks[user] > 0 else self.problem.demand[user] * 0 - (~there)
+        if self.tasks[user] <= 0 and there.any():
+            row = np.where(there, self.problem.demand[user] / np.where(there, self.problem.capacity, 1), -1)
+        return self.problem.resources[int(np.argmax(row))]
+
+    @cached_property
+    def used(self) -> Numbers:
+        """What is used of each resource, shape (resources,)."""
+        return self.resources.sum(axis=0) if len(self.tasks) else self.problem.capacity * 0
+
+    @property
+    def left(self) -> Numbers:
+        """What is left of each resource; negative where a policy promises more than there is."""
+        return self.problem.capacity - self.used
+
+    def stopped_by(self, user: int) -> str:
+        """Why a user has no more: its demand, its limit, or which saturated resource, in which round."""
+        stop, at = int(self.division.stop[user]), int(self.division.round[user])
+        if stop == SLOT:
+            return "no slot left"
+        if stop >= 0:
+            return f"{self.problem.resources[stop]} is saturated" + (f" (round {at})" if at else "")
+        return {DEMAND: "its demand is met", LIMIT: "its limit", NOT_TAKEN: "it takes no part"}[stop]
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain data for JSON; fractions are strings such as "63/25"."""
+        problem = self.problem
+        dominant = self.dominant_shares
+        users = [
+            {
+                "name": problem.users[i],
+                "tasks": _plain(self.tasks[i]),
+                "resources": _named(problem, self.resources[i]),
+                "shares": _named(problem, self.shares[i]),
+                "dominant_resource": self.dominant_resource(i),
+                "dominant_share": _plain(dominant[i]),
+                "stopped_by": self.stopped_by(i),
+            }
+            for i in range(len(self.tasks))
+        ]
+        resources = [
+            {
+                "name": name,
+                "capacity": _plain(problem.capacity[j]),
+                "used": _plain(self.used[j]),
+                "left": _plain(self.left[j]),
+            }
+            for j, name in enumerate(problem.resources)
+        ]
+        found: dict[str, Any] = {
+            "policy": self.policy,
+            "users": users,
+            "resources": resources,
+            "notes": self.division.notes,
+        }
+        if self.division.prices is not None:
+            found["prices"] = _named(problem, self.division.prices)
+        return found
+
+    def to_frame(self) -> "pandas.DataFrame":
+        """A pandas data frame, a row a user. Needs pandas: `pip install fairlead[frames]`."""
+        import pandas
+
+        columns: dict[str, Any] = {"user": list(self.problem.users), "tasks": self.tasks}
+        for j, name in enumerate(self.problem.resources):
+            columns[name] = self.resources[:, j]
+            columns[f"{name} share"] = self.shares[:, j]
+        columns["dominant share"] = self.dominant_shares
+        columns["dominant resource"] = [self.dominant_resource(i) for i in range(len(self.tasks))]
+        columns["stopped by"] = [self.stopped_by(i) for i in range(len(self.tasks))]
+        return pandas.DataFrame(columns).set_index("user")
+
+    def plot(self) -> "plotly.graph_objects.Figure":
+        """Stacked bars of the users' shares of each resource, as the DRF paper's Figure 3. Needs plotly: `fairlead[plot]`."""
+        from fairlead.policies.picture import draw
+
+        return draw([self])
+
+    def __str__(self) -> str:
+        return table([self])
+
+
+def allocate(problem: Any, policy: str | DividingPolicy = "drf", *, exact: bool = False) -> Allocation:
+    """Compute a fair allocation.
+
+    Parameters
+    ----------
+    problem : Problem, path, or dict
+        The problem; a path to a problem.toml or .json, or the same document as a dictionary.
+    policy : str or object
+        Its name, such as ``"drf"``, ``"maxmin:memory"`` or ``"slots:4"``; or an object with ``name`` and ``divide(problem)``.
+    exact : bool
+        Compute in fractions: right to the last digit. The progressive-filling family and those that serve in turn can.
+
+    Returns
+    -------
+    Allocation
+
+    Raises
+    ------
+    DocumentError
+        The document is not a problem; the message names the key.
+    PolicyError
+        There is no such policy, or it does not divide such a problem.
+
+    Examples
+    --------
+    The first example of the paper (Ghodsi et al., NSDI 2011, section 4.1):
+
+    >>> import fairlead
+    >>> users = [{"name": "A", "demand": {"cpu": 1, "memory": "4G"}}, {"name": "B", "demand": {"cpu": 3, "memory": "1G"}}]
+    >>> found = fairlead.allocate({"capacity": {"cpu": 9, "memory": "18G"}, "user": users})
+    >>> found.tasks.tolist()
+    [3.0, 2.0]
+    """
+    if not isinstance(problem, Problem):
+        problem = read_problem(Path(problem) if isinstance(problem, str) else problem)
+    chosen = find_policy(policy) if isinstance(policy, str) else policy
+    numbers = problem.exact() if exact else problem.floats()
+    return Allocation(numbers, chosen.name, chosen.divide(numbers))
+
+
+def table(allocations: list[Allocation]) -> str:
+    """Allocations of the same problem side by side, as text."""
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console(width=200, highlight=False, color_system=None)
+    with console.capture() as capture:
+        for place, found in enumerate(allocations):
+            problem = found.problem
+            if place:
+                console.print()
+            console.print(f"{found.policy}")
+            rows = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, collapse_padding=True)
+            for name in ("user", "tasks", *problem.resources, "dominant share", "stopped by"):
+                rows.add_column(name, justify="left" if name in ("user", "stopped by") else "right", no_wrap=True)
+            dominant = found.dominant_shares
+            for i in range(min(len(found.tasks), MOST_SHOWN)):
+                rows.add_row(
+                    problem.users[i],
+                    number(found.tasks[i]),
+                    *(amount(problem, j, found.resources[i, j]) for j in range(len(problem.resources))),
+                    f"{number(dominant[i])} {found.dominant_resource(i)}",
+                    found.stopped_by(i),
+                )
+            if len(found.tasks) > MOST_SHOWN:
+                rows.add_row(f"and {len(found.tasks) - MOST_SHOWN:,} more")
+            rows.add_section()
+            for what, values in (("used", found.used), ("left", found.left)):
+                rows.add_row(what, "", *(amount(problem, j, values[j]) for j in range(len(problem.resources))))
+            if found.division.prices is not None:
+                spent = found.division.prices * problem.capacity
+                rows.add_row("price of all", "", *(number(price) for price in spent))
+            console.print(rows)
+            for note in found.division.notes:
+                console.print(note)
+    return "\n".join(line.rstrip() for line in capture.get().splitlines())
+
+
+def number(value: Any) -> str:
+    """A number for reading: a fraction as it is where that is short, else four digits or so."""
+    if isinstance(value, Fraction | int):
+        text = str(value)
+        if len(text) <= 15:
+            return text
+    return f"{float(value):.4f}".rstrip("0").rstrip(".")
+
+
+def amount(problem: Problem, column: int, value: Any) -> str:
+    """A quantity for reading, in its resource's units."""
+    if not problem.quantities:
+        return number(value)
+    return round_quantity(problem.resources[column], round(value))
+
+
+def _plain(value: Any) -> float | str:
+    return str(value) if isinstance(value, Fraction) else float(value)
+
+
+def _named(problem: Problem, values: Numbers) -> dict[str, float | str]:
+    return {name: _plain(value) for name, value in zip(problem.resources, values, strict=True)}

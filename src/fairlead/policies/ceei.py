@@ -1,0 +1,162 @@
+"""Competitive equilibrium from equal incomes: everybody has the same budget and buys tasks; prices are such that it adds up.
+
+For demands in fixed proportions it maximises the product of the users' tasks (Nash), so it is solved through the dual, whose
+variables are the prices: as many as there are resources, whatever the number of users. At prices p, a user with budget w buys
+x = w / (p . d) tasks, or as many as it can use; the dual
+
+    minimise  p . C + sum_i max_x (w_i log x - x p . d_i)   over p >= 0
+
+is convex, its gradient is what is left of each resource, and Newton's method with an active set for the prices that are
+zero solves it in a few dozen passes over the users. Ghodsi et al., NSDI 2011, section 4.1.2; Varian, "Equity, envy, and
+efficiency", 1974. It lacks strategy-proofness, and is here to be compared with.
+"""
+
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from fairlead.compiled import compiled
+from fairlead.model.problems import Numbers, Problem
+from fairlead.policies.contract import Division, PolicyError
+from fairlead.policies.filling import DEMAND, LIMIT
+
+MOST_STEPS = 1000
+ACCURACY = 1e-12
+
+
+@dataclass(frozen=True)
+class Ceei:
+    """See the module."""
+
+    name: str = "ceei"
+    summary: str = "equal budgets at equilibrium prices: the largest product of tasks"
+
+    def divide(self, problem: Problem) -> Division:
+        """Find the prices and what each buys. A weight is a user's budget."""
+        if problem.demand.dtype == object:
+            raise PolicyError(
+                "ceei: prices are roots of polynomials: it is solved in floating point only: leave out exact"
+            )
+        if (problem.guarantee > 0).any():
+            raise PolicyError("ceei: cannot guarantee anything: remove the guarantees")
+        if (problem.weight != problem.weight[:, :1]).any():
+            raise PolicyError("ceei: a weight is a budget, one number a user: write it so")
+        there = problem.capacity > 0
+        most, limited = problem.most()
+        hopeless = (problem.demand[:, ~there] > 0).any(axis=1)
+        nothing = most == 0
+        buys = ~hopeless & ~nothing
+        tasks, stop = np.zeros(len(most)), np.full(len(most), DEMAND, np.int64)
+        stop[limited] = LIMIT
+        if hopeless.any():
+            stop[hopeless] = np.flatnonzero(~there)[(problem.demand[hopeless][:, ~there] > 0).argmax(axis=1)]
+        prices = np.zeros(len(problem.capacity))
+        if buys.any():
+            shares = np.ascontiguousarray(problem.demand[buys][:, there] / problem.capacity[there])
+            budget = np.ascontiguousarray(problem.weight[buys, 0])
+            found = equilibrium(shares, budget, most[buys])
+            cost = shares @ found
+            bought = np.divide(budget, cost, out=np.full(len(cost), np.inf), where=cost > 0)
+            full = (most[buys] >= 0) & (most[buys] <= bought)
+            tasks[buys] = np.where(full, most[buys], bought)
+            stop[buys] = np.where(full, stop[buys], np.flatnonzero(there)[(shares * found).argmax(axis=1)])
+            prices[there] = found / problem.capacity[there]
+        return Division(tasks, stop, np.zeros(len(stop), np.int64), prices=prices)
+
+
+def equilibrium(shares: Numbers, budget: Numbers, most: Numbers) -> Numbers:
+    """Find the price of the whole of each resource.
+
+    Parameters
+    ----------
+    shares : float64, shape (users, resources)
+        Of one task: demand over capacity.
+    budget : float64, shape (users,)
+    most : float64, shape (users,)
+        Tasks that each can use; -1: any number.
+
+    Returns
+    -------
+    float64, shape (resources,)
+        They add up to the budgets, but for what those leave unspent who have all that they can use.
+    """
+    m = shares.shape[1]
+    look = _look()
+    prices = np.full(m, budget.sum() / m)
+    value, gradient, hessian = look(prices, shares, budget, most)
+    error, ridge = _error(prices, gradient), 1e-14
+    for _ in range(MOST_STEPS):
+        if error <= ACCURACY:
+            break
+        # Where there are fewer kinds of users than resources the Hessian is singular, and a ridge takes its place.
+        free = (prices > 0) | (gradient < 0)
+        block = hessian[np.ix_(free, free)]
+        step = np.zeros(m)
+        bend = ridge * max(np.trace(block), m / budget.sum())
+        step[free] = -np.linalg.solve(block + bend * np.eye(len(block)), gradient[free])
+        for halving in range(8):
+            trial = np.maximum(0.0, prices + step / 2**halving)
+            found = look(trial, shares, budget, most)
+            trial_error = _error(trial, found[1])
+            enough = found[0] <= value + 1e-4 * float(gradient @ (trial - prices)) and found[0] < value
+            # Near the end the value tells nothing more, but the gradient still does.
+            closer = trial_error < 0.5 * error and found[0] <= value + 1e-9 * abs(value)
+            if enough or closer:
+                prices, (value, gradient, hessian), error = trial, found, trial_error
+                ridge = max(1e-14, ridge / 100)
+                break
+        else:
+            ridge *= 100
+            if ridge > 1e8:  # as near as floating point comes
+                break
+    return prices
+
+
+def _error(prices: Numbers, gradient: Numbers) -> float:
+    """What is left of resources that cost something, or lacking of one that does not; in parts of the whole."""
+    return float(np.abs(np.where(prices > 0, gradient, np.minimum(gradient, 0))).max(initial=0.0))
+
+
+def _dual(prices: Any, shares: Any, budget: Any, most: Any) -> tuple[float, Any, Any]:
+    """The dual's value, gradient and Hessian, in one pass over the users."""
+    n, m = shares.shape
+    value = 0.0
+    gradient, hessian = np.ones(m), np.zeros((m, m))
+    for j in range(m):
+        value += prices[j]
+    for i in range(n):
+        cost = 0.0
+        for j in range(m):
+            cost += prices[j] * shares[i, j]
+        if most[i] >= 0 and most[i] * cost <= budget[i]:
+            tasks = most[i]
+            value += budget[i] * np.log(tasks) - tasks * cost
+            for j in range(m):
+                gradient[j] -= tasks * shares[i, j]
+        elif cost <= 0:
+            return np.inf, gradient, hessian
+        else:
+            tasks = budget[i] / cost
+            value += budget[i] * (np.log(tasks) - 1.0)
+            bend = tasks / cost
+            for j in range(m):
+                gradient[j] -= tasks * shares[i, j]
+                if shares[i, j] > 0:
+                    for k in range(j + 1):
+                        hessian[j, k] += bend * shares[i, j] * shares[i, k]
+    for j in range(m):
+        for k in range(j):
+            hessian[k, j] = hessian[j, k]
+    return value, gradient, hessian
+
+
+@cache
+def _look() -> Any:
+    return compiled(_dual)
+
+
+def policy() -> Ceei:
+    """Competitive equilibrium from equal incomes."""
+    return Ceei()

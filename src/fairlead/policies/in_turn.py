@@ -1,0 +1,55 @@
+"""One user after another takes all that it can use: what first in, first out and strict priority have in common."""
+
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from fairlead.compiled import compiled
+from fairlead.model.problems import Problem
+from fairlead.policies.contract import Division
+from fairlead.policies.filling import DEMAND, LIMIT
+
+
+@dataclass(frozen=True)
+class InTurn:
+    """In the order of listing, or by priority first. Who is below a guarantee goes before all others, in the same order."""
+
+    name: str
+    summary: str
+    by_priority: bool
+
+    def divide(self, problem: Problem) -> Division:
+        """Serve each in turn."""
+        order = np.argsort(-problem.priority, kind="stable") if self.by_priority else np.arange(len(problem.users))
+        most, limited = problem.most()
+        guaranteed = problem.guaranteed()
+        ahead = np.where((most >= 0) & (most < guaranteed), most, guaranteed)
+        take = _take if problem.demand.dtype == object else _compiled_take()
+        left, tasks = problem.capacity.copy(), problem.tasks * 0
+        stop = np.full(len(order), DEMAND, np.int64)
+        take(left, problem.demand, ahead, order[guaranteed[order] > 0], tasks, stop)
+        take(left, problem.demand, most, order, tasks, stop)
+        return Division(tasks, np.where((stop == DEMAND) & limited, LIMIT, stop), np.zeros(len(order), np.int64))
+
+
+def _take(left: Any, demand: Any, most: Any, order: Any, tasks: Any, stop: Any) -> None:
+    """Give each in turn, on top of what it has, as much as is left for it up to `most` (-1: any number)."""
+    for i in order:
+        bounded, more, why = most[i] >= 0, most[i] - tasks[i], DEMAND
+        for j in range(len(left)):
+            if demand[i, j] > 0:
+                room = left[j] / demand[i, j]
+                if not bounded or room < more:
+                    bounded, more, why = True, room, j
+        more = max(more, more * 0)
+        tasks[i] += more
+        stop[i] = why
+        for j in range(len(left)):
+            left[j] = max(left[j] - demand[i, j] * more, left[j] * 0)
+
+
+@cache
+def _compiled_take() -> Any:
+    return compiled(_take)

@@ -1,0 +1,56 @@
+"""Max-min fairness on one resource, which YARN calls fair: others are used as they come.
+
+Who needs nothing of that resource has no share of it however much it gets, so it always goes first: such users are filled
+before the others, among themselves by dominant share.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from fairlead.model.problems import Problem
+from fairlead.policies import drf
+from fairlead.policies.contract import Division, PolicyError
+from fairlead.policies.filling import NOT_TAKEN, fill
+
+
+@dataclass(frozen=True)
+class MaxMin:
+    """See the module."""
+
+    resource: str
+
+    @property
+    def name(self) -> str:
+        return f"maxmin:{self.resource}"
+
+    @property
+    def summary(self) -> str:
+        return f"equal shares of {self.resource}, whatever else is used"
+
+    def divide(self, problem: Problem) -> Division:
+        """Fill: who needs nothing of the resource, then those below a guarantee, then all by their share of it."""
+        if self.resource not in problem.resources:
+            raise PolicyError(
+                f"maxmin: there is no {self.resource!r} to share: use one of {', '.join(problem.resources)}"
+            )
+        column = problem.resources.index(self.resource)
+        needs = problem.demand[:, column] > 0
+        there = problem.capacity[column] > 0
+        share = problem.demand[:, column] / problem.weight[:, column]
+        speed = drf.inverse(share / problem.capacity[column] if there else share)
+        most, limited = problem.most()
+        guaranteed = problem.guaranteed()
+        ahead = np.where((most >= 0) & (most < guaranteed), most, guaranteed)
+        floor = fill(problem.capacity, problem.demand, drf.speed(problem) * ~needs, most, problem.tasks * 0, limited)
+        first = fill(problem.capacity, problem.demand, speed * (needs & (guaranteed > 0)), ahead, floor.tasks, limited)
+        rest = fill(problem.capacity, problem.demand, speed * needs, most, first.tasks, limited)
+        stop = np.where(rest.stop == NOT_TAKEN, floor.stop, rest.stop)
+        return Division(rest.tasks, stop, rest.round)
+
+
+def policy(resource: str = "") -> MaxMin:
+    """Max-min fairness on a resource, as ``maxmin:memory``."""
+    if not resource:
+        raise PolicyError("maxmin: on which resource? Write maxmin:RESOURCE, such as maxmin:memory")
+    return MaxMin(resource)

@@ -1,0 +1,43 @@
+"""Allocations as a picture: stacked bars of the users' shares of each resource, as the DRF paper's Figure 3."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+import plotly.graph_objects as go
+from plotly.subplots import make_subplots
+
+if TYPE_CHECKING:
+    from fairlead.policies.allocation import Allocation
+
+MOST_DRAWN = 60
+COLOURS = ("#3b6ea8", "#d98a2b", "#4f9a5b", "#b64f4f", "#7a65a8", "#8a6d52", "#c77bab", "#7f7f7f", "#a8a23b", "#4fa3b0")
+
+
+def draw(allocations: "Sequence[Allocation]") -> go.Figure:
+    """Draw allocations of one problem side by side; the users with the largest shares, where there are many."""
+    problem = allocations[0].problem
+    size = np.sum([found.dominant_shares.astype(float) for found in allocations], axis=0)
+    shown = sorted(sorted(range(len(problem.users)), key=lambda i: -size[i])[:MOST_DRAWN])
+    figure = make_subplots(
+        cols=len(allocations), shared_yaxes=True, subplot_titles=[found.policy for found in allocations]
+    )
+    for column, found in enumerate(allocations, 1):
+        shares = found.shares.astype(float)
+        for place, i in enumerate(shown):
+            figure.add_bar(
+                x=list(problem.resources),
+                y=shares[i].tolist(),
+                name=problem.users[i],
+                legendgroup=problem.users[i],
+                showlegend=column == 1,
+                marker_color=COLOURS[place % len(COLOURS)],
+                text=[f"{share:.0%}" if share >= 0.03 else "" for share in shares[i]],
+                hovertemplate=f"{problem.users[i]}: %{{y:.2%}} of %{{x}}, {float(found.tasks[i]):.4g} tasks<extra></extra>",
+                row=1,
+                col=column,
+            )
+    figure.update_layout(
+        barmode="stack", template="plotly_white", yaxis_tickformat=".0%", yaxis_title="share", legend_title="user"
+    )
+    return figure

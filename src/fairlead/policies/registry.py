@@ -1,0 +1,44 @@
+"""The policies by name: those here, and those that other packages offer as entry points in the group `fairlead.policies`."""
+
+from importlib import import_module
+from importlib.metadata import entry_points
+
+from fairlead.policies.contract import DividingPolicy, PolicyError
+
+HERE = {
+    "drf": "drf",
+    "asset": "asset",
+    "ceei": "ceei",
+    "maxmin": "maxmin:RESOURCE",
+    "slots": "slots:K[:overcommit]",
+    "fifo": "fifo",
+    "priority": "priority",
+    "tasks": "tasks",
+}
+"""Each with how it is written."""
+
+
+def find_policy(written: str) -> DividingPolicy:
+    """Find a policy: ``drf``, ``maxmin:memory``, ``slots:4``, or one that an installed package offers.
+
+    Raises PolicyError where there is none, or the words after its name are wrong.
+    """
+    name, *words = written.strip().split(":")
+    if name in HERE:
+        make = import_module(f"fairlead.policies.{name}").policy
+    else:
+        others = entry_points(group="fairlead.policies", name=name)
+        if not others:
+            raise PolicyError(f"there is no policy {name!r}: use one of {', '.join(policy_names())}")
+        make = next(iter(others)).load()
+    try:
+        found: DividingPolicy = make(*words)
+    except TypeError:
+        raise PolicyError(f"{written!r}: {name} is written {HERE.get(name, name)}") from None
+    return found
+
+
+def policy_names() -> list[str]:
+    """The names of all policies, those of other packages last."""
+    others = sorted({point.name for point in entry_points(group="fairlead.policies")} - set(HERE))
+    return [*HERE, *others]
