@@ -92,6 +92,7 @@ def python(world, program):
     command = [sys.executable, "-"]
     result = subprocess.run(
         command,
+        cwd=world.folder,
         input=program,
         env=world.env,
         stdout=subprocess.PIPE,

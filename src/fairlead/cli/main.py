@@ -375,6 +375,40 @@ def down(
     print("the scheduler is down")
 
 
+@app.command()
+def allocate(
+    problem: Annotated[Path, typer.Argument(help="problem.toml or .json: capacity, and users with their demands.")],
+    policy: Annotated[
+        str, typer.Option("--policy", "-p", help="One or more, with commas between; `fairlead policies` lists them.")
+    ] = "drf",
+    exact: Annotated[bool, typer.Option("--exact", help="Compute in fractions, to the last digit.")] = False,
+    discrete: Annotated[bool, typer.Option("--discrete", help="Whole tasks only, one after another.")] = False,
+    placement: Annotated[
+        str, typer.Option(help="With --discrete, on several machines: first, best or worst fit.")
+    ] = "first",
+    steps: Annotated[bool, typer.Option("--steps", help="With --discrete: show each step.")] = False,
+    plot: Annotated[Path | None, typer.Option(help="Draw it into this .html file.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Compute fair allocations of a problem, side by side. Needs no scheduler.
+
+    Example: fairlead allocate problem.toml --policy drf,asset,ceei
+    """
+    from fairlead.cli.library import print_allocations
+
+    if placement not in ("first", "best", "worst"):
+        raise Failure(f"--placement {placement!r}: write first, best or worst")
+    print_allocations(problem, policy.split(","), exact, discrete or steps, placement, steps, plot, as_json)
+
+
+@app.command()
+def policies(as_json: Json = False) -> None:
+    """List the policies that there are, with a line each."""
+    from fairlead.cli.library import print_policies
+
+    print_policies(as_json)
+
+
 def _change(path: str, done: str, nothing: str) -> None:
     with _connection() as connection:
         print(done if connection.post(path, {})["changed"] else nothing)

@@ -1,6 +1,6 @@
 """What a policy gives each user of a problem, and why: the answer of :func:`fairlead.allocate`."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
 from pathlib import Path
@@ -10,15 +10,16 @@ import numpy as np
 
 from fairlead.model.problems import Numbers, Problem, read_problem
 from fairlead.model.quantity import round_quantity
-from fairlead.policies.contract import DividingPolicy, Division
-from fairlead.policies.filling import DEMAND, LIMIT, NOT_TAKEN
+from fairlead.policies.contract import DividingPolicy, Division, PolicyError
+from fairlead.policies.discrete import OrderingPolicy, Placement, Step, place
+from fairlead.policies.filling import DEMAND, LIMIT, NOT_TAKEN, SLOT
 from fairlead.policies.registry import find_policy
-from fairlead.policies.slots import SLOT
 
 if TYPE_CHECKING:
     import pandas
     import plotly.graph_objects
 
+MOST_STEPS_SHOWN = 1000
 MOST_SHOWN = 40
 """Users that a printed allocation shows."""
 
@@ -33,11 +34,17 @@ class Allocation:
     policy : str
     division : Division
         Its `tasks` has one number a user, in the order of `problem.users`; its `prices` are CEEI's.
+    indivisible : bool
+        Whether tasks are whole.
+    steps : list of Step
+        One a task, where they are.
     """
 
     problem: Problem
     policy: str
     division: Division
+    indivisible: bool = False
+    steps: list[Step] = field(default_factory=list)
 
     @property
     def tasks(self) -> Numbers:
@@ -88,6 +95,8 @@ class Allocation:
         stop, at = int(self.division.stop[user]), int(self.division.round[user])
         if stop == SLOT:
             return "no slot left"
+        if stop >= 0 and self.indivisible:
+            return f"too little {self.problem.resources[stop]} for another task"
         if stop >= 0:
             return f"{self.problem.resources[stop]} is saturated" + (f" (round {at})" if at else "")
         return {DEMAND: "its demand is met", LIMIT: "its limit", NOT_TAKEN: "it takes no part"}[stop]
@@ -150,7 +159,14 @@ class Allocation:
         return table([self])
 
 
-def allocate(problem: Any, policy: str | DividingPolicy = "drf", *, exact: bool = False) -> Allocation:
+def allocate(
+    problem: Any,
+    policy: str | DividingPolicy = "drf",
+    *,
+    exact: bool = False,
+    discrete: bool = False,
+    placement: Placement = "first",
+) -> Allocation:
     """Compute a fair allocation.
 
     Parameters
@@ -161,6 +177,10 @@ def allocate(problem: Any, policy: str | DividingPolicy = "drf", *, exact: bool 
         Its name, such as ``"drf"``, ``"maxmin:memory"`` or ``"slots:4"``; or an object with ``name`` and ``divide(problem)``.
     exact : bool
         Compute in fractions: right to the last digit. The progressive-filling family and those that serve in turn can.
+    discrete : bool
+        Whole tasks only, one after another (Algorithm 1 of the paper); the steps are in the answer.
+    placement : {"first", "best", "worst"}
+        With `discrete`: on which of several machines a task goes.
 
     Returns
     -------
@@ -186,6 +206,16 @@ def allocate(problem: Any, policy: str | DividingPolicy = "drf", *, exact: bool 
     if not isinstance(problem, Problem):
         problem = read_problem(Path(problem) if isinstance(problem, str) else problem)
     chosen = find_policy(policy) if isinstance(policy, str) else policy
+    if not len(problem.users):
+        return Allocation(
+            problem.floats(), chosen.name, Division(np.zeros(0), np.zeros(0, np.int64), np.zeros(0, np.int64))
+        )
+    if discrete:
+        if not isinstance(chosen, OrderingPolicy):
+            raise PolicyError(f"{chosen.name}: has no order for indivisible tasks: leave out discrete")
+        numbers = problem.exact()
+        division, steps = place(numbers, chosen, placement)
+        return Allocation(numbers, chosen.name, division, True, steps)
     numbers = problem.exact() if exact else problem.floats()
     return Allocation(numbers, chosen.name, chosen.divide(numbers))
 
@@ -226,6 +256,35 @@ def table(allocations: list[Allocation]) -> str:
             console.print(rows)
             for note in found.division.notes:
                 console.print(note)
+    return "\n".join(line.rstrip() for line in capture.get().splitlines())
+
+
+def steps_table(found: Allocation) -> str:
+    """The steps of an allocation of whole tasks, as Table 1 of the DRF paper prints them."""
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+
+    problem = found.problem
+    rows = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, collapse_padding=True)
+    for name in ("step", "serves", *(f"{user} {what}" for user in problem.users for what in ("shares", "dominant"))):
+        rows.add_column(name, justify="right" if name == "step" else "left", no_wrap=True)
+    for name in problem.resources:
+        rows.add_column(f"{name} used", justify="right", no_wrap=True)
+    if problem.nodes > 1:
+        rows.add_column("node", justify="right")
+    capacity = np.where(problem.capacity > 0, problem.capacity, 1)
+    for at, step in enumerate(found.steps[:MOST_STEPS_SHOWN], 1):
+        shares = [problem.demand[i] * tasks / capacity for i, tasks in enumerate(step.tasks)]
+        cells = []
+        for i, share in enumerate(shares):
+            cells += ["<" + ", ".join(number(s) for s in share) + ">", number(max(share / problem.weight[i]))]
+        used = [number(u / c) for u, c in zip(step.used, capacity, strict=True)]
+        node = [str(step.node)] if problem.nodes > 1 else []
+        rows.add_row(str(at), problem.users[step.user], *cells, *used, *node)
+    console = Console(width=400, highlight=False, color_system=None)
+    with console.capture() as capture:
+        console.print(rows)
     return "\n".join(line.rstrip() for line in capture.get().splitlines())
 
 

@@ -6,14 +6,15 @@ the inverse of the capacity. It lacks the sharing incentive, and is here to be c
 
 from fairlead.model.problems import Numbers, Problem
 from fairlead.policies.contract import ByFilling
-from fairlead.policies.drf import inverse
+from fairlead.policies.drf import inverse, weighted_shares
 
 
 def speed(problem: Problem) -> Numbers:
     """Tasks per unit of weighted aggregate share."""
-    there = problem.capacity > 0
-    worth = problem.demand[:, there] / problem.capacity[there] / problem.weight[:, there]
-    return inverse(worth.sum(axis=1) if worth.size else problem.tasks * 0)
+    worth = problem.tasks * 0
+    for column in weighted_shares(problem):
+        worth = worth + column
+    return inverse(worth)
 
 
 def policy() -> ByFilling:

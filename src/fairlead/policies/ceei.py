@@ -17,10 +17,9 @@ from typing import Any
 
 import numpy as np
 
-from fairlead.compiled import compiled
 from fairlead.model.problems import Numbers, Problem
 from fairlead.policies.contract import Division, PolicyError
-from fairlead.policies.filling import DEMAND, LIMIT
+from fairlead.policies.filling import DEMAND, LIMIT, SMALL
 
 MOST_STEPS = 1000
 ACCURACY = 1e-12
@@ -83,7 +82,7 @@ def equilibrium(shares: Numbers, budget: Numbers, most: Numbers) -> Numbers:
         They add up to the budgets, but for what those leave unspent who have all that they can use.
     """
     m = shares.shape[1]
-    look = _look()
+    look = _compiled_dual() if shares.size > SMALL else _dual
     prices = np.full(m, budget.sum() / m)
     value, gradient, hessian = look(prices, shares, budget, most)
     error, ridge = _error(prices, gradient), 1e-14
@@ -153,7 +152,9 @@ def _dual(prices: Any, shares: Any, budget: Any, most: Any) -> tuple[float, Any,
 
 
 @cache
-def _look() -> Any:
+def _compiled_dual() -> Any:
+    from fairlead.compiled import compiled
+
     return compiled(_dual)
 
 

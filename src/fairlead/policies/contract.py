@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 from fairlead.model.problems import Numbers, Problem
 from fairlead.policies.filling import Filling, fill
+from fairlead.policies.keys import Key, by_rate
 
 
 class PolicyError(ValueError):
@@ -69,6 +70,10 @@ class ByFilling:
             taking = speed * (guaranteed > 0)
             floor = fill(problem.capacity, problem.demand, taking, capped, floor, limited).tasks
         return _division(fill(problem.capacity, problem.demand, speed, most, floor, limited))
+
+    def indivisible(self, problem: Problem) -> tuple[Problem, Key]:
+        """Whole tasks go to the lowest level."""
+        return problem, by_rate(1 / self.speed(problem))
 
 
 def _division(filling: Filling) -> Division:

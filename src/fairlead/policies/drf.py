@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-if TYPE_CHECKING:  # the scheduler's kernel needs the arithmetic alone
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from fairlead.model.problems import Numbers, Problem
     from fairlead.policies.contract import ByFilling
 
@@ -43,10 +45,17 @@ def dominant_resource(used: NDArray[np.int64], capacity: NDArray[np.int64], weig
 
 def speed(problem: "Problem") -> "Numbers":
     """Tasks per unit of weighted dominant share; a resource that there is nothing of has no share."""
-    there = problem.capacity > 0
-    shares = problem.demand[:, there] / problem.capacity[there] / problem.weight[:, there]
-    largest = shares.max(axis=1, initial=problem.capacity[0] * 0) if shares.size else problem.tasks * 0
+    largest = problem.tasks * 0
+    for column in weighted_shares(problem):
+        largest = np.maximum(largest, column)
     return inverse(largest)
+
+
+def weighted_shares(problem: "Problem") -> "Iterator[Numbers]":
+    """What one task of each user takes of each resource that there is any of, over the user's weight; a column at a time."""
+    for j in np.flatnonzero(problem.capacity > 0):
+        column, weight = problem.demand[:, j] / problem.capacity[j], problem.weight[:, j]
+        yield column if weight.strides == (0,) and weight[0] == 1 else column / weight
 
 
 def inverse(values: "Numbers") -> "Numbers":

@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from fairlead.compiled import compiled
 from fairlead.model.problems import Problem
 from fairlead.policies.contract import Division
-from fairlead.policies.filling import DEMAND, LIMIT
+from fairlead.policies.filling import DEMAND, LIMIT, SMALL
+from fairlead.policies.keys import Key
 
 
 @dataclass(frozen=True)
@@ -26,12 +26,19 @@ class InTurn:
         most, limited = problem.most()
         guaranteed = problem.guaranteed()
         ahead = np.where((most >= 0) & (most < guaranteed), most, guaranteed)
-        take = _take if problem.demand.dtype == object else _compiled_take()
+        small = problem.demand.dtype == object or problem.demand.size <= SMALL
+        take = _take if small else _compiled_take()
         left, tasks = problem.capacity.copy(), problem.tasks * 0
         stop = np.full(len(order), DEMAND, np.int64)
         take(left, problem.demand, ahead, order[guaranteed[order] > 0], tasks, stop)
         take(left, problem.demand, most, order, tasks, stop)
         return Division(tasks, np.where((stop == DEMAND) & limited, LIMIT, stop), np.zeros(len(order), np.int64))
+
+    def indivisible(self, problem: Problem) -> tuple[Problem, Key]:
+        """Whole tasks go to whoever is first."""
+        if self.by_priority:
+            return problem, lambda i, tasks: (-int(problem.priority[i]), i)
+        return problem, lambda i, tasks: i
 
 
 def _take(left: Any, demand: Any, most: Any, order: Any, tasks: Any, stop: Any) -> None:
@@ -52,4 +59,6 @@ def _take(left: Any, demand: Any, most: Any, order: Any, tasks: Any, stop: Any) 
 
 @cache
 def _compiled_take() -> Any:
+    from fairlead.compiled import compiled
+
     return compiled(_take)

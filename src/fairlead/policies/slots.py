@@ -4,16 +4,14 @@ The baseline of the DRF paper's section 6 (Hadoop's fair scheduler). A task that
 ``slots:K:overcommit``, takes one all the same, and machines promise more than they have.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from fairlead.model.problems import Problem
+from fairlead.model.problems import Numbers, Problem
 from fairlead.policies.contract import Division, PolicyError
-from fairlead.policies.filling import NOT_TAKEN, fill
-
-SLOT = -4
-"""Stopped because all slots are taken."""
+from fairlead.policies.filling import SLOT, fill
+from fairlead.policies.keys import Key, by_rate
 
 
 @dataclass(frozen=True)
@@ -33,21 +31,39 @@ class Slots:
 
     def divide(self, problem: Problem) -> Division:
         """Share the slots max-min; weights must be one number a user. A guarantee means nothing here and is refused."""
+        capacity, need, size = self._slots(problem)
+        fits = (problem.demand <= size).all(axis=1) if not self.overcommit else need > 0
+        most, limited = problem.most()
+        found = fill(capacity, need[:, None], problem.weight[:, 0] * fits, most, need * 0, limited)
+        stop = np.where(found.stop == 0, SLOT, found.stop)
+        stop[~fits] = (problem.demand > size)[~fits].argmax(axis=1)
+        notes = [f"{int((~fits).sum())} users' tasks do not fit a slot"] if not fits.all() else []
+        return Division(found.tasks, stop, found.round, notes=notes)
+
+    def indivisible(self, problem: Problem) -> tuple[Problem, Key]:
+        """Whole tasks go to whoever has fewest slots for its weight."""
+        capacity, need, size = self._slots(problem)
+        fits = (problem.demand <= size).all(axis=1) if not self.overcommit else need > 0
+        seen = replace(
+            problem,
+            resources=("slots",),
+            capacity=capacity,
+            demand=need[:, None],
+            weight=problem.weight[:, :1],
+            tasks=np.where(fits, problem.most()[0], need * 0),
+            guarantee=need[:, None] * 0,
+            limit=need[:, None] * 0 - 1,
+        )
+        return seen, by_rate(1 / problem.weight[:, 0])
+
+    def _slots(self, problem: Problem) -> tuple[Numbers, Numbers, Numbers]:
+        """How many slots there are, what each user's task takes of them, and how large one is."""
         if (problem.guarantee > 0).any():
             raise PolicyError("slots: cannot guarantee quantities: remove the guarantees")
         if (problem.weight != problem.weight[:, :1]).any():
             raise PolicyError("slots: a weight is one number a user here")
-        one = problem.tasks * 0 + 1
-        number = problem.capacity[:1] * 0 + self.slots * problem.nodes
-        size = problem.capacity / number[0]
-        fits = np.array([bool((row <= size).all()) for row in problem.demand]) if not self.overcommit else one > 0
-        most, limited = problem.most()
-        found = fill(number, one[:, None], problem.weight[:, 0] * fits, most, one * 0, limited)
-        too_large = [int(np.argmax(row > size)) for row in problem.demand[~fits]] if not self.overcommit else []
-        stop = np.where(found.stop == 0, SLOT, found.stop)
-        stop[~fits & (found.stop == NOT_TAKEN)] = too_large
-        notes = [f"{int((~fits).sum())} users' tasks do not fit a slot"] if not fits.all() else []
-        return Division(found.tasks, stop, found.round, notes=notes)
+        capacity = problem.capacity[:1] * 0 + self.slots * problem.nodes
+        return capacity, problem.tasks * 0 + 1, problem.capacity / capacity[0]
 
 
 def policy(slots: str = "", how: str = "") -> Slots:

@@ -1,6 +1,7 @@
 """The most tasks in total, whoever's they are: a linear program, as a yardstick of efficiency. It is not fair to anybody."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -23,7 +24,10 @@ class MostTasks:
         most, limited = problem.most()
         guaranteed = problem.guaranteed()
         least = np.where((most >= 0) & (most < guaranteed), most, guaranteed)
-        solution = solve(-problem.weight.mean(axis=1), problem.demand.T, problem.capacity, least, most)
+        # In parts of the capacity: a solver takes numbers of 10^18 for infinite.
+        size = np.where(problem.capacity > 0, problem.capacity, 1.0)
+        there = (problem.capacity > 0).astype(np.float64)
+        solution = solve(-problem.weight.mean(axis=1), (problem.demand / size).T, there, least, most)
         if solution is None:
             raise PolicyError("tasks: the guarantees do not fit together: lower one")
         full = (most >= 0) & (solution >= most * (1 - 1e-9))
@@ -39,7 +43,7 @@ def solve(cost: Numbers, matrix: Numbers, upper: Numbers, least: Numbers, most: 
     import highspy
 
     rows, columns = matrix.shape
-    h = highspy.Highs()
+    h: Any = highspy.Highs()  # type: ignore[no-untyped-call]
     h.silent()
     lp = highspy.HighsLp()
     lp.num_col_, lp.num_row_ = columns, rows

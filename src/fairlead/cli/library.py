@@ -1,0 +1,73 @@
+"""The commands that need no scheduler: they compute on this machine."""
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from fairlead.model.documents import DocumentError
+from fairlead.model.problems import read_problem
+from fairlead.policies.allocation import allocate, steps_table, table
+from fairlead.policies.contract import PolicyError
+from fairlead.policies.registry import HERE, find_policy, policy_names
+
+
+def print_allocations(
+    path: Path,
+    policies: list[str],
+    exact: bool,
+    discrete: bool,
+    placement: Any,
+    steps: bool,
+    plot: Path | None,
+    as_json: bool,
+) -> None:
+    """Compute and print allocations; exit status 1 with one line where that cannot be."""
+    try:
+        problem = read_problem(path)
+        found = [allocate(problem, name, exact=exact, discrete=discrete, placement=placement) for name in policies]
+    except (DocumentError, PolicyError) as error:
+        print(f"fairlead: {error}", file=sys.stderr)
+        raise typer.Exit(1) from None
+    if as_json:
+        print(json.dumps({"results": [each.to_dict() for each in found]}, indent=2))
+    else:
+        if steps:
+            print(*(f"{each.policy}\n{steps_table(each)}\n" for each in found), sep="\n")
+        print(table(found))
+    if plot is not None:
+        _draw(found, plot)
+
+
+def _draw(found: list[Any], plot: Path) -> None:
+    try:
+        from fairlead.policies.picture import draw
+    except ImportError:
+        print("fairlead: --plot needs plotly: pip install 'fairlead[plot]'", file=sys.stderr)
+        raise typer.Exit(1) from None
+    try:
+        draw(found).write_html(plot, include_plotlyjs=True)
+    except OSError as error:
+        print(f"fairlead: {plot}: cannot be written: {os.strerror(error.errno or 0)}", file=sys.stderr)
+        raise typer.Exit(1) from None
+
+
+def print_policies(as_json: bool) -> None:
+    """Print each policy with how it is written and what it does."""
+    samples = {"maxmin": "maxmin:RESOURCE", "slots": "slots:4"}
+    rows = []
+    for name in policy_names():
+        try:
+            summary = find_policy(samples.get(name, name)).summary
+        except Exception as error:  # somebody else's, which must not hide the others
+            summary = f"cannot be loaded: {error}"
+        rows.append({"name": name, "written": HERE.get(name, name), "summary": summary})
+    if as_json:
+        print(json.dumps({"policies": rows}, indent=2))
+        return
+    width = max(len(row["written"]) for row in rows)
+    for row in rows:
+        print(f"{row['written']:<{width}}  {row['summary']}")

@@ -1,0 +1,120 @@
+"""Indivisible tasks: one whole task after another, to whoever's key is smallest, as Algorithm 1 of the DRF paper.
+
+A user whose next task fits nowhere is out; the others go on, so that nothing is left that somebody could use. Ties go to whoever
+is listed first. Over several machines a task is placed on one of them: the first that has room, the one that it fills most (best
+fit), or least (worst fit). All arithmetic is in fractions, so that ties are ties.
+"""
+
+import heapq
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol, runtime_checkable
+
+import numpy as np
+
+from fairlead.model.problems import Problem
+from fairlead.policies.contract import Division, PolicyError
+from fairlead.policies.filling import DEMAND, LIMIT, SLOT
+from fairlead.policies.keys import Key
+
+MOST_STEPS = 1_000_000
+"""Tasks that are placed at most."""
+MOST_TRACED = 100
+"""Users, at most, for whom each step keeps how all of them stand."""
+
+Placement = Literal["first", "best", "worst"]
+
+
+@runtime_checkable
+class OrderingPolicy(Protocol):
+    """A policy with an order for indivisible tasks."""
+
+    name: str
+
+    def indivisible(self, problem: Problem) -> tuple[Problem, Key]:
+        """The problem as this policy sees it, in fractions, and its key."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """One task: whose, on which machine, and how things stand after it.
+
+    tasks : shape (users,); used : shape (resources,), of all machines.
+    """
+
+    user: int
+    node: int
+    tasks: tuple[int, ...]
+    used: tuple[Any, ...]
+
+
+def place(problem: Problem, policy: OrderingPolicy, placement: Placement = "first") -> tuple[Division, list[Step]]:
+    """Serve whole tasks until nothing more fits.
+
+    Parameters
+    ----------
+    problem : Problem
+        In fractions; its capacity is that of `problem.nodes` alike machines.
+    policy : OrderingPolicy
+    placement : {"first", "best", "worst"}
+
+    Returns
+    -------
+    Division, list of Step
+
+    Raises
+    ------
+    PolicyError
+        More than MOST_STEPS tasks fit.
+    """
+    seen, key = policy.indivisible(problem)
+    n, nodes = len(seen.users), seen.nodes
+    free = [list(seen.capacity / nodes) for _ in range(nodes)]
+    demand = [[(j, amount) for j, amount in enumerate(row) if amount > 0] for row in seen.demand]
+    most, limited = seen.most()
+    guaranteed = seen.guaranteed()
+    tasks, used = [0] * n, list(seen.capacity * 0)
+    stop = np.full(n, DEMAND, np.int64)
+    steps: list[Step] = []
+
+    def entry(i: int) -> tuple[bool, Any, int]:
+        return tasks[i] >= guaranteed[i], key(i, tasks[i]), i
+
+    heap = [entry(i) for i in range(n)]
+    heapq.heapify(heap)
+    while heap:
+        _, _, i = heapq.heappop(heap)
+        if 0 <= most[i] < tasks[i] + 1:
+            stop[i] = LIMIT if limited[i] else DEMAND
+            continue
+        node = _node_for(demand[i], free, placement)
+        if node is None:
+            stop[i] = _lacking(demand[i], free)
+            continue
+        if len(steps) == MOST_STEPS:
+            raise PolicyError(f"more than {MOST_STEPS:,} tasks fit: divide it instead, or ask for larger tasks")
+        tasks[i] += 1
+        for j, amount in demand[i]:
+            free[node][j] -= amount
+            used[j] += amount
+        steps.append(Step(i, node, tuple(tasks), tuple(used)) if n <= MOST_TRACED else Step(i, node, (), ()))
+        heapq.heappush(heap, entry(i))
+    if seen.resources != problem.resources:
+        stop[stop >= 0] = SLOT
+    whole = problem.tasks * 0 + np.array([*tasks, None], object)[:-1]
+    return Division(whole, stop, np.zeros(n, np.int64)), steps
+
+
+def _node_for(demand: list[tuple[int, Any]], free: list[list[Any]], placement: Placement) -> int | None:
+    """A machine with room, by the rule; None if there is none."""
+    fitting = (node for node, room in enumerate(free) if all(room[j] >= amount for j, amount in demand))
+    if placement == "first":
+        return next(fitting, None)
+    # How full it gets: what is left of the resource that the task takes the largest part of.
+    choose = min if placement == "best" else max
+    return choose(fitting, key=lambda node: min((free[node][j] - a) / a for j, a in demand), default=None)
+
+
+def _lacking(demand: list[tuple[int, Any]], free: list[list[Any]]) -> int:
+    """The resource that is lacking on the machine that is closest to room."""
+    closest = min(free, key=lambda room: max((amount - room[j]) / amount for j, amount in demand))
+    return max(demand, key=lambda need: (need[1] - closest[need[0]]) / need[1])[0]

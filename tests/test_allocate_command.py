@@ -1,0 +1,91 @@
+"""`fairlead allocate` and `fairlead policies`: what they print, and what they say to wrong input."""
+
+import json
+import subprocess
+
+import pytest
+
+from conftest import FAIRLEAD
+
+PROBLEM = """
+capacity = { cpu = 9, memory = "18Gi" }
+
+[[user]]
+name = "A"
+demand = { cpu = 1, memory = "4Gi" }
+
+[[user]]
+name = "B"
+demand = { cpu = 3, memory = "1Gi" }
+"""
+
+
+@pytest.fixture
+def call(tmp_path):
+    (tmp_path / "problem.toml").write_text(PROBLEM)
+
+    def run(*arguments):
+        return subprocess.run(
+            [FAIRLEAD, *arguments], capture_output=True, text=True, cwd=tmp_path, timeout=60, check=False
+        )
+
+    return run
+
+
+def test_policies_side_by_side(call):
+    result = call("allocate", "problem.toml", "--policy", "drf,asset,ceei")
+    assert result.returncode == 0
+    assert [line for line in result.stdout.splitlines() if line in ("drf", "asset", "ceei")] == ["drf", "asset", "ceei"]
+    assert "0.6667 memory" in result.stdout
+    found = json.loads(call("allocate", "problem.toml", "-p", "drf,asset", "--exact", "--json").stdout)["results"]
+    assert [[user["tasks"] for user in each["users"]] for each in found] == [["3", "2"], ["63/25", "54/25"]]
+
+
+def test_steps_as_table_1_of_the_paper(call):
+    lines = call("allocate", "problem.toml", "--steps").stdout.splitlines()
+    assert lines[3].split() == ["1", "A", "<1/9,", "2/9>", "2/9", "<0,", "0>", "0", "1/9", "2/9"]
+    assert lines[7].split()[-2:] == ["1", "7/9"]
+
+
+def test_a_picture_is_drawn(call, tmp_path):
+    assert call("allocate", "problem.toml", "-p", "drf,asset", "--plot", "out.html").returncode == 0
+    text = (tmp_path / "out.html").read_text()
+    assert "plotly" in text
+    assert "asset" in text
+    wrong = call("allocate", "problem.toml", "--plot", "nowhere/out.html")
+    assert (wrong.returncode, wrong.stderr) == (
+        1,
+        "fairlead: nowhere/out.html: cannot be written: No such file or directory\n",
+    )
+
+
+def test_the_policies_are_listed(call):
+    lines = call("policies").stdout.splitlines()
+    assert lines[0].startswith("drf ")
+    assert {line.split()[0].split(":")[0] for line in lines} >= {
+        "asset",
+        "ceei",
+        "maxmin",
+        "slots",
+        "fifo",
+        "priority",
+        "tasks",
+    }
+    assert json.loads(call("policies", "--json").stdout)["policies"][0]["name"] == "drf"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "wrong"),
+    [
+        (["nothing.toml"], "nothing.toml: cannot be read: No such file or directory"),
+        (["problem.toml", "-p", "fair"], "there is no policy 'fair': use one of drf"),
+        (["problem.toml", "-p", "drf,"], "there is no policy ''"),
+        (["problem.toml", "-p", "ceei", "--discrete"], "leave out discrete"),
+        (["problem.toml", "--discrete", "--placement", "middle"], "write first, best or worst"),
+    ],
+)
+def test_wrong_input_is_one_line(call, arguments, wrong):
+    result = call("allocate", *arguments)
+    assert (result.returncode, result.stdout) == (1, "")
+    assert wrong in result.stderr
+    assert result.stderr.count("\n") == 1

@@ -1,0 +1,480 @@
+"""The policies: the numbers of the literature, to the last digit; linear programs, cvxpy and certificates beside them."""
+
+import json
+import math
+from fractions import Fraction as F  # noqa: N817 written a hundred times
+
+import cvxpy
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.optimize import linprog
+
+import fairlead
+from fairlead.policies import discrete, drf
+from fairlead.policies.filling import DEMAND, LIMIT
+from fairlead.policies.registry import HERE, find_policy
+
+make = fairlead.Problem.from_arrays
+
+FAMILY = ["drf", "asset", "maxmin:r0"]
+
+
+def paper():
+    """<9 CPU, 18 GB>; A's tasks need <1, 4>, B's <3, 1>: Ghodsi et al., NSDI 2011, section 4."""
+    return make([9, 18], [[1, 4], [3, 1]], users=["A", "B"], resources=["cpu", "memory"])
+
+
+# -- the numbers of the literature ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("policy", "exact"),
+    [("drf", [F(3), F(2)]), ("asset", [F(63, 25), F(54, 25)])],
+)
+def test_the_papers_example_to_the_last_digit(policy, exact):
+    assert fairlead.allocate(paper(), policy, exact=True).tasks.tolist() == exact
+    assert fairlead.allocate(paper(), policy).tasks == pytest.approx([float(x) for x in exact], rel=1e-12)
+
+
+def test_ceei_in_the_papers_example():
+    """Section 4.1.2: 45/11 and 18/11."""
+    found = fairlead.allocate(paper(), "ceei")
+    assert found.tasks == pytest.approx([45 / 11, 18 / 11], rel=1e-9)
+    assert found.division.prices @ found.problem.capacity == pytest.approx(2), "all budgets are spent"
+
+
+def test_asset_fairness_lacks_the_sharing_incentive():
+    """Section 5.1.1, Theorem 5: with <30, 30>, <1, 3> and <1, 1>, user 2 gets 12 of each, less than the half of 15."""
+    assert fairlead.allocate(make([30, 30], [[1, 3], [1, 1]]), "asset", exact=True).tasks.tolist() == [6, 12]
+
+
+def test_ceei_can_be_lied_to():
+    """Section 5.1.2, Theorem 6: with <100, 100>, <16, 1> and <1, 2>, user 1 gains by claiming <16, 8>."""
+    honest = fairlead.allocate(make([100, 100], [[16, 1], [1, 2]]), "ceei").tasks
+    assert honest == pytest.approx([100 / 31, 1500 / 31], rel=1e-9)
+    lied = fairlead.allocate(make([100, 100], [[16, 8], [1, 2]]), "ceei").tasks
+    assert lied == pytest.approx([25 / 6, 100 / 3], rel=1e-9)
+
+
+def test_table_1_of_the_paper():
+    """The order of services, the shares and what is used: B, A, A, B, A, up to the tie at the start."""
+    found = fairlead.allocate(paper(), "drf", discrete=True)
+    assert found.tasks.tolist() == [3, 2]
+    served = [found.problem.users[step.user] for step in found.steps]
+    assert served == ["A", "B", "A", "B", "A"]
+    last = found.steps[-1]
+    assert [u / c for u, c in zip(last.used, found.problem.capacity, strict=True)] == [1, F(14, 18)]
+
+
+# -- by hand -------------------------------------------------------------------------------------------------------
+
+
+def test_weights_of_one_number_and_of_one_a_resource():
+    """Equal users with weights 2 and 1 get two parts and one; per resource, a share counts divided by that resource's weight."""
+    assert fairlead.allocate(make([12], [[1], [1]], weight=[2, 1]), exact=True).tasks.tolist() == [8, 4]
+    problem = make([12, 12], [[2, 1], [1, 2]], weight=[[2, 1], [1, 1]])
+    # A's dominant share is 1/12 a task at both (2/12/2 and 1/12), B's 2/12: A rises twice as fast; 5 x = 12 of resource 0.
+    assert fairlead.allocate(problem, exact=True).tasks.tolist() == [F(24, 5), F(12, 5)]
+
+
+def test_what_a_satisfied_user_leaves_goes_on_to_the_others():
+    found = fairlead.allocate(make([12], [[1], [1], [1]], tasks=[1, 3, -1]), exact=True)
+    assert found.tasks.tolist() == [1, 3, 8]
+    assert [found.stopped_by(i) for i in range(3)] == ["its demand is met"] * 2 + ["r0 is saturated (round 1)"]
+
+
+def test_who_needs_nothing_of_a_saturated_resource_goes_on():
+    found = fairlead.allocate(make([10, 10], [[1, 0], [1, 1], [0, 1]]), exact=True)
+    assert found.tasks.tolist() == [5, 5, 5]
+    found = fairlead.allocate(make([10, 10], [[1, 0], [1, F(1, 10)], [0, 1]]), exact=True)
+    assert found.tasks.tolist() == [5, 5, F(19, 2)]
+    assert found.division.round.tolist() == [1, 1, 2]
+
+
+def test_guarantees_come_first_and_limits_last():
+    found = fairlead.allocate(make([12], [[1], [1], [1]], guarantee=[[8], [0], [0]]), exact=True)
+    assert found.tasks.tolist() == [8, 2, 2]
+    found = fairlead.allocate(make([12], [[1], [1], [1]], limit=[[1], [-1], [-1]]), exact=True)
+    assert found.tasks.tolist() == [1, F(11, 2), F(11, 2)]
+    assert found.division.stop.tolist() == [LIMIT, 0, 0]
+    found = fairlead.allocate(make([12], [[1], [1]], guarantee=[[8], [0]], tasks=[3, -1]), exact=True)
+    assert (found.tasks.tolist(), found.division.stop.tolist()) == ([3, 9], [DEMAND, 0])
+
+
+def test_guarantees_that_do_not_fit_together_are_filled_together():
+    assert fairlead.allocate(make([12], [[1], [1]], guarantee=[[12], [12]]), exact=True).tasks.tolist() == [6, 6]
+
+
+def test_maxmin_on_one_resource_does_not_see_the_others():
+    """Memory alone is shared: 4 to A's one task, 1 to B's; CPU runs out first."""
+    assert fairlead.allocate(paper(), "maxmin:memory", exact=True).tasks.tolist() == [F(9, 13), F(36, 13)]
+    found = fairlead.allocate(make([9, 18], [[1, 0], [3, 1]]), "maxmin:r1", exact=True)
+    assert found.tasks.tolist() == [9, 0], "who needs nothing of it has no share of it, and always goes first"
+
+
+def test_slots_underuse_or_overcommit():
+    problem = make([12, 48], [[1, 2], [1, 20]], nodes=1)
+    refused = fairlead.allocate(problem, "slots:4", exact=True)
+    assert refused.tasks.tolist() == [4, 0]
+    assert refused.stopped_by(0) == "no slot left"
+    assert "r1" in refused.stopped_by(1)
+    over = fairlead.allocate(problem, "slots:6:overcommit", exact=True)
+    assert over.tasks.tolist() == [3, 3]
+    assert over.left.tolist() == [6, -18]
+    assert fairlead.allocate(problem, "slots:6:overcommit", discrete=True).tasks.tolist() == [3, 3]
+
+
+def test_fifo_and_priority_serve_one_after_another():
+    problem = make([10, 10], [[1, 0], [1, 1], [0, 1]], tasks=[4, -1, -1], priority=[0, 5, 0])
+    assert fairlead.allocate(problem, "fifo", exact=True).tasks.tolist() == [4, 6, 4]
+    assert fairlead.allocate(problem, "priority", exact=True).tasks.tolist() == [0, 10, 0]
+    assert fairlead.allocate(problem, "fifo").tasks.tolist() == [4, 6, 4]
+    assert fairlead.allocate(problem, "priority", discrete=True).tasks.tolist() == [0, 10, 0]
+
+
+def test_the_most_tasks_is_the_linear_programs():
+    rng = np.random.default_rng(3)
+    for _ in range(20):
+        demand, capacity = rng.integers(1, 9, (6, 3)), rng.integers(20, 60, 3)
+        found = fairlead.allocate(make(capacity, demand), "tasks")
+        truth = linprog(-np.ones(6), demand.T, capacity)
+        assert found.tasks.sum() == pytest.approx(-truth.fun, rel=1e-9)
+        assert (found.left >= -1e-9).all()
+
+
+# -- against independent truths --------------------------------------------------------------------------------------
+
+
+@st.composite
+def problems(draw, most_users=5):
+    n, m = draw(st.integers(1, most_users)), draw(st.integers(1, 4))
+    small = st.integers(0, 6)
+    demand = [draw(st.lists(small, min_size=m, max_size=m)) for _ in range(n)]
+    for row in demand:
+        row[draw(st.integers(0, m - 1))] += 1
+    demand = [[max(1, row[0]), *row[1:]] for row in demand]  # maxmin:r0 has everybody need r0
+    capacity = draw(st.lists(st.integers(1, 40), min_size=m, max_size=m))
+    tasks = draw(st.lists(st.one_of(st.just(-1), st.integers(0, 9)), min_size=n, max_size=n))
+    weight = draw(st.lists(st.integers(1, 4), min_size=n, max_size=n))
+    limit = [[draw(st.one_of(st.just(-1), st.just(-1), st.integers(0, 30))) for _ in range(m)] for _ in range(n)]
+    return make(capacity, demand, tasks=tasks, weight=weight, limit=limit)
+
+
+def rates(problem, policy):
+    share = problem.demand / problem.capacity / problem.weight
+    return {"drf": share.max(axis=1), "asset": share.sum(axis=1), "maxmin:r0": share[:, 0]}[policy]
+
+
+def lexicographic(problem, rate):
+    """Levels by linear programs: raise the least level as far as it goes, fix those that can go no further, and again."""
+    n = len(rate)
+    most, _ = problem.most()
+    bounds = [(0, None if m < 0 else m) for m in most]
+    fixed = {}
+    while len(fixed) < n:
+        free = [i for i in range(n) if i not in fixed]
+        # max t: x_i rate_i >= t for the free, >= their level for the fixed.
+        a = np.hstack([problem.demand.T, np.zeros((len(problem.capacity), 1))])
+        b = list(problem.capacity)
+        for i in range(n):
+            row = np.zeros(n + 1)
+            row[i] = -rate[i]
+            row[n] = 1.0 if i in free else 0.0
+            a, b = np.vstack([a, row]), [*b, -fixed.get(i, 0.0) * (1 - 1e-10)]
+        top = linprog([*np.zeros(n), -1.0], a, b, bounds=[*bounds, (0, None)])
+        level = -top.fun
+        stuck = []
+        for i in free:
+            at_least = np.array([level * (1 - 1e-10) if k in free else fixed[k] * (1 - 1e-10) for k in range(n)]) / rate
+            room = [(lo, hi) for lo, (_, hi) in zip(at_least, bounds, strict=True)]
+            more = linprog(-np.eye(n)[i], problem.demand.T, problem.capacity, bounds=room)
+            if -more.fun * rate[i] <= level + 1e-6:
+                stuck.append(i)
+        assert stuck
+        fixed |= dict.fromkeys(stuck, level)
+    return np.array([fixed[i] for i in range(n)])
+
+
+@settings(max_examples=60, deadline=None)
+@given(problem=problems(), policy=st.sampled_from(FAMILY))
+def test_filling_is_the_lexicographic_maximum(problem, policy):
+    rate = rates(problem, policy)
+    found = fairlead.allocate(problem, policy)
+    assert found.tasks * rate == pytest.approx(lexicographic(problem, rate), rel=1e-5, abs=1e-6)
+
+
+@settings(max_examples=200, deadline=None)
+@given(problem=problems(most_users=8), policy=st.sampled_from([*FAMILY, "slots:7", "fifo"]))
+def test_floats_agree_with_fractions(problem, policy):
+    exact = fairlead.allocate(problem, policy, exact=True)
+    floats = fairlead.allocate(problem, policy)
+    assert floats.tasks == pytest.approx(exact.tasks.astype(float), rel=1e-9, abs=1e-12)
+    assert all(isinstance(x, F) for x in exact.tasks)
+
+
+@settings(max_examples=200, deadline=None)
+@given(problem=problems(most_users=8), policy=st.sampled_from(FAMILY), data=st.data())
+def test_whoever_is_stopped_by_a_resource_has_the_highest_level_there(problem, policy, data):
+    """The certificate of max-min fairness, with guarantees: a bottleneck for each (Bertsekas and Gallager, 1992, section 6.5)."""
+    n, m = problem.demand.shape
+    guarantee = data.draw(st.lists(st.lists(st.integers(0, 10), min_size=m, max_size=m), min_size=n, max_size=n))
+    problem = fairlead.model.problems.replace(problem, guarantee=np.array(guarantee, float))
+    found = fairlead.allocate(problem, policy, exact=True)
+    exact = found.problem
+    assert (found.left >= 0).all()
+    most, _ = exact.most()
+    share = exact.demand[:, 0] / exact.weight[:, 0] / exact.capacity[0]
+    rate = share if policy == "maxmin:r0" else 1 / find_policy(policy).speed(exact)
+    level = found.tasks * rate
+    promised = exact.guaranteed()
+    for i in range(n):
+        stop = found.division.stop[i]
+        if stop < 0:
+            assert found.tasks[i] == most[i]
+            continue
+        assert found.left[stop] == 0
+        assert exact.demand[i, stop] > 0
+        for k in range(n):
+            if exact.demand[k, stop] > 0 and found.tasks[i] >= promised[i]:
+                assert level[k] <= level[i] or found.tasks[k] <= promised[k]
+
+
+@settings(max_examples=60, deadline=None)
+@given(problem=problems())
+def test_ceei_meets_its_conditions(problem):
+    """Prices are not negative, what costs something is sold out, and everybody spends the budget or has all it can use."""
+    most, _ = problem.most()
+    found = fairlead.allocate(problem, "ceei")
+    prices, capacity = found.division.prices, problem.capacity
+    assert (prices >= 0).all()
+    assert (found.left >= -1e-9 * capacity).all()
+    assert np.abs(prices * found.left).max() <= 1e-8 * max(1.0, problem.weight[:, 0].sum())
+    spent = found.resources @ prices
+    for i in range(len(most)):
+        if most[i] >= 0 and found.tasks[i] >= most[i] * (1 - 1e-12):
+            assert spent[i] <= problem.weight[i, 0] * (1 + 1e-8)
+        else:
+            assert spent[i] == pytest.approx(problem.weight[i, 0], rel=1e-7)
+
+
+def test_ceei_is_what_clarabel_finds():
+    rng = np.random.default_rng(5)
+    for _ in range(25):
+        n, m = int(rng.integers(1, 7)), int(rng.integers(1, 5))
+        demand = rng.integers(0, 6, (n, m)) + np.eye(m)[rng.integers(0, m, n)]
+        capacity, weight = rng.integers(1, 30, m).astype(float), rng.integers(1, 4, n).astype(float)
+        most = np.where(rng.random(n) < 0.3, rng.integers(1, 6, n), -1).astype(float)
+        x = cvxpy.Variable(n, nonneg=True)
+        bounds = [x[i] <= most[i] for i in range(n) if most[i] >= 0]
+        goal = cvxpy.Maximize(cvxpy.sum(cvxpy.multiply(weight, cvxpy.log(x))))
+        cvxpy.Problem(goal, [demand.T @ x <= capacity, *bounds]).solve(solver=cvxpy.CLARABEL)
+        found = fairlead.allocate(make(capacity, demand, weight=weight, tasks=most), "ceei")
+        assert found.tasks == pytest.approx(x.value, rel=2e-3, abs=2e-4)
+
+
+@settings(max_examples=60, deadline=None)
+@given(data=st.data(), nodes=st.integers(1, 4), placement=st.sampled_from(["first", "best", "worst"]))
+def test_whole_tasks_stay_within_one_task_of_each_other(data, nodes, placement):
+    """Before somebody is out, dominant shares differ by one largest task at most (Ghodsi et al., NSDI 2011, section 5)."""
+    n, m = data.draw(st.integers(2, 4)), data.draw(st.integers(1, 3))
+    demand = np.array([[data.draw(st.integers(1, 5)) for _ in range(m)] for _ in range(n)])
+    capacity = demand.max(axis=0) * nodes * data.draw(st.integers(1, 6))
+    problem = make(capacity, demand, nodes=nodes)
+    found = fairlead.allocate(problem, "drf", discrete=True, placement=placement)
+    rate = 1 / drf.speed(found.problem)
+    largest = rate.max()
+    for step in found.steps:
+        shares = [tasks * r for tasks, r in zip(step.tasks, rate, strict=True)]
+        if step.user != min(range(n), key=lambda i: (shares[i] - (rate[i] if i == step.user else 0), i)):
+            break  # somebody is out
+        assert max(shares) - min(shares) <= largest
+    free = [[F(int(c), nodes) for c in capacity] for _ in range(nodes)]
+    for step in found.steps:
+        for j in range(m):
+            free[step.node][j] -= int(demand[step.user, j])
+            assert free[step.node][j] >= 0
+    for i in range(n):
+        assert not any(all(room[j] >= demand[i, j] for j in range(m)) for room in free), (
+            "nothing is left that somebody could use"
+        )
+
+
+# -- what may come in ------------------------------------------------------------------------------------------------
+
+
+def test_a_problem_document(tmp_path):
+    path = tmp_path / "problem.toml"
+    path.write_text(
+        'capacity = { cpu = 9, memory = "18Gi" }\n[[user]]\nname = "A"\ndemand = { cpu = 1, memory = "4Gi" }\n'
+        '[[user]]\nname = "B"\ndemand = { cpu = 3, memory = "1Gi" }\nweight = { cpu = 2 }\ntasks = 10\n'
+    )
+    found = fairlead.allocate(path)
+    assert found.problem.users == ["A", "B"]
+    again = tmp_path / "problem.json"
+    document = {
+        "node": [{"name": "n", "count": 3, "capacity": {"cpu": 3, "memory": "6Gi"}}],
+        "user": [
+            {"name": "A", "demand": {"cpu": 1, "memory": "4Gi"}},
+            {"name": "B", "demand": {"cpu": 3, "memory": "1Gi"}, "weight": {"cpu": 2}, "tasks": 10},
+        ],
+    }
+    again.write_text(json.dumps(document))
+    assert fairlead.allocate(str(again)).tasks.tolist() == found.tasks.tolist()
+    assert fairlead.allocate(document).tasks.tolist() == found.tasks.tolist()
+
+
+@pytest.mark.parametrize(
+    ("text", "wrong"),
+    [
+        ("", "either capacity"),
+        ("capacity = { cpu = 9 }", "nobody shares"),
+        ('capacity = { cpu = 9 }\n[[user]]\nname = "A"\ndemand = { gpu = 1 }', "demand: there is no 'gpu'"),
+        ('capacity = { cpu = 9 }\n[[user]]\nname = "A"\ndemand = { cpu = 0 }', "asks for nothing"),
+        ('capacity = { cpu = nan }\n[[user]]\nname = "A"\ndemand = { cpu = 1 }', "'nan' is no quantity"),
+        ('capacity = { cpu = -1 }\n[[user]]\nname = "A"\ndemand = { cpu = 1 }', "-1 is negative"),
+        ('capacity = { cpu = 1 }\n[[user]]\nname = "A"\ndemand = { cpu = 1 }\ntasks = -2', "-2.* is no number of tasks"),
+        ('capacity = { cpu = 1 }\n[[user]]\nname = "A"\ndemand = { cpu = 1 }\nweight = 0', "is no weight"),
+        ('capacity = { cpu = 1 }\n[[user]]\nname = "A"\ndemand = { cpu = 1 }\ncolour = 1', "colour: no such key here"),
+        ('capacity = { cpu = 1 }\n[[user]]\nname = "A"\ndemand = { cpu = 1e18 }', "too large"),
+        ('capacity = { cpu = 1 }\n[[user]]\ndemand = { cpu = 1 }', "name: is missing"),
+        ('capacity = { cpu = 1 }\n' + '[[user]]\nname = "A"\ndemand = { cpu = 1 }\n' * 2, "'A' is there already"),
+        ("capacity = ", "not TOML"),
+    ],
+)  # fmt: skip
+def test_a_wrong_document_is_told_in_one_line(tmp_path, text, wrong):
+    path = tmp_path / "problem.toml"
+    path.write_text(text)
+    with pytest.raises(fairlead.DocumentError, match=wrong) as told:
+        fairlead.allocate(path)
+    assert str(told.value).startswith(str(path))
+    assert "\n" not in str(told.value)
+
+
+@pytest.mark.parametrize("policy", ["drf", "asset", "ceei", "maxmin:r0", "slots:2", "fifo", "priority", "tasks"])
+def test_odd_problems_are_answered(policy):
+    for exact in (False, True) if policy not in ("ceei", "tasks") else (False,):
+        nobody = fairlead.allocate(make([4], np.zeros((0, 1))), policy, exact=exact)
+        assert len(nobody.tasks) == 0
+        assert "left" in str(nobody)
+        alone = fairlead.allocate(make([4, 9], [[1, 2]]), policy, exact=exact)
+        assert alone.tasks[0] == (2 if policy == "slots:2" else pytest.approx(4))
+        nothing = fairlead.allocate(make([0, 4], [[1, 1], [0, 1]]), policy, exact=exact)
+        assert nothing.tasks[0] == 0
+        assert nothing.tasks[1] == (2 if policy == "slots:2" else 4)
+        huge = fairlead.allocate(make([10**18, 10**18], [[10**17, 1], [1, 10**17]]), policy, exact=exact)
+        assert float(huge.tasks.sum()) > 1
+        too_much = fairlead.allocate(make([4], [[9], [1]]), policy, exact=exact)
+        assert (too_much.left.astype(float) >= -1e-9).all()
+        done = fairlead.allocate(make([4], [[1], [1]], tasks=[0, 1]), policy, exact=exact)
+        assert [float(x) for x in done.tasks] == pytest.approx([0, 1])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "wrong"),
+    [
+        (([4], [[0]]), "u0 asks for nothing"),
+        (([4], [[-1]]), "demand: must not be negative"),
+        (([math.nan], [[1]]), "capacity: must be finite"),
+        (([4], [[math.inf]]), "demand: must be finite"),
+        (([4], [[1, 2]]), "has shape"),
+    ],
+)
+def test_wrong_arrays_are_refused(arguments, wrong):
+    with pytest.raises(ValueError, match=wrong):
+        make(*arguments)
+
+
+@pytest.mark.parametrize(
+    ("policy", "wrong"),
+    [
+        ("nope", "no policy 'nope': use one of drf, asset"),
+        ("maxmin", "on which resource"),
+        ("maxmin:gpu", "there is no 'gpu'"),
+        ("slots", "write slots:K"),
+        ("slots:0", "write slots:K"),
+        ("drf:3", "drf is written drf"),
+    ],
+)
+def test_wrong_policies_are_refused(policy, wrong):
+    with pytest.raises(fairlead.PolicyError, match=wrong):
+        fairlead.allocate(paper(), policy)
+
+
+def test_what_a_policy_cannot_do_it_says():
+    for policy in ("ceei", "tasks"):
+        with pytest.raises(fairlead.PolicyError, match="leave out exact"):
+            fairlead.allocate(paper(), policy, exact=True)
+        with pytest.raises(fairlead.PolicyError, match="leave out discrete"):
+            fairlead.allocate(paper(), policy, discrete=True)
+    with pytest.raises(fairlead.PolicyError, match="guarantee"):
+        fairlead.allocate(make([4], [[1]], guarantee=[[1]]), "ceei")
+
+
+def test_a_policy_of_ones_own():
+    class Nobody:
+        name, summary = "nobody", "nothing for anybody"
+
+        def divide(self, problem):
+            nothing = np.zeros(len(problem.users))
+            return fairlead.policies.contract.Division(nothing, np.full(len(nothing), DEMAND), nothing.astype(int))
+
+    found = fairlead.allocate(paper(), Nobody())
+    assert (found.policy, found.tasks.tolist()) == ("nobody", [0, 0])
+
+
+# -- what comes out ----------------------------------------------------------------------------------------------------
+
+
+def test_the_result_explains_itself():
+    document = {
+        "capacity": {"cpu": 9, "memory": "18Gi"},
+        "user": [
+            {"name": "A", "demand": {"cpu": 1, "memory": "4Gi"}},
+            {"name": "B", "demand": {"cpu": 3, "memory": "1Gi"}},
+        ],
+    }
+    found = fairlead.allocate(document)
+    assert str(found).splitlines()[0] == "drf"
+    assert "0.6667 memory" in str(found)
+    assert "cpu is saturated (round 1)" in str(found)
+    a, _ = found.to_dict()["users"]
+    assert (a["name"], a["tasks"], a["dominant_resource"], round(a["dominant_share"], 4)) == (
+        "A",
+        3.0,
+        "memory",
+        0.6667,
+    )
+    assert a["shares"] == {"cpu": pytest.approx(1 / 3), "memory": pytest.approx(2 / 3)}
+    exact = fairlead.allocate(document, "asset", exact=True).to_dict()
+    assert [u["tasks"] for u in exact["users"]] == ["63/25", "54/25"]
+    json.dumps(exact)
+    frame = found.to_frame()
+    assert frame.loc["B", "cpu share"] == pytest.approx(2 / 3)
+    figure = found.plot()
+    assert len(figure.data) == 2
+    assert sum(bar.y[0] for bar in figure.data) == pytest.approx(1)
+
+
+def test_every_policy_has_a_line():
+    for name in HERE:
+        written = {"maxmin": "maxmin:cpu", "slots": "slots:2"}.get(name, name)
+        assert 10 < len(find_policy(written).summary) < 80
+
+
+def test_more_tasks_than_can_be_placed_one_by_one(monkeypatch):
+    monkeypatch.setattr(discrete, "MOST_STEPS", 100)
+    with pytest.raises(fairlead.PolicyError, match="divide it instead"):
+        fairlead.allocate(make([1000], [[1]]), discrete=True)
+
+
+def test_large_problems_take_the_compiled_way_and_agree():
+    rng = np.random.default_rng(1)
+    n, m = 3000, 4
+    demand = rng.integers(0, 50, (n, m)) + np.eye(m, dtype=int)[rng.integers(0, m, n)]
+    tasks = np.where(rng.random(n) < 0.5, rng.integers(1, 50, n), -1)
+    problem = make(rng.integers(n, 20 * n, m), demand, tasks=tasks, weight=rng.integers(1, 5, n))
+    for policy in ("drf", "asset", "fifo"):
+        exact, floats = fairlead.allocate(problem, policy, exact=True), fairlead.allocate(problem, policy)
+        assert floats.tasks == pytest.approx(exact.tasks.astype(float), rel=1e-9)
