@@ -1,9 +1,9 @@
-"""Run every benchmark, or those that are named: python -m bench [kernel] [end_to_end] [recovery] [service] [calls]."""
+"""Run every benchmark, or those that are named: python -m bench [kernel] [end_to_end] [recovery] [service] [calls] [policies]."""
 
 import importlib
 import sys
 
-ALL = ["kernel", "end_to_end", "recovery", "service", "calls"]
+ALL = ["kernel", "end_to_end", "recovery", "service", "calls", "policies"]
 
 for name in sys.argv[1:] or ALL:
     importlib.import_module(f"bench.{name}").run()

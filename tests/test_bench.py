@@ -1,7 +1,7 @@
 """The benchmarks in short: they run, and what they measure is right. How fast is for `make bench` to say."""
 
 import pytest
-from bench import calls, end_to_end, kernel, recovery, service
+from bench import calls, end_to_end, kernel, policies, recovery, service
 
 from fairlead.journal.sql import SqlJournal
 from fairlead.scheduler.decide import decide
@@ -43,3 +43,12 @@ def test_calls_beside_a_process_pool(capsys, monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)  # Ray takes long to start
     calls.run(calls=40)
     assert "ProcessPoolExecutor" in capsys.readouterr().out
+
+
+def test_policies_beside_solvers(capsys):
+    policies.run(many=3000, some=60, few=20)
+    shown = capsys.readouterr().out
+    assert "HiGHS, called directly" in shown
+    problem = policies.make(40, 3)
+    found = policies.fairlead.allocate(problem, "drf")
+    assert policies.by_highs(problem) == pytest.approx(found.tasks, rel=1e-6)

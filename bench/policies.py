@@ -1,0 +1,135 @@
+"""How long the divisible solutions take, beside cvxpy with Clarabel and HiGHS called directly on the same problems.
+
+For the filling family HiGHS solves the same lexicographic maximum, a linear program a round; for CEEI cvxpy solves the Nash
+product. How far the answers are apart is printed with the times.
+"""
+
+import statistics
+import time
+from collections.abc import Callable
+from fractions import Fraction
+from typing import Any
+
+import cvxpy
+import highspy
+import numpy as np
+
+import fairlead
+from fairlead.policies import drf
+
+
+def make(users: int, resources: int, seed: int = 7) -> fairlead.Problem:
+    """Users who need about half of the resources each, with weights; a third of them can use so many tasks only."""
+    rng = np.random.default_rng(seed)
+    demand = rng.uniform(0.1, 1, (users, resources)) * (rng.random((users, resources)) < 0.5)
+    demand[np.arange(users), rng.integers(0, resources, users)] += 0.1
+    tasks = np.where(rng.random(users) < 1 / 3, rng.uniform(0.1, 3, users), -1.0)
+    return fairlead.Problem.from_arrays(rng.uniform(0.5, 1, resources) * users, demand, tasks=tasks)
+
+
+def by_highs(problem: fairlead.Problem) -> np.ndarray:
+    """Progressive filling by linear programs: the highest common level, then who can go no further is fixed."""
+    n, m = problem.demand.shape
+    speed = drf.speed(problem)
+    most, _ = problem.most()
+    ceiling = np.where(most < 0, np.inf, most)
+    fixed = np.full(n, np.nan)
+    while np.isnan(fixed).any():
+        free = np.isnan(fixed)
+        used = problem.demand[~free].T @ fixed[~free] if (~free).any() else np.zeros(m)
+        level = _highest_level(problem.demand[free], speed[free], ceiling[free], problem.capacity - used)
+        x = np.minimum(ceiling[free], level * speed[free])
+        full = used + problem.demand[free].T @ x >= problem.capacity * (1 - 1e-9)
+        stuck = (problem.demand[free][:, full] > 0).any(axis=1) | (x >= ceiling[free] * (1 - 1e-9))
+        rows = np.flatnonzero(free)
+        fixed[rows[stuck]] = x[stuck]
+        if not stuck.any():
+            raise AssertionError("no user is stuck")
+    return fixed
+
+
+def _highest_level(demand: np.ndarray, speed: np.ndarray, ceiling: np.ndarray, room: np.ndarray) -> float:
+    """One linear program: x_i = t speed_i for those below their ceiling; a user at the ceiling ends the round."""
+    n = len(speed)
+    h = highspy.Highs()
+    h.silent()
+    lp = highspy.HighsLp()
+    lp.num_col_, lp.num_row_ = n + 1, len(room) + n
+    lp.col_cost_ = np.concatenate([np.zeros(n), [-1.0]])
+    lp.col_lower_, lp.col_upper_ = np.zeros(n + 1), np.concatenate([ceiling, [highspy.kHighsInf]])
+    lp.row_lower_ = np.concatenate([np.full(len(room), -highspy.kHighsInf), np.zeros(n)])
+    lp.row_upper_ = np.concatenate([room, np.zeros(n)])
+    rows, starts, values = [], [0], []
+    for i in range(n):
+        there = np.flatnonzero(demand[i])
+        rows += [*there, len(room) + i]
+        values += [*demand[i, there], 1.0]
+        starts.append(len(rows))
+    rows += range(len(room), len(room) + n)
+    values += (-speed).tolist()
+    starts.append(len(rows))
+    lp.a_matrix_.format_ = highspy.MatrixFormat.kColwise
+    lp.a_matrix_.start_, lp.a_matrix_.index_, lp.a_matrix_.value_ = starts, rows, values
+    h.passModel(lp)
+    h.run()
+    return float(h.getSolution().col_value[n])
+
+
+def by_clarabel(problem: fairlead.Problem) -> np.ndarray:
+    """The Nash product, as cvxpy takes it."""
+    most, _ = problem.most()
+    x = cvxpy.Variable(len(most), nonneg=True)
+    capped = np.flatnonzero(most >= 0)
+    bounds = [x[capped] <= most[capped]] if len(capped) else []
+    cvxpy.Problem(cvxpy.Maximize(cvxpy.sum(cvxpy.log(x))), [problem.demand.T @ x <= problem.capacity, *bounds]).solve(
+        solver=cvxpy.CLARABEL
+    )
+    return np.asarray(x.value)
+
+
+def timed(work: Callable[[], Any], times: int = 3) -> tuple[float, Any]:
+    """The median of some runs, and the answer."""
+    took = []
+    for _ in range(times):
+        began = time.perf_counter()
+        answer = work()
+        took.append(time.perf_counter() - began)
+    return statistics.median(took), answer
+
+
+def _compare(what: str, seconds: float, name: str, peer: float) -> None:
+    print(f"           {what}: {seconds * 1e3:.1f} ms; {name} {peer:.2f} s: {peer / seconds:,.0f} times as long")
+
+
+def run(many: int = 1_000_000, some: int = 10_000, few: int = 1_000) -> None:
+    """Print seconds for many users, and ratios to the peers for some."""
+    large = make(many, 8)
+    for policy in ("drf", "asset", "ceei"):
+        fairlead.allocate(large, policy)  # loads the compiled code
+        seconds, found = timed(lambda policy=policy: fairlead.allocate(large, policy))
+        least = float(np.abs(found.left / large.capacity).min())
+        print(
+            f"policies   {policy:<6} {many:>9,} users, 8 resources: {seconds:.2f} s ({least:.0e} left of the scarcest)"
+        )
+    problem = make(some, 8)
+    fairlead.allocate(problem, "drf")
+    seconds, found = timed(lambda: fairlead.allocate(problem, "ceei"))
+    peer, theirs = timed(lambda: by_clarabel(problem), 1)
+    worst = float(np.abs(theirs - found.tasks).max() / found.tasks.max())
+    _compare(f"ceei   {some:>9,} users", seconds, "cvxpy + Clarabel", peer)
+    print(f"           (they differ by {worst:.0e} of the largest)")
+    free = fairlead.Problem.from_arrays(
+        problem.capacity, problem.demand
+    )  # no demands: HiGHS needs a round a resource only
+    seconds, found = timed(lambda: fairlead.allocate(free, "drf"))
+    peer, theirs = timed(lambda: by_highs(free), 1)
+    worst = float(np.abs(theirs - found.tasks).max() / found.tasks.max())
+    _compare(f"drf    {some:>9,} users", seconds, "HiGHS, called directly", peer)
+    print(f"           (they differ by {worst:.0e} of the largest)")
+    rng = np.random.default_rng(3)
+    demand = np.array([[Fraction(int(x)) for x in row] for row in rng.integers(1, 10**6, (few, 8))], object)
+    capacity = np.array([Fraction(int(x)) for x in rng.integers(few * 10**5, few * 10**6, 8)], object)
+    tasks = np.array([Fraction(int(x)) if x < 8 else Fraction(-1) for x in rng.integers(1, 24, few)], object)
+    exact = fairlead.Problem.from_arrays(capacity, demand, tasks=tasks)
+    seconds, _ = timed(lambda: fairlead.allocate(exact, "drf", exact=True))
+    print(f"           drf    {few:>9,} users in fractions: {seconds:.2f} s")
