@@ -144,6 +144,72 @@ def test_the_most_tasks_is_the_linear_programs():
         assert (found.left >= -1e-9).all()
 
 
+def in_a_tree():
+    """Bhattacharya et al., SoCC 2013, section 4.2: n1 needs GPUs; below n2, n2.1 needs CPUs and n2.2 GPUs."""
+    demand = [[0, 1], [1, 0], [0, 1]]
+    return make([10, 10], demand, users=["n1", "n2.1", "n2.2"], queues=["", "n2", "n2"], resources=["cpu", "gpu"])
+
+
+@pytest.mark.parametrize(("policy", "served"), [("hdrf", "n2.2"), ("naive", "n1")])
+def test_the_naive_tree_starves_and_hdrf_does_not(policy, served):
+    """n2.1's CPUs make n2 look rich; each GPU of n2.2 that ends goes to n1, until n2.2 has none."""
+    problem = in_a_tree().exact()
+    if policy == "hdrf":
+        assert fairlead.allocate(problem, policy, discrete=True).tasks.tolist() == [5, 10, 5]
+    _, order = find_policy(policy).indivisible(problem)
+    for user, tasks in enumerate([5, 10, 5]):
+        order.served(user, tasks)
+        order.out(user, 0 if user == 1 else 1)
+    tasks = {0: 5, 2: 5}
+    for _ in range(4):  # one of n2.2's tasks ends, and both who need GPUs want it
+        tasks[2] -= 1
+        order.served(2, tasks[2])
+        order.back(0)
+        order.back(2)
+        chosen = order.choose()
+        assert problem.users[chosen] == served
+        tasks[chosen] += 1
+        order.served(chosen, tasks[chosen])
+        order.out(0, 1)
+        order.out(2, 1)
+    assert tasks == ({0: 5, 2: 5} if policy == "hdrf" else {0: 9, 2: 1})
+
+
+def test_hdrf_leaves_blocked_nodes_and_saturated_resources_out():
+    """Section 4.3.2: CPUs are gone at a third each; the GPUs are then halved between n3.2 and n4, not given to n3.2 alone."""
+    demand = [[1, 0], [1, 0], [1, 0], [0, 1], [0, 1]]
+    problem = make([30, 30], demand, users=["n1", "n2", "n3.1", "n3.2", "n4"], queues=["", "", "n3", "n3", ""])
+    assert fairlead.allocate(problem, "hdrf", discrete=True).tasks.tolist() == [10, 10, 10, 15, 15]
+
+
+def test_without_a_tree_hdrf_is_drf():
+    rng = np.random.default_rng(2)
+    for _ in range(30):
+        problem = make(rng.integers(20, 60, 3), rng.integers(1, 9, (4, 3)), weight=rng.integers(1, 4, 4))
+        assert (
+            fairlead.allocate(problem, "hdrf", discrete=True).tasks.tolist()
+            == fairlead.allocate(problem, discrete=True).tasks.tolist()
+        )
+
+
+def test_the_collapsed_tree_is_drf_with_weights_multiplied():
+    """n1 weighs a half, n2.1 and n2.2 a quarter each: n1 gets two GPUs for each of n2.2's."""
+    found = fairlead.allocate(in_a_tree(), "collapsed", exact=True)
+    assert found.tasks.tolist() == [F(20, 3), 10, F(10, 3)]
+    assert fairlead.allocate(in_a_tree(), "collapsed", discrete=True).tasks.tolist() == [7, 10, 3]
+
+
+def test_guarantees_and_limits_of_whole_tasks():
+    problem = make([12], [[1], [1], [1]], guarantee=[[8], [0], [0]], limit=[[-1], [1], [-1]])
+    found = fairlead.allocate(problem, "drf", discrete=True)
+    assert found.tasks.tolist() == [8, 1, 3]
+    assert [found.stopped_by(i) for i in range(3)] == [
+        "too little r0 for another task",
+        "its limit",
+        "too little r0 for another task",
+    ]
+
+
 # -- against independent truths --------------------------------------------------------------------------------------
 
 
@@ -389,12 +455,13 @@ def test_wrong_arrays_are_refused(arguments, wrong):
 @pytest.mark.parametrize(
     ("policy", "wrong"),
     [
-        ("nope", "no policy 'nope': use one of drf, asset"),
+        ("nope", "no policy 'nope': use one of drf, hdrf"),
         ("maxmin", "on which resource"),
         ("maxmin:gpu", "there is no 'gpu'"),
         ("slots", "write slots:K"),
         ("slots:0", "write slots:K"),
         ("drf:3", "drf is written drf"),
+        ("hdrf", "ask for discrete"),
     ],
 )
 def test_wrong_policies_are_refused(policy, wrong):

@@ -20,6 +20,7 @@ from fairlead.model.documents import (
     NodeTable,
     Table,
     Weight,
+    check_queue_name,
     fault,
     read_table,
 )
@@ -47,6 +48,8 @@ class Problem:
     limit : shape (users, resources)
         -1: none.
     priority : int64, shape (users,)
+    queues : sequence of str
+        The path of the queue that each user is in; the root is "".
     nodes : int
         How many alike machines the capacity is of.
     quantities : bool
@@ -62,6 +65,7 @@ class Problem:
     guarantee: Numbers
     limit: Numbers
     priority: NDArray[np.int64]
+    queues: Sequence[str]
     nodes: int = 1
     quantities: bool = False
 
@@ -76,6 +80,7 @@ class Problem:
         guarantee: ArrayLike | None = None,
         limit: ArrayLike | None = None,
         priority: ArrayLike | None = None,
+        queues: Sequence[str] | None = None,
         users: Sequence[str] | None = None,
         resources: Sequence[str] | None = None,
         nodes: int = 1,
@@ -113,6 +118,7 @@ class Problem:
                 _numbers("limit", limit, least=-1) if limit is not None else np.full(1, -1.0), (n, m)
             ),
             priority=np.broadcast_to(np.asarray(priority if priority is not None else 0, np.int64), (n,)),
+            queues=queues if queues is not None else _Roots(n),
             nodes=nodes,
         )
         if len(found.resources) != m or len(found.users) != n:
@@ -176,6 +182,13 @@ class _Names(Sequence[str]):
         return f"u{range(self._n)[i]}" if not isinstance(i, slice) else [f"u{k}" for k in range(self._n)[i]]
 
 
+class _Roots(_Names):
+    """All in the root."""
+
+    def __getitem__(self, i: Any) -> Any:
+        return "" if not isinstance(i, slice) else [""] * len(range(self._n)[i])
+
+
 def _numbers(name: str, values: ArrayLike, least: int = 0) -> Numbers:
     array = np.asarray(values)
     if array.dtype != object:
@@ -212,6 +225,7 @@ class UserTable(Table):
     guarantee: Amounts = Field(default_factory=dict)
     limit: Amounts = Field(default_factory=dict)
     priority: Annotated[int, Field(ge=-1_000_000, le=1_000_000, strict=True)] = 0
+    queue: Annotated[str, AfterValidator(check_queue_name)] = ""
 
 
 class ProblemDocument(Table):
@@ -271,6 +285,7 @@ def read_problem(source: Path | str | Mapping[str, Any]) -> Problem:
         guarantee=table("guarantee", 0),
         limit=table("limit", -1),
         priority=[user.priority for user in users],
+        queues=[user.queue for user in users],
         users=[user.name for user in users],
         resources=resources,
         nodes=nodes,

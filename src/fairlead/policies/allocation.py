@@ -216,6 +216,8 @@ def allocate(
         numbers = problem.exact()
         division, steps = place(numbers, chosen, placement)
         return Allocation(numbers, chosen.name, division, True, steps)
+    if not hasattr(chosen, "divide"):
+        raise PolicyError(f"{chosen.name}: gives whole tasks only: ask for discrete")
     numbers = problem.exact() if exact else problem.floats()
     return Allocation(numbers, chosen.name, chosen.divide(numbers))
 

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from fairlead.model.problems import Numbers, Problem
 from fairlead.policies.filling import Filling, fill
-from fairlead.policies.keys import Key, by_rate
+from fairlead.policies.keys import ByKey, Order, by_rate
 
 
 class PolicyError(ValueError):
@@ -71,9 +71,9 @@ class ByFilling:
             floor = fill(problem.capacity, problem.demand, taking, capped, floor, limited).tasks
         return _division(fill(problem.capacity, problem.demand, speed, most, floor, limited))
 
-    def indivisible(self, problem: Problem) -> tuple[Problem, Key]:
+    def indivisible(self, problem: Problem) -> tuple[Problem, Order]:
         """Whole tasks go to the lowest level."""
-        return problem, by_rate(1 / self.speed(problem))
+        return problem, ByKey(by_rate(1 / self.speed(problem)), len(problem.users))
 
 
 def _division(filling: Filling) -> Division:

@@ -5,8 +5,8 @@ is listed first. Over several machines a task is placed on one of them: the firs
 fit), or least (worst fit). All arithmetic is in fractions, so that ties are ties.
 """
 
-import heapq
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any, Literal, Protocol, runtime_checkable
 
 import numpy as np
@@ -14,7 +14,7 @@ import numpy as np
 from fairlead.model.problems import Problem
 from fairlead.policies.contract import Division, PolicyError
 from fairlead.policies.filling import DEMAND, LIMIT, SLOT
-from fairlead.policies.keys import Key
+from fairlead.policies.keys import Order
 
 MOST_STEPS = 1_000_000
 """Tasks that are placed at most."""
@@ -30,8 +30,8 @@ class OrderingPolicy(Protocol):
 
     name: str
 
-    def indivisible(self, problem: Problem) -> tuple[Problem, Key]:
-        """The problem as this policy sees it, in fractions, and its key."""
+    def indivisible(self, problem: Problem) -> tuple[Problem, Order]:
+        """The problem as this policy sees it, in fractions, and its order."""
 
 
 @dataclass(frozen=True)
@@ -66,30 +66,23 @@ def place(problem: Problem, policy: OrderingPolicy, placement: Placement = "firs
     PolicyError
         More than MOST_STEPS tasks fit.
     """
-    seen, key = policy.indivisible(problem)
+    seen, order = policy.indivisible(problem)
     n, nodes = len(seen.users), seen.nodes
     free = [list(seen.capacity / nodes) for _ in range(nodes)]
     demand = [[(j, amount) for j, amount in enumerate(row) if amount > 0] for row in seen.demand]
     most, limited = seen.most()
-    guaranteed = seen.guaranteed()
     tasks, used = [0] * n, list(seen.capacity * 0)
     stop = np.full(n, DEMAND, np.int64)
     steps: list[Step] = []
+    # First those who are below a guarantee, by a filling of their own; then all.
+    promised = np.where((most >= 0) & (most < seen.guaranteed()), most, seen.guaranteed())
+    ahead = [i for i in range(n) if promised[i] > 0]
 
-    def entry(i: int) -> tuple[bool, Any, int]:
-        return tasks[i] >= guaranteed[i], key(i, tasks[i]), i
-
-    heap = [entry(i) for i in range(n)]
-    heapq.heapify(heap)
-    while heap:
-        _, _, i = heapq.heappop(heap)
-        if 0 <= most[i] < tasks[i] + 1:
-            stop[i] = LIMIT if limited[i] else DEMAND
-            continue
+    def serve(i: int) -> int | None:
+        """Place one more task of a user; the resource that is lacking, where there is no room."""
         node = _node_for(demand[i], free, placement)
         if node is None:
-            stop[i] = _lacking(demand[i], free)
-            continue
+            return _lacking(demand[i], free)
         if len(steps) == MOST_STEPS:
             raise PolicyError(f"more than {MOST_STEPS:,} tasks fit: divide it instead, or ask for larger tasks")
         tasks[i] += 1
@@ -97,10 +90,32 @@ def place(problem: Problem, policy: OrderingPolicy, placement: Placement = "firs
             free[node][j] -= amount
             used[j] += amount
         steps.append(Step(i, node, tuple(tasks), tuple(used)) if n <= MOST_TRACED else Step(i, node, (), ()))
-        heapq.heappush(heap, entry(i))
+        return None
+
+    while ahead:
+        first = min(ahead, key=lambda i: (Fraction(tasks[i]) / promised[i], i))
+        if serve(first) is not None:
+            ahead.remove(first)
+            continue
+        order.served(first, tasks[first])
+        if tasks[first] >= promised[first]:
+            ahead.remove(first)
+    going = set(range(n))
+    while (chosen := order.choose()) is not None:
+        lacking = None
+        if 0 <= most[chosen] < tasks[chosen] + 1:
+            stop[chosen] = LIMIT if limited[chosen] else DEMAND
+        else:
+            lacking = serve(chosen)
+            if lacking is None:
+                order.served(chosen, tasks[chosen])
+                continue
+            stop[chosen] = lacking
+        going.discard(chosen)
+        order.out(chosen, lacking if lacking is not None and _is_saturated(lacking, free, seen.demand, going) else None)
+    whole = problem.tasks * 0 + np.array([*tasks, None], object)[:-1]
     if seen.resources != problem.resources:
         stop[stop >= 0] = SLOT
-    whole = problem.tasks * 0 + np.array([*tasks, None], object)[:-1]
     return Division(whole, stop, np.zeros(n, np.int64)), steps
 
 
@@ -112,6 +127,12 @@ def _node_for(demand: list[tuple[int, Any]], free: list[list[Any]], placement: P
     # How full it gets: what is left of the resource that the task takes the largest part of.
     choose = min if placement == "best" else max
     return choose(fitting, key=lambda node: min((free[node][j] - a) / a for j, a in demand), default=None)
+
+
+def _is_saturated(j: int, free: list[list[Any]], demand: Any, going: set[int]) -> bool:
+    """Whether nothing is left of a resource that anybody who is still served could use."""
+    least = min((demand[i, j] for i in going if demand[i, j] > 0), default=None)
+    return least is None or max(room[j] for room in free) < least
 
 
 def _lacking(demand: list[tuple[int, Any]], free: list[list[Any]]) -> int:

@@ -9,7 +9,7 @@ import numpy as np
 from fairlead.model.problems import Problem
 from fairlead.policies.contract import Division
 from fairlead.policies.filling import DEMAND, LIMIT, SMALL
-from fairlead.policies.keys import Key
+from fairlead.policies.keys import ByKey, Order
 
 
 @dataclass(frozen=True)
@@ -34,11 +34,11 @@ class InTurn:
         take(left, problem.demand, most, order, tasks, stop)
         return Division(tasks, np.where((stop == DEMAND) & limited, LIMIT, stop), np.zeros(len(order), np.int64))
 
-    def indivisible(self, problem: Problem) -> tuple[Problem, Key]:
+    def indivisible(self, problem: Problem) -> tuple[Problem, Order]:
         """Whole tasks go to whoever is first."""
         if self.by_priority:
-            return problem, lambda i, tasks: (-int(problem.priority[i]), i)
-        return problem, lambda i, tasks: i
+            return problem, ByKey(lambda i, tasks: -int(problem.priority[i]), len(problem.users))
+        return problem, ByKey(lambda i, tasks: i, len(problem.users))
 
 
 def _take(left: Any, demand: Any, most: Any, order: Any, tasks: Any, stop: Any) -> None:

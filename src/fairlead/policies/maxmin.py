@@ -12,7 +12,7 @@ from fairlead.model.problems import Problem
 from fairlead.policies import drf
 from fairlead.policies.contract import Division, PolicyError
 from fairlead.policies.filling import NOT_TAKEN, fill
-from fairlead.policies.keys import Key, by_rate
+from fairlead.policies.keys import ByKey, Order, by_rate
 
 
 @dataclass(frozen=True)
@@ -49,11 +49,12 @@ class MaxMin:
         stop = np.where(rest.stop == NOT_TAKEN, floor.stop, rest.stop)
         return Division(rest.tasks, stop, rest.round)
 
-    def indivisible(self, problem: Problem) -> tuple[Problem, Key]:
+    def indivisible(self, problem: Problem) -> tuple[Problem, Order]:
         """Whole tasks go to the smallest share of the resource; who needs none of it has none."""
         column = self._column(problem)
         there = problem.capacity[column] if problem.capacity[column] > 0 else problem.capacity[column] + 1
-        return problem, by_rate(problem.demand[:, column] / problem.weight[:, column] / there)
+        key = by_rate(problem.demand[:, column] / problem.weight[:, column] / there)
+        return problem, ByKey(key, len(problem.users))
 
     def _column(self, problem: Problem) -> int:
         if self.resource not in problem.resources:

@@ -7,6 +7,7 @@ from fairlead.policies.contract import DividingPolicy, PolicyError
 
 HERE = {
     "drf": "drf",
+    "hdrf": "hdrf",
     "asset": "asset",
     "ceei": "ceei",
     "maxmin": "maxmin:RESOURCE",
@@ -14,6 +15,8 @@ HERE = {
     "fifo": "fifo",
     "priority": "priority",
     "tasks": "tasks",
+    "naive": "naive",
+    "collapsed": "collapsed",
 }
 """Each with how it is written."""
 

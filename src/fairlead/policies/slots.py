@@ -11,7 +11,7 @@ import numpy as np
 from fairlead.model.problems import Numbers, Problem
 from fairlead.policies.contract import Division, PolicyError
 from fairlead.policies.filling import SLOT, fill
-from fairlead.policies.keys import Key, by_rate
+from fairlead.policies.keys import ByKey, Order, by_rate
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Slots:
         notes = [f"{int((~fits).sum())} users' tasks do not fit a slot"] if not fits.all() else []
         return Division(found.tasks, stop, found.round, notes=notes)
 
-    def indivisible(self, problem: Problem) -> tuple[Problem, Key]:
+    def indivisible(self, problem: Problem) -> tuple[Problem, Order]:
         """Whole tasks go to whoever has fewest slots for its weight."""
         capacity, need, size = self._slots(problem)
         fits = (problem.demand <= size).all(axis=1) if not self.overcommit else need > 0
@@ -54,7 +54,7 @@ class Slots:
             guarantee=need[:, None] * 0,
             limit=need[:, None] * 0 - 1,
         )
-        return seen, by_rate(1 / problem.weight[:, 0])
+        return seen, ByKey(by_rate(1 / problem.weight[:, 0]), len(problem.users))
 
     def _slots(self, problem: Problem) -> tuple[Numbers, Numbers, Numbers]:
         """How many slots there are, what each user's task takes of them, and how large one is."""
