@@ -210,6 +210,67 @@ def test_guarantees_and_limits_of_whole_tasks():
     ]
 
 
+def two_servers(**more):
+    """Wang, Li and Liang, INFOCOM 2014, section III: 2 CPUs and 12 GB, 12 CPUs and 2 GB; <0.2, 1> and <1, 0.2>."""
+    machines = fairlead.model.problems.Machines(np.array([[2.0, 12], [12, 2]]), np.array([1, 1]), np.ones((2, 2), bool))
+    return make([14, 14], [[0.2, 1], [1, 0.2]], machines=machines, **more)
+
+
+def test_drf_over_machines_that_differ():
+    """Each user gets the server that suits it: 10 tasks and a share of 5/7; cut by servers, each would get 6."""
+    found = fairlead.allocate(two_servers(), "drf")
+    assert found.tasks == pytest.approx([10, 10], rel=1e-9)
+    assert found.dominant_shares == pytest.approx([5 / 7, 5 / 7], rel=1e-9)
+    found = fairlead.allocate(two_servers(tasks=[3, -1]), "drf")
+    assert found.tasks[0] == pytest.approx(3)
+    assert found.tasks[1] > 11
+    assert found.stopped_by(0) == "its demand is met"
+    assert fairlead.allocate(two_servers(), "drf", discrete=True, placement="worst").tasks.tolist() == [10, 10]
+
+
+def test_machines_that_are_alike_may_be_said_to_differ():
+    rng = np.random.default_rng(4)
+    for _ in range(25):
+        n, m = int(rng.integers(1, 6)), int(rng.integers(1, 4))
+        demand = rng.integers(0, 6, (n, m)) + np.eye(m, dtype=int)[rng.integers(0, m, n)]
+        each, tasks = rng.integers(3, 20, m), np.where(rng.random(n) < 0.4, rng.integers(1, 6, n), -1)
+        machines = fairlead.model.problems.Machines(
+            np.array([each, each], float), np.array([1, 2]), np.ones((n, 2), bool)
+        )
+        alike = fairlead.allocate(make(each * 3, demand, tasks=tasks, nodes=3), "drf")
+        found = fairlead.allocate(make(each * 3, demand, tasks=tasks, machines=machines), "drf")
+        assert found.tasks == pytest.approx(alike.tasks, rel=1e-6, abs=1e-7)
+        assert fairlead.allocate(make(each, demand), "tsf").tasks == pytest.approx(
+            fairlead.allocate(make(each, demand)).tasks
+        )
+
+
+def test_users_who_can_use_some_machines_only(tmp_path):
+    """Wang et al., SC 2016: where A is bound to one of two machines, B, who is not, uses the other and a part of that."""
+    document = {
+        "node": [
+            {"name": "a", "capacity": {"cpu": 6}, "labels": {"zone": "east"}},
+            {"name": "b", "capacity": {"cpu": 2}, "labels": {"zone": "west"}},
+        ],
+        "user": [{"name": "A", "demand": {"cpu": 1}, "on": {"zone": "west"}}, {"name": "B", "demand": {"cpu": 1}}],
+    }
+    for policy in ("drf", "tsf"):
+        assert fairlead.allocate(document, policy).tasks == pytest.approx([2, 6])
+        assert fairlead.allocate(document, policy, discrete=True).tasks.tolist() == [2, 6]
+    document["user"][0]["on"] = {"zone": ["north"]}
+    found = fairlead.allocate(document)
+    assert found.tasks == pytest.approx([0, 8])
+    for policy in ("ceei", "fifo", "slots:2", "maxmin:cpu"):
+        with pytest.raises(fairlead.PolicyError, match="machines that are alike only"):
+            fairlead.allocate(document, policy)
+    with pytest.raises(fairlead.PolicyError, match="leave out exact"):
+        fairlead.allocate(document, exact=True)
+    del document["node"]
+    document["capacity"] = {"cpu": 8}
+    with pytest.raises(fairlead.DocumentError, match=r"user\[0\].on: there are no machines with labels"):
+        fairlead.allocate(document)
+
+
 # -- against independent truths --------------------------------------------------------------------------------------
 
 

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from pydantic import AfterValidator, Field, ValidationError
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationError
 
 from fairlead.model.documents import (
     Amounts,
@@ -26,6 +26,18 @@ from fairlead.model.documents import (
 )
 
 Numbers = NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Machines:
+    """Machines that differ, by kind, and which of them each user can use.
+
+    capacity : shape (kinds, resources), of one machine; count : int64, shape (kinds,); allowed : bool, shape (users, kinds)
+    """
+
+    capacity: Numbers
+    count: NDArray[np.int64]
+    allowed: NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
@@ -54,6 +66,8 @@ class Problem:
         How many alike machines the capacity is of.
     quantities : bool
         Whether numbers are base units of the resources that are named.
+    machines : Machines, optional
+        Where they differ, or some users can use some of them only.
     """
 
     resources: tuple[str, ...]
@@ -68,6 +82,7 @@ class Problem:
     queues: Sequence[str]
     nodes: int = 1
     quantities: bool = False
+    machines: Machines | None = None
 
     @classmethod
     def from_arrays(
@@ -84,8 +99,11 @@ class Problem:
         users: Sequence[str] | None = None,
         resources: Sequence[str] | None = None,
         nodes: int = 1,
+        machines: Machines | None = None,
     ) -> "Problem":
         """Make a problem from arrays; see the attributes. A weight may be one number a user.
+
+        Of `machines` that differ the capacity is that of all of them together.
 
         Raises
         ------
@@ -120,6 +138,7 @@ class Problem:
             priority=np.broadcast_to(np.asarray(priority if priority is not None else 0, np.int64), (n,)),
             queues=queues if queues is not None else _Roots(n),
             nodes=nodes,
+            machines=machines,
         )
         if len(found.resources) != m or len(found.users) != n:
             raise ValueError(
@@ -142,6 +161,8 @@ class Problem:
 
     def _each(self, change: Callable[[Numbers], Numbers]) -> "Problem":
         arrays: dict[str, Any] = {name: change(getattr(self, name)) for name in _ARRAYS}
+        if self.machines is not None:
+            arrays["machines"] = replace(self.machines, capacity=change(self.machines.capacity))
         return replace(self, **arrays)
 
     def most(self) -> tuple[Numbers, NDArray[np.bool_]]:
@@ -215,6 +236,10 @@ def _check_tasks(value: float) -> float:
     return value
 
 
+def _as_list(value: object) -> object:
+    return [value] if isinstance(value, str) else value
+
+
 class UserTable(Table):
     """One user of a problem document."""
 
@@ -226,6 +251,7 @@ class UserTable(Table):
     limit: Amounts = Field(default_factory=dict)
     priority: Annotated[int, Field(ge=-1_000_000, le=1_000_000, strict=True)] = 0
     queue: Annotated[str, AfterValidator(check_queue_name)] = ""
+    on: dict[str, Annotated[list[str], BeforeValidator(_as_list), Field(min_length=1)]] = Field(default_factory=dict)
 
 
 class ProblemDocument(Table):
@@ -290,7 +316,20 @@ def read_problem(source: Path | str | Mapping[str, Any]) -> Problem:
         resources=resources,
         nodes=nodes,
     )
-    return replace(found, quantities=True)
+    return replace(found, quantities=True, machines=_machines(document, resources))
+
+
+def _machines(document: ProblemDocument, resources: tuple[str, ...]) -> Machines | None:
+    """The kinds of machines; None where they are alike and nobody is particular."""
+    kinds, users = document.node, document.user
+    if not any(user.on for user in users) and all(node.capacity == kinds[0].capacity for node in kinds):
+        return None
+    rows = [[Fraction(node.capacity.get(name, 0)) for name in resources] for node in kinds]
+    allowed = [
+        [all(node.labels.get(label) in values for label, values in user.on.items()) for node in kinds] for user in users
+    ]
+    capacity = np.array([*(x for row in rows for x in row), None], object)[:-1].reshape(len(kinds), len(resources))
+    return Machines(capacity, np.array([node.count for node in kinds], np.int64), np.array(allowed, np.bool_))
 
 
 def _faults(document: ProblemDocument) -> list[tuple[tuple[str | int, ...], str]]:
@@ -305,20 +344,15 @@ def _faults(document: ProblemDocument) -> list[tuple[tuple[str | int, ...], str]
     if not document.user:
         return [(("user",), "nobody shares: write [[user]] tables with name and demand")]
     there = set(document.capacity if document.capacity is not None else ())
-    for number, node in enumerate(document.node):
+    for node in document.node:
         there |= set(node.capacity)
-        if node.capacity != document.node[0].capacity:
-            return [
-                (
-                    ("node", number, "capacity"),
-                    "machines that differ are not divided: give each kind a problem of its own",
-                )
-            ]
     seen = set()
     for number, user in enumerate(document.user):
         if user.name in seen:
             return [(("user", number, "name"), f"a user {user.name!r} is there already: name it otherwise")]
         seen.add(user.name)
+        if user.on and not document.node:
+            return [(("user", number, "on"), "there are no machines with labels: write [[node]] tables")]
         if not any(user.demand.values()):
             return [(("user", number, "demand"), "asks for nothing: name something of some resource")]
         for key in ("demand", "guarantee", "limit"):

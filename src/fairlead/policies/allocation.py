@@ -10,7 +10,7 @@ import numpy as np
 
 from fairlead.model.problems import Numbers, Problem, read_problem
 from fairlead.model.quantity import round_quantity
-from fairlead.policies.contract import DividingPolicy, Division, PolicyError
+from fairlead.policies.contract import ByFilling, DividingPolicy, Division, PolicyError
 from fairlead.policies.discrete import OrderingPolicy, Placement, Step, place
 from fairlead.policies.filling import DEMAND, LIMIT, NOT_TAKEN, SLOT
 from fairlead.policies.registry import find_policy
@@ -216,6 +216,10 @@ def allocate(
         numbers = problem.exact()
         division, steps = place(numbers, chosen, placement)
         return Allocation(numbers, chosen.name, division, True, steps)
+    if problem.machines is not None and not isinstance(chosen, ByFilling):
+        raise PolicyError(
+            f"{chosen.name}: divides machines that are alike only, without constraints: use drf, tsf or asset"
+        )
     if not hasattr(chosen, "divide"):
         raise PolicyError(f"{chosen.name}: gives whole tasks only: ask for discrete")
     numbers = problem.exact() if exact else problem.floats()

@@ -60,6 +60,10 @@ class ByFilling:
     def divide(self, problem: Problem) -> Division:
         """Fill: first those below a guarantee of something that they need, then all."""
         speed = self.speed(problem)
+        if problem.machines is not None:
+            from fairlead.policies.machines import divide_machines
+
+            return divide_machines(problem, speed)
         most, limited = problem.most()
         guaranteed = problem.guaranteed()
         floor = problem.tasks * 0

@@ -5,6 +5,7 @@ is listed first. Over several machines a task is placed on one of them: the firs
 fit), or least (worst fit). All arithmetic is in fractions, so that ties are ties.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, Literal, Protocol, runtime_checkable
@@ -68,7 +69,14 @@ def place(problem: Problem, policy: OrderingPolicy, placement: Placement = "firs
     """
     seen, order = policy.indivisible(problem)
     n, nodes = len(seen.users), seen.nodes
-    free = [list(seen.capacity / nodes) for _ in range(nodes)]
+    kinds = seen.machines
+    if kinds is None:
+        free = [list(seen.capacity / nodes) for _ in range(nodes)]
+        usable: list[list[int]] | None = None
+    else:
+        of_kind = np.repeat(np.arange(len(kinds.count)), kinds.count)
+        free = [list(kinds.capacity[k]) for k in of_kind]
+        usable = [np.flatnonzero(row[of_kind]).tolist() for row in kinds.allowed]
     demand = [[(j, amount) for j, amount in enumerate(row) if amount > 0] for row in seen.demand]
     most, limited = seen.most()
     tasks, used = [0] * n, list(seen.capacity * 0)
@@ -80,9 +88,10 @@ def place(problem: Problem, policy: OrderingPolicy, placement: Placement = "firs
 
     def serve(i: int) -> int | None:
         """Place one more task of a user; the resource that is lacking, where there is no room."""
-        node = _node_for(demand[i], free, placement)
+        mine = range(len(free)) if usable is None else usable[i]
+        node = _node_for(demand[i], free, mine, placement)
         if node is None:
-            return _lacking(demand[i], free)
+            return _lacking(demand[i], [free[k] for k in mine] or [[0] * len(used)])
         if len(steps) == MOST_STEPS:
             raise PolicyError(f"more than {MOST_STEPS:,} tasks fit: divide it instead, or ask for larger tasks")
         tasks[i] += 1
@@ -119,9 +128,11 @@ def place(problem: Problem, policy: OrderingPolicy, placement: Placement = "firs
     return Division(whole, stop, np.zeros(n, np.int64)), steps
 
 
-def _node_for(demand: list[tuple[int, Any]], free: list[list[Any]], placement: Placement) -> int | None:
+def _node_for(
+    demand: list[tuple[int, Any]], free: list[list[Any]], usable: Iterable[int], placement: Placement
+) -> int | None:
     """A machine with room, by the rule; None if there is none."""
-    fitting = (node for node, room in enumerate(free) if all(room[j] >= amount for j, amount in demand))
+    fitting = (node for node in usable if all(free[node][j] >= amount for j, amount in demand))
     if placement == "first":
         return next(fitting, None)
     # How full it gets: what is left of the resource that the task takes the largest part of.

@@ -8,6 +8,7 @@ from fairlead.policies.contract import DividingPolicy, PolicyError
 HERE = {
     "drf": "drf",
     "hdrf": "hdrf",
+    "tsf": "tsf",
     "asset": "asset",
     "ceei": "ceei",
     "maxmin": "maxmin:RESOURCE",

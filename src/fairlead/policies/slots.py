@@ -60,6 +60,8 @@ class Slots:
         """How many slots there are, what each user's task takes of them, and how large one is."""
         if (problem.guarantee > 0).any():
             raise PolicyError("slots: cannot guarantee quantities: remove the guarantees")
+        if problem.machines is not None:
+            raise PolicyError("slots: of machines that are alike only, without constraints: use drf, tsf or asset")
         if (problem.weight != problem.weight[:, :1]).any():
             raise PolicyError("slots: a weight is one number a user here")
         capacity = problem.capacity[:1] * 0 + self.slots * problem.nodes

@@ -1,0 +1,33 @@
+"""Task share fairness: equal parts of the tasks that each could run if it had all the machines to itself, and no constraints.
+
+Wang, Li, Liang and Li, "Multi-Resource Fair Sharing for Datacenter Jobs with Placement Constraints", SC 2016. Where machines are
+alike and nobody is constrained it is DRF; where users can use some machines only, it is the one that keeps its properties.
+"""
+
+import numpy as np
+
+from fairlead.model.problems import Numbers, Problem
+from fairlead.policies.contract import ByFilling
+
+
+def speed(problem: Problem) -> Numbers:
+    """Tasks per part of what a user could run alone, times its weight, which is one number a user."""
+    kinds = problem.machines
+    capacity = (
+        [problem.capacity] if kinds is None else [c * k for c, k in zip(kinds.capacity, kinds.count, strict=True)]
+    )
+    alone = problem.tasks * 0
+    for room in capacity:
+        fits = problem.tasks * 0 - 1  # of this kind of machine; -1: not bounded yet
+        for j in range(len(room)):
+            needs = problem.demand[:, j] > 0
+            bound = room[j] / np.where(needs, problem.demand[:, j], room[j] * 0 + 1)
+            fits = np.where(needs & ((fits < 0) | (bound < fits)), bound, fits)
+        alone = alone + fits
+    alone = alone * problem.weight[:, 0]
+    return np.where(alone > 0, alone, alone * 0 + 1)
+
+
+def policy() -> ByFilling:
+    """Task share fairness, divisible."""
+    return ByFilling("tsf", "equal parts of what each could run alone on all machines", speed)
