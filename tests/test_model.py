@@ -131,7 +131,7 @@ def test_the_same_document_as_json_is_the_same(tmp_path):
         ('name = "research/*"', 'name = "reserch/x"', 16, "hangs in the air"),
         ('name = "research/*"', 'name = "research/*/x"', 16, "only come last"),
         ('name = "research/*"', 'name = "a b"', 16, "no queue path"),
-        ('policy = "fifo"', 'policy = "lifo"', 4, "drf, fifo, priority"),
+        ('policy = "fifo"', 'policy = "lifo"', 4, "drf, asset, fifo, priority"),
         ("weight = 2", 'policy = "drf"', 17, "no queues below it"),
         ("guarantee = { gpu = 2 }\nlimit", "guarantee = { gpu = 3 }\nlimit", 5, "guaranteed 3 gpu"),
         ("limit = { cpu = 64,", "limit = { gpu = 1,", 10, "over its limit"),

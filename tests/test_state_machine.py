@@ -31,7 +31,7 @@ amounts = st.fixed_dictionaries({}, optional={r: st.integers(0, 6) for r in RESO
 demands = amounts.filter(lambda d: any(d.values()))
 capacities = st.fixed_dictionaries({r: st.integers(4, 16) for r in RESOURCES})
 zones = st.sampled_from(["east", "west"])
-policies = st.sampled_from(["drf", "fifo", "priority"])
+policies = st.sampled_from(["drf", "drf", "fifo", "priority", "asset", "maxmin:cpu", "maxmin:memory"])
 few = st.sampled_from([None, None, None, None, 1, 3])
 rarely = st.sampled_from([False] * 9 + [True])
 

@@ -136,6 +136,15 @@ def placed_naively(state: State, most: int = 10_000) -> list[tuple[int, int]]:
             if queues.policy[q] == 0:
                 shares = [used[c, r] / state.total[r] / queues.weight[c, r] for r in range(R) if state.total[r] > 0]
                 key = (not below, 0, max([0.0, *shares]), name)
+            elif queues.policy[q] == 3:
+                shares = [used[c, r] / state.total[r] / queues.weight[c, r] for r in range(R) if state.total[r] > 0]
+                added = 0.0  # in the kernel's order, so that ties are ties
+                for share in shares:
+                    added += share
+                key = (not below, 0, added, name)
+            elif queues.policy[q] >= 16:
+                r = queues.policy[q] - 16
+                key = (not below, 0, used[c, r] / max(1, state.total[r]) / queues.weight[c, r], name)
             elif queues.policy[q] == 1:
                 key = (not below, 0, jobs.id[job], name)
             else:

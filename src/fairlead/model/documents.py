@@ -43,6 +43,12 @@ def check_queue_name(name: str) -> str:
     return name
 
 
+def _check_policy(name: str) -> str:
+    if not re.fullmatch(r"drf|asset|fifo|priority|maxmin:[a-z][a-z0-9._/-]*", name):
+        raise ValueError(f"{name!r} is no policy among queues: write drf, asset, fifo, priority or maxmin:RESOURCE")
+    return name
+
+
 def _check_weight(value: float | dict[str, float]) -> float | dict[str, float]:
     for weight in value.values() if isinstance(value, dict) else [value]:
         if not 1e-9 <= weight <= 1e9:
@@ -72,7 +78,7 @@ class QueueTable(Table):
     limit: Amounts = Field(default_factory=dict)
     max_jobs: Count | None = None
     max_tasks: Count | None = None
-    policy: Policy | None = None
+    policy: Annotated[Policy, AfterValidator(_check_policy)] | None = None
     draining: bool = False
 
 
@@ -236,7 +242,6 @@ def read_table(path: Path) -> tuple[str, dict[str, Any]]:
 _PLAIN_WORDS = {
     "extra_forbidden": "no such key here",
     "missing": "is missing",
-    "literal_error": "write one of drf, fifo, priority",
 }
 
 

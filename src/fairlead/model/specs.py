@@ -12,7 +12,8 @@ from msgspec import Struct, field
 Quantities = dict[str, int]
 """Resource name to base units (see :mod:`fairlead.model.quantity`)."""
 
-Policy = Literal["drf", "fifo", "priority"]
+Policy = str
+"""How an inner queue chooses among its children: drf, asset, fifo, priority, or maxmin:RESOURCE."""
 
 ROOT = ""
 """The name of the root of the queue tree; written "/" for people."""

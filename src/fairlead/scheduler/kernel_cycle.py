@@ -12,15 +12,16 @@ only grows, so a bucket that was stopped once stays out, and a shape's cursor in
 import numpy as np
 
 from fairlead.compiled import compiled
-from fairlead.policies import drf, fifo, priority
+from fairlead.policies import asset, drf, fifo, priority
 from fairlead.scheduler.tables import F64, I8, I64, NONE, Bools, Buckets, Jobs, Nodes, Queues, Shapes
 
 # What stopped a bucket in this cycle.
 NOT_REACHED, EXHAUSTED, NO_NODE, LIMIT, MAX_TASKS, MAX_JOBS = range(6)
 
-DRF, FIFO, PRIORITY = 0, 1, 2  # as in fairlead.policies.CODES
+DRF, FIFO, PRIORITY, ASSET, MAXMIN = 0, 1, 2, 3, 16  # as in fairlead.policies
 
 _dominant_share = compiled(drf.dominant_share)
+_aggregate_share = compiled(asset.aggregate_share)
 _fifo_key = compiled(fifo.key)
 _priority_key = compiled(priority.key)
 
@@ -79,6 +80,11 @@ def _set_key(
     if policy == DRF:
         whole[q] = 0
         real[q] = _dominant_share(used[q], total, weight[q])
+    elif policy == ASSET:
+        whole[q], real[q] = 0, _aggregate_share(used[q], total, weight[q])
+    elif policy >= MAXMIN:
+        r = policy - MAXMIN
+        whole[q], real[q] = 0, used[q, r] / max(1, total[r]) / weight[q, r]
     elif policy == FIFO:
         whole[q], real[q] = _fifo_key(priority, submitted)
     else:

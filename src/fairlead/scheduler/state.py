@@ -23,7 +23,7 @@ from fairlead.model.specs import (
     inner_names,
     settings_for,
 )
-from fairlead.policies import CODES
+from fairlead.policies import code_of, resources_of
 from fairlead.scheduler import kernel_account
 from fairlead.scheduler.facts import (
     Configured,
@@ -470,7 +470,7 @@ class State:
     def _set_queue(self, row: int, spec: Queue) -> None:
         q = self.queues
         self._check_known(spec)
-        q.policy[row] = CODES[spec.policy if row in self._inner_rows else "priority"]
+        q.policy[row] = code_of(spec.policy if row in self._inner_rows else "priority", self.resources)
         weight = spec.weight
         if isinstance(weight, dict):
             q.weight[row] = [weight.get(name, 1.0) for name in self.resources]
@@ -482,7 +482,8 @@ class State:
         q.max_jobs[row] = UNLIMITED if spec.max_jobs is None else spec.max_jobs
 
     def _check_known(self, spec: Queue) -> None:
-        names = {*spec.guarantee, *spec.limit, *(spec.weight if isinstance(spec.weight, dict) else ())}
+        weighed = spec.weight if isinstance(spec.weight, dict) else {}
+        names = {*resources_of(spec.policy), *spec.guarantee, *spec.limit, *weighed}
         self._ensure_resources(names)
 
     def _ensure_shape(self, job: Job) -> int:
