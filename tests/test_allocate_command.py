@@ -1,6 +1,7 @@
 """`fairlead allocate` and `fairlead policies`: what they print, and what they say to wrong input."""
 
 import json
+import re
 import subprocess
 
 import pytest
@@ -62,7 +63,7 @@ def test_a_picture_is_drawn(call, tmp_path):
 def test_the_policies_are_listed(call):
     lines = call("policies").stdout.splitlines()
     assert lines[0].startswith("drf ")
-    assert {line.split()[0].split(":")[0] for line in lines} >= {
+    assert {re.split(r"[:\[ ]", line)[0] for line in lines} >= {
         "asset",
         "ceei",
         "maxmin",

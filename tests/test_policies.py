@@ -50,6 +50,14 @@ def test_asset_fairness_lacks_the_sharing_incentive():
     assert fairlead.allocate(make([30, 30], [[1, 3], [1, 1]]), "asset", exact=True).tasks.tolist() == [6, 12]
 
 
+def test_asset_fairness_with_prices():
+    """CPU is worth twice as much: A's task is 2/9 + 2/9 of the whole, B's 6/9 + 1/18; until CPU is gone."""
+    found = fairlead.allocate(paper(), "asset:cpu=2", exact=True)
+    assert found.tasks[0] * (F(2, 9) + F(2, 9)) == found.tasks[1] * (F(6, 9) + F(1, 18))
+    assert found.left[0] == 0
+    assert fairlead.allocate(paper(), "asset:cpu=3:memory=3", exact=True).tasks.tolist() == [F(63, 25), F(54, 25)]
+
+
 def test_ceei_can_be_lied_to():
     """Section 5.1.2, Theorem 6: with <100, 100>, <16, 1> and <1, 2>, user 1 gains by claiming <16, 8>."""
     honest = fairlead.allocate(make([100, 100], [[16, 1], [1, 2]]), "ceei").tasks
@@ -386,6 +394,17 @@ def test_ceei_meets_its_conditions(problem):
             assert spent[i] == pytest.approx(problem.weight[i, 0], rel=1e-7)
 
 
+def test_ceei_of_one_user_among_many_resources():
+    """Few users and many resources make the dual's Hessian singular, and its value may be 0: both must not stop it early."""
+    rng = np.random.default_rng(0)
+    for _ in range(300):
+        n, m = int(rng.integers(1, 4)), int(rng.integers(2, 9))
+        demand = rng.integers(0, 8, (n, m)) + np.eye(m, dtype=int)[rng.integers(0, m, n)]
+        capacity = rng.integers(1, 40, m)
+        found = fairlead.allocate(make(capacity, demand), "ceei")
+        assert (found.left / capacity).min() == pytest.approx(0, abs=1e-9)
+
+
 def test_ceei_is_what_clarabel_finds():
     rng = np.random.default_rng(5)
     for _ in range(25):
@@ -523,6 +542,9 @@ def test_wrong_arrays_are_refused(arguments, wrong):
         ("slots:0", "write slots:K"),
         ("drf:3", "drf is written drf"),
         ("hdrf", "ask for discrete"),
+        ("asset:cpu", "is no price"),
+        ("asset:cpu=0", "more than 0"),
+        ("asset:gpu=2", "there is no 'gpu' to price"),
     ],
 )
 def test_wrong_policies_are_refused(policy, wrong):

@@ -4,6 +4,7 @@ Ghodsi et al., NSDI 2011, section 4.1.1. By default one percent of a resource is
 the inverse of the capacity. It lacks the sharing incentive, and is here to be compared with.
 """
 
+from fractions import Fraction
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -25,16 +26,33 @@ def aggregate_share(used: NDArray[np.int64], capacity: NDArray[np.int64], weight
     return total
 
 
-def speed(problem: "Problem") -> "Numbers":
-    """Tasks per unit of weighted aggregate share."""
-    worth = problem.tasks * 0
-    for column in weighted_shares(problem):
-        worth = worth + column
-    return inverse(worth)
+def speed(problem: "Problem", worth: dict[str, Fraction] | None = None) -> "Numbers":
+    """Tasks per unit of weighted aggregate share; `worth` says what the whole of a resource is worth, if not 1."""
+    total = problem.tasks * 0
+    for j, column in weighted_shares(problem):
+        factor = (worth or {}).get(problem.resources[j], Fraction(1))
+        total = total + column * (factor if column.dtype == object else float(factor))
+    return inverse(total)
 
 
-def policy() -> "ByFilling":
-    """Asset fairness, divisible."""
-    from fairlead.policies.contract import ByFilling
+def policy(*prices: str) -> "ByFilling":
+    """Asset fairness, divisible; with prices, as ``asset:cpu=2:memory=1``: what the whole of a resource is worth."""
+    from fairlead.policies.contract import ByFilling, PolicyError
 
-    return ByFilling("asset", "equal sums of the shares of all resources", speed)
+    worth: dict[str, Fraction] = {}
+    for word in prices:
+        resource, _, price = word.partition("=")
+        try:
+            worth[resource] = Fraction(price)
+        except (ValueError, ZeroDivisionError):
+            raise PolicyError(f"asset: {word!r} is no price: write RESOURCE=NUMBER, such as asset:cpu=2") from None
+        if worth[resource] <= 0:
+            raise PolicyError(f"asset: {word!r}: a price is more than 0")
+
+    def priced(problem: "Problem") -> "Numbers":
+        unknown = sorted(set(worth) - set(problem.resources))
+        if unknown:
+            raise PolicyError(f"asset: there is no {unknown[0]!r} to price: use one of {', '.join(problem.resources)}")
+        return speed(problem, worth)
+
+    return ByFilling(":".join(["asset", *prices]), "equal sums of the shares of all resources", priced)

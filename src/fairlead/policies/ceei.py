@@ -101,7 +101,7 @@ def equilibrium(shares: Numbers, budget: Numbers, most: Numbers) -> Numbers:
             trial_error = _error(trial, found[1])
             enough = found[0] <= value + 1e-4 * float(gradient @ (trial - prices)) and found[0] < value
             # Near the end the value tells nothing more, but the gradient still does.
-            closer = trial_error < 0.5 * error and found[0] <= value + 1e-9 * abs(value)
+            closer = trial_error < 0.5 * error and found[0] <= value + 1e-9 * max(abs(value), budget.sum())
             if enough or closer:
                 prices, (value, gradient, hessian), error = trial, found, trial_error
                 ridge = max(1e-14, ridge / 100)

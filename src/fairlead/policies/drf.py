@@ -46,16 +46,16 @@ def dominant_resource(used: NDArray[np.int64], capacity: NDArray[np.int64], weig
 def speed(problem: "Problem") -> "Numbers":
     """Tasks per unit of weighted dominant share; a resource that there is nothing of has no share."""
     largest = problem.tasks * 0
-    for column in weighted_shares(problem):
+    for _, column in weighted_shares(problem):
         largest = np.maximum(largest, column)
     return inverse(largest)
 
 
-def weighted_shares(problem: "Problem") -> "Iterator[Numbers]":
-    """What one task of each user takes of each resource that there is any of, over the user's weight; a column at a time."""
+def weighted_shares(problem: "Problem") -> "Iterator[tuple[int, Numbers]]":
+    """What one task of each user takes of each resource that there is any of, over its weight: columns with their places."""
     for j in np.flatnonzero(problem.capacity > 0):
         column, weight = problem.demand[:, j] / problem.capacity[j], problem.weight[:, j]
-        yield column if weight.strides == (0,) and weight[0] == 1 else column / weight
+        yield int(j), column if weight.strides == (0,) and weight[0] == 1 else column / weight
 
 
 def inverse(values: "Numbers") -> "Numbers":

@@ -9,7 +9,7 @@ HERE = {
     "drf": "drf",
     "hdrf": "hdrf",
     "tsf": "tsf",
-    "asset": "asset",
+    "asset": "asset[:RESOURCE=WORTH]",
     "ceei": "ceei",
     "maxmin": "maxmin:RESOURCE",
     "slots": "slots:K[:overcommit]",
