@@ -120,6 +120,8 @@ def test_maxmin_on_one_resource_does_not_see_the_others():
     assert fairlead.allocate(paper(), "maxmin:memory", exact=True).tasks.tolist() == [F(9, 13), F(36, 13)]
     found = fairlead.allocate(make([9, 18], [[1, 0], [3, 1]]), "maxmin:r1", exact=True)
     assert found.tasks.tolist() == [9, 0], "who needs nothing of it has no share of it, and always goes first"
+    found = fairlead.allocate(make([9, 18], [[1, 0], [3, 1]], guarantee=[[0, 0], [6, 0]]), "maxmin:r1", exact=True)
+    assert found.tasks.tolist() == [3, 2], "but for who is below a guarantee"
 
 
 def test_slots_underuse_or_overcommit():
@@ -128,6 +130,8 @@ def test_slots_underuse_or_overcommit():
     assert refused.tasks.tolist() == [4, 0]
     assert refused.stopped_by(0) == "no slot left"
     assert "r1" in refused.stopped_by(1)
+    whole = fairlead.allocate(problem, "slots:4", discrete=True)
+    assert (whole.tasks.tolist(), whole.stopped_by(1)) == ([4, 0], "no slot left")
     over = fairlead.allocate(problem, "slots:6:overcommit", exact=True)
     assert over.tasks.tolist() == [3, 3]
     assert over.left.tolist() == [6, -18]

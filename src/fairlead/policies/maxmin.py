@@ -11,7 +11,7 @@ import numpy as np
 from fairlead.model.problems import Problem
 from fairlead.policies import drf
 from fairlead.policies.contract import Division, PolicyError
-from fairlead.policies.filling import NOT_TAKEN, fill
+from fairlead.policies.filling import fill
 from fairlead.policies.keys import ByKey, Order, by_rate
 
 
@@ -30,24 +30,20 @@ class MaxMin:
         return f"equal shares of {self.resource}, whatever else is used"
 
     def divide(self, problem: Problem) -> Division:
-        """Fill: who needs nothing of the resource, then those below a guarantee, then all by their share of it."""
-        if self.resource not in problem.resources:
-            raise PolicyError(
-                f"maxmin: there is no {self.resource!r} to share: use one of {', '.join(problem.resources)}"
-            )
-        column = problem.resources.index(self.resource)
+        """Fill: those below a guarantee, then who needs nothing of the resource, then all others by their share of it."""
+        column = self._column(problem)
         needs = problem.demand[:, column] > 0
         there = problem.capacity[column] > 0
         share = problem.demand[:, column] / problem.weight[:, column]
-        speed = drf.inverse(share / problem.capacity[column] if there else share)
+        speed = np.where(needs, drf.inverse(share / problem.capacity[column] if there else share), drf.speed(problem))
         most, limited = problem.most()
         guaranteed = problem.guaranteed()
         ahead = np.where((most >= 0) & (most < guaranteed), most, guaranteed)
-        floor = fill(problem.capacity, problem.demand, drf.speed(problem) * ~needs, most, problem.tasks * 0, limited)
-        first = fill(problem.capacity, problem.demand, speed * (needs & (guaranteed > 0)), ahead, floor.tasks, limited)
-        rest = fill(problem.capacity, problem.demand, speed * needs, most, first.tasks, limited)
-        stop = np.where(rest.stop == NOT_TAKEN, floor.stop, rest.stop)
-        return Division(rest.tasks, stop, rest.round)
+        nothing = problem.tasks * 0
+        first = fill(problem.capacity, problem.demand, speed * (guaranteed > 0), ahead, nothing, limited)
+        floor = fill(problem.capacity, problem.demand, speed * ~needs, most, first.tasks, limited)
+        rest = fill(problem.capacity, problem.demand, speed * needs, most, floor.tasks, limited)
+        return Division(rest.tasks, np.where(needs, rest.stop, floor.stop), rest.round)
 
     def indivisible(self, problem: Problem) -> tuple[Problem, Order]:
         """Whole tasks go to the smallest share of the resource; who needs none of it has none."""

@@ -48,9 +48,9 @@ class Slots:
             problem,
             resources=("slots",),
             capacity=capacity,
-            demand=need[:, None],
+            demand=np.where(fits, need, capacity[0] + 1)[:, None],
             weight=problem.weight[:, :1],
-            tasks=np.where(fits, problem.most()[0], need * 0),
+            tasks=problem.most()[0],
             guarantee=need[:, None] * 0,
             limit=need[:, None] * 0 - 1,
         )
