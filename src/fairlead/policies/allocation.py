@@ -73,12 +73,10 @@ class Allocation:
         return self.weighted.max(axis=1, initial=self.problem.capacity[0] * 0)
 
     def dominant_resource(self, user: int) -> str:
-        """At which resource a user's dominant share is reached, the first of equals, by its demand where it has nothing."""
-        there = self.problem.capacity > 0
-        row = self.weighted[user] if self.tasks[user] > 0 else self.problem.demand[user] * 0 - (~there)
-        if self.tasks[user] <= 0 and there.any():
-            row = np.where(there, self.problem.demand[user] / np.where(there, self.problem.capacity, 1), -1)
-        return self.problem.resources[int(np.argmax(row))]
+        """At which resource a user's dominant share is reached, the first of equals: the same for any number of tasks."""
+        problem, there = self.problem, self.problem.capacity > 0
+        one_task = problem.demand[user] / np.where(there, problem.capacity, 1) / problem.weight[user]
+        return problem.resources[int(np.argmax(np.where(there, one_task, -1)))]
 
     @cached_property
     def used(self) -> Numbers:
