@@ -116,6 +116,15 @@ def small_disk(tmp_path):
         subprocess.run(["umount", "-l", str(path)], check=True)
 
 
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory):
+    """One scheduler for all the tests of a file."""
+    world = Live(tmp_path_factory.mktemp("shared"))
+    world.up()
+    yield world
+    world.end()
+
+
 @pytest.fixture
 def live(tmp_path):
     world = Live(tmp_path)

@@ -15,11 +15,8 @@ from conftest import Live
 
 
 @pytest.fixture(scope="module")
-def world(tmp_path_factory):
-    live = Live(tmp_path_factory.mktemp("api"))
-    live.up()
-    yield live
-    live.end()
+def world(shared):
+    return shared
 
 
 def ask(world, path, body=None, method=None, headers=(), token=None):

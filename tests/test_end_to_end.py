@@ -293,14 +293,6 @@ def test_bad_input_gets_one_line_and_changes_nothing(shared, command, says):
     assert shared.ok("jobs", "--json") == before
 
 
-@pytest.fixture(scope="module")
-def shared(tmp_path_factory):
-    world = Live(tmp_path_factory.mktemp("shared"))
-    world.up()
-    yield world
-    world.end()
-
-
 def test_a_demand_larger_than_any_node_waits_and_says_so(live):
     result = live.call("submit", "-q", "A", "--cpu", "1000", "--", "true")
     assert (result.returncode, result.stdout) == (0, "1\n")

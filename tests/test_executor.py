@@ -20,11 +20,8 @@ from fairlead.client.executor import RemoteTraceback
 
 
 @pytest.fixture(scope="module")
-def world(tmp_path_factory):
-    live = Live(tmp_path_factory.mktemp("executor"))
-    live.up()
-    yield live
-    live.end()
+def world(shared):
+    return shared
 
 
 @pytest.fixture

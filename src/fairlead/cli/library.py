@@ -2,12 +2,10 @@
 
 import json
 import os
-import sys
 from pathlib import Path
 from typing import Any
 
-import typer
-
+from fairlead.cli.main import Failure
 from fairlead.model.documents import DocumentError
 from fairlead.model.problems import read_problem
 from fairlead.policies.allocation import allocate, steps_table, table
@@ -30,8 +28,7 @@ def print_allocations(
         problem = read_problem(path)
         found = [allocate(problem, name, exact=exact, discrete=discrete, placement=placement) for name in policies]
     except (DocumentError, PolicyError) as error:
-        print(f"fairlead: {error}", file=sys.stderr)
-        raise typer.Exit(1) from None
+        raise Failure(str(error)) from None
     if as_json:
         print(json.dumps({"results": [each.to_dict() for each in found]}, indent=2))
     else:
@@ -46,13 +43,11 @@ def _draw(found: list[Any], plot: Path) -> None:
     try:
         from fairlead.policies.picture import draw
     except ImportError:
-        print("fairlead: --plot needs plotly: pip install 'fairlead[plot]'", file=sys.stderr)
-        raise typer.Exit(1) from None
+        raise Failure("--plot needs plotly: pip install 'fairlead[plot]'") from None
     try:
         draw(found).write_html(plot, include_plotlyjs=True)
     except OSError as error:
-        print(f"fairlead: {plot}: cannot be written: {os.strerror(error.errno or 0)}", file=sys.stderr)
-        raise typer.Exit(1) from None
+        raise Failure(f"{plot}: cannot be written: {os.strerror(error.errno or 0)}") from None
 
 
 def print_policies(as_json: bool) -> None:

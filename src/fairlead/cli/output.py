@@ -32,8 +32,9 @@ def wait_with_progress(connection: Connection, jobs: list[int], timeout: float |
             if until is not None and time.monotonic() > until:
                 return None
             left = LOOK_AGAIN if until is None else max(0.01, min(LOOK_AGAIN, until - time.monotonic()))
-            connection.get(f"/v1/jobs/{going[0]}", wait=left)
-            found = [job if job["status"] in OVER else connection.get(f"/v1/jobs/{job['id']}") for job in found]
+            first = connection.get(f"/v1/jobs/{going[0]}", wait=left)
+            others = {job: connection.get(f"/v1/jobs/{job}") for job in going[1:]}
+            found = [{going[0]: first, **others}.get(job["id"], job) for job in found]
 
 
 def stream_task(connection: Connection, job: int, index: int, follow: bool) -> dict[str, Any]:

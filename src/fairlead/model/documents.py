@@ -9,12 +9,14 @@ import re
 import tomllib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from fairlead.model.quantity import format_quantity, parse_quantities, parse_seconds
 from fairlead.model.specs import ROOT, USERS, Node, Policy, Quantities, Queue, Settings, ancestors
+
+T = TypeVar("T", bound=BaseModel)
 
 MOST_QUEUES = 100_000
 MOST_NODES = 100_000
@@ -119,6 +121,16 @@ class Configuration:
         self.settings = settings
 
 
+def validated(kind: type[T], path: Path, text: str, raw: dict[str, Any]) -> T:
+    """Make a document of what was read; raises DocumentError with the first few of its faults."""
+    try:
+        return kind.model_validate(raw)
+    except ValidationError as error:
+        faults = [fault(path, text, e["loc"], e["msg"], e["type"]) for e in error.errors()]
+        more = f"\n(and {len(faults) - 5} more)" if len(faults) > 5 else ""
+        raise DocumentError("\n".join(faults[:5]) + more) from None
+
+
 def read_configuration(path: Path) -> Configuration:
     """Read and validate a fairlead.toml, or the same document as ``.json``.
 
@@ -128,12 +140,7 @@ def read_configuration(path: Path) -> Configuration:
         With the file, the line (for TOML), the key and the remedy; the first few of several faults.
     """
     text, raw = read_table(path)
-    try:
-        document = Document.model_validate(raw)
-    except ValidationError as error:
-        faults = [fault(path, text, e["loc"], e["msg"], e["type"]) for e in error.errors()]
-        more = f"\n(and {len(faults) - 5} more)" if len(faults) > 5 else ""
-        raise DocumentError("\n".join(faults[:5]) + more) from None
+    document = validated(Document, path, text, raw)
 
     queues = [
         Queue(q.name, q.weight, q.guarantee, q.limit, q.max_jobs, q.max_tasks, q.policy or "drf", q.draining)

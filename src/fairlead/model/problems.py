@@ -4,7 +4,7 @@ Numbers are float64, or exact fractions in object arrays. In documents they are 
 whatever the caller counts in. -1 means none, where there need not be one.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from pydantic import AfterValidator, BeforeValidator, Field, ValidationError
+from pydantic import AfterValidator, BeforeValidator, Field
 
 from fairlead.model.documents import (
     Amounts,
@@ -23,6 +23,7 @@ from fairlead.model.documents import (
     check_queue_name,
     fault,
     read_table,
+    validated,
 )
 
 Numbers = NDArray[Any]
@@ -186,6 +187,11 @@ class Problem:
                 needed[has] = np.maximum(needed[has], self.guarantee[has, j] / self.demand[has, j])
         return needed
 
+    def promised(self) -> Numbers:
+        """How many tasks each user gets before others: what it is guaranteed, or all that it may have if that is less."""
+        (most, _), guaranteed = self.most(), self.guaranteed()
+        return np.where((most >= 0) & (most < guaranteed), most, guaranteed)
+
 
 _ARRAYS = ("capacity", "demand", "tasks", "weight", "guarantee", "limit")
 
@@ -221,9 +227,14 @@ def _numbers(name: str, values: ArrayLike, least: int = 0) -> Numbers:
     return array
 
 
+def exact_array(values: Iterable[Any]) -> Numbers:
+    """An array of Python's own numbers, as they are: numpy would make something else of some."""
+    return np.array([*values, None], object)[:-1]
+
+
 def _fractions(values: Numbers) -> Numbers:
     flat = [Fraction(x) if isinstance(x, int | Fraction) else Fraction(repr(float(x))) for x in values.ravel()]
-    return np.array([*flat, None], object)[:-1].reshape(values.shape)
+    return exact_array(flat).reshape(values.shape)
 
 
 def _floats(values: Numbers) -> Numbers:
@@ -273,12 +284,7 @@ def read_problem(source: Path | str | Mapping[str, Any]) -> Problem:
     else:
         path = Path(source)
         text, raw = read_table(path)
-    try:
-        document = ProblemDocument.model_validate(raw)
-    except ValidationError as error:
-        faults = [fault(path, text, e["loc"], e["msg"], e["type"]) for e in error.errors()]
-        more = f"\n(and {len(faults) - 5} more)" if len(faults) > 5 else ""
-        raise DocumentError("\n".join(faults[:5]) + more) from None
+    document = validated(ProblemDocument, path, text, raw)
     for location, message in _faults(document):
         raise DocumentError(fault(path, text, location, message, ""))
     users = document.user
@@ -294,17 +300,15 @@ def read_problem(source: Path | str | Mapping[str, Any]) -> Problem:
 
     def table(of: str, absent: int) -> Numbers:
         rows = [[getattr(user, of).get(name, absent) for name in resources] for user in users]
-        return np.array([Fraction(x) for row in rows for x in row] + [None], object)[:-1].reshape(
-            len(users), len(resources)
-        )
+        return exact_array(Fraction(x) for row in rows for x in row).reshape(len(users), len(resources))
 
     weights = [
         user.weight if isinstance(user.weight, dict) else dict.fromkeys(resources, user.weight) for user in users
     ]
     found = Problem.from_arrays(
-        np.array([Fraction(total[name]) for name in resources] + [None], object)[:-1],
+        exact_array(Fraction(total[name]) for name in resources),
         table("demand", 0),
-        tasks=_fractions(np.array([-1 if user.tasks is None else user.tasks for user in users] + [None], object)[:-1]),
+        tasks=_fractions(exact_array(-1 if user.tasks is None else user.tasks for user in users)),
         weight=_fractions(
             np.array([w.get(name, 1.0) for w in weights for name in resources]).reshape(len(users), len(resources))
         ),
@@ -328,7 +332,7 @@ def _machines(document: ProblemDocument, resources: tuple[str, ...]) -> Machines
     allowed = [
         [all(node.labels.get(label) in values for label, values in user.on.items()) for node in kinds] for user in users
     ]
-    capacity = np.array([*(x for row in rows for x in row), None], object)[:-1].reshape(len(kinds), len(resources))
+    capacity = exact_array(x for row in rows for x in row).reshape(len(kinds), len(resources))
     return Machines(capacity, np.array([node.count for node in kinds], np.int64), np.array(allowed, np.bool_))
 
 

@@ -65,14 +65,11 @@ class ByFilling:
 
             return divide_machines(problem, speed)
         most, limited = problem.most()
-        guaranteed = problem.guaranteed()
+        promised = problem.promised()
         floor = problem.tasks * 0
-        if (guaranteed > 0).any():
-            capped = guaranteed.copy()
-            less = (most >= 0) & (most < guaranteed)
-            capped[less] = most[less]
-            taking = speed * (guaranteed > 0)
-            floor = fill(problem.capacity, problem.demand, taking, capped, floor, limited).tasks
+        if (promised > 0).any():
+            taking = speed * (promised > 0)
+            floor = fill(problem.capacity, problem.demand, taking, promised, floor, limited).tasks
         return _division(fill(problem.capacity, problem.demand, speed, most, floor, limited))
 
     def indivisible(self, problem: Problem) -> tuple[Problem, Order]:

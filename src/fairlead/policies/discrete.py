@@ -12,7 +12,7 @@ from typing import Any, Literal, Protocol, runtime_checkable
 
 import numpy as np
 
-from fairlead.model.problems import Problem
+from fairlead.model.problems import Problem, exact_array
 from fairlead.policies.contract import Division, PolicyError
 from fairlead.policies.filling import DEMAND, LIMIT, SLOT
 from fairlead.policies.keys import Order
@@ -83,7 +83,7 @@ def place(problem: Problem, policy: OrderingPolicy, placement: Placement = "firs
     stop = np.full(n, DEMAND, np.int64)
     steps: list[Step] = []
     # First those who are below a guarantee, by a filling of their own; then all.
-    promised = np.where((most >= 0) & (most < seen.guaranteed()), most, seen.guaranteed())
+    promised = seen.promised()
     ahead = [i for i in range(n) if promised[i] > 0]
 
     def serve(i: int) -> int | None:
@@ -122,7 +122,7 @@ def place(problem: Problem, policy: OrderingPolicy, placement: Placement = "firs
             stop[chosen] = lacking
         going.discard(chosen)
         order.out(chosen, lacking if lacking is not None and _is_saturated(lacking, free, seen.demand, going) else None)
-    whole = problem.tasks * 0 + np.array([*tasks, None], object)[:-1]
+    whole = problem.tasks * 0 + exact_array(tasks)
     if seen.resources != problem.resources:
         stop[stop >= 0] = SLOT
     return Division(whole, stop, np.zeros(n, np.int64)), steps

@@ -24,13 +24,12 @@ class InTurn:
         """Serve each in turn."""
         order = np.argsort(-problem.priority, kind="stable") if self.by_priority else np.arange(len(problem.users))
         most, limited = problem.most()
-        guaranteed = problem.guaranteed()
-        ahead = np.where((most >= 0) & (most < guaranteed), most, guaranteed)
+        promised = problem.promised()
         small = problem.demand.dtype == object or problem.demand.size <= SMALL
         take = _take if small else _compiled_take()
         left, tasks = problem.capacity.copy(), problem.tasks * 0
         stop = np.full(len(order), DEMAND, np.int64)
-        take(left, problem.demand, ahead, order[guaranteed[order] > 0], tasks, stop)
+        take(left, problem.demand, promised, order[promised[order] > 0], tasks, stop)
         take(left, problem.demand, most, order, tasks, stop)
         return Division(tasks, np.where((stop == DEMAND) & limited, LIMIT, stop), np.zeros(len(order), np.int64))
 

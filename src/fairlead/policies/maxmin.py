@@ -37,10 +37,9 @@ class MaxMin:
         share = problem.demand[:, column] / problem.weight[:, column]
         speed = np.where(needs, drf.inverse(share / problem.capacity[column] if there else share), drf.speed(problem))
         most, limited = problem.most()
-        guaranteed = problem.guaranteed()
-        ahead = np.where((most >= 0) & (most < guaranteed), most, guaranteed)
+        promised = problem.promised()
         nothing = problem.tasks * 0
-        first = fill(problem.capacity, problem.demand, speed * (guaranteed > 0), ahead, nothing, limited)
+        first = fill(problem.capacity, problem.demand, speed * (promised > 0), promised, nothing, limited)
         floor = fill(problem.capacity, problem.demand, speed * ~needs, most, first.tasks, limited)
         rest = fill(problem.capacity, problem.demand, speed * needs, most, floor.tasks, limited)
         return Division(rest.tasks, np.where(needs, rest.stop, floor.stop), rest.round)

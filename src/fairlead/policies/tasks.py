@@ -22,12 +22,10 @@ class MostTasks:
         if problem.demand.dtype == object:
             raise PolicyError("tasks: is solved in floating point only: leave out exact")
         most, limited = problem.most()
-        guaranteed = problem.guaranteed()
-        least = np.where((most >= 0) & (most < guaranteed), most, guaranteed)
         # In parts of the capacity: a solver takes numbers of 10^18 for infinite.
         size = np.where(problem.capacity > 0, problem.capacity, 1.0)
         there = (problem.capacity > 0).astype(np.float64)
-        solution = solve(-problem.weight.mean(axis=1), (problem.demand / size).T, there, least, most)
+        solution = solve(-problem.weight.mean(axis=1), (problem.demand / size).T, there, problem.promised(), most)
         if solution is None:
             raise PolicyError("tasks: the guarantees do not fit together: lower one")
         full = (most >= 0) & (solution >= most * (1 - 1e-9))

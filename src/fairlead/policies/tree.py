@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from fairlead.model.problems import Problem
+from fairlead.model.problems import Problem, exact_array
 from fairlead.policies import drf
 from fairlead.policies.contract import ByFilling, Division
 from fairlead.policies.keys import ByKey, Order, by_rate
@@ -160,5 +160,5 @@ def flattened(problem: Problem) -> Problem:
                 descend(child, part)
 
     descend(plant(problem), one)
-    weight = np.array([*weights, None], object)[:-1].astype(problem.demand.dtype)
+    weight = exact_array(weights).astype(problem.demand.dtype)
     return replace(problem, weight=np.broadcast_to(weight[:, None], problem.demand.shape))
