@@ -4,5 +4,5 @@ from fairlead.policies.tree import Tree
 
 
 def policy() -> Tree:
-    """DRF at each inner queue over all that is used below its children, in whole tasks."""
-    return Tree("naive", "drf at each inner queue as if it were a user: starves; whole tasks", rescale=False)
+    """DRF at each inner queue over all that is used below its children."""
+    return Tree("naive", "drf at each inner queue as if it were a user: starves", rescale=False)

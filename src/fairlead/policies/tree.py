@@ -1,4 +1,4 @@
-"""Fairness over a tree of queues: whole tasks go down the tree, at each inner queue to the child with the smallest share.
+"""Fairness over a tree of queues: what there is goes down the tree, at each inner queue to the child with the smallest share.
 
 What an inner queue's share is makes the difference (Bhattacharya et al., "Hierarchical Scheduling for Diverse Datacenter
 Workloads", SoCC 2013):
@@ -31,9 +31,8 @@ class Inner:
     name: str
     user: int | None = None
     children: list["Inner"] = field(default_factory=list)
-    weight: Any = 1
     used: list[Any] = field(default_factory=list)
-    share: Any = 0
+    level: Any = 0  # its weighted share
     blocked: bool = False
 
 
@@ -51,7 +50,7 @@ def plant(problem: Problem) -> Inner:
                 inner[place] = Inner(place)
                 above.children.append(inner[place])
             above = inner[place]
-        above.children.append(Inner(name, user=i, weight=problem.weight[i].min() if len(problem.weight[i]) else 1))
+        above.children.append(Inner(name, user=i))
     return root
 
 
@@ -73,9 +72,7 @@ class TreeOrder:
             return None
         at = self._root
         while at.user is None:
-            at = min(
-                (child for child in at.children if not child.blocked), key=lambda child: child.share / child.weight
-            )
+            at = min((child for child in at.children if not child.blocked), key=lambda child: child.level)
         return at.user
 
     def served(self, user: int, tasks: int) -> None:
@@ -97,30 +94,39 @@ class TreeOrder:
             node.used = [amount * self.tasks[node.user] for amount in self._problem.demand[node.user]]
             node.blocked = node.user in self._out
             # A leaf that is not blocked needs nothing that is saturated, but for what came back.
-            node.share = max((u / c for u, c in zip(node.used, self._capacity, strict=True)), default=0)
+            weight = self._problem.weight[node.user]
+            node.level = max((u / c / w for u, c, w in zip(node.used, self._capacity, weight, strict=True)), default=0)
             return
         for child in node.children:
             self._share_out(child)
         going = [child for child in node.children if not child.blocked]
         node.blocked = not going
-        least = min((child.share / child.weight for child in going), default=0)
+        least = min((child.level for child in going), default=0)
         node.used = [self._problem.capacity[0] * 0] * len(self._capacity)
         for child in node.children:
             factor: Any = 1
-            if self._rescale and not child.blocked and child.share > 0:
-                factor = least * child.weight / child.share
+            if self._rescale and not child.blocked and child.level > 0:
+                factor = least / child.level
             node.used = [a + b * factor for a, b in zip(node.used, child.used, strict=True)]
         counted = [j for j in range(len(self._capacity)) if not (self._rescale and j in self._saturated)]
-        node.share = max((node.used[j] / self._capacity[j] for j in counted), default=0)
+        node.level = max((node.used[j] / self._capacity[j] for j in counted), default=0)
 
 
 @dataclass(frozen=True)
 class Tree:
-    """Whole tasks by a tree of queues."""
+    """By a tree of queues."""
 
     name: str
     summary: str
     rescale: bool
+
+    def divide(self, problem: Problem) -> Division:
+        """Raise all levels together; where all are in the root it is DRF."""
+        from fairlead.policies.tree_filling import TreeFilling
+
+        if not any(problem.queues):
+            return ByFilling(self.name, self.summary, drf.speed).divide(problem)
+        return TreeFilling(problem, self.rescale).divide()
 
     def indivisible(self, problem: Problem) -> tuple[Problem, Order]:
         """Whole tasks go down the tree."""
@@ -151,13 +157,17 @@ def flattened(problem: Problem) -> Problem:
     weights: list[Any] = [one] * len(problem.users)
 
     def descend(node: Inner, share: Any) -> None:
-        total = sum(child.weight for child in node.children)
+        total = sum(weigh(child) for child in node.children)
         for child in node.children:
-            part = share * (Fraction(1) * child.weight if isinstance(one, Fraction) else float(child.weight)) / total
+            part = share * (Fraction(1) * weigh(child) if isinstance(one, Fraction) else float(weigh(child))) / total
             if child.user is not None:
                 weights[child.user] = part
             else:
                 descend(child, part)
+
+    def weigh(node: Inner) -> Any:
+        """A user's weight; an inner queue weighs 1."""
+        return 1 if node.user is None else problem.weight[node.user].min()
 
     descend(plant(problem), one)
     weight = exact_array(weights).astype(problem.demand.dtype)
