@@ -14,6 +14,7 @@ import typer
 from conftest import FAIRLEAD, Live
 from fairlead.cli.main import app
 from fairlead.model.documents import read_configuration
+from fairlead.policies.registry import find_policy
 
 ROOT = Path(__file__).parent.parent
 
@@ -140,7 +141,7 @@ def test_every_command_of_the_readme_is_in_the_makefile_or_the_program():
 def test_the_configuration_page_shows_a_valid_file(tmp_path):
     (block,) = re.findall(r"```toml\n(.*?)```", (ROOT / "docs" / "configuration.md").read_text(), re.DOTALL)
     (tmp_path / "fairlead.toml").write_text(block)
-    configuration = read_configuration(tmp_path / "fairlead.toml")
+    configuration = read_configuration(tmp_path / "fairlead.toml", find_policy)
     assert [n.name for n in configuration.nodes] == ["gpu-0", "gpu-1"]
     assert "research/*" in [q.name for q in configuration.queues]
 

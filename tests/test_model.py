@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from fairlead.model.documents import DocumentError, read_configuration
 from fairlead.model.quantity import LARGEST, format_quantity, parse_quantity
 from fairlead.model.specs import Queue
+from fairlead.policies.registry import find_policy
 
 
 @pytest.mark.parametrize(
@@ -93,7 +94,7 @@ reserve_after = "2min"
 def test_a_configuration_is_read_whole(tmp_path):
     path = tmp_path / "fairlead.toml"
     path.write_text(GOOD)
-    configuration = read_configuration(path)
+    configuration = read_configuration(path, find_policy)
     assert [q.name for q in configuration.queues] == ["research", "research/*", "research/vision"]
     vision = configuration.queues[2]
     assert vision == Queue(
@@ -115,7 +116,10 @@ def test_the_same_document_as_json_is_the_same(tmp_path):
 
     (tmp_path / "a.toml").write_text(GOOD)
     (tmp_path / "a.json").write_text(json.dumps(tomllib.loads(GOOD)))
-    one, other = read_configuration(tmp_path / "a.toml"), read_configuration(tmp_path / "a.json")
+    one, other = (
+        read_configuration(tmp_path / "a.toml", find_policy),
+        read_configuration(tmp_path / "a.json", find_policy),
+    )
     assert (one.queues, one.nodes, one.settings) == (other.queues, other.nodes, other.settings)
 
 
@@ -131,7 +135,7 @@ def test_the_same_document_as_json_is_the_same(tmp_path):
         ('name = "research/*"', 'name = "reserch/x"', 16, "hangs in the air"),
         ('name = "research/*"', 'name = "research/*/x"', 16, "only come last"),
         ('name = "research/*"', 'name = "a b"', 16, "no queue path"),
-        ('policy = "fifo"', 'policy = "lifo"', 4, "drf, asset, fifo, priority"),
+        ('policy = "fifo"', 'policy = "lifo"', 4, "there is no policy 'lifo': use one of drf, hdrf"),
         ("weight = 2", 'policy = "drf"', 17, "no queues below it"),
         ("guarantee = { gpu = 2 }\nlimit", "guarantee = { gpu = 3 }\nlimit", 5, "guaranteed 3 gpu"),
         ("limit = { cpu = 64,", "limit = { gpu = 1,", 10, "over its limit"),
@@ -148,7 +152,7 @@ def test_a_wrong_configuration_is_refused_with_line_and_reason(tmp_path, old, ne
     path = tmp_path / "fairlead.toml"
     path.write_text(GOOD.replace(old, new, 1))
     with pytest.raises(DocumentError, match=says) as refused:
-        read_configuration(path)
+        read_configuration(path, find_policy)
     assert str(refused.value).startswith(f"{path}:{line}: "), refused.value
 
 
@@ -157,6 +161,6 @@ def test_what_is_no_configuration_at_all_is_refused_in_a_line(tmp_path, content)
     path = tmp_path / "x.toml"
     path.write_bytes(content)
     with pytest.raises(DocumentError, match=r"x\.toml"):
-        read_configuration(path)
+        read_configuration(path, find_policy)
     with pytest.raises(DocumentError, match="cannot be read"):
-        read_configuration(tmp_path / "none.toml")
+        read_configuration(tmp_path / "none.toml", find_policy)

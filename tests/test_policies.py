@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from scipy.optimize import linprog
 
 import fairlead
+from fairlead.model.problems import Machines
 from fairlead.policies import discrete, drf
 from fairlead.policies.filling import DEMAND, LIMIT
 from fairlead.policies.registry import HERE, find_policy
@@ -297,6 +298,19 @@ def test_machines_that_are_alike_may_be_said_to_differ():
         )
 
 
+def test_guarantees_over_machines_that_differ():
+    """B's 8 CPUs come first; A and C then rise to what is left, a third each of 9, which B has passed already."""
+    kinds = Machines(np.array([[9.0], [8.0]]), np.array([1, 1]), np.array([[True, False], [True, True], [True, True]]))
+    problem = make([17], [[1], [1], [1]], guarantee=[[0], [8], [0]], machines=kinds)
+    assert fairlead.allocate(problem).tasks == pytest.approx([4.5, 8, 4.5])
+    capped = make([17], [[1], [1], [1]], guarantee=[[0], [8], [0]], limit=[[-1], [6], [2]], machines=kinds)
+    found = fairlead.allocate(capped)
+    assert found.tasks == pytest.approx([9, 6, 2])
+    assert [found.stopped_by(i) for i in (1, 2)] == ["its limit", "its limit"]
+    too_much = make([17], [[1], [1], [1]], guarantee=[[12], [8], [0]], machines=kinds)
+    assert fairlead.allocate(too_much).tasks == pytest.approx([9, 8, 0]), "filled together as far as they go"
+
+
 def test_users_who_can_use_some_machines_only(tmp_path):
     """Wang et al., SC 2016: where A is bound to one of two machines, B, who is not, uses the other and a part of that."""
     document = {
@@ -418,6 +432,19 @@ def test_whoever_is_stopped_by_a_resource_has_the_highest_level_there(problem, p
         for k in range(n):
             if exact.demand[k, stop] > 0 and found.tasks[i] >= promised[i]:
                 assert level[k] <= level[i] or found.tasks[k] <= promised[k]
+
+
+@settings(max_examples=60, deadline=None)
+@given(problem=problems(most_users=4), data=st.data())
+def test_alike_machines_with_guarantees_are_divided_as_one(problem, data):
+    guarantee = (
+        problem.demand
+        * np.array(data.draw(st.lists(st.integers(0, 3), min_size=4, max_size=4)))[: len(problem.users), None]
+    )
+    whole = replace(problem, capacity=problem.capacity * 3, guarantee=guarantee)
+    kinds = Machines(problem.capacity[None, :], np.array([3]), np.ones((len(problem.users), 1), np.bool_))
+    one = fairlead.allocate(whole).tasks
+    assert fairlead.allocate(replace(whole, machines=kinds)).tasks == pytest.approx(one, rel=1e-6, abs=1e-6)
 
 
 @settings(max_examples=60, deadline=None)

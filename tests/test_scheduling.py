@@ -4,8 +4,12 @@ from collections import Counter
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from fairlead.model.specs import After, Job, Node, Queue, Settings
+from fairlead.policies.contract import Division
+from fairlead.policies.registry import find_policy
 from fairlead.scheduler import admission, report
 from fairlead.scheduler.admission import Refused
 from fairlead.scheduler.decide import decide
@@ -23,7 +27,7 @@ from fairlead.scheduler.facts import (
     TasksStarted,
 )
 from fairlead.scheduler.state import Contradiction, State
-from worlds import check_invariants, placements
+from worlds import check_invariants, placed_naively, placements
 
 G = 2**30
 
@@ -443,3 +447,70 @@ def test_the_paper_by_each_policy_among_queues(policy):
     found = fairlead.allocate(problem, policy, discrete=True)
     assert [int((placed.job == job).sum()) for job in (1, 2)] == found.tasks.tolist()
     assert [int(job) - 1 for job in placed.job] == [step.user for step in found.steps]
+
+
+def test_hdrf_starves_no_leaf():
+    """Bhattacharya et al., SoCC 2013: n2/1's CPUs make n2 look rich; under drf each GPU of n2/2 that ends goes to n1."""
+    for policy, gpus in (("hdrf", {1: 5, 3: 5}), ("drf", {1: 9, 3: 1})):
+        world = World(
+            [Queue("", policy=policy), Queue("n1"), Queue("n2"), Queue("n2/1"), Queue("n2/2")], {"cpu": 10, "gpu": 10}
+        )
+        world.submit("n1", {"gpu": 1}, 50)
+        world.submit("n2/1", {"cpu": 1}, 50)
+        third = world.submit("n2/2", {"gpu": 1}, 50)
+        world.decide()
+        assert world.running() == {1: 5, 2: 10, 3: 5} or policy == "drf"
+        for _ in range(12):
+            if world.running()[third] > 1:
+                world.end(third)
+                world.decide()
+        assert {job: count for job, count in world.running().items() if job != 2} == gpus
+
+
+@settings(max_examples=150, deadline=None)
+@given(data=st.data())
+def test_hdrf_is_what_looking_at_everything_anew_gives(data):
+    """Crowded trees, where many wait and some tasks end: the kernel's heaps against a walk over all queues."""
+    leaves = ["a/x", "a/y", "b/x", "b/y/u", "b/y/v", "c"]
+    weights = data.draw(st.lists(st.sampled_from([1.0, 1.0, 2.0]), min_size=9, max_size=9))
+    names = ["", "a", "b", "b/y", *leaves]
+    queues = [Queue(name, weight=weight) for name, weight in zip(names, [1.0, *weights], strict=True)]
+    queues[0] = Queue("", policy="hdrf")
+    if data.draw(st.booleans()):
+        queues[2] = Queue("b", weight=queues[2].weight, policy=data.draw(st.sampled_from(["drf", "fifo"])))
+    capacity = st.fixed_dictionaries({r: st.integers(4, 14) for r in ("cpu", "gpu", "memory")})
+    world = World(queues, *data.draw(st.lists(capacity, min_size=1, max_size=3)))
+    demand = st.fixed_dictionaries({}, optional={r: st.integers(1, 3) for r in ("cpu", "gpu", "memory")}).filter(bool)
+    for leaf in leaves:
+        for _ in range(data.draw(st.integers(0, 2))):
+            world.submit(leaf, data.draw(demand), data.draw(st.sampled_from([2, 30])))
+    for _ in range(4):
+        expected = placed_naively(world.state)
+        assert world.placed() == expected
+        running = sorted(world.running())
+        if running:
+            for job in data.draw(st.lists(st.sampled_from(running), max_size=4, unique=True)):
+                world.end(job, data.draw(st.integers(1, 4)))
+
+
+class Backwards:
+    """A policy of one's own: half for the last that is listed, the rest for the others."""
+
+    name, summary = "backwards", "half for the last"
+
+    def divide(self, problem):
+        part = np.array([0.25] * (len(problem.users) - 1) + [0.5])
+        return Division(part / (problem.demand / problem.capacity).max(axis=1), None, None)
+
+
+def test_a_policy_that_only_divides_is_come_near_to(monkeypatch):
+    """The paper's numbers tenfold: CEEI gives 450/11 and 180/11; a policy of one's own 18 and 24; one that fails is drf."""
+    monkeypatch.setattr(
+        "fairlead.scheduler.entitled.find_policy", lambda name: Backwards() if name == "own" else find_policy(name)
+    )
+    for policy, expected in (("ceei", {1: 41, 2: 16}), ("own", {1: 18, 2: 24}), ("asset:disk=2", {1: 30, 2: 20})):
+        world = World([Queue("", policy=policy), Queue("a"), Queue("b")], {"cpu": 90, "memory": 180})
+        world.submit("a", {"cpu": 1, "memory": 4}, 50)
+        world.submit("b", {"cpu": 3, "memory": 1}, 50)
+        world.decide()
+        assert world.running() == expected, policy

@@ -31,7 +31,9 @@ amounts = st.fixed_dictionaries({}, optional={r: st.integers(0, 6) for r in RESO
 demands = amounts.filter(lambda d: any(d.values()))
 capacities = st.fixed_dictionaries({r: st.integers(4, 16) for r in RESOURCES})
 zones = st.sampled_from(["east", "west"])
-policies = st.sampled_from(["drf", "drf", "fifo", "priority", "asset", "maxmin:cpu", "maxmin:memory"])
+policies = st.sampled_from(
+    ["drf", "drf", "fifo", "priority", "asset", "maxmin:cpu", "maxmin:memory", "hdrf", "hdrf", "ceei"]
+)
 few = st.sampled_from([None, None, None, None, 1, 3])
 rarely = st.sampled_from([False] * 9 + [True])
 
@@ -66,7 +68,7 @@ def trees(draw):
                 limit={k: v + 4 for k, v in draw(amounts).items()} if name and draw(rarely) else {},
                 max_jobs=draw(few),
                 max_tasks=draw(few) and 8,
-                policy="drf" if leaf else draw(policies),
+                policy="" if leaf else draw(policies | st.just("")),
             )
         )
     queues.append(Queue("users", policy=draw(policies)))

@@ -8,6 +8,7 @@ import numpy as np
 
 from fairlead.model.specs import ROOT, ancestors
 from fairlead.scheduler import snapshot
+from fairlead.scheduler.entitled import entitled
 from fairlead.scheduler.facts import Fact, TasksPlaced, decode, encode
 from fairlead.scheduler.state import State
 from fairlead.scheduler.tables import (
@@ -116,6 +117,52 @@ def placed_naively(state: State, most: int = 10_000) -> list[tuple[int, int]]:
     def path(q: int) -> list[int]:
         return [q] if q == 0 else [q, *path(int(queues.parent[q]))]
 
+    counted = [True] * R
+    hdrf = bool((queues.policy[: queues.n] == 4).any())
+
+    def able_in(q: int) -> list[int]:
+        """The jobs below a queue that can still be served."""
+        return [
+            j for j, left in waiting.items()
+            if left and q in path(int(jobs.queue[j])) and buckets[j] not in out and (buckets[j], j) not in full
+        ]  # fmt: skip
+
+    def saturate(stopped: int | None) -> None:
+        """Under hdrf: count no more what no node has enough of for anybody who can still be served."""
+        open_nodes = [n for n in range(nodes.n) if nodes.up[n] and not nodes.draining[n]]
+        for r in range(R) if hdrf else []:
+            rooms = [free[n, r] - (kept[n][1][r] if n in kept else 0) for n in open_nodes]
+            needs = [int(state.shapes.demand[jobs.shape[j], r]) for j in able_in(0)]
+            needs = [need for need in needs if need]
+            if not needs and stopped is not None:
+                needs = [need for need in [int(state.shapes.demand[jobs.shape[stopped], r])] if need]
+            if max([0, *rooms]) == 0 or (needs and max(rooms) < min(needs)):
+                counted[r] = False
+
+    def counts_as(q: int) -> list[float]:
+        """What a queue counts as under hdrf."""
+        going = [c for c in range(1, queues.n) if queues.parent[c] == q and able_in(c)]
+        if queues.policy[q] != 4 or not going:
+            return [float(used[q, r]) for r in range(R)]
+        least = min(level(c) for c in going)
+        found = []
+        for r in range(R):
+            amount = float(used[q, r] - sum(used[c, r] for c in going))
+            for c in going:
+                amount += counts_as(c)[r] * (least / level(c)) if level(c) > least else counts_as(c)[r]
+            found.append(amount)
+        return found
+
+    def level(q: int) -> float:
+        inner = q in queues.parent[: queues.n]
+        amounts = counts_as(q)
+        shares = [
+            amounts[r] / state.total[r] / queues.weight[q, r]
+            for r in range(R)
+            if state.total[r] > 0 and (counted[r] or not inner)
+        ]
+        return max([0.0, *shares])
+
     def in_order(q: int) -> int | None:
         """The job that queue q would serve next."""
         children = [c for c in range(queues.n) if queues.parent[c] == q]
@@ -136,6 +183,13 @@ def placed_naively(state: State, most: int = 10_000) -> list[tuple[int, int]]:
             if queues.policy[q] == 0:
                 shares = [used[c, r] / state.total[r] / queues.weight[c, r] for r in range(R) if state.total[r] > 0]
                 key = (not below, 0, max([0.0, *shares]), name)
+            elif queues.policy[q] == 4:
+                key = (not below, 0, level(c), name)
+            elif queues.policy[q] == 5:
+                share = max(
+                    [0.0, *(used[c, r] / state.total[r] / queues.weight[c, r] for r in range(R) if state.total[r] > 0)]
+                )
+                key = (not below, 0, share / parts[c] if parts[c] > 0 else np.inf, name)
             elif queues.policy[q] == 3:
                 shares = [used[c, r] / state.total[r] / queues.weight[c, r] for r in range(R) if state.total[r] > 0]
                 added = 0.0  # in the kernel's order, so that ties are ties
@@ -169,6 +223,8 @@ def placed_naively(state: State, most: int = 10_000) -> list[tuple[int, int]]:
                 return n
         return None
 
+    parts = entitled(state)
+    saturate(None)
     while len(result) < most:
         job = in_order(0)
         if job is None:
@@ -198,6 +254,7 @@ def placed_naively(state: State, most: int = 10_000) -> list[tuple[int, int]]:
             spots.append(n)
         if len(spots) < count:
             out.add(buckets[job])
+            saturate(job)
             continue
         free, kept = trial, trial_kept
         for q in line:

@@ -14,6 +14,7 @@ from fairlead.journal import JournalError
 from fairlead.model.documents import Configuration, DocumentError, read_configuration
 from fairlead.model.quantity import round_quantity
 from fairlead.model.specs import Settings
+from fairlead.policies.registry import find_policy
 from fairlead.scheduler.admission import Refused
 from fairlead.service.serve import SchedulerFailed, serve, warm_up
 
@@ -43,7 +44,7 @@ def run_scheduler(home: Path | None, config: Path | None, host: str, port: int |
 
 
 def _read(config: Path | None) -> Configuration:
-    return read_configuration(config.absolute()) if config else Configuration([], [], Settings())
+    return read_configuration(config.absolute(), find_policy) if config else Configuration([], [], Settings())
 
 
 class _OneLine(logging.Formatter):

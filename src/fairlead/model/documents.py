@@ -7,7 +7,7 @@ as JSON is accepted wherever a file is.
 import json
 import re
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -46,8 +46,8 @@ def check_queue_name(name: str) -> str:
 
 
 def _check_policy(name: str) -> str:
-    if not re.fullmatch(r"drf|asset|fifo|priority|maxmin:[a-z][a-z0-9._/-]*", name):
-        raise ValueError(f"{name!r} is no policy among queues: write drf, asset, fifo, priority or maxmin:RESOURCE")
+    if not re.fullmatch(r"[A-Za-z][\w-]*(:[\w./=-]+){0,16}", name, re.ASCII):
+        raise ValueError(f"{name!r} is no policy: write one as `fairlead policies` lists them")
     return name
 
 
@@ -131,8 +131,14 @@ def validated(kind: type[T], path: Path, text: str, raw: dict[str, Any]) -> T:
         raise DocumentError("\n".join(faults[:5]) + more) from None
 
 
-def read_configuration(path: Path) -> Configuration:
+def read_configuration(path: Path, check_policy: Callable[[str], object]) -> Configuration:
     """Read and validate a fairlead.toml, or the same document as ``.json``.
+
+    Parameters
+    ----------
+    path : Path
+    check_policy : function
+        Raises ValueError for what is no policy, with what would be right.
 
     Raises
     ------
@@ -143,9 +149,14 @@ def read_configuration(path: Path) -> Configuration:
     document = validated(Document, path, text, raw)
 
     queues = [
-        Queue(q.name, q.weight, q.guarantee, q.limit, q.max_jobs, q.max_tasks, q.policy or "drf", q.draining)
+        Queue(q.name, q.weight, q.guarantee, q.limit, q.max_jobs, q.max_tasks, q.policy or "", q.draining)
         for q in document.queue
     ]
+    for number, queue in enumerate(queues):
+        try:
+            check_policy(queue.policy or "drf")
+        except ValueError as error:
+            raise DocumentError(fault(path, text, ("queue", number, "policy"), str(error), "")) from None
     for number, key, message in _tree_faults(queues, document.queue):
         raise DocumentError(fault(path, text, ("queue", number, key), message, ""))
     nodes = []

@@ -25,7 +25,8 @@ USERS = "*"
 class Queue(Struct, frozen=True, omit_defaults=True):
     """One queue of the tree, by its path.
 
-    A weight is one number or one per resource; a resource not named weighs 1. An absent limit is none. A queue that is
+    A weight is one number or one per resource; a resource not named weighs 1. An absent limit is none. Without a policy
+    its children share by drf, or by hdrf where it is itself one of those who do. A queue that is
     ``draining`` takes no more jobs, nor do those below it; the jobs that it has go on.
     """
 
@@ -35,7 +36,7 @@ class Queue(Struct, frozen=True, omit_defaults=True):
     limit: Quantities = field(default_factory=dict)
     max_jobs: int | None = None
     max_tasks: int | None = None
-    policy: Policy = "drf"
+    policy: Policy = ""
     draining: bool = False
 
 

@@ -9,20 +9,19 @@ from collections.abc import Iterable, Sequence
 
 from fairlead.model.specs import Policy
 
-CODES: dict[Policy, int] = {"drf": 0, "fifo": 1, "priority": 2, "asset": 3}
+CODES: dict[Policy, int] = {"drf": 0, "fifo": 1, "priority": 2, "asset": 3, "hdrf": 4}
 """How a policy is written in the scheduler's arrays."""
+DIVIDED = 5
+"""Any other policy: queues are served so that they come near to their parts of its division."""
 MAXMIN = 16
 """Max-min on a resource is written as this plus the resource's column."""
 
 
 def code_of(policy: Policy, resources: Sequence[str]) -> int:
     """Write a policy as a number."""
-    return CODES[policy] if policy in CODES else MAXMIN + resources.index(policy.removeprefix("maxmin:"))
-
-
-def name_of(code: int, resources: Sequence[str]) -> Policy:
-    """Read what :func:`code_of` wrote."""
-    return f"maxmin:{resources[code - MAXMIN]}" if code >= MAXMIN else next(n for n, c in CODES.items() if c == code)
+    if policy.startswith("maxmin:"):
+        return MAXMIN + resources.index(policy.removeprefix("maxmin:"))
+    return CODES.get(policy, DIVIDED)
 
 
 def resources_of(policy: Policy) -> Iterable[str]:

@@ -9,6 +9,7 @@ from math import isnan
 
 import numpy as np
 
+from fairlead.scheduler.entitled import entitled
 from fairlead.scheduler.facts import (
     Fact,
     Ints,
@@ -63,7 +64,7 @@ def run_cycle(state: State, most: int = MOST_PLACEMENTS) -> Cycle:
     return Cycle(
         *cycle(
             view(state.nodes), view(state.queues), view(state.shapes), view(state.buckets), view(state.jobs),
-            state.masks, state.total, node, bucket, tasks, most,
+            state.masks, state.total, node, bucket, tasks, entitled(state), most,
         )
     )  # fmt: skip
 

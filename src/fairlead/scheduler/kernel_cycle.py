@@ -7,18 +7,21 @@ thing over its buckets, by priority. Queue q is entity q, bucket b is entity (qu
 
 compared left to right. A placement changes the keys on one path of the tree only. Within a cycle room only shrinks and use
 only grows, so a bucket that was stopped once stays out, and a shape's cursor into the nodes only moves forward.
+
+Under hdrf (:mod:`fairlead.policies.tree`) the children that can still be served count as if all had the least of their
+shares, the others as they are, and resources that are saturated do not count: when one is, all keys are worked out again.
 """
 
 import numpy as np
 
 from fairlead.compiled import compiled
 from fairlead.policies import asset, drf, fifo, priority
-from fairlead.scheduler.tables import F64, I8, I64, NONE, Bools, Buckets, Jobs, Nodes, Queues, Shapes
+from fairlead.scheduler.tables import F64, I8, I64, NONE, UNLIMITED, Bools, Buckets, Jobs, Nodes, Queues, Shapes
 
 # What stopped a bucket in this cycle.
 NOT_REACHED, EXHAUSTED, NO_NODE, LIMIT, MAX_TASKS, MAX_JOBS = range(6)
 
-DRF, FIFO, PRIORITY, ASSET, MAXMIN = 0, 1, 2, 3, 16  # as in fairlead.policies
+DRF, FIFO, PRIORITY, ASSET, HDRF, DIVIDED, MAXMIN = 0, 1, 2, 3, 4, 5, 16  # as in fairlead.policies
 
 _dominant_share = compiled(drf.dominant_share)
 _aggregate_share = compiled(asset.aggregate_share)
@@ -70,7 +73,7 @@ def _sift(
 @compiled
 def _set_key(
     q: int, policy: int, priority: int, submitted: int, demand: I64, shape: int, guarantee: I64, used: I64, total: I64,
-    weight: F64, below: I8, whole: I64, real: F64,
+    weight: F64, entitled: F64, counts_as: F64, counted: Bools, below: I8, whole: I64, real: F64,
 ) -> None:  # fmt: skip
     """Work out the key of queue q among its siblings, given the job that it would serve next."""
     below[q] = 1
@@ -85,10 +88,106 @@ def _set_key(
     elif policy >= MAXMIN:
         r = policy - MAXMIN
         whole[q], real[q] = 0, used[q, r] / max(1, total[r]) / weight[q, r]
+    elif policy == HDRF:
+        level = 0.0
+        for r in range(total.shape[0]):
+            if total[r] > 0 and counted[r]:
+                level = max(level, counts_as[q, r] / total[r] / weight[q, r])
+        whole[q], real[q] = 0, level
+    elif policy == DIVIDED:
+        whole[q], real[q] = 0, np.inf
+        if entitled[q] > 0:
+            real[q] = _dominant_share(used[q], total, weight[q]) / entitled[q]
     elif policy == FIFO:
         whole[q], real[q] = _fifo_key(priority, submitted)
     else:
         whole[q], real[q] = _priority_key(priority, submitted)
+
+
+@compiled
+def _count_up(
+    q: int, policy: I64, first_child: I64, child: I64, slot: I64, used: I64, real: F64, counts_as: F64,
+) -> None:  # fmt: skip
+    """Work out what queue q counts as among siblings under hdrf, from its children's levels."""
+    for r in range(used.shape[1]):
+        counts_as[q, r] = used[q, r]
+    if policy[q] != HDRF:
+        return
+    least = np.inf
+    for k in range(first_child[q], first_child[q + 1]):
+        c = child[k]
+        if slot[c] != NONE:
+            least = min(least, real[c])
+    for r in range(used.shape[1]):
+        others = used[q, r]
+        for k in range(first_child[q], first_child[q + 1]):
+            if slot[child[k]] != NONE:
+                others -= used[child[k], r]
+        amount = float(others)
+        for k in range(first_child[q], first_child[q + 1]):
+            c = child[k]
+            if slot[c] != NONE:
+                if real[c] > least:
+                    amount += counts_as[c, r] * (least / real[c])
+                else:
+                    amount += counts_as[c, r]
+        counts_as[q, r] = amount
+
+
+@compiled
+def _leave_out_saturated(
+    counted: Bools, room: I64, usable: Bools, n_queues: int, slot: I64, shape: I64, demand: I64, stopped: int
+) -> bool:
+    """Count no resource of which no node has what anybody needs who can still be served; whether that is news.
+
+    `stopped` is a bucket that was just found to have no room, or NONE.
+    """
+    news = False
+    for r in range(room.shape[1]):
+        if counted[r]:
+            most = np.int64(0)
+            for n in range(room.shape[0]):
+                if usable[n]:
+                    most = max(most, room[n, r])
+            least = np.int64(UNLIMITED)
+            for b in range(shape.shape[0]):
+                if slot[n_queues + b] != NONE and demand[shape[b], r] > 0:
+                    least = min(least, demand[shape[b], r])
+            if least == UNLIMITED and stopped != NONE and demand[shape[stopped], r] > 0:
+                least = demand[shape[stopped], r]
+            if most == 0 or (least < UNLIMITED and most < least):
+                counted[r] = False
+                news = True
+    return news
+
+
+@compiled
+def _build_tree(
+    queues: Queues, shapes: Shapes, buckets: Buckets, jobs: Jobs, current: I64, used: I64, total: I64, entitled: F64,
+    hdrf: bool, counts_as: F64, counted: Bools, first_child: I64, child: I64, all_count: Bools,
+    heap: I64, start: I64, size: I64, slot: I64, upcoming: I64, below: I8, whole: I64, real: F64, rank: I64,
+) -> None:  # fmt: skip
+    """Make the heaps of queues anew, from the leaves' heaps of buckets up. Parents come before their children."""
+    for q in range(queues.n):
+        slot[q] = NONE
+        if first_child[q + 1] > first_child[q]:
+            size[q] = 0
+    for q in range(queues.n - 1, 0, -1):
+        if hdrf:
+            _count_up(q, queues.policy, first_child, child, slot, used, real, counts_as)
+        if size[q] > 0:
+            upcoming[q] = upcoming[heap[start[q]]]
+            b = upcoming[q]
+            p = queues.parent[q]
+            leaf = first_child[q + 1] == first_child[q]
+            _set_key(
+                q, queues.policy[p], buckets.priority[b], jobs.id[current[b]], shapes.demand, buckets.shape[b],
+                queues.guarantee, used, total, queues.weight, entitled, counts_as, all_count if leaf else counted,
+                below, whole, real,
+            )  # fmt: skip
+            heap[start[p] + size[p]] = q
+            size[p] += 1
+            _sift(heap, start[p], size[p], size[p] - 1, slot, below, whole, real, rank)
 
 
 @compiled
@@ -146,7 +245,7 @@ def _place_gang(
 @compiled
 def cycle(
     nodes: Nodes, queues: Queues, shapes: Shapes, buckets: Buckets, jobs: Jobs, masks: Bools, total: I64,
-    reserved_node: I64, reserved_bucket: I64, reserved_tasks: I64, most: int,
+    reserved_node: I64, reserved_bucket: I64, reserved_tasks: I64, entitled: F64, most: int,
 ) -> tuple[I64, I64, I64, I64, I64, I64, I64, I64, bool]:  # fmt: skip
     """Serve the queues until nothing more can be placed, or `most` tasks are.
 
@@ -160,6 +259,8 @@ def cycle(
         The cluster's capacity.
     reserved_node, reserved_bucket, reserved_tasks : int64 array
         Room kept on a node for so many tasks of a bucket; a node is reserved once at most.
+    entitled : float64 array, shape (queues,)
+        The dominant share that a queue should have, where its siblings share by a division.
 
     Returns
     -------
@@ -189,16 +290,26 @@ def cycle(
     running = queues.tasks[:n_queues].copy()
     running_jobs = queues.jobs[:n_queues].copy()
 
-    # Heaps of children: queue q's is heap[start[q] : start[q] + size[q]].
-    start = np.zeros(n_queues + 1, np.int64)
+    # Heaps of children: queue q's is heap[start[q] : start[q] + size[q]]; a leaf's are buckets.
+    first_child = np.zeros(n_queues + 1, np.int64)
     for q in range(1, n_queues):
-        start[queues.parent[q] + 1] += 1
+        first_child[queues.parent[q] + 1] += 1
+    start = first_child.copy()
     for b in range(n_buckets):
         if buckets.head[b] != NONE:
             start[buckets.leaf[b] + 1] += 1
     most_gang = np.int64(0)
+    hdrf = False
     for q in range(n_queues):
+        first_child[q + 1] += first_child[q]
         start[q + 1] += start[q]
+        hdrf |= queues.policy[q] == HDRF
+    child = np.empty(first_child[n_queues], np.int64)
+    filled = first_child.copy()
+    for q in range(1, n_queues):
+        p = queues.parent[q]
+        child[filled[p]] = q
+        filled[p] += 1
     heap = np.empty(start[n_queues], np.int64)
     size = np.zeros(n_queues, np.int64)
     slot = np.full(n_queues + n_buckets, NONE, np.int64)
@@ -222,18 +333,14 @@ def cycle(
             heap[start[q] + size[q]] = e
             size[q] += 1
             _sift(heap, start[q], size[q], size[q] - 1, slot, below, whole, real, rank)
-    for q in range(n_queues - 1, 0, -1):  # parents come before their children
-        if size[q] > 0:
-            upcoming[q] = upcoming[heap[start[q]]]
-            b = upcoming[q]
-            p = queues.parent[q]
-            _set_key(
-                q, queues.policy[p], buckets.priority[b], jobs.id[current[b]], shapes.demand, buckets.shape[b],
-                queues.guarantee, used, total, queues.weight, below, whole, real,
-            )  # fmt: skip
-            heap[start[p] + size[p]] = q
-            size[p] += 1
-            _sift(heap, start[p], size[p], size[p] - 1, slot, below, whole, real, rank)
+    counts_as = np.zeros((n_queues if hdrf else 1, resources))
+    counted, all_count = np.ones(resources, np.bool_), np.ones(resources, np.bool_)
+    if hdrf:
+        _leave_out_saturated(counted, room, usable, n_queues, slot, buckets.shape[:n_buckets], shapes.demand, NONE)
+    _build_tree(
+        queues, shapes, buckets, jobs, current, used, total, entitled, hdrf, counts_as, counted, first_child, child,
+        all_count, heap, start, size, slot, upcoming, below, whole, real, rank,
+    )  # fmt: skip
 
     out_job = np.empty(most + most_gang, np.int64)
     out_index = np.empty(most + most_gang, np.int64)
@@ -347,19 +454,37 @@ def cycle(
             stop_order[b] = stopped
             stopped += 1
             _remove(heap, start[leaf], size, leaf, slot[e], slot, below, whole, real, rank)
+            if size[leaf] > 0:
+                upcoming[leaf] = upcoming[heap[start[leaf]]]
+            if (
+                hdrf
+                and why == NO_NODE
+                and _leave_out_saturated(
+                    counted, room, usable, n_queues, slot, buckets.shape[:n_buckets], shapes.demand, b
+                )
+            ):
+                _build_tree(
+                    queues, shapes, buckets, jobs, current, used, total, entitled, hdrf, counts_as, counted,
+                    first_child, child, all_count, heap, start, size, slot, upcoming, below, whole, real, rank,
+                )  # fmt: skip
+                continue
 
         # The keys on the path to the root.
         q = leaf
         while q != 0:
             p = queues.parent[q]
             if size[q] == 0:
-                _remove(heap, start[p], size, p, slot[q], slot, below, whole, real, rank)
+                if slot[q] != NONE:
+                    _remove(heap, start[p], size, p, slot[q], slot, below, whole, real, rank)
             else:
+                if hdrf:
+                    _count_up(q, queues.policy, first_child, child, slot, used, real, counts_as)
                 b = upcoming[heap[start[q]]]
                 upcoming[q] = b
                 _set_key(
                     q, queues.policy[p], buckets.priority[b], jobs.id[current[b]], shapes.demand, buckets.shape[b],
-                    queues.guarantee, used, total, queues.weight, below, whole, real,
+                    queues.guarantee, used, total, queues.weight, entitled, counts_as,
+                    all_count if q == leaf else counted, below, whole, real,
                 )  # fmt: skip
                 _sift(heap, start[p], size[p], slot[q], slot, below, whole, real, rank)
             q = p

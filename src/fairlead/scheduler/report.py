@@ -7,7 +7,7 @@ import numpy as np
 
 from fairlead.model.answers import JobInfo, JobPage, JobStatus, NodeInfo, QueueInfo, TaskInfo, TaskPage, TaskStatus
 from fairlead.model.specs import ancestors, settings_for, written
-from fairlead.policies import drf, name_of
+from fairlead.policies import drf
 from fairlead.scheduler.admission import job_row, rows_below
 from fairlead.scheduler.facts import Outcome
 from fairlead.scheduler.state import State
@@ -123,7 +123,7 @@ def list_queues(state: State) -> list[QueueInfo]:
             {
                 "name": written(name),
                 "status": "removed" if not declared else "draining" if draining else "open",
-                "policy": name_of(int(q.policy[row]), state.resources) if row in inner else None,
+                "policy": state.policy_of(row) if row in inner else None,
                 "used": state.quantities(q.used[row]),
                 "dominant_share": float(drf.dominant_share(q.used[row], state.total, q.weight[row])),
                 "dominant_resource": state.resources[column] if column >= 0 else None,

@@ -16,6 +16,7 @@ from fairlead.model.specs import (
     USERS,
     Job,
     Node,
+    Policy,
     Quantities,
     Queue,
     Settings,
@@ -401,6 +402,13 @@ class State:
             "attempt": self.tasks.attempt[tasks].astype(np.int64),
         }
 
+    def policy_of(self, row: int) -> Policy:
+        """The policy among a queue's children: its own, else hdrf where it is one of those who share by that, else drf."""
+        up = int(self.queues.parent[row])
+        return self.spec_of(self.queue_names[row]).policy or (
+            "hdrf" if up != NONE and self.policy_of(up) == "hdrf" else "drf"
+        )
+
     def spec_of(self, queue: str) -> Queue:
         """What holds for a queue: what was declared, or nothing in particular."""
         return settings_for(queue, self.declared) or self.removed.get(queue) or Queue(queue)
@@ -470,7 +478,7 @@ class State:
     def _set_queue(self, row: int, spec: Queue) -> None:
         q = self.queues
         self._check_known(spec)
-        q.policy[row] = code_of(spec.policy if row in self._inner_rows else "priority", self.resources)
+        q.policy[row] = code_of(self.policy_of(row) if row in self._inner_rows else "priority", self.resources)
         weight = spec.weight
         if isinstance(weight, dict):
             q.weight[row] = [weight.get(name, 1.0) for name in self.resources]
