@@ -243,6 +243,7 @@ def test_without_a_tree_hdrf_is_drf():
             fairlead.allocate(problem, "hdrf", discrete=True).tasks.tolist()
             == fairlead.allocate(problem, discrete=True).tasks.tolist()
         )
+        assert fairlead.allocate(problem, "hdrf").tasks.tolist() == fairlead.allocate(problem).tasks.tolist()
 
 
 def test_the_collapsed_tree_is_drf_with_weights_multiplied():

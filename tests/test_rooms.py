@@ -7,7 +7,19 @@ import pytest
 
 SOURCE = Path(__file__).parent.parent / "src" / "fairlead"
 
-ROOMS = ["home", "compiled", "model", "policies", "scheduler", "journal", "engines", "service", "client", "cli"]
+ROOMS = [
+    "home",
+    "compiled",
+    "model",
+    "policies",
+    "audit",
+    "scheduler",
+    "journal",
+    "engines",
+    "service",
+    "client",
+    "cli",
+]
 
 
 @pytest.mark.parametrize("path", sorted(SOURCE.rglob("*.py")), ids=lambda p: str(p.relative_to(SOURCE)))

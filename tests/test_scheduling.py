@@ -26,6 +26,7 @@ from fairlead.scheduler.facts import (
     TasksRevoked,
     TasksStarted,
 )
+from fairlead.scheduler.fairness import audit_state
 from fairlead.scheduler.state import Contradiction, State
 from worlds import check_invariants, placed_naively, placements
 
@@ -514,3 +515,67 @@ def test_a_policy_that_only_divides_is_come_near_to(monkeypatch):
         world.submit("b", {"cpu": 3, "memory": 1}, 50)
         world.decide()
         assert world.running() == expected, policy
+
+
+def fairness(world):
+    found = audit_state(world.state)
+    return found, {q["name"]: (q["status"], q["why"]) for q in found["queues"]}
+
+
+def test_what_runs_is_audited_within_one_task():
+    """The paper's example, whole tasks: three and two; nobody is below, and nothing has room."""
+    world = World([Queue("a"), Queue("b")], {"cpu": 9, "memory": 18})
+    world.submit("a", {"cpu": 1, "memory": 4}, 50)
+    world.submit("b", {"cpu": 3, "memory": 1}, 50)
+    found, _ = fairness(world)
+    assert not found["fair"], "nothing is placed yet"
+    world.decide()
+    found, queues = fairness(world)
+    assert found["fair"]
+    assert queues == {"a": ("fair", "not yet converged"), "b": ("fair", "not yet converged")}
+    assert [q["entitled"] for q in found["queues"]] == [0.5, 0.5]
+    assert [round(q["dominant_share"], 4) for q in found["queues"]] == [0.6667, 0.6667]
+    assert [f["holds"] for f in found["findings"]] == [True, True, True, None]
+
+
+def test_the_audit_says_why_a_queue_is_below_its_part():
+    """One who came late, who is limited, whose tasks fit no hole, who may not use the node, who asks for little."""
+    late = World([Queue("a"), Queue("b")], {"cpu": 9, "memory": 18})
+    late.submit("a", {"cpu": 1}, 50)
+    late.decide()
+    late.submit("b", {"cpu": 1}, 50)
+    late.decide()
+    found, queues = fairness(late)
+    assert not found["fair"]
+    assert queues["b"] == ("below", "not yet converged")
+    assert [f["property"] for f in found["findings"] if f["holds"] is False] == ["sharing-incentive", "envy-freeness"]
+
+    limited = World([Queue("a"), Queue("b", max_tasks=2)], {"cpu": 9})
+    limited.submit("a", {"cpu": 1}, 50)
+    limited.submit("b", {"cpu": 1}, 50)
+    limited.decide()
+    assert fairness(limited)[1]["b"] == ("fair", "limit"), "it has all that it may have"
+
+    apart = World([Queue("a"), Queue("b")], {"cpu": 4}, {"cpu": 4}, {"cpu": 4})
+    apart.submit("a", {"cpu": 3}, 3)
+    apart.decide()
+    apart.submit("b", {"cpu": 2}, 9)
+    apart.decide()
+    assert fairness(apart)[1]["b"] == ("below", "fragmentation"), "one CPU is free on each of three nodes"
+
+    elsewhere = World([Queue("a"), Queue("b")], ({"cpu": 4}, {"zone": "east"}))
+    elsewhere.submit("a", {"cpu": 1}, 3)
+    elsewhere.submit("b", {"cpu": 1}, 9, on={"zone": ["west"]})
+    elsewhere.decide()
+    assert fairness(elsewhere)[1] == {"a": ("fair", "no demand"), "b": ("below", "constraint")}
+    assert fairness(World([Queue("a")], {"cpu": 4}))[0] == {"fair": True, "queues": [], "findings": []}
+
+
+def test_the_audit_counts_weights_down_the_tree():
+    world = World([Queue("x", weight=3), Queue("x/1"), Queue("x/2"), Queue("y")], {"cpu": 16})
+    for queue in ("x/1", "x/2", "y"):
+        world.submit(queue, {"cpu": 1}, 50)
+    world.decide()
+    found, _ = fairness(world)
+    assert {q["name"]: q["entitled"] for q in found["queues"]} == {"x/1": 0.375, "x/2": 0.375, "y": 0.25}
+    assert found["fair"]

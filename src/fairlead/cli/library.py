@@ -1,11 +1,10 @@
 """The commands that need no scheduler: they compute on this machine."""
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 
-from fairlead.cli.main import Failure
+from fairlead.cli.main import Failure, write_page
 from fairlead.model.documents import DocumentError
 from fairlead.model.problems import read_problem
 from fairlead.policies.allocation import allocate, steps_table, table
@@ -44,10 +43,7 @@ def _draw(found: list[Any], plot: Path) -> None:
         from fairlead.policies.picture import draw
     except ImportError:
         raise Failure("--plot needs plotly: pip install 'fairlead[plot]'") from None
-    try:
-        draw(found).write_html(plot, include_plotlyjs=True)
-    except OSError as error:
-        raise Failure(f"{plot}: cannot be written: {os.strerror(error.errno or 0)}") from None
+    write_page(plot, draw(found).to_html(include_plotlyjs=True))
 
 
 def print_policies(as_json: bool) -> None:

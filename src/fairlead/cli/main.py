@@ -62,6 +62,14 @@ class Failure(Exception):
     """Ends a command with one line on standard error."""
 
 
+def write_page(path: Path, body: str) -> None:
+    """Write a page; a Failure where that cannot be."""
+    try:
+        path.write_text(body, "utf-8")
+    except OSError as error:
+        raise Failure(f"{path}: cannot be written: {error.strerror}") from None
+
+
 @app.callback(invoke_without_command=True)
 def _fairlead(
     version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
@@ -407,6 +415,59 @@ def policies(as_json: Json = False) -> None:
     from fairlead.cli.library import print_policies
 
     print_policies(as_json)
+
+
+@app.command()
+def audit(
+    problem: Annotated[Path | None, typer.Argument(help="problem.toml or .json, as for `allocate`.")] = None,
+    policy: Annotated[str, typer.Option("--policy", "-p", help="One or more, with commas between.")] = "drf",
+    allocation: Annotated[
+        Path | None, typer.Option(help="Check this allocation instead: a file with tasks = { A = 3, B = 2 }.")
+    ] = None,
+    live: Annotated[bool, typer.Option("--live", help="Check what the scheduler runs now.")] = False,
+    discrete: Annotated[bool, typer.Option("--discrete", help="Whole tasks: fair then means within one task.")] = False,
+    lies: Annotated[int, typer.Option(help="Lies of each user that are tried.", min=1, max=100_000)] = 200,
+    report: Annotated[Path | None, typer.Option(help="Write a page with pictures into this .html file.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Is it fair, and if not, who is wronged? Checks the eight properties of the DRF paper on a problem.
+
+    Example: fairlead audit problem.toml --policy drf,ceei
+    """
+    if live == (problem is not None):
+        raise Failure("audit what? Write either a problem file, or --live")
+    if live:
+        from fairlead.cli.tables import show_fairness
+
+        with _connection() as connection:
+            found = connection.get("/v1/audit")
+        _print_json(found) if as_json else show_fairness(found)
+        return
+    from fairlead.cli.audit import audit_problem
+
+    assert problem is not None
+    audit_problem(problem, policy.split(","), allocation, discrete, lies, report, as_json)
+
+
+@app.command()
+def properties(
+    policy: Annotated[
+        str | None, typer.Option("--policy", "-p", help="One or more; without, all that there are.")
+    ] = None,
+    cases: Annotated[int, typer.Option(help="Cases that are tried for each.", min=1, max=10_000_000)] = 600,
+    seed: Annotated[int, typer.Option(help="The same seed, the same cases.", min=0)] = 0,
+    zeros: Annotated[bool, typer.Option("--zeros", help="Also users who need nothing of some resource.")] = False,
+    show: Annotated[str | None, typer.Option(help="Show a counterexample, such as asset/sharing-incentive.")] = None,
+    report: Annotated[Path | None, typer.Option(help="Write a page with pictures into this .html file.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Which policy has which property? Searches for counterexamples, and shows those that there are.
+
+    Example: fairlead properties --policy drf,asset,ceei
+    """
+    from fairlead.cli.audit import print_properties
+
+    print_properties(policy.split(",") if policy else [], seed, cases, zeros, show, report, as_json)
 
 
 def _change(path: str, done: str, nothing: str) -> None:

@@ -149,3 +149,29 @@ def plain_table(*columns: str) -> Table:
             min_width=12 if name in ("used", "each") else len(name),
         )
     return table
+
+
+def show_fairness(found: dict[str, Any]) -> None:
+    """Print the audit of what runs now."""
+    if not found["queues"]:
+        print("nothing runs and nothing waits")
+        return
+    table = plain_table("queue", ">share", "of", ">entitled", "status", ">running", ">waiting", "has no more for")
+    for queue in found["queues"]:
+        entitled = f"{queue['entitled']:.1%}" if queue["entitled"] is not None else "?"
+        table.add_row(
+            queue["name"],
+            f"{queue['dominant_share']:.1%}",
+            queue["dominant_resource"] or "",
+            entitled,
+            queue["status"],
+            str(queue["running"]),
+            str(queue["waiting"]),
+            queue["why"],
+        )
+    show(table, "")
+    print()
+    signs = {True: "✓", False: "✗", None: " "}
+    for finding in found["findings"]:
+        print(f"{signs[finding['holds']]} {finding['text']}")
+    print("fair, within one task" if found["fair"] else "not fair: see above")

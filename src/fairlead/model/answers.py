@@ -101,6 +101,27 @@ class QueueList(TypedDict):
     queues: list[QueueInfo]
 
 
+class FairQueue(TypedDict):
+    """A leaf queue that runs or waits for something. Shares are of the whole cluster."""
+
+    name: str
+    dominant_share: float
+    dominant_resource: str | None
+    entitled: float | None
+    status: Literal["fair", "below"]
+    why: str
+    running: int
+    waiting: int
+
+
+class FairnessInfo(TypedDict):
+    """Whether what runs now is fair, within one task; `findings` name the property, whether it holds, and a witness."""
+
+    fair: bool
+    queues: list[FairQueue]
+    findings: list[dict[str, Any]]
+
+
 class NodeInfo(TypedDict):
     """A node, and what is used of it."""
 

@@ -213,7 +213,8 @@ class _Roots(_Names):
     """All in the root."""
 
     def __getitem__(self, i: Any) -> Any:
-        return "" if not isinstance(i, slice) else [""] * len(range(self._n)[i])
+        found = range(self._n)[i]  # so that there is an end to it
+        return "" if isinstance(found, int) else [""] * len(found)
 
 
 def _numbers(name: str, values: ArrayLike, least: int = 0) -> Numbers:

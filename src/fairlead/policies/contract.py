@@ -30,6 +30,8 @@ class Division:
         In equilibrium.
     notes : list of str
         What a reader must know.
+    placed : shape (users, kinds), optional
+        On which of the machines that differ the tasks are.
     """
 
     tasks: Numbers
@@ -37,6 +39,7 @@ class Division:
     round: Any
     prices: Numbers | None = None
     notes: list[str] = field(default_factory=list)
+    placed: Numbers | None = None
 
 
 class DividingPolicy(Protocol):

@@ -78,7 +78,7 @@ def _fill(problem: Problem, speed: Any, most: Any, floor: Any, limited: Any) -> 
         for i in np.flatnonzero(stuck & ~full):
             stop[i] = int((prices[:, can[i]].sum(axis=1) * problem.demand[i]).argmax())
     tasks = np.minimum(placed.sum(axis=1), ceiling) if at else level * speed
-    return Division(tasks, stop, rounds)
+    return Division(tasks, stop, rounds, placed=placed)
 
 
 def _raise_least(

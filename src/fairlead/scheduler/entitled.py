@@ -30,7 +30,7 @@ def entitled(state: State) -> F64:
     divided = np.flatnonzero(queues.policy[: queues.n] == DIVIDED)
     if not len(divided):
         return found
-    wanted, tasks = _wanted(state)
+    wanted, tasks = wanted_by(state)
     for q in divided:
         rows = np.flatnonzero((queues.parent[: queues.n] == q) & (tasks > 0))
         if not len(rows):
@@ -49,7 +49,7 @@ def entitled(state: State) -> F64:
     return found
 
 
-def _wanted(state: State) -> tuple[F64, I64]:
+def wanted_by(state: State) -> tuple[F64, I64]:
     """What the tasks that run or wait need in each queue, and how many there are."""
     queues, jobs = state.queues, state.jobs
     wanted = queues.used[: queues.n].astype(np.float64)

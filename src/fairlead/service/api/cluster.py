@@ -12,11 +12,12 @@ from fastapi.sse import EventSourceResponse, ServerSentEvent
 
 import fairlead
 from fairlead.journal import Journal
-from fairlead.model.answers import Changed, NodeList, QueueList, Status
+from fairlead.model.answers import Changed, FairnessInfo, NodeList, QueueList, Status
 from fairlead.model.documents import Configuration, DocumentError
 from fairlead.scheduler import admission, report
 from fairlead.scheduler.admission import Refused
 from fairlead.scheduler.facts import Configured
+from fairlead.scheduler.fairness import audit_state
 from fairlead.scheduler.state import State
 from fairlead.service import metrics
 from fairlead.service.api.asking import ANSWER_WITHIN, LONGEST_WAIT, Asker, Json, NodeName, errors
@@ -53,6 +54,11 @@ def add_cluster(
     async def queues() -> Response:
         """The queue tree with what each uses."""
         return Json({"queues": await asker.read(report.list_queues)})
+
+    @api.get("/v1/audit", response_model=FairnessInfo)
+    async def audit() -> Response:
+        """Whether what runs now is fair, within one task: who is below its part, and why."""
+        return Json(await asker.read(audit_state))
 
     @api.get("/v1/nodes", response_model=NodeList)
     async def nodes() -> Response:

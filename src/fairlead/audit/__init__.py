@@ -1,0 +1,90 @@
+"""Is this allocation fair, and if not, who is wronged? The eight properties, checked on a case, and searched for counterexamples.
+
+Everything is checked on numbers that are known for certain: fractions, or bounds in fractions between which a number surely
+lies (:mod:`fairlead.audit.given`). What is called a violation is one for every number within the bounds.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from fairlead.audit.allocation import check_allocation
+from fairlead.audit.findings import PROPERTIES, Finding
+from fairlead.audit.given import give, give_whole, suited, taken
+from fairlead.audit.policy import check_policy
+from fairlead.audit.search import Verdict, search
+from fairlead.model.problems import Problem, read_problem
+from fairlead.policies.contract import DividingPolicy, PolicyError
+from fairlead.policies.discrete import OrderingPolicy
+from fairlead.policies.registry import find_policy
+
+__all__ = ["PROPERTIES", "Finding", "Verdict", "audit_allocation", "audit_policy", "search"]
+
+
+def audit_policy(
+    problem: Any, policy: str | DividingPolicy = "drf", *, lies: int = 200, discrete: bool = False
+) -> list[Finding]:
+    """Check a policy on a problem.
+
+    Parameters
+    ----------
+    problem : Problem, path, or dict
+        As for :func:`fairlead.allocate`.
+    policy : str or object
+    lies : int
+        Of each user, that are tried.
+    discrete : bool
+        Whole tasks: the properties of an allocation only, within one task.
+
+    Returns
+    -------
+    list of Finding
+        The eight properties in the order of the paper, then the gap between shares, which is a number and no property.
+
+    Raises
+    ------
+    DocumentError, PolicyError
+        As :func:`fairlead.allocate` does.
+
+    Examples
+    --------
+    >>> from fairlead.audit import audit_policy
+    >>> for finding in audit_policy("examples/paper.toml", "asset"):
+    ...     if finding.holds is False:
+    ...         print(finding.property, finding.user)
+    resource-monotonicity B
+    """
+    numbers = _problem(problem).exact()
+    chosen = find_policy(policy) if isinstance(policy, str) else policy
+    numbers = suited(numbers, chosen)
+    if not discrete:
+        return check_policy(numbers, lambda p: give(p, chosen), lies)
+    if not isinstance(chosen, OrderingPolicy):
+        raise PolicyError(f"{chosen.name}: has no order for indivisible tasks: leave out discrete")
+    return check_allocation(give_whole(numbers, chosen))
+
+
+def audit_allocation(problem: Any, tasks: Mapping[str, Any], *, discrete: bool = False) -> list[Finding]:
+    """Check an allocation, wherever it comes from.
+
+    Parameters
+    ----------
+    problem : Problem, path, or dict
+    tasks : dict
+        How many tasks each user has: whole numbers, fractions, or decimals, which are taken for right to a millionth.
+    discrete : bool
+        Whether tasks are whole: fair then means within one task.
+
+    Returns
+    -------
+    list of Finding
+        Sharing incentive, envy-freeness, Pareto efficiency, and the gap between shares.
+    """
+    numbers = _problem(problem).exact()
+    return check_allocation(taken(numbers, [tasks[user] for user in numbers.users], discrete))
+
+
+def _problem(problem: Any) -> Problem:
+    if isinstance(problem, Problem):
+        return problem
+    return read_problem(Path(problem) if isinstance(problem, str) else problem)

@@ -1,0 +1,410 @@
+"""Is a policy fair on a case? What it would do if somebody lied, left, or brought more, and what it makes of a single resource.
+
+Ghodsi et al., NSDI 2011, section 3. Every function divides the case, and variants of it, and compares; the answer names the
+variant that goes most against somebody. `divide` is how: to fractions with bounds, or to floats for a first look.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from fairlead.audit.allocation import CLOSE, check_allocation, envy_freeness, pareto_efficiency, sharing_incentive
+from fairlead.audit.findings import Finding, more, said
+from fairlead.audit.given import Given
+from fairlead.model.problems import Numbers, Problem
+from fairlead.policies.allocation import amount
+from fairlead.policies.contract import PolicyError
+from fairlead.policies.tree import Tree
+
+Divide = Callable[[Problem], Given | None]
+Lie = tuple[int, Numbers, Any]
+"""A user, the demand that it claims, and the number of tasks that it claims to have (-1: any number)."""
+
+UNKNOWN = "the policy's numbers could not be told for certain here"
+
+HIERARCHICAL_MAXMIN = Tree("max-min", "", rescale=False)
+"""With one resource, the naive tree is max-min fairness down the tree; and without a tree plain max-min fairness."""
+
+
+def check_policy(problem: Problem, divide: Divide, lies: int = 200) -> list[Finding]:
+    """Check all eight properties on one case, in the paper's order, and tell the gap between shares.
+
+    Parameters
+    ----------
+    problem : Problem
+        In fractions.
+    divide : function
+        From a problem to what the policy gives there; None where that is not known for certain.
+    lies : int
+        Lies of each user that are tried.
+    """
+    given = divide(problem)
+    if given is None:
+        return [Finding("allocation", None, UNKNOWN)]
+    incentive, envy, pareto, gap = check_allocation(given)
+    return [
+        incentive,
+        strategy_proofness(problem, divide, lies_of(problem, lies)),
+        envy,
+        pareto,
+        single_resource(problem, divide),
+        bottleneck(problem, divide),
+        population_monotonicity(problem, divide),
+        resource_monotonicity(problem, divide),
+        gap,
+    ]
+
+
+def check(name: str, problem: Problem, divide: Divide, lies: Iterable[Lie] = (), around: bool = True) -> Finding:
+    """Check one property by its name."""
+    if name == "strategy-proofness":
+        return strategy_proofness(problem, divide, lies, around)
+    static = {
+        "sharing-incentive": sharing_incentive,
+        "envy-freeness": envy_freeness,
+        "pareto-efficiency": pareto_efficiency,
+    }
+    if name in static:
+        given = divide(problem)
+        return static[name](given) if given is not None else Finding(name, None, UNKNOWN)
+    dynamic = {
+        "single-resource": single_resource,
+        "bottleneck": bottleneck,
+        "population-monotonicity": population_monotonicity,
+        "resource-monotonicity": resource_monotonicity,
+    }
+    return dynamic[name](problem, divide)
+
+
+def strategy_proofness(problem: Problem, divide: Divide, lies: Iterable[Lie], around: bool = True) -> Finding:
+    """Nobody runs more tasks of its true demand by claiming another one; `around` the best lie better ones are looked for.
+
+    Ghodsi et al., NSDI 2011, section 3: "users should not be able to benefit by lying about their resource demands". What the
+    lie brings is worth what can be run with it truly, and no more than the user can truly use.
+    """
+    name = "strategy-proofness"
+    truth = divide(problem)
+    if truth is None:
+        return Finding(name, None, UNKNOWN)
+    best, tried = None, 0
+    for lie in lies:
+        found = _tell(problem, divide, truth, *lie)
+        if found is not None:
+            tried += 1
+            if best is None or found[0].margin > best[0].margin:
+                best = found
+    if best is None or best[0].margin <= _nothing(problem):
+        margin = best[0].margin if best else float("-inf")
+        return Finding(name, True, f"none of {tried:,} lies brings its user more", margin=margin, tried=tried)
+    for step in (Fraction(1, 2), Fraction(1, 4), Fraction(1, 8)) if around else ():
+        for j in range(len(problem.resources)):
+            for factor in (1 + step, 1 - step):
+                i, claimed, tasks = best[1]
+                claimed = claimed.copy()
+                claimed[j] = claimed[j] * (factor if claimed.dtype == object else float(factor))
+                found = _tell(problem, divide, truth, i, claimed, tasks)
+                if found is not None:
+                    tried += 1
+                    if found[0].margin > best[0].margin:
+                        best = found
+    return replace(best[0], tried=tried)
+
+
+def _tell(
+    problem: Problem, divide: Divide, truth: Given, i: int, claimed: Numbers, tasks: Any
+) -> tuple[Finding, Lie] | None:
+    """What a lie brings; None where the policy does not answer it for certain."""
+    found = _try(divide, with_lie(problem, i, claimed, tasks)) if (claimed > 0).any() else None
+    if found is None:
+        return None
+    most, _ = problem.most()
+    needs = problem.demand[i] > 0
+    worth = min(found.low[i] * claimed[needs] / problem.demand[i, needs])
+    if most[i] >= 0:
+        worth = min(worth, most[i])
+    margin = _part(worth - truth.high[i], truth.high[i])
+    return _lie_found(problem, truth, found, i, claimed, tasks, worth, margin), (i, claimed, tasks)
+
+
+def _lie_found(
+    problem: Problem, truth: Given, found: Given, i: int, claimed: Numbers, tasks: Any, worth: Any, margin: float
+) -> Finding:
+    who = problem.users[i]
+    asks = ", ".join(f"{_quantity(problem, j, claimed[j])} {r}" for j, r in enumerate(problem.resources))
+    count = (
+        "" if tasks == problem.tasks[i] else " and any number of tasks" if tasks < 0 else f" and {said(tasks)} tasks"
+    )
+    text = (
+        f"{who} claims <{asks}>{count} a task and runs {said(worth)} true tasks instead of {said(truth.high[i])}, "
+        f"{more(truth.high[i], worth)}"
+    )
+    return Finding("strategy-proofness", False, text, who, None, truth.high[i], worth, margin, truth, found)
+
+
+def _quantity(problem: Problem, j: int, value: Any) -> str:
+    return amount(problem, j, value) if problem.quantities else said(value)
+
+
+def with_lie(problem: Problem, i: int, claimed: Numbers, tasks: Any) -> Problem:
+    """The problem as user i tells it."""
+    demand, count = problem.demand.copy(), problem.tasks.copy()
+    demand[i], count[i] = claimed, tasks
+    return replace(problem, demand=demand, tasks=count)
+
+
+def lies_of(problem: Problem, each: int) -> Iterator[Lie]:
+    """Lies worth trying: more or less of one resource, needs put in proportion to another's, and a tour around those."""
+    m = len(problem.resources)
+    factors = [
+        Fraction(1, 4),
+        Fraction(1, 2),
+        Fraction(3, 4),
+        Fraction(9, 10),
+        Fraction(11, 10),
+        Fraction(5, 4),
+        Fraction(3, 2),
+        2,
+        3,
+        4,
+        8,
+    ]
+    for i in range(len(problem.users)):
+        true = problem.demand[i]
+        found: list[Lie] = []
+        if problem.tasks[i] >= 0:
+            found.append((i, true, problem.tasks[i] * 0 - 1))
+        for j in range(m):
+            for factor in factors:
+                claimed = true.copy()
+                claimed[j] = true[j] * factor if true[j] > 0 else problem.capacity[j] * factor / 100
+                found.append((i, claimed, problem.tasks[i]))
+        parts = [true[j] / problem.capacity[j] if problem.capacity[j] > 0 else true[j] * 0 for j in range(m)]
+        for j in range(m):  # as much of resource j as makes it the dominant one, or nearly
+            for factor in (Fraction(9, 10), Fraction(1), Fraction(11, 10)):
+                claimed = true.copy()
+                claimed[j] = max(parts) * problem.capacity[j] * factor
+                found.append((i, claimed, problem.tasks[i]))
+        rng = np.random.default_rng(i)
+        while len(found) < each:
+            claimed = true.copy()
+            for j in range(m):
+                factor = Fraction(int(rng.integers(1, 40)), 10)
+                claimed[j] = (
+                    true[j] * factor if true[j] > 0 or rng.random() < 0.7 else problem.capacity[j] * factor / 100
+                )
+            found.append((i, claimed, problem.tasks[i]))
+        floats = problem.demand.dtype != object
+        for user, claimed, tasks in found[:each]:
+            if (claimed > 0).any():
+                yield user, claimed.astype(np.float64) if floats else claimed, tasks
+
+
+def single_resource(problem: Problem, divide: Divide) -> Finding:
+    """With one resource alone it is max-min fair: checked for each resource of the case by itself.
+
+    Ghodsi et al., NSDI 2011, section 3: "for a single resource, the solution should reduce to max-min fairness".
+    """
+    name = "single-resource"
+    worst, tried = None, 0
+    for j, resource in enumerate(problem.resources):
+        users = np.flatnonzero(problem.demand[:, j] > 0)
+        if not len(users) or problem.capacity[j] == 0 or problem.machines is not None:
+            continue
+        alone = _part_of(problem, users, [j])
+        found = _try(divide, alone)
+        if found is None:
+            continue
+        tried += 1
+        worst = _further(worst, _unlike_maxmin(name, alone, found, alone, f"with {resource} alone"))
+    if not tried:
+        return Finding(name, None, "the policy divides no single resource of this case")
+    return (
+        replace(worst, tried=tried)
+        if worst is not None
+        else Finding(name, True, "max-min fair on each resource alone", tried=tried)
+    )
+
+
+def bottleneck(problem: Problem, divide: Divide) -> Finding:
+    """If one resource is everybody's dominant one, it is shared max-min fairly.
+
+    Ghodsi et al., NSDI 2011, section 3: "if there is one resource that is percent-wise demanded most of by every user, then the
+    solution should reduce to max-min fairness for that resource".
+    """
+    name = "bottleneck"
+    if problem.machines is not None:
+        return Finding(name, None, "machines differ: no one resource is scarce everywhere")
+    shared = np.ones(len(problem.resources), bool)
+    there = problem.capacity > 0
+    if (problem.demand[:, ~there] > 0).any():
+        return Finding(name, None, "somebody needs what there is nothing of")
+    for i in range(len(problem.users)):
+        parts = np.where(there, problem.demand[i] / np.where(there, problem.capacity, 1) / problem.weight[i], -1)
+        shared &= parts == max(parts)
+    if not shared.any() or not len(problem.users):
+        return Finding(name, None, "no resource is everybody's dominant one")
+    j = int(np.argmax(shared))
+    found = _try(divide, problem)
+    if found is None:
+        return Finding(name, None, UNKNOWN)
+    alone = _part_of(problem, np.arange(len(problem.users)), [j])
+    worst = _unlike_maxmin(
+        name, problem, found, alone, f"where {problem.resources[j]} is everybody's dominant resource"
+    )
+    if worst is not None:
+        return worst
+    return Finding(
+        name, True, f"{problem.resources[j]} is everybody's dominant resource, and shared max-min fairly", margin=-1.0
+    )
+
+
+def population_monotonicity(problem: Problem, divide: Divide) -> Finding:
+    """When somebody leaves, nobody who stays loses.
+
+    Ghodsi et al., NSDI 2011, section 3: "when a user leaves the system and relinquishes her resources, none of the allocations
+    of the remaining users should decrease".
+    """
+    name = "population-monotonicity"
+    if len(problem.users) < 2:
+        return Finding(name, None, "there is nobody who could stay")
+    before = _try(divide, problem)
+    if before is None:
+        return Finding(name, None, UNKNOWN)
+    worst, tried = None, 0
+    for k in range(len(problem.users)):
+        stay = np.array([i for i in range(len(problem.users)) if i != k])
+        after = _try(divide, _part_of(problem, stay, range(len(problem.resources))))
+        if after is None:
+            continue
+        tried += 1
+        for place, i in enumerate(stay):
+            worst = _further(
+                worst, _loss(name, before, after, i, place, f"when {problem.users[k]} leaves", problem.users[k])
+            )
+    return _told(name, worst, tried, "nobody loses when another leaves")
+
+
+def resource_monotonicity(problem: Problem, divide: Divide) -> Finding:
+    """When there is more of a resource, nobody loses.
+
+    Ghodsi et al., NSDI 2011, section 3: "if more resources are added to the system, none of the allocations of the existing
+    users should decrease".
+    """
+    name = "resource-monotonicity"
+    before = _try(divide, problem)
+    if before is None:
+        return Finding(name, None, UNKNOWN)
+    worst, tried = None, 0
+    for what, grown in _grown(problem):
+        after = _try(divide, grown)
+        if after is None:
+            continue
+        tried += 1
+        for i in range(len(problem.users)):
+            worst = _further(worst, _loss(name, before, after, i, i, f"with {what}", None))
+    return _told(name, worst, tried, "nobody loses when more is added")
+
+
+def _grown(problem: Problem) -> Iterator[tuple[str, Problem]]:
+    machines = problem.machines
+    if machines is not None:
+        for k in range(len(machines.count)):
+            count = machines.count.copy()
+            count[k] += 1
+            more_of_it = problem.capacity + machines.capacity[k]
+            yield (
+                f"one more machine of kind {k}",
+                replace(problem, capacity=more_of_it, machines=replace(machines, count=count)),
+            )
+        return
+    for j, resource in enumerate(problem.resources):
+        for factor, said_so in (
+            (Fraction(11, 10), "a tenth more"),
+            (Fraction(3, 2), "half as much more"),
+            (Fraction(2), "twice the"),
+            (Fraction(4), "four times the"),
+        ):
+            capacity = problem.capacity.copy()
+            capacity[j] = capacity[j] * (factor if capacity.dtype == object else float(factor))
+            if capacity[j] > problem.capacity[j]:
+                yield f"{said_so} {resource}", replace(problem, capacity=capacity)
+
+
+def _part_of(problem: Problem, users: Any, resources: Iterable[int]) -> Problem:
+    """These users and these resources alone."""
+    columns = list(resources)
+    pick = np.ix_(users, columns)
+    machines = problem.machines
+    if machines is not None:
+        machines = replace(machines, capacity=machines.capacity[:, columns], allowed=machines.allowed[users])
+    return replace(
+        problem,
+        resources=tuple(problem.resources[j] for j in columns),
+        users=[problem.users[i] for i in users],
+        capacity=problem.capacity[columns],
+        demand=problem.demand[pick],
+        tasks=problem.tasks[users],
+        weight=problem.weight[pick],
+        guarantee=problem.guarantee[pick],
+        limit=problem.limit[pick],
+        priority=problem.priority[users],
+        queues=[problem.queues[i] for i in users],
+        machines=machines,
+    )
+
+
+def _try(divide: Divide, problem: Problem) -> Given | None:
+    """What the policy gives; None where it does not divide this variant, or its numbers are not known for certain."""
+    try:
+        return divide(problem)
+    except PolicyError:
+        return None
+
+
+def _unlike_maxmin(name: str, problem: Problem, found: Given, alone: Problem, where: str) -> Finding | None:
+    """The user who is furthest below what max-min fairness on the one resource gives."""
+    fair = HIERARCHICAL_MAXMIN.divide(alone).tasks
+    worst = None
+    for i in range(len(problem.users)):
+        margin = _part(fair[i] - found.high[i], found.high[i])
+        if margin > _nothing(problem) and (worst is None or margin > worst.margin):
+            who = problem.users[i]
+            gives = f"max-min fairness gives it {said(fair[i])}, {more(found.high[i], fair[i])}"
+            text = f"{where}, {who} has {said(found.high[i])} tasks; {gives}"
+            worst = Finding(name, False, text, who, None, found.high[i], fair[i], margin, found)
+    return worst
+
+
+def _loss(name: str, before: Given, after: Given, i: int, place: int, when: str, other: str | None) -> Finding | None:
+    had, has = before.low[i], after.high[place]
+    margin = _part(had - has, has)
+    who = before.problem.users[i]
+    if margin <= _nothing(before.problem):
+        return Finding(name, True, "", margin=margin)
+    text = f"{when}, {who} falls from {said(had)} tasks to {said(has)}: it loses {float((had - has) / had):.1%} of what it had"
+    return Finding(name, False, text, who, other, has, had, margin, before, after)
+
+
+def _further(worst: Finding | None, found: Finding | None) -> Finding | None:
+    return found if found is not None and (worst is None or found.margin > worst.margin) else worst
+
+
+def _told(name: str, worst: Finding | None, tried: int, good: str) -> Finding:
+    if not tried:
+        return Finding(name, None, "the policy divides no variant of this case")
+    if worst is None or worst.holds:
+        return Finding(
+            name, True, f"{good} ({tried} tried)", margin=worst.margin if worst else float("-inf"), tried=tried
+        )
+    return replace(worst, tried=tried)
+
+
+def _part(loss: Any, has: Any) -> float:
+    return float(loss) / float(has) if has > 0 else float(loss)
+
+
+def _nothing(problem: Problem) -> float:
+    return CLOSE if problem.demand.dtype != object else 0.0

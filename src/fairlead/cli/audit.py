@@ -1,0 +1,141 @@
+"""`fairlead audit` and `fairlead properties`: is it fair?"""
+
+import json
+import sys
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from fairlead.audit import audit_allocation, audit_policy
+from fairlead.audit.properties import every_policy, search_all, search_one
+from fairlead.audit.report import counterexample_text, findings_text, page, verdicts_text
+from fairlead.cli.main import Failure, write_page
+from fairlead.model.documents import DocumentError, read_table
+from fairlead.model.problems import Problem, read_problem
+from fairlead.policies.contract import PolicyError
+
+MOST_USERS = 2000
+"""More would be compared pair by pair for hours."""
+
+
+def audit_problem(
+    path: Path,
+    policies: list[str],
+    allocation: Path | None,
+    discrete: bool,
+    lies: int,
+    report: Path | None,
+    as_json: bool,
+) -> None:
+    """Check policies, or an allocation, on a problem, and print what was found."""
+    try:
+        problem = read_problem(path)
+        if len(problem.users) > MOST_USERS:
+            raise Failure(f"{path}: {len(problem.users):,} users: each is compared with each, for up to {MOST_USERS:,}")
+        if allocation is not None:
+            found = [(allocation.name, audit_allocation(problem, _read_tasks(allocation, problem), discrete=discrete))]
+        else:
+            found = [(name, audit_policy(problem, name, lies=lies, discrete=discrete)) for name in policies]
+    except (DocumentError, PolicyError) as error:
+        raise Failure(str(error)) from None
+    if as_json:
+        print(
+            json.dumps(
+                {"results": [{"policy": name, "findings": [f.to_dict() for f in each]} for name, each in found]},
+                indent=2,
+            )
+        )
+    else:
+        print("\n\n".join(f"{name}\n{findings_text(each, _width())}" for name, each in found))
+    if report is not None:
+        _write(report, f"Audit of {path.name}", [], found)
+
+
+def _read_tasks(path: Path, problem: Problem) -> dict[str, Any]:
+    """An allocation: what `fairlead allocate --json` prints, or a table `tasks` with a number for each user."""
+    _, raw = read_table(path)
+    tasks: Any = raw.get("tasks")
+    if tasks is None:
+        try:
+            tasks = {user["name"]: user["tasks"] for user in raw["results"][0]["users"]}
+        except (KeyError, IndexError, TypeError):
+            message = "is no allocation: write what `fairlead allocate --json` prints, or tasks = { A = 3, B = 2 }"
+            raise DocumentError(f"{path}: {message}") from None
+    if not isinstance(tasks, dict):
+        raise DocumentError(f"{path}: tasks: must be a table of users with numbers, such as {{ A = 3, B = 2 }}")
+    unknown = sorted(set(tasks) - set(problem.users))
+    missing = [user for user in problem.users if user not in tasks]
+    if unknown or missing:
+        what = f"there is no user {unknown[0]!r} in the problem" if unknown else f"user {missing[0]!r} has no number"
+        raise DocumentError(f"{path}: tasks: {what}")
+    return {user: _number(path, user, value) for user, value in tasks.items()}
+
+
+def _number(path: Path, user: str, value: Any) -> Any:
+    try:
+        number = Fraction(value) if isinstance(value, str | int) and not isinstance(value, bool) else value
+        if isinstance(number, bool) or not 0 <= number < float("inf"):
+            raise ValueError
+    except (ValueError, TypeError, ZeroDivisionError):
+        raise DocumentError(
+            f'{path}: tasks: {user}: {value!r} is no number of tasks: write 3, 2.52 or "63/25"'
+        ) from None
+    return number
+
+
+def print_properties(
+    policies: list[str], seed: int, cases: int, zeros: bool, show: str | None, report: Path | None, as_json: bool
+) -> None:
+    """Search for counterexamples, and print the table, or one of them."""
+    try:
+        if show is not None:
+            policy, _, name = show.rpartition("/")
+            if not policy:
+                raise Failure(f"--show {show!r}: write POLICY/PROPERTY, such as asset/sharing-incentive")
+            verdicts = [search_one(policy, name, seed, cases, zeros)]
+        else:
+            with _progress() as progress:
+                bar = progress.add_task("searching", total=None)
+                verdicts = search_all(
+                    policies or every_policy(),
+                    seed,
+                    cases,
+                    zeros,
+                    lambda done, of: progress.update(bar, completed=done, total=of),
+                )
+    except PolicyError as error:
+        raise Failure(str(error)) from None
+    if as_json:
+        print(json.dumps({"seed": seed, "zeros": zeros, "properties": [v.to_dict() for v in verdicts]}, indent=2))
+    elif show is not None:
+        print(counterexample_text(verdicts[0]))
+    else:
+        print(verdicts_text(verdicts, _width()))
+    if report is not None:
+        _write(
+            report,
+            "Properties of policies",
+            verdicts if show is None else [],
+            [(v.policy, [v.found]) for v in verdicts if v.found] if show else [],
+        )
+
+
+def _progress() -> Progress:
+    console = Console(file=sys.stderr)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    return Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
+
+
+def _write(report: Path, title: str, verdicts: Any, findings: Any) -> None:
+    try:
+        body = page(title, verdicts, findings)
+    except ImportError:
+        raise Failure("--report needs plotly: pip install 'fairlead[plot]'") from None
+    write_page(report, body)
+
+
+def _width() -> int:
+    return Console().width if sys.stdout.isatty() else 100

@@ -1,0 +1,159 @@
+"""Is what runs now fair? The audit of the state as it is, within one task.
+
+Each leaf queue that runs or waits for something counts as one user, whose task is the mean of what it runs and waits for,
+and whose part is its weight among the siblings that run or wait for something, times its parent's part. So the numbers compare
+with `fairlead audit` on a problem, and a queue that is wronged there is one of whom the table says why.
+"""
+
+from dataclasses import replace
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from fairlead.audit.allocation import check_allocation, own_part
+from fairlead.audit.given import Given
+from fairlead.model.answers import FairnessInfo, FairQueue
+from fairlead.model.problems import Numbers, Problem, exact_array
+from fairlead.model.specs import written
+from fairlead.policies import drf
+from fairlead.scheduler.decide import Cycle, run_cycle
+from fairlead.scheduler.entitled import wanted_by
+from fairlead.scheduler.kernel_cycle import LIMIT, MAX_JOBS, MAX_TASKS, NO_NODE
+from fairlead.scheduler.state import State
+from fairlead.scheduler.tables import I64, NONE, UNLIMITED
+
+MOST_COMPARED = 500
+"""Queues, at most, that are compared pair by pair."""
+
+
+def audit_state(state: State) -> FairnessInfo:
+    """Say of each leaf queue what it has, what it is entitled to, and why it has less where it does.
+
+    Returns
+    -------
+    FairnessInfo
+        ``why`` of a queue that is below is "no demand", "limit", "constraint", "fragmentation", "about to start" or "not yet
+        converged"; the findings are those of :func:`fairlead.audit.allocation.check_allocation`, within one task.
+    """
+    wanted, tasks = wanted_by(state)
+    inner = set(state.queues.parent[: state.queues.n].tolist())
+    leaves = np.array([q for q in range(state.queues.n) if q not in inner and tasks[q] > 0], np.int64)
+    if not len(leaves):
+        return {"fair": True, "queues": [], "findings": []}
+    problem = _problem(state, leaves, wanted, tasks)
+    one_task = exact_array(max(s, Fraction(0)) for s in _shares(problem, problem.demand))
+    used = _shares(
+        problem, exact_array(map(Fraction, state.queues.used[leaves].ravel().tolist())).reshape(problem.demand.shape)
+    )
+    has = exact_array(u / o if o else Fraction(0) for u, o in zip(used, one_task, strict=True))
+    given = Given(problem, has, has, whole=True)
+    findings = check_allocation(given) if len(leaves) <= MOST_COMPARED else []
+    own = own_part(problem)
+    result = run_cycle(state)
+    largest = _largest_task(state, leaves)
+    free = np.where(state.nodes.up & ~state.nodes.draining, 1, 0)[: state.nodes.n] @ state.nodes.free[: state.nodes.n]
+    queues: list[FairQueue] = []
+    for place, q in enumerate(leaves):
+        entitled = float(min(own[place], problem.tasks[place]) * one_task[place]) if own is not None else None
+        share = float(used[place])
+        below = entitled is not None and share + largest < entitled
+        column = drf.dominant_resource(state.queues.used[q], state.total, np.ones(len(state.resources)))
+        running = int(state.queues.tasks[q])
+        queues.append(
+            {
+                "name": written(state.queue_names[q]),
+                "dominant_share": share,
+                "dominant_resource": state.resources[column] if column >= 0 else None,
+                "entitled": entitled,
+                "status": "below" if below else "fair",
+                "why": _why(state, int(q), result, free) if below or running < tasks[q] else "no demand",
+                "running": running,
+                "waiting": int(tasks[q]) - running,
+            }
+        )
+    plain = [f.to_dict() for f in findings]
+    return {
+        "fair": all(f["holds"] is not False for f in plain) and all(q["status"] == "fair" for q in queues),
+        "queues": queues,
+        "findings": plain,
+    }
+
+
+def _problem(state: State, leaves: I64, wanted: Any, tasks: I64) -> Problem:
+    """The leaves as users, in fractions."""
+    n, m = len(leaves), len(state.resources)
+    queues = state.queues
+
+    def table(rows: Any) -> Numbers:
+        return exact_array(Fraction(x) for row in rows for x in row).reshape(n, m)
+
+    limits = [[-1 if x == UNLIMITED else x for x in queues.limit[q].tolist()] for q in leaves]
+    problem = Problem(
+        resources=tuple(state.resources),
+        users=[written(state.queue_names[q]) for q in leaves],
+        capacity=exact_array(map(Fraction, state.total.tolist())),
+        demand=table([[Fraction(round(x)) / int(tasks[q]) for x in wanted[q]] for q in leaves]),
+        tasks=exact_array(Fraction(min(int(tasks[q]), int(queues.max_tasks[q]))) for q in leaves),
+        weight=table([_part(state, int(q), n, tasks) for q in leaves]),
+        guarantee=table(queues.guarantee[leaves].tolist()),
+        limit=table(limits),
+        priority=np.zeros(n, np.int64),
+        queues=[""] * n,
+        quantities=True,
+    )
+    # Who needs what there is nothing of can use nothing.
+    hopeless = ((problem.demand > 0) & (problem.capacity == 0)).any(axis=1)
+    return replace(problem, tasks=problem.tasks * ~hopeless)
+
+
+def _part(state: State, q: int, leaves: int, tasks: I64) -> list[float]:
+    """A queue's part of each resource: its weight among its siblings that are active, times its parent's part.
+
+    Over what an equal part would be, so that shares of queues that weigh the same are what they are.
+    """
+    queues = state.queues
+    part = np.full(len(state.resources), float(leaves))
+    while queues.parent[q] != NONE:
+        siblings = np.flatnonzero((queues.parent[: queues.n] == queues.parent[q]) & (tasks > 0))
+        part *= queues.weight[q] / queues.weight[siblings].sum(axis=0)
+        q = int(queues.parent[q])
+    found: list[float] = part.tolist()
+    return found
+
+
+def _shares(problem: Problem, amounts: Numbers) -> list[Fraction]:
+    """Dominant shares of the cluster, not weighed."""
+    there = np.flatnonzero(problem.capacity > 0)
+    return [max((row[j] / problem.capacity[j] for j in there), default=Fraction(0)) for row in amounts]
+
+
+def _largest_task(state: State, leaves: I64) -> float:
+    """The dominant share of the largest task that runs or waits: what the last one placed may have cost another."""
+    jobs = state.jobs
+    live = np.flatnonzero((jobs.waiting[: jobs.n] > 0) | (jobs.holding[: jobs.n] > 0))
+    demand = state.shapes.demand[np.unique(jobs.shape[live])]
+    return max((float(drf.dominant_share(d, state.total, np.ones(len(d)))) for d in demand), default=0.0)
+
+
+def _why(state: State, q: int, result: Cycle, free: I64) -> str:
+    """Why a queue has no more, from what the scheduling cycle says of its buckets."""
+    buckets = state.buckets
+    mine = np.flatnonzero((buckets.leaf[: buckets.n] == q) & (buckets.head[: buckets.n] != NONE))
+    if not len(mine):
+        return "no demand"
+    if np.isin(state.jobs.queue[result.job], q).any():
+        return "about to start"
+    stops = result.stop[mine]
+    if np.isin(stops, (LIMIT, MAX_TASKS, MAX_JOBS)).all():
+        return "limit"
+    for b in mine[stops == NO_NODE]:
+        shape = buckets.shape[b]
+        demand = state.shapes.demand[shape]
+        allowed = state.masks[state.shapes.mask[shape], : state.nodes.n] & state.nodes.up[: state.nodes.n]
+        fits = ((demand <= state.nodes.capacity[: state.nodes.n]) | (demand == 0)).all(axis=1)
+        if not (allowed & fits).any():
+            return "constraint"
+        if (free >= demand)[demand > 0].all():
+            return "fragmentation"
+    return "not yet converged"
