@@ -8,18 +8,8 @@ import pytest
 SOURCE = Path(__file__).parent.parent / "src" / "fairlead"
 
 ROOMS = [
-    "home",
-    "compiled",
-    "model",
-    "policies",
-    "audit",
-    "scheduler",
-    "journal",
-    "engines",
-    "service",
-    "client",
-    "cli",
-]
+    "home", "compiled", "model", "policies", "audit", "scheduler", "journal", "engines", "simulate", "service", "client", "cli"
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("path", sorted(SOURCE.rglob("*.py")), ids=lambda p: str(p.relative_to(SOURCE)))

@@ -7,6 +7,7 @@ held as long as it is open, and the kernel lets go of it however the process end
 
 import fcntl
 import os
+import sqlite3
 import threading
 import time
 import uuid
@@ -223,6 +224,41 @@ class _Transaction:
             self._connection.rollback()
         if isinstance(error, sa.exc.OperationalError):
             raise JournalFull(f"{self._path}: cannot be written: {error.orig}: make room on its disk") from None
+
+
+def read_history(path: Path) -> tuple[State | None, Iterator[Fact]]:
+    """Read a journal that may be in use, without taking it: what is known of the time before the facts, and the facts kept.
+
+    Returns
+    -------
+    State or None
+        That of the newest snapshot, where the first facts are not kept any more.
+    iterator of Fact
+
+    Raises
+    ------
+    JournalError
+        There is no journal, or it is damaged.
+    """
+    if not path.is_file():
+        raise JournalError(f"{path}: there is no journal: name the file `journal.db` of a data folder")
+    engine = sa.create_engine("sqlite://", creator=lambda: sqlite3.connect(f"file:{path}?mode=ro", uri=True))
+    try:
+        with engine.connect() as connection:
+            first = connection.execute(sa.select(sa.func.min(_facts.c.position))).scalar_one()
+            row = connection.execute(sa.select(_snapshots)).one_or_none()
+            known = snapshot.load(row.body) if first != 1 and row is not None and _is_sound(row.body, row.crc) else None
+    except (sa.exc.DatabaseError, msgspec.MsgspecError, ValueError) as error:
+        raise JournalError(f"{path}: is no journal: {getattr(error, 'orig', error)}") from None
+
+    def facts() -> Iterator[Fact]:
+        with engine.connect() as connection:
+            for position, body, crc in connection.execute(sa.select(_facts).order_by(_facts.c.position)):
+                if not _is_sound(body, crc):
+                    raise JournalError(f"{path}: is damaged: fact {position} is not what was written")
+                yield decode(body)
+
+    return known, facts()
 
 
 def _is_sound(body: object, crc: object) -> bool:

@@ -5,7 +5,6 @@ them happen in the state, and then has the engine carry them out.
 """
 
 from dataclasses import dataclass
-from math import isnan
 
 import numpy as np
 
@@ -102,13 +101,17 @@ def decide(state: State, now: float, most: int = MOST_PLACEMENTS) -> Decision:
         placed.attempt[:] = state.tasks.attempt[tasks] + 1
         state.expected = (placed, result.cursors)  # a cache: where first fit may go on once this has happened
         facts.append(placed)
-    facts += _keep_room(state, now, result)
+    elif not facts:
+        state.move_cursors(result.cursors)
+    kept = _keep_room(state, now, result)
+    facts += kept
     surplus = len(state.finished_jobs) - state.settings.keep_jobs
     if surplus > max(0, state.settings.keep_jobs // 20):
         oldest = iter(state.finished_jobs)
         facts.append(JobsForgotten(at=now, ids=[next(oldest) for _ in range(surplus)]))
     # A reservation that is used or dropped leaves room that nobody was offered yet; a job that is cancelled, followers.
-    unsettled = bool(state.doomed) or bool(facts and state.reservations)
+    used = bool(state.reservations) and not state.reservations.keys().isdisjoint(state.jobs.bucket[result.job].tolist())
+    unsettled = bool(state.doomed) or used or any(isinstance(fact, ReservationDropped) for fact in kept)
     return Decision(facts, result.more or unsettled)
 
 
@@ -160,19 +163,25 @@ def _keep_room(state: State, now: float, result: Cycle) -> list[Fact]:
         if result.stop[bucket] in (LIMIT, MAX_TASKS, MAX_JOBS):
             facts.append(ReservationDropped(at=now, id=reservation.job))
     stopped = np.flatnonzero(result.stop == NO_NODE)
-    passed = [b for b in stopped if result.stop_at[b] < len(result.job) and b not in state.reservations]
-    tried = state.jobs.id[result.stop_job]
-    new = [int(tried[b]) for b in passed if isnan(buckets.passed_since[b])]
-    if new:
-        facts.append(JobsPassedOver(at=now, ids=sorted(new)))
+    reserved = np.zeros(buckets.n, np.bool_)
+    reserved[list(state.reservations)] = True
+    stopped = stopped[~reserved[stopped]]
+    since = buckets.passed_since[stopped]
+    new = stopped[(result.stop_at[stopped] < len(result.job)) & np.isnan(since)]
+    if len(new):
+        facts.append(JobsPassedOver(at=now, ids=np.sort(state.jobs.id[result.stop_job[new]]).tolist()))
 
-    keeping = {int(buckets.leaf[b]) for b in state.reservations}
-    for b in sorted(stopped, key=lambda b: (result.stop_at[b], tried[b])):
-        due = now - buckets.passed_since[b] >= state.settings.reserve_after  # False for NaN
-        if due and b not in state.reservations and buckets.leaf[b] not in keeping:
+    due = stopped[now - since >= state.settings.reserve_after]  # not for NaN
+    if len(due):
+        keeping = buckets.leaf[list(state.reservations)]
+        due = due[~np.isin(buckets.leaf[due], keeping)]
+        tried = state.jobs.id[result.stop_job[due]]
+        for b, job in sorted(
+            zip(due.tolist(), tried.tolist(), strict=True), key=lambda e: (result.stop_at[e[0]], e[1])
+        ):
             chosen = _nodes_to_keep(state, int(result.stop_job[b]))
             if chosen is not None:
-                facts.append(NodesReserved(at=now, id=int(tried[b]), nodes=chosen[0], tasks=chosen[1]))
+                facts.append(NodesReserved(at=now, id=job, nodes=chosen[0], tasks=chosen[1]))
                 break
     return facts
 

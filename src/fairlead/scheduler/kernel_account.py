@@ -137,7 +137,6 @@ def finished(
     unless it had done its work. A lost task waits again until it was lost `max_losses` times, one that failed until it
     did so more often than its job's `retries`.
     """
-    lowest = nodes.n
     for k in range(job.shape[0]):
         touched[k] = NONE
         j = job[k]
@@ -168,7 +167,7 @@ def finished(
         n = tasks.node[t]
         demand = shapes.demand[jobs.shape[j]]
         nodes.free[n] += demand
-        lowest = min(lowest, n)
+        nodes.fresh[n] = True
         jobs.holding[j] -= 1
         idle = jobs.holding[j] == 0
         if idle and jobs.bucket[j] != NONE:
@@ -195,6 +194,4 @@ def finished(
             jobs.cancelled[j] += 1
         if now == WAITING or idle:
             touched[k] = j
-    for s in range(shapes.n):
-        shapes.cursor[s] = min(shapes.cursor[s], lowest)
     return -1

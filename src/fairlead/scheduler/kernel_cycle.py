@@ -6,7 +6,8 @@ thing over its buckets, by priority. Queue q is entity q, bucket b is entity (qu
     (0 while below its guarantee else 1,  the policy's whole number,  the policy's real number,  rank among its siblings)
 
 compared left to right. A placement changes the keys on one path of the tree only. Within a cycle room only shrinks and use
-only grows, so a bucket that was stopped once stays out, and a shape's cursor into the nodes only moves forward.
+only grows, so a bucket that was stopped once stays out, and a shape's cursor into the nodes only moves forward. Nodes before a
+cursor have no room for the shape, but for those where room came back since (`fresh`); they are few, and are looked at first.
 
 Under hdrf (:mod:`fairlead.policies.tree`) the children that can still be served count as if all had the least of their
 shares, the others as they are, and resources that are saturated do not count: when one is, all keys are worked out again.
@@ -191,27 +192,38 @@ def _build_tree(
 
 
 @compiled
-def _next_node(room: I64, demand: I64, usable: Bools, mask: Bools, cursor: int) -> int:
-    """First fit: the first usable node from the cursor on with room for the demand; the number of nodes if none."""
-    for n in range(cursor, room.shape[0]):
-        if usable[n] and mask[n]:
-            fits = True
-            for r in range(demand.shape[0]):
-                if demand[r] > room[n, r] and demand[r] > 0:
-                    fits = False
-                    break
-            if fits:
-                return n
+def _has_room(room: I64, demand: I64, n: int) -> bool:
+    for r in range(demand.shape[0]):  # noqa: SIM110 a generator is slow in a kernel
+        if demand[r] > room[n, r] and demand[r] > 0:
+            return False
+    return True
+
+
+@compiled
+def _next_node(
+    room: I64, demand: I64, usable: Bools, mask: Bools, shape: int, cursor: I64, fresh: I64, seen: I64
+) -> int:
+    """First fit: the first usable node with room for a shape's demand; the number of nodes if none. Moves the shape's cursors."""
+    while seen[shape] < fresh.shape[0] and fresh[seen[shape]] < cursor[shape]:
+        n = fresh[seen[shape]]
+        if usable[n] and mask[n] and _has_room(room, demand, n):
+            return int(n)
+        seen[shape] += 1
+    for n in range(cursor[shape], room.shape[0]):
+        if usable[n] and mask[n] and _has_room(room, demand, n):
+            cursor[shape] = n
+            return n
+    cursor[shape] = room.shape[0]
     return int(room.shape[0])
 
 
 @compiled
 def _place_gang(
-    count: int, demand: I64, room: I64, usable: Bools, mask: Bools, cursor: I64, shape: int,
+    count: int, demand: I64, room: I64, usable: Bools, mask: Bools, cursor: I64, fresh: I64, seen: I64, shape: int,
     reserved_node: I64, reserved_bucket: I64, reserved_tasks: I64, bucket: int, out_node: I64, first: int,
 ) -> bool:  # fmt: skip
     """Find nodes for all the tasks of a gang, or change nothing. Its reserved nodes count with what is kept on them."""
-    before = cursor[shape]
+    before, seen_before = cursor[shape], seen[shape]
     placed = 0
     for k in range(reserved_node.shape[0]):
         if reserved_bucket[k] == bucket:
@@ -229,12 +241,11 @@ def _place_gang(
                 placed += 1
     kept = placed
     while placed < count:
-        n = _next_node(room, demand, usable, mask, cursor[shape])
-        cursor[shape] = n
+        n = _next_node(room, demand, usable, mask, shape, cursor, fresh, seen)
         if n == room.shape[0]:
             for k in range(kept, placed):
                 room[out_node[first + k]] += demand
-            cursor[shape] = before
+            cursor[shape], seen[shape] = before, seen_before
             return False
         room[n] -= demand
         out_node[first + placed] = n
@@ -286,6 +297,8 @@ def cycle(
     for k in range(reserved_node.shape[0]):
         is_reserved[reserved_bucket[k]] = True
     cursor = shapes.cursor[: shapes.n].copy()
+    fresh = np.flatnonzero(nodes.fresh[:n_nodes])
+    seen = np.zeros(shapes.n, np.int64)  # how many of them each shape has looked at
     used = queues.used[:n_queues].copy()
     running = queues.tasks[:n_queues].copy()
     running_jobs = queues.jobs[:n_queues].copy()
@@ -389,7 +402,7 @@ def cycle(
 
         if why == NOT_REACHED and buckets.gang[b] > 0:
             if _place_gang(
-                count, demand, room, usable, mask, cursor, shape,
+                count, demand, room, usable, mask, cursor, fresh, seen, shape,
                 reserved_node, reserved_bucket, reserved_tasks, b, out_node, placed,
             ):  # fmt: skip
                 for k in range(reserved_node.shape[0]):
@@ -414,8 +427,7 @@ def cycle(
                             reserved_bucket[k] = NONE
                             is_reserved[b] = False
             if n == NONE:
-                n = _next_node(room, demand, usable, mask, cursor[shape])
-                cursor[shape] = n
+                n = _next_node(room, demand, usable, mask, shape, cursor, fresh, seen)
             if n == n_nodes:
                 why = NO_NODE
             else:
@@ -489,6 +501,9 @@ def cycle(
                 _sift(heap, start[p], size[p], slot[q], slot, below, whole, real, rank)
             q = p
 
+    for k in range(shapes.n):
+        if seen[k] < fresh.shape[0]:
+            cursor[k] = min(cursor[k], fresh[seen[k]])
     return (
         out_job[:placed], out_index[:placed], out_node[:placed], stop, stop_at, stop_order, stop_job, cursor, size[0] > 0
     )  # fmt: skip

@@ -125,6 +125,8 @@ def load(body: bytes) -> State:
         for column, packed in saved.tables[name].items():
             setattr(table, column, _unpack(packed))
             table.n = packed.shape[0]
+        for column in set(table.columns()) - set(saved.tables[name]):  # of an older version, which did not have it
+            setattr(table, column, np.zeros(table.n, getattr(table, column).dtype))
     for job, others in sorted(state.waits_for.items()):
         for other in sorted(others):
             if job not in state.doomed or np.isnan(state.jobs.finished_at[state.job_row(other)]):

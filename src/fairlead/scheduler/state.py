@@ -297,7 +297,7 @@ class State:
         )  # fmt: skip
         self._refuse(bad, fact.job, fact.index, "been placed")
         if self.expected is not None and self.expected[0] is fact:
-            self.shapes.cursor[: self.shapes.n] = self.expected[1]
+            self.move_cursors(self.expected[1])
         self.expected = None
         for bucket in served:
             self._drop_reservation(bucket)
@@ -402,6 +402,11 @@ class State:
             "attempt": self.tasks.attempt[tasks].astype(np.int64),
         }
 
+    def move_cursors(self, cursors: I64) -> None:
+        """First fit may go on from here: no node before a shape's cursor has room. A cache, which no decision depends on."""
+        self.shapes.cursor[: self.shapes.n] = cursors
+        self.nodes.fresh[: self.nodes.n] = False
+
     def policy_of(self, row: int) -> Policy:
         """The policy among a queue's children: its own, else hdrf where it is one of those who share by that, else drf."""
         up = int(self.queues.parent[row])
@@ -448,8 +453,7 @@ class State:
         return self.node_rows[name]
 
     def _room_came_back(self, row: int) -> None:
-        cursor = self.shapes.cursor[: self.shapes.n]
-        np.minimum(cursor, row, out=cursor)
+        self.nodes.fresh[row] = True
 
     def _ensure_queue(self, name: str) -> int:
         if name not in self.queue_rows:

@@ -7,6 +7,7 @@ Only jobs with tasks that may start now are in their bucket.
 
 from collections import namedtuple
 from dataclasses import dataclass, field, fields
+from functools import cache
 from typing import Any, TypeVar
 
 import numpy as np
@@ -65,8 +66,12 @@ class Table:
                 setattr(self, column, new)
         return first
 
-    def columns(self) -> list[str]:
-        return [f.name for f in fields(self) if f.name != "n"]
+    def columns(self) -> tuple[str, ...]:
+        return _columns(type(self).__name__)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        object.__setattr__(self, name, value)
+        self.__dict__["view"] = None  # what kernels saw before
 
     def keep(self, rows: I64) -> None:
         """Keep these rows only, in this order; rows freed behind them are zeros again."""
@@ -82,10 +87,18 @@ class Table:
             setattr(self, column, np.ascontiguousarray(np.hstack([old, more])))
 
 
+@cache
+def _columns(table: str) -> tuple[str, ...]:
+    return tuple(f.name for f in fields(globals()[table]) if f.name != "n")
+
+
 def view(table: T) -> T:
     """Show a table to a kernel, which knows named tuples of arrays but no dataclasses; same names, same memory."""
-    row = _VIEWS[type(table).__name__]
-    return row(*(getattr(table, name) for name in row._fields))
+    found: T | None = table.__dict__["view"]
+    if found is None:
+        row = _VIEWS[type(table).__name__]
+        found = table.__dict__["view"] = row(*(getattr(table, name) for name in row._fields))
+    return found
 
 
 @dataclass
@@ -94,6 +107,7 @@ class Nodes(Table):
     free: I64 = _wide(np.int64)
     up: Bools = _column(np.bool_)
     draining: Bools = _column(np.bool_)
+    fresh: Bools = _column(np.bool_)  # room came back since the shapes' cursors went by
 
 
 @dataclass
@@ -115,7 +129,7 @@ class Queues(Table):
 class Shapes(Table):
     demand: I64 = _wide(np.int64)
     mask: I64 = _column(np.int64)  # row of State.masks
-    cursor: I64 = _column(np.int64)  # no node before it has room
+    cursor: I64 = _column(np.int64)  # no node before it has room, but fresh ones
 
 
 @dataclass

@@ -1,0 +1,190 @@
+"""`fairlead simulate` and `fairlead sweep`: a workload under several policies."""
+
+import itertools
+import json
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+
+from fairlead.cli.main import Failure, write_page
+from fairlead.model.documents import DocumentError, read_configuration
+from fairlead.model.quantity import parse_seconds
+from fairlead.policies.contract import PolicyError
+from fairlead.policies.registry import find_policy
+from fairlead.simulate.measure import summary, write_parquet
+from fairlead.simulate.report import page, runs_text, span
+from fairlead.simulate.run import simulate
+from fairlead.simulate.sweep import Point, sweep
+from fairlead.simulate.traces import Derivation, read_trace
+from fairlead.simulate.workload import TraceError, Workload, cut, synthetic_nodes
+
+
+def run_simulations(
+    trace: Path, kind: str | None, policies: list[str], nodes: int, node: str, config: Path | None, speed: float, scale: float,
+    start: str, end: str, seed: int, skip_bad: bool, out: Path | None, report: Path | None, as_json: bool,
+) -> None:  # fmt: skip
+    """Simulate a workload under each policy, and tell what came of it."""
+    try:
+        workload = read_trace(trace, kind, skip_bad=skip_bad, derivation=Derivation(seed=seed))
+        workload = cut(
+            workload, _seconds("--from", start, 0.0), _seconds("--to", end, float("inf")), speed, scale, seed
+        )
+        workload = _cluster(workload, nodes, node, config)
+        for policy in policies:
+            if policy != "slots":
+                find_policy(policy)
+        if workload.skipped:
+            print(f"fairlead: {trace}: {workload.skipped:,} rows were wrong and left out", file=sys.stderr)
+        runs = []
+        with _progress() as progress:
+            for policy in policies:
+                bar = progress.add_task(policy, total=1.0)
+                runs.append(simulate(workload, policy, told=partial(_tell, progress, bar)))
+                progress.update(bar, completed=1.0)
+        if out is not None:
+            write_parquet(runs, out)
+    except (TraceError, PolicyError, DocumentError) as error:
+        raise Failure(str(error)) from None
+    if report is not None:
+        try:
+            body = page(runs)
+        except ImportError:
+            raise Failure("--report needs plotly: pip install 'fairlead[simulate]'") from None
+        write_page(report, body)
+    summaries = [summary(run) for run in runs]
+    print(json.dumps({"runs": summaries}, indent=2) if as_json else runs_text(summaries, _width()))
+
+
+def _tell(progress: Progress, bar: Any, part: float) -> None:
+    progress.update(bar, completed=part)
+
+
+def run_sweep(
+    trace: Path, kind: str | None, policies: list[str], loads: str, sizes: str, node: str, seeds: str, start: str, end: str,
+    skip_bad: bool, out: Path, engine: str, workers: int | None, as_json: bool,
+) -> None:  # fmt: skip
+    """Run a grid of simulations, and print a line for each point."""
+    try:
+        for policy in policies:
+            if policy != "slots":
+                find_policy(policy)
+        read_trace(trace, kind, skip_bad=skip_bad)  # so that what is wrong is told once, and at once
+        grid = itertools.product(
+            policies, _numbers("--scale", loads, float), _numbers("--nodes", sizes, int), _numbers("--seed", seeds, int)
+        )
+        begin, until = _seconds("--from", start, 0.0), _seconds("--to", end, float("inf"))
+        points = [
+            Point(str(trace.absolute()), kind or "", policy, scale, 1.0, begin, until, size, node, seed, skip_bad)
+            for policy, scale, size, seed in grid
+        ]
+        for point in points[:1]:
+            synthetic_nodes(point.nodes, node)
+        with _counting() as progress:
+            bar = progress.add_task("simulating", total=None)
+            found = sweep(points, out, engine, lambda done, of: progress.update(bar, completed=done, total=of), workers)
+    except (TraceError, PolicyError) as error:
+        raise Failure(str(error)) from None
+    except KeyboardInterrupt:
+        raise Failure(f"interrupted: what is done is in {out}; the same command goes on from there") from None
+    if as_json:
+        print(json.dumps({"points": found}, indent=2))
+        return
+    print(_sweep_text(found))
+
+
+def _sweep_text(found: list[dict[str, Any]]) -> str:
+    from rich import box
+    from rich.table import Table
+
+    rows = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, collapse_padding=True)
+    for name in (
+        "policy",
+        "scale",
+        "nodes",
+        "seed",
+        "ended",
+        "makespan",
+        "completion",
+        "p95",
+        "slowdown",
+        "used",
+        "unfair",
+    ):
+        rows.add_column(name, justify="left" if name == "policy" else "right", no_wrap=True)
+    for each in found:
+        point, numbers = each["point"], each["numbers"]
+        completion, slowdown = numbers["completion"], numbers["slowdown"]
+        rows.add_row(
+            point["policy"], f"{point['scale']:g}", str(point["nodes"] or ""), str(point["seed"]), f"{numbers['ended']:,}",
+            span(numbers["makespan"]), *(span(completion[which]) if completion else "" for which in ("mean", "p95")),
+            f"{slowdown['mean']:.2f}" if slowdown else "", f"{max(numbers['utilisation'].values(), default=0):.0%}",
+            f"{numbers['unfairness']:.1%}",
+        )  # fmt: skip
+    console = Console(width=120, highlight=False, color_system=None)
+    with console.capture() as capture:
+        console.print(rows)
+    return "\n".join(line.rstrip() for line in capture.get().splitlines())
+
+
+def _cluster(workload: Workload, nodes: int, node: str, config: Path | None) -> Workload:
+    """The machines of the trace, of a configuration (with its tree), or so many alike ones."""
+    if nodes and config:
+        raise TraceError("--nodes and --config: which machines? Name one of the two")
+    if config:
+        found = read_configuration(config, find_policy)
+        if not found.nodes:
+            raise TraceError(f"{config}: has no [[node]]: declare the machines")
+        inner = {queue.name for queue in found.queues}
+        lost = sorted(name for name in set(workload.queue) if not _is_leaf(name, inner))
+        if lost:
+            beside = "/".join([*lost[0].split("/")[:-1], "*"])
+            raise TraceError(f"{config}: has no leaf queue for {lost[0]!r} of the trace: declare it, or {beside}")
+        return replace(workload, nodes=found.nodes, queues=found.queues)
+    return replace(workload, nodes=synthetic_nodes(nodes, node)) if nodes else workload
+
+
+def _is_leaf(name: str, declared: set[str]) -> bool:
+    parent = name.rpartition("/")[0]
+    return name in declared or (f"{parent}/*" if parent else "*") in declared
+
+
+def _seconds(option: str, text: str, default: float) -> float:
+    try:
+        return parse_seconds(text) if text else default
+    except ValueError as error:
+        raise TraceError(f"{option} {text!r}: {error}") from None
+
+
+def _numbers(option: str, text: str, kind: Callable[[str], Any]) -> list[Any]:
+    try:
+        found = [kind(part) for part in text.split(",")]
+        if any(x < 0 for x in found) or (option == "--scale" and not all(found)):
+            raise ValueError
+    except ValueError:
+        raise TraceError(f"{option} {text!r}: write numbers with commas between, such as 1,2,4") from None
+    return found
+
+
+def _progress() -> Progress:
+    console = Console(file=sys.stderr)
+    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
+    return Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
+
+
+@contextmanager
+def _counting() -> Iterator[Progress]:
+    console = Console(file=sys.stderr)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+        yield progress
+
+
+def _width() -> int:
+    return Console().width if sys.stdout.isatty() else 100

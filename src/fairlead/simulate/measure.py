@@ -1,0 +1,144 @@
+"""What a run comes to in numbers: a summary, a row a job, a row a moment."""
+
+import itertools
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fairlead.simulate.run import Run
+from fairlead.simulate.workload import F64, TraceError
+
+BINS = (1, 10, 100, 1000, 10_000)
+"""Jobs are counted together by their number of tasks: up to each of these, and above the last."""
+
+
+def bin_names() -> list[str]:
+    """How the bins are called."""
+    return ["1", *(f"{low + 1}-{high}" for low, high in itertools.pairwise(BINS)), f"over {BINS[-1]}"]
+
+
+def bins(tasks: Any) -> Any:
+    """The bin of each job."""
+    return np.searchsorted(BINS, tasks)
+
+
+def summary(run: Run) -> dict[str, Any]:
+    """A run in numbers, as plain data.
+
+    Returns
+    -------
+    dict
+        ``makespan``: seconds from the first submission to the last end. ``completion``, ``wait`` and ``slowdown``: mean, median,
+        p95 and p99 over the jobs that ended; a job's completion is from its submission to its last end, its wait the mean of its
+        tasks' waits, its slowdown its completion over that of its longest task. ``by size``: jobs and mean completion of
+        each bin of numbers of tasks. ``utilisation``: mean while jobs were submitted. ``unfairness``: the mean over time of half
+        the sum over queues of how far each one's dominant share is from its fair one. ``seconds``: that the simulation took; the
+        only number here that differs from run to run.
+    """
+    over = ~np.isnan(run.ended)
+    completion = (run.ended - run.submitted)[over]
+    wait = (run.waited / np.maximum(1, run.workload.tasks))[over]
+    slowdown = completion / np.maximum(longest_task(run)[over], 1e-9)
+    size = bins(run.workload.tasks[over])
+    while_submitted = run.at <= run.submitted[-1]
+    by_size = {
+        name: {"jobs": int((size == k).sum()), "mean completion": float(completion[size == k].mean())}
+        for k, name in enumerate(bin_names())
+        if (size == k).any()
+    }
+    used = run.utilisation[while_submitted]
+    return {
+        "workload": run.workload.name,
+        "policy": run.policy,
+        "jobs": len(run.submitted),
+        "ended": int(over.sum()),
+        "refused": int(run.refused.sum()),
+        "tasks": int(run.completed),
+        "makespan": float(np.nanmax(run.ended) - run.submitted[0]) if over.any() else 0.0,
+        "completion": _spread(completion),
+        "wait": _spread(wait),
+        "slowdown": _spread(slowdown),
+        "by size": by_size,
+        "utilisation": dict(zip(run.resources, used.mean(axis=0).tolist() if len(used) else [], strict=False)),
+        "unfairness": float(unfairness(run).mean()) if len(run.at) else 0.0,
+        "revoked": run.revoked,
+        "decisions": run.decisions,
+        "steps": run.steps,
+        "notes": [*run.workload.notes, *run.notes],
+        "seconds": round(run.seconds, 3),
+    }
+
+
+def unfairness(run: Run) -> F64:
+    """At each moment, how much of the cluster would have to change hands for all to have their fair dominant shares."""
+    return np.abs(run.shares - run.fair).sum(axis=1) / 2
+
+
+def longest_task(run: Run) -> F64:
+    """Seconds that the longest task of each job takes."""
+    workload = run.workload
+    return np.maximum.reduceat(workload.duration, workload.first) if len(workload.first) else np.zeros(0)
+
+
+def _spread(values: F64) -> dict[str, float]:
+    if not len(values):
+        return {}
+    median, p95, p99 = np.percentile(values, [50, 95, 99])
+    return {"mean": float(values.mean()), "median": float(median), "p95": float(p95), "p99": float(p99)}
+
+
+def write_parquet(runs: list[Run], folder: Path) -> list[Path]:
+    """Write `jobs.parquet`, a row a job and policy, and `moments.parquet`, a row a moment, policy and queue or resource.
+
+    Needs pyarrow. Raises TraceError where that is missing, or the folder cannot be written.
+    """
+    try:
+        import pyarrow as pa
+        from pyarrow import parquet
+    except ImportError:
+        raise TraceError("Parquet needs pyarrow: pip install 'fairlead[simulate]'") from None
+    jobs, moments = [], []
+    for run in runs:
+        n, m = len(run.submitted), len(run.at)
+        jobs.append(
+            pa.table(
+                {
+                    "policy": [run.policy] * n,
+                    "job": np.arange(n),
+                    "queue": run.workload.queue,
+                    "tasks": run.workload.tasks,
+                    "submitted": run.submitted,
+                    "begun": pa.array(run.begun, from_pandas=True),
+                    "ended": pa.array(run.ended, from_pandas=True),
+                    "waited": run.waited / np.maximum(1, run.workload.tasks),
+                    "refused": run.refused,
+                }
+            )
+        )
+        named = [
+            ("utilisation", run.resources, run.utilisation),
+            ("share", run.queues, run.shares),
+            ("fair share", run.queues, run.fair),
+        ]
+        for what, names, values in named:
+            moments.append(
+                pa.table(
+                    {
+                        "policy": [run.policy] * (m * len(names)),
+                        "at": np.repeat(run.at, len(names)),
+                        "what": [what] * (m * len(names)),
+                        "of": names * m,
+                        "value": values.ravel(),
+                    }
+                )
+            )
+    found = []
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, tables in (("jobs", jobs), ("moments", moments)):
+            found.append(folder / f"{name}.parquet")
+            parquet.write_table(pa.concat_tables(tables), found[-1])
+    except OSError as error:
+        raise TraceError(f"{folder}: cannot be written: {error.strerror}") from None
+    return found

@@ -1,0 +1,171 @@
+"""Runs of one workload under several policies, side by side: as a table, and as one page with pictures."""
+
+import html
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from fairlead.simulate.measure import bin_names, bins, summary, unfairness
+from fairlead.simulate.run import Run
+
+MOST_QUEUES = 10
+"""That are drawn by name; the rest together."""
+COLOURS = (
+    "#3b6ea8",
+    "#d98a2b",
+    "#4f9a5b",
+    "#b64f4f",
+    "#7a65a8",
+    "#8a6d52",
+    "#c77bab",
+    "#a8a23b",
+    "#4fa3b0",
+    "#5b5b8f",
+    "#9a9a9a",
+)
+
+
+def runs_text(summaries: Sequence[dict[str, Any]], width: int = 100) -> str:
+    """The numbers of several runs, a column a run."""
+    rows = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, collapse_padding=True)
+    rows.add_column("", no_wrap=True)
+    for found in summaries:
+        rows.add_column(found["policy"], justify="right")
+    for name, get in _lines(summaries):
+        rows.add_row(name, *(get(found) for found in summaries))
+    notes = dict.fromkeys(note for found in summaries for note in found["notes"])
+    console = Console(width=width, highlight=False, color_system=None)
+    with console.capture() as capture:
+        console.print(rows)
+    return "\n".join([*(line.rstrip() for line in capture.get().splitlines()), *([""] if notes else []), *notes])
+
+
+def _lines(summaries: Sequence[dict[str, Any]]) -> list[tuple[str, Any]]:
+    """What is told of each run: a name, and how to get it as text."""
+
+    def spread(what: str, which: str, form: Any) -> Any:
+        return lambda found: form(found[what][which]) if found[what] else ""
+
+    lines: list[tuple[str, Any]] = [
+        ("jobs ended", lambda f: f"{f['ended']:,} of {f['jobs']:,}"),
+        ("tasks", lambda f: f"{f['tasks']:,}"),
+        ("makespan", lambda f: span(f["makespan"])),
+    ]
+    for what, form in (("completion", span), ("wait", span), ("slowdown", lambda x: f"{x:.2f}")):
+        lines += [(f"{what}, {which}", spread(what, which, form)) for which in ("mean", "median", "p95", "p99")]
+    for name in bin_names():
+        if any(name in found["by size"] for found in summaries):
+            lines.append(
+                (
+                    f"completion, {name} tasks",
+                    lambda f, n=name: span(f["by size"][n]["mean completion"]) if n in f["by size"] else "",
+                )
+            )
+    for resource in summaries[0]["utilisation"]:
+        lines.append((f"{resource} used", lambda f, r=resource: f"{f['utilisation'].get(r, 0):.1%}"))
+    lines += [
+        ("unfairness", lambda f: f"{f['unfairness']:.2%}"),
+        ("tasks revoked", lambda f: f"{f['revoked']:,}"),
+        ("decisions", lambda f: f"{f['decisions']:,}"),
+        ("simulated in", lambda f: span(f["seconds"])),
+    ]
+    return lines
+
+
+def span(seconds: float) -> str:
+    """A time for reading."""
+    if seconds < 100:
+        return f"{seconds:.3g} s"
+    if seconds < 6000:
+        return f"{seconds / 60:.1f} min"
+    return f"{seconds / 3600:.1f} h"
+
+
+def page(runs: Sequence[Run]) -> str:
+    """One self-contained page: the numbers, shares over time, completion times, utilisation. Needs plotly."""
+    import plotly.graph_objects as go
+    from plotly.subplots import make_subplots
+
+    summaries = [summary(run) for run in runs]
+    hours = [run.at / 3600 for run in runs]
+    longest = max((h[-1] for h in hours if len(h)), default=0.0)
+    unit, per = ("hours", 1.0) if longest > 3 else ("minutes", 60.0)
+    titles = [run.policy for run in runs]
+    names, groups = _drawn(runs)
+
+    shares = make_subplots(cols=len(runs), shared_yaxes=True, subplot_titles=titles)
+    for column, run in enumerate(runs, 1):
+        for k, (name, members) in enumerate(zip(names, groups, strict=True)):
+            shares.add_scatter(
+                x=hours[column - 1] * per, y=run.shares[:, members].sum(axis=1), name=name, legendgroup=name,
+                showlegend=column == 1, stackgroup="shares", line={"width": 0}, fillcolor=COLOURS[k % len(COLOURS)], row=1, col=column,
+                hovertemplate=f"{name}: %{{y:.1%}}<extra></extra>",
+            )  # fmt: skip
+    completion, by_size = go.Figure(), go.Figure()
+    used = make_subplots(
+        rows=len(runs[0].resources), shared_xaxes=True, vertical_spacing=0.06, subplot_titles=runs[0].resources
+    )
+    unfair = go.Figure()
+    for k, run in enumerate(runs):
+        colour, over = COLOURS[k % len(COLOURS)], ~np.isnan(run.ended)
+        times = np.sort((run.ended - run.submitted)[over])
+        kept = np.unique(np.linspace(0, max(0, len(times) - 1), min(len(times), 800)).astype(np.int64))
+        part = (kept + 1) / max(1, len(times))
+        completion.add_scatter(x=times[kept], y=part, name=run.policy, line={"color": colour, "shape": "hv"})
+        size = bins(run.workload.tasks)
+        which = [b for b in range(len(bin_names())) if (over & (size == b)).any()]
+        means = [float((run.ended - run.submitted)[over & (size == b)].mean()) for b in which]
+        by_size.add_bar(x=[bin_names()[b] for b in which], y=means, name=run.policy, marker_color=colour)
+        for r in range(len(run.resources)):
+            used.add_scatter(
+                x=hours[k] * per, y=run.utilisation[:, r], name=run.policy, legendgroup=run.policy, showlegend=r == 0,
+                line={"color": colour, "width": 1.5}, row=r + 1, col=1,
+            )  # fmt: skip
+        unfair.add_scatter(x=hours[k] * per, y=unfairness(run), name=run.policy, line={"color": colour, "width": 1.5})
+    shares.update_xaxes(title=unit)
+    shares.update_yaxes(tickformat=".0%", title="dominant shares", col=1)
+    completion.update_xaxes(type="log", title="seconds from submission to the last end")
+    completion.update_yaxes(tickformat=".0%", title="of jobs")
+    by_size.update_xaxes(title="tasks of a job", type="category")
+    by_size.update_yaxes(title="mean completion, seconds", type="log")
+    used.update_yaxes(tickformat=".0%", rangemode="tozero")
+    used.update_xaxes(title=unit, row=len(runs[0].resources))
+    unfair.update_yaxes(tickformat=".0%", title="in the wrong hands")
+    unfair.update_xaxes(title=unit)
+    figures = [
+        ("Dominant shares over time", shares, 380),
+        ("Completion times", completion, 360),
+        ("Completion by the size of the job", by_size, 360),
+        ("Utilisation", used, 190 * len(runs[0].resources) + 80),
+        ("Unfairness: how much of the cluster would change hands for all to have their fair shares", unfair, 320),
+    ]
+    parts = [f"<pre>{html.escape(runs_text(summaries, 140))}</pre>"]
+    for number, (title, figure, height) in enumerate(figures):
+        figure.update_layout(template="plotly_white", height=height, margin={"t": 40, "b": 50})
+        drawn = figure.to_html(full_html=False, include_plotlyjs=number == 0, config={"displayModeBar": False})
+        parts.append(f"<h2>{html.escape(title)}</h2>{drawn}")
+    return _PAGE.replace("TITLE", html.escape(runs[0].workload.name)).replace("BODY", "\n".join(parts))
+
+
+def _drawn(runs: Sequence[Run]) -> tuple[list[str], list[list[int]]]:
+    """The queues with the largest shares by name, and the rest together."""
+    queues = runs[0].queues
+    size = np.sum([run.shares.sum(axis=0) for run in runs], axis=0)
+    order = np.argsort(-size, kind="stable").tolist()
+    shown, rest = sorted(order[:MOST_QUEUES], key=lambda q: queues[q]), order[MOST_QUEUES:]
+    names, groups = [queues[q] for q in shown], [[q] for q in shown]
+    return (names, groups) if not rest else ([*names, f"{len(rest)} others"], [*groups, rest])
+
+
+_PAGE = """<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><title>TITLE</title><style>
+body { font: 15px/1.5 system-ui, sans-serif; max-width: 1100px; margin: 2rem auto; padding: 0 1rem; color: #222 }
+pre { background: #f6f6f4; padding: .7rem; overflow-x: auto } h2 { margin-top: 2rem }
+</style></head><body><h1>TITLE</h1>
+BODY
+</body></html>
+"""

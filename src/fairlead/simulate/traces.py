@@ -1,0 +1,402 @@
+"""Traces as they are published, read into workloads.
+
+- `openb`: Alibaba's GPU cluster, 2023 (Weng et al., "Beware of Fragmentation", USENIX ATC 2023): a folder with a list of nodes
+  and lists of pods. A pod is a job of one task; its `qos` is the queue. A node's GPUs are one pool, so a fraction of a GPU may be
+  put together from several.
+- `swim`: Facebook's Hadoop clusters, 2009 and 2010 (Chen et al., SWIM, MASCOTS 2011): jobs with bytes in, shuffled and out.
+  Tasks, durations, demands and users are derived; :class:`Derivation` says how.
+- `swf`: the Standard Workload Format of the Parallel Workloads Archive (Feitelson, version 2.2).
+- a table of one's own, CSV or Parquet, whose columns are in `TABLE_COLUMNS`; any other column is a resource.
+- the journal of a live scheduler, as it was recorded.
+
+A row that is wrong is a :class:`TraceError` with its file and line, or, where they are to be skipped, counted and left out.
+"""
+
+import csv
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fairlead.model.documents import check_queue_name
+from fairlead.model.quantity import parse_quantity
+from fairlead.model.specs import Node, Quantities, Queue
+from fairlead.scheduler.facts import Configured, JobSubmitted, NodeJoined, TasksFinished, TasksStarted
+from fairlead.simulate.workload import Jobs, TraceError, Workload
+
+GiB = 2**30
+LONGEST = 10 * 365 * 86400.0
+"""Seconds; what takes longer is no job."""
+MOST_TASKS = 10_000_000
+"""Of one job."""
+
+TABLE_COLUMNS = {
+    "submit": "seconds from the start",
+    "queue": "a path, such as research/vision; without, `default`",
+    "duration": "seconds that each task takes",
+    "tasks": "how many; without, 1",
+    "priority": "without, 0",
+    "gang": "1: all tasks start at once or none",
+    "cpu, memory, gpu, ...": "what one task needs, as quantities: 0.5, 4GiB",
+}
+"""The columns of a table of one's own; `submit`, `duration` and a resource must be there."""
+
+Row = dict[str, str]
+
+
+@dataclass(frozen=True)
+class Derivation:
+    """What SWIM's traces do not say, chosen; every number can be chosen otherwise.
+
+    A job has one map task for each `split` bytes of its input, and at least one; a task takes `start` seconds and what reading
+    its part takes at `rate` bytes a second. Where bytes are shuffled or written, one reduce task for each `reduce_split` of them
+    is added to the tasks, with the same demands: phases are not told apart. A job's whole work is divided evenly over its tasks
+    and rounded up to whole seconds. A job belongs to one of `users` users, chosen with a probability that falls as 1/rank; and it
+    is of one of the kinds of demand, with the probabilities given: <CPUs, GiB> of one task.
+    """
+
+    users: int = 20
+    split: int = 128 * 2**20
+    reduce_split: int = 2**30
+    rate: float = 20e6
+    start: float = 5.0
+    kinds: tuple[tuple[float, float, float], ...] = (
+        (0.6, 1.0, 1.0),
+        (0.25, 1.0, 4.0),
+        (0.1, 2.0, 2.0),
+        (0.05, 1.0, 8.0),
+    )
+    seed: int = 0
+
+
+class Reader:
+    """Goes through rows, and stops at, or counts, those that are wrong."""
+
+    def __init__(self, path: Path, skip_bad: bool) -> None:
+        self._path, self._skip_bad = path, skip_bad
+        self.skipped = 0
+
+    def each(self, rows: Iterator[tuple[int, Any]], take: Callable[[Any], None]) -> None:
+        """Take each row; a ValueError or KeyError from `take` says what is wrong with it."""
+        for line, row in rows:
+            try:
+                take(row)
+            except (ValueError, KeyError, IndexError) as error:
+                if not self._skip_bad:
+                    what = f"there is no column {error}" if isinstance(error, KeyError) else str(error)
+                    raise TraceError(f"{self._path}:{line}: {what} (--skip-bad leaves such rows out)") from None
+                self.skipped += 1
+
+
+def read_trace(
+    path: Path, kind: str | None = None, *, skip_bad: bool = False, derivation: Derivation | None = None
+) -> Workload:
+    """Read a trace.
+
+    Parameters
+    ----------
+    path : Path
+    kind : str, optional
+        ``openb``, ``swim``, ``swf``, ``table`` or ``journal``; without, by the name of the file.
+    skip_bad : bool
+        Whether rows that are wrong are left out, and counted.
+    derivation : Derivation, optional
+        For ``swim``.
+
+    Raises
+    ------
+    TraceError
+        It cannot be read; the message names the file, the line and what is right.
+    """
+    kind = kind or _kind(path)
+    if kind not in READERS:
+        raise TraceError(f"there is no kind of trace {kind!r}: use one of {', '.join(READERS)}")
+    try:
+        found = read_swim(path, skip_bad, derivation) if kind == "swim" else READERS[kind](path, skip_bad)
+    except OSError as error:
+        raise TraceError(f"{path}: cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        raise TraceError(f"{path}: not UTF-8 text (byte {error.start})") from None
+    if not len(found.submit):
+        raise TraceError(f"{path}: there is no job in it")
+    return found
+
+
+def _kind(path: Path) -> str:
+    name = path.name.lower()
+    if path.is_dir() or name.startswith("openb_pod"):
+        return "openb"
+    kinds = {".tsv": "swim", ".swf": "swf", ".csv": "table", ".parquet": "table", ".db": "journal"}
+    if path.suffix.lower() in kinds:
+        return kinds[path.suffix.lower()]
+    raise TraceError(f"{path}: what kind of trace is it? Say so with --format: {', '.join(READERS)}")
+
+
+def _number(row: Row, column: str, least: float = 0.0, most: float = math.inf) -> float:
+    text = row[column]
+    try:
+        value = float(text)
+    except (TypeError, ValueError):
+        raise ValueError(f"{column}: {text!r} is no number") from None
+    if not least <= value <= most:
+        raise ValueError(f"{column}: {text} is not from {least:g} to {most:g}")
+    return value
+
+
+def _csv_rows(path: Path) -> Iterator[tuple[int, Row]]:
+    with path.open(newline="", encoding="utf-8") as file:
+        reader = csv.DictReader(file)
+        for row in reader:
+            # A short row has None for what is missing, a long one a list under None.
+            yield reader.line_num, {k: v for k, v in row.items() if k is not None and v is not None}
+
+
+# -- openb ---------------------------------------------------------------------------------------------------------------
+
+
+def read_openb(path: Path, skip_bad: bool = False) -> Workload:
+    """Read Alibaba's GPU cluster: the folder, or one of its lists of pods with the list of nodes beside it."""
+    pods = path / "openb_pod_list_default.csv" if path.is_dir() else path
+    machines = pods.parent / "openb_node_list_all_node.csv"
+    reader, nodes, jobs = Reader(machines, skip_bad), [], Jobs()
+
+    def take_node(row: Row) -> None:
+        gpus = int(_number(row, "gpu"))
+        capacity = {"cpu": int(_number(row, "cpu_milli")), "memory": int(_number(row, "memory_mib")) * 2**20}
+        if gpus:
+            capacity["gpu"] = gpus * 1000
+        nodes.append(Node(row["sn"], capacity, {"model": row["model"]} if row["model"] else {}))
+
+    def take_pod(row: Row) -> None:
+        demand = {"cpu": int(_number(row, "cpu_milli")), "memory": int(_number(row, "memory_mib")) * 2**20}
+        gpus = int(_number(row, "num_gpu"))
+        if gpus:
+            demand["gpu"] = int(_number(row, "gpu_milli", 1, 1000)) if gpus == 1 else gpus * 1000
+        if "creation_time" not in row:
+            raise ValueError("has no times: openb_pod_list_default.csv and the gpuspec lists have")
+        begin, end = _number(row, "creation_time"), _number(row, "deletion_time")
+        begun = _number(row, "scheduled_time") if row.get("scheduled_time") else begin
+        if not any(demand.values()) or end < begun:
+            raise ValueError("asks for nothing" if end >= begun else "is deleted before it is scheduled")
+        on = {"model": row["gpu_spec"].split("|")} if row.get("gpu_spec") else {}
+        jobs.add(begin, row["qos"], {r: q for r, q in demand.items() if q}, max(1.0, end - begun), on=on)
+
+    reader.each(_csv_rows(machines), take_node)
+    pod_reader = Reader(pods, skip_bad)
+    pod_reader.each(_csv_rows(pods), take_pod)
+    notes = [
+        "openb: a pod's qos is its queue; a node's GPUs are one pool; a pod runs from its scheduling to its deletion"
+    ]
+    return jobs.workload(pods.stem, nodes, [], reader.skipped + pod_reader.skipped, notes)
+
+
+# -- swim ----------------------------------------------------------------------------------------------------------------
+
+
+def read_swim(path: Path, skip_bad: bool = False, how: Derivation | None = None) -> Workload:
+    """Read one of Facebook's days; see :class:`Derivation` for what is not in it. It has no machines."""
+    how = how or Derivation()
+    rng = np.random.default_rng([how.seed, 2])
+    reader, jobs = Reader(path, skip_bad), Jobs()
+    users = 1 / np.arange(1, how.users + 1)
+    users /= users.sum()
+    chance = np.array([kind[0] for kind in how.kinds])
+    demands: list[Quantities] = [
+        {"cpu": round(cpu * 1000), "memory": round(memory * GiB)} for _, cpu, memory in how.kinds
+    ]
+    columns = ("submit", "gap", "input", "shuffle", "output")
+
+    def rows() -> Iterator[tuple[int, list[str]]]:
+        with path.open(encoding="utf-8") as file:
+            for line, text in enumerate(file, 1):
+                if text.strip():
+                    yield line, text.rstrip("\n").split("\t")
+
+    def take(fields: list[str]) -> None:
+        if len(fields) != 6:
+            raise ValueError(f"{len(fields)} columns: there are 6, with tabs between")
+        row = dict(zip(columns, fields[1:], strict=True))
+        read, shuffled, written = (_number(row, name, 0, 1e18) for name in columns[2:])
+        maps = max(1, math.ceil(read / how.split))
+        reduces = math.ceil(max(shuffled, written) / how.reduce_split) if shuffled or written else 0
+        tasks = maps + reduces
+        if tasks > MOST_TASKS:
+            raise ValueError(f"{tasks:,} tasks: more than {MOST_TASKS:,}")
+        seconds = how.start + (read + shuffled + written) / how.rate / tasks
+        user, kind = int(rng.choice(len(users), p=users)), int(rng.choice(len(chance), p=chance / chance.sum()))
+        jobs.add(_number(row, "submit"), f"user{user:02}", demands[kind], float(math.ceil(seconds)), tasks)
+
+    reader.each(rows(), take)
+    notes = [
+        f"swim: tasks of {how.split >> 20} MiB in and {how.reduce_split >> 20} MiB shuffled or out, {how.start:g} s and "
+        f"{how.rate / 1e6:g} MB/s each; {how.users} users; demands <CPUs, GiB> "
+        + ", ".join(f"<{cpu:g}, {memory:g}> {part:.0%}" for part, cpu, memory in how.kinds)
+    ]
+    return jobs.workload(path.stem, [], [], reader.skipped, notes)
+
+
+# -- swf -----------------------------------------------------------------------------------------------------------------
+
+
+def read_swf(path: Path, skip_bad: bool = False) -> Workload:
+    """Read the Standard Workload Format: a job starts all its processors at once; its user is its queue.
+
+    Machines have one CPU each, as many as `MaxProcs` (or `MaxNodes`) of the header says, and as much memory as jobs ask for.
+    """
+    reader, jobs = Reader(path, skip_bad), Jobs()
+    header: dict[str, int] = {}
+
+    def rows() -> Iterator[tuple[int, list[str]]]:
+        with path.open(encoding="utf-8", errors="replace") as file:
+            for line, text in enumerate(file, 1):
+                if text.startswith(";"):
+                    key, _, value = text[1:].partition(":")
+                    if value.strip().isdigit():
+                        header[key.strip()] = int(value)
+                elif text.strip():
+                    yield line, text.split()
+
+    most_memory = 0
+
+    def take(fields: list[str]) -> None:
+        nonlocal most_memory
+        if len(fields) != 18:
+            raise ValueError(f"{len(fields)} fields: there are 18")
+        row = dict(zip(("job", "submit", "wait", "run", "used"), fields, strict=False))
+        row["asked"], row["memory"], row["status"], row["user"] = fields[7], fields[9], fields[10], fields[11]
+        submit, run = _number(row, "submit"), _number(row, "run", -1, LONGEST)
+        asked = _number(row, "asked", -1, MOST_TASKS)
+        processors = int(asked if asked > 0 else _number(row, "used", -1, MOST_TASKS))
+        if row["status"] in ("0", "5") and run <= 0:
+            return  # it was cancelled before it started, or never ran: nothing to replay
+        if processors < 1 or run < 0:
+            raise ValueError("says neither how many processors nor how long")
+        demand = {"cpu": 1000}
+        memory = int(_number(row, "memory", -1))
+        if memory > 0:
+            demand["memory"] = memory * 1024  # of each processor, in KiB
+            most_memory = max(most_memory, memory * 1024)
+        user = f"user{int(_number(row, 'user', -1))}".replace("-1", "_unknown")
+        jobs.add(submit, user, demand, max(1.0, run), processors, gang=processors > 1)
+
+    reader.each(rows(), take)
+    count = header.get("MaxProcs", header.get("MaxNodes", 0))
+    capacity = {"cpu": 1000, **({"memory": most_memory} if most_memory else {})}
+    nodes = [Node(f"p{i}", capacity, {}) for i in range(count)]
+    notes = ["swf: one machine a processor; all processors of a job start at once; a job's user is its queue"]
+    return jobs.workload(path.stem, nodes, [], reader.skipped, notes)
+
+
+# -- tables ------------------------------------------------------------------------------------------------------------
+
+
+def read_jobs(path: Path, skip_bad: bool = False) -> Workload:
+    """Read a table of one's own, CSV or Parquet; see `TABLE_COLUMNS`."""
+    reader, jobs = Reader(path, skip_bad), Jobs()
+
+    def take(row: Row) -> None:
+        demand = {
+            name: parse_quantity(name, amount) for name, amount in row.items() if name not in _KNOWN and amount != ""
+        }
+        demand = {name: amount for name, amount in demand.items() if amount}
+        if not demand:
+            raise ValueError("asks for nothing: name something of some resource")
+        tasks = int(_number(row, "tasks", 1, MOST_TASKS)) if row.get("tasks") else 1
+        priority = int(_number(row, "priority", -1_000_000, 1_000_000)) if row.get("priority") else 0
+        queue = check_queue_name(row.get("queue") or "default")
+        gang = row.get("gang", "") in ("1", "true", "True")
+        jobs.add(
+            _number(row, "submit"),
+            queue,
+            demand,
+            _number(row, "duration", 0, LONGEST),
+            tasks,
+            gang=gang,
+            priority=priority,
+        )
+
+    reader.each(_parquet_rows(path) if path.suffix == ".parquet" else _csv_rows(path), take)
+    return jobs.workload(path.stem, [], [], reader.skipped)
+
+
+_KNOWN = ("submit", "queue", "duration", "tasks", "priority", "gang")
+
+
+def _parquet_rows(path: Path) -> Iterator[tuple[int, Row]]:
+    try:
+        import pyarrow
+        from pyarrow import parquet
+    except ImportError:
+        raise TraceError("Parquet needs pyarrow: pip install 'fairlead[simulate]'") from None
+    try:
+        table = parquet.read_table(path)
+    except pyarrow.ArrowException as error:
+        raise TraceError(f"{path}: not Parquet: {str(error).splitlines()[0]}") from None
+    for number, row in enumerate(table.to_pylist(), 1):
+        yield number, {name: str(value) for name, value in row.items() if value is not None}
+
+
+# -- journals ------------------------------------------------------------------------------------------------------------
+
+
+def read_journal(path: Path, skip_bad: bool = False) -> Workload:
+    """Read what a live scheduler recorded: its machines, its tree, and its jobs with how long their tasks really took.
+
+    A task that was started several times counts with its last; jobs of which no task has ended are left out. Only what the
+    journal still keeps is there: a long history is folded into snapshots.
+    """
+    from fairlead.journal import JournalError
+    from fairlead.journal.sql import read_history
+
+    nodes: dict[str, Node] = {}
+    queues: list[Queue] = []
+    specs: dict[int, JobSubmitted] = {}
+    begun: dict[tuple[int, int], float] = {}
+    took: dict[int, dict[int, float]] = {}
+    try:
+        known, facts = read_history(path)
+        if known is not None:
+            nodes, queues = {node.name: node for node in known.node_specs}, list(known.declared.values())
+        for fact in facts:
+            if isinstance(fact, NodeJoined):
+                nodes[fact.node.name] = fact.node
+            elif isinstance(fact, Configured):
+                queues = fact.queues
+            elif isinstance(fact, JobSubmitted):
+                specs[fact.id] = fact
+            elif isinstance(fact, TasksStarted):
+                begun |= dict.fromkeys(zip(fact.job.tolist(), fact.index.tolist(), strict=True), fact.at)
+            elif isinstance(fact, TasksFinished):
+                for job, index in zip(fact.job.tolist(), fact.index.tolist(), strict=True):
+                    if (job, index) in begun:
+                        took.setdefault(job, {})[index] = fact.at - begun[job, index]
+    except JournalError as error:
+        raise TraceError(str(error)) from None
+    jobs, left_out = Jobs(), 0
+    first = min((fact.at for fact in specs.values()), default=0.0)
+    for number, fact in specs.items():
+        ran, job = took.get(number, {}), fact.job
+        if not ran:
+            left_out += 1
+            continue
+        usual = float(np.median(list(ran.values())))
+        durations = [ran.get(index, usual) for index in range(job.tasks)]
+        each = durations if job.tasks > 1 else durations[0]
+        jobs.add(fact.at - first, job.queue, job.demand, each, job.tasks, job.on, job.gang, job.priority)
+    if not len(jobs):
+        raise TraceError(f"{path}: no job of which a task has ended")
+    return jobs.workload(path.stem, list(nodes.values()), queues, left_out)
+
+
+READERS: dict[str, Callable[[Path, bool], Workload]] = {
+    "openb": read_openb,
+    "swim": read_swim,
+    "swf": read_swf,
+    "table": read_jobs,
+    "journal": read_journal,
+}
+
+__all__ = ["READERS", "TABLE_COLUMNS", "Derivation", "read_trace"]

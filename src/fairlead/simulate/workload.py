@@ -1,0 +1,199 @@
+"""A workload: machines, queues, and jobs with how long their tasks take. Traces are read into one, simulations run one."""
+
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fairlead.model.quantity import parse_quantity
+from fairlead.model.specs import Node, Quantities, Queue
+
+F64 = NDArray[np.float64]
+I64 = NDArray[np.int64]
+
+
+class TraceError(ValueError):
+    """A trace that cannot be read, or a simulation that cannot be run; the message names the file, the line and what is right."""
+
+
+@dataclass(frozen=True)
+class Workload:
+    """Machines, and jobs in the order of their submission.
+
+    Attributes
+    ----------
+    name : str
+    nodes : list of Node
+    queues : list of Queue
+        The tree, where there is one; without, each queue that a job names is a leaf under the root.
+    submit : float64, shape (jobs,)
+        Seconds from the start; never falling.
+    queue : list of str
+        Of each job.
+    tasks : int64, shape (jobs,)
+    shape : int64, shape (jobs,)
+        Which of `demands` one task needs, and of `places` it may use.
+    demands : list of dict
+        Quantities in base units.
+    places : list of dict
+        Labels and the values that will do, beside the demands.
+    duration : float64
+        Seconds; job j's from `first[j]` on: one for each task where `varied[j]`, else one for all.
+    first, varied : int64, shape (jobs,)
+    gang : bool, shape (jobs,)
+        Whether all tasks start at once or none.
+    priority : int64, shape (jobs,)
+    withdrawn : float64, shape (jobs,)
+        When the tasks of a job that still wait are cancelled; those that run go on. Infinite: never.
+    skipped : int
+        Rows of the trace that were left out for being wrong.
+    notes : list of str
+        What was chosen where the trace does not say.
+    """
+
+    name: str
+    nodes: list[Node]
+    queues: list[Queue]
+    submit: F64
+    queue: list[str]
+    tasks: I64
+    shape: I64
+    demands: list[Quantities]
+    places: list[dict[str, list[str]]]
+    duration: F64
+    first: I64
+    varied: I64
+    gang: NDArray[np.bool_]
+    priority: I64
+    withdrawn: F64
+    skipped: int = 0
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def resources(self) -> list[str]:
+        """The resources of the machines and of the tasks, in the order in which they are named."""
+        named = [*(r for node in self.nodes for r in node.capacity), *(r for demand in self.demands for r in demand)]
+        return list(dict.fromkeys(named))
+
+    @property
+    def work(self) -> F64:
+        """Seconds that all tasks of each job take, one after another."""
+        ends = np.append(self.first[1:], len(self.duration)) if len(self.first) else self.first
+        sums = np.add.reduceat(self.duration, self.first) if len(self.first) else np.zeros(0)
+        return np.where((self.varied == 1) & (ends > self.first), sums, self.duration[self.first] * self.tasks)
+
+
+class Jobs:
+    """Gathers jobs one by one."""
+
+    def __init__(self) -> None:
+        self._rows: list[tuple[float, int, str, int, int, bool, int, float]] = []
+        self._durations: list[list[float]] = []
+        self._shapes: dict[tuple[tuple[tuple[str, int], ...], tuple[tuple[str, tuple[str, ...]], ...]], int] = {}
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def add(
+        self,
+        submit: float,
+        queue: str,
+        demand: Quantities,
+        duration: float | list[float],
+        tasks: int = 1,
+        on: dict[str, list[str]] | None = None,
+        gang: bool = False,
+        priority: int = 0,
+        withdrawn: float = np.inf,
+    ) -> None:
+        """Add a job; a list of durations has one for each task."""
+        key = (tuple(sorted(demand.items())), tuple(sorted((k, tuple(v)) for k, v in (on or {}).items())))
+        shape = self._shapes.setdefault(key, len(self._shapes))
+        self._durations.append(duration if isinstance(duration, list) else [duration])
+        self._rows.append((submit, len(self._rows), queue, tasks, shape, gang, priority, withdrawn))
+
+    def workload(
+        self, name: str, nodes: list[Node], queues: list[Queue], skipped: int = 0, notes: list[str] | None = None
+    ) -> Workload:
+        """All of them, in the order of their submission."""
+        rows = sorted(self._rows)
+        durations = [self._durations[row[1]] for row in rows]
+        lengths = np.array([len(d) for d in durations], np.int64)
+        return Workload(
+            name=name,
+            nodes=nodes,
+            queues=queues,
+            submit=np.array([row[0] for row in rows], float),
+            queue=[row[2] for row in rows],
+            tasks=np.array([row[3] for row in rows], np.int64),
+            shape=np.array([row[4] for row in rows], np.int64),
+            demands=[dict(demand) for demand, _ in self._shapes],
+            places=[{label: list(values) for label, values in on} for _, on in self._shapes],
+            duration=np.array([x for d in durations for x in d], float),
+            first=np.concatenate([[0], np.cumsum(lengths)[:-1]]).astype(np.int64) if rows else np.zeros(0, np.int64),
+            varied=(lengths > 1).astype(np.int64),
+            gang=np.array([row[5] for row in rows], np.bool_),
+            priority=np.array([row[6] for row in rows], np.int64),
+            withdrawn=np.array([row[7] for row in rows], float),
+            skipped=skipped,
+            notes=list(notes or []),
+        )
+
+
+def cut(
+    workload: Workload, start: float = 0.0, end: float = np.inf, speed: float = 1.0, scale: float = 1.0, seed: int = 0
+) -> Workload:
+    """A part of a workload, faster, or more or less of it.
+
+    Parameters
+    ----------
+    workload : Workload
+    start, end : float
+        Seconds: the jobs submitted from the one to before the other; the first second is then 0.
+    speed : float
+        Jobs come so many times as fast; what they do takes as long as before.
+    scale : float
+        So many times as many jobs: 0.5 takes each with that chance, 2.5 takes each twice and half of them once more.
+    seed : int
+    """
+    wanted = (workload.submit >= start) & (workload.submit < end)
+    copies = np.full(len(workload.submit), int(scale))
+    copies += np.random.default_rng([seed, 1]).random(len(copies)) < scale - int(scale)
+    rows = np.repeat(np.flatnonzero(wanted), copies[wanted])
+    begin = start if np.isfinite(start) else 0.0
+    lengths = np.where(workload.varied[rows] == 1, workload.tasks[rows], 1)
+    first = np.concatenate([[0], np.cumsum(lengths)[:-1]]).astype(np.int64) if len(rows) else np.zeros(0, np.int64)
+    where = np.repeat(workload.first[rows] - first, lengths) + np.arange(lengths.sum())
+    return replace(
+        workload,
+        submit=(workload.submit[rows] - begin) / speed,
+        queue=[workload.queue[row] for row in rows],
+        tasks=workload.tasks[rows],
+        shape=workload.shape[rows],
+        duration=workload.duration[where],
+        first=first,
+        varied=workload.varied[rows],
+        gang=workload.gang[rows],
+        priority=workload.priority[rows],
+        withdrawn=(workload.withdrawn[rows] - begin) / speed,
+    )
+
+
+def synthetic_nodes(count: int, node: str) -> list[Node]:
+    """Alike machines from text such as ``cpu=12,memory=48GiB``.
+
+    Raises
+    ------
+    TraceError
+        The text is no capacity.
+    """
+    capacity: Quantities = {}
+    for part in node.split(","):
+        resource, _, amount = part.strip().partition("=")
+        try:
+            capacity[resource] = parse_quantity(resource, amount)
+        except ValueError as error:
+            raise TraceError(f"--node {node!r}: {part.strip()!r}: {error}; write cpu=12,memory=48GiB") from None
+        if not resource or capacity[resource] <= 0:
+            raise TraceError(f"--node {node!r}: {part.strip()!r} is no capacity: write cpu=12,memory=48GiB")
+    return [Node(f"n{i}", capacity, {}) for i in range(count)]
