@@ -1,9 +1,9 @@
-"""Run every benchmark, or those that are named: python -m bench [kernel] [end_to_end] [recovery] [service] [calls] [policies]."""
+"""Run every benchmark, or those that are named: python -m bench [NAME ...], of those below."""
 
 import importlib
 import sys
 
-ALL = ["kernel", "end_to_end", "recovery", "service", "calls", "policies"]
+ALL = ["kernel", "end_to_end", "recovery", "service", "calls", "policies", "simulate"]
 
 for name in sys.argv[1:] or ALL:
     importlib.import_module(f"bench.{name}").run()

@@ -2,6 +2,7 @@
 
 import pytest
 from bench import calls, end_to_end, kernel, policies, recovery, service
+from bench import simulate as simulator
 
 from fairlead.journal.sql import SqlJournal
 from fairlead.scheduler.decide import decide
@@ -52,3 +53,12 @@ def test_policies_beside_solvers(capsys):
     problem = policies.make(40, 3)
     found = policies.fairlead.allocate(problem, "drf")
     assert policies.by_highs(problem) == pytest.approx(found.tasks, rel=1e-6)
+
+
+def test_the_simulator_beside_simpy(capsys, monkeypatch):
+    monkeypatch.setenv("FAIRLEAD_DATA", "/nonexistent")
+    simulator.run(0.01)
+    shown = capsys.readouterr().out
+    assert "completions/s" in shown
+    assert "times as long" in shown
+    assert "no traces in /nonexistent" in shown

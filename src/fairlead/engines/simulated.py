@@ -8,8 +8,6 @@ Ends wait in a binary heap of arrays, in compiled code. What the tasks really us
 so that it can be held against what the scheduler believes.
 """
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -212,6 +210,3 @@ def _end(
             _swap(time, what, at, child)
             at = child
     return found[:count]
-
-
-__all__: list[Any] = ["SimulatedCluster"]

@@ -254,6 +254,13 @@ def _place_gang(
 
 
 @compiled
+def _longer(column: I64) -> I64:
+    found = np.empty(2 * column.shape[0], np.int64)
+    found[: column.shape[0]] = column
+    return found
+
+
+@compiled
 def cycle(
     nodes: Nodes, queues: Queues, shapes: Shapes, buckets: Buckets, jobs: Jobs, masks: Bools, total: I64,
     reserved_node: I64, reserved_bucket: I64, reserved_tasks: I64, entitled: F64, most: int,
@@ -355,9 +362,9 @@ def cycle(
         all_count, heap, start, size, slot, upcoming, below, whole, real, rank,
     )  # fmt: skip
 
-    out_job = np.empty(most + most_gang, np.int64)
-    out_index = np.empty(most + most_gang, np.int64)
-    out_node = np.empty(most + most_gang, np.int64)
+    out_job = np.empty(256 + most_gang, np.int64)
+    out_index = np.empty(256 + most_gang, np.int64)
+    out_node = np.empty(256 + most_gang, np.int64)
     stop = np.zeros(n_buckets, np.int64)
     stop_at = np.zeros(n_buckets, np.int64)
     stop_job = np.full(n_buckets, NONE, np.int64)
@@ -374,6 +381,8 @@ def cycle(
         demand = shapes.demand[shape]
         mask = masks[shapes.mask[shape]]
         count = left[b] if buckets.gang[b] > 0 else 1
+        if placed + count > out_job.shape[0]:
+            out_job, out_index, out_node = _longer(out_job), _longer(out_index), _longer(out_node)
         started = jobs.holding[job] > 0 or left[b] < jobs.waiting[job]
 
         why = NOT_REACHED

@@ -58,12 +58,13 @@ class Table:
         """Add rows of zeros; returns the first."""
         first = self.n
         self.n += count
+        if self.n <= len(getattr(self, self.columns()[-1])):
+            return first
         for column in self.columns():
             old = getattr(self, column)
-            if self.n > len(old):
-                new = np.zeros((max(2 * len(old), self.n, 16), *old.shape[1:]), old.dtype)
-                new[:first] = old[:first]
-                setattr(self, column, new)
+            new = np.zeros((max(2 * len(old), self.n, 16), *old.shape[1:]), old.dtype)
+            new[:first] = old[:first]
+            setattr(self, column, new)
         return first
 
     def columns(self) -> tuple[str, ...]:

@@ -102,7 +102,8 @@ def page(runs: Sequence[Run]) -> str:
         for k, (name, members) in enumerate(zip(names, groups, strict=True)):
             shares.add_scatter(
                 x=hours[column - 1] * per, y=run.shares[:, members].sum(axis=1), name=name, legendgroup=name,
-                showlegend=column == 1, stackgroup="shares", line={"width": 0}, fillcolor=COLOURS[k % len(COLOURS)], row=1, col=column,
+                showlegend=column == 1, stackgroup="shares", line={"width": 0}, fillcolor=COLOURS[k % len(COLOURS)],
+                row=1, col=column,
                 hovertemplate=f"{name}: %{{y:.1%}}<extra></extra>",
             )  # fmt: skip
     completion, by_size = go.Figure(), go.Figure()

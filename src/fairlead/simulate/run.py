@@ -136,10 +136,11 @@ def simulate(
         raise TraceError(f"{workload.name}: there are no jobs in this part of it")
     seen, scheduling, notes, overcommitted = _as_seen(workload, policy)
     state = State()
+    apply = state.apply  # once: to bind it costs more than some facts do
     happened: list[Fact] = []
 
     def happen(fact: Fact) -> None:
-        state.apply(fact)
+        apply(fact)
         if watch is not None:
             happened.append(fact)
 

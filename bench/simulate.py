@@ -1,0 +1,75 @@
+"""The simulator: completions a second, beside a straightforward simpy model of the same workload, and as the cluster grows."""
+
+from __future__ import annotations
+
+import os
+import resource
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bench.simpy_model import Model
+from fairlead.simulate.run import simulate
+from fairlead.simulate.traces import read_trace
+from fairlead.simulate.workload import Jobs, Workload, cut, synthetic_nodes
+
+
+def workload(nodes: int, queues: int, jobs: int, tasks: int = 100, busy: float = 0.95, seed: int = 0) -> Workload:
+    """Queues with a demand of their own each, jobs of alike tasks, whole seconds; so many as keep the machines so busy."""
+    rng = np.random.default_rng(seed)
+    demand = [{"cpu": int(rng.integers(1, 5)) * 1000, "memory": int(rng.integers(1, 9)) << 30} for _ in range(queues)]
+    span = max(1, round(jobs * tasks * 55 / (nodes * 5.5 * busy)))
+    found = Jobs()
+    for _ in range(jobs):
+        q = int(rng.integers(queues))
+        found.add(float(rng.integers(0, span)), f"q{q:04}", demand[q], float(rng.integers(10, 100)), tasks)
+    return found.workload(f"{nodes} nodes, {queues} queues", synthetic_nodes(nodes, "cpu=16,memory=64GiB"), [])
+
+
+def timed(case: Workload, policy: str = "drf", samples: int = 50) -> tuple[float, Any]:
+    began = time.perf_counter()
+    found = simulate(case, policy, samples=samples)
+    return time.perf_counter() - began, found
+
+
+def run(scale: float = 1.0) -> None:
+    print("## Simulator")
+    timed(workload(10, 5, 20))  # compiled before it is measured
+    took, found = timed(workload(1000, 100, round(20_000 * scale)))
+    rate = f"{found.completed / took:,.0f} completions/s"
+    print(f"1,000 nodes, 100 queues, jobs of 100 tasks: {rate} ({found.steps:,} steps, {took:.1f} s)")
+
+    small = workload(50, 10, round(200 * scale), tasks=20)
+    took, found = timed(small)
+    began = time.perf_counter()
+    model = Model(small).go()
+    theirs = time.perf_counter() - began
+    ours, other = found.completed / took, model.completed / theirs
+    print(f"50 nodes, 10 queues: {ours:,.0f}/s; simpy {other:,.0f}/s: {theirs / took:.0f} times as long")
+
+    print("as nodes and queues grow tenfold (tasks in the same ratio), in microseconds:")
+    print("nodes    queues   a completion   a step   completions a step")
+    for nodes, queues in ((100, 10), (1000, 10), (1000, 100), (10_000, 100), (10_000, 1000)):
+        case = workload(nodes, queues, max(20, round(nodes * 10 * min(1.0, scale))))
+        took, found = timed(case)
+        each, step, many = took / found.completed * 1e6, took / found.steps * 1e6, found.completed / found.steps
+        print(f"{nodes:<8,} {queues:<8,} {each:<14.2f} {step:<8.0f} {many:.1f}")
+
+    data = Path(os.environ.get("FAIRLEAD_DATA", Path(__file__).parents[2] / "shared" / "data"))
+    if not (data / "openb").is_dir():
+        print(f"no traces in {data}: set FAIRLEAD_DATA to measure them")
+        return
+    began = time.perf_counter()
+    found = simulate(read_trace(data / "openb"), "drf")
+    print(f"openb, read and simulated: {time.perf_counter() - began:.2f} s for {found.completed:,} tasks")
+    began = time.perf_counter()
+    trace = read_trace(data / "facebook" / "FB-2010_samples_24_times_1hr_0.tsv")
+    day = replace(cut(trace, end=86400 * min(1.0, scale)), nodes=synthetic_nodes(400, "cpu=12,memory=48GiB"))
+    found = simulate(day, "drf")
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+    print(
+        f"FB-2010, 400 nodes: {time.perf_counter() - began:.1f} s for {found.completed:,} tasks; at most {peak:.2f} GiB so far"
+    )

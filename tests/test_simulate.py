@@ -1,0 +1,516 @@
+"""The simulator: the live state machine with a virtual clock, against numbers by hand, simpy, and the live scheduler itself."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from bench.simpy_model import Model
+from bench.simulate import workload as crowded
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from conftest import FAIRLEAD
+from fairlead.journal.sql import read_history
+from fairlead.model.specs import Node, Queue
+from fairlead.scheduler.facts import TasksFinished, TasksPlaced
+from fairlead.simulate.measure import summary, unfairness, write_parquet
+from fairlead.simulate.run import simulate
+from fairlead.simulate.sweep import Point, sweep
+from fairlead.simulate.traces import Derivation, read_trace
+from fairlead.simulate.workload import Jobs, TraceError, cut, synthetic_nodes
+from worlds import check_invariants
+
+ROOT = Path(__file__).parent.parent
+DATA = Path(os.environ.get("FAIRLEAD_DATA", ROOT.parent / "shared" / "data"))
+needs_data = pytest.mark.skipif(not DATA.is_dir(), reason=f"no traces in {DATA}: set FAIRLEAD_DATA")
+FB_2009 = DATA / "facebook" / "FB-2009_samples_24_times_1hr_0.tsv"
+
+sys.path.insert(0, str(ROOT / "examples"))
+
+
+def two_users():
+    """One machine of 4 CPUs; A and B ask for 8 tasks of 1 CPU and 10 seconds each, B 5 seconds later."""
+    jobs = Jobs()
+    jobs.add(0.0, "A", {"cpu": 1000}, 10.0, 8)
+    jobs.add(5.0, "B", {"cpu": 1000}, 10.0, 8)
+    return jobs.workload("two", synthetic_nodes(1, "cpu=4"), [])
+
+
+# -- by hand ---------------------------------------------------------------------------------------------------------
+
+
+def test_two_users_on_one_machine():
+    """At 10 A's four end: two each; at 20 again; at 30 A has had 8, B has 4 left; done at 40."""
+    run = simulate(two_users(), samples=5)
+    assert run.ended.tolist() == [30.0, 40.0]
+    assert run.begun.tolist() == [0.0, 10.0]
+    assert run.waited.tolist() == [4 * 0 + 2 * 10 + 2 * 20, 2 * 5 + 2 * 15 + 4 * 25]
+    assert (run.completed, run.decisions, run.steps) == (16, 16, 6)
+    found = summary(run)
+    assert found["makespan"] == 40
+    assert found["completion"]["mean"] == 32.5
+    assert found["slowdown"]["median"] == 3.25
+    assert found["by size"] == {"2-10": {"jobs": 2, "mean completion": 32.5}}
+    fifo = simulate(two_users(), "fifo")
+    assert fifo.ended.tolist() == [20.0, 40.0]
+
+
+def test_shares_and_what_they_should_be():
+    run = simulate(two_users(), samples=5)
+    at = {t: (shares.tolist(), fair.tolist()) for t, shares, fair in zip(run.at, run.shares, run.fair, strict=True)}
+    assert at[0] == ([1, 0], [1, 0])
+    assert at[7] == ([1, 0], [0.5, 0.5]), "B has come and waits"
+    assert at[15] == ([0.5, 0.5], [0.5, 0.5])
+    assert unfairness(run)[7] == 0.5
+    assert run.utilisation[run.at < 40].tolist() == [[1.0]] * 40
+
+
+def test_gangs_priorities_places_and_different_durations():
+    jobs = Jobs()
+    jobs.add(0.0, "a", {"cpu": 1000}, [1.0, 2.0, 3.0], 3)
+    jobs.add(0.0, "b", {"cpu": 1000}, 5.0, 4, gang=True)
+    jobs.add(0.0, "c", {"cpu": 1000}, 5.0, 1, on={"zone": ["east"]}, priority=1)
+    nodes = [Node("w", {"cpu": 4000}, {"zone": "west"}), Node("e", {"cpu": 2000}, {"zone": "east"})]
+    run = simulate(jobs.workload("mixed", nodes, []))
+    assert run.begun.tolist() == [0.0, 0.0, 0.0], "one of a, the four of b, one of c: six CPUs"
+    assert run.ended.tolist() == [6.0, 5.0, 5.0], "a has one CPU until 5: 1, then 2, then 3 seconds"
+
+
+def test_what_is_withdrawn_ends_and_what_fits_nowhere_is_refused():
+    jobs = Jobs()
+    jobs.add(0.0, "a", {"cpu": 1000}, 10.0, 8, withdrawn=15.0)
+    jobs.add(0.0, "a", {"cpu": 9000}, 10.0, 1)
+    jobs.add(2.0, "b", {"gpu": 1000}, 10.0, 1)
+    run = simulate(jobs.workload("w", synthetic_nodes(1, "cpu=2"), []))
+    assert run.refused.tolist() == [False, True, True]
+    assert (run.completed, run.withdrawn, run.ended[0]) == (4, 4, 20.0)
+    assert "2 jobs were refused" in run.notes[0]
+
+
+def test_a_trees_limits_hold_and_what_can_never_run_is_told():
+    jobs = Jobs()
+    jobs.add(0.0, "x/a", {"cpu": 1000}, 10.0, 4)
+    jobs.add(0.0, "x/b", {"cpu": 1000}, 10.0, 4)
+    jobs.add(0.0, "y", {"cpu": 2000}, 10.0, 1)
+    queues = [Queue("x", limit={"cpu": 2000}), Queue("x/a"), Queue("x/b"), Queue("y", limit={"cpu": 1000})]
+    run = simulate(jobs.workload("tree", synthetic_nodes(1, "cpu=8"), queues), "hdrf")
+    assert run.ended[:2].tolist() == [40.0, 40.0]
+    assert np.isnan(run.ended[2])
+    assert any("1 jobs never ended" in note for note in run.notes)
+
+
+def test_slots_refuse_overcommit_and_slow_down():
+    """Two slots of <2 CPUs, 4 GB>: a task of 3 CPUs does not fit one; two of them at once take 6/4 as long."""
+    jobs = Jobs()
+    jobs.add(0.0, "large", {"cpu": 3000, "memory": 10**9}, 10.0, 2)
+    jobs.add(0.0, "small", {"cpu": 1000, "memory": 10**9}, 10.0, 2)
+    workload = jobs.workload("slots", synthetic_nodes(1, "cpu=4,memory=8G"), [])
+    refused = simulate(workload, "slots:2")
+    assert refused.refused.tolist() == [True, False]
+    assert "no slot holds a task" in refused.notes[0]
+    over = simulate(workload, "slots:4:overcommit")
+    # Served large, small, large, small: loads of 3/4, 4/4, 7/4 and 8/4 of the CPUs.
+    assert over.ended.tolist() == [17.5, 20.0]
+    assert over.utilisation[0].tolist() == [2.0, 0.5]
+    assert "slots: 1 a machine" in simulate(workload, "slots").notes[0]
+
+
+# -- the machine -------------------------------------------------------------------------------------------------------
+
+
+@st.composite
+def workloads(draw):
+    jobs = Jobs()
+    amounts = st.fixed_dictionaries({"cpu": st.integers(1, 5)}, optional={"memory": st.integers(1, 5)})
+    for _ in range(draw(st.integers(1, 12))):
+        jobs.add(
+            float(draw(st.integers(0, 20))),
+            draw(st.sampled_from(["a/x", "a/y", "b"])),
+            draw(amounts),
+            float(draw(st.integers(1, 9))),
+            draw(st.integers(1, 8)),
+            on=draw(st.sampled_from([{}, {}, {"zone": ["east"]}])),
+            gang=draw(st.sampled_from([False, False, False, True])),
+            priority=draw(st.integers(0, 1)),
+            withdrawn=float(draw(st.sampled_from([np.inf, np.inf, 25.0]))),
+        )
+    capacity = st.fixed_dictionaries({"cpu": st.integers(2, 9), "memory": st.integers(2, 9)})
+    nodes = [Node(f"n{k}", draw(capacity), {"zone": "east" if k else "west"}) for k in range(draw(st.integers(1, 3)))]
+    queues = [
+        Queue("a", weight=2.0),
+        Queue("a/x"),
+        Queue("a/y", max_tasks=draw(st.sampled_from([None, 2]))),
+        Queue("b"),
+    ]
+    return jobs.workload("random", nodes, queues)
+
+
+@settings(max_examples=60, deadline=None)
+@given(workload=workloads(), policy=st.sampled_from(["drf", "hdrf", "fifo", "asset", "ceei", "slots:2:overcommit"]))
+def test_invariants_hold_at_every_step_and_each_task_ends_once(workload, policy):
+    ends: set[tuple[int, int]] = set()
+    books: list[np.ndarray] = []
+
+    def watch(state, facts):
+        check_invariants(state)
+        for fact in facts:
+            if isinstance(fact, TasksFinished):
+                for job, index in zip(fact.job.tolist(), fact.index.tolist(), strict=True):
+                    assert (job, index) not in ends
+                    ends.add((job, index))
+        books.append(state.queues.used[0].copy())
+
+    run = simulate(workload, policy, reserve_after=3.0, watch=watch)
+    assert len(ends) == run.completed == run.decisions
+    stuck = int(workload.tasks[~run.refused & np.isnan(run.ended)].sum())
+    total = int(workload.tasks[~run.refused].sum())
+    assert run.completed + run.withdrawn <= total <= run.completed + run.withdrawn + stuck
+    assert not books[-1].any(), "all room came back"
+
+
+@settings(max_examples=25, deadline=None)
+@given(seed=st.integers(0, 10**6), nodes=st.integers(1, 6))
+def test_a_model_in_simpy_agrees(seed, nodes):
+    small = crowded(nodes, 4, 30, tasks=5, busy=1.5, seed=seed)
+    ours = simulate(small, reserve_after=1e9)
+    theirs = Model(small).go()
+    assert ours.ended.tolist() == theirs.ended.tolist()
+
+
+def test_the_same_seed_gives_the_same_bytes(tmp_path):
+    for name in ("one", "two"):
+        write_parquet([simulate(crowded(10, 5, 40, seed=3), policy) for policy in ("drf", "slots")], tmp_path / name)
+    for file in ("jobs.parquet", "moments.parquet"):
+        assert (tmp_path / "one" / file).read_bytes() == (tmp_path / "two" / file).read_bytes()
+
+
+def test_live_and_simulated_place_the_same_tasks_in_the_same_order(live):
+    """The same jobs at the same times on the real scheduler, with tasks that sleep; then its journal, simulated."""
+    live.ok("submit", "-q", "A", "--cpu", "3", "--memory", "1Gi", "--tasks", "5", "--", "sleep", "1.0")
+    live.ok("submit", "-q", "B", "--cpu", "1", "--memory", "4Gi", "--tasks", "6", "--", "sleep", "0.55")
+    live.ok(
+        "submit", "-q", "A", "--cpu", "2", "--memory", "2Gi", "--tasks", "3", "--priority", "1", "--", "sleep", "0.7"
+    )
+    live.ok("wait", "1", "2", "3")
+    live.end()
+    path = live.home / "journal.db"
+    there = []
+    for fact in read_history(path)[1]:
+        if isinstance(fact, TasksPlaced):
+            there += list(zip(fact.job.tolist(), fact.index.tolist(), fact.node.tolist(), strict=True))
+    here = []
+
+    def watch(_, facts):
+        for fact in facts:
+            if isinstance(fact, TasksPlaced):
+                here.extend(zip(fact.job.tolist(), fact.index.tolist(), fact.node.tolist(), strict=True))
+
+    recorded = read_trace(path)
+    run = simulate(recorded, "drf", watch=watch)
+    assert len(there) == 14
+    assert here == there
+    assert run.completed == 14
+
+
+# -- traces ----------------------------------------------------------------------------------------------------------
+
+
+@needs_data
+def test_openb():
+    found = read_trace(DATA / "openb")
+    assert (len(found.nodes), len(found.submit), found.skipped) == (1523, 8152, 0)
+    assert {node.labels.get("model") for node in found.nodes} >= {"T4", "P100", None}
+    one = found.demands[found.shape[1]]
+    assert one == {"cpu": 6000, "memory": 12288 << 20, "gpu": 460}
+    specs = read_trace(DATA / "openb" / "openb_pod_list_gpuspec33.csv")
+    assert any(place for place in specs.places)
+    run = simulate(cut(found, end=3e6), samples=20)
+    assert run.completed == len(run.submitted)
+    with pytest.raises(TraceError, match=r"multigpu50.csv:2: has no times"):
+        read_trace(DATA / "openb" / "openb_pod_list_multigpu50.csv")
+
+
+@needs_data
+def test_swim():
+    found = read_trace(FB_2009)
+    assert len(found.submit) == 5894
+    assert found.tasks[0] == 2, "740,773 bytes in are one map, 2,339,561 shuffled one reduce"
+    assert found.duration[0] == 6.0, "5 s and 3.7 MB at 20 MB/s over two tasks, rounded up"
+    again, other = read_trace(FB_2009), read_trace(FB_2009, derivation=Derivation(seed=1))
+    assert again.queue == found.queue != other.queue
+    with pytest.raises(TraceError, match="there are no machines"):
+        simulate(found)
+
+
+SWF = """; MaxProcs: 8
+; Note: a comment
+1 0 5 100 4 -1 -1 4 -1 2048 1 7 -1 -1 -1 -1 -1 -1
+2 10 -1 50 -1 -1 -1 2 -1 -1 1 8 -1 -1 -1 -1 -1 -1
+3 20 -1 -1 -1 -1 -1 2 -1 -1 5 8 -1 -1 -1 -1 -1 -1
+"""
+
+
+def test_swf(tmp_path):
+    path = tmp_path / "small.swf"
+    path.write_text(SWF)
+    found = read_trace(path)
+    assert (len(found.nodes), found.queue, found.tasks.tolist()) == (8, ["user7", "user8"], [4, 2])
+    assert found.gang.tolist() == [True, True]
+    assert found.demands[found.shape[0]] == {"cpu": 1000, "memory": 2 << 20}
+    assert simulate(found).ended.tolist() == [100.0, 60.0]
+
+
+def test_a_table_of_ones_own(tmp_path):
+    path = tmp_path / "jobs.csv"
+    path.write_text("submit,queue,duration,tasks,cpu,memory\n0,a,10,2,0.5,1GiB\n5,b,20,,2,\n")
+    found = read_trace(path)
+    assert [found.demands[s] for s in found.shape] == [{"cpu": 500, "memory": 1 << 30}, {"cpu": 2000}]
+    assert found.tasks.tolist() == [2, 1]
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    columns = {"submit": [0, 5], "queue": ["a", "b"], "duration": [10, 20], "tasks": [2, 1], "cpu": [0.5, 2]}
+    parquet.write_table(pa.table(columns), tmp_path / "jobs.parquet")
+    other = read_trace(tmp_path / "jobs.parquet")
+    assert other.tasks.tolist() == [2, 1]
+    assert other.demands[other.shape[0]] == {"cpu": 500}
+    assert simulate(replace(other, nodes=synthetic_nodes(1, "cpu=1"))).refused.tolist() == [False, True]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "wrong"),
+    [
+        ("t.csv", "submit,duration,cpu\n0,ten,1\n", r"t.csv:2: duration: 'ten' is no number"),
+        ("t.csv", "submit,duration,cpu\n0,10,1\n-1,10,1\n", r"t.csv:3: submit: -1 is not from 0"),
+        ("t.csv", "submit,cpu\n0,1\n", r"t.csv:2: there is no column 'duration'"),
+        ("t.csv", "submit,duration,cpu\n0,10,lots\n", r"t.csv:2: .*lots"),
+        ("t.csv", "submit,duration,cpu\n0,10,0\n", r"t.csv:2: asks for nothing"),
+        ("t.csv", "submit,duration,cpu,queue\n0,10,1,a b\n", r"t.csv:2: 'a b' is no queue path"),
+        ("t.csv", "submit,duration,cpu\n", r"t.csv: there is no job in it"),
+        ("t.tsv", "job0\t1\t2\n", r"t.tsv:1: 3 columns: there are 6"),
+        ("t.tsv", "job0\t1\t2\t3\tnan\t5\n", r"t.tsv:1: shuffle: nan is not from 0"),
+        ("t.swf", "1 2 3\n", r"t.swf:1: 3 fields: there are 18"),
+        ("t.db", "nonsense", r"t.db: is no journal"),
+        ("t.txt", "", r"what kind of trace is it\? Say so with --format"),
+        ("t.parquet", "nonsense", r"t.parquet: not Parquet"),
+    ],
+)  # fmt: skip
+def test_a_wrong_trace_is_refused_with_its_line(tmp_path, name, text, wrong):
+    (tmp_path / name).write_text(text)
+    with pytest.raises(TraceError, match=wrong) as refused:
+        read_trace(tmp_path / name)
+    assert "\n" not in str(refused.value)
+
+
+def test_wrong_rows_are_counted_where_they_are_to_be_skipped(tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_text("submit,duration,cpu\n0,10,1\n1,ten,1\n2,10,1\n3,10\n")
+    found = read_trace(path, skip_bad=True)
+    assert (found.submit.tolist(), found.skipped) == ([0.0, 2.0], 2)
+    with pytest.raises(TraceError, match=r"none.csv: cannot be read"):
+        read_trace(tmp_path / "none.csv")
+
+
+def test_a_part_of_a_workload_faster_or_more_of_it():
+    jobs = Jobs()
+    for k in range(10):
+        jobs.add(10.0 * k, "a", {"cpu": 1000}, [1.0 + k, 2.0 + k], 2)
+    whole = jobs.workload("w", synthetic_nodes(1, "cpu=4"), [])
+    part = cut(whole, 20, 60, speed=2)
+    assert part.submit.tolist() == [0, 5, 10, 15]
+    assert part.duration.tolist() == [3, 4, 4, 5, 5, 6, 6, 7]
+    assert len(cut(whole, scale=2.5, seed=1).submit) == len(cut(whole, scale=2.5, seed=1).submit) > 20
+    assert cut(whole, scale=3).submit.tolist() == np.repeat(whole.submit, 3).tolist()
+    assert whole.work.tolist() == [3.0 + 2 * k for k in range(10)]
+
+
+# -- commands ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def call(tmp_path):
+    (tmp_path / "trace.csv").write_text((ROOT / "examples" / "trace.csv").read_text())
+
+    def run(*arguments):
+        return subprocess.run(
+            [FAIRLEAD, *arguments], capture_output=True, text=True, cwd=tmp_path, timeout=100, check=False
+        )
+
+    return run
+
+
+MACHINES = ("--nodes", "4", "--node", "cpu=9,memory=18GiB")
+
+
+def test_policies_are_compared_written_and_drawn(call, tmp_path):
+    result = call(
+        "simulate",
+        "trace.csv",
+        *MACHINES,
+        "-p",
+        "drf,slots,fifo,maxmin:memory",
+        "--report",
+        "out.html",
+        "--out",
+        "found",
+    )
+    assert result.returncode == 0, result.stderr
+    assert re.search(r"jobs ended +5 of 5 +5 of 5 +5 of 5 +5 of 5\n", result.stdout)
+    page = (tmp_path / "out.html").read_text()
+    assert all(
+        title in page for title in ("Dominant shares over time", "Completion times", "Utilisation", "Unfairness")
+    )
+    assert sorted(path.name for path in (tmp_path / "found").iterdir()) == ["jobs.parquet", "moments.parquet"]
+    runs = json.loads(call("simulate", "trace.csv", *MACHINES, "--json").stdout)["runs"]
+    assert runs[0]["tasks"] == 451
+    assert runs[0]["unfairness"] < 0.1
+
+
+def test_machines_and_the_tree_come_from_a_configuration(call, tmp_path):
+    (tmp_path / "lab.toml").write_text(
+        '[[queue]]\nname = "*"\n[[node]]\nname = "n"\ncapacity = { cpu = 36, memory = "72Gi" }\n'
+    )
+    assert call("simulate", "trace.csv", "--config", "lab.toml").returncode == 0
+    (tmp_path / "lab.toml").write_text('[[queue]]\nname = "vision"\n[[node]]\nname = "n"\ncapacity = { cpu = 36 }\n')
+    result = call("simulate", "trace.csv", "--config", "lab.toml")
+    assert "has no leaf queue for 'guests' of the trace: declare it, or *" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "wrong"),
+    [
+        (["simulate", "none.csv"], "none.csv: cannot be read"),
+        (["simulate", "trace.csv"], "there are no machines: name some with --nodes and --node"),
+        (["simulate", "trace.csv", *MACHINES, "-p", "fair"], "there is no policy 'fair'"),
+        (["simulate", "trace.csv", "--nodes", "2", "--node", "cpu"], "--node 'cpu'"),
+        (["simulate", "trace.csv", "--nodes", "2", "--node", "cpu=0"], "is no capacity"),
+        (["simulate", "trace.csv", *MACHINES, "--from", "soon"], "--from 'soon'"),
+        (["simulate", "trace.csv", *MACHINES, "--from", "9h"], "there are no jobs in this part"),
+        (["simulate", "trace.csv", *MACHINES, "--format", "csv"], "there is no kind of trace 'csv'"),
+        (["simulate", "trace.csv", *MACHINES, "--report", "nowhere/out.html"], "nowhere/out.html: cannot be written"),
+        (["sweep", "trace.csv", "--out", "o", "--nodes", "2,x"], "--nodes '2,x': write numbers"),
+        (["sweep", "trace.csv", "--out", "trace.csv"], "trace.csv: File exists"),
+        (["sweep", "trace.csv", "--out", "o", "--nodes", "2", "--engine", "slurm"], "there is no engine 'slurm'"),
+    ],
+)
+def test_wrong_input_is_one_line(call, arguments, wrong):
+    result = call(*arguments)
+    assert result.returncode == 1
+    assert wrong in result.stderr
+    assert result.stderr.count("\n") == 1, result.stderr
+
+
+# -- sweeps ------------------------------------------------------------------------------------------------------------
+
+
+def points(trace):
+    return [
+        Point(str(trace), "", policy, scale, 1.0, 0.0, 1e9, 4, "cpu=9,memory=18GiB", seed)
+        for policy in ("drf", "slots:3:overcommit")
+        for scale in (1.0, 2.0)
+        for seed in (0, 1)
+    ]
+
+
+def test_a_sweep_is_the_same_on_any_number_of_processes_and_goes_on_where_it_was(tmp_path):
+    trace = ROOT / "examples" / "trace.csv"
+    one = sweep(points(trace), tmp_path / "one", workers=1)
+    two = sweep(points(trace), tmp_path / "two", workers=2)
+    assert one == two
+    files = sorted((tmp_path / "one").iterdir())
+    assert [f.read_bytes() for f in files] == [f.read_bytes() for f in sorted((tmp_path / "two").iterdir())]
+    kept = {file: file.stat().st_mtime_ns for file in files[1:]}
+    files[0].unlink()
+    told = []
+    assert sweep(points(trace), tmp_path / "one", told=lambda done, of: told.append((done, of))) == one
+    assert told == [(7, 8), (8, 8)]
+    assert all(file.stat().st_mtime_ns == at for file, at in kept.items())
+
+
+def test_a_killed_sweep_goes_on(tmp_path):
+    command = [FAIRLEAD, "sweep", str(ROOT / "examples" / "trace.csv"), "--nodes", "4", "--node", "cpu=9,memory=18GiB"]
+    command += ["--seed", ",".join(map(str, range(40))), "--scale", "3", "--out", "o", "--workers", "1"]
+    process = subprocess.Popen(
+        command, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
+    )
+    deadline = time.monotonic() + 60
+    while len(list((tmp_path / "o").glob("*.json"))) < 3:
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    before = {f.name: f.stat().st_mtime_ns for f in (tmp_path / "o").glob("*.json")}
+    result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=100, check=False)
+    assert result.returncode == 0, result.stderr
+    assert len(result.stdout.splitlines()) == 42
+    after = {f.name: f.stat().st_mtime_ns for f in (tmp_path / "o").glob("*.json")}
+    assert len(after) == 40
+    assert before.items() <= after.items()
+
+
+def test_a_sweep_on_a_ray_cluster(tmp_path, monkeypatch):
+    """A real cluster of two nodes on this machine."""
+    from ray.cluster_utils import Cluster
+
+    monkeypatch.setenv("RAY_ENABLE_UV_RUN_RUNTIME_ENV", "0")
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1})
+    try:
+        cluster.add_node(num_cpus=1)
+        monkeypatch.setenv("RAY_ADDRESS", cluster.address)
+        trace = ROOT / "examples" / "trace.csv"
+        assert sweep(points(trace)[:4], tmp_path / "ray", "ray") == sweep(points(trace)[:4], tmp_path / "here")
+    finally:
+        import ray
+
+        ray.shutdown()
+        cluster.shutdown()
+
+
+# -- the paper's evaluation --------------------------------------------------------------------------------------------
+
+
+def test_dynamic_sharing():
+    """Section 6.1: shares are equal up to a task a machine, above a half where demands complement each other."""
+    import dynamic_sharing
+
+    shares = dynamic_sharing.settled(dynamic_sharing.run())
+    for name, pair in shares.items():
+        assert np.abs(pair[:, 0] - pair[:, 1]).max() < 0.1, name
+    assert shares["0-2 min"].min() > 0.6
+    assert shares["2-3 min"].min() >= 0.49, "both need CPUs most: a half each"
+    assert shares["3-6 min"].min() > 0.6
+
+
+def test_drf_and_slots():
+    """Section 6.2: no number of slots finishes as many small jobs; few leave CPUs unused, many slow everything down."""
+    import drf_and_slots
+
+    drf, two, _, _, _, six, *_ = drf_and_slots.compare()
+    work = {kind: tasks * demand["cpu"] * seconds for kind, (demand, tasks, seconds) in drf_and_slots.KINDS.items()}
+
+    def done(row):
+        return sum(row[kind] * work[kind] for kind in work)
+
+    assert done(two) < 0.8 * done(drf), "two slots leave CPUs unused"
+    assert six["small response"] > 2 * drf["small response"], "six thrash"
+    assert drf["small"] > 1.3 * max(two["small"], six["small"])
+
+
+@needs_data
+def test_the_facebook_months():
+    """Section 6.3, on the first three hours: jobs of every size end sooner under DRF than under slots, but for the largest."""
+    import facebook_months
+
+    drf, slots = map(summary, facebook_months.run(DATA, hours=3))
+    assert drf["completion"]["mean"] < slots["completion"]["mean"]
+    sizes = [name for name in drf["by size"] if name != "over 10000"]
+    assert all(drf["by size"][name]["mean completion"] <= slots["by size"][name]["mean completion"] for name in sizes)
+    assert drf["unfairness"] < slots["unfairness"]
