@@ -442,6 +442,7 @@ def test_the_table_and_a_counterexample(call, tmp_path):
     [
         (["audit"], "audit what? Write either a problem file, or --live"),
         (["audit", "problem.json", "--live"], "audit what?"),
+        (["audit", "--live", "--report", "out.html"], "--live takes no --report"),
         (["audit", "none.toml"], "none.toml: cannot be read"),
         (["audit", "problem.json", "-p", "fair"], "there is no policy 'fair'"),
         (["audit", "problem.json", "-p", "ceei", "--discrete"], "leave out discrete"),

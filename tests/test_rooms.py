@@ -7,9 +7,8 @@ import pytest
 
 SOURCE = Path(__file__).parent.parent / "src" / "fairlead"
 
-ROOMS = [
-    "home", "compiled", "model", "policies", "audit", "scheduler", "journal", "engines", "simulate", "service", "client", "cli"
-]  # fmt: skip
+ROOMS = ["home", "compiled", "processes", "model", "policies", "audit", "scheduler", "journal", "engines"]
+ROOMS += ["simulate", "service", "client", "cli"]
 
 
 @pytest.mark.parametrize("path", sorted(SOURCE.rglob("*.py")), ids=lambda p: str(p.relative_to(SOURCE)))

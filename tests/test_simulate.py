@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import psutil
 import pytest
 from bench.simpy_model import Model
 from bench.simulate import workload as crowded
@@ -71,6 +72,17 @@ def test_shares_and_what_they_should_be():
     assert at[15] == ([0.5, 0.5], [0.5, 0.5])
     assert unfairness(run)[7] == 0.5
     assert run.utilisation[run.at < 40].tolist() == [[1.0]] * 40
+
+
+def test_what_lasts_for_years_is_looked_at_a_bounded_number_of_times():
+    jobs = Jobs()
+    jobs.add(0.0, "a", {"cpu": 1000}, 3e8)
+    jobs.add(1e8, "a", {"cpu": 1000}, [1.0, 3e8], 2)
+    run = simulate(jobs.workload("long", synthetic_nodes(1, "cpu=1"), []), samples=5)
+    assert run.ended.tolist() == [3e8, 6e8 + 1]
+    assert len(run.at) < 1000
+    assert np.unique(np.diff(run.at)).size == 1, "even moments"
+    assert run.utilisation.min() == 1
 
 
 def test_gangs_priorities_places_and_different_durations():
@@ -406,6 +418,52 @@ def test_wrong_input_is_one_line(call, arguments, wrong):
     assert result.returncode == 1
     assert wrong in result.stderr
     assert result.stderr.count("\n") == 1, result.stderr
+
+
+def test_ctrl_c_ends_a_simulation_quietly(tmp_path):
+    """Wherever it hits, most likely in compiled code."""
+    lines = ["submit,duration,tasks,cpu"] + [f"{k},{50 + k % 7},100,1" for k in range(20_000)]
+    (tmp_path / "long.csv").write_text("\n".join(lines))
+    command = [FAIRLEAD, "simulate", "long.csv", "--nodes", "500", "--node", "cpu=9"]
+    for wait in (2.0, 2.7, 3.3):
+        process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        time.sleep(wait)
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=30)
+        assert (process.returncode, out, err) == (130, "", "")
+
+
+@pytest.mark.parametrize("wait", [0.9, 1.3, 1.8, 2.5])
+@pytest.mark.parametrize("command", ["properties", "sweep"])
+def test_ctrl_c_ends_all_processes(tmp_path, command, wait):
+    """As a terminal sends it, to all of them at once; none goes on."""
+    arguments = [FAIRLEAD, "properties", "--cases", "100000"]
+    if command == "sweep":
+        seeds = ",".join(map(str, range(300)))
+        trace = str(ROOT / "examples" / "trace.csv")
+        arguments = [FAIRLEAD, "sweep", trace, "--nodes", "4", "--seed", seeds, "--scale", "9", "--out", "o"]
+    process = subprocess.Popen(
+        arguments, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+    time.sleep(wait)
+    os.killpg(process.pid, signal.SIGINT)
+    out, err = process.communicate(timeout=30)
+    assert process.returncode in (1, 130)
+    assert out == ""
+    assert err == "" or re.fullmatch(r"fairlead: interrupted: what is done is in o; .*\n", err)
+    deadline = time.monotonic() + 10
+    while [
+        p for p in psutil.process_iter(["status"]) if group_of(p.pid) == process.pid and p.info["status"] != "zombie"
+    ]:
+        assert time.monotonic() < deadline, "something goes on"
+        time.sleep(0.05)
+
+
+def group_of(pid):
+    try:
+        return os.getpgid(pid)
+    except ProcessLookupError:
+        return None
 
 
 # -- sweeps ------------------------------------------------------------------------------------------------------------

@@ -1,14 +1,12 @@
 """The table of the DRF paper (Ghodsi et al., NSDI 2011, Table 2), for every policy that there is, found by search."""
 
-import os
 from collections.abc import Callable, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from multiprocessing import get_context
 
 from fairlead.audit.findings import PROPERTIES
 from fairlead.audit.search import Verdict, search
 from fairlead.policies.contract import PolicyError
 from fairlead.policies.registry import find_policy, policy_names
+from fairlead.processes import on_all_cores
 
 SAMPLES = {"maxmin": "maxmin:cpu", "slots": "slots:4"}
 """Policies that are written with words after their name."""
@@ -48,21 +46,12 @@ def search_all(
     """
     for policy in policies:
         find_policy(policy)
-    wanted = [(policy, name) for policy in policies for name in PROPERTIES]
-    found: dict[tuple[str, str], Verdict] = {}
-    workers = min(
-        len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1, len(wanted)
-    )
-    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
-        running = {pool.submit(_search, policy, name, seed, cases, zeros): (policy, name) for policy, name in wanted}
-        try:
-            for future in as_completed(running):
-                found[running[future]] = future.result()
-                told(len(found), len(wanted))
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
-    return [found[key] for key in wanted]
+    wanted = [(policy, name, seed, cases, zeros) for policy in policies for name in PROPERTIES]
+    found: dict[int, Verdict] = {}
+    for place, verdict in on_all_cores(_search, wanted):
+        found[place] = verdict
+        told(len(found), len(wanted))
+    return [found[place] for place in range(len(wanted))]
 
 
 def search_one(policy: str, name: str, seed: int = 0, cases: int = 600, zeros: bool = False) -> Verdict:

@@ -436,6 +436,8 @@ def audit(
     """
     if live == (problem is not None):
         raise Failure("audit what? Write either a problem file, or --live")
+    if live and (report or allocation or discrete):
+        raise Failure("--live takes no --report, --allocation or --discrete: it is whole tasks, and nothing to draw")
     if live:
         from fairlead.cli.tables import show_fairness
 
@@ -655,4 +657,11 @@ def main() -> None:
         print(f"fairlead: {error}", file=sys.stderr)
         sys.exit(1)
     except KeyboardInterrupt:
+        sys.exit(130)
+    except SystemError as error:  # what an interrupt in the middle of compiled code comes out as
+        cause: BaseException | None = error
+        while cause is not None and not isinstance(cause, KeyboardInterrupt):
+            cause = cause.__cause__ or cause.__context__
+        if cause is None:
+            raise
         sys.exit(130)

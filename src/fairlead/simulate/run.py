@@ -295,7 +295,7 @@ class _Sampler:
     ) -> None:
         self._cluster, self._workload, self._total = cluster, workload, total
         span = float(workload.submit[-1] - workload.submit[0])
-        self._every = max(span / samples, 1.0)
+        self._every, self._most = max(span / samples, 1.0), 10 * max(samples, 100)
         self.now = float(workload.submit[0])
         self._next = self.now
         self._rows: list[tuple[float, F64, F64, F64, int, int]] = []
@@ -308,6 +308,13 @@ class _Sampler:
     def until(self, now: float) -> None:
         """Look at all the moments before `now`: nothing has happened since the last step."""
         while self._next < now:
+            if (
+                len(self._rows) >= self._most
+            ):  # it lasts much longer than jobs were submitted: every other moment will do
+                self._rows = self._rows[::2]
+                self._every *= 2
+                self._next = self._rows[-1][0] + self._every
+                continue
             if self._row is None or self._seen != self._cluster.completed or not self._cluster.running.any():
                 self._row = self._look()
                 self._seen = -1

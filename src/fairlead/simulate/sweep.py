@@ -8,12 +8,11 @@ import hashlib
 import json
 import os
 from collections.abc import Callable, Iterator
-from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict, dataclass, replace
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
+from fairlead.processes import on_all_cores
 from fairlead.simulate.measure import summary
 from fairlead.simulate.run import simulate
 from fairlead.simulate.traces import Derivation, read_trace
@@ -116,18 +115,8 @@ def sweep(
 
 
 def _on_this_machine(missing: list[tuple[Point, Path]], workers: int | None) -> Iterator[tuple[Path, dict[str, Any]]]:
-    if not missing:
-        return
-    with ProcessPoolExecutor(
-        min(workers or os.cpu_count() or 1, len(missing)), mp_context=get_context("spawn")
-    ) as pool:
-        running = {pool.submit(run_point, point): file for point, file in missing}
-        try:
-            for future in as_completed(running):
-                yield running[future], future.result()
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
+    for place, found in on_all_cores(run_point, [(point,) for point, _ in missing], workers):
+        yield missing[place][1], found
 
 
 def _on_ray(missing: list[tuple[Point, Path]], _workers: int | None) -> Iterator[tuple[Path, dict[str, Any]]]:

@@ -1,0 +1,41 @@
+"""Many calls of one function on all cores, in processes of their own, which end with the program that waits for them."""
+
+import os
+import signal
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from multiprocessing import get_context
+from typing import Any
+
+
+def cores() -> int:
+    """The cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def on_all_cores(
+    function: Callable[..., Any], calls: Sequence[tuple[Any, ...]], workers: int | None = None
+) -> Iterator[tuple[int, Any]]:
+    """Make all the calls; gives the place of each with its result, as they come.
+
+    An interrupt, an exception of a call, or not asking for the rest, kills the processes: none goes on unheard.
+    """
+    if not calls:
+        return
+    pool = ProcessPoolExecutor(min(workers or cores(), len(calls)), mp_context=get_context("spawn"))
+    # The processes are started here: not half, and with interrupts left to this one.
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+    try:
+        running = {pool.submit(function, *arguments): place for place, arguments in enumerate(calls)}
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    try:
+        for future in as_completed(running):
+            yield running[future], future.result()
+        pool.shutdown()
+    except BaseException:
+        processes = list(pool._processes.values())
+        pool.shutdown(wait=False, cancel_futures=True)
+        for process in processes:
+            process.kill()
+        raise
