@@ -137,3 +137,19 @@ def live(tmp_path):
         world.up()  # it was killed: let it end what it left running
     if world.process.poll() is None:
         world.end()
+
+
+@pytest.fixture
+def other_package(tmp_path):
+    """Make a folder that is another package's, as installed: its module `mine`, and the policies that it offers."""
+
+    def make(code: str, *policies: str) -> Path:
+        (tmp_path / "mine.py").write_text(code)
+        info = tmp_path / "mine-1.0.dist-info"
+        info.mkdir()
+        (info / "METADATA").write_text("Metadata-Version: 2.1\nName: mine\nVersion: 1.0\n")
+        points = "".join(f"{name} = mine:{name}\n" for name in policies)
+        (info / "entry_points.txt").write_text(f"[fairlead.policies]\n{points}")
+        return tmp_path
+
+    return make

@@ -353,20 +353,17 @@ def test_a_shrunk_case_cannot_lose_a_user_or_a_unit():
             assert finding(audit_policy(smaller.problem(), "asset"), "sharing-incentive").holds
 
 
-def test_a_policy_of_ones_own_is_searched_and_one_that_fails_is_told_of(tmp_path, monkeypatch):
-    (tmp_path / "mine.py").write_text(
+def test_a_policy_of_ones_own_is_searched_and_one_that_fails_is_told_of(other_package, monkeypatch):
+    folder = other_package(
         "from fairlead.policies.contract import ByFilling\n"
-        "def policy():\n"
+        "def mine():\n"
         "    return ByFilling('mine', 'as many tasks for each', lambda problem: problem.tasks * 0 + 1)\n"
         "def broken():\n"
-        "    policy = ByFilling('broken', '', lambda problem: 1 / 0)\n"
-        "    return policy\n"
+        "    return ByFilling('broken', '', lambda problem: 1 / 0)\n",
+        "mine",
+        "broken",
     )
-    info = tmp_path / "mine-1.0.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: mine\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text("[fairlead.policies]\nmine = mine:policy\nbroken = mine:broken\n")
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setenv("PYTHONPATH", str(folder))
     result = subprocess.run(
         [FAIRLEAD, "properties", "--policy", "mine,broken", "--cases", "30"],
         capture_output=True, text=True, timeout=100, check=False,

@@ -645,17 +645,15 @@ def test_a_policy_of_ones_own():
     assert (found.policy, found.tasks.tolist()) == ("nobody", [0, 0])
 
 
-def test_another_packages_policy_is_found_by_name(tmp_path, monkeypatch):
-    (tmp_path / "mine.py").write_text(
-        "from fairlead.policies.contract import ByFilling\n"
-        "def policy(times='1'):\n"
-        "    return ByFilling('mine:' + times, 'as many tasks for each', lambda problem: problem.tasks * 0 + int(times))\n"
+def test_another_packages_policy_is_found_by_name(other_package, monkeypatch):
+    monkeypatch.syspath_prepend(
+        other_package(
+            "from fairlead.policies.contract import ByFilling\n"
+            "def mine(times='1'):\n"
+            "    return ByFilling('mine:' + times, 'as many for each', lambda problem: problem.tasks * 0 + int(times))\n",
+            "mine",
+        )
     )
-    info = tmp_path / "mine-1.0.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: mine\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text("[fairlead.policies]\nmine = mine:policy\n")
-    monkeypatch.syspath_prepend(tmp_path)
     assert fairlead.allocate(paper(), "mine:2", exact=True).tasks.tolist() == [F(9, 4), F(9, 4)]
     with pytest.raises(fairlead.PolicyError, match="mine"):
         fairlead.allocate(paper(), "mine:1:2:3")

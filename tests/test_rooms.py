@@ -7,7 +7,7 @@ import pytest
 
 SOURCE = Path(__file__).parent.parent / "src" / "fairlead"
 
-ROOMS = ["home", "compiled", "processes", "model", "policies", "audit", "scheduler", "journal", "engines"]
+ROOMS = ["home", "compiled", "processes", "text", "model", "policies", "audit", "scheduler", "journal", "engines"]
 ROOMS += ["simulate", "service", "client", "cli"]
 
 

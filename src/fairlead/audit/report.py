@@ -5,8 +5,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from rich import box
-from rich.console import Console
 from rich.table import Table
 
 from fairlead.audit.findings import PROPERTIES, Finding
@@ -14,6 +12,7 @@ from fairlead.audit.given import Given
 from fairlead.audit.search import Case, Verdict
 from fairlead.policies.allocation import Allocation, number
 from fairlead.policies.contract import Division
+from fairlead.text import new_table, printed
 
 SIGNS = {True: "✓", False: "✗", None: "–"}
 HEADS = (
@@ -33,7 +32,7 @@ def findings_text(found: Sequence[Finding], width: int = 100) -> str:
     rows = Table(box=None, pad_edge=False, show_header=False, padding=(0, 2, 0, 0))
     for finding in found:
         rows.add_row(_sign(finding), finding.property, finding.text)
-    return _printed(rows, width)
+    return printed(rows, width=width)
 
 
 def _sign(finding: Finding) -> str:
@@ -42,15 +41,12 @@ def _sign(finding: Finding) -> str:
 
 def verdicts_text(verdicts: Sequence[Verdict], width: int = 100) -> str:
     """The table of policies and properties, with what was tried."""
-    rows = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, collapse_padding=True)
-    rows.add_column("policy", no_wrap=True)
-    for head in HEADS:
-        rows.add_column(head, justify="right", no_wrap=True)
+    rows = new_table("policy", *(f">{head}" for head in HEADS))
     policies = list(dict.fromkeys(v.policy for v in verdicts))
     for policy in policies:
         mine = {v.tested: v for v in verdicts if v.policy == policy}
         rows.add_row(policy, *(_cell(mine[name]) for name in PROPERTIES))
-    lines = [_printed(rows, width), ""]
+    lines = [printed(rows, width=width), ""]
     cases, lies = sum(v.cases for v in verdicts), sum(v.lies for v in verdicts)
     tried = f"{cases:,} cases, {lies:,} lies, {sum(v.seconds for v in verdicts):.0f} s"
     lines.append(f"✓ n: none found in n cases; ✗: a counterexample. Tried: {tried}.")
@@ -81,14 +77,11 @@ def counterexample_text(verdict: Verdict) -> str:
 
 
 def _shares_text(found: Allocation) -> str:
-    rows = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, collapse_padding=True)
-    rows.add_column("user")
-    for name in ("tasks", *found.problem.resources, "dominant share"):
-        rows.add_column(name, justify="right")
+    rows = new_table("user", *(f">{name}" for name in ("tasks", *found.problem.resources, "dominant share")))
     for i, user in enumerate(found.problem.users):
         shares = [f"{share:.1%}" for share in (*found.shares[i], found.dominant_shares[i])]
         rows.add_row(user, number(found.tasks[i]), *shares)
-    return _printed(rows, 100)
+    return printed(rows, width=100)
 
 
 def _case_lines(case: Case) -> list[str]:
@@ -182,10 +175,3 @@ th { font-weight: 600 } a { color: #b64f4f } pre { background: #f6f6f4; padding:
 BODY
 </body></html>
 """
-
-
-def _printed(what: Any, width: int) -> str:
-    console = Console(width=width, highlight=False, color_system=None)
-    with console.capture() as capture:
-        console.print(what)
-    return "\n".join(line.rstrip() for line in capture.get().splitlines())

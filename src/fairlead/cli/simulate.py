@@ -24,6 +24,7 @@ from fairlead.simulate.run import simulate
 from fairlead.simulate.sweep import Point, sweep
 from fairlead.simulate.traces import Derivation, read_trace
 from fairlead.simulate.workload import TraceError, Workload, cut, synthetic_nodes
+from fairlead.text import new_table, printed
 
 
 def run_simulations(
@@ -100,37 +101,29 @@ def run_sweep(
 
 
 def _sweep_text(found: list[dict[str, Any]]) -> str:
-    from rich import box
-    from rich.table import Table
-
-    rows = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, collapse_padding=True)
-    for name in (
-        "policy",
-        "scale",
-        "nodes",
-        "seed",
-        "ended",
-        "makespan",
-        "completion",
-        "p95",
-        "slowdown",
-        "used",
-        "unfair",
-    ):
-        rows.add_column(name, justify="left" if name == "policy" else "right", no_wrap=True)
+    numbers = (
+        ">scale",
+        ">nodes",
+        ">seed",
+        ">ended",
+        ">makespan",
+        ">completion",
+        ">p95",
+        ">slowdown",
+        ">used",
+        ">unfair",
+    )
+    rows = new_table("policy", *numbers)
     for each in found:
-        point, numbers = each["point"], each["numbers"]
-        completion, slowdown = numbers["completion"], numbers["slowdown"]
+        point, came = each["point"], each["numbers"]
+        completion, slowdown = came["completion"], came["slowdown"]
         rows.add_row(
-            point["policy"], f"{point['scale']:g}", str(point["nodes"] or ""), str(point["seed"]), f"{numbers['ended']:,}",
-            span(numbers["makespan"]), *(span(completion[which]) if completion else "" for which in ("mean", "p95")),
-            f"{slowdown['mean']:.2f}" if slowdown else "", f"{max(numbers['utilisation'].values(), default=0):.0%}",
-            f"{numbers['unfairness']:.1%}",
+            point["policy"], f"{point['scale']:g}", str(point["nodes"] or ""), str(point["seed"]), f"{came['ended']:,}",
+            span(came["makespan"]), *(span(completion[which]) if completion else "" for which in ("mean", "p95")),
+            f"{slowdown['mean']:.2f}" if slowdown else "", f"{max(came['utilisation'].values(), default=0):.0%}",
+            f"{came['unfairness']:.1%}",
         )  # fmt: skip
-    console = Console(width=120, highlight=False, color_system=None)
-    with console.capture() as capture:
-        console.print(rows)
-    return "\n".join(line.rstrip() for line in capture.get().splitlines())
+    return printed(rows, width=120)
 
 
 def _cluster(workload: Workload, nodes: int, node: str, config: Path | None) -> Workload:

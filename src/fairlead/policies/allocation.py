@@ -14,6 +14,7 @@ from fairlead.policies.contract import ByFilling, DividingPolicy, Division, Poli
 from fairlead.policies.discrete import OrderingPolicy, Placement, Step, place
 from fairlead.policies.filling import DEMAND, LIMIT, NOT_TAKEN, SLOT
 from fairlead.policies.registry import find_policy
+from fairlead.text import new_table, printed
 
 if TYPE_CHECKING:
     import pandas
@@ -226,70 +227,48 @@ def allocate(
 
 def table(allocations: list[Allocation]) -> str:
     """Allocations of the same problem side by side, as text."""
-    from rich import box
-    from rich.console import Console
-    from rich.table import Table
-
-    console = Console(width=200, highlight=False, color_system=None)
-    with console.capture() as capture:
-        for place, found in enumerate(allocations):
-            problem = found.problem
-            if place:
-                console.print()
-            console.print(f"{found.policy}")
-            rows = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, collapse_padding=True)
-            for name in ("user", "tasks", *problem.resources, "dominant share", "stopped by"):
-                rows.add_column(name, justify="left" if name in ("user", "stopped by") else "right", no_wrap=True)
-            dominant = found.dominant_shares
-            for i in range(min(len(found.tasks), MOST_SHOWN)):
-                rows.add_row(
-                    problem.users[i],
-                    number(found.tasks[i]),
-                    *(amount(problem, j, found.resources[i, j]) for j in range(len(problem.resources))),
-                    f"{number(dominant[i])} {found.dominant_resource(i)}",
-                    found.stopped_by(i),
-                )
-            if len(found.tasks) > MOST_SHOWN:
-                rows.add_row(f"and {len(found.tasks) - MOST_SHOWN:,} more")
-            rows.add_section()
-            for what, values in (("used", found.used), ("left", found.left)):
-                rows.add_row(what, "", *(amount(problem, j, values[j]) for j in range(len(problem.resources))))
-            if found.division.prices is not None:
-                spent = found.division.prices * problem.capacity
-                rows.add_row("price of all", "", *(number(price) for price in spent))
-            console.print(rows)
-            for note in found.division.notes:
-                console.print(note)
-    return "\n".join(line.rstrip() for line in capture.get().splitlines())
+    parts: list[Any] = []
+    for found in allocations:
+        problem = found.problem
+        resources = [f">{name}" for name in problem.resources]
+        rows = new_table("user", ">tasks", *resources, ">dominant share", "stopped by")
+        dominant = found.dominant_shares
+        for i in range(min(len(found.tasks), MOST_SHOWN)):
+            rows.add_row(
+                problem.users[i],
+                number(found.tasks[i]),
+                *(amount(problem, j, found.resources[i, j]) for j in range(len(problem.resources))),
+                f"{number(dominant[i])} {found.dominant_resource(i)}",
+                found.stopped_by(i),
+            )
+        if len(found.tasks) > MOST_SHOWN:
+            rows.add_row(f"and {len(found.tasks) - MOST_SHOWN:,} more")
+        rows.add_section()
+        for what, values in (("used", found.used), ("left", found.left)):
+            rows.add_row(what, "", *(amount(problem, j, values[j]) for j in range(len(problem.resources))))
+        if found.division.prices is not None:
+            spent = found.division.prices * problem.capacity
+            rows.add_row("price of all", "", *(number(price) for price in spent))
+        parts += ([""] if parts else []) + [found.policy, rows, *found.division.notes]
+    return printed(*parts, width=200)
 
 
 def steps_table(found: Allocation) -> str:
     """The steps of an allocation of whole tasks, as Table 1 of the DRF paper prints them."""
-    from rich import box
-    from rich.console import Console
-    from rich.table import Table
-
     problem = found.problem
-    rows = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, collapse_padding=True)
-    for name in ("step", "serves", *(f"{user} {what}" for user in problem.users for what in ("shares", "dominant"))):
-        rows.add_column(name, justify="right" if name == "step" else "left", no_wrap=True)
-    for name in problem.resources:
-        rows.add_column(f"{name} used", justify="right", no_wrap=True)
-    if problem.nodes > 1:
-        rows.add_column("node", justify="right")
+    stands = [f"{user} {what}" for user in problem.users for what in ("shares", "dominant")]
+    used = [f">{name} used" for name in problem.resources]
+    rows = new_table(">step", "serves", *stands, *used, *([">node"] if problem.nodes > 1 else []))
     capacity = np.where(problem.capacity > 0, problem.capacity, 1)
     for at, step in enumerate(found.steps[:MOST_STEPS_SHOWN], 1):
         shares = [problem.demand[i] * tasks / capacity for i, tasks in enumerate(step.tasks)]
         cells = []
         for i, share in enumerate(shares):
             cells += ["<" + ", ".join(number(s) for s in share) + ">", number(max(share / problem.weight[i]))]
-        used = [number(u / c) for u, c in zip(step.used, capacity, strict=True)]
+        parts = [number(u / c) for u, c in zip(step.used, capacity, strict=True)]
         node = [str(step.node)] if problem.nodes > 1 else []
-        rows.add_row(str(at), problem.users[step.user], *cells, *used, *node)
-    console = Console(width=400, highlight=False, color_system=None)
-    with console.capture() as capture:
-        console.print(rows)
-    return "\n".join(line.rstrip() for line in capture.get().splitlines())
+        rows.add_row(str(at), problem.users[step.user], *cells, *parts, *node)
+    return printed(rows, width=400)
 
 
 def number(value: Any) -> str:

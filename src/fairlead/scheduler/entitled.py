@@ -5,11 +5,13 @@ were a user, and whoever is furthest below the dominant share that it would have
 """
 
 import logging
+from functools import cache, lru_cache
 
 import numpy as np
 
 from fairlead.model.problems import Problem
 from fairlead.policies import DIVIDED
+from fairlead.policies.contract import DividingPolicy
 from fairlead.policies.drf import dominant_share
 from fairlead.policies.registry import find_policy
 from fairlead.scheduler.state import State
@@ -23,7 +25,7 @@ def entitled(state: State) -> F64:
 
     Notes
     -----
-    A policy that fails (it may be anybody's) is logged, and its queues share as under drf, until it does not.
+    A policy that fails (it may be anybody's) is logged, once for each thing that it says, and its queues share as under drf.
     """
     queues = state.queues
     found = np.ones(queues.n)
@@ -37,16 +39,26 @@ def entitled(state: State) -> F64:
             continue
         name = state.policy_of(int(q))
         try:
-            division = find_policy(name).divide(_problem(state, rows, wanted, tasks))
+            division = _policy(name).divide(_problem(state, rows, wanted, tasks))
             mine = (wanted[rows] / tasks[rows, None]) * np.asarray(division.tasks, np.float64)[:, None]
             found[rows] = [
                 dominant_share(amounts, state.total, queues.weight[row])
                 for amounts, row in zip(mine, rows, strict=True)
             ]
-        except Exception:
-            log.exception("policy %s of queue %r fails: its queues share as under drf", name, state.queue_names[q])
+        except Exception as error:
+            _tell(name, state.queue_names[q], f"{type(error).__name__}: {error}")
             found[rows] = 1.0
     return found
+
+
+@cache
+def _policy(name: str) -> DividingPolicy:
+    return find_policy(name)
+
+
+@lru_cache(maxsize=1000)
+def _tell(policy: str, queue: str, what: str) -> None:
+    log.error("policy %s of queue %r fails: its queues share as under drf: %s", policy, queue, what)
 
 
 def wanted_by(state: State) -> tuple[F64, I64]:

@@ -5,12 +5,10 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from rich import box
-from rich.console import Console
-from rich.table import Table
 
 from fairlead.simulate.measure import bin_names, bins, summary, unfairness
 from fairlead.simulate.run import Run
+from fairlead.text import new_table, printed
 
 MOST_QUEUES = 10
 """That are drawn by name; the rest together."""
@@ -31,17 +29,11 @@ COLOURS = (
 
 def runs_text(summaries: Sequence[dict[str, Any]], width: int = 100) -> str:
     """The numbers of several runs, a column a run."""
-    rows = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, collapse_padding=True)
-    rows.add_column("", no_wrap=True)
-    for found in summaries:
-        rows.add_column(found["policy"], justify="right")
+    rows = new_table("", *(f">{found['policy']}" for found in summaries))
     for name, get in _lines(summaries):
         rows.add_row(name, *(get(found) for found in summaries))
     notes = dict.fromkeys(note for found in summaries for note in found["notes"])
-    console = Console(width=width, highlight=False, color_system=None)
-    with console.capture() as capture:
-        console.print(rows)
-    return "\n".join([*(line.rstrip() for line in capture.get().splitlines()), *([""] if notes else []), *notes])
+    return "\n".join([printed(rows, width=width), *([""] if notes else []), *notes])
 
 
 def _lines(summaries: Sequence[dict[str, Any]]) -> list[tuple[str, Any]]:
