@@ -32,7 +32,6 @@ check: .venv/ready  ## formatter, linter and type checker alone
 	$(RUN)mypy
 
 bench: .venv/ready  ## speeds, as ratios against a named peer in the same run
-	.venv/bin/uv sync --quiet --frozen --compile-bytecode --inexact --group bench --python .venv/bin/python
 	$(RUN)python -m bench
 
 docs: .venv/ready  ## the documentation as a site, in site/

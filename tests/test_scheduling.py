@@ -571,6 +571,18 @@ def test_the_audit_says_why_a_queue_is_below_its_part():
     assert fairness(World([Queue("a")], {"cpu": 4}))[0] == {"fair": True, "queues": [], "findings": []}
 
 
+def test_hundreds_of_queues_placed_at_once_are_fair_within_one_task():
+    """What is left lies on many nodes: none has room for another task, whatever it adds up to."""
+    nodes = [{"cpu": 64, "memory": 64}] * 10
+    world = World([Queue("*")], *nodes)
+    for k in range(150):
+        world.submit(f"q{k}", {"cpu": 1 + k % 3, "memory": 1 + k % 5}, 20)
+    world.decide()
+    found, _ = fairness(world)
+    assert found["fair"], [f["text"] for f in found["findings"]]
+    assert [f["holds"] for f in found["findings"]] == [True, True, True, None]
+
+
 def test_the_audit_counts_weights_down_the_tree():
     world = World([Queue("x", weight=3), Queue("x/1"), Queue("x/2"), Queue("y")], {"cpu": 16})
     for queue in ("x/1", "x/2", "y"):

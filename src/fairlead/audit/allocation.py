@@ -10,10 +10,9 @@ than it can use (its finite demand, or its limit). The definitions are those of 
 - *trees*: a queue's part is its part of its parent's; envy is among users of the same queue, since an inner queue's own share is
   the sum of what is below it;
 - *machines that differ* (Wang et al., INFOCOM 2014): a split gives each its part of every machine;
-- *whole tasks*: nobody can be wronged by less than the largest task, which is what the last one placed may take.
+- *whole tasks*: nobody is wronged by what is not more than the largest task, which is what the last one placed may take.
 """
 
-from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -275,8 +274,6 @@ def _nothing(given: Given) -> float:
 
 def _margin(has: Any, against: Any, slack: Any) -> float:
     short = against - has - slack
-    if slack > 0 and short == 0:  # the bound on whole tasks is strict
-        return float(Fraction(1, 10**6))
     return float(short) / max(1e-300, float(has)) if has > 0 else float(short)
 
 

@@ -5,23 +5,20 @@ and whose part is its weight among the siblings that run or wait for something, 
 with `fairlead audit` on a problem, and a queue that is wronged there is one of whom the table says why.
 """
 
-from dataclasses import replace
-from fractions import Fraction
-from typing import Any
-
 import numpy as np
 
 from fairlead.audit.allocation import check_allocation, own_part
+from fairlead.audit.findings import Finding
 from fairlead.audit.given import Given
 from fairlead.model.answers import FairnessInfo, FairQueue
-from fairlead.model.problems import Numbers, Problem, exact_array
+from fairlead.model.problems import Numbers, Problem
 from fairlead.model.specs import written
 from fairlead.policies import drf
 from fairlead.scheduler.decide import Cycle, run_cycle
 from fairlead.scheduler.entitled import wanted_by
 from fairlead.scheduler.kernel_cycle import LIMIT, MAX_JOBS, MAX_TASKS, NO_NODE
 from fairlead.scheduler.state import State
-from fairlead.scheduler.tables import I64, NONE, UNLIMITED
+from fairlead.scheduler.tables import F64, I64, NONE, UNLIMITED
 
 MOST_COMPARED = 500
 """Queues, at most, that are compared pair by pair."""
@@ -42,15 +39,20 @@ def audit_state(state: State) -> FairnessInfo:
     if not len(leaves):
         return {"fair": True, "queues": [], "findings": []}
     problem = _problem(state, leaves, wanted, tasks)
-    one_task = exact_array(max(s, Fraction(0)) for s in _shares(problem, problem.demand))
-    used = _shares(
-        problem, exact_array(map(Fraction, state.queues.used[leaves].ravel().tolist())).reshape(problem.demand.shape)
-    )
-    has = exact_array(u / o if o else Fraction(0) for u, o in zip(used, one_task, strict=True))
-    given = Given(problem, has, has, whole=True)
-    findings = check_allocation(given) if len(leaves) <= MOST_COMPARED else []
+    one_task = _shares(problem, problem.demand)
+    used = _shares(problem, state.queues.used[leaves].astype(np.float64))
+    has = np.divide(used, one_task, out=np.zeros(len(leaves)), where=one_task > 0)
+    findings = check_allocation(Given(problem, has, has, whole=True)) if len(leaves) <= MOST_COMPARED else []
     own = own_part(problem)
     result = run_cycle(state)
+    # Over machines only the scheduling cycle knows whether another task fits.
+    more = (
+        f"{len(result.job):,} tasks that wait have room on a node"
+        if len(result.job)
+        else "no task that waits has room on a node"
+    )
+    pareto = Finding("pareto-efficiency", not len(result.job), more)
+    findings = [pareto if finding.property == pareto.property else finding for finding in findings]
     largest = _largest_task(state, leaves)
     free = np.where(state.nodes.up & ~state.nodes.draining, 1, 0)[: state.nodes.n] @ state.nodes.free[: state.nodes.n]
     queues: list[FairQueue] = []
@@ -80,31 +82,24 @@ def audit_state(state: State) -> FairnessInfo:
     }
 
 
-def _problem(state: State, leaves: I64, wanted: Any, tasks: I64) -> Problem:
-    """The leaves as users, in fractions."""
-    n, m = len(leaves), len(state.resources)
+def _problem(state: State, leaves: I64, wanted: F64, tasks: I64) -> Problem:
+    """The leaves as users, in floating point: within one task that is near enough, and the scheduler waits for this."""
     queues = state.queues
-
-    def table(rows: Any) -> Numbers:
-        return exact_array(Fraction(x) for row in rows for x in row).reshape(n, m)
-
-    limits = [[-1 if x == UNLIMITED else x for x in queues.limit[q].tolist()] for q in leaves]
-    problem = Problem(
-        resources=tuple(state.resources),
-        users=[written(state.queue_names[q]) for q in leaves],
-        capacity=exact_array(map(Fraction, state.total.tolist())),
-        demand=table([[Fraction(round(x)) / int(tasks[q]) for x in wanted[q]] for q in leaves]),
-        tasks=exact_array(Fraction(min(int(tasks[q]), int(queues.max_tasks[q]))) for q in leaves),
-        weight=table([_part(state, int(q), n, tasks) for q in leaves]),
-        guarantee=table(queues.guarantee[leaves].tolist()),
-        limit=table(limits),
-        priority=np.zeros(n, np.int64),
-        queues=[""] * n,
-        quantities=True,
-    )
+    demand = wanted[leaves] / tasks[leaves, None]
+    limit = queues.limit[leaves].astype(np.float64)
+    limit[queues.limit[leaves] == UNLIMITED] = -1
     # Who needs what there is nothing of can use nothing.
-    hopeless = ((problem.demand > 0) & (problem.capacity == 0)).any(axis=1)
-    return replace(problem, tasks=problem.tasks * ~hopeless)
+    hopeless = ((demand > 0) & (state.total == 0)).any(axis=1)
+    return Problem.from_arrays(
+        state.total,
+        demand,
+        tasks=np.where(hopeless, 0, np.minimum(tasks[leaves], queues.max_tasks[leaves])),
+        weight=np.array([_part(state, int(q), len(leaves), tasks) for q in leaves]),
+        guarantee=queues.guarantee[leaves],
+        limit=limit,
+        users=[written(state.queue_names[q]) for q in leaves],
+        resources=state.resources,
+    )
 
 
 def _part(state: State, q: int, leaves: int, tasks: I64) -> list[float]:
@@ -122,10 +117,11 @@ def _part(state: State, q: int, leaves: int, tasks: I64) -> list[float]:
     return found
 
 
-def _shares(problem: Problem, amounts: Numbers) -> list[Fraction]:
+def _shares(problem: Problem, amounts: Numbers) -> Numbers:
     """Dominant shares of the cluster, not weighed."""
-    there = np.flatnonzero(problem.capacity > 0)
-    return [max((row[j] / problem.capacity[j] for j in there), default=Fraction(0)) for row in amounts]
+    there = problem.capacity > 0
+    shares: Numbers = (amounts[:, there] / problem.capacity[there]).max(axis=1, initial=0.0)
+    return shares
 
 
 def _largest_task(state: State, leaves: I64) -> float:
