@@ -74,7 +74,7 @@ def _sift(
 @compiled
 def _set_key(
     q: int, policy: int, priority: int, submitted: int, demand: I64, shape: int, guarantee: I64, used: I64, total: I64,
-    weight: F64, entitled: F64, counts_as: F64, counted: Bools, below: I8, whole: I64, real: F64,
+    weight: F64, below: I8, whole: I64, real: F64,
 ) -> None:  # fmt: skip
     """Work out the key of queue q among its siblings, given the job that it would serve next."""
     below[q] = 1
@@ -89,20 +89,27 @@ def _set_key(
     elif policy >= MAXMIN:
         r = policy - MAXMIN
         whole[q], real[q] = 0, used[q, r] / max(1, total[r]) / weight[q, r]
-    elif policy == HDRF:
-        level = 0.0
-        for r in range(total.shape[0]):
-            if total[r] > 0 and counted[r]:
-                level = max(level, counts_as[q, r] / total[r] / weight[q, r])
-        whole[q], real[q] = 0, level
-    elif policy == DIVIDED:
-        whole[q], real[q] = 0, np.inf
-        if entitled[q] > 0:
-            real[q] = _dominant_share(used[q], total, weight[q]) / entitled[q]
     elif policy == FIFO:
         whole[q], real[q] = _fifo_key(priority, submitted)
     else:
         whole[q], real[q] = _priority_key(priority, submitted)
+
+
+@compiled
+def _set_level(
+    q: int, policy: int, used: I64, total: I64, weight: F64, entitled: F64, counts_as: F64, counted: Bools, whole: I64, real: F64
+) -> None:  # fmt: skip
+    """The rest of the key under policies that look at more than what queue q uses: hdrf, and those that divide."""
+    level = 0.0
+    if policy == HDRF:
+        for r in range(total.shape[0]):
+            if total[r] > 0 and counted[r]:
+                level = max(level, counts_as[q, r] / total[r] / weight[q, r])
+    else:
+        level = np.inf
+        if entitled[q] > 0:
+            level = _dominant_share(used[q], total, weight[q]) / entitled[q]
+    whole[q], real[q] = 0, level
 
 
 @compiled
@@ -183,43 +190,49 @@ def _build_tree(
             leaf = first_child[q + 1] == first_child[q]
             _set_key(
                 q, queues.policy[p], buckets.priority[b], jobs.id[current[b]], shapes.demand, buckets.shape[b],
-                queues.guarantee, used, total, queues.weight, entitled, counts_as, all_count if leaf else counted,
-                below, whole, real,
+                queues.guarantee, used, total, queues.weight, below, whole, real,
             )  # fmt: skip
+            if queues.policy[p] == HDRF or queues.policy[p] == DIVIDED:
+                _set_level(
+                    q, queues.policy[p], used, total, queues.weight, entitled, counts_as,
+                    all_count if leaf else counted, whole, real,
+                )  # fmt: skip
             heap[start[p] + size[p]] = q
             size[p] += 1
             _sift(heap, start[p], size[p], size[p] - 1, slot, below, whole, real, rank)
 
 
 @compiled
-def _has_room(room: I64, demand: I64, n: int) -> bool:
-    for r in range(demand.shape[0]):  # noqa: SIM110 a generator is slow in a kernel
-        if demand[r] > room[n, r] and demand[r] > 0:
-            return False
-    return True
-
-
-@compiled
-def _next_node(
-    room: I64, demand: I64, usable: Bools, mask: Bools, shape: int, cursor: I64, fresh: I64, seen: I64
-) -> int:
-    """First fit: the first usable node with room for a shape's demand; the number of nodes if none. Moves the shape's cursors."""
-    while seen[shape] < fresh.shape[0] and fresh[seen[shape]] < cursor[shape]:
-        n = fresh[seen[shape]]
-        if usable[n] and mask[n] and _has_room(room, demand, n):
-            return int(n)
-        seen[shape] += 1
-    for n in range(cursor[shape], room.shape[0]):
-        if usable[n] and mask[n] and _has_room(room, demand, n):
-            cursor[shape] = n
-            return n
-    cursor[shape] = room.shape[0]
+def _next_node(room: I64, demand: I64, usable: Bools, mask: Bools, cursor: int) -> int:
+    """First fit: the first usable node from the cursor on with room for the demand; the number of nodes if none."""
+    for n in range(cursor, room.shape[0]):
+        if usable[n] and mask[n]:
+            fits = True
+            for r in range(demand.shape[0]):
+                if demand[r] > room[n, r] and demand[r] > 0:
+                    fits = False
+                    break
+            if fits:
+                return n
     return int(room.shape[0])
 
 
 @compiled
+def _next_fresh(
+    room: I64, demand: I64, usable: Bools, mask: Bools, shape: int, fresh: I64, seen: I64, behind: I64
+) -> int:
+    """The first node behind a shape's cursor where room came back, and enough of it; NONE if there is none."""
+    while seen[shape] < behind[shape]:
+        n = fresh[seen[shape]]
+        if _next_node(room[: n + 1], demand, usable, mask, n) == n:
+            return int(n)
+        seen[shape] += 1
+    return NONE
+
+
+@compiled
 def _place_gang(
-    count: int, demand: I64, room: I64, usable: Bools, mask: Bools, cursor: I64, fresh: I64, seen: I64, shape: int,
+    count: int, demand: I64, room: I64, usable: Bools, mask: Bools, cursor: I64, fresh: I64, seen: I64, behind: I64, shape: int,
     reserved_node: I64, reserved_bucket: I64, reserved_tasks: I64, bucket: int, out_node: I64, first: int,
 ) -> bool:  # fmt: skip
     """Find nodes for all the tasks of a gang, or change nothing. Its reserved nodes count with what is kept on them."""
@@ -241,7 +254,11 @@ def _place_gang(
                 placed += 1
     kept = placed
     while placed < count:
-        n = _next_node(room, demand, usable, mask, shape, cursor, fresh, seen)
+        n = NONE
+        if seen[shape] < behind[shape]:
+            n = _next_fresh(room, demand, usable, mask, shape, fresh, seen, behind)
+        if n == NONE:
+            n = cursor[shape] = _next_node(room, demand, usable, mask, cursor[shape])
         if n == room.shape[0]:
             for k in range(kept, placed):
                 room[out_node[first + k]] += demand
@@ -251,13 +268,6 @@ def _place_gang(
         out_node[first + placed] = n
         placed += 1
     return True
-
-
-@compiled
-def _longer(column: I64) -> I64:
-    found = np.empty(2 * column.shape[0], np.int64)
-    found[: column.shape[0]] = column
-    return found
 
 
 @compiled
@@ -306,6 +316,7 @@ def cycle(
     cursor = shapes.cursor[: shapes.n].copy()
     fresh = np.flatnonzero(nodes.fresh[:n_nodes])
     seen = np.zeros(shapes.n, np.int64)  # how many of them each shape has looked at
+    behind = np.searchsorted(fresh, cursor)  # of so many: those before its cursor
     used = queues.used[:n_queues].copy()
     running = queues.tasks[:n_queues].copy()
     running_jobs = queues.jobs[:n_queues].copy()
@@ -362,9 +373,9 @@ def cycle(
         all_count, heap, start, size, slot, upcoming, below, whole, real, rank,
     )  # fmt: skip
 
-    out_job = np.empty(256 + most_gang, np.int64)
-    out_index = np.empty(256 + most_gang, np.int64)
-    out_node = np.empty(256 + most_gang, np.int64)
+    out_job = np.empty(most + most_gang, np.int64)
+    out_index = np.empty(most + most_gang, np.int64)
+    out_node = np.empty(most + most_gang, np.int64)
     stop = np.zeros(n_buckets, np.int64)
     stop_at = np.zeros(n_buckets, np.int64)
     stop_job = np.full(n_buckets, NONE, np.int64)
@@ -381,8 +392,6 @@ def cycle(
         demand = shapes.demand[shape]
         mask = masks[shapes.mask[shape]]
         count = left[b] if buckets.gang[b] > 0 else 1
-        if placed + count > out_job.shape[0]:
-            out_job, out_index, out_node = _longer(out_job), _longer(out_index), _longer(out_node)
         started = jobs.holding[job] > 0 or left[b] < jobs.waiting[job]
 
         why = NOT_REACHED
@@ -411,7 +420,7 @@ def cycle(
 
         if why == NOT_REACHED and buckets.gang[b] > 0:
             if _place_gang(
-                count, demand, room, usable, mask, cursor, fresh, seen, shape,
+                count, demand, room, usable, mask, cursor, fresh, seen, behind, shape,
                 reserved_node, reserved_bucket, reserved_tasks, b, out_node, placed,
             ):  # fmt: skip
                 for k in range(reserved_node.shape[0]):
@@ -435,8 +444,10 @@ def cycle(
                             room[n] += demand
                             reserved_bucket[k] = NONE
                             is_reserved[b] = False
+            if n == NONE and seen[shape] < behind[shape]:
+                n = _next_fresh(room, demand, usable, mask, shape, fresh, seen, behind)
             if n == NONE:
-                n = _next_node(room, demand, usable, mask, shape, cursor, fresh, seen)
+                n = cursor[shape] = _next_node(room, demand, usable, mask, cursor[shape])
             if n == n_nodes:
                 why = NO_NODE
             else:
@@ -504,15 +515,19 @@ def cycle(
                 upcoming[q] = b
                 _set_key(
                     q, queues.policy[p], buckets.priority[b], jobs.id[current[b]], shapes.demand, buckets.shape[b],
-                    queues.guarantee, used, total, queues.weight, entitled, counts_as,
-                    all_count if q == leaf else counted, below, whole, real,
+                    queues.guarantee, used, total, queues.weight, below, whole, real,
                 )  # fmt: skip
+                if queues.policy[p] == HDRF or queues.policy[p] == DIVIDED:
+                    _set_level(
+                        q, queues.policy[p], used, total, queues.weight, entitled, counts_as,
+                        all_count if q == leaf else counted, whole, real,
+                    )  # fmt: skip
                 _sift(heap, start[p], size[p], slot[q], slot, below, whole, real, rank)
             q = p
 
     for k in range(shapes.n):
-        if seen[k] < fresh.shape[0]:
-            cursor[k] = min(cursor[k], fresh[seen[k]])
+        if seen[k] < behind[k]:
+            cursor[k] = fresh[seen[k]]
     return (
         out_job[:placed], out_index[:placed], out_node[:placed], stop, stop_at, stop_order, stop_job, cursor, size[0] > 0
     )  # fmt: skip
