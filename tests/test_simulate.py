@@ -402,6 +402,14 @@ def test_machines_and_the_tree_come_from_a_configuration(call, tmp_path):
         (["simulate", "none.csv"], "none.csv: cannot be read"),
         (["simulate", "trace.csv"], "there are no machines: name some with --nodes and --node"),
         (["simulate", "trace.csv", *MACHINES, "-p", "fair"], "there is no policy 'fair'"),
+        (
+            ["simulate", "trace.csv", *MACHINES, "-p", "maxmin:gpu"],
+            "maxmin:gpu: there is no 'gpu' to share: use one of cpu",
+        ),
+        (
+            ["simulate", "trace.csv", *MACHINES, "-p", "asset:gpu=2"],
+            "policy asset:gpu=2 fails: PolicyError: asset: there is no 'gpu'",
+        ),
         (["simulate", "trace.csv", "--nodes", "2", "--node", "cpu"], "--node 'cpu'"),
         (["simulate", "trace.csv", "--nodes", "2", "--node", "cpu=0"], "is no capacity"),
         (["simulate", "trace.csv", *MACHINES, "--from", "soon"], "--from 'soon'"),

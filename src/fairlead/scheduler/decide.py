@@ -56,19 +56,19 @@ class Cycle:
     more: bool
 
 
-def run_cycle(state: State, most: int = MOST_PLACEMENTS) -> Cycle:
+def run_cycle(state: State, most: int = MOST_PLACEMENTS, strict: bool = False) -> Cycle:
     """Serve the queues in the order that their policies give, on paper: nothing is changed."""
     kept = [(n, r.bucket, t) for r in state.reservations.values() for n, t in zip(r.nodes, r.tasks, strict=True)]
     node, bucket, tasks = (column.copy() for column in np.array(sorted(kept), np.int64).reshape(-1, 3).T)
     return Cycle(
         *cycle(
             view(state.nodes), view(state.queues), view(state.shapes), view(state.buckets), view(state.jobs),
-            state.masks, state.total, node, bucket, tasks, entitled(state), most,
+            state.masks, state.total, node, bucket, tasks, entitled(state, strict), most,
         )
     )  # fmt: skip
 
 
-def decide(state: State, now: float, most: int = MOST_PLACEMENTS) -> Decision:
+def decide(state: State, now: float, most: int = MOST_PLACEMENTS, strict: bool = False) -> Decision:
     """Decide what follows from the state at this time.
 
     Parameters
@@ -79,6 +79,8 @@ def decide(state: State, now: float, most: int = MOST_PLACEMENTS) -> Decision:
         Seconds, as in the facts.
     most : int
         Placements at most.
+    strict : bool
+        Whether a policy that fails to divide is a PolicyError; a live scheduler logs it and goes on.
     """
     facts: list[Fact] = []
     revoked = _revoke_broken_gangs(state, now)
@@ -88,7 +90,7 @@ def decide(state: State, now: float, most: int = MOST_PLACEMENTS) -> Decision:
     if expired is not None:
         facts.append(expired)
     facts += [JobCancelled(at=now, id=job) for job in sorted(state.doomed)]
-    result = run_cycle(state, most)
+    result = run_cycle(state, most, strict)
     if len(result.job):
         placed = TasksPlaced(
             at=now,

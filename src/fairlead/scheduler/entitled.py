@@ -11,7 +11,7 @@ import numpy as np
 
 from fairlead.model.problems import Problem
 from fairlead.policies import DIVIDED
-from fairlead.policies.contract import DividingPolicy
+from fairlead.policies.contract import DividingPolicy, PolicyError
 from fairlead.policies.drf import dominant_share
 from fairlead.policies.registry import find_policy
 from fairlead.scheduler.state import State
@@ -20,12 +20,13 @@ from fairlead.scheduler.tables import F64, I64, NONE, UNLIMITED
 log = logging.getLogger(__name__)
 
 
-def entitled(state: State) -> F64:
+def entitled(state: State, strict: bool = False) -> F64:
     """The dominant share that each queue should have; 1 where its siblings do not share by a division.
 
     Notes
     -----
-    A policy that fails (it may be anybody's) is logged, once for each thing that it says, and its queues share as under drf.
+    A policy that fails (it may be anybody's) is logged, once for each thing that it says, and its queues share as under drf;
+    or, where that is asked for, it is a PolicyError.
     """
     queues = state.queues
     found = np.ones(queues.n)
@@ -46,6 +47,8 @@ def entitled(state: State) -> F64:
                 for amounts, row in zip(mine, rows, strict=True)
             ]
         except Exception as error:
+            if strict:
+                raise PolicyError(f"policy {name} fails: {type(error).__name__}: {error}") from error
             _tell(name, state.queue_names[q], f"{type(error).__name__}: {error}")
             found[rows] = 1.0
     return found

@@ -17,7 +17,7 @@ import numpy as np
 from fairlead.engines.simulated import SimulatedCluster
 from fairlead.model.problems import Problem
 from fairlead.model.specs import ROOT, USERS, Job, Node, Quantities, Queue, Settings, settings_for
-from fairlead.policies import drf
+from fairlead.policies import drf, resources_of
 from fairlead.policies.contract import PolicyError
 from fairlead.policies.registry import find_policy
 from fairlead.policies.slots import Slots
@@ -127,7 +127,7 @@ def simulate(
     TraceError
         There are no machines, or no jobs.
     PolicyError
-        There is no such policy.
+        There is no such policy, or it does not divide what runs and waits.
     """
     began = time.perf_counter()
     if not workload.nodes:
@@ -191,7 +191,7 @@ def simulate(
                 happen(JobCancelled(at=now, id=j + 1))
             gone += 1
         while True:
-            decision = decide(state, now)
+            decision = decide(state, now, strict=True)
             for fact in decision.facts:
                 happen(fact)
                 if isinstance(fact, TasksPlaced):
@@ -227,6 +227,11 @@ def _as_seen(workload: Workload, policy: str) -> tuple[Workload, str, list[str],
     notes: list[str] = []
     if policy.partition(":")[0] != "slots":
         find_policy(policy)
+        unknown = sorted(set(resources_of(policy)) - set(workload.resources))
+        if unknown:
+            raise PolicyError(
+                f"{policy}: there is no {unknown[0]!r} to share: use one of {', '.join(workload.resources)}"
+            )
         return workload, policy, notes, False
     if policy == "slots":
         policy = f"slots:{_usual_slots(workload)}:overcommit"
