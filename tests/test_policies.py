@@ -235,6 +235,14 @@ def test_a_queue_whose_saturated_resource_counts_no_more_catches_up_alone():
     assert [found.stopped_by(i) for i in (0, 2)] == ["r0 is saturated (round 1)", "r1 is saturated (round 2)"]
 
 
+@pytest.mark.parametrize("policy", ["hdrf", "naive"])
+def test_queues_that_have_alike_children_are_told_apart(policy):
+    """x/p and y/r have all that they can use at once, and are alike but for that; x/q and y/s share the rest."""
+    demand = [[1, 1], [1, 2], [1, 1], [1, 2]]
+    problem = make([20, 20], demand, tasks=[1, -1, 1, -1], queues=["x/p", "x/q", "y/p", "y/q"])
+    assert fairlead.allocate(problem, policy, exact=True).tasks.tolist() == [1, F(9, 2), 1, F(9, 2)]
+
+
 def test_without_a_tree_hdrf_is_drf():
     rng = np.random.default_rng(2)
     for _ in range(30):

@@ -31,7 +31,7 @@ CLOSE = 1e-12
 """Levels in floating point that differ by less, in parts of the larger, are the same."""
 
 
-@dataclass
+@dataclass(eq=False)
 class _Queue:
     """An inner queue.
 
