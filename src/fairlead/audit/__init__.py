@@ -5,7 +5,6 @@ lies (:mod:`fairlead.audit.given`). What is called a violation is one for every 
 """
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from fairlead.audit.allocation import check_allocation
@@ -13,7 +12,7 @@ from fairlead.audit.findings import PROPERTIES, Finding
 from fairlead.audit.given import give, give_whole, suited, taken
 from fairlead.audit.policy import check_policy
 from fairlead.audit.search import Verdict, search
-from fairlead.model.problems import Problem, read_problem
+from fairlead.model.problems import as_problem
 from fairlead.policies.contract import DividingPolicy, PolicyError
 from fairlead.policies.discrete import OrderingPolicy
 from fairlead.policies.registry import find_policy
@@ -54,7 +53,7 @@ def audit_policy(
     ...         print(finding.property, finding.user)
     resource-monotonicity B
     """
-    numbers = _problem(problem).exact()
+    numbers = as_problem(problem).exact()
     chosen = find_policy(policy) if isinstance(policy, str) else policy
     numbers = suited(numbers, chosen)
     if not discrete:
@@ -80,11 +79,5 @@ def audit_allocation(problem: Any, tasks: Mapping[str, Any], *, discrete: bool =
     list of Finding
         Sharing incentive, envy-freeness, Pareto efficiency, and the gap between shares.
     """
-    numbers = _problem(problem).exact()
+    numbers = as_problem(problem).exact()
     return check_allocation(taken(numbers, [tasks[user] for user in numbers.users], discrete))
-
-
-def _problem(problem: Any) -> Problem:
-    if isinstance(problem, Problem):
-        return problem
-    return read_problem(Path(problem) if isinstance(problem, str) else problem)

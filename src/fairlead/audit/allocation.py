@@ -20,7 +20,7 @@ import numpy as np
 from fairlead.audit.findings import Finding, more, said
 from fairlead.audit.given import Given
 from fairlead.model.problems import Numbers, Problem
-from fairlead.policies.drf import inverse, weighted_shares
+from fairlead.policies import drf
 from fairlead.policies.tasks import solve
 from fairlead.policies.tree import flattened
 
@@ -159,7 +159,7 @@ def gap(given: Given) -> Finding:
     problem = given.problem
     if not len(problem.users):
         return Finding("gap", None, "there is nobody")
-    shares = given.high / _rate(problem)
+    shares = given.high / drf.speed(problem)
     most, _ = problem.most()
     wanting = (most < 0) | (given.high < most)
     if not wanting.any():
@@ -249,20 +249,12 @@ def _capped(problem: Problem, tasks: Numbers) -> Numbers:
     return np.where((most >= 0) & (most < tasks), most, tasks)
 
 
-def _rate(problem: Problem) -> Numbers:
-    """Tasks for one of weighted dominant share."""
-    largest = problem.tasks * 0
-    for _, column in weighted_shares(problem):
-        largest = np.maximum(largest, column)
-    return inverse(largest)
-
-
 def _slack(given: Given) -> Numbers:
     """How many tasks less is nothing: none, or with whole tasks as many as the largest task of anybody takes the share of."""
     problem = given.problem
     if not given.whole or not len(problem.users):
         return problem.tasks * 0
-    rate = _rate(problem)
+    rate = drf.speed(problem)
     slack: Numbers = rate * max(1 / rate)
     return slack
 

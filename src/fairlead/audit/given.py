@@ -16,7 +16,7 @@ import numpy as np
 
 from fairlead.model.problems import Numbers, Problem, exact_array
 from fairlead.policies.ceei import Ceei
-from fairlead.policies.contract import DividingPolicy, Division, PolicyError
+from fairlead.policies.contract import DividingPolicy, Division
 from fairlead.policies.discrete import OrderingPolicy, place
 from fairlead.policies.tree import Collapsed, Tree
 
@@ -85,9 +85,9 @@ def give(problem: Problem, policy: DividingPolicy) -> Given | None:
     if problem.machines is None:
         try:
             exact = policy.divide(problem).tasks
-        except PolicyError:
-            exact = None
-        except Exception:  # somebody else's policy, which need not know fractions: its floats are next
+        except (
+            Exception
+        ):  # not in fractions, says a PolicyError; somebody else's may raise anything: its floats are next
             exact = None
         if exact is not None and all(isinstance(x, Fraction | int) for x in exact):
             return Given(problem, exact, exact)

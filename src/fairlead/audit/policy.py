@@ -15,9 +15,9 @@ from fairlead.audit.allocation import CLOSE, check_allocation, envy_freeness, pa
 from fairlead.audit.findings import Finding, more, said
 from fairlead.audit.given import Given
 from fairlead.model.problems import Numbers, Problem
+from fairlead.policies import naive
 from fairlead.policies.allocation import amount
 from fairlead.policies.contract import PolicyError
-from fairlead.policies.tree import Tree
 
 Divide = Callable[[Problem], Given | None]
 Lie = tuple[int, Numbers, Any]
@@ -25,7 +25,7 @@ Lie = tuple[int, Numbers, Any]
 
 UNKNOWN = "the policy's numbers could not be told for certain here"
 
-HIERARCHICAL_MAXMIN = Tree("max-min", "", rescale=False)
+HIERARCHICAL_MAXMIN = naive.policy()
 """With one resource, the naive tree is max-min fairness down the tree; and without a tree plain max-min fairness."""
 
 
@@ -378,7 +378,7 @@ def _unlike_maxmin(name: str, problem: Problem, found: Given, alone: Problem, wh
     return worst
 
 
-def _loss(name: str, before: Given, after: Given, i: int, place: int, when: str, other: str | None) -> Finding | None:
+def _loss(name: str, before: Given, after: Given, i: int, place: int, when: str, other: str | None) -> Finding:
     had, has = before.low[i], after.high[place]
     margin = _part(had - has, has)
     who = before.problem.users[i]

@@ -14,7 +14,7 @@ A seed decides everything: the same seed, the same cases, the same answer.
 import time
 import zlib
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import partial
 from typing import Any
@@ -23,7 +23,7 @@ import numpy as np
 
 from fairlead.audit.allocation import CLOSE
 from fairlead.audit.findings import Finding
-from fairlead.audit.given import Given, give, give_floats
+from fairlead.audit.given import give, give_floats
 from fairlead.audit.policy import Lie, check
 from fairlead.model.problems import Problem, exact_array
 from fairlead.policies.contract import DividingPolicy, PolicyError
@@ -36,7 +36,7 @@ CLEARLY = 1e-5
 POOL = 12
 """Cases that came closest are changed further."""
 LIES = 6
-"""Lies of each user in a case; more in a case that came close."""
+"""Of each user in a case, and one more about a finite demand."""
 
 
 @dataclass(frozen=True)
@@ -339,11 +339,13 @@ def _smaller(case: Case, least: int) -> Iterator[Case]:
             yield Case(case.capacity[:j] + case.capacity[j + 1 :], rows, case.tasks, case.weight, case.queues, lie)
     for i in range(n):
         if case.tasks[i] >= 0:
-            yield _put(case, tasks=(*case.tasks[:i], -1, *case.tasks[i + 1 :]))
+            yield replace(case, tasks=(*case.tasks[:i], -1, *case.tasks[i + 1 :]))
         if case.weight[i] != 1:
-            yield _put(case, weight=(*case.weight[:i], 1, *case.weight[i + 1 :]))
+            yield replace(case, weight=(*case.weight[:i], 1, *case.weight[i + 1 :]))
         if case.queues[i]:
-            yield _put(case, queues=(*case.queues[:i], "/".join(case.queues[i].split("/")[:-1]), *case.queues[i + 1 :]))
+            yield replace(
+                case, queues=(*case.queues[:i], "/".join(case.queues[i].split("/")[:-1]), *case.queues[i + 1 :])
+            )
     common = np.gcd.reduce(
         [*case.capacity, *(x for row in case.demand for x in row), *(case.lie[1] if case.lie else ())]
     )
@@ -357,24 +359,24 @@ def _smaller(case: Case, least: int) -> Iterator[Case]:
                 )
     for j in range(m):
         for less in _less(case.capacity[j], 1):
-            yield _put(case, capacity=(*case.capacity[:j], less, *case.capacity[j + 1 :]))
+            yield replace(case, capacity=(*case.capacity[:j], less, *case.capacity[j + 1 :]))
     for i in range(n):
         for j in range(m):
             for less in _less(case.demand[i][j], least):
                 row = (*case.demand[i][:j], less, *case.demand[i][j + 1 :])
                 if any(row):
-                    yield _put(case, demand=(*case.demand[:i], row, *case.demand[i + 1 :]))
+                    yield replace(case, demand=(*case.demand[:i], row, *case.demand[i + 1 :]))
         if case.tasks[i] > 0:
             for less in _less(case.tasks[i], 0):
-                yield _put(case, tasks=(*case.tasks[:i], less, *case.tasks[i + 1 :]))
+                yield replace(case, tasks=(*case.tasks[:i], less, *case.tasks[i + 1 :]))
         if case.weight[i] > 2:
-            yield _put(case, weight=(*case.weight[:i], 2, *case.weight[i + 1 :]))
+            yield replace(case, weight=(*case.weight[:i], 2, *case.weight[i + 1 :]))
     for j in range(m if case.lie else 0):
         assert case.lie is not None
         for less in _less(case.lie[1][j], least):
             claimed = (*case.lie[1][:j], less, *case.lie[1][j + 1 :])
             if any(claimed):
-                yield _put(case, lie=(case.lie[0], claimed))
+                yield replace(case, lie=(case.lie[0], claimed))
 
 
 def _less(number: int, least: int) -> list[int]:
@@ -385,16 +387,9 @@ def _less(number: int, least: int) -> list[int]:
     ]
 
 
-def _put(case: Case, **what: Any) -> Case:
-    return Case(**{**case.__dict__, **what})
-
-
 def _without_user(case: Case, i: int) -> Case:
     def rest(values: tuple[Any, ...]) -> tuple[Any, ...]:
         return values[:i] + values[i + 1 :]
 
     lie = (case.lie[0] - (case.lie[0] > i), case.lie[1]) if case.lie else None
     return Case(case.capacity, rest(case.demand), rest(case.tasks), rest(case.weight), rest(case.queues), lie)
-
-
-__all__ = ["Case", "Given", "Verdict", "search"]

@@ -1,18 +1,17 @@
 """`fairlead audit` and `fairlead properties`: is it fair?"""
 
 import json
-import sys
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import MofNCompleteColumn
 
 from fairlead.audit import audit_allocation, audit_policy
 from fairlead.audit.properties import every_policy, search_all, search_one
 from fairlead.audit.report import counterexample_text, findings_text, page, verdicts_text
 from fairlead.cli.main import Failure, write_page
+from fairlead.cli.terminal import progress, width
 from fairlead.model.documents import DocumentError, read_table
 from fairlead.model.problems import Problem, read_problem
 from fairlead.policies.contract import PolicyError
@@ -49,7 +48,7 @@ def audit_problem(
             )
         )
     else:
-        print("\n\n".join(f"{name}\n{findings_text(each, _width())}" for name, each in found))
+        print("\n\n".join(f"{name}\n{findings_text(each, width())}" for name, each in found))
     if report is not None:
         _write(report, f"Audit of {path.name}", [], found)
 
@@ -97,14 +96,14 @@ def print_properties(
                 raise Failure(f"--show {show!r}: write POLICY/PROPERTY, such as asset/sharing-incentive")
             verdicts = [search_one(policy, name, seed, cases, zeros)]
         else:
-            with _progress() as progress:
-                bar = progress.add_task("searching", total=None)
+            with progress(MofNCompleteColumn()) as bars:
+                bar = bars.add_task("searching", total=None)
                 verdicts = search_all(
                     policies or every_policy(),
                     seed,
                     cases,
                     zeros,
-                    lambda done, of: progress.update(bar, completed=done, total=of),
+                    lambda done, of: bars.update(bar, completed=done, total=of),
                 )
     except PolicyError as error:
         raise Failure(str(error)) from None
@@ -113,7 +112,7 @@ def print_properties(
     elif show is not None:
         print(counterexample_text(verdicts[0]))
     else:
-        print(verdicts_text(verdicts, _width()))
+        print(verdicts_text(verdicts, width()))
     if report is not None:
         _write(
             report,
@@ -123,19 +122,9 @@ def print_properties(
         )
 
 
-def _progress() -> Progress:
-    console = Console(file=sys.stderr)
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    return Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
-
-
 def _write(report: Path, title: str, verdicts: Any, findings: Any) -> None:
     try:
         body = page(title, verdicts, findings)
     except ImportError:
         raise Failure("--report needs plotly: pip install 'fairlead[plot]'") from None
     write_page(report, body)
-
-
-def _width() -> int:
-    return Console().width if sys.stdout.isatty() else 100

@@ -3,17 +3,16 @@
 import itertools
 import json
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+from rich.progress import MofNCompleteColumn, Progress, TaskProgressColumn
 
 from fairlead.cli.main import Failure, write_page
+from fairlead.cli.terminal import progress, width
 from fairlead.model.documents import DocumentError, read_configuration
 from fairlead.model.quantity import parse_seconds
 from fairlead.policies.contract import PolicyError
@@ -44,11 +43,11 @@ def run_simulations(
         if workload.skipped:
             print(f"fairlead: {trace}: {workload.skipped:,} rows were wrong and left out", file=sys.stderr)
         runs = []
-        with _progress() as progress:
+        with progress(TaskProgressColumn()) as bars:
             for policy in policies:
-                bar = progress.add_task(policy, total=1.0)
-                runs.append(simulate(workload, policy, told=partial(_tell, progress, bar)))
-                progress.update(bar, completed=1.0)
+                bar = bars.add_task(policy, total=1.0)
+                runs.append(simulate(workload, policy, told=partial(_tell, bars, bar)))
+                bars.update(bar, completed=1.0)
         if out is not None:
             write_parquet(runs, out)
     except (TraceError, PolicyError, DocumentError) as error:
@@ -60,11 +59,11 @@ def run_simulations(
             raise Failure("--report needs plotly: pip install 'fairlead[simulate]'") from None
         write_page(report, body)
     summaries = [summary(run) for run in runs]
-    print(json.dumps({"runs": summaries}, indent=2) if as_json else runs_text(summaries, _width()))
+    print(json.dumps({"runs": summaries}, indent=2) if as_json else runs_text(summaries, width()))
 
 
-def _tell(progress: Progress, bar: Any, part: float) -> None:
-    progress.update(bar, completed=part)
+def _tell(bars: Progress, bar: Any, part: float) -> None:
+    bars.update(bar, completed=part)
 
 
 def run_sweep(
@@ -85,11 +84,10 @@ def run_sweep(
             Point(str(trace.absolute()), kind or "", policy, scale, 1.0, begin, until, size, node, seed, skip_bad)
             for policy, scale, size, seed in grid
         ]
-        for point in points[:1]:
-            synthetic_nodes(point.nodes, node)
-        with _counting() as progress:
-            bar = progress.add_task("simulating", total=None)
-            found = sweep(points, out, engine, lambda done, of: progress.update(bar, completed=done, total=of), workers)
+        synthetic_nodes(0, node)  # so that wrong text is told at once
+        with progress(MofNCompleteColumn()) as bars:
+            bar = bars.add_task("simulating", total=None)
+            found = sweep(points, out, engine, lambda done, of: bars.update(bar, completed=done, total=of), workers)
     except (TraceError, PolicyError) as error:
         raise Failure(str(error)) from None
     except KeyboardInterrupt:
@@ -163,21 +161,3 @@ def _numbers(option: str, text: str, kind: Callable[[str], Any]) -> list[Any]:
     except ValueError:
         raise TraceError(f"{option} {text!r}: write numbers with commas between, such as 1,2,4") from None
     return found
-
-
-def _progress() -> Progress:
-    console = Console(file=sys.stderr)
-    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
-    return Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
-
-
-@contextmanager
-def _counting() -> Iterator[Progress]:
-    console = Console(file=sys.stderr)
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
-        yield progress
-
-
-def _width() -> int:
-    return Console().width if sys.stdout.isatty() else 100

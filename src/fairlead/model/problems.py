@@ -324,6 +324,13 @@ def read_problem(source: Path | str | Mapping[str, Any]) -> Problem:
     return replace(found, quantities=True, machines=_machines(document, resources))
 
 
+def as_problem(problem: Any) -> Problem:
+    """A problem as it is; or read from a path, or from a document as a dictionary."""
+    if isinstance(problem, Problem):
+        return problem
+    return read_problem(Path(problem) if isinstance(problem, str) else problem)
+
+
 def _machines(document: ProblemDocument, resources: tuple[str, ...]) -> Machines | None:
     """The kinds of machines; None where they are alike and nobody is particular."""
     kinds, users = document.node, document.user

@@ -3,12 +3,11 @@
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fairlead.model.problems import Numbers, Problem, read_problem
+from fairlead.model.problems import Numbers, Problem, as_problem
 from fairlead.model.quantity import round_quantity
 from fairlead.policies.contract import ByFilling, DividingPolicy, Division, PolicyError
 from fairlead.policies.discrete import OrderingPolicy, Placement, Step, place
@@ -202,8 +201,7 @@ def allocate(
     >>> found.tasks.tolist()
     [3.0, 2.0]
     """
-    if not isinstance(problem, Problem):
-        problem = read_problem(Path(problem) if isinstance(problem, str) else problem)
+    problem = as_problem(problem)
     chosen = find_policy(policy) if isinstance(policy, str) else policy
     if not len(problem.users):
         return Allocation(

@@ -10,6 +10,7 @@ from functools import cache, lru_cache
 import numpy as np
 
 from fairlead.model.problems import Problem
+from fairlead.model.specs import written
 from fairlead.policies import DIVIDED
 from fairlead.policies.contract import DividingPolicy, PolicyError
 from fairlead.policies.drf import dominant_share
@@ -40,7 +41,7 @@ def entitled(state: State, strict: bool = False) -> F64:
             continue
         name = state.policy_of(int(q))
         try:
-            division = _policy(name).divide(_problem(state, rows, wanted, tasks))
+            division = _policy(name).divide(problem_of(state, rows, wanted, tasks, state.queues.weight[rows]))
             mine = (wanted[rows] / tasks[rows, None]) * np.asarray(division.tasks, np.float64)[:, None]
             found[rows] = [
                 dominant_share(amounts, state.total, queues.weight[row])
@@ -79,7 +80,8 @@ def wanted_by(state: State) -> tuple[F64, I64]:
     return wanted, tasks
 
 
-def _problem(state: State, rows: I64, wanted: F64, tasks: I64) -> Problem:
+def problem_of(state: State, rows: I64, wanted: F64, tasks: I64, weight: F64) -> Problem:
+    """Queues as users, whose task is the mean of what they run and wait for (see :func:`wanted_by`)."""
     queues = state.queues
     limit = queues.limit[rows].astype(np.float64)
     limit[queues.limit[rows] == UNLIMITED] = -1
@@ -87,10 +89,10 @@ def _problem(state: State, rows: I64, wanted: F64, tasks: I64) -> Problem:
         state.total,
         wanted[rows] / tasks[rows, None],
         tasks=tasks[rows],
-        weight=queues.weight[rows],
+        weight=weight,
         guarantee=queues.guarantee[rows],
         limit=limit,
-        users=[state.queue_names[row] for row in rows],
+        users=[written(state.queue_names[row]) for row in rows],
         resources=state.resources,
         nodes=max(1, int(state.nodes.up[: state.nodes.n].sum())),
     )

@@ -5,6 +5,8 @@ and whose part is its weight among the siblings that run or wait for something, 
 with `fairlead audit` on a problem, and a queue that is wronged there is one of whom the table says why.
 """
 
+from dataclasses import replace
+
 import numpy as np
 
 from fairlead.audit.allocation import check_allocation, own_part
@@ -15,10 +17,10 @@ from fairlead.model.problems import Numbers, Problem
 from fairlead.model.specs import written
 from fairlead.policies import drf
 from fairlead.scheduler.decide import Cycle, run_cycle
-from fairlead.scheduler.entitled import wanted_by
+from fairlead.scheduler.entitled import problem_of, wanted_by
 from fairlead.scheduler.kernel_cycle import LIMIT, MAX_JOBS, MAX_TASKS, NO_NODE
 from fairlead.scheduler.state import State
-from fairlead.scheduler.tables import F64, I64, NONE, UNLIMITED
+from fairlead.scheduler.tables import F64, I64, NONE
 
 MOST_COMPARED = 500
 """Queues, at most, that are compared pair by pair."""
@@ -84,22 +86,12 @@ def audit_state(state: State) -> FairnessInfo:
 
 def _problem(state: State, leaves: I64, wanted: F64, tasks: I64) -> Problem:
     """The leaves as users, in floating point: within one task that is near enough, and the scheduler waits for this."""
-    queues = state.queues
-    demand = wanted[leaves] / tasks[leaves, None]
-    limit = queues.limit[leaves].astype(np.float64)
-    limit[queues.limit[leaves] == UNLIMITED] = -1
+    weight = np.array([_part(state, int(q), len(leaves), tasks) for q in leaves])
+    problem = problem_of(state, leaves, wanted, tasks, weight)
     # Who needs what there is nothing of can use nothing.
-    hopeless = ((demand > 0) & (state.total == 0)).any(axis=1)
-    return Problem.from_arrays(
-        state.total,
-        demand,
-        tasks=np.where(hopeless, 0, np.minimum(tasks[leaves], queues.max_tasks[leaves])),
-        weight=np.array([_part(state, int(q), len(leaves), tasks) for q in leaves]),
-        guarantee=queues.guarantee[leaves],
-        limit=limit,
-        users=[written(state.queue_names[q]) for q in leaves],
-        resources=state.resources,
-    )
+    hopeless = ((problem.demand > 0) & (problem.capacity == 0)).any(axis=1)
+    most = np.minimum(tasks[leaves], state.queues.max_tasks[leaves])
+    return replace(problem, tasks=np.where(hopeless, 0.0, most))
 
 
 def _part(state: State, q: int, leaves: int, tasks: I64) -> list[float]:

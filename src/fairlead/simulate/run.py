@@ -157,7 +157,8 @@ def simulate(
         capacity, needs[workload.shape], np.array([number[name] for name in workload.queue], np.int64), len(names),
         workload.duration, workload.first, workload.varied, overcommitted,
     )  # fmt: skip
-    fits = np.array([_fits(seen.nodes, seen.demands[s], workload.places[s]) for s in range(len(needs))])
+    kinds = list({(tuple(n.capacity.items()), tuple(n.labels.items())): n for n in seen.nodes}.values())
+    fits = np.array([_fits(kinds, seen.demands[s], workload.places[s]) for s in range(len(needs))])
     refused = ~fits[workload.shape]
     sampler = _Sampler(cluster, workload, names, capacity.sum(axis=0), samples)
     total = int(workload.tasks[~refused].sum())
@@ -207,7 +208,6 @@ def simulate(
         if told is not None and steps >= look_again:
             told(cluster.completed / max(1, total))
             look_again = steps + 200
-    sampler.until(sampler.now)
     stuck = int(((cluster.left > 0) & ~refused).sum())
     if refused.any():
         what = "slot" if seen is not workload else "machine"
@@ -254,13 +254,11 @@ def _as_seen(workload: Workload, policy: str) -> tuple[Workload, str, list[str],
 
 def _usual_slots(workload: Workload) -> int:
     """How many of the median task fit on the first machine."""
-    order = np.argsort(workload.shape, kind="stable")
     node = workload.nodes[0].capacity
-    each = np.array([min((node.get(r, 0) // q for r, q in d.items() if q), default=1) for d in workload.demands])[
-        workload.shape[order]
-    ]
+    fit = [min((node.get(r, 0) // q for r, q in d.items() if q), default=1) for d in workload.demands]
+    each = np.array(fit)[workload.shape]
     by_size = np.argsort(each, kind="stable")
-    reached = np.cumsum(workload.tasks[order][by_size])
+    reached = np.cumsum(workload.tasks[by_size])
     return max(1, int(each[by_size][np.searchsorted(reached, reached[-1] / 2)]))
 
 
@@ -288,7 +286,7 @@ def _fits(nodes: list[Node], demand: Quantities, on: dict[str, list[str]]) -> bo
     return any(
         all(node.capacity.get(r, 0) >= q for r, q in demand.items())
         and all(node.labels.get(label) in values for label, values in on.items())
-        for node in {(tuple(n.capacity.items()), tuple(n.labels.items())): n for n in nodes}.values()
+        for node in nodes
     )
 
 
@@ -298,20 +296,18 @@ class _Sampler:
     def __init__(
         self, cluster: SimulatedCluster, workload: Workload, names: list[str], total: I64, samples: int
     ) -> None:
-        self._cluster, self._workload, self._total = cluster, workload, total
+        self._cluster, self._total = cluster, total
         span = float(workload.submit[-1] - workload.submit[0])
         self._every, self._most = max(span / samples, 1.0), 10 * max(samples, 100)
-        self.now = float(workload.submit[0])
-        self._next = self.now
+        self._next = float(workload.submit[0])
         self._rows: list[tuple[float, F64, F64, F64, int, int]] = []
         self._fair_share = drf.policy()
         declared = {queue.name: queue for queue in workload.queues}
         self._weight = np.array([_weight(name, declared, workload.resources) for name in names])
-        self._seen = -1
-        self._row: tuple[F64, F64, F64, int, int] | None = None
 
     def until(self, now: float) -> None:
         """Look at all the moments before `now`: nothing has happened since the last step."""
+        row = None
         while self._next < now:
             if (
                 len(self._rows) >= self._most
@@ -320,13 +316,9 @@ class _Sampler:
                 self._every *= 2
                 self._next = self._rows[-1][0] + self._every
                 continue
-            if self._row is None or self._seen != self._cluster.completed or not self._cluster.running.any():
-                self._row = self._look()
-                self._seen = -1
-            self._rows.append((self._next, *self._row))
+            row = row or self._look()
+            self._rows.append((self._next, *row))
             self._next += self._every
-        self._row = None
-        self.now = now
 
     def _look(self) -> tuple[F64, F64, F64, int, int]:
         cluster, total = self._cluster, self._total

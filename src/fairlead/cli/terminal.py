@@ -1,0 +1,18 @@
+"""What commands that compute for a while show of it, and how wide their tables may be."""
+
+import sys
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, ProgressColumn, TextColumn, TimeRemainingColumn
+
+
+def progress(count: ProgressColumn) -> Progress:
+    """Bars on standard error with an estimate of the rest, where that is a terminal; `count` says how far each is."""
+    console = Console(file=sys.stderr)
+    columns = (TextColumn("{task.description}"), BarColumn(), count, TimeRemainingColumn())
+    return Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
+
+
+def width() -> int:
+    """The columns of the terminal, or 100 where standard output is none."""
+    return Console().width if sys.stdout.isatty() else 100
