@@ -24,7 +24,7 @@ import numpy as np
 from fairlead.model.documents import check_queue_name
 from fairlead.model.quantity import parse_quantity
 from fairlead.model.specs import Node, Quantities, Queue
-from fairlead.scheduler.facts import Configured, JobSubmitted, NodeJoined, TasksFinished, TasksStarted
+from fairlead.scheduler.facts import Configured, JobSubmitted, NodeJoined, TasksFinished, TasksPlaced
 from fairlead.simulate.workload import Jobs, TraceError, Workload
 
 GiB = 2**30
@@ -345,8 +345,9 @@ def _parquet_rows(path: Path) -> Iterator[tuple[int, Row]]:
 def read_journal(path: Path, skip_bad: bool = False) -> Workload:
     """Read what a live scheduler recorded: its machines, its tree, and its jobs with how long their tasks really took.
 
-    A task that was started several times counts with its last; jobs of which no task has ended are left out. Only what the
-    journal still keeps is there: a long history is folded into snapshots.
+    A task takes as long as it held its room: from its placement, so with the time that its start took, to its end. What was
+    recorded is so replayed to the moment. A task that was placed several times counts with its last; jobs of which no task has
+    ended are left out. Only what the journal still keeps is there: a long history is folded into snapshots.
     """
     from fairlead.journal import JournalError
     from fairlead.journal.sql import read_history
@@ -354,7 +355,7 @@ def read_journal(path: Path, skip_bad: bool = False) -> Workload:
     nodes: dict[str, Node] = {}
     queues: list[Queue] = []
     specs: dict[int, JobSubmitted] = {}
-    begun: dict[tuple[int, int], float] = {}
+    placed: dict[tuple[int, int], float] = {}
     took: dict[int, dict[int, float]] = {}
     try:
         known, facts = read_history(path)
@@ -367,12 +368,12 @@ def read_journal(path: Path, skip_bad: bool = False) -> Workload:
                 queues = fact.queues
             elif isinstance(fact, JobSubmitted):
                 specs[fact.id] = fact
-            elif isinstance(fact, TasksStarted):
-                begun |= dict.fromkeys(zip(fact.job.tolist(), fact.index.tolist(), strict=True), fact.at)
+            elif isinstance(fact, TasksPlaced):
+                placed |= dict.fromkeys(zip(fact.job.tolist(), fact.index.tolist(), strict=True), fact.at)
             elif isinstance(fact, TasksFinished):
                 for job, index in zip(fact.job.tolist(), fact.index.tolist(), strict=True):
-                    if (job, index) in begun:
-                        took.setdefault(job, {})[index] = fact.at - begun[job, index]
+                    if (job, index) in placed:
+                        took.setdefault(job, {})[index] = fact.at - placed[job, index]
     except JournalError as error:
         raise TraceError(str(error)) from None
     jobs, left_out = Jobs(), 0
