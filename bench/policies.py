@@ -27,6 +27,19 @@ def make(users: int, resources: int, seed: int = 7) -> fairlead.Problem:
     return fairlead.Problem.from_arrays(rng.uniform(0.5, 1, resources) * users, demand, tasks=tasks)
 
 
+def in_a_tree(users: int, inner: int, seed: int = 7) -> fairlead.Problem:
+    """Users of three resources, half of them with so many tasks only, spread over a tree of two levels of queues."""
+    rng = np.random.default_rng(seed)
+    demand = np.array(
+        [[Fraction(int(x)) for x in row] for row in rng.integers((1, 1, 0), (20, 20, 3), (users, 3))], object
+    )
+    tasks = np.array([Fraction(int(x)) if x < 60 else Fraction(-1) for x in rng.integers(1, 120, users)], object)
+    capacity = np.array([Fraction(users * x) for x in (100, 120, 7)], object)
+    above = max(1, round(inner**0.5))
+    queues = [f"g{q % above}/q{q}" for q in rng.integers(inner, size=users).tolist()]
+    return fairlead.Problem.from_arrays(capacity, demand, tasks=tasks, queues=queues)
+
+
 def by_highs(problem: fairlead.Problem) -> np.ndarray:
     """Progressive filling by linear programs: the highest common level, then who can go no further is fixed."""
     n, m = problem.demand.shape
@@ -133,3 +146,8 @@ def run(many: int = 1_000_000, some: int = 10_000, few: int = 1_000) -> None:
     exact = fairlead.Problem.from_arrays(capacity, demand, tasks=tasks)
     seconds, _ = timed(lambda: fairlead.allocate(exact, "drf", exact=True))
     print(f"           drf    {few:>9,} users in fractions: {seconds:.2f} s")
+    for users, inner, exactly in ((some, few, False), (few, max(1, few // 10), True)):
+        tree = in_a_tree(users, inner)
+        seconds, _ = timed(lambda tree=tree, exactly=exactly: fairlead.allocate(tree, "hdrf", exact=exactly), 1)
+        how = "in fractions" if exactly else "in floats"
+        print(f"           hdrf   {users:>9,} users below {inner:,} queues, {how}: {seconds:.2f} s")

@@ -12,11 +12,13 @@ piecewise linear function of that, so that between two events everything moves i
 Under hdrf an inner queue's level can fall when a resource is saturated, since that counts no more; it then rises alone until it
 is even again. It can also stand still while a child rises, when what dominates it is in use by others; it is then alone too.
 
-The leaves of one inner queue that are not blocked are always at the same level, so they are one group: an event costs as many
-steps as there are inner queues and resources, a saturation as many as there are users.
+The leaves of one inner queue that are not blocked are always at the same level, so they are one group. Each inner queue has a
+clock of its own, in which its level rises by one in one unit of time (or stands still), and knows how long it is until the next
+event below it. So an event is the business of the queues above it only; the others are told how much time has passed when
+somebody looks at them again. A saturation is everybody's business.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -32,18 +34,47 @@ CLOSE = 1e-12
 
 
 @dataclass(eq=False)
+class _Rows:
+    """What is known about the inner children of a queue, a row each.
+
+    blocked : whether nothing below may rise any more
+    level, used : how high it is, and what it counts as
+    climb, growth, slope : how these and what really runs below change in one unit of the child's time
+    until : time to the next event below the child, infinite if there is none
+    passed : time that the child has not been told of
+    """
+
+    blocked: Any
+    level: Numbers
+    used: Numbers
+    climb: Numbers
+    growth: Numbers
+    slope: Numbers
+    until: Any
+    passed: Numbers
+
+
+@dataclass(eq=False)
 class _Queue:
     """An inner queue.
 
+    rows : what is known about its inner children
+    up, place : the row where its parent knows about it
     leaves : users that may rise yet, or wait for their floor to be reached
     level : of those that rise
     ends, starts : users in the order in which they are satisfied, or begin to rise
     even, fixed : what one level of all unblocked leaves takes, and what the blocked ones have, shape (resources,)
     rising, resting : what one level of those that rise takes, and what those have that do not yet
     need : how many unblocked leaves need each resource
+    moving, leaves_move : which inner children rise, and whether the leaves do
+    pace : how much time passes for those that rise in one unit of the queue's own
+    event, child : what happens next; if nothing, it happens below that child
     """
 
     children: list["_Queue"]
+    rows: _Rows
+    up: _Rows
+    place: int
     leaves: set[int]
     ends: list[int]
     starts: list[int]
@@ -53,15 +84,11 @@ class _Queue:
     resting: Numbers
     need: Any
     level: Any
-    blocked: bool = False
-    own: Any = None  # its level among its siblings, and what it counts as, at this moment
-    used: Any = None
-    lowest: Any = None
-    # How these move: the change of the leaves' level, of its own level and of what it counts as, in its own time.
-    moving: list["_Queue | None"] = field(default_factory=list)
-    stretch: Any = 1
-    climb: Any = 0
-    growth: Any = None
+    moving: Any = None
+    leaves_move: bool = False
+    pace: Any = 1
+    event: str = ""
+    child: int = 0
 
 
 class TreeFilling:
@@ -101,35 +128,40 @@ class TreeFilling:
         self._stop[full] = np.where(self._limited[full], LIMIT, DEMAND)
         self._takes_part = takes_part & ~full
         self._used = (problem.demand * floor[:, None]).sum(axis=0)
-        self._queues: list[_Queue] = []
-        root = self._grow(plant(problem))
-        while True:
-            self._look(root)
-            if root.blocked:
-                return Division(self._tasks, self._stop, self._round)
-            self._move(root)
+        self._queues: list[_Queue] = []  # children before their parents
+        top = self._unknown(1)
+        root = self._grow(plant(problem), top, 0)
+        for q in self._queues:
+            self._look(q)
+        while not top.blocked[0]:
             self._step(root)
+        return Division(self._tasks, self._stop, self._round)
 
-    def _grow(self, node: Inner) -> _Queue:
+    def _grow(self, node: Inner, up: _Rows, place: int) -> _Queue:
         problem = self._problem
-        children = [self._grow(child) for child in node.children if child.user is None]
+        inner = [child for child in node.children if child.user is None]
+        rows = self._unknown(len(inner))
+        children = [self._grow(child, rows, k) for k, child in enumerate(inner)]
         users = [child.user for child in node.children if child.user is not None]
-        going = [i for i in users if self._takes_part[i]]
+        going = {i for i in users if self._takes_part[i]}
         none = problem.capacity * 0
-        rows = np.array(going, np.int64)
+        chosen = np.array(sorted(going), np.int64)
         speed = self._speed
-        even = (problem.demand[rows] * speed[rows, None]).sum(axis=0) if going else none
+        even = (problem.demand[chosen] * speed[chosen, None]).sum(axis=0) if going else none
         waiting = [i for i in going if self._floor[i] > 0]
         queue = _Queue(
             children=children,
-            leaves=set(going),
+            rows=rows,
+            up=up,
+            place=place,
+            leaves=going,
             ends=sorted((i for i in going if self._most[i] >= 0), key=lambda i: self._most[i] / speed[i], reverse=True),
             starts=sorted(waiting, key=lambda i: self._floor[i] / speed[i], reverse=True),
             even=even,
-            fixed=sum((problem.demand[i] * self._floor[i] for i in users if i not in set(going)), none),
+            fixed=sum((problem.demand[i] * self._floor[i] for i in users if i not in going), none),
             rising=even - sum((problem.demand[i] * speed[i] for i in waiting), none),
             resting=sum((problem.demand[i] * self._floor[i] for i in waiting), none),
-            need=(problem.demand[rows] > 0).sum(axis=0) if going else np.zeros(len(none), np.int64),
+            need=(problem.demand[chosen] > 0).sum(axis=0) if going else np.zeros(len(none), np.int64),
             level=self._zero,
         )
         if len(waiting) == len(going):
@@ -137,121 +169,135 @@ class TreeFilling:
         self._queues.append(queue)
         return queue
 
-    # -- where everything stands ---------------------------------------------------------------------------------
+    def _unknown(self, count: int) -> _Rows:
+        """Rows of zeros for so many queues."""
+        one, wide = np.full(count, self._zero), np.full((count, len(self._size)), self._zero)
+        return _Rows(
+            blocked=np.zeros(count, np.bool_), level=one, used=wide, climb=one.copy(), growth=wide.copy(),
+            slope=wide.copy(), until=one.copy(), passed=one.copy(),
+        )  # fmt: skip
+
+    # -- where a queue stands, and how it moves ------------------------------------------------------------------
 
     def _look(self, q: _Queue) -> None:
-        """Work out what a queue counts as, and its level."""
-        for child in q.children:
-            self._look(child)
-        going = [child for child in q.children if not child.blocked]
-        q.blocked = not going and not q.leaves
-        levels = [child.own for child in going] + ([q.level] if q.leaves else [])
-        q.lowest = min(levels, default=self._zero)
-        used = q.fixed + (q.even * q.lowest if self._rescale else q.resting + q.rising * q.level)
-        for child in q.children:
-            rescaled = self._rescale and not child.blocked and not self._is(child.own, q.lowest)
-            used = used + (child.used * (q.lowest / child.own) if rescaled else child.used)
-        q.used = used
-        shares = self._shares(used)
-        q.own = max(shares[self._counts()], default=self._zero)
+        """Work out what a queue counts as, its level, how these move and what happens next; its parent knows it then."""
+        rows, up, k = q.rows, q.up, q.place
+        going = np.flatnonzero(~rows.blocked)
+        up.blocked[k] = not len(going) and not q.leaves
+        levels = rows.level[going]
+        lowest = min([*levels, q.level] if q.leaves else levels, default=self._zero)
+        is_lowest = self._are(levels, lowest)
+        q.moving, higher = going[is_lowest], going[~is_lowest]
 
-    def _shares(self, amounts: Numbers) -> Numbers:
-        return amounts / self._size
+        used = q.fixed + (q.even * lowest if self._rescale else q.resting + q.rising * q.level)
+        rest = q.fixed * 0  # what one level of those that are higher counts as
+        if self._rescale and len(higher):
+            rest = (rows.used[higher] / rows.level[higher][:, None]).sum(axis=0)
+            used = used + rest * lowest + rows.used[rows.blocked].sum(axis=0) + rows.used[q.moving].sum(axis=0)
+        elif len(q.children):
+            used = used + rows.used.sum(axis=0)
+        shares = used / self._size
+        counted = np.flatnonzero(self._counted)
+        level = max(shares[counted], default=self._zero)
+        up.used[k], up.level[k] = used, level
+        if up.blocked[k]:
+            return
 
-    def _counts(self) -> Any:
-        return np.flatnonzero(self._counted)
-
-    def _is(self, a: Any, b: Any) -> bool:
-        return bool(a == b) if self._exact else bool(abs(a - b) <= CLOSE * max(abs(a), abs(b)))
-
-    # -- how it moves --------------------------------------------------------------------------------------------
-
-    def _move(self, q: _Queue) -> None:
-        """Work out how a queue moves: if it can, so that its own level grows by one in one unit of its time."""
-        for child in q.children:
-            if not child.blocked:
-                self._move(child)
-        going = [child for child in q.children if not child.blocked]
-        q.moving = [child for child in going if self._is(child.own, q.lowest)]
-        leaves_move = bool(q.leaves) and self._is(q.level, q.lowest)
-        standing = [child for child in q.moving if child is not None and child.climb == 0]
-        growth = q.fixed * 0
-        if standing:  # they rise alone, since their level does not
-            q.moving, leaves_move = list(standing), False
-            for child in standing:
-                growth = growth + child.growth
-        else:
-            for child in going:
-                if child in q.moving:
-                    growth = growth + child.growth
+        q.leaves_move = bool(q.leaves) and bool(self._are(q.level, lowest))
+        standing = q.moving[rows.climb[q.moving] == 0]
+        if len(standing):  # they rise alone, since their level does not
+            q.moving, q.leaves_move = standing, False
+        growth = rows.growth[q.moving].sum(axis=0) if len(q.moving) else q.fixed * 0
+        if not len(standing):
             if self._rescale:
-                growth = growth + q.even
-                for child in going:
-                    if child not in q.moving:
-                        growth = growth + child.used / child.own
-            elif leaves_move:
+                growth = growth + q.even + rest
+            elif q.leaves_move:
                 growth = growth + q.rising
-        if leaves_move:
-            q.moving.append(None)
-        shares, slopes = self._shares(q.used), self._shares(growth)
-        q.climb = max((slopes[j] for j in self._counts() if self._is(shares[j], q.own)), default=self._zero)
-        q.stretch = 1 / q.climb if q.climb > 0 else self._zero + 1
-        q.growth = growth * q.stretch
-        q.climb = self._zero + 1 if q.climb > 0 else self._zero
+        slopes = growth / self._size
+        dominant = counted[self._are(shares[counted], level)]
+        climb = max(slopes[dominant], default=self._zero)
+        q.pace = 1 / climb if climb > 0 else self._zero + 1
+        up.climb[k] = self._zero + 1 if climb > 0 else self._zero
+        up.growth[k] = growth * q.pace
+        slope = rows.slope[q.moving].sum(axis=0) if len(q.moving) else q.fixed * 0
+        up.slope[k] = (slope + q.rising if q.leaves_move else slope) * q.pace
+
+        # What happens next, in the time of those that rise.
+        first: Any = np.inf
+        q.event = ""
+        for c in q.moving:
+            if rows.until[c] < first:
+                first, q.child = rows.until[c], int(c)
+        for event, users, reached in (("end", q.ends, self._most), ("start", q.starts, self._floor)):
+            if q.leaves_move and users:
+                gap = max(reached[users[-1]] / self._speed[users[-1]] - q.level, self._zero)
+                if gap < first:
+                    first, q.event = gap, event
+        if not len(standing):
+            waits = [*rows.level[higher], q.level] if q.leaves and not q.leaves_move else rows.level[higher]
+            gap = min(waits, default=np.inf) - lowest
+            if gap < first:
+                first, q.event = gap, "even"
+        for j in counted:
+            if slopes[j] > climb and j not in dominant:
+                gap = max(level - shares[j], self._zero) / (slopes[j] - climb)
+                if gap < first:
+                    first, q.event = gap, "dominant"
+        up.until[k] = first / q.pace
+
+    def _are(self, some: Any, value: Any) -> Any:
+        """Which levels are the same as another."""
+        if self._exact:
+            return some == value
+        return np.abs(some - value) <= CLOSE * np.maximum(np.abs(some), np.abs(value))
+
+    def _pass(self, q: _Queue) -> None:
+        """Let the time that has passed for a queue pass for what is directly below it."""
+        passed = q.up.passed[q.place]
+        if passed == 0:
+            return
+        q.up.passed[q.place] = self._zero
+        inner, rows = passed * q.pace, q.rows
+        if q.leaves_move:
+            q.level = q.level + inner
+        if len(q.moving):
+            rows.level[q.moving] += rows.climb[q.moving] * inner
+            rows.used[q.moving] += rows.growth[q.moving] * inner
+            rows.until[q.moving] -= inner
+            rows.passed[q.moving] += inner
+
+    # -- what happens --------------------------------------------------------------------------------------------
 
     def _step(self, root: _Queue) -> None:
         """Go on to the next event, and let it happen."""
-        pace: list[tuple[_Queue, Any]] = []  # queues whose leaves rise, and how fast
-        slope = root.fixed * 0
-        best: Any = None
-
-        def offer(gap: Any, rate: Any, kind: str, what: Any) -> None:
-            nonlocal best
-            if rate > 0:
-                time = max(gap, self._zero) / rate
-                if best is None or time < best[0]:
-                    best = (time, kind, what)
-
-        def descend(q: _Queue, speed: Any) -> None:
-            nonlocal slope
-            inner = speed * q.stretch  # of the lowest level among its children
-            rises_with_all = all(child is None or child.climb > 0 for child in q.moving)
-            if None in q.moving:
-                pace.append((q, inner))
-                slope = slope + q.rising * inner
-                if q.ends:
-                    offer(self._most[q.ends[-1]] / self._speed[q.ends[-1]] - q.level, inner, "end", q)
-                if q.starts:
-                    offer(self._floor[q.starts[-1]] / self._speed[q.starts[-1]] - q.level, inner, "start", q)
-            if rises_with_all:
-                others = [c.own for c in q.children if not c.blocked and c not in q.moving]
-                if q.leaves and None not in q.moving:
-                    others.append(q.level)
-                for level in others:
-                    offer(level - q.lowest, inner, "even", None)
-            shares, slopes = self._shares(q.used), self._shares(q.growth)
-            for j in self._counts():
-                if slopes[j] > q.climb and not self._is(shares[j], q.own):
-                    offer(q.own - shares[j], (slopes[j] - q.climb) * speed, "dominant", None)
-            for child in q.moving:
-                if child is not None:
-                    descend(child, inner)
-
-        descend(root, self._zero + 1)
+        top = root.up
+        slope, time, saturated = top.slope[0], top.until[0], None
         for j in np.flatnonzero(self._problem.capacity > 0):
-            offer(self._problem.capacity[j] - self._used[j], slope[j], "saturated", int(j))
-        time, kind, what = best
-        for q, rate in pace:
-            q.level = q.level + rate * time
+            if slope[j] > 0:
+                gap = max(self._problem.capacity[j] - self._used[j], self._zero) / slope[j]
+                if gap < time:
+                    time, saturated = gap, j
         self._used = self._used + slope * time
-        if kind == "start":
-            self._starts(what, what.starts.pop())
-        elif kind == "end":
-            self._ends(what, what.ends.pop())
-        elif kind == "saturated":
-            self._saturate(what)
-
-    # -- what happens --------------------------------------------------------------------------------------------
+        top.passed[0] += time
+        if saturated is not None:
+            for q in reversed(self._queues):
+                self._pass(q)
+            self._saturate(int(saturated))
+            for q in self._queues:
+                self._look(q)
+            return
+        path = [root]
+        self._pass(root)
+        while not path[-1].event:
+            path.append(path[-1].children[path[-1].child])
+            self._pass(path[-1])
+        q = path[-1]
+        if q.event == "end":
+            self._ends(q, q.ends.pop())
+        elif q.event == "start":
+            self._starts(q, q.starts.pop())
+        for q in reversed(path):
+            self._look(q)
 
     def _starts(self, q: _Queue, i: int) -> None:
         if i in q.leaves:

@@ -58,8 +58,10 @@ class Cycle:
 
 def run_cycle(state: State, most: int = MOST_PLACEMENTS, strict: bool = False) -> Cycle:
     """Serve the queues in the order that their policies give, on paper: nothing is changed."""
-    kept = [(n, r.bucket, t) for r in state.reservations.values() for n, t in zip(r.nodes, r.tasks, strict=True)]
-    node, bucket, tasks = (column.copy() for column in np.array(sorted(kept), np.int64).reshape(-1, 3).T)
+    node = bucket = tasks = np.zeros(0, np.int64)
+    if state.reservations:
+        kept = [(n, r.bucket, t) for r in state.reservations.values() for n, t in zip(r.nodes, r.tasks, strict=True)]
+        node, bucket, tasks = (column.copy() for column in np.array(sorted(kept), np.int64).reshape(-1, 3).T)
     return Cycle(
         *cycle(
             view(state.nodes), view(state.queues), view(state.shapes), view(state.buckets), view(state.jobs),
@@ -165,9 +167,10 @@ def _keep_room(state: State, now: float, result: Cycle) -> list[Fact]:
         if result.stop[bucket] in (LIMIT, MAX_TASKS, MAX_JOBS):
             facts.append(ReservationDropped(at=now, id=reservation.job))
     stopped = np.flatnonzero(result.stop == NO_NODE)
-    reserved = np.zeros(buckets.n, np.bool_)
-    reserved[list(state.reservations)] = True
-    stopped = stopped[~reserved[stopped]]
+    if state.reservations:
+        stopped = stopped[~np.isin(stopped, list(state.reservations))]
+    if not len(stopped):
+        return facts
     since = buckets.passed_since[stopped]
     new = stopped[(result.stop_at[stopped] < len(result.job)) & np.isnan(since)]
     if len(new):

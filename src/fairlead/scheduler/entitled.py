@@ -31,11 +31,11 @@ def entitled(state: State, strict: bool = False) -> F64:
     """
     queues = state.queues
     found = np.ones(queues.n)
-    divided = np.flatnonzero(queues.policy[: queues.n] == DIVIDED)
-    if not len(divided):
+    divided = queues.policy[: queues.n] == DIVIDED
+    if not divided.any():
         return found
     wanted, tasks = wanted_by(state)
-    for q in divided:
+    for q in np.flatnonzero(divided):
         rows = np.flatnonzero((queues.parent[: queues.n] == q) & (tasks > 0))
         if not len(rows):
             continue

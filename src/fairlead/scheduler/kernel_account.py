@@ -31,6 +31,16 @@ EXITED, NOT_STARTED, LOST, TIME_LIMIT = 0, 3, 4, 5  # as in fairlead.scheduler.f
 
 
 @compiled
+def rows_of(job: I64, first: int, row_of_job: I64) -> I64:
+    """The rows of jobs, NONE where there is none; `row_of_job[0]` is for the job with the number `first`."""
+    rows = np.full(job.shape[0], NONE, np.int64)
+    for k in range(job.shape[0]):
+        if 0 <= job[k] - first < row_of_job.shape[0]:
+            rows[k] = row_of_job[job[k] - first]
+    return rows
+
+
+@compiled
 def enter_bucket(buckets: Buckets, jobs: Jobs, job: int, bucket: int) -> None:
     """Put a job into its bucket's list, by job number. New jobs come last; returned ones are near the front."""
     after, before = NONE, buckets.tail[bucket]

@@ -4,6 +4,7 @@ Two states that saw the same facts are the same. A fact that contradicts the sta
 attempt that is not the current one) is a fault of whoever made it: `apply` raises :class:`Contradiction`.
 """
 
+from bisect import bisect_left
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import singledispatchmethod
@@ -160,7 +161,6 @@ class State:
                 self._add_queues(queue.name)
         for row, name in enumerate(self.queue_names):
             self._set_queue(row, self.spec_of(name))
-        self._rank_queues()
 
     @apply.register
     def _(self, fact: NodeJoined) -> None:
@@ -178,6 +178,8 @@ class State:
         else:
             self.node_specs[row] = spec
             self.nodes.free[row] -= self.nodes.capacity[row]
+        if self.nodes.up[row]:
+            self.total = self.total - self.nodes.capacity[row]
         capacity = self._vector(spec.capacity)
         self.nodes.capacity[row] = capacity
         self.nodes.free[row] += capacity
@@ -186,7 +188,7 @@ class State:
         for constraints, mask in self._mask_rows.items():
             self.masks[mask, row] = _meets(spec.labels, constraints)
         self._room_came_back(row)
-        self._count_total()
+        self.total = self.total + capacity
 
     @apply.register
     def _(self, fact: NodeDrained) -> None:
@@ -212,7 +214,7 @@ class State:
         outcome, code = np.full(len(rows), Outcome.LOST, np.int64), np.zeros(len(rows), np.int64)
         self._finish(self.job_rows_of(rows), columns["index"], columns["attempt"], outcome, code, fact)
         self.nodes.up[row] = False
-        self._count_total()
+        self.total = self.total - self.nodes.capacity[row]
 
     @apply.register
     def _(self, fact: JobSubmitted) -> None:
@@ -376,13 +378,7 @@ class State:
 
     def job_rows(self, job: Ints) -> I64:
         """The rows of jobs, -1 where there is none."""
-        place = job - self._first_row
-        known = (place >= 0) & (place < len(self._row_of_job))
-        if known.all():
-            return self._row_of_job[place]
-        rows = np.full(len(job), NONE, np.int64)
-        rows[known] = self._row_of_job[place[known]]
-        return rows
+        return kernel_account.rows_of(job, self._first_row, self._row_of_job)
 
     def job_rows_of(self, tasks: I64) -> I64:
         """The job rows of task rows. Tasks lie in the order of their jobs."""
@@ -458,7 +454,6 @@ class State:
     def _ensure_queue(self, name: str) -> int:
         if name not in self.queue_rows:
             self._add_queues(name)
-            self._rank_queues()
         return self.queue_rows[name]
 
     def _add_queues(self, name: str) -> None:
@@ -470,14 +465,20 @@ class State:
                 self.queue_names.append(path)
                 self.queue_rows[path] = row
                 self.queues.parent[row] = up
+                self._rank(row)
                 self._set_queue(row, self.spec_of(path))
                 if path and up not in self._inner_rows:
                     self._inner_rows.add(up)
                     self._set_queue(up, self.spec_of(self.queue_names[up]))
 
-    def _rank_queues(self) -> None:
-        order = sorted(range(len(self.queue_names)), key=lambda row: self.queue_names[row].split("/"))
-        self.queues.rank[order] = np.arange(len(order))
+    def _rank(self, row: int) -> None:
+        """Put the last queue where it belongs among the others, by name."""
+        rank = self.queues.rank[:row]
+        place = bisect_left(
+            np.argsort(rank), self.queue_names[row].split("/"), key=lambda other: self.queue_names[other].split("/")
+        )
+        rank[rank >= place] += 1
+        self.queues.rank[row] = place
 
     def _set_queue(self, row: int, spec: Queue) -> None:
         q = self.queues
@@ -546,8 +547,8 @@ class State:
             view(self.tasks), rows, index, attempt, outcome, code, fact.at, self.settings.max_losses, touched,
         )  # fmt: skip
         self._refuse(bad, self.jobs.id[rows], index, "ended")
-        for row in np.unique(touched[touched != NONE]):
-            self._after_change(int(row), fact.at)
+        for row in sorted(set(touched[touched != NONE].tolist())):
+            self._after_change(row, fact.at)
 
     def _after_change(self, row: int, at: float) -> None:
         """Tasks of a job ended, came back or were cancelled: it is finished, waits in its bucket, or is a broken gang."""

@@ -72,7 +72,8 @@ class Table:
 
     def __setattr__(self, name: str, value: Any) -> None:
         object.__setattr__(self, name, value)
-        self.__dict__["view"] = None  # what kernels saw before
+        if name in _VIEWS[type(self).__name__]._fields:
+            self.__dict__["view"] = None  # what kernels saw before
 
     def keep(self, rows: I64) -> None:
         """Keep these rows only, in this order; rows freed behind them are zeros again."""
@@ -183,13 +184,14 @@ class Tasks(Table):
     finished_at: F64 = _column(np.float64)
 
 
-# One named tuple a table, at module level: numba's cache finds a type by its name.
+# One named tuple a table, at module level: numba's cache finds a type by its name. Kernels go by rows of jobs and tasks that
+# they are given and never through all of them, so these have no `n`, which changes too often to make them anew each time.
 NodesView = namedtuple("NodesView", [f.name for f in fields(Nodes)])  # type: ignore[misc]
 QueuesView = namedtuple("QueuesView", [f.name for f in fields(Queues)])  # type: ignore[misc]
 ShapesView = namedtuple("ShapesView", [f.name for f in fields(Shapes)])  # type: ignore[misc]
 BucketsView = namedtuple("BucketsView", [f.name for f in fields(Buckets)])  # type: ignore[misc]
-JobsView = namedtuple("JobsView", [f.name for f in fields(Jobs)])  # type: ignore[misc]
-TasksView = namedtuple("TasksView", [f.name for f in fields(Tasks)])  # type: ignore[misc]
+JobsView = namedtuple("JobsView", _columns("Jobs"))  # type: ignore[misc]
+TasksView = namedtuple("TasksView", _columns("Tasks"))  # type: ignore[misc]
 _VIEWS: dict[str, Any] = {
     "Nodes": NodesView,
     "Queues": QueuesView,

@@ -303,7 +303,8 @@ class _Sampler:
         self._rows: list[tuple[float, F64, F64, F64, int, int]] = []
         self._fair_share = drf.policy()
         declared = {queue.name: queue for queue in workload.queues}
-        self._weight = np.array([_weight(name, declared, workload.resources) for name in names])
+        resources = workload.resources
+        self._weight = np.array([_weight(name, declared, resources) for name in names])
 
     def until(self, now: float) -> None:
         """Look at all the moments before `now`: nothing has happened since the last step."""
