@@ -17,7 +17,7 @@ from fairlead.audit.given import give
 from fairlead.audit.properties import search_all
 from fairlead.audit.search import Case
 from fairlead.model.problems import Machines
-from fairlead.policies.contract import Division
+from fairlead.policies.contract import ByFilling, Division
 from fairlead.policies.registry import find_policy
 from test_policies import paper, problems
 
@@ -118,9 +118,12 @@ def two_kinds():
 
 def test_machines_that_differ():
     fair = audit_policy(two_kinds(), "drf")
-    assert [f.holds for f in fair[:4]] == [True, True, True, True]
+    assert [f.holds for f in fair[:5]] == [True, True, True, True, True]
     wasteful = finding(allocation(two_kinds(), 4, 3), "pareto-efficiency")
     assert (wasteful.holds, round(float(wasteful.against), 6)) == (False, 4.0 if wasteful.user == "B" else 5.0)
+    uneven = ByFilling("uneven", "", lambda p: p.tasks * 0 + np.arange(1, 2 * len(p.users), 2))
+    alone = finding(audit_policy(two_kinds(), uneven), "single-resource")
+    assert (alone.holds, alone.user, alone.has, alone.against) == (False, "A", 2, 4), "in fractions"
     less = finding(allocation(two_kinds(), 2, 6), "sharing-incentive")
     assert (less.user, less.against) == ("A", 3)
     assert finding(allocation(two_kinds(), 4, 4), "envy-freeness").holds is None, "whose tasks are where was not said"
@@ -239,7 +242,7 @@ def test_properties_that_say_nothing_about_a_case():
     one = held(audit_policy(make([4, 4], [[1, 2]]), "drf"))
     assert one["population-monotonicity"] is None
     assert held(audit_policy(paper(), "drf"))["bottleneck"] is None
-    assert held(audit_policy(two_kinds(), "drf"))["single-resource"] is None
+    assert held(audit_policy(two_kinds(), "drf"))["bottleneck"] is None
 
 
 # -- certainty -----------------------------------------------------------------------------------------------------------

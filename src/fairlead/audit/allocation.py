@@ -21,7 +21,7 @@ from fairlead.audit.findings import Finding, more, said
 from fairlead.audit.given import Given
 from fairlead.model.problems import Numbers, Problem
 from fairlead.policies import drf
-from fairlead.policies.tasks import solve
+from fairlead.policies.programs import dense, solve
 from fairlead.policies.tree import flattened
 
 CLOSE = 1e-7
@@ -286,30 +286,41 @@ def _pareto_over_machines(given: Given) -> Finding:
     name, problem = "pareto-efficiency", given.problem
     machines = problem.machines
     assert machines is not None
+    exact = problem.demand.dtype == object and bool((given.low == given.high).all())
+    if not exact:
+        problem = problem.floats()
+        machines = problem.machines
+        assert machines is not None
     n, kinds = machines.allowed.shape
     m = len(problem.resources)
     users, classes = np.nonzero(machines.allowed)
-    room = (machines.capacity * machines.count[:, None]).astype(float)
-    size = np.where(room > 0, room, 1.0)
-    demand, has = problem.demand.astype(float), given.low.astype(float)
-    scale = np.maximum(has, 1.0)
-    matrix = np.zeros((kinds * m + 2 * n, len(users)))
+    zero = problem.capacity[0] * 0
+    room = machines.capacity * machines.count[:, None]
+    size = np.where(room > 0, room, zero + 1)
+    has = given.low if exact else given.low.astype(np.float64)
+    scale = np.maximum(has, zero + 1)
+    matrix = np.full((kinds * m + 2 * n, len(users)), zero)
     for column, (i, k) in enumerate(zip(users, classes, strict=True)):
-        matrix[k * m : (k + 1) * m, column] = demand[i] / size[k] * scale[i]
-        matrix[kinds * m + i, column] = -1.0
-        matrix[kinds * m + n + i, column] = 1.0
-    most = problem.most()[0].astype(float)
+        matrix[k * m : (k + 1) * m, column] = problem.demand[i] / size[k] * scale[i]
+        matrix[kinds * m + i, column] = zero - 1
+        matrix[kinds * m + n + i, column] = zero + 1
+    most = problem.most()[0]
     upper = np.concatenate(
-        [(room > 0).ravel().astype(float), -has / scale * (1 - 1e-9), np.where(most < 0, 1e18, most / scale)]
+        [
+            np.where(room > 0, zero + 1, zero).ravel(),
+            -has / scale * (1 if exact else 1 - 1e-9),
+            np.where(most < 0, np.inf, most / scale),
+        ]
     )
-    solution = solve(-np.ones(len(users)), matrix, upper, np.zeros(len(users)), -np.ones(len(users)))
-    if solution is None:
+    nothing = np.full(len(users), zero)
+    found = solve(dense(nothing - 1, matrix, upper, nothing, np.full(len(users), np.inf)))
+    if found is None:
         return Finding(name, None, "this cannot be placed on the machines that there are", margin=float("inf"))
-    total = np.zeros(n)
-    np.add.at(total, users, solution * scale[users])
+    total = np.full(n, zero)
+    np.add.at(total, users, found.x * scale[users])
     gain = (total - has) / scale
     best = int(np.argmax(gain))
-    if gain[best] <= (1.0 / scale[best] if given.whole else 1e-5):
+    if gain[best] <= (1 / scale[best] if given.whole else 0 if exact else 1e-5):
         return Finding(name, True, "no placement gives anybody more with nobody having less", margin=float(gain[best]))
     who = _name(problem, best)
     text = f"{who} has {said(given.high[best])} tasks, and another placement gives it {said(total[best])} with nobody having less"

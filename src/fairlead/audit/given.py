@@ -82,15 +82,12 @@ def give(problem: Problem, policy: DividingPolicy) -> Given | None:
     if isinstance(policy, Ceei):
         bounds = _equilibrium(problem, policy.divide(problem.floats()))
         return Given(problem, *bounds, how="within proved bounds") if bounds else None
-    if problem.machines is None:
-        try:
-            exact = policy.divide(problem).tasks
-        except (
-            Exception
-        ):  # not in fractions, says a PolicyError; somebody else's may raise anything: its floats are next
-            exact = None
-        if exact is not None and all(isinstance(x, Fraction | int) for x in exact):
-            return Given(problem, exact, exact)
+    try:
+        exact = policy.divide(problem)
+    except Exception:  # not in fractions, says a PolicyError; somebody else's may raise anything: its floats are next
+        exact = None
+    if exact is not None and all(isinstance(x, Fraction | int) for x in exact.tasks):
+        return Given(problem, exact.tasks, exact.tasks, exact.placed)
     division = policy.divide(problem.floats())
     tasks = [Fraction(float(x)) for x in division.tasks]
     off = [WITHIN * max(Fraction(1), x) for x in tasks]

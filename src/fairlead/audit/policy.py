@@ -205,13 +205,15 @@ def lies_of(problem: Problem, each: int) -> Iterator[Lie]:
 def single_resource(problem: Problem, divide: Divide) -> Finding:
     """With one resource alone it is max-min fair: checked for each resource of the case by itself.
 
-    Ghodsi et al., NSDI 2011, section 3: "for a single resource, the solution should reduce to max-min fairness".
+    Ghodsi et al., NSDI 2011, section 3: "for a single resource, the solution should reduce to max-min fairness". Where users can
+    use some machines only, that is constrained max-min fairness (Ghodsi et al., "Choosy", EuroSys 2013): the least share is
+    raised as far as any placement lets it, then the next.
     """
     name = "single-resource"
     worst, tried = None, 0
     for j, resource in enumerate(problem.resources):
         users = np.flatnonzero(problem.demand[:, j] > 0)
-        if not len(users) or problem.capacity[j] == 0 or problem.machines is not None:
+        if not len(users) or problem.capacity[j] == 0:
             continue
         alone = _part_of(problem, users, [j])
         found = _try(divide, alone)

@@ -3,16 +3,17 @@
 DRFH (Wang, Li and Liang, "Dominant Resource Fairness in Cloud Computing Systems with Heterogeneous Servers", INFOCOM 2014): a
 user's share is of the whole cluster, wherever its tasks are, and the least share is raised as far as it goes, then the next.
 Where a task may run is a matter of one linear program a round, over users and classes; alike machines are one class, since
-dividing them is symmetric. Solved by HiGHS, in floating point.
+dividing them is symmetric.
 """
 
 from typing import Any
 
 import numpy as np
 
-from fairlead.model.problems import Problem
-from fairlead.policies.contract import Division, PolicyError
+from fairlead.model.problems import Numbers, Problem
+from fairlead.policies.contract import Division
 from fairlead.policies.filling import DEMAND, LIMIT
+from fairlead.policies.programs import Program, solve
 
 TOLERANCE = 1e-9
 
@@ -23,7 +24,7 @@ def divide_machines(problem: Problem, speed: Any) -> Division:
     Parameters
     ----------
     problem : Problem
-        In float64, with machines.
+        With machines.
     speed : shape (users,)
         Tasks per level.
 
@@ -32,12 +33,6 @@ def divide_machines(problem: Problem, speed: Any) -> Division:
     One linear program a round with users x classes variables; each round fixes a user at least. Whoever's level has a price in
     the optimum is fixed (complementary slackness), so that mostly there are few rounds.
     """
-    machines = problem.machines
-    assert machines is not None
-    if problem.demand.dtype == object:
-        raise PolicyError(
-            "machines that differ are divided by linear programs, in floating point only: leave out exact"
-        )
     most, limited = problem.most()
     promised = problem.promised()
     floor = promised * 0
@@ -46,33 +41,35 @@ def divide_machines(problem: Problem, speed: Any) -> Division:
     return _fill(problem, speed, most, floor, limited)
 
 
-def _fill(problem: Problem, speed: Any, most: Any, floor: Any, limited: Any) -> Division:
+def _fill(problem: Problem, speed: Numbers, most: Numbers, floor: Numbers, limited: Any) -> Division:
     """Fill up to `most` (-1: any number), with nobody below the floor."""
     machines = problem.machines
     assert machines is not None
-    n, kinds = len(problem.users), len(machines.count)
+    n, kinds = machines.allowed.shape
+    exact = problem.demand.dtype == object
+    close = 0 if exact else TOLERANCE
     ceiling = np.where(most < 0, np.inf, most)
     room = machines.capacity * machines.count[:, None]
     can = machines.allowed & np.array([[not (d[room[k] <= 0] > 0).any() for k in range(kinds)] for d in problem.demand])
-    level = np.full(n, np.nan)
+    level = floor / speed
     stop = np.full(n, DEMAND, np.int64)
     rounds = np.zeros(n, np.int64)
     nowhere = ~can.any(axis=1) | (ceiling <= floor)
-    level[nowhere] = (floor / speed)[nowhere]
     for i in np.flatnonzero(nowhere & (ceiling > floor)):
         stop[i] = int(problem.demand[i].argmax())
     stop[nowhere & (ceiling <= floor) & limited] = LIMIT
-    placed, at = np.zeros((n, kinds)), 0
-    while np.isnan(level).any():
+    free = ~nowhere
+    placed, at = np.full((n, kinds), problem.capacity[0] * 0), 0
+    while free.any():
         at += 1
-        top, placed, tight, prices = _raise_least(problem, speed, ceiling, floor, can, room, level)
-        free = np.isnan(level)
+        top, placed, tight, prices = _raise_least(problem, speed, ceiling, floor, can, room, level, free)
         own = np.maximum(top, floor / speed)  # who starts above the level stays there until that has come up
-        full = free & (own * speed >= ceiling * (1 - TOLERANCE))
-        stuck = full | (free & tight & (own <= top * (1 + TOLERANCE)))
+        full = free & (own * speed >= ceiling * (1 - close))
+        stuck = full | (free & tight & (own <= top * (1 + close)))
         if not stuck.any():  # degenerate: the least that is tight is all of them
-            stuck = free
+            stuck = free.copy()
         level[stuck] = own[stuck]
+        free &= ~stuck
         rounds[stuck] = at
         stop[full] = np.where(limited[full], LIMIT, DEMAND)
         for i in np.flatnonzero(stuck & ~full):
@@ -82,54 +79,47 @@ def _fill(problem: Problem, speed: Any, most: Any, floor: Any, limited: Any) -> 
 
 
 def _raise_least(
-    problem: Problem, speed: Any, ceiling: Any, floor: Any, can: Any, room: Any, level: Any
-) -> tuple[float, Any, Any, Any]:
+    problem: Problem, speed: Numbers, ceiling: Numbers, floor: Numbers, can: Any, room: Numbers, level: Numbers, free: Any
+) -> tuple[Any, Numbers, Any, Numbers]:  # fmt: skip
     """The highest level that all who are free can have at once; with who can go no further, and what is scarce."""
-    import highspy
-
     n, kinds = can.shape
     m = len(problem.capacity)
     users, classes = np.nonzero(can)
-    size = np.where(room > 0, room, 1.0)
-    free = np.isnan(level)
-    unit = np.nanmax(np.where(np.isfinite(1 / speed), 1 / speed, np.nan))  # levels near 1, whatever the numbers are
+    zero = problem.capacity[0] * 0
+    size = np.where(room > 0, room, zero + 1)
+    unit = max(1 / s for s in speed if s > 0)  # levels near 1, whatever the numbers are
     columns = len(users) + 1
-    # Rows: what a class of machines has of each resource, then each user's level, then its floor.
-    rows: list[int] = []
-    values: list[float] = []
+    # Rows: what a class of machines has of each resource, then each user's level, then between what it may be.
+    index: list[int] = []
+    values: list[Any] = []
     starts = [0]
     for i, k in zip(users, classes, strict=True):
         there = np.flatnonzero(problem.demand[i])
-        rows += [*(k * m + there), kinds * m + i, kinds * m + n + i]
+        index += [*(k * m + there).tolist(), kinds * m + int(i), kinds * m + n + int(i)]
         values += [*(problem.demand[i, there] / size[k, there]), *[1 / speed[i] / unit] * 2]
-        starts.append(len(rows))
-    rows += (kinds * m + np.flatnonzero(free)).tolist()
-    values += [-1.0] * int(free.sum())
-    starts.append(len(rows))
-    h: Any = highspy.Highs()  # type: ignore[no-untyped-call]
-    h.silent()
-    lp = highspy.HighsLp()
-    lp.num_col_, lp.num_row_ = columns, kinds * m + 2 * n
-    lp.col_cost_ = np.concatenate([np.zeros(columns - 1), [-1.0]])
-    lp.col_lower_ = np.zeros(columns)
+        starts.append(len(index))
+    index += (kinds * m + np.flatnonzero(free)).tolist()
+    values += [zero - 1] * int(free.sum())
+    starts.append(len(index))
+    nothing = np.full(columns - 1, zero)
     # A user who is satisfied ends the round for all.
-    ends = (ceiling / speed / unit)[free].min(initial=np.inf)
-    lp.col_upper_ = np.concatenate(
-        [np.full(columns - 1, highspy.kHighsInf), [ends if np.isfinite(ends) else highspy.kHighsInf]]
+    none = np.full(n, np.inf)
+    lowest, highest = np.where(free, floor / speed / unit, -none), np.where(free, ceiling / speed / unit, none)
+    program = Program(
+        cost=np.append(nothing, zero - 1),
+        least=np.append(nothing, zero),
+        most=np.full(columns, np.inf),
+        row_least=np.concatenate([np.full(kinds * m, -np.inf), np.where(free, zero, level / unit), lowest]),
+        row_most=np.concatenate(
+            [np.where(room > 0, zero + 1, zero).ravel(), np.where(free, np.inf, level / unit), highest]
+        ),
+        starts=starts,
+        index=index,
+        values=np.array(values),
     )
-    none = np.full(n, highspy.kHighsInf)
-    lowest = np.where(free, floor / speed / unit, -none)
-    lp.row_lower_ = np.concatenate([np.full(kinds * m, -highspy.kHighsInf), np.where(free, 0.0, level / unit), lowest])
-    lp.row_upper_ = np.concatenate(
-        [(room > 0).astype(float).ravel(), np.where(free, highspy.kHighsInf, level / unit), none]
-    )
-    lp.a_matrix_.format_ = highspy.MatrixFormat.kColwise
-    lp.a_matrix_.start_, lp.a_matrix_.index_, lp.a_matrix_.value_ = starts, rows, values
-    h.passModel(lp)
-    h.run()
-    solution = h.getSolution()
-    values_found, duals = np.asarray(solution.col_value), np.asarray(solution.row_dual)
-    placed = np.zeros((n, kinds))
-    placed[users, classes] = values_found[:-1]
-    tight = np.abs(duals[kinds * m : kinds * m + n]) > TOLERANCE
-    return float(values_found[-1]) * unit, placed, tight, np.abs(duals[: kinds * m]).reshape(kinds, m).T
+    found = solve(program)
+    assert found is not None, "nothing placed at all is within all bounds"
+    placed = np.full((n, kinds), zero)
+    placed[users, classes] = found.x[:-1]
+    tight = np.abs(found.prices[kinds * m : kinds * m + n]) > (0 if found.x.dtype == object else TOLERANCE)
+    return found.x[-1] * unit, placed, tight, np.abs(found.prices[: kinds * m]).reshape(kinds, m).T
