@@ -1,5 +1,6 @@
 """The simulator: the live state machine with a virtual clock, against numbers by hand, simpy, and the live scheduler itself."""
 
+import itertools
 import json
 import os
 import re
@@ -120,7 +121,7 @@ def test_a_trees_limits_hold_and_what_can_never_run_is_told():
 
 
 def test_slots_refuse_overcommit_and_slow_down():
-    """Two slots of <2 CPUs, 4 GB>: a task of 3 CPUs does not fit one; two of them at once take 6/4 as long."""
+    """Two slots of <2 CPUs, 4 GB>: a task of 3 CPUs does not fit one; what overcommits goes on as fast as there is room."""
     jobs = Jobs()
     jobs.add(0.0, "large", {"cpu": 3000, "memory": 10**9}, 10.0, 2)
     jobs.add(0.0, "small", {"cpu": 1000, "memory": 10**9}, 10.0, 2)
@@ -129,9 +130,12 @@ def test_slots_refuse_overcommit_and_slow_down():
     assert refused.refused.tolist() == [True, False]
     assert "no slot holds a task" in refused.notes[0]
     over = simulate(workload, "slots:4:overcommit")
-    # Served large, small, large, small: loads of 3/4, 4/4, 7/4 and 8/4 of the CPUs.
-    assert over.ended.tolist() == [17.5, 20.0]
+    assert over.ended.tolist() == [20.0, 20.0], "8 of 4 CPUs: half as fast"
     assert over.utilisation[0].tolist() == [2.0, 0.5]
+    jobs.add(16.0, "late", {"cpu": 4000, "memory": 10**9}, 1.0)
+    later = simulate(jobs.workload("slots", synthetic_nodes(1, "cpu=4,memory=8G"), []), "slots:5:overcommit")
+    # Two seconds of work are left at 16; at a third of the speed the late one ends at 19, when the others have one second left.
+    assert later.ended.tolist() == [21.0, 21.0, 19.0]
     assert "slots: 1 a machine" in simulate(workload, "slots").notes[0]
 
 
@@ -186,6 +190,35 @@ def test_invariants_hold_at_every_step_and_each_task_ends_once(workload, policy)
     total = int(workload.tasks[~run.refused].sum())
     assert run.completed + run.withdrawn <= total <= run.completed + run.withdrawn + stuck
     assert not books[-1].any(), "all room came back"
+
+
+@settings(max_examples=60, deadline=None)
+@given(workload=workloads(), slots=st.integers(1, 6))
+def test_an_overcommitted_machine_does_as_much_as_it_can(workload, slots):
+    """From the starts and ends alone: what a task did at the speed that its machine's load left it is its work."""
+    found: dict[tuple[int, int], list[float]] = {}
+
+    def watch(_, facts):
+        for fact in facts:
+            if isinstance(fact, TasksPlaced):
+                for job, index, node in zip(fact.job.tolist(), fact.index.tolist(), fact.node.tolist(), strict=True):
+                    found[job, index] = [fact.at, np.inf, node]
+            if isinstance(fact, TasksFinished):
+                for job, index in zip(fact.job.tolist(), fact.index.tolist(), strict=True):
+                    found[job, index][1] = fact.at
+
+    simulate(workload, f"slots:{slots}:overcommit", watch=watch)
+    demand = {task: workload.demands[workload.shape[task[0] - 1]] for task in found}
+    moments = sorted({at for start, end, _ in found.values() for at in (start, end)})
+    done = dict.fromkeys(found, 0.0)
+    for begin, end in itertools.pairwise(moments):
+        for place, node in enumerate(workload.nodes):
+            here = [task for task, (a, b, n) in found.items() if n == place and a <= begin and b >= end]
+            load = max((sum(demand[t].get(r, 0) for t in here) / q for r, q in node.capacity.items()), default=0)
+            for task in here:
+                done[task] += (end - begin) / max(1.0, load)
+    for (job, _), work in done.items():
+        assert work == pytest.approx(workload.duration[workload.first[job - 1]], rel=1e-9)
 
 
 @settings(max_examples=25, deadline=None)

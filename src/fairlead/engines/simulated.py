@@ -1,17 +1,20 @@
 """A cluster that is not there: tasks take as long as it was said, on a virtual clock.
 
 A task that is started ends after its duration; ends at the same moment come in the order of their starts. Where machines may
-promise more than they have (slots), a task that starts on a machine whose demands are then f times what it has takes f times
-as long.
+promise more than they have (slots), whatever runs on one whose tasks need f times what it has goes on 1/f times as fast, for as
+long as that is so.
 
 Ends wait in a binary heap of arrays, in compiled code. What the tasks really use is counted here too, by the one who runs them,
 so that it can be held against what the scheduler believes.
 """
 
+from collections import namedtuple
+
 import numpy as np
 from numpy.typing import NDArray
 
 from fairlead.compiled import compiled
+from fairlead.scheduler.tables import NONE
 
 I64 = NDArray[np.int64]
 F64 = NDArray[np.float64]
@@ -69,8 +72,13 @@ class SimulatedCluster:
         self.waited = np.zeros(jobs)
         self.left = np.zeros(jobs, np.int64)
         self.completed = self.withdrawn = 0
-        self._time = np.empty(1024)
-        self._what = np.empty((1024, 5), np.int64)  # order of start, job, index, attempt, node
+        self._pace = np.ones(len(capacity))  # seconds that a second's work takes on a machine
+        self._first = np.full(len(capacity), NONE, np.int64)  # of the tasks that run on it
+        self._runs = _Runs(
+            heap=np.empty(0, np.int64), place=np.empty(0, np.int64), time=np.empty(0), since=np.empty(0), work=np.empty(0),
+            order=np.empty(0, np.int64), job=np.empty(0, np.int64), index=np.empty(0, np.int64), attempt=np.empty(0, np.int64),
+            node=np.empty(0, np.int64), after=np.empty(0, np.int64), before=np.empty(0, np.int64),
+        )  # fmt: skip
         self._size = np.zeros(2, np.int64)  # of the heap; started so far
 
     def submit(self, job: int, tasks: int, now: float) -> None:
@@ -92,57 +100,106 @@ class SimulatedCluster:
     def start(self, job: I64, index: I64, attempt: I64, node: I64, now: float) -> None:
         """Start attempts; jobs are counted from 0."""
         need = int(self._size[0]) + len(job)
-        if need > len(self._time):
-            room = max(need, 2 * len(self._time))
-            self._time = np.concatenate([self._time, np.empty(room - len(self._time))])
-            self._what = np.concatenate([self._what, np.empty((room - len(self._what), 5), np.int64)])
+        if need > len(self._runs.heap):
+            self._runs = _longer(self._runs, max(need, 2 * len(self._runs.heap), 1024))
         _start(
             job, index, attempt, node, now, self.demand, self.queue, self.duration, self.first, self.varied, self.capacity,
             self.load, self.overcommitted, self.used, self.waits, self.running, self.waiting, self.begun, self.submitted,
-            self.waited, self._time, self._what, self._size,
+            self.waited, self._pace, self._first, self._runs, self._size,
         )  # fmt: skip
 
     def next_end(self) -> float:
         """When the next task ends; infinite where none runs."""
-        return float(self._time[0]) if self._size[0] else np.inf
+        return float(self._runs.time[self._runs.heap[0]]) if self._size[0] else np.inf
 
     def ends(self) -> tuple[I64, I64, I64]:
         """What ends at that moment: jobs, indices and attempts."""
-        found = _end(
-            self._time,
-            self._what,
-            self._size,
-            self.demand,
-            self.queue,
-            self.load,
-            self.used,
-            self.running,
-            self.left,
-            self.ended,
-        )
-        self.completed += len(found)
-        return found[:, 0].copy(), found[:, 1].copy(), found[:, 2].copy()
+        job, index, attempt = _end(
+            self.demand, self.queue, self.capacity, self.load, self.overcommitted, self.used, self.running, self.left,
+            self.ended, self._pace, self._first, self._runs, self._size,
+        )  # fmt: skip
+        self.completed += len(job)
+        return job, index, attempt
+
+
+_Runs = namedtuple(
+    "_Runs", "heap place time since work order job index attempt node after before"
+)  # fmt: skip
+"""Tasks that run, a row each; the first so many of `heap` are rows that are in use, by time and order, the rest are free.
+
+place : where in the heap the row is
+time, order : when the task ends, and how many were started before it
+since, work : at `since` it had so many seconds of work left
+after, before : others on the same machine, where machines overcommit
+"""
+
+
+def _longer(runs: _Runs, length: int) -> _Runs:
+    """The same with room for more."""
+    more = _Runs(*(np.concatenate([column, np.empty(length - len(column), column.dtype)]) for column in runs))
+    more.heap[len(runs.heap) :] = np.arange(len(runs.heap), length)
+    return more
 
 
 @compiled
-def _before(time: F64, what: I64, a: int, b: int) -> bool:
-    if time[a] != time[b]:
-        return time[a] < time[b]
-    return what[a, 0] < what[b, 0]
+def _before(runs: _Runs, a: int, b: int) -> bool:
+    if runs.time[a] != runs.time[b]:
+        return bool(runs.time[a] < runs.time[b])
+    return bool(runs.order[a] < runs.order[b])
 
 
 @compiled
-def _swap(time: F64, what: I64, a: int, b: int) -> None:
-    time[a], time[b] = time[b], time[a]
-    for k in range(5):
-        what[a, k], what[b, k] = what[b, k], what[a, k]
+def _sift(runs: _Runs, size: int, position: int) -> None:
+    """Move what is at a place in the heap up or down to where it belongs."""
+    run = runs.heap[position]
+    while position > 0:
+        up = (position - 1) // 2
+        other = runs.heap[up]
+        if not _before(runs, run, other):
+            break
+        runs.heap[position] = other
+        runs.place[other] = position
+        position = up
+    while True:
+        down = 2 * position + 1
+        if down >= size:
+            break
+        if down + 1 < size and _before(runs, runs.heap[down + 1], runs.heap[down]):
+            down += 1
+        other = runs.heap[down]
+        if not _before(runs, other, run):
+            break
+        runs.heap[position] = other
+        runs.place[other] = position
+        position = down
+    runs.heap[position] = run
+    runs.place[run] = position
+
+
+@compiled
+def _set_pace(n: int, now: float, capacity: I64, load: I64, pace: F64, first: I64, runs: _Runs, size: int) -> None:
+    """After a machine's load has changed: its tasks go on as fast as it lets them now."""
+    slower = 1.0
+    for r in range(capacity.shape[1]):
+        if capacity[n, r] > 0 and load[n, r] > capacity[n, r]:
+            slower = max(slower, load[n, r] / capacity[n, r])
+    if slower == pace[n]:
+        return
+    run = first[n]
+    while run != NONE:
+        runs.work[run] = max(0.0, runs.work[run] - (now - runs.since[run]) / pace[n])
+        runs.since[run] = now
+        runs.time[run] = now + slower * runs.work[run]
+        _sift(runs, size, runs.place[run])
+        run = runs.after[run]
+    pace[n] = slower
 
 
 @compiled
 def _start(
-    job: I64, index: I64, attempt: I64, node: I64, now: float, demand: I64, queue: I64, duration: F64, first: I64,
+    job: I64, index: I64, attempt: I64, node: I64, now: float, demand: I64, queue: I64, duration: F64, first_duration: I64,
     varied: I64, capacity: I64, load: I64, overcommitted: bool, used: I64, waits: I64, running: I64, waiting: I64, begun: F64,
-    submitted: F64, waited: F64, time: F64, what: I64, size: I64,
+    submitted: F64, waited: F64, pace: F64, first: I64, runs: _Runs, size: I64,
 ) -> None:  # fmt: skip
     for k in range(job.shape[0]):
         j, n = job[k], node[k]
@@ -156,36 +213,33 @@ def _start(
         if np.isnan(begun[j]):
             begun[j] = now
         waited[j] += now - submitted[j]
-        slower = 1.0
-        if overcommitted:
-            for r in range(demand.shape[1]):
-                if capacity[n, r] > 0 and load[n, r] > capacity[n, r]:
-                    slower = max(slower, load[n, r] / capacity[n, r])
         at = size[0]
-        time[at] = now + slower * duration[first[j] + (index[k] if varied[j] else 0)]
-        what[at, 0], what[at, 1], what[at, 2], what[at, 3], what[at, 4] = size[1], j, index[k], attempt[k], n
+        run = runs.heap[at]
+        work = duration[first_duration[j] + (index[k] if varied[j] else 0)]
+        runs.job[run], runs.index[run], runs.attempt[run], runs.node[run] = j, index[k], attempt[k], n
+        runs.order[run], runs.since[run], runs.work[run] = size[1], now, work
+        runs.time[run] = now + pace[n] * work
         size[0] += 1
         size[1] += 1
-        while at > 0 and _before(time, what, at, (at - 1) // 2):
-            _swap(time, what, at, (at - 1) // 2)
-            at = (at - 1) // 2
+        _sift(runs, size[0], at)
+        if overcommitted:
+            runs.before[run], runs.after[run] = NONE, first[n]
+            if first[n] != NONE:
+                runs.before[first[n]] = run
+            first[n] = run
+            _set_pace(n, now, capacity, load, pace, first, runs, size[0])
 
 
 @compiled
 def _end(
-    time: F64, what: I64, size: I64, demand: I64, queue: I64, load: I64, used: I64, running: I64, left: I64, ended: F64
-) -> I64:
-    now = time[0]
-    found = np.empty((64, 3), np.int64)
-    count = 0
-    while size[0] > 0 and time[0] == now:
-        if count == found.shape[0]:
-            more = np.empty((2 * count, 3), np.int64)
-            more[:count] = found
-            found = more
-        j, n = what[0, 1], what[0, 4]
-        found[count, 0], found[count, 1], found[count, 2] = j, what[0, 2], what[0, 3]
-        count += 1
+    demand: I64, queue: I64, capacity: I64, load: I64, overcommitted: bool, used: I64, running: I64, left: I64, ended: F64,
+    pace: F64, first: I64, runs: _Runs, size: I64,
+) -> tuple[I64, I64, I64]:  # fmt: skip
+    now = runs.time[runs.heap[0]]
+    before = size[0]
+    while size[0] > 0 and runs.time[runs.heap[0]] == now:
+        run = runs.heap[0]
+        j, n = runs.job[run], runs.node[run]
         for r in range(demand.shape[1]):
             load[n, r] -= demand[j, r]
             used[queue[j], r] -= demand[j, r]
@@ -194,19 +248,24 @@ def _end(
         if left[j] == 0:
             ended[j] = now
         size[0] -= 1
-        last = size[0]
-        time[0] = time[last]
-        for k in range(5):
-            what[0, k] = what[last, k]
-        at = 0
-        while True:
-            child = 2 * at + 1
-            if child >= last:
-                break
-            if child + 1 < last and _before(time, what, child + 1, child):
-                child += 1
-            if not _before(time, what, child, at):
-                break
-            _swap(time, what, at, child)
-            at = child
-    return found[:count]
+        runs.heap[0], runs.heap[size[0]] = (
+            runs.heap[size[0]],
+            run,
+        )  # free rows are behind those in use, last ended first
+        if size[0] > 0:
+            _sift(runs, size[0], 0)
+        if overcommitted:
+            if runs.before[run] == NONE:
+                first[n] = runs.after[run]
+            else:
+                runs.after[runs.before[run]] = runs.after[run]
+            if runs.after[run] != NONE:
+                runs.before[runs.after[run]] = runs.before[run]
+    count = before - size[0]
+    job, index, attempt = np.empty(count, np.int64), np.empty(count, np.int64), np.empty(count, np.int64)
+    for k in range(count):
+        run = runs.heap[before - 1 - k]
+        job[k], index[k], attempt[k] = runs.job[run], runs.index[run], runs.attempt[run]
+        if overcommitted:
+            _set_pace(runs.node[run], now, capacity, load, pace, first, runs, size[0])
+    return job, index, attempt
