@@ -24,6 +24,7 @@ from fairlead.journal.sql import read_history
 from fairlead.model.specs import Node, Queue
 from fairlead.scheduler.facts import TasksFinished, TasksPlaced
 from fairlead.simulate.measure import summary, unfairness, write_parquet
+from fairlead.simulate.report import MEASURES
 from fairlead.simulate.run import simulate
 from fairlead.simulate.sweep import Point, sweep
 from fairlead.simulate.traces import Derivation, read_trace
@@ -457,7 +458,8 @@ def test_machines_and_the_tree_come_from_a_configuration(call, tmp_path):
         (["simulate", "trace.csv", *MACHINES, "--from", "soon"], "--from 'soon'"),
         (["simulate", "trace.csv", *MACHINES, "--from", "9h"], "there are no jobs in this part"),
         (["simulate", "trace.csv", *MACHINES, "--format", "csv"], "there is no kind of trace 'csv'"),
-        (["simulate", "trace.csv", *MACHINES, "--report", "nowhere/out.html"], "nowhere/out.html: cannot be written"),
+        (["simulate", "trace.csv", *MACHINES, "--report", "nowhere/out.html"], "there is no folder nowhere: make it"),
+        (["sweep", "trace.csv", "--out", "o", "--report", "nowhere/out.html"], "there is no folder nowhere: make it"),
         (["sweep", "trace.csv", "--out", "o", "--nodes", "2,x"], "--nodes '2,x': write numbers"),
         (["sweep", "trace.csv", "--out", "trace.csv"], "trace.csv: File exists"),
         (["sweep", "trace.csv", "--out", "o", "--nodes", "2", "--engine", "slurm"], "there is no engine 'slurm'"),
@@ -541,6 +543,29 @@ def test_a_sweep_is_the_same_on_any_number_of_processes_and_goes_on_where_it_was
     assert sweep(points(trace), tmp_path / "one", told=lambda done, of: told.append((done, of))) == one
     assert told == [(7, 8), (8, 8)]
     assert all(file.stat().st_mtime_ns == at for file, at in kept.items())
+
+
+@pytest.mark.parametrize(
+    ("grid", "drawn", "kind"),
+    [
+        (("--nodes", "3,4,6", "--scale", "1,2"), {"scale 1", "scale 2"}, "scatter"),
+        (("--nodes", "4", "--seed", "0,1"), {"nodes 4"}, "bar"),
+    ],
+)
+def test_a_sweep_is_drawn(call, tmp_path, grid, drawn, kind):
+    """A picture a measure, a column for each value of what does not go along the axis, and a line or a bar a policy in each."""
+    result = call("sweep", "trace.csv", *MACHINES[2:], "-p", "drf,fifo", *grid, "--out", "o", "--report", "out.html")
+    assert result.returncode == 0, result.stderr
+    page = (tmp_path / "out.html").read_text()
+    found = [
+        json.JSONDecoder().raw_decode(page, page.index("[", at.end()))[0]
+        for at in re.finditer(r"Plotly\.newPlot\(\s*\"[-0-9a-f]+\"", page)
+    ]
+    assert len(found) == len(MEASURES) == page.count("<h2>")
+    for traces in found:
+        assert [(trace["type"], trace["name"]) for trace in traces] == [(kind, "drf"), (kind, "fifo")] * len(drawn)
+    assert all(f'"text":"{title}"' in page for title in drawn)
+    assert result.stdout.strip().splitlines()[-1] in page, "the numbers too"
 
 
 def test_a_killed_sweep_goes_on(tmp_path):

@@ -417,6 +417,9 @@ def policies(as_json: Json = False) -> None:
     print_policies(as_json)
 
 
+Report = Annotated[Path | None, typer.Option(help="Write a page with pictures into this .html file.")]
+
+
 @app.command()
 def audit(
     problem: Annotated[Path | None, typer.Argument(help="problem.toml or .json, as for `allocate`.")] = None,
@@ -427,7 +430,7 @@ def audit(
     live: Annotated[bool, typer.Option("--live", help="Check what the scheduler runs now.")] = False,
     discrete: Annotated[bool, typer.Option("--discrete", help="Whole tasks: fair then means within one task.")] = False,
     lies: Annotated[int, typer.Option(help="Lies of each user that are tried.", min=1, max=100_000)] = 200,
-    report: Annotated[Path | None, typer.Option(help="Write a page with pictures into this .html file.")] = None,
+    report: Report = None,
     as_json: Json = False,
 ) -> None:
     """Is it fair, and if not, who is wronged? Checks the eight properties of the DRF paper on a problem.
@@ -460,7 +463,7 @@ def properties(
     seed: Annotated[int, typer.Option(help="The same seed, the same cases.", min=0)] = 0,
     zeros: Annotated[bool, typer.Option("--zeros", help="Also users who need nothing of some resource.")] = False,
     show: Annotated[str | None, typer.Option(help="Show a counterexample, such as asset/sharing-incentive.")] = None,
-    report: Annotated[Path | None, typer.Option(help="Write a page with pictures into this .html file.")] = None,
+    report: Report = None,
     as_json: Json = False,
 ) -> None:
     """Which policy has which property? Searches for counterexamples, and shows those that there are.
@@ -499,7 +502,7 @@ def simulate_trace(
     seed: Annotated[int, typer.Option(help="Decides what is drawn; the same seed, the same results.", min=0)] = 0,
     skip_bad: SkipBad = False,
     out: Annotated[Path | None, typer.Option(help="Write jobs.parquet and moments.parquet into this folder.")] = None,
-    report: Annotated[Path | None, typer.Option(help="Write a page with pictures into this .html file.")] = None,
+    report: Report = None,
     as_json: Json = False,
 ) -> None:
     """Replay a trace through the scheduler with a virtual clock, and compare policies. Needs no scheduler.
@@ -544,6 +547,7 @@ def sweep_trace(
         str, typer.Option(help="local: all cores of this machine; ray: the Ray cluster of RAY_ADDRESS.")
     ] = "local",
     workers: Annotated[int | None, typer.Option(help="Processes on this machine.", min=1, max=1024)] = None,
+    report: Report = None,
     as_json: Json = False,
 ) -> None:
     """Simulate a grid: policies x loads x cluster sizes x seeds. A sweep that was killed goes on where it was.
@@ -553,7 +557,21 @@ def sweep_trace(
     from fairlead.cli.simulate import run_sweep
 
     run_sweep(
-        trace, kind, policy.split(","), scale, nodes, node, seed, start, end, skip_bad, out, engine, workers, as_json
+        trace,
+        kind,
+        policy.split(","),
+        scale,
+        nodes,
+        node,
+        seed,
+        start,
+        end,
+        skip_bad,
+        out,
+        engine,
+        workers,
+        report,
+        as_json,
     )
 
 

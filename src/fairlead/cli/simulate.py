@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +19,11 @@ from fairlead.model.quantity import parse_seconds
 from fairlead.policies.contract import PolicyError
 from fairlead.policies.registry import find_policy
 from fairlead.simulate.measure import summary, write_parquet
-from fairlead.simulate.report import page, runs_text, span
+from fairlead.simulate.report import page, runs_text, sweep_page, sweep_text
 from fairlead.simulate.run import simulate
 from fairlead.simulate.sweep import Point, sweep
 from fairlead.simulate.traces import Derivation, read_trace
 from fairlead.simulate.workload import TraceError, Workload, cut, synthetic_nodes
-from fairlead.text import new_table, printed
 
 
 def run_simulations(
@@ -31,6 +31,7 @@ def run_simulations(
     start: str, end: str, seed: int, skip_bad: bool, out: Path | None, report: Path | None, as_json: bool,
 ) -> None:  # fmt: skip
     """Simulate a workload under each policy, and tell what came of it."""
+    _check_outputs(report, out)
     try:
         workload = read_trace(trace, kind, skip_bad=skip_bad, derivation=Derivation(seed=seed))
         workload = cut(
@@ -53,13 +54,18 @@ def run_simulations(
     except (TraceError, PolicyError, DocumentError) as error:
         raise Failure(str(error)) from None
     if report is not None:
-        try:
-            body = page(runs)
-        except ImportError:
-            raise Failure("--report needs plotly: pip install 'fairlead[simulate]'") from None
-        write_page(report, body)
+        write_page(report, page(runs))
     summaries = [summary(run) for run in runs]
     print(json.dumps({"runs": summaries}, indent=2) if as_json else runs_text(summaries, width()))
+
+
+def _check_outputs(report: Path | None, out: Path | None = None) -> None:
+    """Say before anything is simulated what could not be written after it."""
+    for file, option, needed in ((report, "--report", "plotly"), (out, "--out", "pyarrow")):
+        if file is not None and find_spec(needed) is None:
+            raise Failure(f"{option} needs {needed}: pip install 'fairlead[simulate]'")
+    if report is not None and not report.absolute().parent.is_dir():
+        raise Failure(f"{report}: there is no folder {report.parent}: make it, or name another")
 
 
 def _tell(bars: Progress, bar: Any, part: float) -> None:
@@ -68,9 +74,10 @@ def _tell(bars: Progress, bar: Any, part: float) -> None:
 
 def run_sweep(
     trace: Path, kind: str | None, policies: list[str], loads: str, sizes: str, node: str, seeds: str, start: str, end: str,
-    skip_bad: bool, out: Path, engine: str, workers: int | None, as_json: bool,
+    skip_bad: bool, out: Path, engine: str, workers: int | None, report: Path | None, as_json: bool,
 ) -> None:  # fmt: skip
     """Run a grid of simulations, and print a line for each point."""
+    _check_outputs(report)
     try:
         for policy in policies:
             if policy != "slots":
@@ -92,36 +99,12 @@ def run_sweep(
         raise Failure(str(error)) from None
     except KeyboardInterrupt:
         raise Failure(f"interrupted: what is done is in {out}; the same command goes on from there") from None
+    if report is not None:
+        write_page(report, sweep_page(found))
     if as_json:
         print(json.dumps({"points": found}, indent=2))
         return
-    print(_sweep_text(found))
-
-
-def _sweep_text(found: list[dict[str, Any]]) -> str:
-    numbers = (
-        ">scale",
-        ">nodes",
-        ">seed",
-        ">ended",
-        ">makespan",
-        ">completion",
-        ">p95",
-        ">slowdown",
-        ">used",
-        ">unfair",
-    )
-    rows = new_table("policy", *numbers)
-    for each in found:
-        point, came = each["point"], each["numbers"]
-        completion, slowdown = came["completion"], came["slowdown"]
-        rows.add_row(
-            point["policy"], f"{point['scale']:g}", str(point["nodes"] or ""), str(point["seed"]), f"{came['ended']:,}",
-            span(came["makespan"]), *(span(completion[which]) if completion else "" for which in ("mean", "p95")),
-            f"{slowdown['mean']:.2f}" if slowdown else "", f"{max(came['utilisation'].values(), default=0):.0%}",
-            f"{came['unfairness']:.1%}",
-        )  # fmt: skip
-    return printed(rows, width=120)
+    print(sweep_text(found, width()))
 
 
 def _cluster(workload: Workload, nodes: int, node: str, config: Path | None) -> Workload:

@@ -1,7 +1,8 @@
-"""Runs of one workload under several policies, side by side: as a table, and as one page with pictures."""
+"""Runs of one workload under several policies side by side, and sweeps: as a table, and as one page with pictures."""
 
 import html
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -136,12 +137,18 @@ def page(runs: Sequence[Run]) -> str:
         ("Utilisation", used, 190 * len(runs[0].resources) + 80),
         ("Unfairness: how much of the cluster would change hands for all to have their fair shares", unfair, 320),
     ]
-    parts = [f"<pre>{html.escape(runs_text(summaries, 140))}</pre>"]
-    for number, (title, figure, height) in enumerate(figures):
+    return _page(runs[0].workload.name, runs_text(summaries, 140), figures)
+
+
+def _page(title: str, before: str, figures: Sequence[tuple[str, Any, int]], after: str = "") -> str:
+    """A page of figures with their titles and heights, and of text before and after them."""
+    parts = [f"<pre>{html.escape(before)}</pre>"] if before else []
+    for number, (what, figure, height) in enumerate(figures):
         figure.update_layout(template="plotly_white", height=height, margin={"t": 40, "b": 50})
         drawn = figure.to_html(full_html=False, include_plotlyjs=number == 0, config={"displayModeBar": False})
-        parts.append(f"<h2>{html.escape(title)}</h2>{drawn}")
-    return _PAGE.replace("TITLE", html.escape(runs[0].workload.name)).replace("BODY", "\n".join(parts))
+        parts.append(f"<h2>{html.escape(what)}</h2>{drawn}")
+    parts += [f"<pre>{html.escape(after)}</pre>"] if after else []
+    return _PAGE.replace("TITLE", html.escape(title)).replace("BODY", "\n".join(parts))
 
 
 def _drawn(runs: Sequence[Run]) -> tuple[list[str], list[list[int]]]:
@@ -152,6 +159,93 @@ def _drawn(runs: Sequence[Run]) -> tuple[list[str], list[list[int]]]:
     shown, rest = sorted(order[:MOST_QUEUES], key=lambda q: queues[q]), order[MOST_QUEUES:]
     names, groups = [queues[q] for q in shown], [[q] for q in shown]
     return (names, groups) if not rest else ([*names, f"{len(rest)} others"], [*groups, rest])
+
+
+def sweep_text(found: Sequence[dict[str, Any]], width: int = 100) -> str:
+    """A sweep, a line a point: what :func:`fairlead.simulate.sweep.sweep` returns."""
+    numbers = (
+        ">scale",
+        ">nodes",
+        ">seed",
+        ">ended",
+        ">makespan",
+        ">completion",
+        ">p95",
+        ">slowdown",
+        ">used",
+        ">unfair",
+    )
+    rows = new_table("policy", *numbers)
+    for each in found:
+        point, came = each["point"], each["numbers"]
+        completion, slowdown = came["completion"], came["slowdown"]
+        rows.add_row(
+            point["policy"], f"{point['scale']:g}", str(point["nodes"] or ""), str(point["seed"]), f"{came['ended']:,}",
+            span(came["makespan"]), *(span(completion[which]) if completion else "" for which in ("mean", "p95")),
+            f"{slowdown['mean']:.2f}" if slowdown else "", f"{_busiest(came):.0%}", f"{came['unfairness']:.1%}",
+        )  # fmt: skip
+    return printed(rows, width=width)
+
+
+def _busiest(came: dict[str, Any]) -> float:
+    return float(max(came["utilisation"].values(), default=0.0))
+
+
+MEASURES: tuple[tuple[str, str, Any], ...] = (
+    ("Completion, mean, in seconds", "~s", lambda came: came["completion"]["mean"] if came["completion"] else None),
+    ("Completion, p95, in seconds", "~s", lambda came: came["completion"]["p95"] if came["completion"] else None),
+    ("Slowdown, mean", "", lambda came: came["slowdown"]["mean"] if came["slowdown"] else None),
+    ("Used of the busiest resource", ".0%", _busiest),
+    ("Unfairness", ".1%", lambda came: came["unfairness"]),
+)
+"""What is drawn of a sweep: a title, how numbers are written, and where they are."""
+
+
+def sweep_page(found: Sequence[dict[str, Any]]) -> str:
+    """One self-contained page: each measure against the load or the size of the cluster, a line a policy. Needs plotly.
+
+    Whichever has more values goes along the axis, and each value of the other gets a picture; with one of each there are bars. Of
+    several seeds the mean is drawn, and a whisker from the least to the most.
+    """
+    from plotly.subplots import make_subplots
+
+    def values(name: str) -> list[Any]:
+        return sorted({each["point"][name] for each in found})
+
+    policies = list(dict.fromkeys(each["point"]["policy"] for each in found))
+    along, beside = ("nodes", "scale") if len(values("nodes")) > len(values("scale")) else ("scale", "nodes")
+    columns, lines = values(beside), len(values(along)) > 1
+    titles = [f"{beside} {value:g}" if value else "the machines of the trace" for value in columns]
+    figures = []
+    for title, form, get in MEASURES:
+        figure = make_subplots(cols=len(columns), shared_yaxes=True, subplot_titles=titles)
+        for column, value in enumerate(columns, 1):
+            for k, policy in enumerate(policies):
+                here = [each for each in found if (each["point"]["policy"], each["point"][beside]) == (policy, value)]
+                of = {
+                    x: [y for each in here if each["point"][along] == x and (y := get(each["numbers"])) is not None]
+                    for x in values(along)
+                }
+                of = {x: ys for x, ys in of.items() if ys}
+                means = [sum(ys) / len(ys) for ys in of.values()]
+                style = {
+                    "name": policy, "legendgroup": policy, "showlegend": column == 1 and lines, "row": 1, "col": column,
+                    "error_y": {
+                        "array": [max(ys) - mean for ys, mean in zip(of.values(), means, strict=True)],
+                        "arrayminus": [mean - min(ys) for ys, mean in zip(of.values(), means, strict=True)],
+                        "visible": any(len(ys) > 1 for ys in of.values()),
+                    },
+                }  # fmt: skip
+                colour = COLOURS[k % len(COLOURS)]
+                if lines:
+                    figure.add_scatter(x=list(of), y=means, mode="lines+markers", line_color=colour, **style)
+                else:
+                    figure.add_bar(x=[policy] * len(of), y=means, marker_color=colour, **style)
+        if lines:
+            figure.update_xaxes(title=along, tickvals=values(along))
+        figure.update_yaxes(rangemode="tozero", tickformat=form)
+        figures.append((title, figure, 340))
+    return _page(Path(found[0]["point"]["trace"]).name, "", figures, sweep_text(found, 140))
 
 
 _PAGE = """<!doctype html>
