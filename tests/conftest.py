@@ -12,6 +12,10 @@ from pathlib import Path
 
 import pytest
 
+# A shell ignores Ctrl-C on behalf of what it starts in the background, and so would all that is started here.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
 FAIRLEAD = str(Path(sys.executable).with_name("fairlead"))
 
 CONFIG = """
