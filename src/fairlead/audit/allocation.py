@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from fairlead.audit.findings import Finding, more, said
+from fairlead.audit.findings import Finding, more, said, tasks_said
 from fairlead.audit.given import Given
 from fairlead.model.problems import Numbers, Problem
 from fairlead.policies import drf
@@ -61,7 +61,7 @@ def sharing_incentive(given: Given) -> Finding:
         least = "within one task" if given.whole else "or more"
         return Finding(name, True, f"everybody has what its own part would give, {least}", margin=margin)
     gives = f"its own part of everything would give {said(own[i])}, {more(given.high[i], own[i])}"
-    text = f"{who} has {said(given.high[i])} tasks; {gives}"
+    text = f"{who} has {tasks_said(given.high[i])}; {gives}"
     return Finding(name, False, text, who, None, given.high[i], own[i], margin, given)
 
 
@@ -106,7 +106,7 @@ def envy_freeness(given: Given) -> Finding:
     who, other = _name(problem, i), _name(problem, k)
     weighed = "" if (problem.weight[i] == problem.weight[k]).all() else ", weighed,"
     with_it = f"with what {other} has{weighed} it would run {said(worth_it)}, {more(given.high[i], worth_it)}"
-    text = f"{who} has {said(given.high[i])} tasks; {with_it}"
+    text = f"{who} has {tasks_said(given.high[i])}; {with_it}"
     return Finding(name, False, text, who, other, given.high[i], worth_it, margin, given)
 
 
@@ -150,7 +150,7 @@ def pareto_efficiency(given: Given) -> Finding:
             margin=best,
         )
     who = _name(problem, who_at)
-    text = f"{who} has {said(given.high[who_at])} tasks and could have {said(extra)} more of what is left"
+    text = f"{who} has {tasks_said(given.high[who_at])} and could have {said(extra)} more of what is left"
     return Finding(name, False, text, who, None, given.high[who_at], given.high[who_at] + extra, best, given)
 
 
@@ -323,5 +323,5 @@ def _pareto_over_machines(given: Given) -> Finding:
     if gain[best] <= (1 / scale[best] if given.whole else 0 if exact else 1e-5):
         return Finding(name, True, "no placement gives anybody more with nobody having less", margin=float(gain[best]))
     who = _name(problem, best)
-    text = f"{who} has {said(given.high[best])} tasks, and another placement gives it {said(total[best])} with nobody having less"
+    text = f"{who} has {tasks_said(given.high[best])}, and another placement gives it {said(total[best])} with nobody having less"
     return Finding(name, False, text, who, None, given.high[best], total[best], float(gain[best]), given)

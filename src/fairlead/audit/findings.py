@@ -89,7 +89,12 @@ def said(value: Any) -> str:
     return f"{float(value):.4f}".rstrip("0").rstrip(".")
 
 
+def tasks_said(value: Any) -> str:
+    """So many tasks, for a sentence."""
+    return f"{said(value)} task" + ("" if said(value) == "1" else "s")
+
+
 def more(has: Any, against: Any) -> str:
     """By how much one is more than the other, for a sentence."""
     by = percent(has, against)
-    return f"{said(against - has)} tasks" + (f", {by:.3g}%," if by is not None else "") + " more"
+    return tasks_said(against - has) + (f", {by:.3g}%," if by is not None else "") + " more"

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from fairlead.audit.allocation import CLOSE, check_allocation, envy_freeness, pareto_efficiency, sharing_incentive
-from fairlead.audit.findings import Finding, more, said
+from fairlead.audit.findings import Finding, more, said, tasks_said
 from fairlead.audit.given import Given
 from fairlead.model.problems import Numbers, Problem
 from fairlead.policies import naive
@@ -135,7 +135,7 @@ def _lie_found(
     who = problem.users[i]
     asks = ", ".join(f"{_quantity(problem, j, claimed[j])} {r}" for j, r in enumerate(problem.resources))
     count = (
-        "" if tasks == problem.tasks[i] else " and any number of tasks" if tasks < 0 else f" and {said(tasks)} tasks"
+        "" if tasks == problem.tasks[i] else " and any number of tasks" if tasks < 0 else f" and {tasks_said(tasks)}"
     )
     text = (
         f"{who} claims <{asks}>{count} a task and runs {said(worth)} true tasks instead of {said(truth.high[i])}, "
@@ -375,7 +375,7 @@ def _unlike_maxmin(name: str, problem: Problem, found: Given, alone: Problem, wh
         if margin > _nothing(problem) and (worst is None or margin > worst.margin):
             who = problem.users[i]
             gives = f"max-min fairness gives it {said(fair[i])}, {more(found.high[i], fair[i])}"
-            text = f"{where}, {who} has {said(found.high[i])} tasks; {gives}"
+            text = f"{where}, {who} has {tasks_said(found.high[i])}; {gives}"
             worst = Finding(name, False, text, who, None, found.high[i], fair[i], margin, found)
     return worst
 
@@ -386,7 +386,7 @@ def _loss(name: str, before: Given, after: Given, i: int, place: int, when: str,
     who = before.problem.users[i]
     if margin <= _nothing(before.problem):
         return Finding(name, True, "", margin=margin)
-    text = f"{when}, {who} falls from {said(had)} tasks to {said(has)}: it loses {float((had - has) / had):.1%} of what it had"
+    text = f"{when}, {who} falls from {tasks_said(had)} to {said(has)}: it loses {float((had - has) / had):.1%} of what it had"
     return Finding(name, False, text, who, other, has, had, margin, before, after)
 
 
