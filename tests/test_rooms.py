@@ -7,7 +7,19 @@ import pytest
 
 SOURCE = Path(__file__).parent.parent / "src" / "fairlead"
 
-ROOMS = ["home", "compiled", "processes", "text", "model", "policies", "audit", "scheduler", "journal", "engines"]
+ROOMS = [
+    "home",
+    "compiled",
+    "processes",
+    "text",
+    "page",
+    "model",
+    "policies",
+    "audit",
+    "scheduler",
+    "journal",
+    "engines",
+]
 ROOMS += ["simulate", "service", "client", "cli"]
 
 

@@ -10,6 +10,7 @@ from rich.table import Table
 from fairlead.audit.findings import PROPERTIES, Finding
 from fairlead.audit.given import Given
 from fairlead.audit.search import Case, Verdict
+from fairlead.page import framed
 from fairlead.policies.allocation import Allocation, number
 from fairlead.policies.contract import Division
 from fairlead.text import new_table, printed
@@ -146,7 +147,7 @@ def page(title: str, verdicts: Sequence[Verdict], findings: Sequence[tuple[str, 
             figure.update_layout(height=380, width=260 + 330 * len(drawn), margin={"t": 40, "b": 40})
             parts.append(figure.to_html(full_html=False, include_plotlyjs=scripts, config={"displayModeBar": False}))
             scripts = False
-    return _PAGE.replace("TITLE", html.escape(title)).replace("BODY", "\n".join(parts))
+    return framed(title, parts)
 
 
 def _verdict_rows(verdicts: Sequence[Verdict]) -> str:
@@ -163,15 +164,3 @@ def _verdict_rows(verdicts: Sequence[Verdict]) -> str:
         rows.append(f"<tr><th>{html.escape(policy)}</th>{''.join(cells)}</tr>")
     heads = "".join(f"<th>{name}</th>" for name in PROPERTIES)
     return f"<table><tr><th>policy</th>{heads}</tr>{''.join(rows)}</table><p>✓ n: none found in n cases; ✗: a counterexample.</p>"
-
-
-_PAGE = """<!doctype html>
-<html lang="en"><head><meta charset="utf-8"><title>TITLE</title><style>
-body { font: 15px/1.5 system-ui, sans-serif; max-width: 1100px; margin: 2rem auto; padding: 0 1rem; color: #222 }
-table { border-collapse: collapse; margin: 1rem 0 }
-td, th { padding: .25rem .7rem; text-align: left; border-bottom: 1px solid #ddd }
-th { font-weight: 600 } a { color: #b64f4f } pre { background: #f6f6f4; padding: .7rem }
-</style></head><body><h1>TITLE</h1>
-BODY
-</body></html>
-"""

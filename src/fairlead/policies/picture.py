@@ -7,11 +7,12 @@ import numpy as np
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
+from fairlead.page import COLOURS
+
 if TYPE_CHECKING:
     from fairlead.policies.allocation import Allocation
 
 MOST_DRAWN = 60
-COLOURS = ("#3b6ea8", "#d98a2b", "#4f9a5b", "#b64f4f", "#7a65a8", "#8a6d52", "#c77bab", "#7f7f7f", "#a8a23b", "#4fa3b0")
 
 
 def draw(allocations: "Sequence[Allocation]") -> go.Figure:

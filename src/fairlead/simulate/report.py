@@ -7,25 +7,13 @@ from typing import Any
 
 import numpy as np
 
+from fairlead.page import COLOURS, framed
 from fairlead.simulate.measure import bin_names, bins, summary, unfairness
 from fairlead.simulate.run import Run
 from fairlead.text import new_table, printed
 
 MOST_QUEUES = 10
 """That are drawn by name; the rest together."""
-COLOURS = (
-    "#3b6ea8",
-    "#d98a2b",
-    "#4f9a5b",
-    "#b64f4f",
-    "#7a65a8",
-    "#8a6d52",
-    "#c77bab",
-    "#a8a23b",
-    "#4fa3b0",
-    "#5b5b8f",
-    "#9a9a9a",
-)
 
 
 def runs_text(summaries: Sequence[dict[str, Any]], width: int = 100) -> str:
@@ -54,7 +42,7 @@ def _lines(summaries: Sequence[dict[str, Any]]) -> list[tuple[str, Any]]:
         if any(name in found["by size"] for found in summaries):
             lines.append(
                 (
-                    f"completion, {name} tasks",
+                    f"completion, {name} task{'' if name == '1' else 's'}",
                     lambda f, n=name: span(f["by size"][n]["mean completion"]) if n in f["by size"] else "",
                 )
             )
@@ -148,7 +136,7 @@ def _page(title: str, before: str, figures: Sequence[tuple[str, Any, int]], afte
         drawn = figure.to_html(full_html=False, include_plotlyjs=number == 0, config={"displayModeBar": False})
         parts.append(f"<h2>{html.escape(what)}</h2>{drawn}")
     parts += [f"<pre>{html.escape(after)}</pre>"] if after else []
-    return _PAGE.replace("TITLE", html.escape(title)).replace("BODY", "\n".join(parts))
+    return framed(title, parts)
 
 
 def _drawn(runs: Sequence[Run]) -> tuple[list[str], list[list[int]]]:
@@ -246,13 +234,3 @@ def sweep_page(found: Sequence[dict[str, Any]]) -> str:
         figure.update_yaxes(rangemode="tozero", tickformat=form)
         figures.append((title, figure, 340))
     return _page(Path(found[0]["point"]["trace"]).name, "", figures, sweep_text(found, 140))
-
-
-_PAGE = """<!doctype html>
-<html lang="en"><head><meta charset="utf-8"><title>TITLE</title><style>
-body { font: 15px/1.5 system-ui, sans-serif; max-width: 1100px; margin: 2rem auto; padding: 0 1rem; color: #222 }
-pre { background: #f6f6f4; padding: .7rem; overflow-x: auto } h2 { margin-top: 2rem }
-</style></head><body><h1>TITLE</h1>
-BODY
-</body></html>
-"""

@@ -1,0 +1,35 @@
+"""Pages with pictures, as reports are: one frame, one file without anything beside it, and the same colours everywhere."""
+
+import html
+from collections.abc import Iterable
+
+COLOURS = (
+    "#3b6ea8",
+    "#d98a2b",
+    "#4f9a5b",
+    "#b64f4f",
+    "#7a65a8",
+    "#8a6d52",
+    "#c77bab",
+    "#a8a23b",
+    "#4fa3b0",
+    "#5b5b8f",
+    "#9a9a9a",
+)
+"""One after another, for what is drawn side by side; the last is grey."""
+
+_FRAME = """<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><title>TITLE</title><style>
+body { font: 15px/1.5 system-ui, sans-serif; max-width: 1100px; margin: 2rem auto; padding: 0 1rem; color: #222 }
+pre { background: #f6f6f4; padding: .7rem; overflow-x: auto } h2 { margin-top: 2rem } a { color: #b64f4f }
+table { border-collapse: collapse; margin: 1rem 0 } th { font-weight: 600 }
+td, th { padding: .25rem .7rem; text-align: left; border-bottom: 1px solid #ddd }
+</style></head><body><h1>TITLE</h1>
+BODY
+</body></html>
+"""
+
+
+def framed(title: str, parts: Iterable[str]) -> str:
+    """A page of a title and parts, which are HTML."""
+    return _FRAME.replace("TITLE", html.escape(title)).replace("BODY", "\n".join(parts))
