@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 
 from fairlead.model.problems import Numbers, Problem
-from fairlead.policies.contract import Division
+from fairlead.policies.contract import Division, PolicyError
 from fairlead.policies.filling import DEMAND, LIMIT
-from fairlead.policies.programs import Program, solve
+from fairlead.policies.programs import TOO_CLOSE, Program, solve
 
 TOLERANCE = 1e-9
 
@@ -118,7 +118,8 @@ def _raise_least(
         values=np.array(values),
     )
     found = solve(program)
-    assert found is not None, "nothing placed at all is within all bounds"
+    if found is None:  # nobody loses what it had in the round before, so only for rounding
+        raise PolicyError(TOO_CLOSE)
     placed = np.full((n, kinds), zero)
     placed[users, classes] = found.x[:-1]
     tight = np.abs(found.prices[kinds * m : kinds * m + n]) > (0 if found.x.dtype == object else TOLERANCE)

@@ -15,6 +15,8 @@ import numpy as np
 from fairlead.model.problems import Numbers, exact_array
 from fairlead.policies.contract import PolicyError
 
+TOO_CLOSE = "some numbers differ by too little for a linear program to tell them apart: round them"
+
 
 @dataclass(frozen=True)
 class Program:
@@ -149,6 +151,3 @@ def _in_fractions(program: Program, columns: list[int], rows: list[int]) -> Opti
 def _may_be(price: Any, side: int, low: Any, high: Any) -> bool:
     """Whether a column or row may have this price at this bound: what could still be moved must not be worth it."""
     return bool(low == high or price == 0 or (price > 0) == (side < 0))
-
-
-TOO_CLOSE = "some numbers differ by too little to be told apart by a linear program: round them, or leave out exact"
