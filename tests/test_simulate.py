@@ -424,6 +424,11 @@ def test_policies_are_compared_written_and_drawn(call, tmp_path):
         title in page for title in ("Dominant shares over time", "Completion times", "Utilisation", "Unfairness")
     )
     assert sorted(path.name for path in (tmp_path / "found").iterdir()) == ["jobs.parquet", "moments.parquet"]
+    many = ["drf", "hdrf", "tsf", "asset", "fifo", "priority", "maxmin:cpu", "maxmin:memory", "slots:3:overcommit"]
+    shown = call("simulate", "trace.csv", *MACHINES, "-p", ",".join(many)).stdout
+    assert max(map(len, shown.splitlines())) <= 100
+    assert "…" not in shown, "several tables rather than numbers that are cut off"
+    assert [word for line in shown.splitlines() if not line[:4].strip() for word in line.split()] == many
     runs = json.loads(call("simulate", "trace.csv", *MACHINES, "--json").stdout)["runs"]
     assert runs[0]["tasks"] == 451
     assert runs[0]["unfairness"] < 0.1

@@ -104,7 +104,7 @@ def run_sweep(
     if as_json:
         print(json.dumps({"points": found}, indent=2))
         return
-    print(sweep_text(found, width()))
+    print(sweep_text(found))
 
 
 def _cluster(workload: Workload, nodes: int, node: str, config: Path | None) -> Workload:

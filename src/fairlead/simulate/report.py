@@ -17,12 +17,27 @@ MOST_QUEUES = 10
 
 
 def runs_text(summaries: Sequence[dict[str, Any]], width: int = 100) -> str:
-    """The numbers of several runs, a column a run."""
-    rows = new_table("", *(f">{found['policy']}" for found in summaries))
-    for name, get in _lines(summaries):
-        rows.add_row(name, *(get(found) for found in summaries))
+    """The numbers of several runs, a column a run; in several tables where the width is not enough for one."""
+    lines = _lines(summaries)
+    names = [name for name, _ in lines]
+    columns = [[found["policy"], *(get(found) for _, get in lines)] for found in summaries]
+    tables: list[list[list[str]]] = []
+    room = 0
+    for column in columns:
+        needs = max(map(len, column)) + 2
+        if needs > room:
+            tables.append([])
+            room = width - max(map(len, names))
+        tables[-1].append(column)
+        room -= needs
+    parts = []
+    for table in tables:
+        rows = new_table("", *(f">{policy}" for policy, *_ in table))
+        for k, name in enumerate(names, 1):
+            rows.add_row(name, *(column[k] for column in table))
+        parts.append(printed(rows, width=400))
     notes = dict.fromkeys(note for found in summaries for note in found["notes"])
-    return "\n".join([printed(rows, width=width), *([""] if notes else []), *notes])
+    return "\n\n".join([*parts, *(["\n".join(notes)] if notes else [])])
 
 
 def _lines(summaries: Sequence[dict[str, Any]]) -> list[tuple[str, Any]]:
@@ -149,7 +164,7 @@ def _drawn(runs: Sequence[Run]) -> tuple[list[str], list[list[int]]]:
     return (names, groups) if not rest else ([*names, f"{len(rest)} others"], [*groups, rest])
 
 
-def sweep_text(found: Sequence[dict[str, Any]], width: int = 100) -> str:
+def sweep_text(found: Sequence[dict[str, Any]]) -> str:
     """A sweep, a line a point: what :func:`fairlead.simulate.sweep.sweep` returns."""
     numbers = (
         ">scale",
@@ -172,7 +187,7 @@ def sweep_text(found: Sequence[dict[str, Any]], width: int = 100) -> str:
             span(came["makespan"]), *(span(completion[which]) if completion else "" for which in ("mean", "p95")),
             f"{slowdown['mean']:.2f}" if slowdown else "", f"{_busiest(came):.0%}", f"{came['unfairness']:.1%}",
         )  # fmt: skip
-    return printed(rows, width=width)
+    return printed(rows, width=200)
 
 
 def _busiest(came: dict[str, Any]) -> float:
@@ -233,4 +248,4 @@ def sweep_page(found: Sequence[dict[str, Any]]) -> str:
             figure.update_xaxes(title=along, tickvals=values(along))
         figure.update_yaxes(rangemode="tozero", tickformat=form)
         figures.append((title, figure, 340))
-    return _page(Path(found[0]["point"]["trace"]).name, "", figures, sweep_text(found, 140))
+    return _page(Path(found[0]["point"]["trace"]).name, "", figures, sweep_text(found))
