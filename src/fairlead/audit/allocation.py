@@ -283,14 +283,11 @@ def _name(problem: Problem, i: int) -> str:
 
 def _pareto_over_machines(given: Given) -> Finding:
     """The largest number of tasks that can be added with everybody keeping what it has, over all placements."""
-    name, problem = "pareto-efficiency", given.problem
+    name = "pareto-efficiency"
+    exact = given.problem.demand.dtype == object and bool((given.low == given.high).all())
+    problem = given.problem if exact else given.problem.floats()
     machines = problem.machines
     assert machines is not None
-    exact = problem.demand.dtype == object and bool((given.low == given.high).all())
-    if not exact:
-        problem = problem.floats()
-        machines = problem.machines
-        assert machines is not None
     n, kinds = machines.allowed.shape
     m = len(problem.resources)
     users, classes = np.nonzero(machines.allowed)

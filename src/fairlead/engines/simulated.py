@@ -122,9 +122,7 @@ class SimulatedCluster:
         return job, index, attempt
 
 
-_Runs = namedtuple(
-    "_Runs", "heap place time since work order job index attempt node after before"
-)  # fmt: skip
+_Runs = namedtuple("_Runs", "heap place time since work order job index attempt node after before")
 """Tasks that run, a row each; the first so many of `heap` are rows that are in use, by time and order, the rest are free.
 
 place : where in the heap the row is
@@ -248,10 +246,8 @@ def _end(
         if left[j] == 0:
             ended[j] = now
         size[0] -= 1
-        runs.heap[0], runs.heap[size[0]] = (
-            runs.heap[size[0]],
-            run,
-        )  # free rows are behind those in use, last ended first
+        # Free rows are behind those in use, last ended first.
+        runs.heap[0], runs.heap[size[0]] = runs.heap[size[0]], run
         if size[0] > 0:
             _sift(runs, size[0], 0)
         if overcommitted:

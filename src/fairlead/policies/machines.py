@@ -46,8 +46,7 @@ def _fill(problem: Problem, speed: Numbers, most: Numbers, floor: Numbers, limit
     machines = problem.machines
     assert machines is not None
     n, kinds = machines.allowed.shape
-    exact = problem.demand.dtype == object
-    close = 0 if exact else TOLERANCE
+    close = 0 if problem.demand.dtype == object else TOLERANCE
     ceiling = np.where(most < 0, np.inf, most)
     room = machines.capacity * machines.count[:, None]
     can = machines.allowed & np.array([[not (d[room[k] <= 0] > 0).any() for k in range(kinds)] for d in problem.demand])
@@ -62,10 +61,10 @@ def _fill(problem: Problem, speed: Numbers, most: Numbers, floor: Numbers, limit
     placed, at = np.full((n, kinds), problem.capacity[0] * 0), 0
     while free.any():
         at += 1
-        top, placed, tight, prices = _raise_least(problem, speed, ceiling, floor, can, room, level, free)
+        top, placed, pull, prices = _raise_least(problem, speed, ceiling, floor, can, room, level, free)
         own = np.maximum(top, floor / speed)  # who starts above the level stays there until that has come up
         full = free & (own * speed >= ceiling * (1 - close))
-        stuck = full | (free & tight & (own <= top * (1 + close)))
+        stuck = full | (free & (pull > close) & (own <= top * (1 + close)))
         if not stuck.any():  # degenerate: the least that is tight is all of them
             stuck = free.copy()
         level[stuck] = own[stuck]
@@ -81,7 +80,10 @@ def _fill(problem: Problem, speed: Numbers, most: Numbers, floor: Numbers, limit
 def _raise_least(
     problem: Problem, speed: Numbers, ceiling: Numbers, floor: Numbers, can: Any, room: Numbers, level: Numbers, free: Any
 ) -> tuple[Any, Numbers, Any, Numbers]:  # fmt: skip
-    """The highest level that all who are free can have at once; with who can go no further, and what is scarce."""
+    """The highest level that all who are free can have at once, where, who holds it down, and what is scarce.
+
+    Shapes (users, kinds), (users,) and (resources, kinds): the last two are prices, above 0 where it is so.
+    """
     n, kinds = can.shape
     m = len(problem.capacity)
     users, classes = np.nonzero(can)
@@ -122,5 +124,5 @@ def _raise_least(
         raise PolicyError(TOO_CLOSE)
     placed = np.full((n, kinds), zero)
     placed[users, classes] = found.x[:-1]
-    tight = np.abs(found.prices[kinds * m : kinds * m + n]) > (0 if found.x.dtype == object else TOLERANCE)
-    return found.x[-1] * unit, placed, tight, np.abs(found.prices[: kinds * m]).reshape(kinds, m).T
+    prices = np.abs(found.prices)
+    return found.x[-1] * unit, placed, prices[kinds * m : kinds * m + n], prices[: kinds * m].reshape(kinds, m).T

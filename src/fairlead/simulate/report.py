@@ -1,6 +1,7 @@
 """Runs of one workload under several policies side by side, and sweeps: as a table, and as one page with pictures."""
 
 import html
+import itertools
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -166,19 +167,8 @@ def _drawn(runs: Sequence[Run]) -> tuple[list[str], list[list[int]]]:
 
 def sweep_text(found: Sequence[dict[str, Any]]) -> str:
     """A sweep, a line a point: what :func:`fairlead.simulate.sweep.sweep` returns."""
-    numbers = (
-        ">scale",
-        ">nodes",
-        ">seed",
-        ">ended",
-        ">makespan",
-        ">completion",
-        ">p95",
-        ">slowdown",
-        ">used",
-        ">unfair",
-    )
-    rows = new_table("policy", *numbers)
+    numbers = "scale nodes seed ended makespan completion p95 slowdown used unfair"
+    rows = new_table("policy", *(f">{name}" for name in numbers.split()))
     for each in found:
         point, came = each["point"], each["numbers"]
         completion, slowdown = came["completion"], came["slowdown"]
@@ -217,35 +207,42 @@ def sweep_page(found: Sequence[dict[str, Any]]) -> str:
 
     policies = list(dict.fromkeys(each["point"]["policy"] for each in found))
     along, beside = ("nodes", "scale") if len(values("nodes")) > len(values("scale")) else ("scale", "nodes")
-    columns, lines = values(beside), len(values(along)) > 1
+    columns, ticks, seeds = values(beside), values(along), len(values("seed")) > 1
+    lines = len(ticks) > 1
     titles = [f"{beside} {value:g}" if value else "the machines of the trace" for value in columns]
     figures = []
     for title, form, get in MEASURES:
         figure = make_subplots(cols=len(columns), shared_yaxes=True, subplot_titles=titles)
-        for column, value in enumerate(columns, 1):
-            for k, policy in enumerate(policies):
-                here = [each for each in found if (each["point"]["policy"], each["point"][beside]) == (policy, value)]
-                of = {
-                    x: [y for each in here if each["point"][along] == x and (y := get(each["numbers"])) is not None]
-                    for x in values(along)
-                }
-                of = {x: ys for x, ys in of.items() if ys}
-                means = [sum(ys) / len(ys) for ys in of.values()]
-                style = {
-                    "name": policy, "legendgroup": policy, "showlegend": column == 1 and lines, "row": 1, "col": column,
-                    "error_y": {
-                        "array": [max(ys) - mean for ys, mean in zip(of.values(), means, strict=True)],
-                        "arrayminus": [mean - min(ys) for ys, mean in zip(of.values(), means, strict=True)],
-                        "visible": any(len(ys) > 1 for ys in of.values()),
-                    },
-                }  # fmt: skip
-                colour = COLOURS[k % len(COLOURS)]
-                if lines:
-                    figure.add_scatter(x=list(of), y=means, mode="lines+markers", line_color=colour, **style)
-                else:
-                    figure.add_bar(x=[policy] * len(of), y=means, marker_color=colour, **style)
+        for (column, value), (k, policy) in itertools.product(enumerate(columns, 1), enumerate(policies)):
+            here = [each for each in found if (each["point"]["policy"], each["point"][beside]) == (policy, value)]
+            xs, means, above, below = _over_seeds(here, along, get)
+            style = {
+                "name": policy, "legendgroup": policy, "showlegend": column == 1 and lines, "row": 1, "col": column,
+                "error_y": {"array": above, "arrayminus": below, "visible": seeds},
+            }  # fmt: skip
+            colour = COLOURS[k % len(COLOURS)]
+            if lines:
+                figure.add_scatter(x=xs, y=means, mode="lines+markers", line_color=colour, **style)
+            else:
+                figure.add_bar(x=[policy] * len(xs), y=means, marker_color=colour, **style)
         if lines:
-            figure.update_xaxes(title=along, tickvals=values(along))
+            figure.update_xaxes(title=along, tickvals=ticks)
         figure.update_yaxes(rangemode="tozero", tickformat=form)
         figures.append((title, figure, 340))
     return _page(Path(found[0]["point"]["trace"]).name, "", figures, sweep_text(found))
+
+
+def _over_seeds(
+    points: Sequence[dict[str, Any]], along: str, get: Any
+) -> tuple[list[Any], list[float], list[float], list[float]]:
+    """Where there is a number, its mean over the seeds, and how far the most is above that and the least below."""
+    found: dict[Any, list[float]] = {}
+    for each in points:
+        number = get(each["numbers"])
+        if number is not None:
+            found.setdefault(each["point"][along], []).append(number)
+    xs = sorted(found)
+    means = [sum(found[x]) / len(found[x]) for x in xs]
+    above = [max(found[x]) - mean for x, mean in zip(xs, means, strict=True)]
+    below = [mean - min(found[x]) for x, mean in zip(xs, means, strict=True)]
+    return xs, means, above, below

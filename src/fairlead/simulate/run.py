@@ -310,9 +310,8 @@ class _Sampler:
         """Look at all the moments before `now`: nothing has happened since the last step."""
         row = None
         while self._next < now:
-            if (
-                len(self._rows) >= self._most
-            ):  # it lasts much longer than jobs were submitted: every other moment will do
+            if len(self._rows) >= self._most:
+                # It lasts much longer than jobs were submitted: every other moment will do.
                 self._rows = self._rows[::2]
                 self._every *= 2
                 self._next = self._rows[-1][0] + self._every
