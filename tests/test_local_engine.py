@@ -1,5 +1,6 @@
 """The local engine with real processes: what starts, what ends, and that nothing is left behind."""
 
+import hashlib
 import os
 import signal
 import subprocess
@@ -144,10 +145,50 @@ def test_stopping_ends_the_whole_group_gently_and_then_not(bench, monkeypatch):
     bench.until(lambda: Started(stubborn) in bench.seen and (bench.folder / "output/1/0.out").exists())
     bench.until(lambda: bench.wrote(gentle) == "up\n")
     bench.engine.stop([gentle, stubborn])
-    assert bench.end_of(gentle) == (Outcome.EXITED, 3)
+    assert bench.end_of(gentle) == (Outcome.STOPPED, 3)
     assert bench.wrote(gentle) == "up\nbye\n"
     assert bench.end_of(stubborn) == (Outcome.SIGNALLED, signal.SIGKILL)
     assert alive(f"sleep {LONG}[34]") == []
+
+
+def test_what_ended_before_it_was_told_to_stop_was_not_stopped(bench):
+    """The supervisor is held while the task ends, so that the end and the stop reach it together."""
+    a = bench.start(Attempt(1, 0, 1), "sh", "-c", "sleep 0.3; exit 5")
+    bench.until(lambda: Started(a) in bench.seen)
+    supervisor = int(alive(f"{bench.folder}/supervisor")[0])
+    os.kill(supervisor, signal.SIGSTOP)
+    time.sleep(0.6)
+    bench.engine.stop([a])
+    os.kill(supervisor, signal.SIGCONT)
+    assert bench.end_of(a) == (Outcome.EXITED, 5)
+
+
+GARBLED = [
+    b"\xff\x00",
+    b"{",
+    b"7",
+    b"[" * 100_000,
+    b"{}",
+    b'{"do": "run"}',
+    b'{"do": ["stop"]}',
+    b'{"do": "start"}',
+    b'{"do": "stop", "tasks": [[1, 2]], "grace": 1}',
+    b'{"do": "stop", "tasks": [], "grace": "soon"}',
+    b'{"do": "acknowledge", "tasks": 5}',
+    b'{"do": "start", "tasks": [[1, 0, 1]], "limits": {}, "work": {"session": "/"}}',
+    b'{"do": "start", "tasks": [[1, 0, 1]], "limits": {"cpu": 0, "memory": 0, "gpus": 0, "gpu_indices": []}, '
+    b'"work": {"argv": [1], "cwd": "/", "env": {}, "encoding": "utf-8", "numbered": true}}',
+]
+
+
+def test_a_line_that_means_nothing_is_noted_and_the_next_is_heard(bench):
+    supervisor = alive(f"{bench.folder}/supervisor")
+    for line in GARBLED:
+        bench.engine._socket.sendall(line + b"\n")
+    assert bench.end_of(bench.start(Attempt(1, 0, 1), "true")) == (Outcome.EXITED, 0)
+    assert alive(f"{bench.folder}/supervisor") == supervisor
+    log = (bench.folder / "supervisor/log").read_text()
+    assert log.count("fairlead: not understood: ") == len(GARBLED)
 
 
 LONG = f"9{os.getpid():07}"
@@ -229,11 +270,31 @@ def test_a_supervisor_with_nothing_to_do_goes_away(tmp_path):
     while alive(f"{tmp_path}/supervisor"):
         assert time.monotonic() < deadline
         time.sleep(0.05)
-    left = [str(p) for p in Path("/sys/fs/cgroup").glob("*/fairlead-*")]
-    names = {p.rsplit("-", 1)[1] for p in left}
-    import hashlib
+    assert own_cgroups(tmp_path) == []
 
-    assert hashlib.sha256(str(tmp_path / "supervisor").encode()).hexdigest()[:12] not in names
+
+def test_no_empty_cgroup_stays_of_a_supervisor_that_ends(tmp_path):
+    """Not even of one that was left there by somebody else."""
+    bench = Bench(tmp_path)
+    if not own_cgroups(tmp_path):
+        pytest.skip("no cgroup may be made here")
+    for folder in own_cgroups(tmp_path):
+        (folder / "1.0.1").mkdir()
+    for job in range(30):
+        bench.start(Attempt(job, 0, 1), "sh", "-c", DETACHING if job % 2 else "true")
+    for job in range(30):
+        bench.end_of(Attempt(job, 0, 1))
+    bench.engine.close(leave=True)
+    deadline = time.monotonic() + 10
+    while own_cgroups(tmp_path):
+        assert time.monotonic() < deadline, own_cgroups(tmp_path)
+        time.sleep(0.05)
+
+
+def own_cgroups(folder):
+    """The folders of a supervisor in each hierarchy, and what is in them."""
+    name = hashlib.sha256(str(folder / "supervisor").encode()).hexdigest()[:12]
+    return [path for path in Path("/sys/fs/cgroup").rglob(f"fairlead-{name}") if path.is_dir()]
 
 
 def test_this_machine_is_what_it_is():

@@ -8,6 +8,7 @@ import pytest
 SOURCE = Path(__file__).parent.parent / "src" / "fairlead"
 
 ROOMS = [
+    "outcomes",
     "home",
     "compiled",
     "processes",

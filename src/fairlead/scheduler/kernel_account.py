@@ -7,6 +7,7 @@ returns the position; -1 means that all was applied.
 import numpy as np
 
 from fairlead.compiled import compiled
+from fairlead.outcomes import Outcome
 from fairlead.scheduler.tables import (
     CANCELLED,
     EXPIRING,
@@ -27,7 +28,9 @@ from fairlead.scheduler.tables import (
     Tasks,
 )
 
-EXITED, NOT_STARTED, LOST, TIME_LIMIT = 0, 3, 4, 5  # as in fairlead.scheduler.facts.Outcome
+# Compiled code wants plain numbers.
+EXITED, NOT_STARTED = int(Outcome.EXITED), int(Outcome.NOT_STARTED)
+LOST, TIME_LIMIT = int(Outcome.LOST), int(Outcome.TIME_LIMIT)
 
 
 @compiled

@@ -66,11 +66,17 @@ class Group:
                             return True
         return False
 
-    def remove(self) -> None:
-        """Take it away; it must be empty."""
-        for _, folder in self._folders:
-            with contextlib.suppress(OSError):
-                folder.rmdir()
+    def remove(self) -> bool:
+        """Take it away if it is empty; whether it is gone."""
+        for place in list(self._folders):
+            try:
+                place[1].rmdir()
+            except FileNotFoundError:
+                pass
+            except OSError:  # something is still in it
+                continue
+            self._folders.remove(place)
+        return not self._folders
 
 
 class Cgroups:
@@ -84,6 +90,7 @@ class Cgroups:
 
     def __init__(self, hierarchies: list[Hierarchy]) -> None:
         self._hierarchies = hierarchies
+        self._ended: list[Group] = []  # to be removed when empty
         self.limits_memory = any(h.memory for h in hierarchies)
         self.limits_cpu = any(h.cpu for h in hierarchies)
 
@@ -117,8 +124,25 @@ class Cgroups:
         names = {f.name for h in self._hierarchies for f in h.base.iterdir() if f.is_dir()}
         return [Group([(h, h.base / n) for h in self._hierarchies if (h.base / n).is_dir()]) for n in sorted(names)]
 
+    def remove_when_empty(self, group: Group) -> None:
+        """Take a group away, now or at a later `sweep`: it may be busy for a moment after its last process ended."""
+        if not group.remove():
+            self._ended.append(group)
+
+    def sweep(self) -> None:
+        """Kill and take away what is left of groups that are to go."""
+        for group in self._ended:
+            group.kill()
+        self._ended = [group for group in self._ended if not group.remove()]
+
+    def are_swept(self) -> bool:
+        """Whether no group that is to go is left."""
+        return not self._ended
+
     def close(self) -> None:
-        """Take our own folders away."""
+        """Take our own folders away, and empty ones in them."""
+        for group in self.leftovers():
+            group.remove()
         for h in self._hierarchies:
             with contextlib.suppress(OSError):
                 h.base.rmdir()
@@ -182,21 +206,25 @@ def _try(base: Path, kind: str, controller: str, options: set[str]) -> Hierarchy
             if memory:
                 _write(probe / "memory.limit_in_bytes", str(2**30))
         _can_be_joined(probe)
+        _remove_probe(probe)
         return Hierarchy(base, 2 if kind == "cgroup2" else 1, memory, cpu)
     except OSError:
+        _remove_probe(probe)
         with contextlib.suppress(OSError):
             base.rmdir()
         return None
-    finally:
-        for _ in range(100):  # a group is busy for a moment after its last process ended
-            try:
-                probe.rmdir()
-            except FileNotFoundError:
-                break
-            except OSError:
-                time.sleep(0.001)
-            else:
-                break
+
+
+def _remove_probe(probe: Path) -> None:
+    for _ in range(100):  # a group is busy for a moment after its last process ended
+        try:
+            probe.rmdir()
+        except FileNotFoundError:
+            return
+        except OSError:
+            time.sleep(0.001)
+        else:
+            return
 
 
 def _can_be_joined(folder: Path) -> None:

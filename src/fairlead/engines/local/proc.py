@@ -1,0 +1,56 @@
+"""What the kernel says about processes and memory, under /proc. One that is gone has no children, environment or memory."""
+
+import os
+import sys
+from pathlib import Path
+
+
+def processes() -> list[int]:
+    """All of this machine."""
+    return [int(name) for name in os.listdir("/proc") if name.isdigit()]
+
+
+def children() -> list[int]:
+    """Our own."""
+    return list(map(int, Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()))
+
+
+def descendants(pid: int) -> set[int]:
+    """The children of a process, theirs, and so on."""
+    found: set[int] = set()
+    new = [pid]
+    while new:
+        parent = new.pop()
+        try:
+            below = set(map(int, Path(f"/proc/{parent}/task/{parent}/children").read_text().split()))
+        except OSError:
+            continue
+        new += below - found
+        found |= below
+    return found
+
+
+def environment(pid: int) -> bytes:
+    """As it was when the process was executed: NAME=VALUE, each ended by a NUL."""
+    try:
+        return Path(f"/proc/{pid}/environ").read_bytes() + b"\0"
+    except OSError:
+        return b""
+
+
+def resident(pid: int) -> int:
+    """The memory that a process uses, in bytes."""
+    import psutil
+
+    try:
+        return int(psutil.Process(pid).memory_info().rss)
+    except psutil.Error:
+        return 0
+
+
+def available_memory() -> int:
+    """What can be used without swapping, in bytes."""
+    for line in Path("/proc/meminfo").read_text().splitlines():
+        if line.startswith("MemAvailable:"):
+            return int(line.split()[1]) * 1024
+    return sys.maxsize

@@ -1,0 +1,263 @@
+"""A process in a group of its own, together with all that it starts: how one begins, who belongs to it, how it ends.
+
+Where cgroups may be made, its cgroup tells who belongs to it and holds them to their limits. Elsewhere the environment tells,
+which children inherit: as their subreaper we become the parent of all that were left behind. The first process stays a zombie
+until its group was signalled, so that its number is ours for so long.
+"""
+
+import contextlib
+import errno
+import os
+import selectors
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple, NoReturn
+
+from fairlead.engines.local import proc
+from fairlead.engines.local.cgroups import Cgroups, Group
+from fairlead.engines.local.messages import Limits, Program
+
+MARK = "FAIRLEAD_ATTEMPT"
+"""In the environment of every process of a task: how its children are known where there are no cgroups."""
+
+
+class Given(NamedTuple):
+    """What a process is given: limits, its part of the environment, GPUs, and where its output goes, without .out or .err."""
+
+    limits: Limits
+    env: dict[str, str]
+    gpus: list[int]
+    output: str
+
+
+class ProcessGroup:
+    """One whose processes are not all gone.
+
+    Attributes
+    ----------
+    executed : bool
+        Whether it is known if its program could be executed.
+    failure : int or None
+        The errno, where it could not.
+    kill_at : float or None
+        When its time to end by itself is over.
+    status : int or None
+        The wait status of its first process.
+    """
+
+    def __init__(self, pid: int, cgroup: Group | None, mark: str) -> None:
+        self.pid, self.cgroup, self.mark = pid, cgroup, mark
+        self.executed = False
+        self.failure: int | None = None
+        self.kill_at: float | None = None
+        self.status: int | None = None
+
+
+class ProcessGroups:
+    """All of this supervisor.
+
+    Parameters
+    ----------
+    folder : Path
+        The supervisor's; it tells its processes from those of another one on this machine.
+    """
+
+    def __init__(self, folder: Path, cgroups: Cgroups | None, selector: selectors.BaseSelector) -> None:
+        self.cgroups = cgroups
+        self._folder, self._selector = folder, selector
+        self._by_pid: dict[int, ProcessGroup] = {}  # those whose first process is not reaped
+
+    def fork(
+        self, name: str, program: Program, given: Given, then: Callable[[Program], None], line: int | None = None
+    ) -> ProcessGroup:
+        """Start a program; `line` becomes its descriptor 3.
+
+        `then` is called as soon as it is known whether it could be executed. Raises OSError where nothing was started.
+        """
+        mark = f"{self._folder}:{name}"
+        program = program._replace(env={**program.env, **given.env, MARK: mark})
+        cgroup, files = None, []
+        read, write = os.pipe2(os.O_CLOEXEC)
+        try:
+            files = _open_output(given.output)
+            if self.cgroups:
+                cgroup = self.cgroups.create(name, given.limits.memory, given.limits.cpu)
+            pid = os.fork()
+            if pid == 0:
+                _become(program, files if line is None else [*files, line], cgroup, write)
+        except OSError:
+            os.close(read)
+            if cgroup:
+                cgroup.remove()
+            raise
+        finally:
+            for fd in (*files, write):
+                os.close(fd)
+        group = self._by_pid[pid] = ProcessGroup(pid, cgroup, mark)
+
+        def hear_of_start() -> None:
+            failure = os.read(read, 16)
+            self._selector.unregister(read)
+            os.close(read)
+            group.executed = True
+            group.failure = int(failure) if failure else None
+            then(program)
+
+        self._selector.register(read, selectors.EVENT_READ, hear_of_start)
+        return group
+
+    def reap(self) -> list[ProcessGroup]:
+        """Collect first processes that ended, and strays; those that were not told to stop take their group with them."""
+        reaped: list[ProcessGroup] = []
+        while True:
+            try:
+                child = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+            except ChildProcessError:
+                return reaped
+            if child is None:
+                return reaped
+            group = self._by_pid.pop(child.si_pid, None)
+            if group is not None and group.kill_at is None:
+                signal_group(group, signal.SIGKILL)
+            _, status = os.waitpid(child.si_pid, 0)
+            if group is not None:
+                group.status = status
+                reaped.append(group)
+
+    def stop(self, group: ProcessGroup, grace: float) -> None:
+        """Ask it to end, once, and give it so many seconds. One whose first process has ended is on its way out anyway."""
+        if group.kill_at is None and group.status is None and not _has_ended(group.pid):
+            group.kill_at = time.monotonic() + grace
+            signal_group(group, signal.SIGTERM)
+            signal_group(group, signal.SIGCONT)
+
+    def clear(self, group: ProcessGroup, now: float) -> bool:
+        """Kill what is left if its first process or its time is over; whether nothing is left."""
+        late = group.kill_at is not None and now >= group.kill_at
+        if group.status is None and not late:
+            return False
+        members = self.members(group)
+        if (members or group.status is None) and (late or group.kill_at is None):
+            self._kill(group, members)
+        # Only a look that finds nobody is the end: what was just killed may have left children to us.
+        return not members and group.status is not None and group.executed
+
+    def kill(self, group: ProcessGroup) -> None:
+        """SIGKILL to all that belong to it."""
+        self._kill(group, set() if group.cgroup else self.members(group))
+
+    def _kill(self, group: ProcessGroup, members: set[int]) -> None:
+        if group.status is None:
+            signal_group(group, signal.SIGKILL)
+        if group.cgroup:
+            group.cgroup.kill()
+        else:
+            _kill_each(members)
+
+    def members(self, group: ProcessGroup) -> set[int]:
+        """The processes that belong to it, but for its first."""
+        if group.cgroup:
+            return group.cgroup.pids() - {group.pid}
+        mark = f"{MARK}={group.mark}\0".encode()
+        found = {pid for pid in proc.children() if pid not in self._by_pid and mark in proc.environment(pid)}
+        if group.status is None:
+            found.add(group.pid)
+        return found.union(*map(proc.descendants, found)) - {group.pid}
+
+    def is_over_memory(self, group: ProcessGroup, memory: int) -> bool:
+        """Whether it uses more, or was killed by the kernel for it, as a whole or in part."""
+        if group.cgroup and self.cgroups and self.cgroups.limits_memory:
+            return group.cgroup.ran_out_of_memory()
+        return sum(map(proc.resident, {group.pid, *self.members(group)})) > memory
+
+    def bury(self, group: ProcessGroup) -> None:
+        """Take its cgroup away, now or as soon as it is empty."""
+        if group.cgroup and self.cgroups:
+            self.cgroups.remove_when_empty(group.cgroup)
+
+    def sweep(self) -> None:
+        """Take away the cgroups that could not be before."""
+        if self.cgroups:
+            self.cgroups.sweep()
+
+    def are_swept(self) -> bool:
+        """Whether no cgroup is left of those that were buried."""
+        return self.cgroups is None or self.cgroups.are_swept()
+
+    def end_leftovers(self) -> None:
+        """End whatever a supervisor before this one left running: tasks, and workers that wait."""
+        cgroups = self.cgroups.leftovers() if self.cgroups else []
+        mark = f"{MARK}={self._folder}:".encode()
+        until = time.monotonic() + 10
+        while time.monotonic() < until:
+            left = set().union(*(cgroup.pids() for cgroup in cgroups))
+            for cgroup in cgroups:
+                cgroup.kill()
+            left |= {pid for pid in proc.processes() if mark in proc.environment(pid)}
+            if not left:
+                break
+            _kill_each(left)
+            time.sleep(0.01)
+        if self.cgroups:
+            for cgroup in cgroups:
+                self.cgroups.remove_when_empty(cgroup)
+
+
+def signal_group(group: ProcessGroup, number: int) -> None:
+    """Signal its first process and those that stayed in its process group; only while the first is not reaped."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(group.pid, number)
+
+
+def _has_ended(pid: int) -> bool:
+    """Whether a child that is not reaped is a zombie."""
+    return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+
+
+def _kill_each(pids: set[int]) -> None:
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+
+
+def _open_output(path: str) -> list[int]:
+    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+    out = os.open(f"{path}.out", flags, 0o600)
+    try:
+        return [out, os.open(f"{path}.err", flags, 0o600)]
+    except OSError:
+        os.close(out)
+        raise
+
+
+def _become(program: Program, files: list[int], cgroup: Group | None, report: int) -> NoReturn:
+    """In the forked child: become the program; the files become its descriptors from 1 on.
+
+    Returns never; an error is told through `report`.
+    """
+    try:
+        os.setsid()
+        if cgroup:
+            cgroup.join()
+        signal.set_wakeup_fd(-1)
+        for name in (signal.SIGCHLD, signal.SIGPIPE, signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(name, signal.SIG_DFL)
+        null = os.open(os.devnull, os.O_RDONLY)
+        for target, fd in enumerate((null, *files)):
+            os.dup2(fd, target)
+        cwd = program.cwd.encode(program.encoding)
+        try:
+            os.chdir(cwd)
+        except FileNotFoundError:
+            raise NotADirectoryError(errno.ENOTDIR, cwd) from None
+        argv = [argument.encode(program.encoding) for argument in program.argv]
+        environment = {n.encode(program.encoding): value.encode(program.encoding) for n, value in program.env.items()}
+        os.execvpe(argv[0], argv, environment)
+    except OSError as error:
+        os.write(report, str(error.errno or errno.EIO).encode())
+    except (ValueError, LookupError):  # a NUL byte, or no such character in its encoding, or no such encoding
+        os.write(report, str(errno.EINVAL).encode())
+    finally:
+        os._exit(127)

@@ -1,0 +1,157 @@
+"""The tasks that run here: each in a group of processes of its own, or as a call in a worker, until its last process is gone."""
+
+import contextlib
+import errno
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from fairlead.engines.local import proc
+from fairlead.engines.local.messages import Call, Command, Limits, Program, Task
+from fairlead.engines.local.process_groups import Given, ProcessGroup, ProcessGroups
+from fairlead.engines.local.warm_workers import WarmWorkers, Worker
+from fairlead.outcomes import Outcome
+
+
+class Running:
+    """A task whose processes are not all gone. `worker` is None for one that is no call."""
+
+    def __init__(self, task: Task, given: Given, group: ProcessGroup, worker: Worker | None) -> None:
+        self.task, self.given, self.group, self.worker = task, given, group, worker
+        self.over_memory = False
+
+
+class Tasks:
+    """All that run.
+
+    Parameters
+    ----------
+    output : Path
+        The folder for what tasks print, a folder a job.
+    on_start : callable
+        Called with the task and the number of its first process, once it is known that its program was executed.
+    on_end : callable
+        Called with the task, its outcome and code, once nothing is left of it.
+    """
+
+    def __init__(
+        self,
+        output: Path,
+        groups: ProcessGroups,
+        workers: WarmWorkers,
+        on_start: Callable[[Task, int], None],
+        on_end: Callable[[Task, Outcome, int], None],
+    ) -> None:
+        self._output, self._groups, self._workers = output, groups, workers
+        self._on_start, self._on_end = on_start, on_end
+        self._made = ""  # the output folder that was made last
+        self.running: dict[Task, Running] = {}
+
+    def start(self, task: Task, work: Command | Call, limits: Limits) -> None:
+        """Start a task; raises OSError where that cannot be done."""
+        if limits.memory and self._workers.are_idle() and proc.available_memory() < limits.memory:
+            self._workers.dismiss()
+        given = self._give(task, limits)
+        if isinstance(work, Command):
+            self._start_command(task, work, given)
+        else:
+            self._start_call(task, work, given)
+
+    def _give(self, task: Task, limits: Limits) -> Given:
+        job, index, number = task
+        env = {"FAIRLEAD_JOB": str(job), "FAIRLEAD_INDEX": str(index), "FAIRLEAD_NUMBER": str(number)}
+        gpus: list[int] = []
+        if limits.gpus:
+            taken = {gpu for run in self.running.values() for gpu in run.given.gpus}
+            gpus = [gpu for gpu in limits.gpu_indices if gpu not in taken][: limits.gpus]
+            env["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, gpus))
+        folder = f"{self._output}/{job}"
+        if folder != self._made:
+            os.makedirs(folder, mode=0o700, exist_ok=True)
+            self._made = folder
+        return Given(limits, env, gpus, f"{folder}/{index}")
+
+    def _start_command(self, task: Task, work: Command, given: Given) -> None:
+        program = work.program
+        if work.numbered:
+            program = program._replace(argv=[word.replace("{index}", str(task[1])) for word in program.argv])
+        name = ".".join(map(str, task))
+        group = self._groups.fork(name, program, given, lambda program: self._hear_of_start(run, program))
+        run = self.running[task] = Running(task, given, group, None)
+
+    def _start_call(self, task: Task, call: Call, given: Given) -> None:
+        # A worker that had a GPU may still hold memory of it, so it does not wait for another call.
+        warm = self._workers.take(call.pool) if not given.gpus else None
+        worker = warm or self._workers.start(call, given, lambda program: self._hear_of_start(run, program))
+        job, index, _ = task
+        message = {"session": call.session, "payload": call.payload, "job": job, "index": index, "env": given.env}
+        worker.call({**message, "output": given.output})
+        run = self.running[task] = Running(task, given, worker.group, worker)
+        if warm:
+            self._on_start(task, worker.group.pid)
+
+    def _hear_of_start(self, run: Running, program: Program) -> None:
+        """The child became the task, or told why it could not."""
+        failure = run.group.failure
+        if failure is None:
+            self._on_start(run.task, run.group.pid)
+            return
+        what = program.argv[0] if failure != errno.ENOTDIR else program.cwd
+        reason = f"fairlead: cannot run {what!r} in {program.cwd!r}: {os.strerror(failure)}\n"
+        with contextlib.suppress(OSError), open(f"{run.given.output}.err", "a") as log:
+            log.write(reason)
+
+    def stop(self, task: Task, grace: float) -> None:
+        """SIGTERM, and SIGKILL for what is left after so many seconds."""
+        self._groups.stop(self.running[task].group, grace)
+
+    def finish_those_over(self, keep_workers: bool) -> None:
+        """Report those of which nothing is left; have the workers of calls that are over wait for another, if they may."""
+        now = time.monotonic()
+        for run in list(self.running.values()):
+            group, worker = run.group, run.worker
+            if worker and worker.answer is not None and group.status is None and group.kill_at is None:
+                clean = not run.given.gpus and not run.over_memory and not self._groups.members(group)
+                if keep_workers and clean and self._workers.keep(worker):
+                    self._end(run, Outcome.EXITED, worker.answer)
+                else:
+                    group.kill_at = now
+            elif self._groups.clear(group, now):
+                run.over_memory |= bool(group.cgroup and group.cgroup.ran_out_of_memory())
+                self._groups.bury(group)
+                self._end(run, *_how_it_ended(run))
+
+    def _end(self, run: Running, outcome: Outcome, code: int) -> None:
+        del self.running[run.task]
+        self._on_end(run.task, outcome, code)
+
+    def end_those_over_memory(self) -> None:
+        """End what uses more memory than it asked for, where the kernel does not, or ended only a part of it."""
+        for run in self.running.values():
+            memory = run.given.limits.memory
+            if memory and run.group.status is None and self._groups.is_over_memory(run.group, memory):
+                run.over_memory = True
+                self._groups.kill(run.group)
+
+    def some_end_soon(self) -> bool:
+        """Whether one is to be looked at again in a moment: nobody tells when its last process is gone."""
+        return any(run.group.status is not None or run.group.kill_at is not None for run in self.running.values())
+
+
+def _how_it_ended(run: Running) -> tuple[Outcome, int]:
+    """The outcome and code of a task of which nothing is left. What a call answered counts, whatever became of its worker."""
+    group = run.group
+    assert group.status is not None
+    if run.worker and run.worker.answer is not None:
+        outcome, code = Outcome.EXITED, run.worker.answer
+    elif group.failure is not None:
+        outcome, code = Outcome.NOT_STARTED, group.failure
+    elif os.WIFSIGNALED(group.status):
+        outcome, code = Outcome.SIGNALLED, os.WTERMSIG(group.status)
+    else:
+        outcome = Outcome.EXITED if group.kill_at is None else Outcome.STOPPED
+        code = os.WEXITSTATUS(group.status)
+    if run.over_memory and (outcome, code) != (Outcome.EXITED, 0):
+        outcome = Outcome.OUT_OF_MEMORY
+    return outcome, code

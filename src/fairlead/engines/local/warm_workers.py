@@ -1,0 +1,133 @@
+"""Workers: processes that call Python functions, one after another; they stay warm between calls and wait for the next.
+
+A worker serves one pool only: a session, queue and shape. Its program is :mod:`fairlead.engines.local.worker`.
+"""
+
+import contextlib
+import errno
+import json
+import os
+import selectors
+import socket
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from fairlead.engines.local.messages import Call, Program, read_program
+from fairlead.engines.local.process_groups import Given, ProcessGroup, ProcessGroups
+
+IDLE_FOR = 60.0
+"""Seconds that a worker waits for another call."""
+MOST_IDLE = 4 * (os.cpu_count() or 1)
+
+
+class Worker:
+    """One worker. `answer` is the status of its last call, None while it works on it."""
+
+    def __init__(self, call: Call, line: socket.socket, group: ProcessGroup) -> None:
+        self.pool, self.session, self.line, self.group = call.pool, call.session, line, group
+        self.answer: int | None = None
+        self.idle_since = 0.0
+
+    def call(self, message: dict[str, Any]) -> None:
+        """Have it call a function."""
+        self.answer = None
+        with contextlib.suppress(OSError):  # it is gone: that is seen when it is reaped
+            self.line.sendall(json.dumps(message).encode() + b"\n")
+
+
+class WarmWorkers:
+    """All workers, those that wait and those that are at work."""
+
+    def __init__(self, groups: ProcessGroups, selector: selectors.BaseSelector) -> None:
+        self._groups, self._selector = groups, selector
+        self._by_pid: dict[int, Worker] = {}
+        self._idle: list[Worker] = []  # the one that waits longest first
+        self._made = 0
+
+    def are_there(self) -> bool:
+        """Whether there is any."""
+        return bool(self._by_pid)
+
+    def are_idle(self) -> bool:
+        """Whether any waits for a call."""
+        return bool(self._idle)
+
+    def take(self, pool: str) -> Worker | None:
+        """Take the worker of a pool that waits least long: the warmest."""
+        for place in range(len(self._idle) - 1, -1, -1):
+            if self._idle[place].pool == pool:
+                return self._idle.pop(place)
+        return None
+
+    def start(self, call: Call, given: Given, then: Callable[[Program], None]) -> Worker:
+        """Start a worker as its session says; the rest is as in :meth:`ProcessGroups.fork`."""
+        try:
+            program = read_program(Path(call.session, "setup.json").read_text())
+        except ValueError as error:
+            raise OSError(errno.EINVAL, f"{call.session}/setup.json: {error}") from None
+        self._made += 1
+        line, theirs = socket.socketpair()
+        try:
+            group = self._groups.fork(f"worker.{self._made}", program, given, then, theirs.fileno())
+        except OSError:
+            line.close()
+            raise
+        finally:
+            theirs.close()
+        worker = self._by_pid[group.pid] = Worker(call, line, group)
+        self._selector.register(line, selectors.EVENT_READ, lambda: self._hear(worker))
+        return worker
+
+    def keep(self, worker: Worker) -> bool:
+        """Have a worker wait for another call, if there is room and its program is there; whether it does."""
+        if worker.line.fileno() < 0 or len(self._idle) >= MOST_IDLE or not _is_there(worker.session):
+            return False
+        worker.idle_since = time.monotonic()
+        self._idle.append(worker)
+        return True
+
+    def dismiss(self) -> None:
+        """End all that wait."""
+        self._dismiss(self._idle)
+
+    def watch(self) -> None:
+        """End those that waited for long, or whose program is gone."""
+        now = time.monotonic()
+        self._dismiss([w for w in self._idle if now - w.idle_since > IDLE_FOR or not _is_there(w.session)])
+
+    def ended(self, group: ProcessGroup) -> None:
+        """The first process of a group was reaped: if it was a worker, it takes no more calls."""
+        worker = self._by_pid.pop(group.pid, None)
+        if worker is not None:
+            self._hang_up_on(worker)
+            if worker in self._idle:
+                self._idle.remove(worker)
+                self._groups.bury(group)
+
+    def _dismiss(self, workers: list[Worker]) -> None:
+        for worker in list(workers):
+            self._idle.remove(worker)
+            self._hang_up_on(worker)
+            self._groups.kill(worker.group)
+            self._groups.bury(worker.group)
+
+    def _hear(self, worker: Worker) -> None:
+        try:
+            answer = worker.line.recv(64)
+        except OSError:
+            answer = b""
+        if answer:
+            worker.answer = 0 if answer.endswith(b"0\n") else 1
+        else:
+            self._hang_up_on(worker)
+
+    def _hang_up_on(self, worker: Worker) -> None:
+        if worker.line.fileno() >= 0:
+            self._selector.unregister(worker.line)
+            worker.line.close()
+
+
+def _is_there(session: str) -> bool:
+    return os.path.exists(f"{session}/setup.json")
