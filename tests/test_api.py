@@ -237,10 +237,10 @@ def stream_later(world, path):
 
 def test_too_many_that_wait_are_turned_away():
     from fairlead.service.api import asking as api
-    from fairlead.service.bell import Bell
     from fairlead.service.loop import Busy
+    from fairlead.service.wakeups import Wakeups
 
-    asker = api.Asker(None, Bell())
+    asker = api.Asker(None, Wakeups())
     waiters = [asker.waiter() for _ in range(api.MOST_WAITERS)]
     for waiter in waiters:
         waiter.__enter__()

@@ -16,7 +16,7 @@ import pytest
 
 import fairlead
 from conftest import Live
-from fairlead.client.executor import RemoteTraceback
+from fairlead.client.results import RemoteTraceback
 
 
 @pytest.fixture(scope="module")
@@ -269,7 +269,7 @@ def test_a_call_that_is_cancelled_by_somebody_else_while_it_runs(client, world):
 def test_nothing_is_left_of_a_program_that_ended(world):
     with fairlead.Client(world.home, queue="A") as client:
         assert list(client.map(square, range(300))) == [x * x for x in range(300)]
-        folder = world.home / "calls" / client._session
+        folder = world.home / "calls" / client._caller.session.id
         pid = client.submit(os.getpid).result(timeout=30)
         assert folder.exists()
     assert not folder.exists()
@@ -278,7 +278,7 @@ def test_nothing_is_left_of_a_program_that_ended(world):
 
 def test_results_that_were_fetched_are_dropped(world, client):
     list(client.map(square, range(200)))
-    folder = world.home / "calls" / client._session
+    folder = world.home / "calls" / client._caller.session.id
     client.submit(nap, 0.2).result(timeout=30)
     until(lambda: len(list(folder.iterdir())) <= 4)
 
@@ -378,9 +378,9 @@ def test_a_scheduler_that_never_comes_back(tmp_path):
 def test_the_session_of_a_program_that_was_killed_is_closed(world, monkeypatch):
     from fairlead.scheduler.state import State
     from fairlead.service import sessions as module
-    from fairlead.service.bell import Bell
+    from fairlead.service.wakeups import Wakeups
 
-    sessions = module.Sessions(world.folder / "calls", Bell())
+    sessions = module.Sessions(world.folder / "calls", Wakeups())
     sessions.recover(State())
     name = sessions.create({"argv": ["x"], "cwd": "/", "env": {}, "encoding": "utf-8", "path": []})
     assert sessions.silent() == []
@@ -405,6 +405,16 @@ def test_workers_that_wait_do_not_outlive_a_killed_supervisor(tmp_path):
             assert client.submit(os.getpid).result(timeout=30) != worker
     finally:
         world.end()
+
+
+def test_a_function_that_writes_where_its_worker_answers_fails_alone(client):
+    def meddle():
+        os.write(3, b"what\n")
+        time.sleep(60)
+
+    with pytest.raises(fairlead.CallFailed):
+        client.submit(meddle).result(timeout=30)
+    assert client.submit(square, 3).result(timeout=30) == 9
 
 
 def test_a_callback_may_shut_its_executor_down(world):

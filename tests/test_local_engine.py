@@ -1,5 +1,6 @@
 """The local engine with real processes: what starts, what ends, and that nothing is left behind."""
 
+import errno
 import hashlib
 import os
 import signal
@@ -13,7 +14,7 @@ from fairlead.engines.contract import Attempt, Ended, Launch, NodeUp, Started
 from fairlead.engines.local import cgroups
 from fairlead.engines.local.engine import LocalEngine
 from fairlead.engines.local.machine import this_machine
-from fairlead.model.specs import Job, Node, Work
+from fairlead.model.specs import Call, Job, Node, Work
 from fairlead.scheduler.facts import Outcome
 
 NODE = Node("here", {"cpu": 4000, "memory": 8 << 30, "gpu": 4000})
@@ -189,6 +190,21 @@ def test_a_line_that_means_nothing_is_noted_and_the_next_is_heard(bench):
     assert alive(f"{bench.folder}/supervisor") == supervisor
     log = (bench.folder / "supervisor/log").read_text()
     assert log.count("fairlead: not understood: ") == len(GARBLED)
+
+
+def test_a_call_whose_session_cannot_be_read_fails_alone(bench):
+    supervisor = alive(f"{bench.folder}/supervisor")
+    ends = []
+    for session, setup in enumerate(["{", "[]", '{"argv": []}', None]):
+        folder = bench.folder / "calls" / str(session)
+        folder.mkdir(parents=True)
+        if setup is not None:
+            (folder / "setup.json").write_text(setup)
+        job = Job("q", {"cpu": 1000}, work=Work(call=Call(str(session), "payload")))
+        bench.engine.start([Launch(Attempt(session, 0, 1), "here", job)])
+        ends.append(bench.end_of(Attempt(session, 0, 1)))
+    assert ends == [(Outcome.NOT_STARTED, errno.EINVAL)] * 3 + [(Outcome.NOT_STARTED, errno.ENOENT)]
+    assert alive(f"{bench.folder}/supervisor") == supervisor
 
 
 LONG = f"9{os.getpid():07}"

@@ -15,9 +15,9 @@ from scipy.optimize import linprog
 import fairlead
 from fairlead.model.problems import Machines
 from fairlead.policies import discrete, drf
-from fairlead.policies.contract import ByFilling
+from fairlead.policies.by_filling import ByFilling
 from fairlead.policies.filling import DEMAND, LIMIT
-from fairlead.policies.programs import dense, solve
+from fairlead.policies.linear_programs import dense, solve
 from fairlead.policies.registry import HERE, find_policy
 
 make = fairlead.Problem.from_arrays
@@ -729,7 +729,7 @@ def test_a_policy_of_ones_own():
 def test_another_packages_policy_is_found_by_name(other_package, monkeypatch):
     monkeypatch.syspath_prepend(
         other_package(
-            "from fairlead.policies.contract import ByFilling\n"
+            "from fairlead.policies.by_filling import ByFilling\n"
             "def mine(times='1'):\n"
             "    return ByFilling('mine:' + times, 'as many for each', lambda problem: problem.tasks * 0 + int(times))\n",
             "mine",

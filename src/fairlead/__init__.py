@@ -10,9 +10,10 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from fairlead.client.aio import AsyncClient
     from fairlead.client.connection import ServiceError
-    from fairlead.client.executor import CallFailed, Client, SchedulerGone
+    from fairlead.client.executor import Client
     from fairlead.client.jobs import SubmittedJob
     from fairlead.client.parallel import register_joblib
+    from fairlead.client.results import CallFailed, SchedulerGone
     from fairlead.model.documents import DocumentError
     from fairlead.model.problems import Problem
     from fairlead.policies.allocation import Allocation, allocate
@@ -25,9 +26,9 @@ _WHERE = {
     "Problem": "fairlead.model.problems",
     "allocate": "fairlead.policies.allocation",
     "AsyncClient": "fairlead.client.aio",
-    "CallFailed": "fairlead.client.executor",
+    "CallFailed": "fairlead.client.results",
     "Client": "fairlead.client.executor",
-    "SchedulerGone": "fairlead.client.executor",
+    "SchedulerGone": "fairlead.client.results",
     "ServiceError": "fairlead.client.connection",
     "SubmittedJob": "fairlead.client.jobs",
     "register_joblib": "fairlead.client.parallel",

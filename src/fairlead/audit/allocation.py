@@ -21,7 +21,7 @@ from fairlead.audit.findings import Finding, more, said, tasks_said
 from fairlead.audit.given import Given
 from fairlead.model.problems import Numbers, Problem
 from fairlead.policies import drf
-from fairlead.policies.programs import dense, solve
+from fairlead.policies.linear_programs import dense, solve
 from fairlead.policies.tree import flattened
 
 CLOSE = 1e-7

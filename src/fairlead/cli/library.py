@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from fairlead.cli.main import Failure, write_page
+from fairlead.cli.failure import Failure, write_page
 from fairlead.model.documents import DocumentError
 from fairlead.model.problems import read_problem
 from fairlead.policies.allocation import allocate, steps_table, table
@@ -40,7 +40,7 @@ def print_allocations(
 
 def _draw(found: list[Any], plot: Path) -> None:
     try:
-        from fairlead.policies.picture import draw
+        from fairlead.policies.plot import draw
     except ImportError:
         raise Failure("--plot needs plotly: pip install 'fairlead[plot]'") from None
     write_page(plot, draw(found).to_html(include_plotlyjs=True))

@@ -6,7 +6,7 @@ from typing import Any
 
 from fairlead.client.connection import Connection
 from fairlead.client.jobs import OVER
-from fairlead.model.answers import JobInfo
+from fairlead.model.api_types import JobInfo
 
 LOOK_AGAIN = 1.0
 """Seconds between looks at how far jobs are that somebody waits for."""

@@ -12,7 +12,7 @@ from typing import Any
 
 from rich.progress import MofNCompleteColumn, Progress, TaskProgressColumn
 
-from fairlead.cli.main import Failure, write_page
+from fairlead.cli.failure import Failure, write_page
 from fairlead.cli.terminal import progress, width
 from fairlead.model.documents import DocumentError, read_configuration
 from fairlead.model.quantity import parse_seconds

@@ -8,8 +8,8 @@ import typer
 from sqlalchemy.exc import SQLAlchemyError
 
 from fairlead.compiled import is_cached
+from fairlead.data_folder import home_folder
 from fairlead.engines.local.engine import EngineError, LocalEngine
-from fairlead.home import home_folder
 from fairlead.journal import JournalError
 from fairlead.model.documents import Configuration, DocumentError, read_configuration
 from fairlead.model.quantity import round_quantity

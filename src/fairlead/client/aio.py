@@ -8,7 +8,7 @@ from typing import Any, Self, TypeVar
 
 from fairlead.client.executor import Client
 from fairlead.client.jobs import SubmittedJob
-from fairlead.model.answers import JobInfo
+from fairlead.model.api_types import JobInfo
 
 T = TypeVar("T")
 

@@ -13,7 +13,7 @@ from typing import Any, Self
 
 import urllib3
 
-from fairlead.home import Address, home_folder, read_address
+from fairlead.data_folder import Address, home_folder, read_address
 
 PATIENCE = 10.0
 """Seconds that a scheduler which stopped answering is waited for: it may be on its way back."""

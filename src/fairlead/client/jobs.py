@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from fairlead.client.connection import Connection
-from fairlead.model.answers import JobInfo, TaskInfo, Why
+from fairlead.model.api_types import JobInfo, TaskInfo, Why
 
 OVER = ("succeeded", "failed", "cancelled")
 LONGEST_WAIT = 50.0

@@ -9,11 +9,12 @@ import numpy as np
 
 from fairlead.model.problems import Numbers, Problem, as_problem
 from fairlead.model.quantity import round_quantity
-from fairlead.policies.contract import ByFilling, DividingPolicy, Division, PolicyError
+from fairlead.policies.by_filling import ByFilling
+from fairlead.policies.contract import DividingPolicy, Division, PolicyError
 from fairlead.policies.discrete import OrderingPolicy, Placement, Step, place
 from fairlead.policies.filling import DEMAND, LIMIT, NOT_TAKEN, SLOT
 from fairlead.policies.registry import find_policy
-from fairlead.text import new_table, printed
+from fairlead.text_tables import new_table, printed
 
 if TYPE_CHECKING:
     import pandas
@@ -149,7 +150,7 @@ class Allocation:
 
     def plot(self) -> "plotly.graph_objects.Figure":
         """Stacked bars of the users' shares of each resource, as the DRF paper's Figure 3. Needs plotly: `fairlead[plot]`."""
-        from fairlead.policies.picture import draw
+        from fairlead.policies.plot import draw
 
         return draw([self])
 

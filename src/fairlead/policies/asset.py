@@ -14,7 +14,7 @@ from fairlead.policies.drf import inverse, weighted_shares
 
 if TYPE_CHECKING:
     from fairlead.model.problems import Numbers, Problem
-    from fairlead.policies.contract import ByFilling
+    from fairlead.policies.by_filling import ByFilling
 
 
 def aggregate_share(used: NDArray[np.int64], capacity: NDArray[np.int64], weight: NDArray[np.float64]) -> float:
@@ -37,7 +37,8 @@ def speed(problem: "Problem", worth: dict[str, Fraction] | None = None) -> "Numb
 
 def policy(*prices: str) -> "ByFilling":
     """Asset fairness, divisible; with prices, as ``asset:cpu=2:memory=1``: what the whole of a resource is worth."""
-    from fairlead.policies.contract import ByFilling, PolicyError
+    from fairlead.policies.by_filling import ByFilling
+    from fairlead.policies.contract import PolicyError
 
     worth: dict[str, Fraction] = {}
     for word in prices:

@@ -15,7 +15,7 @@ import numpy as np
 from fairlead.model.problems import Problem, exact_array
 from fairlead.policies.contract import Division, PolicyError
 from fairlead.policies.filling import DEMAND, LIMIT, SLOT
-from fairlead.policies.keys import Order
+from fairlead.policies.orders import Order
 
 MOST_STEPS = 1_000_000
 """Tasks that are placed at most."""

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from fairlead.model.problems import Numbers, Problem
-    from fairlead.policies.contract import ByFilling
+    from fairlead.policies.by_filling import ByFilling
 
 
 def dominant_share(used: NDArray[np.int64], capacity: NDArray[np.int64], weight: NDArray[np.float64]) -> float:
@@ -65,6 +65,6 @@ def inverse(values: "Numbers") -> "Numbers":
 
 def policy() -> "ByFilling":
     """Dominant Resource Fairness, divisible: progressive filling of the weighted dominant shares."""
-    from fairlead.policies.contract import ByFilling
+    from fairlead.policies.by_filling import ByFilling
 
     return ByFilling("drf", "equal dominant shares: each one's share of what it uses most of", speed)

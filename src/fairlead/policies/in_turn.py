@@ -9,7 +9,7 @@ import numpy as np
 from fairlead.model.problems import Problem
 from fairlead.policies.contract import Division
 from fairlead.policies.filling import DEMAND, LIMIT, SMALL
-from fairlead.policies.keys import ByKey, Order
+from fairlead.policies.orders import ByKey, Order
 
 
 @dataclass(frozen=True)

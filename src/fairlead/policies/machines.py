@@ -13,7 +13,7 @@ import numpy as np
 from fairlead.model.problems import Numbers, Problem
 from fairlead.policies.contract import Division, PolicyError
 from fairlead.policies.filling import DEMAND, LIMIT
-from fairlead.policies.programs import TOO_CLOSE, Program, solve
+from fairlead.policies.linear_programs import TOO_CLOSE, Program, solve
 
 TOLERANCE = 1e-9
 

@@ -12,7 +12,7 @@ from fairlead.model.problems import Problem
 from fairlead.policies import drf
 from fairlead.policies.contract import Division, PolicyError
 from fairlead.policies.filling import fill
-from fairlead.policies.keys import ByKey, Order, by_rate
+from fairlead.policies.orders import ByKey, Order, by_rate
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ import numpy as np
 from fairlead.model.problems import Numbers, Problem
 from fairlead.policies.contract import Division, PolicyError
 from fairlead.policies.filling import SLOT, fill
-from fairlead.policies.keys import ByKey, Order, by_rate
+from fairlead.policies.orders import ByKey, Order, by_rate
 
 
 @dataclass(frozen=True)

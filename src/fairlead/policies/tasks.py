@@ -7,7 +7,7 @@ import numpy as np
 from fairlead.model.problems import Problem
 from fairlead.policies.contract import Division, PolicyError
 from fairlead.policies.filling import DEMAND, LIMIT
-from fairlead.policies.programs import dense, solve
+from fairlead.policies.linear_programs import dense, solve
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ Workloads", SoCC 2013):
 A user is a leaf under the queue that it names.
 """
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
@@ -20,38 +20,11 @@ import numpy as np
 
 from fairlead.model.problems import Problem, exact_array
 from fairlead.policies import drf
-from fairlead.policies.contract import ByFilling, Division
-from fairlead.policies.keys import ByKey, Order, by_rate
-
-
-@dataclass
-class Inner:
-    """An inner queue, or a leaf where it has a user."""
-
-    name: str
-    user: int | None = None
-    children: list["Inner"] = field(default_factory=list)
-    used: list[Any] = field(default_factory=list)
-    level: Any = 0  # its weighted share
-    blocked: bool = False
-
-
-def plant(problem: Problem) -> Inner:
-    """Make the tree of a problem's users; inner queues weigh 1 each, users what they weigh."""
-    root = Inner("")
-    inner = {"": root}
-    for i, name in enumerate(problem.users):
-        path = problem.queues[i]
-        parts = path.split("/") if path else []
-        above = root
-        for depth in range(1, len(parts) + 1):
-            place = "/".join(parts[:depth])
-            if place not in inner:
-                inner[place] = Inner(place)
-                above.children.append(inner[place])
-            above = inner[place]
-        above.children.append(Inner(name, user=i))
-    return root
+from fairlead.policies.by_filling import ByFilling
+from fairlead.policies.contract import Division
+from fairlead.policies.orders import ByKey, Order, by_rate
+from fairlead.policies.queue_tree import Inner, plant
+from fairlead.policies.tree_filling import TreeFilling
 
 
 class TreeOrder:
@@ -122,8 +95,6 @@ class Tree:
 
     def divide(self, problem: Problem) -> Division:
         """Raise all levels together; where all are in the root it is DRF."""
-        from fairlead.policies.tree_filling import TreeFilling
-
         if not any(problem.queues):
             return ByFilling(self.name, self.summary, drf.speed).divide(problem)
         return TreeFilling(problem, self.rescale).divide()

@@ -27,7 +27,7 @@ from fairlead.model.problems import Numbers, Problem
 from fairlead.policies import drf
 from fairlead.policies.contract import Division
 from fairlead.policies.filling import DEMAND, LIMIT, NOT_TAKEN, fill
-from fairlead.policies.tree import Inner, plant
+from fairlead.policies.queue_tree import Inner, plant
 
 CLOSE = 1e-12
 """Levels in floating point that differ by less, in parts of the larger, are the same."""

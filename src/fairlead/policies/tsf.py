@@ -7,7 +7,7 @@ alike and nobody is constrained it is DRF; where users can use some machines onl
 import numpy as np
 
 from fairlead.model.problems import Numbers, Problem
-from fairlead.policies.contract import ByFilling
+from fairlead.policies.by_filling import ByFilling
 
 
 def speed(problem: Problem) -> Numbers:

@@ -12,7 +12,7 @@ import numpy as np
 from fairlead.audit.allocation import check_allocation, own_part
 from fairlead.audit.findings import Finding
 from fairlead.audit.given import Given
-from fairlead.model.answers import FairnessInfo, FairQueue
+from fairlead.model.api_types import FairnessInfo, FairQueue
 from fairlead.model.problems import Numbers, Problem
 from fairlead.model.specs import written
 from fairlead.policies import drf

@@ -5,7 +5,7 @@ from typing import cast
 
 import numpy as np
 
-from fairlead.model.answers import JobInfo, JobPage, JobStatus, NodeInfo, QueueInfo, TaskInfo, TaskPage, TaskStatus
+from fairlead.model.api_types import JobInfo, JobPage, JobStatus, NodeInfo, QueueInfo, TaskInfo, TaskPage, TaskStatus
 from fairlead.model.specs import ancestors, settings_for, written
 from fairlead.policies import drf
 from fairlead.scheduler.admission import job_row, rows_below

@@ -6,7 +6,7 @@ import numpy as np
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.core import GaugeMetricFamily, Metric
 
-from fairlead.model.answers import NodeInfo, QueueInfo
+from fairlead.model.api_types import NodeInfo, QueueInfo
 from fairlead.model.quantity import BYTE_RESOURCES
 from fairlead.scheduler.facts import Fact, JobSubmitted, Outcome, TasksFinished, TasksPlaced, TasksRevoked
 

@@ -18,9 +18,9 @@ import numpy as np
 import uvicorn
 import uvloop
 
+from fairlead.data_folder import forget_address, make_home, make_token, write_address
 from fairlead.engines.local.engine import GRACE, LocalEngine
 from fairlead.engines.local.machine import this_machine
-from fairlead.home import forget_address, make_home, make_token, write_address
 from fairlead.journal.memory import MemoryJournal
 from fairlead.journal.sql import SqlJournal
 from fairlead.model.documents import Configuration
@@ -41,10 +41,10 @@ from fairlead.service.api.app import TooLargeInJson, make_api
 from fairlead.service.api.asking import Asker
 from fairlead.service.api.calls import close_silent_sessions
 from fairlead.service.api.cluster import configure
-from fairlead.service.bell import Bell
 from fairlead.service.loop import Loop
 from fairlead.service.scheduler import Scheduler
 from fairlead.service.sessions import Sessions
+from fairlead.service.wakeups import Wakeups
 
 log = logging.getLogger("fairlead")
 
@@ -144,16 +144,16 @@ def serve(
             sessions.recover(scheduler.state)  # what is recorded from now on it is told
             return scheduler
 
-        bell = Bell()
-        sessions = Sessions(home / "calls", bell)
-        loop = Loop(make, _announcing(bell, sessions))
+        wakeups = Wakeups()
+        sessions = Sessions(home / "calls", wakeups)
+        loop = Loop(make, _announcing(wakeups, sessions))
         loop.start()
         loop.ready.result()
         engine = engines[0]
         stop = _Stop(loop, on_stopping)
         address = listener.getsockname()
         url = f"http://{host if ':' not in host else f'[{host}]'}:{address[1]}"
-        asker = Asker(loop, bell)
+        asker = Asker(loop, wakeups)
         api = make_api(asker, journal, sessions, home, token, stop, read_again)
         server = _Server(
             uvicorn.Config(
@@ -169,11 +169,11 @@ def serve(
 
         async def main() -> None:
             running = asyncio.get_running_loop()
-            bell.attach(running)
+            wakeups.attach(running)
 
             def ended() -> None:
                 running.call_soon_threadsafe(setattr, server, "should_exit", True)
-                bell.ring()
+                wakeups.wake()
 
             loop.on_stop = ended
             running.add_signal_handler(signal.SIGINT, stop.at_once)
@@ -198,7 +198,7 @@ def serve(
         journal.close()
 
 
-def _announcing(bell: Bell, sessions: Sessions) -> Callable[[State, Sequence[Fact]], None]:
+def _announcing(wakeups: Wakeups, sessions: Sessions) -> Callable[[State, Sequence[Fact]], None]:
     """Ring for the jobs that ended, and that there are more facts; tell programs what happened to their calls."""
     last: int | None = None
 
@@ -208,7 +208,7 @@ def _announcing(bell: Bell, sessions: Sessions) -> Callable[[State, Sequence[Fac
         ended = list(takewhile(lambda job: job != last, reversed(state.finished_jobs)))
         if ended:
             last = ended[0]
-        bell.ring([("job", job) for job in ended] + ["facts"])
+        wakeups.wake([("job", job) for job in ended] + ["facts"])
 
     return announce
 

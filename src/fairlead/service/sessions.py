@@ -19,9 +19,9 @@ from typing import Any, cast
 
 import numpy as np
 
+from fairlead.data_folder import write_private
 from fairlead.engines.calls import SETUP, result_name
-from fairlead.home import write_private
-from fairlead.model.answers import Event, TaskInfo
+from fairlead.model.api_types import Event, TaskInfo
 from fairlead.scheduler.admission import Refused, Unknown, cancel
 from fairlead.scheduler.facts import (
     Fact,
@@ -35,7 +35,7 @@ from fairlead.scheduler.facts import (
 from fairlead.scheduler.report import describe_task
 from fairlead.scheduler.state import State
 from fairlead.scheduler.tables import CANCELLED, FAILED, NONE, RUNNING, SUCCEEDED
-from fairlead.service.bell import Bell
+from fairlead.service.wakeups import Wakeups
 
 LEASE = 120.0
 """Seconds after which a program that was not heard of is taken for gone."""
@@ -63,13 +63,13 @@ class Sessions:
     ----------
     folder : Path
         Where their folders are.
-    bell : Bell
+    wakeups : Wakeups
     """
 
-    def __init__(self, folder: Path, bell: Bell) -> None:
+    def __init__(self, folder: Path, wakeups: Wakeups) -> None:
         self.folder = folder
         self.epoch = uuid.uuid4().hex
-        self._bell = bell
+        self._wakeups = wakeups
         self._lock = threading.Lock()
         self._sessions: dict[str, Session] = {}
         self._session_of: dict[int, str] = {}
@@ -164,7 +164,7 @@ class Sessions:
         """Forget a session, and remove its folder; its workers see that, and end."""
         with self._lock:
             self._sessions.pop(name, None)
-        self._bell.ring([("session", name)])
+        self._wakeups.wake([("session", name)])
         shutil.rmtree(self.folder / name, ignore_errors=True)
 
     def silent(self) -> list[str]:
@@ -199,7 +199,7 @@ class Sessions:
                         ended.add(index)
                         session.going -= 1
                     session.events.append(_event(job, describe_task(state, begin, index)))
-        self._bell.ring([("session", name)])
+        self._wakeups.wake([("session", name)])
 
 
 def _event(job: int, task: TaskInfo) -> Event:

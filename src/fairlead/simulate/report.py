@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from fairlead.page import COLOURS, framed
+from fairlead.html_page import COLOURS, framed
 from fairlead.simulate.measure import bin_names, bins, summary, unfairness
 from fairlead.simulate.run import Run
-from fairlead.text import new_table, printed
+from fairlead.text_tables import new_table, printed
 
 MOST_QUEUES = 10
 """That are drawn by name; the rest together."""

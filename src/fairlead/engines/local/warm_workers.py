@@ -118,10 +118,12 @@ class WarmWorkers:
             answer = worker.line.recv(64)
         except OSError:
             answer = b""
-        if answer:
-            worker.answer = 0 if answer.endswith(b"0\n") else 1
-        else:
-            self._hang_up_on(worker)
+        if answer in (b"0\n", b"1\n"):
+            worker.answer = int(answer)
+            return
+        if answer:  # its function wrote to the line: whatever it answers now is not to be trusted
+            worker.answer = 1
+        self._hang_up_on(worker)
 
     def _hang_up_on(self, worker: Worker) -> None:
         if worker.line.fileno() >= 0:

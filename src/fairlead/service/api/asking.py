@@ -14,8 +14,8 @@ from pydantic import BaseModel
 
 from fairlead.scheduler.facts import Fact
 from fairlead.scheduler.state import State
-from fairlead.service.bell import Bell
 from fairlead.service.loop import Busy, Loop, Question
+from fairlead.service.wakeups import Wakeups
 
 LARGEST_BODY = 16 * 2**20
 ANSWER_WITHIN = 30.0
@@ -50,8 +50,8 @@ def errors(*codes: int) -> dict[int | str, dict[str, Any]]:
 class Asker:
     """Asks the loop from the event loop."""
 
-    def __init__(self, loop: Loop, bell: Bell) -> None:
-        self.loop, self.bell = loop, bell
+    def __init__(self, loop: Loop, wakeups: Wakeups) -> None:
+        self.loop, self.wakeups = loop, wakeups
         self._waiters = 0
 
     async def ask(self, question: Question, changes: bool = False) -> Any:

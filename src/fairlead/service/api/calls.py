@@ -12,7 +12,7 @@ from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import FileResponse
 
 from fairlead.engines import calls
-from fairlead.model.answers import Cancelled, Changed, Events, SessionInfo, SubmittedMany
+from fairlead.model.api_types import Cancelled, Changed, Events, SessionInfo, SubmittedMany
 from fairlead.model.specs import Call, Work
 from fairlead.scheduler.admission import Refused, Unknown
 from fairlead.scheduler.facts import Fact
@@ -20,10 +20,10 @@ from fairlead.scheduler.state import State
 from fairlead.service.api.asking import LARGEST_BODY, LONGEST_WAIT, Asker, Bytes, Identity, Json, Key, Number
 from fairlead.service.api.requests import CallsJob, CallsRequest, SessionRequest
 from fairlead.service.api.submitting import submit_all
-from fairlead.service.bell import heard_within
 from fairlead.service.loop import Busy
 from fairlead.service.scheduler import Stalled
 from fairlead.service.sessions import Sessions, unfinished_calls, with_results
+from fairlead.service.wakeups import heard_within
 
 MOST_EVENTS = 1000
 MANY_CALLS = 20
@@ -75,7 +75,7 @@ def add_calls(api: APIRouter, asker: Asker, sessions: Sessions) -> None:
     ) -> Response:
         """What happened to the calls; those before `after` were seen, and their results are dropped."""
         until = time.monotonic() + wait
-        with asker.waiter(), asker.bell.listen([("session", session)]) as heard:
+        with asker.waiter(), asker.wakeups.listen([("session", session)]) as heard:
             while True:
                 following, found = sessions.events(session, epoch, after, MOST_EVENTS)
                 if found and wait and all(event["status"] == "running" for event in found):

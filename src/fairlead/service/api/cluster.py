@@ -12,7 +12,7 @@ from fastapi.sse import EventSourceResponse, ServerSentEvent
 
 import fairlead
 from fairlead.journal import Journal
-from fairlead.model.answers import Changed, FairnessInfo, NodeList, QueueList, Status
+from fairlead.model.api_types import Changed, FairnessInfo, NodeList, QueueList, Status
 from fairlead.model.documents import Configuration, DocumentError
 from fairlead.scheduler import admission, report
 from fairlead.scheduler.admission import Refused
@@ -22,8 +22,8 @@ from fairlead.scheduler.state import State
 from fairlead.service import metrics
 from fairlead.service.api.asking import ANSWER_WITHIN, LONGEST_WAIT, Asker, Json, NodeName, errors
 from fairlead.service.api.requests import DownRequest
-from fairlead.service.bell import heard_within
 from fairlead.service.loop import Loop
+from fairlead.service.wakeups import heard_within
 
 PAGE_OF_FACTS = 500
 
@@ -127,7 +127,7 @@ def add_facts(api: APIRouter, asker: Asker, journal: Journal) -> None:
         It is read from the journal as fast as the reader takes it, so that a slow reader costs nothing. The oldest facts are
         dropped from the journal after a while: 410 then.
         """
-        with asker.waiter(), asker.bell.listen(["facts"]) as heard:
+        with asker.waiter(), asker.wakeups.listen(["facts"]) as heard:
             while True:
                 page = await asyncio.to_thread(journal.look, after, PAGE_OF_FACTS)
                 for position, body in page:

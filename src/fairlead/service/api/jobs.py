@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from fastapi import APIRouter, Query, Response
 
-from fairlead.model.answers import (
+from fairlead.model.api_types import (
     Cancelled,
     Changed,
     JobInfo,
@@ -27,7 +27,7 @@ from fairlead.scheduler.state import State
 from fairlead.service.api.asking import Asker, Bytes, Json, Key, Number, Wait
 from fairlead.service.api.requests import CancelManyRequest, CancelRequest, JobAsked, JobRequest, JobsRequest
 from fairlead.service.api.submitting import submit_all
-from fairlead.service.bell import heard_within
+from fairlead.service.wakeups import heard_within
 
 
 def add_jobs(api: APIRouter, asker: Asker, home: Path) -> None:
@@ -61,7 +61,7 @@ def add_jobs(api: APIRouter, asker: Asker, home: Path) -> None:
     async def job(job: Number, wait: Wait = 0) -> Response:
         """One job; with `wait`, as soon as it has ended, or as it is after so many seconds."""
         until = time.monotonic() + wait
-        with asker.waiter(), asker.bell.listen([("job", job)]) as heard:
+        with asker.waiter(), asker.wakeups.listen([("job", job)]) as heard:
             while True:
                 found = await asker.read(lambda s: report.describe_job(s, job))
                 left = until - time.monotonic()

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from fairlead.model.answers import Submitted
+from fairlead.model.api_types import Submitted
 from fairlead.model.specs import Work
 from fairlead.scheduler import admission
 from fairlead.scheduler.admission import Refused

@@ -1,21 +1,38 @@
-"""Allocations as a picture: stacked bars of the users' shares of each resource, as the DRF paper's Figure 3."""
+"""The plot of allocations: stacked bars of the users' shares of each resource, as the DRF paper's Figure 3."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import numpy as np
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
-from fairlead.page import COLOURS
-
-if TYPE_CHECKING:
-    from fairlead.policies.allocation import Allocation
+from fairlead.html_page import COLOURS
+from fairlead.model.problems import Numbers, Problem
 
 MOST_DRAWN = 60
 
 
-def draw(allocations: "Sequence[Allocation]") -> go.Figure:
+class Shares(Protocol):
+    """What is drawn of an allocation: tasks and dominant shares, shape (users,); shares, shape (users, resources)."""
+
+    @property
+    def problem(self) -> Problem: ...
+
+    @property
+    def policy(self) -> str: ...
+
+    @property
+    def tasks(self) -> Numbers: ...
+
+    @property
+    def shares(self) -> Numbers: ...
+
+    @property
+    def dominant_shares(self) -> Numbers: ...
+
+
+def draw(allocations: Sequence[Shares]) -> go.Figure:
     """Draw allocations of one problem side by side; the users with the largest shares, where there are many."""
     problem = allocations[0].problem
     size = np.sum([found.dominant_shares.astype(float) for found in allocations], axis=0)

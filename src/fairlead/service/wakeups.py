@@ -8,8 +8,8 @@ from collections.abc import Hashable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 
 
-class Bell:
-    """Rings for keys: ("job", number) when a job has ended, ("session", id) when its calls moved, "facts" when there are more."""
+class Wakeups:
+    """Who waits, by key: ("job", number) for a job that ends, ("session", id) for calls that move, "facts" for more facts."""
 
     def __init__(self) -> None:
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -19,20 +19,20 @@ class Bell:
         """Say in which event loop those who wait are; before that nobody does."""
         self._loop = loop
 
-    def ring(self, keys: Iterable[Hashable] | None = None) -> None:
+    def wake(self, keys: Iterable[Hashable] | None = None) -> None:
         """Wake who listens for one of these, or everybody. From any thread."""
         if self._loop is not None:
             with suppress(RuntimeError):  # the event loop has ended, and everybody with it
-                self._loop.call_soon_threadsafe(self._ring, None if keys is None else list(keys))
+                self._loop.call_soon_threadsafe(self._wake, None if keys is None else list(keys))
 
-    def _ring(self, keys: list[Hashable] | None) -> None:
+    def _wake(self, keys: list[Hashable] | None) -> None:
         for key in self._listening if keys is None else keys:
             for heard in self._listening.get(key, ()):
                 heard.set()
 
     @contextmanager
     def listen(self, keys: Iterable[Hashable]) -> Iterator[asyncio.Event]:
-        """Have an event that is set whenever it rings for one of these."""
+        """Have an event that is set whenever one of these is woken."""
         heard = asyncio.Event()
         keys = set(keys)
         for key in keys:
@@ -47,7 +47,7 @@ class Bell:
 
 
 async def heard_within(heard: asyncio.Event, seconds: float) -> bool:
-    """Wait for a ring, for so long at most; whether there was one."""
+    """Wait to be woken, for so long at most; whether there was one."""
     try:
         await asyncio.wait_for(heard.wait(), max(0.0, seconds))
     except TimeoutError:

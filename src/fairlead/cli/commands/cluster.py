@@ -1,0 +1,104 @@
+"""The commands about the cluster: to start and stop the scheduler, and to see and change what it runs on."""
+
+import sys
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fairlead.cli.commands.options import Json
+from fairlead.cli.scheduler import change, connect, print_json
+
+
+def up(
+    config: Annotated[
+        Path | None, typer.Option(help="fairlead.toml: queues, and nodes if not this machine as it is.")
+    ] = None,
+    home: Annotated[
+        Path | None, typer.Option(help="Data folder. Default: $FAIRLEAD_HOME or the user's data folder.")
+    ] = None,
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[
+        int | None,
+        typer.Option(help="Port to listen on; 0 for any. Default: 7373, or any if that is taken.", min=0, max=65535),
+    ] = None,
+) -> None:
+    """Start the scheduler, in the foreground.
+
+    Ctrl-C stops it and the tasks that run; they go back to their jobs and start again with the next `up`. Should the scheduler
+    be killed instead, the tasks run on, and the next `up` adopts them.
+    """
+    from fairlead.cli.up import run_scheduler
+
+    run_scheduler(home, config, host, port)
+
+
+def drain(node: Annotated[str, typer.Argument(help="The node's name, as `fairlead nodes` shows it.")]) -> None:
+    """Let a node finish what it has and take no more."""
+    change(f"/v1/nodes/{node}/drain", f"node {node} takes no more tasks", "")
+
+
+def resume(node: Annotated[str, typer.Argument(help="The node's name, as `fairlead nodes` shows it.")]) -> None:
+    """Let a node take tasks again that was drained."""
+    change(f"/v1/nodes/{node}/resume", f"node {node} takes tasks again", "")
+
+
+def reload() -> None:
+    """Have the scheduler read its configuration again: queues and settings. A wrong file is refused whole."""
+    change("/v1/reload", "the configuration is in force", "the configuration has not changed")
+
+
+def queues(as_json: Json = False) -> None:
+    """Show the queue tree: what each queue uses, its dominant share, its guarantee and limit."""
+    from fairlead.cli.tables import queue_table, show
+
+    with connect() as connection:
+        found = connection.get("/v1/queues")
+    print_json(found) if as_json else show(queue_table(found["queues"]), "")
+
+
+def nodes(as_json: Json = False) -> None:
+    """Show the nodes: what each has, and what is used of it."""
+    from fairlead.cli.tables import node_table, show
+
+    with connect() as connection:
+        found = connection.get("/v1/nodes")
+    print_json(found) if as_json else show(node_table(found["nodes"]), "no nodes yet")
+
+
+def top(
+    interval: Annotated[float, typer.Option(help="Seconds between looks.", min=0.1, max=3600)] = 1.0,
+    once: Annotated[bool, typer.Option("--once", help="Print the screen once and end.")] = False,
+) -> None:
+    """Watch the cluster on a full screen: what is used, the queues with their shares over time, the jobs. `q` quits."""
+    from fairlead.cli.top import run_top
+
+    with connect() as connection:
+        run_top(connection, interval, once)
+
+
+def down(
+    now: Annotated[
+        bool, typer.Option("--now", help="Stop the tasks that run; they start again with the next `up`.")
+    ] = False,
+) -> None:
+    """Stop the scheduler, when the tasks that run have ended. Those that wait are kept for the next `up`."""
+    from fairlead.client.connection import ServiceError
+
+    with connect() as connection:
+        before = connection.get("/v1/status")["pid"]
+        connection.post("/v1/down", {"now": now})
+        told = 0
+        while True:
+            try:
+                status = connection.get("/v1/status")
+            except ServiceError:
+                break
+            if status["pid"] != before:
+                break
+            if status["running"] and status["running"] != told:
+                told = status["running"]
+                print(f"waiting for {told} task{'s' if told != 1 else ''} to end", file=sys.stderr)
+            time.sleep(0.1)
+    print("the scheduler is down")

@@ -1,0 +1,95 @@
+"""The commands about fairness itself: allocations, and whether they and the policies are fair."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fairlead.cli.commands.options import Json, Report
+from fairlead.cli.failure import Failure
+from fairlead.cli.scheduler import connect, print_json
+
+
+def allocate(
+    problem: Annotated[Path, typer.Argument(help="problem.toml or .json: capacity, and users with their demands.")],
+    policy: Annotated[
+        str, typer.Option("--policy", "-p", help="One or more, with commas between; `fairlead policies` lists them.")
+    ] = "drf",
+    exact: Annotated[bool, typer.Option("--exact", help="Compute in fractions, to the last digit.")] = False,
+    discrete: Annotated[bool, typer.Option("--discrete", help="Whole tasks only, one after another.")] = False,
+    placement: Annotated[
+        str, typer.Option(help="With --discrete, on several machines: first, best or worst fit.")
+    ] = "first",
+    steps: Annotated[bool, typer.Option("--steps", help="With --discrete: show each step.")] = False,
+    plot: Annotated[Path | None, typer.Option(help="Draw it into this .html file.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Compute fair allocations of a problem, side by side. Needs no scheduler.
+
+    Example: fairlead allocate problem.toml --policy drf,asset,ceei
+    """
+    from fairlead.cli.library import print_allocations
+
+    if placement not in ("first", "best", "worst"):
+        raise Failure(f"--placement {placement!r}: write first, best or worst")
+    print_allocations(problem, policy.split(","), exact, discrete or steps, placement, steps, plot, as_json)
+
+
+def policies(as_json: Json = False) -> None:
+    """List the policies that there are, with a line each."""
+    from fairlead.cli.library import print_policies
+
+    print_policies(as_json)
+
+
+def audit(
+    problem: Annotated[Path | None, typer.Argument(help="problem.toml or .json, as for `allocate`.")] = None,
+    policy: Annotated[str, typer.Option("--policy", "-p", help="One or more, with commas between.")] = "drf",
+    allocation: Annotated[
+        Path | None, typer.Option(help="Check this allocation instead: a file with tasks = { A = 3, B = 2 }.")
+    ] = None,
+    live: Annotated[bool, typer.Option("--live", help="Check what the scheduler runs now.")] = False,
+    discrete: Annotated[bool, typer.Option("--discrete", help="Whole tasks: fair then means within one task.")] = False,
+    lies: Annotated[int, typer.Option(help="Lies of each user that are tried.", min=1, max=100_000)] = 200,
+    report: Report = None,
+    as_json: Json = False,
+) -> None:
+    """Is it fair, and if not, who is wronged? Checks the eight properties of the DRF paper on a problem.
+
+    Example: fairlead audit problem.toml --policy drf,ceei
+    """
+    if live == (problem is not None):
+        raise Failure("audit what? Write either a problem file, or --live")
+    if live and (report or allocation or discrete):
+        raise Failure("--live takes no --report, --allocation or --discrete: it is whole tasks, and nothing to draw")
+    if live:
+        from fairlead.cli.tables import show_fairness
+
+        with connect() as connection:
+            found = connection.get("/v1/audit")
+        print_json(found) if as_json else show_fairness(found)
+        return
+    from fairlead.cli.audit import audit_problem
+
+    assert problem is not None
+    audit_problem(problem, policy.split(","), allocation, discrete, lies, report, as_json)
+
+
+def properties(
+    policy: Annotated[
+        str | None, typer.Option("--policy", "-p", help="One or more; without, all that there are.")
+    ] = None,
+    cases: Annotated[int, typer.Option(help="Cases that are tried for each.", min=1, max=10_000_000)] = 600,
+    seed: Annotated[int, typer.Option(help="The same seed, the same cases.", min=0)] = 0,
+    zeros: Annotated[bool, typer.Option("--zeros", help="Also users who need nothing of some resource.")] = False,
+    show: Annotated[str | None, typer.Option(help="Show a counterexample, such as asset/sharing-incentive.")] = None,
+    report: Report = None,
+    as_json: Json = False,
+) -> None:
+    """Which policy has which property? Searches for counterexamples, and shows those that there are.
+
+    Example: fairlead properties --policy drf,asset,ceei
+    """
+    from fairlead.cli.audit import print_properties
+
+    print_properties(policy.split(",") if policy else [], seed, cases, zeros, show, report, as_json)

@@ -1,0 +1,9 @@
+"""Options that commands about different things have in common."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
+Report = Annotated[Path | None, typer.Option(help="Write a page with pictures into this .html file.")]

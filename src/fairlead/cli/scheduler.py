@@ -1,0 +1,25 @@
+"""The scheduler that commands ask, and its answers as they come."""
+
+import json
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from fairlead.client.connection import Connection
+
+
+def connect() -> "Connection":
+    """A connection to it."""
+    from fairlead.client.connection import Connection
+
+    return Connection()
+
+
+def change(path: str, done: str, nothing: str) -> None:
+    """Have it change something, and say that this was done, or that there was nothing to do."""
+    with connect() as connection:
+        print(done if connection.post(path, {})["changed"] else nothing)
+
+
+def print_json(value: Any) -> None:
+    """Print it as JSON, for people to read and for programs."""
+    print(json.dumps(value, indent=2))

@@ -1,0 +1,177 @@
+"""Has functions called: one thread sends what was submitted, as much as there is in one request; one hears what happens.
+
+Both are started with the first call, and end when nothing more is to come.
+"""
+
+import atexit
+import threading
+import weakref
+from collections.abc import Callable
+from concurrent.futures import CancelledError, Future
+from typing import Any, TypeVar
+
+from fairlead.client.calls_under_way import CallFuture, CallsUnderWay, Waiting, alike
+from fairlead.client.connection import Connection, ServiceError
+from fairlead.client.options import Options
+from fairlead.client.results import SchedulerGone, fail, settle
+from fairlead.client.session import Session
+from fairlead.engines.calls import LARGEST_PAYLOAD
+
+T = TypeVar("T")
+
+
+class Caller:
+    """The calls of one program over one connection, which it closes in the end."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self.session = Session(connection)
+        self._calls = CallsUnderWay()
+        self._closed = False
+        self._threads: list[threading.Thread] = []
+        atexit.register(_shut_down, weakref.ref(self))
+
+    def call(self, options: Options, fn: Callable[..., T], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Future[T]:
+        """Have a function called; see :meth:`fairlead.Client.submit`."""
+        import cloudpickle
+
+        future: CallFuture[T] = CallFuture(self.cancel)
+        call = cloudpickle.dumps((fn, args, kwargs))
+        if len(call) > LARGEST_PAYLOAD // 2:
+            raise ValueError(
+                f"a call of {len(call) >> 20} MiB: pass a file's name, at most {LARGEST_PAYLOAD >> 21} MiB go"
+            )
+        name = getattr(fn, "__qualname__", None) or type(fn).__qualname__
+        with self._calls.changed:  # whoever shuts down finds the threads of what was taken
+            self._calls.add(Waiting(future, call, options, name[:256]))
+            if not self._threads:
+                self._threads = [
+                    threading.Thread(target=self._guard, args=(target,), name=f"fairlead-{name}", daemon=True)
+                    for name, target in (("send", self._send), ("hear", self._hear))
+                ]
+                for thread in self._threads:
+                    thread.start()
+        return future
+
+    def cancel(self, future: CallFuture[Any]) -> bool:
+        """Cancel a call that has not started; whether it is cancelled."""
+        if not self._calls.withdraw(future) and not future.done():
+            assert future.place is not None
+            try:
+                if future.running() or not self.session.cancel(future.place):
+                    return future.cancelled()
+            except ServiceError:  # nobody can say: what it comes to is told as for any call
+                return future.cancelled()
+        self._cancelled(future)
+        return future.cancelled()
+
+    def shutdown(self, wait: bool, cancel_futures: bool) -> None:
+        """Take no more calls; see :meth:`concurrent.futures.Executor.shutdown`."""
+        self._calls.close()
+        if cancel_futures:
+            for future in self._calls.pending():
+                future.cancel()
+        self._close_if_over()
+        if wait and threading.current_thread() not in self._threads:  # a callback cannot wait for what runs it
+            for thread in self._threads:
+                thread.join()
+
+    def _guard(self, work: Callable[[], None]) -> None:
+        """Run a thread; where it ends by a fault, no future waits for ever."""
+        try:
+            work()
+        except ServiceError as error:
+            self._break_off(str(error))
+        except BaseException as error:
+            self._break_off(f"a fault of fairlead's own: {error!r}")
+            raise
+
+    def _break_off(self, why: str) -> None:
+        for future in self._calls.break_off(why):
+            fail(future, SchedulerGone(why))
+
+    def _send(self) -> None:
+        while batch := self._calls.next_batch():
+            if self.session.id is None:
+                self.session.open()
+                with self._calls.changed:
+                    self._calls.changed.notify_all()
+            groups = alike(batch)
+            try:
+                self._submit(groups)
+            except ServiceError:
+                if len(groups) == 1:
+                    raise
+                for group in groups:  # one of them is refused: find out which
+                    self._submit([group])
+
+    def _submit(self, groups: list[list[Waiting]]) -> None:
+        try:
+            jobs = self.session.submit(groups)
+        except ServiceError as error:
+            if error.status is None or len(groups) > 1:
+                raise
+            self._calls.refused(groups[0])
+            for waiting in groups[0]:
+                fail(waiting.future, error)
+        else:
+            self._calls.placed(groups, jobs)
+
+    def _hear(self) -> None:
+        with self._calls.changed:
+            while self.session.id is None and not self._calls.broken and not self._calls.are_over():
+                self._calls.changed.wait()
+        while not self._calls.broken and not self._close_if_over():
+            try:
+                events = self.session.next_events()
+            except ServiceError:
+                if self._closed:
+                    return
+                raise
+            ready = []
+            for event in events:
+                event["body"] = self.session.result(event)
+                future = self._calls.at((event["job"], event["index"]))
+                if future is not None:
+                    ready.append((future, event))
+            for future, event in ready:
+                self._happened(future, event)
+            self._calls.over(future for future, event in ready if event["status"] != "running")
+
+    def _happened(self, future: CallFuture[Any], event: dict[str, Any]) -> None:
+        if future.done():
+            return
+        if event["status"] == "cancelled":
+            self._cancelled(future)
+        elif not future.running() and not future.set_running_or_notify_cancel():
+            return
+        if event["status"] == "cancelled" and not future.done():
+            future.set_exception(CancelledError(f"call {event['job']}.{event['index']} was cancelled while it ran"))
+        elif event["status"] in ("succeeded", "failed"):
+            settle(future, event)
+
+    def _cancelled(self, future: CallFuture[Any]) -> None:
+        """It will never run."""
+        if future.cancel_here():
+            with self._calls.changed:
+                if future._state == "CANCELLED":
+                    future.set_running_or_notify_cancel()
+                self._calls.over([future])
+
+    def _close_if_over(self) -> bool:
+        """Give the session back when nothing more is to come; whether that is so."""
+        with self._calls.changed:
+            over, first = self._calls.are_over() or bool(self._calls.broken), not self._closed
+            self._closed = over
+        if over and first:
+            if not self._calls.broken:
+                self.session.close()
+            if not self._threads:
+                self._connection.close()
+        return over
+
+
+def _shut_down(caller: "weakref.ref[Caller]") -> None:
+    there = caller()
+    if there is not None:
+        there.shutdown(wait=True, cancel_futures=False)

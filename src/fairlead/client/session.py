@@ -1,0 +1,80 @@
+"""A session: this program's place with the scheduler, a folder there for its calls and what they come to."""
+
+import base64
+import os
+import sys
+import uuid
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from fairlead.client.calls_under_way import Place, Waiting
+from fairlead.client.connection import Connection, ServiceError
+from fairlead.client.jobs import encoded
+from fairlead.engines import calls
+from fairlead.engines.local import worker
+
+LARGEST_IN_BODY = 4 * 2**20
+"""Bytes of pickled calls that are sent with their request; larger ones go before it."""
+POLL = 50.0
+"""Seconds that the scheduler is asked to wait for something to happen."""
+
+
+class Session:
+    """Opened when the first call is sent; its `id` is None until then."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self.id: str | None = None
+        self._epoch, self._next = "", 0  # of the events that are still to be heard
+
+    def open(self) -> None:
+        """Begin it."""
+        self.id = self._connection.post("/v1/sessions", _setup())["id"]
+
+    def submit(self, groups: list[list[Waiting]]) -> list[int]:
+        """Submit each group as a job, in one request: all or none; their numbers."""
+        jobs = []
+        for group in groups:
+            payload, packed = uuid.uuid4().hex, calls.pack([waiting.call for waiting in group])
+            job = {**group[0].options.request(), "name": group[0].name, "payload": payload}
+            if len(packed) <= LARGEST_IN_BODY:
+                job["data"] = base64.b64encode(packed).decode()
+            else:
+                self._connection.put(f"/v1/sessions/{self.id}/payloads/{payload}", packed)
+            jobs.append(job)
+        answer = self._connection.submit(f"/v1/sessions/{self.id}/calls", {"jobs": jobs})
+        return [job["id"] for job in answer["jobs"]]
+
+    def next_events(self) -> list[dict[str, Any]]:
+        """Wait for what happens to the calls; none if nothing does for a while."""
+        answer = self._connection.get(f"/v1/sessions/{self.id}/events", epoch=self._epoch, after=self._next, wait=POLL)
+        self._epoch, self._next = answer["epoch"], answer["next"]
+        return list(answer["events"])
+
+    def result(self, event: dict[str, Any]) -> bytes | None:
+        """What a call that is over wrote, if it wrote anything."""
+        if event["result"] is not None:
+            return base64.b64decode(event["result"])
+        if event["size"] is not None:
+            return self._connection.get_bytes(f"/v1/sessions/{self.id}/results/{event['job']}/{event['index']}")
+        return None
+
+    def cancel(self, place: Place) -> bool:
+        """Cancel a call that waits; whether it did."""
+        job, index = place
+        body = {"indices": [index], "only_waiting": True}
+        return bool(self._connection.post(f"/v1/jobs/{job}/cancel", body)["changed"])
+
+    def close(self) -> None:
+        """Give it back."""
+        if self.id is not None:
+            with suppress(ServiceError):  # then it is closed for not being heard of
+                self._connection.delete(f"/v1/sessions/{self.id}")
+
+
+def _setup() -> dict[str, Any]:
+    """How this program's functions are called: as it would itself."""
+    here = str(Path.cwd())
+    argv, path = [sys.executable, "-P", worker.__file__], [str(Path(entry or here).absolute()) for entry in sys.path]
+    return {**encoded({"argv": argv, "cwd": here, "env": dict(os.environ)}), "path": path}
