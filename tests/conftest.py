@@ -13,8 +13,10 @@ from pathlib import Path
 import psutil
 import pytest
 
+from fairlead.cli.main import main
 from fairlead.client.connection import Connection, ServiceError
 from fairlead.engines.local.engine import LocalEngine
+from fairlead.processes import cores
 
 pytest_plugins = ["leftovers"]
 
@@ -43,6 +45,11 @@ name = "n1"
 capacity = { cpu = 9, memory = "18Gi" }
 labels = { zone = "east" }
 """
+
+
+def pytest_xdist_auto_num_workers() -> int:
+    """Half as many again as there are cores: for a third of their time the tests wait, for tasks that sleep."""
+    return 3 * cores() // 2
 
 
 class Live:
@@ -152,28 +159,48 @@ class Live:
         finally:
             self.kill()
             if not clean or self.supervisor():
-                self.end_tasks()
+                end_tasks(self.home)
 
     def end_commands(self) -> None:
         for process in self.beside:
             with process:
                 process.kill()
 
-    def end_tasks(self) -> None:
-        """As the next scheduler would: a supervisor that was killed itself is replaced by one that ends what it left."""
-        engine = LocalEngine(self.home, [])
-        engine.stop(engine.inventory())
-        engine.close(leave=True)
-        deadline = time.monotonic() + 10
-        while self.supervisor() and time.monotonic() < deadline:
-            time.sleep(0.02)
-        for process in self.supervisor():
-            process.kill()
-
     def supervisor(self) -> list[psutil.Process]:
-        """The supervisor of this folder, where it runs."""
-        mine = str(self.home / "supervisor")
-        return [each for each in psutil.process_iter(["cmdline"]) if mine in (each.info["cmdline"] or [])]
+        return supervisor_of(self.home)
+
+
+def supervisor_of(home: Path) -> list[psutil.Process]:
+    """The supervisor of a data folder, where one runs."""
+    mine = str(home / "supervisor")
+    return [each for each in psutil.process_iter(["cmdline"]) if mine in (each.info["cmdline"] or [])]
+
+
+def end_tasks(home: Path) -> None:
+    """End the tasks of a data folder and their supervisor; where that was killed, another ends what it left."""
+    engine = LocalEngine(home, [])
+    engine.stop(engine.inventory())
+    engine.close(leave=True)
+    deadline = time.monotonic() + 10
+    while (left := supervisor_of(home)) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    for process in left:
+        process.kill()
+
+
+@pytest.fixture
+def command(tmp_path, monkeypatch, capfd):
+    """Call a command in this process, in a folder of its own; that a process does the same, one test of each file shows."""
+    monkeypatch.chdir(tmp_path)
+
+    def call(*arguments: str) -> subprocess.CompletedProcess:
+        monkeypatch.setattr(sys, "argv", ["fairlead", *arguments])
+        capfd.readouterr()
+        with pytest.raises(SystemExit) as ended:
+            main()
+        return subprocess.CompletedProcess(arguments, ended.value.code or 0, *capfd.readouterr())
+
+    return call
 
 
 @pytest.fixture

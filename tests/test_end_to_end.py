@@ -264,7 +264,7 @@ def test_a_full_disk_stops_new_work_loses_nothing_and_goes_on(live_on_a_small_di
 
 
 @pytest.mark.parametrize(
-    ("command", "says"),
+    ("arguments", "says"),
     [
         (["run", "-q", "C", "--", "true"], "there is no queue 'C': choose one of A, B, lab"),
         (["run", "-q", "A", "--cpu", "x", "--", "true"], "cpu: 'x' is no quantity"),
@@ -275,19 +275,25 @@ def test_a_full_disk_stops_new_work_loses_nothing_and_goes_on(live_on_a_small_di
         (["run", "-q", "A", "--on", "zone", "--", "true"], "write NAME=VALUE"),
         (["submit", "-q", "A", "--tasks", "0", "--", "true"], "0 tasks: a job has from 1"),
         (["submit", "-q", "A", "--tasks", "99999999", "--", "true"], "a job has from 1"),
-        (["cancel", "77"], "there is no job 77"),
-        (["logs", "77"], "there is no job 77"),
+        (["cancel", "77777"], "there is no job 77777"),
+        (["logs", "77777"], "there is no job 77777"),
         (["logs", "x.y"], "is no task"),
     ],
 )
-def test_bad_input_gets_one_line_and_changes_nothing(shared, command, says):
-    before = shared.ok("jobs", "--json")
-    result = shared.call(*command)
+def test_bad_input_gets_one_line_and_changes_nothing(shared, command, monkeypatch, arguments, says):
+    monkeypatch.setenv("FAIRLEAD_HOME", str(shared.home))
+    before = shared.ask("jobs", limit=1000)
+    result = command(*arguments)
     assert result.returncode == 1
     assert re.search(re.escape(says), result.stderr), result.stderr
     assert result.stderr.startswith("fairlead: ")
     assert result.stderr.count("\n") == 1
-    assert shared.ok("jobs", "--json") == before
+    assert shared.ask("jobs", limit=1000) == before
+
+
+def test_bad_input_in_a_process_of_its_own(shared):
+    result = shared.call("cancel", "77777")
+    assert (result.returncode, result.stdout, result.stderr) == (1, "", "fairlead: there is no job 77777\n")
 
 
 def test_a_demand_larger_than_any_node_waits_and_says_so(idle):
