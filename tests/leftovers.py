@@ -4,6 +4,7 @@ Loaded by conftest.py. Whatever a test starts has two things in its environment:
 the name of the test. Fixtures end what they started; this is for what they forgot.
 """
 
+import contextlib
 import os
 import time
 import uuid
@@ -32,15 +33,20 @@ def pytest_sessionfinish(session):
     for process in left:
         session.config.get_terminal_writer().line(f"left behind, and ended now: {told(process)}", red=True)
     for process in left:
-        end(process)
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.kill()
+    psutil.wait_procs(left, timeout=PATIENCE)
     if left and session.exitstatus == pytest.ExitCode.OK:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
 def left_behind():
     """The processes of this run that still run, but for this one."""
-    own = psutil.Process().children(recursive=True)  # what pytest forked has its environment, which has no mark
-    return [process for process in {*own, *filter(is_marked, psutil.process_iter())} if runs(process)]
+    found = set(filter(is_marked, psutil.process_iter()))
+    for parent in [psutil.Process(), *found]:  # what these started may have another environment
+        with contextlib.suppress(psutil.NoSuchProcess):
+            found.update(parent.children(recursive=True))
+    return [process for process in found if runs(process)]
 
 
 def is_marked(process):
@@ -65,12 +71,3 @@ def told(process):
         return f"{test}: process {process.pid}: {' '.join(process.cmdline())[:200]}"
     except psutil.Error:
         return f"process {process.pid}"
-
-
-def end(process):
-    """Kill it, and those that it started: their environment may be of their own."""
-    try:
-        for each in [*process.children(recursive=True), process]:
-            each.kill()
-    except psutil.NoSuchProcess:
-        pass

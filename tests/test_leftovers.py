@@ -45,6 +45,6 @@ def runs(pid):
 
 def run_in(folder, *options):
     """A run of pytest of its own, without this project's settings."""
-    command = [sys.executable, "-m", "pytest", "-p", "leftovers", "-p", "no:cacheprovider", *options, str(folder)]
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parent)}
+    command = [sys.executable, "-m", "pytest", "-p", "xdist", "-p", "leftovers", *options, str(folder)]
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parent), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
     return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=60, check=False)
