@@ -4,6 +4,8 @@
 PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3; do \
 	"$$p" -c 'import sys; sys.exit(not ((3, 11) <= sys.version_info < (3, 14)))' 2>/dev/null && { echo "$$p"; break; }; done)
 RUN := .venv/bin/
+# Hundreds of processes are started here: none compiles anew what another has compiled.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo test check bench docs fuzz clean help
 

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
 import sys
 import time
+from copy import copy
 from pathlib import Path
 
+import psutil
 import pytest
+
+from fairlead.cli.main import main
+from fairlead.client.connection import Connection, ServiceError
+from fairlead.engines.local.engine import LocalEngine
+from fairlead.processes import cores
+
+pytest_plugins = ["leftovers"]
 
 # A shell ignores Ctrl-C on behalf of what it starts in the background, and so would all that is started here.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -39,6 +47,11 @@ labels = { zone = "east" }
 """
 
 
+def pytest_xdist_auto_num_workers() -> int:
+    """Half as many again as there are cores: for a third of their time the tests wait, for tasks that sleep."""
+    return 3 * cores() // 2
+
+
 class Live:
     """A scheduler in a folder of its own, and its command line."""
 
@@ -48,14 +61,34 @@ class Live:
         self.config = folder / "fairlead.toml"
         self.config.write_text(CONFIG)
         self.process: subprocess.Popen | None = None
+        self.beside: list[subprocess.Popen] = []
         self.log = folder / "up.log"
         self.env = {**os.environ, "FAIRLEAD_HOME": str(self.home), "COLUMNS": "100"}
 
+    def __enter__(self) -> Live:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
     def up(self, *more: str) -> None:
+        (self.home / "server.json").unlink(missing_ok=True)  # one that was killed has left its address
         with self.log.open("ab") as log:
             command = [FAIRLEAD, "up", "--config", str(self.config), "--port", "0", *more]
             self.process = subprocess.Popen(command, env=self.env, stdout=log, stderr=log)
-        self.until(lambda: (self.home / "server.json").exists() and self.call("nodes").returncode == 0, 60)
+        self.until(self.answers, 60)
+
+    def answers(self) -> bool:
+        try:
+            self.ask("nodes")
+        except ServiceError:
+            return False
+        return True
+
+    def ask(self, path: str, **query: object) -> dict:
+        """What a command asks for, without the process that a command is."""
+        with Connection(self.home, patience=0) as connection:
+            return connection.get(f"/v1/{path}", **query)
 
     def call(self, *command: str, **more) -> subprocess.CompletedProcess:
         return subprocess.run(
@@ -68,6 +101,13 @@ class Live:
             cwd=self.folder,
             **more,
         )
+
+    def start(self, *command: str, **more) -> subprocess.Popen:
+        """A command that goes on beside the test."""
+        self.beside.append(
+            subprocess.Popen([FAIRLEAD, *command], env=self.env, stdout=subprocess.PIPE, cwd=self.folder, **more)
+        )
+        return self.beside[-1]
 
     def shell(self, line: str) -> subprocess.CompletedProcess:
         """A line as a person types it."""
@@ -82,7 +122,14 @@ class Live:
         return result.stdout
 
     def job(self, number: int) -> dict:
-        return next(j for j in json.loads(self.ok("jobs", "--json", "--limit", "1000"))["jobs"] if j["id"] == number)
+        return next(j for j in self.ask("jobs", limit=1000)["jobs"] if j["id"] == number)
+
+    def submit(self, *arguments: str) -> int:
+        return int(self.ok("submit", *arguments))
+
+    def newest(self) -> int:
+        """The number of the last job that was submitted."""
+        return self.ask("jobs", limit=1)["jobs"][0]["id"]
 
     def until(self, condition, seconds: float = 30) -> None:
         deadline = time.monotonic() + seconds
@@ -90,7 +137,7 @@ class Live:
             if self.process.poll() is not None:
                 raise AssertionError(f"the scheduler ended: {self.log.read_text()}")
             assert time.monotonic() < deadline, self.log.read_text()
-            time.sleep(0.05)
+            time.sleep(0.02)
 
     def kill(self) -> None:
         self.process.kill()
@@ -99,6 +146,61 @@ class Live:
     def end(self, how: int = signal.SIGINT) -> int:
         self.process.send_signal(how)
         return self.process.wait(timeout=30)
+
+    def close(self) -> None:
+        """End all that was started here, however the test left it: commands, the scheduler, its tasks, its supervisor."""
+        self.end_commands()
+        if self.process is None:
+            return
+        clean = self.process.poll() == 0
+        try:
+            if self.process.poll() is None:
+                clean = self.end() == 0
+        finally:
+            self.kill()
+            if not clean or self.supervisor():
+                end_tasks(self.home)
+
+    def end_commands(self) -> None:
+        for process in self.beside:
+            with process:
+                process.kill()
+
+    def supervisor(self) -> list[psutil.Process]:
+        return supervisor_of(self.home)
+
+
+def supervisor_of(home: Path) -> list[psutil.Process]:
+    """The supervisor of a data folder, where one runs."""
+    mine = str(home / "supervisor")
+    return [each for each in psutil.process_iter(["cmdline"]) if mine in (each.info["cmdline"] or [])]
+
+
+def end_tasks(home: Path) -> None:
+    """End the tasks of a data folder and their supervisor; where that was killed, another ends what it left."""
+    engine = LocalEngine(home, [])
+    engine.stop(engine.inventory())
+    engine.close(leave=True)
+    deadline = time.monotonic() + 10
+    while (left := supervisor_of(home)) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    for process in left:
+        process.kill()
+
+
+@pytest.fixture
+def command(tmp_path, monkeypatch, capfd):
+    """Call a command in this process, in a folder of its own; that a process does the same, one test of each file shows."""
+    monkeypatch.chdir(tmp_path)
+
+    def call(*arguments: str) -> subprocess.CompletedProcess:
+        monkeypatch.setattr(sys, "argv", ["fairlead", *arguments])
+        capfd.readouterr()
+        with pytest.raises(SystemExit) as ended:
+            main()
+        return subprocess.CompletedProcess(arguments, ended.value.code or 0, *capfd.readouterr())
+
+    return call
 
 
 @pytest.fixture
@@ -123,24 +225,28 @@ def small_disk(tmp_path):
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory):
     """One scheduler for all the tests of a file."""
-    world = Live(tmp_path_factory.mktemp("shared"))
-    world.up()
+    with Live(tmp_path_factory.mktemp("shared")) as world:
+        world.up()
+        yield world
+
+
+@pytest.fixture
+def idle(shared, tmp_path):
+    """The scheduler of the file with nothing on it, and a folder and an environment of the test's own."""
+    world = copy(shared)
+    world.folder, world.env, world.beside = tmp_path, dict(shared.env), []
     yield world
-    world.end()
+    world.end_commands()
+    for queue in ("A", "B", "lab"):
+        world.call("cancel", "-q", queue)
+    world.until(lambda: not any(queue["running"] for queue in world.ask("queues")["queues"]))
 
 
 @pytest.fixture
 def live(tmp_path):
-    world = Live(tmp_path)
-    world.up()
-    yield world
-    if (
-        world.process.poll() is not None
-        and subprocess.run(["pgrep", "-f", f"{world.home}/supervisor"], check=False).returncode == 0
-    ):
-        world.up()  # it was killed: let it end what it left running
-    if world.process.poll() is None:
-        world.end()
+    with Live(tmp_path) as world:
+        world.up()
+        yield world
 
 
 @pytest.fixture

@@ -22,15 +22,9 @@ demand = { cpu = 3, memory = "1Gi" }
 
 
 @pytest.fixture
-def call(tmp_path):
+def call(command, tmp_path):
     (tmp_path / "problem.toml").write_text(PROBLEM)
-
-    def run(*arguments):
-        return subprocess.run(
-            [FAIRLEAD, *arguments], capture_output=True, text=True, cwd=tmp_path, timeout=60, check=False
-        )
-
-    return run
+    return command
 
 
 def test_policies_side_by_side(call):
@@ -90,3 +84,19 @@ def test_wrong_input_is_one_line(call, arguments, wrong):
     assert (result.returncode, result.stdout) == (1, "")
     assert wrong in result.stderr
     assert result.stderr.count("\n") == 1
+
+
+def test_wrong_input_in_a_process_of_its_own(tmp_path):
+    result = subprocess.run(
+        [FAIRLEAD, "allocate", "none.toml"], capture_output=True, text=True, cwd=tmp_path, timeout=60, check=False
+    )
+    assert (result.returncode, result.stdout) == (1, "")
+    assert result.stderr == "fairlead: none.toml: cannot be read: No such file or directory\n"
+
+
+def test_a_table_in_a_process_of_its_own(tmp_path):
+    (tmp_path / "problem.toml").write_text(PROBLEM)
+    command = [FAIRLEAD, "allocate", "problem.toml", "--policy", "drf,asset,ceei"]
+    result = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=60, check=False)
+    assert (result.returncode, result.stderr) == (0, "")
+    assert "0.6667 memory" in result.stdout

@@ -11,8 +11,6 @@ import urllib.request
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from conftest import Live
-
 
 @pytest.fixture(scope="module")
 def world(shared):
@@ -104,15 +102,12 @@ def test_a_key_submits_once(world):
     assert ask(world, "/v1/jobs", job(), headers={"Idempotency-Key": "x" * 300})[0] == 422
 
 
-def test_a_key_is_known_after_a_restart(tmp_path):
-    world = Live(tmp_path)
-    world.up()
-    first = ask(world, "/v1/jobs", job(demand={"cpu": 99}), headers={"Idempotency-Key": "k"})[1]["id"]
-    world.kill()
-    world.up()
-    assert ask(world, "/v1/jobs", job(demand={"cpu": 99}), headers={"Idempotency-Key": "k"})[1]["id"] == first
-    assert ask(world, "/v1/jobs", job(demand={"cpu": 99}))[1]["id"] == first + 1
-    world.end()
+def test_a_key_is_known_after_a_restart(live):
+    first = ask(live, "/v1/jobs", job(demand={"cpu": 99}), headers={"Idempotency-Key": "k"})[1]["id"]
+    live.kill()
+    live.up()
+    assert ask(live, "/v1/jobs", job(demand={"cpu": 99}), headers={"Idempotency-Key": "k"})[1]["id"] == first
+    assert ask(live, "/v1/jobs", job(demand={"cpu": 99}))[1]["id"] == first + 1
 
 
 def test_a_long_poll_answers_when_the_job_ends(world):

@@ -382,7 +382,7 @@ def test_a_policy_of_ones_own_is_searched_and_one_that_fails_is_told_of(other_pa
 
 
 @pytest.fixture
-def call(tmp_path):
+def problem_file(tmp_path):
     document = {
         "capacity": {"cpu": 9, "memory": "18Gi"},
         "user": [
@@ -392,12 +392,10 @@ def call(tmp_path):
     }
     (tmp_path / "problem.json").write_text(json.dumps(document))
 
-    def run(*arguments):
-        return subprocess.run(
-            [FAIRLEAD, *arguments], capture_output=True, text=True, cwd=tmp_path, timeout=100, check=False
-        )
 
-    return run
+@pytest.fixture
+def call(command, problem_file):
+    return command
 
 
 def test_the_audit_of_policies(call, tmp_path):
@@ -465,6 +463,19 @@ def test_wrong_input_is_one_line(call, tmp_path, arguments, wrong):
     assert result.returncode == 1
     assert wrong in result.stderr
     assert result.stderr.count("\n") == 1
+
+
+def test_an_audit_and_wrong_input_in_a_process_of_their_own(tmp_path, problem_file):
+    found, refused = (
+        subprocess.run(
+            [FAIRLEAD, "audit", name], capture_output=True, text=True, cwd=tmp_path, timeout=100, check=False
+        )
+        for name in ("problem.json", "none.toml")
+    )
+    assert (found.returncode, found.stderr) == (0, "")
+    assert "✗  resource-monotonicity" in found.stdout
+    assert (refused.returncode, refused.stdout) == (1, "")
+    assert refused.stderr == "fairlead: none.toml: cannot be read: No such file or directory\n"
 
 
 def test_a_case_is_a_problem():

@@ -17,37 +17,33 @@ from pathlib import Path
 import pytest
 
 from conftest import FAIRLEAD, Live
+from fairlead.client.connection import PATIENCE
 
 ROOT = Path(__file__).parent.parent
 
 
-def test_run_streams_output_and_exits_as_the_command_did(live):
-    result = live.call("run", "-q", "A", "--", "sh", "-c", "echo out; echo err >&2; exit 7")
+def test_run_streams_output_and_exits_as_the_command_did(idle):
+    result = idle.call("run", "-q", "A", "--", "sh", "-c", "echo out; echo err >&2; exit 7")
     assert (result.returncode, result.stdout, result.stderr) == (7, "out\n", "err\n")
-    result = live.call("run", "-q", "A", "--", "no-such-command")
+    result = idle.call("run", "-q", "A", "--", "no-such-command")
     assert result.returncode == 127
     assert "cannot run 'no-such-command'" in result.stderr
-    result = live.call("run", "-q", "A", "--", "sh", "-c", "kill -9 $$")
-    assert (result.returncode, result.stderr) == (137, "fairlead: job 3: ended by signal 9\n")
+    result = idle.call("run", "-q", "A", "--", "sh", "-c", "kill -9 $$")
+    assert (result.returncode, result.stderr) == (137, f"fairlead: job {idle.newest()}: ended by signal 9\n")
 
 
-def test_run_uses_the_folder_and_the_environment_of_its_terminal(live):
-    live.env["COLOUR"] = "blue"
-    result = live.call("run", "-q", "A", "--env", "SIZE=9", "--", "sh", "-c", "pwd; echo $COLOUR $SIZE")
-    assert result.stdout == f"{live.folder}\nblue 9\n"
+def test_run_uses_the_folder_and_the_environment_of_its_terminal(idle):
+    idle.env["COLOUR"] = "blue"
+    result = idle.call("run", "-q", "A", "--env", "SIZE=9", "--", "sh", "-c", "pwd; echo $COLOUR $SIZE")
+    assert result.stdout == f"{idle.folder}\nblue 9\n"
 
 
-def test_ctrl_c_cancels_a_run(live):
-    process = subprocess.Popen(
-        [FAIRLEAD, "run", "-q", "A", "--", "sh", "-c", "echo begun; sleep 60"],
-        env=live.env,
-        stdout=subprocess.PIPE,
-        cwd="/",
-    )
+def test_ctrl_c_cancels_a_run(idle):
+    process = idle.start("run", "-q", "A", "--", "sh", "-c", "echo begun; sleep 60")
     assert process.stdout.readline() == b"begun\n"
     process.send_signal(signal.SIGINT)
     assert process.wait(timeout=20) == 130
-    live.until(lambda: live.job(1)["status"] == "cancelled")
+    idle.until(lambda: idle.job(idle.newest())["status"] == "cancelled")
 
 
 def test_an_array_of_tasks_its_logs_and_listings(live):
@@ -64,50 +60,53 @@ def test_an_array_of_tasks_its_logs_and_listings(live):
     assert live.call("logs", "1.12").stderr == "fairlead: job 1 has no task 12: its tasks are 0 to 11\n"
 
 
-def test_users_have_leaves_of_their_own(live):
-    live.ok("submit", "-q", "lab", "--cpu", "3", "--tasks", "2", "--", "sleep", "30")
-    live.until(lambda: live.job(1)["running"] == 1)
-    queues = {q["name"]: q for q in json.loads(live.ok("queues", "--json"))["queues"]}
+def test_users_have_leaves_of_their_own(idle):
+    job = idle.submit("-q", "lab", "--cpu", "3", "--tasks", "2", "--", "sleep", "30")
+    idle.until(lambda: idle.job(job)["running"] == 1)
+    queues = {q["name"]: q for q in json.loads(idle.ok("queues", "--json"))["queues"]}
     own = next(name for name in queues if name.startswith("lab/"))
     assert queues[own]["limit"] == {"cpu": 4000}
     assert (queues[own]["running"], queues[own]["waiting"], queues["lab"]["running"]) == (1, 1, 1)
-    assert live.ok("cancel", "1") == "job 1 is cancelled\n"
-    live.until(lambda: live.job(1)["status"] == "cancelled")
-    assert live.ok("cancel", "1") == "job 1 had ended already\n"
+    assert idle.ok("cancel", str(job)) == f"job {job} is cancelled\n"
+    idle.until(lambda: idle.job(job)["status"] == "cancelled")
+    assert idle.ok("cancel", str(job)) == f"job {job} had ended already\n"
 
 
-def test_a_job_is_held_explained_released_and_waited_for(live):
-    live.ok("submit", "-q", "A", "--cpu", "9", "--name", "large", "--", "sh", "-c", GATE)
-    live.until(lambda: live.job(1)["running"] == 1)
-    live.ok("submit", "-q", "B", "--tasks", "2", "--on", "zone=east", "--", "sh", "-c", "exit $FAIRLEAD_INDEX")
-    assert live.ok("hold", "2") == "job 2 is held\n"
-    assert live.ok("hold", "2") == "job 2 was held already\n"
-    assert live.ok("why", "2") == "job 2: it is held: `fairlead release 2` lets it go\n"
-    (live.folder / "go").touch()
-    assert live.ok("wait", "1") == ""
-    assert live.job(2)["status"] == "held"
-    assert live.call("wait", "--timeout", "0.2", "2").returncode == 124
-    assert live.ok("release", "2") == "job 2 is released\n"
-    assert live.call("wait", "1", "2").returncode == 1
-    shown = live.ok("job", "2")
+def test_a_job_is_held_explained_released_and_waited_for(idle):
+    large = idle.submit("-q", "A", "--cpu", "9", "--name", "large", "--", "sh", "-c", GATE)
+    idle.until(lambda: idle.job(large)["running"] == 1)
+    job = idle.submit("-q", "B", "--tasks", "2", "--on", "zone=east", "--", "sh", "-c", "exit $FAIRLEAD_INDEX")
+    assert idle.ok("hold", f"{job}") == f"job {job} is held\n"
+    assert idle.ok("hold", f"{job}") == f"job {job} was held already\n"
+    assert idle.ok("why", f"{job}") == f"job {job}: it is held: `fairlead release {job}` lets it go\n"
+    (idle.folder / "go").touch()
+    assert idle.ok("wait", f"{large}") == ""
+    assert idle.job(job)["status"] == "held"
+    assert idle.call("wait", "--timeout", "0.2", f"{job}").returncode == 124
+    assert idle.ok("release", f"{job}") == f"job {job} is released\n"
+    assert idle.call("wait", f"{large}", f"{job}").returncode == 1
+    shown = idle.ok("job", f"{job}")
     assert "2: 1 succeeded, 1 failed" in shown
     assert re.search(r"1\s+failed\s+1\s+exited\s+n1\s+1\s+0\.\d", shown)
-    assert json.loads(live.ok("job", "1", "--json"))["task"][0]["status"] == "succeeded"
-    assert json.loads(live.ok("why", "1", "--json"))["reason"] == "over"
+    assert json.loads(idle.ok("job", f"{large}", "--json"))["task"][0]["status"] == "succeeded"
+    assert json.loads(idle.ok("why", f"{large}", "--json"))["reason"] == "over"
 
 
-def test_time_limits_retries_and_what_comes_after(live):
-    result = live.call("run", "-q", "A", "--time-limit", "0.5s", "--", "sleep", "60")
-    assert (result.returncode, result.stderr) == (124, "fairlead: job 1: stopped at its time limit\n")
-    live.ok("submit", "-q", "A", "--retries", "2", "--", "sh", "-c", "echo $FAIRLEAD_NUMBER; test $FAIRLEAD_NUMBER = 3")
-    live.ok("submit", "-q", "A", "--after", "2", "--", "echo", "then")
-    live.ok("submit", "-q", "A", "--after", "2:failure", "--", "echo", "never")
-    assert live.call("wait", "2", "3", "4").returncode == 1
-    assert [live.job(n)["status"] for n in (2, 3, 4)] == ["succeeded", "succeeded", "cancelled"]
-    assert live.ok("logs", "2") == "1\n2\n3\n"
-    for option, value in (("--after", "x"), ("--after", "2:soon"), ("--time-limit", "soon")):
-        assert live.call("submit", "-q", "A", option, value, "--", "true").stderr.startswith(f"fairlead: {option} ")
-    assert live.call("submit", "-q", "A", "--after", "99", "--", "true").stderr == "fairlead: there is no job 99\n"
+def test_time_limits_retries_and_what_comes_after(idle):
+    result = idle.call("run", "-q", "A", "--time-limit", "0.5s", "--", "sleep", "60")
+    assert (result.returncode, result.stderr) == (124, f"fairlead: job {idle.newest()}: stopped at its time limit\n")
+    tries = "echo $FAIRLEAD_NUMBER; test $FAIRLEAD_NUMBER = 3"
+    job = idle.submit("-q", "A", "--retries", "2", "--", "sh", "-c", tries)
+    then = idle.submit("-q", "A", "--after", f"{job}", "--", "echo", "then")
+    never = idle.submit("-q", "A", "--after", f"{job}:failure", "--", "echo", "never")
+    assert idle.call("wait", f"{job}", f"{then}", f"{never}").returncode == 1
+    assert [idle.job(n)["status"] for n in (job, then, never)] == ["succeeded", "succeeded", "cancelled"]
+    assert idle.ok("logs", f"{job}") == "1\n2\n3\n"
+    for option, value in (("--after", "x"), ("--after", f"{job}:soon"), ("--time-limit", "soon")):
+        assert idle.call("submit", "-q", "A", option, value, "--", "true").stderr.startswith(f"fairlead: {option} ")
+    missing = idle.newest() + 99
+    refused = idle.call("submit", "-q", "A", "--after", f"{missing}", "--", "true")
+    assert refused.stderr == f"fairlead: there is no job {missing}\n"
 
 
 def test_a_node_is_drained_and_resumed(live):
@@ -186,7 +185,7 @@ def test_ctrl_c_stops_what_runs_and_the_next_start_runs_it_again(live):
     live.until(lambda: ledger(live) == ["begun"])
     assert live.end(signal.SIGINT) == 0
     deadline = time.monotonic() + 10
-    while subprocess.run(["pgrep", "-f", f"{live.home}/supervisor"], capture_output=True, check=False).returncode == 0:
+    while live.supervisor():
         assert time.monotonic() < deadline, "the supervisor is left behind"
         time.sleep(0.05)
     assert ledger(live) == ["begun"]
@@ -199,7 +198,7 @@ def test_down_waits_for_what_runs_and_keeps_what_waits(live):
     task = f"echo start >> ledger; {GATE}; echo end >> ledger"
     live.ok("submit", "-q", "A", "--cpu", "9", "--tasks", "2", "--", "sh", "-c", task)
     live.until(lambda: ledger(live) == ["start"])
-    down = subprocess.Popen([FAIRLEAD, "down"], env=live.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    down = live.start("down", stderr=subprocess.PIPE)
     assert down.stderr.readline() == b"waiting for 1 task to end\n"
     (live.folder / "go").touch()
     assert down.communicate(timeout=30)[0] == b"the scheduler is down\n"
@@ -213,17 +212,16 @@ def test_down_waits_for_what_runs_and_keeps_what_waits(live):
 def test_down_now_does_not_wait(live):
     live.ok("submit", "-q", "A", "--", "sleep", "100")
     live.until(lambda: live.job(1)["running"] == 1)
+    began = time.monotonic()
     live.ok("down", "--now")
+    assert time.monotonic() - began < PATIENCE, "who was told to go is not waited for as one who may come back"
     assert live.process.wait(timeout=10) == 0
     live.up()
     live.until(lambda: live.job(1)["running"] == 1)
 
 
 def test_a_client_sees_through_a_restart(live):
-    follower = subprocess.Popen(
-        [FAIRLEAD, "run", "-q", "A", "--", "sh", "-c", "for i in 1 2 3 4 5 6; do echo $i; sleep 0.5; done"],
-        env=live.env, stdout=subprocess.PIPE, cwd="/",
-    )  # fmt: skip
+    follower = live.start("run", "-q", "A", "--", "sh", "-c", "for i in 1 2 3 4 5 6; do echo $i; sleep 0.5; done")
     assert follower.stdout.readline() == b"1\n"
     live.kill()
     time.sleep(0.3)
@@ -235,12 +233,11 @@ def test_a_client_sees_through_a_restart(live):
 @pytest.fixture
 def live_on_a_small_disk(tmp_path, small_disk):
     """A scheduler whose folder is on a small file system of its own."""
-    world = Live(tmp_path)
-    world.home = small_disk("2m") / "home"
-    world.env["FAIRLEAD_HOME"] = str(world.home)
-    world.up()
-    yield world
-    world.end()
+    with Live(tmp_path) as world:
+        world.home = small_disk("2m") / "home"
+        world.env["FAIRLEAD_HOME"] = str(world.home)
+        world.up()
+        yield world
 
 
 def test_a_full_disk_stops_new_work_loses_nothing_and_goes_on(live_on_a_small_disk):
@@ -267,7 +264,7 @@ def test_a_full_disk_stops_new_work_loses_nothing_and_goes_on(live_on_a_small_di
 
 
 @pytest.mark.parametrize(
-    ("command", "says"),
+    ("arguments", "says"),
     [
         (["run", "-q", "C", "--", "true"], "there is no queue 'C': choose one of A, B, lab"),
         (["run", "-q", "A", "--cpu", "x", "--", "true"], "cpu: 'x' is no quantity"),
@@ -278,26 +275,32 @@ def test_a_full_disk_stops_new_work_loses_nothing_and_goes_on(live_on_a_small_di
         (["run", "-q", "A", "--on", "zone", "--", "true"], "write NAME=VALUE"),
         (["submit", "-q", "A", "--tasks", "0", "--", "true"], "0 tasks: a job has from 1"),
         (["submit", "-q", "A", "--tasks", "99999999", "--", "true"], "a job has from 1"),
-        (["cancel", "77"], "there is no job 77"),
-        (["logs", "77"], "there is no job 77"),
+        (["cancel", "77777"], "there is no job 77777"),
+        (["logs", "77777"], "there is no job 77777"),
         (["logs", "x.y"], "is no task"),
     ],
 )
-def test_bad_input_gets_one_line_and_changes_nothing(shared, command, says):
-    before = shared.ok("jobs", "--json")
-    result = shared.call(*command)
+def test_bad_input_gets_one_line_and_changes_nothing(shared, command, monkeypatch, arguments, says):
+    monkeypatch.setenv("FAIRLEAD_HOME", str(shared.home))
+    before = shared.ask("jobs", limit=1000)
+    result = command(*arguments)
     assert result.returncode == 1
     assert re.search(re.escape(says), result.stderr), result.stderr
     assert result.stderr.startswith("fairlead: ")
     assert result.stderr.count("\n") == 1
-    assert shared.ok("jobs", "--json") == before
+    assert shared.ask("jobs", limit=1000) == before
 
 
-def test_a_demand_larger_than_any_node_waits_and_says_so(live):
-    result = live.call("submit", "-q", "A", "--cpu", "1000", "--", "true")
-    assert (result.returncode, result.stdout) == (0, "1\n")
+def test_bad_input_in_a_process_of_its_own(shared):
+    result = shared.call("cancel", "77777")
+    assert (result.returncode, result.stdout, result.stderr) == (1, "", "fairlead: there is no job 77777\n")
+
+
+def test_a_demand_larger_than_any_node_waits_and_says_so(idle):
+    result = idle.call("submit", "-q", "A", "--cpu", "1000", "--", "true")
+    assert (result.returncode, result.stdout) == (0, f"{idle.newest()}\n")
     assert "no node is large enough for cpu=1000 memory=1Gi" in result.stderr
-    assert live.job(1)["waiting"] == 1
+    assert idle.job(idle.newest())["waiting"] == 1
 
 
 def test_a_second_scheduler_and_a_port_in_use_are_refused(shared):
@@ -413,51 +416,52 @@ def test_the_demo_shows_all_that_it_promises():
     assert result.stdout.count("SEEN:") == 5
 
 
-def test_the_index_stands_for_itself_in_the_command(live):
-    live.ok("submit", "-q", "A", "-n", "3", "--", "sh", "-c", "echo task {index} of $FAIRLEAD_JOB")
-    live.ok("submit", "-q", "A", "--", "echo", "{index}")
-    live.ok("wait", "1", "2")
-    assert [live.ok("logs", f"1.{i}") for i in range(3)] == [f"task {i} of 1\n" for i in range(3)]
-    assert live.ok("logs", "2") == "{index}\n", "a job of one task that was not asked to be numbered"
+def test_the_index_stands_for_itself_in_the_command(idle):
+    many = idle.submit("-q", "A", "-n", "3", "--", "sh", "-c", "echo task {index} of $FAIRLEAD_JOB")
+    one = idle.submit("-q", "A", "--", "echo", "{index}")
+    idle.ok("wait", f"{many}", f"{one}")
+    assert [idle.ok("logs", f"{many}.{i}") for i in range(3)] == [f"task {i} of {many}\n" for i in range(3)]
+    assert idle.ok("logs", f"{one}") == "{index}\n", "a job of one task that was not asked to be numbered"
 
 
-def test_jobs_tasks_and_queues_are_cancelled(live):
-    for _ in range(3):
-        live.ok("submit", "-q", "A", "-n", "20", "--cpu", "1", "--", "sleep", "60")
-    live.ok("submit", "-q", "B", "--", "sleep", "60")
-    assert live.ok("cancel", "1.0", "2.3-5") == "task 1.0 is cancelled\n3 tasks of job 2 are cancelled\n"
-    live.until(lambda: live.job(1)["cancelled"] == 1)
-    assert live.job(2)["cancelled"] == 3
-    assert live.ok("cancel", "1.0") == "task 1.0 had ended already\n"
-    assert live.ok("cancel", "1", "3") == "job 1 is cancelled\njob 3 is cancelled\n"
-    assert live.ok("cancel", "--queue", "A") == "job 2 is cancelled\n"
-    live.until(lambda: all(live.job(n)["status"] == "cancelled" for n in (1, 2, 3)))
-    assert live.ok("cancel", "-q", "A") == "queue A has no jobs that have not ended\n"
-    assert live.ok("cancel", "1") == "job 1 had ended already\n"
-    assert live.job(4)["status"] == "running"
-    assert live.ok("cancel", "-q", "B", "--user", "nobody-here") == "queue B has no jobs that have not ended\n"
-    assert live.call("cancel", "4", "99").stderr == "fairlead: there is no job 99\n"
-    assert live.job(4)["status"] == "running", "all that were named, or none"
-    for wrong in ([], ["x"], ["1.5-2"], ["1."]):
-        result = live.call("cancel", *wrong)
+def test_jobs_tasks_and_queues_are_cancelled(idle):
+    a, b, c = (idle.submit("-q", "A", "-n", "20", "--cpu", "1", "--", "sleep", "60") for _ in range(3))
+    other = idle.submit("-q", "B", "--", "sleep", "60")
+    said = f"task {a}.0 is cancelled\n3 tasks of job {b} are cancelled\n"
+    assert idle.ok("cancel", f"{a}.0", f"{b}.3-5") == said
+    idle.until(lambda: idle.job(a)["cancelled"] == 1)
+    assert idle.job(b)["cancelled"] == 3
+    assert idle.ok("cancel", f"{a}.0") == f"task {a}.0 had ended already\n"
+    assert idle.ok("cancel", f"{a}", f"{c}") == f"job {a} is cancelled\njob {c} is cancelled\n"
+    assert idle.ok("cancel", "--queue", "A") == f"job {b} is cancelled\n"
+    idle.until(lambda: all(idle.job(n)["status"] == "cancelled" for n in (a, b, c)))
+    assert idle.ok("cancel", "-q", "A") == "queue A has no jobs that have not ended\n"
+    assert idle.ok("cancel", f"{a}") == f"job {a} had ended already\n"
+    assert idle.job(other)["status"] == "running"
+    assert idle.ok("cancel", "-q", "B", "--user", "nobody-here") == "queue B has no jobs that have not ended\n"
+    missing = idle.newest() + 99
+    assert idle.call("cancel", f"{other}", f"{missing}").stderr == f"fairlead: there is no job {missing}\n"
+    assert idle.job(other)["status"] == "running", "all that were named, or none"
+    for wrong in ([], ["x"], [f"{a}.5-2"], [f"{a}."]):
+        result = idle.call("cancel", *wrong)
         assert (result.returncode, result.stderr.count("\n")) == (1, 1)
-    assert "no queue 'Z'" in live.call("cancel", "-q", "Z").stderr
+    assert "no queue 'Z'" in idle.call("cancel", "-q", "Z").stderr
 
 
-def test_strict_refuses_what_no_node_could_hold(live):
-    refused = live.call("submit", "--strict", "-q", "A", "--cpu", "1000", "--", "true")
+def test_strict_refuses_what_no_node_could_hold(idle):
+    refused = idle.call("submit", "--strict", "-q", "A", "--cpu", "1000", "--", "true")
     assert (refused.returncode, refused.stdout) == (1, "")
     assert refused.stderr == "fairlead: no node is large enough for cpu=1000 memory=1Gi\n"
-    assert live.ok("submit", "--strict", "-q", "A", "--", "true") == "1\n"
+    assert idle.ok("submit", "--strict", "-q", "A", "--", "true") == f"{idle.newest()}\n"
 
 
-def test_a_folder_to_run_in(live):
-    (live.folder / "there").mkdir()
-    assert live.ok("run", "-q", "A", "--cwd", "there", "--", "pwd") == f"{live.folder}/there\n"
-    assert "cannot run" in live.call("run", "-q", "A", "--cwd", "nowhere", "--", "pwd").stderr
+def test_a_folder_to_run_in(idle):
+    (idle.folder / "there").mkdir()
+    assert idle.ok("run", "-q", "A", "--cwd", "there", "--", "pwd") == f"{idle.folder}/there\n"
+    assert "cannot run" in idle.call("run", "-q", "A", "--cwd", "nowhere", "--", "pwd").stderr
 
 
-def test_command_lines_with_any_bytes(live):
+def test_command_lines_with_any_bytes(idle):
     every = bytes(range(1, 256))
     command = [
         FAIRLEAD,
@@ -473,24 +477,24 @@ def test_command_lines_with_any_bytes(live):
         "x",
         every,
     ]
-    result = subprocess.run(command, env=live.env, capture_output=True, check=True, cwd="/")
+    result = subprocess.run(command, env=idle.env, capture_output=True, check=True, cwd="/")
     assert result.stdout == every + b"\xff\xfe"
-    folder = os.fsencode(live.folder) + b"/\xfe"
+    folder = os.fsencode(idle.folder) + b"/\xfe"
     Path(os.fsdecode(folder)).mkdir()
     result = subprocess.run(
-        [FAIRLEAD, "run", "-q", "A", "--", "pwd"], env=live.env, capture_output=True, check=True, cwd=folder
+        [FAIRLEAD, "run", "-q", "A", "--", "pwd"], env=idle.env, capture_output=True, check=True, cwd=folder
     )
     assert result.stdout == folder + b"\n"
-    assert live.ok("jobs")
-    assert live.call("run", "-q", "A", "--", "").returncode == 126
+    assert idle.ok("jobs")
+    assert idle.call("run", "-q", "A", "--", "").returncode == 126
 
 
-def test_a_hundred_thousand_tasks_in_one_job(live):
-    assert live.ok("submit", "-q", "A", "--cpu", "9", "-n", "100000", "--", "sleep", "60") == "1\n"
-    assert live.job(1)["tasks"] == 100_000
-    assert "100000" in live.ok("job", "1")
-    assert live.ok("cancel", "1") == "job 1 is cancelled\n"
-    live.until(lambda: live.job(1)["status"] == "cancelled")
+def test_a_hundred_thousand_tasks_in_one_job(idle):
+    job = idle.submit("-q", "A", "--cpu", "9", "-n", "100000", "--", "sleep", "60")
+    assert idle.job(job)["tasks"] == 100_000
+    assert "100000" in idle.ok("job", f"{job}")
+    assert idle.ok("cancel", f"{job}") == f"job {job} is cancelled\n"
+    idle.until(lambda: idle.job(job)["status"] == "cancelled")
 
 
 def test_large_outputs_and_slow_readers_cost_the_scheduler_nothing(live):
@@ -498,7 +502,7 @@ def test_large_outputs_and_slow_readers_cost_the_scheduler_nothing(live):
     live.ok("submit", "-q", "A", "--", "sh", "-c", f"head -c {megabytes}M /dev/zero")
     live.ok("wait", "1")
     before = memory_of(live.process.pid)
-    slow = subprocess.Popen([FAIRLEAD, "logs", "1"], env=live.env, stdout=subprocess.PIPE)
+    slow = live.start("logs", "1")
     time.sleep(1)
     assert live.ok("jobs"), "others are answered meanwhile"
     size = 0
@@ -506,7 +510,7 @@ def test_large_outputs_and_slow_readers_cost_the_scheduler_nothing(live):
         size += len(piece)
     assert (slow.wait(), size) == (0, megabytes << 20)
     assert memory_of(live.process.pid) - before < 60 << 20
-    quick = subprocess.Popen([FAIRLEAD, "logs", "1"], env=live.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    quick = live.start("logs", "1", stderr=subprocess.PIPE)
     quick.stdout.read(10)
     quick.stdout.close()
     assert (quick.wait(), quick.stderr.read()) == (1, b""), "a reader that had enough"
@@ -518,11 +522,9 @@ def memory_of(pid):
 
 def test_commands_go_on_when_the_scheduler_is_restarted_under_them(live):
     wait = ["sh", "-c", "echo one; " + GATE + "; echo two; exit 5"]
-    run = subprocess.Popen(
-        [FAIRLEAD, "run", "-q", "A", "--", *wait], env=live.env, stdout=subprocess.PIPE, cwd=live.folder
-    )
+    run = live.start("run", "-q", "A", "--", *wait)
     assert run.stdout.readline() == b"one\n"
-    waiting = subprocess.Popen([FAIRLEAD, "wait", "1"], env=live.env)
+    waiting = live.start("wait", "1")
     time.sleep(0.5)
     live.kill()
     live.up()
@@ -531,28 +533,28 @@ def test_commands_go_on_when_the_scheduler_is_restarted_under_them(live):
     assert waiting.wait(timeout=30) == 1
 
 
-def test_top_shows_the_cluster(live):
-    live.ok("submit", "-q", "A", "-n", "5", "--name", "many", "--cpu", "3", "--", "sleep", "60")
-    live.until(lambda: live.job(1)["running"] == 3)
-    live.env["COLUMNS"] = "80"
-    shown = live.ok("top", "--once")
+def test_top_shows_the_cluster(idle):
+    job = idle.submit("-q", "A", "-n", "5", "--name", "many", "--cpu", "3", "--", "sleep", "60")
+    idle.until(lambda: idle.job(job)["running"] == 3)
+    idle.env["COLUMNS"] = "80"
+    shown = idle.ok("top", "--once")
     assert re.search(r"1 node, 3 running, 2 waiting", shown)
     assert re.search(r"cpu\s+█+ 100% 9/9", shown)
     assert re.search(r"A\s+█+\s+100.0% cpu\s+█\s+3\s+2", shown)
-    assert re.search(r"1\s+many\s+A\s+running\s+0/5", shown)
+    assert re.search(rf"{job}\s+many\s+A\s+running\s+0/5", shown)
     assert max(map(len, shown.splitlines())) <= 80
 
 
-def test_listings_are_readable_at_80_columns(live):
-    live.env["COLUMNS"] = "80"
-    live.ok(
-        "submit", "-q", "A", "--name", "a-job-with-quite-a-long-name-of-its-own", "--cpu", "500m", "--", "sleep", "60"
+def test_listings_are_readable_at_80_columns(idle):
+    idle.env["COLUMNS"] = "80"
+    job = idle.submit(
+        "-q", "A", "--name", "a-job-with-quite-a-long-name-of-its-own", "--cpu", "500m", "--", "sleep", "60"
     )
     for listing in ("jobs", "queues", "nodes"):
-        lines = live.ok(listing).splitlines()
+        lines = idle.ok(listing).splitlines()
         assert max(map(len, lines)) <= 80
         assert "\x1b" not in "".join(lines)
-    (row,) = [line for line in live.ok("jobs").splitlines() if line.startswith("1 ")]
+    (row,) = [line for line in idle.ok("jobs").splitlines() if line.startswith(f"{job} ")]
     assert "cpu=0.5" in row
 
 
@@ -581,6 +583,7 @@ def test_queues_are_added_changed_drained_and_removed(live):
     assert live.call("run", "-q", "A", "--", "true").returncode == 0
 
 
-def test_the_shell_completes_commands(live):
-    live.env |= {"_FAIRLEAD_COMPLETE": "complete_bash", "COMP_WORDS": "fairlead re", "COMP_CWORD": "1"}
-    assert set(live.call().stdout.split()) == {"release", "reload", "resume"}
+def test_the_shell_completes_commands(tmp_path):
+    world = Live(tmp_path)
+    world.env |= {"_FAIRLEAD_COMPLETE": "complete_bash", "COMP_WORDS": "fairlead re", "COMP_CWORD": "1"}
+    assert set(world.call().stdout.split()) == {"release", "reload", "resume"}

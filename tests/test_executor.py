@@ -5,7 +5,6 @@ import concurrent.futures as cf
 import json
 import os
 import signal
-import subprocess
 import threading
 import time
 from functools import partial
@@ -15,7 +14,6 @@ import joblib
 import pytest
 
 import fairlead
-from conftest import Live
 from fairlead.client.results import RemoteTraceback
 
 
@@ -283,29 +281,24 @@ def test_results_that_were_fetched_are_dropped(world, client):
     until(lambda: len(list(folder.iterdir())) <= 4)
 
 
-def test_a_restart_of_the_scheduler_in_the_middle(tmp_path):
-    world = Live(tmp_path)
-    world.up()
-    try:
-        with fairlead.Client(world.home, queue="A") as client:
-            marks = tmp_path / "marks"
-            marks.mkdir()
+def test_a_restart_of_the_scheduler_in_the_middle(live, tmp_path):
+    with fairlead.Client(live.home, queue="A") as client:
+        marks = tmp_path / "marks"
+        marks.mkdir()
 
-            def mark(i):
-                time.sleep(0.3)
-                with (marks / str(i)).open("a") as file:
-                    file.write("x")
-                return i
+        def mark(i):
+            time.sleep(0.3)
+            with (marks / str(i)).open("a") as file:
+                file.write("x")
+            return i
 
-            futures = [client.submit(mark, i) for i in range(40)]
-            until(lambda: any(f.done() for f in futures))
-            world.kill()
-            time.sleep(0.5)
-            world.up()
-            assert [f.result(timeout=60) for f in futures] == list(range(40))
-            assert {p.read_text() for p in marks.iterdir()} == {"x"}, "none ran twice"
-    finally:
-        world.end()
+        futures = [client.submit(mark, i) for i in range(40)]
+        until(lambda: any(f.done() for f in futures))
+        live.kill()
+        time.sleep(0.5)
+        live.up()
+        assert [f.result(timeout=60) for f in futures] == list(range(40))
+        assert {p.read_text() for p in marks.iterdir()} == {"x"}, "none ran twice"
 
 
 def test_joblib_runs_on_it(world):
@@ -358,21 +351,17 @@ def test_no_scheduler(tmp_path):
         fairlead.Client(tmp_path)
 
 
-def test_a_scheduler_that_never_comes_back(tmp_path):
-    world = Live(tmp_path)
-    world.up()
-    client = fairlead.Client(world.home, queue="A")
+def test_a_scheduler_that_never_comes_back(live):
+    client = fairlead.Client(live.home, queue="A")
     client._connection.patience = 0.5
     future = client.submit(nap, 60)
     until(future.running)
-    world.kill()
+    live.kill()
     with pytest.raises(fairlead.SchedulerGone, match="no scheduler runs"):
         future.result(timeout=30)
     with pytest.raises(fairlead.SchedulerGone):
         client.submit(square, 1)
     client.shutdown()
-    world.up()
-    world.end()
 
 
 def test_the_session_of_a_program_that_was_killed_is_closed(world, monkeypatch):
@@ -391,20 +380,13 @@ def test_the_session_of_a_program_that_was_killed_is_closed(world, monkeypatch):
     assert json.dumps(sessions.silent()) == "[]"
 
 
-def test_workers_that_wait_do_not_outlive_a_killed_supervisor(tmp_path):
-    world = Live(tmp_path)
-    world.up()
-    try:
-        with fairlead.Client(world.home, queue="A", memory="256MiB") as client:
-            worker = client.submit(os.getpid).result(timeout=30)
-            found = subprocess.run(
-                ["pgrep", "-f", f"{world.home}/supervisor"], capture_output=True, text=True, check=True
-            )
-            os.kill(int(found.stdout.split()[0]), signal.SIGKILL)
-            until(lambda: not Path(f"/proc/{worker}").exists())
-            assert client.submit(os.getpid).result(timeout=30) != worker
-    finally:
-        world.end()
+def test_workers_that_wait_do_not_outlive_a_killed_supervisor(live):
+    with fairlead.Client(live.home, queue="A", memory="256MiB") as client:
+        worker = client.submit(os.getpid).result(timeout=30)
+        (supervisor,) = live.supervisor()
+        supervisor.kill()
+        until(lambda: not Path(f"/proc/{worker}").exists())
+        assert client.submit(os.getpid).result(timeout=30) != worker
 
 
 def test_a_function_that_writes_where_its_worker_answers_fails_alone(client):

@@ -6,10 +6,12 @@ import os
 import signal
 import subprocess
 import time
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
+from conftest import end_tasks
 from fairlead.engines.contract import Attempt, Ended, Launch, NodeUp, Started
 from fairlead.engines.local import cgroups
 from fairlead.engines.local.engine import LocalEngine
@@ -51,6 +53,11 @@ class Bench:
         self.until(ends, seconds)
         return ends()[0].outcome, ends()[0].code
 
+    def close(self):
+        """End what runs, and its supervisor, whatever the test left of them."""
+        self.engine.close()
+        end_tasks(self.folder)
+
     def wrote(self, attempt, stream="out"):
         return (self.folder / "output" / str(attempt.job) / f"{attempt.task}.{stream}").read_text()
 
@@ -63,10 +70,8 @@ def alive(mark):
 
 @pytest.fixture
 def bench(tmp_path):
-    bench = Bench(tmp_path)
-    yield bench
-    bench.engine.stop(bench.engine.inventory())
-    bench.engine.close(leave=True)
+    with closing(Bench(tmp_path)) as bench:
+        yield bench
 
 
 @pytest.fixture
@@ -83,10 +88,8 @@ def bench_without_cgroups(tmp_path, monkeypatch):
         return real([argv[0], "-I", "-c", program, "supervisor", argv[-1]] if supervisor else argv, **more)
 
     monkeypatch.setattr("fairlead.engines.local.engine.subprocess.Popen", popen)
-    bench = Bench(tmp_path / "home")
-    yield bench
-    bench.engine.stop(bench.engine.inventory())
-    bench.engine.close(leave=True)
+    with closing(Bench(tmp_path / "home")) as bench:
+        yield bench
 
 
 def test_what_a_task_is_given_and_how_it_ends(bench):
@@ -279,13 +282,13 @@ def test_when_the_supervisor_is_killed_its_tasks_are_ended_and_lost(which, reque
 
 
 def test_a_supervisor_with_nothing_to_do_goes_away(tmp_path):
-    bench = Bench(tmp_path)
-    bench.end_of(bench.start(Attempt(1, 0, 1), "true"))
-    bench.engine.close(leave=True)
-    deadline = time.monotonic() + 10
-    while alive(f"{tmp_path}/supervisor"):
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    with closing(Bench(tmp_path)) as bench:
+        bench.end_of(bench.start(Attempt(1, 0, 1), "true"))
+        bench.engine.close(leave=True)
+        deadline = time.monotonic() + 10
+        while alive(f"{tmp_path}/supervisor"):
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
     assert own_cgroups(tmp_path) == []
 
 

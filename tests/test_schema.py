@@ -20,11 +20,10 @@ schema = schema.exclude(path=["/v1/down", "/v1/nodes/{node}/resume"])
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory):
-    live = Live(tmp_path_factory.mktemp("schema"))
-    live.up()
-    live.ok("drain", "n1")
-    yield live
-    live.end()
+    with Live(tmp_path_factory.mktemp("schema")) as live:
+        live.up()
+        live.ok("drain", "n1")
+        yield live
 
 
 @schema.parametrize()

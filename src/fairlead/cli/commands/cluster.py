@@ -1,5 +1,6 @@
 """The commands about the cluster: to start and stop the scheduler, and to see and change what it runs on."""
 
+import os
 import sys
 import time
 from pathlib import Path
@@ -84,11 +85,13 @@ def down(
     ] = False,
 ) -> None:
     """Stop the scheduler, when the tasks that run have ended. Those that wait are kept for the next `up`."""
-    from fairlead.client.connection import ServiceError
+    from fairlead.client.connection import PATIENCE, ServiceError
+    from fairlead.data_folder import read_address
 
     with connect() as connection:
-        before = connection.get("/v1/status")["pid"]
+        address, before = read_address(), connection.get("/v1/status")["pid"]
         connection.post("/v1/down", {"now": now})
+        connection.patience = 0  # it was told to go: it is not on its way back
         told = 0
         while True:
             try:
@@ -101,4 +104,7 @@ def down(
                 told = status["running"]
                 print(f"waiting for {told} task{'s' if told != 1 else ''} to end", file=sys.stderr)
             time.sleep(0.1)
+    until = time.monotonic() + PATIENCE
+    while "FAIRLEAD_URL" not in os.environ and read_address() == address and time.monotonic() < until:
+        time.sleep(0.05)  # it answers no more, but closes what is open: the next `up` would find it there
     print("the scheduler is down")
