@@ -6,14 +6,16 @@ import subprocess
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from fairlead.engines.contract import Attempt, Ended, Launch, NodeUp, Started
+from fairlead.engines.contract import Launches, NodeUp
 from fairlead.engines.local import cgroups
 from fairlead.engines.local.engine import LocalEngine
 from fairlead.engines.local.machine import this_machine
 from fairlead.model.specs import Job, Node, Work
 from fairlead.scheduler.facts import Outcome
+from fake_engine import Attempt, columns, rows
 
 NODE = Node("here", {"cpu": 4000, "memory": 8 << 30, "gpu": 4000})
 
@@ -24,30 +26,62 @@ class Bench:
     def __init__(self, folder):
         self.folder = folder
         self.engine = LocalEngine(folder, [NODE])
-        self.engine.inventory()
-        self.seen = []
+        self.started, self.ended, self.nodes = set(), {}, []
+        self.known = None
+        self.until(lambda: self.known is not None)
 
     def job(self, *argv, cwd=None, env=None, **demand):
         work = Work(list(argv), str(cwd or self.folder), {**os.environ, **(env or {})})
         return Job("q", {"cpu": 1000, **demand}, work=work)
 
     def start(self, attempt, *argv, **more):
-        self.engine.start([Launch(attempt, "here", self.job(*argv, **more))])
+        self.start_all([attempt], self.job(*argv, **more))
         return attempt
+
+    def start_all(self, attempts, job):
+        place = np.zeros(len(attempts), np.int64)
+        self.engine.start(Launches(columns(attempts), place, ["here"], {attempt.job: job for attempt in attempts}))
+
+    def stop(self, *attempts, grace=5.0):
+        self.engine.stop(columns(attempts), grace)
+
+    def acknowledge(self, *attempts):
+        self.engine.acknowledge(columns(attempts))
+
+    def look(self):
+        seen = self.engine.poll()
+        if seen.known is not None:
+            self.known = set(rows(seen.known))
+        self.started.update(rows(seen.started))
+        outcomes = zip(seen.ended.outcome.tolist(), seen.ended.code.tolist(), strict=True)
+        self.ended.update(zip(rows(seen.ended.attempts), outcomes, strict=True))
+        self.nodes += seen.nodes
 
     def until(self, condition, seconds=20.0):
         deadline = time.monotonic() + seconds
         while not condition():
-            assert time.monotonic() < deadline, self.seen
-            self.seen += self.engine.poll()
+            assert time.monotonic() < deadline, (self.known, self.started, self.ended)
+            self.look()
             time.sleep(0.01)
 
     def end_of(self, attempt, seconds=20.0):
-        def ends():
-            return [e for e in self.seen if isinstance(e, Ended) and e.attempt == attempt]
+        self.until(lambda: attempt in self.ended, seconds)
+        return self.ended[attempt]
 
-        self.until(ends, seconds)
-        return ends()[0].outcome, ends()[0].code
+    def inventory(self):
+        self.known = None
+        self.engine.take_inventory()
+        self.until(lambda: self.known is not None)
+        return self.known
+
+    def unsee(self):
+        self.started, self.ended = set(), {}
+
+    def close(self):
+        """End all that runs, and the supervisor."""
+        self.stop(*self.inventory())
+        self.engine.close(leave=True)
+        self.engine.join(10)
 
     def wrote(self, attempt, stream="out"):
         return (self.folder / "output" / str(attempt.job) / f"{attempt.task}.{stream}").read_text()
@@ -63,8 +97,7 @@ def alive(mark):
 def bench(tmp_path):
     bench = Bench(tmp_path)
     yield bench
-    bench.engine.stop(bench.engine.inventory())
-    bench.engine.close(leave=True)
+    bench.close()
 
 
 @pytest.fixture
@@ -80,11 +113,10 @@ def bench_without_cgroups(tmp_path, monkeypatch):
         supervisor = "fairlead.engines.local.supervisor" in argv
         return real([argv[0], "-I", "-c", program, "supervisor", argv[-1]] if supervisor else argv, **more)
 
-    monkeypatch.setattr("fairlead.engines.local.engine.subprocess.Popen", popen)
+    monkeypatch.setattr("fairlead.engines.local.supervisor_line.subprocess.Popen", popen)
     bench = Bench(tmp_path / "home")
     yield bench
-    bench.engine.stop(bench.engine.inventory())
-    bench.engine.close(leave=True)
+    bench.close()
 
 
 def test_what_a_task_is_given_and_how_it_ends(bench):
@@ -98,8 +130,8 @@ def test_what_a_task_is_given_and_how_it_ends(bench):
     assert bench.end_of(a) == (Outcome.EXITED, 7)
     assert bench.wrote(a) == f"1 2 y z\n{bench.folder}\n"
     assert bench.wrote(a, "err") == "oops\n"
-    assert NodeUp(NODE) in bench.seen
-    assert Started(a) in bench.seen
+    assert NodeUp(NODE) in bench.nodes
+    assert a in bench.started
 
 
 def test_what_cannot_be_run_says_so(bench):
@@ -127,23 +159,23 @@ def test_an_attempt_runs_once_however_often_it_is_started(bench):
 
 def test_an_attempt_that_was_stopped_before_it_started_never_starts(bench):
     a = Attempt(1, 0, 1)
-    bench.engine.stop([a])
+    bench.stop(a)
     assert bench.end_of(a)[0] == Outcome.SIGNALLED
-    bench.engine.acknowledge([a])
+    bench.acknowledge(a)
+    bench.unsee()
     bench.start(a, "touch", "ran")
     assert bench.end_of(a)[0] == Outcome.SIGNALLED
     assert not (bench.folder / "ran").exists()
 
 
-def test_stopping_ends_the_whole_group_gently_and_then_not(bench, monkeypatch):
-    monkeypatch.setattr("fairlead.engines.local.engine.GRACE", 0.5)
+def test_stopping_ends_the_whole_group_gently_and_then_not(bench):
     gentle = bench.start(
         Attempt(1, 0, 1), "sh", "-c", "trap 'echo bye; exit 3' TERM; echo up; while :; do sleep 0.1; done"
     )
     stubborn = bench.start(Attempt(2, 0, 1), "sh", "-c", f"trap '' TERM; sleep {LONG}3 & sleep {LONG}4")
-    bench.until(lambda: Started(stubborn) in bench.seen and (bench.folder / "output/1/0.out").exists())
+    bench.until(lambda: stubborn in bench.started and (bench.folder / "output/1/0.out").exists())
     bench.until(lambda: bench.wrote(gentle) == "up\n")
-    bench.engine.stop([gentle, stubborn])
+    bench.stop(gentle, stubborn, grace=0.5)
     assert bench.end_of(gentle) == (Outcome.EXITED, 3)
     assert bench.wrote(gentle) == "up\nbye\n"
     assert bench.end_of(stubborn) == (Outcome.SIGNALLED, signal.SIGKILL)
@@ -195,16 +227,18 @@ def test_tasks_outlive_the_scheduler_and_are_adopted(bench):
     """The engine's side goes away without a word; statuses that came meanwhile are found."""
     quick = bench.start(Attempt(1, 0, 1), "sh", "-c", "sleep 0.3; exit 5")
     slow = bench.start(Attempt(2, 0, 1), "sh", "-c", "sleep 1.2; exit 6")
-    bench.until(lambda: Started(slow) in bench.seen)
+    bench.until(lambda: slow in bench.started)
     bench.engine.close()
     time.sleep(0.6)
+    bench.known = None
+    bench.unsee()
     bench.engine = LocalEngine(bench.folder, [NODE])
-    assert bench.engine.inventory() == {quick, slow}
-    bench.seen.clear()
+    bench.until(lambda: bench.known is not None)
+    assert bench.known == {quick, slow}
     assert bench.end_of(quick) == (Outcome.EXITED, 5)
     assert bench.end_of(slow) == (Outcome.EXITED, 6)
-    bench.engine.acknowledge([quick, slow])
-    assert bench.engine.inventory() == set()
+    bench.acknowledge(quick, slow)
+    assert bench.inventory() == set()
 
 
 @pytest.mark.parametrize("which", ["bench", "bench_without_cgroups"])
@@ -213,10 +247,12 @@ def test_when_the_supervisor_is_killed_its_tasks_are_ended_and_lost(which, reque
     done = bench.start(Attempt(1, 0, 1), "sh", "-c", "exit 4")
     bench.end_of(done)
     a = bench.start(Attempt(2, 0, 1), "sh", "-c", f"(setsid sleep {LONG}5 &); sleep {LONG}6")
-    bench.until(lambda: Started(a) in bench.seen and len(alive(f"^sleep {LONG}[56]")) == 2)
-    bench.seen.clear()
+    bench.until(lambda: a in bench.started and len(alive(f"^sleep {LONG}[56]")) == 2)
+    bench.unsee()
+    bench.known = None
     os.kill(int(alive(f"{bench.folder}/supervisor")[0]), signal.SIGKILL)
     assert bench.end_of(a) == (Outcome.LOST, 0)
+    assert bench.known == {a, done}, "it is told unasked by the supervisor that took over"
     assert bench.end_of(done) == (Outcome.EXITED, 4), "an end that was not acknowledged is told again"
     assert alive(f"^sleep {LONG}[56]") == []
 

@@ -12,6 +12,7 @@ from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import FileResponse
 
 from fairlead.engines import calls
+from fairlead.engines.step import Stalled
 from fairlead.model.answers import Cancelled, Changed, Events, SessionInfo, SubmittedMany
 from fairlead.model.specs import Call, Work
 from fairlead.scheduler.admission import Refused, Unknown
@@ -22,7 +23,6 @@ from fairlead.service.api.requests import CallsJob, CallsRequest, SessionRequest
 from fairlead.service.api.submitting import submit_all
 from fairlead.service.bell import heard_within
 from fairlead.service.loop import Busy
-from fairlead.service.scheduler import Stalled
 from fairlead.service.sessions import Sessions, unfinished_calls, with_results
 
 MOST_EVENTS = 1000
