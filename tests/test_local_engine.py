@@ -1,8 +1,11 @@
 """The local engine with real processes: what starts, what ends, and that nothing is left behind."""
 
+import json
 import os
 import signal
+import socket
 import subprocess
+import threading
 import time
 from pathlib import Path
 
@@ -10,7 +13,7 @@ import numpy as np
 import pytest
 
 from fairlead.engines.contract import Launches, NodeUp
-from fairlead.engines.local import cgroups
+from fairlead.engines.local import cgroups, supervisor_line
 from fairlead.engines.local.engine import LocalEngine
 from fairlead.engines.local.machine import this_machine
 from fairlead.model.specs import Job, Node, Work
@@ -255,6 +258,156 @@ def test_when_the_supervisor_is_killed_its_tasks_are_ended_and_lost(which, reque
     assert bench.known == {a, done}, "it is told unasked by the supervisor that took over"
     assert bench.end_of(done) == (Outcome.EXITED, 4), "an end that was not acknowledged is told again"
     assert alive(f"^sleep {LONG}[56]") == []
+
+
+def test_no_call_waits_for_a_supervisor_that_does_not_read(bench):
+    supervisor = int(alive(f"{bench.folder}/supervisor")[0])
+    attempts = [Attempt(1, i, 1) for i in range(20_000)]
+    job = bench.job("true")
+
+    def use():
+        bench.start_all(attempts, job)
+        bench.stop(*attempts)
+        bench.acknowledge(*attempts)
+        bench.engine.take_inventory()
+        bench.engine.forget([1])
+        bench.engine.poll()
+
+    using = threading.Thread(target=use, daemon=True)
+    os.kill(supervisor, signal.SIGSTOP)
+    try:
+        using.start()
+        using.join(30)
+        assert not using.is_alive(), "a call waits for the supervisor"
+    finally:
+        bench.known = None
+        os.kill(supervisor, signal.SIGKILL)
+    bench.until(lambda: bench.known is not None)
+    assert bench.end_of(bench.start(Attempt(2, 0, 1), "true")) == (Outcome.EXITED, 0)
+
+
+def test_what_waits_is_bounded_and_everything_is_asked_for_when_some_of_it_was_dropped(bench, monkeypatch):
+    monkeypatch.setattr(supervisor_line, "MOST_UNSENT", 100_000)
+    supervisor = int(alive(f"{bench.folder}/supervisor")[0])
+    done = bench.start(Attempt(1, 0, 1), "true")
+    bench.end_of(done)
+    bench.known = None
+    attempts = [Attempt(2 + i, 0, 1) for i in range(50)]
+    os.kill(supervisor, signal.SIGSTOP)
+    try:
+        for a in attempts:
+            bench.start(a, "true", env={"X": "x" * 20_000})
+        bench.acknowledge(done)
+    finally:
+        bench.unsee()
+        os.kill(supervisor, signal.SIGCONT)
+    bench.until(lambda: bench.known is not None)
+    assert done in bench.known, "the acknowledgement was dropped"
+    assert not bench.known.issuperset(attempts), "some of the starts were"
+    assert bench.end_of(done) == (Outcome.EXITED, 0), "so it is told again"
+    for a in attempts:
+        bench.start(a, "true")
+        assert bench.end_of(a) == (Outcome.EXITED, 0)
+
+
+class Puppet:
+    """A supervisor that says what it is told to."""
+
+    def __init__(self, folder):
+        (folder / "supervisor").mkdir(parents=True)
+        self.listener = socket.socket(socket.AF_UNIX)
+        self.listener.bind(str(folder / "supervisor" / "socket"))
+        self.listener.listen()
+
+    def say(self, *lines):
+        """To the next who connects, after the greeting; then hang up."""
+        connection, _ = self.listener.accept()
+        with connection:
+            assert json.loads(connection.makefile("rb").readline()) == {"do": "inventory"}
+            connection.sendall(b"".join(lines))
+
+
+def test_lines_that_are_torn_or_cannot_be_read_end_nothing(tmp_path, caplog):
+    puppet = Puppet(tmp_path)
+    empty = b'{"saw": "inventory", "tasks": [], "limits": {"memory": true}}\n'
+    bad = [
+        b"\xff\xfe\n", b"[]\n", b"{}\n", b'{"saw": "nothing"}\n', b'{"saw": "started", "task": [1, 2]}\n',
+        b'{"saw": "ended", "task": [1, 0, 1], "outcome": 99, "code": 0}\n',
+        b'{"saw": "started", "task": [1, 0, 1180591620717411303424]}\n',
+    ]  # fmt: skip
+    good = b'{"saw": "started", "task": [1, 0, 1]}\n'
+    puppet_talks = threading.Thread(
+        target=lambda: [puppet.say(empty, *bad, b'{"saw": "ended", "ta'), puppet.say(empty, good)]
+    )
+    puppet_talks.start()
+    engine = LocalEngine(tmp_path, [NODE])
+    seen = []
+    deadline = time.monotonic() + 20
+    while not any(len(s.started.job) for s in seen):
+        assert time.monotonic() < deadline, seen
+        seen.append(engine.poll())
+        time.sleep(0.01)
+    assert engine.limits == {"memory": True}
+    assert {a for s in seen for a in rows(s.started)} == {Attempt(1, 0, 1)}
+    assert not any(len(s.ended.code) for s in seen)
+    assert sum("cannot be read" in record.message for record in caplog.records) == len(bad)
+    engine.close()
+    puppet.listener.close()
+    engine.join(10)
+
+
+def test_what_started_before_an_inventory_that_does_not_know_it_did_not_last(tmp_path):
+    puppet = Puppet(tmp_path)
+    empty = b'{"saw": "inventory", "tasks": [], "limits": {}}\n'
+    started = b'{"saw": "started", "task": [1, 0, 1]}\n{"saw": "started", "task": [2, 0, 1]}\n'
+    heard = threading.Event()
+    engine = LocalEngine(tmp_path, [NODE], heard.set)
+    puppet.say(empty, started)
+    assert heard.wait(10)
+    heard.clear()
+    puppet.say(b'{"saw": "inventory", "tasks": [[2, 0, 1]], "limits": {}}\n{"saw": "started", "task": [2, 0, 1]}\n')
+    assert heard.wait(10)
+    seen = engine.poll()
+    assert rows(seen.known) == rows(seen.started) == [Attempt(2, 0, 1)]
+    engine.close()
+    puppet.listener.close()
+    engine.join(10)
+
+
+def test_a_supervisor_that_cannot_be_started_is_tried_again_until_it_can(tmp_path, monkeypatch, caplog):
+    def popen(*argv, **more):
+        tries.append(time.monotonic())
+        raise FileNotFoundError("no interpreter")
+
+    tries = []
+    with monkeypatch.context() as broken:
+        broken.setattr("fairlead.engines.local.supervisor_line.subprocess.Popen", popen)
+        engine = LocalEngine(tmp_path, [NODE])
+        deadline = time.monotonic() + 20
+        while len(tries) < 3:
+            assert time.monotonic() < deadline
+            engine.stop(columns([Attempt(1, 0, 1)]), 5.0)
+            assert engine.poll().known is None
+            time.sleep(0.01)
+        assert "no interpreter" in engine.trouble
+        assert engine.limits == {}
+    while engine.poll().known is None:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    assert engine.trouble is None
+    assert sum("no supervisor could be started" in record.message for record in caplog.records) == 1
+    engine.close(leave=True)
+    engine.join(10)
+
+
+def test_output_is_read_in_pieces_and_removed_when_nobody_asks_for_it_any_more(bench):
+    a = bench.start(Attempt(1, 0, 1), "sh", "-c", "echo 0123456789")
+    bench.end_of(a)
+    assert bench.engine.read_output(1, 0, "out", 2, 3) == b"234"
+    assert bench.engine.read_output(1, 0, "out", 11, 5) == b""
+    assert bench.engine.read_output(1, 1, "out", 0, 5) is None
+    bench.engine.forget([7, 1])
+    bench.until(lambda: bench.engine.read_output(1, 0, "out", 0, 5) is None)
 
 
 def test_a_supervisor_with_nothing_to_do_goes_away(tmp_path):

@@ -113,6 +113,9 @@ class Scheduler:
             self._happen(lost_nodes(self.state, self._there, now), new)
             self._there = None
         self._observe(now, new)
+        if now >= self._to_repeat_at or now < self._to_repeat_at - 2 * REPEAT_AFTER:
+            self._to_repeat_at = now + REPEAT_AFTER
+            self._tell_again()
         for request in requests:
             self._happen(request(self.state, now), new)
         if self.placing and self.reconciled:
@@ -124,12 +127,6 @@ class Scheduler:
         self._record()
         if self.journal.snapshot_due():
             self._save_snapshot()
-        if now >= self._to_repeat_at or now < self._to_repeat_at - 2 * REPEAT_AFTER:
-            self._to_repeat_at = now + REPEAT_AFTER
-            if self.reconciled:
-                tell_again(self.state, self.engine)
-            else:
-                self.engine.take_inventory()
 
     def _happen(self, facts: Iterable[Fact], new: list[Fact]) -> None:
         for fact in facts:
@@ -147,6 +144,13 @@ class Scheduler:
         if seen.known is not None:
             self.reconciled = True
             self._to_repeat_at = -inf
+
+    def _tell_again(self) -> None:
+        """Repeat what was not answered to. All that is told to start or stop was recorded by a step before."""
+        if self.reconciled:
+            tell_again(self.state, self.engine)
+        else:
+            self.engine.take_inventory()
 
     def _record(self) -> None:
         if self._unsaved:
@@ -301,6 +305,8 @@ def _stopping_rows(state: State, job: int) -> I64:
 
 
 def _launches(state: State, attempts: Attempts, node: Ints) -> Launches:
+    if len(node) == 1:  # what a busy scheduler does most, and sorting takes its time
+        return Launches(attempts, np.zeros(1, np.int64), [state.node_specs[node[0]].name], state.specs)
     rows, place = np.unique(node, return_inverse=True)
     return Launches(attempts, place, [state.node_specs[row].name for row in rows.tolist()], state.specs)
 
