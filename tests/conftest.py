@@ -179,9 +179,13 @@ def supervisor_of(home: Path) -> list[psutil.Process]:
 def end_tasks(home: Path) -> None:
     """End the tasks of a data folder and their supervisor; where that was killed, another ends what it left."""
     engine = LocalEngine(home, [])
-    engine.stop(engine.inventory())
-    engine.close(leave=True)
     deadline = time.monotonic() + 10
+    while (known := engine.poll().known) is None and time.monotonic() < deadline:
+        time.sleep(0.01)
+    if known is not None:
+        engine.stop(known, 5.0)
+    engine.close(leave=True)
+    engine.join(10)
     while (left := supervisor_of(home)) and time.monotonic() < deadline:
         time.sleep(0.02)
     for process in left:

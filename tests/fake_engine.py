@@ -1,4 +1,4 @@
-"""An engine under a virtual clock that answers late, twice or never, loses nodes, and outlives the scheduler.
+"""An engine under a virtual clock that answers late, twice or never, loses nodes and its memory, and outlives the scheduler.
 
 It keeps its side of the contract of fairlead.engines, and writes down everything that really ran.
 """
@@ -7,10 +7,37 @@ from __future__ import annotations
 
 from collections import Counter
 from random import Random
+from typing import NamedTuple
 
-from fairlead.engines.contract import Attempt, Ended, Event, NodeDown, NodeUp, Started
+import numpy as np
+
+from fairlead.engines.contract import Attempts, Ends, NodeDown, NodeUp, Seen
 from fairlead.model.specs import Node
 from fairlead.scheduler.facts import Outcome
+
+
+class Attempt(NamedTuple):
+    """One attempt of the columns."""
+
+    job: int
+    task: int
+    number: int
+
+
+def columns(attempts) -> Attempts:
+    """Attempts as an engine takes them."""
+    return Attempts(*np.array(list(attempts), np.int64).reshape(-1, 3).T.copy())
+
+
+def rows(attempts: Attempts) -> list[Attempt]:
+    """The other way round."""
+    return [Attempt(*row) for row in zip(*(column.tolist() for column in attempts), strict=True)]
+
+
+def ends(ended) -> Ends:
+    """Pairs of an attempt and its outcome with its code, as an engine tells them."""
+    outcome, code = np.array([end for _, end in ended], np.int64).reshape(-1, 2).T.copy()
+    return Ends(columns(attempt for attempt, _ in ended), outcome, code)
 
 
 class Killed(BaseException):
@@ -21,13 +48,19 @@ class FakeEngine:
     def __init__(self, rng: Random, nodes: list[Node], faults: bool = True) -> None:
         self.rng, self.faults = rng, faults
         self.now = 0.0
+        self.limits = {"cpu": False, "memory": False, "tracking": True}
         self.nodes = {node.name: node for node in nodes}
         self.down: set[str] = set()
         self.running: dict[Attempt, tuple[str, float]] = {}
-        self.ended: dict[Attempt, Ended] = {}
-        self.over: set[Attempt] = set()  # ended and acknowledged, or told to stop before they started
-        self.line: list[tuple[float, object]] = []  # messages on their way to the engine
-        self.news: list[Event] = [NodeUp(node) for node in nodes]
+        self.ended: dict[Attempt, tuple[int, int]] = {}
+        self.over: set[Attempt] = set()  # ended and acknowledged, or gone with their machine
+        self.forgotten: set[Attempt] = (
+            set()
+        )  # ran when the engine lost its memory: all that it can tell is that they are over
+        self.line: list[tuple[float, tuple]] = []  # messages on their way to the engine
+        self.known: list[Attempt] | None = None
+        self.started: list[Attempt] = []
+        self.news: list[NodeUp | NodeDown] = [NodeUp(node) for node in nodes]
         self.runs: Counter[Attempt] = Counter()
         self.done: Counter[tuple[int, int]] = Counter()
         self.demands: dict[Attempt, dict[str, int]] = {}
@@ -42,17 +75,17 @@ class FakeEngine:
                 raise Killed(kind)
 
     def start(self, launches):
-        for launch in launches:
+        for attempt, place in zip(rows(launches.attempts), launches.node.tolist(), strict=True):
             self.tick("in the middle of acting")
-            self._send(("start", launch))
+            self._send("start", attempt, launches.nodes[place], launches.jobs[attempt.job])
 
-    def stop(self, attempts):
-        for attempt in attempts:
+    def stop(self, attempts, grace):
+        for attempt in rows(attempts):
             self.tick("in the middle of acting")
-            self._send(("stop", attempt))
+            self._send("stop", attempt)
 
     def acknowledge(self, attempts):
-        for attempt in attempts:
+        for attempt in rows(attempts):
             self.tick("before acknowledging")
             if self.ended.pop(attempt, None):
                 self.over.add(attempt)
@@ -60,27 +93,32 @@ class FakeEngine:
     def forget(self, jobs):
         pass
 
-    def inventory(self):
-        self._deliver(everything=True)
-        self.news = [NodeDown(n) if n in self.down else NodeUp(self.nodes[n]) for n in self.nodes]
-        return {*self.running, *self.ended}
+    def read_output(self, job, index, stream, offset, most):
+        return None
+
+    def close(self, leave=False):
+        pass
+
+    def take_inventory(self):
+        self._send("inventory")
 
     def poll(self):
         self._deliver()
+        known, self.known = self.known, None
+        started, self.started = self.started, []
         news, self.news = self.news, []
         lost = {event.node for event in news if isinstance(event, NodeDown)}
-        self.line = [m for m in self.line if m[1][0] == "stop" or m[1][1].node not in lost]
-        at_once = bool(lost)
-        for end in self.ended.values():
-            if at_once or not self.faults or self.rng.random() < 0.5:
-                news.append(end)
-        if self.faults and self.rng.random() < 0.2:
-            news += self.rng.sample(news, len(news) // 2)  # twice
+        self.line = [(t, m) for t, m in self.line if m[0] != "start" or m[2] not in lost]
+        ended = [end for end in self.ended.items() if lost or not self.faults or self.rng.random() < 0.5]
+        if self.faults and self.rng.random() < 0.2:  # twice
+            started += self.rng.sample(started, len(started) // 2)
+            ended += self.rng.sample(ended, len(ended) // 2)
+            news += news[-1:]
         self.tick("before deciding")
-        return news
+        return Seen(None if known is None else columns(known), columns(started), ends(ended), news)
 
     def pass_time(self, seconds):
-        """Work gets done; machines come and go."""
+        """Work gets done; machines come and go; the engine may lose its memory of what ran, which it ends."""
         self.now += seconds
         for attempt, (_, until) in sorted(self.running.items()):
             if until <= self.now:
@@ -88,7 +126,7 @@ class FakeEngine:
                 code = int(self.faults and self.rng.random() < 0.05)
                 if code == 0:
                     self.done[attempt[:2]] += 1
-                self.ended[attempt] = Ended(attempt, Outcome.EXITED, code)
+                self.ended[attempt] = (Outcome.EXITED, code)
         if self.faults and self.rng.random() < 0.05:
             name = self.rng.choice(sorted(self.nodes))
             if name in self.down:
@@ -96,10 +134,11 @@ class FakeEngine:
                 self.news.append(NodeUp(self.nodes[name]))
             elif len(self.down) + 1 < len(self.nodes):
                 self.down.add(name)
-                for attempt in [a for a, (node, _) in self.running.items() if node == name]:
-                    del self.running[attempt]
-                    self.over.add(attempt)
+                self.over |= self._end(lambda node: node == name)
                 self.news.append(NodeDown(name))
+        if self.faults and self.rng.random() < 0.01:
+            self.forgotten |= self._end(lambda node: True)
+            self._tell_all()
 
     def mend(self):
         """From here on the world is kind, so that all must come to an end."""
@@ -107,7 +146,18 @@ class FakeEngine:
         self.news += [NodeUp(self.nodes[name]) for name in sorted(self.down)]
         self.down.clear()
 
-    def _send(self, message):
+    def _end(self, there):
+        """What runs on some machines ends, and nobody sees how."""
+        ended = {attempt for attempt, (node, _) in self.running.items() if there(node)}
+        self.running = {attempt: run for attempt, run in self.running.items() if attempt not in ended}
+        return ended
+
+    def _tell_all(self):
+        self.known = [*self.running, *self.ended]
+        self.started = [attempt for attempt in self.running if not self.faults or self.rng.random() < 0.8]
+        self.news = [NodeDown(n) if n in self.down else NodeUp(self.nodes[n]) for n in self.nodes]
+
+    def _send(self, *message):
         if self.faults and self.rng.random() < 0.1:
             return  # never
         delay = self.rng.expovariate(1) if self.faults and self.rng.random() < 0.3 else 0.0
@@ -115,33 +165,43 @@ class FakeEngine:
         if self.faults and self.rng.random() < 0.1:
             self.line.append((self.now + delay + self.rng.expovariate(1), message))
 
-    def _deliver(self, everything=False):
-        due = [m for t, m in self.line if everything or t <= self.now]
-        self.line = [(t, m) for t, m in self.line if not (everything or t <= self.now)]
-        for kind, what in due:
-            if kind == "stop":
-                if what in self.running:
-                    del self.running[what]
-                if what not in self.over and what not in self.ended:
-                    self.ended[what] = Ended(what, Outcome.SIGNALLED, 15)
-                continue
-            attempt, node, job = what
-            if (
-                attempt in self.running
-                or attempt in self.ended
-                or attempt in self.over
-                or node in self.down
-                or NodeDown(node) in self.news
-            ):
-                continue
-            alike = [a for a in self.running if a[:2] == attempt[:2]]
-            assert not alike, f"{attempt} starts while {alike} runs"
-            self.runs[attempt] += 1
-            self.running[attempt] = (node, self.now + self.rng.uniform(0.5, 8))
-            self.demands[attempt] = job.demand
-            used = Counter()
-            for other, (where, _) in self.running.items():
-                if where == node:
-                    used.update(self.demands[other])
-            assert all(used[r] <= has for r, has in self.nodes[node].capacity.items()), f"{node} is oversubscribed"
-            self.news.append(Started(attempt))
+    def _deliver(self):
+        due = [m for t, m in self.line if t <= self.now]
+        self.line = [(t, m) for t, m in self.line if t > self.now]
+        for kind, *what in due:
+            match kind:
+                case "inventory":
+                    self._tell_all()
+                case "stop":
+                    self._stop(*what)
+                case "start":
+                    self._start(*what)
+
+    def _stop(self, attempt):
+        self.running.pop(attempt, None)
+        if attempt not in self.over and attempt not in self.ended:
+            self.ended[attempt] = (Outcome.LOST, 0) if attempt in self.forgotten else (Outcome.SIGNALLED, 15)
+
+    def _start(self, attempt, node, job):
+        if attempt in self.forgotten and attempt not in self.over:
+            self.ended[attempt] = (Outcome.LOST, 0)
+        if (
+            attempt in self.running
+            or attempt in self.ended
+            or attempt in self.over
+            or node in self.down
+            or NodeDown(node) in self.news
+        ):
+            return
+        assert attempt not in self.forgotten
+        alike = [a for a in self.running if a[:2] == attempt[:2]]
+        assert not alike, f"{attempt} starts while {alike} runs"
+        self.runs[attempt] += 1
+        self.running[attempt] = (node, self.now + self.rng.uniform(0.5, 8))
+        self.demands[attempt] = job.demand
+        used = Counter()
+        for other, (where, _) in self.running.items():
+            if where == node:
+                used.update(self.demands[other])
+        assert all(used[r] <= has for r, has in self.nodes[node].capacity.items()), f"{node} is oversubscribed"
+        self.started.append(attempt)

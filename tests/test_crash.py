@@ -10,14 +10,13 @@ from random import Random
 
 import pytest
 
-from fairlead.engines.contract import Attempt
+from fairlead.engines.step import Scheduler, Stalled
 from fairlead.journal import JournalFull
 from fairlead.journal.memory import MemoryJournal
 from fairlead.model.specs import Job, Node, Queue, Settings
 from fairlead.scheduler import admission
 from fairlead.scheduler.tables import CANCELLED, FAILED, STATUS_NAMES, SUCCEEDED
-from fairlead.service.scheduler import Scheduler, Stalled
-from fake_engine import FakeEngine, Killed
+from fake_engine import Attempt, FakeEngine, Killed
 from worlds import check_invariants, same
 
 SEEDS = (
@@ -31,7 +30,7 @@ class MortalJournal(MemoryJournal):
     """Kills its scheduler just before or just after a commit, and has a full disk now and then."""
 
     def __init__(self, engine, rng):
-        super().__init__(snapshot_every=rng.choice([0, 20]))
+        super().__init__(snapshot_every=rng.choice([0, 8]))
         self.engine, self.rng = engine, rng
 
     def append(self, facts):

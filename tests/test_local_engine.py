@@ -2,22 +2,27 @@
 
 import errno
 import hashlib
+import json
 import os
 import signal
+import socket
 import subprocess
+import threading
 import time
 from contextlib import closing
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from conftest import end_tasks
-from fairlead.engines.contract import Attempt, Ended, Launch, NodeUp, Started
-from fairlead.engines.local import cgroups
+from fairlead.engines.contract import Launches, NodeUp
+from fairlead.engines.local import cgroups, supervisor_line
 from fairlead.engines.local.engine import LocalEngine
 from fairlead.engines.local.machine import this_machine
 from fairlead.model.specs import Call, Job, Node, Work
 from fairlead.scheduler.facts import Outcome
+from fake_engine import Attempt, columns, rows
 
 NODE = Node("here", {"cpu": 4000, "memory": 8 << 30, "gpu": 4000})
 
@@ -28,34 +33,61 @@ class Bench:
     def __init__(self, folder):
         self.folder = folder
         self.engine = LocalEngine(folder, [NODE])
-        self.engine.inventory()
-        self.seen = []
+        self.started, self.ended, self.nodes = set(), {}, []
+        self.known = None
+        self.until(lambda: self.known is not None)
 
     def job(self, *argv, cwd=None, env=None, **demand):
         work = Work(list(argv), str(cwd or self.folder), {**os.environ, **(env or {})})
         return Job("q", {"cpu": 1000, **demand}, work=work)
 
     def start(self, attempt, *argv, **more):
-        self.engine.start([Launch(attempt, "here", self.job(*argv, **more))])
+        self.start_all([attempt], self.job(*argv, **more))
         return attempt
+
+    def start_all(self, attempts, job):
+        place = np.zeros(len(attempts), np.int64)
+        self.engine.start(Launches(columns(attempts), place, ["here"], {attempt.job: job for attempt in attempts}))
+
+    def stop(self, *attempts, grace=5.0):
+        self.engine.stop(columns(attempts), grace)
+
+    def acknowledge(self, *attempts):
+        self.engine.acknowledge(columns(attempts))
+
+    def look(self):
+        seen = self.engine.poll()
+        if seen.known is not None:
+            self.known = set(rows(seen.known))
+        self.started.update(rows(seen.started))
+        outcomes = zip(seen.ended.outcome.tolist(), seen.ended.code.tolist(), strict=True)
+        self.ended.update(zip(rows(seen.ended.attempts), outcomes, strict=True))
+        self.nodes += seen.nodes
 
     def until(self, condition, seconds=20.0):
         deadline = time.monotonic() + seconds
         while not condition():
-            assert time.monotonic() < deadline, self.seen
-            self.seen += self.engine.poll()
+            assert time.monotonic() < deadline, (self.known, self.started, self.ended)
+            self.look()
             time.sleep(0.01)
 
     def end_of(self, attempt, seconds=20.0):
-        def ends():
-            return [e for e in self.seen if isinstance(e, Ended) and e.attempt == attempt]
+        self.until(lambda: attempt in self.ended, seconds)
+        return self.ended[attempt]
 
-        self.until(ends, seconds)
-        return ends()[0].outcome, ends()[0].code
+    def inventory(self):
+        self.known = None
+        self.engine.take_inventory()
+        self.until(lambda: self.known is not None)
+        return self.known
+
+    def unsee(self):
+        self.started, self.ended = set(), {}
 
     def close(self):
         """End what runs, and its supervisor, whatever the test left of them."""
         self.engine.close()
+        self.engine.join(10)
         end_tasks(self.folder)
 
     def wrote(self, attempt, stream="out"):
@@ -87,7 +119,7 @@ def bench_without_cgroups(tmp_path, monkeypatch):
         supervisor = "fairlead.engines.local.supervisor" in argv
         return real([argv[0], "-I", "-c", program, "supervisor", argv[-1]] if supervisor else argv, **more)
 
-    monkeypatch.setattr("fairlead.engines.local.engine.subprocess.Popen", popen)
+    monkeypatch.setattr("fairlead.engines.local.supervisor_line.subprocess.Popen", popen)
     with closing(Bench(tmp_path / "home")) as bench:
         yield bench
 
@@ -103,8 +135,8 @@ def test_what_a_task_is_given_and_how_it_ends(bench):
     assert bench.end_of(a) == (Outcome.EXITED, 7)
     assert bench.wrote(a) == f"1 2 y z\n{bench.folder}\n"
     assert bench.wrote(a, "err") == "oops\n"
-    assert NodeUp(NODE) in bench.seen
-    assert Started(a) in bench.seen
+    assert NodeUp(NODE) in bench.nodes
+    assert a in bench.started
 
 
 def test_what_cannot_be_run_says_so(bench):
@@ -132,23 +164,23 @@ def test_an_attempt_runs_once_however_often_it_is_started(bench):
 
 def test_an_attempt_that_was_stopped_before_it_started_never_starts(bench):
     a = Attempt(1, 0, 1)
-    bench.engine.stop([a])
+    bench.stop(a)
     assert bench.end_of(a)[0] == Outcome.SIGNALLED
-    bench.engine.acknowledge([a])
+    bench.acknowledge(a)
+    bench.unsee()
     bench.start(a, "touch", "ran")
     assert bench.end_of(a)[0] == Outcome.SIGNALLED
     assert not (bench.folder / "ran").exists()
 
 
-def test_stopping_ends_the_whole_group_gently_and_then_not(bench, monkeypatch):
-    monkeypatch.setattr("fairlead.engines.local.engine.GRACE", 0.5)
+def test_stopping_ends_the_whole_group_gently_and_then_not(bench):
     gentle = bench.start(
         Attempt(1, 0, 1), "sh", "-c", "trap 'echo bye; exit 3' TERM; echo up; while :; do sleep 0.1; done"
     )
     stubborn = bench.start(Attempt(2, 0, 1), "sh", "-c", f"trap '' TERM; sleep {LONG}3 & sleep {LONG}4")
-    bench.until(lambda: Started(stubborn) in bench.seen and (bench.folder / "output/1/0.out").exists())
+    bench.until(lambda: stubborn in bench.started and (bench.folder / "output/1/0.out").exists())
     bench.until(lambda: bench.wrote(gentle) == "up\n")
-    bench.engine.stop([gentle, stubborn])
+    bench.stop(gentle, stubborn, grace=0.5)
     assert bench.end_of(gentle) == (Outcome.STOPPED, 3)
     assert bench.wrote(gentle) == "up\nbye\n"
     assert bench.end_of(stubborn) == (Outcome.SIGNALLED, signal.SIGKILL)
@@ -158,11 +190,11 @@ def test_stopping_ends_the_whole_group_gently_and_then_not(bench, monkeypatch):
 def test_what_ended_before_it_was_told_to_stop_was_not_stopped(bench):
     """The supervisor is held while the task ends, so that the end and the stop reach it together."""
     a = bench.start(Attempt(1, 0, 1), "sh", "-c", "sleep 0.3; exit 5")
-    bench.until(lambda: Started(a) in bench.seen)
+    bench.until(lambda: a in bench.started)
     supervisor = int(alive(f"{bench.folder}/supervisor")[0])
     os.kill(supervisor, signal.SIGSTOP)
     time.sleep(0.6)
-    bench.engine.stop([a])
+    bench.stop(a)
     os.kill(supervisor, signal.SIGCONT)
     assert bench.end_of(a) == (Outcome.EXITED, 5)
 
@@ -188,7 +220,7 @@ GARBLED = [
 def test_a_line_that_means_nothing_is_noted_and_the_next_is_heard(bench):
     supervisor = alive(f"{bench.folder}/supervisor")
     for line in GARBLED:
-        bench.engine._socket.sendall(line + b"\n")
+        bench.engine._line.tell(line + b"\n")
     assert bench.end_of(bench.start(Attempt(1, 0, 1), "true")) == (Outcome.EXITED, 0)
     assert alive(f"{bench.folder}/supervisor") == supervisor
     log = (bench.folder / "supervisor/log").read_text()
@@ -204,7 +236,7 @@ def test_a_call_whose_session_cannot_be_read_fails_alone(bench):
         if setup is not None:
             (folder / "setup.json").write_text(setup)
         job = Job("q", {"cpu": 1000}, work=Work(call=Call(str(session), "payload")))
-        bench.engine.start([Launch(Attempt(session, 0, 1), "here", job)])
+        bench.start_all([Attempt(session, 0, 1)], job)
         ends.append(bench.end_of(Attempt(session, 0, 1)))
     assert ends == [(Outcome.NOT_STARTED, errno.EINVAL)] * 3 + [(Outcome.NOT_STARTED, errno.ENOENT)]
     assert alive(f"{bench.folder}/supervisor") == supervisor
@@ -255,16 +287,18 @@ def test_tasks_outlive_the_scheduler_and_are_adopted(bench):
     """The engine's side goes away without a word; statuses that came meanwhile are found."""
     quick = bench.start(Attempt(1, 0, 1), "sh", "-c", "sleep 0.3; exit 5")
     slow = bench.start(Attempt(2, 0, 1), "sh", "-c", "sleep 1.2; exit 6")
-    bench.until(lambda: Started(slow) in bench.seen)
+    bench.until(lambda: slow in bench.started)
     bench.engine.close()
     time.sleep(0.6)
+    bench.known = None
+    bench.unsee()
     bench.engine = LocalEngine(bench.folder, [NODE])
-    assert bench.engine.inventory() == {quick, slow}
-    bench.seen.clear()
+    bench.until(lambda: bench.known is not None)
+    assert bench.known == {quick, slow}
     assert bench.end_of(quick) == (Outcome.EXITED, 5)
     assert bench.end_of(slow) == (Outcome.EXITED, 6)
-    bench.engine.acknowledge([quick, slow])
-    assert bench.engine.inventory() == set()
+    bench.acknowledge(quick, slow)
+    assert bench.inventory() == set()
 
 
 @pytest.mark.parametrize("which", ["bench", "bench_without_cgroups"])
@@ -273,12 +307,164 @@ def test_when_the_supervisor_is_killed_its_tasks_are_ended_and_lost(which, reque
     done = bench.start(Attempt(1, 0, 1), "sh", "-c", "exit 4")
     bench.end_of(done)
     a = bench.start(Attempt(2, 0, 1), "sh", "-c", f"(setsid sleep {LONG}5 &); sleep {LONG}6")
-    bench.until(lambda: Started(a) in bench.seen and len(alive(f"^sleep {LONG}[56]")) == 2)
-    bench.seen.clear()
+    bench.until(lambda: a in bench.started and len(alive(f"^sleep {LONG}[56]")) == 2)
+    bench.unsee()
+    bench.known = None
     os.kill(int(alive(f"{bench.folder}/supervisor")[0]), signal.SIGKILL)
     assert bench.end_of(a) == (Outcome.LOST, 0)
+    assert bench.known == {a, done}, "it is told unasked by the supervisor that took over"
     assert bench.end_of(done) == (Outcome.EXITED, 4), "an end that was not acknowledged is told again"
     assert alive(f"^sleep {LONG}[56]") == []
+
+
+def test_no_call_waits_for_a_supervisor_that_does_not_read(bench):
+    supervisor = int(alive(f"{bench.folder}/supervisor")[0])
+    attempts = [Attempt(1, i, 1) for i in range(20_000)]
+    job = bench.job("true")
+
+    def use():
+        bench.start_all(attempts, job)
+        bench.stop(*attempts)
+        bench.acknowledge(*attempts)
+        bench.engine.take_inventory()
+        bench.engine.forget([1])
+        bench.engine.poll()
+
+    using = threading.Thread(target=use, daemon=True)
+    os.kill(supervisor, signal.SIGSTOP)
+    try:
+        using.start()
+        using.join(30)
+        assert not using.is_alive(), "a call waits for the supervisor"
+    finally:
+        bench.known = None
+        os.kill(supervisor, signal.SIGKILL)
+    bench.until(lambda: bench.known is not None)
+    assert bench.end_of(bench.start(Attempt(2, 0, 1), "true")) == (Outcome.EXITED, 0)
+
+
+def test_what_waits_is_bounded_and_everything_is_asked_for_when_some_of_it_was_dropped(bench, monkeypatch):
+    monkeypatch.setattr(supervisor_line, "MOST_UNSENT", 100_000)
+    supervisor = int(alive(f"{bench.folder}/supervisor")[0])
+    done = bench.start(Attempt(1, 0, 1), "true")
+    bench.end_of(done)
+    bench.known = None
+    attempts = [Attempt(2 + i, 0, 1) for i in range(50)]
+    os.kill(supervisor, signal.SIGSTOP)
+    try:
+        for a in attempts:
+            bench.start(a, "true", env={"X": "x" * 20_000})
+        bench.acknowledge(done)
+    finally:
+        bench.unsee()
+        os.kill(supervisor, signal.SIGCONT)
+    bench.until(lambda: bench.known is not None)
+    assert done in bench.known, "the acknowledgement was dropped"
+    assert not bench.known.issuperset(attempts), "some of the starts were"
+    assert bench.end_of(done) == (Outcome.EXITED, 0), "so it is told again"
+    for a in attempts:
+        bench.start(a, "true")
+        assert bench.end_of(a) == (Outcome.EXITED, 0)
+
+
+class Puppet:
+    """A supervisor that says what it is told to."""
+
+    def __init__(self, folder):
+        (folder / "supervisor").mkdir(parents=True)
+        self.listener = socket.socket(socket.AF_UNIX)
+        self.listener.bind(str(folder / "supervisor" / "socket"))
+        self.listener.listen()
+
+    def say(self, *lines):
+        """To the next who connects, after the greeting; then hang up."""
+        connection, _ = self.listener.accept()
+        with connection:
+            assert json.loads(connection.makefile("rb").readline()) == {"do": "inventory"}
+            connection.sendall(b"".join(lines))
+
+
+def test_lines_that_are_torn_or_cannot_be_read_end_nothing(tmp_path, caplog):
+    puppet = Puppet(tmp_path)
+    empty = b'{"saw": "inventory", "tasks": [], "limits": {"memory": true}}\n'
+    bad = [
+        b"\xff\xfe\n", b"[]\n", b"{}\n", b'{"saw": "nothing"}\n', b'{"saw": "started", "task": [1, 2]}\n',
+        b'{"saw": "ended", "task": [1, 0, 1], "outcome": 99, "code": 0}\n',
+        b'{"saw": "started", "task": [1, 0, 1180591620717411303424]}\n',
+    ]  # fmt: skip
+    good = b'{"saw": "started", "task": [1, 0, 1]}\n'
+    puppet_talks = threading.Thread(
+        target=lambda: [puppet.say(empty, *bad, b'{"saw": "ended", "ta'), puppet.say(empty, good)]
+    )
+    puppet_talks.start()
+    engine = LocalEngine(tmp_path, [NODE])
+    seen = []
+    deadline = time.monotonic() + 20
+    while not any(len(s.started.job) for s in seen):
+        assert time.monotonic() < deadline, seen
+        seen.append(engine.poll())
+        time.sleep(0.01)
+    assert engine.limits == {"memory": True}
+    assert {a for s in seen for a in rows(s.started)} == {Attempt(1, 0, 1)}
+    assert not any(len(s.ended.code) for s in seen)
+    assert sum("cannot be read" in record.message for record in caplog.records) == len(bad)
+    engine.close()
+    puppet.listener.close()
+    engine.join(10)
+
+
+def test_what_started_before_an_inventory_that_does_not_know_it_did_not_last(tmp_path):
+    puppet = Puppet(tmp_path)
+    empty = b'{"saw": "inventory", "tasks": [], "limits": {}}\n'
+    started = b'{"saw": "started", "task": [1, 0, 1]}\n{"saw": "started", "task": [2, 0, 1]}\n'
+    heard = threading.Event()
+    engine = LocalEngine(tmp_path, [NODE], heard.set)
+    puppet.say(empty, started)
+    assert heard.wait(10)
+    heard.clear()
+    puppet.say(b'{"saw": "inventory", "tasks": [[2, 0, 1]], "limits": {}}\n{"saw": "started", "task": [2, 0, 1]}\n')
+    assert heard.wait(10)
+    seen = engine.poll()
+    assert rows(seen.known) == rows(seen.started) == [Attempt(2, 0, 1)]
+    engine.close()
+    puppet.listener.close()
+    engine.join(10)
+
+
+def test_a_supervisor_that_cannot_be_started_is_tried_again_until_it_can(tmp_path, monkeypatch, caplog):
+    def popen(*argv, **more):
+        tries.append(time.monotonic())
+        raise FileNotFoundError("no interpreter")
+
+    tries = []
+    with monkeypatch.context() as broken:
+        broken.setattr("fairlead.engines.local.supervisor_line.subprocess.Popen", popen)
+        engine = LocalEngine(tmp_path, [NODE])
+        deadline = time.monotonic() + 20
+        while len(tries) < 3:
+            assert time.monotonic() < deadline
+            engine.stop(columns([Attempt(1, 0, 1)]), 5.0)
+            assert engine.poll().known is None
+            time.sleep(0.01)
+        assert "no interpreter" in engine.trouble
+        assert engine.limits == {}
+    while engine.poll().known is None:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    assert engine.trouble is None
+    assert sum("no supervisor could be started" in record.message for record in caplog.records) == 1
+    engine.close(leave=True)
+    engine.join(10)
+
+
+def test_output_is_read_in_pieces_and_removed_when_nobody_asks_for_it_any_more(bench):
+    a = bench.start(Attempt(1, 0, 1), "sh", "-c", "echo 0123456789")
+    bench.end_of(a)
+    assert bench.engine.read_output(1, 0, "out", 2, 3) == b"234"
+    assert bench.engine.read_output(1, 0, "out", 11, 5) == b""
+    assert bench.engine.read_output(1, 1, "out", 0, 5) is None
+    bench.engine.forget([7, 1])
+    bench.until(lambda: bench.engine.read_output(1, 0, "out", 0, 5) is None)
 
 
 def test_a_supervisor_with_nothing_to_do_goes_away(tmp_path):

@@ -6,13 +6,13 @@ from random import Random
 
 import pytest
 
+from fairlead.engines.step import Scheduler, Stalled
 from fairlead.journal import JournalFull
 from fairlead.journal.memory import MemoryJournal
 from fairlead.model.specs import Job, Node, Queue, Settings
 from fairlead.scheduler import admission, report
 from fairlead.service import loop as loops
 from fairlead.service.loop import Busy, Loop
-from fairlead.service.scheduler import Scheduler, Stalled
 from fake_engine import FakeEngine
 
 

@@ -1,7 +1,6 @@
 """The API against its own document: whatever is asked, it answers as it says, and never with a fault of its own."""
 
 import json
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -12,7 +11,7 @@ from schemathesis.checks import CHECKS
 from conftest import Live
 from fairlead.service.api.app import make_api
 
-document = make_api(SimpleNamespace(loop=None), None, None, Path(), "", None, None).openapi()
+document = make_api(SimpleNamespace(loop=None), None, None, None, "", None, None).openapi()
 schema = schemathesis.openapi.from_dict(document)
 # It is to stay up, and nothing of what is asked for is to run.
 schema = schema.exclude(path=["/v1/down", "/v1/nodes/{node}/resume"])

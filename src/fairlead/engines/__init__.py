@@ -1,1 +1,1 @@
-"""Where tasks run: `contract` is what every engine keeps to, and each engine has a folder of its own."""
+"""Where tasks run: `contract` is what every engine keeps to, `step` drives any of them; each has a place of its own."""

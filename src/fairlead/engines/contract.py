@@ -1,52 +1,55 @@
 """Where tasks run, and what the scheduler and an engine say to each other.
 
-The scheduler tells an engine to start and stop attempts of tasks; the engine tells what it saw. Neither trusts the line
-between them: a message may come late, twice or never, and either side may die and come back. So
+The scheduler tells an engine to start and stop attempts of tasks; the engine tells what it saw. Attempts travel as columns,
+so that a hundred thousand of them are a few arrays. No call blocks, ever: not on a socket, not on a lock that is held over
+I/O, not on a disk; each passes a message on. Neither side trusts the line between them: a message may come late, twice or
+never, and either side may die and come back. So
 
-- an engine never runs the same attempt twice, however often it is told to start it;
+- an engine never runs the same attempt twice, however often it is told to start it; one that is over is reported as ended;
 - told to stop an attempt that it does not know, it will never start it, and reports it as ended;
 - it reports each end again until that is acknowledged, which happens once the journal has it;
 - it reports the loss of a machine together with, or after, every end that it knows of there;
 - a machine that was lost starts nothing that it was told to start before `poll` reported the loss;
-- after `inventory` it reports every machine once more, there or gone;
+- what it knows of, once it was asked or has come back by itself, is true after all that earlier polls told, and every machine
+  is reported once more with it or after it, there or gone;
 - the scheduler repeats what it was not answered to.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
+import numpy as np
+
 from fairlead.model.specs import Job, Node
-from fairlead.scheduler.facts import Outcome
+from fairlead.scheduler.facts import Attempts, Ints
+
+__all__ = ["NO_ATTEMPTS", "NO_ENDS", "Attempts", "Ends", "Engine", "Launches", "NodeDown", "NodeUp", "Seen"]
 
 
-class Attempt(NamedTuple):
-    """One placement of one task."""
+class Launches(NamedTuple):
+    """Attempts to start: which, where, and what they run with which demand.
 
-    job: int
-    task: int  # its index in the job
-    number: int
+    attempts : Attempts
+    node : int64 array
+        For each the place of its machine in `nodes`.
+    nodes : sequence of str
+        Names of machines.
+    jobs : mapping of int to Job
+        By number, those of the attempts and maybe others. The scheduler's own: read it in the call, do not keep it.
+    """
 
-
-class Launch(NamedTuple):
-    """An attempt to start: which, where, and what it runs with which demand."""
-
-    attempt: Attempt
-    node: str
-    job: Job
-
-
-class Started(NamedTuple):
-    """The attempt runs."""
-
-    attempt: Attempt
+    attempts: Attempts
+    node: Ints
+    nodes: Sequence[str]
+    jobs: Mapping[int, Job]
 
 
-class Ended(NamedTuple):
-    """The attempt, and all that it started, is over."""
+class Ends(NamedTuple):
+    """Attempts that are over, with all that they started; outcomes are :class:`fairlead.scheduler.facts.Outcome`."""
 
-    attempt: Attempt
-    outcome: Outcome
-    code: int
+    attempts: Attempts
+    outcome: Ints
+    code: Ints
 
 
 class NodeUp(NamedTuple):
@@ -61,26 +64,65 @@ class NodeDown(NamedTuple):
     node: str
 
 
-Event = Started | Ended | NodeUp | NodeDown
+class Seen(NamedTuple):
+    """What an engine saw since it was last asked: `known` was true before the rest; then starts, then ends, then machines.
+
+    known : Attempts or None
+        The answer to `take_inventory`, once; also given unasked by an engine that lost its memory or its line and is back.
+        All that it knows of: running, or ended and not acknowledged.
+    started : Attempts
+        They run.
+    ended : Ends
+    nodes : list of NodeUp and NodeDown
+        In order.
+    """
+
+    known: Attempts | None
+    started: Attempts
+    ended: Ends
+    nodes: list[NodeUp | NodeDown]
+
+
+_NONE = np.zeros(0, np.int64)
+_NONE.flags.writeable = False
+NO_ATTEMPTS = Attempts(_NONE, _NONE, _NONE)
+NO_ENDS = Ends(NO_ATTEMPTS, _NONE, _NONE)
 
 
 class Engine(Protocol):
-    """Where tasks run. No call blocks for longer than it takes to pass a message on."""
+    """Where tasks run. No call blocks; all but `read_output` are made by one thread.
 
-    def start(self, launches: Sequence[Launch]) -> None:
+    Attributes
+    ----------
+    limits : mapping of str to bool
+        What it holds tasks to: "cpu", "memory", "tracking" (of all that a task starts); empty until that is known.
+    """
+
+    limits: Mapping[str, bool]
+
+    def start(self, launches: Launches) -> None:
         """Start attempts; those that are known already stay as they are."""
 
-    def stop(self, attempts: Iterable[Attempt]) -> None:
-        """Stop attempts: SIGTERM, a grace period, SIGKILL."""
+    def stop(self, attempts: Attempts, grace: float) -> None:
+        """Stop attempts: SIGTERM, so many seconds, SIGKILL."""
 
-    def poll(self) -> list[Event]:
+    def poll(self) -> Seen:
         """What happened since the last call, and every end that was not acknowledged, once more after a while."""
 
-    def acknowledge(self, attempts: Iterable[Attempt]) -> None:
+    def acknowledge(self, attempts: Attempts) -> None:
         """These ends are in the journal: forget them."""
 
-    def inventory(self) -> set[Attempt]:
-        """The attempts that the engine knows of: running, or ended and not acknowledged."""
+    def take_inventory(self) -> None:
+        """Have a later poll tell what the engine knows of."""
 
     def forget(self, jobs: Iterable[int]) -> None:
         """Nobody will ask for the output of these jobs any more."""
+
+    def read_output(self, job: int, index: int, stream: str, offset: int, most: int) -> bytes | None:
+        """A piece of what a task wrote, of "out" or "err"; None where there is nothing (yet).
+
+        It may read a file, so it is called in other threads than the scheduler's.
+        """
+
+    def close(self, leave: bool = False) -> None:
+        """Hang up. With `leave`, what runs the tasks goes too as soon as nothing runs."""

@@ -7,7 +7,7 @@ current attempt only. Nodes and jobs are numbered in the order they came.
 `encode` and `decode` write a fact as JSON, which is how the journal keeps it and how a stream of facts is read.
 """
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -18,6 +18,14 @@ from fairlead.model.specs import Job, Node, Queue, Settings
 from fairlead.outcomes import Outcome as Outcome  # noqa: PLC0414 a word of the facts, for all who read them
 
 Ints = NDArray[np.int64]
+
+
+class Attempts(NamedTuple):
+    """Placements of tasks, as columns of equal length: attempt k is (job[k], index[k], number[k])."""
+
+    job: Ints
+    index: Ints  # type: ignore[assignment]  # a tuple's `index` looks for a value, which nobody wants of columns
+    number: Ints
 
 
 class Fact(Struct, frozen=True, tag=True, kw_only=True, eq=False):
@@ -78,43 +86,42 @@ class JobReleased(Fact, frozen=True):
     id: int
 
 
-class TasksPlaced(Fact, frozen=True):
-    """Decided: these tasks start on these nodes."""
+class TasksFact(Fact, frozen=True):
+    """Something that happened to attempts of tasks."""
 
     job: Ints
     index: Ints
     attempt: Ints
+
+    @property
+    def attempts(self) -> Attempts:
+        """The same columns as one thing, which is how engines take them."""
+        return Attempts(self.job, self.index, self.attempt)
+
+
+class TasksPlaced(TasksFact, frozen=True):
+    """Decided: these tasks start on these nodes."""
+
     node: Ints
 
 
-class TasksStarted(Fact, frozen=True):
-    job: Ints
-    index: Ints
-    attempt: Ints
+class TasksStarted(TasksFact, frozen=True):
+    """They run."""
 
 
-class TasksFinished(Fact, frozen=True):
-    job: Ints
-    index: Ints
-    attempt: Ints
+class TasksFinished(TasksFact, frozen=True):
+    """They are over, with all that they started."""
+
     outcome: Ints
     code: Ints
 
 
-class TasksRevoked(Fact, frozen=True):
+class TasksRevoked(TasksFact, frozen=True):
     """Decided: these tasks are stopped and go back to their jobs to start again."""
 
-    job: Ints
-    index: Ints
-    attempt: Ints
 
-
-class TasksExpired(Fact, frozen=True):
+class TasksExpired(TasksFact, frozen=True):
     """Decided: these tasks ran for as long as they may; they are stopped, and have failed."""
-
-    job: Ints
-    index: Ints
-    attempt: Ints
 
 
 class JobsPassedOver(Fact, frozen=True):

@@ -12,11 +12,11 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from typing import Any
 
+from fairlead.engines.step import Request, Scheduler, Stalled
 from fairlead.scheduler.admission import Refused
 from fairlead.scheduler.facts import Fact
 from fairlead.scheduler.state import State
 from fairlead.service import metrics
-from fairlead.service.scheduler import Scheduler, Stalled
 
 log = logging.getLogger("fairlead")
 
@@ -105,6 +105,7 @@ class Loop(threading.Thread):
 
         def recorded(facts: Sequence[Fact]) -> None:
             self.position = scheduler.journal.position
+            metrics.count(facts)
             self._on_record(scheduler.state, facts)
 
         scheduler.on_record = recorded
@@ -170,9 +171,7 @@ class Loop(threading.Thread):
                 answer.set_result(value)
 
 
-def _request(
-    question: Question, answer: "Future[Any]", answers: list[tuple["Future[Any]", Any, bool]]
-) -> Callable[[State, float], Iterable[Fact]]:
+def _request(question: Question, answer: "Future[Any]", answers: list[tuple["Future[Any]", Any, bool]]) -> Request:
     def request(state: State, now: float) -> Iterable[Fact]:
         try:
             facts, value = question(state, now)
@@ -187,7 +186,7 @@ def _request(
     return request
 
 
-def _consume(request: Callable[[State, float], Iterable[Fact]], scheduler: Scheduler) -> None:
+def _consume(request: Request, scheduler: Scheduler) -> None:
     """Answer a question that only looks, while the journal cannot be written."""
     facts = list(request(scheduler.state, scheduler.clock()))
     if facts:

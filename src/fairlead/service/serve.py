@@ -19,8 +19,10 @@ import uvicorn
 import uvloop
 
 from fairlead.data_folder import forget_address, make_home, make_token, write_address
-from fairlead.engines.local.engine import GRACE, LocalEngine
+from fairlead.engines.local.engine import EngineError, LocalEngine
 from fairlead.engines.local.machine import this_machine
+from fairlead.engines.step import GRACE, Scheduler, Stalled
+from fairlead.journal import Journal, JournalFull
 from fairlead.journal.memory import MemoryJournal
 from fairlead.journal.sql import SqlJournal
 from fairlead.model.documents import Configuration
@@ -37,18 +39,22 @@ from fairlead.scheduler.facts import (
 )
 from fairlead.scheduler.state import State
 from fairlead.scheduler.tables import PLACED, RUNNING
+from fairlead.service import metrics
 from fairlead.service.api.app import TooLargeInJson, make_api
 from fairlead.service.api.asking import Asker
 from fairlead.service.api.calls import close_silent_sessions
 from fairlead.service.api.cluster import configure
 from fairlead.service.loop import Loop
-from fairlead.service.scheduler import Scheduler
 from fairlead.service.sessions import Sessions
 from fairlead.service.wakeups import Wakeups
 
 log = logging.getLogger("fairlead")
 
 DEFAULT_PORT = 7373
+HEAR_WITHIN = 30.0
+"""Seconds in which the engine must have told what it knows of, for the scheduler to start."""
+HANG_UP_WITHIN = 5.0
+"""Seconds that the engine is given to pass on what it was told, before the process ends."""
 MOST_CONNECTIONS = 4000
 """Connections, or requests in the making, at once; others are answered 503."""
 
@@ -139,8 +145,7 @@ def serve(
         def make(wake: Callable[[], None]) -> Scheduler:
             engine = LocalEngine(home, nodes, wake)
             engines.append(engine)
-            scheduler = Scheduler(journal, engine, time.time, [node.name for node in nodes])
-            scheduler.step([lambda state, now: [fact for fact in [configure(state, configuration, now)] if fact]])
+            scheduler = _start(journal, engine, configuration)
             sessions.recover(scheduler.state)  # what is recorded from now on it is told
             return scheduler
 
@@ -154,7 +159,7 @@ def serve(
         address = listener.getsockname()
         url = f"http://{host if ':' not in host else f'[{host}]'}:{address[1]}"
         asker = Asker(loop, wakeups)
-        api = make_api(asker, journal, sessions, home, token, stop, read_again)
+        api = make_api(asker, journal, sessions, engine.read_output, token, stop, read_again)
         server = _Server(
             uvicorn.Config(
                 TooLargeInJson(api),
@@ -192,10 +197,33 @@ def serve(
         loop.stop()
         loop.join(timeout=30)
         engine.close(leave=stop.leave)
+        engine.join(timeout=HANG_UP_WITHIN)
         if loop.failure is not None:
             raise SchedulerFailed(f"the scheduler failed: {loop.failure!r}: see {home}/log") from loop.failure
     finally:
         journal.close()
+
+
+def _start(journal: Journal, engine: LocalEngine, configuration: Configuration) -> Scheduler:
+    """Make a scheduler that is configured and knows what runs; raises EngineError where the engine does not tell."""
+    scheduler = Scheduler(journal, engine, time.time, [node.name for node in engine.nodes], metrics.timed)
+    scheduler.on_record = metrics.count
+    until = time.monotonic() + HEAR_WITHIN
+    try:
+        scheduler.step([lambda state, now: [fact for fact in [configure(state, configuration, now)] if fact]])
+        while not scheduler.reconciled:
+            if engine.trouble:
+                raise EngineError(engine.trouble)
+            if time.monotonic() > until:
+                raise EngineError(f"{engine.folder}: the supervisor does not answer: see {engine.folder}/log")
+            time.sleep(0.005)
+            scheduler.step()
+    except BaseException as error:
+        engine.close()
+        if isinstance(error, Stalled):
+            raise JournalFull(str(error)) from None
+        raise
+    return scheduler
 
 
 def _announcing(wakeups: Wakeups, sessions: Sessions) -> Callable[[State, Sequence[Fact]], None]:

@@ -1,33 +1,45 @@
-"""The scheduler's side of the local engine: it starts the supervisor, and passes messages to and fro."""
+"""The scheduler's side of the local engine: columns become messages to the supervisor, and its messages columns."""
 
-import contextlib
 import json
 import logging
-import os
+import queue
 import shutil
-import socket
-import subprocess
-import sys
 import threading
-import time
-from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from fairlead.engines.contract import Attempt, Ended, Event, Launch, NodeUp, Started
-from fairlead.engines.local.supervisor import address
+import msgspec
+import numpy as np
+
+from fairlead.engines.contract import NO_ATTEMPTS, NO_ENDS, Attempts, Ends, Launches, NodeDown, NodeUp, Seen
+from fairlead.engines.local.supervisor_line import SupervisorLine
 from fairlead.model.specs import Job, Node
 from fairlead.scheduler.facts import Outcome
 
 log = logging.getLogger("fairlead")
 
-GRACE = 5.0
-"""Seconds between SIGTERM and SIGKILL."""
+Number = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
+Task = tuple[Number, Number, Number]
 
 
 class EngineError(RuntimeError):
     """The engine cannot work here; the message says why."""
+
+
+class Started(msgspec.Struct, tag_field="saw", tag="started"):
+    task: Task
+
+
+class Ended(msgspec.Struct, tag_field="saw", tag="ended"):
+    task: Task
+    outcome: Outcome
+    code: Number
+
+
+class Inventory(msgspec.Struct, tag_field="saw", tag="inventory"):
+    tasks: list[Task]
+    limits: dict[str, bool]
 
 
 class LocalEngine:
@@ -50,30 +62,37 @@ class LocalEngine:
         self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         self.output.mkdir(exist_ok=True, mode=0o700)
         self.nodes = list(nodes)
-        self.limits: dict[str, bool] = {}
+        self.limits: Mapping[str, bool] = {}
         self._gpus: dict[str, list[int]] = {}
         for node in nodes:
             first = sum(map(len, self._gpus.values()))
             self._gpus[node.name] = list(range(first, first + node.capacity.get("gpu", 0) // 1000))
         self._wake = wake
-        self._events: deque[Event] = deque(NodeUp(node) for node in nodes)
-        self._known: set[Attempt] | None = None
-        self._heard = threading.Condition()
-        self._closing = False
-        self._lock = threading.Lock()
-        self._socket = self._connect()
-        threading.Thread(target=self._listen, name="supervisor", daemon=True).start()
+        self._lock = threading.Lock()  # of what follows; held for moments
+        self._known: list[Task] | None = None
+        self._started: list[int] = []  # three numbers an attempt
+        self._ended: list[int] = []  # five: the attempt, its outcome and code
+        self._news: list[NodeUp | NodeDown] = []
+        self._forgotten: queue.SimpleQueue[int | None] = queue.SimpleQueue()
+        self._forgetting = threading.Thread(target=self._remove_output, name="forgetting", daemon=True)
+        self._forgetting.start()
+        self._line = SupervisorLine(self.folder, _message("inventory"), self._hear)
 
-    def start(self, launches: Sequence[Launch]) -> None:
-        for batch in _alike(launches):
-            job, demand = batch[0].job, batch[0].job.demand
+    @property
+    def trouble(self) -> str | None:
+        """Why the supervisor cannot be reached, while it cannot."""
+        return self._line.trouble
+
+    def start(self, launches: Launches) -> None:
+        for number, node, tasks in _alike(launches):
+            job = launches.jobs[number]
             limits = {
-                "cpu": demand.get("cpu", 0),
-                "memory": demand.get("memory", 0),
-                "gpus": -(-demand.get("gpu", 0) // 1000),
-                "gpu_indices": self._gpus.get(batch[0].node, []),
+                "cpu": job.demand.get("cpu", 0),
+                "memory": job.demand.get("memory", 0),
+                "gpus": -(-job.demand.get("gpu", 0) // 1000),
+                "gpu_indices": self._gpus.get(node, []),
             }
-            self._tell("start", work=self._work(job, limits), limits=limits, tasks=[launch.attempt for launch in batch])
+            self._line.tell(_message("start", work=self._work(job, limits), limits=limits, tasks=tasks))
 
     def _work(self, job: Job, limits: dict[str, Any]) -> dict[str, Any]:
         work, call = job.work, job.work.call
@@ -88,112 +107,119 @@ class LocalEngine:
         shape = [call.session, job.queue, limits["cpu"], limits["memory"], limits["gpus"]]
         return {"session": str(self.calls / call.session), "payload": call.payload, "pool": json.dumps(shape)}
 
-    def stop(self, attempts: Iterable[Attempt]) -> None:
-        self._tell("stop", tasks=list(attempts), grace=GRACE)
+    def stop(self, attempts: Attempts, grace: float) -> None:
+        self._line.tell(_message("stop", tasks=_rows(attempts), grace=grace))
 
-    def poll(self) -> list[Event]:
-        return [self._events.popleft() for _ in range(len(self._events))]
+    def poll(self) -> Seen:
+        with self._lock:
+            known, self._known = self._known, None
+            started, self._started = self._started, []
+            ended, self._ended = self._ended, []
+            news, self._news = self._news, []
+        return Seen(
+            None if known is None else Attempts(*_columns(known, 3)),
+            Attempts(*_columns(started, 3)) if started else NO_ATTEMPTS,
+            _ends(ended) if ended else NO_ENDS,
+            news,
+        )
 
-    def acknowledge(self, attempts: Iterable[Attempt]) -> None:
-        self._tell("acknowledge", tasks=list(attempts))
+    def acknowledge(self, attempts: Attempts) -> None:
+        self._line.tell(_message("acknowledge", tasks=_rows(attempts)))
 
-    def inventory(self) -> set[Attempt]:
-        with self._heard:
-            self._known = None
-            self._tell("inventory")
-            if not self._heard.wait_for(lambda: self._known is not None, timeout=30):
-                raise EngineError(f"{self.folder}: the supervisor does not answer: see {self.folder}/log")
-            assert self._known is not None
-            return self._known
+    def take_inventory(self) -> None:
+        self._line.tell(_message("inventory"))
 
     def forget(self, jobs: Iterable[int]) -> None:
         for job in jobs:
-            shutil.rmtree(self.output / str(job), ignore_errors=True)
+            self._forgotten.put(job)
+
+    def read_output(self, job: int, index: int, stream: str, offset: int, most: int) -> bytes | None:
+        try:
+            with (self.output / str(job) / f"{index}.{stream}").open("rb") as file:
+                file.seek(offset)
+                return file.read(most)
+        except FileNotFoundError:  # it has not started
+            return None
 
     def close(self, leave: bool = False) -> None:
         """Hang up. With `leave`, the supervisor goes too as soon as nothing runs."""
-        self._closing = True
         if leave:
-            self._tell("leave")
-        with contextlib.suppress(OSError):
-            self._socket.shutdown(socket.SHUT_RDWR)
+            self._line.tell(_message("leave"))
+        self._line.close()
+        self._forgotten.put(None)
 
-    def _tell(self, do: str, **what: Any) -> None:
-        line = json.dumps({"do": do, **what}).encode("utf-8", "surrogateescape") + b"\n"
-        with self._lock, contextlib.suppress(OSError):  # a supervisor that is gone is seen by the listener
-            self._socket.sendall(line)
+    def join(self, timeout: float) -> None:
+        """Wait until what was told before `close` is done; for one who ends the process, and no part of the contract."""
+        self._line.join(timeout)
+        self._forgetting.join(timeout)
 
-    def _listen(self) -> None:
-        while not self._closing:
+    def _hear(self, lines: list[bytes]) -> None:
+        known: list[Task] | None = None
+        started: list[int] = []
+        ended: list[int] = []
+        for line in lines:
             try:
-                for line in self._socket.makefile("rb"):
-                    self._hear(json.loads(line))
-            except OSError:
-                pass
-            if not self._closing:
-                log.warning("the supervisor ended: starting another")
-                with self._lock:
-                    self._socket.close()
-                    try:
-                        self._socket = self._connect()
-                    except EngineError as error:
-                        log.error("%s", error)
-                        time.sleep(1)
-                self._tell("inventory")
-
-    def _hear(self, message: dict[str, Any]) -> None:
-        match message["saw"]:
-            case "started":
-                self._events.append(Started(Attempt(*message["task"])))
-            case "ended":
-                outcome = Outcome(message["outcome"])
-                self._events.append(Ended(Attempt(*message["task"]), outcome, message["code"]))
-            case "inventory":
-                with self._heard:
-                    self.limits = message["limits"]
-                    self._known = {Attempt(*task) for task in message["tasks"]}
-                    self._heard.notify_all()
+                message = _decoder.decode(line)
+            except msgspec.MsgspecError as error:
+                log.warning("the supervisor said what cannot be read, %r: %s", line[:200], error)
+                continue
+            match message:
+                case Started(task):
+                    started += task
+                case Ended(task, outcome, code):
+                    ended += (*task, outcome, code)
+                case Inventory(tasks, limits):
+                    # What started before it and runs is told again after it; what does not run any more did not last.
+                    known, started, self.limits = tasks, [], limits
+        with self._lock:
+            if known is not None:
+                self._known, self._started = known, []
+                self._news = [NodeUp(node) for node in self.nodes]
+            self._started += started
+            self._ended += ended
         self._wake()
 
-    def _connect(self) -> socket.socket:
-        """Connect to the supervisor that is there, or start one."""
-        started = False
-        until = time.monotonic() + 10
-        while True:
-            connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-            where = address(self.folder)
+    def _remove_output(self) -> None:
+        for job in iter(self._forgotten.get, None):
             try:
-                connection.connect(where)
-                return connection
+                shutil.rmtree(self.output / str(job))
+            except FileNotFoundError:  # it never started
+                pass
             except OSError as error:
-                connection.close()
-                if time.monotonic() > until:
-                    raise EngineError(f"no supervisor could be started: {error}: see {self.folder}/log") from None
-                if not started:
-                    started = True
-                    self._spawn()
-                time.sleep(0.01)
-            finally:
-                os.close(int(where.split("/")[4]))
-
-    def _spawn(self) -> None:
-        fd = os.open(self.folder / "log", os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
-        try:
-            subprocess.Popen(
-                [sys.executable, "-I", "-m", "fairlead.engines.local.supervisor", str(self.folder)],
-                stdin=subprocess.DEVNULL,
-                stdout=fd,
-                stderr=fd,
-                start_new_session=True,
-                cwd="/",
-            )
-        finally:
-            os.close(fd)
+                log.warning("the output of job %d cannot be removed: %s: remove %s", job, error, self.output / str(job))
 
 
-def _alike(launches: Sequence[Launch]) -> list[list[Launch]]:
-    """Group launches of the same job on the same node, so that its environment is sent once."""
-    groups: dict[tuple[int, str], list[Launch]] = {}
-    for launch in launches:
-        groups.setdefault((launch.attempt.job, launch.node), []).append(launch)
-    return list(groups.values())
+_decoder = msgspec.json.Decoder(Started | Ended | Inventory)
+
+
+def _message(do: str, **what: Any) -> bytes:
+    return json.dumps({"do": do, **what}).encode("utf-8", "surrogateescape") + b"\n"
+
+
+def _alike(launches: Launches) -> Iterator[tuple[int, str, list[list[int]]]]:
+    """Launches of the same job on the same node together, so that its environment is sent once: job, node, attempts.
+
+    They come in the order of the first of each.
+    """
+    attempts, node = launches.attempts, launches.node
+    if not len(node):
+        return
+    _, first, group = np.unique(attempts.job * len(launches.nodes) + node, return_index=True, return_inverse=True)
+    order = np.argsort(first[group], kind="stable")
+    rows = np.stack(attempts, axis=1)[order]
+    begins = np.flatnonzero(np.diff(first[group][order], prepend=-1))
+    for at, tasks in zip(order[begins].tolist(), np.split(rows, begins[1:]), strict=True):
+        yield int(attempts.job[at]), launches.nodes[node[at]], tasks.tolist()
+
+
+def _rows(attempts: Attempts) -> list[list[int]]:
+    return np.stack(attempts, axis=1).tolist()
+
+
+def _columns(rows: list[Any], width: int) -> np.ndarray:
+    return np.array(rows, np.int64).reshape(-1, width).T.copy()
+
+
+def _ends(rows: list[int]) -> Ends:
+    job, index, number, outcome, code = _columns(rows, 5)
+    return Ends(Attempts(job, index, number), outcome, code)

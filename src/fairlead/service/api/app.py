@@ -8,7 +8,6 @@ should be, 429 and 503 for a scheduler that cannot take more now.
 import hmac
 from collections.abc import Awaitable, Callable
 from functools import cache
-from pathlib import Path
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, FastAPI, HTTPException, Request
@@ -19,15 +18,15 @@ from starlette.exceptions import HTTPException as StarletteHTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 import fairlead
+from fairlead.engines.step import Stalled
 from fairlead.journal import Forgotten, Journal
 from fairlead.model.documents import Configuration
 from fairlead.scheduler.admission import Conflict, Refused, Unknown
 from fairlead.service.api.asking import LARGEST_BODY, Asker, Json, errors, refusal
 from fairlead.service.api.calls import add_calls
 from fairlead.service.api.cluster import add_cluster, add_facts, add_health
-from fairlead.service.api.jobs import add_jobs
+from fairlead.service.api.jobs import ReadOutput, add_jobs
 from fairlead.service.loop import Busy
-from fairlead.service.scheduler import Stalled
 from fairlead.service.sessions import Sessions
 
 
@@ -35,7 +34,7 @@ def make_api(
     asker: Asker,
     journal: Journal,
     sessions: Sessions,
-    home: Path,
+    read_output: ReadOutput,
     token: str,
     down: Callable[[bool], None],
     read_again: Callable[[], Configuration],
@@ -49,8 +48,8 @@ def make_api(
         Where past facts are read.
     sessions : Sessions
         Of the programs that call Python functions here.
-    home : Path
-        The data folder; output of tasks is under it.
+    read_output : callable
+        The engine's, see :class:`fairlead.engines.contract.Engine`.
     token : str
         What every request must bear.
     down : callable
@@ -72,7 +71,7 @@ def make_api(
     _answer_errors_in_one_line(app)
     checks = [Depends(_authentication(token)), Depends(_refusing_unknown_queries(app))]
     authenticated = APIRouter(dependencies=checks, responses=errors(400, 401, 404, 409, 413, 422, 429, 503))
-    add_jobs(authenticated, asker, home)
+    add_jobs(authenticated, asker, read_output)
     add_cluster(authenticated, asker, down, read_again)
     add_facts(authenticated, asker, journal)
     add_calls(authenticated, asker, sessions)

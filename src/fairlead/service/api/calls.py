@@ -12,6 +12,7 @@ from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import FileResponse
 
 from fairlead.engines import calls
+from fairlead.engines.step import Stalled
 from fairlead.model.api_types import Cancelled, Changed, Events, SessionInfo, SubmittedMany
 from fairlead.model.specs import Call, Work
 from fairlead.scheduler.admission import Refused, Unknown
@@ -21,7 +22,6 @@ from fairlead.service.api.asking import LARGEST_BODY, LONGEST_WAIT, Asker, Bytes
 from fairlead.service.api.requests import CallsJob, CallsRequest, SessionRequest
 from fairlead.service.api.submitting import submit_all
 from fairlead.service.loop import Busy
-from fairlead.service.scheduler import Stalled
 from fairlead.service.sessions import Sessions, unfinished_calls, with_results
 from fairlead.service.wakeups import heard_within
 

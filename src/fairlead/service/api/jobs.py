@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from pathlib import Path
+from collections.abc import Callable
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, Query, Response
@@ -29,8 +29,10 @@ from fairlead.service.api.requests import CancelManyRequest, CancelRequest, JobA
 from fairlead.service.api.submitting import submit_all
 from fairlead.service.wakeups import heard_within
 
+ReadOutput = Callable[[int, int, str, int, int], bytes | None]
 
-def add_jobs(api: APIRouter, asker: Asker, home: Path) -> None:
+
+def add_jobs(api: APIRouter, asker: Asker, read_output: ReadOutput) -> None:
     @api.post("/v1/jobs", status_code=201, response_model=Submitted)
     async def submit(request: JobRequest, key: Key = "") -> Response:
         """Submit a job. It is in the journal when this answers."""
@@ -90,8 +92,7 @@ def add_jobs(api: APIRouter, asker: Asker, home: Path) -> None:
         count = (await asker.read(lambda s: report.describe_job(s, job)))["tasks"]
         if not 0 <= index < count:
             raise Unknown(f"job {job} has no task {index}: its tasks are 0 to {count - 1}")
-        path = home / "output" / str(job) / f"{index}.{stream}"
-        return Bytes(await asyncio.to_thread(_piece, path, offset, limit))
+        return Bytes(await asyncio.to_thread(read_output, job, index, stream, offset, limit) or b"")
 
     @api.post("/v1/jobs/{job}/cancel", response_model=Changed)
     async def cancel(job: Number, request: CancelRequest) -> Response:
@@ -130,12 +131,3 @@ def add_jobs(api: APIRouter, asker: Asker, home: Path) -> None:
 
 def _commands(request: JobRequest) -> tuple[JobAsked, int, bool, Work]:
     return request, 1 if request.tasks is None else request.tasks, request.gang, request.work()
-
-
-def _piece(path: Path, offset: int, limit: int) -> bytes:
-    try:
-        with path.open("rb") as file:
-            file.seek(offset)
-            return file.read(limit)
-    except FileNotFoundError:  # it has not started
-        return b""

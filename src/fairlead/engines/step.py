@@ -1,0 +1,330 @@
+"""One step of a scheduler: observe, decide, record, act. In that order, whatever happens.
+
+Nothing is acted on, answered or acknowledged before the journal has it, so the process may be killed between any two lines:
+what was recorded is carried out after the restart, what was not has never happened, and the engine, which never runs an
+attempt twice, is told again whatever it may have missed.
+"""
+
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from math import inf
+
+import numpy as np
+
+from fairlead.engines.contract import NO_ATTEMPTS, Attempts, Engine, Launches, NodeUp, Seen
+from fairlead.journal import Journal, JournalFull
+from fairlead.scheduler.decide import decide
+from fairlead.scheduler.facts import (
+    Fact,
+    Ints,
+    JobCancelled,
+    JobsForgotten,
+    NodeJoined,
+    NodeLost,
+    Outcome,
+    TasksExpired,
+    TasksFinished,
+    TasksPlaced,
+    TasksRevoked,
+    TasksStarted,
+)
+from fairlead.scheduler.state import State
+from fairlead.scheduler.tables import I64, NONE, PLACED, REVOKING, STOPPING
+
+log = logging.getLogger("fairlead")
+
+GRACE = 5.0
+"""Seconds between SIGTERM and SIGKILL."""
+REPEAT_AFTER = 5.0
+"""Seconds after which an engine that did not answer is told again."""
+
+Request = Callable[[State, float], Iterable[Fact]]
+"""Something that people ask for: looks at the state, at a time, and returns the facts that it comes to."""
+
+
+class Stalled(RuntimeError):
+    """The journal cannot be written: nothing new is taken on until it can."""
+
+
+class Scheduler:
+    """The state machine with its journal and its engine. Not thread-safe: one thread calls it.
+
+    After a start it asks the engine what it knows of; nothing is placed before that came.
+
+    Parameters
+    ----------
+    journal : Journal
+    engine : Engine
+    clock : callable
+        Seconds; a step back does no harm.
+    nodes : iterable of str, optional
+        The names of the machines that there are, where that is known: others were lost.
+    timed : callable, optional
+        Takes "decide" or "commit" and returns a context in which that is done.
+
+    Attributes
+    ----------
+    reconciled : bool
+        Whether the engine has told what it knows of.
+    placing : bool
+        Whether decisions are made; set it to False to let things end.
+    more : bool
+        Whether there is more to decide at once.
+    on_record : callable
+        Told what was just recorded, before it is acted on.
+    """
+
+    def __init__(
+        self,
+        journal: Journal,
+        engine: Engine,
+        clock: Callable[[], float],
+        nodes: Iterable[str] | None = None,
+        timed: Callable[[str], AbstractContextManager[object]] = nullcontext,
+    ) -> None:
+        self.journal, self.engine, self.clock = journal, engine, clock
+        self.state = journal.recover()
+        self.placing = True
+        self.more = self.reconciled = False
+        self.on_record: Callable[[Sequence[Fact]], None] = lambda facts: None
+        self._there = None if nodes is None else set(nodes)
+        self._timed = timed
+        self._unsaved: list[Fact] = []
+        self._to_acknowledge: list[Attempts] = []
+        self._to_repeat_at = -inf
+
+    @property
+    def stalled(self) -> bool:
+        """Whether the last step could not be recorded."""
+        return bool(self._unsaved)
+
+    def step(self, requests: Iterable[Request] = ()) -> None:
+        """Take in what is asked for and what the engine saw, decide, record, act.
+
+        Raises Stalled if the journal cannot be written; then nothing was acted on, the facts stay applied, and the next
+        call tries again to record them before anything else.
+        """
+        if self._unsaved:
+            self._record()
+        now = self.clock()
+        new: list[Fact] = []
+        if self._there is not None:
+            self._happen(lost_nodes(self.state, self._there, now), new)
+            self._there = None
+        self._observe(now, new)
+        if now >= self._to_repeat_at or now < self._to_repeat_at - 2 * REPEAT_AFTER:
+            self._to_repeat_at = now + REPEAT_AFTER
+            self._tell_again()
+        for request in requests:
+            self._happen(request(self.state, now), new)
+        if self.placing and self.reconciled:
+            with self._timed("decide"):
+                decision = decide(self.state, now)
+            self._happen(decision.facts, new)
+            self.more = decision.more
+        self._unsaved = new
+        self._record()
+        if self.journal.snapshot_due():
+            self._save_snapshot()
+
+    def _happen(self, facts: Iterable[Fact], new: list[Fact]) -> None:
+        for fact in facts:
+            self.state.apply(fact)
+            new.append(fact)
+
+    def _observe(self, now: float, new: list[Fact]) -> None:
+        seen = self.engine.poll()
+        facts, strays = observe(self.state, seen, now)
+        if len(strays.job):
+            self.engine.stop(strays, GRACE)
+        self._happen(facts, new)
+        if len(seen.ended.outcome):
+            self._to_acknowledge.append(seen.ended.attempts)
+        if seen.known is not None:
+            self.reconciled = True
+            self._to_repeat_at = -inf
+
+    def _tell_again(self) -> None:
+        """Repeat what was not answered to. All that is told to start or stop was recorded by a step before."""
+        if self.reconciled:
+            tell_again(self.state, self.engine)
+        else:
+            self.engine.take_inventory()
+
+    def _record(self) -> None:
+        if self._unsaved:
+            try:
+                with self._timed("commit"):
+                    self.journal.append(self._unsaved)
+            except JournalFull as error:
+                raise Stalled(str(error)) from None
+        facts, self._unsaved = self._unsaved, []
+        if facts:
+            self.on_record(facts)
+        acknowledged, self._to_acknowledge = self._to_acknowledge, []
+        for attempts in acknowledged:
+            self.engine.acknowledge(attempts)
+        act(self.state, self.engine, facts)
+
+    def _save_snapshot(self) -> None:
+        try:
+            self.journal.save(self.state)
+        except JournalFull as error:
+            # Nothing is lost without it: the facts are there, and the next step tries again.
+            log.warning("no snapshot: %s", error)
+
+
+def lost_nodes(state: State, there: set[str], now: float) -> list[Fact]:
+    """The machines that the state believes in and that are not there."""
+    nodes = zip(state.node_specs, state.nodes.up, strict=False)
+    return [NodeLost(at=now, node=spec.name) for spec, up in nodes if up and spec.name not in there]
+
+
+def observe(state: State, seen: Seen, now: float) -> tuple[list[Fact], Attempts]:
+    """Turn what the engine saw into facts, leaving out what is known already or no longer true.
+
+    Returns
+    -------
+    facts : list of Fact
+    strays : Attempts
+        What runs and is not to: attempts that the journal does not have, or has as over.
+    """
+    facts: list[Fact] = []
+    started, (ended, outcome, code) = seen.started, seen.ended
+    strays = []
+    if len(started.job):
+        rows = current_rows(state, started)
+        strays.append(_pick(started, rows == NONE))
+        chosen = _first_mentions(rows)
+        chosen = chosen[state.tasks.status[rows[chosen]] == PLACED]
+        if len(chosen):
+            facts.append(TasksStarted(at=now, **_columns(_pick(started, chosen))))
+    over = None
+    if len(outcome):
+        over = current_rows(state, ended)
+        chosen = _first_mentions(over)
+        ended, outcome, code = _pick(ended, chosen), outcome[chosen], code[chosen]
+    if seen.known is not None:
+        rows = current_rows(state, seen.known)
+        strays.append(_pick(seen.known, rows == NONE))
+        lost = _lost(state, rows if over is None else np.concatenate([rows, over]))
+        ended = _joined([ended, lost])
+        outcome = np.concatenate([outcome, np.full(len(lost.job), Outcome.LOST, np.int64)])
+        code = np.concatenate([code, np.zeros(len(lost.job), np.int64)])
+    if len(outcome):
+        facts.append(TasksFinished(at=now, **_columns(ended), outcome=outcome, code=code))
+    if seen.nodes:
+        facts += _changed_nodes(state, seen, now)
+    return facts, strays[0] if len(strays) == 1 else _joined(strays)
+
+
+def act(state: State, engine: Engine, facts: Iterable[Fact]) -> None:
+    """Have the engine do what was recorded."""
+    for fact in facts:
+        match fact:
+            case TasksPlaced():
+                engine.start(_launches(state, fact.attempts, fact.node))
+            case TasksRevoked() | TasksExpired():
+                engine.stop(fact.attempts, GRACE)
+            case JobCancelled(id=job):
+                stopping = _attempts_of(state, _stopping_rows(state, job))
+                if len(stopping.job):
+                    engine.stop(stopping, GRACE)
+            case JobsForgotten(ids=ids):
+                engine.forget(ids)
+
+
+def tell_again(state: State, engine: Engine) -> None:
+    """Repeat what the engine has not answered to."""
+    rows = state.held_rows()
+    status = state.tasks.status[rows]
+    waiting = rows[status == PLACED]
+    if len(waiting):
+        engine.start(_launches(state, _attempts_of(state, waiting), state.tasks.node[waiting]))
+    stopping = rows[status >= STOPPING]
+    if len(stopping):
+        engine.stop(_attempts_of(state, stopping), GRACE)
+
+
+def current_rows(state: State, attempts: Attempts) -> I64:
+    """The task rows of attempts that hold resources; NONE for one that is unknown, not the latest of its task, or over."""
+    job, index, number = attempts
+    rows = state.job_rows(job)
+    found = np.full(len(rows), NONE, np.int64)
+    if not state.jobs.n:
+        return found
+    tasks = state.jobs.first[rows] + index  # nonsense where there is no such task: looked at below only where there is
+    there = np.flatnonzero((rows != NONE) & (index >= 0) & (index < state.jobs.tasks[rows]))
+    tasks = tasks[there]
+    status = state.tasks.status[tasks]
+    current = (state.tasks.attempt[tasks] == number[there]) & (status >= PLACED) & (status <= REVOKING)
+    found[there[current]] = tasks[current]
+    return found
+
+
+def _first_mentions(rows: I64) -> I64:
+    """Where in the array each row is first, in order; NONE is no row."""
+    if len(rows) == 1:
+        return np.flatnonzero(rows != NONE)
+    different, first = np.unique(rows, return_index=True)
+    return np.sort(first[different != NONE])
+
+
+def _lost(state: State, known: I64) -> Attempts:
+    """The tasks that have started and hold resources, but for some rows: the engine that ran them does not know them any more.
+
+    One that was not seen to start may yet: it is told again, to start or to stop.
+    """
+    there = np.zeros(state.tasks.n + 1, np.bool_)  # the last one is for NONE
+    there[known] = True
+    rows = state.held_rows()
+    return _attempts_of(state, rows[~there[rows] & ~np.isnan(state.tasks.started_at[rows])])
+
+
+def _changed_nodes(state: State, seen: Seen, now: float) -> list[Fact]:
+    facts: list[Fact] = []
+    there = {node.name: node for node, up in zip(state.node_specs, state.nodes.up, strict=False) if up}
+    for event in seen.nodes:
+        if isinstance(event, NodeUp):
+            if there.get(event.node.name) != event.node:
+                there[event.node.name] = event.node
+                facts.append(NodeJoined(at=now, node=event.node))
+        elif there.pop(event.node, None) is not None:
+            facts.append(NodeLost(at=now, node=event.node))
+    return facts
+
+
+def _stopping_rows(state: State, job: int) -> I64:
+    """The tasks of a job that are to be stopped; a forgotten job has none."""
+    row = int(state.job_rows(np.array([job]))[0])
+    if row == NONE:
+        return np.zeros(0, np.int64)
+    first = int(state.jobs.first[row])
+    return first + np.flatnonzero(state.tasks.status[first : first + int(state.jobs.tasks[row])] == STOPPING)
+
+
+def _launches(state: State, attempts: Attempts, node: Ints) -> Launches:
+    if len(node) == 1:  # what a busy scheduler does most, and sorting takes its time
+        return Launches(attempts, np.zeros(1, np.int64), [state.node_specs[node[0]].name], state.specs)
+    rows, place = np.unique(node, return_inverse=True)
+    return Launches(attempts, place, [state.node_specs[row].name for row in rows.tolist()], state.specs)
+
+
+def _attempts_of(state: State, tasks: I64) -> Attempts:
+    columns = state.task_columns(tasks)
+    return Attempts(columns["job"], columns["index"], columns["attempt"])
+
+
+def _pick(attempts: Attempts, which: np.ndarray) -> Attempts:
+    return Attempts(attempts.job[which], attempts.index[which], attempts.number[which])
+
+
+def _joined(several: Sequence[Attempts]) -> Attempts:
+    if not several:
+        return NO_ATTEMPTS
+    return Attempts(*map(np.concatenate, zip(*several, strict=True)))
+
+
+def _columns(attempts: Attempts) -> dict[str, Ints]:
+    return {"job": attempts.job, "index": attempts.index, "attempt": attempts.number}

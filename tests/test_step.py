@@ -1,0 +1,229 @@
+"""One step: what an engine saw becomes facts, facts become orders, and nothing is ordered that is not recorded."""
+
+from contextlib import contextmanager
+from random import Random
+
+import numpy as np
+import pytest
+
+from fairlead.engines.contract import NO_ATTEMPTS, NO_ENDS, NodeDown, NodeUp, Seen
+from fairlead.engines.step import GRACE, REPEAT_AFTER, Scheduler, act, current_rows, observe
+from fairlead.journal.memory import MemoryJournal
+from fairlead.model.specs import Job, Node, Queue, Settings
+from fairlead.scheduler import admission
+from fairlead.scheduler.facts import (
+    JobCancelled,
+    JobsForgotten,
+    NodeJoined,
+    NodeLost,
+    Outcome,
+    TasksFinished,
+    TasksRevoked,
+    TasksStarted,
+)
+from fairlead.scheduler.state import State
+from fairlead.scheduler.tables import NONE, PLACED, RUNNING, WAITING
+from fake_engine import Attempt, FakeEngine, columns, ends, rows
+
+NOTHING = Seen(None, NO_ATTEMPTS, NO_ENDS, [])
+
+
+class Told(FakeEngine):
+    """Writes down what it is told."""
+
+    def __init__(self):
+        super().__init__(Random(1), [Node("n", {"cpu": 3000})], faults=False)
+        self.told = []
+
+    def start(self, launches):
+        names = [launches.nodes[place] for place in launches.node]
+        self.told.append(("start", rows(launches.attempts), names))
+        super().start(launches)
+
+    def stop(self, attempts, grace):
+        self.told.append(("stop", rows(attempts), grace))
+        super().stop(attempts, grace)
+
+    def acknowledge(self, attempts):
+        self.told.append(("acknowledge", rows(attempts)))
+        super().acknowledge(attempts)
+
+    def take_inventory(self):
+        self.told.append(("inventory",))
+        super().take_inventory()
+
+    def forget(self, jobs):
+        self.told.append(("forget", list(jobs)))
+
+
+class World:
+    def __init__(self, **more):
+        self.engine, self.journal = Told(), MemoryJournal()
+        self.make(**more)
+        self.submit(5)
+
+    def make(self, **more):
+        self.scheduler = Scheduler(self.journal, self.engine, lambda: self.engine.now, **more)
+
+    @property
+    def state(self):
+        return self.scheduler.state
+
+    def submit(self, tasks):
+        job = Job("A", {"cpu": 1000}, tasks)
+
+        def ask(state, now):
+            if not state.declared:
+                yield admission.configure(state, [Queue("A")], Settings(), now)
+            yield from admission.submit(state, [job], now)
+
+        self.scheduler.step([ask])
+
+    def statuses(self):
+        return self.state.tasks.status[: self.state.tasks.n].tolist()
+
+
+@pytest.fixture
+def world():
+    return World()
+
+
+@pytest.fixture
+def running():
+    """Three of five tasks run."""
+    world = World()
+    for _ in range(3):
+        world.scheduler.step()
+    assert world.statuses() == [RUNNING] * 3 + [WAITING] * 2
+    world.engine.told.clear()
+    return world
+
+
+def test_nothing_is_placed_before_the_engine_told_what_it_knows(world):
+    assert world.engine.told == [("inventory",)]
+    assert not world.scheduler.reconciled
+    world.scheduler.step()
+    assert world.scheduler.reconciled
+    assert world.engine.told[1:] == [("start", [Attempt(1, i, 1) for i in range(3)], ["n"] * 3)], "and told once"
+
+
+def test_an_engine_that_does_not_tell_is_asked_again(world):
+    world.engine.line.clear()
+    for _ in range(3):
+        world.engine.now += REPEAT_AFTER / 2
+        world.scheduler.step()
+    assert world.engine.told[:2] == [("inventory",), ("inventory",)]
+    assert world.scheduler.reconciled
+
+
+def test_what_was_told_and_not_answered_to_is_told_again(world):
+    world.scheduler.step()
+    world.engine.line.clear()
+    world.engine.told.clear()
+    world.scheduler.step()
+    assert world.engine.told == []
+    world.engine.now += REPEAT_AFTER
+    world.scheduler.step()
+    assert world.engine.told == [("start", [Attempt(1, i, 1) for i in range(3)], ["n"] * 3)]
+
+
+def test_machines_that_are_not_there_any_more_are_lost_at_a_start(running):
+    running.make(nodes=["other"])
+    running.scheduler.step()
+    assert running.statuses() == [WAITING] * 5
+    assert b'"NodeLost"' in running.journal.bodies[-1]
+
+
+def test_parts_of_the_step_are_timed():
+    entered = []
+
+    @contextmanager
+    def timed(what):
+        entered.append(what)
+        yield
+
+    world = World(timed=timed)
+    world.scheduler.step()
+    assert entered == ["commit", "decide", "commit"]
+
+
+def test_an_inventory_tells_what_was_lost_and_what_is_a_stray(running):
+    known = columns([(1, 0, 1), (1, 1, 2), (9, 0, 1), (1, 77, 1), (1, -1, 1)])
+    (fact,), strays = observe(running.state, NOTHING._replace(known=known), 7.0)
+    assert rows(strays) == [(1, 1, 2), (9, 0, 1), (1, 77, 1), (1, -1, 1)]
+    assert isinstance(fact, TasksFinished)
+    assert rows(fact.attempts) == [(1, 1, 1), (1, 2, 1)]
+    assert fact.outcome.tolist() == [Outcome.LOST] * 2
+    running.state.apply(fact)
+
+
+def test_what_ended_after_the_inventory_was_not_lost(running):
+    seen = Seen(columns([(1, 0, 1)]), NO_ATTEMPTS, ends([((1, 1, 1), (0, 3)), ((1, 0, 1), (0, 0))]), [])
+    (fact,), strays = observe(running.state, seen, 7.0)
+    assert not len(strays.job)
+    assert rows(fact.attempts) == [(1, 1, 1), (1, 0, 1), (1, 2, 1)]
+    assert fact.outcome.tolist() == [Outcome.EXITED, Outcome.EXITED, Outcome.LOST]
+    assert fact.code.tolist() == [3, 0, 0]
+
+
+def test_what_was_not_seen_to_start_is_not_lost_for_it_may_start_yet(world):
+    world.scheduler.step()
+    world.engine.line.clear()  # the starts are on their way
+    assert world.statuses()[:3] == [PLACED] * 3
+    facts, strays = observe(world.state, NOTHING._replace(known=NO_ATTEMPTS), 7.0)
+    assert (facts, len(strays.job)) == ([], 0)
+    world.state.apply(TasksRevoked(at=7.0, **world.state.task_columns(np.arange(3))))
+    assert observe(world.state, NOTHING._replace(known=NO_ATTEMPTS), 7.0)[0] == []
+
+
+def test_what_is_told_twice_happens_once(world):
+    world.scheduler.step()
+    a, b = (1, 2, 1), (1, 0, 1)
+    twice = Seen(
+        None,
+        columns([a, b, a, (3, 0, 1)]),
+        ends([(b, (Outcome.EXITED, 1)), (b, (Outcome.SIGNALLED, 9)), ((3, 0, 1), (0, 0))]),
+        [NodeUp(Node("n", {"cpu": 3000})), NodeUp(Node("m", {"cpu": 1})), NodeDown("m"), NodeDown("x"), NodeDown("n")],
+    )
+    (started, finished, *nodes), strays = observe(world.state, twice, 7.0)
+    assert isinstance(started, TasksStarted)
+    assert rows(started.attempts) == [a, b]
+    assert rows(strays) == [(3, 0, 1)]
+    assert rows(finished.attempts) == [b]
+    assert (finished.outcome.tolist(), finished.code.tolist()) == ([Outcome.EXITED], [1]), "the first word counts"
+    assert [type(fact) for fact in nodes] == [NodeJoined, NodeLost, NodeLost]
+    for fact in (started, finished, *nodes):
+        world.state.apply(fact)
+    again, _ = observe(world.state, twice._replace(nodes=[]), 8.0)
+    assert again == [], "nothing of it is new"
+
+
+def test_a_state_without_jobs_knows_no_attempt():
+    assert current_rows(State(), columns([(1, 0, 1), (0, 0, 0)])).tolist() == [NONE, NONE]
+    assert observe(State(), NOTHING, 0.0)[0] == []
+
+
+def test_facts_become_orders(running):
+    (fact,) = [admission.cancel(running.state, 1, [0, 4], 7.0)]
+    running.state.apply(fact)
+    told = running.engine.told
+    revoked = TasksRevoked(at=7.0, **running.state.task_columns(np.array([1])))
+    act(running.state, running.engine, [fact, revoked, JobsForgotten(at=7.0, ids=[3, 4])])
+    assert told == [("stop", [(1, 0, 1)], GRACE), ("stop", [(1, 1, 1)], GRACE), ("forget", [3, 4])]
+    act(running.state, running.engine, [JobCancelled(at=7.0, id=99)])
+    assert len(told) == 3, "a job that was forgotten has nothing to stop"
+
+
+def test_ends_are_acknowledged_once_they_are_recorded_old_ones_too(running):
+    running.engine.ended = {Attempt(1, 0, 1): (0, 0), Attempt(8, 0, 1): (0, 0)}
+    del running.engine.running[Attempt(1, 0, 1)]
+    running.scheduler.step()
+    assert running.engine.told[0] == ("acknowledge", [(1, 0, 1), (8, 0, 1)])
+    assert running.engine.told[1] == ("start", [(1, 3, 1)], ["n"])
+
+
+def test_an_engine_that_lost_its_memory_gets_its_tasks_again(running):
+    running.engine.forgotten |= running.engine._end(lambda node: True)
+    running.engine._tell_all()
+    running.scheduler.step()
+    assert running.engine.told == [("start", [(1, 0, 2), (1, 1, 2), (1, 2, 2)], ["n"] * 3)]
