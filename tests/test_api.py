@@ -184,14 +184,14 @@ def test_a_stream_that_is_not_read_costs_nothing(world):
     connection.close()
 
 
-def test_facts_that_are_gone_are_said_to_be(tmp_path):
-    from fairlead.journal import Forgotten
-    from fairlead.journal import sql as module
+def test_facts_that_are_gone_are_said_to_be(tmp_path, monkeypatch):
+    from fairlead.journal import Forgotten, Journal
+    from fairlead.journal.sql import SqlStore
     from fairlead.scheduler.facts import NodeDrained
     from fairlead.scheduler.state import State
 
-    journal = module.SqlJournal(tmp_path / "journal.db")
-    module.KEEP_HISTORY, before = 200, module.KEEP_HISTORY
+    monkeypatch.setattr("fairlead.journal.journal.KEEP_HISTORY", 200)
+    journal = Journal(SqlStore(tmp_path / "journal.db"))
     try:
         journal.append([NodeDrained(at=1.0, node="n" * 100)] * 3)
         journal.save(State())
@@ -200,7 +200,6 @@ def test_facts_that_are_gone_are_said_to_be(tmp_path):
         assert [position for position, _ in journal.look(2, 10)] == [3]
         assert journal.look(3, 10) == []
     finally:
-        module.KEEP_HISTORY = before
         journal.close()
 
 

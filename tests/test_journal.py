@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from fairlead.journal import JournalError, JournalFull, sql
-from fairlead.journal.memory import MemoryJournal
-from fairlead.journal.sql import SqlJournal
+from fairlead.journal import Journal, JournalError, JournalFull
+from fairlead.journal import journal as journals
+from fairlead.journal.memory import MemoryStore
+from fairlead.journal.sql import SqlStore
 from fairlead.model.specs import Job, Node, Queue, Settings
 from fairlead.scheduler.facts import Configured, JobSubmitted, NodeJoined
 from fairlead.scheduler.state import State
@@ -36,7 +37,7 @@ def path(tmp_path):
 
 def written(path):
     facts, state = some_facts()
-    journal = SqlJournal(path)
+    journal = Journal(SqlStore(path))
     journal.append(facts[:2])
     journal.append(facts[2:])
     return journal, state
@@ -46,7 +47,7 @@ def test_what_is_appended_is_recovered(path):
     journal, state = written(path)
     assert same(journal.recover()) == same(state)
     journal.close()
-    again = SqlJournal(path)
+    again = Journal(SqlStore(path))
     assert (again.id, again.position) == (journal.id, 4)
     assert same(again.recover()) == same(state)
     assert (path.stat().st_mode & 0o777, path.parent.stat().st_mode & 0o777) == (0o600, 0o700)
@@ -60,26 +61,25 @@ def test_a_snapshot_and_what_came_after_it(path):
     journal.append([more])
     state.apply(more)
     assert same(journal.recover()) == same(state)
-    assert [position for position, _ in journal.read()] == [1, 2, 3, 4, 5], "history is kept a while"
+    assert [position for position, _ in journal.look(0, 10)] == [1, 2, 3, 4, 5], "history is kept a while"
     journal.close()
 
 
 def test_a_snapshot_in_memory_is_the_same(path):
     facts, state = some_facts()
-    journal = MemoryJournal(snapshot_every=3)
+    journal = Journal(MemoryStore())
     journal.append(facts[:3])
     early = State()
     for fact in facts[:3]:
         early.apply(fact)
-    assert journal.snapshot_due()
     journal.save(early)
     journal.append(facts[3:])
     assert same(journal.recover()) == same(state)
 
 
 def test_the_file_does_not_grow_for_ever(path, monkeypatch):
-    monkeypatch.setattr(sql, "KEEP_HISTORY", 20_000)
-    monkeypatch.setattr(sql, "SNAPSHOT_AFTER", 10_000)
+    monkeypatch.setattr(journals, "KEEP_HISTORY", 20_000)
+    monkeypatch.setattr(journals, "SNAPSHOT_AFTER", 10_000)
     journal, state = written(path)
     sizes = []
     for i in range(1500):
@@ -94,7 +94,7 @@ def test_the_file_does_not_grow_for_ever(path, monkeypatch):
     kept = sum(len(body) for (body,) in sqlite3.connect(path).execute("select body from facts"))
     assert kept < 40_000
     journal.close()
-    again = SqlJournal(path)
+    again = Journal(SqlStore(path))
     assert same(again.recover()) == same(state)
     again.close()
 
@@ -102,9 +102,9 @@ def test_the_file_does_not_grow_for_ever(path, monkeypatch):
 def test_a_second_scheduler_is_refused(path):
     journal, _ = written(path)
     with pytest.raises(JournalError, match="another scheduler has it open"):
-        SqlJournal(path)
+        Journal(SqlStore(path))
     journal.close()
-    SqlJournal(path).close()
+    Journal(SqlStore(path)).close()
 
 
 def test_a_newer_journal_is_refused(path):
@@ -112,7 +112,7 @@ def test_a_newer_journal_is_refused(path):
     with sqlite3.connect(path) as connection:
         connection.execute("update meta set value = '99' where key = 'schema_version'")
     with pytest.raises(JournalError, match=r"newer fairlead \(schema 99"):
-        SqlJournal(path)
+        Journal(SqlStore(path))
 
 
 @pytest.mark.parametrize("size", [0, 50, 100, 4096, 5000, 0.5, 0.9])
@@ -121,16 +121,16 @@ def test_a_truncated_journal_is_refused(path, size):
     whole = path.read_bytes()
     path.write_bytes(whole[: int(size * len(whole)) if size < 1 else size])
     with pytest.raises(JournalError, match=r"journal\.db: "):
-        SqlJournal(path).recover()
+        Journal(SqlStore(path)).recover()
 
 
 @pytest.mark.parametrize(
     "damage",
     [
-        "update facts set body = replace(body, 'cpu', 'gpu') where position = 3",
-        "update facts set body = x'00' where position = 3",
-        "delete from facts where position = 1",
-        "delete from facts where position = 2",
+        "update facts set body = replace(body, 'cpu', 'gpu') where sequence = 3",
+        "update facts set body = x'00' where sequence = 3",
+        "delete from facts where sequence = 1",
+        "delete from facts where sequence = 2",
         "update snapshots set body = substr(body, 1, 100)",
         "delete from meta",
         "drop table meta",
@@ -144,7 +144,7 @@ def test_a_damaged_journal_is_refused(path, damage):
     with sqlite3.connect(path) as connection:
         connection.execute(damage)
     with pytest.raises(JournalError, match=r"damaged|not a fairlead journal"):
-        SqlJournal(path).recover()
+        Journal(SqlStore(path)).recover()
 
 
 def test_flipped_bytes_of_the_file_are_never_believed(path):
@@ -158,7 +158,7 @@ def test_flipped_bytes_of_the_file_are_never_believed(path):
         for end in ("-wal", "-shm"):
             Path(f"{path}{end}").unlink(missing_ok=True)
         with contextlib.suppress(JournalError):
-            journal = SqlJournal(path)
+            journal = Journal(SqlStore(path))
             try:
                 assert same(journal.recover()) == same(state), f"byte {place}"
             finally:
@@ -169,31 +169,31 @@ def test_what_is_no_journal_is_refused(path, tmp_path):
     other = tmp_path / "other.db"
     other.write_text("hello, I am a letter\n" * 100)
     with pytest.raises(JournalError, match="damaged"):
-        SqlJournal(other)
+        Journal(SqlStore(other))
     with sqlite3.connect(tmp_path / "some.db") as connection:
         connection.execute("create table cats (name)")
     with pytest.raises(JournalError, match="not a fairlead journal"):
-        SqlJournal(tmp_path / "some.db")
+        Journal(SqlStore(tmp_path / "some.db"))
 
 
 def test_a_full_database_loses_nothing_and_goes_on(path):
     """SQLite's own limit of pages gives the very error of a full disk."""
     journal, state = written(path)
-    pages = journal._connection.exec_driver_sql("pragma page_count").scalar()
-    journal._connection.exec_driver_sql(f"pragma max_page_count = {pages}")
-    journal._connection.commit()
+    pages = journal._store._writing.exec_driver_sql("pragma page_count").scalar()
+    journal._store._writing.exec_driver_sql(f"pragma max_page_count = {pages}")
+    journal._store._writing.commit()
     big = [Configured(at=1, queues=[Queue(f"q{i}") for i in range(3000)], settings=Settings())]
     for _ in range(3):
         with pytest.raises(JournalFull, match="make room"):
             journal.append(big)
     assert journal.position == 4
     assert same(journal.recover()) == same(state)
-    journal._connection.exec_driver_sql("pragma max_page_count = 1000000")
-    journal._connection.commit()
+    journal._store._writing.exec_driver_sql("pragma max_page_count = 1000000")
+    journal._store._writing.commit()
     journal.append(big)
     state.apply(big[0])
     journal.close()
-    again = SqlJournal(path)
+    again = Journal(SqlStore(path))
     assert same(again.recover()) == same(state)
     again.close()
 
@@ -214,6 +214,6 @@ def test_a_full_disk_loses_nothing_and_goes_on(small_disk):
     journal.append(facts)
     state.apply(facts[0])
     journal.close()
-    again = SqlJournal(small / "journal.db")
+    again = Journal(SqlStore(small / "journal.db"))
     assert same(again.recover()) == same(state)
     again.close()

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 import numpy as np
 
 from fairlead.engines.contract import Attempt, Ended, Engine, Event, Launch, NodeDown, NodeUp, Started
-from fairlead.journal import Journal, JournalFull
+from fairlead.journal import Journal, JournalFull, Unrecorded
 from fairlead.scheduler.decide import decide
 from fairlead.scheduler.facts import (
     Fact,
@@ -49,7 +49,7 @@ class Scheduler:
 
     Parameters
     ----------
-    journal : Journal
+    journal : Journal or Unrecorded
     engine : Engine
     clock : callable
         Seconds; a step back does no harm.
@@ -58,7 +58,11 @@ class Scheduler:
     """
 
     def __init__(
-        self, journal: Journal, engine: Engine, clock: Callable[[], float], nodes: Iterable[str] | None = None
+        self,
+        journal: Journal | Unrecorded,
+        engine: Engine,
+        clock: Callable[[], float],
+        nodes: Iterable[str] | None = None,
     ) -> None:
         self.journal, self.engine, self.clock = journal, engine, clock
         self.state = journal.recover()
@@ -67,6 +71,7 @@ class Scheduler:
         self.on_record: Callable[[Sequence[Fact]], None] = lambda facts: None
         """Told what was just recorded, before it is acted on."""
         self._unsaved: list[Fact] = []
+        self._unsaved_by: list[str] = []
         self._to_acknowledge: list[Attempt] = []
         self._to_repeat_at = 0.0
         self._reconcile(nodes)
@@ -76,8 +81,8 @@ class Scheduler:
         """Whether the last step could not be recorded."""
         return bool(self._unsaved)
 
-    def step(self, requests: Iterable[Request] = ()) -> None:
-        """Take in what is asked for and what the engine saw, decide, record, act.
+    def step(self, requests: Sequence[Request] = (), by: Sequence[str] = ()) -> None:
+        """Take in what is asked for and what the engine saw, decide, record, act. `by` says whose each request is, if anybody's.
 
         Raises Stalled if the journal cannot be written; then nothing was acted on, the facts stay applied, and the next
         call tries again to record them before anything else.
@@ -89,10 +94,12 @@ class Scheduler:
         new = self._observe(events, now)
         for fact in new:
             self.state.apply(fact)
-        for request in requests:
+        causes = ["engine"] * len(new)
+        for request, who in zip(requests, by or [""] * len(requests), strict=True):
             for fact in request(self.state, now):
                 self.state.apply(fact)
                 new.append(fact)
+                causes.append(who)
         if self.placing:
             with metrics.decide_seconds.time():
                 decision = decide(self.state, now)
@@ -100,7 +107,7 @@ class Scheduler:
                 self.state.apply(fact)
             new += decision.facts
             self.more = decision.more
-        self._unsaved = new
+        self._unsaved, self._unsaved_by = new, causes + [""] * (len(new) - len(causes))
         self._to_acknowledge += [event.attempt for event in events if isinstance(event, Ended)]
         self._record()
         if self.journal.snapshot_due():
@@ -113,10 +120,10 @@ class Scheduler:
         if self._unsaved:
             try:
                 with metrics.commit_seconds.time():
-                    self.journal.append(self._unsaved)
+                    self.journal.append(self._unsaved, self._unsaved_by)
             except JournalFull as error:
                 raise Stalled(str(error)) from None
-        facts, self._unsaved = self._unsaved, []
+        facts, self._unsaved, self._unsaved_by = self._unsaved, [], []
         if facts:
             metrics.count(facts)
             self.on_record(facts)
