@@ -1,7 +1,9 @@
 """The scheduler's thread: answers come after the commit, a full disk stops new work and no more, questions are bounded."""
 
+import json
 import threading
 import time
+from collections import defaultdict
 from random import Random
 
 import pytest
@@ -59,6 +61,31 @@ def test_an_answer_is_given_when_the_journal_has_it(world):
     loop, journal, _ = world
     number = loop.ask(submit, changes=True).result(timeout=5)
     assert any(b'"JobSubmitted"' in body and f'"id":{number}'.encode() in body for _, body in journal.look(0, 100))
+
+
+def test_who_caused_a_fact_is_recorded_with_it(world):
+    loop, journal, _ = world
+    loop.ask(submit, changes=True, by="ada").result(timeout=5)
+    loop.ask(submit, changes=True).result(timeout=5)
+    deadline = time.monotonic() + 10
+    while (found := causes(journal))["TasksStarted"] != {"engine"}:
+        assert time.monotonic() < deadline, found
+        time.sleep(0.05)
+    assert found == {
+        "NodeJoined": {"engine"},
+        "Configured": {""},
+        "JobSubmitted": {"ada", ""},
+        "TasksPlaced": {""},
+        "TasksStarted": {"engine"},
+    }
+
+
+def causes(journal):
+    """By kind of fact: who caused those that are recorded."""
+    found = defaultdict(set)
+    for envelope, body in journal._store.read(0, 100):
+        found[json.loads(body)["type"]].add(envelope.by)
+    return found
 
 
 def test_a_refusal_is_an_answer(world):
