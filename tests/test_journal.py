@@ -386,6 +386,8 @@ def test_a_truncated_journal_is_refused(path, size):
         "update facts set body = x'00' where sequence = 3",
         "update facts set checksum = checksum + 1 where sequence = 3",
         "update facts set sequence = 9 where sequence = 4",
+        "update facts set sequence = 'x' where sequence = 4",
+        "update facts set body = 'x' where sequence = 4",
         f"update facts set body = x'00', checksum = {zlib.crc32(bytes(1))} where sequence = 3",
         "delete from facts where sequence = 1",
         "delete from facts where sequence = 2",

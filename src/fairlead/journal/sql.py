@@ -91,7 +91,7 @@ class SqlStore:
             saved = self._reading.execute(sa.select(sa.func.max(_snapshots.c.sequence))).scalar()
             size = sa.select(sa.func.sum(sa.func.length(_facts.c.body))).where(_facts.c.sequence > (saved or 0))
             since = self._reading.execute(size).scalar()
-        return Extent(last or 0, saved or 0, since or 0)
+            return Extent(int(last or 0), int(saved or 0), int(since or 0))  # a broken row may hold anything
 
     def append(self, records: Sequence[Record]) -> None:
         rows = [{**record.envelope._asdict(), "body": record.body} for record in records]
