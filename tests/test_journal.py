@@ -359,6 +359,16 @@ def test_what_is_only_read_is_not_written_and_not_made(path):
         journal.append([NodeDrained(at=9, node="n0")])
 
 
+def test_a_path_may_have_any_characters(tmp_path):
+    path = tmp_path / "what? 100%20 #1" / "journal.db"
+    written(path)[0].close()
+    assert path.exists()
+    with contextlib.closing(Journal(SqlStore(path))) as journal:
+        assert journal.position == 4
+    with contextlib.closing(Journal(SqlStore(path, to_read=True))) as journal:
+        assert journal.position == 4
+
+
 def test_a_store_has_a_path_or_a_url(path):
     written(path)[0].close()
     with contextlib.closing(Journal(SqlStore(f"sqlite:///{path}"))) as journal:

@@ -31,6 +31,10 @@ def path_of(where: str | Path) -> Path:
     return Path(url.database)
 
 
+def _url(path: Path) -> sa.URL:
+    return sa.URL.create("sqlite", database=str(path))  # not as text, in which a ? ends the path
+
+
 def lock(path: Path) -> int:
     """Take the journal for this process, in a folder that is made where it does not exist; returns the lock's descriptor."""
     try:
@@ -51,7 +55,7 @@ def create(path: Path, fill: Callable[[sa.Connection], None]) -> None:
     fresh = path.with_name(path.name + ".new")
     fresh.unlink(missing_ok=True)
     os.close(os.open(fresh, os.O_CREAT | os.O_EXCL, 0o600))
-    engine = sa.create_engine(f"sqlite:///{fresh}")
+    engine = sa.create_engine(_url(fresh))
     try:
         with engine.begin() as connection:
             fill(connection)
@@ -65,9 +69,7 @@ def create(path: Path, fill: Callable[[sa.Connection], None]) -> None:
 
 def connect(path: Path) -> sa.Connection:
     """Open a journal to write and read it."""
-    engine = sa.create_engine(
-        f"sqlite:///{path}", poolclass=StaticPool, connect_args={"timeout": 5, "check_same_thread": False}
-    )
+    engine = sa.create_engine(_url(path), poolclass=StaticPool, connect_args={"timeout": 5, "check_same_thread": False})
 
     @sa.event.listens_for(engine, "connect")
     def _(connection: Any, record: Any) -> None:
@@ -88,7 +90,7 @@ def connect_to_read(path: Path) -> sa.Connection:
         raise JournalError(f"{path}: there is no journal: name the file `journal.db` of a data folder")
     engine = sa.create_engine(
         "sqlite://",
-        creator=lambda: sqlite3.connect(f"file:{path}?mode=ro", uri=True, check_same_thread=False),
+        creator=lambda: sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, check_same_thread=False),
         poolclass=StaticPool,
         isolation_level="AUTOCOMMIT",
     )
