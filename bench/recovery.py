@@ -15,7 +15,8 @@ from pathlib import Path
 
 import numpy as np
 
-from fairlead.journal.sql import SqlJournal
+from fairlead.journal import Journal
+from fairlead.journal.sql import SqlStore
 from fairlead.model.specs import Job, Node, Queue, Settings, Work
 from fairlead.scheduler.facts import (
     Configured,
@@ -31,7 +32,7 @@ from fairlead.scheduler.state import State
 
 def write_history(path: Path, tasks: int, snapshots: bool, jobs: int = 1000, batch: int = 200) -> State:
     """Write the journal of `tasks` tasks in `jobs` jobs; each commit has three facts about `batch` tasks."""
-    journal, state = SqlJournal(path), State()
+    journal, state = Journal(SqlStore(path)), State()
 
     def record(facts: list[Fact]) -> None:
         for fact in facts:
@@ -67,7 +68,7 @@ def recover(path: Path) -> None:
 
     warm_up()
     began = time.perf_counter()
-    journal = SqlJournal(path)
+    journal = Journal(SqlStore(path))
     state = journal.recover()
     seconds = time.perf_counter() - began
     size = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024

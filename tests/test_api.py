@@ -1,6 +1,7 @@
 """The HTTP API of a running scheduler: submission in bulk and under keys, streams, long polls, pages, health, metrics, bounds."""
 
 import base64
+import contextlib
 import http.client
 import json
 import threading
@@ -179,14 +180,30 @@ def test_a_stream_that_is_not_read_costs_nothing(world):
     connection.close()
 
 
-def test_facts_that_are_gone_are_said_to_be(tmp_path):
-    from fairlead.journal import Forgotten
-    from fairlead.journal import sql as module
+def test_whose_a_submission_is_is_in_the_journal(world):
+    from fairlead.journal.sql import SqlStore
+
+    asked = [[job(user="ada")], [job(user="bo"), job(user="bo")], [job(user="ada"), job(user="bo")], [job()]]
+    expected = {}
+    for jobs, by in zip(asked, ["ada", "bo", "", "nobody"], strict=True):
+        status, answer = ask(world, "/v1/bulk", {"jobs": jobs})
+        assert status == 201
+        expected |= {one["id"]: by for one in answer["jobs"]}
+    with contextlib.closing(SqlStore(world.home / "journal.db", to_read=True)) as store:
+        records = [(envelope.by, json.loads(body)) for envelope, body in store.read(0, 100_000)]
+    found = {fact["id"]: by for by, fact in records if fact["type"] == "JobSubmitted"}
+    assert {number: found[number] for number in expected} == expected
+    assert {by for by, fact in records if fact["type"] == "TasksFinished"} <= {"engine"}
+
+
+def test_facts_that_are_gone_are_said_to_be(tmp_path, monkeypatch):
+    from fairlead.journal import Forgotten, Journal
+    from fairlead.journal.sql import SqlStore
     from fairlead.scheduler.facts import NodeDrained
     from fairlead.scheduler.state import State
 
-    journal = module.SqlJournal(tmp_path / "journal.db")
-    module.KEEP_HISTORY, before = 200, module.KEEP_HISTORY
+    monkeypatch.setattr("fairlead.journal.journal.KEEP_HISTORY", 200)
+    journal = Journal(SqlStore(tmp_path / "journal.db"))
     try:
         journal.append([NodeDrained(at=1.0, node="n" * 100)] * 3)
         journal.save(State())
@@ -195,7 +212,6 @@ def test_facts_that_are_gone_are_said_to_be(tmp_path):
         assert [position for position, _ in journal.look(2, 10)] == [3]
         assert journal.look(3, 10) == []
     finally:
-        module.KEEP_HISTORY = before
         journal.close()
 
 

@@ -4,7 +4,8 @@ import pytest
 from bench import calls, end_to_end, kernel, policies, recovery, service
 from bench import simulate as simulator
 
-from fairlead.journal.sql import SqlJournal
+from fairlead.journal import Journal
+from fairlead.journal.sql import SqlStore
 from fairlead.scheduler.decide import decide
 
 
@@ -23,9 +24,9 @@ def test_tasks_go_through_the_whole_of_fairlead(capsys):
 
 @pytest.mark.parametrize("snapshots", [False, True])
 def test_a_recovered_history_is_the_one_that_was_written(tmp_path, monkeypatch, snapshots):
-    monkeypatch.setattr("fairlead.journal.sql.SNAPSHOT_AFTER", 20_000)
+    monkeypatch.setattr("fairlead.journal.journal.SNAPSHOT_AFTER", 20_000)
     state = recovery.write_history(tmp_path / "j.db", 5000, snapshots, jobs=5)
-    journal = SqlJournal(tmp_path / "j.db")
+    journal = Journal(SqlStore(tmp_path / "j.db"))
     again = journal.recover()
     assert again.tasks.n == 5000
     assert (again.tasks.status[:5000] == state.tasks.status[:5000]).all()

@@ -11,8 +11,8 @@ from random import Random
 import pytest
 
 from fairlead.engines.step import Scheduler, Stalled
-from fairlead.journal import JournalFull
-from fairlead.journal.memory import MemoryJournal
+from fairlead.journal import Journal, JournalFull
+from fairlead.journal.memory import MemoryStore
 from fairlead.model.specs import Job, Node, Queue, Settings
 from fairlead.scheduler import admission
 from fairlead.scheduler.tables import CANCELLED, FAILED, STATUS_NAMES, SUCCEEDED
@@ -26,25 +26,30 @@ SEEDS = (
 )
 
 
-class MortalJournal(MemoryJournal):
-    """Kills its scheduler just before or just after a commit, and has a full disk now and then."""
+class MortalJournal(Journal):
+    """Kills its scheduler just before or just after a commit, has a full disk now and then, and snapshots often or never."""
 
     def __init__(self, engine, rng):
-        super().__init__(snapshot_every=rng.choice([0, 8]))
+        super().__init__(MemoryStore())
+        self.every, self.saved_at = rng.choice([0, 8]), 0
         self.engine, self.rng = engine, rng
 
-    def append(self, facts):
+    def append(self, facts, by=()):
         self.engine.tick("before recording")
         if facts and self.engine.faults and self.rng.random() < 0.03:
             raise JournalFull("no room")
-        super().append(facts)
+        super().append(facts, by)
         self.engine.tick("after recording")
+
+    def snapshot_due(self):
+        return bool(self.every) and self.position - self.saved_at >= self.every
 
     def save(self, state):
         self.engine.tick("before the snapshot")
         if self.engine.faults and self.rng.random() < 0.2:
             raise JournalFull("no room")
         super().save(state)
+        self.saved_at = self.position
 
 
 def history(seed):

@@ -1,14 +1,16 @@
 """The scheduler's thread: answers come after the commit, a full disk stops new work and no more, questions are bounded."""
 
+import json
 import threading
 import time
+from collections import defaultdict
 from random import Random
 
 import pytest
 
 from fairlead.engines.step import Scheduler, Stalled
-from fairlead.journal import JournalFull
-from fairlead.journal.memory import MemoryJournal
+from fairlead.journal import Journal, JournalFull
+from fairlead.journal.memory import MemoryStore
 from fairlead.model.specs import Job, Node, Queue, Settings
 from fairlead.scheduler import admission, report
 from fairlead.service import loop as loops
@@ -16,18 +18,18 @@ from fairlead.service.loop import Busy, Loop
 from fake_engine import FakeEngine
 
 
-class Journal(MemoryJournal):
+class FillingJournal(Journal):
     full = False
 
-    def append(self, facts):
+    def append(self, facts, by=()):
         if self.full and facts:
             raise JournalFull("there is no room: make some")
-        super().append(facts)
+        super().append(facts, by)
 
 
 @pytest.fixture
 def world():
-    journal = Journal()
+    journal = FillingJournal(MemoryStore())
     engine = FakeEngine(Random(1), [Node("n", {"cpu": 2000})], faults=False)
     engine.now = time.time()
 
@@ -58,7 +60,32 @@ def look(state, now):
 def test_an_answer_is_given_when_the_journal_has_it(world):
     loop, journal, _ = world
     number = loop.ask(submit, changes=True).result(timeout=5)
-    assert any(b'"JobSubmitted"' in body and f'"id":{number}'.encode() in body for body in journal.bodies)
+    assert any(b'"JobSubmitted"' in body and f'"id":{number}'.encode() in body for _, body in journal.look(0, 100))
+
+
+def test_who_caused_a_fact_is_recorded_with_it(world):
+    loop, journal, _ = world
+    loop.ask(submit, changes=True, by="ada").result(timeout=5)
+    loop.ask(submit, changes=True).result(timeout=5)
+    deadline = time.monotonic() + 10
+    while (found := causes(journal))["TasksStarted"] != {"engine"}:
+        assert time.monotonic() < deadline, found
+        time.sleep(0.05)
+    assert found == {
+        "NodeJoined": {"engine"},
+        "Configured": {""},
+        "JobSubmitted": {"ada", ""},
+        "TasksPlaced": {""},
+        "TasksStarted": {"engine"},
+    }
+
+
+def causes(journal):
+    """By kind of fact: who caused those that are recorded."""
+    found = defaultdict(set)
+    for envelope, body in journal._store.read(0, 100):
+        found[json.loads(body)["type"]].add(envelope.by)
+    return found
 
 
 def test_a_refusal_is_an_answer(world):

@@ -4,7 +4,7 @@ import pytest
 
 from fairlead.engines.local.engine import EngineError
 from fairlead.journal import JournalFull
-from fairlead.journal.sql import SqlJournal
+from fairlead.journal.sql import SqlStore
 from fairlead.model.documents import Configuration
 from fairlead.model.specs import Node, Settings
 from fairlead.service.serve import serve
@@ -36,6 +36,6 @@ def test_a_disk_that_is_full(tmp_path, monkeypatch):
     def full(journal, *what):
         raise JournalFull("there is no room: make some")
 
-    monkeypatch.setattr(SqlJournal, "append", full)
+    monkeypatch.setattr(SqlStore, "append", full)
     with pytest.raises(JournalFull, match="make some"):
         start(tmp_path)

@@ -20,7 +20,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from conftest import FAIRLEAD
-from fairlead.journal.sql import read_history
+from fairlead.journal import read_history
+from fairlead.journal.sql import SqlStore
 from fairlead.model.specs import Node, Queue
 from fairlead.scheduler.facts import TasksFinished, TasksPlaced
 from fairlead.simulate.measure import summary, unfairness, write_parquet
@@ -261,7 +262,7 @@ def test_live_and_simulated_place_the_same_tasks_in_the_same_order(live):
             for one in zip(fact.job.tolist(), fact.index.tolist(), fact.node.tolist(), strict=True)
         ]
 
-    there = placements(read_history(path)[1])
+    there = placements(read_history(SqlStore(path, to_read=True))[1])
     there = [(at - there[0][0], *one) for at, *one in there]
     here = []
 

@@ -8,7 +8,8 @@ import pytest
 
 from fairlead.engines.contract import NO_ATTEMPTS, NO_ENDS, NodeDown, NodeUp, Seen
 from fairlead.engines.step import GRACE, REPEAT_AFTER, Scheduler, act, current_rows, observe
-from fairlead.journal.memory import MemoryJournal
+from fairlead.journal import Journal
+from fairlead.journal.memory import MemoryStore
 from fairlead.model.specs import Job, Node, Queue, Settings
 from fairlead.scheduler import admission
 from fairlead.scheduler.facts import (
@@ -58,7 +59,7 @@ class Told(FakeEngine):
 
 class World:
     def __init__(self, **more):
-        self.engine, self.journal = Told(), MemoryJournal()
+        self.engine, self.journal = Told(), Journal(MemoryStore())
         self.make(**more)
         self.submit(5)
 
@@ -131,7 +132,7 @@ def test_machines_that_are_not_there_any_more_are_lost_at_a_start(running):
     running.make(nodes=["other"])
     running.scheduler.step()
     assert running.statuses() == [WAITING] * 5
-    assert b'"NodeLost"' in running.journal.bodies[-1]
+    assert b'"NodeLost"' in running.journal.look(running.journal.position - 1, 1)[0][1]
 
 
 def test_parts_of_the_step_are_timed():

@@ -13,7 +13,7 @@ from math import inf
 import numpy as np
 
 from fairlead.engines.contract import NO_ATTEMPTS, Attempts, Engine, Launches, NodeUp, Seen
-from fairlead.journal import Journal, JournalFull
+from fairlead.journal import Journal, JournalFull, Unrecorded
 from fairlead.scheduler.decide import decide
 from fairlead.scheduler.facts import (
     Fact,
@@ -54,7 +54,7 @@ class Scheduler:
 
     Parameters
     ----------
-    journal : Journal
+    journal : Journal or Unrecorded
     engine : Engine
     clock : callable
         Seconds; a step back does no harm.
@@ -77,7 +77,7 @@ class Scheduler:
 
     def __init__(
         self,
-        journal: Journal,
+        journal: Journal | Unrecorded,
         engine: Engine,
         clock: Callable[[], float],
         nodes: Iterable[str] | None = None,
@@ -91,6 +91,7 @@ class Scheduler:
         self._there = None if nodes is None else set(nodes)
         self._timed = timed
         self._unsaved: list[Fact] = []
+        self._unsaved_by: list[str] = []
         self._to_acknowledge: list[Attempts] = []
         self._to_repeat_at = -inf
 
@@ -99,8 +100,8 @@ class Scheduler:
         """Whether the last step could not be recorded."""
         return bool(self._unsaved)
 
-    def step(self, requests: Iterable[Request] = ()) -> None:
-        """Take in what is asked for and what the engine saw, decide, record, act.
+    def step(self, requests: Sequence[Request] = (), by: Sequence[str] = ()) -> None:
+        """Take in what is asked for and what the engine saw, decide, record, act. `by` says whose each request is, if anybody's.
 
         Raises Stalled if the journal cannot be written; then nothing was acted on, the facts stay applied, and the next
         call tries again to record them before anything else.
@@ -108,37 +109,36 @@ class Scheduler:
         if self._unsaved:
             self._record()
         now = self.clock()
-        new: list[Fact] = []
         if self._there is not None:
-            self._happen(lost_nodes(self.state, self._there, now), new)
+            self._happen(lost_nodes(self.state, self._there, now), "")
             self._there = None
-        self._observe(now, new)
+        self._observe(now)
         if now >= self._to_repeat_at or now < self._to_repeat_at - 2 * REPEAT_AFTER:
             self._to_repeat_at = now + REPEAT_AFTER
             self._tell_again()
-        for request in requests:
-            self._happen(request(self.state, now), new)
+        for request, who in zip(requests, by or [""] * len(requests), strict=True):
+            self._happen(request(self.state, now), who)
         if self.placing and self.reconciled:
             with self._timed("decide"):
                 decision = decide(self.state, now)
-            self._happen(decision.facts, new)
+            self._happen(decision.facts, "")
             self.more = decision.more
-        self._unsaved = new
         self._record()
         if self.journal.snapshot_due():
             self._save_snapshot()
 
-    def _happen(self, facts: Iterable[Fact], new: list[Fact]) -> None:
+    def _happen(self, facts: Iterable[Fact], by: str) -> None:
         for fact in facts:
             self.state.apply(fact)
-            new.append(fact)
+            self._unsaved.append(fact)
+            self._unsaved_by.append(by)
 
-    def _observe(self, now: float, new: list[Fact]) -> None:
+    def _observe(self, now: float) -> None:
         seen = self.engine.poll()
         facts, strays = observe(self.state, seen, now)
         if len(strays.job):
             self.engine.stop(strays, GRACE)
-        self._happen(facts, new)
+        self._happen(facts, "engine")
         if len(seen.ended.outcome):
             self._to_acknowledge.append(seen.ended.attempts)
         if seen.known is not None:
@@ -156,10 +156,10 @@ class Scheduler:
         if self._unsaved:
             try:
                 with self._timed("commit"):
-                    self.journal.append(self._unsaved)
+                    self.journal.append(self._unsaved, self._unsaved_by)
             except JournalFull as error:
                 raise Stalled(str(error)) from None
-        facts, self._unsaved = self._unsaved, []
+        facts, self._unsaved, self._unsaved_by = self._unsaved, [], []
         if facts:
             self.on_record(facts)
         acknowledged, self._to_acknowledge = self._to_acknowledge, []

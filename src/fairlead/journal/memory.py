@@ -1,44 +1,41 @@
-"""A journal in memory, for tests and simulations. What it holds went through the written form, as on disk."""
+"""A store in memory, for tests and for what is over with its process."""
 
 import uuid
 from collections.abc import Sequence
+from itertools import accumulate
 
-from fairlead.scheduler import snapshot
-from fairlead.scheduler.facts import Fact, decode, encode
-from fairlead.scheduler.state import State
+import fairlead
+from fairlead.journal.store import Extent, Record, Snapshot
 
 
-class MemoryJournal:
-    """See :class:`fairlead.journal.Journal`. A snapshot is due every `snapshot_every` facts; 0 means never."""
+class MemoryStore:
+    """See :class:`fairlead.journal.store.Store`. What it holds outlives the journals that are made over it."""
 
-    def __init__(self, snapshot_every: int = 0) -> None:
-        self.id = uuid.uuid4().hex
-        self.position = 0
-        self.bodies: list[bytes] = []
-        self._snapshot: tuple[int, bytes] | None = None
-        self._snapshot_every = snapshot_every
+    def __init__(self) -> None:
+        self.name, self.id, self.writer = "memory", uuid.uuid4().hex, fairlead.__version__
+        self._records: list[Record] = []
+        self._snapshot: Snapshot | None = None
 
-    def append(self, facts: Sequence[Fact]) -> None:
-        self.bodies += [encode(fact) for fact in facts]
-        self.position = len(self.bodies)
+    def extent(self) -> Extent:
+        snapshot = self._snapshot.sequence if self._snapshot else 0
+        last = self._records[-1].envelope.sequence if self._records else 0
+        since = sum(len(record.body) for record in self._records if record.envelope.sequence > snapshot)
+        return Extent(last, snapshot, since)
 
-    def recover(self) -> State:
-        position, state = 0, State()
-        if self._snapshot:
-            position, state = self._snapshot[0], snapshot.load(self._snapshot[1])
-        for body in self.bodies[position:]:
-            state.apply(decode(body))
-        return state
+    def append(self, records: Sequence[Record]) -> None:
+        self._records += records
 
-    def look(self, after: int, most: int) -> list[tuple[int, bytes]]:
-        return list(enumerate(self.bodies[after : after + most], after + 1))
+    def read(self, after: int, most: int) -> list[Record]:
+        records = self._records  # `save` puts another list in its place
+        begin = max(0, after + 1 - records[0].envelope.sequence) if records else 0
+        return records[begin : begin + most]
 
-    def snapshot_due(self) -> bool:
-        since = self.position - (self._snapshot[0] if self._snapshot else 0)
-        return bool(self._snapshot_every) and since >= self._snapshot_every
+    def snapshot(self) -> Snapshot | None:
+        return self._snapshot
 
-    def save(self, state: State) -> None:
-        self._snapshot = self.position, snapshot.dump(state)
+    def save(self, snapshot: Snapshot, keep: int) -> None:
+        kept = sum(size <= keep for size in accumulate(len(record.body) for record in reversed(self._records)))
+        self._snapshot, self._records = snapshot, self._records[len(self._records) - kept :]
 
     def close(self) -> None:
         pass

@@ -22,7 +22,11 @@ USERS = "*"
 """A last path segment that stands for each user: ``lab/*`` gives everybody a leaf of their own under ``lab``."""
 
 
-class Queue(Struct, frozen=True, omit_defaults=True):
+class Spec(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+    """What is written without its defaults, and read back by who knows each of its fields or not at all."""
+
+
+class Queue(Spec, frozen=True):
     """One queue of the tree, by its path.
 
     A weight is one number or one per resource; a resource not named weighs 1. An absent limit is none. Without a policy
@@ -40,7 +44,7 @@ class Queue(Struct, frozen=True, omit_defaults=True):
     draining: bool = False
 
 
-class Node(Struct, frozen=True, omit_defaults=True):
+class Node(Spec, frozen=True):
     """A machine: what it has, and what is known of it."""
 
     name: str
@@ -48,7 +52,7 @@ class Node(Struct, frozen=True, omit_defaults=True):
     labels: dict[str, str] = field(default_factory=dict)
 
 
-class Call(Struct, frozen=True, omit_defaults=True):
+class Call(Spec, frozen=True):
     """Python functions to call, one a task, for a program that waits for their results.
 
     session : the program's own; it has a folder, where the pickled functions are in a file named ``payload``.
@@ -58,7 +62,7 @@ class Call(Struct, frozen=True, omit_defaults=True):
     payload: str
 
 
-class Work(Struct, frozen=True, omit_defaults=True):
+class Work(Spec, frozen=True):
     """What a task runs. The scheduler carries it to the engine and never looks inside.
 
     The characters of ``argv``, ``cwd`` and ``env`` stand for bytes in ``encoding``; latin-1 stands for any bytes. Where it is
@@ -77,14 +81,14 @@ class Work(Struct, frozen=True, omit_defaults=True):
         return text.encode(self.encoding).decode("utf-8", "replace")
 
 
-class After(Struct, frozen=True, omit_defaults=True):
+class After(Spec, frozen=True):
     """Another job that must have ended before: with success, with failure, or in any way."""
 
     job: int
     how: Literal["success", "failure", "end"] = "success"
 
 
-class Job(Struct, frozen=True, omit_defaults=True):
+class Job(Spec, frozen=True):
     """A number of identical tasks, in one leaf queue.
 
     ``on`` maps a node label to the values that will do. A ``gang`` starts all its tasks at once or none. A task that fails
@@ -110,7 +114,7 @@ class Job(Struct, frozen=True, omit_defaults=True):
     work: Work = field(default_factory=Work)
 
 
-class Settings(Struct, frozen=True, omit_defaults=True):
+class Settings(Spec, frozen=True):
     """How the scheduler behaves, whoever shares.
 
     reserve_after : seconds that a task may be passed over, for want of a hole, before a node is kept for it.

@@ -4,7 +4,8 @@ A fact about many tasks carries them as columns of equal length: task k is (job[
 one placement of a task, counted from 1; an engine never runs the same attempt twice, and the state accepts an end of the
 current attempt only. Nodes and jobs are numbered in the order they came.
 
-`encode` and `decode` write a fact as JSON, which is how the journal keeps it and how a stream of facts is read.
+`encode` and `decode` write a fact as JSON, which is how the journal keeps it and how a stream of facts is read. A fact of an
+unknown type or with an unknown field is refused, never half understood; docs/journal.md says what may be added and how.
 """
 
 from typing import Any, NamedTuple
@@ -28,7 +29,7 @@ class Attempts(NamedTuple):
     number: Ints
 
 
-class Fact(Struct, frozen=True, tag=True, kw_only=True, eq=False):
+class Fact(Struct, frozen=True, tag=True, kw_only=True, eq=False, forbid_unknown_fields=True):
     """Something that happened.
 
     at : seconds since the epoch, or of the virtual clock.
@@ -192,5 +193,13 @@ def encode(fact: Fact) -> bytes:
 
 
 def decode(body: bytes) -> AnyFact:
-    """Read what :func:`encode` wrote; raises msgspec.ValidationError or DecodeError for anything else."""
+    """Read what :func:`encode` wrote.
+
+    Raises
+    ------
+    msgspec.ValidationError
+        For JSON that is no fact that is known here: an unknown type, an unknown field, another kind of value.
+    msgspec.DecodeError
+        For anything else, of which that is one.
+    """
     return _decoder.decode(body)

@@ -22,7 +22,11 @@ class Column(Struct, frozen=True, array_like=True):
     data: bytes
 
 
-class Snapshot(Struct, frozen=True):
+class _Head(Struct, frozen=True):
+    format: int
+
+
+class Snapshot(Struct, frozen=True, forbid_unknown_fields=True):
     """All that a :class:`State` holds."""
 
     format: int
@@ -86,15 +90,17 @@ def load(body: bytes) -> State:
 
     Raises
     ------
-    ValueError
-        For a snapshot of another format.
+    msgspec.ValidationError
+        For a snapshot of another format, or with what is not known here.
     msgspec.DecodeError
-        For anything else that is not one.
+        For anything else that is not one, of which that is one.
     """
+    found = msgspec.msgpack.decode(body, type=_Head).format  # first: another format may fit into nothing
+    if found != FORMAT:
+        raise msgspec.ValidationError(f"snapshot format {found}, this one reads {FORMAT}")
     saved = msgspec.msgpack.decode(body, type=Snapshot)
-    if saved.format != FORMAT:
-        raise ValueError(f"snapshot format {saved.format}, this version reads {FORMAT}")
     state = State()
+    _refuse_unknown(saved, state)
     state.resources = saved.resources
     state.settings = saved.settings
     state.declared = {queue.name: queue for queue in saved.declared}
@@ -134,6 +140,14 @@ def load(body: bytes) -> State:
     state._inner_rows = set(state.queues.parent[: state.queues.n].tolist()) - {NONE}
     state._count_total()
     return state
+
+
+def _refuse_unknown(saved: Snapshot, state: State) -> None:
+    for name, columns in saved.tables.items():
+        known = getattr(state, name).columns() if name in TABLES else ()
+        for column in columns:
+            if column not in known:
+                raise msgspec.ValidationError(f"unknown column `{column}` of {name}")
 
 
 def _pack(array: np.ndarray) -> Column:

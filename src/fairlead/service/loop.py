@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
-from typing import Any
+from typing import Any, NamedTuple
 
 from fairlead.engines.step import Request, Scheduler, Stalled
 from fairlead.scheduler.admission import Refused
@@ -26,6 +26,13 @@ IDLE = 1.0
 """Seconds between steps when nothing happens, for what only time brings."""
 
 Question = Callable[[State, float], tuple[list[Fact], Any]]
+
+
+class _Asked(NamedTuple):
+    question: Question
+    changes: bool
+    by: str
+    answer: Future[Any]
 
 
 class Busy(RuntimeError):
@@ -60,14 +67,14 @@ class Loop(threading.Thread):
         self.on_stop: Callable[[], object] = lambda: None
         self.position = 0
         self._make, self._on_record = make, on_record
-        self._inbox: queue.Queue[tuple[Question, bool, Future[Any]]] = queue.Queue(MOST_QUESTIONS)
+        self._inbox: queue.Queue[_Asked] = queue.Queue(MOST_QUESTIONS)
         self._awake = threading.Event()
         self.stopping = False
         self._drained: Callable[[State], bool] | None = None
         self.stalled: str | None = None
         self._stalled_since: float | None = None
 
-    def ask(self, question: Question, changes: bool = False) -> "Future[Any]":
+    def ask(self, question: Question, changes: bool = False, by: str = "") -> "Future[Any]":
         """Have a question answered in the scheduler's thread.
 
         Parameters
@@ -76,10 +83,12 @@ class Loop(threading.Thread):
             Gets the state and the time; returns facts that are to happen, and the answer.
         changes : bool
             Whether it may return facts: not taken while the journal cannot be written.
+        by : str
+            Who asks, where that is known: it is recorded with the facts.
         """
         answer: Future[Any] = Future()
         try:
-            self._inbox.put_nowait((question, changes, answer))
+            self._inbox.put_nowait(_Asked(question, changes, by, answer))
         except queue.Full:
             raise Busy(f"{MOST_QUESTIONS} requests wait already: try again in a moment") from None
         self.wake()
@@ -130,25 +139,26 @@ class Loop(threading.Thread):
             self.on_stop()
 
     def _step(self, scheduler: Scheduler) -> None:
-        taken: list[tuple[Question, bool, Future[Any]]] = []
+        taken: list[_Asked] = []
         while len(taken) < MOST_QUESTIONS:
             try:
                 taken.append(self._inbox.get_nowait())
             except queue.Empty:
                 break
         answers: list[tuple[Future[Any], Any, bool]] = []
-        requests = []
-        for question, changes, answer in taken:
+        requests, names = [], []
+        for question, changes, by, answer in taken:
             if not answer.set_running_or_notify_cancel():
                 continue  # whoever asked has gone away
             if changes and scheduler.stalled:
                 answer.set_exception(Stalled(self.stalled or "the journal cannot be written"))
             else:
                 requests.append(_request(question, answer, answers))
+                names.append(by)
         metrics.questions.set(self._inbox.qsize())
         try:
             with metrics.step_seconds.time():
-                scheduler.step(requests)
+                scheduler.step(requests, names)
             if self.stalled:
                 log.warning("the journal can be written again: going on")
             self.stalled = self._stalled_since = None

@@ -23,8 +23,8 @@ from fairlead.engines.local.engine import EngineError, LocalEngine
 from fairlead.engines.local.machine import this_machine
 from fairlead.engines.step import GRACE, Scheduler, Stalled
 from fairlead.journal import Journal, JournalFull
-from fairlead.journal.memory import MemoryJournal
-from fairlead.journal.sql import SqlJournal
+from fairlead.journal.memory import MemoryStore
+from fairlead.journal.sql import SqlStore
 from fairlead.model.documents import Configuration
 from fairlead.model.specs import Job, Node, Queue, Settings
 from fairlead.scheduler.decide import decide
@@ -69,7 +69,7 @@ class PortInUse(OSError):
 
 def warm_up() -> None:
     """Compile the kernels, or load them: let one task live through a little history in memory."""
-    journal = MemoryJournal()
+    journal = Journal(MemoryStore())
     one = np.zeros(1, np.int64)
     facts: list[Fact] = [
         Configured(at=0, queues=[Queue("a"), Queue("b")], settings=Settings()),
@@ -135,7 +135,7 @@ def serve(
         It ended by a fault of its own.
     """
     make_home(home)
-    journal = SqlJournal(home / "journal.db")
+    journal = Journal(SqlStore(home / "journal.db"))
     try:
         token = make_token(home)
         listener = open_port(host, port)

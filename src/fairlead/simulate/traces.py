@@ -15,6 +15,7 @@ A row that is wrong is a :class:`TraceError` with its file and line, or, where t
 import csv
 import math
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -349,8 +350,8 @@ def read_journal(path: Path, skip_bad: bool = False) -> Workload:
     recorded is so replayed to the moment. A task that was placed several times counts with its last; jobs of which no task has
     ended are left out. Only what the journal still keeps is there: a long history is folded into snapshots.
     """
-    from fairlead.journal import JournalError
-    from fairlead.journal.sql import read_history
+    from fairlead.journal import JournalError, read_history
+    from fairlead.journal.sql import SqlStore
 
     nodes: dict[str, Node] = {}
     queues: list[Queue] = []
@@ -358,22 +359,23 @@ def read_journal(path: Path, skip_bad: bool = False) -> Workload:
     placed: dict[tuple[int, int], float] = {}
     took: dict[int, dict[int, float]] = {}
     try:
-        known, facts = read_history(path)
-        if known is not None:
-            nodes, queues = {node.name: node for node in known.node_specs}, list(known.declared.values())
-        for fact in facts:
-            if isinstance(fact, NodeJoined):
-                nodes[fact.node.name] = fact.node
-            elif isinstance(fact, Configured):
-                queues = fact.queues
-            elif isinstance(fact, JobSubmitted):
-                specs[fact.id] = fact
-            elif isinstance(fact, TasksPlaced):
-                placed |= dict.fromkeys(zip(fact.job.tolist(), fact.index.tolist(), strict=True), fact.at)
-            elif isinstance(fact, TasksFinished):
-                for job, index in zip(fact.job.tolist(), fact.index.tolist(), strict=True):
-                    if (job, index) in placed:
-                        took.setdefault(job, {})[index] = fact.at - placed[job, index]
+        with closing(SqlStore(path, to_read=True)) as store:
+            known, facts = read_history(store)
+            if known is not None:
+                nodes, queues = {node.name: node for node in known.node_specs}, list(known.declared.values())
+            for fact in facts:
+                if isinstance(fact, NodeJoined):
+                    nodes[fact.node.name] = fact.node
+                elif isinstance(fact, Configured):
+                    queues = fact.queues
+                elif isinstance(fact, JobSubmitted):
+                    specs[fact.id] = fact
+                elif isinstance(fact, TasksPlaced):
+                    placed |= dict.fromkeys(zip(fact.job.tolist(), fact.index.tolist(), strict=True), fact.at)
+                elif isinstance(fact, TasksFinished):
+                    for job, index in zip(fact.job.tolist(), fact.index.tolist(), strict=True):
+                        if (job, index) in placed:
+                            took.setdefault(job, {})[index] = fact.at - placed[job, index]
     except JournalError as error:
         raise TraceError(str(error)) from None
     jobs, left_out = Jobs(), 0

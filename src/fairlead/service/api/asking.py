@@ -54,8 +54,8 @@ class Asker:
         self.loop, self.wakeups = loop, wakeups
         self._waiters = 0
 
-    async def ask(self, question: Question, changes: bool = False) -> Any:
-        return await asyncio.wait_for(asyncio.wrap_future(self.loop.ask(question, changes)), ANSWER_WITHIN)
+    async def ask(self, question: Question, changes: bool = False, by: str = "") -> Any:
+        return await asyncio.wait_for(asyncio.wrap_future(self.loop.ask(question, changes, by)), ANSWER_WITHIN)
 
     async def read(self, view: Callable[[State], Any]) -> Any:
         return await self.ask(lambda state, now: ([], view(state)))

@@ -42,7 +42,9 @@ async def submit_all(asker: Asker, asked: Sequence[tuple[JobAsked, int, bool, Wo
         ]
         return facts, answers
 
-    answers: list[Submitted] = await asker.ask(question, changes=True)
+    users = {request.user for request, *_ in asked}
+    by = users.pop() if len(users) == 1 else ""  # jobs of several people were sent by one of whom nothing is known
+    answers: list[Submitted] = await asker.ask(question, changes=True, by=by)
     return answers
 
 

@@ -1,0 +1,117 @@
+"""What only SQLite needs: its file, made whole and locked, its settings, and how a broken one shows.
+
+WAL mode with synchronous=FULL: a commit is on the disk when it returns. One process at a time: a lock file beside the journal is
+held as long as it is open, and the kernel lets go of it however the process ends.
+"""
+
+import fcntl
+import os
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.pool import StaticPool
+
+from fairlead.journal.store import JournalError, damaged
+
+
+def path_of(where: str | Path) -> Path:
+    """The file that a path or a URL ``sqlite:///FILE`` names."""
+    if isinstance(where, Path):
+        return where
+    try:
+        url = sa.make_url(where)
+    except sa.exc.ArgumentError:
+        raise JournalError(f"{where}: is no URL of a journal: write sqlite:///FILE") from None
+    if url.get_backend_name() != "sqlite" or not url.database:
+        shown = url.render_as_string(hide_password=True)
+        raise JournalError(f"{shown}: journals are kept in SQLite files: write sqlite:///FILE")
+    return Path(url.database)
+
+
+def _url(path: Path) -> sa.URL:
+    return sa.URL.create("sqlite", database=str(path))  # not as text, in which a ? ends the path
+
+
+def lock(path: Path) -> int:
+    """Take the journal for this process, in a folder that is made where it does not exist; returns the lock's descriptor."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        taken = os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise JournalError(f"{path}: cannot be opened: {error.strerror}") from None
+    try:
+        fcntl.flock(taken, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(taken)
+        raise JournalError(f"{path}: another scheduler has it open: stop that one, or use another --home") from None
+    return taken
+
+
+def create(path: Path, fill: Callable[[sa.Connection], None]) -> None:
+    """Make a new journal aside and move it into place, so that one is never found half made."""
+    fresh = path.with_name(path.name + ".new")
+    fresh.unlink(missing_ok=True)
+    os.close(os.open(fresh, os.O_CREAT | os.O_EXCL, 0o600))
+    engine = sa.create_engine(_url(fresh))
+    try:
+        with engine.begin() as connection:
+            fill(connection)
+    except sa.exc.OperationalError as error:
+        fresh.unlink(missing_ok=True)
+        raise JournalError(f"{path}: cannot be made: {error.orig}: make room on its disk") from None
+    finally:
+        engine.dispose()
+    fresh.rename(path)
+
+
+def connect(path: Path) -> sa.Connection:
+    """Open a journal to write and read it."""
+    engine = sa.create_engine(_url(path), poolclass=StaticPool, connect_args={"timeout": 5, "check_same_thread": False})
+
+    @sa.event.listens_for(engine, "connect")
+    def _(connection: Any, record: Any) -> None:
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("PRAGMA synchronous = FULL")
+
+    try:
+        if path.stat().st_size == 0:
+            raise JournalError(f"{path}: the journal is empty: restore a copy of it, or move it away to start anew")
+        return engine.connect()
+    except (sa.exc.DatabaseError, UnicodeDecodeError) as error:  # sqlite3 may fail to decode its own message
+        raise damaged(str(path), getattr(error, "orig", "its schema is not text")) from None
+
+
+def connect_to_read(path: Path) -> sa.Connection:
+    """Open a journal that may be in use, as it is now: what is written from now on is not seen."""
+    if not path.is_file():
+        raise JournalError(f"{path}: there is no journal: name the file `journal.db` of a data folder")
+    engine = sa.create_engine(
+        "sqlite://",
+        creator=lambda: sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, check_same_thread=False),
+        poolclass=StaticPool,
+        isolation_level="AUTOCOMMIT",
+    )
+    try:
+        connection = engine.connect()
+        connection.exec_driver_sql("BEGIN")
+        connection.exec_driver_sql("SELECT count(*) FROM sqlite_master").all()
+    except sa.exc.DatabaseError as error:
+        raise JournalError(f"{path}: is no journal: {error.orig}") from None
+    return connection
+
+
+def check(connection: sa.Connection, path: Path) -> None:
+    """Refuse a file of which SQLite itself can tell that it is broken or cut off."""
+    verdict = connection.exec_driver_sql("PRAGMA quick_check(1)").scalar()
+    if verdict != "ok":
+        raise damaged(str(path), str(verdict).splitlines()[0])
+    wal = Path(f"{path}-wal")
+    if not (wal.exists() and wal.stat().st_size):
+        pages, page = (
+            connection.exec_driver_sql(f"PRAGMA {name}").scalar_one() for name in ("page_count", "page_size")
+        )
+        if path.stat().st_size != pages * page:
+            raise damaged(str(path), "it is cut off")

@@ -1,0 +1,119 @@
+"""A little history with each kind of fact in it, and the journal of it that is kept in tests/data.
+
+A journal of a schema version stays readable as long as there is that version, so the stored one is not made anew when a fact
+gets another field: that it is still read is what it is for. It is made anew, by ``FAIRLEAD_STORE=1 pytest -k stored_journal``,
+when there is a new kind of fact, or another schema version.
+"""
+
+import json
+import shutil
+import tempfile
+from contextlib import closing
+from pathlib import Path
+
+import numpy as np
+
+from fairlead.journal import Journal
+from fairlead.journal.sql import SCHEMA_VERSION, SqlStore
+from fairlead.model.specs import After, Call, Job, Node, Queue, Settings, Work
+from fairlead.scheduler import facts as f
+from fairlead.scheduler import report
+from fairlead.scheduler.state import State
+
+DATA = Path(__file__).parent / "data"
+JOURNAL = DATA / f"journal-{SCHEMA_VERSION}.db"
+TOLD = DATA / f"journal-{SCHEMA_VERSION}.json"
+G = 2**30
+
+
+def every_fact() -> list[f.Fact]:
+    """A history in which everything happens, without asking the scheduler what it would decide."""
+    cpu, numbered = (
+        {"cpu": 1000},
+        {"argv": ["train", "{index}"], "cwd": "/home/ada", "env": {"A": "1"}, "numbered": True},
+    )
+    return [
+        f.Configured(
+            at=0.0,
+            queues=[
+                Queue("A", weight=2.0, guarantee=cpu),
+                Queue("lab", policy="fifo"),
+                Queue("lab/*", limit={"cpu": 3000}),
+            ],
+            settings=Settings(max_losses=5, keep_jobs=100),
+        ),
+        f.NodeJoined(at=1.0, node=Node("n0", {"cpu": 4000, "memory": 8 * G})),
+        f.NodeJoined(at=1.0, node=Node("n1", {"cpu": 4000, "memory": 8 * G}, {"zone": "east"})),
+        f.NodeJoined(at=1.0, node=Node("n2", {"cpu": 2000, "gpu": 1000})),
+        f.JobSubmitted(at=2.0, id=1, job=Job("A", cpu, 4, retries=1, name="train", user="ada", work=Work(**numbered))),
+        f.JobSubmitted(at=2.0, id=2, job=Job("lab/bo", cpu, 2, time_limit=5.0, priority=3, key="k", digest="d")),
+        f.JobSubmitted(
+            at=3.0, id=3, job=Job("A", {"cpu": 4000, "memory": G}, 2, gang=True, work=Work(encoding="latin-1"))
+        ),
+        f.JobSubmitted(at=3.0, id=4, job=Job("A", cpu, after=[After(1, "end")], work=Work(call=Call("s", "p")))),
+        f.JobSubmitted(at=3.0, id=5, job=Job("lab/bo", cpu, 3, on={"zone": ["east", "west"]})),
+        f.JobHeld(at=4.0, id=5),
+        f.TasksPlaced(at=5.0, **attempts(1, 0, 1, 2), node=np.array([0, 0, 2])),
+        f.TasksPlaced(at=5.0, **attempts(2, 0, 1), node=np.array([1, 1])),
+        f.TasksStarted(at=6.0, **attempts(1, 0, 1)),
+        f.TasksStarted(at=6.0, **attempts(2, 0, 1)),
+        f.TasksFinished(at=7.0, **attempts(1, 0), **ends(f.Outcome.EXITED, 0)),
+        f.TasksFinished(at=7.0, **attempts(2, 0), **ends(f.Outcome.OUT_OF_MEMORY, 9)),
+        f.JobsPassedOver(at=7.0, ids=[3]),
+        f.NodesReserved(at=38.0, id=3, nodes=[0, 1], tasks=[1, 1]),
+        f.ReservationDropped(at=39.0, id=3),
+        f.NodesReserved(at=40.0, id=3, nodes=[1, 0], tasks=[1, 1]),
+        f.TasksExpired(at=41.0, **attempts(2, 1)),
+        f.TasksFinished(at=42.0, **attempts(2, 1), **ends(f.Outcome.SIGNALLED, 15)),
+        f.TasksRevoked(at=43.0, **attempts(1, 1)),
+        f.TasksFinished(at=44.0, **attempts(1, 1), **ends(f.Outcome.SIGNALLED, 15)),
+        f.NodeLost(at=45.0, node="n2"),
+        f.NodeDrained(at=46.0, node="n1"),
+        f.NodeResumed(at=47.0, node="n1"),
+        f.NodeDrained(at=48.0, node="n1"),
+        f.JobsForgotten(at=49.0, ids=[2]),
+        f.JobReleased(at=50.0, id=5),
+        f.JobCancelled(at=51.0, id=5, indices=[1]),
+        f.TasksPlaced(at=52.0, **attempts(1, 1, attempt=2), node=np.array([0])),
+        f.TasksStarted(at=53.0, **attempts(1, 1, attempt=2)),
+    ]
+
+
+def attempts(job: int, *indices: int, attempt: int = 1) -> dict[str, np.ndarray]:
+    """The columns of some tasks of a job."""
+    return {
+        "job": np.full(len(indices), job),
+        "index": np.array(indices),
+        "attempt": np.full(len(indices), attempt),
+    }
+
+
+def ends(outcome: f.Outcome, code: int) -> dict[str, np.ndarray]:
+    return {"outcome": np.array([int(outcome)]), "code": np.array([code])}
+
+
+def told(state: State) -> dict:
+    """What people read of a state."""
+    pages = {
+        "jobs": report.list_jobs(state)["jobs"],
+        "queues": report.list_queues(state),
+        "nodes": report.list_nodes(state),
+    }
+    return json.loads(json.dumps(pages))
+
+
+def store_anew() -> None:
+    """Make the stored journal and what is told of it: with a snapshot in the middle, and all the facts kept."""
+    facts = every_fact()
+    half = len(facts) * 2 // 3
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "journal.db"
+        with closing(Journal(SqlStore(path))) as journal:
+            for some in (facts[:half], facts[half:]):
+                journal.append(some, ["ada" if isinstance(fact, f.JobSubmitted) else "" for fact in some])
+                state = journal.recover()
+                if some[-1] is not facts[-1]:
+                    journal.save(state)
+        DATA.mkdir(exist_ok=True)
+        shutil.copyfile(path, JOURNAL)
+    TOLD.write_text(json.dumps(told(state), indent=1) + "\n")
