@@ -7,7 +7,7 @@ from pathlib import Path
 import typer
 from sqlalchemy.exc import SQLAlchemyError
 
-from fairlead.compiled import is_cached
+from fairlead.kernel_cache import is_cached
 from fairlead.engines.local.engine import EngineError, LocalEngine
 from fairlead.home import home_folder
 from fairlead.journal import JournalError

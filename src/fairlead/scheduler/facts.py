@@ -7,7 +7,6 @@ current attempt only. Nodes and jobs are numbered in the order they came.
 `encode` and `decode` write a fact as JSON, which is how the journal keeps it and how a stream of facts is read.
 """
 
-from enum import IntEnum
 from typing import Any
 
 import msgspec
@@ -16,19 +15,9 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from fairlead.model.specs import Job, Node, Queue, Settings
+from fairlead.outcomes import Outcome as Outcome
 
 Ints = NDArray[np.int64]
-
-
-class Outcome(IntEnum):
-    """How an attempt ended, as the engine saw it. What becomes of the task is the state's business."""
-
-    EXITED = 0  # by itself; `code` is its exit status
-    SIGNALLED = 1  # `code` is the signal
-    OUT_OF_MEMORY = 2  # killed for using more memory than it had asked for; `code` is the signal
-    NOT_STARTED = 3  # could not be executed; `code` is the errno
-    LOST = 4  # its node or its engine went away
-    TIME_LIMIT = 5  # stopped because it ran for too long; the state's own word, no engine's
 
 
 class Fact(Struct, frozen=True, tag=True, kw_only=True, eq=False):

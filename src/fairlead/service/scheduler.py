@@ -27,7 +27,8 @@ from fairlead.scheduler.facts import (
     TasksStarted,
 )
 from fairlead.scheduler.state import State
-from fairlead.scheduler.tables import NONE, PLACED, REVOKING, RUNNING, STOPPING
+from fairlead.scheduler.statuses import PLACED, REVOKING, RUNNING, STOPPING
+from fairlead.scheduler.tables import NONE
 from fairlead.service import metrics
 
 log = logging.getLogger("fairlead")
@@ -135,7 +136,7 @@ class Scheduler:
     def _observe(self, events: Sequence[Event], now: float) -> list[Fact]:
         """Turn what the engine saw into facts, leaving out what is known already or no longer true."""
         nodes: list[Fact] = []
-        there = {node.name: node for node, up in zip(self.state.node_specs, self.state.nodes.up, strict=False) if up}
+        there = {node.name: node for node, up in zip(self.state.cluster.specs, self.state.nodes.up, strict=False) if up}
         started: dict[Attempt, None] = {}
         ended: dict[Attempt, Ended] = {}
         strays: list[Attempt] = []
@@ -203,7 +204,7 @@ class Scheduler:
         facts: list[Fact] = []
         if nodes is not None:
             there = set(nodes)
-            for spec, up in zip(self.state.node_specs, self.state.nodes.up, strict=False):
+            for spec, up in zip(self.state.cluster.specs, self.state.nodes.up, strict=False):
                 if up and spec.name not in there:
                     facts.append(NodeLost(at=self.clock(), node=spec.name))
             for fact in facts:
@@ -225,7 +226,7 @@ class Scheduler:
     def _launch(self, attempt: Attempt) -> Launch:
         row = self.state.job_row(attempt.job)
         node = self.state.tasks.node[self.state.jobs.first[row] + attempt.task]
-        return Launch(attempt, self.state.node_specs[node].name, self.state.specs[attempt.job])
+        return Launch(attempt, self.state.cluster.specs[node].name, self.state.index.specs[attempt.job])
 
     def _attempts_of(self, tasks: np.ndarray) -> list[Attempt]:
         columns = self.state.task_columns(tasks).values()

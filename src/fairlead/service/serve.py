@@ -36,7 +36,7 @@ from fairlead.scheduler.facts import (
     TasksStarted,
 )
 from fairlead.scheduler.state import State
-from fairlead.scheduler.tables import PLACED, RUNNING
+from fairlead.scheduler.statuses import PLACED, RUNNING
 from fairlead.service.api.app import TooLargeInJson, make_api
 from fairlead.service.api.asking import Asker
 from fairlead.service.api.calls import close_silent_sessions
@@ -205,7 +205,7 @@ def _announcing(bell: Bell, sessions: Sessions) -> Callable[[State, Sequence[Fac
     def announce(state: State, facts: Sequence[Fact]) -> None:
         nonlocal last
         sessions.recorded(state, facts)
-        ended = list(takewhile(lambda job: job != last, reversed(state.finished_jobs)))
+        ended = list(takewhile(lambda job: job != last, reversed(state.ended_jobs().tolist())))
         if ended:
             last = ended[0]
         bell.ring([("job", job) for job in ended] + ["facts"])
