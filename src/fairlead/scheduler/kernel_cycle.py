@@ -142,7 +142,8 @@ def _serve(v: View, thorough: bool, most: int) -> tuple[int, bool]:
         elif current_job(v, b) == NONE:
             stop(v, b, EXHAUSTED)
         else:
-            set_bucket(v, b)
+            if v.chosen[FRESH_JOB, placed - count] or v.bucket_seats.number[b] != v.jobs.id[current_job(v, b)]:
+                set_bucket(v, b)
             climb(v, v.buckets.leaf[b])
     more = find_next(v, whom) != NONE
     if thorough and whom != ANYBODY:

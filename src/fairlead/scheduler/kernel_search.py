@@ -5,6 +5,8 @@ the trees keep the smallest that it can be, and a search goes on until nothing t
 that is one path down.
 """
 
+import numpy as np
+
 from fairlead.kernel_cache import compiled
 from fairlead.policies.codes import FIFO, PRIORITY
 from fairlead.scheduler.compiled_view import View
@@ -42,6 +44,9 @@ def find_next(v: View, whom: int) -> int:
     Every queue on the way has a frame: the part of its tree that is still to be looked at, on the stack from its `bottom` on, and the
     best that was found. When nothing is left to look at, the best is what that queue has to offer to the one above.
     """
+    b = _follow_best(v, whom)
+    if b != NONE:
+        return b
     depth, top = 0, _enter(v, 0, 0, 0)
     while True:
         q = v.frames.queue[depth]
@@ -79,6 +84,41 @@ def find_next(v: View, whom: int) -> int:
             depth -= 1
             if v.frames.bucket[depth + 1] != NONE:
                 _consider(v, depth, v.frames.queue[depth + 1], v.frames.bucket[depth + 1])
+
+
+@compiled
+def _follow_best(v: View, whom: int) -> int:
+    """Go down by the best of each tree alone: the bucket that is next, if that can be served and its keys are what they seem; or NONE."""
+    depth, q = 0, np.int64(0)
+    while True:
+        _enter(v, depth, q, 0)
+        seats = v.queue_seats
+        child = v.best[seats.base[q] + 1]
+        if child == NONE:
+            return NONE
+        leaf = is_leaf(v, q)
+        slot = v.bucket_seats.slot[child] if leaf else seats.slot[child]
+        if not _is_worth_a_look(v, depth, seats.slots[q] + slot, whom):
+            return NONE
+        if leaf:
+            break
+        if whom == IN_LINE and seats.keeping[child]:
+            return NONE
+        depth, q = depth + 1, child
+        v.frames.unsure[depth] = v.frames.unsure[depth - 1]
+    if whom != ANYBODY and _must_skip(v, depth, child) or not _may_be_served(v, depth, child, whom):
+        return NONE
+    while depth > 0:
+        policy = v.queues.policy[v.frames.queue[depth - 1]]
+        if policy == FIFO or policy == PRIORITY:  # noqa: PLR1714
+            return NONE
+        q = v.frames.queue[depth]
+        if seats.below[q] == 0 and exact_below(v, q, v.buckets.shape_row[child]) != 0:
+            return NONE
+        depth -= 1
+    if whom == SERVABLE and not has_room(v, child):
+        return NONE
+    return int(child)
 
 
 @compiled
