@@ -41,9 +41,9 @@ def make_state(nodes: int, queues: int, tasks: int) -> State:
 
 def place_in_python(state: State, count: int) -> int:
     """Place `count` tasks by the same rules, one by one: a heap of dominant shares, first fit with a cursor a shape."""
-    total = state.total.astype(float)
+    total = state.cluster.total.astype(float)
     free = state.nodes.free[: state.nodes.n].tolist()
-    jobs = [(state.jobs.queue[j], state.shapes.demand[state.jobs.shape[j]].tolist()) for j in range(state.jobs.n)]
+    jobs = [(state.jobs.queue[j], state.shapes.demand[state.jobs.shape_row[j]].tolist()) for j in range(state.jobs.n)]
     used = [[0] * len(total) for _ in jobs]
     heap = [(0.0, j) for j in range(len(jobs))]
     cursor = [0] * len(jobs)

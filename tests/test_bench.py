@@ -30,7 +30,7 @@ def test_a_recovered_history_is_the_one_that_was_written(tmp_path, monkeypatch, 
     again = journal.recover()
     assert again.tasks.n == 5000
     assert (again.tasks.status[:5000] == state.tasks.status[:5000]).all()
-    assert len(again.finished_jobs) == 5
+    assert len(again.ended_jobs()) == 5
     journal.close()
 
 

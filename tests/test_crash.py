@@ -15,7 +15,7 @@ from fairlead.journal import Journal, JournalFull
 from fairlead.journal.memory import MemoryStore
 from fairlead.model.specs import Job, Node, Queue, Settings
 from fairlead.scheduler import admission
-from fairlead.scheduler.tables import CANCELLED, FAILED, STATUS_NAMES, SUCCEEDED
+from fairlead.scheduler.statuses import CANCELLED, FAILED, STATUS_NAMES, SUCCEEDED
 from fake_engine import Attempt, FakeEngine, Killed
 from worlds import check_invariants, same
 
@@ -66,7 +66,7 @@ def history(seed):
         while True:
             try:
                 scheduler = Scheduler(journal, engine, lambda: engine.now)
-                if not scheduler.state.declared:
+                if not scheduler.state.tree.declared:
                     scheduler.step([lambda state, now: [admission.configure(state, queues, settings, now)]])
                 return scheduler
             except Killed as where:
@@ -107,22 +107,22 @@ def history(seed):
             killed[str(where)] += 1
             engine.kill_after = None
             scheduler = make()
-            for job in scheduler.state.specs:  # recorded before the kill, though nobody was told
-                accepted.setdefault(job, scheduler.state.specs[job])
+            for job in scheduler.state.index.specs:  # recorded before the kill, though nobody was told
+                accepted.setdefault(job, scheduler.state.index.specs[job])
         except Stalled:
             pass
         if round_ % 5 == 0:
             check_invariants(scheduler.state)
         engine.pass_time(rng.expovariate(2) if engine.faults else 2.0)
-        if not engine.faults and len(scheduler.state.finished_jobs) == scheduler.state.last_job and not engine.ended:
+        if not engine.faults and len(scheduler.state.ended_jobs()) == scheduler.state.index.last and not engine.ended:
             break
     engine.kill_after = None
     if scheduler.stalled:
         scheduler.step()
 
     state = scheduler.state
-    assert set(accepted) <= set(state.specs), "a job was lost"
-    for job, spec in state.specs.items():
+    assert set(accepted) <= set(state.index.specs), "a job was lost"
+    for job, spec in state.index.specs.items():
         row = state.job_row(job)
         first = state.jobs.first[row]
         for index in range(spec.tasks):
@@ -135,7 +135,7 @@ def history(seed):
             assert status != CANCELLED or job in cancelled
     assert not engine.running
     assert set(engine.runs) <= {
-        Attempt(j, i, n) for j, s in state.specs.items() for i in range(s.tasks) for n in range(1, 1000)
+        Attempt(j, i, n) for j, s in state.index.specs.items() for i in range(s.tasks) for n in range(1, 1000)
     }
     assert same(journal.recover()) == same(state)
     return killed

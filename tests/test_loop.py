@@ -116,7 +116,7 @@ def test_a_full_disk_stops_new_work_loses_nothing_and_goes_on_when_there_is_room
         assert time.monotonic() < deadline
         time.sleep(0.05)
     assert loop.ask(submit, changes=True).result(timeout=5) == 3
-    assert sorted(Scheduler(journal, engine, time.time).state.specs) == [1, 2, 3]
+    assert sorted(Scheduler(journal, engine, time.time).state.index.specs) == [1, 2, 3]
 
 
 def test_a_fault_in_one_question_is_its_answer_and_no_more(world):

@@ -48,7 +48,7 @@ class World:
         check_invariants(self.state)
 
     def submit(self, queue, demand, tasks=1, **more):
-        job = self.state.last_job + 1
+        job = self.state.index.last + 1
         self.happen(JobSubmitted(at=self.now, id=job, job=Job(queue, demand, tasks, **more)))
         return job
 

@@ -14,6 +14,8 @@ from fairlead.scheduler.facts import (
     Fact,
     NodeJoined,
     NodeLost,
+    NodesReserved,
+    ReservationDropped,
     TasksFinished,
     TasksPlaced,
     TasksRevoked,
@@ -21,7 +23,7 @@ from fairlead.scheduler.facts import (
     encode,
 )
 from fairlead.scheduler.state import State
-from fairlead.scheduler.tables import PLACED, RUNNING
+from fairlead.scheduler.statuses import PLACED, RUNNING
 from worlds import check_invariants, placed_naively, placements, replay, same
 
 RESOURCES = ("cpu", "gpu", "memory")
@@ -99,13 +101,13 @@ class Histories(RuleBasedStateMachine):
     @rule(i=st.integers(0, 4), capacity=capacities, zone=zones)
     def join(self, i, capacity, zone):
         name = f"n{i}"
-        row = self.state.node_rows.get(name)
+        row = self.state.cluster.rows.get(name)
         if row is None or not self.state.nodes.up[row]:
             self.happen(NodeJoined(at=self.now, node=Node(name, capacity, {"zone": zone})))
 
     @rule(i=st.integers(0, 4), really=rarely)
     def lose(self, i, really):
-        row = self.state.node_rows.get(f"n{i}")
+        row = self.state.cluster.rows.get(f"n{i}")
         if really and row is not None and self.state.nodes.up[row]:
             self.happen(NodeLost(at=self.now, node=f"n{i}"))
 
@@ -121,7 +123,7 @@ class Histories(RuleBasedStateMachine):
 
     def submit_one(self, queue, user, demand, tasks, priority, gang, on, retries, time_limit, after):
         leaf = admission.leaf_for(self.state, queue, user)
-        known = sorted(self.state.specs)[-4:]
+        known = sorted(self.state.index.specs)[-4:]
         before = [After(known[tasks % len(known)], after)] if after and known else []
         zone = {"zone": on} if on else {}
         job = Job(leaf, demand, tasks, zone, priority, gang, retries=retries, time_limit=time_limit, after=before)
@@ -153,7 +155,8 @@ class Histories(RuleBasedStateMachine):
         assert same(self.state) == before, "deciding changed the state"
         settled = not any(isinstance(f, TasksRevoked) for f in decision.facts) and not decision.more
         if not any(r.tasks != [1] for r in self.state.reservations.values()):
-            assert placements(decision.facts) == expected
+            room_first = any(isinstance(f, (NodesReserved, ReservationDropped)) for f in decision.facts)
+            assert placements(decision.facts) == ([] if room_first else expected)
         self.happen(*again.facts)
         assert not settled or not placements(decide(self.state, self.now).facts), "a decision left something to place"
 
@@ -175,20 +178,20 @@ class Histories(RuleBasedStateMachine):
         ends = np.tile(np.array(outcome, np.int64), (len(chosen), 1)).T
         self.happen(TasksFinished(at=self.now, **columns, outcome=ends[0].copy(), code=ends[1].copy()))
 
-    @precondition(lambda self: self.state.last_job)
+    @precondition(lambda self: self.state.index.last)
     @rule(data=st.data())
     def cancel(self, data):
-        known = sorted(self.state.specs)
+        known = sorted(self.state.index.specs)
         if known:
             job = data.draw(st.sampled_from(known))
-            count = self.state.specs[job].tasks
+            count = self.state.index.specs[job].tasks
             some = data.draw(st.none() | st.lists(st.integers(0, count - 1), min_size=1))
             self.happen(admission.cancel(self.state, job, some, self.now))
 
-    @precondition(lambda self: self.state.last_job)
+    @precondition(lambda self: self.state.index.last)
     @rule(data=st.data(), back=st.booleans())
     def hold(self, data, back):
-        known = [j for j in sorted(self.state.specs) if self.state.jobs.waiting[self.state.job_row(j)]]
+        known = [j for j in sorted(self.state.index.specs) if self.state.jobs.waiting[self.state.job_row(j)]]
         if known:
             job = data.draw(st.sampled_from(known))
             make = admission.release if back else admission.hold
@@ -243,7 +246,7 @@ class Histories(RuleBasedStateMachine):
         rows = {int(q) for q in self.state.jobs.queue[self.state.job_rows(fact.job)]}
         rows |= {int(queues.parent[q]) for q in rows if queues.parent[q] >= 0}
         served = np.zeros(len(self.state.resources), np.bool_)
-        for shape in self.state.jobs.shape[self.state.job_rows(fact.job)]:
+        for shape in self.state.jobs.shape_row[self.state.job_rows(fact.job)]:
             served |= self.state.shapes.demand[shape] > 0
         for q in rows:
             assert (queues.used[q] <= queues.limit[q])[served].all() or not served.any()

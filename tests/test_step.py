@@ -23,7 +23,8 @@ from fairlead.scheduler.facts import (
     TasksStarted,
 )
 from fairlead.scheduler.state import State
-from fairlead.scheduler.tables import NONE, PLACED, RUNNING, WAITING
+from fairlead.scheduler.statuses import PLACED, RUNNING, WAITING
+from fairlead.scheduler.tables import NONE
 from fake_engine import Attempt, FakeEngine, columns, ends, rows
 
 NOTHING = Seen(None, NO_ATTEMPTS, NO_ENDS, [])
@@ -74,7 +75,7 @@ class World:
         job = Job("A", {"cpu": 1000}, tasks)
 
         def ask(state, now):
-            if not state.declared:
+            if not state.tree.declared:
                 yield admission.configure(state, [Queue("A")], Settings(), now)
             yield from admission.submit(state, [job], now)
 

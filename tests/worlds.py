@@ -3,24 +3,32 @@
 from __future__ import annotations
 
 from collections import Counter
+from fractions import Fraction
 
 import numpy as np
 
 from fairlead.model.specs import ROOT, ancestors
 from fairlead.scheduler import snapshot
-from fairlead.scheduler.entitled import entitled
+from fairlead.scheduler.entitled import write_entitled
 from fairlead.scheduler.facts import Fact, TasksPlaced, decode, encode
 from fairlead.scheduler.state import State
-from fairlead.scheduler.tables import (
-    CANCELLED,
-    FAILED,
-    NONE,
-    PLACED,
-    REVOKING,
-    SUCCEEDED,
-    UNLIMITED,
-    WAITING,
-)
+from fairlead.scheduler.statuses import CANCELLED, FAILED, PLACED, REVOKING, SUCCEEDED, WAITING
+from fairlead.scheduler.tables import NONE, UNLIMITED
+
+
+def rounded(x: float) -> float:
+    """A level that is not compared exactly: 40 binary digits of it, as fairlead.scheduler.kernel_keys says."""
+    t = x * (2.0**13 + 1)
+    return t - (t - x) if np.isfinite(x) else x
+
+
+def exact_share(state: State, q: int, r: int, used: np.ndarray) -> Fraction:
+    """A queue's share of a resource over its weight: in fractions, where its siblings' weights and its own are some."""
+    total = max(1, int(state.cluster.total[r]))
+    weight = float(state.queues.weight[q, r])
+    if not state.queues.exact[state.queues.parent[q]]:
+        return Fraction(rounded(int(used[q, r]) / total / weight))
+    return Fraction(int(used[q, r]), total) / Fraction(repr(weight)).limit_denominator(2**30 - 1)
 
 
 def check_invariants(state: State) -> None:
@@ -53,40 +61,38 @@ def check_invariants(state: State) -> None:
         assert jobs.failed[j] == (status == FAILED).sum()
         assert jobs.cancelled[j] == (status == CANCELLED).sum()
         over = bool(np.isin(status, (SUCCEEDED, FAILED, CANCELLED)).all())
-        assert over == (not np.isnan(jobs.finished_at[j])) == (int(jobs.id[j]) in state.finished_jobs)
+        assert over == (not np.isnan(jobs.finished_at[j])) == (int(jobs.id[j]) in state.ended_jobs())
         may_start = jobs.waiting[j] > 0 and not (jobs.gang[j] and jobs.holding[j]) and not jobs.held[j]
-        may_start = may_start and int(jobs.id[j]) not in state.waits_for
+        may_start = may_start and int(jobs.id[j]) not in state.dependencies.waits_for
         assert (j in listed) == may_start
-        demand = state.shapes.demand[jobs.shape[j]]
+        demand = state.shapes.demand[jobs.shape_row[j]]
         for n in tasks.node[first : first + count][held]:
             assert nodes.up[n]
             used[n] += demand
-            name = state.queue_names[jobs.queue[j]]
+            name = state.tree.names[jobs.queue[j]]
             for q in [name, *ancestors(name)]:
-                queue_used[state.queue_rows[q]] += demand
+                queue_used[state.tree.rows[q]] += demand
                 queue_tasks[q] += 1
         if held.any():
-            name = state.queue_names[jobs.queue[j]]
+            name = state.tree.names[jobs.queue[j]]
             for q in [name, *ancestors(name)]:
                 queue_jobs[q] += 1
     assert (nodes.free[: nodes.n] == nodes.capacity[: nodes.n] - used).all()
     assert (nodes.free[: nodes.n] >= 0).all(), "a node is oversubscribed"
     assert (queues.used[: queues.n] == queue_used).all()
-    for name, row in state.queue_rows.items():
+    for name, row in state.tree.rows.items():
         assert queues.tasks[row] == queue_tasks[name]
         assert queues.jobs[row] == queue_jobs[name]
     kept = [n for r in state.reservations.values() for n in r.nodes]
     assert len(kept) == len(set(kept))
     for bucket in state.reservations:
         assert buckets.head[bucket] != NONE
-    assert state.total.tolist() == nodes.capacity[: nodes.n][nodes.up[: nodes.n]].sum(axis=0).tolist()
+    assert state.cluster.total.tolist() == nodes.capacity[: nodes.n][nodes.up[: nodes.n]].sum(axis=0).tolist()
 
 
 def same(state: State) -> bytes:
-    """A state as bytes that are equal for equal states: without the cursors, which are a cache."""
-    copy = snapshot.load(snapshot.dump(state))
-    copy.move_cursors(np.zeros(copy.shapes.n, np.int64))
-    return snapshot.dump(copy)
+    """A state as bytes that are equal for equal states."""
+    return snapshot.dump(state)
 
 
 def replay(facts: list[Fact]) -> State:
@@ -105,7 +111,7 @@ def placed_naively(state: State, most: int = 10_000) -> list[tuple[int, int]]:
     kept: dict[int, tuple[int, np.ndarray]] = {}
     for r in state.reservations.values():
         for n, count in zip(r.nodes, r.tasks, strict=True):
-            kept[n] = (r.bucket, count * state.shapes.demand[state.buckets.shape[r.bucket]])
+            kept[n] = (r.bucket, count * state.shapes.demand[state.buckets.shape_row[r.bucket]])
     used, count_tasks, count_jobs = queues.used.copy(), queues.tasks.copy(), queues.jobs.copy()
     waiting = {j: int(jobs.waiting[j]) for j in range(jobs.n) if jobs.id[j] != NONE and jobs.bucket[j] != NONE}
     holding = {j: int(jobs.holding[j]) for j in waiting}
@@ -132,10 +138,10 @@ def placed_naively(state: State, most: int = 10_000) -> list[tuple[int, int]]:
         open_nodes = [n for n in range(nodes.n) if nodes.up[n] and not nodes.draining[n]]
         for r in range(R) if hdrf else []:
             rooms = [free[n, r] - (kept[n][1][r] if n in kept else 0) for n in open_nodes]
-            needs = [int(state.shapes.demand[jobs.shape[j], r]) for j in able_in(0)]
+            needs = [int(state.shapes.demand[jobs.shape_row[j], r]) for j in able_in(0)]
             needs = [need for need in needs if need]
             if not needs and stopped is not None:
-                needs = [need for need in [int(state.shapes.demand[jobs.shape[stopped], r])] if need]
+                needs = [need for need in [int(state.shapes.demand[jobs.shape_row[stopped], r])] if need]
             if max([0, *rooms]) == 0 or (needs and max(rooms) < min(needs)):
                 counted[r] = False
 
@@ -157,11 +163,11 @@ def placed_naively(state: State, most: int = 10_000) -> list[tuple[int, int]]:
         inner = q in queues.parent[: queues.n]
         amounts = counts_as(q)
         shares = [
-            amounts[r] / state.total[r] / queues.weight[q, r]
+            amounts[r] / state.cluster.total[r] / queues.weight[q, r]
             for r in range(R)
-            if state.total[r] > 0 and (counted[r] or not inner)
+            if state.cluster.total[r] > 0 and (counted[r] or not inner)
         ]
-        return max([0.0, *shares])
+        return rounded(max([0.0, *shares]))
 
     def in_order(q: int) -> int | None:
         """The job that queue q would serve next."""
@@ -177,28 +183,39 @@ def placed_naively(state: State, most: int = 10_000) -> list[tuple[int, int]]:
             job = in_order(c)
             if job is None:
                 continue
-            demand = state.shapes.demand[jobs.shape[job]]
+            demand = state.shapes.demand[jobs.shape_row[job]]
             below = any(demand[r] > 0 and used[c, r] < queues.guarantee[c, r] for r in range(R))
-            name = state.queue_names[c].split("/")
+            name = state.tree.names[c].split("/")
             if queues.policy[q] == 0:
-                shares = [used[c, r] / state.total[r] / queues.weight[c, r] for r in range(R) if state.total[r] > 0]
-                key = (not below, 0, max([0.0, *shares]), name)
+                shares = [exact_share(state, c, r, used) for r in range(R) if state.cluster.total[r] > 0]
+                key = (not below, 0, max([Fraction(0), *shares]), name)
             elif queues.policy[q] == 4:
                 key = (not below, 0, level(c), name)
             elif queues.policy[q] == 5:
                 share = max(
-                    [0.0, *(used[c, r] / state.total[r] / queues.weight[c, r] for r in range(R) if state.total[r] > 0)]
+                    [
+                        0.0,
+                        *(
+                            used[c, r] / state.cluster.total[r] / queues.weight[c, r]
+                            for r in range(R)
+                            if state.cluster.total[r] > 0
+                        ),
+                    ]
                 )
-                key = (not below, 0, share / parts[c] if parts[c] > 0 else np.inf, name)
+                key = (not below, 0, rounded(share / parts[c] if parts[c] > 0 else np.inf), name)
             elif queues.policy[q] == 3:
-                shares = [used[c, r] / state.total[r] / queues.weight[c, r] for r in range(R) if state.total[r] > 0]
+                shares = [
+                    used[c, r] / state.cluster.total[r] / queues.weight[c, r]
+                    for r in range(R)
+                    if state.cluster.total[r] > 0
+                ]
                 added = 0.0  # in the kernel's order, so that ties are ties
                 for share in shares:
                     added += share
-                key = (not below, 0, added, name)
+                key = (not below, 0, rounded(added), name)
             elif queues.policy[q] >= 16:
                 r = queues.policy[q] - 16
-                key = (not below, 0, used[c, r] / max(1, state.total[r]) / queues.weight[c, r], name)
+                key = (not below, 0, exact_share(state, c, r, used), name)
             elif queues.policy[q] == 1:
                 key = (not below, 0, jobs.id[job], name)
             else:
@@ -207,8 +224,8 @@ def placed_naively(state: State, most: int = 10_000) -> list[tuple[int, int]]:
         return min(options)[1] if options else None
 
     def find(job: int, free: np.ndarray, kept: dict[int, tuple[int, np.ndarray]]) -> int | None:
-        demand = state.shapes.demand[jobs.shape[job]]
-        mask = state.masks[state.shapes.mask[jobs.shape[job]]]
+        demand = state.shapes.demand[jobs.shape_row[job]]
+        mask = state.cluster.masks[state.shapes.mask[jobs.shape_row[job]]]
 
         def ok(n: int, room: np.ndarray) -> bool:
             fits = all(room[r] >= demand[r] for r in range(R) if demand[r] > 0)
@@ -223,13 +240,13 @@ def placed_naively(state: State, most: int = 10_000) -> list[tuple[int, int]]:
                 return n
         return None
 
-    parts = entitled(state)
-    saturate(None)
-    while len(result) < most:
-        job = in_order(0)
-        if job is None:
-            break
-        demand = state.shapes.demand[jobs.shape[job]]
+    state.order.ready(state, 1)
+    write_entitled(state)
+    parts = state.order.queues.entitled
+
+    def attempt(job: int) -> tuple[list[int], np.ndarray, dict[int, tuple[int, np.ndarray]]] | None:
+        """Where all of the job's next task, or gang, would go, and the room that is left then; None, and why is kept, if nowhere."""
+        demand = state.shapes.demand[jobs.shape_row[job]]
         count = waiting[job] if jobs.gang[job] else 1
         line = path(int(jobs.queue[job]))
         over = any(
@@ -239,30 +256,41 @@ def placed_naively(state: State, most: int = 10_000) -> list[tuple[int, int]]:
         ) or any(count_tasks[q] + count > queues.max_tasks[q] for q in line)
         if over:
             out.add(buckets[job])
-            continue
+            return None
         if holding[job] == 0 and any(count_jobs[q] >= queues.max_jobs[q] for q in line):
             full.add((buckets[job], job))
-            continue
+            return None
         spots, trial, trial_kept = [], free.copy(), dict(kept)
         for _ in range(count):
             n = find(job, trial, trial_kept)
             if n is None:
-                break
+                out.add(buckets[job])
+                saturate(job)
+                return None
             if n in trial_kept and trial_kept[n][0] == buckets[job]:
                 del trial_kept[n]
             trial[n] -= demand
             spots.append(n)
-        if len(spots) < count:
-            out.add(buckets[job])
-            saturate(job)
+        return spots, trial, trial_kept
+
+    saturate(None)
+    while len(result) < most:
+        # A queue counts with what it can really serve; under hdrf that is found out when its turn comes.
+        for job in able_in(0) if not hdrf else []:
+            attempt(job)
+        job = in_order(0)
+        if job is None:
+            break
+        found = attempt(job)
+        if found is None:
             continue
-        free, kept = trial, trial_kept
-        for q in line:
-            used[q] += count * demand
-            count_tasks[q] += count
+        spots, free, kept = found
+        for q in path(int(jobs.queue[job])):
+            used[q] += len(spots) * state.shapes.demand[jobs.shape_row[job]]
+            count_tasks[q] += len(spots)
             count_jobs[q] += holding[job] == 0
-        holding[job] += count
-        waiting[job] -= count
+        holding[job] += len(spots)
+        waiting[job] -= len(spots)
         result += [(int(jobs.id[job]), n) for n in spots]
     return result
 

@@ -7,10 +7,10 @@ from pathlib import Path
 import typer
 from sqlalchemy.exc import SQLAlchemyError
 
-from fairlead.compiled import is_cached
 from fairlead.data_folder import home_folder
 from fairlead.engines.local.engine import EngineError, LocalEngine
 from fairlead.journal import JournalError
+from fairlead.kernel_cache import is_cached
 from fairlead.model.documents import Configuration, DocumentError, read_configuration
 from fairlead.model.quantity import round_quantity
 from fairlead.model.specs import Settings

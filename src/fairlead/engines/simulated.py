@@ -13,7 +13,7 @@ from collections import namedtuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fairlead.compiled import compiled
+from fairlead.kernel_cache import compiled
 from fairlead.scheduler.tables import NONE
 
 I64 = NDArray[np.int64]

@@ -30,7 +30,8 @@ from fairlead.scheduler.facts import (
     TasksStarted,
 )
 from fairlead.scheduler.state import State
-from fairlead.scheduler.tables import I64, NONE, PLACED, REVOKING, STOPPING
+from fairlead.scheduler.statuses import PLACED, REVOKING, STOPPING
+from fairlead.scheduler.tables import I64, NONE
 
 log = logging.getLogger("fairlead")
 
@@ -177,7 +178,7 @@ class Scheduler:
 
 def lost_nodes(state: State, there: set[str], now: float) -> list[Fact]:
     """The machines that the state believes in and that are not there."""
-    nodes = zip(state.node_specs, state.nodes.up, strict=False)
+    nodes = zip(state.cluster.specs, state.nodes.up, strict=False)
     return [NodeLost(at=now, node=spec.name) for spec, up in nodes if up and spec.name not in there]
 
 
@@ -284,7 +285,7 @@ def _lost(state: State, known: I64) -> Attempts:
 
 def _changed_nodes(state: State, seen: Seen, now: float) -> list[Fact]:
     facts: list[Fact] = []
-    there = {node.name: node for node, up in zip(state.node_specs, state.nodes.up, strict=False) if up}
+    there = {node.name: node for node, up in zip(state.cluster.specs, state.nodes.up, strict=False) if up}
     for event in seen.nodes:
         if isinstance(event, NodeUp):
             if there.get(event.node.name) != event.node:
@@ -306,9 +307,9 @@ def _stopping_rows(state: State, job: int) -> I64:
 
 def _launches(state: State, attempts: Attempts, node: Ints) -> Launches:
     if len(node) == 1:  # what a busy scheduler does most, and sorting takes its time
-        return Launches(attempts, np.zeros(1, np.int64), [state.node_specs[node[0]].name], state.specs)
+        return Launches(attempts, np.zeros(1, np.int64), [state.cluster.specs[node[0]].name], state.index.specs)
     rows, place = np.unique(node, return_inverse=True)
-    return Launches(attempts, place, [state.node_specs[row].name for row in rows.tolist()], state.specs)
+    return Launches(attempts, place, [state.cluster.specs[row].name for row in rows.tolist()], state.index.specs)
 
 
 def _attempts_of(state: State, tasks: I64) -> Attempts:

@@ -94,6 +94,8 @@ class Job(Spec, frozen=True):
     ``on`` maps a node label to the values that will do. A ``gang`` starts all its tasks at once or none. A task that fails
     starts again up to ``retries`` times; one that runs for ``time_limit`` seconds is stopped and has failed.
 
+    A task that is stopped to make room, and then exits 0, starts again, unless the job says ``exit_done``: then it is done.
+
     ``key`` is the submitter's own name for the submission, and ``digest`` a digest of all that was submitted by it: so it is
     known again when it is repeated.
     """
@@ -106,6 +108,7 @@ class Job(Spec, frozen=True):
     gang: bool = False
     retries: int = 0
     time_limit: float | None = None
+    exit_done: bool = False
     after: list[After] = field(default_factory=list)
     name: str = ""
     user: str = ""

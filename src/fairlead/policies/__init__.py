@@ -8,13 +8,9 @@ served first.
 from collections.abc import Iterable, Sequence
 
 from fairlead.model.specs import Policy
+from fairlead.policies.codes import ASSET, DIVIDED, DRF, FIFO, HDRF, MAXMIN, PRIORITY
 
-CODES: dict[Policy, int] = {"drf": 0, "fifo": 1, "priority": 2, "asset": 3, "hdrf": 4}
-"""How a policy is written in the scheduler's arrays."""
-DIVIDED = 5
-"""Any other policy: queues are served so that they come near to their parts of its division."""
-MAXMIN = 16
-"""Max-min on a resource is written as this plus the resource's column."""
+CODES: dict[Policy, int] = {"drf": DRF, "fifo": FIFO, "priority": PRIORITY, "asset": ASSET, "hdrf": HDRF}
 
 
 def code_of(policy: Policy, resources: Sequence[str]) -> int:

@@ -7,23 +7,11 @@ the inverse of the capacity. It lacks the sharing incentive, and is here to be c
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
-import numpy as np
-from numpy.typing import NDArray
-
 from fairlead.policies.drf import inverse, weighted_shares
 
 if TYPE_CHECKING:
     from fairlead.model.problems import Numbers, Problem
     from fairlead.policies.by_filling import ByFilling
-
-
-def aggregate_share(used: NDArray[np.int64], capacity: NDArray[np.int64], weight: NDArray[np.float64]) -> float:
-    """Compute the sum over resources of used / capacity / weight; see :func:`fairlead.policies.drf.dominant_share`."""
-    total = 0.0
-    for r in range(used.shape[0]):
-        if capacity[r] > 0:
-            total += used[r] / capacity[r] / weight[r]
-    return total
 
 
 def speed(problem: "Problem", worth: dict[str, Fraction] | None = None) -> "Numbers":

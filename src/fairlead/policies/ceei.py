@@ -153,7 +153,7 @@ def _dual(prices: Any, shares: Any, budget: Any, most: Any) -> tuple[float, Any,
 
 @cache
 def _compiled_dual() -> Any:
-    from fairlead.compiled import compiled
+    from fairlead.kernel_cache import compiled
 
     return compiled(_dual)
 

@@ -9,19 +9,6 @@ if TYPE_CHECKING:  # the scheduler's kernel needs the arithmetic alone
     from fairlead.policies.in_turn import InTurn
 
 
-def key(priority: int, submitted: int) -> tuple[int, float]:
-    """Order by submission alone.
-
-    Parameters
-    ----------
-    priority : int
-        Of the job that the child would serve next.
-    submitted : int
-        That job's number; jobs are numbered as they are submitted.
-    """
-    return 0, float(submitted)
-
-
 def policy() -> "InTurn":
     """First come, first served, in the order in which users are listed."""
     from fairlead.policies.in_turn import InTurn

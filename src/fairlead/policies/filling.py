@@ -152,7 +152,7 @@ def _as_whole_numbers(
 @cache
 def _compiled_loop() -> Callable[..., Any]:
     """The loop, imported anew under another name, and compiled."""
-    from fairlead.compiled import compiled
+    from fairlead.kernel_cache import compiled
 
     spec = spec_from_file_location(f"{filling_loop.__name__}_compiled", filling_loop.__file__)
     assert spec is not None

@@ -58,6 +58,6 @@ def _take(left: Any, demand: Any, most: Any, order: Any, tasks: Any, stop: Any) 
 
 @cache
 def _compiled_take() -> Any:
-    from fairlead.compiled import compiled
+    from fairlead.kernel_cache import compiled
 
     return compiled(_take)

@@ -9,11 +9,6 @@ if TYPE_CHECKING:  # the scheduler's kernel needs the arithmetic alone
     from fairlead.policies.in_turn import InTurn
 
 
-def key(priority: int, submitted: int) -> tuple[int, float]:
-    """Order by priority, highest first, then by submission; see :func:`fairlead.policies.fifo.key`."""
-    return -priority, float(submitted)
-
-
 def policy() -> "InTurn":
     """Strict priority; equals in the order in which users are listed."""
     from fairlead.policies.in_turn import InTurn

@@ -26,7 +26,8 @@ from fairlead.scheduler.facts import (
     NodeResumed,
 )
 from fairlead.scheduler.state import State
-from fairlead.scheduler.tables import NONE, PLACED, RUNNING, WAITING
+from fairlead.scheduler.statuses import PLACED, RUNNING, WAITING
+from fairlead.scheduler.tables import NONE
 
 MOST_TASKS = 1_000_000
 """Tasks of one job, at most."""
@@ -59,7 +60,7 @@ def leaf_for(state: State, queue: str | None, user: str) -> str:
     user : str
         Who asks.
     """
-    declared = state.declared
+    declared = state.tree.declared
     name = (queue or "").strip("/")
     if f"{name}/{USERS}".lstrip("/") in declared:
         name = f"{name}/{user or 'nobody'}".lstrip("/")
@@ -70,16 +71,16 @@ def leaf_for(state: State, queue: str | None, user: str) -> str:
         raise Refused(f"no queue was named, and there is none for everybody: choose one of {_some(leaves)}")
     if USERS in name.split("/") or settings_for(name, declared) is None:
         raise Refused(f"there is no queue {name!r}: choose one of {_some(_declared_leaves(state))}")
-    if name in state.inner:
+    if name in state.tree.inner:
         below = ", ".join(sorted(n for n in declared if ancestors(n)[0] == name))
         raise Refused(f"{name!r} is not a leaf queue: choose one below it: {below}")
-    if name not in state.queue_rows and len(state.queue_names) >= MOST_LEAVES + len(declared):
+    if name not in state.tree.rows and len(state.tree.names) >= MOST_LEAVES + len(declared):
         raise Refused(f"there are {MOST_LEAVES} queues made for users already: no more can be added")
     return name
 
 
 def _declared_leaves(state: State) -> list[str]:
-    return sorted(name for name in state.declared if name not in state.inner)
+    return sorted(name for name in state.tree.declared if name not in state.tree.inner)
 
 
 def _some(names: list[str]) -> str:
@@ -94,7 +95,7 @@ def submit(state: State, jobs: Sequence[Job], now: float) -> list[JobSubmitted]:
             _check(state, job)
         except Refused as refused:
             raise type(refused)(f"jobs.{number}: {refused}") if len(jobs) > 1 else refused from None
-        facts.append(JobSubmitted(at=now, id=state.last_job + 1 + number, job=job))
+        facts.append(JobSubmitted(at=now, id=state.index.last + 1 + number, job=job))
     if state.tasks.n + sum(job.tasks for job in jobs) > MOST_WAITING:
         raise Refused(
             f"{state.tasks.n:,} tasks are known already, {MOST_WAITING:,} at most: wait until some have ended"
@@ -104,8 +105,8 @@ def submit(state: State, jobs: Sequence[Job], now: float) -> list[JobSubmitted]:
 
 def repeated(state: State, key: str, digest: str) -> int | None:
     """Find the first job that was submitted under a key before; None if there is none."""
-    first = state.keys.get(key) if key else None
-    if first is not None and state.specs[first].digest != digest:
+    first = state.index.keys.get(key) if key else None
+    if first is not None and state.index.specs[first].digest != digest:
         raise Conflict(f"the key {key!r} was used for another submission, job {first}: use a new one for a new job")
     return first
 
@@ -179,15 +180,15 @@ def unfinished(state: State, queue: str, user: str | None) -> list[int]:
     live = np.isnan(state.jobs.finished_at[: state.jobs.n]) & (state.jobs.id[: state.jobs.n] != NONE)
     live &= np.isin(state.jobs.queue[: state.jobs.n], rows_below(state, queue))
     found = state.jobs.id[: state.jobs.n][live].tolist()
-    return [job for job in found if user is None or state.specs[job].user == user]
+    return [job for job in found if user is None or state.index.specs[job].user == user]
 
 
 def rows_below(state: State, queue: str) -> list[int]:
     """The rows of a queue and of those below it; refuses one that there is not."""
     name = queue.strip("/")
-    if name not in state.queue_rows and settings_for(name, state.declared) is None:
+    if name not in state.tree.rows and settings_for(name, state.tree.declared) is None:
         raise Unknown(f"there is no queue {queue!r}: choose one of {_some(sorted(_declared_leaves(state)))}")
-    return [row for path, row in state.queue_rows.items() if name in (path, *ancestors(path))]
+    return [row for path, row in state.tree.rows.items() if name in (path, *ancestors(path))]
 
 
 def hold(state: State, job: int, now: float) -> JobHeld | None:
@@ -207,7 +208,7 @@ def job_row(state: State, job: int) -> int:
     """The row of a job; refuses one that is not known (any more)."""
     rows = state.job_rows(np.array([job], np.int64))
     if rows[0] == NONE:
-        forgotten = "; finished jobs are forgotten after a while" if 0 < job <= state.last_job else ""
+        forgotten = "; finished jobs are forgotten after a while" if 0 < job <= state.index.last else ""
         raise Unknown(f"there is no job {job}{forgotten}")
     return int(rows[0])
 
@@ -217,7 +218,7 @@ def configure(state: State, queues: Sequence[Queue], settings: Settings, now: fl
     inner = inner_names(queue.name for queue in queues)
     live = state.jobs.queue[: state.jobs.n][np.isnan(state.jobs.finished_at[: state.jobs.n])]
     for row in np.unique(live):
-        name = state.queue_names[row]
+        name = state.tree.names[row]
         if name in inner:
             raise Refused(
                 f"queue {name!r} has jobs and cannot get queues below it: wait until they end, or cancel them"
@@ -238,5 +239,5 @@ def resume(state: State, node: str, now: float) -> NodeResumed:
 
 
 def _known_node(state: State, node: str) -> None:
-    if node not in state.node_rows:
-        raise Unknown(f"there is no node {node!r}: there is {', '.join(list(state.node_rows)[:10])}")
+    if node not in state.cluster.rows:
+        raise Unknown(f"there is no node {node!r}: there is {', '.join(list(state.cluster.rows)[:10])}")

@@ -11,48 +11,51 @@ import numpy as np
 
 from fairlead.model.problems import Problem
 from fairlead.model.specs import written
-from fairlead.policies import DIVIDED
+from fairlead.policies.arithmetic import dominant_share
+from fairlead.policies.codes import DIVIDED
 from fairlead.policies.contract import DividingPolicy, PolicyError
-from fairlead.policies.drf import dominant_share
 from fairlead.policies.registry import find_policy
 from fairlead.scheduler.state import State
 from fairlead.scheduler.tables import F64, I64, NONE, UNLIMITED
+from fairlead.scheduler.view import DIVIDED_SOMEWHERE
 
 log = logging.getLogger(__name__)
 
 
-def entitled(state: State, strict: bool = False) -> F64:
-    """The dominant share that each queue should have; 1 where its siblings do not share by a division.
+def write_entitled(state: State, strict: bool = False) -> None:
+    """Write the dominant share that each queue should have, where siblings share by a division, into the state's order.
 
     Notes
     -----
     A policy that fails (it may be anybody's) is logged, once for each thing that it says, and its queues share as under drf;
     or, where that is asked for, it is a PolicyError.
     """
+    if not state.order.counts[DIVIDED_SOMEWHERE]:
+        return
+    found = state.order.queues.entitled
+    found[:] = 1.0
     queues = state.queues
-    found = np.ones(queues.n)
-    divided = queues.policy[: queues.n] == DIVIDED
-    if not divided.any():
-        return found
     wanted, tasks = wanted_by(state)
-    for q in np.flatnonzero(divided):
+    for q in np.flatnonzero(queues.policy[: queues.n] == DIVIDED):
         rows = np.flatnonzero((queues.parent[: queues.n] == q) & (tasks > 0))
-        if not len(rows):
-            continue
-        name = state.policy_of(int(q))
-        try:
-            division = _policy(name).divide(problem_of(state, rows, wanted, tasks, state.queues.weight[rows]))
-            mine = (wanted[rows] / tasks[rows, None]) * np.asarray(division.tasks, np.float64)[:, None]
-            found[rows] = [
-                dominant_share(amounts, state.total, queues.weight[row])
-                for amounts, row in zip(mine, rows, strict=True)
-            ]
-        except Exception as error:
-            if strict:
-                raise PolicyError(f"policy {name} fails: {type(error).__name__}: {error}") from error
-            _tell(name, state.queue_names[q], f"{type(error).__name__}: {error}")
-            found[rows] = 1.0
-    return found
+        if len(rows):
+            name = state.policy_of(int(q))
+            try:
+                found[rows] = _parts(state, name, rows, wanted, tasks)
+            except Exception as error:
+                if strict:
+                    raise PolicyError(f"policy {name} fails: {type(error).__name__}: {error}") from error
+                _tell(name, state.tree.names[q], f"{type(error).__name__}: {error}")
+                found[rows] = 1.0
+
+
+def _parts(state: State, policy: str, rows: I64, wanted: F64, tasks: I64) -> list[float]:
+    """The dominant shares that queues should have by a policy."""
+    weight = state.queues.weight
+    division = _policy(policy).divide(problem_of(state, rows, wanted, tasks, weight[rows]))
+    mine = (wanted[rows] / tasks[rows, None]) * np.asarray(division.tasks, np.float64)[:, None]
+    total = state.cluster.total
+    return [dominant_share(amounts, total, weight[row]) for amounts, row in zip(mine, rows, strict=True)]
 
 
 @cache
@@ -72,7 +75,7 @@ def wanted_by(state: State) -> tuple[F64, I64]:
     tasks = queues.tasks[: queues.n].copy()
     waits = np.flatnonzero(jobs.bucket[: jobs.n] != NONE)
     count, leaf = jobs.waiting[waits], jobs.queue[waits].copy()
-    amounts = state.shapes.demand[jobs.shape[waits]] * count[:, None]
+    amounts = state.shapes.demand[jobs.shape_row[waits]] * count[:, None]
     while (there := leaf != NONE).any():
         np.add.at(wanted, leaf[there], amounts[there])
         np.add.at(tasks, leaf[there], count[there])
@@ -86,13 +89,13 @@ def problem_of(state: State, rows: I64, wanted: F64, tasks: I64, weight: F64) ->
     limit = queues.limit[rows].astype(np.float64)
     limit[queues.limit[rows] == UNLIMITED] = -1
     return Problem.from_arrays(
-        state.total,
+        state.cluster.total,
         wanted[rows] / tasks[rows, None],
         tasks=tasks[rows],
         weight=weight,
         guarantee=queues.guarantee[rows],
         limit=limit,
-        users=[written(state.queue_names[row]) for row in rows],
+        users=[written(state.tree.names[row]) for row in rows],
         resources=state.resources,
         nodes=max(1, int(state.nodes.up[: state.nodes.n].sum())),
     )

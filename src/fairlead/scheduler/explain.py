@@ -9,10 +9,10 @@ import numpy as np
 
 from fairlead.model.quantity import format_quantity, round_quantity
 from fairlead.model.specs import ancestors, written
-from fairlead.policies import drf
+from fairlead.policies.arithmetic import dominant_share
 from fairlead.scheduler.admission import job_row
 from fairlead.scheduler.decide import run_cycle
-from fairlead.scheduler.kernel_cycle import LIMIT, MAX_JOBS, MAX_TASKS, NO_NODE
+from fairlead.scheduler.kernel_stops import LIMIT, MAX_JOBS, MAX_TASKS, NO_NODE
 from fairlead.scheduler.state import State
 from fairlead.scheduler.tables import NONE
 
@@ -40,9 +40,9 @@ def explain(state: State, job: int) -> dict[str, Any]:
         return _answer(job, "running", "all its tasks run: nothing of it waits")
     if jobs.held[row]:
         return _answer(job, "held", f"it is held: `fairlead release {job}` lets it go")
-    if job in state.waits_for:
+    if job in state.dependencies.waits_for:
         words = {"success": "to succeed", "failure": "to fail", "end": "to end"}
-        others = [after for after in state.specs[job].after if after.job in state.waits_for[job]]
+        others = [after for after in state.index.specs[job].after if after.job in state.dependencies.waits_for[job]]
         text = "it comes after " + " and ".join(f"job {a.job}, which has {words[a.how]} first" for a in others)
         return _answer(job, "dependency", text, after=[a.job for a in others])
     bucket = int(jobs.bucket[row])
@@ -79,16 +79,16 @@ def _answer(job: int, reason: str, text: str, **more: Any) -> dict[str, Any]:
 
 
 def _path(state: State, row: int) -> list[str]:
-    leaf = state.queue_names[state.jobs.queue[row]]
+    leaf = state.tree.names[state.jobs.queue[row]]
     return [leaf, *ancestors(leaf)]
 
 
 def _over_a_limit(state: State, row: int) -> dict[str, Any]:
     jobs, queues = state.jobs, state.queues
-    demand = state.shapes.demand[jobs.shape[row]]
+    demand = state.shapes.demand[jobs.shape_row[row]]
     count = int(jobs.waiting[row]) if jobs.gang[row] else 1
     for name in _path(state, row):
-        q = state.queue_rows[name]
+        q = state.tree.rows[name]
         for r, resource in enumerate(state.resources):
             wanted = int(demand[r]) * count
             if wanted and queues.used[q, r] + wanted > queues.limit[q, r]:
@@ -107,7 +107,7 @@ def _over_a_count(state: State, row: int, tasks: bool) -> dict[str, Any]:
     count = (int(jobs.waiting[row]) if jobs.gang[row] else 1) if tasks else 1
     running, most = (queues.tasks, queues.max_tasks) if tasks else (queues.jobs, queues.max_jobs)
     for name in _path(state, row):
-        q = state.queue_rows[name]
+        q = state.tree.rows[name]
         if running[q] + count > most[q]:
             what = "tasks" if tasks else "jobs"
             text = f"queue {written(name)} may run {most[q]} {what} at once, and {running[q]} run"
@@ -119,29 +119,29 @@ def _over_a_count(state: State, row: int, tasks: bool) -> dict[str, Any]:
 def _no_node(state: State, row: int) -> dict[str, Any]:
     """Why no node takes the next task, or the whole gang; the closest node, and what it lacks."""
     jobs, nodes = state.jobs, state.nodes
-    job, shape = int(jobs.id[row]), jobs.shape[row]
+    job, shape = int(jobs.id[row]), jobs.shape_row[row]
     demand = state.shapes.demand[shape]
     n = nodes.n
     up = nodes.up[:n] & ~nodes.draining[:n]
-    meets = state.masks[state.shapes.mask[shape], :n]
+    meets = state.cluster.masks[state.shapes.mask[shape], :n]
     if not up.any():
         return _answer(job, "no room", "there is no node that takes tasks")
     if not (up & meets).any():
-        wanted = " and ".join(f"{label}={'|'.join(values)}" for label, values in state.specs[job].on.items())
-        return _answer(job, "constraint", f"no node has {wanted}", on=state.specs[job].on)
+        wanted = " and ".join(f"{label}={'|'.join(values)}" for label, values in state.index.specs[job].on.items())
+        return _answer(job, "constraint", f"no node has {wanted}", on=state.index.specs[job].on)
     large = up & meets & (nodes.capacity[:n] >= demand).all(axis=1)
     kept = np.zeros((n, len(demand)), np.int64)
     for bucket, reservation in state.reservations.items():
         if bucket != jobs.bucket[row]:
             for node, count in zip(reservation.nodes, reservation.tasks, strict=True):
-                kept[node] += count * state.shapes.demand[state.buckets.shape[bucket]]
+                kept[node] += count * state.shapes.demand[state.buckets.shape_row[bucket]]
     # The closest: where the largest part of a demand that is missing is smallest.
     room = (nodes.free[:n] if large.any() else nodes.capacity[:n]) - kept * large.any()
     lack = np.maximum(0, demand - np.maximum(0, room)) * (demand > 0)
     part = (lack / np.maximum(1, demand)).max(axis=1)
     part[~(large if large.any() else up & meets)] = np.inf
     closest = int(np.argmin(part))
-    name = state.node_specs[closest].name
+    name = state.cluster.specs[closest].name
     missing = {resource: int(lack[closest, r]) for r, resource in enumerate(state.resources) if lack[closest, r]}
     lacks = " and ".join(f"{round_quantity(resource, amount)} {resource}" for resource, amount in missing.items())
     more = {"node": name, "missing": missing}
@@ -167,6 +167,6 @@ def _ahead(state: State, stop: np.ndarray, order: np.ndarray, bucket: int) -> li
     for b in before[np.argsort(order[before])]:
         leaf = int(state.buckets.leaf[b])
         if leaf != state.buckets.leaf[bucket] and leaf not in found and len(found) < MOST_AHEAD:
-            share = float(drf.dominant_share(q.used[leaf], state.total, q.weight[leaf]))
-            found[leaf] = {"queue": state.queue_names[leaf], "dominant_share": share}
+            share = float(dominant_share(q.used[leaf], state.cluster.total, q.weight[leaf]))
+            found[leaf] = {"queue": state.tree.names[leaf], "dominant_share": share}
     return list(found.values())

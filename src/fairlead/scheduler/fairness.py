@@ -15,10 +15,10 @@ from fairlead.audit.given import Given
 from fairlead.model.api_types import FairnessInfo, FairQueue
 from fairlead.model.problems import Numbers, Problem
 from fairlead.model.specs import written
-from fairlead.policies import drf
+from fairlead.policies import arithmetic, drf
 from fairlead.scheduler.decide import Cycle, run_cycle
 from fairlead.scheduler.entitled import problem_of, wanted_by
-from fairlead.scheduler.kernel_cycle import LIMIT, MAX_JOBS, MAX_TASKS, NO_NODE
+from fairlead.scheduler.kernel_stops import LIMIT, MAX_JOBS, MAX_TASKS, NO_NODE
 from fairlead.scheduler.state import State
 from fairlead.scheduler.tables import F64, I64, NONE
 
@@ -62,11 +62,11 @@ def audit_state(state: State) -> FairnessInfo:
         entitled = float(min(own[place], problem.tasks[place]) * one_task[place]) if own is not None else None
         share = float(used[place])
         below = entitled is not None and share + largest < entitled
-        column = drf.dominant_resource(state.queues.used[q], state.total, np.ones(len(state.resources)))
+        column = drf.dominant_resource(state.queues.used[q], state.cluster.total, np.ones(len(state.resources)))
         running = int(state.queues.tasks[q])
         queues.append(
             {
-                "name": written(state.queue_names[q]),
+                "name": written(state.tree.names[q]),
                 "dominant_share": share,
                 "dominant_resource": state.resources[column] if column >= 0 else None,
                 "entitled": entitled,
@@ -120,8 +120,8 @@ def _largest_task(state: State, leaves: I64) -> float:
     """The dominant share of the largest task that runs or waits: what the last one placed may have cost another."""
     jobs = state.jobs
     live = np.flatnonzero((jobs.waiting[: jobs.n] > 0) | (jobs.holding[: jobs.n] > 0))
-    demand = state.shapes.demand[np.unique(jobs.shape[live])]
-    return max((float(drf.dominant_share(d, state.total, np.ones(len(d)))) for d in demand), default=0.0)
+    demand = state.shapes.demand[np.unique(jobs.shape_row[live])]
+    return max((float(arithmetic.dominant_share(d, state.cluster.total, np.ones(len(d)))) for d in demand), default=0.0)
 
 
 def _why(state: State, q: int, result: Cycle, free: I64) -> str:
@@ -136,9 +136,9 @@ def _why(state: State, q: int, result: Cycle, free: I64) -> str:
     if np.isin(stops, (LIMIT, MAX_TASKS, MAX_JOBS)).all():
         return "limit"
     for b in mine[stops == NO_NODE]:
-        shape = buckets.shape[b]
+        shape = buckets.shape_row[b]
         demand = state.shapes.demand[shape]
-        allowed = state.masks[state.shapes.mask[shape], : state.nodes.n] & state.nodes.up[: state.nodes.n]
+        allowed = state.cluster.masks[state.shapes.mask[shape], : state.nodes.n] & state.nodes.up[: state.nodes.n]
         fits = ((demand <= state.nodes.capacity[: state.nodes.n]) | (demand == 0)).all(axis=1)
         if not (allowed & fits).any():
             return "constraint"

@@ -6,31 +6,37 @@ returns the position; -1 means that all was applied.
 
 import numpy as np
 
-from fairlead.compiled import compiled
+from fairlead.kernel_cache import compiled
 from fairlead.outcomes import Outcome
-from fairlead.scheduler.tables import (
+from fairlead.scheduler.compiled_view import View
+from fairlead.scheduler.kernel_nodes import room_came_back
+from fairlead.scheduler.kernel_order import touch_bucket, touch_queue
+from fairlead.scheduler.statuses import (
     CANCELLED,
+    DONE,
     EXPIRING,
+    FAIL,
     FAILED,
-    I64,
-    NONE,
+    GIVE_UP,
+    IMPOSSIBLE,
+    LOSE,
+    NOT_BEGUN,
+    PLACE,
     PLACED,
+    RETRY,
     REVOKING,
     RUNNING,
-    STOPPING,
-    SUCCEEDED,
+    START,
+    TRANSITIONS,
     WAITING,
-    Buckets,
-    Jobs,
-    Nodes,
-    Queues,
-    Shapes,
-    Tasks,
+    YIELDED,
 )
+from fairlead.scheduler.tables import I64, NONE
+from fairlead.scheduler.view import ENDED, HOLDS, IN_ORDER, NODES
 
-# Compiled code wants plain numbers.
-EXITED, NOT_STARTED = int(Outcome.EXITED), int(Outcome.NOT_STARTED)
-LOST, TIME_LIMIT = int(Outcome.LOST), int(Outcome.TIME_LIMIT)
+_AFTER = np.array(TRANSITIONS, np.int64)
+EXITED, LOST, NOT_STARTED = int(Outcome.EXITED), int(Outcome.LOST), int(Outcome.NOT_STARTED)
+STOPPED, TIME_LIMIT = int(Outcome.STOPPED), int(Outcome.TIME_LIMIT)
 
 
 @compiled
@@ -44,8 +50,9 @@ def rows_of(job: I64, first: int, row_of_job: I64) -> I64:
 
 
 @compiled
-def enter_bucket(buckets: Buckets, jobs: Jobs, job: int, bucket: int) -> None:
+def enter_bucket(v: View, job: int, bucket: int) -> None:
     """Put a job into its bucket's list, by job number. New jobs come last; returned ones are near the front."""
+    jobs, buckets = v.jobs, v.buckets
     after, before = NONE, buckets.tail[bucket]
     if before != NONE and jobs.id[before] > jobs.id[job]:
         after, before = buckets.head[bucket], NONE
@@ -62,10 +69,14 @@ def enter_bucket(buckets: Buckets, jobs: Jobs, job: int, bucket: int) -> None:
         jobs.before[after] = job
     if jobs.holding[job] > 0:
         buckets.started[bucket] += 1
+    if v.counts[IN_ORDER]:
+        touch_bucket(v, bucket)
 
 
 @compiled
-def leave_bucket(buckets: Buckets, jobs: Jobs, job: int) -> None:
+def leave_bucket(v: View, job: int) -> None:
+    """Take a job out of its bucket; what is kept for it, or for the last of the bucket, is kept no longer."""
+    jobs, buckets = v.jobs, v.buckets
     bucket, after, before = jobs.bucket[job], jobs.after[job], jobs.before[job]
     if before == NONE:
         buckets.head[bucket] = after
@@ -80,76 +91,148 @@ def leave_bucket(buckets: Buckets, jobs: Jobs, job: int) -> None:
     jobs.bucket[job] = NONE
     jobs.after[job] = NONE
     jobs.before[job] = NONE
+    if buckets.head[bucket] == NONE:
+        buckets.passed_since[bucket] = np.nan
+    if v.counts[HOLDS] > 0 and (buckets.head[bucket] == NONE or buckets.gang[bucket] > 0):
+        drop_holds(v, bucket, NONE)
+    if v.counts[IN_ORDER]:
+        if buckets.head[bucket] == NONE:
+            v.bucket_seats.parked[bucket] = False  # nobody looks for room for it meanwhile
+        touch_bucket(v, bucket)
 
 
 @compiled
-def placed(
-    nodes: Nodes, queues: Queues, shapes: Shapes, buckets: Buckets, jobs: Jobs, tasks: Tasks,
-    job: I64, index: I64, attempt: I64, node: I64,
-) -> int:  # fmt: skip
+def keep_nodes(v: View, bucket: int, job: int, nodes: I64, tasks: I64, kind: int, at: float) -> None:
+    """Keep room on nodes for tasks of a job. There are rows for that."""
+    demand = v.demand[v.buckets.shape_row[bucket]]
+    for k in range(nodes.shape[0]):
+        h = v.counts[HOLDS]
+        v.counts[HOLDS] += 1
+        v.holds.kind[h], v.holds.node[h], v.holds.bucket[h], v.holds.job[h] = kind, nodes[k], bucket, job
+        v.holds.tasks[h], v.holds.start[h], v.holds.end[h] = tasks[k], at, np.inf
+        v.amount[h] = tasks[k] * demand
+        v.held[nodes[k]] += v.amount[h]
+    if v.counts[IN_ORDER]:
+        v.bucket_seats.keeping[bucket] = v.queue_seats.keeping[v.buckets.leaf[bucket]] = True
+        v.bucket_seats.parked[bucket] = False
+        touch_bucket(v, bucket)
+
+
+@compiled
+def drop_holds(v: View, bucket: int, node: int) -> bool:
+    """Keep nothing for a bucket any more, or, with NONE, for whoever has something kept on the node; whether there was something."""
+    found = False
+    while True:
+        owner = NONE
+        for h in range(v.counts[HOLDS]):
+            if v.holds.bucket[h] == bucket or (bucket == NONE and v.holds.node[h] == node):
+                owner = v.holds.bucket[h]
+        if owner == NONE:
+            return found
+        found = True
+        left = 0
+        for h in range(v.counts[HOLDS]):
+            if v.holds.bucket[h] == owner:
+                v.held[v.holds.node[h]] -= v.amount[h]
+                if v.counts[IN_ORDER]:
+                    room_came_back(v, v.holds.node[h])
+            else:
+                v.holds[left] = v.holds[h]
+                v.amount[left] = v.amount[h]
+                left += 1
+        v.counts[HOLDS] = left
+        v.buckets.passed_since[owner] = np.nan
+        if v.counts[IN_ORDER]:
+            v.bucket_seats.keeping[owner] = v.queue_seats.keeping[v.buckets.leaf[owner]] = False
+            touch_bucket(v, owner)
+
+
+@compiled
+def placed(v: View, job: I64, index: I64, attempt: I64, node: I64) -> int:
     """Apply TasksPlaced; `job` holds rows."""
+    jobs, tasks = v.jobs, v.tasks
     for k in range(job.shape[0]):
         j, n = job[k], node[k]
-        if j < 0 or index[k] < 0 or index[k] >= jobs.tasks[j] or n < 0 or n >= nodes.n or not nodes.up[n]:
+        if j < 0 or index[k] < 0 or index[k] >= jobs.tasks[j] or n < 0 or n >= v.counts[NODES] or not v.nodes.up[n]:
             return k
         t = jobs.first[j] + index[k]
         if tasks.status[t] != WAITING or attempt[k] != tasks.attempt[t] + 1:
             return k
-        demand = shapes.demand[jobs.shape[j]]
+        demand = v.demand[jobs.shape_row[j]]
         for r in range(demand.shape[0]):
-            if demand[r] > 0 and nodes.free[n, r] < demand[r]:
+            if demand[r] > 0 and v.free[n, r] < demand[r]:
                 return k
-        nodes.free[n] -= demand
-        tasks.status[t] = PLACED
+        tasks.status[t] = _AFTER[WAITING, PLACE]
         tasks.attempt[t] = attempt[k]
         tasks.node[t] = n
         tasks.started_at[t] = np.nan
         jobs.waiting[j] -= 1
         jobs.holding[j] += 1
         jobs.next[j] = max(jobs.next[j], index[k] + 1)
-        if jobs.holding[j] == 1 and jobs.bucket[j] != NONE:
-            buckets.started[jobs.bucket[j]] += 1
-        q = jobs.queue[j]
-        while q != NONE:
-            queues.used[q] += demand
-            queues.tasks[q] += 1
+        _take(v, n, j, 1)
+        bucket = jobs.bucket[j]
+        if bucket != NONE:
             if jobs.holding[j] == 1:
-                queues.jobs[q] += 1
-            q = queues.parent[q]
-        if jobs.bucket[j] != NONE:
-            buckets.passed_since[jobs.bucket[j]] = np.nan
+                v.buckets.started[bucket] += 1
+            v.buckets.passed_since[bucket] = np.nan
+            if v.counts[HOLDS] > 0:
+                drop_holds(v, bucket, NONE)
             if jobs.waiting[j] == 0 or jobs.gang[j]:
-                leave_bucket(buckets, jobs, j)
+                leave_bucket(v, j)
+            elif v.counts[IN_ORDER]:
+                touch_bucket(v, bucket)
     return -1
 
 
 @compiled
-def started(jobs: Jobs, tasks: Tasks, job: I64, index: I64, attempt: I64, at: float) -> int:
+def _take(v: View, n: int, j: int, sign: int) -> None:
+    """A task of job j takes its demand of node n (sign 1), or gives it back (-1); holding counts it already, or no more."""
+    demand = v.demand[v.jobs.shape_row[j]]
+    first = v.jobs.holding[j] == (1 if sign > 0 else 0)
+    for r in range(demand.shape[0]):
+        v.free[n, r] -= sign * demand[r]
+    q = v.jobs.queue[j]
+    if v.counts[IN_ORDER]:
+        touch_queue(v, q)
+        if sign < 0:
+            room_came_back(v, n)
+    while q != NONE:
+        for r in range(demand.shape[0]):
+            v.used[q, r] += sign * demand[r]
+            v.charged[q, r] += sign * demand[r]
+        v.queues.tasks[q] += sign
+        if first:
+            v.queues.jobs[q] += sign
+        q = v.queues.parent[q]
+
+
+@compiled
+def started(v: View, job: I64, index: I64, attempt: I64, at: float) -> int:
     """Apply TasksStarted; `job` holds rows."""
+    jobs, tasks = v.jobs, v.tasks
     for k in range(job.shape[0]):
         j = job[k]
         if j < 0 or index[k] < 0 or index[k] >= jobs.tasks[j]:
             return k
         t = jobs.first[j] + index[k]
-        if tasks.attempt[t] != attempt[k] or tasks.status[t] < PLACED or tasks.status[t] > REVOKING:
+        now = _AFTER[tasks.status[t], START]
+        if tasks.attempt[t] != attempt[k] or now == IMPOSSIBLE:
             return k
-        if tasks.status[t] == PLACED:
-            tasks.status[t] = RUNNING
+        tasks.status[t] = now
         tasks.started_at[t] = at
     return -1
 
 
 @compiled
 def finished(
-    nodes: Nodes, queues: Queues, shapes: Shapes, buckets: Buckets, jobs: Jobs, tasks: Tasks,
-    job: I64, index: I64, attempt: I64, outcome: I64, code: I64, at: float, max_losses: int, touched: I64,
-) -> int:  # fmt: skip
-    """Apply the end of attempts; `job` holds rows. `touched[k]` becomes the job's row if it ended or waits again.
+    v: View, job: I64, index: I64, attempt: I64, outcome: I64, code: I64, at: float, max_losses: int, touched: I64
+) -> int:
+    """Apply the end of attempts; `job` holds rows. `touched[k]` becomes the row of a job that is not plain and has more to it.
 
-    A task that was being stopped is cancelled, one whose time was over has failed, one that was being revoked waits again,
-    unless it had done its work. A lost task waits again until it was lost `max_losses` times, one that failed until it
-    did so more often than its job's `retries`.
+    What a task does after an end is said by :data:`fairlead.scheduler.statuses.TRANSITIONS`. A lost task waits again until it was
+    lost `max_losses` times, one that failed until it did so more often than its job's `retries`.
     """
+    jobs, tasks = v.jobs, v.tasks
     for k in range(job.shape[0]):
         touched[k] = NONE
         j = job[k]
@@ -159,46 +242,20 @@ def finished(
         was = tasks.status[t]
         if tasks.attempt[t] != attempt[k] or was < PLACED or was > REVOKING:
             return k
-        good = outcome[k] == EXITED and code[k] == 0
-        if good:
-            now = SUCCEEDED
-        elif was == STOPPING:
-            now = CANCELLED
-        elif was == EXPIRING:
-            now = FAILED
-        elif outcome[k] == LOST:
-            tasks.losses[t] += 1
-            now = FAILED if tasks.losses[t] >= max_losses else WAITING
-        elif was == REVOKING:
-            now = WAITING
-        elif outcome[k] != NOT_STARTED and tasks.failures[t] < jobs.retries[j]:
-            tasks.failures[t] += 1
-            now = WAITING
-        else:
-            now = FAILED
-
-        n = tasks.node[t]
-        demand = shapes.demand[jobs.shape[j]]
-        nodes.free[n] += demand
-        nodes.fresh[n] = True
+        event = _end_event(v, j, t, outcome[k], code[k], max_losses)
+        now = _AFTER[was, event]
         jobs.holding[j] -= 1
         idle = jobs.holding[j] == 0
         if idle and jobs.bucket[j] != NONE:
-            buckets.started[jobs.bucket[j]] -= 1
-        q = jobs.queue[j]
-        while q != NONE:
-            queues.used[q] -= demand
-            queues.tasks[q] -= 1
-            if idle:
-                queues.jobs[q] -= 1
-            q = queues.parent[q]
-
+            v.buckets.started[jobs.bucket[j]] -= 1
+            if v.counts[IN_ORDER]:
+                touch_bucket(v, jobs.bucket[j])
+        _take(v, tasks.node[t], j, -1)
         tasks.status[t] = now
-        tasks.outcome[t] = TIME_LIMIT if was == EXPIRING and not good else outcome[k]
+        tasks.outcome[t] = TIME_LIMIT if was == EXPIRING and event != DONE else outcome[k]
         tasks.code[t] = code[k]
-        tasks.finished_at[t] = at
+        tasks.finished_at[t] = at if now != WAITING else np.nan
         if now == WAITING:
-            tasks.finished_at[t] = np.nan
             jobs.waiting[j] += 1
             jobs.irregular[j] = True
         elif now == FAILED:
@@ -206,5 +263,46 @@ def finished(
         elif now == CANCELLED:
             jobs.cancelled[j] += 1
         if now == WAITING or idle:
-            touched[k] = j
+            if jobs.plain[j]:
+                _settle(v, j, at)
+            else:
+                touched[k] = j
     return -1
+
+
+@compiled
+def _end_event(v: View, j: int, t: int, outcome: int, code: int, max_losses: int) -> int:
+    """What the end of an attempt is, for the table of transitions."""
+    tasks = v.tasks
+    if outcome == EXITED and code == 0:
+        return DONE
+    if outcome == STOPPED and code == 0:
+        return DONE if v.jobs.exit_done[j] else YIELDED
+    if outcome == NOT_STARTED:
+        return NOT_BEGUN
+    if outcome == LOST:
+        tasks.losses[t] += 1
+        return GIVE_UP if tasks.losses[t] >= max_losses else LOSE
+    if tasks.status[t] in (PLACED, RUNNING) and tasks.failures[t] < v.jobs.retries[j]:
+        tasks.failures[t] += 1
+        return RETRY
+    return FAIL
+
+
+@compiled
+def _settle(v: View, j: int, at: float) -> None:
+    """After tasks of a plain job ended or came back: it has ended, or waits in its bucket."""
+    if v.jobs.waiting[j] > 0:
+        if v.jobs.bucket[j] == NONE and not v.jobs.held[j]:
+            enter_bucket(v, j, v.jobs.home[j])
+    elif v.jobs.holding[j] == 0:
+        end_job(v, j, at)
+
+
+@compiled
+def end_job(v: View, j: int, at: float) -> None:
+    """A job has ended. There is room in the list."""
+    if np.isnan(v.jobs.finished_at[j]):
+        v.jobs.finished_at[j] = at
+        v.ended[v.counts[ENDED]] = v.jobs.id[j]
+        v.counts[ENDED] += 1

@@ -1,556 +1,310 @@
-"""One scheduling cycle: who is served next, and where, until nobody can be.
+"""One scheduling cycle on paper: who is served next, and where, until nobody can be.
 
-The tree is served through one heap an inner queue, of its children that can still be served; a leaf queue is the same
-thing over its buckets, by priority. Queue q is entity q, bucket b is entity (queues + b), and an entity's key is
+A cycle takes room in the tables themselves, so that all it reads is true at once, writes down what it placed, and gives all of it
+back at the end: seen from outside nothing has changed. What it learned (which buckets have room nowhere) is true once its
+placements have happened, and :func:`settle` keeps it then.
 
-    (0 while below its guarantee else 1,  the policy's whole number,  the policy's real number,  rank among its siblings)
-
-compared left to right. A placement changes the keys on one path of the tree only. Within a cycle room only shrinks and use
-only grows, so a bucket that was stopped once stays out, and a shape's cursor into the nodes only moves forward. Nodes before a
-cursor have no room for the shape, but for those where room came back since (`fresh`); they are few, and are looked at first.
-
-Under hdrf (:mod:`fairlead.policies.tree`) the children that can still be served count as if all had the least of their
-shares, the others as they are, and resources that are saturated do not count: when one is, all keys are worked out again.
+Room only shrinks within a cycle and use only grows, so a bucket that was stopped once stays out of it. Under hdrf
+(:mod:`fairlead.policies.tree`) the children that can still be served count as if all had the least of their shares, the others as
+they are, and resources that are saturated do not count: when one is, all keys are worked out again. There, and where the reason of
+each bucket is asked for, the cycle is **thorough**: everybody that waits is tried in turn.
 """
 
 import numpy as np
 
-from fairlead.compiled import compiled
-from fairlead.policies import asset, drf, fifo, priority
-from fairlead.scheduler.tables import F64, I8, I64, NONE, UNLIMITED, Bools, Buckets, Jobs, Nodes, Queues, Shapes
+from fairlead.kernel_cache import compiled
+from fairlead.scheduler.compiled_view import View
+from fairlead.scheduler.kernel_nodes import could_hold
+from fairlead.scheduler.kernel_order import (
+    climb,
+    current_job,
+    is_started,
+    rebuild,
+    refresh,
+    set_bucket,
+    tasks_left,
+    touch_bucket,
+    touch_queue,
+)
+from fairlead.scheduler.kernel_room import FRESH_JOB, INDEX, JOB, NODE, find_room, take_room, unuse
+from fairlead.scheduler.kernel_search import (
+    ANYBODY,
+    IN_LINE,
+    SERVABLE,
+    find_next,
+    look_at_fresh,
+    remember,
+    set_current,
+    skip_to_started,
+    stop,
+)
+from fairlead.scheduler.kernel_stops import EXHAUSTED, MAX_JOBS, NO_NODE, NOT_REACHED, over_limits
+from fairlead.scheduler.tables import NONE
+from fairlead.scheduler.view import (
+    BUCKETS,
+    CYCLE,
+    DIVIDED_SOMEWHERE,
+    FRESH,
+    HDRF_SOMEWHERE,
+    HOLDS,
+    LIMITED,
+    NOBODY,
+    NODES,
+    OUT,
+    STOPS,
+)
 
-# What stopped a bucket in this cycle.
-NOT_REACHED, EXHAUSTED, NO_NODE, LIMIT, MAX_TASKS, MAX_JOBS = range(6)
-
-DRF, FIFO, PRIORITY, ASSET, HDRF, DIVIDED, MAXMIN = 0, 1, 2, 3, 4, 5, 16  # as in fairlead.policies
-
-_dominant_share = compiled(drf.dominant_share)
-_aggregate_share = compiled(asset.aggregate_share)
-_fifo_key = compiled(fifo.key)
-_priority_key = compiled(priority.key)
-
-
-@compiled
-def _goes_before(a: int, b: int, below: I8, whole: I64, real: F64, rank: I64) -> bool:
-    if below[a] != below[b]:
-        return below[a] < below[b]
-    if whole[a] != whole[b]:
-        return whole[a] < whole[b]
-    if real[a] != real[b]:
-        return real[a] < real[b]
-    return rank[a] < rank[b]
-
-
-@compiled
-def _sift(
-    heap: I64, start: int, size: int, position: int, slot: I64, below: I8, whole: I64, real: F64, rank: I64
-) -> None:
-    """Move one entity of a heap up or down to where its key belongs; `slot` says where each entity is."""
-    entity = heap[start + position]
-    while position > 0:
-        up = (position - 1) // 2
-        other = heap[start + up]
-        if not _goes_before(entity, other, below, whole, real, rank):
-            break
-        heap[start + position] = other
-        slot[other] = position
-        position = up
-    while True:
-        down = 2 * position + 1
-        if down >= size:
-            break
-        if down + 1 < size and _goes_before(heap[start + down + 1], heap[start + down], below, whole, real, rank):
-            down += 1
-        other = heap[start + down]
-        if not _goes_before(other, entity, below, whole, real, rank):
-            break
-        heap[start + position] = other
-        slot[other] = position
-        position = down
-    heap[start + position] = entity
-    slot[entity] = position
+# What a plan comes to: tasks placed (perhaps none), nodes to be kept for a job first, or a reservation to be dropped first.
+SERVE, KEEP, DROP = range(3)
 
 
 @compiled
-def _set_key(
-    q: int, policy: int, priority: int, submitted: int, demand: I64, shape: int, guarantee: I64, used: I64, total: I64,
-    weight: F64, below: I8, whole: I64, real: F64,
-) -> None:  # fmt: skip
-    """Work out the key of queue q among its siblings, given the job that it would serve next."""
-    below[q] = 1
-    for r in range(total.shape[0]):
-        if demand[shape, r] > 0 and used[q, r] < guarantee[q, r]:
-            below[q] = 0
-    if policy == DRF:
-        whole[q] = 0
-        real[q] = _dominant_share(used[q], total, weight[q])
-    elif policy == ASSET:
-        whole[q], real[q] = 0, _aggregate_share(used[q], total, weight[q])
-    elif policy >= MAXMIN:
-        r = policy - MAXMIN
-        whole[q], real[q] = 0, used[q, r] / max(1, total[r]) / weight[q, r]
-    elif policy == FIFO:
-        whole[q], real[q] = _fifo_key(priority, submitted)
+def plan(v: View, thorough: bool, most: int, now: float, reserve_after: float) -> tuple[int, int, int, bool]:
+    """Decide what is next: what is placed, or what is kept or dropped before anything is.
+
+    Parameters
+    ----------
+    v : View
+        As it was, afterwards, but for the order, which is brought up to date.
+    thorough : bool
+        Try all that wait, and say of each bucket in its seat why it was not served on (see `stop`).
+    most : int
+        Tasks placed, at most; a gang may go over it.
+    now, reserve_after : float
+        Seconds. A job that was in line and passed over for so long gets nodes kept for it.
+
+    Returns
+    -------
+    what : int
+        SERVE, KEEP or DROP.
+    count : int
+        Of columns in `chosen`: placements, or nodes to keep with how many tasks each.
+    job : int
+        The row of the job that was passed over, or that nodes are kept for; the hold that is dropped; NONE.
+    more : bool
+        Whether there is more to decide at once.
+    """
+    for h in range(0 if thorough else v.counts[HOLDS]):
+        b = v.holds.bucket[h]
+        if v.buckets.head[b] != NONE and over_limits(v, b) != NOT_REACHED:
+            return DROP, 0, h, True
+    _begin(v, thorough)
+    line = find_next(v, IN_LINE) if not thorough else NONE
+    if line != NONE and now - v.buckets.passed_since[line] >= reserve_after:  # not for NaN
+        kept = nodes_to_keep(v, line)
+        if kept > 0:
+            return KEEP, kept, current_job(v, line), True
+    placed, more = _serve(v, thorough, most)
+    passed = NONE
+    if line != NONE and placed > 0 and np.isnan(v.buckets.passed_since[line]) and not _was_served(v, line):
+        passed = v.buckets.head[line]
+    used_hold = _give_back(v, placed)
+    return SERVE, placed, passed, more or used_hold
+
+
+@compiled
+def _begin(v: View, thorough: bool) -> None:
+    v.counts[CYCLE] += 1
+    v.counts[OUT] = v.counts[STOPS] = 0
+    if v.counts[HDRF_SOMEWHERE] or v.counts[DIVIDED_SOMEWHERE]:
+        v.counted[:] = True
+        if v.counts[HDRF_SOMEWHERE]:
+            _leave_out_saturated(v, NONE)
+        rebuild(v)
     else:
-        whole[q], real[q] = _priority_key(priority, submitted)
+        refresh(v)
+    look_at_fresh(v)
 
 
 @compiled
-def _set_level(
-    q: int, policy: int, used: I64, total: I64, weight: F64, entitled: F64, counts_as: F64, counted: Bools, whole: I64, real: F64
-) -> None:  # fmt: skip
-    """The rest of the key under policies that look at more than what queue q uses: hdrf, and those that divide."""
-    level = 0.0
-    if policy == HDRF:
-        for r in range(total.shape[0]):
-            if total[r] > 0 and counted[r]:
-                level = max(level, counts_as[q, r] / total[r] / weight[q, r])
+def _serve(v: View, thorough: bool, most: int) -> tuple[int, bool]:
+    """Place tasks until nobody can be served, or `most` are placed."""
+    whom = ANYBODY if v.counts[HDRF_SOMEWHERE] else SERVABLE
+    placed = 0
+    while placed < most:
+        b = find_next(v, whom)
+        if b == NONE:
+            break
+        why = over_limits(v, b) if whom == ANYBODY else NOT_REACHED
+        if why == MAX_JOBS and v.buckets.started[b] > 0 and skip_to_started(v, b):
+            continue
+        count = tasks_left(v, b) if v.buckets.gang[b] > 0 else 1
+        if why == NOT_REACHED:
+            if find_room(v, b, count, placed):
+                _place(v, b, count, placed)
+                placed += count
+            else:
+                why = NO_NODE
+        if why != NOT_REACHED:
+            stop(v, b, why)
+            if why == NO_NODE and v.counts[HDRF_SOMEWHERE] and _leave_out_saturated(v, b):
+                rebuild(v)
+        elif current_job(v, b) == NONE:
+            stop(v, b, EXHAUSTED)
+        else:
+            if v.chosen[FRESH_JOB, placed - count] or v.bucket_seats.number[b] != v.jobs.id[current_job(v, b)]:
+                set_bucket(v, b)
+            climb(v, v.buckets.leaf[b])
+    more = find_next(v, whom) != NONE
+    if thorough and whom != ANYBODY:
+        _try_the_rest(v)
+    return placed, more
+
+
+@compiled
+def _try_the_rest(v: View) -> None:
+    """Go through all that could not be served in the order in which they would be, and write down what stops each."""
+    v.counts[STOPS] = 0
+    for k in range(v.counts[OUT]):
+        b = v.bucket_seats.out_list[k]
+        if v.bucket_seats.out[b] and v.bucket_seats.stop[b] == NO_NODE:
+            v.bucket_seats.out[b] = False
+            set_bucket(v, b)
+            climb(v, v.buckets.leaf[b])
+    b = find_next(v, ANYBODY)
+    while b != NONE:
+        why = over_limits(v, b)
+        if why != MAX_JOBS or v.buckets.started[b] == 0 or not skip_to_started(v, b):
+            stop(v, b, why if why != NOT_REACHED else NO_NODE)
+        b = find_next(v, ANYBODY)
+
+
+@compiled
+def _take_share(v: View, leaf: int, shape: int, count: int, jobs: int) -> None:
+    """So many tasks of a shape more, or less, count for a leaf and the queues above it; room is another matter."""
+    q = leaf
+    while q != NONE:
+        for r in range(v.total.shape[0]):
+            v.used[q, r] += count * v.demand[shape, r]
+            v.charged[q, r] += count * v.demand[shape, r]
+        v.queues.tasks[q] += count
+        v.queues.jobs[q] += jobs
+        q = v.queues.parent[q]
+
+
+@compiled
+def _place(v: View, b: int, count: int, placed: int) -> None:
+    """Write down what was placed; the nodes are written down, and their room is taken, already."""
+    job, left, new = current_job(v, b), tasks_left(v, b), not is_started(v, b)
+    first = v.jobs.next[job] + v.jobs.waiting[job] - left
+    for k in range(count):
+        v.chosen[JOB, placed + k], v.chosen[INDEX, placed + k], v.chosen[FRESH_JOB, placed + k] = job, first + k, 0
+    v.chosen[FRESH_JOB, placed] = int(new)
+    _take_share(v, v.buckets.leaf[b], v.buckets.shape_row[b], count, int(new))
+    remember(v, b)
+    if left == count:
+        set_current(v, b, v.jobs.after[job])
     else:
-        level = np.inf
-        if entitled[q] > 0:
-            level = _dominant_share(used[q], total, weight[q]) / entitled[q]
-    whole[q], real[q] = 0, level
+        set_current(v, b, job)
+        v.bucket_seats.left[b] = left - count
 
 
 @compiled
-def _count_up(
-    q: int, policy: I64, first_child: I64, child: I64, slot: I64, used: I64, real: F64, counts_as: F64,
-) -> None:  # fmt: skip
-    """Work out what queue q counts as among siblings under hdrf, from its children's levels."""
-    for r in range(used.shape[1]):
-        counts_as[q, r] = used[q, r]
-    if policy[q] != HDRF:
+def _was_served(v: View, b: int) -> bool:
+    """Whether a bucket has less waiting than when the cycle began."""
+    job = current_job(v, b)
+    return job != v.buckets.head[b] or tasks_left(v, b) < v.jobs.waiting[job]
+
+
+@compiled
+def _give_back(v: View, placed: int) -> bool:
+    """Undo what the cycle took; whether it used what was kept for somebody, so that there may be more to decide at once."""
+    for k in range(placed):
+        job = v.chosen[JOB, k]
+        shape, leaf = v.jobs.shape_row[job], v.jobs.queue[job]
+        take_room(v, v.chosen[NODE, k], shape, -1)
+        _take_share(v, leaf, shape, -1, -v.chosen[FRESH_JOB, k])
+        touch_queue(v, leaf)
+    used = False
+    for h in range(v.counts[HOLDS]):
+        used |= v.holds.tasks[h] < 0
+        unuse(v, h)
+    for k in range(v.counts[OUT]):
+        b = v.bucket_seats.out_list[k]
+        v.bucket_seats.out[b] = v.bucket_seats.listed[b] = False
+        touch_bucket(v, b)
+    v.counts[CYCLE] += 1  # what was next in it is so no more
+    return used
+
+
+@compiled
+def settle(v: View, more: bool) -> None:
+    """Keep what the last cycle learned, now that what it placed has happened: who has room on no node."""
+    seats = v.bucket_seats
+    for k in range(v.counts[OUT]):
+        b = v.bucket_seats.out_list[k]
+        if seats.stop_cycle[b] == v.counts[CYCLE] - 1 and seats.stop[b] == NO_NODE and not seats.keeping[b]:
+            seats.parked[b] = True
+            touch_bucket(v, b)
+    v.counts[OUT] = 0
+    if more:
         return
-    least = np.inf
-    for k in range(first_child[q], first_child[q + 1]):
-        c = child[k]
-        if slot[c] != NONE:
-            least = min(least, real[c])
-    for r in range(used.shape[1]):
-        others = used[q, r]
-        for k in range(first_child[q], first_child[q + 1]):
-            if slot[child[k]] != NONE:
-                others -= used[child[k], r]
-        amount = float(others)
-        for k in range(first_child[q], first_child[q + 1]):
-            c = child[k]
-            if slot[c] != NONE:
-                if real[c] > least:
-                    amount += counts_as[c, r] * (least / real[c])
-                else:
-                    amount += counts_as[c, r]
-        counts_as[q, r] = amount
+    for k in range(v.counts[FRESH]):
+        v.node_seats.is_fresh[v.node_seats.fresh[k]] = False
+    v.counts[FRESH] = 0
+    left = 0
+    for k in range(v.counts[LIMITED]):
+        q = v.queue_seats.limited_list[k]
+        v.queue_seats.unsure[q] = v.queue_seats.limited[q] == v.counts[CYCLE] - 1
+        if v.queue_seats.unsure[q]:
+            v.queue_seats.limited_list[left] = q
+            left += 1
+        else:
+            v.queue_seats.limited[q] = NONE
+    v.counts[LIMITED] = left
 
 
 @compiled
-def _leave_out_saturated(
-    counted: Bools, room: I64, usable: Bools, n_queues: int, slot: I64, shape: I64, demand: I64, stopped: int
-) -> bool:
+def nodes_to_keep(v: View, b: int) -> int:
+    """Choose the nodes where least has to end for all of a gang, or one task, to fit; 0 where even that is not enough.
+
+    They are written to `chosen`: NODE, and INDEX for how many tasks each.
+    """
+    shape = v.buckets.shape_row[b]
+    wanted = tasks_left(v, b) if v.buckets.gang[b] > 0 else 1
+    n_nodes = v.counts[NODES]
+    fits, missing = np.zeros(n_nodes, np.int64), np.full(n_nodes, np.inf)
+    for n in range(n_nodes):
+        fits[n] = could_hold(v, n, shape)
+        if fits[n] > 0:
+            missing[n] = 0.0
+            for r in range(v.total.shape[0]):
+                short = v.demand[shape, r] - v.free[n, r]
+                if v.demand[shape, r] > 0 and short > 0:
+                    missing[n] = max(missing[n], short / max(1, v.capacity[n, r]))
+    for h in range(v.counts[HOLDS]):
+        missing[v.holds.node[h]] = np.inf
+    count = 0
+    for n in np.argsort(missing, kind="mergesort"):
+        if wanted > 0 and missing[n] < np.inf:
+            v.chosen[NODE, count] = n
+            v.chosen[INDEX, count] = min(wanted, fits[n])
+            wanted -= v.chosen[INDEX, count]
+            count += 1
+    return count if wanted == 0 else 0
+
+
+@compiled
+def _leave_out_saturated(v: View, stopped: int) -> bool:
     """Count no resource of which no node has what anybody needs who can still be served; whether that is news.
 
     `stopped` is a bucket that was just found to have no room, or NONE.
     """
     news = False
-    for r in range(room.shape[1]):
-        if counted[r]:
+    for r in range(v.total.shape[0]):
+        if v.counted[r]:
             most = np.int64(0)
-            for n in range(room.shape[0]):
-                if usable[n]:
-                    most = max(most, room[n, r])
-            least = np.int64(UNLIMITED)
-            for b in range(shape.shape[0]):
-                if slot[n_queues + b] != NONE and demand[shape[b], r] > 0:
-                    least = min(least, demand[shape[b], r])
-            if least == UNLIMITED and stopped != NONE and demand[shape[stopped], r] > 0:
-                least = demand[shape[stopped], r]
-            if most == 0 or (least < UNLIMITED and most < least):
-                counted[r] = False
+            for n in range(v.counts[NODES]):
+                if v.nodes.up[n] and not v.nodes.draining[n]:
+                    most = max(most, v.free[n, r] - v.held[n, r])
+            least = np.int64(NOBODY)
+            for b in range(v.counts[BUCKETS]):
+                need = v.demand[v.buckets.shape_row[b], r]
+                if need > 0 and not v.bucket_seats.out[b] and current_job(v, b) != NONE:
+                    least = min(least, need)
+            if least == NOBODY and stopped != NONE and v.demand[v.buckets.shape_row[stopped], r] > 0:
+                least = v.demand[v.buckets.shape_row[stopped], r]
+            if most == 0 or (least < NOBODY and most < least):
+                v.counted[r] = False
                 news = True
     return news
-
-
-@compiled
-def _build_tree(
-    queues: Queues, shapes: Shapes, buckets: Buckets, jobs: Jobs, current: I64, used: I64, total: I64, entitled: F64,
-    hdrf: bool, counts_as: F64, counted: Bools, first_child: I64, child: I64, all_count: Bools,
-    heap: I64, start: I64, size: I64, slot: I64, upcoming: I64, below: I8, whole: I64, real: F64, rank: I64,
-) -> None:  # fmt: skip
-    """Make the heaps of queues anew, from the leaves' heaps of buckets up. Parents come before their children."""
-    for q in range(queues.n):
-        slot[q] = NONE
-        if first_child[q + 1] > first_child[q]:
-            size[q] = 0
-    for q in range(queues.n - 1, 0, -1):
-        if hdrf:
-            _count_up(q, queues.policy, first_child, child, slot, used, real, counts_as)
-        if size[q] > 0:
-            upcoming[q] = upcoming[heap[start[q]]]
-            b = upcoming[q]
-            p = queues.parent[q]
-            leaf = first_child[q + 1] == first_child[q]
-            _set_key(
-                q, queues.policy[p], buckets.priority[b], jobs.id[current[b]], shapes.demand, buckets.shape[b],
-                queues.guarantee, used, total, queues.weight, below, whole, real,
-            )  # fmt: skip
-            if queues.policy[p] == HDRF or queues.policy[p] == DIVIDED:
-                _set_level(
-                    q, queues.policy[p], used, total, queues.weight, entitled, counts_as,
-                    all_count if leaf else counted, whole, real,
-                )  # fmt: skip
-            heap[start[p] + size[p]] = q
-            size[p] += 1
-            _sift(heap, start[p], size[p], size[p] - 1, slot, below, whole, real, rank)
-
-
-@compiled
-def _next_node(room: I64, demand: I64, usable: Bools, mask: Bools, cursor: int) -> int:
-    """First fit: the first usable node from the cursor on with room for the demand; the number of nodes if none."""
-    for n in range(cursor, room.shape[0]):
-        if usable[n] and mask[n]:
-            fits = True
-            for r in range(demand.shape[0]):
-                if demand[r] > room[n, r] and demand[r] > 0:
-                    fits = False
-                    break
-            if fits:
-                return n
-    return int(room.shape[0])
-
-
-@compiled
-def _next_fresh(
-    room: I64, demand: I64, usable: Bools, mask: Bools, shape: int, fresh: I64, seen: I64, behind: I64
-) -> int:
-    """The first node behind a shape's cursor where room came back, and enough of it; NONE if there is none."""
-    while seen[shape] < behind[shape]:
-        n = fresh[seen[shape]]
-        if _next_node(room[: n + 1], demand, usable, mask, n) == n:
-            return int(n)
-        seen[shape] += 1
-    return NONE
-
-
-@compiled
-def _place_gang(
-    count: int, demand: I64, room: I64, usable: Bools, mask: Bools, cursor: I64, fresh: I64, seen: I64, behind: I64, shape: int,
-    reserved_node: I64, reserved_bucket: I64, reserved_tasks: I64, bucket: int, out_node: I64, first: int,
-) -> bool:  # fmt: skip
-    """Find nodes for all the tasks of a gang, or change nothing. Its reserved nodes count with what is kept on them."""
-    before, seen_before = cursor[shape], seen[shape]
-    placed = 0
-    for k in range(reserved_node.shape[0]):
-        if reserved_bucket[k] == bucket:
-            n = reserved_node[k]
-            for r in range(demand.shape[0]):
-                # What is kept here for this gang was taken off the room before; it is used up as a whole or not at all.
-                if demand[r] > 0 and room[n, r] < 0:
-                    placed = -1
-            if placed < 0 or not usable[n] or not mask[n]:
-                return False
-    for k in range(reserved_node.shape[0]):
-        if reserved_bucket[k] == bucket:
-            for _ in range(min(reserved_tasks[k], count - placed)):
-                out_node[first + placed] = reserved_node[k]
-                placed += 1
-    kept = placed
-    while placed < count:
-        n = NONE
-        if seen[shape] < behind[shape]:
-            n = _next_fresh(room, demand, usable, mask, shape, fresh, seen, behind)
-        if n == NONE:
-            n = cursor[shape] = _next_node(room, demand, usable, mask, cursor[shape])
-        if n == room.shape[0]:
-            for k in range(kept, placed):
-                room[out_node[first + k]] += demand
-            cursor[shape], seen[shape] = before, seen_before
-            return False
-        room[n] -= demand
-        out_node[first + placed] = n
-        placed += 1
-    return True
-
-
-@compiled
-def cycle(
-    nodes: Nodes, queues: Queues, shapes: Shapes, buckets: Buckets, jobs: Jobs, masks: Bools, total: I64,
-    reserved_node: I64, reserved_bucket: I64, reserved_tasks: I64, entitled: F64, most: int,
-) -> tuple[I64, I64, I64, I64, I64, I64, I64, I64, bool]:  # fmt: skip
-    """Serve the queues until nothing more can be placed, or `most` tasks are.
-
-    Parameters
-    ----------
-    nodes, queues, shapes, buckets, jobs
-        The state's tables, seen through :func:`fairlead.scheduler.tables.view`. Read only.
-    masks : bool array, shape (masks, at least nodes)
-        Which nodes meet a shape's constraints.
-    total : int64 array, shape (resources,)
-        The cluster's capacity.
-    reserved_node, reserved_bucket, reserved_tasks : int64 array
-        Room kept on a node for so many tasks of a bucket; a node is reserved once at most.
-    entitled : float64 array, shape (queues,)
-        The dominant share that a queue should have, where its siblings share by a division.
-
-    Returns
-    -------
-    job, index, node : int64 array, shape (placed,)
-        Job rows and node rows; the index counts on from the job's `next` (true where the job is regular).
-    stop, stop_at, stop_order, stop_job : int64 array, shape (buckets,)
-        Why the bucket was not served on, how many placements and how many other buckets' ends came before that, and the
-        job that was tried.
-    cursors : int64 array
-        The shapes' cursors at the end, for the next cycle to begin with once the placements have happened: no node
-        before them has room.
-    more : bool
-        Whether `most` ended the cycle.
-    """
-    n_queues, n_buckets, n_nodes = queues.n, buckets.n, nodes.n
-    resources = total.shape[0]
-
-    room = nodes.free[:n_nodes].copy()
-    usable = nodes.up[:n_nodes] & ~nodes.draining[:n_nodes]
-    for k in range(reserved_node.shape[0]):
-        room[reserved_node[k]] -= reserved_tasks[k] * shapes.demand[buckets.shape[reserved_bucket[k]]]
-    is_reserved = np.zeros(n_buckets, np.bool_)
-    for k in range(reserved_node.shape[0]):
-        is_reserved[reserved_bucket[k]] = True
-    cursor = shapes.cursor[: shapes.n].copy()
-    fresh = np.flatnonzero(nodes.fresh[:n_nodes])
-    seen = np.zeros(shapes.n, np.int64)  # how many of them each shape has looked at
-    behind = np.searchsorted(fresh, cursor)  # of so many: those before its cursor
-    used = queues.used[:n_queues].copy()
-    running = queues.tasks[:n_queues].copy()
-    running_jobs = queues.jobs[:n_queues].copy()
-
-    # Heaps of children: queue q's is heap[start[q] : start[q] + size[q]]; a leaf's are buckets.
-    first_child = np.zeros(n_queues + 1, np.int64)
-    for q in range(1, n_queues):
-        first_child[queues.parent[q] + 1] += 1
-    start = first_child.copy()
-    for b in range(n_buckets):
-        if buckets.head[b] != NONE:
-            start[buckets.leaf[b] + 1] += 1
-    most_gang = np.int64(0)
-    hdrf = False
-    for q in range(n_queues):
-        first_child[q + 1] += first_child[q]
-        start[q + 1] += start[q]
-        hdrf |= queues.policy[q] == HDRF
-    child = np.empty(first_child[n_queues], np.int64)
-    filled = first_child.copy()
-    for q in range(1, n_queues):
-        p = queues.parent[q]
-        child[filled[p]] = q
-        filled[p] += 1
-    heap = np.empty(start[n_queues], np.int64)
-    size = np.zeros(n_queues, np.int64)
-    slot = np.full(n_queues + n_buckets, NONE, np.int64)
-    upcoming = np.full(n_queues + n_buckets, NONE, np.int64)  # the bucket that the entity would serve next
-    below = np.ones(n_queues + n_buckets, np.int8)
-    whole = np.zeros(n_queues + n_buckets, np.int64)
-    real = np.zeros(n_queues + n_buckets, np.float64)
-    rank = np.zeros(n_queues + n_buckets, np.int64)
-    rank[:n_queues] = queues.rank[:n_queues]
-
-    current = buckets.head[:n_buckets].copy()  # the job being served of each bucket
-    left = np.zeros(n_buckets, np.int64)  # its tasks that still wait
-    for b in range(n_buckets):
-        if current[b] != NONE:
-            left[b] = jobs.waiting[current[b]]
-            most_gang = max(most_gang, buckets.gang[b])
-            e = n_queues + b
-            whole[e], real[e] = _priority_key(buckets.priority[b], jobs.id[current[b]])
-            upcoming[e] = b
-            q = buckets.leaf[b]
-            heap[start[q] + size[q]] = e
-            size[q] += 1
-            _sift(heap, start[q], size[q], size[q] - 1, slot, below, whole, real, rank)
-    counts_as = np.zeros((n_queues if hdrf else 1, resources))
-    counted, all_count = np.ones(resources, np.bool_), np.ones(resources, np.bool_)
-    if hdrf:
-        _leave_out_saturated(counted, room, usable, n_queues, slot, buckets.shape[:n_buckets], shapes.demand, NONE)
-    _build_tree(
-        queues, shapes, buckets, jobs, current, used, total, entitled, hdrf, counts_as, counted, first_child, child,
-        all_count, heap, start, size, slot, upcoming, below, whole, real, rank,
-    )  # fmt: skip
-
-    out_job = np.empty(most + most_gang, np.int64)
-    out_index = np.empty(most + most_gang, np.int64)
-    out_node = np.empty(most + most_gang, np.int64)
-    stop = np.zeros(n_buckets, np.int64)
-    stop_at = np.zeros(n_buckets, np.int64)
-    stop_job = np.full(n_buckets, NONE, np.int64)
-    stop_order = np.zeros(n_buckets, np.int64)
-    stopped = 0
-    placed = 0
-
-    while placed < most and size[0] > 0:
-        b = upcoming[heap[start[0]]]
-        e = n_queues + b
-        leaf = buckets.leaf[b]
-        job = current[b]
-        shape = buckets.shape[b]
-        demand = shapes.demand[shape]
-        mask = masks[shapes.mask[shape]]
-        count = left[b] if buckets.gang[b] > 0 else 1
-        started = jobs.holding[job] > 0 or left[b] < jobs.waiting[job]
-
-        why = NOT_REACHED
-        q = leaf
-        while q != NONE:
-            for r in range(resources):
-                if demand[r] > 0 and used[q, r] + count * demand[r] > queues.limit[q, r]:
-                    why = LIMIT
-            if why == NOT_REACHED and running[q] + count > queues.max_tasks[q]:
-                why = MAX_TASKS
-            if why == NOT_REACHED and not started and running_jobs[q] >= queues.max_jobs[q]:
-                why = MAX_JOBS
-            q = queues.parent[q]
-
-        if why == MAX_JOBS and buckets.started[b] > 0:
-            # No more jobs may start, but one that runs already may go on.
-            following = jobs.after[job]
-            while following != NONE and jobs.holding[following] == 0:
-                following = jobs.after[following]
-            if following != NONE:
-                current[b] = following
-                left[b] = jobs.waiting[following]
-                whole[e], real[e] = _priority_key(buckets.priority[b], jobs.id[following])
-                _sift(heap, start[leaf], size[leaf], slot[e], slot, below, whole, real, rank)
-                why = EXHAUSTED  # of this job, not of the bucket
-
-        if why == NOT_REACHED and buckets.gang[b] > 0:
-            if _place_gang(
-                count, demand, room, usable, mask, cursor, fresh, seen, behind, shape,
-                reserved_node, reserved_bucket, reserved_tasks, b, out_node, placed,
-            ):  # fmt: skip
-                for k in range(reserved_node.shape[0]):
-                    if reserved_bucket[k] == b:
-                        reserved_bucket[k] = NONE
-            else:
-                why = NO_NODE
-        elif why == NOT_REACHED:
-            n = NONE
-            if is_reserved[b]:
-                for k in range(reserved_node.shape[0]):
-                    # A kept node's room is what is left when the kept part is taken off: not negative means it is free.
-                    if reserved_bucket[k] == b and n == NONE:
-                        m = reserved_node[k]
-                        enough = usable[m] and mask[m]
-                        for r in range(resources):
-                            if demand[r] > 0 and room[m, r] < 0:
-                                enough = False
-                        if enough:
-                            n = m
-                            room[n] += demand
-                            reserved_bucket[k] = NONE
-                            is_reserved[b] = False
-            if n == NONE and seen[shape] < behind[shape]:
-                n = _next_fresh(room, demand, usable, mask, shape, fresh, seen, behind)
-            if n == NONE:
-                n = cursor[shape] = _next_node(room, demand, usable, mask, cursor[shape])
-            if n == n_nodes:
-                why = NO_NODE
-            else:
-                for r in range(resources):
-                    room[n, r] -= demand[r]
-                out_node[placed] = n
-
-        if why == NOT_REACHED:
-            first = jobs.next[job] + jobs.waiting[job] - left[b]
-            for k in range(count):
-                out_job[placed + k] = job
-                out_index[placed + k] = first + k
-            placed += count
-            left[b] -= count
-            q = leaf
-            while q != NONE:
-                for r in range(resources):
-                    used[q, r] += count * demand[r]
-                running[q] += count
-                if not started:
-                    running_jobs[q] += 1
-                q = queues.parent[q]
-            if left[b] == 0:
-                job = jobs.after[job]
-                current[b] = job
-                if job == NONE:
-                    why = EXHAUSTED
-                else:
-                    left[b] = jobs.waiting[job]
-                    whole[e], real[e] = _priority_key(buckets.priority[b], jobs.id[job])
-                    _sift(heap, start[leaf], size[leaf], slot[e], slot, below, whole, real, rank)
-        if why != NOT_REACHED and (why != EXHAUSTED or current[b] == NONE):
-            stop[b] = why
-            stop_at[b] = placed
-            stop_job[b] = current[b]
-            stop_order[b] = stopped
-            stopped += 1
-            _remove(heap, start[leaf], size, leaf, slot[e], slot, below, whole, real, rank)
-            if size[leaf] > 0:
-                upcoming[leaf] = upcoming[heap[start[leaf]]]
-            if (
-                hdrf
-                and why == NO_NODE
-                and _leave_out_saturated(
-                    counted, room, usable, n_queues, slot, buckets.shape[:n_buckets], shapes.demand, b
-                )
-            ):
-                _build_tree(
-                    queues, shapes, buckets, jobs, current, used, total, entitled, hdrf, counts_as, counted,
-                    first_child, child, all_count, heap, start, size, slot, upcoming, below, whole, real, rank,
-                )  # fmt: skip
-                continue
-
-        # The keys on the path to the root.
-        q = leaf
-        while q != 0:
-            p = queues.parent[q]
-            if size[q] == 0:
-                if slot[q] != NONE:
-                    _remove(heap, start[p], size, p, slot[q], slot, below, whole, real, rank)
-            else:
-                if hdrf:
-                    _count_up(q, queues.policy, first_child, child, slot, used, real, counts_as)
-                b = upcoming[heap[start[q]]]
-                upcoming[q] = b
-                _set_key(
-                    q, queues.policy[p], buckets.priority[b], jobs.id[current[b]], shapes.demand, buckets.shape[b],
-                    queues.guarantee, used, total, queues.weight, below, whole, real,
-                )  # fmt: skip
-                if queues.policy[p] == HDRF or queues.policy[p] == DIVIDED:
-                    _set_level(
-                        q, queues.policy[p], used, total, queues.weight, entitled, counts_as,
-                        all_count if q == leaf else counted, whole, real,
-                    )  # fmt: skip
-                _sift(heap, start[p], size[p], slot[q], slot, below, whole, real, rank)
-            q = p
-
-    for k in range(shapes.n):
-        if seen[k] < behind[k]:
-            cursor[k] = fresh[seen[k]]
-    return (
-        out_job[:placed], out_index[:placed], out_node[:placed], stop, stop_at, stop_order, stop_job, cursor, size[0] > 0
-    )  # fmt: skip
-
-
-@compiled
-def _remove(
-    heap: I64,
-    start: int,
-    size: I64,
-    q: int,
-    position: int,
-    slot: I64,
-    below: I8,
-    whole: I64,
-    real: F64,
-    rank: I64,
-) -> None:
-    """Take one entity out of the heap of queue q."""
-    size[q] -= 1
-    last = heap[start + size[q]]
-    slot[heap[start + position]] = NONE
-    if position < size[q]:
-        heap[start + position] = last
-        slot[last] = position
-        _sift(heap, start, size[q], position, slot, below, whole, real, rank)

@@ -8,20 +8,12 @@ import numpy as np
 from fairlead.model.api_types import JobInfo, JobPage, JobStatus, NodeInfo, QueueInfo, TaskInfo, TaskPage, TaskStatus
 from fairlead.model.specs import ancestors, settings_for, written
 from fairlead.policies import drf
+from fairlead.policies.arithmetic import dominant_share
 from fairlead.scheduler.admission import job_row, rows_below
 from fairlead.scheduler.facts import Outcome
 from fairlead.scheduler.state import State
-from fairlead.scheduler.tables import (
-    CANCELLED,
-    FAILED,
-    NONE,
-    PLACED,
-    REVOKING,
-    STATUS_NAMES,
-    SUCCEEDED,
-    UNLIMITED,
-    Jobs,
-)
+from fairlead.scheduler.statuses import CANCELLED, FAILED, PLACED, REVOKING, STATUS_NAMES, SUCCEEDED
+from fairlead.scheduler.tables import NONE, UNLIMITED, Jobs
 
 
 def describe_job(state: State, job: int) -> JobInfo:
@@ -49,7 +41,7 @@ def list_jobs(
         chosen &= _statuses(jobs, slice(n)) == JOB_STATUSES.index(status)
     found: list[JobInfo] = []
     for row in np.flatnonzero(chosen)[::-1]:
-        if user is None or state.specs[int(jobs.id[row])].user == user:
+        if user is None or state.index.specs[int(jobs.id[row])].user == user:
             if len(found) == limit:
                 return {"jobs": found, "next": found[-1]["id"]}
             found.append(_job(state, row))
@@ -84,7 +76,7 @@ def describe_task(state: State, begin: int, index: int) -> TaskInfo:
         "index": index,
         "status": cast(TaskStatus, STATUS_NAMES[status]),
         "attempt": int(tasks.attempt[t]),
-        "node": state.node_specs[tasks.node[t]].name if placed or over else None,
+        "node": state.cluster.specs[tasks.node[t]].name if placed or over else None,
         "exit": exit_status(int(tasks.outcome[t]), int(tasks.code[t])) if over else None,
         "reason": Outcome(int(tasks.outcome[t])).name.lower().replace("_", " ") if over else None,
         "started_at": _time(tasks.started_at[t]),
@@ -112,12 +104,12 @@ def list_queues(state: State) -> list[QueueInfo]:
     inner = set(q.parent[: q.n].tolist())
     found: list[QueueInfo] = []
     for row in np.argsort(q.rank[: q.n]):
-        name = state.queue_names[row]
-        declared = not name or name in state.inner or settings_for(name, state.declared) is not None
+        name = state.tree.names[row]
+        declared = not name or name in state.tree.inner or settings_for(name, state.tree.declared) is not None
         if not declared and not waiting[row] and not q.tasks[row]:
             continue
         draining = any(state.spec_of(path).draining for path in [name, *ancestors(name)])
-        column = drf.dominant_resource(q.used[row], state.total, q.weight[row])
+        column = drf.dominant_resource(q.used[row], state.cluster.total, q.weight[row])
         own = q.limit[row] != UNLIMITED
         found.append(
             {
@@ -125,7 +117,7 @@ def list_queues(state: State) -> list[QueueInfo]:
                 "status": "removed" if not declared else "draining" if draining else "open",
                 "policy": state.policy_of(row) if row in inner else None,
                 "used": state.quantities(q.used[row]),
-                "dominant_share": float(drf.dominant_share(q.used[row], state.total, q.weight[row])),
+                "dominant_share": float(dominant_share(q.used[row], state.cluster.total, q.weight[row])),
                 "dominant_resource": state.resources[column] if column >= 0 else None,
                 "weight": dict(zip(state.resources, map(float, q.weight[row]), strict=True)),
                 "guarantee": state.quantities(q.guarantee[row]),
@@ -145,7 +137,7 @@ def list_nodes(state: State) -> list[NodeInfo]:
     held = state.tasks.node[state.held_rows()]
     tasks = np.bincount(held, minlength=nodes.n)
     found: list[NodeInfo] = []
-    for row, spec in enumerate(state.node_specs):
+    for row, spec in enumerate(state.cluster.specs):
         found.append(
             {
                 "name": spec.name,
@@ -161,7 +153,7 @@ def list_nodes(state: State) -> list[NodeInfo]:
 
 def _job(state: State, row: int) -> JobInfo:
     jobs = state.jobs
-    spec = state.specs[int(jobs.id[row])]
+    spec = state.index.specs[int(jobs.id[row])]
     count, waiting, holding = int(jobs.tasks[row]), int(jobs.waiting[row]), int(jobs.holding[row])
     failed, cancelled = int(jobs.failed[row]), int(jobs.cancelled[row])
     return {

@@ -2,31 +2,26 @@
 
 Two states that saw the same facts are the same. A fact that contradicts the state (a task placed twice, an end of an
 attempt that is not the current one) is a fault of whoever made it: `apply` raises :class:`Contradiction`.
+
+It is made of parts, each with its own file: the tables (:mod:`~fairlead.scheduler.tables`), the queue tree, the cluster, the index of
+jobs, and which jobs come after which. Beside it lies the order (:mod:`~fairlead.scheduler.order`), a cache: it speeds deciding up and
+changes nothing that is decided.
 """
 
-from bisect import bisect_left
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import singledispatchmethod
 from math import inf, nan
+from typing import Any
 
 import numpy as np
 
-from fairlead.model.specs import (
-    ROOT,
-    USERS,
-    Job,
-    Node,
-    Policy,
-    Quantities,
-    Queue,
-    Settings,
-    ancestors,
-    inner_names,
-    settings_for,
-)
-from fairlead.policies import code_of, resources_of
-from fairlead.scheduler import kernel_account
+from fairlead.model.specs import ROOT, Job, Policy, Quantities, Queue, Settings
+from fairlead.outcomes import Outcome
+from fairlead.scheduler import kernel_account, kernel_cycle
+from fairlead.scheduler.cluster import Cluster, Constraints
+from fairlead.scheduler.deadlines import Attempt, Deadlines
+from fairlead.scheduler.dependencies import Dependencies
 from fairlead.scheduler.facts import (
     Configured,
     Fact,
@@ -42,7 +37,6 @@ from fairlead.scheduler.facts import (
     NodeLost,
     NodeResumed,
     NodesReserved,
-    Outcome,
     ReservationDropped,
     TasksExpired,
     TasksFinished,
@@ -50,35 +44,37 @@ from fairlead.scheduler.facts import (
     TasksRevoked,
     TasksStarted,
 )
-from fairlead.scheduler.tables import (
-    CANCELLED,
-    EXPIRING,
-    I64,
-    NONE,
+from fairlead.scheduler.job_index import JobIndex
+from fairlead.scheduler.order import Order
+from fairlead.scheduler.queue_tree import QueueTree, mark_exact, vector
+from fairlead.scheduler.statuses import (
+    CANCEL,
+    EXPIRE,
+    IMPOSSIBLE,
     PLACED,
+    REVOKE,
     REVOKING,
     RUNNING,
-    STOPPING,
-    UNLIMITED,
+    TRANSITIONS,
     WAITING,
-    Buckets,
-    Jobs,
-    Nodes,
-    Queues,
-    Shapes,
-    Tasks,
-    view,
 )
+from fairlead.scheduler.tables import I64, NONE, RESERVATION, TABLES, Buckets, Holds, Jobs, Nodes, Queues, Shapes, Tasks
+from fairlead.scheduler.view import ENDED, HOLDS
 
-ShapeKey = tuple[tuple[tuple[str, int], ...], tuple[tuple[str, tuple[str, ...]], ...]]
+ShapeKey = tuple[tuple[tuple[str, int], ...], Constraints]
 BucketKey = tuple[int, int, int, int]
+
+COMPACT_FROM = 100_000
+"""Rows of tasks that nobody asks for any more, from which on the tables are made smaller."""
+
+_AFTER = np.array(TRANSITIONS, np.int8)
 
 
 class Contradiction(RuntimeError):
     """A fact that cannot be true in this state."""
 
 
-@dataclass
+@dataclass(frozen=True)
 class Reservation:
     """Room for `tasks[k]` tasks of the job on node row `nodes[k]`, until its bucket uses it."""
 
@@ -93,170 +89,119 @@ class State:
 
     Attributes
     ----------
+    settings : Settings
     resources : list of str
         The columns of every array of quantities.
-    nodes, queues, shapes, buckets, jobs, tasks
-        Arrays (see :mod:`fairlead.scheduler.tables`).
-    total : int64 array
-        The capacity of the nodes that are up.
-    specs : dict of int to Job
-        What was submitted, by job number.
+    nodes, queues, shapes, buckets, jobs, tasks, holds
+        Tables (see :mod:`fairlead.scheduler.tables`).
+    tree, cluster, index, dependencies
+        What is known beside the tables.
+    shape_keys : list
+        Of each shape, its demand and its constraints.
+    broken_gangs : set of int
+        Job numbers: a task was lost while others run.
+    ended : int64 array
+        The numbers of the jobs that have ended, in that order; those that are remembered are `ended_jobs()`.
     """
 
     def __init__(self) -> None:
-        self.resources: list[str] = []
         self.settings = Settings()
-        self.declared: dict[str, Queue] = {}
-        self.inner: set[str] = {ROOT}
-
-        self.nodes, self.queues, self.shapes = Nodes(), Queues(), Shapes()
-        self.buckets, self.jobs, self.tasks = Buckets(), Jobs(), Tasks()
-        self.node_specs: list[Node] = []
-        self.node_rows: dict[str, int] = {}
-        self.queue_names: list[str] = []
-        self.queue_rows: dict[str, int] = {}
-        self.specs: dict[int, Job] = {}
-        self.total: I64 = np.zeros(0, np.int64)
-        self.reservations: dict[int, Reservation] = {}  # by bucket
-        self.broken_gangs: set[int] = set()  # job numbers: a task was lost while others run
-        self.finished_jobs: dict[int, None] = {}  # job numbers, oldest end first
-        self.last_job = 0
-        self.waits_for: dict[int, set[int]] = {}  # by job: the jobs before it that have not ended as they should
-        self.followers: dict[int, list[int]] = {}  # the other way round
-        self.doomed: set[int] = set()  # jobs that wait for what can no longer be
-        self.has_time_limits = False
-        self.keys: dict[str, int] = {}  # job numbers by the submitters' keys
-        self.removed: dict[str, Queue] = {}  # queues that are declared no more, as they were
-
-        self._first_row = 1  # the job number that row_of_job[0] is for
-        self._row_of_job: I64 = np.zeros(0, np.int64)
+        self.resources: list[str] = []
+        self.moves = [0]
+        self.nodes, self.queues, self.shapes = Nodes(self.moves), Queues(self.moves), Shapes(self.moves)
+        self.buckets, self.jobs, self.tasks = Buckets(self.moves), Jobs(self.moves), Tasks(self.moves)
+        self.holds = Holds(self.moves)
+        self.tree, self.cluster, self.index, self.dependencies = QueueTree(), Cluster(), JobIndex(), Dependencies()
+        self.shape_keys: list[ShapeKey] = []
+        self.broken_gangs: set[int] = set()
+        self.ended: I64 = np.zeros(0, np.int64)
+        self.deadlines = Deadlines()
+        self.order = Order(self.moves)
+        self.learned: tuple[int, Any] | None = None  # see fairlead.scheduler.decide
+        self.version = 0  # counts facts
+        self._forgotten = 0  # of `ended`
+        self._dead_tasks = 0
         self._shape_rows: dict[ShapeKey, int] = {}
         self._bucket_rows: dict[BucketKey, int] = {}
-        self._mask_rows: dict[tuple[tuple[str, tuple[str, ...]], ...], int] = {(): 0}
-        self.masks = np.ones((1, 0), np.bool_)
-        self._dead_tasks = 0
-        self.expected: tuple[TasksPlaced, I64] | None = None  # see fairlead.scheduler.decide
-        self._inner_rows: set[int] = set()  # of queues with others below them
         self._ensure_queue(ROOT)
 
     # -- facts ---------------------------------------------------------------------------------------------------
 
-    @singledispatchmethod
     def apply(self, fact: Fact) -> None:
         """Let a fact happen. Raises Contradiction if it cannot have."""
+        self.version += 1
+        self._apply(fact)
+
+    @singledispatchmethod
+    def _apply(self, fact: Fact) -> None:
         raise Contradiction(f"{type(fact).__name__} is no fact of the scheduler")
 
-    @apply.register
+    @_apply.register
     def _(self, fact: Configured) -> None:
         self.settings = fact.settings
-        before, self.declared = self.declared, {queue.name: queue for queue in fact.queues}
-        for name in self.queue_names:
-            if settings_for(name, self.declared):
-                self.removed.pop(name, None)
-            elif name != ROOT and name not in self.removed:  # the jobs that it has go on under what held for them
-                self.removed[name] = settings_for(name, before) or Queue(name)
-        self.inner = inner_names(self.declared)
+        self.tree.configure(fact.queues)
         for queue in fact.queues:
-            if not queue.name.endswith(USERS):
-                self._add_queues(queue.name)
-        for row, name in enumerate(self.queue_names):
-            self._set_queue(row, self.spec_of(name))
+            if not queue.name.endswith("*"):
+                self.tree.add(queue.name, self.queues)
+        for row in range(self.queues.n):
+            self._write_queue(row)
+        mark_exact(self.queues)
+        self.order.spoil()
 
-    @apply.register
+    @_apply.register
     def _(self, fact: NodeJoined) -> None:
-        spec = fact.node
-        self._ensure_resources(spec.capacity)
-        row = self.node_rows.get(spec.name)
-        if row is None:
-            row = self.nodes.extend(1)
-            self.node_specs.append(spec)
-            self.node_rows[spec.name] = row
-            if row >= self.masks.shape[1]:
-                wider = np.zeros((len(self.masks), max(16, 2 * row)), np.bool_)
-                wider[:, :row] = self.masks[:, :row]
-                self.masks = wider
-        else:
-            self.node_specs[row] = spec
-            self.nodes.free[row] -= self.nodes.capacity[row]
-        if self.nodes.up[row]:
-            self.total = self.total - self.nodes.capacity[row]
-        capacity = self._vector(spec.capacity)
-        self.nodes.capacity[row] = capacity
-        self.nodes.free[row] += capacity
-        self.nodes.up[row] = True
-        self.nodes.draining[row] = False
-        for constraints, mask in self._mask_rows.items():
-            self.masks[mask, row] = _meets(spec.labels, constraints)
-        self._room_came_back(row)
-        self.total = self.total + capacity
+        self.ensure_resources(fact.node.capacity)
+        self.cluster.join(fact.node, self.nodes, self.resources)
+        self._moved_nodes()
 
-    @apply.register
+    @_apply.register
     def _(self, fact: NodeDrained) -> None:
         row = self._node_row(fact.node)
         self.nodes.draining[row] = True
-        self._drop_reservations_on(row)
+        kernel_account.drop_holds(self.view(), NONE, row)
+        self.order.spoil()
 
-    @apply.register
+    @_apply.register
     def _(self, fact: NodeResumed) -> None:
-        row = self._node_row(fact.node)
-        self.nodes.draining[row] = False
-        self._room_came_back(row)
+        self.nodes.draining[self._node_row(fact.node)] = False
+        self.order.spoil()
 
-    @apply.register
+    @_apply.register
     def _(self, fact: NodeLost) -> None:
         row = self._node_row(fact.node)
         if not self.nodes.up[row]:
             raise Contradiction(f"node {fact.node} is lost already")
-        self._drop_reservations_on(row)
+        kernel_account.drop_holds(self.view(), NONE, row)
         rows = self.held_rows()
         rows = rows[self.tasks.node[rows] == row]
         columns = self.task_columns(rows)
         outcome, code = np.full(len(rows), Outcome.LOST, np.int64), np.zeros(len(rows), np.int64)
         self._finish(self.job_rows_of(rows), columns["index"], columns["attempt"], outcome, code, fact)
         self.nodes.up[row] = False
-        self.total = self.total - self.nodes.capacity[row]
+        self.cluster.count(self.nodes)
+        self._moved_nodes()
 
-    @apply.register
+    @_apply.register
     def _(self, fact: JobSubmitted) -> None:
         job = fact.job
-        if fact.id <= self.last_job or job.tasks < 1:
-            raise Contradiction(f"job {fact.id} with {job.tasks} tasks after job {self.last_job}")
-        self._ensure_resources(job.demand)
-        self.last_job = fact.id
-        self.specs[fact.id] = job
-        if job.key:
-            self.keys[job.key] = fact.id
-        jobs = self.jobs
-        row = jobs.extend(1)
-        missing = fact.id - self._first_row + 1 - len(self._row_of_job)
-        if missing > 0:
-            more = np.full(max(missing, len(self._row_of_job), 16), NONE, np.int64)
-            self._row_of_job = np.concatenate([self._row_of_job, more])
-        self._row_of_job[fact.id - self._first_row] = row
-        jobs.id[row] = fact.id
-        jobs.queue[row] = self._ensure_queue(job.queue)
-        jobs.shape[row] = self._ensure_shape(job)
-        jobs.priority[row] = job.priority
-        jobs.gang[row] = job.gang
-        jobs.retries[row] = job.retries
-        jobs.time_limit[row] = inf if job.time_limit is None else job.time_limit
-        self.has_time_limits |= job.time_limit is not None
-        jobs.tasks[row] = jobs.waiting[row] = job.tasks
-        jobs.bucket[row] = jobs.after[row] = jobs.before[row] = NONE
-        jobs.submitted_at[row] = fact.at
-        jobs.finished_at[row] = nan
-        first = jobs.first[row] = self.tasks.extend(job.tasks)
-        self.tasks.node[first : first + job.tasks] = NONE
-        self.tasks.started_at[first : first + job.tasks] = nan
-        self.tasks.finished_at[first : first + job.tasks] = nan
-        for other in dict.fromkeys(after.job for after in job.after):
-            self.waits_for.setdefault(fact.id, set()).add(other)
-            self.followers.setdefault(other, []).append(fact.id)
-            if not np.isnan(jobs.finished_at[self.job_row(other)]):
-                self._follow(other)
+        if fact.id <= self.index.last or job.tasks < 1:
+            raise Contradiction(f"job {fact.id} with {job.tasks} tasks after job {self.index.last}")
+        self.ensure_resources(job.demand)
+        row = self.write_jobs(np.array([fact.id]), [job])
+        self.jobs.submitted_at[row] = fact.at
+        self.index.add(fact.id, job, row)
+        others = [after.job for after in job.after]
+        if others:
+            self.dependencies.add(fact.id, others)
+            self.jobs.plain[row] = False
+            for other in dict.fromkeys(others):
+                before = self.job_row(other)
+                self.jobs.plain[before] = False
+                if not np.isnan(self.jobs.finished_at[before]):
+                    self._follow(other)
         self._enter_bucket_if_ready(row)
 
-    @apply.register
+    @_apply.register
     def _(self, fact: JobCancelled) -> None:
         row = self.job_row(fact.id)
         first, count = self.jobs.first[row], self.jobs.tasks[row]
@@ -266,10 +211,9 @@ class State:
         chosen = first + index
         status = self.tasks.status
         never = chosen[status[chosen] == WAITING]
-        status[never] = CANCELLED
-        self.tasks.finished_at[never] = fact.at
         held = chosen[(status[chosen] >= PLACED) & (status[chosen] <= REVOKING)]
-        status[held] = STOPPING
+        status[never], status[held] = _AFTER[status[never], CANCEL], _AFTER[status[held], CANCEL]
+        self.tasks.finished_at[never] = fact.at
         self.jobs.waiting[row] -= len(never)
         self.jobs.cancelled[row] += len(never)
         if len(never):
@@ -277,108 +221,103 @@ class State:
             self._leave_bucket(row)  # the size of a gang changed
             self._after_change(row, fact.at)
 
-    @apply.register
+    @_apply.register
     def _(self, fact: JobHeld) -> None:
         row = self.job_row(fact.id)
         self.jobs.held[row] = True
         self._leave_bucket(row)
 
-    @apply.register
+    @_apply.register
     def _(self, fact: JobReleased) -> None:
         row = self.job_row(fact.id)
         self.jobs.held[row] = False
         self._after_change(row, fact.at)
 
-    @apply.register
+    @_apply.register
     def _(self, fact: TasksPlaced) -> None:
         rows = self.job_rows(fact.job)
-        served = set(self.jobs.bucket[rows].tolist()) if self.reservations else set()
-        bad = kernel_account.placed(
-            view(self.nodes), view(self.queues), view(self.shapes), view(self.buckets), view(self.jobs),
-            view(self.tasks), rows, fact.index, fact.attempt, fact.node,
-        )  # fmt: skip
+        view = self.view()
+        bad = kernel_account.placed(view, rows, fact.index, fact.attempt, fact.node)
         self._refuse(bad, fact.job, fact.index, "been placed")
-        if self.expected is not None and self.expected[0] is fact:
-            self.move_cursors(self.expected[1])
-        self.expected = None
-        for bucket in served:
-            self._drop_reservation(bucket)
+        learned, self.learned = self.learned, None
+        if learned is not None and learned[0] == self.version - 1 and learned[1].led_to(rows, fact):
+            kernel_cycle.settle(view, learned[1].more)
 
-    @apply.register
+    @_apply.register
     def _(self, fact: TasksStarted) -> None:
         rows = self.job_rows(fact.job)
-        bad = kernel_account.started(view(self.jobs), view(self.tasks), rows, fact.index, fact.attempt, fact.at)
+        bad = kernel_account.started(self.view(), rows, fact.index, fact.attempt, fact.at)
         self._refuse(bad, fact.job, fact.index, "been started")
+        until = fact.at + self.jobs.time_limit[rows]
+        for k in np.flatnonzero(until < inf):
+            self.deadlines.add(float(until[k]), (int(fact.job[k]), int(fact.index[k]), int(fact.attempt[k])))
 
-    @apply.register
+    @_apply.register
     def _(self, fact: TasksFinished) -> None:
         self._finish(self.job_rows(fact.job), fact.index, fact.attempt, fact.outcome, fact.code, fact)
 
-    @apply.register
+    @_apply.register
     def _(self, fact: TasksRevoked) -> None:
-        rows = self.job_rows(fact.job)
-        tasks = self.jobs.first[rows] + fact.index
-        status = self.tasks.status[tasks]
-        if not np.all(((status == PLACED) | (status == RUNNING)) & (self.tasks.attempt[tasks] == fact.attempt)):
-            raise Contradiction(f"tasks of job {fact.job[:1]} were revoked that do not run")
-        self.tasks.status[tasks] = REVOKING
+        self._change_status(fact, REVOKE, "been revoked")
         self.broken_gangs.difference_update(fact.job.tolist())
 
-    @apply.register
+    @_apply.register
     def _(self, fact: TasksExpired) -> None:
-        rows = self.job_rows(fact.job)
-        tasks = self.jobs.first[rows] + fact.index
-        if not np.all((self.tasks.status[tasks] == RUNNING) & (self.tasks.attempt[tasks] == fact.attempt)):
-            raise Contradiction(f"tasks of job {fact.job[:1]} have expired that do not run")
-        self.tasks.status[tasks] = EXPIRING
+        self._change_status(fact, EXPIRE, "run out of time")
 
-    @apply.register
+    @_apply.register
     def _(self, fact: JobsPassedOver) -> None:
         for job in fact.ids:
             bucket = self.jobs.bucket[self.job_row(job)]
             if bucket != NONE:
                 self.buckets.passed_since[bucket] = fact.at
 
-    @apply.register
+    @_apply.register
     def _(self, fact: NodesReserved) -> None:
         bucket = int(self.jobs.bucket[self.job_row(fact.id)])
-        taken = {n for r in self.reservations.values() for n in r.nodes}
-        if bucket == NONE or bucket in self.reservations or taken.intersection(fact.nodes):
+        nodes, tasks = np.asarray(fact.nodes, np.int64), np.asarray(fact.tasks, np.int64)
+        n = self.holds.n
+        if bucket == NONE or bucket in self.holds.bucket[:n] or np.isin(nodes, self.holds.node[:n]).any():
             raise Contradiction(f"nodes {fact.nodes} cannot be reserved for job {fact.id}")
-        self.reservations[bucket] = Reservation(fact.id, bucket, fact.nodes, fact.tasks)
+        self.holds.extend(len(nodes))
+        kernel_account.keep_nodes(self.view(), bucket, fact.id, nodes, tasks, RESERVATION, fact.at)
 
-    @apply.register
+    @_apply.register
     def _(self, fact: ReservationDropped) -> None:
-        for bucket in [b for b, r in self.reservations.items() if r.job == fact.id]:
-            self._drop_reservation(bucket)
+        for bucket in np.unique(self.holds.bucket[: self.holds.n][self.holds.job[: self.holds.n] == fact.id]):
+            kernel_account.drop_holds(self.view(), bucket, NONE)
+        self._count_holds()
 
-    @apply.register
+    @_apply.register
     def _(self, fact: JobsForgotten) -> None:
         for job in fact.ids:
             row = self.job_row(job)
             if np.isnan(self.jobs.finished_at[row]):
                 raise Contradiction(f"job {job} is forgotten but not finished")
-            self._row_of_job[job - self._first_row] = NONE
             self._dead_tasks += int(self.jobs.tasks[row])
             self.jobs.id[row] = NONE
-            self.keys.pop(self.specs.pop(job).key, None)
-            self.finished_jobs.pop(job, None)
-        if self._dead_tasks > 100_000 and 2 * self._dead_tasks > self.tasks.n:
+            self.index.forget(job)
+        oldest = self.ended_jobs()[: len(fact.ids)].tolist()
+        if oldest != fact.ids:
+            kept = self.ended_jobs()[~np.isin(self.ended_jobs(), fact.ids)]
+            self.set_ended(np.concatenate([np.asarray(fact.ids, np.int64), kept]))
+            self._forgotten = 0
+        self._forgotten += len(fact.ids)
+        if self._dead_tasks > COMPACT_FROM and 2 * self._dead_tasks > self.tasks.n:
             self._compact()
 
     # -- looking up ----------------------------------------------------------------------------------------------
 
     def job_row(self, job: int) -> int:
         """The row of a job; raises Contradiction for one that is not known (any more)."""
-        place = job - self._first_row
-        row = int(self._row_of_job[place]) if 0 <= place < len(self._row_of_job) else NONE
+        row = self.index.find(job)
         if row == NONE:
             raise Contradiction(f"there is no job {job}")
         return row
 
     def job_rows(self, job: Ints) -> I64:
         """The rows of jobs, -1 where there is none."""
-        return kernel_account.rows_of(job, self._first_row, self._row_of_job)
+        return kernel_account.rows_of(job, self.index.first, self.index.row_of)
 
     def job_rows_of(self, tasks: I64) -> I64:
         """The job rows of task rows. Tasks lie in the order of their jobs."""
@@ -398,155 +337,186 @@ class State:
             "attempt": self.tasks.attempt[tasks].astype(np.int64),
         }
 
-    def move_cursors(self, cursors: I64) -> None:
-        """First fit may go on from here: no node before a shape's cursor has room. A cache, which no decision depends on."""
-        self.shapes.cursor[: self.shapes.n] = cursors
-        self.nodes.fresh[: self.nodes.n] = False
+    def runs(self, attempt: Attempt) -> bool:
+        """Whether an attempt runs now, and was not told to stop."""
+        job, index, number = attempt
+        row = self.index.find(job)
+        task = self.jobs.first[row] + index
+        return row != NONE and bool(self.tasks.attempt[task] == number and self.tasks.status[task] == RUNNING)
+
+    @property
+    def reservations(self) -> dict[int, Reservation]:
+        """What is kept for jobs that found no room, by bucket."""
+        found: dict[int, Reservation] = {}
+        for h in range(self.holds.n):
+            bucket, job = int(self.holds.bucket[h]), int(self.holds.job[h])
+            kept = found.setdefault(bucket, Reservation(job, bucket, [], []))
+            kept.nodes.append(int(self.holds.node[h]))
+            kept.tasks.append(int(self.holds.tasks[h]))
+        return found
+
+    def ended_jobs(self) -> I64:
+        """The numbers of the jobs that have ended and are remembered, oldest end first."""
+        return self.ended[self._forgotten : int(self.order.counts[ENDED])]
 
     def policy_of(self, row: int) -> Policy:
-        """The policy among a queue's children: its own, else hdrf where it is one of those who share by that, else drf."""
-        up = int(self.queues.parent[row])
-        return self.spec_of(self.queue_names[row]).policy or (
-            "hdrf" if up != NONE and self.policy_of(up) == "hdrf" else "drf"
-        )
+        """The policy among a queue's children."""
+        return self.tree.policy_of(self.tree.names[row])
 
     def spec_of(self, queue: str) -> Queue:
         """What holds for a queue: what was declared, or nothing in particular."""
-        return settings_for(queue, self.declared) or self.removed.get(queue) or Queue(queue)
+        return self.tree.spec_of(queue)
 
     def quantities(self, vector: I64) -> Quantities:
         """An array of quantities by name, without the zeros."""
         return {name: int(value) for name, value in zip(self.resources, vector, strict=True) if value}
 
-    # -- keeping the arrays --------------------------------------------------------------------------------------
+    def view(self) -> Any:
+        """What kernels see."""
+        return self.order.view(self)
+
+    # -- keeping the tables --------------------------------------------------------------------------------------
 
     def _refuse(self, bad: int, job: Ints, index: Ints, what: str) -> None:
+        self._count_holds()
         if bad >= 0:
             raise Contradiction(f"task {job[bad]}.{index[bad]} cannot have {what} in this state")
 
-    def _vector(self, quantities: Quantities, fill: int = 0) -> I64:
-        return np.array([quantities.get(name, fill) for name in self.resources], np.int64)
+    def _count_holds(self) -> None:
+        self.holds.n = int(self.order.counts[HOLDS])
 
-    def _ensure_resources(self, names: Iterable[str]) -> None:
+    def _change_status(self, fact: TasksRevoked | TasksExpired, event: int, what: str) -> None:
+        rows = self.job_rows(fact.job)
+        tasks = self.jobs.first[rows] + fact.index
+        after = _AFTER[self.tasks.status[tasks], event]
+        wrong = (after == IMPOSSIBLE) | (self.tasks.attempt[tasks] != fact.attempt)
+        self._refuse(int(np.argmax(wrong)) if wrong.any() else -1, fact.job, fact.index, what)
+        self.tasks.status[tasks] = after
+        self.deadlines.clean(self.runs)
+
+    def ensure_resources(self, names: Iterable[str]) -> None:
+        """Have a column for each of these."""
         new = sorted(set(names).difference(self.resources))
         if new:
             self.resources += new
-            width = len(self.resources)
-            self.nodes.widen(width, {"capacity": 0, "free": 0})
-            self.shapes.widen(width, {"demand": 0})
-            self.queues.widen(width, {"weight": 1.0, "guarantee": 0, "limit": UNLIMITED, "used": 0})
-            self._count_total()
-            for row, name in enumerate(self.queue_names):
-                self._set_queue(row, self.spec_of(name))
+            for name in TABLES:
+                getattr(self, name).widen(len(self.resources))
+            self.cluster.count(self.nodes)
+            self.order.spoil()
+            for row in range(self.queues.n):
+                self._write_queue(row)
+            mark_exact(self.queues)
 
-    def _count_total(self) -> None:
-        n = self.nodes.n
-        self.total = self.nodes.capacity[:n][self.nodes.up[:n]].sum(axis=0, dtype=np.int64)
+    def _moved_nodes(self) -> None:
+        """The nodes are others than they were: so is what their order was made from."""
+        self.moves[0] += 1
+        self._count_holds()
+        self.order.spoil()
 
     def _node_row(self, name: str) -> int:
-        if name not in self.node_rows:
+        if name not in self.cluster.rows:
             raise Contradiction(f"there is no node {name}")
-        return self.node_rows[name]
-
-    def _room_came_back(self, row: int) -> None:
-        self.nodes.fresh[row] = True
+        return self.cluster.rows[name]
 
     def _ensure_queue(self, name: str) -> int:
-        if name not in self.queue_rows:
-            self._add_queues(name)
-        return self.queue_rows[name]
+        if name not in self.tree.rows:
+            for row in self.tree.add(name, self.queues):
+                fresh = row >= self.order.queues.n
+                self._write_queue(row)
+                if fresh and row:
+                    self.queues.exact[row] = True
+                    self.queues.exact[self.queues.parent[row]] &= self.queues.part[row].all()
+                    self.order.add_queue(self, row)
+        return self.tree.rows[name]
 
-    def _add_queues(self, name: str) -> None:
-        """Add a queue and those above it, where they are not there."""
-        for path in [*reversed(ancestors(name)), name]:
-            if path not in self.queue_rows:
-                row = self.queues.extend(1)
-                up = self.queue_rows[ancestors(path)[0]] if path else NONE
-                self.queue_names.append(path)
-                self.queue_rows[path] = row
-                self.queues.parent[row] = up
-                self._rank(row)
-                self._set_queue(row, self.spec_of(path))
-                if path and up not in self._inner_rows:
-                    self._inner_rows.add(up)
-                    self._set_queue(up, self.spec_of(self.queue_names[up]))
+    def _write_queue(self, row: int) -> None:
+        self.ensure_resources(self.tree.needed_resources(self.tree.names[row]))
+        self.tree.write(row, self.queues, self.resources)
 
-    def _rank(self, row: int) -> None:
-        """Put the last queue where it belongs among the others, by name."""
-        rank = self.queues.rank[:row]
-        place = bisect_left(
-            np.argsort(rank), self.queue_names[row].split("/"), key=lambda other: self.queue_names[other].split("/")
-        )
-        rank[rank >= place] += 1
-        self.queues.rank[row] = place
-
-    def _set_queue(self, row: int, spec: Queue) -> None:
-        q = self.queues
-        self._check_known(spec)
-        q.policy[row] = code_of(self.policy_of(row) if row in self._inner_rows else "priority", self.resources)
-        weight = spec.weight
-        if isinstance(weight, dict):
-            q.weight[row] = [weight.get(name, 1.0) for name in self.resources]
-        else:
-            q.weight[row] = weight
-        q.guarantee[row] = self._vector(spec.guarantee)
-        q.limit[row] = self._vector(spec.limit, UNLIMITED)
-        q.max_tasks[row] = UNLIMITED if spec.max_tasks is None else spec.max_tasks
-        q.max_jobs[row] = UNLIMITED if spec.max_jobs is None else spec.max_jobs
-
-    def _check_known(self, spec: Queue) -> None:
-        weighed = spec.weight if isinstance(spec.weight, dict) else {}
-        names = {*resources_of(spec.policy), *spec.guarantee, *spec.limit, *weighed}
-        self._ensure_resources(names)
-
-    def _ensure_shape(self, job: Job) -> int:
+    def ensure_shape(self, job: Job) -> int:
+        """The row of a job's shape."""
         constraints = tuple(sorted((label, tuple(sorted(values))) for label, values in job.on.items()))
         key = (tuple(sorted((name, q) for name, q in job.demand.items() if q)), constraints)
         row = self._shape_rows.get(key)
         if row is None:
             row = self._shape_rows[key] = self.shapes.extend(1)
-            self.shapes.demand[row] = self._vector(job.demand)
-            mask = self._mask_rows.get(constraints)
-            if mask is None:
-                mask = self._mask_rows[constraints] = len(self.masks)
-                more = np.zeros((1, self.masks.shape[1]), np.bool_)
-                more[0, : len(self.node_specs)] = [_meets(n.labels, constraints) for n in self.node_specs]
-                self.masks = np.vstack([self.masks, more])
-            self.shapes.mask[row] = mask
+            self.shape_keys.append(key)
+            self.shapes.demand[row] = vector(job.demand, self.resources)
+            masks = self.cluster.masks
+            self.shapes.mask[row] = self.cluster.mask_of(constraints)
+            if self.cluster.masks is not masks:
+                self.moves[0] += 1
+            self.order.add_shape()
         return row
+
+    def write_jobs(self, numbers: I64, jobs: Sequence[Job]) -> int:
+        """Give new jobs their rows, and their tasks theirs; returns the first. They wait nowhere yet."""
+        table, count = self.jobs, len(jobs)
+        row = table.extend(count)
+        mine = slice(row, row + count)
+        table.id[mine] = numbers
+        table.queue[mine] = [self._ensure_queue(job.queue) for job in jobs]
+        table.shape_row[mine] = [self.ensure_shape(job) for job in jobs]
+        table.priority[mine] = [job.priority for job in jobs]
+        table.gang[mine] = [job.gang for job in jobs]
+        table.plain[mine] = [not job.gang for job in jobs]
+        table.exit_done[mine] = [job.exit_done for job in jobs]
+        table.retries[mine] = [job.retries for job in jobs]
+        table.time_limit[mine] = [inf if job.time_limit is None else job.time_limit for job in jobs]
+        sizes = np.array([job.tasks for job in jobs], np.int64)
+        table.tasks[mine] = table.waiting[mine] = sizes
+        table.home[mine] = [self._home_of(row + k, 0) if not job.gang else NONE for k, job in enumerate(jobs)]
+        table.bucket[mine] = table.after[mine] = table.before[mine] = NONE
+        table.finished_at[mine] = nan
+        total = int(sizes.sum())
+        first = self.tasks.extend(total)
+        table.first[mine] = first + np.cumsum(sizes) - sizes
+        self.tasks.node[first : first + total] = NONE
+        self.tasks.started_at[first : first + total] = nan
+        self.tasks.finished_at[first : first + total] = nan
+        if len(self.ended) < len(table.rows):
+            self.set_ended(self.ended, len(table.rows))
+        return row
+
+    def set_ended(self, ended: I64, length: int = 0) -> None:
+        """Have this for the list of jobs that ended, with room for all."""
+        self.ended, old = np.zeros(max(length, len(self.jobs.rows), len(ended)), np.int64), ended
+        self.ended[: len(old)] = old
+        self.moves[0] += 1
+
+    def _home_of(self, row: int, gang: int) -> int:
+        """The bucket for a job's tasks, for so many of them at once."""
+        key = (int(self.jobs.queue[row]), int(self.jobs.priority[row]), int(self.jobs.shape_row[row]), gang)
+        bucket = self._bucket_rows.get(key)
+        if bucket is None:
+            b = self.buckets
+            bucket = self._bucket_rows[key] = b.extend(1)
+            b.leaf[bucket], b.priority[bucket], b.shape_row[bucket], b.gang[bucket] = key
+            b.head[bucket] = b.tail[bucket] = NONE
+            b.passed_since[bucket] = nan
+            self.order.add_bucket(self, bucket)
+        return bucket
 
     def _enter_bucket_if_ready(self, row: int) -> None:
         """Let a job wait in its bucket, unless it is there, has nothing that waits, is held, or comes after another."""
         jobs = self.jobs
-        if jobs.bucket[row] != NONE or not jobs.waiting[row] or jobs.held[row] or int(jobs.id[row]) in self.waits_for:
+        waits = int(jobs.id[row]) in self.dependencies.waits_for
+        if jobs.bucket[row] != NONE or not jobs.waiting[row] or jobs.held[row] or waits:
             return
-        gang = int(jobs.waiting[row]) if jobs.gang[row] else 0
-        key = (int(jobs.queue[row]), int(jobs.priority[row]), int(jobs.shape[row]), gang)
-        bucket = self._bucket_rows.get(key)
-        if bucket is None:
-            bucket = self._bucket_rows[key] = self.buckets.extend(1)
-            b = self.buckets
-            b.leaf[bucket], b.priority[bucket], b.shape[bucket], b.gang[bucket] = key
-            b.head[bucket] = b.tail[bucket] = NONE
-            b.passed_since[bucket] = nan
-        kernel_account.enter_bucket(view(self.buckets), view(jobs), row, bucket)
+        bucket = self._home_of(row, int(jobs.waiting[row])) if jobs.gang[row] else int(jobs.home[row])
+        kernel_account.enter_bucket(self.view(), row, bucket)
 
     def _leave_bucket(self, row: int) -> None:
-        bucket = int(self.jobs.bucket[row])
-        if bucket != NONE:
-            kernel_account.leave_bucket(view(self.buckets), view(self.jobs), row)
-            if self.buckets.head[bucket] == NONE:
-                self.buckets.passed_since[bucket] = nan
-            if self.buckets.head[bucket] == NONE or self.buckets.gang[bucket]:
-                self._drop_reservation(bucket)
+        if self.jobs.bucket[row] != NONE:
+            kernel_account.leave_bucket(self.view(), row)
+            self._count_holds()
 
     def _finish(self, rows: I64, index: Ints, attempt: Ints, outcome: Ints, code: Ints, fact: Fact) -> None:
         touched = np.empty(len(rows), np.int64)
-        bad = kernel_account.finished(
-            view(self.nodes), view(self.queues), view(self.shapes), view(self.buckets), view(self.jobs),
-            view(self.tasks), rows, index, attempt, outcome, code, fact.at, self.settings.max_losses, touched,
-        )  # fmt: skip
+        losses = self.settings.max_losses
+        bad = kernel_account.finished(self.view(), rows, index, attempt, outcome, code, fact.at, losses, touched)
         self._refuse(bad, self.jobs.id[rows], index, "ended")
+        self.deadlines.clean(self.runs)
         for row in sorted(set(touched[touched != NONE].tolist())):
             self._after_change(row, fact.at)
 
@@ -557,12 +527,7 @@ class State:
         if jobs.waiting[row] == 0:
             self.broken_gangs.discard(job)
             if jobs.holding[row] == 0 and np.isnan(jobs.finished_at[row]):
-                jobs.finished_at[row] = at
-                self.finished_jobs[job] = None
-                for other in self.waits_for.pop(job, ()):
-                    if other in self.followers:
-                        self.followers[other].remove(job)
-                self.doomed.discard(job)
+                kernel_account.end_job(self.view(), row, at)
                 self._follow(job)
         elif jobs.gang[row] and jobs.holding[row]:
             self.broken_gangs.add(job)
@@ -573,27 +538,9 @@ class State:
     def _follow(self, ended: int) -> None:
         """A job has ended: those that come after it may start, or never will."""
         row = self.job_row(ended)
-        success = self.jobs.failed[row] == 0 and self.jobs.cancelled[row] == 0
-        for job in self.followers.pop(ended, []):
-            wanted = {after.how for after in self.specs[job].after if after.job == ended}
-            if wanted <= {"end", "success" if success else "failure"}:
-                self.waits_for[job].discard(ended)
-                if not self.waits_for[job]:
-                    del self.waits_for[job]
-                    self._enter_bucket_if_ready(self.job_row(job))
-            else:
-                self.doomed.add(job)
-
-    def _drop_reservation(self, bucket: int) -> None:
-        reservation = self.reservations.pop(bucket, None)
-        if reservation:
-            self.buckets.passed_since[bucket] = nan
-            for node in reservation.nodes:
-                self._room_came_back(node)
-
-    def _drop_reservations_on(self, node: int) -> None:
-        for bucket in [b for b, r in self.reservations.items() if node in r.nodes]:
-            self._drop_reservation(bucket)
+        success = bool(self.jobs.failed[row] == 0 and self.jobs.cancelled[row] == 0)
+        for job in self.dependencies.ended(ended, success, self.index.specs):
+            self._enter_bucket_if_ready(self.job_row(job))
 
     def _compact(self) -> None:
         """Take the rows of forgotten jobs, and the buckets and shapes that only they had, out of the tables."""
@@ -608,32 +555,54 @@ class State:
         for links in (jobs.after, jobs.before, buckets.head, buckets.tail):
             links[:] = new_job[links]
 
-        live = np.flatnonzero(buckets.head[: buckets.n] != NONE)
+        used = np.zeros(buckets.n, np.bool_)
+        used[buckets.head[: buckets.n] != NONE] = True
+        used[jobs.home[: jobs.n][jobs.home[: jobs.n] != NONE]] = True
+        live = np.flatnonzero(used)
         new_bucket = _renumbering(live, buckets.n)
         buckets.keep(live)
         jobs.bucket[:] = new_bucket[jobs.bucket]
-        self.reservations = {int(new_bucket[b]): r for b, r in self.reservations.items()}
-        for bucket, reservation in self.reservations.items():
-            reservation.bucket = bucket
+        jobs.home[:] = new_bucket[jobs.home]
+        self.holds.bucket[: self.holds.n] = new_bucket[self.holds.bucket[: self.holds.n]]
 
-        live = np.unique(jobs.shape[: jobs.n])
+        live = np.unique(jobs.shape_row[: jobs.n])
         new_shape = _renumbering(live, shapes.n)
         shapes.keep(live)
-        jobs.shape[: jobs.n] = new_shape[jobs.shape[: jobs.n]]
-        buckets.shape[: buckets.n] = new_shape[buckets.shape[: buckets.n]]
-        self._shape_rows = {key: int(new_shape[r]) for key, r in self._shape_rows.items() if new_shape[r] != NONE}
-        b = buckets
-        columns = (b.leaf[: b.n], b.priority[: b.n], b.shape[: b.n], b.gang[: b.n])
-        self._bucket_rows = {
-            (int(leaf), int(priority), int(shape), int(gang)): row
-            for row, (leaf, priority, shape, gang) in enumerate(zip(*columns, strict=True))
-        }
+        jobs.shape_row[: jobs.n] = new_shape[jobs.shape_row[: jobs.n]]
+        buckets.shape_row[: buckets.n] = new_shape[buckets.shape_row[: buckets.n]]
+        self.shape_keys = [self.shape_keys[row] for row in live]
 
-        self._first_row = int(jobs.id[0]) if jobs.n else self.last_job + 1
-        self._row_of_job = np.full(self.last_job - self._first_row + 1, NONE, np.int64)
-        self._row_of_job[jobs.id[: jobs.n] - self._first_row] = np.arange(jobs.n)
-        self._dead_tasks = 0
-        self.expected = None
+        ended = self.ended_jobs()
+        self.order.counts[ENDED] = len(ended)
+        self.set_ended(ended)
+        self._forgotten = self._dead_tasks = 0
+        self.index.renumber(jobs)
+        self.derive()
+
+    def derive(self) -> None:
+        """Work out what follows from the tables and parts: where shapes and buckets are. The order is made anew when it is needed."""
+        self._shape_rows = {key: row for row, key in enumerate(self.shape_keys)}
+        b = self.buckets
+        columns = (b.leaf[: b.n], b.priority[: b.n], b.shape_row[: b.n], b.gang[: b.n])
+        keys = zip(*(column.tolist() for column in columns), strict=True)
+        self._bucket_rows = {key: row for row, key in enumerate(keys)}
+        self.order.spoil()
+
+    def restore(self, ended: Sequence[int]) -> None:
+        """After the tables and parts were set: what follows from them."""
+        self.index.renumber(self.jobs)
+        self.cluster.count(self.nodes)
+        self.order.counts[ENDED], self.order.counts[HOLDS] = len(ended), self.holds.n
+        self.set_ended(np.asarray(ended, np.int64))
+        gone = self.jobs.tasks[: self.jobs.n][self.jobs.id[: self.jobs.n] == NONE]
+        self._forgotten, self._dead_tasks = 0, int(gone.sum())
+        mark_exact(self.queues)
+        rows = self.held_rows()
+        until = self.tasks.started_at[rows] + self.jobs.time_limit[self.job_rows_of(rows)]
+        limited = until < inf
+        columns = (column[limited].tolist() for column in self.task_columns(rows).values())
+        self.deadlines.refill(zip(until[limited].tolist(), zip(*columns, strict=True), strict=True))
+        self.derive()
 
 
 def _renumbering(live: I64, count: int) -> I64:
@@ -641,7 +610,3 @@ def _renumbering(live: I64, count: int) -> I64:
     new = np.full(count + 1, NONE, np.int64)
     new[live] = np.arange(len(live))
     return new
-
-
-def _meets(labels: dict[str, str], constraints: tuple[tuple[str, tuple[str, ...]], ...]) -> bool:
-    return all(labels.get(label) in values for label, values in constraints)

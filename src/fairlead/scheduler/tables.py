@@ -1,36 +1,21 @@
-"""The state's arrays: rows for nodes, queues, shapes, buckets, jobs and tasks; columns grow by doubling.
+"""The state's arrays: rows for nodes, queues, shapes, buckets, jobs and tasks; they grow by doubling.
+
+What is one number a row is a field of one structured array a table, so that a row lies together in memory and a table is one
+argument to a kernel; what is one number a resource is an array of its own, and the width of all of them is the number of
+resources. Python and kernels read both alike: ``jobs.waiting[row]``, ``nodes.free[row, resource]``.
 
 A **bucket** is the waiting jobs of one leaf queue that are alike to the scheduler: same priority, same shape, same gang
 size. They wait in a list linked through the jobs' rows, by job number; whatever stops the first of them stops all.
 Only jobs with tasks that may start now are in their bucket.
 """
 
-from collections import namedtuple
-from dataclasses import dataclass, field, fields
-from functools import cache
-from typing import Any, TypeVar
+from typing import Any, ClassVar, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-NONE = -1
-UNLIMITED = np.iinfo(np.int64).max
-
-# What a task is doing. From PLACED to REVOKING it holds resources.
-WAITING, PLACED, RUNNING, STOPPING, EXPIRING, REVOKING, SUCCEEDED, FAILED, CANCELLED = range(9)
-STATUS_NAMES = (
-    "waiting",
-    "starting",
-    "running",
-    "stopping",
-    "expiring",
-    "revoking",
-    "succeeded",
-    "failed",
-    "cancelled",
-)
-
-T = TypeVar("T", bound="Table")
+NONE: Final = -1
+UNLIMITED: Final = 2**63 - 1
 
 I8 = NDArray[np.int8]
 I32 = NDArray[np.int32]
@@ -39,164 +24,251 @@ F64 = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 
 
-def _column(dtype: type) -> Any:
-    return field(default_factory=lambda: np.zeros(0, dtype))
-
-
-def _wide(dtype: type) -> Any:
-    """Make a column with one number a resource."""
-    return field(default_factory=lambda: np.zeros((0, 0), dtype))
-
-
-@dataclass
 class Table:
-    """`n` rows in use of the columns, which are longer."""
+    """`n` rows in use of arrays that are longer.
 
-    n: int = 0
+    Attributes
+    ----------
+    n : int
+    rows : structured array
+        Its fields are attributes as well: arrays that show the same memory.
+    moves : list of one int
+        Counted up when an array is replaced by another, so that whoever keeps arrays knows that they are old.
+    """
+
+    FIELDS: ClassVar[np.dtype[Any]]
+    WIDE: ClassVar[dict[str, tuple[str, float]]] = {}
+    """Arrays with a column a resource: how they are stored, and what stands there for a resource that is new."""
+
+    def __init__(self, moves: list[int]) -> None:
+        self.n = 0
+        self._moves = moves
+        self.set_rows(np.zeros(0, self.FIELDS))
+        for name, (kind, _) in self.WIDE.items():
+            setattr(self, name, np.zeros((0, 0), kind))
+
+    def set_rows(self, rows: NDArray[Any]) -> None:
+        """Put other rows in place of these."""
+        self._moves[0] += 1
+        self.rows = rows
+        for name in self.FIELDS.names or ():
+            setattr(self, name, rows[name])
 
     def extend(self, count: int) -> int:
         """Add rows of zeros; returns the first."""
         first = self.n
         self.n += count
-        if self.n <= len(getattr(self, self.columns()[-1])):
-            return first
-        for column in self.columns():
-            old = getattr(self, column)
-            new = np.zeros((max(2 * len(old), self.n, 16), *old.shape[1:]), old.dtype)
-            new[:first] = old[:first]
-            setattr(self, column, new)
+        if self.n > len(self.rows):
+            length = max(2 * len(self.rows), self.n, 16)
+            self.set_rows(longer(self.rows, first, length))
+            for name in self.WIDE:
+                setattr(self, name, longer(getattr(self, name), first, length))
         return first
-
-    def columns(self) -> tuple[str, ...]:
-        return _columns(type(self).__name__)
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        object.__setattr__(self, name, value)
-        if name in _VIEWS[type(self).__name__]._fields:
-            self.__dict__["view"] = None  # what kernels saw before
 
     def keep(self, rows: I64) -> None:
         """Keep these rows only, in this order; rows freed behind them are zeros again."""
-        for column in self.columns():
-            setattr(self, column, getattr(self, column)[rows].copy())
+        self.set_rows(self.rows[rows].copy())
+        for name in self.WIDE:
+            setattr(self, name, getattr(self, name)[rows].copy())
         self.n = len(rows)
 
-    def widen(self, resources: int, fill: dict[str, float]) -> None:
-        """Add a resource: the columns named in `fill` get wider."""
-        for column, value in fill.items():
-            old = getattr(self, column)
-            more = np.full((len(old), resources - old.shape[1]), value, old.dtype)
-            setattr(self, column, np.ascontiguousarray(np.hstack([old, more])))
+    def widen(self, resources: int) -> None:
+        """Have a column for each of so many resources."""
+        for name, (kind, fill) in self.WIDE.items():
+            old = getattr(self, name)
+            more = np.full((len(old), resources - old.shape[1]), fill, kind)
+            setattr(self, name, np.ascontiguousarray(np.hstack([old, more])))
+        self._moves[0] += 1
 
 
-@cache
-def _columns(table: str) -> tuple[str, ...]:
-    return tuple(f.name for f in fields(globals()[table]) if f.name != "n")
+def longer(array: NDArray[Any], used: int, length: int) -> NDArray[Any]:
+    """Copy the rows in use to an array with room for more; those are zeros."""
+    new = np.zeros((length, *array.shape[1:]), array.dtype)
+    new[:used] = array[:used]
+    return new
 
 
-def view(table: T) -> T:
-    """Show a table to a kernel, which knows named tuples of arrays but no dataclasses; same names, same memory."""
-    found: T | None = table.__dict__["view"]
-    if found is None:
-        row = _VIEWS[type(table).__name__]
-        found = table.__dict__["view"] = row(*(getattr(table, name) for name in row._fields))
-    return found
+def fields(**kinds: str) -> np.dtype[Any]:
+    """Make the type of a table's rows."""
+    return np.dtype(list(kinds.items()), align=True)
 
 
-@dataclass
 class Nodes(Table):
-    capacity: I64 = _wide(np.int64)
-    free: I64 = _wide(np.int64)
-    up: Bools = _column(np.bool_)
-    draining: Bools = _column(np.bool_)
-    fresh: Bools = _column(np.bool_)  # room came back since the shapes' cursors went by
+    """capacity, free; held: what holds keep of it (see fairlead.scheduler.holds), so that free - held is there for all."""
+
+    FIELDS = fields(up="?", draining="?")
+    WIDE: ClassVar = {"capacity": ("i8", 0), "free": ("i8", 0), "held": ("i8", 0)}
+    up: Bools
+    draining: Bools
+    capacity: I64
+    free: I64
+    held: I64
 
 
-@dataclass
 class Queues(Table):
-    parent: I64 = _column(np.int64)
-    policy: I64 = _column(np.int64)  # among its children; a leaf's among its buckets is priority
-    rank: I64 = _column(np.int64)  # by name: breaks ties
-    weight: F64 = _wide(np.float64)
-    guarantee: I64 = _wide(np.int64)
-    limit: I64 = _wide(np.int64)
-    max_tasks: I64 = _column(np.int64)
-    max_jobs: I64 = _column(np.int64)
-    used: I64 = _wide(np.int64)
-    tasks: I64 = _column(np.int64)  # that hold resources
-    jobs: I64 = _column(np.int64)  # with such tasks
+    """The tree, parents before their children.
+
+    policy : among its children; a leaf's among its buckets is priority
+    rank : by name: breaks ties
+    tasks, jobs : that hold resources
+    part, whole : the weight as a fraction part / whole, both below 2**30; `exact` where all siblings' are that to the last digit
+    used : what its tasks take; limits bound it
+    charged : what its key is made of
+    """
+
+    FIELDS = fields(
+        parent="i8", policy="i8", rank="i8", max_tasks="i8", max_jobs="i8", tasks="i8", jobs="i8", exact="?"
+    )
+    WIDE: ClassVar = {
+        "weight": ("f8", 1.0),
+        "part": ("i8", 1),
+        "whole": ("i8", 1),
+        "guarantee": ("i8", 0),
+        "limit": ("i8", UNLIMITED),
+        "used": ("i8", 0),
+        "charged": ("i8", 0),
+    }
+    parent: I64
+    policy: I64
+    rank: I64
+    max_tasks: I64
+    max_jobs: I64
+    tasks: I64
+    jobs: I64
+    exact: Bools
+    weight: F64
+    part: I64
+    whole: I64
+    guarantee: I64
+    limit: I64
+    used: I64
+    charged: I64
 
 
-@dataclass
 class Shapes(Table):
-    demand: I64 = _wide(np.int64)
-    mask: I64 = _column(np.int64)  # row of State.masks
-    cursor: I64 = _column(np.int64)  # no node before it has room, but fresh ones
+    """Distinct demands with their constraints; `mask` is a row of the nodes that meet those."""
+
+    FIELDS = fields(mask="i8")
+    WIDE: ClassVar = {"demand": ("i8", 0)}
+    mask: I64
+    demand: I64
 
 
-@dataclass
 class Buckets(Table):
-    leaf: I64 = _column(np.int64)
-    priority: I64 = _column(np.int64)
-    shape: I64 = _column(np.int64)
-    gang: I64 = _column(np.int64)  # tasks at once; 0: one by one
-    head: I64 = _column(np.int64)
-    tail: I64 = _column(np.int64)
-    started: I64 = _column(np.int64)  # jobs in the list that run already
-    passed_since: F64 = _column(np.float64)  # NaN: it was not
+    """Alike jobs of a leaf that wait.
+
+    gang : tasks at once; 0: one by one
+    started : jobs in the list that run already
+    passed_since : NaN: it was not passed over
+    """
+
+    FIELDS = fields(
+        leaf="i8", priority="i8", shape_row="i8", gang="i8", head="i8", tail="i8", started="i8", passed_since="f8"
+    )
+    leaf: I64
+    priority: I64
+    shape_row: I64
+    gang: I64
+    head: I64
+    tail: I64
+    started: I64
+    passed_since: F64
 
 
-@dataclass
 class Jobs(Table):
-    id: I64 = _column(np.int64)
-    queue: I64 = _column(np.int64)
-    shape: I64 = _column(np.int64)
-    priority: I64 = _column(np.int64)
-    gang: Bools = _column(np.bool_)
-    retries: I64 = _column(np.int64)
-    time_limit: F64 = _column(np.float64)  # seconds; infinite: none
-    held: Bools = _column(np.bool_)  # by a person, until it is released
-    irregular: Bools = _column(np.bool_)  # the tasks that wait are not just those from `next` on
-    first: I64 = _column(np.int64)  # its tasks' rows start here
-    tasks: I64 = _column(np.int64)
-    next: I64 = _column(np.int64)  # tasks from this index on were never placed
-    waiting: I64 = _column(np.int64)
-    holding: I64 = _column(np.int64)  # tasks that hold resources
-    failed: I64 = _column(np.int64)
-    cancelled: I64 = _column(np.int64)
-    bucket: I64 = _column(np.int64)  # NONE: not in one now
-    after: I64 = _column(np.int64)  # next row in the bucket
-    before: I64 = _column(np.int64)
-    submitted_at: F64 = _column(np.float64)
-    finished_at: F64 = _column(np.float64)  # NaN: not yet
+    """What was submitted, and where its tasks are.
+
+    plain : not a gang, waits for no other and is waited for by none: the kernels do all that its tasks' ends bring
+    irregular : the tasks that wait are not just those from `next` on
+    exit_done : a task that exits 0 is done, whatever made it
+    first : its tasks' rows start here
+    next : tasks from this index on were never placed
+    holding : tasks that hold resources
+    home : the bucket that it waits in when it does; of a gang, NONE: that depends on how many wait
+    bucket : NONE: not in one now
+    after, before : rows in the bucket
+    time_limit : seconds; infinite: none
+    finished_at : NaN: not yet
+    """
+
+    FIELDS = fields(
+        id="i8", queue="i8", shape_row="i8", priority="i8", retries="i8", first="i8", tasks="i8", next="i8", waiting="i8",
+        holding="i8", failed="i8", cancelled="i8", home="i8", bucket="i8", after="i8", before="i8",
+        time_limit="f8", submitted_at="f8", finished_at="f8", gang="?", held="?", irregular="?", plain="?", exit_done="?",
+    )  # fmt: skip
+    id: I64
+    queue: I64
+    shape_row: I64
+    priority: I64
+    retries: I64
+    first: I64
+    tasks: I64
+    next: I64
+    waiting: I64
+    holding: I64
+    failed: I64
+    cancelled: I64
+    home: I64
+    bucket: I64
+    after: I64
+    before: I64
+    time_limit: F64
+    submitted_at: F64
+    finished_at: F64
+    gang: Bools
+    held: Bools
+    irregular: Bools
+    plain: Bools
+    exit_done: Bools
 
 
-@dataclass
 class Tasks(Table):
-    status: I8 = _column(np.int8)
-    outcome: I8 = _column(np.int8)
-    losses: I8 = _column(np.int8)
-    failures: I8 = _column(np.int8)
-    attempt: I32 = _column(np.int32)
-    node: I32 = _column(np.int32)
-    code: I32 = _column(np.int32)
-    started_at: F64 = _column(np.float64)
-    finished_at: F64 = _column(np.float64)
+    """`started_at` is NaN before the attempt runs; `finished_at` before the task is over."""
+
+    FIELDS = fields(
+        started_at="f8", finished_at="f8", attempt="i4", node="i4", code="i4", status="i1", outcome="i1", losses="i1", failures="i1"
+    )  # fmt: skip
+    started_at: F64
+    finished_at: F64
+    attempt: I32
+    node: I32
+    code: I32
+    status: I8
+    outcome: I8
+    losses: I8
+    failures: I8
 
 
-# One named tuple a table, at module level: numba's cache finds a type by its name. Kernels go by rows of jobs and tasks that
-# they are given and never through all of them, so these have no `n`, which changes too often to make them anew each time.
-NodesView = namedtuple("NodesView", [f.name for f in fields(Nodes)])  # type: ignore[misc]
-QueuesView = namedtuple("QueuesView", [f.name for f in fields(Queues)])  # type: ignore[misc]
-ShapesView = namedtuple("ShapesView", [f.name for f in fields(Shapes)])  # type: ignore[misc]
-BucketsView = namedtuple("BucketsView", [f.name for f in fields(Buckets)])  # type: ignore[misc]
-JobsView = namedtuple("JobsView", _columns("Jobs"))  # type: ignore[misc]
-TasksView = namedtuple("TasksView", _columns("Tasks"))  # type: ignore[misc]
-_VIEWS: dict[str, Any] = {
-    "Nodes": NodesView,
-    "Queues": QueuesView,
-    "Shapes": ShapesView,
-    "Buckets": BucketsView,
-    "Jobs": JobsView,
-    "Tasks": TasksView,
+class Holds(Table):
+    """Resources of a node kept for an owner from a moment to a moment. Nothing is counted twice: see `Nodes.held`.
+
+    kind : RESERVATION, for tasks of a job that found no room
+    node, bucket : rows
+    job : the number of the job that it is for
+    tasks : how many of its tasks; `amount` is what they need
+    start, end : seconds
+    """
+
+    FIELDS = fields(kind="i8", node="i8", bucket="i8", job="i8", tasks="i8", start="f8", end="f8")
+    WIDE: ClassVar = {"amount": ("i8", 0)}
+    kind: I64
+    node: I64
+    bucket: I64
+    job: I64
+    tasks: I64
+    start: F64
+    end: F64
+    amount: I64
+
+
+RESERVATION: Final = 0
+
+TABLES: Final = {
+    "nodes": Nodes,
+    "queues": Queues,
+    "shapes": Shapes,
+    "buckets": Buckets,
+    "jobs": Jobs,
+    "tasks": Tasks,
+    "holds": Holds,
 }

@@ -38,7 +38,7 @@ from fairlead.scheduler.facts import (
     TasksStarted,
 )
 from fairlead.scheduler.state import State
-from fairlead.scheduler.tables import PLACED, RUNNING
+from fairlead.scheduler.statuses import PLACED, RUNNING
 from fairlead.service import metrics
 from fairlead.service.api.app import TooLargeInJson, make_api
 from fairlead.service.api.asking import Asker
@@ -233,7 +233,7 @@ def _announcing(wakeups: Wakeups, sessions: Sessions) -> Callable[[State, Sequen
     def announce(state: State, facts: Sequence[Fact]) -> None:
         nonlocal last
         sessions.recorded(state, facts)
-        ended = list(takewhile(lambda job: job != last, reversed(state.finished_jobs)))
+        ended = list(takewhile(lambda job: job != last, reversed(state.ended_jobs().tolist())))
         if ended:
             last = ended[0]
         wakeups.wake([("job", job) for job in ended] + ["facts"])

@@ -34,7 +34,8 @@ from fairlead.scheduler.facts import (
 )
 from fairlead.scheduler.report import describe_task
 from fairlead.scheduler.state import State
-from fairlead.scheduler.tables import CANCELLED, FAILED, NONE, RUNNING, SUCCEEDED
+from fairlead.scheduler.statuses import CANCELLED, FAILED, RUNNING, SUCCEEDED
+from fairlead.scheduler.tables import NONE
 from fairlead.service.wakeups import Wakeups
 
 LEASE = 120.0
@@ -79,7 +80,7 @@ class Sessions:
         self.folder.mkdir(mode=0o700, exist_ok=True)
         for path in self.folder.iterdir():
             self._sessions[path.name] = Session()
-        for number, job in state.specs.items():
+        for number, job in state.index.specs.items():
             call = job.work.call
             if call is not None and call.session in self._sessions:
                 self._begin(number, call.session, job.tasks, call.payload)
@@ -103,10 +104,10 @@ class Sessions:
                     for job, index in mine:
                         self._tell(state, job, [index], running=isinstance(fact, TasksStarted))
                 case JobCancelled(id=job, indices=indices) if job in self._session_of:
-                    self._tell(state, job, range(state.specs[job].tasks) if indices is None else indices)
+                    self._tell(state, job, range(state.index.specs[job].tasks) if indices is None else indices)
                 case NodeLost():
                     for job in list(self._session_of):
-                        self._tell(state, job, range(state.specs[job].tasks))
+                        self._tell(state, job, range(state.index.specs[job].tasks))
                 case JobsForgotten(ids=ids):
                     for job in ids:
                         self._session_of.pop(job, None)
@@ -217,7 +218,7 @@ def _event(job: int, task: TaskInfo) -> Event:
 def unfinished_calls(state: State, session: str, now: float) -> list[JobCancelled]:
     """Cancel what a session still asks for."""
     found = []
-    for number, job in state.specs.items():
+    for number, job in state.index.specs.items():
         if job.work.call is not None and job.work.call.session == session:
             fact = cancel(state, number, None, now)
             if fact:

@@ -99,7 +99,7 @@ def add_cluster(
 
 def configure(state: State, configuration: Configuration, now: float) -> Configured | None:
     """The fact that a configuration comes to; None if it is in force already."""
-    same = list(state.declared.values()) == configuration.queues and state.settings == configuration.settings
+    same = list(state.tree.declared.values()) == configuration.queues and state.settings == configuration.settings
     return None if same else admission.configure(state, configuration.queues, configuration.settings, now)
 
 

@@ -33,7 +33,7 @@ async def submit_all(asker: Asker, asked: Sequence[tuple[JobAsked, int, bool, Wo
         first = admission.repeated(state, key, digest)
         facts: list[Fact] = []
         if first is None:
-            first = state.last_job + 1
+            first = state.index.last + 1
             jobs[0] = msgspec.structs.replace(jobs[0], key=key)
             facts += admission.submit(state, jobs, now)
         answers: list[Submitted] = [

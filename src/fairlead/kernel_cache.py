@@ -1,0 +1,62 @@
+"""How the kernels are compiled, and where the machine code is kept.
+
+numba's own cache looks at one file only, and would keep old code when a function or a number that a kernel takes from another file
+changes there. So each file of kernels has a cache folder of its own, named after a digest of that file and of all files of fairlead
+that it imports, and those import.
+"""
+
+import hashlib
+import platform
+import re
+import sys
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any, TypeVar, cast
+
+import numba
+import platformdirs
+from numba.core import config
+
+F = TypeVar("F", bound=Callable[..., object])
+
+_PACKAGE = Path(__file__).parent
+_IMPORT = re.compile(r"^(?:from|import) fairlead\.([\w.]+)", re.MULTILINE)
+KERNELS = Path(platformdirs.user_cache_dir("fairlead")) / "kernels"
+
+
+def compiled(function: F) -> F:
+    """Compile a function when it is first called; keep the result for the next process."""
+    source = Path(cast(str, sys.modules[function.__module__].__file__))
+    before = config.CACHE_DIR  # type: ignore[attr-defined]
+    config.CACHE_DIR = str(KERNELS / digest_of(source))  # type: ignore[attr-defined]
+    try:
+        kernel: Any = numba.njit(cache=True)(function)
+    finally:
+        config.CACHE_DIR = before  # type: ignore[attr-defined]
+    return cast(F, kernel)
+
+
+@cache
+def digest_of(source: Path) -> str:
+    """Name all that goes into the kernels of a file: what is written in it and in what it imports."""
+    found, new = {Path(__file__)}, [source]
+    while new:
+        path = new.pop()
+        if path not in found:
+            found.add(path)
+            for module in _IMPORT.findall(path.read_text()):
+                file = _PACKAGE.joinpath(*module.split("."))
+                new.append(file.with_suffix(".py") if file.with_suffix(".py").is_file() else file / "__init__.py")
+    digest = hashlib.sha256(f"{numba.__version__} {platform.python_version()}".encode())
+    for path in sorted(found):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def is_cached() -> bool:
+    """Tell whether the kernels were compiled before, so that starting takes no time."""
+    from fairlead.scheduler import kernel_cycle
+
+    folder = KERNELS / digest_of(Path(cast(str, kernel_cycle.__file__)))
+    return any(folder.rglob("*.nbi"))

@@ -1,0 +1,7 @@
+"""How policies are written in the scheduler's arrays. Only numbers here: kernels compile them in."""
+
+DRF, FIFO, PRIORITY, ASSET, HDRF = range(5)
+DIVIDED = 5
+"""Any other policy: queues are served so that they come near to their parts of its division."""
+MAXMIN = 16
+"""Max-min on a resource is written as this plus the resource's column."""

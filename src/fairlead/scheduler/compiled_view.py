@@ -1,0 +1,87 @@
+"""A view in compiled code: one number, the address of a block that says where its arrays are.
+
+``v.jobs`` in a kernel reads that block and has the array at hand, as if it had been passed; but a function takes one argument
+instead of forty arrays, which compiles several times as fast and costs next to nothing to call. Nothing is counted or freed here:
+whoever calls a kernel keeps the view, and the view its arrays.
+"""
+
+from typing import Any, Final
+
+import numpy as np
+from llvmlite import ir
+from numba.core import types
+from numba.core.typing.templates import AttributeTemplate
+from numba.extending import (
+    NativeValue,
+    infer_getattr,
+    lower_getattr_generic,
+    models,
+    register_model,
+    typeof_impl,
+    unbox,
+)
+from numba.np import numpy_support
+from numba.np.arrayobj import make_array, populate_array
+
+from fairlead.scheduler.view import ARRAYS
+from fairlead.scheduler.view import View as View  # kernels have it from here, so that numba knows it
+
+_WORDS: Final = 3
+"""Of each array in the block: its address, and its length in two dimensions."""
+
+
+class ViewType(types.Type):  # type: ignore[misc]
+    """The type of all views: they hold arrays of the same names and types."""
+
+    def __init__(self) -> None:
+        super().__init__(name="FairleadView")
+
+
+VIEW: Final = ViewType()
+_PLACES: Final = {name: place for place, name in enumerate(ARRAYS)}
+_TYPES: Final = {
+    name: types.Array(numpy_support.from_dtype(np.dtype(kind)), dimensions, "C")
+    for name, (kind, dimensions) in ARRAYS.items()
+}
+
+register_model(ViewType)(models.OpaqueModel)
+
+
+@typeof_impl.register(View)
+def _type_of(value: View, context: Any) -> ViewType:
+    return VIEW
+
+
+@unbox(ViewType)
+def _unbox(kind: ViewType, obj: Any, c: Any) -> NativeValue:
+    number = c.pyapi.object_getattr_string(obj, "address")
+    address = c.pyapi.long_as_longlong(number)
+    c.pyapi.decref(number)
+    return NativeValue(c.builder.inttoptr(address, ir.IntType(8).as_pointer()))
+
+
+@infer_getattr
+class _Attributes(AttributeTemplate):  # type: ignore[misc]
+    key = ViewType
+
+    def generic_resolve(self, kind: ViewType, name: str) -> types.Array | None:
+        return _TYPES.get(name)
+
+
+@lower_getattr_generic(ViewType)
+def _get_array(context: Any, builder: Any, kind: ViewType, view: Any, name: str) -> Any:
+    """Read where an array is, and make one there that nobody owns."""
+    array_type = _TYPES[name]
+    word = ir.IntType(64)
+    block = builder.bitcast(view, word.as_pointer())
+
+    def read(k: int) -> Any:
+        return builder.load(builder.gep(block, [word(_WORDS * _PLACES[name] + k)]))
+
+    itemsize = word(context.get_abi_sizeof(context.get_data_type(array_type.dtype)))
+    shape = [read(1 + k) for k in range(array_type.ndim)]
+    strides = [itemsize] if array_type.ndim == 1 else [builder.mul(shape[1], itemsize), itemsize]
+    array = make_array(array_type)(context, builder)
+    data = builder.inttoptr(read(0), context.get_data_type(array_type.dtype).as_pointer())
+    populate_array(array, data=data, shape=shape, strides=strides, itemsize=itemsize, meminfo=None)
+    return array._getvalue()

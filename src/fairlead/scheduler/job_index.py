@@ -1,0 +1,74 @@
+"""Jobs by number: what was submitted, in which row of the table it is, and which have ended."""
+
+import numpy as np
+from msgspec import Struct, field
+
+from fairlead.model.specs import Job
+from fairlead.scheduler.tables import I64, NONE, Jobs
+
+
+class JobIndex(Struct, dict=True, forbid_unknown_fields=True):
+    """What is known of jobs beside the table.
+
+    Attributes
+    ----------
+    last : int
+        The number of the last job.
+    specs : dict of int to Job
+        By number.
+    keys : dict of str to int
+        Numbers by the submitters' keys.
+    first : int
+        The number that `row_of[0]` is for.
+    row_of : int64 array
+        Rows by number, NONE for those that are forgotten.
+    """
+
+    last: int = 0
+    specs: dict[int, Job] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.keys = {job.key: number for number, job in self.specs.items() if job.key}
+        self.first = 1
+        self.row_of: I64 = np.zeros(0, np.int64)
+
+    def add(self, number: int, job: Job, row: int) -> None:
+        """A new job, with a number higher than all before."""
+        self.last = number
+        self.specs[number] = job
+        if job.key:
+            self.keys[job.key] = number
+        missing = number - self.first + 1 - len(self.row_of)
+        if missing > 0:
+            more = np.full(max(missing, len(self.row_of), 16), NONE, np.int64)
+            self.row_of = np.concatenate([self.row_of, more])
+        self.row_of[number - self.first] = row
+
+    def add_many(self, first: int, jobs: list[Job], row: int) -> None:
+        """Jobs with the numbers from `first` on and the rows from `row` on; none has a key."""
+        numbers = range(first, first + len(jobs))
+        self.specs.update(zip(numbers, jobs, strict=True))
+        self.last = numbers[-1]
+        missing = self.last - self.first + 1 - len(self.row_of)
+        if missing > 0:
+            more = np.full(max(missing, len(self.row_of), 16), NONE, np.int64)
+            self.row_of = np.concatenate([self.row_of, more])
+        self.row_of[first - self.first : self.last - self.first + 1] = np.arange(row, row + len(jobs))
+
+    def find(self, number: int) -> int:
+        """The row of a job, NONE where it is not known (any more)."""
+        place = number - self.first
+        return int(self.row_of[place]) if 0 <= place < len(self.row_of) else NONE
+
+    def forget(self, number: int) -> None:
+        """Nobody will ask for it any more."""
+        self.row_of[number - self.first] = NONE
+        self.keys.pop(self.specs.pop(number).key, None)
+
+    def renumber(self, table: Jobs) -> None:
+        """Find all rows anew."""
+        numbers = table.id[: table.n]
+        known = np.flatnonzero(numbers != NONE)
+        self.first = int(numbers[known[0]]) if len(known) else self.last + 1
+        self.row_of = np.full(self.last - self.first + 1, NONE, np.int64)
+        self.row_of[numbers[known] - self.first] = known

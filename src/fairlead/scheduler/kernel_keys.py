@@ -1,0 +1,173 @@
+"""Who goes before whom: the keys of queues, and how they are compared.
+
+Under a policy whose key is a largest share (drf, maxmin) keys are exact: two that floats may not tell apart are compared as products
+of whole numbers. The other policies' levels are rounded to 40 binary digits, and two that are the same then are a tie; so the
+order is one order, whoever is compared with whom first.
+"""
+
+import numpy as np
+
+from fairlead.kernel_cache import compiled
+from fairlead.policies import arithmetic
+from fairlead.policies.codes import ASSET, DRF, FIFO, HDRF, MAXMIN, PRIORITY
+from fairlead.scheduler.compiled_view import View
+from fairlead.scheduler.tables import NONE
+from fairlead.scheduler.view import NEGATIVE_PRIORITY, NUMBER
+
+dominant_share = compiled(arithmetic.dominant_share)
+_aggregate_share = compiled(arithmetic.aggregate_share)
+
+_SURE = 1e-13  # two shares further apart than this part of them are as far apart in fractions
+_LOW = np.uint64(0xFFFFFFFF)
+_HALF = np.uint64(32)
+_SPLIT = float(2**13 + 1)  # leaves 40 of the 53 digits
+
+
+@compiled
+def _high(a: np.uint64, b: np.uint64) -> np.uint64:
+    """The upper 64 bits of a product."""
+    a0, a1, b0, b1 = a & _LOW, a >> _HALF, b & _LOW, b >> _HALF
+    middle = a1 * b0 + ((a0 * b0) >> _HALF)
+    other = a0 * b1 + (middle & _LOW)
+    return a1 * b1 + (middle >> _HALF) + (other >> _HALF)
+
+
+@compiled
+def _product(a: int, b: int, c: int, d: int) -> tuple[np.uint64, np.uint64, np.uint64]:
+    """a * b * c * d in 192 bits, most significant first: a and b below 2**63, c and d below 2**30."""
+    x, y, m = np.uint64(a), np.uint64(b), np.uint64(c) * np.uint64(d)
+    high, low = _high(x, y), x * y
+    last = low * m
+    middle = high * m
+    carry = _high(low, m)
+    middle += carry
+    first = _high(high, m)
+    if middle < carry:
+        first += np.uint64(1)
+    return first, middle, last
+
+
+@compiled
+def compare_shares(v: View, a: int, ra: int, b: int, rb: int) -> int:
+    """Compare queue a's weighed share of resource ra with b's of rb, exactly: -1, 0 or 1."""
+    x, y = v.charged[a, ra], v.charged[b, rb]
+    if x == 0 or y == 0:
+        return int(x > y) - int(x < y)
+    if ra == rb and v.part[a, ra] == v.part[b, rb] and v.whole[a, ra] == v.whole[b, rb]:
+        return int(x > y) - int(x < y)
+    one = _product(x, v.total[rb], v.whole[a, ra], v.part[b, rb])
+    other = _product(y, v.total[ra], v.whole[b, rb], v.part[a, ra])
+    for k in range(3):
+        if one[k] != other[k]:
+            return 1 if one[k] > other[k] else -1
+    return 0
+
+
+@compiled
+def _rounded(x: float) -> float:
+    """Round to 40 binary digits."""
+    if not np.isfinite(x):
+        return x
+    t = x * _SPLIT
+    return t - (t - x)
+
+
+@compiled
+def set_key(v: View, q: int) -> None:
+    """Work out queue q's key among its siblings, from what it is charged; for hdrf and divisions see :func:`set_level`."""
+    seat = v.queue_seats
+    p = v.queues.parent[q]
+    policy = v.queues.policy[p]
+    seat.below[q] = 1
+    for r in range(v.total.shape[0]):
+        if v.used[q, r] < v.guarantee[q, r]:
+            seat.below[q] = 0
+    seat.first[q] = 0
+    seat.column[q] = NONE
+    if policy == DRF:
+        _set_dominant(v, q, v.queues.exact[p])
+    elif policy >= MAXMIN:
+        r = policy - MAXMIN
+        level = v.charged[q, r] / max(1, v.total[r]) / v.weight[q, r]
+        seat.column[q] = r if v.total[r] > 0 and v.queues.exact[p] else NONE
+        seat.level[q] = level if seat.column[q] != NONE else _rounded(level)
+    elif policy == ASSET:
+        seat.level[q] = _rounded(_aggregate_share(v.charged[q], v.total, v.weight[q]))
+    elif policy == FIFO or policy == PRIORITY:  # noqa: PLR1714  # a tuple would be looked through in compiled code
+        # The least that anything below has: what is really served is looked up when it is found.
+        least = v.least[v.queue_seats.base[q] + 1]
+        resources = v.total.shape[0]
+        seat.first[q] = least[resources + NEGATIVE_PRIORITY] if policy == PRIORITY else 0
+        seat.level[q] = float(least[resources + NUMBER])
+
+
+@compiled
+def _set_dominant(v: View, q: int, exact: bool) -> None:
+    """The dominant share, and at which resource it is reached; where floats are not sure, decided exactly."""
+    largest, column = 0.0, NONE
+    for r in range(v.total.shape[0]):
+        if v.total[r] > 0 and v.charged[q, r] > 0:
+            share = v.charged[q, r] / v.total[r] / v.weight[q, r]
+            if column == NONE or share > largest * (1.0 + _SURE):
+                larger = True
+            elif share < largest * (1.0 - _SURE) or not exact:
+                larger = share > largest
+            else:
+                larger = compare_shares(v, q, r, q, column) > 0
+            if larger:
+                largest, column = share, r
+    v.queue_seats.level[q] = largest if exact else _rounded(largest)
+    v.queue_seats.column[q] = column if exact else NONE
+
+
+@compiled
+def set_level(v: View, q: int, leaf: bool) -> None:
+    """The rest of the key under policies that look at more than what queue q uses: hdrf, and those that divide."""
+    level = 0.0
+    if v.queues.policy[v.queues.parent[q]] == HDRF:
+        for r in range(v.total.shape[0]):
+            if v.total[r] > 0 and (leaf or v.counted[r]):
+                level = max(level, v.counts_as[q, r] / v.total[r] / v.weight[q, r])
+    else:
+        level = np.inf
+        if v.queue_seats.entitled[q] > 0:
+            level = dominant_share(v.charged[q], v.total, v.weight[q]) / v.queue_seats.entitled[q]
+    v.queue_seats.first[q], v.queue_seats.level[q] = 0, _rounded(level)
+    v.queue_seats.column[q] = NONE
+
+
+@compiled
+def queue_goes_before(
+    v: View, a: int, a_below: int, a_first: int, a_level: float, b: int, b_below: int, b_first: int, b_level: float
+) -> bool:
+    """Whether queue a goes before its sibling b, their keys being these."""
+    if a_below != b_below:
+        return a_below < b_below
+    if a_first != b_first:
+        return a_first < b_first
+    seat = v.queue_seats
+    ra, rb = seat.column[a], seat.column[b]
+    if ra != NONE and rb != NONE and abs(a_level - b_level) <= _SURE * (a_level + b_level):
+        order = compare_shares(v, a, ra, b, rb)
+        if order != 0:
+            return order < 0
+    elif a_level != b_level:
+        return a_level < b_level
+    return bool(v.queues.rank[a] < v.queues.rank[b])
+
+
+@compiled
+def bucket_goes_before(v: View, a: int, b: int) -> bool:
+    """Whether bucket a goes before another of its leaf: by priority, then by the number of the job that is next."""
+    if v.buckets.priority[a] != v.buckets.priority[b]:
+        return bool(v.buckets.priority[a] > v.buckets.priority[b])
+    return bool(v.bucket_seats.number[a] < v.bucket_seats.number[b])
+
+
+@compiled
+def exact_below(v: View, q: int, shape: int) -> int:
+    """0 where queue q is below its guarantee of something that a task of the shape needs, else 1."""
+    for r in range(v.total.shape[0]):
+        if v.demand[shape, r] > 0 and v.used[q, r] < v.guarantee[q, r]:
+            return 0
+    return 1

@@ -1,0 +1,118 @@
+"""Where there is room: first fit over the nodes, past blocks of them that have none.
+
+A bound is at least what any node of its block has of each resource. It is raised when room comes back, and brought down to what is
+true when a block was looked through in vain.
+"""
+
+import numpy as np
+
+from fairlead.kernel_cache import compiled
+from fairlead.scheduler.compiled_view import View
+from fairlead.scheduler.view import BLOCK, CYCLE, FRESH, NODES
+
+
+@compiled
+def holds_task(v: View, n: int, shape: int) -> bool:
+    """Whether a node takes tasks of a shape, and has room for one now."""
+    if not v.nodes.up[n] or v.nodes.draining[n] or not v.masks[v.shapes.mask[shape], n]:
+        return False
+    for r in range(v.total.shape[0]):
+        if v.demand[shape, r] > 0 and v.demand[shape, r] > v.free[n, r] - v.held[n, r]:
+            return False
+    return True
+
+
+@compiled
+def _may_hold(v: View, bound: np.ndarray, shape: int) -> bool:
+    for r in range(v.total.shape[0]):
+        if v.demand[shape, r] > 0 and v.demand[shape, r] > bound[r]:
+            return False
+    return True
+
+
+@compiled
+def first_fit(v: View, shape: int) -> int:
+    """Find the first node with room for a task of a shape; the number of nodes if there is none.
+
+    Within a cycle room only shrinks, so a shape goes on from where it was.
+    """
+    n, count = np.int64(0), v.counts[NODES]
+    if v.shape_seats.cycle[shape] == v.counts[CYCLE]:
+        n = v.shape_seats.cursor[shape]
+    whole = np.int64(-1)  # the block that was looked through from its first node on
+    while n < count:
+        if n % (BLOCK * BLOCK) == 0 and not _may_hold(v, v.large_bounds[n // (BLOCK * BLOCK)], shape):
+            n += BLOCK * BLOCK
+            continue
+        if n % BLOCK == 0:
+            if not _may_hold(v, v.bounds[n // BLOCK], shape):
+                n += BLOCK
+                continue
+            whole = n // BLOCK
+        if holds_task(v, n, shape):
+            break
+        n += 1
+        if n % BLOCK == 0 and whole == n // BLOCK - 1:
+            _lower(v, whole)
+    n = min(n, count)
+    v.shape_seats.cycle[shape], v.shape_seats.cursor[shape] = v.counts[CYCLE], n
+    return int(n)
+
+
+@compiled
+def _lower(v: View, block: int) -> None:
+    """Have a block's bound say what is true, and that of the large block which it is in."""
+    bound = v.bounds[block]
+    bound[:] = -1
+    for n in range(block * BLOCK, min((block + 1) * BLOCK, v.counts[NODES])):
+        if v.nodes.up[n] and not v.nodes.draining[n]:
+            for r in range(v.total.shape[0]):
+                bound[r] = max(bound[r], v.free[n, r] - v.held[n, r])
+    large = block // BLOCK
+    last = min((large + 1) * BLOCK, (v.counts[NODES] + BLOCK - 1) // BLOCK)
+    v.large_bounds[large] = -1
+    for k in range(large * BLOCK, last):
+        for r in range(v.total.shape[0]):
+            v.large_bounds[large, r] = max(v.large_bounds[large, r], v.bounds[k, r])
+
+
+@compiled
+def set_bounds(v: View) -> None:
+    """Work out all bounds."""
+    for block in range((v.counts[NODES] + BLOCK - 1) // BLOCK):
+        _lower(v, block)
+
+
+@compiled
+def room_came_back(v: View, n: int) -> None:
+    """Note that a node has more room than it had."""
+    for r in range(v.total.shape[0]):
+        room = v.free[n, r] - v.held[n, r]
+        v.bounds[n // BLOCK, r] = max(v.bounds[n // BLOCK, r], room)
+        v.large_bounds[n // (BLOCK * BLOCK), r] = max(v.large_bounds[n // (BLOCK * BLOCK), r], room)
+    if not v.node_seats.is_fresh[n]:
+        v.node_seats.is_fresh[n] = True
+        v.node_seats.fresh[v.counts[FRESH]] = n
+        v.counts[FRESH] += 1
+
+
+@compiled
+def could_hold(v: View, n: int, shape: int) -> int:
+    """How many tasks of a shape a node could hold, were it empty; 0 where it takes none of them."""
+    if not v.nodes.up[n] or v.nodes.draining[n] or not v.masks[v.shapes.mask[shape], n]:
+        return 0
+    most = np.int64(2**62)
+    for r in range(v.total.shape[0]):
+        if v.demand[shape, r] > 0:
+            most = min(most, v.capacity[n, r] // v.demand[shape, r])
+    return int(most)
+
+
+@compiled
+def could_ever_hold(v: View, shape: int, count: int) -> bool:
+    """Whether the nodes that there are could hold so many tasks of a shape at once, were they empty."""
+    for n in range(v.counts[NODES]):
+        count -= min(count, could_hold(v, n, shape))
+        if count <= 0:
+            return True
+    return False

@@ -1,0 +1,243 @@
+"""The order kept up to date: places in the queues' trees, from buckets up to the root.
+
+Account and cycle only note which queues and buckets they touched; :func:`refresh` brings the trees up to date along the paths from
+those to the root, and :func:`rebuild` makes them all anew. Both lead to the same.
+"""
+
+import numpy as np
+
+from fairlead.kernel_cache import compiled
+from fairlead.policies.codes import DIVIDED, HDRF
+from fairlead.scheduler.compiled_view import View
+from fairlead.scheduler.kernel_keys import bucket_goes_before, queue_goes_before, set_key, set_level
+from fairlead.scheduler.tables import NONE
+from fairlead.scheduler.view import (
+    BUCKETS,
+    CYCLE,
+    HDRF_SOMEWHERE,
+    JOBS_NEEDED,
+    NEGATIVE_PRIORITY,
+    NOBODY,
+    NUMBER,
+    QUEUES,
+    TOUCHED_BUCKETS,
+    TOUCHED_QUEUES,
+)
+
+
+@compiled
+def touch_queue(v: View, q: int) -> None:
+    """Note that what a leaf uses has changed."""
+    if not v.queue_seats.touched[q]:
+        v.queue_seats.touched[q] = True
+        v.queue_seats.touched_list[v.counts[TOUCHED_QUEUES]] = q
+        v.counts[TOUCHED_QUEUES] += 1
+
+
+@compiled
+def touch_bucket(v: View, b: int) -> None:
+    """Note that what waits in a bucket has changed."""
+    if not v.bucket_seats.touched[b]:
+        v.bucket_seats.touched[b] = True
+        v.bucket_seats.touched_list[v.counts[TOUCHED_BUCKETS]] = b
+        v.counts[TOUCHED_BUCKETS] += 1
+
+
+@compiled
+def current_job(v: View, b: int) -> int:
+    """The job of a bucket that is next: in a cycle, what that has come to."""
+    if v.bucket_seats.cycle[b] == v.counts[CYCLE]:
+        return int(v.bucket_seats.current[b])
+    return int(v.buckets.head[b])
+
+
+@compiled
+def tasks_left(v: View, b: int) -> int:
+    """How many tasks of that job wait."""
+    if v.bucket_seats.cycle[b] == v.counts[CYCLE]:
+        return int(v.bucket_seats.left[b])
+    return int(v.jobs.waiting[v.buckets.head[b]])
+
+
+@compiled
+def is_started(v: View, b: int) -> bool:
+    """Whether that job runs already, if only on paper."""
+    job = current_job(v, b)
+    return v.jobs.holding[job] > 0 or tasks_left(v, b) < v.jobs.waiting[job]
+
+
+@compiled
+def set_bucket(v: View, b: int) -> None:
+    """Bring a bucket's place in its leaf's tree up to date."""
+    seats, resources = v.bucket_seats, v.total.shape[0]
+    leaf = v.buckets.leaf[b]
+    base, place = v.queue_seats.base[leaf], v.queue_seats.slots[leaf] + seats.slot[b]
+    job = current_job(v, b)
+    if job == NONE or seats.out[b]:
+        _clear(v, base + place)
+    else:
+        seats.number[b] = v.jobs.id[job]
+        least = v.least[base + place]
+        least[:resources] = v.demand[v.buckets.shape_row[b]]
+        least[resources + JOBS_NEEDED] = 0 if v.buckets.started[b] > 0 or is_started(v, b) else 1
+        least[resources + NEGATIVE_PRIORITY] = -v.buckets.priority[b]
+        least[resources + NUMBER] = seats.number[b]
+        v.able[base + place] = not seats.parked[b]
+        v.best[base + place] = b
+    _climb_tree(v, leaf, base, place, b)
+
+
+@compiled
+def _clear(v: View, node: int) -> None:
+    v.best[node] = NONE
+    v.able[node] = False
+    v.least[node] = NOBODY
+
+
+@compiled
+def _set_node(v: View, q: int, base: int, i: int, is_leaf: bool) -> bool:
+    """Work out a node of queue q's tree from the two below it; whether it is another now."""
+    left, right = base + 2 * i, base + 2 * i + 1
+    a, b = v.best[left], v.best[right]
+    best = a
+    if a == NONE:
+        best = b
+    elif b != NONE:
+        if is_leaf:
+            first = bucket_goes_before(v, a, b)
+        else:
+            seat = v.queue_seats
+            first = queue_goes_before(
+                v, a, seat.below[a], seat.first[a], seat.level[a], b, seat.below[b], seat.first[b], seat.level[b]
+            )
+        best = a if first else b
+    changed = v.best[base + i] != best
+    v.best[base + i] = best
+    able = v.able[left] or v.able[right]
+    changed |= v.able[base + i] != able
+    v.able[base + i] = able
+    for r in range(v.least.shape[1]):
+        least = min(v.least[left, r], v.least[right, r])
+        changed |= v.least[base + i, r] != least
+        v.least[base + i, r] = least
+    return changed
+
+
+@compiled
+def _climb_tree(v: View, q: int, base: int, place: int, child: int) -> None:
+    """After a change at one place: the nodes above it, as far as it makes a difference."""
+    leaf = is_leaf(v, q)
+    i = place >> 1
+    while i > 0:
+        was = v.best[base + i] == child
+        if not _set_node(v, q, base, i, leaf) and not was:
+            return
+        i >>= 1
+
+
+@compiled
+def is_leaf(v: View, q: int) -> bool:
+    """Whether a queue has buckets, not queues, below it."""
+    return not v.queue_seats.inner[q]
+
+
+@compiled
+def set_queue(v: View, q: int) -> None:
+    """Work out a queue's key, and bring its place among its siblings up to date."""
+    seats = v.queue_seats
+    p = v.queues.parent[q]
+    top = seats.base[q] + 1
+    base, place = seats.base[p], seats.slots[p] + seats.slot[q]
+    if v.counts[HDRF_SOMEWHERE]:
+        _count_up(v, q)
+    if v.best[top] == NONE:
+        _clear(v, base + place)
+    else:
+        set_key(v, q)
+        if v.queues.policy[p] == HDRF or v.queues.policy[p] == DIVIDED:
+            set_level(v, q, is_leaf(v, q))
+        v.least[base + place] = v.least[top]
+        v.able[base + place] = v.able[top]
+        v.best[base + place] = q
+    _climb_tree(v, p, base, place, q)
+
+
+@compiled
+def climb(v: View, q: int) -> None:
+    """Bring the keys on the path from a queue to the root up to date."""
+    while q != 0:
+        set_queue(v, q)
+        q = v.queues.parent[q]
+
+
+@compiled
+def refresh(v: View) -> None:
+    """Bring the order up to date where something was touched."""
+    for k in range(v.counts[TOUCHED_BUCKETS]):
+        b = v.bucket_seats.touched_list[k]
+        v.bucket_seats.touched[b] = False
+        set_bucket(v, b)
+        touch_queue(v, v.buckets.leaf[b])
+    v.counts[TOUCHED_BUCKETS] = 0
+    for k in range(v.counts[TOUCHED_QUEUES]):
+        q = v.queue_seats.touched_list[k]
+        v.queue_seats.touched[q] = False
+        climb(v, q)
+    v.counts[TOUCHED_QUEUES] = 0
+
+
+@compiled
+def rebuild(v: View) -> None:
+    """Make all trees anew, from the buckets up. Parents come before their children, so the last queue first."""
+    v.best[:] = NONE
+    v.able[:] = False
+    v.least[:, :] = NOBODY
+    for k in range(v.counts[TOUCHED_BUCKETS]):
+        v.bucket_seats.touched[v.bucket_seats.touched_list[k]] = False
+    for k in range(v.counts[TOUCHED_QUEUES]):
+        v.queue_seats.touched[v.queue_seats.touched_list[k]] = False
+    v.counts[TOUCHED_BUCKETS] = v.counts[TOUCHED_QUEUES] = 0
+    for b in range(v.counts[BUCKETS]):
+        if current_job(v, b) != NONE:
+            set_bucket(v, b)
+    for q in range(v.counts[QUEUES] - 1, 0, -1):
+        set_queue(v, q)
+
+
+@compiled
+def _count_up(v: View, q: int) -> None:
+    """Work out what queue q counts as among siblings under hdrf, from its children's levels."""
+    for r in range(v.total.shape[0]):
+        v.counts_as[q, r] = v.charged[q, r]
+    if v.queues.policy[q] != HDRF or is_leaf(v, q):
+        return
+    first = v.queue_seats.base[q] + v.queue_seats.slots[q]
+    places = v.best[first : first + v.queue_seats.slots[q]]
+    least = np.inf
+    for c in places:
+        if c != NONE:
+            least = min(least, v.queue_seats.level[c])
+    for r in range(v.total.shape[0]):
+        others = v.charged[q, r]
+        for c in places:
+            if c != NONE:
+                others -= v.charged[c, r]
+        amount = float(others)
+        for c in places:
+            if c != NONE:
+                level = v.queue_seats.level[c]
+                if level > least:
+                    amount += v.counts_as[c, r] * (least / level)
+                else:
+                    amount += v.counts_as[c, r]
+        v.counts_as[q, r] = amount
+
+
+@compiled
+def trees_agree(v: View) -> bool:
+    """Whether each node of each tree is what the two below it make it; for tests and the debug switch."""
+    for q in range(v.counts[QUEUES]):
+        for i in range(v.queue_seats.slots[q] - 1, 0, -1):
+            if _set_node(v, q, v.queue_seats.base[q], i, is_leaf(v, q)):
+                return False
+    return True

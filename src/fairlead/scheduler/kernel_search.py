@@ -1,0 +1,313 @@
+"""Who is next: the best of all that wait, found from the root of the queue tree down.
+
+Which bucket a queue would serve depends on what can be served, so a queue's key is known for certain only when its bucket is found:
+the trees keep the smallest that it can be, and a search goes on until nothing that is left could come before what it has. Mostly
+that is one path down.
+"""
+
+import numpy as np
+
+from fairlead.kernel_cache import compiled
+from fairlead.policies.codes import FIFO, PRIORITY
+from fairlead.scheduler.compiled_view import View
+from fairlead.scheduler.kernel_keys import bucket_goes_before, exact_below, queue_goes_before
+from fairlead.scheduler.kernel_nodes import holds_task
+from fairlead.scheduler.kernel_order import climb, current_job, is_leaf, is_started, set_bucket, tasks_left
+from fairlead.scheduler.kernel_room import has_room
+from fairlead.scheduler.kernel_stops import MAX_JOBS, NO_NODE
+from fairlead.scheduler.tables import NONE, UNLIMITED
+from fairlead.scheduler.view import CYCLE, FRESH, JOBS_NEEDED, LIMITED, OUT, STOPS
+
+ANYBODY, IN_LINE, SERVABLE = range(3)
+"""Whom a search is for: all that wait; those within limits who are in line for room (none is kept for their queue, and nodes could
+hold them); those who can be served, as far as can be told before it is tried."""
+
+FEW = 8
+"""So many nodes with fresh room are looked at one by one; of more, only the most that any has of each resource."""
+
+
+@compiled
+def look_at_fresh(v: View) -> None:
+    """Work out the most that any fresh node has, where there are more than a few; to be called when a cycle begins."""
+    v.most[:] = 0
+    if v.counts[FRESH] > FEW:
+        for k in range(v.counts[FRESH]):
+            n = v.node_seats.fresh[k]
+            for r in range(v.total.shape[0]):
+                v.most[r] = max(v.most[r], v.free[n, r] - v.held[n, r])
+
+
+@compiled
+def find_next(v: View, whom: int) -> int:
+    """Find the bucket that is next; NONE where there is none.
+
+    Every queue on the way has a frame: the part of its tree that is still to be looked at, on the stack from its `bottom` on, and the
+    best that was found. When nothing is left to look at, the best is what that queue has to offer to the one above.
+    """
+    b = _follow_best(v, whom)
+    if b != NONE:
+        return b
+    depth, top = 0, _enter(v, 0, 0, 0)
+    while True:
+        q = v.frames.queue[depth]
+        if top > v.frames.bottom[depth]:
+            top -= 1
+            i = v.stack[top]
+            child = v.best[v.queue_seats.base[q] + i]
+            if not _is_worth_a_look(v, depth, i, whom):
+                continue
+            if i < v.queue_seats.slots[q]:
+                # The half that has the better on top is looked at first.
+                left = v.best[v.queue_seats.base[q] + 2 * i] == child
+                v.stack[top], v.stack[top + 1] = (2 * i + 1, 2 * i) if left else (2 * i, 2 * i + 1)
+                top += 2
+            elif not is_leaf(v, q):
+                if whom != IN_LINE or not v.queue_seats.keeping[child]:
+                    depth += 1
+                    v.frames.unsure[depth] = v.frames.unsure[depth - 1]
+                    top = _enter(v, depth, child, top)
+            elif whom != ANYBODY and _must_skip(v, depth, child):
+                if not skip_to_started(v, child):
+                    note_limited(v, q)
+                    stop(v, child, MAX_JOBS)
+                depth, top = 0, _enter(v, 0, 0, 0)
+            elif not _may_be_served(v, depth, child, whom):
+                continue
+            elif whom == SERVABLE and not has_room(v, child):
+                stop(v, child, NO_NODE)
+                depth, top = 0, _enter(v, 0, 0, 0)
+            else:
+                v.frames.bucket[depth] = v.frames.child[depth] = child
+        elif depth == 0:
+            return int(v.frames.bucket[0])
+        else:
+            depth -= 1
+            if v.frames.bucket[depth + 1] != NONE:
+                _consider(v, depth, v.frames.queue[depth + 1], v.frames.bucket[depth + 1])
+
+
+@compiled
+def _follow_best(v: View, whom: int) -> int:
+    """Go down by the best of each tree alone: the bucket that is next, if that can be served and its keys are what they seem; or NONE."""
+    depth, q = 0, np.int64(0)
+    while True:
+        _enter(v, depth, q, 0)
+        seats = v.queue_seats
+        child = v.best[seats.base[q] + 1]
+        if child == NONE:
+            return NONE
+        leaf = is_leaf(v, q)
+        slot = v.bucket_seats.slot[child] if leaf else seats.slot[child]
+        if not _is_worth_a_look(v, depth, seats.slots[q] + slot, whom):
+            return NONE
+        if leaf:
+            break
+        if whom == IN_LINE and seats.keeping[child]:
+            return NONE
+        depth, q = depth + 1, child
+        v.frames.unsure[depth] = v.frames.unsure[depth - 1]
+    if whom != ANYBODY and _must_skip(v, depth, child) or not _may_be_served(v, depth, child, whom):
+        return NONE
+    while depth > 0:
+        policy = v.queues.policy[v.frames.queue[depth - 1]]
+        if policy == FIFO or policy == PRIORITY:  # noqa: PLR1714
+            return NONE
+        q = v.frames.queue[depth]
+        if seats.below[q] == 0 and exact_below(v, q, v.buckets.shape_row[child]) != 0:
+            return NONE
+        depth -= 1
+    if whom == SERVABLE and not has_room(v, child):
+        return NONE
+    return int(child)
+
+
+@compiled
+def _enter(v: View, depth: int, q: int, top: int) -> int:
+    """Begin to look below a queue: from the root of its tree, and within its limits."""
+    caps, resources = v.caps[depth], v.total.shape[0]
+    v.frames.queue[depth], v.frames.bottom[depth] = q, top
+    if depth == 0:
+        v.frames.unsure[depth] = False
+    v.frames.unsure[depth] |= v.queue_seats.unsure[q]
+    v.frames.bucket[depth] = v.frames.child[depth] = NONE
+    for r in range(resources):
+        # What needs nothing of a resource is not stopped by a limit of it, even one that is passed.
+        caps[r] = UNLIMITED
+        if v.limit[q, r] != UNLIMITED:
+            caps[r] = max(0, v.limit[q, r] - v.used[q, r])
+    caps[resources] = 1 if v.queues.jobs[q] < v.queues.max_jobs[q] else 0
+    caps[resources + 1] = v.queues.max_tasks[q] - v.queues.tasks[q]
+    if depth > 0:
+        for r in range(resources + 2):
+            caps[r] = min(caps[r], v.caps[depth - 1, r])
+    v.stack[top] = 1
+    return top + 1
+
+
+@compiled
+def _is_worth_a_look(v: View, depth: int, i: int, whom: int) -> bool:
+    """Whether somebody below a node of a tree could be served, and before the best that was found."""
+    q = v.frames.queue[depth]
+    node = v.queue_seats.base[q] + i
+    child = v.best[node]
+    if child == NONE:
+        return False
+    found = v.frames.child[depth]
+    if found != NONE:
+        if is_leaf(v, q):
+            if not bucket_goes_before(v, child, found):
+                return False
+        else:
+            seat, frames = v.queue_seats, v.frames
+            if not queue_goes_before(
+                v, child, seat.below[child], seat.first[child], seat.level[child],
+                found, frames.below[depth], frames.first[depth], frames.level[depth],
+            ):  # fmt: skip
+                return False
+    if whom == ANYBODY:
+        return True
+    if whom == SERVABLE and not v.able[node] and not v.frames.unsure[depth] and not _may_fit_fresh(v, node):
+        return False
+    resources = v.total.shape[0]
+    within = v.least[node, resources + JOBS_NEEDED] <= v.caps[depth, resources] and v.caps[depth, resources + 1] >= 1
+    for r in range(resources):
+        within &= v.least[node, r] <= v.caps[depth, r]
+    if not within and whom == SERVABLE:
+        note_limited(v, q)
+    return bool(within)
+
+
+@compiled
+def _may_fit_fresh(v: View, node: int) -> bool:
+    """Whether the least that is needed below a node of a tree is there on a node with fresh room."""
+    resources = v.total.shape[0]
+    if v.counts[FRESH] > FEW:
+        for r in range(resources):
+            if v.least[node, r] > v.most[r]:
+                return False
+        return True
+    for k in range(v.counts[FRESH]):
+        n = v.node_seats.fresh[k]
+        fits = True
+        for r in range(resources):
+            if v.least[node, r] > 0 and v.least[node, r] > v.free[n, r] - v.held[n, r]:
+                fits = False
+                break
+        if fits:
+            return True
+    return False
+
+
+@compiled
+def _must_skip(v: View, depth: int, b: int) -> bool:
+    """Whether no more jobs may start, and the next of the bucket would; others in it run already."""
+    return v.caps[depth, v.total.shape[0]] == 0 and not is_started(v, b) and v.buckets.started[b] > 0
+
+
+@compiled
+def skip_to_started(v: View, b: int) -> bool:
+    """For the rest of a cycle, have a bucket go on with the next of its jobs that runs already; False where there is none."""
+    job = v.jobs.after[current_job(v, b)]
+    while job != NONE and v.jobs.holding[job] == 0:
+        job = v.jobs.after[job]
+    if job == NONE:
+        return False
+    set_current(v, b, job)
+    remember(v, b)
+    set_bucket(v, b)
+    climb(v, v.buckets.leaf[b])
+    return True
+
+
+@compiled
+def stop(v: View, b: int, why: int) -> None:
+    """A bucket is not served any more in this cycle."""
+    seats = v.bucket_seats
+    remember(v, b)
+    seats.out[b] = True
+    seats.stop_cycle[b], seats.stop_order[b] = v.counts[CYCLE], v.counts[STOPS]
+    seats.stop[b], seats.stop_job[b] = why, current_job(v, b)
+    v.counts[STOPS] += 1
+    set_bucket(v, b)
+    climb(v, v.buckets.leaf[b])
+
+
+@compiled
+def note_limited(v: View, q: int) -> None:
+    """Note that something below a queue was not looked at for a limit: of what is parked there it is not known where there is room."""
+    if v.queue_seats.limited[q] == NONE:
+        v.queue_seats.limited_list[v.counts[LIMITED]] = q
+        v.counts[LIMITED] += 1
+    v.queue_seats.limited[q] = v.counts[CYCLE]
+
+
+@compiled
+def set_current(v: View, b: int, job: int) -> None:
+    """For the rest of a cycle, this job of a bucket is next."""
+    v.bucket_seats.cycle[b] = v.counts[CYCLE]
+    v.bucket_seats.current[b] = job
+    v.bucket_seats.left[b] = v.jobs.waiting[job] if job != NONE else 0
+
+
+@compiled
+def remember(v: View, b: int) -> None:
+    """Note that a bucket's place is to be brought up to date when the cycle is over."""
+    if not v.bucket_seats.listed[b]:
+        v.bucket_seats.listed[b] = True
+        v.bucket_seats.out_list[v.counts[OUT]] = b
+        v.counts[OUT] += 1
+
+
+@compiled
+def _may_be_served(v: View, depth: int, b: int, whom: int) -> bool:
+    """Whether a bucket's next task, or whole gang, is within all limits, and may have room."""
+    if whom == ANYBODY:
+        return True
+    shape, leaf = v.buckets.shape_row[b], v.frames.queue[depth]
+    if not _is_within(v, depth, b, shape):
+        if whom == SERVABLE:
+            note_limited(v, leaf)
+        return False
+    if whom == IN_LINE:
+        return not v.bucket_seats.keeping[b] and not v.bucket_seats.hopeless[b]
+    if not v.bucket_seats.parked[b] or v.frames.unsure[depth] or v.counts[FRESH] > FEW:
+        return True
+    for k in range(v.counts[FRESH]):
+        if holds_task(v, v.node_seats.fresh[k], shape):
+            return True
+    return False
+
+
+@compiled
+def _is_within(v: View, depth: int, b: int, shape: int) -> bool:
+    """Whether a bucket's next task, or whole gang, is within the limits of all queues on the path."""
+    resources = v.total.shape[0]
+    if v.caps[depth, resources] == 0 and not is_started(v, b):
+        return False
+    if v.buckets.gang[b] > 0:
+        count = tasks_left(v, b)
+        if count > v.caps[depth, resources + 1]:
+            return False
+        for r in range(resources):
+            if v.demand[shape, r] > 0 and count * v.demand[shape, r] > v.caps[depth, r]:
+                return False
+    return True
+
+
+@compiled
+def _consider(v: View, depth: int, child: int, b: int) -> None:
+    """A queue offers a bucket: its key is known now, and if it is the best so far it is kept."""
+    seat, frames = v.queue_seats, v.frames
+    below, first, level = seat.below[child], seat.first[child], seat.level[child]
+    if below == 0:
+        below = exact_below(v, child, v.buckets.shape_row[b])
+    policy = v.queues.policy[frames.queue[depth]]
+    if policy == FIFO or policy == PRIORITY:  # noqa: PLR1714
+        first = -v.buckets.priority[b] if policy == PRIORITY else 0
+        level = float(v.bucket_seats.number[b])
+    if frames.child[depth] == NONE or queue_goes_before(
+        v, child, below, first, level,
+        frames.child[depth], frames.below[depth], frames.first[depth], frames.level[depth],
+    ):  # fmt: skip
+        frames.bucket[depth], frames.child[depth] = b, child
+        frames.below[depth], frames.first[depth], frames.level[depth] = below, first, level

@@ -1,0 +1,233 @@
+"""The order's arrays: made when they are needed, and grown with the tables.
+
+See :mod:`fairlead.scheduler.view` for what is in them.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fairlead.policies.codes import DIVIDED, HDRF
+from fairlead.scheduler import kernel_nodes, kernel_order
+from fairlead.scheduler.tables import I64, NONE, TABLES
+from fairlead.scheduler.view import (
+    BLOCK,
+    BUCKETS,
+    COUNTS,
+    DIVIDED_SOMEWHERE,
+    FRAME,
+    FRESH,
+    HDRF_SOMEWHERE,
+    HOLDS,
+    IN_ORDER,
+    LIMITED,
+    MORE_COLUMNS,
+    NOBODY,
+    NODES,
+    OUT,
+    QUEUES,
+    TOUCHED_BUCKETS,
+    TOUCHED_QUEUES,
+    BucketSeats,
+    NodeSeats,
+    QueueSeats,
+    ShapeSeats,
+    View,
+)
+
+if TYPE_CHECKING:
+    from fairlead.scheduler.state import State
+
+
+class Order:
+    """Who goes next in a state, kept from cycle to cycle.
+
+    Parameters
+    ----------
+    moves : list of one int
+        Counts how often an array of the state or of the order was replaced.
+    """
+
+    def __init__(self, moves: list[int]) -> None:
+        self.counts: I64 = np.zeros(COUNTS, np.int64)
+        self._moves, self._seen = moves, -1
+        self._view: Any = None
+        self._reset(0, 0)
+
+    def _reset(self, resources: int, depth: int) -> None:
+        """Forget everything, for so many resources and so many levels of queues."""
+        moves = self._moves
+        self.nodes, self.queues, self.buckets = NodeSeats(moves), QueueSeats(moves), BucketSeats(moves)
+        self.shapes = ShapeSeats(moves)
+        self.queues.widen(resources)
+        self.resources = resources
+        self.best, self.able = np.zeros(0, np.int64), np.zeros(0, np.bool_)
+        self.least = np.zeros((0, resources + MORE_COLUMNS), np.int64)
+        self.places = 0  # that are in use, of the nodes of all trees
+        self.bounds = np.zeros((0, resources), np.int64)
+        self.large_bounds = np.zeros((0, resources), np.int64)
+        self.counted, self.most = np.ones(resources, np.bool_), np.zeros(resources, np.int64)
+        self.frames, self.caps = np.zeros(depth, FRAME), np.zeros((depth, resources + 2), np.int64)
+        self.stack = np.zeros(128 * depth, np.int64)
+        self.chosen = np.zeros((5, 0), np.int64)
+        for name in (TOUCHED_QUEUES, TOUCHED_BUCKETS, FRESH, OUT, LIMITED):
+            self.counts[name] = 0
+        moves[0] += 1
+
+    def view(self, state: "State") -> Any:
+        """What kernels see, as it is now."""
+        counts = self.counts
+        counts[NODES], counts[QUEUES], counts[BUCKETS] = state.nodes.n, state.queues.n, state.buckets.n
+        if self._seen != self._moves[0]:
+            self._view = self._see(state)
+            self._seen = self._moves[0]
+        return self._view
+
+    def _see(self, s: "State") -> View:
+        seats = {
+            "node_seats": self.nodes,
+            "queue_seats": self.queues,
+            "bucket_seats": self.buckets,
+            "shape_seats": self.shapes,
+        }
+        tables = {**{name: getattr(s, name) for name in TABLES}, **seats}
+        return View(
+            **{name: table.rows for name, table in tables.items()},
+            **{name: getattr(table, name) for table in tables.values() for name in table.WIDE},
+            counts=self.counts, masks=s.cluster.masks, total=s.cluster.total, ended=s.ended, best=self.best, able=self.able,
+            least=self.least, bounds=self.bounds, large_bounds=self.large_bounds, counted=self.counted, most=self.most,
+            frames=self.frames, caps=self.caps, stack=self.stack, chosen=self.chosen,
+        )  # fmt: skip
+
+    def spoil(self) -> None:
+        """Something changed that all of it hangs on: it is made anew when it is needed."""
+        self.counts[IN_ORDER] = 0
+
+    def ready(self, state: "State", most: int) -> Any:
+        """What kernels see, with the order made if there is none, and room for so many placements."""
+        if not self.counts[IN_ORDER]:
+            self._make(state)
+        if self.chosen.shape[1] < most + 2 * self.largest_gang + state.nodes.n:
+            self.chosen = np.zeros((5, most + 4 * self.largest_gang + 2 * state.nodes.n), np.int64)
+            self._moves[0] += 1
+        return self.view(state)
+
+    def _make(self, state: "State") -> None:
+        """Give everybody a place, and take it that nothing is known of who has room where."""
+        queues, buckets, counts = state.queues, state.buckets, self.counts
+        self._reset(len(state.resources), 2 + max((name.count("/") for name in state.tree.names), default=0) + 1)
+        parents, leaf = queues.parent[1 : queues.n], buckets.leaf[: buckets.n]
+        children = np.bincount(parents, minlength=queues.n) + np.bincount(leaf, minlength=queues.n)
+        slots = 2 ** np.ceil(np.log2(np.maximum(2, children + children // 2))).astype(np.int64)
+
+        self.nodes.extend(state.nodes.n)
+        self.shapes.extend(state.shapes.n)
+        self.shapes.cycle[:] = NONE
+        seats = self.queues
+        seats.extend(queues.n)
+        seats.children[: queues.n], seats.slots[: queues.n], seats.limited[: queues.n] = children, slots, NONE
+        seats.inner[parents] = seats.inner[0] = True
+        seats.base[: queues.n] = np.concatenate([[0], np.cumsum(2 * slots)[:-1]])
+        seats.slot[1 : queues.n] = _numbered(parents)
+        self._allot(int(slots.sum()))
+        mine = self.buckets
+        mine.extend(buckets.n)
+        mine.cycle[:] = mine.stop_cycle[:] = NONE
+        mine.slot[: buckets.n] = _numbered(leaf)
+        for bucket in state.holds.bucket[: counts[HOLDS]]:
+            mine.keeping[bucket] = seats.keeping[leaf[bucket]] = True
+        self.largest_gang = int(buckets.gang[: buckets.n].max(initial=0))
+
+        policy = queues.policy[: queues.n]
+        counts[HDRF_SOMEWHERE], counts[DIVIDED_SOMEWHERE] = (policy == HDRF).any(), (policy == DIVIDED).any()
+        counts[IN_ORDER] = 1
+        blocks = -(-state.nodes.n // BLOCK)
+        self.bounds = np.zeros((blocks, self.resources), np.int64)
+        self.large_bounds = np.zeros((-(-blocks // BLOCK), self.resources), np.int64)
+        v = self.view(state)
+        for bucket in range(buckets.n):
+            mine.hopeless[bucket] = _is_hopeless(v, state, bucket)
+        kernel_nodes.set_bounds(v)
+        kernel_order.rebuild(v)
+
+    def add_shape(self) -> None:
+        """A shape more."""
+        if self.counts[IN_ORDER]:
+            row = self.shapes.extend(1)
+            self.shapes.cycle[row] = NONE
+
+    def add_bucket(self, state: "State", bucket: int) -> None:
+        """Give a new bucket a place among those of its leaf."""
+        if self.counts[IN_ORDER]:
+            leaf, mine = int(state.buckets.leaf[bucket]), self.buckets
+            mine.extend(1)
+            mine.cycle[bucket] = mine.stop_cycle[bucket] = NONE
+            mine.slot[bucket] = self._take_slot(leaf)
+            mine.hopeless[bucket] = _is_hopeless(self.view(state), state, bucket)
+            self.largest_gang = max(self.largest_gang, int(state.buckets.gang[bucket]))
+            if self.queues.children[leaf] > self.queues.slots[leaf]:
+                self._regrow(state, leaf)
+
+    def add_queue(self, state: "State", row: int) -> None:
+        """Give a new queue a place among its siblings."""
+        parent = int(state.queues.parent[row])
+        if self.counts[IN_ORDER] and self.queues.inner[parent] and len(self.frames) > _depth(state, row):
+            seats = self.queues
+            seats.extend(1)
+            seats.limited[row] = NONE
+            seats.slot[row] = self._take_slot(parent)
+            seats.slots[row], seats.base[row] = 2, self._allot(2)
+            if seats.children[parent] > seats.slots[parent]:
+                self._regrow(state, parent)
+        else:
+            self.spoil()
+
+    def _take_slot(self, queue: int) -> int:
+        self.queues.children[queue] += 1
+        return int(self.queues.children[queue]) - 1
+
+    def _allot(self, slots: int) -> int:
+        """Room for a tree of so many slots: where it begins."""
+        base = self.places
+        self.places += 2 * slots
+        if self.places > len(self.best):
+            self._use_places(base, 2 * self.places)
+        return base
+
+    def _use_places(self, used: int, length: int) -> None:
+        """Have arrays of this length for the nodes of all trees, with the first so many as they are."""
+        old = self.best[:used], self.able[:used], self.least[:used]
+        self.best, self.able = np.full(length, NONE), np.zeros(length, np.bool_)
+        self.least = np.full((length, self.resources + MORE_COLUMNS), NOBODY)
+        self.best[:used], self.able[:used], self.least[:used] = old
+        self._moves[0] += 1
+
+    def _regrow(self, state: "State", queue: int) -> None:
+        """Give a queue's tree twice the room, elsewhere."""
+        slots = 2 * int(self.queues.slots[queue])
+        self.queues.base[queue], self.queues.slots[queue] = self._allot(slots), slots
+        v = self.view(state)
+        if self.queues.inner[queue]:
+            for child in np.flatnonzero(state.queues.parent[: state.queues.n] == queue):
+                kernel_order.set_queue(v, child)
+        else:
+            for bucket in np.flatnonzero(state.buckets.leaf[: state.buckets.n] == queue):
+                kernel_order.set_bucket(v, bucket)
+
+
+def _depth(state: "State", row: int) -> int:
+    return state.tree.names[row].count("/") + 2
+
+
+def _numbered(groups: I64) -> I64:
+    """Number the members of each group from 0 on, in their order."""
+    found = np.empty(len(groups), np.int64)
+    if len(groups):
+        order = np.argsort(groups, kind="stable")
+        sizes = np.bincount(groups)
+        found[order] = np.arange(len(groups)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    return found
+
+
+def _is_hopeless(v: Any, state: "State", bucket: int) -> bool:
+    return not kernel_nodes.could_ever_hold(v, state.buckets.shape_row[bucket], max(1, int(state.buckets.gang[bucket])))

@@ -1,0 +1,182 @@
+"""What kernels see of a state: one record of arrays, so that a call hands over one thing.
+
+The tables are the state. The rest is the **order**: who goes next, kept between cycles and changed where something happened. It
+is a cache beside the state: made anew from the tables at any time, it would decide the same.
+
+A **tree** is what a queue keeps of its children (an inner queue's child queues, a leaf's buckets): a binary tree whose ends are
+the children's places and whose nodes say of all that is below them
+
+    best    the child with the smallest key; NONE where nothing waits
+    least   the least that anybody who waits there needs: of each resource; of jobs (0 where one that runs already waits), and the
+            smallest of the negative priorities and of the job numbers
+    able    whether something there may have room anywhere: else all of it is **parked**, known to have room on no node but those
+            where some came back since (the **fresh** ones)
+
+so the next to be served is found from the root down, past all that cannot be served, in steps that grow with the logarithm of what
+waits. Queue q's tree has its root at `base[q] + 1`, the children of the node `base[q] + i` at `base[q] + 2 i` and `+ 2 i + 1`, and the
+place of the child with slot s at `base[q] + slots[q] + s`.
+"""
+
+from typing import Any, ClassVar, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fairlead.scheduler.tables import (
+    F64,
+    I8,
+    I64,
+    Bools,
+    Buckets,
+    Holds,
+    Jobs,
+    Nodes,
+    Queues,
+    Shapes,
+    Table,
+    Tasks,
+    fields,
+)
+
+
+class NodeSeats(Table):
+    """fresh : the first so many are the nodes where room came back since all that is parked was parked; is_fresh : it is in that list"""
+
+    FIELDS = fields(fresh="i8", is_fresh="?")
+    fresh: I64
+    is_fresh: Bools
+
+
+class QueueSeats(Table):
+    """A queue's key among its siblings (below, first, level), compared left to right, and where its tree is.
+
+    below : 0 where it is below its guarantee of something, so that it may come first
+    inner : it has queues below it, and no buckets
+    first, level : by its parent's policy; `column` is the resource at which the level is reached, NONE where that is not one
+    base, slots, slot : of its tree, and its own place in its parent's; `children` have a slot in it
+    keeping : nodes are kept for a job of it
+    limited : the cycle in which something below it was not looked at for a limit, NONE; listed in `limited_list`
+    unsure : it was, so what is parked below may have room on other nodes than fresh ones
+    touched : what it uses has changed; listed in `touched_list`
+    entitled : the dominant share that it should have, where its siblings share by a division
+    counts_as : what it counts as under hdrf
+    """
+
+    FIELDS = fields(
+        base="i8", slots="i8", slot="i8", children="i8", column="i8", first="i8", level="f8", entitled="f8", limited="i8",
+        limited_list="i8", touched_list="i8", below="i1", inner="?", keeping="?", unsure="?", touched="?",
+    )  # fmt: skip
+    WIDE: ClassVar = {"counts_as": ("f8", 0)}
+    base: I64
+    slots: I64
+    slot: I64
+    children: I64
+    column: I64
+    first: I64
+    level: F64
+    entitled: F64
+    limited: I64
+    limited_list: I64
+    touched_list: I64
+    below: I8
+    inner: Bools
+    keeping: Bools
+    unsure: Bools
+    touched: Bools
+    counts_as: F64
+
+
+class BucketSeats(Table):
+    """A bucket's place among its leaf's, and what became of it in a cycle.
+
+    number : of the job that is next; `current`, and `left` of its tasks, in the cycle `cycle`, else the bucket's first
+    stop, stop_order, stop_job : in the cycle `stop_cycle`, why it was not served on (see kernel_stops), after how many others, and the
+        job that was tried
+    parked : no node had room, but for those where some came back since
+    out : not looked at any more in this cycle
+    listed : it is in `out_list`: its place is to be brought up to date when the cycle is over
+    touched : what waits in it has changed; listed in `touched_list`
+    keeping : nodes are kept for it
+    hopeless : no nodes, were they empty, could hold its task or gang
+    """
+
+    FIELDS = fields(
+        slot="i8", cycle="i8", current="i8", left="i8", number="i8", stop="i8", stop_cycle="i8", stop_order="i8",
+        stop_job="i8", out_list="i8", touched_list="i8", parked="?", out="?", listed="?", touched="?", keeping="?", hopeless="?",
+    )  # fmt: skip
+    slot: I64
+    cycle: I64
+    current: I64
+    left: I64
+    number: I64
+    stop: I64
+    stop_cycle: I64
+    stop_order: I64
+    stop_job: I64
+    out_list: I64
+    touched_list: I64
+    parked: Bools
+    out: Bools
+    listed: Bools
+    touched: Bools
+    keeping: Bools
+    hopeless: Bools
+
+
+class ShapeSeats(Table):
+    """cursor : in the cycle `cycle`, no node before it has room for the shape"""
+
+    FIELDS = fields(cycle="i8", cursor="i8")
+    cycle: I64
+    cursor: I64
+
+
+FRAME: Final = fields(queue="i8", bottom="i8", bucket="i8", child="i8", below="i8", first="i8", level="f8", unsure="?")
+"""One queue of the path that a search is on: where its part of the stack begins, and the best that was found below it so far."""
+
+# Numbers in `counts`.
+(
+    NODES, QUEUES, BUCKETS, HOLDS, ENDED, IN_ORDER, CYCLE, TOUCHED_QUEUES, TOUCHED_BUCKETS, FRESH, OUT, LIMITED, STOPS,
+    HDRF_SOMEWHERE, DIVIDED_SOMEWHERE,
+) = range(15)  # fmt: skip
+COUNTS: Final = 15
+"""IN_ORDER : whether there is an order to keep; without, only the tables are changed, and it is made when it is needed"""
+
+# After the resources, what a tree's `least` says.
+JOBS_NEEDED, NEGATIVE_PRIORITY, NUMBER = 0, 1, 2
+MORE_COLUMNS: Final = 3
+
+NOBODY: Final = 2**62
+"""More than anything that is there: what is needed where nobody needs anything."""
+
+BLOCK: Final = 32
+"""Nodes of a block, and blocks of a large block: `bounds` says of each the most that is there of each resource on one node."""
+
+_I64_1, _I64_2 = ("i8", 1), ("i8", 2)
+_TABLES: Final = {
+    "nodes": Nodes, "queues": Queues, "shapes": Shapes, "buckets": Buckets, "jobs": Jobs, "tasks": Tasks, "holds": Holds,
+    "node_seats": NodeSeats, "queue_seats": QueueSeats, "bucket_seats": BucketSeats, "shape_seats": ShapeSeats,
+}  # fmt: skip
+ARRAYS: Final[dict[str, tuple[Any, int]]] = {
+    **{name: (table.FIELDS, 1) for name, table in _TABLES.items()},
+    **{name: (kind, 2) for table in _TABLES.values() for name, (kind, _) in table.WIDE.items()},
+    "counts": _I64_1, "total": _I64_1, "ended": _I64_1, "most": _I64_1, "stack": _I64_1, "best": _I64_1,
+    "masks": ("?", 2), "able": ("?", 1), "counted": ("?", 1), "frames": (FRAME, 1),
+    "least": _I64_2, "bounds": _I64_2, "large_bounds": _I64_2, "caps": _I64_2, "chosen": _I64_2,
+}  # fmt: skip
+"""What a view holds: the tables' rows by the tables' names, their wide arrays by theirs, then the rest of the order; each with its
+type and its number of dimensions."""
+
+
+class View:
+    """Arrays by the names in `ARRAYS`, all of them in the order of memory that C has.
+
+    Kernels get the address of `block`, where of each array stands where it is and how long it is in each dimension: see
+    :mod:`fairlead.scheduler.compiled_view`. So a view is to be made anew when an array is replaced by another.
+    """
+
+    def __init__(self, **arrays: NDArray[Any]) -> None:
+        self.arrays = [arrays[name] for name in ARRAYS]
+        block = [(a.ctypes.data, *a.shape, *(0,) * (2 - a.ndim)) for a in self.arrays]
+        self.block = np.array(block, np.int64)
+        self.address = int(self.block.ctypes.data)
