@@ -17,7 +17,7 @@ waits. Queue q's tree has its root at `base[q] + 1`, the children of the node `b
 place of the child with slot s at `base[q] + slots[q] + s`.
 """
 
-from typing import Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -180,3 +180,7 @@ class View:
         block = [(a.ctypes.data, *a.shape, *(0,) * (2 - a.ndim)) for a in self.arrays]
         self.block = np.array(block, np.int64)
         self.address = int(self.block.ctypes.data)
+
+    if TYPE_CHECKING:  # kernels have the arrays as attributes
+
+        def __getattr__(self, name: str) -> Any: ...

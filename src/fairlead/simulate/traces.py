@@ -362,7 +362,7 @@ def read_journal(path: Path, skip_bad: bool = False) -> Workload:
         with closing(SqlStore(path, to_read=True)) as store:
             known, facts = read_history(store)
             if known is not None:
-                nodes, queues = {node.name: node for node in known.node_specs}, list(known.declared.values())
+                nodes, queues = {node.name: node for node in known.cluster.specs}, list(known.tree.declared.values())
             for fact in facts:
                 if isinstance(fact, NodeJoined):
                     nodes[fact.node.name] = fact.node

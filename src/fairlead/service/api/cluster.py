@@ -37,7 +37,7 @@ def add_cluster(
         counts = await asker.read(
             lambda s: {
                 "nodes": int(s.nodes.up[: s.nodes.n].sum()),
-                "jobs": len(s.specs),
+                "jobs": len(s.index.specs),
                 "running": int(s.queues.tasks[0]),
             }
         )
