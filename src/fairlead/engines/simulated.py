@@ -1,19 +1,23 @@
-"""A cluster that is not there: tasks take as long as it was said, on a virtual clock.
+"""A cluster that is not there: an engine whose tasks take as long as it was said, on a virtual clock.
 
-A task that is started ends after its duration; ends at the same moment come in the order of their starts. Where machines may
-promise more than they have (slots), whatever runs on one whose tasks need f times what it has goes on 1/f times as fast, for as
-long as that is so.
+A task that is started ends after its duration; ends at the same moment come in the order of their starts. One that is told to stop
+ends when its grace is over, unless it was done before. Where machines may promise more than they have (slots), whatever runs on one
+whose tasks need f times what it has goes on 1/f times as fast, for as long as that is so. Machines can be lost, and come back.
 
-Ends wait in a binary heap of arrays, in compiled code. What the tasks really use is counted here too, by the one who runs them,
-so that it can be held against what the scheduler believes.
+What the tasks really use is counted here too, by the one who runs them, so that it can be held against what the scheduler believes.
+Ends wait in a binary heap of arrays (:mod:`fairlead.engines.kernel_simulated`).
 """
 
-from collections import namedtuple
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fairlead.kernel_cache import compiled
+from fairlead.engines import kernel_simulated
+from fairlead.engines.contract import NO_ATTEMPTS, NO_ENDS, Attempts, Ends, Launches, NodeDown, NodeUp, Seen
+from fairlead.engines.kernel_simulated import Truth
+from fairlead.model.specs import Node
+from fairlead.outcomes import Outcome
 from fairlead.scheduler.tables import NONE
 
 I64 = NDArray[np.int64]
@@ -21,16 +25,19 @@ F64 = NDArray[np.float64]
 
 
 class SimulatedCluster:
-    """Runs tasks on paper.
+    """Runs tasks on paper; see :class:`fairlead.engines.contract.Engine`. The job with the number n is row n - 1 of what was said.
 
     Parameters
     ----------
+    nodes : sequence of Node
+        As the scheduler is to see them.
     capacity : int64, shape (nodes, resources)
         What the machines really have.
     demand : int64, shape (jobs, resources)
         What a task of each job really uses.
     queue : int64, shape (jobs,)
         For each job the number of its leaf queue, below `queues`.
+    tasks : int64, shape (jobs,)
     duration : float64, shape (durations,)
         Seconds; job j's are from `first[j]` on, one a task, or one for all where `varied[j]` is 0.
     overcommitted : bool
@@ -38,230 +45,182 @@ class SimulatedCluster:
 
     Attributes
     ----------
-    used, waits : int64, shape (queues, resources)
-        What runs and what waits of each queue, as it really is; `running` and `waiting` are numbers of tasks.
-    begun, ended : float64, shape (jobs,)
-        When the first task of each job started, and when the last one ended; NaN before.
-    waited : float64, shape (jobs,)
-        Seconds that its tasks waited, added up.
-    completed, withdrawn : int
-        Tasks so far.
+    now : float
+        The virtual clock; whoever drives the cluster sets it.
+    truth : Truth
+        What really is, and was: see there.
     """
+
+    limits: Mapping[str, bool] = {"cpu": True, "memory": True, "tracking": True}
 
     def __init__(
         self,
+        nodes: Sequence[Node],
         capacity: I64,
         demand: I64,
         queue: I64,
         queues: int,
+        tasks: I64,
         duration: F64,
         first: I64,
         varied: I64,
         overcommitted: bool,
     ) -> None:
+        self.nodes = list(nodes)
+        self.now = 0.0
         jobs, resources = demand.shape
-        self.capacity, self.demand, self.queue = capacity, demand, queue
-        self.duration, self.first, self.varied = duration, first, varied
-        self.overcommitted = overcommitted
-        self.load = np.zeros_like(capacity)
-        self.used = np.zeros((queues, resources), np.int64)
-        self.waits = np.zeros((queues, resources), np.int64)
-        self.running, self.waiting = np.zeros(queues, np.int64), np.zeros(queues, np.int64)
-        self.begun, self.ended = np.full(jobs, np.nan), np.full(jobs, np.nan)
-        self.submitted = np.full(jobs, np.nan)
-        self.waited = np.zeros(jobs)
-        self.left = np.zeros(jobs, np.int64)
-        self.completed = self.withdrawn = 0
-        self._pace = np.ones(len(capacity))  # seconds that a second's work takes on a machine
-        self._first = np.full(len(capacity), NONE, np.int64)  # of the tasks that run on it
-        self._runs = _Runs(
-            heap=np.empty(0, np.int64), place=np.empty(0, np.int64), time=np.empty(0), since=np.empty(0), work=np.empty(0),
-            order=np.empty(0, np.int64), job=np.empty(0, np.int64), index=np.empty(0, np.int64), attempt=np.empty(0, np.int64),
-            node=np.empty(0, np.int64), after=np.empty(0, np.int64), before=np.empty(0, np.int64),
+        self.truth = Truth(
+            capacity=capacity, demand=np.ascontiguousarray(demand), queue=queue, duration=duration, first=first, varied=varied,
+            load=np.zeros_like(capacity), pace=np.ones(len(capacity)), first_run=np.full(len(capacity), NONE, np.int64),
+            used=np.zeros((queues, resources), np.int64), waits=np.zeros((queues, resources), np.int64),
+            running=np.zeros(queues, np.int64), waiting=np.zeros(queues, np.int64), begun=np.full(jobs, np.nan),
+            ended=np.full(jobs, np.nan), submitted=np.full(jobs, np.nan), waited=np.zeros(jobs), left=np.zeros(jobs, np.int64),
+            task=np.cumsum(tasks) - tasks, last=np.zeros(int(tasks.sum()), np.int32),
+            size=np.array([0, 0, int(overcommitted), 0], np.int64),
         )  # fmt: skip
-        self._size = np.zeros(2, np.int64)  # of the heap; started so far
+        self.runs = kernel_simulated.no_runs(1024)
+        self.withdrawn = 0
+        self._rows = {node.name: row for row, node in enumerate(self.nodes)}
+        self._news: list[NodeUp | NodeDown] = [NodeUp(node) for node in self.nodes]
+        self._down: set[int] = set()
+        self._asked = False
+        self._started: list[Attempts] = []
+        self._ends: list[Ends] = []  # that are to be told
+        self._told: list[Ends] = []  # and are not acknowledged
 
-    def submit(self, job: int, tasks: int, now: float) -> None:
+    @property
+    def completed(self) -> int:
+        """Tasks that are done."""
+        return int(self.truth.size[kernel_simulated.COMPLETED])
+
+    # -- what drives it says ------------------------------------------------------------------------------------
+
+    def submit(self, job: int, tasks: int) -> None:
         """A job's tasks wait from now on."""
-        self.submitted[job] = now
-        self.left[job] = tasks
-        self.waiting[self.queue[job]] += tasks
-        self.waits[self.queue[job]] += tasks * self.demand[job]
+        kernel_simulated.submit(self.truth, job, tasks, self.now)
 
-    def withdraw(self, job: int, tasks: int, now: float) -> None:
+    def withdraw(self, job: int, tasks: int) -> None:
         """So many of a job's tasks, which wait, are not run after all."""
-        self.left[job] -= tasks
-        self.waiting[self.queue[job]] -= tasks
-        self.waits[self.queue[job]] -= tasks * self.demand[job]
+        truth, queue = self.truth, self.truth.queue[job]
+        truth.left[job] -= tasks
+        truth.waiting[queue] -= tasks
+        truth.waits[queue] -= tasks * truth.demand[job]
         self.withdrawn += tasks
-        if self.left[job] == 0:
-            self.ended[job] = now
+        if truth.left[job] == 0:
+            truth.ended[job] = self.now
 
-    def start(self, job: I64, index: I64, attempt: I64, node: I64, now: float) -> None:
-        """Start attempts; jobs are counted from 0."""
-        need = int(self._size[0]) + len(job)
-        if need > len(self._runs.heap):
-            self._runs = _longer(self._runs, max(need, 2 * len(self._runs.heap), 1024))
-        _start(
-            job, index, attempt, node, now, self.demand, self.queue, self.duration, self.first, self.varied, self.capacity,
-            self.load, self.overcommitted, self.used, self.waits, self.running, self.waiting, self.begun, self.submitted,
-            self.waited, self._pace, self._first, self._runs, self._size,
-        )  # fmt: skip
+    def next_event(self) -> float:
+        """When there is something to see: now, or when the next task ends; infinite where nothing goes on."""
+        if self._news or self._asked or self._started or self._ends:
+            return self.now
+        return kernel_simulated.next_end(self.truth, self.runs)
 
-    def next_end(self) -> float:
-        """When the next task ends; infinite where none runs."""
-        return float(self._runs.time[self._runs.heap[0]]) if self._size[0] else np.inf
+    def lose(self, name: str) -> None:
+        """A machine is gone, with all that runs on it."""
+        row = self._rows[name]
+        self._down.add(row)
+        kernel_simulated.drop_node(self.truth, self.runs, row, self.now)
+        self._news.append(NodeDown(name))
 
-    def ends(self) -> tuple[I64, I64, I64]:
-        """What ends at that moment: jobs, indices and attempts."""
-        job, index, attempt = _end(
-            self.demand, self.queue, self.capacity, self.load, self.overcommitted, self.used, self.running, self.left,
-            self.ended, self._pace, self._first, self._runs, self._size,
-        )  # fmt: skip
-        self.completed += len(job)
-        return job, index, attempt
+    def restore(self, name: str) -> None:
+        """A lost machine is back, with nothing on it."""
+        self._down.discard(self._rows[name])
+        self._news.append(NodeUp(self.nodes[self._rows[name]]))
 
+    # -- the contract -------------------------------------------------------------------------------------------
 
-_Runs = namedtuple("_Runs", "heap place time since work order job index attempt node after before")
-"""Tasks that run, a row each; the first so many of `heap` are rows that are in use, by time and order, the rest are free.
+    def start(self, launches: Launches) -> None:
+        attempts = launches.attempts
+        node = np.array([self._rows[name] for name in launches.nodes], np.int64)[launches.node]
+        fine = kernel_simulated.new(self.truth, attempts.job - 1, attempts.index, attempts.number)
+        if self._down:
+            fine &= ~np.isin(node, list(self._down))
+        if not fine.all():
+            attempts, node = Attempts(*(column[fine] for column in attempts)), node[fine]
+        self.make_room(len(node))
+        kernel_simulated.start(self.truth, self.runs, attempts.job - 1, attempts.index, attempts.number, node, self.now)
+        self._started += [attempts] if len(node) else []
 
-place : where in the heap the row is
-time, order : when the task ends, and how many were started before it
-since, work : at `since` it had so many seconds of work left
-after, before : others on the same machine, where machines overcommit
-"""
+    def make_room(self, tasks: int) -> None:
+        """Have rows for so many more that run."""
+        need = int(self.truth.size[0]) + tasks
+        if need > len(self.runs.heap):
+            self.runs = kernel_simulated.longer(self.runs, max(need, 2 * len(self.runs.heap)))
 
+    def stop(self, attempts: Attempts, grace: float) -> None:
+        never = kernel_simulated.stop(
+            self.truth, self.runs, attempts.job - 1, attempts.index, attempts.number, self.now, grace
+        )
+        if never.any():
+            chosen = Attempts(*(column[never] for column in attempts))
+            signalled = np.full(len(chosen.job), Outcome.SIGNALLED, np.int64)
+            self._ends.append(Ends(chosen, signalled, np.full(len(chosen.job), kernel_simulated.SIGTERM, np.int64)))
 
-def _longer(runs: _Runs, length: int) -> _Runs:
-    """The same with room for more."""
-    more = _Runs(*(np.concatenate([column, np.empty(length - len(column), column.dtype)]) for column in runs))
-    more.heap[len(runs.heap) :] = np.arange(len(runs.heap), length)
-    return more
+    def poll(self) -> Seen:
+        known = None
+        if self._asked:
+            self._asked = False
+            known = self._inventory()
+            self._ends, self._told = [*self._told, *self._ends], []
+            self._news = [NodeDown(n.name) if row in self._down else NodeUp(n) for row, n in enumerate(self.nodes)]
+        if kernel_simulated.next_end(self.truth, self.runs) <= self.now:
+            job, index, number, outcome, code = kernel_simulated.end(self.truth, self.runs, self.now)
+            self._ends.append(Ends(Attempts(job + 1, index, number), outcome, code))
+        started, self._started = self._started, []
+        ends, self._ends = self._ends, []
+        news, self._news = self._news, []
+        self._told += ends
+        return Seen(known, _joined(started), _joined_ends(ends), news)
 
+    def acknowledge(self, attempts: Attempts) -> None:
+        if len(self._told) == 1 and all(map(np.array_equal, self._told[0].attempts, attempts)):
+            self._told = []
+            return
+        gone = set(_tuples(attempts))
+        kept = []
+        for end in self._told:
+            stays = [attempt not in gone for attempt in _tuples(end.attempts)]
+            if any(stays):
+                columns = Attempts(*(column[stays] for column in end.attempts))
+                kept.append(Ends(columns, end.outcome[stays], end.code[stays]))
+        self._told = kept
 
-@compiled
-def _before(runs: _Runs, a: int, b: int) -> bool:
-    if runs.time[a] != runs.time[b]:
-        return bool(runs.time[a] < runs.time[b])
-    return bool(runs.order[a] < runs.order[b])
+    def take_inventory(self) -> None:
+        self._asked = True
 
+    def _inventory(self) -> Attempts:
+        size = int(self.truth.size[0])
+        rows = np.sort(self.runs.heap[:size])
+        running = Attempts(self.runs.job[rows] + 1, self.runs.index[rows], self.runs.attempt[rows])
+        return _joined([running, *(end.attempts for end in self._told), *(end.attempts for end in self._ends)])
 
-@compiled
-def _sift(runs: _Runs, size: int, position: int) -> None:
-    """Move what is at a place in the heap up or down to where it belongs."""
-    run = runs.heap[position]
-    while position > 0:
-        up = (position - 1) // 2
-        other = runs.heap[up]
-        if not _before(runs, run, other):
-            break
-        runs.heap[position] = other
-        runs.place[other] = position
-        position = up
-    while True:
-        down = 2 * position + 1
-        if down >= size:
-            break
-        if down + 1 < size and _before(runs, runs.heap[down + 1], runs.heap[down]):
-            down += 1
-        other = runs.heap[down]
-        if not _before(runs, other, run):
-            break
-        runs.heap[position] = other
-        runs.place[other] = position
-        position = down
-    runs.heap[position] = run
-    runs.place[run] = position
+    def forget(self, jobs: Iterable[int]) -> None:
+        pass  # there is no output
 
+    def read_output(self, job: int, index: int, stream: str, offset: int, most: int) -> bytes | None:
+        return None
 
-@compiled
-def _set_pace(n: int, now: float, capacity: I64, load: I64, pace: F64, first: I64, runs: _Runs, size: int) -> None:
-    """After a machine's load has changed: its tasks go on as fast as it lets them now."""
-    slower = 1.0
-    for r in range(capacity.shape[1]):
-        if capacity[n, r] > 0 and load[n, r] > capacity[n, r]:
-            slower = max(slower, load[n, r] / capacity[n, r])
-    if slower == pace[n]:
-        return
-    run = first[n]
-    while run != NONE:
-        runs.work[run] = max(0.0, runs.work[run] - (now - runs.since[run]) / pace[n])
-        runs.since[run] = now
-        runs.time[run] = now + slower * runs.work[run]
-        _sift(runs, size, runs.place[run])
-        run = runs.after[run]
-    pace[n] = slower
-
-
-@compiled
-def _start(
-    job: I64, index: I64, attempt: I64, node: I64, now: float, demand: I64, queue: I64, duration: F64, first_duration: I64,
-    varied: I64, capacity: I64, load: I64, overcommitted: bool, used: I64, waits: I64, running: I64, waiting: I64, begun: F64,
-    submitted: F64, waited: F64, pace: F64, first: I64, runs: _Runs, size: I64,
-) -> None:  # fmt: skip
-    for k in range(job.shape[0]):
-        j, n = job[k], node[k]
-        q = queue[j]
-        for r in range(demand.shape[1]):
-            load[n, r] += demand[j, r]
-            used[q, r] += demand[j, r]
-            waits[q, r] -= demand[j, r]
-        running[q] += 1
-        waiting[q] -= 1
-        if np.isnan(begun[j]):
-            begun[j] = now
-        waited[j] += now - submitted[j]
-        at = size[0]
-        run = runs.heap[at]
-        work = duration[first_duration[j] + (index[k] if varied[j] else 0)]
-        runs.job[run], runs.index[run], runs.attempt[run], runs.node[run] = j, index[k], attempt[k], n
-        runs.order[run], runs.since[run], runs.work[run] = size[1], now, work
-        runs.time[run] = now + pace[n] * work
-        size[0] += 1
-        size[1] += 1
-        _sift(runs, size[0], at)
-        if overcommitted:
-            runs.before[run], runs.after[run] = NONE, first[n]
-            if first[n] != NONE:
-                runs.before[first[n]] = run
-            first[n] = run
-            _set_pace(n, now, capacity, load, pace, first, runs, size[0])
+    def close(self, leave: bool = False) -> None:
+        pass
 
 
-@compiled
-def _end(
-    demand: I64, queue: I64, capacity: I64, load: I64, overcommitted: bool, used: I64, running: I64, left: I64, ended: F64,
-    pace: F64, first: I64, runs: _Runs, size: I64,
-) -> tuple[I64, I64, I64]:  # fmt: skip
-    now = runs.time[runs.heap[0]]
-    before = size[0]
-    while size[0] > 0 and runs.time[runs.heap[0]] == now:
-        run = runs.heap[0]
-        j, n = runs.job[run], runs.node[run]
-        for r in range(demand.shape[1]):
-            load[n, r] -= demand[j, r]
-            used[queue[j], r] -= demand[j, r]
-        running[queue[j]] -= 1
-        left[j] -= 1
-        if left[j] == 0:
-            ended[j] = now
-        size[0] -= 1
-        # Free rows are behind those in use, last ended first.
-        runs.heap[0], runs.heap[size[0]] = runs.heap[size[0]], run
-        if size[0] > 0:
-            _sift(runs, size[0], 0)
-        if overcommitted:
-            if runs.before[run] == NONE:
-                first[n] = runs.after[run]
-            else:
-                runs.after[runs.before[run]] = runs.after[run]
-            if runs.after[run] != NONE:
-                runs.before[runs.after[run]] = runs.before[run]
-    count = before - size[0]
-    job, index, attempt = np.empty(count, np.int64), np.empty(count, np.int64), np.empty(count, np.int64)
-    for k in range(count):
-        run = runs.heap[before - 1 - k]
-        job[k], index[k], attempt[k] = runs.job[run], runs.index[run], runs.attempt[run]
-        if overcommitted:
-            _set_pace(runs.node[run], now, capacity, load, pace, first, runs, size[0])
-    return job, index, attempt
+def _tuples(attempts: Attempts) -> list[tuple[int, int, int]]:
+    return list(zip(*(column.tolist() for column in attempts), strict=True))
+
+
+def _joined(several: Sequence[Attempts]) -> Attempts:
+    if len(several) == 1:
+        return several[0]
+    return Attempts(*map(np.concatenate, zip(*several, strict=True))) if several else NO_ATTEMPTS
+
+
+def _joined_ends(several: Sequence[Ends]) -> Ends:
+    if len(several) == 1:
+        return several[0]
+    if not several:
+        return NO_ENDS
+    return Ends(
+        _joined([end.attempts for end in several]),
+        np.concatenate([end.outcome for end in several]),
+        np.concatenate([end.code for end in several]),
+    )

@@ -63,6 +63,10 @@ class Scheduler:
         The names of the machines that there are, where that is known: others were lost.
     timed : callable, optional
         Takes "decide" or "commit" and returns a context in which that is done.
+    repeat_after : float
+        Seconds after which an engine that did not answer is told again.
+    strict : bool
+        Whether a policy that fails to divide is a PolicyError; else it is logged, and its queues share otherwise.
 
     Attributes
     ----------
@@ -83,6 +87,8 @@ class Scheduler:
         clock: Callable[[], float],
         nodes: Iterable[str] | None = None,
         timed: Callable[[str], AbstractContextManager[object]] = nullcontext,
+        repeat_after: float = REPEAT_AFTER,
+        strict: bool = False,
     ) -> None:
         self.journal, self.engine, self.clock = journal, engine, clock
         self.state = journal.recover()
@@ -90,7 +96,7 @@ class Scheduler:
         self.more = self.reconciled = False
         self.on_record: Callable[[Sequence[Fact]], None] = lambda facts: None
         self._there = None if nodes is None else set(nodes)
-        self._timed = timed
+        self._timed, self._repeat_after, self._strict = timed, repeat_after, strict
         self._unsaved: list[Fact] = []
         self._unsaved_by: list[str] = []
         self._to_acknowledge: list[Attempts] = []
@@ -114,14 +120,14 @@ class Scheduler:
             self._happen(lost_nodes(self.state, self._there, now), "")
             self._there = None
         self._observe(now)
-        if now >= self._to_repeat_at or now < self._to_repeat_at - 2 * REPEAT_AFTER:
-            self._to_repeat_at = now + REPEAT_AFTER
+        if now >= self._to_repeat_at or now < self._to_repeat_at - 2 * self._repeat_after:
+            self._to_repeat_at = now + self._repeat_after
             self._tell_again()
         for request, who in zip(requests, by or [""] * len(requests), strict=True):
             self._happen(request(self.state, now), who)
         if self.placing and self.reconciled:
             with self._timed("decide"):
-                decision = decide(self.state, now)
+                decision = decide(self.state, now, strict=self._strict)
             self._happen(decision.facts, "")
             self.more = decision.more
         self._record()

@@ -5,6 +5,7 @@ instead of forty arrays, which compiles several times as fast and costs next to 
 whoever calls a kernel keeps the view, and the view its arrays.
 """
 
+from functools import cache
 from typing import Any, Final
 
 import numpy as np
@@ -23,7 +24,7 @@ from numba.extending import (
 from numba.np import numpy_support
 from numba.np.arrayobj import make_array, populate_array
 
-from fairlead.scheduler.view import ARRAYS
+from fairlead.scheduler.view import Arrays as Arrays
 from fairlead.scheduler.view import View as View  # kernels have it from here, so that numba knows it
 
 _WORDS: Final = 3
@@ -31,25 +32,28 @@ _WORDS: Final = 3
 
 
 class ViewType(types.Type):  # type: ignore[misc]
-    """The type of all views: they hold arrays of the same names and types."""
+    """The type of all views of a class: they hold arrays of the same names and types."""
 
-    def __init__(self) -> None:
-        super().__init__(name="FairleadView")
+    def __init__(self, name: str, arrays: dict[str, types.Array]) -> None:
+        self.arrays, self.places = arrays, {array: place for place, array in enumerate(arrays)}
+        super().__init__(name=f"Fairlead{name}")
 
 
-VIEW: Final = ViewType()
-_PLACES: Final = {name: place for place, name in enumerate(ARRAYS)}
-_TYPES: Final = {
-    name: types.Array(numpy_support.from_dtype(np.dtype(kind)), dimensions, "C")
-    for name, (kind, dimensions) in ARRAYS.items()
-}
+@cache
+def _type_of_class(kind: type[Arrays]) -> ViewType:
+    arrays = {
+        name: types.Array(numpy_support.from_dtype(np.dtype(of)), dimensions, "C")
+        for name, (of, dimensions) in kind.ARRAYS.items()
+    }
+    return ViewType(kind.__name__, arrays)
+
 
 register_model(ViewType)(models.OpaqueModel)
 
 
-@typeof_impl.register(View)
-def _type_of(value: View, context: Any) -> ViewType:
-    return VIEW
+@typeof_impl.register(Arrays)
+def _type_of(value: Arrays, context: Any) -> ViewType:
+    return _type_of_class(type(value))
 
 
 @unbox(ViewType)
@@ -65,18 +69,18 @@ class _Attributes(AttributeTemplate):  # type: ignore[misc]
     key = ViewType
 
     def generic_resolve(self, kind: ViewType, name: str) -> types.Array | None:
-        return _TYPES.get(name)
+        return kind.arrays.get(name)
 
 
 @lower_getattr_generic(ViewType)
 def _get_array(context: Any, builder: Any, kind: ViewType, view: Any, name: str) -> Any:
     """Read where an array is, and make one there that nobody owns."""
-    array_type = _TYPES[name]
+    array_type = kind.arrays[name]
     word = ir.IntType(64)
     block = builder.bitcast(view, word.as_pointer())
 
     def read(k: int) -> Any:
-        return builder.load(builder.gep(block, [word(_WORDS * _PLACES[name] + k)]))
+        return builder.load(builder.gep(block, [word(_WORDS * kind.places[name] + k)]))
 
     itemsize = word(context.get_abi_sizeof(context.get_data_type(array_type.dtype)))
     shape = [read(1 + k) for k in range(array_type.ndim)]

@@ -38,22 +38,21 @@ class JobIndex(Struct, dict=True, forbid_unknown_fields=True):
         self.specs[number] = job
         if job.key:
             self.keys[job.key] = number
-        missing = number - self.first + 1 - len(self.row_of)
-        if missing > 0:
-            more = np.full(max(missing, len(self.row_of), 16), NONE, np.int64)
-            self.row_of = np.concatenate([self.row_of, more])
+        self._have_room()
         self.row_of[number - self.first] = row
 
-    def add_many(self, first: int, jobs: list[Job], row: int) -> None:
-        """Jobs with the numbers from `first` on and the rows from `row` on; none has a key."""
-        numbers = range(first, first + len(jobs))
-        self.specs.update(zip(numbers, jobs, strict=True))
-        self.last = numbers[-1]
+    def add_many(self, numbers: I64, jobs: list[Job], rows: I64) -> None:
+        """New jobs, with rising numbers higher than all before, and no keys."""
+        self.specs.update(zip(numbers.tolist(), jobs, strict=True))
+        self.last = int(numbers[-1])
+        self._have_room()
+        self.row_of[numbers - self.first] = rows
+
+    def _have_room(self) -> None:
         missing = self.last - self.first + 1 - len(self.row_of)
         if missing > 0:
             more = np.full(max(missing, len(self.row_of), 16), NONE, np.int64)
             self.row_of = np.concatenate([self.row_of, more])
-        self.row_of[first - self.first : self.last - self.first + 1] = np.arange(row, row + len(jobs))
 
     def find(self, number: int) -> int:
         """The row of a job, NONE where it is not known (any more)."""

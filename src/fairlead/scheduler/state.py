@@ -186,8 +186,7 @@ class State:
         job = fact.job
         if fact.id <= self.index.last or job.tasks < 1:
             raise Contradiction(f"job {fact.id} with {job.tasks} tasks after job {self.index.last}")
-        self.ensure_resources(job.demand)
-        row = self.write_jobs(np.array([fact.id]), [job])
+        row, _ = self.write_jobs(np.array([fact.id]), [job], np.zeros(1, np.int64))
         self.jobs.submitted_at[row] = fact.at
         self.index.add(fact.id, job, row)
         others = [after.job for after in job.after]
@@ -433,7 +432,7 @@ class State:
         self.ensure_resources(self.tree.needed_resources(self.tree.names[row]))
         self.tree.write(row, self.queues, self.resources)
 
-    def ensure_shape(self, job: Job) -> int:
+    def _ensure_shape(self, job: Job) -> int:
         """The row of a job's shape."""
         constraints = tuple(sorted((label, tuple(sorted(values))) for label, values in job.on.items()))
         key = (tuple(sorted((name, q) for name, q in job.demand.items() if q)), constraints)
@@ -449,23 +448,49 @@ class State:
             self.order.add_shape()
         return row
 
-    def write_jobs(self, numbers: I64, jobs: Sequence[Job]) -> int:
-        """Give new jobs their rows, and their tasks theirs; returns the first. They wait nowhere yet."""
-        table, count = self.jobs, len(jobs)
-        row = table.extend(count)
-        mine = slice(row, row + count)
+    def write_jobs(self, numbers: I64, kinds: Sequence[Job], which: I64) -> tuple[int, I64]:
+        """Give new jobs their rows, and their tasks theirs; they wait nowhere yet.
+
+        Parameters
+        ----------
+        numbers : int64, shape (jobs,)
+            Rising, and higher than all before.
+        kinds : sequence of Job
+        which : int64, shape (jobs,)
+            Of each job, which of the kinds it is.
+
+        Returns
+        -------
+        row : int
+            The first of the rows.
+        buckets : int64, shape (jobs,)
+            Where they wait when they do, all their tasks waiting.
+        """
+        for job in kinds:
+            self.ensure_resources(job.demand)
+        table = self.jobs
+        row = table.extend(len(numbers))
+        mine = slice(row, row + len(numbers))
         table.id[mine] = numbers
-        table.queue[mine] = [self._ensure_queue(job.queue) for job in jobs]
-        table.shape_row[mine] = [self.ensure_shape(job) for job in jobs]
-        table.priority[mine] = [job.priority for job in jobs]
-        table.gang[mine] = [job.gang for job in jobs]
-        table.plain[mine] = [not job.gang for job in jobs]
-        table.exit_done[mine] = [job.exit_done for job in jobs]
-        table.retries[mine] = [job.retries for job in jobs]
-        table.time_limit[mine] = [inf if job.time_limit is None else job.time_limit for job in jobs]
-        sizes = np.array([job.tasks for job in jobs], np.int64)
-        table.tasks[mine] = table.waiting[mine] = sizes
-        table.home[mine] = [self._home_of(row + k, 0) if not job.gang else NONE for k, job in enumerate(jobs)]
+        queues = [self._ensure_queue(job.queue) for job in kinds]
+        shapes = [self._ensure_shape(job) for job in kinds]
+        columns = {
+            "queue": queues,
+            "shape_row": shapes,
+            "priority": [job.priority for job in kinds],
+            "gang": [job.gang for job in kinds],
+            "plain": [not job.gang for job in kinds],
+            "exit_done": [job.exit_done for job in kinds],
+            "retries": [job.retries for job in kinds],
+            "time_limit": [inf if job.time_limit is None else job.time_limit for job in kinds],
+            "tasks": [job.tasks for job in kinds],
+        }
+        for name, values in columns.items():
+            table.rows[name][mine] = values[0] if len(kinds) == 1 else np.array(values)[which]
+        sizes = table.waiting[mine] = table.tasks[mine]
+        alike = zip(queues, columns["priority"], shapes, (job.tasks if job.gang else 0 for job in kinds), strict=True)
+        buckets = np.array([self._bucket(key) for key in alike], np.int64)[which]
+        table.home[mine] = np.where(table.gang[mine], NONE, buckets)
         table.bucket[mine] = table.after[mine] = table.before[mine] = NONE
         table.finished_at[mine] = nan
         total = int(sizes.sum())
@@ -476,7 +501,7 @@ class State:
         self.tasks.finished_at[first : first + total] = nan
         if len(self.ended) < len(table.rows):
             self.set_ended(self.ended, len(table.rows))
-        return row
+        return row, buckets
 
     def set_ended(self, ended: I64, length: int = 0) -> None:
         """Have this for the list of jobs that ended, with room for all."""
@@ -484,9 +509,8 @@ class State:
         self.ended[: len(old)] = old
         self.moves[0] += 1
 
-    def _home_of(self, row: int, gang: int) -> int:
-        """The bucket for a job's tasks, for so many of them at once."""
-        key = (int(self.jobs.queue[row]), int(self.jobs.priority[row]), int(self.jobs.shape_row[row]), gang)
+    def _bucket(self, key: BucketKey) -> int:
+        """The bucket for tasks of a leaf, a priority and a shape, so many of them at once; 0 for one by one."""
         bucket = self._bucket_rows.get(key)
         if bucket is None:
             b = self.buckets
@@ -497,13 +521,19 @@ class State:
             self.order.add_bucket(self, bucket)
         return bucket
 
+    def bucket_of(self, row: int) -> int:
+        """The bucket that a job waits in when it does."""
+        jobs = self.jobs
+        gang = int(jobs.waiting[row]) if jobs.gang[row] else 0
+        return self._bucket((int(jobs.queue[row]), int(jobs.priority[row]), int(jobs.shape_row[row]), gang))
+
     def _enter_bucket_if_ready(self, row: int) -> None:
         """Let a job wait in its bucket, unless it is there, has nothing that waits, is held, or comes after another."""
         jobs = self.jobs
         waits = int(jobs.id[row]) in self.dependencies.waits_for
         if jobs.bucket[row] != NONE or not jobs.waiting[row] or jobs.held[row] or waits:
             return
-        bucket = self._home_of(row, int(jobs.waiting[row])) if jobs.gang[row] else int(jobs.home[row])
+        bucket = self.bucket_of(row)
         kernel_account.enter_bucket(self.view(), row, bucket)
 
     def _leave_bucket(self, row: int) -> None:

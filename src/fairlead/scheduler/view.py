@@ -168,19 +168,39 @@ ARRAYS: Final[dict[str, tuple[Any, int]]] = {
 type and its number of dimensions."""
 
 
-class View:
-    """Arrays by the names in `ARRAYS`, all of them in the order of memory that C has.
+class Arrays:
+    """Arrays by the names in `ARRAYS`, all of them in the order of memory that C has, handed to kernels as one thing.
 
     Kernels get the address of `block`, where of each array stands where it is and how long it is in each dimension: see
-    :mod:`fairlead.scheduler.compiled_view`. So a view is to be made anew when an array is replaced by another.
+    :mod:`fairlead.scheduler.compiled_view`. So it is to be made anew when an array is replaced by another.
     """
 
+    ARRAYS: ClassVar[dict[str, tuple[Any, int]]]
+    """Of each array its type and its number of dimensions."""
+
     def __init__(self, **arrays: NDArray[Any]) -> None:
-        self.arrays = [arrays[name] for name in ARRAYS]
-        block = [(a.ctypes.data, *a.shape, *(0,) * (2 - a.ndim)) for a in self.arrays]
+        self.arrays = {name: arrays[name] for name in self.ARRAYS}
+        for name, array in self.arrays.items():
+            kind, dimensions = self.ARRAYS[name]
+            if array.dtype != np.dtype(kind) or array.ndim != dimensions or not array.flags.c_contiguous:
+                raise TypeError(f"{name} is {array.dtype} in {array.ndim} dimensions, not {kind} in {dimensions}")
+        block = [(a.ctypes.data, *a.shape, *(0,) * (2 - a.ndim)) for a in self.arrays.values()]
         self.block = np.array(block, np.int64)
         self.address = int(self.block.ctypes.data)
 
     if TYPE_CHECKING:  # kernels have the arrays as attributes
 
         def __getattr__(self, name: str) -> Any: ...
+    else:
+
+        def __getattr__(self, name: str) -> Any:
+            try:
+                return self.__dict__["arrays"][name]
+            except KeyError:
+                raise AttributeError(name) from None
+
+
+class View(Arrays):
+    """What kernels see of a state; the arrays are also Python's, by the same names."""
+
+    ARRAYS = ARRAYS

@@ -1,45 +1,41 @@
 """Run a workload through the state machine that runs live, with a virtual clock.
 
-One step is one moment at which something happens: tasks end, jobs are submitted, and then the scheduler decides, as often as it
-has more to decide. The facts are the live scheduler's; only the engine and the clock are others.
+One moment is one or more steps of the live scheduler (:mod:`fairlead.engines.step`) with another engine and another clock: tasks end,
+jobs are submitted, and it decides, as often as there is more to decide. Where all that happens is plain, many moments are gone
+through in compiled code (:mod:`fairlead.simulate.many_steps`), with the same facts.
 
 Slots are another cluster: every machine has k of a resource `slot` and nothing else, and every task needs one of them, whatever
 it really uses; they are shared max-min.
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fairlead.engines.simulated import SimulatedCluster
-from fairlead.model.problems import Problem
-from fairlead.model.specs import ROOT, USERS, Job, Node, Quantities, Queue, Settings, settings_for
-from fairlead.policies import drf, resources_of
+from fairlead.engines.step import Scheduler
+from fairlead.journal import Unrecorded
+from fairlead.model.specs import ROOT, USERS, Node, Quantities, Queue, Settings
+from fairlead.policies import resources_of
+from fairlead.policies.codes import DIVIDED, HDRF
 from fairlead.policies.contract import PolicyError
 from fairlead.policies.registry import find_policy
 from fairlead.policies.slots import Slots
-from fairlead.scheduler.decide import decide
 from fairlead.scheduler.facts import (
     Configured,
     Fact,
-    JobCancelled,
-    JobSubmitted,
-    NodeJoined,
-    TasksFinished,
-    TasksPlaced,
-    TasksRevoked,
 )
-from fairlead.scheduler.state import State
+from fairlead.simulate.many_steps import by_many_steps
+from fairlead.simulate.steps import Sampler, Simulation, Tally, Watch, by_steps
 from fairlead.simulate.workload import F64, I64, TraceError, Workload
 
 SAMPLES = 400
 """Moments at which shares and utilisation are looked at while jobs are submitted; it goes on at the same pace after that."""
 SLOT = "slot"
-
-Watch = Callable[[State, list[Fact]], None]
 
 
 @dataclass(frozen=True)
@@ -99,7 +95,9 @@ def simulate(
     reserve_after: float = Settings().reserve_after,
     samples: int = SAMPLES,
     watch: Watch | None = None,
+    record: Callable[[Sequence[Fact]], None] | None = None,
     told: Callable[[float], None] | None = None,
+    compiled: bool = True,
 ) -> Run:
     """Run a workload under a policy.
 
@@ -114,9 +112,13 @@ def simulate(
     samples : int
         Moments at which shares are looked at, while jobs are submitted.
     watch : function, optional
-        Called after each step with the state and the step's facts.
+        Called after each moment with the state and the facts of it; every step is taken one by one then.
+    record : function, optional
+        Told all facts, in order.
     told : function, optional
         Called now and then with the part of all tasks that has ended.
+    compiled : bool
+        Whether many steps may be taken at once in compiled code, where what happens is plain; the facts are the same.
 
     Returns
     -------
@@ -135,91 +137,65 @@ def simulate(
     if not len(workload.submit):
         raise TraceError(f"{workload.name}: there are no jobs in this part of it")
     seen, scheduling, notes, overcommitted = _as_seen(workload, policy)
-    state = State()
-    apply = state.apply  # once: to bind it costs more than some facts do
-    happened: list[Fact] = []
-
-    def happen(fact: Fact) -> None:
-        apply(fact)
-        if watch is not None:
-            happened.append(fact)
-
-    settings = Settings(reserve_after=reserve_after, keep_jobs=0)
-    happen(Configured(at=0.0, queues=_tree(workload.queues, scheduling), settings=settings))
-    for node in seen.nodes:
-        happen(NodeJoined(at=0.0, node=node))
-    resources = workload.resources
     names = list(dict.fromkeys(workload.queue))
-    number = {name: k for k, name in enumerate(names)}
-    capacity = np.array([[node.capacity.get(r, 0) for r in resources] for node in workload.nodes], np.int64)
-    needs = np.array([[demand.get(r, 0) for r in resources] for demand in workload.demands], np.int64)
-    cluster = SimulatedCluster(
-        capacity, needs[workload.shape], np.array([number[name] for name in workload.queue], np.int64), len(names),
-        workload.duration, workload.first, workload.varied, overcommitted,
-    )  # fmt: skip
-    kinds = list({(tuple(n.capacity.items()), tuple(n.labels.items())): n for n in seen.nodes}.values())
-    fits = np.array([_fits(kinds, seen.demands[s], workload.places[s]) for s in range(len(needs))])
-    refused = ~fits[workload.shape]
-    sampler = _Sampler(cluster, workload, names, capacity.sum(axis=0), samples)
+    cluster = _cluster(workload, seen, names, overcommitted)
+    scheduler = Scheduler(Unrecorded(), cluster, lambda: cluster.now, repeat_after=np.inf, strict=True)
+    tally = Tally(record)
+    scheduler.on_record = tally
+    settings = Settings(reserve_after=reserve_after)
+    tree = Configured(at=0.0, queues=_tree(workload.queues, scheduling), settings=settings)
+    scheduler.step([lambda state, now: [tree]])
+    while cluster.next_event() == 0.0:
+        scheduler.step()
+    refused = ~_can_be_held(seen)
+    arrivals = np.flatnonzero(~refused)
+    sampler = Sampler(cluster, workload, names, cluster.truth.capacity.sum(axis=0), samples)
     total = int(workload.tasks[~refused].sum())
-    submit, jobs = workload.submit, len(workload.submit)
-    leaving = np.argsort(workload.withdrawn, kind="stable")
-    leaving = leaving[np.isfinite(workload.withdrawn[leaving])]
-    revoked = decisions = steps = upcoming = gone = 0
-    look_again = 0
-    while True:
-        now = min(submit[upcoming] if upcoming < jobs else np.inf, cluster.next_end())
-        if gone < len(leaving):
-            now = min(now, max(workload.withdrawn[leaving[gone]], submit[leaving[gone]]))
-        if now == np.inf:
-            break
-        sampler.until(now)
-        steps += 1
-        if cluster.next_end() == now:
-            job, index, attempt = cluster.ends()
-            zeros = np.zeros(len(job), np.int64)
-            happen(TasksFinished(at=now, job=job + 1, index=index, attempt=attempt, outcome=zeros, code=zeros))
-        while upcoming < jobs and submit[upcoming] == now:
-            if not refused[upcoming]:
-                cluster.submit(upcoming, int(workload.tasks[upcoming]), now)
-                happen(JobSubmitted(at=now, id=upcoming + 1, job=_job(seen, upcoming)))
-            upcoming += 1
-        while gone < len(leaving) and max(workload.withdrawn[leaving[gone]], submit[leaving[gone]]) <= now:
-            j = int(leaving[gone])
-            if cluster.left[j] > 0:  # else it has ended, and may be forgotten
-                waits = int(state.jobs.waiting[state.job_row(j + 1)])
-                cluster.withdraw(j, waits, now)
-                happen(JobCancelled(at=now, id=j + 1))
-            gone += 1
-        while True:
-            decision = decide(state, now, strict=True)
-            for fact in decision.facts:
-                happen(fact)
-                if isinstance(fact, TasksPlaced):
-                    cluster.start(fact.job - 1, fact.index, fact.attempt, fact.node, now)
-                    decisions += len(fact.job)
-                elif isinstance(fact, TasksRevoked):
-                    revoked += len(fact.job)
-            if not decision.more:
-                break
-        if watch is not None:
-            watch(state, happened)
-            happened = []
-        if told is not None and steps >= look_again:
+
+    def tell() -> None:
+        if told is not None:
             told(cluster.completed / max(1, total))
-            look_again = steps + 200
-    stuck = int(((cluster.left > 0) & ~refused).sum())
+
+    plain = compiled and watch is None and not np.isfinite(workload.withdrawn).any() and not _looks_around(scheduler)
+    go = by_many_steps if plain else by_steps
+    steps = go(Simulation(seen, workload, scheduler, cluster, arrivals, sampler, tally, watch, tell))
+    stuck = int(((cluster.truth.left > 0) & ~refused).sum())
     if refused.any():
         what = "slot" if seen is not workload else "machine"
         notes.append(f"{int(refused.sum()):,} jobs were refused: no {what} holds a task of theirs")
     if stuck:
         notes.append(f"{stuck:,} jobs never ended: a limit, or a gang that does not fit, kept them waiting")
+    truth = cluster.truth
     return Run(
-        workload=workload, policy=policy, submitted=workload.submit, begun=cluster.begun, ended=cluster.ended,
-        waited=cluster.waited, refused=refused, queues=names, resources=resources, **sampler.columns(),
-        completed=cluster.completed, withdrawn=cluster.withdrawn, revoked=revoked, decisions=decisions, steps=steps,
+        workload=workload, policy=policy, submitted=workload.submit, begun=truth.begun, ended=truth.ended,
+        waited=truth.waited, refused=refused, queues=names, resources=workload.resources, **sampler.columns(),
+        completed=cluster.completed, withdrawn=cluster.withdrawn, revoked=tally.revoked, decisions=tally.decisions, steps=steps,
         seconds=time.perf_counter() - began, notes=notes,
     )  # fmt: skip
+
+
+def _cluster(workload: Workload, seen: Workload, names: list[str], overcommitted: bool) -> SimulatedCluster:
+    resources = workload.resources
+    number = {name: k for k, name in enumerate(names)}
+    capacity = np.array([[node.capacity.get(r, 0) for r in resources] for node in workload.nodes], np.int64)
+    needs = np.array([[demand.get(r, 0) for r in resources] for demand in workload.demands], np.int64)
+    return SimulatedCluster(
+        seen.nodes, capacity, needs[workload.shape], np.array([number[name] for name in workload.queue], np.int64), len(names),
+        workload.tasks, workload.duration, workload.first, workload.varied, overcommitted,
+    )  # fmt: skip
+
+
+def _can_be_held(seen: Workload) -> NDArray[np.bool_]:
+    """Of each job, whether some machine could hold a task of it."""
+    kinds = list({(tuple(n.capacity.items()), tuple(n.labels.items())): n for n in seen.nodes}.values())
+    fits = [_fits(kinds, demand, place) for demand, place in zip(seen.demands, seen.places, strict=True)]
+    return np.array(fits)[seen.shape]
+
+
+def _looks_around(scheduler: Scheduler) -> bool:
+    """Whether a policy looks at more than what each queue uses: then each step makes all keys anew."""
+    state = scheduler.state
+    return bool(np.isin(state.queues.policy[: state.queues.n], (HDRF, DIVIDED)).any())
 
 
 def _as_seen(workload: Workload, policy: str) -> tuple[Workload, str, list[str], bool]:
@@ -269,18 +245,6 @@ def _tree(queues: list[Queue], policy: str) -> list[Queue]:
     return [Queue(ROOT, max_jobs=root.max_jobs, max_tasks=root.max_tasks, policy=policy), *rest]
 
 
-def _job(workload: Workload, j: int) -> Job:
-    shape = workload.shape[j]
-    return Job(
-        queue=workload.queue[j],
-        demand=workload.demands[shape],
-        tasks=int(workload.tasks[j]),
-        on=workload.places[shape],
-        priority=int(workload.priority[j]),
-        gang=bool(workload.gang[j]),
-    )
-
-
 def _fits(nodes: list[Node], demand: Quantities, on: dict[str, list[str]]) -> bool:
     """Whether some machine could hold a task, were it empty."""
     return any(
@@ -288,67 +252,3 @@ def _fits(nodes: list[Node], demand: Quantities, on: dict[str, list[str]]) -> bo
         and all(node.labels.get(label) in values for label, values in on.items())
         for node in nodes
     )
-
-
-class _Sampler:
-    """Looks at shares and utilisation at even moments."""
-
-    def __init__(
-        self, cluster: SimulatedCluster, workload: Workload, names: list[str], total: I64, samples: int
-    ) -> None:
-        self._cluster, self._total = cluster, total
-        span = float(workload.submit[-1] - workload.submit[0])
-        self._every, self._most = max(span / samples, 1.0), 10 * max(samples, 100)
-        self._next = float(workload.submit[0])
-        self._rows: list[tuple[float, F64, F64, F64, int, int]] = []
-        self._fair_share = drf.policy()
-        declared = {queue.name: queue for queue in workload.queues}
-        resources = workload.resources
-        self._weight = np.array([_weight(name, declared, resources) for name in names])
-
-    def until(self, now: float) -> None:
-        """Look at all the moments before `now`: nothing has happened since the last step."""
-        row = None
-        while self._next < now:
-            if len(self._rows) >= self._most:
-                # It lasts much longer than jobs were submitted: every other moment will do.
-                self._rows = self._rows[::2]
-                self._every *= 2
-                self._next = self._rows[-1][0] + self._every
-                continue
-            row = row or self._look()
-            self._rows.append((self._next, *row))
-            self._next += self._every
-
-    def _look(self) -> tuple[F64, F64, F64, int, int]:
-        cluster, total = self._cluster, self._total
-        there = np.where(total > 0, total, 1)
-        shares = (cluster.used / there).max(axis=1)
-        fair = np.zeros(len(shares))
-        count = cluster.running + cluster.waiting
-        rows = np.flatnonzero(count > 0)
-        if len(rows):
-            each = (cluster.used[rows] + cluster.waits[rows]) / count[rows, None]
-            problem = Problem.from_arrays(total, each, tasks=count[rows], weight=self._weight[rows])
-            fair[rows] = (each * self._fair_share.divide(problem).tasks[:, None] / there).max(axis=1)
-        return cluster.used.sum(axis=0) / there, shares, fair, int(cluster.running.sum()), int(cluster.waiting.sum())
-
-    def columns(self) -> dict[str, Any]:
-        """What was seen, as arrays."""
-        at, utilisation, shares, fair, running, waiting = zip(*self._rows, strict=True) if self._rows else ((),) * 6
-        resources, queues = len(self._total), len(self._weight)
-        return {
-            "at": np.array(at, float),
-            "utilisation": np.array(utilisation, float).reshape(len(at), resources),
-            "shares": np.array(shares, float).reshape(len(at), queues),
-            "fair": np.array(fair, float).reshape(len(at), queues),
-            "running": np.array(running, np.int64),
-            "waiting": np.array(waiting, np.int64),
-        }
-
-
-def _weight(name: str, declared: dict[str, Queue], resources: list[str]) -> list[float]:
-    """A leaf's weight for each resource."""
-    spec = settings_for(name, declared)
-    weight = spec.weight if spec is not None else 1.0
-    return [weight.get(r, 1.0) if isinstance(weight, dict) else float(weight) for r in resources]

@@ -1,0 +1,208 @@
+"""Many steps of a simulation in compiled code, where all that happens is plain: jobs arrive, tasks end.
+
+It does what :class:`fairlead.engines.step.Scheduler` does step by step over a simulated cluster, with the very same kernels that
+account, plan and settle, and comes back as soon as something is to be done that only that can do. A test holds the two to the same
+facts: what would have been one is written to a log of whole numbers, where that is asked for.
+"""
+
+from typing import ClassVar
+
+import numpy as np
+
+from fairlead.engines.kernel_simulated import RUNNING, Runs, Truth, end_into, next_end, start, submit
+from fairlead.kernel_cache import compiled
+from fairlead.scheduler.compiled_view import Arrays, View
+from fairlead.scheduler.kernel_account import (
+    drop_holds,
+    end_job,
+    enter_bucket,
+    finished,
+    keep_nodes,
+    placed,
+    started,
+)
+from fairlead.scheduler.kernel_cycle import DROP, KEEP, plan, settle
+from fairlead.scheduler.kernel_room import INDEX, JOB, NODE
+from fairlead.scheduler.tables import I64, NONE, RESERVATION
+from fairlead.scheduler.view import ENDED
+
+
+class Course(Arrays):
+    """What is to come, and how far it has.
+
+    job, bucket, submit : for each job that arrives, in that order: which it is of all, its bucket, and when
+    row : for each job of all, its row in the state
+    at : float64, shape (2,): the moment that has been reached, and the next one
+    ends : int64, shape (5, n): room for what ends at one moment
+    rows, attempts : int64: room for rows of jobs and numbers of attempts, of what ends or is placed at one moment
+    log : int64: facts as their kind, their length, how many columns, and these; empty where they are not asked for
+    moments : float64: when each of them happened
+    numbers : int64: see below
+    """
+
+    ARRAYS: ClassVar = {
+        "job": ("i8", 1), "row": ("i8", 1), "bucket": ("i8", 1), "submit": ("f8", 1), "at": ("f8", 1), "ends": ("i8", 2),
+        "rows": ("i8", 1), "attempts": ("i8", 1), "log": ("i8", 1), "moments": ("f8", 1), "numbers": ("i8", 1),
+    }  # fmt: skip
+
+
+# Numbers in `numbers`: jobs that have arrived, jobs that may; how many facts and whole numbers are in the log; decisions, steps.
+ARRIVED, COMING, FACTS, LOGGED, DECISIONS, STEPS, FORGOTTEN, KEEP_JOBS = range(8)
+
+# Why it came back.
+OVER, UNTIL, MORE_ROWS, FORGET, LOG_FULL, MORE_JOBS = range(6)
+
+# Kinds of facts in the log.
+FINISHED, SUBMITTED, PLACED, PASSED_OVER, RESERVED, DROPPED, STARTED = range(7)
+
+
+@compiled
+def advance(
+    v: View, truth: Truth, runs: Runs, course: Course, until: float, most: int, reserve_after: float, max_losses: int
+) -> int:
+    """Go on to the last moment at or before `until`, or to where something else is to be done; says which."""
+    numbers = course.numbers
+    while True:
+        if numbers[ARRIVED] == numbers[COMING] and numbers[COMING] < course.submit.shape[0]:
+            return MORE_JOBS
+        arrival = course.submit[numbers[ARRIVED]] if numbers[ARRIVED] < course.submit.shape[0] else np.inf
+        now = min(arrival, next_end(truth, runs))
+        if now == np.inf:
+            return OVER
+        if now > until:
+            course.at[1] = now
+            return UNTIL
+        if truth.size[RUNNING] + most > runs.heap.shape[0] or truth.size[RUNNING] > course.ends.shape[1]:
+            return MORE_ROWS
+        if course.log.shape[0] > 0 and _is_full(course, most):
+            return LOG_FULL
+        course.at[0] = now
+        if not _observe(v, truth, runs, course, now, max_losses):
+            return MORE_JOBS
+        if v.counts[ENDED] - numbers[FORGOTTEN] - numbers[KEEP_JOBS] > max(0, numbers[KEEP_JOBS] // 20):
+            return FORGET
+        _decide(v, truth, runs, course, now, most, reserve_after)
+        numbers[STEPS] += 1
+
+
+@compiled
+def _observe(v: View, truth: Truth, runs: Runs, course: Course, now: float, max_losses: int) -> bool:
+    """What ends and what arrives at this moment happens; whether the jobs that arrive are all there."""
+    numbers, ends = course.numbers, course.ends
+    if next_end(truth, runs) <= now:
+        count = end_into(truth, runs, now, ends)
+        rows, touched = course.rows[:count], course.attempts[:count]
+        for k in range(count):
+            rows[k] = course.row[ends[0, k]]
+            ends[0, k] += 1  # the job's number
+        finished(v, rows, ends[1, :count], ends[2, :count], ends[3, :count], ends[4, :count], now, max_losses, touched)
+        for k in range(count):
+            j = touched[k]
+            if j != NONE and v.jobs.waiting[j] == 0 and v.jobs.holding[j] == 0:
+                end_job(v, j, now)
+        _log(course, FINISHED, now, count, 5)
+        _log_columns(course, ends, count)
+    while numbers[ARRIVED] < course.submit.shape[0] and course.submit[numbers[ARRIVED]] == now:
+        if numbers[ARRIVED] == numbers[COMING]:
+            return False
+        k = numbers[ARRIVED]
+        row = course.row[course.job[k]]
+        v.jobs.submitted_at[row] = now
+        submit(truth, course.job[k], v.jobs.tasks[row], now)
+        enter_bucket(v, row, course.bucket[k])
+        _log(course, SUBMITTED, now, course.job[k], 0)
+        numbers[ARRIVED] += 1
+    return True
+
+
+@compiled
+def _decide(v: View, truth: Truth, runs: Runs, course: Course, now: float, most: int, reserve_after: float) -> None:
+    """Decide, and let it happen, as often as there is more to decide, or an engine's word that something started."""
+    while True:
+        what, count, about, more = plan(v, False, most, now, reserve_after)
+        if what == KEEP:
+            bucket = v.jobs.bucket[about]
+            _log(course, RESERVED, now, count, 3)
+            _log_same(course, v.jobs.id[about], count)
+            _log_columns(course, v.chosen[NODE : NODE + 1], count)
+            _log_columns(course, v.chosen[INDEX : INDEX + 1], count)
+            keep_nodes(v, bucket, v.jobs.id[about], v.chosen[NODE, :count], v.chosen[INDEX, :count], RESERVATION, now)
+        elif what == DROP:
+            _log(course, DROPPED, now, v.holds.job[about], 0)
+            drop_holds(v, v.holds.bucket[about], NONE)
+        elif count == 0:
+            settle(v, more)
+            if not more:
+                return
+        else:
+            _place(v, truth, runs, course, now, count, about, more)
+
+
+@compiled
+def _place(v: View, truth: Truth, runs: Runs, course: Course, now: float, count: int, about: int, more: bool) -> None:
+    """What was planned is placed, and starts."""
+    rows, index, node = v.chosen[JOB, :count], v.chosen[INDEX, :count], v.chosen[NODE, :count]
+    attempts, jobs = course.attempts[:count], course.rows[:count]
+    for k in range(count):
+        attempts[k] = v.tasks.attempt[v.jobs.first[rows[k]] + index[k]] + 1
+        jobs[k] = v.jobs.id[rows[k]]
+    _log(course, PLACED, now, count, 4)
+    _log_columns(course, course.rows.reshape((1, -1)), count)
+    _log_columns(course, v.chosen[INDEX : INDEX + 1], count)
+    _log_columns(course, course.attempts.reshape((1, -1)), count)
+    _log_columns(course, v.chosen[NODE : NODE + 1], count)
+    passed = v.jobs.bucket[about] if about != NONE else NONE
+    placed(v, rows, index, attempts, node)
+    settle(v, more)
+    if about != NONE:
+        _log(course, PASSED_OVER, now, v.jobs.id[about], 0)
+        if passed != NONE:
+            v.buckets.passed_since[passed] = now
+    for k in range(count):
+        jobs[k] -= 1
+    start(truth, runs, jobs, index, attempts, node, now)
+    course.numbers[DECISIONS] += count
+    _log(course, STARTED, now, count, 3)
+    for k in range(count):
+        jobs[k] += 1
+    _log_columns(course, course.rows.reshape((1, -1)), count)
+    _log_columns(course, v.chosen[INDEX : INDEX + 1], count)
+    _log_columns(course, course.attempts.reshape((1, -1)), count)
+    started(v, rows, index, attempts, now)
+
+
+@compiled
+def _is_full(course: Course, most: int) -> bool:
+    """Whether what may happen at one moment may not fit into the log."""
+    at_once = 16 * (most + course.ends.shape[1]) + 8 * course.submit.shape[0]
+    return (
+        course.log.shape[0] - course.numbers[LOGGED] < at_once
+        or course.moments.shape[0] - course.numbers[FACTS] < at_once
+    )
+
+
+@compiled
+def _log(course: Course, kind: int, now: float, count: int, columns: int) -> None:
+    if course.log.shape[0] > 0:
+        numbers, at = course.numbers, course.numbers[LOGGED]
+        course.log[at], course.log[at + 1], course.log[at + 2] = kind, count, columns
+        course.moments[numbers[FACTS]] = now
+        numbers[FACTS] += 1
+        numbers[LOGGED] += 3
+
+
+@compiled
+def _log_columns(course: Course, columns: I64, count: int) -> None:
+    if course.log.shape[0] > 0:
+        for c in range(columns.shape[0]):
+            at = course.numbers[LOGGED]
+            course.log[at : at + count] = columns[c, :count]
+            course.numbers[LOGGED] += count
+
+
+@compiled
+def _log_same(course: Course, value: int, count: int) -> None:
+    if course.log.shape[0] > 0:
+        at = course.numbers[LOGGED]
+        course.log[at : at + count] = value
+        course.numbers[LOGGED] += count

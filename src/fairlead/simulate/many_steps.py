@@ -1,0 +1,161 @@
+"""A simulation many steps at once, in compiled code, where all that happens is plain: jobs arrive, tasks end.
+
+Jobs are written into the state's tables some thousands at a time, before they arrive; :func:`fairlead.simulate.kernel_advance.advance`
+goes through moment after moment and comes back for more of them, for more room, for a moment at which shares are to be looked at, or
+for a step that forgets jobs, which is taken as every step is.
+"""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from fairlead.model.specs import Job
+from fairlead.scheduler.decide import MOST_PLACEMENTS
+from fairlead.scheduler.facts import (
+    Fact,
+    JobsPassedOver,
+    JobSubmitted,
+    NodesReserved,
+    ReservationDropped,
+    TasksFinished,
+    TasksPlaced,
+    TasksStarted,
+)
+from fairlead.scheduler.tables import I64
+from fairlead.scheduler.view import ENDED, HOLDS
+from fairlead.simulate import kernel_advance as kernel
+from fairlead.simulate.kernel_advance import Course
+from fairlead.simulate.steps import Simulation, job_of
+
+CHUNK_JOBS, CHUNK_TASKS = 20_000, 1_000_000
+"""Jobs that are written before they arrive, at most; and their tasks, but for one job."""
+LOG = 4_000_000
+"""Whole numbers of facts, where somebody wants them, between two looks at them."""
+
+
+def by_many_steps(s: Simulation) -> int:
+    """Run a simulation; returns how many moments there were."""
+    state, cluster = s.scheduler.state, s.cluster
+    recorded = s.tally.wants_facts
+    most = MOST_PLACEMENTS + int(s.workload.tasks[s.workload.gang].max(initial=0))
+    course = Course(
+        job=s.arrivals, row=np.full(len(s.workload.submit), -1), bucket=np.zeros(len(s.arrivals), np.int64),
+        submit=s.workload.submit[s.arrivals], at=np.zeros(2), ends=np.zeros((5, 1024), np.int64),
+        rows=np.zeros(most, np.int64), attempts=np.zeros(most, np.int64),
+        log=np.zeros(LOG if recorded else 0, np.int64), moments=np.zeros(LOG // 4 if recorded else 0),
+        numbers=np.zeros(8, np.int64),
+    )  # fmt: skip
+    numbers = course.numbers
+    state.holds.extend(state.nodes.n)  # each is kept for one at most
+    state.holds.n = 0
+    cluster.make_room(most)
+    while True:
+        numbers[kernel.FORGOTTEN] = int(state.order.counts[ENDED]) - len(state.ended_jobs())
+        numbers[kernel.KEEP_JOBS] = state.settings.keep_jobs
+        view = state.order.ready(state, MOST_PLACEMENTS)
+        settings = state.settings
+        why = kernel.advance(
+            view, cluster.truth, cluster.runs, course, s.sampler.next, MOST_PLACEMENTS, settings.reserve_after,
+            settings.max_losses,
+        )  # fmt: skip
+        state.learned = None
+        state.version += 1
+        state.holds.n = int(state.order.counts[HOLDS])
+        cluster.now = float(course.at[0])
+        if recorded:
+            s.tally(list(_facts(s, course)))
+        if why == kernel.OVER:
+            break
+        if why == kernel.UNTIL:
+            s.sampler.until(float(course.at[1]))
+        elif why == kernel.MORE_JOBS:
+            _write_jobs(s, course)
+        elif why == kernel.MORE_ROWS:
+            cluster.make_room(2 * most)
+            course = _longer(course, 2 * len(cluster.runs.heap))
+        elif why == kernel.FORGET:
+            rows = state.jobs.rows
+            s.scheduler.step()
+            while s.scheduler.more or cluster.next_event() == cluster.now:
+                s.scheduler.step()
+            numbers[kernel.STEPS] += 1
+            if state.jobs.rows is not rows:
+                _find_again(s, course)
+        s.tell()
+    s.tally.decisions += int(numbers[kernel.DECISIONS]) if not recorded else 0
+    return int(numbers[kernel.STEPS])
+
+
+def _longer(course: Course, tasks: int) -> Course:
+    """The same with room for more tasks that end at one moment."""
+    length = max(tasks, len(course.rows))
+    more = {
+        "ends": np.zeros((5, tasks), np.int64),
+        "rows": np.zeros(length, np.int64),
+        "attempts": np.zeros(length, np.int64),
+    }
+    return Course(**{**course.arrays, **more})
+
+
+def _write_jobs(s: Simulation, course: Course) -> None:
+    """Write the next jobs into the state, before they arrive."""
+    state, begin = s.scheduler.state, int(course.numbers[kernel.COMING])
+    tasks = np.cumsum(s.workload.tasks[s.arrivals[begin : begin + CHUNK_JOBS]])
+    count = max(1, int(np.searchsorted(tasks, CHUNK_TASKS, side="right")))
+    chosen = s.arrivals[begin : begin + count]
+    kinds, which = _kinds(s, chosen)
+    numbers = chosen + 1
+    first, buckets = state.write_jobs(numbers, kinds, which)
+    rows = np.arange(first, first + count)
+    state.index.add_many(numbers, [kinds[k] for k in which.tolist()], rows)
+    course.row[chosen] = rows
+    course.bucket[begin : begin + count] = buckets
+    course.numbers[kernel.COMING] += count
+
+
+def _find_again(s: Simulation, course: Course) -> None:
+    """The state's tables were made smaller: find the rows of jobs anew, and the buckets of those that are still to arrive."""
+    state, written = s.scheduler.state, s.arrivals[: course.numbers[kernel.COMING]]
+    course.row[written] = state.job_rows(written + 1)
+    for k in range(int(course.numbers[kernel.ARRIVED]), len(written)):
+        course.bucket[k] = state.bucket_of(int(course.row[written[k]]))
+
+
+def _kinds(s: Simulation, chosen: I64) -> tuple[list[Job], I64]:
+    """The distinct ones of jobs, and which each is."""
+    seen = s.seen
+    columns = [s.cluster.truth.queue, seen.shape, seen.tasks, seen.priority, seen.gang]
+    alike = np.stack([column[chosen] for column in columns], axis=1).astype(np.int64)
+    _, first, which = np.unique(alike, axis=0, return_index=True, return_inverse=True)
+    return [job_of(seen, int(chosen[k])) for k in first], which.reshape(-1)
+
+
+def _facts(s: Simulation, course: Course) -> Iterator[Fact]:
+    """Read the log, and empty it."""
+    numbers, log = course.numbers, course.log
+    at = 0
+    for moment in course.moments[: numbers[kernel.FACTS]].tolist():
+        kind, count, width = log[at : at + 3].tolist()
+        columns = log[at + 3 : at + 3 + count * width].reshape(width, count).copy()
+        at += 3 + count * width
+        yield _fact(s, kind, moment, count, columns)
+    numbers[kernel.FACTS] = numbers[kernel.LOGGED] = 0
+
+
+def _fact(s: Simulation, kind: int, at: float, about: int, columns: I64) -> Fact:
+    if kind == kernel.FINISHED:
+        job, index, attempt, outcome, code = columns
+        return TasksFinished(at=at, job=job, index=index, attempt=attempt, outcome=outcome, code=code)
+    if kind == kernel.PLACED:
+        job, index, attempt, node = columns
+        return TasksPlaced(at=at, job=job, index=index, attempt=attempt, node=node)
+    if kind == kernel.STARTED:
+        job, index, attempt = columns
+        return TasksStarted(at=at, job=job, index=index, attempt=attempt)
+    if kind == kernel.SUBMITTED:
+        return JobSubmitted(at=at, id=about + 1, job=job_of(s.seen, about))
+    if kind == kernel.RESERVED:
+        return NodesReserved(at=at, id=int(columns[0, 0]), nodes=columns[1].tolist(), tasks=columns[2].tolist())
+    if kind == kernel.DROPPED:
+        return ReservationDropped(at=at, id=about)
+    return JobsPassedOver(at=at, ids=[about])

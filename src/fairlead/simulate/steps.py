@@ -1,0 +1,180 @@
+"""A simulation step by step: at each moment, the steps of the live scheduler; and what is looked at meanwhile."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from fairlead.engines.simulated import SimulatedCluster
+from fairlead.engines.step import Request, Scheduler
+from fairlead.model.problems import Problem
+from fairlead.model.specs import Job, Queue, settings_for
+from fairlead.policies import drf
+from fairlead.scheduler.facts import Fact, JobCancelled, JobSubmitted, TasksPlaced, TasksRevoked
+from fairlead.scheduler.state import State
+from fairlead.simulate.workload import F64, I64, Workload
+
+Watch = Callable[[State, list[Fact]], None]
+
+
+class Tally:
+    """Counts what was decided, and passes the facts on."""
+
+    def __init__(self, record: Callable[[Sequence[Fact]], None] | None) -> None:
+        self.revoked = self.decisions = 0
+        self.happened: list[Fact] = []
+        self._record = record
+        self.wants_facts = record is not None
+
+    def __call__(self, facts: Sequence[Fact]) -> None:
+        self.happened += facts
+        for fact in facts:
+            if isinstance(fact, TasksPlaced):
+                self.decisions += len(fact.job)
+            elif isinstance(fact, TasksRevoked):
+                self.revoked += len(fact.job)
+        if self._record is not None:
+            self._record(facts)
+
+
+@dataclass(frozen=True)
+class Simulation:
+    """What a simulation is made of. `workload` is what really is, `seen` what the scheduler sees of it."""
+
+    seen: Workload
+    workload: Workload
+    scheduler: Scheduler
+    cluster: SimulatedCluster
+    arrivals: I64
+    sampler: "Sampler"
+    tally: Tally
+    watch: Watch | None
+    tell: Callable[[], None]
+
+
+def by_steps(s: Simulation) -> int:
+    """Run a simulation one step of the scheduler after another; returns how many moments there were."""
+    cluster, scheduler, submit = s.cluster, s.scheduler, s.workload.submit
+    withdrawn = np.maximum(s.workload.withdrawn, submit)
+    leaving = s.arrivals[np.argsort(withdrawn[s.arrivals], kind="stable")]
+    leaving = leaving[np.isfinite(withdrawn[leaving])]
+    upcoming = gone = moments = 0
+    while True:
+        now = min(submit[s.arrivals[upcoming]] if upcoming < len(s.arrivals) else np.inf, cluster.next_event())
+        now = min(now, withdrawn[leaving[gone]] if gone < len(leaving) else np.inf)
+        if now == np.inf:
+            return moments
+        s.sampler.until(now)
+        cluster.now = now
+        moments += 1
+        requests: list[Request] = []
+        while upcoming < len(s.arrivals) and submit[s.arrivals[upcoming]] == now:
+            requests.append(_submission(s, int(s.arrivals[upcoming])))
+            upcoming += 1
+        while gone < len(leaving) and withdrawn[leaving[gone]] <= now:
+            requests.append(_withdrawal(s, int(leaving[gone])))
+            gone += 1
+        scheduler.step(requests)
+        while scheduler.more or cluster.next_event() == now:
+            scheduler.step()
+        if s.watch is not None:
+            s.watch(scheduler.state, s.tally.happened)
+        s.tally.happened.clear()
+        if moments % 200 == 0:
+            s.tell()
+
+
+def _submission(s: Simulation, job: int) -> Request:
+    def submit(state: State, now: float) -> list[Fact]:
+        s.cluster.submit(job, int(s.workload.tasks[job]))
+        return [JobSubmitted(at=now, id=job + 1, job=job_of(s.seen, job))]
+
+    return submit
+
+
+def _withdrawal(s: Simulation, job: int) -> Request:
+    def withdraw(state: State, now: float) -> list[Fact]:
+        if s.cluster.truth.left[job] == 0:  # it has ended, and may be forgotten
+            return []
+        s.cluster.withdraw(job, int(state.jobs.waiting[state.job_row(job + 1)]))
+        return [JobCancelled(at=now, id=job + 1)]
+
+    return withdraw
+
+
+def job_of(workload: Workload, j: int) -> Job:
+    """A job as it is submitted."""
+    shape = workload.shape[j]
+    return Job(
+        queue=workload.queue[j],
+        demand=workload.demands[shape],
+        tasks=int(workload.tasks[j]),
+        on=workload.places[shape],
+        priority=int(workload.priority[j]),
+        gang=bool(workload.gang[j]),
+    )
+
+
+class Sampler:
+    """Looks at shares and utilisation at even moments; `next` is the next one."""
+
+    def __init__(
+        self, cluster: SimulatedCluster, workload: Workload, names: list[str], total: I64, samples: int
+    ) -> None:
+        self._cluster, self._total = cluster, total
+        span = float(workload.submit[-1] - workload.submit[0])
+        self._every, self._most = max(span / samples, 1.0), 10 * max(samples, 100)
+        self.next = float(workload.submit[0])
+        self._rows: list[tuple[float, F64, F64, F64, int, int]] = []
+        self._fair_share = drf.policy()
+        declared = {queue.name: queue for queue in workload.queues}
+        resources = workload.resources
+        self._weight = np.array([_weight(name, declared, resources) for name in names])
+
+    def until(self, now: float) -> None:
+        """Look at all the moments before `now`: nothing has happened since the last step."""
+        row = None
+        while self.next < now:
+            if len(self._rows) >= self._most:
+                # It lasts much longer than jobs were submitted: every other moment will do.
+                self._rows = self._rows[::2]
+                self._every *= 2
+                self.next = self._rows[-1][0] + self._every
+                continue
+            row = row or self._look()
+            self._rows.append((self.next, *row))
+            self.next += self._every
+
+    def _look(self) -> tuple[F64, F64, F64, int, int]:
+        cluster, total = self._cluster.truth, self._total
+        there = np.where(total > 0, total, 1)
+        shares = (cluster.used / there).max(axis=1)
+        fair = np.zeros(len(shares))
+        count = cluster.running + cluster.waiting
+        rows = np.flatnonzero(count > 0)
+        if len(rows):
+            each = (cluster.used[rows] + cluster.waits[rows]) / count[rows, None]
+            problem = Problem.from_arrays(total, each, tasks=count[rows], weight=self._weight[rows])
+            fair[rows] = (each * self._fair_share.divide(problem).tasks[:, None] / there).max(axis=1)
+        return cluster.used.sum(axis=0) / there, shares, fair, int(cluster.running.sum()), int(cluster.waiting.sum())
+
+    def columns(self) -> dict[str, Any]:
+        """What was seen, as arrays."""
+        at, utilisation, shares, fair, running, waiting = zip(*self._rows, strict=True) if self._rows else ((),) * 6
+        resources, queues = len(self._total), len(self._weight)
+        return {
+            "at": np.array(at, float),
+            "utilisation": np.array(utilisation, float).reshape(len(at), resources),
+            "shares": np.array(shares, float).reshape(len(at), queues),
+            "fair": np.array(fair, float).reshape(len(at), queues),
+            "running": np.array(running, np.int64),
+            "waiting": np.array(waiting, np.int64),
+        }
+
+
+def _weight(name: str, declared: dict[str, Queue], resources: list[str]) -> list[float]:
+    """A leaf's weight for each resource."""
+    spec = settings_for(name, declared)
+    weight = spec.weight if spec is not None else 1.0
+    return [weight.get(r, 1.0) if isinstance(weight, dict) else float(weight) for r in resources]
