@@ -59,10 +59,11 @@ class JobIndex(Struct, dict=True, forbid_unknown_fields=True):
         place = number - self.first
         return int(self.row_of[place]) if 0 <= place < len(self.row_of) else NONE
 
-    def forget(self, number: int) -> None:
-        """Nobody will ask for it any more."""
-        self.row_of[number - self.first] = NONE
-        self.keys.pop(self.specs.pop(number).key, None)
+    def forget(self, numbers: I64) -> None:
+        """Nobody will ask for these any more."""
+        self.row_of[numbers - self.first] = NONE
+        for number in numbers.tolist():
+            self.keys.pop(self.specs.pop(number).key, None)
 
     def renumber(self, table: Jobs) -> None:
         """Find all rows anew."""

@@ -277,7 +277,7 @@ def _end_event(v: View, j: int, t: int, outcome: int, code: int, max_losses: int
     if outcome == EXITED and code == 0:
         return DONE
     if outcome == STOPPED and code == 0:
-        return DONE if v.jobs.exit_done[j] else YIELDED
+        return DONE if v.jobs.exit_done[j] and tasks.status[t] == REVOKING else YIELDED
     if outcome == NOT_STARTED:
         return NOT_BEGUN
     if outcome == LOST:

@@ -121,12 +121,11 @@ def _serve(v: View, thorough: bool, most: int) -> tuple[int, bool]:
     """Place tasks until nobody can be served, or `most` are placed."""
     whom = ANYBODY if v.counts[HDRF_SOMEWHERE] else SERVABLE
     placed = 0
-    while placed < most:
-        b = find_next(v, whom)
-        if b == NONE:
-            break
+    b = find_next(v, whom)
+    while b != NONE and placed < most:
         why = over_limits(v, b) if whom == ANYBODY else NOT_REACHED
         if why == MAX_JOBS and v.buckets.started[b] > 0 and skip_to_started(v, b):
+            b = find_next(v, whom)
             continue
         count = tasks_left(v, b) if v.buckets.gang[b] > 0 else 1
         if why == NOT_REACHED:
@@ -145,7 +144,8 @@ def _serve(v: View, thorough: bool, most: int) -> tuple[int, bool]:
             if v.chosen[FRESH_JOB, placed - count] or v.bucket_seats.number[b] != v.jobs.id[current_job(v, b)]:
                 set_bucket(v, b)
             climb(v, v.buckets.leaf[b])
-    more = find_next(v, whom) != NONE
+        b = find_next(v, whom)
+    more = b != NONE
     if thorough and whom != ANYBODY:
         _try_the_rest(v)
     return placed, more

@@ -8,7 +8,7 @@ import numpy as np
 
 from fairlead.kernel_cache import compiled
 from fairlead.scheduler.compiled_view import View
-from fairlead.scheduler.view import BLOCK, CYCLE, FRESH, NODES
+from fairlead.scheduler.view import BLOCK, BUCKETS, CYCLE, FRESH, NODES
 
 
 @compiled
@@ -116,3 +116,10 @@ def could_ever_hold(v: View, shape: int, count: int) -> bool:
         if count <= 0:
             return True
     return False
+
+
+@compiled
+def mark_hopeless(v: View) -> None:
+    """Say of each bucket whether the nodes that there are could never hold its task or gang."""
+    for b in range(v.counts[BUCKETS]):
+        v.bucket_seats.hopeless[b] = not could_ever_hold(v, v.buckets.shape_row[b], max(1, v.buckets.gang[b]))

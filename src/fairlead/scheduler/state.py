@@ -67,6 +67,9 @@ BucketKey = tuple[int, int, int, int]
 COMPACT_FROM = 100_000
 """Rows of tasks that nobody asks for any more, from which on the tables are made smaller."""
 
+MANY_KINDS = 100
+"""Kinds of new jobs, so many at once that the order is rather made anew than changed for each."""
+
 _AFTER = np.array(TRANSITIONS, np.int8)
 
 
@@ -289,19 +292,20 @@ class State:
 
     @_apply.register
     def _(self, fact: JobsForgotten) -> None:
-        for job in fact.ids:
-            row = self.job_row(job)
-            if np.isnan(self.jobs.finished_at[row]):
-                raise Contradiction(f"job {job} is forgotten but not finished")
-            self._dead_tasks += int(self.jobs.tasks[row])
-            self.jobs.id[row] = NONE
-            self.index.forget(job)
-        oldest = self.ended_jobs()[: len(fact.ids)].tolist()
-        if oldest != fact.ids:
-            kept = self.ended_jobs()[~np.isin(self.ended_jobs(), fact.ids)]
-            self.set_ended(np.concatenate([np.asarray(fact.ids, np.int64), kept]))
+        ids = np.asarray(fact.ids, np.int64)
+        rows = self.job_rows(ids)
+        if (rows == NONE).any() or np.isnan(self.jobs.finished_at[rows]).any():
+            raise Contradiction(
+                f"jobs from {fact.ids[:1]} on are forgotten, of which some are not known or have not ended"
+            )
+        self._dead_tasks += int(self.jobs.tasks[rows].sum())
+        self.jobs.id[rows] = NONE
+        self.index.forget(ids)
+        ended = self.ended_jobs()
+        if not np.array_equal(ended[: len(ids)], ids):
+            self.set_ended(np.concatenate([ids, ended[~np.isin(ended, ids)]]))
             self._forgotten = 0
-        self._forgotten += len(fact.ids)
+        self._forgotten += len(ids)
         if self._dead_tasks > COMPACT_FROM and 2 * self._dead_tasks > self.tasks.n:
             self._compact()
 
@@ -488,7 +492,10 @@ class State:
         for name, values in columns.items():
             table.rows[name][mine] = values[0] if len(kinds) == 1 else np.array(values)[which]
         sizes = table.waiting[mine] = table.tasks[mine]
-        alike = zip(queues, columns["priority"], shapes, (job.tasks if job.gang else 0 for job in kinds), strict=True)
+        gangs = [job.tasks if job.gang else 0 for job in kinds]
+        alike = list(zip(queues, columns["priority"], shapes, gangs, strict=True))
+        if len(kinds) > MANY_KINDS and sum(key not in self._bucket_rows for key in alike) > MANY_KINDS:
+            self.order.spoil()  # to give all buckets their places at once
         buckets = np.array([self._bucket(key) for key in alike], np.int64)[which]
         table.home[mine] = np.where(table.gang[mine], NONE, buckets)
         table.bucket[mine] = table.after[mine] = table.before[mine] = NONE

@@ -49,6 +49,9 @@ class Course(Arrays):
 # Numbers in `numbers`: jobs that have arrived, jobs that may; how many facts and whole numbers are in the log; decisions, steps.
 ARRIVED, COMING, FACTS, LOGGED, DECISIONS, STEPS, FORGOTTEN, KEEP_JOBS = range(8)
 
+LONGEST = 16
+"""Whole numbers in the log for each task or job that something happens to at one moment, at most."""
+
 # Why it came back.
 OVER, UNTIL, MORE_ROWS, FORGET, LOG_FULL, MORE_JOBS = range(6)
 
@@ -74,7 +77,7 @@ def advance(
             return UNTIL
         if truth.size[RUNNING] + most > runs.heap.shape[0] or truth.size[RUNNING] > course.ends.shape[1]:
             return MORE_ROWS
-        if course.log.shape[0] > 0 and _is_full(course, most):
+        if course.log.shape[0] > 0 and _is_full(course):
             return LOG_FULL
         course.at[0] = now
         if not _observe(v, truth, runs, course, now, max_losses):
@@ -172,13 +175,11 @@ def _place(v: View, truth: Truth, runs: Runs, course: Course, now: float, count:
 
 
 @compiled
-def _is_full(course: Course, most: int) -> bool:
+def _is_full(course: Course) -> bool:
     """Whether what may happen at one moment may not fit into the log."""
-    at_once = 16 * (most + course.ends.shape[1]) + 8 * course.submit.shape[0]
-    return (
-        course.log.shape[0] - course.numbers[LOGGED] < at_once
-        or course.moments.shape[0] - course.numbers[FACTS] < at_once
-    )
+    at_once = LONGEST * (course.rows.shape[0] + course.submit.shape[0])
+    numbers = course.numbers
+    return course.log.shape[0] - numbers[LOGGED] < at_once or course.moments.shape[0] - numbers[FACTS] < at_once // 3
 
 
 @compiled

@@ -29,8 +29,6 @@ from fairlead.simulate.steps import Simulation, job_of
 
 CHUNK_JOBS, CHUNK_TASKS = 20_000, 1_000_000
 """Jobs that are written before they arrive, at most; and their tasks, but for one job."""
-LOG = 4_000_000
-"""Whole numbers of facts, where somebody wants them, between two looks at them."""
 
 
 def by_many_steps(s: Simulation) -> int:
@@ -41,10 +39,10 @@ def by_many_steps(s: Simulation) -> int:
     course = Course(
         job=s.arrivals, row=np.full(len(s.workload.submit), -1), bucket=np.zeros(len(s.arrivals), np.int64),
         submit=s.workload.submit[s.arrivals], at=np.zeros(2), ends=np.zeros((5, 1024), np.int64),
-        rows=np.zeros(most, np.int64), attempts=np.zeros(most, np.int64),
-        log=np.zeros(LOG if recorded else 0, np.int64), moments=np.zeros(LOG // 4 if recorded else 0),
+        rows=np.zeros(most, np.int64), attempts=np.zeros(most, np.int64), log=np.zeros(0, np.int64), moments=np.zeros(0),
         numbers=np.zeros(8, np.int64),
     )  # fmt: skip
+    course = _longer(course, 1024, recorded)
     numbers = course.numbers
     state.holds.extend(state.nodes.n)  # each is kept for one at most
     state.holds.n = 0
@@ -72,7 +70,7 @@ def by_many_steps(s: Simulation) -> int:
             _write_jobs(s, course)
         elif why == kernel.MORE_ROWS:
             cluster.make_room(2 * most)
-            course = _longer(course, 2 * len(cluster.runs.heap))
+            course = _longer(course, len(cluster.runs.heap), recorded)
         elif why == kernel.FORGET:
             rows = state.jobs.rows
             s.scheduler.step()
@@ -86,15 +84,20 @@ def by_many_steps(s: Simulation) -> int:
     return int(numbers[kernel.STEPS])
 
 
-def _longer(course: Course, tasks: int) -> Course:
-    """The same with room for more tasks that end at one moment."""
+def _longer(course: Course, tasks: int, recorded: bool) -> Course:
+    """The same with room for so many tasks that end at one moment."""
     length = max(tasks, len(course.rows))
-    more = {
-        "ends": np.zeros((5, tasks), np.int64),
-        "rows": np.zeros(length, np.int64),
-        "attempts": np.zeros(length, np.int64),
-    }
-    return Course(**{**course.arrays, **more})
+    at_once = 4 * kernel.LONGEST * (length + len(course.submit)) if recorded else 0
+    return Course(
+        **{
+            **course.arrays,
+            "ends": np.zeros((5, tasks), np.int64),
+            "rows": np.zeros(length, np.int64),
+            "attempts": np.zeros(length, np.int64),
+            "log": np.zeros(at_once, np.int64),
+            "moments": np.zeros(at_once // 3),
+        }
+    )
 
 
 def _write_jobs(s: Simulation, course: Course) -> None:

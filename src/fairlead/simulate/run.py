@@ -36,6 +36,8 @@ from fairlead.simulate.workload import F64, I64, TraceError, Workload
 SAMPLES = 400
 """Moments at which shares and utilisation are looked at while jobs are submitted; it goes on at the same pace after that."""
 SLOT = "slot"
+KEEP_JOBS = 20_000
+"""Jobs that have ended and are remembered: as few as go without forgetting some in every other step."""
 
 
 @dataclass(frozen=True)
@@ -142,7 +144,7 @@ def simulate(
     scheduler = Scheduler(Unrecorded(), cluster, lambda: cluster.now, repeat_after=np.inf, strict=True)
     tally = Tally(record)
     scheduler.on_record = tally
-    settings = Settings(reserve_after=reserve_after)
+    settings = Settings(reserve_after=reserve_after, keep_jobs=KEEP_JOBS)
     tree = Configured(at=0.0, queues=_tree(workload.queues, scheduling), settings=settings)
     scheduler.step([lambda state, now: [tree]])
     while cluster.next_event() == 0.0:
