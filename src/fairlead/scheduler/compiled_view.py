@@ -24,13 +24,13 @@ from numba.np import numpy_support
 from numba.np.arrayobj import make_array, populate_array
 
 from fairlead.scheduler.view import ARRAYS
-from fairlead.scheduler.view import View as View  # kernels have it from here, so that numba knows it
+from fairlead.scheduler.view import View as View  # noqa: PLC0414 kernels have it from here, so that numba knows it
 
 _WORDS: Final = 3
 """Of each array in the block: its address, and its length in two dimensions."""
 
 
-class ViewType(types.Type):  # type: ignore[misc]
+class ViewType(types.Type):
     """The type of all views: they hold arrays of the same names and types."""
 
     def __init__(self) -> None:
@@ -61,10 +61,10 @@ def _unbox(kind: ViewType, obj: Any, c: Any) -> NativeValue:
 
 
 @infer_getattr
-class _Attributes(AttributeTemplate):  # type: ignore[misc]
+class _Attributes(AttributeTemplate):
     key = ViewType
 
-    def generic_resolve(self, kind: ViewType, name: str) -> types.Array | None:
+    def generic_resolve(self, kind: ViewType, name: str) -> types.Array | None:  # type: ignore[override]
         return _TYPES.get(name)
 
 

@@ -208,10 +208,10 @@ class Order:
         self.queues.base[queue], self.queues.slots[queue] = self._allot(slots), slots
         v = self.view(state)
         if self.queues.inner[queue]:
-            for child in np.flatnonzero(state.queues.parent[: state.queues.n] == queue):
+            for child in np.flatnonzero(state.queues.parent[: state.queues.n] == queue).tolist():
                 kernel_order.set_queue(v, child)
         else:
-            for bucket in np.flatnonzero(state.buckets.leaf[: state.buckets.n] == queue):
+            for bucket in np.flatnonzero(state.buckets.leaf[: state.buckets.n] == queue).tolist():
                 kernel_order.set_bucket(v, bucket)
 
 
