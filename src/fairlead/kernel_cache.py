@@ -56,7 +56,5 @@ def digest_of(source: Path) -> str:
 
 def is_cached() -> bool:
     """Tell whether the kernels were compiled before, so that starting takes no time."""
-    from fairlead.scheduler import kernel_cycle
-
-    folder = KERNELS / digest_of(Path(kernel_cycle.__file__))
+    folder = KERNELS / digest_of(_PACKAGE / "scheduler" / "kernel_cycle.py")
     return any(folder.rglob("*.nbi"))
