@@ -9,7 +9,7 @@ import numpy as np
 
 from fairlead.model.specs import ROOT, ancestors
 from fairlead.scheduler import snapshot
-from fairlead.scheduler.entitled import write_entitled
+from fairlead.scheduler.divided_queues import write_entitled
 from fairlead.scheduler.facts import Fact, TasksPlaced, decode, encode
 from fairlead.scheduler.state import State
 from fairlead.scheduler.statuses import CANCELLED, FAILED, PLACED, REVOKING, SUCCEEDED, WAITING

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fairlead.scheduler import kernel_cycle
-from fairlead.scheduler.entitled import write_entitled
+from fairlead.scheduler.divided_queues import write_entitled
 from fairlead.scheduler.facts import (
     Fact,
     Ints,
