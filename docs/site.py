@@ -1,6 +1,6 @@
-"""Writes into the pages what the program itself says: the options of each command, and the paths of the API.
+"""Writes into the pages what the program itself says: the options of each command, the paths of the API, what becomes of a task.
 
-`python docs/site.py` does it, between `<!-- options: NAME -->` or `<!-- endpoints -->` and `<!-- end -->`.
+`python docs/site.py` does it, from `<!-- options: NAME -->`, `<!-- endpoints -->` or `<!-- transitions -->` to `<!-- end -->`.
 """
 
 import re
@@ -11,6 +11,7 @@ import typer.main
 from typer import Context
 
 from fairlead.cli.main import app
+from fairlead.scheduler.statuses import EVENT_NAMES, IMPOSSIBLE, STATUS_NAMES, TRANSITIONS
 
 
 def filled(page: str) -> str:
@@ -18,8 +19,11 @@ def filled(page: str) -> str:
     page = re.sub(
         r"(<!-- options: (\w+) -->\n).*?(<!-- end -->)", lambda m: m[1] + options(m[2]) + m[3], page, flags=re.DOTALL
     )
-    return re.sub(
+    page = re.sub(
         r"(<!-- endpoints -->\n).*?(<!-- end -->)", lambda m: m[1] + endpoints() + m[2], page, flags=re.DOTALL
+    )
+    return re.sub(
+        r"(<!-- transitions -->\n).*?(<!-- end -->)", lambda m: m[1] + transitions() + m[2], page, flags=re.DOTALL
     )
 
 
@@ -51,6 +55,16 @@ def endpoints() -> str:
         for method, operation in methods.items():
             told = operation.get("description", "").split("\n\n")[0].replace("\n", " ")
             lines.append(f"| `{method.upper()} {path}` | {told} |")
+    return "\n".join(lines) + "\n\n"
+
+
+def transitions() -> str:
+    """What a task is after each event, as a table with a column for each status in which something can still happen."""
+    columns = [(name, row) for name, row in zip(STATUS_NAMES, TRANSITIONS, strict=True) if set(row) != {IMPOSSIBLE}]
+    lines = ["", f"| | {' | '.join(name for name, _ in columns)} |", "| --- |" + " --- |" * len(columns)]
+    for event, told in enumerate(EVENT_NAMES):
+        after = ["" if row[event] == IMPOSSIBLE else STATUS_NAMES[row[event]] for _, row in columns]
+        lines.append(f"| **{told}** | {' | '.join(after)} |")
     return "\n".join(lines) + "\n\n"
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from fairlead.model.specs import ROOT, ancestors
 from fairlead.scheduler import snapshot
-from fairlead.scheduler.entitled import write_entitled
+from fairlead.scheduler.divided_queues import write_entitled
 from fairlead.scheduler.facts import Fact, TasksPlaced, decode, encode
 from fairlead.scheduler.state import State
 from fairlead.scheduler.statuses import CANCELLED, FAILED, PLACED, REVOKING, SUCCEEDED, WAITING
@@ -245,7 +245,7 @@ def placed_naively(state: State, most: int = 10_000) -> list[tuple[int, int]]:
     parts = state.order.queues.entitled
 
     def attempt(job: int) -> tuple[list[int], np.ndarray, dict[int, tuple[int, np.ndarray]]] | None:
-        """Where all of the job's next task, or gang, would go, and the room that is left then; None, and why is kept, if nowhere."""
+        """Where the job's next task, or gang, would go, and the room that is left then; None, and why is kept, if nowhere."""
         demand = state.shapes.demand[jobs.shape_row[job]]
         count = waiting[job] if jobs.gang[job] else 1
         line = path(int(jobs.queue[job]))

@@ -1,8 +1,8 @@
 """How the kernels are compiled, and where the machine code is kept.
 
-numba's own cache looks at one file only, and would keep old code when a function or a number that a kernel takes from another file
-changes there. So each file of kernels has a cache folder of its own, named after a digest of that file and of all files of fairlead
-that it imports, and those import.
+numba's own cache looks at one file only: it would keep old code when what a kernel takes from another file changes there. So each
+file of kernels has a cache folder of its own, named after a digest of that file and of all files of fairlead that it imports, and
+those import.
 """
 
 import hashlib
@@ -56,7 +56,5 @@ def digest_of(source: Path) -> str:
 
 def is_cached() -> bool:
     """Tell whether the kernels were compiled before, so that starting takes no time."""
-    from fairlead.scheduler import kernel_cycle
-
-    folder = KERNELS / digest_of(Path(cast(str, kernel_cycle.__file__)))
+    folder = KERNELS / digest_of(_PACKAGE / "scheduler" / "kernel_cycle.py")
     return any(folder.rglob("*.nbi"))

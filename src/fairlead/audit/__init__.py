@@ -1,7 +1,8 @@
 """Is this allocation fair, and if not, who is wronged? The eight properties, checked on a case, and searched for counterexamples.
 
 Everything is checked on numbers that are known for certain: fractions, or bounds in fractions between which a number surely
-lies (:mod:`fairlead.audit.given`). What is called a violation is one for every number within the bounds.
+lies (:mod:`fairlead.audit.given`, :mod:`fairlead.audit.proved_bounds`). What is called a violation is one for every number
+within the bounds.
 """
 
 from collections.abc import Mapping

@@ -5,7 +5,7 @@ is listed first. Over several machines a task is placed on one of them: the firs
 fit), or least (worst fit). All arithmetic is in fractions, so that ties are ties.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, Literal, Protocol, runtime_checkable
@@ -68,23 +68,13 @@ def place(problem: Problem, policy: OrderingPolicy, placement: Placement = "firs
         More than MOST_STEPS tasks fit.
     """
     seen, order = policy.indivisible(problem)
-    n, nodes = len(seen.users), seen.nodes
-    kinds = seen.machines
-    if kinds is None:
-        free = [list(seen.capacity / nodes) for _ in range(nodes)]
-        usable: list[list[int]] | None = None
-    else:
-        of_kind = np.repeat(np.arange(len(kinds.count)), kinds.count)
-        free = [list(kinds.capacity[k]) for k in of_kind]
-        usable = [np.flatnonzero(row[of_kind]).tolist() for row in kinds.allowed]
+    n = len(seen.users)
+    free, usable = _machines_of(seen)
     demand = [[(j, amount) for j, amount in enumerate(row) if amount > 0] for row in seen.demand]
     most, limited = seen.most()
     tasks, used = [0] * n, list(seen.capacity * 0)
     stop = np.full(n, DEMAND, np.int64)
     steps: list[Step] = []
-    # First those who are below a guarantee, by a filling of their own; then all.
-    promised = seen.promised()
-    ahead = [i for i in range(n) if promised[i] > 0]
 
     def serve(i: int) -> int | None:
         """Place one more task of a user; the resource that is lacking, where there is no room."""
@@ -101,14 +91,7 @@ def place(problem: Problem, policy: OrderingPolicy, placement: Placement = "firs
         steps.append(Step(i, node, tuple(tasks), tuple(used)) if n <= MOST_TRACED else Step(i, node, (), ()))
         return None
 
-    while ahead:
-        first = min(ahead, key=lambda i: (Fraction(tasks[i]) / promised[i], i))
-        if serve(first) is not None:
-            ahead.remove(first)
-            continue
-        order.served(first, tasks[first])
-        if tasks[first] >= promised[first]:
-            ahead.remove(first)
+    _serve_promised(seen.promised(), tasks, order, serve)
     going = set(range(n))
     while (chosen := order.choose()) is not None:
         lacking = None
@@ -126,6 +109,28 @@ def place(problem: Problem, policy: OrderingPolicy, placement: Placement = "firs
     if seen.resources != problem.resources:
         stop[stop >= 0] = SLOT
     return Division(whole, stop, np.zeros(n, np.int64)), steps
+
+
+def _machines_of(problem: Problem) -> tuple[list[list[Any]], list[list[int]] | None]:
+    """What is free on each machine, and which of them each user may have; None where that is all."""
+    kinds = problem.machines
+    if kinds is None:
+        return [list(problem.capacity / problem.nodes) for _ in range(problem.nodes)], None
+    of_kind = np.repeat(np.arange(len(kinds.count)), kinds.count)
+    return [list(kinds.capacity[k]) for k in of_kind], [np.flatnonzero(row[of_kind]).tolist() for row in kinds.allowed]
+
+
+def _serve_promised(promised: Any, tasks: list[int], order: Order, serve: Callable[[int], int | None]) -> None:
+    """First those who are below a guarantee, by a filling of their own."""
+    ahead = [i for i in range(len(tasks)) if promised[i] > 0]
+    while ahead:
+        first = min(ahead, key=lambda i: (Fraction(tasks[i]) / promised[i], i))
+        if serve(first) is not None:
+            ahead.remove(first)
+            continue
+        order.served(first, tasks[first])
+        if tasks[first] >= promised[first]:
+            ahead.remove(first)
 
 
 def _node_for(

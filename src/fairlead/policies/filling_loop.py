@@ -17,6 +17,17 @@ _START, _END, _SATURATED = 1, 2, 3
 def loop(
     capacity: Any, demand: Any, speed: Any, most: Any, floor: Any, starts: Any, ends: Any
 ) -> tuple[Any, Any, Any, Any, Any]:
+    """Serve one event after another, at the levels at which they come, until nobody rises any more.
+
+    Long because all events change the same few sums: taken apart, each part would be handed ten arrays.
+
+    Returns
+    -------
+    why, at, rose : shape (users,)
+        Where each stopped: a resource's column or DEMAND, after how many saturations, and whether it rose at all.
+    tops, bottoms : shape (saturations,)
+        The level of each saturation, as a fraction.
+    """
     n, m = demand.shape
     zero = capacity[0] * 0
     status = np.zeros(n, np.int8)

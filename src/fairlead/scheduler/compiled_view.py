@@ -24,14 +24,14 @@ from numba.extending import (
 from numba.np import numpy_support
 from numba.np.arrayobj import make_array, populate_array
 
-from fairlead.scheduler.view import Arrays as Arrays
-from fairlead.scheduler.view import View as View  # kernels have it from here, so that numba knows it
+from fairlead.scheduler.view import Arrays as Arrays  # noqa: PLC0414 kernels have both from here, so that numba knows them
+from fairlead.scheduler.view import View as View  # noqa: PLC0414
 
 _WORDS: Final = 3
 """Of each array in the block: its address, and its length in two dimensions."""
 
 
-class ViewType(types.Type):  # type: ignore[misc]
+class ViewType(types.Type):
     """The type of all views of a class: they hold arrays of the same names and types."""
 
     def __init__(self, name: str, arrays: dict[str, types.Array]) -> None:
@@ -40,7 +40,7 @@ class ViewType(types.Type):  # type: ignore[misc]
 
 
 @cache
-def _type_of_class(kind: type[Arrays]) -> ViewType:
+def _type_of_class(kind: Any) -> ViewType:
     arrays = {
         name: types.Array(numpy_support.from_dtype(np.dtype(of)), dimensions, "C")
         for name, (of, dimensions) in kind.ARRAYS.items()
@@ -65,10 +65,10 @@ def _unbox(kind: ViewType, obj: Any, c: Any) -> NativeValue:
 
 
 @infer_getattr
-class _Attributes(AttributeTemplate):  # type: ignore[misc]
+class _Attributes(AttributeTemplate):
     key = ViewType
 
-    def generic_resolve(self, kind: ViewType, name: str) -> types.Array | None:
+    def generic_resolve(self, kind: ViewType, name: str) -> types.Array | None:  # type: ignore[override]
         return kind.arrays.get(name)
 
 

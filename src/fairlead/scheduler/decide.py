@@ -1,8 +1,8 @@
 """Look at the state and decide: what to place where, what to revoke, what to keep free, what to forget.
 
 `decide` is pure: the same state gives the same facts, and nothing that a fact or a decision can tell is changed by it. The caller
-writes the facts to the journal, lets them happen in the state, and then has the engine carry them out. What a decision learned on its
-way is kept in the state's order, which is a cache: at once where nothing was placed, else once these very placements happened.
+writes the facts to the journal, lets them happen in the state, and then has the engine carry them out. What a decision learned is
+kept in the state's order, which is a cache: at once where nothing was placed, else once these very placements happened.
 """
 
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fairlead.scheduler import kernel_cycle
-from fairlead.scheduler.entitled import write_entitled
+from fairlead.scheduler.divided_queues import write_entitled
 from fairlead.scheduler.facts import (
     Fact,
     Ints,

@@ -120,7 +120,10 @@ def keep_nodes(v: View, bucket: int, job: int, nodes: I64, tasks: I64, kind: int
 
 @compiled
 def drop_holds(v: View, bucket: int, node: int) -> bool:
-    """Keep nothing for a bucket any more, or, with NONE, for whoever has something kept on the node; whether there was something."""
+    """Keep nothing for a bucket any more; with NONE, for whoever has something kept on the node.
+
+    Returns whether there was something.
+    """
     found = False
     while True:
         owner = NONE

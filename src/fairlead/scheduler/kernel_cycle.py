@@ -5,9 +5,10 @@ back at the end: seen from outside nothing has changed. What it learned (which b
 placements have happened, and :func:`settle` keeps it then.
 
 Room only shrinks within a cycle and use only grows, so a bucket that was stopped once stays out of it. Under hdrf
-(:mod:`fairlead.policies.tree`) the children that can still be served count as if all had the least of their shares, the others as
-they are, and resources that are saturated do not count: when one is, all keys are worked out again. There, and where the reason of
-each bucket is asked for, the cycle is **thorough**: everybody that waits is tried in turn.
+(:mod:`fairlead.policies.tree`) the children that can still be served count as if all had the least of their shares, the others
+as they are, and resources that are saturated do not count: when one is, all keys are worked out again, so everybody that waits
+is tried in turn. Where the reason of each bucket is asked for, the cycle is **thorough**: all that could not be served are gone
+through at its end.
 """
 
 import numpy as np

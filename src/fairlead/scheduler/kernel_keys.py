@@ -1,8 +1,8 @@
 """Who goes before whom: the keys of queues, and how they are compared.
 
-Under a policy whose key is a largest share (drf, maxmin) keys are exact: two that floats may not tell apart are compared as products
-of whole numbers. The other policies' levels are rounded to 40 binary digits, and two that are the same then are a tie; so the
-order is one order, whoever is compared with whom first.
+Under a policy whose key is a largest share (drf, maxmin) keys are exact: two that floats may not tell apart are compared as
+products of whole numbers. The other policies' levels are rounded to 40 binary digits, and two that are the same then are a tie;
+so the order is one order, whoever is compared with whom first.
 """
 
 import numpy as np
@@ -34,7 +34,7 @@ def _high(a: np.uint64, b: np.uint64) -> np.uint64:
 
 @compiled
 def _product(a: int, b: int, c: int, d: int) -> tuple[np.uint64, np.uint64, np.uint64]:
-    """a * b * c * d in 192 bits, most significant first: a and b below 2**63, c and d below 2**30."""
+    """The product of four numbers in 192 bits, most significant first: a and b below 2**63, c and d below 2**30."""
     x, y, m = np.uint64(a), np.uint64(b), np.uint64(c) * np.uint64(d)
     high, low = _high(x, y), x * y
     last = low * m
@@ -93,7 +93,7 @@ def set_key(v: View, q: int) -> None:
         seat.level[q] = level if seat.column[q] != NONE else _rounded(level)
     elif policy == ASSET:
         seat.level[q] = _rounded(_aggregate_share(v.charged[q], v.total, v.weight[q]))
-    elif policy == FIFO or policy == PRIORITY:  # noqa: PLR1714  # a tuple would be looked through in compiled code
+    elif policy == FIFO or policy == PRIORITY:
         # The least that anything below has: what is really served is looked up when it is found.
         least = v.least[v.queue_seats.base[q] + 1]
         resources = v.total.shape[0]

@@ -1,7 +1,7 @@
 """Where there is room: first fit over the nodes, past blocks of them that have none.
 
-A bound is at least what any node of its block has of each resource. It is raised when room comes back, and brought down to what is
-true when a block was looked through in vain.
+A bound is at least what any node of its block has of each resource. It is raised when room comes back, and brought down to what
+is true when a block was looked through in vain.
 """
 
 import numpy as np
@@ -36,10 +36,10 @@ def first_fit(v: View, shape: int) -> int:
 
     Within a cycle room only shrinks, so a shape goes on from where it was.
     """
-    n, count = np.int64(0), v.counts[NODES]
+    n, count = 0, v.counts[NODES]
     if v.shape_seats.cycle[shape] == v.counts[CYCLE]:
         n = v.shape_seats.cursor[shape]
-    whole = np.int64(-1)  # the block that was looked through from its first node on
+    whole = -1  # the block that was looked through from its first node on
     while n < count:
         if n % (BLOCK * BLOCK) == 0 and not _may_hold(v, v.large_bounds[n // (BLOCK * BLOCK)], shape):
             n += BLOCK * BLOCK

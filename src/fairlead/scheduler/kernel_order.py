@@ -1,7 +1,7 @@
 """The order kept up to date: places in the queues' trees, from buckets up to the root.
 
-Account and cycle only note which queues and buckets they touched; :func:`refresh` brings the trees up to date along the paths from
-those to the root, and :func:`rebuild` makes them all anew. Both lead to the same.
+Account and cycle only note which queues and buckets they touched; :func:`refresh` brings the trees up to date along the paths
+from those to the root, and :func:`rebuild` makes them all anew. Both lead to the same.
 """
 
 import numpy as np

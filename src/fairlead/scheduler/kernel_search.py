@@ -1,11 +1,9 @@
 """Who is next: the best of all that wait, found from the root of the queue tree down.
 
-Which bucket a queue would serve depends on what can be served, so a queue's key is known for certain only when its bucket is found:
-the trees keep the smallest that it can be, and a search goes on until nothing that is left could come before what it has. Mostly
-that is one path down.
+Which bucket a queue would serve depends on what can be served, so a queue's key is known for certain only when its bucket is
+found: the trees keep the smallest that it can be, and a search goes on until nothing that is left could come before what it has.
+Mostly that is one path down.
 """
-
-import numpy as np
 
 from fairlead.kernel_cache import compiled
 from fairlead.policies.codes import FIFO, PRIORITY
@@ -19,8 +17,8 @@ from fairlead.scheduler.tables import NONE, UNLIMITED
 from fairlead.scheduler.view import CYCLE, FRESH, JOBS_NEEDED, LIMITED, OUT, STOPS
 
 ANYBODY, IN_LINE, SERVABLE = range(3)
-"""Whom a search is for: all that wait; those within limits who are in line for room (none is kept for their queue, and nodes could
-hold them); those who can be served, as far as can be told before it is tried."""
+"""Whom a search is for: all that wait; those within limits who are in line for room (none is kept for their queue, and nodes
+could hold them); those who can be served, as far as can be told before it is tried."""
 
 FEW = 8
 """So many nodes with fresh room are looked at one by one; of more, only the most that any has of each resource."""
@@ -41,8 +39,8 @@ def look_at_fresh(v: View) -> None:
 def find_next(v: View, whom: int) -> int:
     """Find the bucket that is next; NONE where there is none.
 
-    Every queue on the way has a frame: the part of its tree that is still to be looked at, on the stack from its `bottom` on, and the
-    best that was found. When nothing is left to look at, the best is what that queue has to offer to the one above.
+    Every queue on the way has a frame: the part of its tree that is still to be looked at, on the stack from its `bottom` on, and
+    the best that was found. When nothing is left to look at, the best is what that queue has to offer to the one above.
     """
     b = _follow_best(v, whom)
     if b != NONE:
@@ -88,8 +86,11 @@ def find_next(v: View, whom: int) -> int:
 
 @compiled
 def _follow_best(v: View, whom: int) -> int:
-    """Go down by the best of each tree alone: the bucket that is next, if that can be served and its keys are what they seem; or NONE."""
-    depth, q = 0, np.int64(0)
+    """Go down by the best of each tree alone, which is mostly enough.
+
+    Returns the bucket that is next, if that can be served and its keys are what they seem; else NONE.
+    """
+    depth, q = 0, 0
     while True:
         _enter(v, depth, q, 0)
         seats = v.queue_seats
@@ -106,11 +107,11 @@ def _follow_best(v: View, whom: int) -> int:
             return NONE
         depth, q = depth + 1, child
         v.frames.unsure[depth] = v.frames.unsure[depth - 1]
-    if whom != ANYBODY and _must_skip(v, depth, child) or not _may_be_served(v, depth, child, whom):
+    if (whom != ANYBODY and _must_skip(v, depth, child)) or not _may_be_served(v, depth, child, whom):
         return NONE
     while depth > 0:
         policy = v.queues.policy[v.frames.queue[depth - 1]]
-        if policy == FIFO or policy == PRIORITY:  # noqa: PLR1714
+        if policy == FIFO or policy == PRIORITY:
             return NONE
         q = v.frames.queue[depth]
         if seats.below[q] == 0 and exact_below(v, q, v.buckets.shape_row[child]) != 0:
@@ -234,7 +235,7 @@ def stop(v: View, b: int, why: int) -> None:
 
 @compiled
 def note_limited(v: View, q: int) -> None:
-    """Note that something below a queue was not looked at for a limit: of what is parked there it is not known where there is room."""
+    """Note that a limit kept something below a queue from being looked at: where that has room is not known."""
     if v.queue_seats.limited[q] == NONE:
         v.queue_seats.limited_list[v.counts[LIMITED]] = q
         v.counts[LIMITED] += 1
@@ -302,7 +303,7 @@ def _consider(v: View, depth: int, child: int, b: int) -> None:
     if below == 0:
         below = exact_below(v, child, v.buckets.shape_row[b])
     policy = v.queues.policy[frames.queue[depth]]
-    if policy == FIFO or policy == PRIORITY:  # noqa: PLR1714
+    if policy == FIFO or policy == PRIORITY:
         first = -v.buckets.priority[b] if policy == PRIORITY else 0
         level = float(v.bucket_seats.number[b])
     if frames.child[depth] == NONE or queue_goes_before(

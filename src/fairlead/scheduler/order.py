@@ -208,13 +208,13 @@ class Order:
         self.queues.base[queue], self.queues.slots[queue] = self._allot(slots), slots
         v = self.view(state)
         if self.queues.inner[queue]:
-            for child in np.flatnonzero(state.queues.parent[: state.queues.n] == queue):
+            for child in np.flatnonzero(state.queues.parent[: state.queues.n] == queue).tolist():
                 kernel_order.set_queue(v, child)
         else:
             mine = np.flatnonzero(state.buckets.leaf[: state.buckets.n] == queue)
             mine = mine[_by_likeness(state.shapes.demand[state.buckets.shape_row[mine]])]
             self.buckets.slot[mine] = np.arange(len(mine))
-            for bucket in mine:
+            for bucket in mine.tolist():
                 kernel_order.set_bucket(v, bucket)
 
 

@@ -1,11 +1,10 @@
 """The state as people and programs read it: plain dictionaries of jobs, queues and nodes."""
 
 from math import isnan
-from typing import cast
 
 import numpy as np
 
-from fairlead.model.api_types import JobInfo, JobPage, JobStatus, NodeInfo, QueueInfo, TaskInfo, TaskPage, TaskStatus
+from fairlead.model.api_types import JobInfo, JobPage, JobStatus, NodeInfo, QueueInfo, TaskInfo, TaskPage
 from fairlead.model.specs import ancestors, settings_for, written
 from fairlead.policies import drf
 from fairlead.policies.arithmetic import dominant_share
@@ -74,7 +73,7 @@ def describe_task(state: State, begin: int, index: int) -> TaskInfo:
     over = status in (SUCCEEDED, FAILED, CANCELLED) and tasks.attempt[t] > 0
     return {
         "index": index,
-        "status": cast(TaskStatus, STATUS_NAMES[status]),
+        "status": STATUS_NAMES[status],
         "attempt": int(tasks.attempt[t]),
         "node": state.cluster.specs[tasks.node[t]].name if placed or over else None,
         "exit": exit_status(int(tasks.outcome[t]), int(tasks.code[t])) if over else None,

@@ -3,9 +3,9 @@
 Two states that saw the same facts are the same. A fact that contradicts the state (a task placed twice, an end of an
 attempt that is not the current one) is a fault of whoever made it: `apply` raises :class:`Contradiction`.
 
-It is made of parts, each with its own file: the tables (:mod:`~fairlead.scheduler.tables`), the queue tree, the cluster, the index of
-jobs, and which jobs come after which. Beside it lies the order (:mod:`~fairlead.scheduler.order`), a cache: it speeds deciding up and
-changes nothing that is decided.
+It is made of parts, each with its own file: the tables (:mod:`~fairlead.scheduler.tables`), the queue tree, the cluster, the
+index of jobs, which jobs come after which, and the moments at which time is over. Beside it lies the order
+(:mod:`~fairlead.scheduler.order`), a cache: it speeds deciding up and changes nothing that is decided.
 """
 
 from collections.abc import Iterable, Sequence
@@ -478,7 +478,7 @@ class State:
         table.id[mine] = numbers
         queues = [self._ensure_queue(job.queue) for job in kinds]
         shapes = [self._ensure_shape(job) for job in kinds]
-        columns = {
+        columns: dict[str, list[Any]] = {
             "queue": queues,
             "shape_row": shapes,
             "priority": [job.priority for job in kinds],
@@ -617,7 +617,7 @@ class State:
         self.derive()
 
     def derive(self) -> None:
-        """Work out what follows from the tables and parts: where shapes and buckets are. The order is made anew when it is needed."""
+        """Work out where shapes and buckets are, from the tables and parts. The order is made anew when it is needed."""
         self._shape_rows = {key: row for row, key in enumerate(self.shape_keys)}
         b = self.buckets
         columns = (b.leaf[: b.n], b.priority[: b.n], b.shape_row[: b.n], b.gang[: b.n])

@@ -1,4 +1,4 @@
-"""The state's arrays: rows for nodes, queues, shapes, buckets, jobs and tasks; they grow by doubling.
+"""The state's arrays: rows for nodes, queues, shapes, buckets, jobs, tasks and holds; they grow by doubling.
 
 What is one number a row is a field of one structured array a table, so that a row lies together in memory and a table is one
 argument to a kernel; what is one number a resource is an array of its own, and the width of all of them is the number of
@@ -94,7 +94,7 @@ def fields(**kinds: str) -> np.dtype[Any]:
 
 
 class Nodes(Table):
-    """capacity, free; held: what holds keep of it (see fairlead.scheduler.holds), so that free - held is there for all."""
+    """capacity, free; held: what holds keep of it, so that free - held is there for all."""
 
     FIELDS = fields(up="?", draining="?")
     WIDE: ClassVar = {"capacity": ("i8", 0), "free": ("i8", 0), "held": ("i8", 0)}
@@ -226,7 +226,8 @@ class Tasks(Table):
     """`started_at` is NaN before the attempt runs; `finished_at` before the task is over."""
 
     FIELDS = fields(
-        started_at="f8", finished_at="f8", attempt="i4", node="i4", code="i4", status="i1", outcome="i1", losses="i1", failures="i1"
+        started_at="f8", finished_at="f8", attempt="i4", node="i4", code="i4", status="i1", outcome="i1", losses="i1",
+        failures="i1",
     )  # fmt: skip
     started_at: F64
     finished_at: F64

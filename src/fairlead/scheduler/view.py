@@ -12,9 +12,9 @@ the children's places and whose nodes say of all that is below them
     able    whether something there may have room anywhere: else all of it is **parked**, known to have room on no node but those
             where some came back since (the **fresh** ones)
 
-so the next to be served is found from the root down, past all that cannot be served, in steps that grow with the logarithm of what
-waits. Queue q's tree has its root at `base[q] + 1`, the children of the node `base[q] + i` at `base[q] + 2 i` and `+ 2 i + 1`, and the
-place of the child with slot s at `base[q] + slots[q] + s`.
+so the next to be served is found from the root down, past all that cannot be served, in steps that grow with the logarithm of
+what waits. Queue q's tree has its root at `base[q] + 1`, what is below its node `base[q] + i` at `base[q] + 2 i` and one further,
+and the place of the child with slot s at `base[q] + slots[q] + s`.
 """
 
 from typing import TYPE_CHECKING, Any, ClassVar, Final
@@ -40,7 +40,11 @@ from fairlead.scheduler.tables import (
 
 
 class NodeSeats(Table):
-    """fresh : the first so many are the nodes where room came back since all that is parked was parked; is_fresh : it is in that list"""
+    """The list of the nodes where room came back since all that is parked was parked; `counts[FRESH]` says how long it is.
+
+    fresh : the list, from the first row on
+    is_fresh : whether the row's node is in it
+    """
 
     FIELDS = fields(fresh="i8", is_fresh="?")
     fresh: I64
@@ -90,8 +94,8 @@ class BucketSeats(Table):
     """A bucket's place among its leaf's, and what became of it in a cycle.
 
     number : of the job that is next; `current`, and `left` of its tasks, in the cycle `cycle`, else the bucket's first
-    stop, stop_order, stop_job : in the cycle `stop_cycle`, why it was not served on (see kernel_stops), after how many others, and the
-        job that was tried
+    stop, stop_order, stop_job : in the cycle `stop_cycle`, why it was not served on (see kernel_stops), after how many others,
+        and the job that was tried
     parked : no node had room, but for those where some came back since
     out : not looked at any more in this cycle
     listed : it is in `out_list`: its place is to be brought up to date when the cycle is over
@@ -124,7 +128,7 @@ class BucketSeats(Table):
 
 
 class ShapeSeats(Table):
-    """cursor : in the cycle `cycle`, no node before it has room for the shape"""
+    """How far a shape has come: in the cycle `cycle`, no node before `cursor` has room for it."""
 
     FIELDS = fields(cycle="i8", cursor="i8")
     cycle: I64
@@ -164,8 +168,8 @@ ARRAYS: Final[dict[str, tuple[Any, int]]] = {
     "masks": ("?", 2), "able": ("?", 1), "counted": ("?", 1), "frames": (FRAME, 1),
     "least": _I64_2, "bounds": _I64_2, "large_bounds": _I64_2, "caps": _I64_2, "chosen": _I64_2,
 }  # fmt: skip
-"""What a view holds: the tables' rows by the tables' names, their wide arrays by theirs, then the rest of the order; each with its
-type and its number of dimensions."""
+"""What a view holds, each with its type and its number of dimensions: the tables' rows by the tables' names, their wide arrays by
+theirs, then the rest of the order."""
 
 
 class Arrays:

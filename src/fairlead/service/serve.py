@@ -112,6 +112,8 @@ def serve(
 ) -> None:
     """Run the scheduler until it is told to stop.
 
+    Long because all parts are put together here, in the one order in which each finds what it needs of the others.
+
     Parameters
     ----------
     home : Path

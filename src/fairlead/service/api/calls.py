@@ -4,7 +4,9 @@ import asyncio
 import base64
 import time
 import uuid
+from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -13,7 +15,7 @@ from fastapi.responses import FileResponse
 
 from fairlead.engines import calls
 from fairlead.engines.step import Stalled
-from fairlead.model.api_types import Cancelled, Changed, Events, SessionInfo, SubmittedMany
+from fairlead.model.api_types import Cancelled, Changed, Event, Events, SessionInfo, SubmittedMany
 from fairlead.model.specs import Call, Work
 from fairlead.scheduler.admission import Refused, Unknown
 from fairlead.scheduler.facts import Fact
@@ -74,23 +76,8 @@ def add_calls(api: APIRouter, asker: Asker, sessions: Sessions) -> None:
         wait: Annotated[float, Query(ge=0, le=LONGEST_WAIT)] = 0,
     ) -> Response:
         """What happened to the calls; those before `after` were seen, and their results are dropped."""
-        until = time.monotonic() + wait
-        with asker.waiter(), asker.wakeups.listen([("session", session)]) as heard:
-            while True:
-                following, found = sessions.events(session, epoch, after, MOST_EVENTS)
-                if found and wait and all(event["status"] == "running" for event in found):
-                    # A small call ends in a moment: tell both at once.
-                    heard.clear()
-                    await heard_within(heard, 0.005)
-                    following, found = sessions.events(session, epoch, after, MOST_EVENTS)
-                elif found and wait and sessions.going(session) > MANY_CALLS:
-                    # It has enough to do without these: tell more at once.
-                    await asyncio.sleep(0.01)
-                    following, found = sessions.events(session, epoch, after, MOST_EVENTS)
-                left = until - time.monotonic()
-                if found or left <= 0 or asker.loop.stopped.is_set():
-                    break
-                await heard_within(heard, left)
+        look = partial(sessions.events, session, epoch, after, MOST_EVENTS)
+        following, found = await _first_events(asker, sessions, session, look, wait)
         if found:
             folder = sessions.touch(session)
             found = await asyncio.to_thread(with_results, found, folder, SMALL_RESULT, LARGEST_BODY)
@@ -109,6 +96,29 @@ def add_calls(api: APIRouter, asker: Asker, sessions: Sessions) -> None:
         """Close a session: what it still asks for is cancelled, its results are dropped and its workers end."""
         sessions.touch(session)
         return Json({"cancelled": await _close(asker, sessions, session)})
+
+
+async def _first_events(
+    asker: Asker, sessions: Sessions, session: str, look: Callable[[], tuple[int, list[Event]]], wait: float
+) -> tuple[int, list[Event]]:
+    """The events that there are, or the first that come within so many seconds."""
+    until = time.monotonic() + wait
+    with asker.waiter(), asker.wakeups.listen([("session", session)]) as heard:
+        while True:
+            following, found = look()
+            if found and wait and all(event["status"] == "running" for event in found):
+                # A small call ends in a moment: tell both at once.
+                heard.clear()
+                await heard_within(heard, 0.005)
+                following, found = look()
+            elif found and wait and sessions.going(session) > MANY_CALLS:
+                # It has enough to do without these: tell more at once.
+                await asyncio.sleep(0.01)
+                following, found = look()
+            left = until - time.monotonic()
+            if found or left <= 0 or asker.loop.stopped.is_set():
+                return following, found
+            await heard_within(heard, left)
 
 
 async def close_silent_sessions(asker: Asker, sessions: Sessions) -> None:

@@ -17,7 +17,7 @@ from fairlead.model.documents import Configuration, DocumentError
 from fairlead.scheduler import admission, report
 from fairlead.scheduler.admission import Refused
 from fairlead.scheduler.facts import Configured
-from fairlead.scheduler.fairness import audit_state
+from fairlead.scheduler.live_audit import audit_state
 from fairlead.scheduler.state import State
 from fairlead.service import metrics
 from fairlead.service.api.asking import ANSWER_WITHIN, LONGEST_WAIT, Asker, Json, NodeName, errors

@@ -33,6 +33,12 @@ ReadOutput = Callable[[int, int, str, int, int], bytes | None]
 
 
 def add_jobs(api: APIRouter, asker: Asker, read_output: ReadOutput) -> None:
+    _add_submitting(api, asker)
+    _add_looking(api, asker, read_output)
+    _add_changing(api, asker)
+
+
+def _add_submitting(api: APIRouter, asker: Asker) -> None:
     @api.post("/v1/jobs", status_code=201, response_model=Submitted)
     async def submit(request: JobRequest, key: Key = "") -> Response:
         """Submit a job. It is in the journal when this answers."""
@@ -44,6 +50,8 @@ def add_jobs(api: APIRouter, asker: Asker, read_output: ReadOutput) -> None:
         """Submit jobs together: all of them, or none and say which is wrong."""
         return Json({"jobs": await submit_all(asker, [_commands(job) for job in request.jobs], key)}, 201)
 
+
+def _add_looking(api: APIRouter, asker: Asker, read_output: ReadOutput) -> None:
     @api.get("/v1/jobs", response_model=JobPage)
     async def jobs(
         queue: str | None = None,
@@ -94,6 +102,13 @@ def add_jobs(api: APIRouter, asker: Asker, read_output: ReadOutput) -> None:
             raise Unknown(f"job {job} has no task {index}: its tasks are 0 to {count - 1}")
         return Bytes(await asyncio.to_thread(read_output, job, index, stream, offset, limit) or b"")
 
+    @api.get("/v1/jobs/{job}/why", response_model=Why)
+    async def why(job: Number) -> Response:
+        """What a job waits for, now."""
+        return Json(await asker.read(lambda s: explain(s, job)))
+
+
+def _add_changing(api: APIRouter, asker: Asker) -> None:
     @api.post("/v1/jobs/{job}/cancel", response_model=Changed)
     async def cancel(job: Number, request: CancelRequest) -> Response:
         """Cancel a job, or some of its tasks. What runs is told to end; what waits never starts."""
@@ -112,11 +127,6 @@ def add_jobs(api: APIRouter, asker: Asker, read_output: ReadOutput) -> None:
             return facts, [fact.id for fact in facts]  # type: ignore[attr-defined]
 
         return Json({"cancelled": await asker.ask(question, changes=True)})
-
-    @api.get("/v1/jobs/{job}/why", response_model=Why)
-    async def why(job: Number) -> Response:
-        """What a job waits for, now."""
-        return Json(await asker.read(lambda s: explain(s, job)))
 
     @api.post("/v1/jobs/{job}/hold", response_model=Changed)
     async def hold(job: Number) -> Response:

@@ -17,7 +17,7 @@ from fairlead.model.problems import Numbers, Problem
 from fairlead.model.specs import written
 from fairlead.policies import arithmetic, drf
 from fairlead.scheduler.decide import Cycle, run_cycle
-from fairlead.scheduler.entitled import problem_of, wanted_by
+from fairlead.scheduler.divided_queues import problem_of, wanted_by
 from fairlead.scheduler.kernel_stops import LIMIT, MAX_JOBS, MAX_TASKS, NO_NODE
 from fairlead.scheduler.state import State
 from fairlead.scheduler.tables import F64, I64, NONE
