@@ -16,6 +16,8 @@ from fairlead.scheduler.decide import decide
 from fairlead.scheduler.facts import (
     Configured,
     JobCancelled,
+    JobHeld,
+    JobReleased,
     JobSubmitted,
     NodeDrained,
     NodeJoined,
@@ -256,6 +258,62 @@ def test_nothing_is_reserved_for_those_whose_turn_it_is_not():
     for i in range(20):
         assert not any(isinstance(f, NodesReserved) for f in world.decide())
         world.end([a, b][i % 2])
+
+
+def test_what_was_kept_for_one_who_found_room_elsewhere_is_there_for_others_at_once():
+    world = World([Queue("A"), Queue("B")], {"cpu": 4000}, {"cpu": 4000}, reserve_after=1.0)
+    ends, stays = world.submit("A", {"cpu": 3000}), world.submit("A", {"cpu": 3000})
+    world.placed()
+    large = world.submit("B", {"cpu": 4000})
+    passes = world.submit("A", {"cpu": 1000})
+    world.placed()
+    assert any(isinstance(f, NodesReserved) for f in world.decide())
+    small = world.submit("A", {"cpu": 1000})
+    world.end(ends)
+    world.end(passes)
+    decision = decide(world.state, world.now)
+    assert placements(decision.facts) == [(large, 0)]
+    assert decision.more, "the node that was kept has room for the small one"
+    assert world.placed() == [(large, 0)]
+    assert world.placed(seconds=0.0) == [(small, 1)]
+    assert world.running() == {stays: 1, large: 1, small: 1}
+
+
+def test_room_that_a_limit_kept_a_job_from_is_found_when_the_limit_does_not():
+    """Even though the room that came back when the task at the limit ended is another's at once."""
+    world = World([Queue("A"), Queue("L", max_tasks=1)], {"cpu": 1000}, {"cpu": 1000})
+    both = world.submit("A", {"cpu": 1000}, 2)
+    world.placed()
+    waits = world.submit("L", {"cpu": 1000})
+    urgent = world.submit("L", {"cpu": 1000}, priority=1)
+    assert not world.placed()
+    world.end(both, 2)
+    assert world.placed() == [(urgent, 0)]
+    another = world.submit("A", {"cpu": 1000})
+    world.end(urgent)
+    assert world.placed() == [(another, 0), (waits, 1)]
+
+
+def test_room_that_a_job_was_skipped_for_is_found_when_it_may_start():
+    """Older jobs of a bucket that may not start, for how many run already, are skipped: nobody looked where they have room."""
+    world = World([Queue("A", max_jobs=1), Queue("B")], {"cpu": 1000}, {"cpu": 2000}, ({"cpu": 1000}, {"zone": "x"}))
+    whole = world.submit("B", {"cpu": 2000})
+    world.placed()
+    older = world.submit("A", {"cpu": 1000}, 4)
+    world.happen(JobHeld(at=world.now, id=older))
+    aside = world.submit("B", {"cpu": 1000}, on={"zone": ["x"]})
+    world.placed()
+    younger = world.submit("A", {"cpu": 1000}, 3)
+    assert world.placed() == [(younger, 0)]
+    world.happen(JobReleased(at=world.now, id=older))
+    world.end(whole)
+    world.end(aside)
+    assert world.placed() == [(younger, 1), (younger, 1)]
+    world.submit("B", {"cpu": 2000})
+    world.submit("B", {"cpu": 1000}, priority=1)
+    world.end(younger, 3)
+    world.placed()
+    assert world.running()[older] == 3
 
 
 def test_gangs_start_all_or_nothing():

@@ -116,3 +116,15 @@ def could_ever_hold(v: View, shape: int, count: int) -> bool:
         if count <= 0:
             return True
     return False
+
+
+@compiled
+def room_for(v: View, n: int, shape: int, count: int) -> int:
+    """How many of so many tasks of a shape a node has room for now."""
+    if not holds_task(v, n, shape):
+        return 0
+    most = count
+    for r in range(v.total.shape[0]):
+        if v.demand[shape, r] > 0:
+            most = min(most, (v.free[n, r] - v.held[n, r]) // v.demand[shape, r])
+    return most
