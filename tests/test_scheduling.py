@@ -8,9 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fairlead.model.specs import After, Job, Node, Queue, Settings
+from fairlead.outcomes import Outcome
 from fairlead.policies.contract import Division
 from fairlead.policies.registry import find_policy
-from fairlead.scheduler import admission, report
+from fairlead.scheduler import admission, report, statuses
 from fairlead.scheduler.admission import Refused
 from fairlead.scheduler.decide import decide
 from fairlead.scheduler.facts import (
@@ -25,11 +26,33 @@ from fairlead.scheduler.facts import (
     NodesReserved,
     TasksExpired,
     TasksFinished,
+    TasksPlaced,
     TasksRevoked,
     TasksStarted,
 )
 from fairlead.scheduler.fairness import audit_state
 from fairlead.scheduler.state import Contradiction, State
+from fairlead.scheduler.statuses import (
+    CANCELLED,
+    DONE,
+    EVENT_NAMES,
+    EXPIRING,
+    FAIL,
+    FAILED,
+    GIVE_UP,
+    IMPOSSIBLE,
+    LOSE,
+    NOT_BEGUN,
+    RETRY,
+    REVOKING,
+    RUNNING,
+    STATUS_NAMES,
+    STOPPING,
+    SUCCEEDED,
+    TRANSITIONS,
+    WAITING,
+    YIELDED,
+)
 from worlds import check_invariants, placed_naively, placements
 
 G = 2**30
@@ -372,6 +395,112 @@ def test_a_task_that_fails_is_tried_again_as_often_as_its_job_says():
     world.decide()
     world.end(never, outcome=3, code=2)
     assert world.placed() == [], "what cannot be executed is not tried again"
+
+
+def starts_and_is_told(world, event, **more):
+    """A job of one task, which starts and is then revoked, out of time, or cancelled."""
+    job = world.submit("A", {"cpu": 1000}, **more)
+    world.placed()
+    one = {"job": np.array([job]), "index": np.array([0]), "attempt": np.array([1])}
+    world.happen(TasksStarted(at=world.now, **one))
+    match event:
+        case "revoked":
+            world.happen(TasksRevoked(at=world.now, **one))
+        case "out of time":
+            world.happen(TasksExpired(at=world.now, **one))
+        case "cancelled":
+            world.happen(JobCancelled(at=world.now, id=job))
+    return job
+
+
+@pytest.mark.parametrize(
+    ("event", "outcome", "exit_done", "status", "kept"),
+    [
+        ("revoked", Outcome.STOPPED, False, "waiting", Outcome.STOPPED),
+        ("revoked", Outcome.STOPPED, True, "succeeded", Outcome.STOPPED),
+        ("revoked", Outcome.EXITED, False, "succeeded", Outcome.EXITED),
+        ("out of time", Outcome.STOPPED, False, "failed", Outcome.TIME_LIMIT),
+        ("out of time", Outcome.EXITED, False, "succeeded", Outcome.EXITED),
+        ("cancelled", Outcome.STOPPED, False, "cancelled", Outcome.STOPPED),
+        ("cancelled", Outcome.EXITED, False, "succeeded", Outcome.EXITED),
+    ],
+)
+def test_what_exit_status_0_means_for_a_task_that_was_told_to_stop(event, outcome, exit_done, status, kept):
+    world = World([Queue("A")], {"cpu": 1000})
+    job = starts_and_is_told(world, event, exit_done=exit_done, time_limit=60.0)
+    then = world.submit("A", {"cpu": 1000}, after=[After(job)])
+    world.end(job, outcome=int(outcome))
+    assert (STATUS_NAMES[world.state.tasks.status[0]], world.state.tasks.outcome[0]) == (status, kept)
+    started = {started for started, _ in world.placed()}
+    assert started == {"waiting": {job}, "succeeded": {then}}.get(status, set())
+
+
+ENDS = {
+    DONE: (Outcome.EXITED, 0),
+    YIELDED: (Outcome.STOPPED, 0),
+    FAIL: (Outcome.EXITED, 1),
+    RETRY: (Outcome.EXITED, 1),
+    LOSE: (Outcome.LOST, 0),
+    GIVE_UP: (Outcome.LOST, 0),
+    NOT_BEGUN: (Outcome.NOT_STARTED, 2),
+}
+TOLD = {STOPPING: "cancelled", EXPIRING: "out of time", REVOKING: "revoked"}
+
+
+def in_status(status, event):
+    """A world whose one task has come to this status, by the shortest history."""
+    world = World([Queue("A")], {"cpu": 1000}, max_losses=1 if event == GIVE_UP else 2)
+    more = {"retries": int(event == RETRY and status < SUCCEEDED)}
+    if status in TOLD:
+        starts_and_is_told(world, TOLD[status], **more)
+        return world
+    job = world.submit("A", {"cpu": 1000}, **more)
+    if status == CANCELLED:
+        world.happen(JobCancelled(at=world.now, id=job))
+    elif status != WAITING:
+        world.placed()
+    if status == RUNNING:
+        one = {"job": np.array([job]), "index": np.array([0]), "attempt": np.array([1])}
+        world.happen(TasksStarted(at=world.now, **one))
+    elif status in {SUCCEEDED, FAILED}:
+        world.end(job, code=int(status == FAILED))
+    return world
+
+
+def as_fact(world, event):
+    """What happens to the task of that world."""
+    at = {"at": world.now, "job": np.array([1]), "index": np.array([0])}
+    attempt = {"attempt": world.state.tasks.attempt[:1].astype(np.int64)}
+    match event:
+        case statuses.PLACE:
+            return TasksPlaced(**at, attempt=attempt["attempt"] + 1, node=np.array([0]))
+        case statuses.START:
+            return TasksStarted(**at, **attempt)
+        case statuses.CANCEL:
+            return JobCancelled(at=world.now, id=1)
+        case statuses.EXPIRE:
+            return TasksExpired(**at, **attempt)
+        case statuses.REVOKE:
+            return TasksRevoked(**at, **attempt)
+    outcome, code = ENDS[event]
+    return TasksFinished(**at, **attempt, outcome=np.array([int(outcome)]), code=np.array([code]))
+
+
+@pytest.mark.parametrize("event", range(len(EVENT_NAMES)), ids=EVENT_NAMES)
+@pytest.mark.parametrize("status", range(len(STATUS_NAMES)), ids=STATUS_NAMES)
+def test_the_state_does_what_the_table_of_transitions_says(status, event):
+    world = in_status(status, event)
+    fact = as_fact(world, event)
+    assert STATUS_NAMES[world.state.tasks.status[0]] == STATUS_NAMES[status]
+    after = TRANSITIONS[status][event]
+    if event == statuses.CANCEL and status >= SUCCEEDED:
+        after = status  # a job is cancelled, and of its tasks those that are not over
+    if after == IMPOSSIBLE:
+        with pytest.raises(Contradiction):
+            world.state.apply(fact)
+    else:
+        world.happen(fact)
+        assert STATUS_NAMES[world.state.tasks.status[0]] == STATUS_NAMES[after]
 
 
 def test_a_task_that_runs_for_too_long_is_stopped_and_has_failed():
