@@ -11,7 +11,7 @@ from fairlead.model.specs import After, Job, Node, Queue, Settings
 from fairlead.outcomes import Outcome
 from fairlead.policies.contract import Division
 from fairlead.policies.registry import find_policy
-from fairlead.scheduler import admission, report, statuses
+from fairlead.scheduler import admission, report, snapshot, statuses
 from fairlead.scheduler.admission import Refused
 from fairlead.scheduler.decide import decide
 from fairlead.scheduler.facts import (
@@ -300,6 +300,19 @@ def test_what_was_kept_for_one_who_found_room_elsewhere_is_there_for_others_at_o
     assert world.placed() == [(large, 0)]
     assert world.placed(seconds=0.0) == [(small, 1)]
     assert world.running() == {stays: 1, large: 1, small: 1}
+
+
+def test_nothing_is_kept_on_a_node_that_is_drained():
+    world = World([Queue("A"), Queue("B")], {"cpu": 4000}, reserve_after=1.0)
+    world.submit("A", {"cpu": 2000})
+    world.placed()
+    large = world.submit("B", {"cpu": 4000})
+    world.submit("A", {"cpu": 1000})
+    world.placed()
+    assert any(isinstance(f, NodesReserved) and f.id == large for f in world.decide())
+    world.happen(NodeDrained(at=world.now, node="n0"))
+    assert not world.state.reservations
+    assert not snapshot.load(snapshot.dump(world.state)).reservations
 
 
 def test_room_that_a_limit_kept_a_job_from_is_found_when_the_limit_does_not():
