@@ -8,14 +8,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fairlead.model.specs import After, Job, Node, Queue, Settings
+from fairlead.outcomes import Outcome
 from fairlead.policies.contract import Division
 from fairlead.policies.registry import find_policy
-from fairlead.scheduler import admission, report
+from fairlead.scheduler import admission, report, snapshot, statuses
 from fairlead.scheduler.admission import Refused
 from fairlead.scheduler.decide import decide
 from fairlead.scheduler.facts import (
     Configured,
     JobCancelled,
+    JobHeld,
+    JobReleased,
     JobSubmitted,
     NodeDrained,
     NodeJoined,
@@ -23,11 +26,33 @@ from fairlead.scheduler.facts import (
     NodesReserved,
     TasksExpired,
     TasksFinished,
+    TasksPlaced,
     TasksRevoked,
     TasksStarted,
 )
 from fairlead.scheduler.live_audit import audit_state
 from fairlead.scheduler.state import Contradiction, State
+from fairlead.scheduler.statuses import (
+    CANCELLED,
+    DONE,
+    EVENT_NAMES,
+    EXPIRING,
+    FAIL,
+    FAILED,
+    GIVE_UP,
+    IMPOSSIBLE,
+    LOSE,
+    NOT_BEGUN,
+    RETRY,
+    REVOKING,
+    RUNNING,
+    STATUS_NAMES,
+    STOPPING,
+    SUCCEEDED,
+    TRANSITIONS,
+    WAITING,
+    YIELDED,
+)
 from worlds import check_invariants, placed_naively, placements
 
 G = 2**30
@@ -258,6 +283,75 @@ def test_nothing_is_reserved_for_those_whose_turn_it_is_not():
         world.end([a, b][i % 2])
 
 
+def test_what_was_kept_for_one_who_found_room_elsewhere_is_there_for_others_at_once():
+    world = World([Queue("A"), Queue("B")], {"cpu": 4000}, {"cpu": 4000}, reserve_after=1.0)
+    ends, stays = world.submit("A", {"cpu": 3000}), world.submit("A", {"cpu": 3000})
+    world.placed()
+    large = world.submit("B", {"cpu": 4000})
+    passes = world.submit("A", {"cpu": 1000})
+    world.placed()
+    assert any(isinstance(f, NodesReserved) for f in world.decide())
+    small = world.submit("A", {"cpu": 1000})
+    world.end(ends)
+    world.end(passes)
+    decision = decide(world.state, world.now)
+    assert placements(decision.facts) == [(large, 0)]
+    assert decision.more, "the node that was kept has room for the small one"
+    assert world.placed() == [(large, 0)]
+    assert world.placed(seconds=0.0) == [(small, 1)]
+    assert world.running() == {stays: 1, large: 1, small: 1}
+
+
+def test_nothing_is_kept_on_a_node_that_is_drained():
+    world = World([Queue("A"), Queue("B")], {"cpu": 4000}, reserve_after=1.0)
+    world.submit("A", {"cpu": 2000})
+    world.placed()
+    large = world.submit("B", {"cpu": 4000})
+    world.submit("A", {"cpu": 1000})
+    world.placed()
+    assert any(isinstance(f, NodesReserved) and f.id == large for f in world.decide())
+    world.happen(NodeDrained(at=world.now, node="n0"))
+    assert not world.state.reservations
+    assert not snapshot.load(snapshot.dump(world.state)).reservations
+
+
+def test_room_that_a_limit_kept_a_job_from_is_found_when_the_limit_does_not():
+    """Even though the room that came back when the task at the limit ended is another's at once."""
+    world = World([Queue("A"), Queue("L", max_tasks=1)], {"cpu": 1000}, {"cpu": 1000})
+    both = world.submit("A", {"cpu": 1000}, 2)
+    world.placed()
+    waits = world.submit("L", {"cpu": 1000})
+    urgent = world.submit("L", {"cpu": 1000}, priority=1)
+    assert not world.placed()
+    world.end(both, 2)
+    assert world.placed() == [(urgent, 0)]
+    another = world.submit("A", {"cpu": 1000})
+    world.end(urgent)
+    assert world.placed() == [(another, 0), (waits, 1)]
+
+
+def test_room_that_a_job_was_skipped_for_is_found_when_it_may_start():
+    """Older jobs of a bucket that may not start, for how many run already, are skipped: nobody looked where they have room."""
+    world = World([Queue("A", max_jobs=1), Queue("B")], {"cpu": 1000}, {"cpu": 2000}, ({"cpu": 1000}, {"zone": "x"}))
+    whole = world.submit("B", {"cpu": 2000})
+    world.placed()
+    older = world.submit("A", {"cpu": 1000}, 4)
+    world.happen(JobHeld(at=world.now, id=older))
+    aside = world.submit("B", {"cpu": 1000}, on={"zone": ["x"]})
+    world.placed()
+    younger = world.submit("A", {"cpu": 1000}, 3)
+    assert world.placed() == [(younger, 0)]
+    world.happen(JobReleased(at=world.now, id=older))
+    world.end(whole)
+    world.end(aside)
+    assert world.placed() == [(younger, 1), (younger, 1)]
+    world.submit("B", {"cpu": 2000})
+    world.submit("B", {"cpu": 1000}, priority=1)
+    world.end(younger, 3)
+    world.placed()
+    assert world.running()[older] == 3
+
+
 def test_gangs_start_all_or_nothing():
     world = World([Queue("A")], {"cpu": 2000}, {"cpu": 2000})
     gang = world.submit("A", {"cpu": 1000}, 5, gang=True)
@@ -314,6 +408,112 @@ def test_a_task_that_fails_is_tried_again_as_often_as_its_job_says():
     world.decide()
     world.end(never, outcome=3, code=2)
     assert world.placed() == [], "what cannot be executed is not tried again"
+
+
+def starts_and_is_told(world, event, **more):
+    """A job of one task, which starts and is then revoked, out of time, or cancelled."""
+    job = world.submit("A", {"cpu": 1000}, **more)
+    world.placed()
+    one = {"job": np.array([job]), "index": np.array([0]), "attempt": np.array([1])}
+    world.happen(TasksStarted(at=world.now, **one))
+    match event:
+        case "revoked":
+            world.happen(TasksRevoked(at=world.now, **one))
+        case "out of time":
+            world.happen(TasksExpired(at=world.now, **one))
+        case "cancelled":
+            world.happen(JobCancelled(at=world.now, id=job))
+    return job
+
+
+@pytest.mark.parametrize(
+    ("event", "outcome", "exit_done", "status", "kept"),
+    [
+        ("revoked", Outcome.STOPPED, False, "waiting", Outcome.STOPPED),
+        ("revoked", Outcome.STOPPED, True, "succeeded", Outcome.STOPPED),
+        ("revoked", Outcome.EXITED, False, "succeeded", Outcome.EXITED),
+        ("out of time", Outcome.STOPPED, False, "failed", Outcome.TIME_LIMIT),
+        ("out of time", Outcome.EXITED, False, "succeeded", Outcome.EXITED),
+        ("cancelled", Outcome.STOPPED, False, "cancelled", Outcome.STOPPED),
+        ("cancelled", Outcome.EXITED, False, "succeeded", Outcome.EXITED),
+    ],
+)
+def test_what_exit_status_0_means_for_a_task_that_was_told_to_stop(event, outcome, exit_done, status, kept):
+    world = World([Queue("A")], {"cpu": 1000})
+    job = starts_and_is_told(world, event, exit_done=exit_done, time_limit=60.0)
+    then = world.submit("A", {"cpu": 1000}, after=[After(job)])
+    world.end(job, outcome=int(outcome))
+    assert (STATUS_NAMES[world.state.tasks.status[0]], world.state.tasks.outcome[0]) == (status, kept)
+    started = {started for started, _ in world.placed()}
+    assert started == {"waiting": {job}, "succeeded": {then}}.get(status, set())
+
+
+ENDS = {
+    DONE: (Outcome.EXITED, 0),
+    YIELDED: (Outcome.STOPPED, 0),
+    FAIL: (Outcome.EXITED, 1),
+    RETRY: (Outcome.EXITED, 1),
+    LOSE: (Outcome.LOST, 0),
+    GIVE_UP: (Outcome.LOST, 0),
+    NOT_BEGUN: (Outcome.NOT_STARTED, 2),
+}
+TOLD = {STOPPING: "cancelled", EXPIRING: "out of time", REVOKING: "revoked"}
+
+
+def in_status(status, event):
+    """A world whose one task has come to this status, by the shortest history."""
+    world = World([Queue("A")], {"cpu": 1000}, max_losses=1 if event == GIVE_UP else 2)
+    more = {"retries": int(event == RETRY and status < SUCCEEDED)}
+    if status in TOLD:
+        starts_and_is_told(world, TOLD[status], **more)
+        return world
+    job = world.submit("A", {"cpu": 1000}, **more)
+    if status == CANCELLED:
+        world.happen(JobCancelled(at=world.now, id=job))
+    elif status != WAITING:
+        world.placed()
+    if status == RUNNING:
+        one = {"job": np.array([job]), "index": np.array([0]), "attempt": np.array([1])}
+        world.happen(TasksStarted(at=world.now, **one))
+    elif status in {SUCCEEDED, FAILED}:
+        world.end(job, code=int(status == FAILED))
+    return world
+
+
+def as_fact(world, event):
+    """What happens to the task of that world."""
+    at = {"at": world.now, "job": np.array([1]), "index": np.array([0])}
+    attempt = {"attempt": world.state.tasks.attempt[:1].astype(np.int64)}
+    match event:
+        case statuses.PLACE:
+            return TasksPlaced(**at, attempt=attempt["attempt"] + 1, node=np.array([0]))
+        case statuses.START:
+            return TasksStarted(**at, **attempt)
+        case statuses.CANCEL:
+            return JobCancelled(at=world.now, id=1)
+        case statuses.EXPIRE:
+            return TasksExpired(**at, **attempt)
+        case statuses.REVOKE:
+            return TasksRevoked(**at, **attempt)
+    outcome, code = ENDS[event]
+    return TasksFinished(**at, **attempt, outcome=np.array([int(outcome)]), code=np.array([code]))
+
+
+@pytest.mark.parametrize("event", range(len(EVENT_NAMES)), ids=EVENT_NAMES)
+@pytest.mark.parametrize("status", range(len(STATUS_NAMES)), ids=STATUS_NAMES)
+def test_the_state_does_what_the_table_of_transitions_says(status, event):
+    world = in_status(status, event)
+    fact = as_fact(world, event)
+    assert STATUS_NAMES[world.state.tasks.status[0]] == STATUS_NAMES[status]
+    after = TRANSITIONS[status][event]
+    if event == statuses.CANCEL and status >= SUCCEEDED:
+        after = status  # a job is cancelled, and of its tasks those that are not over
+    if after == IMPOSSIBLE:
+        with pytest.raises(Contradiction):
+            world.state.apply(fact)
+    else:
+        world.happen(fact)
+        assert STATUS_NAMES[world.state.tasks.status[0]] == STATUS_NAMES[after]
 
 
 def test_a_task_that_runs_for_too_long_is_stopped_and_has_failed():

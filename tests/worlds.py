@@ -1,18 +1,17 @@
-"""What the scheduler's tests share: random worlds, the invariants of a state, and a second scheduler to compare with."""
+"""What the scheduler's tests share: random worlds, and a second scheduler to compare with."""
 
 from __future__ import annotations
 
-from collections import Counter
 from fractions import Fraction
 
 import numpy as np
 
-from fairlead.model.specs import ROOT, ancestors
+from fairlead.model.specs import ROOT
 from fairlead.scheduler import snapshot
 from fairlead.scheduler.divided_queues import write_entitled
 from fairlead.scheduler.facts import Fact, TasksPlaced, decode, encode
+from fairlead.scheduler.invariants import check_invariants
 from fairlead.scheduler.state import State
-from fairlead.scheduler.statuses import CANCELLED, FAILED, PLACED, REVOKING, SUCCEEDED, WAITING
 from fairlead.scheduler.tables import NONE, UNLIMITED
 
 
@@ -29,65 +28,6 @@ def exact_share(state: State, q: int, r: int, used: np.ndarray) -> Fraction:
     if not state.queues.exact[state.queues.parent[q]]:
         return Fraction(rounded(int(used[q, r]) / total / weight))
     return Fraction(int(used[q, r]), total) / Fraction(repr(weight)).limit_denominator(2**30 - 1)
-
-
-def check_invariants(state: State) -> None:
-    """Work everything out again from the tasks alone, and compare."""
-    jobs, tasks, nodes, queues, buckets = state.jobs, state.tasks, state.nodes, state.queues, state.buckets
-    used = np.zeros_like(nodes.capacity[: nodes.n])
-    queue_used = np.zeros_like(queues.used[: queues.n])
-    queue_tasks, queue_jobs = Counter(), Counter()
-    listed = {}
-    for b in range(buckets.n):
-        previous, job = NONE, int(buckets.head[b])
-        started = 0
-        while job != NONE:
-            assert jobs.bucket[job] == b
-            assert jobs.before[job] == previous
-            assert previous == NONE or jobs.id[previous] < jobs.id[job]
-            listed[job] = b
-            started += jobs.holding[job] > 0
-            previous, job = job, int(jobs.after[job])
-        assert buckets.tail[b] == previous
-        assert buckets.started[b] == started
-    for j in range(jobs.n):
-        if jobs.id[j] == NONE:
-            continue
-        first, count = jobs.first[j], jobs.tasks[j]
-        status = tasks.status[first : first + count]
-        held = (status >= PLACED) & (status <= REVOKING)
-        assert jobs.waiting[j] == (status == WAITING).sum()
-        assert jobs.holding[j] == held.sum()
-        assert jobs.failed[j] == (status == FAILED).sum()
-        assert jobs.cancelled[j] == (status == CANCELLED).sum()
-        over = bool(np.isin(status, (SUCCEEDED, FAILED, CANCELLED)).all())
-        assert over == (not np.isnan(jobs.finished_at[j])) == (int(jobs.id[j]) in state.ended_jobs())
-        may_start = jobs.waiting[j] > 0 and not (jobs.gang[j] and jobs.holding[j]) and not jobs.held[j]
-        may_start = may_start and int(jobs.id[j]) not in state.dependencies.waits_for
-        assert (j in listed) == may_start
-        demand = state.shapes.demand[jobs.shape_row[j]]
-        for n in tasks.node[first : first + count][held]:
-            assert nodes.up[n]
-            used[n] += demand
-            name = state.tree.names[jobs.queue[j]]
-            for q in [name, *ancestors(name)]:
-                queue_used[state.tree.rows[q]] += demand
-                queue_tasks[q] += 1
-        if held.any():
-            name = state.tree.names[jobs.queue[j]]
-            for q in [name, *ancestors(name)]:
-                queue_jobs[q] += 1
-    assert (nodes.free[: nodes.n] == nodes.capacity[: nodes.n] - used).all()
-    assert (nodes.free[: nodes.n] >= 0).all(), "a node is oversubscribed"
-    assert (queues.used[: queues.n] == queue_used).all()
-    for name, row in state.tree.rows.items():
-        assert queues.tasks[row] == queue_tasks[name]
-        assert queues.jobs[row] == queue_jobs[name]
-    kept = [n for r in state.reservations.values() for n in r.nodes]
-    assert len(kept) == len(set(kept))
-    for bucket in state.reservations:
-        assert buckets.head[bucket] != NONE
-    assert state.cluster.total.tolist() == nodes.capacity[: nodes.n][nodes.up[: nodes.n]].sum(axis=0).tolist()
 
 
 def same(state: State) -> bytes:

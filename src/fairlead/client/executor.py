@@ -136,6 +136,7 @@ class Client(Executor):
         cwd: str | Path | None = None,
         env: dict[str, str] | None = None,
         gang: bool = False,
+        exit_done: bool = False,
         after: Iterable["int | SubmittedJob | tuple[int, str]"] = (),
         strict: bool = False,
         **options: Any,
@@ -152,6 +153,8 @@ class Client(Executor):
             Where and with which environment it runs. Default: this program's.
         gang : bool
             All tasks start at once or none.
+        exit_done : bool
+            A task that is stopped to make room and then exits 0 is done; else it starts again.
         after : iterable
             Jobs that must have succeeded before; (job, "failure") or (job, "end") for other ends.
         strict : bool
@@ -176,6 +179,7 @@ class Client(Executor):
             "env": dict(os.environ) if env is None else env,
             "name": name,
             "gang": gang,
+            "exit_done": exit_done,
             "strict": strict,
             "after": [_after(each) for each in after],
         }

@@ -25,7 +25,7 @@ class Truth(Arrays):
     capacity, load : shape (nodes, resources): what machines have, and what runs on them needs
     demand, queue, duration, first, varied : see fairlead.engines.simulated
     pace : shape (nodes,): seconds that a second's work takes; `first_run` is the first of the tasks that run on it, a row of Runs
-    used, waits : shape (queues, resources): what runs and what waits, as it really is; `running` and `waiting` are numbers of tasks
+    used, waits : shape (queues, resources): what really runs and waits; `running` and `waiting` are numbers of tasks
     begun, ended, submitted : shape (jobs,): when the first task started, the last one ended, the job came; NaN before
     waited : shape (jobs,): seconds that its tasks waited, added up; `left` is how many have not ended
     task, last : the first task of each job among all; and of each task the last attempt that was told to start, or never to

@@ -1,10 +1,12 @@
 """A cluster that is not there: an engine whose tasks take as long as it was said, on a virtual clock.
 
-A task that is started ends after its duration; ends at the same moment come in the order of their starts. One that is told to stop
-ends when its grace is over, unless it was done before. Where machines may promise more than they have (slots), whatever runs on one
-whose tasks need f times what it has goes on 1/f times as fast, for as long as that is so. Machines can be lost, and come back.
+A task that is started ends after its duration; ends at the same moment come in the order of their starts. One that is told to
+stop ends when its grace is over, unless it was done before. Where machines may promise more than they have (slots), whatever
+runs on one whose tasks need f times what it has goes on 1/f times as fast, for as long as that is so. Machines can be lost, and
+come back.
 
-What the tasks really use is counted here too, by the one who runs them, so that it can be held against what the scheduler believes.
+What the tasks really use is counted here too, by the one who runs them, so that it can be held against what the scheduler
+believes.
 Ends wait in a binary heap of arrays (:mod:`fairlead.engines.kernel_simulated`).
 """
 
@@ -25,7 +27,7 @@ F64 = NDArray[np.float64]
 
 
 class SimulatedCluster:
-    """Runs tasks on paper; see :class:`fairlead.engines.contract.Engine`. The job with the number n is row n - 1 of what was said.
+    """Runs tasks on paper; see :class:`fairlead.engines.contract.Engine`. Job number n is row n - 1 of what was said.
 
     Parameters
     ----------

@@ -6,6 +6,7 @@ attempt twice, is told again whatever it may have missed.
 """
 
 import logging
+import os
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from math import inf
@@ -29,6 +30,7 @@ from fairlead.scheduler.facts import (
     TasksRevoked,
     TasksStarted,
 )
+from fairlead.scheduler.invariants import check_invariants
 from fairlead.scheduler.state import State
 from fairlead.scheduler.statuses import PLACED, REVOKING, STOPPING
 from fairlead.scheduler.tables import I64, NONE
@@ -95,6 +97,7 @@ class Scheduler:
         self.placing = True
         self.more = self.reconciled = False
         self.on_record: Callable[[Sequence[Fact]], None] = lambda facts: None
+        self._checking = bool(os.environ.get("FAIRLEAD_CHECK"))
         self._there = None if nodes is None else set(nodes)
         self._timed, self._repeat_after, self._strict = timed, repeat_after, strict
         self._unsaved: list[Fact] = []
@@ -131,6 +134,8 @@ class Scheduler:
             self._happen(decision.facts, "")
             self.more = decision.more
         self._record()
+        if self._checking:
+            check_invariants(self.state)
         if self.journal.snapshot_due():
             self._save_snapshot()
 

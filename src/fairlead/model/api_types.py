@@ -43,6 +43,7 @@ class JobInfo(TypedDict):
     gang: bool
     retries: int
     time_limit: float | None
+    exit_done: bool
     after: list[AfterInfo]
     argv: list[str]
     cwd: str

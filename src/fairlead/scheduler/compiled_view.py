@@ -5,7 +5,6 @@ instead of forty arrays, which compiles several times as fast and costs next to 
 whoever calls a kernel keeps the view, and the view its arrays.
 """
 
-from functools import cache
 from typing import Any, Final
 
 import numpy as np
@@ -39,13 +38,17 @@ class ViewType(types.Type):
         super().__init__(name=f"Fairlead{name}")
 
 
-@cache
-def _type_of_class(kind: Any) -> ViewType:
+_known: dict[str, ViewType] = {}
+
+
+def _type_of_class(kind: type[Arrays]) -> ViewType:
+    if kind.__name__ in _known:
+        return _known[kind.__name__]
     arrays = {
         name: types.Array(numpy_support.from_dtype(np.dtype(of)), dimensions, "C")
         for name, (of, dimensions) in kind.ARRAYS.items()
     }
-    return ViewType(kind.__name__, arrays)
+    return _known.setdefault(kind.__name__, ViewType(kind.__name__, arrays))
 
 
 register_model(ViewType)(models.OpaqueModel)

@@ -93,6 +93,7 @@ def run_cycle(state: State, most: int = MOST_PLACEMENTS) -> Cycle:
 
 
 def _plan(state: State, most: int, now: float, thorough: bool, strict: bool) -> Plan:
+    state.learned = None  # by the cycle before: its notes are written over
     view = state.order.ready(state, most)
     write_entitled(state, strict)
     what, count, about, more = kernel_cycle.plan(view, thorough, most, now, state.settings.reserve_after)

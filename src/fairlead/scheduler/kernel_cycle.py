@@ -99,8 +99,8 @@ def plan(v: View, thorough: bool, most: int, now: float, reserve_after: float) -
     passed = NONE
     if line != NONE and placed > 0 and np.isnan(v.buckets.passed_since[line]) and not _was_served(v, line):
         passed = v.buckets.head[line]
-    used_hold = _give_back(v, placed)
-    return SERVE, placed, passed, more or used_hold
+    served_kept = _give_back(v, placed)
+    return SERVE, placed, passed, more or served_kept
 
 
 @compiled
@@ -209,23 +209,23 @@ def _was_served(v: View, b: int) -> bool:
 
 @compiled
 def _give_back(v: View, placed: int) -> bool:
-    """Undo what the cycle took; whether it used what was kept for somebody, so that there may be more to decide at once."""
+    """Undo what the cycle took; whether it served one that nodes are kept for: those are everybody's then, so there may be more."""
+    served_kept = False
     for k in range(placed):
         job = v.chosen[JOB, k]
         shape, leaf = v.jobs.shape_row[job], v.jobs.queue[job]
+        served_kept |= v.bucket_seats.keeping[v.jobs.bucket[job]]
         take_room(v, v.chosen[NODE, k], shape, -1)
         _take_share(v, leaf, shape, -1, -v.chosen[FRESH_JOB, k])
         touch_queue(v, leaf)
-    used = False
     for h in range(v.counts[HOLDS]):
-        used |= v.holds.tasks[h] < 0
         unuse(v, h)
     for k in range(v.counts[OUT]):
         b = v.bucket_seats.out_list[k]
         v.bucket_seats.out[b] = v.bucket_seats.listed[b] = False
         touch_bucket(v, b)
     v.counts[CYCLE] += 1  # what was next in it is so no more
-    return used
+    return served_kept
 
 
 @compiled
@@ -247,6 +247,7 @@ def settle(v: View, more: bool) -> None:
     for k in range(v.counts[LIMITED]):
         q = v.queue_seats.limited_list[k]
         v.queue_seats.unsure[q] = v.queue_seats.limited[q] == v.counts[CYCLE] - 1
+        touch_queue(v, q)
         if v.queue_seats.unsure[q]:
             v.queue_seats.limited_list[left] = q
             left += 1

@@ -123,3 +123,15 @@ def mark_hopeless(v: View) -> None:
     """Say of each bucket whether the nodes that there are could never hold its task or gang."""
     for b in range(v.counts[BUCKETS]):
         v.bucket_seats.hopeless[b] = not could_ever_hold(v, v.buckets.shape_row[b], max(1, v.buckets.gang[b]))
+
+
+@compiled
+def room_for(v: View, n: int, shape: int, count: int) -> int:
+    """How many of so many tasks of a shape a node has room for now."""
+    if not holds_task(v, n, shape):
+        return 0
+    most = count
+    for r in range(v.total.shape[0]):
+        if v.demand[shape, r] > 0:
+            most = min(most, (v.free[n, r] - v.held[n, r]) // v.demand[shape, r])
+    return most

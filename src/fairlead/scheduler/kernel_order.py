@@ -157,7 +157,7 @@ def set_queue(v: View, q: int) -> None:
         if v.queues.policy[p] == HDRF or v.queues.policy[p] == DIVIDED:
             set_level(v, q, is_leaf(v, q))
         v.least[base + place] = v.least[top]
-        v.able[base + place] = v.able[top]
+        v.able[base + place] = v.able[top] or seats.unsure[q]
         v.best[base + place] = q
     _climb_tree(v, p, base, place, q)
 

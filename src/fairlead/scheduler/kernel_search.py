@@ -66,7 +66,6 @@ def find_next(v: View, whom: int) -> int:
                     top = _enter(v, depth, child, top)
             elif whom != ANYBODY and _must_skip(v, depth, child):
                 if not skip_to_started(v, child):
-                    note_limited(v, q)
                     stop(v, child, MAX_JOBS)
                 depth, top = 0, _enter(v, 0, 0, 0)
             elif not _may_be_served(v, depth, child, whom):
@@ -208,6 +207,9 @@ def _must_skip(v: View, depth: int, b: int) -> bool:
 @compiled
 def skip_to_started(v: View, b: int) -> bool:
     """For the rest of a cycle, have a bucket go on with the next of its jobs that runs already; False where there is none."""
+    note_limited(
+        v, v.buckets.leaf[b]
+    )  # those before it were not looked at, and may have room when others in it have ended
     job = v.jobs.after[current_job(v, b)]
     while job != NONE and v.jobs.holding[job] == 0:
         job = v.jobs.after[job]

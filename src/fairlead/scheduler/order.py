@@ -218,6 +218,73 @@ class Order:
                 kernel_order.set_bucket(v, bucket)
 
 
+def check(state: "State") -> None:
+    """Compare the order with one made anew from the tables, and what is known of room with the nodes.
+
+    For tests and the debug switch. The order is brought up to date by it, which changes nothing that is decided.
+
+    Raises
+    ------
+    AssertionError
+        Names the queue, bucket or node of which the order says something that is not so.
+    """
+    order, counts = state.order, state.order.counts
+    if counts[IN_ORDER]:
+        v = order.view(state)
+        if not counts[HDRF_SOMEWHERE] and not counts[DIVIDED_SOMEWHERE]:  # there, each cycle makes all trees anew
+            kernel_order.refresh(v)
+            kept = _said(state)
+            kernel_order.rebuild(v)
+            made = _said(state)
+            for queue, part in kept:
+                said, anew = kept[queue, part], made[queue, part]
+                assert said == anew, f"queue {queue!r}: the order has {part} {said}, and made anew {anew}"
+        if not counts[HDRF_SOMEWHERE]:  # there, all that wait are tried, parked or not
+            _check_parked(v, state)
+        _check_bounds(state)
+
+
+def _said(state: "State") -> dict[tuple[str, str], Any]:
+    """What the order says of each queue: its tree, from the root on, and, where somebody waits, its key."""
+    order, seats = state.order, state.order.queues
+    found: dict[tuple[str, str], Any] = {}
+    for q, name in enumerate(state.tree.names):
+        tree = slice(seats.base[q] + 1, seats.base[q] + 2 * seats.slots[q])
+        for part in ("best", "able", "least"):
+            found[name, part] = getattr(order, part)[tree].tolist()
+        if q and order.best[tree.start] != NONE:
+            for part in ("below", "first", "level", "column"):
+                found[name, part] = getattr(seats, part)[q].item()
+    return found
+
+
+def _check_parked(v: Any, state: "State") -> None:
+    """What is parked has room on no node but fresh ones, unless its queue is unsure of that."""
+    order, buckets = state.order, state.buckets
+    for b in np.flatnonzero(order.buckets.parked[: buckets.n]):
+        queues = [int(buckets.leaf[b])]
+        while queues[-1]:
+            queues.append(int(state.queues.parent[queues[-1]]))
+        if buckets.head[b] != NONE and not order.queues.unsure[queues].any():
+            count, shape = max(1, int(buckets.gang[b])), buckets.shape_row[b]
+            stale = np.flatnonzero(~order.nodes.is_fresh[: state.nodes.n])
+            room = sum(int(kernel_nodes.room_for(v, n, shape, count)) for n in stale.tolist())
+            where = f"queue {state.tree.names[queues[0]]!r}"
+            assert room < count, (
+                f"{where}: bucket {b} is parked, and {room} tasks of it have room on nodes that are not fresh"
+            )
+
+
+def _check_bounds(state: "State") -> None:
+    """No node has more room than the bounds of its block say."""
+    order, nodes = state.order, state.nodes
+    for n in np.flatnonzero(nodes.up[: nodes.n] & ~nodes.draining[: nodes.n]):
+        room = nodes.free[n] - nodes.held[n]
+        for bounds, size in ((order.bounds, BLOCK), (order.large_bounds, BLOCK * BLOCK)):
+            bound = bounds[n // size]
+            assert (room <= bound).all(), f"node {state.cluster.specs[n].name} has {room} free, and its block {bound}"
+
+
 def _depth(state: "State", row: int) -> int:
     return state.tree.names[row].count("/") + 2
 

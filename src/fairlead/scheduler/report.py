@@ -173,6 +173,7 @@ def _job(state: State, row: int) -> JobInfo:
         "gang": spec.gang,
         "retries": spec.retries,
         "time_limit": spec.time_limit,
+        "exit_done": spec.exit_done,
         "after": [{"job": after.job, "how": after.how} for after in spec.after],
         "argv": [spec.work.readable(argument) for argument in spec.work.argv],
         "cwd": spec.work.readable(spec.work.cwd),

@@ -162,6 +162,7 @@ class State:
         row = self._node_row(fact.node)
         self.nodes.draining[row] = True
         kernel_account.drop_holds(self.view(), NONE, row)
+        self._count_holds()
         self.order.spoil()
 
     @_apply.register

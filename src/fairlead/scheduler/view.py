@@ -10,7 +10,7 @@ the children's places and whose nodes say of all that is below them
     least   the least that anybody who waits there needs: of each resource; of jobs (0 where one that runs already waits), and the
             smallest of the negative priorities and of the job numbers
     able    whether something there may have room anywhere: else all of it is **parked**, known to have room on no node but those
-            where some came back since (the **fresh** ones)
+            where some came back since (the **fresh** ones), and no queue in it is **unsure** of that
 
 so the next to be served is found from the root down, past all that cannot be served, in steps that grow with the logarithm of
 what waits. Queue q's tree has its root at `base[q] + 1`, what is below its node `base[q] + i` at `base[q] + 2 i` and one further,

@@ -1,8 +1,8 @@
 """Many steps of a simulation in compiled code, where all that happens is plain: jobs arrive, tasks end.
 
-It does what :class:`fairlead.engines.step.Scheduler` does step by step over a simulated cluster, with the very same kernels that
-account, plan and settle, and comes back as soon as something is to be done that only that can do. A test holds the two to the same
-facts: what would have been one is written to a log of whole numbers, where that is asked for.
+It does what :class:`fairlead.engines.step.Scheduler` does step by step over a simulated cluster, with the very same kernels
+that account, plan and settle, and comes back as soon as something is to be done that only that can do. A test holds the two to
+the same facts: what would have been one is written to a log of whole numbers, where that is asked for.
 """
 
 from typing import ClassVar

@@ -1,8 +1,8 @@
 """A simulation many steps at once, in compiled code, where all that happens is plain: jobs arrive, tasks end.
 
-Jobs are written into the state's tables some thousands at a time, before they arrive; :func:`fairlead.simulate.kernel_advance.advance`
-goes through moment after moment and comes back for more of them, for more room, for a moment at which shares are to be looked at, or
-for a step that forgets jobs, which is taken as every step is.
+Jobs are written into the state's tables some thousands at a time, before they arrive. What is compiled
+(:mod:`fairlead.simulate.kernel_advance`) goes through moment after moment, and comes back for more of them, for more room, for a
+moment at which shares are to be looked at, or for a step that forgets jobs, which is taken as every step is.
 """
 
 from collections.abc import Iterator

@@ -1,8 +1,8 @@
 """Run a workload through the state machine that runs live, with a virtual clock.
 
-One moment is one or more steps of the live scheduler (:mod:`fairlead.engines.step`) with another engine and another clock: tasks end,
-jobs are submitted, and it decides, as often as there is more to decide. Where all that happens is plain, many moments are gone
-through in compiled code (:mod:`fairlead.simulate.many_steps`), with the same facts.
+One moment is one or more steps of the live scheduler (:mod:`fairlead.engines.step`) with another engine and another clock: tasks
+end, jobs are submitted, and it decides, as often as there is more to decide. Where all that happens is plain, many moments are
+gone through in compiled code (:mod:`fairlead.simulate.many_steps`), with the same facts.
 
 Slots are another cluster: every machine has k of a resource `slot` and nothing else, and every task needs one of them, whatever
 it really uses; they are shared max-min.

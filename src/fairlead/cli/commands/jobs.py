@@ -60,6 +60,12 @@ def submit(
     gang: Annotated[bool, typer.Option("--gang", help="Start all the tasks at once, or none.")] = False,
     time_limit: TimeLimit = None,
     retries: Retries = 0,
+    exit_done: Annotated[
+        bool,
+        typer.Option(
+            "--exit-done", help="A task that is stopped to make room and then exits 0 is done: it does not start again."
+        ),
+    ] = False,
     after: AfterJob = [],  # noqa: B006
     env: Env = [],  # noqa: B006
     cwd: Cwd = None,
@@ -73,7 +79,9 @@ def submit(
         body = _job_request(
             command, queue, cpu, memory, gpu, resource, name, priority, on, env, cwd, strict, retries, time_limit
         )
-        body |= {"gang": gang, "after": _after(after)} | ({} if tasks is None else {"tasks": tasks})
+        body |= {"gang": gang, "exit_done": exit_done, "after": _after(after)} | (
+            {} if tasks is None else {"tasks": tasks}
+        )
         answer = connection.submit("/v1/jobs", body)
     if answer["warning"]:
         print(f"fairlead: {answer['warning']}", file=sys.stderr)

@@ -2,6 +2,7 @@
 
 from typing import Annotated, Literal, Self
 
+from msgspec.structs import replace
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from fairlead.model.documents import read_quantities
@@ -102,6 +103,9 @@ class JobRequest(JobAsked):
         int | None, Field(description="So many tasks; `{index}` in an argument then stands for the task's index.")
     ] = None
     gang: bool = False
+    exit_done: Annotated[
+        bool, Field(description="A task that is stopped to make room and then exits 0 is done; else it starts again.")
+    ] = False
 
     @model_validator(mode="after")
     def _check_bytes(self) -> Self:
@@ -110,6 +114,9 @@ class JobRequest(JobAsked):
                 if any(ord(character) > 255 for character in text):
                     raise ValueError(f"{text!r} is not latin-1, as its encoding says")
         return self
+
+    def to_job(self, leaf: str, tasks: int, gang: bool, work: Work, digest: str) -> Job:
+        return replace(super().to_job(leaf, tasks, gang, work, digest), exit_done=self.exit_done)
 
     def work(self) -> Work:
         return Work(self.argv, self.cwd, self.env, self.encoding, numbered=self.tasks is not None)

@@ -1,0 +1,114 @@
+"""What is true of every state: all that it keeps as sums and lists, worked out again from the tasks alone.
+
+For tests, fuzzing, and a scheduler that runs with ``FAIRLEAD_CHECK`` set; it looks at every task, so it takes its time.
+"""
+
+import numpy as np
+
+from fairlead.model.specs import ancestors
+from fairlead.scheduler import order
+from fairlead.scheduler.state import State
+from fairlead.scheduler.statuses import CANCELLED, FAILED, PLACED, REVOKING, SUCCEEDED, WAITING
+from fairlead.scheduler.tables import NONE
+
+
+def check_invariants(state: State) -> None:
+    """Work everything out again, and compare.
+
+    Raises
+    ------
+    AssertionError
+        Says of which node, queue, bucket or job the state keeps something that is not so.
+    """
+    _check_lists(state)
+    for row in np.flatnonzero(state.jobs.id[: state.jobs.n] != NONE):
+        _check_job(state, int(row))
+    _check_sums(state)
+    _check_holds(state)
+    order.check(state)
+
+
+def _check_lists(state: State) -> None:
+    """Each bucket's list holds its jobs by number, linked both ways, and counts those that run already."""
+    jobs, buckets = state.jobs, state.buckets
+    listed = 0
+    for b in range(buckets.n):
+        previous, job, started = NONE, int(buckets.head[b]), 0
+        while job != NONE:
+            what = f"job {jobs.id[job]} in bucket {b}"
+            assert jobs.bucket[job] == b, f"{what}: is in {jobs.bucket[job]}"
+            assert jobs.before[job] == previous, f"{what}: comes after another row than {previous}"
+            assert previous == NONE or jobs.id[previous] < jobs.id[job], f"{what}: comes after a later job"
+            listed += 1
+            started += jobs.holding[job] > 0
+            previous, job = job, int(jobs.after[job])
+        assert buckets.tail[b] == previous, f"bucket {b} ends with row {previous}, not {buckets.tail[b]}"
+        assert buckets.started[b] == started, f"bucket {b} has {started} jobs that run, not {buckets.started[b]}"
+    entered = int((jobs.bucket[: jobs.n] != NONE).sum())
+    assert entered == listed, f"{entered} jobs are in buckets, and {listed} in their lists"
+
+
+def _check_job(state: State, row: int) -> None:
+    """A job's counts are those of its tasks, and it waits in a bucket where it may start."""
+    jobs, job = state.jobs, int(state.jobs.id[row])
+    first = jobs.first[row]
+    status = state.tasks.status[first : first + jobs.tasks[row]]
+    held = (status >= PLACED) & (status <= REVOKING)
+    counts = {
+        "waiting": status == WAITING,
+        "holding": held,
+        "failed": status == FAILED,
+        "cancelled": status == CANCELLED,
+    }
+    for name, found in counts.items():
+        kept = getattr(jobs, name)[row]
+        assert kept == found.sum(), f"job {job} has {found.sum()} tasks {name}, not {kept}"
+    over = bool(np.isin(status, (SUCCEEDED, FAILED, CANCELLED)).all())
+    assert over == (not np.isnan(jobs.finished_at[row])), f"job {job} is over: {over}, and has another end"
+    assert over == (job in state.ended_jobs()), f"job {job} is over: {over}, and the list of ended jobs says another"
+    may_start = jobs.waiting[row] > 0 and not (jobs.gang[row] and jobs.holding[row]) and not jobs.held[row]
+    may_start = may_start and job not in state.dependencies.waits_for
+    assert (jobs.bucket[row] != NONE) == may_start, f"job {job} may start: {may_start}, and its bucket says another"
+    assert state.nodes.up[state.tasks.node[first : first + jobs.tasks[row]][held]].all(), f"job {job} is on a lost node"
+
+
+def _check_sums(state: State) -> None:
+    """What is free on nodes and used by queues adds up from the tasks that hold resources."""
+    nodes, queues = state.nodes, state.queues
+    tasks = state.held_rows()
+    rows = state.job_rows_of(tasks)
+    demand = state.shapes.demand[state.jobs.shape_row[rows]]
+    used = np.zeros_like(nodes.capacity[: nodes.n])
+    np.add.at(used, state.tasks.node[tasks], demand)
+    for n, spec in enumerate(state.cluster.specs):
+        free, found = nodes.free[n].tolist(), (nodes.capacity[n] - used[n]).tolist()
+        assert free == found, f"node {spec.name} has {found} free, not {free}"
+        assert min(free, default=0) >= 0, f"node {spec.name} is oversubscribed: {free} free"
+    total = nodes.capacity[: nodes.n][nodes.up[: nodes.n]].sum(axis=0).tolist()
+    assert state.cluster.total.tolist() == total, f"the cluster has {total}, not {state.cluster.total.tolist()}"
+
+    queue_used, queue_tasks, queue_jobs = (np.zeros_like(kept) for kept in (queues.used, queues.tasks, queues.jobs))
+    leaves = state.jobs.queue[rows]
+    for name, leaf in state.tree.rows.items():
+        mine = leaves == leaf
+        for q in (state.tree.rows[above] for above in [name, *ancestors(name)]):
+            queue_used[q] += demand[mine].sum(axis=0)
+            queue_tasks[q] += mine.sum()
+            queue_jobs[q] += len(np.unique(rows[mine]))
+    for name, q in state.tree.rows.items():
+        found = queue_used[q].tolist(), int(queue_tasks[q]), int(queue_jobs[q])
+        kept = queues.used[q].tolist(), int(queues.tasks[q]), int(queues.jobs[q])
+        assert kept == found, f"queue {name!r} uses {found[0]} in {found[1]} tasks of {found[2]} jobs, not {kept}"
+
+
+def _check_holds(state: State) -> None:
+    """What is kept is kept for somebody who waits, once a node."""
+    holds, n = state.holds, state.holds.n
+    held = np.zeros_like(state.nodes.held)
+    np.add.at(held, holds.node[:n], holds.amount[:n])
+    assert len(set(holds.node[:n].tolist())) == n, f"of nodes {holds.node[:n].tolist()} one is kept twice"
+    for node, spec in enumerate(state.cluster.specs):
+        found, kept = held[node].tolist(), state.nodes.held[node].tolist()
+        assert found == kept, f"on node {spec.name} {found} is kept for jobs, not {kept}"
+    for bucket in holds.bucket[:n]:
+        assert state.buckets.head[bucket] != NONE, f"nodes are kept for bucket {bucket}, where nobody waits"
