@@ -30,8 +30,7 @@ from fairlead.scheduler.view import ENDED
 class Course(Arrays):
     """What is to come, and how far it has.
 
-    job, bucket, submit : for each job that arrives, in that order: which it is of all, its bucket, and when
-    row : for each job of all, its row in the state
+    row, bucket, submit : of each job, in the order of arrival, its row, its bucket, and when; NONE where it is refused
     at : float64, shape (2,): the moment that has been reached, and the next one
     ends : int64, shape (5, n): room for what ends at one moment
     rows, attempts : int64: room for rows of jobs and numbers of attempts, of what ends or is placed at one moment
@@ -41,7 +40,7 @@ class Course(Arrays):
     """
 
     ARRAYS: ClassVar = {
-        "job": ("i8", 1), "row": ("i8", 1), "bucket": ("i8", 1), "submit": ("f8", 1), "at": ("f8", 1), "ends": ("i8", 2),
+        "row": ("i8", 1), "bucket": ("i8", 1), "submit": ("f8", 1), "at": ("f8", 1), "ends": ("i8", 2),
         "rows": ("i8", 1), "attempts": ("i8", 1), "log": ("i8", 1), "moments": ("f8", 1), "numbers": ("i8", 1),
     }  # fmt: skip
 
@@ -109,11 +108,12 @@ def _observe(v: View, truth: Truth, runs: Runs, course: Course, now: float, max_
         if numbers[ARRIVED] == numbers[COMING]:
             return False
         k = numbers[ARRIVED]
-        row = course.row[course.job[k]]
-        v.jobs.submitted_at[row] = now
-        submit(truth, course.job[k], v.jobs.tasks[row], now)
-        enter_bucket(v, row, course.bucket[k])
-        _log(course, SUBMITTED, now, course.job[k], 0)
+        row = course.row[k]
+        if row != NONE:  # else no machine could hold it
+            v.jobs.submitted_at[row] = now
+            submit(truth, k, v.jobs.tasks[row], now)
+            enter_bucket(v, row, course.bucket[k])
+            _log(course, SUBMITTED, now, k, 0)
         numbers[ARRIVED] += 1
     return True
 

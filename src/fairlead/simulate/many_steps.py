@@ -21,7 +21,7 @@ from fairlead.scheduler.facts import (
     TasksPlaced,
     TasksStarted,
 )
-from fairlead.scheduler.tables import I64
+from fairlead.scheduler.tables import I64, NONE
 from fairlead.scheduler.view import ENDED, HOLDS
 from fairlead.simulate import kernel_advance as kernel
 from fairlead.simulate.kernel_advance import Course
@@ -36,11 +36,11 @@ def by_many_steps(s: Simulation) -> int:
     state, cluster = s.scheduler.state, s.cluster
     recorded = s.tally.wants_facts
     most = MOST_PLACEMENTS + int(s.workload.tasks[s.workload.gang].max(initial=0))
+    jobs = len(s.workload.submit)
     course = Course(
-        job=s.arrivals, row=np.full(len(s.workload.submit), -1), bucket=np.zeros(len(s.arrivals), np.int64),
-        submit=s.workload.submit[s.arrivals], at=np.zeros(2), ends=np.zeros((5, 1024), np.int64),
-        rows=np.zeros(most, np.int64), attempts=np.zeros(most, np.int64), log=np.zeros(0, np.int64), moments=np.zeros(0),
-        numbers=np.zeros(8, np.int64),
+        row=np.full(jobs, NONE), bucket=np.full(jobs, NONE), submit=s.workload.submit, at=np.zeros(2),
+        ends=np.zeros((5, 1024), np.int64), rows=np.zeros(most, np.int64), attempts=np.zeros(most, np.int64),
+        log=np.zeros(0, np.int64), moments=np.zeros(0), numbers=np.zeros(8, np.int64),
     )  # fmt: skip
     course = _longer(course, 1024, recorded)
     numbers = course.numbers
@@ -103,25 +103,28 @@ def _longer(course: Course, tasks: int, recorded: bool) -> Course:
 def _write_jobs(s: Simulation, course: Course) -> None:
     """Write the next jobs into the state, before they arrive."""
     state, begin = s.scheduler.state, int(course.numbers[kernel.COMING])
-    tasks = np.cumsum(s.workload.tasks[s.arrivals[begin : begin + CHUNK_JOBS]])
-    count = max(1, int(np.searchsorted(tasks, CHUNK_TASKS, side="right")))
-    chosen = s.arrivals[begin : begin + count]
+    tasks = np.cumsum(s.workload.tasks[begin : begin + CHUNK_JOBS])
+    end = begin + max(1, int(np.searchsorted(tasks, CHUNK_TASKS, side="right")))
+    course.numbers[kernel.COMING] = end
+    chosen = begin + np.flatnonzero(~s.refused[begin:end])
+    if not len(chosen):
+        return
     kinds, which = _kinds(s, chosen)
     numbers = chosen + 1
     first, buckets = state.write_jobs(numbers, kinds, which)
-    rows = np.arange(first, first + count)
+    rows = np.arange(first, first + len(chosen))
     state.index.add_many(numbers, [kinds[k] for k in which.tolist()], rows)
     course.row[chosen] = rows
-    course.bucket[begin : begin + count] = buckets
-    course.numbers[kernel.COMING] += count
+    course.bucket[chosen] = buckets
 
 
 def _find_again(s: Simulation, course: Course) -> None:
     """The state's tables were made smaller: find the rows of jobs anew, and the buckets of those that are still to arrive."""
-    state, written = s.scheduler.state, s.arrivals[: course.numbers[kernel.COMING]]
-    course.row[written] = state.job_rows(written + 1)
-    for k in range(int(course.numbers[kernel.ARRIVED]), len(written)):
-        course.bucket[k] = state.bucket_of(int(course.row[written[k]]))
+    state, coming = s.scheduler.state, int(course.numbers[kernel.COMING])
+    course.row[:coming] = state.job_rows(np.arange(1, coming + 1))
+    for job in range(int(course.numbers[kernel.ARRIVED]), coming):
+        if not s.refused[job]:
+            course.bucket[job] = state.bucket_of(int(course.row[job]))
 
 
 def _kinds(s: Simulation, chosen: I64) -> tuple[list[Job], I64]:

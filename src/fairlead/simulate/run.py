@@ -150,7 +150,6 @@ def simulate(
     while cluster.next_event() == 0.0:
         scheduler.step()
     refused = ~_can_be_held(seen)
-    arrivals = np.flatnonzero(~refused)
     sampler = Sampler(cluster, workload, names, cluster.truth.capacity.sum(axis=0), samples)
     total = int(workload.tasks[~refused].sum())
 
@@ -160,7 +159,7 @@ def simulate(
 
     plain = compiled and watch is None and not np.isfinite(workload.withdrawn).any() and not _looks_around(scheduler)
     go = by_many_steps if plain else by_steps
-    steps = go(Simulation(seen, workload, scheduler, cluster, arrivals, sampler, tally, watch, tell))
+    steps = go(Simulation(seen, workload, scheduler, cluster, refused, sampler, tally, watch, tell))
     stuck = int(((cluster.truth.left > 0) & ~refused).sum())
     if refused.any():
         what = "slot" if seen is not workload else "machine"

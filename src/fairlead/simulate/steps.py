@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fairlead.engines.simulated import SimulatedCluster
 from fairlead.engines.step import Request, Scheduler
@@ -13,6 +14,7 @@ from fairlead.model.specs import Job, Queue, settings_for
 from fairlead.policies import drf
 from fairlead.scheduler.facts import Fact, JobCancelled, JobSubmitted, TasksPlaced, TasksRevoked
 from fairlead.scheduler.state import State
+from fairlead.scheduler.statuses import WAITING
 from fairlead.simulate.workload import F64, I64, Workload
 
 Watch = Callable[[State, list[Fact]], None]
@@ -46,7 +48,7 @@ class Simulation:
     workload: Workload
     scheduler: Scheduler
     cluster: SimulatedCluster
-    arrivals: I64
+    refused: NDArray[np.bool_]
     sampler: "Sampler"
     tally: Tally
     watch: Watch | None
@@ -57,11 +59,11 @@ def by_steps(s: Simulation) -> int:
     """Run a simulation one step of the scheduler after another; returns how many moments there were."""
     cluster, scheduler, submit = s.cluster, s.scheduler, s.workload.submit
     withdrawn = np.maximum(s.workload.withdrawn, submit)
-    leaving = s.arrivals[np.argsort(withdrawn[s.arrivals], kind="stable")]
+    leaving = np.argsort(withdrawn, kind="stable")
     leaving = leaving[np.isfinite(withdrawn[leaving])]
     upcoming = gone = moments = 0
     while True:
-        now = min(submit[s.arrivals[upcoming]] if upcoming < len(s.arrivals) else np.inf, cluster.next_event())
+        now = min(submit[upcoming] if upcoming < len(submit) else np.inf, cluster.next_event())
         now = min(now, withdrawn[leaving[gone]] if gone < len(leaving) else np.inf)
         if now == np.inf:
             return moments
@@ -69,8 +71,8 @@ def by_steps(s: Simulation) -> int:
         cluster.now = now
         moments += 1
         requests: list[Request] = []
-        while upcoming < len(s.arrivals) and submit[s.arrivals[upcoming]] == now:
-            requests.append(_submission(s, int(s.arrivals[upcoming])))
+        while upcoming < len(submit) and submit[upcoming] == now:
+            requests += [] if s.refused[upcoming] else [_submission(s, upcoming)]
             upcoming += 1
         while gone < len(leaving) and withdrawn[leaving[gone]] <= now:
             requests.append(_withdrawal(s, int(leaving[gone])))
@@ -95,10 +97,13 @@ def _submission(s: Simulation, job: int) -> Request:
 
 def _withdrawal(s: Simulation, job: int) -> Request:
     def withdraw(state: State, now: float) -> list[Fact]:
-        if s.cluster.truth.left[job] == 0:  # it has ended, and may be forgotten
+        if s.cluster.truth.left[job] == 0:  # it was refused, or has ended, and may be forgotten
             return []
-        s.cluster.withdraw(job, int(state.jobs.waiting[state.job_row(job + 1)]))
-        return [JobCancelled(at=now, id=job + 1)]
+        row = state.job_row(job + 1)
+        first, count = state.jobs.first[row], state.jobs.tasks[row]
+        waiting = np.flatnonzero(state.tasks.status[first : first + count] == WAITING).tolist()
+        s.cluster.withdraw(job, len(waiting))
+        return [JobCancelled(at=now, id=job + 1, indices=waiting)]
 
     return withdraw
 
