@@ -11,6 +11,7 @@ from fairlead.model.specs import Job, Node, Queue, Settings
 from fairlead.scheduler import kernel_keys
 from fairlead.scheduler.decide import decide
 from fairlead.scheduler.facts import Configured, JobSubmitted, NodeJoined
+from fairlead.scheduler.order import check
 from fairlead.scheduler.state import State
 from worlds import placements
 
@@ -116,3 +117,13 @@ def test_equal_shares_are_a_tie_which_the_name_decides(policy, total, first, sec
     assert state.queues.used[[state.tree.rows["a"], state.tree.rows["b"]], 0].tolist() == [first[0], second[0]]
     place(1, 1)
     assert [job for job, _ in placements(decide(state, 2.0).facts)] == [3, 4]
+
+
+def test_a_sibling_whose_weight_is_too_large_to_be_exact_changes_how_all_are_compared():
+    state = state_of("drf", {"cpu": 9}, {"u": 1.0, "u/a": 3.0, "u/*": 2.0**31})
+    for queue, count in (("u/a", 2), ("u/b", 1)):
+        state.apply(JobSubmitted(at=0.0, id=state.index.last + 1, job=Job(queue, {"cpu": 1}, count)))
+        check(state)
+        for fact in decide(state, 1.0, most=1).facts:
+            state.apply(fact)
+        check(state)
