@@ -11,7 +11,7 @@ SOURCE = Path(__file__).parent.parent / "src" / "fairlead"
 ROOMS = [
     "outcomes",
     "data_folder",
-    "compiled",
+    "kernel_cache",
     "processes",
     "text_tables",
     "html_page",
@@ -31,7 +31,6 @@ TOO_LONG = {
     "service/api/calls.py",
     "service/api/jobs.py",
     "service/serve.py",
-    "scheduler/kernel_cycle.py",
     "simulate/run.py",
 }
 """Files with functions that are yet to be taken apart."""

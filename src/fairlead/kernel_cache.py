@@ -64,7 +64,5 @@ def _imported(source: Path) -> list[Path]:
 
 def is_cached() -> bool:
     """Tell whether the kernels were compiled before, so that starting takes no time."""
-    from fairlead.scheduler import kernel_cycle
-
-    folder = KERNELS / digest_of(Path(cast(str, kernel_cycle.__file__)))
+    folder = KERNELS / digest_of(_PACKAGE / "scheduler" / "kernel_cycle.py")
     return any(folder.rglob("*.nbi"))
