@@ -25,7 +25,7 @@ ROOMS = [
 ROOMS += ["simulate", "service", "client", "cli"]
 
 LINES = 70
-TOO_LONG = {"simulate/run.py"}
+TOO_LONG: set[str] = set()
 """Files with functions that are yet to be taken apart."""
 
 FILES = sorted(SOURCE.rglob("*.py"))

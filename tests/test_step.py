@@ -11,7 +11,7 @@ from fairlead.engines.step import GRACE, REPEAT_AFTER, Scheduler, act, current_r
 from fairlead.journal import Journal
 from fairlead.journal.memory import MemoryStore
 from fairlead.model.specs import Job, Node, Queue, Settings
-from fairlead.scheduler import admission
+from fairlead.scheduler import admission, order
 from fairlead.scheduler.facts import (
     JobCancelled,
     JobsForgotten,
@@ -229,3 +229,18 @@ def test_an_engine_that_lost_its_memory_gets_its_tasks_again(running):
     running.engine._tell_all()
     running.scheduler.step()
     assert running.engine.told == [("start", [(1, 0, 2), (1, 1, 2), (1, 2, 2)], ["n"] * 3)]
+
+
+def test_a_scheduler_that_checks_itself_ends_where_something_does_not_add_up(monkeypatch):
+    monkeypatch.setenv("FAIRLEAD_CHECK", "1")
+    scheduler = Scheduler(Journal(MemoryStore()), Told(), lambda: 0.0)
+    scheduler.step([lambda state, now: [admission.configure(state, [Queue("A")], Settings(), now)]])
+    scheduler.step([lambda state, now: admission.submit(state, [Job("A", {"cpu": 1000}, 9)], now)])
+    scheduler.step()
+    state = scheduler.state
+    state.order.queues.level[state.tree.rows["A"]] += 1.0
+    with pytest.raises(AssertionError, match="queue 'A': the order has level"):
+        order.check(state)
+    state.queues.used[state.tree.rows["A"]] += 1
+    with pytest.raises(AssertionError, match="queue 'A' uses"):
+        scheduler.step()

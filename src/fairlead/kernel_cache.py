@@ -21,7 +21,7 @@ from numba.core import config
 F = TypeVar("F", bound=Callable[..., object])
 
 _PACKAGE = Path(__file__).parent
-_IMPORT = re.compile(r"^(?:from|import) fairlead\.([\w.]+)", re.MULTILINE)
+_IMPORT = re.compile(r"^(?:from|import) fairlead([\w.]*)(?: import (\([^)]*\)|.*))?", re.MULTILINE)
 KERNELS = Path(platformdirs.user_cache_dir("fairlead")) / "kernels"
 
 
@@ -45,13 +45,21 @@ def digest_of(source: Path) -> str:
         path = new.pop()
         if path not in found:
             found.add(path)
-            for module in _IMPORT.findall(path.read_text()):
-                file = _PACKAGE.joinpath(*module.split("."))
-                new.append(file.with_suffix(".py") if file.with_suffix(".py").is_file() else file / "__init__.py")
+            new += _imported(path)
     digest = hashlib.sha256(f"{numba.__version__} {platform.python_version()}".encode())
     for path in sorted(found):
         digest.update(path.read_bytes())
     return digest.hexdigest()[:16]
+
+
+def _imported(source: Path) -> list[Path]:
+    """The files of fairlead that a file imports; what is imported from a package may be a file of it, too."""
+    found = []
+    for module, names in _IMPORT.findall(source.read_text()):
+        place = _PACKAGE.joinpath(*module.split("."))
+        for part in [place, *(place / name for name in re.findall(r"\w+", names))]:
+            found += [file for file in (part.with_suffix(".py"), part / "__init__.py") if file.is_file()]
+    return found
 
 
 def is_cached() -> bool:

@@ -428,8 +428,11 @@ class State:
                 fresh = row >= self.order.queues.n
                 self._write_queue(row)
                 if fresh and row:
+                    parent = self.queues.parent[row]
                     self.queues.exact[row] = True
-                    self.queues.exact[self.queues.parent[row]] &= self.queues.part[row].all()
+                    if self.queues.exact[parent] and not self.queues.part[row].all():
+                        self.queues.exact[parent] = False
+                        self.order.spoil()  # the keys of its siblings are others now
                     self.order.add_queue(self, row)
         return self.tree.rows[name]
 
