@@ -20,6 +20,7 @@ help:  ## list the targets
 	.venv/bin/uv sync --quiet --frozen --compile-bytecode --python .venv/bin/python
 	@echo "compiling the scheduling kernels for this machine"
 	@$(RUN)python -c "from fairlead.service.serve import warm_up; warm_up()"
+	@$(RUN)python -c "from fairlead.simulate.run import warm_up; warm_up()"
 	@touch $@
 
 demo: .venv/ready  ## the paper's example with real processes, a SIGKILL in the middle

@@ -209,7 +209,7 @@ def _was_served(v: View, b: int) -> bool:
 
 @compiled
 def _give_back(v: View, placed: int) -> bool:
-    """Undo what the cycle took; whether it served one that nodes are kept for: those are everybody's then, so there may be more."""
+    """Undo what the cycle took; whether it served one that nodes are kept for, so that there may be more to decide at once."""
     served_kept = False
     for k in range(placed):
         job = v.chosen[JOB, k]

@@ -20,7 +20,7 @@ from fairlead.engines.simulated import SimulatedCluster
 from fairlead.engines.step import Scheduler
 from fairlead.journal import Unrecorded
 from fairlead.model.specs import ROOT, USERS, Node, Quantities, Queue, Settings
-from fairlead.policies import resources_of
+from fairlead.policies import code_of, resources_of
 from fairlead.policies.codes import DIVIDED, HDRF
 from fairlead.policies.contract import PolicyError
 from fairlead.policies.registry import find_policy
@@ -31,7 +31,7 @@ from fairlead.scheduler.facts import (
 )
 from fairlead.simulate.many_steps import by_many_steps
 from fairlead.simulate.steps import Sampler, Simulation, Tally, Watch, by_steps
-from fairlead.simulate.workload import F64, I64, TraceError, Workload
+from fairlead.simulate.workload import F64, I64, Jobs, TraceError, Workload, synthetic_nodes
 
 SAMPLES = 400
 """Moments at which shares and utilisation are looked at while jobs are submitted; it goes on at the same pace after that."""
@@ -103,6 +103,8 @@ def simulate(
 ) -> Run:
     """Run a workload under a policy.
 
+    Long because each of its parameters is told here.
+
     Parameters
     ----------
     workload : Workload
@@ -145,8 +147,8 @@ def simulate(
     tally = Tally(record)
     scheduler.on_record = tally
     settings = Settings(reserve_after=reserve_after, keep_jobs=KEEP_JOBS)
-    tree = Configured(at=0.0, queues=_tree(workload.queues, scheduling), settings=settings)
-    scheduler.step([lambda state, now: [tree]])
+    tree = _tree(workload.queues, scheduling)
+    scheduler.step([lambda state, now: [Configured(at=0.0, queues=tree, settings=settings)]])
     while cluster.next_event() == 0.0:
         scheduler.step()
     refused = ~_can_be_held(seen)
@@ -157,15 +159,15 @@ def simulate(
         if told is not None:
             told(cluster.completed / max(1, total))
 
-    plain = compiled and watch is None and not np.isfinite(workload.withdrawn).any() and not _looks_around(scheduler)
+    plain = (
+        compiled
+        and watch is None
+        and not np.isfinite(workload.withdrawn).any()
+        and not _looks_around(tree, seen.resources)
+    )
     go = by_many_steps if plain else by_steps
     steps = go(Simulation(seen, workload, scheduler, cluster, refused, sampler, tally, watch, tell))
-    stuck = int(((cluster.truth.left > 0) & ~refused).sum())
-    if refused.any():
-        what = "slot" if seen is not workload else "machine"
-        notes.append(f"{int(refused.sum()):,} jobs were refused: no {what} holds a task of theirs")
-    if stuck:
-        notes.append(f"{stuck:,} jobs never ended: a limit, or a gang that does not fit, kept them waiting")
+    notes += _notes(cluster, refused, slots=seen is not workload)
     truth = cluster.truth
     return Run(
         workload=workload, policy=policy, submitted=workload.submit, begun=truth.begun, ended=truth.ended,
@@ -173,6 +175,17 @@ def simulate(
         completed=cluster.completed, withdrawn=cluster.withdrawn, revoked=tally.revoked, decisions=tally.decisions, steps=steps,
         seconds=time.perf_counter() - began, notes=notes,
     )  # fmt: skip
+
+
+def _notes(cluster: SimulatedCluster, refused: NDArray[np.bool_], slots: bool) -> list[str]:
+    """What did not run, and why."""
+    notes, stuck = [], int(((cluster.truth.left > 0) & ~refused).sum())
+    if refused.any():
+        what = "slot" if slots else "machine"
+        notes.append(f"{int(refused.sum()):,} jobs were refused: no {what} holds a task of theirs")
+    if stuck:
+        notes.append(f"{stuck:,} jobs never ended: a limit, or a gang that does not fit, kept them waiting")
+    return notes
 
 
 def _cluster(workload: Workload, seen: Workload, names: list[str], overcommitted: bool) -> SimulatedCluster:
@@ -193,10 +206,18 @@ def _can_be_held(seen: Workload) -> NDArray[np.bool_]:
     return np.array(fits)[seen.shape]
 
 
-def _looks_around(scheduler: Scheduler) -> bool:
+def _looks_around(queues: list[Queue], resources: list[str]) -> bool:
     """Whether a policy looks at more than what each queue uses: then each step makes all keys anew."""
-    state = scheduler.state
-    return bool(np.isin(state.queues.policy[: state.queues.n], (HDRF, DIVIDED)).any())
+    return any(queue.policy and code_of(queue.policy, resources) in (HDRF, DIVIDED) for queue in queues)
+
+
+def warm_up() -> None:
+    """Compile the kernels of a simulation, or load them: run a little one each way."""
+    jobs = Jobs()
+    jobs.add(0.0, "a", {"cpu": 1000}, 1.0, 2)
+    little = jobs.workload("little", synthetic_nodes(1, "cpu=1"), [])
+    for compiled in (True, False):
+        simulate(little, compiled=compiled, samples=1)
 
 
 def _as_seen(workload: Workload, policy: str) -> tuple[Workload, str, list[str], bool]:
