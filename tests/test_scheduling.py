@@ -433,8 +433,10 @@ def starts_and_is_told(world, event, **more):
         ("revoked", Outcome.STOPPED, True, "succeeded", Outcome.STOPPED),
         ("revoked", Outcome.EXITED, False, "succeeded", Outcome.EXITED),
         ("out of time", Outcome.STOPPED, False, "failed", Outcome.TIME_LIMIT),
+        ("out of time", Outcome.STOPPED, True, "failed", Outcome.TIME_LIMIT),
         ("out of time", Outcome.EXITED, False, "succeeded", Outcome.EXITED),
         ("cancelled", Outcome.STOPPED, False, "cancelled", Outcome.STOPPED),
+        ("cancelled", Outcome.STOPPED, True, "cancelled", Outcome.STOPPED),
         ("cancelled", Outcome.EXITED, False, "succeeded", Outcome.EXITED),
     ],
 )

@@ -434,6 +434,8 @@ class State:
                         self.queues.exact[parent] = False
                         self.order.spoil()  # the keys of its siblings are others now
                     self.order.add_queue(self, row)
+                elif row < self.order.queues.n:
+                    self.order.spoil()  # it has queues below it from now on, which share by a policy of its own
         return self.tree.rows[name]
 
     def _write_queue(self, row: int) -> None:

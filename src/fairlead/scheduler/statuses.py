@@ -66,5 +66,5 @@ TRANSITIONS: Final = (
 )
 """TRANSITIONS[status][event] is the status after it; IMPOSSIBLE means that it cannot happen then.
 
-A job that says that its tasks are done when they exit 0, whatever made them (``exit_done``), has YIELDED taken for DONE.
+A revoked task whose job says that it is done when it then exits 0 (``exit_done``) has YIELDED taken for DONE.
 """

@@ -180,7 +180,7 @@ class Jobs(Table):
 
     plain : not a gang, waits for no other and is waited for by none: the kernels do all that its tasks' ends bring
     irregular : the tasks that wait are not just those from `next` on
-    exit_done : a task that exits 0 is done, whatever made it
+    exit_done : a task that is revoked and then exits 0 is done
     first : its tasks' rows start here
     next : tasks from this index on were never placed
     holding : tasks that hold resources
