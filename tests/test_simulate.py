@@ -10,6 +10,7 @@ import sys
 import time
 from dataclasses import replace
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 import psutil
@@ -23,7 +24,7 @@ from conftest import FAIRLEAD
 from fairlead.journal import read_history
 from fairlead.journal.sql import SqlStore
 from fairlead.model.specs import Node, Queue
-from fairlead.scheduler.facts import TasksFinished, TasksPlaced
+from fairlead.scheduler.facts import TasksFinished, TasksPlaced, encode
 from fairlead.simulate.measure import summary, unfairness, write_parquet
 from fairlead.simulate.report import MEASURES
 from fairlead.simulate.run import simulate
@@ -192,6 +193,46 @@ def test_invariants_hold_at_every_step_and_each_task_ends_once(workload, policy)
     total = int(workload.tasks[~run.refused].sum())
     assert run.completed + run.withdrawn <= total <= run.completed + run.withdrawn + stuck
     assert not books[-1].any(), "all room came back"
+
+
+def facts_of(workload, policy, compiled, **more):
+    """All facts of a simulation in their written form, and what came of it."""
+    facts = []
+    run = simulate(workload, policy, compiled=compiled, record=lambda new: facts.extend(map(encode, new)), **more)
+    return facts, run
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    workload=workloads(),
+    policy=st.sampled_from(["drf", "fifo", "asset", "priority", "maxmin:cpu", "slots:2", "slots:2:overcommit"]),
+    reserve_after=st.sampled_from([0.0, 3.0, 1e9]),
+    keep=st.sampled_from([0, 2, 1000]),
+)
+def test_many_steps_in_compiled_code_make_the_same_facts_as_one_after_another(workload, policy, reserve_after, keep):
+    plain = replace(workload, withdrawn=np.full(len(workload.submit), np.inf))
+    with mock.patch("fairlead.simulate.run.KEEP_JOBS", keep):
+        many, run = facts_of(plain, policy, True, reserve_after=reserve_after, samples=3)
+        single, other = facts_of(plain, policy, False, reserve_after=reserve_after, samples=3)
+    assert many == single
+    assert summary(run) | {"seconds": 0} == summary(other) | {"seconds": 0}
+    assert np.array_equal(run.ended, other.ended, equal_nan=True)
+
+
+def test_many_steps_make_the_same_facts_when_the_machine_is_overloaded_for_long():
+    """Reservations, forgetting and smaller tables in between."""
+    rng = np.random.default_rng(5)
+    jobs = Jobs()
+    for k in range(1500):
+        demand = {"cpu": int(rng.integers(1, 9)) * 1000, "memory": int(rng.integers(1, 17)) << 30}
+        jobs.add(float(k), f"u{rng.integers(20)}", demand, float(rng.uniform(10, 200)))
+    crowd = jobs.workload("crowd", synthetic_nodes(1, "cpu=110,memory=190GiB"), [])
+    with mock.patch("fairlead.simulate.run.KEEP_JOBS", 100), mock.patch("fairlead.scheduler.state.COMPACT_FROM", 200):
+        many, _ = facts_of(crowd, "drf", True)
+        single, _ = facts_of(crowd, "drf", False)
+    kinds = {json.loads(fact)["type"] for fact in many}
+    assert {"NodesReserved", "JobsPassedOver", "JobsForgotten"} <= kinds
+    assert many == single
 
 
 @settings(max_examples=60, deadline=None)

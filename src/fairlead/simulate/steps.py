@@ -68,7 +68,7 @@ def by_steps(s: Simulation) -> int:
         if now == np.inf:
             return moments
         s.sampler.until(now)
-        cluster.now = now
+        cluster.now = float(now)
         moments += 1
         requests: list[Request] = []
         while upcoming < len(submit) and submit[upcoming] == now:
