@@ -45,6 +45,8 @@ class Cluster(Struct, dict=True, forbid_unknown_fields=True):
         else:
             self.specs[row] = spec
             table.free[row] -= table.capacity[row]
+            if table.up[row]:
+                self.total = self.total - table.capacity[row]
         capacity = vector(spec.capacity, resources)
         table.capacity[row] = capacity
         table.free[row] += capacity
@@ -52,7 +54,7 @@ class Cluster(Struct, dict=True, forbid_unknown_fields=True):
         self._fit_masks()
         for number, constraints in enumerate(self.constraints):
             self.masks[number, row] = meets(spec.labels, constraints)
-        self.count(table)
+        self.total = self.total + capacity
         return row
 
     def count(self, table: Nodes) -> None:

@@ -151,6 +151,15 @@ def drop_holds(v: View, bucket: int, node: int) -> bool:
 
 
 @compiled
+def _wake_owners(v: View, n: int) -> None:
+    """Whoever has room kept on a node may find it there now."""
+    for h in range(v.counts[HOLDS]):
+        if v.holds.node[h] == n:
+            v.bucket_seats.parked[v.holds.bucket[h]] = False
+            touch_bucket(v, v.holds.bucket[h])
+
+
+@compiled
 def placed(v: View, job: I64, index: I64, attempt: I64, node: I64) -> int:
     """Apply TasksPlaced; `job` holds rows."""
     jobs, tasks = v.jobs, v.tasks
@@ -199,6 +208,7 @@ def _take(v: View, n: int, j: int, sign: int) -> None:
         touch_queue(v, q)
         if sign < 0:
             room_came_back(v, n)
+            _wake_owners(v, n)
     while q != NONE:
         for r in range(demand.shape[0]):
             v.used[q, r] += sign * demand[r]

@@ -234,7 +234,7 @@ def settle(v: View, more: bool) -> None:
     seats = v.bucket_seats
     for k in range(v.counts[OUT]):
         b = v.bucket_seats.out_list[k]
-        if seats.stop_cycle[b] == v.counts[CYCLE] - 1 and seats.stop[b] == NO_NODE and not seats.keeping[b]:
+        if seats.stop_cycle[b] == v.counts[CYCLE] - 1 and seats.stop[b] == NO_NODE:
             seats.parked[b] = True
             touch_bucket(v, b)
     v.counts[OUT] = 0

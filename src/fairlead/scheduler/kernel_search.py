@@ -20,7 +20,7 @@ ANYBODY, IN_LINE, SERVABLE = range(3)
 """Whom a search is for: all that wait; those within limits who are in line for room (none is kept for their queue, and nodes
 could hold them); those who can be served, as far as can be told before it is tried."""
 
-FEW = 8
+FEW = 128
 """So many nodes with fresh room are looked at one by one; of more, only the most that any has of each resource."""
 
 
