@@ -145,13 +145,13 @@ def run(scale: float = 1.0) -> None:
     case = workload(10_000, 1000, round(200_000 * scale), tasks=1)
     took, found = timed(case)
     print(f"one-task jobs, 1,000 queues, 10,000 machines: {found.completed / took:,.0f}/s")
-    last = 0.0
-    for count in (2000, 8000, 32_000, 100_000):
-        count = max(10, round(count * scale))
+    sizes = [max(10 * (k + 1), round(count * scale)) for k, count in enumerate((2000, 8000, 32_000, 100_000))]
+    seconds: list[float] = []
+    for count in sizes:
         took, _ = cpu_seconds(burst(count))
-        growth = f", n^{np.log(took / last) / np.log(count / before):.2f}" if last else ""
+        growth = f", n^{np.log(took / seconds[-1]) / np.log(count / sizes[len(seconds) - 1]):.2f}" if seconds else ""
         print(f"a burst of {count:,} different one-task jobs, 100 queues, 100 machines: {took:.2f} s{growth}")
-        last, before = took, count
+        seconds.append(took)
     print(
         f"a live step that sees one end and places one task: {live_step(max(50, round(2000 * scale))) * 1e6:.0f} us, median"
     )

@@ -1,7 +1,7 @@
 """The benchmarks in short: they run, and what they measure is right. How fast is for `make bench` to say."""
 
 import pytest
-from bench import calls, end_to_end, kernel, policies, recovery, service
+from bench import calls, end_to_end, heart, kernel, policies, recovery, service
 from bench import simulate as simulator
 
 from fairlead.journal import Journal
@@ -63,3 +63,15 @@ def test_the_simulator_beside_simpy(capsys, monkeypatch):
     assert "completions/s" in shown
     assert "times as long" in shown
     assert "no traces in /nonexistent" in shown
+
+
+def test_the_heart(capsys):
+    heart.run(scale=0.001)
+    out = capsys.readouterr().out
+    assert out.count("a plain Python loop") == 2
+    assert out.count("a burst of") == 4
+    assert "a live step" in out
+
+
+def test_the_plain_loop_ends_every_task():
+    assert heart.in_python(heart.one_task_jobs(200, 4.0)) == 200
