@@ -98,8 +98,7 @@ def _observe(v: View, truth: Truth, runs: Runs, course: Course, now: float, max_
             rows[k] = course.row[ends[0, k]]
             ends[0, k] += 1  # the job's number
         finished(v, rows, ends[1, :count], ends[2, :count], ends[3, :count], ends[4, :count], now, max_losses, touched)
-        for k in range(count):
-            j = touched[k]
+        for j in np.sort(touched):  # in the order of their rows, as fairlead.scheduler.state goes through them
             if j != NONE and v.jobs.waiting[j] == 0 and v.jobs.holding[j] == 0:
                 end_job(v, j, now)
         _log(course, FINISHED, now, count, 5)
