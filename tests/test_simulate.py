@@ -219,6 +219,14 @@ def test_many_steps_in_compiled_code_make_the_same_facts_as_one_after_another(wo
     assert np.array_equal(run.ended, other.ended, equal_nan=True)
 
 
+def test_more_tasks_start_at_one_moment_than_one_decision_places():
+    jobs = Jobs()
+    for k in range(60):
+        jobs.add(0.0, f"q{k % 3}", {"cpu": 1000}, 5.0, 1000)
+    run = simulate(jobs.workload("crowd", synthetic_nodes(600, "cpu=100"), []))
+    assert (run.completed, run.decisions, set(run.ended.tolist())) == (60_000, 60_000, {5.0})
+
+
 def test_many_steps_make_the_same_facts_when_the_machine_is_overloaded_for_long():
     """Reservations, forgetting and smaller tables in between."""
     rng = np.random.default_rng(5)

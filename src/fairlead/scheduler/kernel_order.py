@@ -231,13 +231,3 @@ def _count_up(v: View, q: int) -> None:
                 else:
                     amount += v.counts_as[c, r]
         v.counts_as[q, r] = amount
-
-
-@compiled
-def trees_agree(v: View) -> bool:
-    """Whether each node of each tree is what the two below it make it; for tests and the debug switch."""
-    for q in range(v.counts[QUEUES]):
-        for i in range(v.queue_seats.slots[q] - 1, 0, -1):
-            if _set_node(v, q, v.queue_seats.base[q], i, is_leaf(v, q)):
-                return False
-    return True

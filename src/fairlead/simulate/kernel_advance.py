@@ -74,7 +74,7 @@ def advance(
         if now > until:
             course.at[1] = now
             return UNTIL
-        if truth.size[RUNNING] + most > runs.heap.shape[0] or truth.size[RUNNING] > course.ends.shape[1]:
+        if truth.size[RUNNING] > course.ends.shape[1]:
             return MORE_ROWS
         if course.log.shape[0] > 0 and _is_full(course):
             return LOG_FULL

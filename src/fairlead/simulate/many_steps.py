@@ -46,7 +46,6 @@ def by_many_steps(s: Simulation) -> int:
     numbers = course.numbers
     state.holds.extend(state.nodes.n)  # each is kept for one at most
     state.holds.n = 0
-    cluster.make_room(most)
     while True:
         numbers[kernel.FORGOTTEN] = int(state.order.counts[ENDED]) - len(state.ended_jobs())
         numbers[kernel.KEEP_JOBS] = state.settings.keep_jobs
@@ -69,7 +68,6 @@ def by_many_steps(s: Simulation) -> int:
         elif why == kernel.MORE_JOBS:
             _write_jobs(s, course)
         elif why == kernel.MORE_ROWS:
-            cluster.make_room(2 * most)
             course = _longer(course, len(cluster.runs.heap), recorded)
         elif why == kernel.FORGET:
             rows = state.jobs.rows
@@ -109,6 +107,8 @@ def _write_jobs(s: Simulation, course: Course) -> None:
     chosen = begin + np.flatnonzero(~s.refused[begin:end])
     if not len(chosen):
         return
+    # All that waits may start at one moment, decision after decision.
+    s.cluster.make_room(int(s.cluster.truth.waiting.sum() + s.workload.tasks[chosen].sum()))
     kinds, which = _kinds(s, chosen)
     numbers = chosen + 1
     first, buckets = state.write_jobs(numbers, kinds, which)
