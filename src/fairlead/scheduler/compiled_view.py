@@ -83,7 +83,10 @@ def _get_array(context: Any, builder: Any, kind: ViewType, view: Any, name: str)
     block = builder.bitcast(view, word.as_pointer())
 
     def read(k: int) -> Any:
-        return builder.load(builder.gep(block, [word(_WORDS * kind.places[name] + k)]))
+        # No kernel changes the block, so one reading of it serves all of a loop, whatever the loop stores elsewhere.
+        value = builder.load(builder.gep(block, [word(_WORDS * kind.places[name] + k)]))
+        value.set_metadata("invariant.load", builder.module.add_metadata([]))
+        return value
 
     itemsize = word(context.get_abi_sizeof(context.get_data_type(array_type.dtype)))
     shape = [read(1 + k) for k in range(array_type.ndim)]
