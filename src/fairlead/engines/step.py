@@ -31,8 +31,9 @@ from fairlead.scheduler.facts import (
     TasksStarted,
 )
 from fairlead.scheduler.invariants import check_invariants
+from fairlead.scheduler.kernel_attempts import current_tasks, first_mentions
 from fairlead.scheduler.state import State
-from fairlead.scheduler.statuses import PLACED, REVOKING, STOPPING
+from fairlead.scheduler.statuses import PLACED, STOPPING
 from fairlead.scheduler.tables import I64, NONE
 
 log = logging.getLogger("fairlead")
@@ -207,16 +208,18 @@ def observe(state: State, seen: Seen, now: float) -> tuple[list[Fact], Attempts]
     strays = []
     if len(started.job):
         rows = current_rows(state, started)
-        strays.append(_pick(started, rows == NONE))
-        chosen = _first_mentions(rows)
-        chosen = chosen[state.tasks.status[rows[chosen]] == PLACED]
+        chosen = first_mentions(state.view(), rows, PLACED)
+        if len(chosen) < len(rows):
+            strays.append(_pick(started, rows == NONE))
+            started = _pick(started, chosen)
         if len(chosen):
-            facts.append(TasksStarted(at=now, **_columns(_pick(started, chosen))))
+            facts.append(TasksStarted(at=now, **_columns(started)))
     over = None
     if len(outcome):
         over = current_rows(state, ended)
-        chosen = _first_mentions(over)
-        ended, outcome, code = _pick(ended, chosen), outcome[chosen], code[chosen]
+        chosen = first_mentions(state.view(), over, NONE)
+        if len(chosen) < len(over):
+            ended, outcome, code = _pick(ended, chosen), outcome[chosen], code[chosen]
     if seen.known is not None:
         rows = current_rows(state, seen.known)
         strays.append(_pick(seen.known, rows == NONE))
@@ -261,26 +264,7 @@ def tell_again(state: State, engine: Engine) -> None:
 
 def current_rows(state: State, attempts: Attempts) -> I64:
     """The task rows of attempts that hold resources; NONE for one that is unknown, not the latest of its task, or over."""
-    job, index, number = attempts
-    rows = state.job_rows(job)
-    found = np.full(len(rows), NONE, np.int64)
-    if not state.jobs.n:
-        return found
-    tasks = state.jobs.first[rows] + index  # nonsense where there is no such task: looked at below only where there is
-    there = np.flatnonzero((rows != NONE) & (index >= 0) & (index < state.jobs.tasks[rows]))
-    tasks = tasks[there]
-    status = state.tasks.status[tasks]
-    current = (state.tasks.attempt[tasks] == number[there]) & (status >= PLACED) & (status <= REVOKING)
-    found[there[current]] = tasks[current]
-    return found
-
-
-def _first_mentions(rows: I64) -> I64:
-    """Where in the array each row is first, in order; NONE is no row."""
-    if len(rows) == 1:
-        return np.flatnonzero(rows != NONE)
-    different, first = np.unique(rows, return_index=True)
-    return np.sort(first[different != NONE])
+    return current_tasks(state.view(), *attempts, state.index.first, state.index.row_of)
 
 
 def _lost(state: State, known: I64) -> Attempts:

@@ -12,13 +12,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import singledispatchmethod
 from math import inf, nan
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from fairlead.model.specs import ROOT, Job, Policy, Quantities, Queue, Settings
 from fairlead.outcomes import Outcome
-from fairlead.scheduler import kernel_account, kernel_cycle
+from fairlead.scheduler import kernel_account, kernel_attempts, kernel_cycle
 from fairlead.scheduler.cluster import Cluster, Constraints
 from fairlead.scheduler.deadlines import Attempt, Deadlines
 from fairlead.scheduler.dependencies import Dependencies
@@ -87,6 +87,19 @@ class Reservation:
     tasks: list[int]
 
 
+class Learned(NamedTuple):
+    """What the last cycle noted in the order about who has room, true once what it placed has happened.
+
+    version : of the state that it looked at
+    placed : what it placed
+    more : whether there was more to decide at once
+    """
+
+    version: int
+    placed: TasksPlaced
+    more: bool
+
+
 class State:
     """Everything the scheduler knows.
 
@@ -120,7 +133,7 @@ class State:
         self.ended: I64 = np.zeros(0, np.int64)
         self.deadlines = Deadlines()
         self.order = Order(self.moves)
-        self.learned: tuple[int, Any] | None = None  # see fairlead.scheduler.decide
+        self.learned: Learned | None = None
         self.version = 0  # counts facts
         self._forgotten = 0  # of `ended`
         self._dead_tasks = 0
@@ -243,8 +256,8 @@ class State:
         bad = kernel_account.placed(view, rows, fact.index, fact.attempt, fact.node)
         self._refuse(bad, fact.job, fact.index, "been placed")
         learned, self.learned = self.learned, None
-        if learned is not None and learned[0] == self.version - 1 and learned[1].led_to(rows, fact):
-            kernel_cycle.settle(view, learned[1].more)
+        if learned is not None and learned.version == self.version - 1 and learned.placed is fact:
+            kernel_cycle.settle(view, learned.more)
 
     @_apply.register
     def _(self, fact: TasksStarted) -> None:
@@ -321,7 +334,7 @@ class State:
 
     def job_rows(self, job: Ints) -> I64:
         """The rows of jobs, -1 where there is none."""
-        return kernel_account.rows_of(job, self.index.first, self.index.row_of)
+        return kernel_attempts.rows_of(job, self.index.first, self.index.row_of)
 
     def job_rows_of(self, tasks: I64) -> I64:
         """The job rows of task rows. Tasks lie in the order of their jobs."""
@@ -362,6 +375,10 @@ class State:
     def ended_jobs(self) -> I64:
         """The numbers of the jobs that have ended and are remembered, oldest end first."""
         return self.ended[self._forgotten : int(self.order.counts[ENDED])]
+
+    def ended_count(self) -> int:
+        """How many those are."""
+        return int(self.order.counts[ENDED]) - self._forgotten
 
     def policy_of(self, row: int) -> Policy:
         """The policy among a queue's children."""
@@ -558,9 +575,9 @@ class State:
         touched = np.empty(len(rows), np.int64)
         losses = self.settings.max_losses
         bad = kernel_account.finished(self.view(), rows, index, attempt, outcome, code, fact.at, losses, touched)
-        self._refuse(bad, self.jobs.id[rows], index, "ended")
+        self._refuse(bad, fact.job if isinstance(fact, TasksFinished) else self.jobs.id[rows], index, "ended")
         self.deadlines.clean(self.runs)
-        for row in sorted(set(touched[touched != NONE].tolist())):
+        for row in sorted({*touched.tolist()} - {NONE}):
             self._after_change(row, fact.at)
 
     def _after_change(self, row: int, at: float) -> None:
