@@ -31,7 +31,7 @@ from fairlead.scheduler.facts import (
     TasksStarted,
 )
 from fairlead.scheduler.invariants import check_invariants
-from fairlead.scheduler.kernel_attempts import current_tasks, first_mentions
+from fairlead.scheduler.kernel_attempts import first_mentions
 from fairlead.scheduler.state import State
 from fairlead.scheduler.statuses import PLACED, STOPPING
 from fairlead.scheduler.tables import I64, NONE
@@ -207,7 +207,7 @@ def observe(state: State, seen: Seen, now: float) -> tuple[list[Fact], Attempts]
     started, (ended, outcome, code) = seen.started, seen.ended
     strays = []
     if len(started.job):
-        rows = current_rows(state, started)
+        rows = state.current_tasks(started)
         chosen = first_mentions(state.view(), rows, PLACED)
         if len(chosen) < len(rows):
             strays.append(_pick(started, rows == NONE))
@@ -216,12 +216,12 @@ def observe(state: State, seen: Seen, now: float) -> tuple[list[Fact], Attempts]
             facts.append(TasksStarted(at=now, **_columns(started)))
     over = None
     if len(outcome):
-        over = current_rows(state, ended)
+        over = state.current_tasks(ended)
         chosen = first_mentions(state.view(), over, NONE)
         if len(chosen) < len(over):
             ended, outcome, code = _pick(ended, chosen), outcome[chosen], code[chosen]
     if seen.known is not None:
-        rows = current_rows(state, seen.known)
+        rows = state.current_tasks(seen.known)
         strays.append(_pick(seen.known, rows == NONE))
         lost = _lost(state, rows if over is None else np.concatenate([rows, over]))
         ended = _joined([ended, lost])
@@ -243,7 +243,7 @@ def act(state: State, engine: Engine, facts: Iterable[Fact]) -> None:
             case TasksRevoked() | TasksExpired():
                 engine.stop(fact.attempts, GRACE)
             case JobCancelled(id=job):
-                stopping = _attempts_of(state, _stopping_rows(state, job))
+                stopping = state.attempts_of(_stopping_rows(state, job))
                 if len(stopping.job):
                     engine.stop(stopping, GRACE)
             case JobsForgotten(ids=ids):
@@ -256,15 +256,10 @@ def tell_again(state: State, engine: Engine) -> None:
     status = state.tasks.status[rows]
     waiting = rows[status == PLACED]
     if len(waiting):
-        engine.start(_launches(state, _attempts_of(state, waiting), state.tasks.node[waiting]))
+        engine.start(_launches(state, state.attempts_of(waiting), state.tasks.node[waiting]))
     stopping = rows[status >= STOPPING]
     if len(stopping):
-        engine.stop(_attempts_of(state, stopping), GRACE)
-
-
-def current_rows(state: State, attempts: Attempts) -> I64:
-    """The task rows of attempts that hold resources; NONE for one that is unknown, not the latest of its task, or over."""
-    return current_tasks(state.view(), *attempts, state.index.first, state.index.row_of)
+        engine.stop(state.attempts_of(stopping), GRACE)
 
 
 def _lost(state: State, known: I64) -> Attempts:
@@ -275,7 +270,7 @@ def _lost(state: State, known: I64) -> Attempts:
     there = np.zeros(state.tasks.n + 1, np.bool_)  # the last one is for NONE
     there[known] = True
     rows = state.held_rows()
-    return _attempts_of(state, rows[~there[rows] & ~np.isnan(state.tasks.started_at[rows])])
+    return state.attempts_of(rows[~there[rows] & ~np.isnan(state.tasks.started_at[rows])])
 
 
 def _changed_nodes(state: State, seen: Seen, now: float) -> list[Fact]:
@@ -305,11 +300,6 @@ def _launches(state: State, attempts: Attempts, node: Ints) -> Launches:
         return Launches(attempts, np.zeros(1, np.int64), [state.cluster.specs[node[0]].name], state.index.specs)
     rows, place = np.unique(node, return_inverse=True)
     return Launches(attempts, place, [state.cluster.specs[row].name for row in rows.tolist()], state.index.specs)
-
-
-def _attempts_of(state: State, tasks: I64) -> Attempts:
-    columns = state.task_columns(tasks)
-    return Attempts(columns["job"], columns["index"], columns["attempt"])
 
 
 def _pick(attempts: Attempts, which: np.ndarray) -> Attempts:

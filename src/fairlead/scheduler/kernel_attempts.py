@@ -55,6 +55,12 @@ def first_mentions(v: View, tasks: I64, status: int) -> I64:
 
 
 @compiled
+def limited(v: View, rows: I64) -> I64:
+    """Which of these jobs' tasks may run for so long only."""
+    return np.flatnonzero(v.jobs.time_limit[rows] < np.inf)
+
+
+@compiled
 def chosen_attempts(v: View, count: int) -> tuple[I64, bool]:
     """What a cycle placed, as columns: job, index, number and node.
 
