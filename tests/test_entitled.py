@@ -16,11 +16,13 @@ INF = np.inf
 
 def divide(parent, capacity, leaves, demand, most, weight=None, guarantee=None, limit=None, max_tasks=None):
     n, m = len(parent), len(capacity)
-    return divide_tree(
-        np.asarray(capacity, float), np.asarray(capacity, float), np.asarray(parent), np.ones((n, m)) if weight is None else weight,
-        np.zeros((n, m)) if guarantee is None else guarantee, np.full((n, m), INF) if limit is None else limit,
-        np.full(n, INF) if max_tasks is None else max_tasks, np.asarray(leaves), np.asarray(demand, float), np.asarray(most, float),
-    )  # fmt: skip
+    there = np.asarray(capacity, float)
+    weight = np.ones((n, m)) if weight is None else weight
+    guarantee = np.zeros((n, m)) if guarantee is None else guarantee
+    limit = np.full((n, m), INF) if limit is None else limit
+    max_tasks = np.full(n, INF) if max_tasks is None else max_tasks
+    tree = (np.asarray(parent), weight, guarantee, limit, max_tasks)
+    return divide_tree(there, there, *tree, np.asarray(leaves), np.asarray(demand, float), np.asarray(most, float))
 
 
 small = st.integers(0, 6)

@@ -5,6 +5,10 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
+from fairlead.journal import Journal, JournalError, read_history
+from fairlead.journal import journal as journals
+from fairlead.journal.memory import MemoryStore
+from fairlead.journal.over_time import audit_journal
 from fairlead.model.problems import Problem
 from fairlead.model.specs import After, Job, Node, Queue, Settings
 from fairlead.policies.registry import find_policy
@@ -106,7 +110,7 @@ def test_whoever_is_last_by_name_is_wronged_through_ties():
     assert queues["zoe"]["short"] == pytest.approx(hours - CPU / 3600)
     assert queues["zoe"]["resource"] == "cpu"
     assert queues["zoe"]["status"] == "wronged"
-    assert list(queues["zoe"]["through"])[0] == "ties"
+    assert next(iter(queues["zoe"]["through"])) == "ties"
     assert queues["zoe"]["through"]["ties"] > 0.99 * queues["zoe"]["short"]
     assert [queues[name]["status"] for name in ("alice", "bob")] == ["ahead", "ahead"]
     (starved,) = found["starved"]
@@ -379,3 +383,54 @@ def test_a_node_that_is_drained_entitles_to_what_still_runs_there():
     story.facts.append(NodeDrained(at=0.0, node="n1"))
     assert by_name(story.audit(3600.0))["a"]["entitled"] == 6000
     assert story.audit(3600.0)["fair"]
+
+
+# -- of a journal --------------------------------------------------------------------------------------------------------
+
+
+def kept(story, store, every=None):
+    """Write a story into a store, with a snapshot after every so many facts."""
+    journal, state = Journal(store), State()
+    for number, fact in enumerate(
+        sorted(story.facts, key=lambda fact: (fact.at, not isinstance(fact, TasksFinished))), 1
+    ):
+        journal.append([fact])
+        state.apply(fact)
+        if every and number % every == 0:
+            journal.save(state)
+    return journal
+
+
+def test_a_journal_is_audited_from_any_snapshot_alike():
+    story = ties_by_name(600.0)
+    store, snapped = MemoryStore(), MemoryStore()
+    kept(story, store)
+    kept(story, snapped, every=100)
+    assert len(snapped.snapshots()) > 10
+    for over in (50.0, 333.25, 1e9):
+        found, other = audit_journal(store, over), audit_journal(snapped, over)
+        assert found["complete"]
+        assert (found["since"], found["until"]) == (max(0.0, 600.0 - over), 600.0)
+        assert found["queues"] == other["queues"] or over < 1e9
+        for mine, theirs in zip(found["queues"], other["queues"], strict=True):
+            assert {name: mine[name] for name in ("name", "entitled", "got")} == pytest.approx(
+                {name: theirs[name] for name in ("name", "entitled", "got")}
+            )
+    assert [each["queue"] for each in audit_journal(snapped, 400.0)["starved"]] == ["zoe"]
+    assert audit_journal(store, 50.0, until=650.0)["until"] == 650.0
+
+
+def test_what_is_not_kept_any_more_is_said(monkeypatch):
+    monkeypatch.setattr(journals, "KEEP_HISTORY", 20_000)
+    store = MemoryStore()
+    kept(ties_by_name(600.0), store, every=100)
+    oldest = store.read(0, 1)[0].envelope.sequence
+    assert oldest > 1
+    found = audit_journal(store, 1e9)
+    assert not found["complete"]
+    assert 0 < found["since"] < 600
+    assert found["queues"][0]["name"] == "zoe"
+    assert audit_journal(store, 600 - found["since"] - 10)["complete"]
+    assert read_history(store).position == oldest - 1
+    with pytest.raises(JournalError, match="keeps no facts"):
+        audit_journal(MemoryStore(), 60.0)

@@ -1,9 +1,9 @@
 """Fair over time: what each queue was entitled to and what it got, added up over the time in which it had work.
 
-A look is a moment with the time that it stands for. What a queue is entitled to is a dominant share of the cluster, and so is what
-it has. Both are added up in share x capacity x seconds, of each resource, and told of the one that its share was mostly of: so
-amounts are resource-hours, and what it was entitled to, less what it got, is what it is short of, to the last digit. What it had more than its
-part at one time makes up for what it had less at another.
+A look is a moment with the time that it stands for. What a queue is entitled to is a dominant share of the cluster, and so is
+what it has. Both are added up in share x capacity x seconds, of each resource, and told of the one that its share was mostly
+of: so amounts are resource-hours, and what it was entitled to, less what it got, is what it is short of, to the last digit.
+What it had more than its part at one time makes up for what it had less at another.
 """
 
 from collections.abc import Sequence
@@ -33,7 +33,7 @@ LIMITS, RESERVATIONS, PLACEMENT, TIES, ORDER, WHOLE_TASKS, RUNNING_TASKS, NOT_DE
 WRONGED = 0.05
 """Of what a queue was entitled to: who got so much less is wronged."""
 STARVED_AFTER = 300.0
-"""Seconds without a start, while others who had no less were served, after which a queue starves; where nothing else is asked for."""
+"""Seconds without a start, while others who had no less were served, after which a queue starves."""
 MOST_DRAWN = 12
 """Queues whose parts over time are told, those that are furthest from theirs first."""
 MOST_MOMENTS = 400
@@ -143,7 +143,7 @@ class OverTime:
         Amounts are in base units x hours of the resource that is named, `share_hours` in clusters x hours.
         """
         found = []
-        for q in np.flatnonzero(self.working > 0):
+        for q in np.flatnonzero(self.working > 0).tolist():
             column = int(self.of[q].argmax()) if self.of.shape[1] else 0
             amounts = (self.sums[q, :, column] if self.sums.shape[2] else self.sums[q].sum(axis=1)) / 3600
             entitled, got = float(amounts[ENTITLED]), float(amounts[GOT])

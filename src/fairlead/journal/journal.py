@@ -1,6 +1,6 @@
 """Facts kept in a store: durable before anything acts on them, read back to recover the state.
 
-A journal is a numbered sequence of facts, the first is number 1, and the newest snapshot of the state that follows from them.
+A journal is a numbered sequence of facts, the first is number 1, and snapshots of the state that follows from them.
 Here is all that is to know of it but how its bytes are kept: how facts are written and checked, how a state is recovered, and
 what is refused as damaged or as newer.
 """
@@ -9,6 +9,8 @@ import time
 import uuid
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
+from math import inf
+from typing import NamedTuple
 
 import msgspec
 
@@ -30,7 +32,7 @@ from fairlead.scheduler.state import State
 SNAPSHOT_AFTER = 8 * 2**20
 """Bytes of facts after which a snapshot is due; or twice the last snapshot's, if that is more."""
 KEEP_HISTORY = 64 * 2**20
-"""Bytes of facts that are kept though a snapshot covers them."""
+"""Bytes of facts that are kept though a snapshot covers them, at least; it may be as much more as came between two snapshots."""
 PAGE = 200
 """Facts that are read at a time."""
 
@@ -194,14 +196,27 @@ class Unrecorded:
         pass
 
 
-def read_history(store: Store) -> tuple[State | None, Iterator[Fact]]:
-    """What is known of the time before the facts that a store keeps, and these facts.
+class History(NamedTuple):
+    """What is known of a time that has passed.
 
-    Returns
-    -------
-    State or None
-        That of the newest snapshot, where the first facts are not kept any more.
-    iterator of Fact
+    known : the state before the facts; None where they are all that there ever were
+    position : of the last fact before them
+    facts : in order
+    """
+
+    known: State | None
+    position: int
+    facts: Iterator[Fact]
+
+
+def read_history(store: Store, since: float = -inf) -> History:
+    """The facts that a store keeps, and what is known of the time before them.
+
+    Parameters
+    ----------
+    store : Store
+    since : float
+        Seconds as in the facts: those that happened before the newest snapshot of that time, or an earlier one, may be left out.
 
     Raises
     ------
@@ -209,10 +224,19 @@ def read_history(store: Store) -> tuple[State | None, Iterator[Fact]]:
         As :meth:`Journal.recover`; the iterator as well.
     """
     journal = Journal(store)
-    saved, oldest = store.snapshot(), store.read(0, 1)
+    oldest = store.read(0, 1)
     first = oldest[0].envelope.sequence if oldest else journal.position + 1
-    known = journal._load(saved) if saved and first > 1 else None
-    return known, map(journal._decode, journal._records(first - 1))
+    begins = [0] * (first == 1) + [position for position in store.snapshots() if position >= first - 1]
+    if not begins:
+        raise damaged(store.name, f"there is no snapshot from before fact {first}, the oldest")
+    begin = begins[0]
+    for position in begins[1:]:
+        record = store.read(position - 1, 1)  # gone, with all before it, where it was the last that was dropped
+        if record and journal._decode(record[0]).at > since:
+            break
+        begin = position
+    saved = store.snapshot(begin) if begin else None
+    return History(journal._load(saved) if saved else None, begin, map(journal._decode, journal._records(begin)))
 
 
 def _is_sound(body: object, checksum: object) -> bool:

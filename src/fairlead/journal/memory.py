@@ -14,10 +14,10 @@ class MemoryStore:
     def __init__(self) -> None:
         self.name, self.id, self.writer = "memory", uuid.uuid4().hex, fairlead.__version__
         self._records: list[Record] = []
-        self._snapshot: Snapshot | None = None
+        self._snapshots: list[Snapshot] = []
 
     def extent(self) -> Extent:
-        snapshot = self._snapshot.sequence if self._snapshot else 0
+        snapshot = max(self.snapshots(), default=0)
         last = self._records[-1].envelope.sequence if self._records else 0
         since = sum(len(record.body) for record in self._records if record.envelope.sequence > snapshot)
         return Extent(last, snapshot, since)
@@ -30,12 +30,20 @@ class MemoryStore:
         begin = max(0, after + 1 - records[0].envelope.sequence) if records else 0
         return records[begin : begin + most]
 
-    def snapshot(self) -> Snapshot | None:
-        return self._snapshot
+    def snapshots(self) -> list[int]:
+        return [snapshot.sequence for snapshot in self._snapshots]
+
+    def snapshot(self, until: int | None = None) -> Snapshot | None:
+        return next((s for s in reversed(self._snapshots) if until is None or s.sequence <= until), None)
 
     def save(self, snapshot: Snapshot, keep: int) -> None:
-        kept = sum(size <= keep for size in accumulate(len(record.body) for record in reversed(self._records)))
-        self._snapshot, self._records = snapshot, self._records[len(self._records) - kept :]
+        before = [s for s in self._snapshots if s.sequence < snapshot.sequence]
+        sizes = accumulate(len(record.body) for record in reversed(self._records))
+        kept = sum(size - len(record.body) < keep for size, record in zip(sizes, reversed(self._records), strict=True))
+        drop = self._records[-kept - 1].envelope.sequence if kept < len(self._records) else 0
+        first = max((s.sequence for s in [*before, snapshot] if s.sequence <= drop), default=0)
+        self._snapshots = [s for s in [*before, snapshot] if s.sequence >= first]
+        self._records = [record for record in self._records if record.envelope.sequence > first]
 
     def close(self) -> None:
         pass

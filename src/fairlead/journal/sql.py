@@ -18,7 +18,7 @@ import fairlead
 from fairlead.journal import sqlite
 from fairlead.journal.store import Envelope, Extent, JournalError, JournalFull, Record, Snapshot, damaged, newer
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 """Of what is in a journal: its tables, its facts and its snapshots. See docs/journal.md for what raises it."""
 
 _metadata = sa.MetaData()
@@ -104,20 +104,31 @@ class SqlStore:
             rows = self._reading.execute(query).all()
         return [Record(Envelope(*envelope), body) for *envelope, body in rows]
 
-    def snapshot(self) -> Snapshot | None:
+    def snapshots(self) -> list[int]:
         with self._naming_damage():
-            row = self._reading.execute(sa.select(_snapshots)).one_or_none()
+            query = sa.select(_snapshots.c.sequence).order_by(_snapshots.c.sequence)
+            return [int(row.sequence) for row in self._reading.execute(query)]
+
+    def snapshot(self, until: int | None = None) -> Snapshot | None:
+        query = sa.select(_snapshots).order_by(_snapshots.c.sequence.desc()).limit(1)
+        with self._naming_damage():
+            row = self._reading.execute(query if until is None else query.where(_snapshots.c.sequence <= until)).first()
         return Snapshot(*row) if row is not None else None
 
     def save(self, snapshot: Snapshot, keep: int) -> None:
         # The room of dropped records is used again, so the file stays as large as it ever had to be.
-        size = sa.func.sum(sa.func.length(_facts.c.body)).over(order_by=_facts.c.sequence.desc())
-        sizes = sa.select(_facts.c.sequence, size.label("size")).subquery()
-        drop = sa.select(sa.func.max(sizes.c.sequence)).where(sizes.c.size > keep).scalar_subquery()
+        length = sa.func.length(_facts.c.body)
+        after = sa.func.sum(length).over(order_by=_facts.c.sequence.desc()) - length
+        sizes = sa.select(_facts.c.sequence, after.label("after")).subquery()
+        drop = sa.select(sa.func.max(sizes.c.sequence)).where(sizes.c.after >= keep).scalar_subquery()
         with self._transaction() as connection:
-            connection.execute(_snapshots.delete())
+            connection.execute(_snapshots.delete().where(_snapshots.c.sequence == snapshot.sequence))
             connection.execute(_snapshots.insert(), snapshot._asdict())
-            connection.execute(_facts.delete().where(_facts.c.sequence <= drop))
+            first = connection.execute(
+                sa.select(sa.func.max(_snapshots.c.sequence)).where(_snapshots.c.sequence <= drop)
+            ).scalar()
+            connection.execute(_snapshots.delete().where(_snapshots.c.sequence < (first or 0)))
+            connection.execute(_facts.delete().where(_facts.c.sequence <= (first or 0)))
 
     def close(self) -> None:
         self._opened.close()

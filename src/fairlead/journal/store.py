@@ -1,4 +1,4 @@
-"""Where a journal keeps its bytes: numbered records, each in an envelope, and the newest snapshot.
+"""Where a journal keeps its bytes: numbered records, each in an envelope, and snapshots, the newest and those before it.
 
 A store knows nothing of facts and states, and checks nothing that it is given: :class:`fairlead.journal.journal.Journal` does.
 :class:`fairlead.journal.memory.MemoryStore` keeps them in memory, :class:`fairlead.journal.sql.SqlStore` in a database.
@@ -89,12 +89,16 @@ class Store(Protocol):
     def read(self, after: int, most: int) -> list[Record]:
         """The records with the lowest numbers above `after`, `most` at most, as they were written."""
 
-    def snapshot(self) -> Snapshot | None:
-        """The newest snapshot, as it was written."""
+    def snapshots(self) -> list[int]:
+        """The numbers of the snapshots that are kept, rising."""
+
+    def snapshot(self, until: int | None = None) -> Snapshot | None:
+        """The newest snapshot, or the newest of those as of this record or one before it; as it was written."""
 
     def save(self, snapshot: Snapshot, keep: int) -> None:
-        """Write a snapshot in the place of the one before, and drop the oldest records: the last `keep` bytes stay.
+        """Write a snapshot, and drop the records up to the newest snapshot, this one or another, with `keep` bytes of records after it.
 
+        The snapshots before that one go as well. So there is always one to begin with where the first records are dropped.
         Raises JournalFull where there is no room, and has done nothing then.
         """
 

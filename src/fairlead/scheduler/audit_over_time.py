@@ -16,7 +16,6 @@ from fairlead.model.specs import written
 from fairlead.scheduler.entitled import parts_of
 from fairlead.scheduler.facts import Fact
 from fairlead.scheduler.state import State
-from fairlead.scheduler.tables import I64
 from fairlead.scheduler.why_short import CLOSE, Served, Short, Shortfalls
 
 MOST_LOOKS = 2000

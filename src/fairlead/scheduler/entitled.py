@@ -72,8 +72,9 @@ def _what_waits(state: State) -> tuple[I64, F64]:
     rows = rows[~state.order.buckets.hopeless[jobs.bucket[rows]]]
     n, leaf, count = state.queues.n, jobs.queue[rows], jobs.waiting[rows]
     demand = state.shapes.demand[jobs.shape_row[rows]] * count[:, None].astype(np.float64)
-    amounts = [np.bincount(leaf, column, n) for column in demand.T]
-    waits = np.stack(amounts, axis=1) if amounts else np.zeros((n, 0))
+    waits = np.zeros((n, demand.shape[1]))
+    for r in range(demand.shape[1]):
+        waits[:, r] = np.bincount(leaf, demand[:, r], n)
     return np.bincount(leaf, count, n).astype(np.int64), waits
 
 

@@ -1,4 +1,4 @@
-"""Through what a queue has less than it is entitled to, from what stopped its next task in the scheduling cycle and who was served.
+"""Through what a queue has less than its part: from what stops its next task in the scheduling cycle, and who was served.
 
 The cycle says whether a limit stopped it, or that no node had room. Why none had room follows from who holds it: what is kept for
 others; what lies in pieces on several nodes; or tasks of queues that have more than their part. Where such a task was placed while
