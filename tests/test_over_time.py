@@ -116,7 +116,7 @@ def test_whoever_is_last_by_name_is_wronged_through_ties():
     (starved,) = found["starved"]
     assert (starved["queue"], starved["others"], starved["through"]) == ("zoe", ["alice", "bob"], "ties")
     assert starved["until"] == 601.0
-    assert starved["since"] == 0.0, "that is when her only task was placed"
+    assert starved["since"] == 1.0, "that is when her only task ended"
     assert not ties_by_name(200.0).audit(200.0)["starved"], "not for five minutes yet"
     assert ties_by_name(200.0).audit(200.0, starved_after=60.0)["starved"]
 
@@ -362,7 +362,7 @@ def test_what_was_held_or_comes_after_another_did_not_wait_before():
     """Room was given away while a job could not have used it: so it waits for tasks that were there before it."""
     for how in ("held", "after", "neither"):
         story = Story([Queue("*")], {**slots(3), "memory": 4})
-        a, first = story.submit(0, "a", slots(1), 9), story.submit(0, "b", {"memory": 1})
+        a, first = story.submit(0, "a", slots(1), 9), story.submit(0, "c", {"memory": 1})
         story.run(0, 10, first)
         more = {"after": [After(first, "end")]} if how == "after" else {}
         b = story.submit(1, "b", slots(1), 9, **more)

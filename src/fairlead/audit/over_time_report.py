@@ -7,7 +7,7 @@ from typing import Any
 
 from fairlead.html_page import COLOURS, framed
 from fairlead.model.quantity import BYTE_RESOURCES
-from fairlead.text_tables import new_table, printed
+from fairlead.text_tables import listed, new_table, printed
 
 MOST_SHOWN = 40
 """Queues in the table; the others are counted."""
@@ -53,12 +53,9 @@ def verdict(found: Mapping[str, Any]) -> list[str]:
                 f"✗ {queue['name']} was wronged by {amounts[0]} {unit}: {amounts[1]} of {amounts[2]}, through {through}"
             )
     for each in found["starved"]:
-        others = ", ".join(each["others"][:3]) + (
-            f" and {len(each['others']) - 3} more" if len(each["others"]) > 3 else ""
-        )
         lines.append(
             f"✗ {each['queue']} starved: nothing of it was started for {span(each['seconds'])} from {moment(each['since'])} on, "
-            f"while {others} had no less and were served"
+            f"while {listed(each['others'])} had no less and were served"
         )
     if not lines:
         lines.append("✓ nobody is short of more than 5% of its part, and nobody starved")

@@ -96,7 +96,7 @@ class Store(Protocol):
         """The newest snapshot, or the newest of those as of this record or one before it; as it was written."""
 
     def save(self, snapshot: Snapshot, keep: int) -> None:
-        """Write a snapshot, and drop the records up to the newest snapshot, this one or another, with `keep` bytes of records after it.
+        """Write a snapshot, and drop the records up to the newest snapshot, this one too, with `keep` bytes of them after it.
 
         The snapshots before that one go as well. So there is always one to begin with where the first records are dropped.
         Raises JournalFull where there is no room, and has done nothing then.

@@ -103,7 +103,11 @@ class QueueList(TypedDict):
 
 
 class FairQueue(TypedDict):
-    """A leaf queue that runs or waits for something. Shares are of the whole cluster."""
+    """A leaf queue that runs or waits for something. Shares are of the whole cluster.
+
+    Where others, who had no less before it, were served while it waited, they are in `passed_over_for`; it waits since
+    `waits_since`.
+    """
 
     name: str
     dominant_share: float
@@ -113,12 +117,18 @@ class FairQueue(TypedDict):
     why: str
     running: int
     waiting: int
+    waits_since: float | None
+    passed_over_for: list[str]
 
 
 class FairnessInfo(TypedDict):
-    """Whether what runs now is fair, within one task; `findings` name the property, whether it holds, and a witness."""
+    """Whether what runs now is fair, within one task; `findings` name the property, whether it holds, and a witness.
 
-    fair: bool
+    `fair` is null where it is at this moment, but some have waited while others, who had no less, were served: see the audit
+    over time.
+    """
+
+    fair: bool | None
     queues: list[FairQueue]
     findings: list[dict[str, Any]]
 
@@ -133,8 +143,8 @@ class Amounts(TypedDict):
 class QueueOverTime(TypedDict):
     """What a leaf queue was entitled to and got while it had work: base units x hours of `resource`.
 
-    `short` is the first less the second; `through` says of what it had less than its part, when it had, through what; so much of that as
-    `made_up` was made up for at other times. `worked` and `waited` are seconds with work, and with work that waited.
+    `short` is the first less the second; `through` says of what it had less than its part, when it had, through what; so much
+    of that as `made_up` was made up for at other times. `worked` and `waited` are seconds with work, and with work that waited.
     """
 
     name: str
@@ -164,8 +174,9 @@ class StarvedInfo(TypedDict):
 class OverTimeInfo(TypedDict):
     """Whether it was fair over time: each queue, most wronged first, who starved, and the shares over time of some.
 
-    `asked` are the seconds that were asked for; `complete` is false where facts before `since` are not kept any more. There were `looks`,
-    one in each `every` seconds; 0: one at every moment. `error` is how far what was used, as looked at, is from what was used.
+    `asked` are the seconds that were asked for; `complete` is false where facts before `since` are not kept any more. There
+    were `looks`, one in each `every` seconds; 0: one at every moment. `error` is how far what was used, as looked at, is from
+    what was used.
     """
 
     fair: bool

@@ -1,8 +1,9 @@
 """Was it fair over time? Facts are let happen once more, and what each queue was entitled to and had is added up meanwhile.
 
-Between two facts nothing changes. Where there are few moments, all of them are looked at, and the sums are exact. Else there is one look in each
-of many stretches of equal length, at a place in it that differs from stretch to stretch, so that what repeats itself is not always met
-at the same point; what was used is added up exactly beside it, and how far the looks are from that is told as their error.
+Between two facts nothing changes. Where there are few moments, all of them are looked at, and the sums are exact. Else there is
+one look in each of many stretches of equal length, at a place in it that differs from stretch to stretch, so that what repeats
+itself is not always met at the same point; what was used is added up exactly beside it, and how far the looks are from that is
+told as their error.
 """
 
 from collections.abc import Callable, Iterable
@@ -27,15 +28,14 @@ _GOLDEN = 0.6180339887498949
 
 @dataclass
 class _Waits:
-    """What is known of a queue that waits.
+    """What is known of a queue that waits, has less than its part, and of which nothing has been placed.
 
-    by, since : the fact, and the time, since which nothing of it was placed that could have been
+    since : the first look at which that was so
     seen : at the last look
     others : rows of queues that had no less and were served when it had starved already
     reason : through what it has less than its part, as it was when that was first seen
     """
 
-    by: int
     since: float
     seen: float
     others: set[int]
@@ -66,7 +66,6 @@ class Auditor:
         self._stretch, self._number, self._work = begin, 0, 0
         self._used = np.zeros((2, 0, 0))  # exactly, and as looked at
         self._served, self._waits, self._starved_after = Served(), dict[int, _Waits](), starved_after
-        self._last_at: dict[int, float] = {}
 
     def feed(self, fact: Fact) -> None:
         """Let a fact happen. A clock that was set back stands still meanwhile."""
@@ -74,7 +73,6 @@ class Auditor:
             self._pass_until(fact.at)
         for queue in self._served.note(self.state, fact).tolist():
             self._close(queue, fact.at)
-            self._last_at[queue] = fact.at
         self.state.apply(fact)
 
     def finish(self) -> OverTime:
@@ -150,10 +148,7 @@ class Auditor:
 
     def _wait(self, queue: int, at: float, why: Short) -> None:
         """Note that a queue waits, and who was served though it had waited for long and they had no less."""
-        known = self._waits.get(queue)
-        if known is None or known.by != why.since:
-            since = max(self._last_at.get(queue, -np.inf), why.ready_at, self.begin)
-            known = self._waits[queue] = _Waits(why.since, since, at, set(), why.reason)
+        known = self._waits.setdefault(queue, _Waits(at, at, set(), why.reason))
         known.seen = at
         late = ~(why.started <= known.since + self._starved_after)  # so also what has not started yet
         if at > known.since + self._starved_after and late.any():

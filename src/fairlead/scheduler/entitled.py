@@ -1,9 +1,9 @@
 """What each leaf queue is entitled to at a moment, and what it has: DRF divided over all that runs and could run.
 
-One definition for the audit over time, live and simulated, whatever policy the queues share by. Each leaf queue that runs or waits
-for something is a user whose task is the mean of what it runs and waits for, and who can use so many of them; what there is goes
-down the tree to whoever has the least weighted dominant share, within guarantees and limits (max_tasks as well). What waits and
-could start on no node, were all of them empty, entitles nobody to anything.
+One definition for the audit over time, live and simulated, whatever policy the queues share by. Each leaf queue that runs or
+waits for something is a user whose task is the mean of what it runs and waits for, and who can use so many of them; what there
+is goes down the tree to whoever has the least weighted dominant share, within guarantees and limits (max_tasks as well). What
+waits and could start on no node, were all of them empty, entitles nobody to anything.
 """
 
 from dataclasses import dataclass

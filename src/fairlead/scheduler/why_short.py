@@ -1,9 +1,9 @@
 """Through what a queue has less than its part: from what stops its next task in the scheduling cycle, and who was served.
 
 The cycle says whether a limit stopped it, or that no node had room. Why none had room follows from who holds it: what is kept for
-others; what lies in pieces on several nodes; or tasks of queues that have more than their part. Where such a task was placed while
-this queue waited already, and its own would have fitted there, others were served instead of it: on a tie, though they had more, or because they
-had less and tasks are whole. Else it waits for tasks to end that were there before it.
+others; what lies in pieces on several nodes; or tasks of queues that have more than their part. Where such a task was placed
+while this queue waited already, and its own would have fitted there, others were served instead of it: on a tie, though they
+had more, or because they had less and tasks are whole. Else it waits for tasks to end that were there before it.
 """
 
 from functools import cached_property
@@ -41,6 +41,47 @@ CLOSE = 1e-9
 _INDEX_BITS = 24
 
 
+class Started:
+    """What came before what, as far as the state itself tells: by when tasks started and ended, in microseconds.
+
+    What has not started yet counts as started last.
+    """
+
+    def __init__(self, state: State) -> None:
+        tasks = slice(state.tasks.n)
+        self._last = np.full(state.queues.n, NONE)
+        begun = np.flatnonzero(state.tasks.attempt[tasks] > 0)
+        leaf = state.jobs.queue[state.job_rows_of(begun)]
+        ended = state.tasks.finished_at[begun]
+        np.maximum.at(self._last, leaf, np.where(np.isnan(ended), self.placed_by(state, begun), _microseconds(ended)))
+
+    def last_of(self, state: State) -> I64:
+        """When what each queue uses changed last: a task of it started, or ended for good."""
+        return self._last
+
+    def placed_by(self, state: State, tasks: I64) -> I64:
+        """When tasks started."""
+        return _microseconds(state.tasks.started_at[tasks])
+
+    def ready(self, state: State, row: int) -> tuple[int, float]:
+        """Since when a job may start, as far as is known: it was submitted, and what it comes after has ended."""
+        at = ready_at(state, row)
+        return int(_microseconds(np.array([at]))[0]), at
+
+
+def _microseconds(at: F64) -> I64:
+    found: I64 = np.where(np.isnan(at), 2.0**62, at * 1e6).astype(np.int64)
+    return found
+
+
+def ready_at(state: State, row: int) -> float:
+    """When a job was submitted and what it comes after had ended."""
+    after = state.index.specs[int(state.jobs.id[row])].after
+    rows = state.job_rows(np.array([each.job for each in after], np.int64))
+    ended = state.jobs.finished_at[rows[rows != NONE]]
+    return max(float(state.jobs.submitted_at[row]), float(ended.max(initial=-np.inf)))
+
+
 class Served:
     """What came before what: noted of facts before they happen, since the state does not keep it.
 
@@ -66,6 +107,7 @@ class Served:
             for key in _keys(fact.job, fact.index):
                 self._placed.pop(key, None)
             rows = state.job_rows(fact.job)
+            self.last_of(state)[state.jobs.queue[rows]] = self._number
             for job in fact.job[~state.jobs.plain[rows]].tolist():  # others may come after it
                 self._ready[job] = self._number
         elif isinstance(fact, JobSubmitted):
@@ -79,7 +121,7 @@ class Served:
         return np.zeros(0, np.int64)
 
     def last_of(self, state: State) -> I64:
-        """The fact by which a task of each queue was placed last."""
+        """The fact by which what each queue uses changed last: a task of it was placed, or ended."""
         if len(self._last) < state.queues.n:
             self._last = np.concatenate([self._last, np.full(state.queues.n - len(self._last), NONE)])
         return self._last
@@ -93,11 +135,7 @@ class Served:
         """Since which fact, and when, a job may start: it was submitted, released, and what it comes after has ended."""
         job = int(state.jobs.id[row])
         others = [after.job for after in state.index.specs[job].after]
-        rows = state.job_rows(np.array(others, np.int64))
-        ended = state.jobs.finished_at[rows[rows != NONE]]
-        at = max(
-            float(state.jobs.submitted_at[row]), self._released.get(job, -np.inf), float(ended.max(initial=-np.inf))
-        )
+        at = max(ready_at(state, row), self._released.get(job, -np.inf))
         return max(self._ready.get(each, NONE) for each in [job, *others]), at
 
 
@@ -110,14 +148,13 @@ class Short(NamedTuple):
     """Why a queue has less than its part.
 
     reason : see :data:`fairlead.audit.over_time.REASONS`
-    since : the fact since which nothing of it was placed that could have been
     ready_at : seconds: since when its next job may start
-    others : rows of the queues that had no less than it, and of which something that still runs was placed since
+    others : rows of the queues that had no less than it, and of which something that still runs was placed since what it uses
+        changed last and its next job may start
     started : float64: when the last such task of each started; NaN: it did not yet
     """
 
     reason: int
-    since: int
     ready_at: float
     others: I64
     started: F64
@@ -136,7 +173,7 @@ class _Holders(NamedTuple):
 class Shortfalls:
     """Why queues of a state have less than their parts; made for one moment."""
 
-    def __init__(self, state: State, served: Served, parts: Parts) -> None:
+    def __init__(self, state: State, served: Served | Started, parts: Parts) -> None:
         self._state, self._served = state, served
         self._cycle = run_cycle(state)
         self._has_more = np.zeros(state.queues.n, np.bool_)
@@ -154,7 +191,7 @@ class Shortfalls:
         full = mine[self._cycle.stop[mine] == NO_NODE]
         if (self._next_leaves == q).any() or not len(full):
             reason = NOT_DECIDED if (self._next_leaves == q).any() else LIMITS
-            return Short(reason, last, -np.inf, np.zeros(0, np.int64), np.zeros(0))
+            return Short(reason, -np.inf, np.zeros(0, np.int64), np.zeros(0))
         bucket = int(full[np.argmin(self._cycle.stop_order[full])])
         ready, ready_at = self._served.ready(self._state, int(self._cycle.stop_job[bucket]))
         held = self._holders
@@ -164,7 +201,7 @@ class Shortfalls:
         reason = self._through(bucket, since, more, equal)
         before = since[more | equal][::-1]
         others, newest = np.unique(held.leaf[before], return_index=True)
-        return Short(reason, max(last, ready), ready_at, others, held.started[before[newest]])
+        return Short(reason, ready_at, others, held.started[before[newest]])
 
     def _through(self, bucket: int, since: I64, more: Bools, equal: Bools) -> int:
         """Why no node has room for the next of a bucket; `since` are the holders that were placed while it waited."""

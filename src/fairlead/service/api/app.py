@@ -24,7 +24,7 @@ from fairlead.model.documents import Configuration
 from fairlead.scheduler.admission import Conflict, Refused, Unknown
 from fairlead.service.api.asking import LARGEST_BODY, Asker, Json, errors, refusal
 from fairlead.service.api.calls import add_calls
-from fairlead.service.api.cluster import add_cluster, add_facts, add_health
+from fairlead.service.api.cluster import add_audits, add_cluster, add_facts, add_health
 from fairlead.service.api.jobs import ReadOutput, add_jobs
 from fairlead.service.loop import Busy
 from fairlead.service.over_time import Audits
@@ -76,7 +76,8 @@ def make_api(
     checks = [Depends(_authentication(token)), Depends(_refusing_unknown_queries(app))]
     authenticated = APIRouter(dependencies=checks, responses=errors(400, 401, 404, 409, 413, 422, 429, 503))
     add_jobs(authenticated, asker, read_output)
-    add_cluster(authenticated, asker, down, read_again, audits)
+    add_cluster(authenticated, asker, down, read_again)
+    add_audits(authenticated, asker, audits)
     add_facts(authenticated, asker, journal)
     add_calls(authenticated, asker, sessions)
     app.include_router(authenticated)

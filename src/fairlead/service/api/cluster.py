@@ -32,7 +32,7 @@ LONGEST_AUDIT = 10 * 365 * 86400.0
 
 
 def add_cluster(
-    api: APIRouter, asker: Asker, down: Callable[[bool], None], read_again: Callable[[], Configuration], audits: Audits
+    api: APIRouter, asker: Asker, down: Callable[[bool], None], read_again: Callable[[], Configuration]
 ) -> None:
     @api.get("/v1/status", response_model=Status)
     async def status() -> Response:
@@ -57,26 +57,6 @@ def add_cluster(
     async def queues() -> Response:
         """The queue tree with what each uses."""
         return Json({"queues": await asker.read(report.list_queues)})
-
-    @api.get("/v1/audit", response_model=FairnessInfo)
-    async def audit() -> Response:
-        """Whether what runs now is fair, within one task: who is below its part, and why."""
-        return Json(await asker.read(audit_state))
-
-    @api.get("/v1/audit/over-time", response_model=OverTimeInfo)
-    async def audit_over_time(
-        seconds: Annotated[
-            float, Query(gt=0, le=LONGEST_AUDIT, description="How long a time is looked back on.")
-        ] = 86400.0,
-        starved_after: Annotated[
-            float, Query(gt=0, le=LONGEST_AUDIT, description="Seconds without a start after which a queue starves.")
-        ] = STARVED_AFTER,
-    ) -> Response:
-        """What each queue was entitled to and got while it had work: who was wronged, by how much, through what; who starved."""
-        try:
-            return Response(await audits(seconds, starved_after), media_type="application/json")
-        except AuditFailed as error:
-            raise HTTPException(503, f"the journal cannot be audited: {error}") from None
 
     @api.get("/v1/nodes", response_model=NodeList)
     async def nodes() -> Response:
@@ -113,6 +93,28 @@ def add_cluster(
         """Stop the scheduler: when what runs has ended, or now, and then what runs is stopped and will start again."""
         down(request.now)
         return Json({"changed": True}, 202)
+
+
+def add_audits(api: APIRouter, asker: Asker, audits: Audits) -> None:
+    @api.get("/v1/audit", response_model=FairnessInfo)
+    async def audit() -> Response:
+        """Whether what runs now is fair, within one task: who is below its part, and why."""
+        return Json(await asker.read(audit_state))
+
+    @api.get("/v1/audit/over-time", response_model=OverTimeInfo)
+    async def audit_over_time(
+        seconds: Annotated[
+            float, Query(gt=0, le=LONGEST_AUDIT, description="How long a time is looked back on.")
+        ] = 86400.0,
+        starved_after: Annotated[
+            float, Query(gt=0, le=LONGEST_AUDIT, description="Seconds without a start after which a queue starves.")
+        ] = STARVED_AFTER,
+    ) -> Response:
+        """What each queue was entitled to and got while it had work: who was wronged, by how much, through what; who starved."""
+        try:
+            return Response(await audits(seconds, starved_after), media_type="application/json")
+        except AuditFailed as error:
+            raise HTTPException(503, f"the journal cannot be audited: {error}") from None
 
 
 def configure(state: State, configuration: Configuration, now: float) -> Configured | None:
