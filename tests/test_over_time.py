@@ -1,14 +1,18 @@
 """The audit over time: held against a slow integration in fractions; the reasons one by one; who starves."""
 
+import json
 from fractions import Fraction
 
 import numpy as np
 import pytest
 
+from conftest import Live
+from fairlead.client.connection import ServiceError
 from fairlead.journal import Journal, JournalError, read_history
 from fairlead.journal import journal as journals
 from fairlead.journal.memory import MemoryStore
 from fairlead.journal.over_time import audit_journal
+from fairlead.journal.sql import SqlStore
 from fairlead.model.problems import Problem
 from fairlead.model.specs import After, Job, Node, Queue, Settings
 from fairlead.policies.registry import find_policy
@@ -411,7 +415,6 @@ def test_a_journal_is_audited_from_any_snapshot_alike():
         found, other = audit_journal(store, over), audit_journal(snapped, over)
         assert found["complete"]
         assert (found["since"], found["until"]) == (max(0.0, 600.0 - over), 600.0)
-        assert found["queues"] == other["queues"] or over < 1e9
         for mine, theirs in zip(found["queues"], other["queues"], strict=True):
             assert {name: mine[name] for name in ("name", "entitled", "got")} == pytest.approx(
                 {name: theirs[name] for name in ("name", "entitled", "got")}
@@ -434,3 +437,73 @@ def test_what_is_not_kept_any_more_is_said(monkeypatch):
     assert read_history(store).position == oldest - 1
     with pytest.raises(JournalError, match="keeps no facts"):
         audit_journal(MemoryStore(), 60.0)
+
+
+# -- the command ---------------------------------------------------------------------------------------------------------
+
+
+def test_the_command_of_a_journal(command, tmp_path):
+    kept(ties_by_name(600.0), SqlStore(tmp_path / "journal.db"))
+    told = command(
+        "audit", "--over", "7d", "--journal", "journal.db", "--starved-after", "1min", "--report", "out.html"
+    )
+    lines = told.stdout.splitlines()
+    assert lines[0].startswith("10 min, from ")
+    assert lines[0].endswith("in resource-seconds")
+    assert lines[1] == "1,200 looks, at most one in each 0.3 s; what was used is 0.0% off by them"
+    assert [line.split()[0] for line in lines[3:8] if line.strip("─")][:2] == ["queue", "zoe"]
+    assert any(line.startswith("✗ zoe was wronged by 40") and line.endswith(" of 401, through ties") for line in lines)
+    assert any(line.startswith("✗ zoe starved: nothing of it was started for 9.98 min from ") for line in lines)
+    assert lines[-1] == "not fair over this time: see above"
+    page = (tmp_path / "out.html").read_text()
+    assert "entitled" in page
+    assert page.count("zoe") > 2
+    found = json.loads(command("audit", "--over", "100s", "--journal", "journal.db", "--json").stdout)
+    assert found["until"] - found["since"] == 100
+    assert found["asked"] == 100
+    assert found["complete"]
+    assert found["queues"][0]["name"] == "zoe"
+    assert not found["starved"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["--over", "7d", "--live"], "audit what? Write a problem file, --live, or --over with a time"),
+        (["--journal", "journal.db", "--live"], "--journal and --starved-after look back: write --over"),
+        (["--over", "7d", "--journal", "none.db"], "none.db: there is no journal"),
+        (["--over", "7d", "--journal", "text.db"], "text.db: is no journal"),
+        (["--over", "soon", "--journal", "none.db"], "--over 'soon': 'soon' is no duration"),
+        (["--over", "0s", "--journal", "none.db"], "--over '0s': is no time at all"),
+        (["--over", "7d", "--starved-after", "x"], "--starved-after 'x': 'x' is no duration"),
+        (["--over", "7d", "--discrete"], "--over takes no --allocation or --discrete"),
+        (["--over", "7d"], "no scheduler runs in "),
+    ],
+)
+def test_what_cannot_be_audited_is_said_in_a_line(command, tmp_path, monkeypatch, arguments, says):
+    monkeypatch.setenv("FAIRLEAD_HOME", str(tmp_path / "nobody"))
+    (tmp_path / "text.db").write_text("hello")
+    result = command("audit", *arguments)
+    assert result.returncode == 1
+    assert result.stderr.count("\n") == 1
+    assert says in result.stderr
+
+
+def test_the_scheduler_that_runs_is_asked(tmp_path):
+    """It has a process of its own read the journal, and answers others meanwhile."""
+    with Live(tmp_path) as live:
+        live.up()
+        for queue in ("A", "B"):
+            live.submit("--queue", queue, "--cpu", "3", "--memory", "1Gi", "--tasks", "20", "--", "sleep", "60")
+        live.until(lambda: live.ask("status")["running"] == 3)
+        found = live.ask("audit/over-time", seconds=3600.0)
+        assert {queue["name"] for queue in found["queues"]} == {"A", "B"}
+        assert found["complete"]
+        assert found["until"] - found["since"] < 120
+        assert live.ok("audit", "--over", "1h").splitlines()[-1].endswith("over this time: see above")
+        with pytest.raises(ServiceError, match="seconds"):
+            live.ask("audit/over-time", seconds=-1)
+        (live.home / "journal.db").rename(live.home / "moved.db")
+        with pytest.raises(ServiceError, match=r"the journal cannot be audited: .*there is no journal"):
+            live.ask("audit/over-time", seconds=60.0)
+        (live.home / "moved.db").rename(live.home / "journal.db")

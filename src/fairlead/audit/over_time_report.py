@@ -3,8 +3,9 @@
 import html
 import time
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
+from fairlead.audit.over_time import WRONGED
 from fairlead.html_page import COLOURS, framed
 from fairlead.model.quantity import BYTE_RESOURCES
 from fairlead.text_tables import listed, new_table, printed
@@ -12,6 +13,23 @@ from fairlead.text_tables import listed, new_table, printed
 MOST_SHOWN = 40
 """Queues in the table; the others are counted."""
 MOST_REASONS = 3
+LEAST = 0.005
+"""Of what a queue was entitled to: less is not worth a word."""
+
+
+class _Scale(NamedTuple):
+    """Resource-seconds or resource-hours, whichever the time is long enough for."""
+
+    word: str
+    per_hour: float
+
+    def said(self, resource: str | None, amount: float) -> str:
+        """Base units x hours of a resource, for reading."""
+        return f"{amount * self.per_hour / (2**30 if resource in BYTE_RESOURCES else 1000):.3g}"
+
+
+def _scale(found: Mapping[str, Any]) -> _Scale:
+    return _Scale("hours", 1.0) if found["until"] - found["since"] >= 7200 else _Scale("seconds", 3600.0)
 
 
 def over_time_text(found: Mapping[str, Any], width: int = 100) -> str:
@@ -24,33 +42,32 @@ def over_time_text(found: Mapping[str, Any], width: int = 100) -> str:
         return "\n".join([*lines, "nobody had work"])
     rows = new_table("queue", "of", ">entitled", ">got", ">short", "at times short through")
     for queue in found["queues"][:MOST_SHOWN]:
-        rows.add_row(queue["name"], _unit(queue["resource"]), *queue_cells(queue))
+        rows.add_row(queue["name"], _unit(queue["resource"]), *_cells(queue, _scale(found)))
     more = len(found["queues"]) - MOST_SHOWN
-    lines += ["", printed(rows, width=max(width, 100))]
-    lines += [f"and {more} more" for _ in range(1) if more > 0]
+    lines += ["", printed(rows, width=max(width, 100)), *([f"and {more} more"] if more > 0 else [])]
     return "\n".join([*lines, "", *verdict(found)])
 
 
-def queue_cells(queue: Mapping[str, Any]) -> list[str]:
+def _cells(queue: Mapping[str, Any], scale: _Scale) -> list[str]:
     """What a queue was entitled to, got and is short of, and through what, for a table."""
-    amounts = [hours(queue["resource"], queue[what]) for what in ("entitled", "got")]
-    part = f" ({queue['short'] / queue['entitled']:.0%})" if queue["short"] > 0.005 * queue["entitled"] else ""
-    short = hours(queue["resource"], queue["short"]) + part if queue["short"] > 0 else ""
-    least = 0.005 * queue["entitled"]
-    through = [f"{name} {hours(queue['resource'], x)}" for name, x in queue["through"].items() if x > least]
+    amounts = [scale.said(queue["resource"], queue[what]) for what in ("entitled", "got")]
+    part = queue["short"] / queue["entitled"] if queue["entitled"] else 0.0
+    short = f"{scale.said(queue['resource'], queue['short'])} ({part:.0%})" if part > LEAST else ""
+    least = LEAST * queue["entitled"]
+    through = [f"{name} {scale.said(queue['resource'], x)}" for name, x in queue["through"].items() if x > least]
     return [*amounts, short, ", ".join(through[:MOST_REASONS])]
 
 
 def verdict(found: Mapping[str, Any]) -> list[str]:
     """What is wrong, in sentences; the last says whether it was fair."""
-    lines = []
+    lines, scale = [], _scale(found)
     for queue in found["queues"]:
         if queue["status"] == "wronged":
-            amounts = [hours(queue["resource"], queue[what]) for what in ("short", "got", "entitled")]
-            through = " and ".join(list(queue["through"])[:2]) or "tasks that differ"
-            unit = f"{_unit(queue['resource'])}-hours"
+            amounts = [scale.said(queue["resource"], queue[what]) for what in ("short", "got", "entitled")]
+            through = [name for name, x in queue["through"].items() if x > WRONGED * sum(queue["through"].values())]
+            unit = f"{_unit(queue['resource'])}-{scale.word}"
             lines.append(
-                f"✗ {queue['name']} was wronged by {amounts[0]} {unit}: {amounts[1]} of {amounts[2]}, through {through}"
+                f"✗ {queue['name']} was wronged by {amounts[0]} {unit}: {amounts[1]} of {amounts[2]}, through {listed(through)}"
             )
     for each in found["starved"]:
         lines.append(
@@ -58,21 +75,19 @@ def verdict(found: Mapping[str, Any]) -> list[str]:
             f"while {listed(each['others'])} had no less and were served"
         )
     if not lines:
-        lines.append("✓ nobody is short of more than 5% of its part, and nobody starved")
+        lines.append(f"✓ nobody is short of more than {WRONGED:.0%} of its part, and nobody starved")
     return [*lines, "fair over this time" if found["fair"] else "not fair over this time: see above"]
 
 
 def _period(found: Mapping[str, Any]) -> str:
     length = span(found["until"] - found["since"])
-    return f"{length}, from {moment(found['since'])} to {moment(found['until'])}, in resource-hours"
+    return f"{length}, from {moment(found['since'])} to {moment(found['until'])}, in resource-{_scale(found).word}"
 
 
 def _looks(found: Mapping[str, Any]) -> str:
     if not found["every"]:
         return f"each of {found['looks']:,} moments was looked at"
-    return (
-        f"{found['looks']:,} looks, one every {span(found['every'])}; what was used is {found['error']:.1%} off by them"
-    )
+    return f"{found['looks']:,} looks, at most one in each {span(found['every'])}; what was used is {found['error']:.1%} off by them"
 
 
 def moment(at: float) -> str:
@@ -86,11 +101,6 @@ def span(seconds: float) -> str:
         if seconds >= 2 * size:
             return f"{seconds / size:.3g} {unit}"
     return f"{seconds:.3g} s"
-
-
-def hours(resource: str | None, amount: float) -> str:
-    """Base units x hours of a resource, for reading."""
-    return f"{amount / (2**30 if resource in BYTE_RESOURCES else 1000):.3g}"
 
 
 def _unit(resource: str | None) -> str:
