@@ -507,3 +507,24 @@ def test_the_scheduler_that_runs_is_asked(tmp_path):
         with pytest.raises(ServiceError, match=r"the journal cannot be audited: .*there is no journal"):
             live.ask("audit/over-time", seconds=60.0)
         (live.home / "moved.db").rename(live.home / "journal.db")
+
+
+def test_shares_are_compared_as_they_were_when_others_were_served():
+    """What was placed since is left out: of those who were served, and of the team of the one who was not."""
+    story = Story([Queue("*")], (slots(1), {"zone": "east"}), slots(4))
+    b = story.submit(0, "b", slots(1), 5000)
+    story.submit(0, "a", slots(1), 5000, on={"zone": ["east"]})
+    story.place(1.0, b, 0)
+    story.place(2.0, b, 1, 4)
+    late = story.audit(1000.0, 2.0)
+    assert by_name(late)["a"]["through"].keys() == {"ties"}, "nobody had anything when that node was given away"
+
+    story = Story([Queue("x"), Queue("x/*"), Queue("y")], slots(3))
+    y = story.submit(0, "y", slots(1), 5000)
+    story.place(0, y)
+    story.submit(0.5, "x/a", slots(1), 5000)
+    story.place(1.0, y)
+    c = story.submit(1.5, "x/c", slots(1), 5000)
+    story.place(2.0, c)
+    late = story.audit(1000.0, 2.0)
+    assert by_name(late)["x/a"]["through"].keys() == {"order"}, "y had one when it was served, and x nothing"

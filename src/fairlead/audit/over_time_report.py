@@ -87,7 +87,8 @@ def _period(found: Mapping[str, Any]) -> str:
 def _looks(found: Mapping[str, Any]) -> str:
     if not found["every"]:
         return f"each of {found['looks']:,} moments was looked at"
-    return f"{found['looks']:,} looks, at most one in each {span(found['every'])}; what was used is {found['error']:.1%} off by them"
+    often = f"at most one in each {span(found['every'])}"
+    return f"{found['looks']:,} looks, {often}; what was used is {found['error']:.1%} off by them"
 
 
 def moment(at: float) -> str:

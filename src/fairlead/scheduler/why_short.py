@@ -229,22 +229,32 @@ class Shortfalls:
     def _compared(self, q: int, tasks: I64) -> tuple[Bools, Bools]:
         """Of tasks that hold room, whether their queues had more than q before they were placed, or as much.
 
-        Compared are the two siblings above them, by the dominant shares of what they use now.
+        Compared are the two siblings above them, by the dominant shares of what they use now, less what was placed since. What
+        ended since is not known any more, so some may have had more than is seen here.
         """
-        state, held = self._state, self._holders
-        leaf = held.leaf[tasks]
-        paths = self._paths
+        state, held, paths = self._state, self._holders, self._paths
+        leaf, demand = held.leaf[tasks], held.demand[tasks]
         depth = (paths[:, leaf] != paths[:, [q]]).argmax(axis=0)
         theirs, mine = paths[depth, leaf], paths[depth, q]
+        since_mine = np.zeros_like(demand)
+        for above in np.unique(mine):
+            compared = mine == above
+            below = (paths[:, leaf] == above).any(axis=0)
+            since_mine[compared] = _from_here_on(demand * below[:, None])[compared]
+        by_queue = np.argsort(theirs, kind="stable")
+        last = np.searchsorted(theirs[by_queue], theirs[by_queue], "right")
+        before = np.concatenate([np.zeros((1, demand.shape[1]), np.int64), np.cumsum(demand[by_queue], axis=0)])
+        since_theirs = np.empty_like(demand)
+        since_theirs[by_queue] = before[last] - before[np.arange(len(tasks))]
         size = np.where(state.cluster.total > 0, state.cluster.total, 1)
 
-        def shares(queues: I64, less: I64 | int) -> F64:
+        def shares(queues: I64, less: I64) -> F64:
             used = (state.queues.used[queues] - less) / size / state.queues.weight[queues]
             found: F64 = used.max(axis=1, initial=0.0)
             return found
 
-        before, own = shares(theirs, held.demand[tasks]), shares(mine, 0)
-        return before > own + CLOSE, np.abs(before - own) <= CLOSE
+        had, own = shares(theirs, since_theirs), shares(mine, since_mine)
+        return had > own + CLOSE, np.abs(had - own) <= CLOSE
 
     @cached_property
     def _holders(self) -> _Holders:
@@ -270,3 +280,9 @@ class Shortfalls:
         rows = np.minimum(np.arange(len(paths))[:, None] + depth, len(paths) - 1)
         aligned: I64 = np.take_along_axis(paths, rows, axis=0)
         return aligned
+
+
+def _from_here_on(rows: I64) -> I64:
+    """Of each row the sum of it and those after it."""
+    found: I64 = np.cumsum(rows[::-1], axis=0)[::-1]
+    return found
