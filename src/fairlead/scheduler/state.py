@@ -133,7 +133,7 @@ class State:
     def apply(self, fact: Fact) -> None:
         """Let a fact happen. Raises Contradiction if it cannot have."""
         self.version += 1
-        self._apply(fact)
+        _what_happens(type(fact))(self, fact)
 
     @singledispatchmethod
     def _apply(self, fact: Fact) -> None:
@@ -476,8 +476,7 @@ class State:
         buckets : int64, shape (jobs,)
             Where they wait when they do, all their tasks waiting.
         """
-        for job in kinds:
-            self.ensure_resources(job.demand)
+        self.ensure_resources(name for job in kinds for name in job.demand)
         table = self.jobs
         row = table.extend(len(numbers))
         mine = slice(row, row + len(numbers))
@@ -646,6 +645,10 @@ class State:
         columns = (column[limited].tolist() for column in self.task_columns(rows).values())
         self.deadlines.refill(zip(until[limited].tolist(), zip(*columns, strict=True), strict=True))
         self.derive()
+
+
+# What a kind of fact does. (Each look-up of the method itself would make another function.)
+_what_happens = State.__dict__["_apply"].dispatcher.dispatch
 
 
 def _renumbering(live: I64, count: int) -> I64:
