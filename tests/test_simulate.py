@@ -218,7 +218,7 @@ def test_many_steps_in_compiled_code_make_the_same_facts_as_one_after_another(
     with (
         mock.patch("fairlead.simulate.run.KEEP_JOBS", keep),
         mock.patch("fairlead.simulate.many_steps.CHUNK_JOBS", chunk),
-        mock.patch("fairlead.scheduler.state.COMPACT_FROM", 2),
+        mock.patch("fairlead.scheduler.effects.COMPACT_FROM", 2),
     ):
         many, run = facts_of(plain, policy, True, reserve_after=reserve_after, samples=3)
         single, other = facts_of(plain, policy, False, reserve_after=reserve_after, samples=3)
@@ -256,7 +256,7 @@ def test_many_steps_make_the_same_facts_when_the_machine_is_overloaded_for_long(
     with (
         mock.patch("fairlead.simulate.run.KEEP_JOBS", 100),
         mock.patch("fairlead.simulate.many_steps.CHUNK_JOBS", 150),
-        mock.patch("fairlead.scheduler.state.COMPACT_FROM", 200),
+        mock.patch("fairlead.scheduler.effects.COMPACT_FROM", 200),
     ):
         many, _ = facts_of(crowd, "drf", True)
         single, _ = facts_of(crowd, "drf", False)

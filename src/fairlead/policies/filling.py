@@ -115,9 +115,7 @@ def fill(
         result = filling_loop.loop(c, d, w, m_, f, starts, ends)
         levels = [Fraction(int(a), int(b)) * unit for a, b in zip(*result[3:], strict=True)]
     else:
-        _filled[0] += d.size
-        loop = _compiled_loop() if _filled[0] > SMALL else filling_loop.loop  # the same to the last bit
-        result = loop(left, d, v, np.where(m < 0, -1.0, m), f, starts, ends)
+        result = _loop_for(d.size)(left, d, v, np.where(m < 0, -1.0, m), f, starts, ends)
         levels = (result[3] / result[4]).tolist()
     why, at, rose = result[:3]
     met, risen = why == DEMAND, rose & (why >= 0)
@@ -151,6 +149,12 @@ def _as_whole_numbers(
     ceiling = whole(most, tasks)
     ceiling[none] = -1
     return (room, scaled.reshape(demand.shape), whole(speed, each), ceiling, whole(floor, tasks)), Fraction(each, tasks)
+
+
+def _loop_for(numbers: int) -> Callable[..., Any]:
+    """The loop for a demand of so many numbers: compiled once enough were filled. Either gives the same, to the last bit."""
+    _filled[0] += numbers
+    return _compiled_loop() if _filled[0] > SMALL else filling_loop.loop
 
 
 @cache

@@ -22,10 +22,11 @@ from fairlead.scheduler.facts import (
     TasksPlaced,
     TasksStarted,
 )
+from fairlead.scheduler.growth import write_jobs
 from fairlead.scheduler.invariants import check_invariants
 from fairlead.scheduler.state import State
 from fairlead.scheduler.tables import I64, NONE
-from fairlead.scheduler.view import ENDED, HOLDS, NOBODY
+from fairlead.scheduler.view import HOLDS, NOBODY
 from fairlead.simulate import kernel_advance as kernel
 from fairlead.simulate.kernel_advance import Course
 from fairlead.simulate.steps import Simulation, job_of
@@ -121,7 +122,7 @@ def _write_jobs(s: Simulation, course: Course, kinds: list[Job], which: I64) -> 
     numbers = chosen + 1
     here, place = np.unique(which[chosen], return_inverse=True)
     jobs = [kinds[k] for k in here.tolist()]
-    first, buckets = state.write_jobs(numbers, jobs, place)
+    first, buckets = write_jobs(state, numbers, jobs, place)
     rows = np.arange(first, first + len(chosen))
     state.index.add_many(numbers, [jobs[k] for k in place.tolist()], rows)
     course.row[chosen] = rows
@@ -146,19 +147,14 @@ def _most_at_once(state: State) -> int:
 def _forget(s: Simulation, course: Course) -> None:
     """What was decided to be forgotten leaves the state's tables, so that there is room for others; all that was written came."""
     state, numbers = s.scheduler.state, course.numbers
-    count = int(numbers[kernel.FORGOTTEN]) - _forgotten(state)
+    count = int(numbers[kernel.FORGOTTEN]) - state.forgotten
     if count:
         rows = state.jobs.rows
         state.apply(JobsForgotten(at=s.cluster.now, ids=state.ended_jobs()[:count].tolist()))
-        numbers[kernel.FORGOTTEN] = _forgotten(state)
+        numbers[kernel.FORGOTTEN] = state.forgotten
         if state.jobs.rows is not rows:  # the tables were made smaller
             came = int(numbers[kernel.ARRIVED])
             course.row[:came] = state.job_rows(np.arange(1, came + 1))
-
-
-def _forgotten(state: State) -> int:
-    """How many of those in the list of jobs that ended are forgotten."""
-    return int(state.order.counts[ENDED]) - len(state.ended_jobs())
 
 
 def _facts(s: Simulation, course: Course) -> Iterator[Fact]:
