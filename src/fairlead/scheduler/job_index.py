@@ -62,8 +62,10 @@ class JobIndex(Struct, dict=True, forbid_unknown_fields=True):
     def forget(self, numbers: I64) -> None:
         """Nobody will ask for these any more."""
         self.row_of[numbers - self.first] = NONE
-        for number in numbers.tolist():
-            self.keys.pop(self.specs.pop(number).key, None)
+        gone = [self.specs.pop(number) for number in numbers.tolist()]
+        if self.keys:
+            for job in gone:
+                self.keys.pop(job.key, None)
 
     def renumber(self, table: Jobs) -> None:
         """Find all rows anew."""
