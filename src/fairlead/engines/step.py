@@ -97,6 +97,7 @@ class Scheduler:
     ) -> None:
         self.journal, self.engine, self.clock = journal, engine, clock
         self.state = journal.recover()
+        journal.begin()
         self.placing = True
         self.more = self.reconciled = False
         self.on_record: Callable[[Sequence[Fact]], None] = lambda facts: None
