@@ -146,7 +146,7 @@ def _counted_from_zero(context: Any, builder: Any, kind: Any, index: Any) -> tup
         return kind, index
     parts = [
         _counted_from_zero(context, builder, part, value)
-        for part, value in zip(kind, cgutils.unpack_tuple(builder, index, len(kind)), strict=True)
+        for part, value in zip(kind.types, cgutils.unpack_tuple(builder, index, len(kind)), strict=True)
     ]
     unsigned = types.Tuple([part for part, _ in parts])
     return unsigned, context.make_tuple(builder, unsigned, [value for _, value in parts])
