@@ -15,8 +15,7 @@ from typing import Any, Final
 import numpy as np
 from llvmlite import ir
 from numba.core import cgutils, types
-from numba.core.typing import signature
-from numba.core.typing.templates import AttributeTemplate
+from numba.core.typing.templates import AttributeTemplate, signature
 from numba.extending import (
     NativeValue,
     infer_getattr,
@@ -140,13 +139,12 @@ def _set_item(context: Any, builder: Any, sig: Any, args: Any) -> Any:
 
 def _counted_from_zero(context: Any, builder: Any, kind: Any, index: Any) -> tuple[Any, Any]:
     """The same index, its whole numbers as ones without a sign: those numba takes as they are."""
+    if isinstance(kind, types.BaseTuple):
+        kinds: Any = kind  # for mypy, which knows of no tuple that has parts
+        values = cgutils.unpack_tuple(builder, index, len(kind))
+        parts = [_counted_from_zero(context, builder, part, value) for part, value in zip(kinds, values, strict=True)]
+        unsigned = types.Tuple([part for part, _ in parts])
+        return unsigned, context.make_tuple(builder, unsigned, [value for _, value in parts])
     if isinstance(kind, types.Integer):
         return types.uintp, context.cast(builder, index, kind, types.uintp)
-    if not isinstance(kind, types.BaseTuple):
-        return kind, index
-    parts = [
-        _counted_from_zero(context, builder, part, value)
-        for part, value in zip(kind.types, cgutils.unpack_tuple(builder, index, len(kind)), strict=True)
-    ]
-    unsigned = types.Tuple([part for part, _ in parts])
-    return unsigned, context.make_tuple(builder, unsigned, [value for _, value in parts])
+    return kind, index
