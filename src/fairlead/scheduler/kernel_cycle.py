@@ -282,26 +282,56 @@ def nodes_to_keep(v: View, b: int) -> int:
     """
     shape = v.buckets.shape_row[b]
     wanted = tasks_left(v, b) if v.buckets.gang[b] > 0 else 1
-    n_nodes = v.counts[NODES]
-    fits, missing = np.zeros(n_nodes, np.int64), np.full(n_nodes, np.inf)
-    for n in range(n_nodes):
-        fits[n] = could_hold(v, n, shape)
-        if fits[n] > 0:
-            missing[n] = 0.0
-            for r in range(v.total.shape[0]):
-                short = v.demand[shape, r] - v.free[n, r]
-                if v.demand[shape, r] > 0 and short > 0:
-                    missing[n] = max(missing[n], short / max(1, v.capacity[n, r]))
+    if wanted == 1:
+        return _node_to_keep(v, shape)
+    missing = np.full(v.counts[NODES], np.inf)
+    for n in range(v.counts[NODES]):
+        missing[n] = _missing(v, n, shape)
     for h in range(v.counts[HOLDS]):
         missing[v.holds.node[h]] = np.inf
     count = 0
     for n in np.argsort(missing, kind="mergesort"):
         if wanted > 0 and missing[n] < np.inf:
             v.chosen[NODE, count] = n
-            v.chosen[INDEX, count] = min(wanted, fits[n])
+            v.chosen[INDEX, count] = min(wanted, could_hold(v, n, shape))
             wanted -= v.chosen[INDEX, count]
             count += 1
     return count if wanted == 0 else 0
+
+
+@compiled
+def _node_to_keep(v: View, shape: int) -> int:
+    """The same for one task."""
+    least, best = np.inf, NONE
+    for n in range(v.counts[NODES]):
+        missing = _missing(v, n, shape)
+        if missing < least and not _is_kept(v, n):
+            least, best = missing, n
+    v.chosen[NODE, 0], v.chosen[INDEX, 0] = best, 1
+    return int(best != NONE)
+
+
+@compiled
+def _is_kept(v: View, n: int) -> bool:
+    for h in range(v.counts[HOLDS]):
+        if v.holds.node[h] == n:
+            return True
+    return False
+
+
+@compiled
+def _missing(v: View, n: int, shape: int) -> float:
+    """How much of a node has to end for a task of a shape to fit, as a part of what it has; infinite where it never would."""
+    missing = 0.0
+    if not v.nodes.up[n] or v.nodes.draining[n] or not v.masks[v.shapes.mask[shape], n]:
+        return np.inf
+    for r in range(v.total.shape[0]):
+        demand = v.demand[shape, r]
+        if demand > v.capacity[n, r]:
+            return np.inf
+        if demand > 0 and demand > v.free[n, r]:
+            missing = max(missing, (demand - v.free[n, r]) / max(1, v.capacity[n, r]))
+    return missing
 
 
 @compiled

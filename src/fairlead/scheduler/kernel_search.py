@@ -42,6 +42,13 @@ def find_next(v: View, whom: int) -> int:
     Every queue on the way has a frame: the part of its tree that is still to be looked at, on the stack from its `bottom` on, and
     the best that was found. When nothing is left to look at, the best is what that queue has to offer to the one above.
     """
+    if (
+        whom == SERVABLE
+        and not v.able[v.queue_seats.base[0] + 1]
+        and v.counts[FRESH] == 0
+        and not v.queue_seats.unsure[0]
+    ):
+        return NONE
     b = _follow_best(v, whom)
     if b != NONE:
         return b
@@ -64,6 +71,10 @@ def find_next(v: View, whom: int) -> int:
                     depth += 1
                     v.frames.unsure[depth] = v.frames.unsure[depth - 1]
                     top = _enter(v, depth, child, top)
+                    b = v.best[v.queue_seats.base[child] + 1]
+                    if is_leaf(v, child) and b != NONE and _can_be_served(v, b, whom, v.frames.unsure[depth]):
+                        v.frames.bucket[depth] = v.frames.child[depth] = b
+                        top = v.frames.bottom[depth]
             elif whom != ANYBODY and _must_skip(v, depth, child):
                 if not skip_to_started(v, child):
                     stop(v, child, MAX_JOBS)
@@ -99,21 +110,25 @@ def _follow_best(v: View, whom: int) -> int:
         if whom == IN_LINE and v.queue_seats.keeping[child]:
             return NONE
         q = child
-    if whom != ANYBODY and over_limits(v, child) != NOT_REACHED:
-        return NONE
-    if whom == IN_LINE and not _is_in_line(v, child):
-        return NONE
-    unsure = False
+    unsure = v.queue_seats.unsure[0]
     while q != 0:
         if not _is_sure_key(v, q, child):
             return NONE
         unsure |= v.queue_seats.unsure[q]
         q = v.queues.parent[q]
-    if whom == SERVABLE:
-        unsure |= v.queue_seats.unsure[0]
-        if not _may_have_room(v, child, unsure) or not has_room(v, child):
-            return NONE
-    return int(child)
+    return int(child) if _can_be_served(v, child, whom, unsure) else NONE
+
+
+@compiled
+def _can_be_served(v: View, b: int, whom: int, unsure: bool) -> bool:
+    """Whether a bucket is one that the search is for; `unsure` where a queue on the path is."""
+    if whom == ANYBODY:
+        return True
+    if over_limits(v, b) != NOT_REACHED:
+        return False
+    if whom == IN_LINE:
+        return _is_in_line(v, b)
+    return _may_have_room(v, b, unsure) and has_room(v, b)
 
 
 @compiled
