@@ -16,6 +16,7 @@ from fairlead.scheduler.admission import Refused
 from fairlead.scheduler.decide import decide, run_cycle
 from fairlead.scheduler.facts import (
     Configured,
+    Contradiction,
     JobCancelled,
     JobHeld,
     JobReleased,
@@ -31,7 +32,7 @@ from fairlead.scheduler.facts import (
     TasksStarted,
 )
 from fairlead.scheduler.live_audit import audit_state
-from fairlead.scheduler.state import Contradiction, State
+from fairlead.scheduler.state import State
 from fairlead.scheduler.statuses import (
     CANCELLED,
     DONE,
@@ -648,6 +649,8 @@ def test_facts_that_cannot_be_true_are_contradictions():
             outcome=placed.index,
             code=placed.index,
         ),
+        TasksRevoked(at=0, job=placed.job + 7, index=placed.index, attempt=placed.attempt),
+        TasksExpired(at=0, job=placed.job, index=placed.index + 1, attempt=placed.attempt),
     ):
         with pytest.raises(Contradiction):
             world.state.apply(fact)

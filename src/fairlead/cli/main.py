@@ -43,7 +43,7 @@ for _command in (
 
 def main() -> None:
     """Run the command line. Whatever is wrong with what was asked is told in one line; exit status 1, or 2 for usage."""
-    from fairlead.client.connection import ServiceError
+    from fairlead.client.service_error import ServiceError
 
     try:
         app()
