@@ -5,8 +5,8 @@ instead of forty arrays, which compiles several times as fast and costs next to 
 whoever calls a kernel keeps the view, and the view its arrays.
 
 An array that is read from a view is indexed from 0 on. An index that is negative, which in numpy counts from the end, would be
-wrong there and is not tested for: that is a fifth of what a decision costs. (A row or a part of such an array is one like any
-other.)
+wrong there and is not tested for, which would be a fifth of what a decision costs: it reads what is not the array's. With
+``NUMBA_BOUNDSCHECK=1`` it is an IndexError. (A row or a part of such an array is one like any other.)
 """
 
 import operator
