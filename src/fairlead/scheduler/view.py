@@ -94,6 +94,7 @@ class BucketSeats(Table):
     """A bucket's place among its leaf's, and what became of it in a cycle.
 
     number : of the job that is next; `current`, and `left` of its tasks, in the cycle `cycle`, else the bucket's first
+    taken, begun : tasks of it that the cycle has placed so far, and jobs that it has begun; 0 between cycles
     stop, stop_order, stop_job : in the cycle `stop_cycle`, why it was not served on (see kernel_stops), after how many others,
         and the job that was tried
     parked : no node had room, but for those where some came back since
@@ -105,14 +106,17 @@ class BucketSeats(Table):
     """
 
     FIELDS = fields(
-        slot="i8", cycle="i8", current="i8", left="i8", number="i8", stop="i8", stop_cycle="i8", stop_order="i8",
-        stop_job="i8", out_list="i8", touched_list="i8", parked="?", out="?", listed="?", touched="?", keeping="?", hopeless="?",
+        slot="i8", cycle="i8", current="i8", left="i8", number="i8", taken="i8", begun="i8", stop="i8",
+        stop_cycle="i8", stop_order="i8", stop_job="i8", out_list="i8", touched_list="i8", parked="?", out="?", listed="?",
+        touched="?", keeping="?", hopeless="?",
     )  # fmt: skip
     slot: I64
     cycle: I64
     current: I64
     left: I64
     number: I64
+    taken: I64
+    begun: I64
     stop: I64
     stop_cycle: I64
     stop_order: I64
