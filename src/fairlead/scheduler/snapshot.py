@@ -88,8 +88,8 @@ def load(body: bytes) -> State:
         saved.dependencies,
     )
     state.shape_keys, state.broken_gangs = saved.shape_keys, set(saved.broken_gangs)
-    for name in TABLES:
-        _unpack_table(getattr(state, name), saved.tables[name])
+    for name, columns in saved.tables.items():
+        _unpack_table(getattr(state, name), columns)
     state.restore(saved.ended)
     return state
 
@@ -116,7 +116,7 @@ def _pack_table(table: Table) -> dict[str, Column]:
 
 
 def _unpack_table(table: Table, columns: dict[str, Column]) -> None:
-    """Set a table; a column that an older version did not have is zeros."""
+    """Set a table; a column that an older version did not have is zeros, and a table that it did not have is empty."""
     n = next(iter(columns.values())).shape[0]
     rows = np.zeros(n, table.FIELDS)
     for name in table.FIELDS.names or ():

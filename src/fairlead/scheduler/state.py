@@ -18,7 +18,7 @@ import numpy as np
 
 from fairlead.model.specs import ROOT, Job, Policy, Quantities, Queue, Settings
 from fairlead.outcomes import Outcome
-from fairlead.scheduler import kernel_account, kernel_cycle
+from fairlead.scheduler import kernel_account, kernel_cycle, kernel_sketches
 from fairlead.scheduler.cluster import Cluster, Constraints
 from fairlead.scheduler.deadlines import Attempt, Deadlines
 from fairlead.scheduler.dependencies import Dependencies
@@ -44,6 +44,7 @@ from fairlead.scheduler.facts import (
     TasksRevoked,
     TasksStarted,
 )
+from fairlead.scheduler.forecasts import kind_of
 from fairlead.scheduler.job_index import JobIndex
 from fairlead.scheduler.order import Order
 from fairlead.scheduler.queue_tree import QueueTree, mark_exact, vector
@@ -58,8 +59,24 @@ from fairlead.scheduler.statuses import (
     TRANSITIONS,
     WAITING,
 )
-from fairlead.scheduler.tables import I64, NONE, RESERVATION, TABLES, Buckets, Holds, Jobs, Nodes, Queues, Shapes, Tasks
-from fairlead.scheduler.view import ENDED, HOLDS
+from fairlead.scheduler.tables import (
+    I64,
+    NONE,
+    RESERVATION,
+    SETS,
+    TABLES,
+    WAYS,
+    Buckets,
+    Holds,
+    Jobs,
+    Nodes,
+    Queues,
+    Shapes,
+    Sketches,
+    Tasks,
+    longer,
+)
+from fairlead.scheduler.view import ENDED, HOLDS, SKETCHES
 
 ShapeKey = tuple[tuple[tuple[str, int], ...], Constraints]
 BucketKey = tuple[int, int, int, int]
@@ -95,7 +112,7 @@ class State:
     settings : Settings
     resources : list of str
         The columns of every array of quantities.
-    nodes, queues, shapes, buckets, jobs, tasks, holds
+    nodes, queues, shapes, buckets, jobs, tasks, holds, sketches
         Tables (see :mod:`fairlead.scheduler.tables`).
     tree, cluster, index, dependencies
         What is known beside the tables.
@@ -113,7 +130,7 @@ class State:
         self.moves = [0]
         self.nodes, self.queues, self.shapes = Nodes(self.moves), Queues(self.moves), Shapes(self.moves)
         self.buckets, self.jobs, self.tasks = Buckets(self.moves), Jobs(self.moves), Tasks(self.moves)
-        self.holds = Holds(self.moves)
+        self.holds, self.sketches = Holds(self.moves), Sketches(self.moves)
         self.tree, self.cluster, self.index, self.dependencies = QueueTree(), Cluster(), JobIndex(), Dependencies()
         self.shape_keys: list[ShapeKey] = []
         self.broken_gangs: set[int] = set()
@@ -162,7 +179,7 @@ class State:
         row = self._node_row(fact.node)
         self.nodes.draining[row] = True
         kernel_account.drop_holds(self.view(), NONE, row)
-        self._count_holds()
+        self.count_rows()
         self.order.spoil()
 
     @_apply.register
@@ -289,7 +306,7 @@ class State:
     def _(self, fact: ReservationDropped) -> None:
         for bucket in np.unique(self.holds.bucket[: self.holds.n][self.holds.job[: self.holds.n] == fact.id]):
             kernel_account.drop_holds(self.view(), bucket, NONE)
-        self._count_holds()
+        self.count_rows()
 
     @_apply.register
     def _(self, fact: JobsForgotten) -> None:
@@ -382,12 +399,13 @@ class State:
     # -- keeping the tables --------------------------------------------------------------------------------------
 
     def _refuse(self, bad: int, job: Ints, index: Ints, what: str) -> None:
-        self._count_holds()
+        self.count_rows()
         if bad >= 0:
             raise Contradiction(f"task {job[bad]}.{index[bad]} cannot have {what} in this state")
 
-    def _count_holds(self) -> None:
-        self.holds.n = int(self.order.counts[HOLDS])
+    def count_rows(self) -> None:
+        """After a kernel that adds rows by itself: know how many there are."""
+        self.holds.n, self.sketches.n = int(self.order.counts[HOLDS]), int(self.order.counts[SKETCHES])
 
     def _change_status(self, fact: TasksRevoked | TasksExpired, event: int, what: str) -> None:
         rows = self.job_rows(fact.job)
@@ -414,7 +432,7 @@ class State:
     def _moved_nodes(self) -> None:
         """The nodes are others than they were: so is what their order was made from."""
         self.moves[0] += 1
-        self._count_holds()
+        self.count_rows()
         self.order.spoil()
 
     def _node_row(self, name: str) -> int:
@@ -491,6 +509,9 @@ class State:
             "gang": [job.gang for job in kinds],
             "plain": [not job.gang for job in kinds],
             "exit_done": [job.exit_done for job in kinds],
+            "kind": [
+                kind_of(job.queue, job.name, self.shape_keys[shape]) for job, shape in zip(kinds, shapes, strict=True)
+            ],
             "retries": [job.retries for job in kinds],
             "time_limit": [inf if job.time_limit is None else job.time_limit for job in kinds],
             "tasks": [job.tasks for job in kinds],
@@ -552,7 +573,7 @@ class State:
     def _leave_bucket(self, row: int) -> None:
         if self.jobs.bucket[row] != NONE:
             kernel_account.leave_bucket(self.view(), row)
-            self._count_holds()
+            self.count_rows()
 
     def _finish(self, rows: I64, index: Ints, attempt: Ints, outcome: Ints, code: Ints, fact: Fact) -> None:
         touched = np.empty(len(rows), np.int64)
@@ -636,7 +657,10 @@ class State:
         self.index.renumber(self.jobs)
         self.cluster.count(self.nodes)
         self.order.counts[ENDED], self.order.counts[HOLDS] = len(ended), self.holds.n
+        self.order.counts[SKETCHES] = self.sketches.n
+        self.sketches.set_rows(longer(self.sketches.rows, self.sketches.n, SETS * WAYS))
         self.set_ended(np.asarray(ended, np.int64))
+        kernel_sketches.find_places(self.view())
         gone = self.jobs.tasks[: self.jobs.n][self.jobs.id[: self.jobs.n] == NONE]
         self._forgotten, self._dead_tasks = 0, int(gone.sum())
         mark_exact(self.queues)
