@@ -29,7 +29,7 @@ from fairlead.scheduler.facts import (
 from fairlead.scheduler.forecasts import CAUTIOUS, EXPECTED, draw, durations, ends
 from fairlead.scheduler.invariants import check_invariants
 from fairlead.scheduler.state import State
-from fairlead.scheduler.tables import OF_JOB, OF_KIND, OF_QUEUE, SETS, WAYS
+from fairlead.scheduler.tables import OF_FAMILY, OF_JOB, OF_QUEUE, SETS, WAYS
 from fairlead.simulate import run as simulator
 from test_scheduling import World
 from test_simulate import DATA, needs_data, workloads
@@ -81,7 +81,7 @@ class History(World):
         return durations(self.state, np.full(len(ages), row), ages, chance)
 
     def counted(self, about):
-        """How many durations the sketches of a kind of thing hold, largest first."""
+        """How many durations the sketches of one sort of thing hold, largest first."""
         n, sketches = self.state.sketches.n, self.state.sketches
         return sorted(sketches.total[:n][sketches.about[:n] == about].tolist(), reverse=True)
 
@@ -127,7 +127,7 @@ def test_a_forecast_is_a_quantile_of_what_lasted_longer_within_a_bin(count, age)
     seconds = rng.lognormal(4, 1.5, count)
     world = History()
     for k, length in enumerate(seconds):
-        world.ran(length, name=f"{k}")  # kinds of their own, so that it is for the queue's sketch alone to say
+        world.ran(length, name=f"{k}")  # families of their own, so that it is for the queue's sketch alone to say
     new = world.submit("A", {"cpu": 1000}, name="new")
     longer = np.sort(seconds[[bin_of(length) > bin_of(age) for length in seconds]] if age else seconds)
     begun = bin_of(age)
@@ -172,7 +172,7 @@ lengths = st.lists(st.floats(0.001, 1e7), max_size=40)
 
 @st.composite
 def histories(draw):
-    """A world with a job that has some of its own, its kind and its queue, and which job it is."""
+    """A world with a job that has some of its own, its family and its queue, and which job it is."""
     world = History()
     for length in draw(lengths):
         world.ran(length, name="other")
@@ -206,7 +206,7 @@ def longer_than(counts, t):
 
 
 def part_beyond(sketches, age, t):
-    """What the pages say, of the sketches of the job, of its kind and of its queue: the part that goes on beyond t."""
+    """What the pages say, of the sketches of the job, of its family and of its queue: the part that goes on beyond t."""
     longest = max([0.0] + [EDGES[b + 1] for counts in sketches for b in range(128) if counts[b]])
     part = min(1.0, max(age, longest) / t)
     for counts, weight in reversed(list(zip(sketches, (4, 4, 1), strict=True))):
@@ -223,7 +223,7 @@ def test_a_forecast_leaves_as_many_behind_as_it_says(history, age, chance):
     sketches = [np.zeros(128)] * 3
     for k in range(state.sketches.n):
         about = int(state.sketches.about[k])
-        if state.sketches.key[k] == (job, state.jobs.kind[row], state.jobs.queue[row])[about]:
+        if state.sketches.key[k] == (job, state.jobs.family[row], state.jobs.queue[row])[about]:
             sketches[about] = state.sketches.counts[k]
     (found,) = world.durations(job, age, chance)
     if found == np.inf:
@@ -291,7 +291,7 @@ def test_what_ended_by_itself_or_ran_out_of_time_counts_and_what_was_cut_does_no
     elif told in ("revoked", "expired"):
         world.one(TasksRevoked if told == "revoked" else TasksExpired, job, [0])
     world.one(TasksFinished, job, [0], outcome=int(outcome), code=code)
-    for about in (OF_JOB, OF_KIND, OF_QUEUE):
+    for about in (OF_JOB, OF_FAMILY, OF_QUEUE):
         assert world.counted(about) == [1] * counts
 
 
@@ -308,11 +308,11 @@ def test_what_is_lost_with_its_node_and_what_a_clock_that_went_back_says_do_not_
 def test_of_a_large_job_some_tasks_count_for_others_chosen_evenly():
     world = History()
     world.ran(*[1.0] * 640)
-    (own,), (kind,), (queue,) = (world.counted(about) for about in (OF_JOB, OF_KIND, OF_QUEUE))
-    assert (own, kind, queue) == (640, 32, 32)
+    (own,), (family,), (queue,) = (world.counted(about) for about in (OF_JOB, OF_FAMILY, OF_QUEUE))
+    assert (own, family, queue) == (640, 32, 32)
     for _ in range(3):
         world.ran(*[1000.0] * 63)
-    assert world.counted(OF_KIND) == world.counted(OF_QUEUE) == [32 + 3 * 63]
+    assert world.counted(OF_FAMILY) == world.counted(OF_QUEUE) == [32 + 3 * 63]
     new = world.submit("A", {"cpu": 1000})
     assert world.durations(new, 0, 0.5) == pytest.approx([1000], rel=0.15), "the large one does not say all"
 
@@ -340,8 +340,8 @@ def test_what_was_long_ago_weighs_less_and_less():
 # -- bounded, and the same everywhere ------------------------------------------------------------------------------------
 
 
-def many_kinds(count, alike):
-    """A history of so many jobs, each of another kind but for some, one after another; and what was added to last, by kind."""
+def many_families(count, alike):
+    """A history of so many jobs, each of another family but for some, one after another; and their names."""
     rng = np.random.default_rng(3)
     facts = [
         Configured(at=0, queues=[Queue("A"), Queue("quiet")], settings=Settings(keep_jobs=10**6)),
@@ -364,7 +364,7 @@ def many_kinds(count, alike):
 
 
 def test_so_many_sketches_are_kept_and_those_go_first_that_were_not_added_to_for_longest():
-    facts, names = many_kinds(11_000, alike=10)
+    facts, names = many_families(11_000, alike=10)
     state = State()
     for fact in facts:
         state.apply(fact)
@@ -374,14 +374,14 @@ def test_so_many_sketches_are_kept_and_those_go_first_that_were_not_added_to_for
     kept = dict(zip(zip(sketches.about[:n].tolist(), sketches.key[:n].tolist(), strict=True), range(n), strict=True))
     assert {(OF_QUEUE, int(row)) for row in (state.tree.rows["A"], state.tree.rows["quiet"])} <= set(kept)
     assert (OF_JOB, 2) not in kept or sketches.used[kept[OF_JOB, 2]] == -np.inf, "it has ended: nobody asks again"
-    kinds = {name: int(state.jobs.kind[state.job_row(k + 3)]) for k, name in enumerate(names)}
+    families = {name: int(state.jobs.family[state.job_row(k + 3)]) for k, name in enumerate(names)}
     last = {name: k for k, name in enumerate(names)}
-    there = np.array([(OF_KIND, kind) in kept for kind in kinds.values()])
-    order = np.array([last[name] for name in kinds])
+    there = np.array([(OF_FAMILY, family) in kept for family in families.values()])
+    order = np.array([last[name] for name in families])
     assert there[order > len(names) - 2000].mean() > 0.99, "the last ones are kept"
     assert there[order < 1000].mean() < 0.4, "the first are not"
-    often = [kinds[name] for name in kinds if name.startswith("often")]
-    assert all(sketches.total[kept[OF_KIND, kind]] > 50 for kind in often)
+    often = [families[name] for name in families if name.startswith("often")]
+    assert all(sketches.total[kept[OF_FAMILY, family]] > 30 for family in often)
 
     again = replay(facts)
     assert same(again) == same(state)
@@ -411,13 +411,13 @@ def test_a_snapshot_from_before_there_were_sketches_is_read():
     world = History()
     job = world.ran(5.0, 6.0)
     saved = msgspec.msgpack.decode(same(world.state))
-    del saved["tables"]["sketches"], saved["tables"]["jobs"]["kind"]
+    del saved["tables"]["sketches"], saved["tables"]["jobs"]["family"]
     old = snapshot.load(msgspec.msgpack.encode(saved))
     check_invariants(old)
-    assert (old.sketches.n, int(old.jobs.kind[old.job_row(job)])) == (0, 0)
+    assert (old.sketches.n, int(old.jobs.family[old.job_row(job)])) == (0, 0)
     world.state = old
     world.ran(5.0)
-    assert world.counted(OF_KIND) == world.counted(OF_QUEUE) == [1]
+    assert world.counted(OF_FAMILY) == world.counted(OF_QUEUE) == [1]
 
 
 @settings(max_examples=40, deadline=None)

@@ -24,8 +24,8 @@ FAR: Final = 4.0
 """A forecast goes no further than so many times the longest that is known; beyond, nothing is known, which is infinity."""
 
 
-def kind_of(queue: str, name: str, shape: Any) -> int:
-    """The number of a kind of jobs: those with the same leaf queue, name and shape. Not 0."""
+def family_of(queue: str, name: str, shape: Any) -> int:
+    """The number of a family of jobs: those with the same leaf queue, name and shape. Not 0."""
     digest = blake2b(msgspec.msgpack.encode((queue, name, shape)), digest_size=8).digest()
     return int.from_bytes(digest, "little", signed=True) or 1
 

@@ -6,7 +6,7 @@ t and by what is believed without it,
     part(t) = (n(t) + w * believed(t)) / (n(age) + w)
 
 so what is believed counts as much as w durations, all of them longer than the age. A job's own sketch is taken so with what its
-kind's says, that with what its queue's says, and that with the rule for where nothing is known: what has lasted longer than all
+family's says, that with what its queue's says, and that with the rule for where nothing is known: what has lasted longer than all
 that was seen, L, goes on beyond t with chance L / t, so by even odds it lasts as long again. (That is the mean of Dirichlet
 processes one above the other, Teh et al., JASA 2006, here of what is longer than the age.)
 
@@ -21,10 +21,10 @@ from numpy.typing import NDArray
 from fairlead.kernel_cache import compiled
 from fairlead.scheduler.compiled_view import View
 from fairlead.scheduler.kernel_sketches import EDGES, bin_of, find
-from fairlead.scheduler.tables import BINS, F64, I64, NONE, OF_JOB, OF_KIND
+from fairlead.scheduler.tables import BINS, F64, I64, NONE, OF_FAMILY, OF_JOB
 
 BELIEF: Final = np.array([4.0, 4.0, 1.0])
-"""How many durations of the job's own, its kind's and its queue's are outweighed by what is believed without those."""
+"""How many durations of the job's own, its family's and its queue's are outweighed by what is believed without those."""
 
 
 @compiled
@@ -35,7 +35,7 @@ def set_tails(v: View, j: int, tails: NDArray[np.float64]) -> float:
     """
     longest = 0
     for about in range(3):
-        key = v.jobs.id[j] if about == OF_JOB else v.jobs.kind[j] if about == OF_KIND else v.jobs.queue[j]
+        key = v.jobs.id[j] if about == OF_JOB else v.jobs.family[j] if about == OF_FAMILY else v.jobs.queue[j]
         row = find(v, about, key)
         tails[about, BINS] = 0.0
         for b in range(BINS - 1, -1, -1):

@@ -1,7 +1,7 @@
-"""What is kept of how long tasks lasted: counts by duration, of a job, of a kind of jobs, of a leaf queue.
+"""What is kept of how long tasks lasted: counts by duration, of a job, of a family of jobs, of a leaf queue.
 
-Of a job with very many tasks only some count for its kind and its queue, evenly chosen by their index: not those that end first,
-which are the short ones. A count that is full is halved, so that old durations weigh less and less.
+Of a job with very many tasks only some count for its family and its queue, evenly chosen by their index: not those that end
+first, which are the short ones. A sketch that is full is halved, so that old durations weigh less and less.
 
 Only so many sketches are kept. Each has its place in one set of a few, and a new one takes there that of a job that has ended,
 or one that is free, or of the one that was added to longest ago; a queue's goes last. All of it follows from the facts alone.
@@ -14,7 +14,7 @@ import numpy as np
 
 from fairlead.kernel_cache import compiled
 from fairlead.scheduler.compiled_view import View
-from fairlead.scheduler.tables import BINS, NONE, OF_JOB, OF_KIND, OF_QUEUE, SETS, WAYS
+from fairlead.scheduler.tables import BINS, NONE, OF_FAMILY, OF_JOB, OF_QUEUE, SETS, WAYS
 from fairlead.scheduler.view import SKETCHES
 
 EDGES: Final = np.array([0.0, *(math.ldexp(1 + (b % 4) / 4, b // 4 - 4) for b in range(1, BINS + 1))])
@@ -24,7 +24,7 @@ FULL: Final = 1024
 """Durations in a sketch at which it is halved."""
 
 OF_ONE_JOB: Final = 32
-"""Tasks of one job that count for its kind and its queue; up to twice as many."""
+"""Tasks of one job that count for its family and its queue; up to twice as many."""
 
 _SPREAD: Final = -7046029254386353131  # 2**64 over the golden ratio
 
@@ -48,8 +48,8 @@ def note_duration(v: View, j: int, index: int, seconds: float, at: float) -> Non
     if jobs.tasks[j] > 1:
         _count(v, _row_for(v, OF_JOB, jobs.id[j], at), b, at)
     if index % max(1, jobs.tasks[j] // OF_ONE_JOB) == 0:
-        if jobs.kind[j] != 0:
-            _count(v, _row_for(v, OF_KIND, jobs.kind[j], at), b, at)
+        if jobs.family[j] != 0:
+            _count(v, _row_for(v, OF_FAMILY, jobs.family[j], at), b, at)
         _count(v, _row_for(v, OF_QUEUE, jobs.queue[j], at), b, at)
 
 
