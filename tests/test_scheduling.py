@@ -633,6 +633,8 @@ def test_facts_that_cannot_be_true_are_contradictions():
             outcome=placed.index,
             code=placed.index,
         ),
+        TasksRevoked(at=0, job=placed.job + 7, index=placed.index, attempt=placed.attempt),
+        TasksExpired(at=0, job=placed.job, index=placed.index + 1, attempt=placed.attempt),
     ):
         with pytest.raises(Contradiction):
             world.state.apply(fact)

@@ -17,6 +17,7 @@ from fairlead.scheduler.facts import (
     Configured,
     Contradiction,
     Fact,
+    FactsLost,
     Ints,
     JobCancelled,
     JobHeld,
@@ -224,6 +225,12 @@ def _jobs_forgotten(state: "State", fact: JobsForgotten) -> None:
         compact(state)
 
 
+def _facts_lost(state: "State", fact: FactsLost) -> None:
+    if fact.count < 1:
+        raise Contradiction(f"{fact.count} facts were lost")
+    state.index.last += fact.count
+
+
 def _refuse(state: "State", bad: int, job: Ints, index: Ints, what: str) -> None:
     state.count_rows()
     if bad >= 0:
@@ -324,4 +331,5 @@ EFFECTS: dict[type[Fact], Callable[..., None]] = {
     NodesReserved: _nodes_reserved,
     ReservationDropped: _reservation_dropped,
     JobsForgotten: _jobs_forgotten,
+    FactsLost: _facts_lost,
 }

@@ -65,7 +65,7 @@ def _check_job(state: State, row: int) -> None:
     for name, found in counts.items():
         kept = getattr(jobs, name)[row]
         assert kept == found.sum(), f"job {job} has {found.sum()} tasks {name}, not {kept}"
-    over = bool(np.isin(status, (SUCCEEDED, FAILED, CANCELLED)).all())
+    over = bool(((status == SUCCEEDED) | (status == FAILED) | (status == CANCELLED)).all())
     assert over == (not np.isnan(jobs.finished_at[row])), f"job {job} is over: {over}, and has another end"
     assert over == (job in state.ended_jobs()), f"job {job} is over: {over}, and the list of ended jobs says another"
     may_start = jobs.waiting[row] > 0 and not (jobs.gang[row] and jobs.holding[row]) and not jobs.held[row]

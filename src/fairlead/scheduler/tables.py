@@ -67,9 +67,9 @@ class Table:
 
     def keep(self, rows: I64) -> None:
         """Keep these rows only, in this order; rows freed behind them are zeros again."""
-        self.set_rows(self.rows[rows].copy())
+        self.set_rows(self.rows.take(rows))
         for name in self.WIDE:
-            setattr(self, name, getattr(self, name)[rows].copy())
+            setattr(self, name, getattr(self, name).take(rows, axis=0))
         self.n = len(rows)
 
     def widen(self, resources: int) -> None:
@@ -84,7 +84,10 @@ class Table:
 def longer(array: NDArray[Any], used: int, length: int) -> NDArray[Any]:
     """Copy the rows in use to an array with room for more; those are zeros."""
     new = np.zeros((length, *array.shape[1:]), array.dtype)
-    new[:used] = array[:used]
+    if array.dtype.names:  # as bytes: numpy would go through them field by field
+        new.view(np.uint8)[: used * array.itemsize] = array.view(np.uint8)[: used * array.itemsize]
+    else:
+        new[:used] = array[:used]
     return new
 
 
