@@ -14,6 +14,7 @@ import numpy as np
 from msgspec import Struct
 
 from fairlead.model.specs import Job, Settings
+from fairlead.scheduler import kernel_sketches
 from fairlead.scheduler.cluster import Cluster
 from fairlead.scheduler.compaction import find_kinds
 from fairlead.scheduler.dependencies import Dependencies
@@ -22,7 +23,7 @@ from fairlead.scheduler.job_index import JobIndex
 from fairlead.scheduler.queue_tree import QueueTree, mark_exact
 from fairlead.scheduler.state import ShapeKey, State
 from fairlead.scheduler.tables import NONE, TABLES, Table
-from fairlead.scheduler.view import ENDED, HOLDS
+from fairlead.scheduler.view import ENDED, HOLDS, SKETCHES
 
 FORMAT = 3
 
@@ -152,8 +153,10 @@ def _work_out(state: State, ended: list[int]) -> None:
     jobs, counts = state.jobs, state.order.counts
     state.index.renumber(jobs)
     state.cluster.count(state.nodes)
-    counts[ENDED], counts[HOLDS] = len(ended), state.holds.n
+    counts[ENDED], counts[HOLDS], counts[SKETCHES] = len(ended), state.holds.n, state.sketches.n
     set_ended(state, np.array(ended, np.int64))
+    state.sketches.make_room()
+    kernel_sketches.find_places(state.view())
     state.dead_tasks = int(jobs.tasks[: jobs.n][jobs.id[: jobs.n] == NONE].sum())
     mark_exact(state.queues)
     rows = state.held_rows()
@@ -184,7 +187,7 @@ def _pack_table(name: str, table: Table) -> Iterator[Rows]:
 
 
 def _make_room(table: Table, n: int, resources: int) -> None:
-    """Give a table its rows, all zeros: so a column that an older version did not have stays so."""
+    """Give a table its rows, all zeros: so a column that an older version did not have stays so, and a table of its is empty."""
     table.set_rows(np.zeros(n, table.FIELDS))
     for name, (kind, _) in table.WIDE.items():
         setattr(table, name, np.zeros((n, resources), kind))

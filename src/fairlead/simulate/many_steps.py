@@ -26,7 +26,7 @@ from fairlead.scheduler.growth import write_jobs
 from fairlead.scheduler.invariants import check_invariants
 from fairlead.scheduler.state import State
 from fairlead.scheduler.tables import I64, NONE
-from fairlead.scheduler.view import HOLDS, NOBODY
+from fairlead.scheduler.view import NOBODY
 from fairlead.simulate import kernel_advance as kernel
 from fairlead.simulate.kernel_advance import Course
 from fairlead.simulate.steps import Simulation, job_of
@@ -59,7 +59,7 @@ def by_many_steps(s: Simulation) -> int:
         )  # fmt: skip
         state.learned = None
         state.version += 1
-        state.holds.n = int(state.order.counts[HOLDS])
+        state.count_rows()
         cluster.now = float(course.at[0])
         if recorded:
             s.tally(list(_facts(s, course)))
