@@ -13,14 +13,21 @@ class MemoryStore:
 
     def __init__(self) -> None:
         self.name, self.id, self.writer = "memory", uuid.uuid4().hex, fairlead.__version__
+        self.epoch = 0
         self._records: list[Record] = []
         self._snapshots: list[Snapshot] = []
 
     def extent(self) -> Extent:
         snapshot = max(self.snapshots(), default=0)
-        last = self._records[-1].envelope.sequence if self._records else 0
+        last = self._records[-1].envelope if self._records else None
         since = sum(len(record.body) for record in self._records if record.envelope.sequence > snapshot)
-        return Extent(last, snapshot, since)
+        return Extent(last.sequence if last else 0, last.checksum if last else 0, snapshot, since)
+
+    def head(self) -> tuple[int, int] | None:
+        return None  # it would be kept in the same memory
+
+    def begin(self, sequence: int, checksum: int) -> None:
+        self.epoch += 1
 
     def append(self, records: Sequence[Record]) -> None:
         self._records += records
@@ -37,12 +44,14 @@ class MemoryStore:
         return next((s for s in reversed(self._snapshots) if until is None or s.sequence <= until), None)
 
     def save(self, snapshot: Snapshot, keep: int) -> None:
-        before = [s for s in self._snapshots if s.sequence < snapshot.sequence]
-        sizes = accumulate(len(record.body) for record in reversed(self._records))
-        kept = sum(size - len(record.body) < keep for size, record in zip(sizes, reversed(self._records), strict=True))
-        drop = self._records[-kept - 1].envelope.sequence if kept < len(self._records) else 0
-        first = max((s.sequence for s in [*before, snapshot] if s.sequence <= drop), default=0)
-        self._snapshots = [s for s in [*before, snapshot] if s.sequence >= first]
+        kept = [s for s in self._snapshots if s.sequence < snapshot.sequence]
+        kept.append(snapshot._replace(parts=list(snapshot.parts)))
+        sizes = accumulate((len(record.body) for record in reversed(self._records)), initial=0)
+        enough = [
+            r.envelope.sequence for r, after in zip(reversed(self._records), sizes, strict=False) if after >= keep
+        ]
+        first = max((s.sequence for s in kept if enough and s.sequence <= enough[0]), default=0)
+        self._snapshots = [s for s in kept if s.sequence >= first]
         self._records = [record for record in self._records if record.envelope.sequence > first]
 
     def close(self) -> None:

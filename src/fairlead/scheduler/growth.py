@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fairlead.model.specs import Job
+from fairlead.scheduler.forecasts import family_of
 from fairlead.scheduler.queue_tree import mark_exact, vector
 from fairlead.scheduler.tables import I64, NONE, TABLES, Jobs, Tasks
 
@@ -16,6 +17,9 @@ if TYPE_CHECKING:
 
 MANY_KINDS = 100
 """Kinds of new jobs, so many at once that the order is rather made anew than changed for each."""
+
+# Rows as pieces of memory: numpy copies those several times as fast as field by field.
+_JOB, _TASK = (np.dtype((np.void, table.FIELDS.itemsize)) for table in (Jobs, Tasks))
 
 # What stands in the row of a new job or task, in the order of the fields, where it does not say something of its own.
 _NEW_JOB: dict[str, Any] = dict.fromkeys(Jobs.FIELDS.names or (), 0)
@@ -99,12 +103,13 @@ def write_jobs(state: "State", numbers: I64, kinds: Sequence[Job], which: I64) -
     """
     jobs, tasks = state.jobs, state.tasks
     rows, buckets = _rows_of_kinds(state, kinds)
-    new = rows[which]
-    count, total = len(new), int(new["tasks"].sum())
+    new = rows.view(_JOB)[which].view(Jobs.FIELDS)
+    sizes = new["tasks"]
+    count, total = len(new), int(sizes.sum())
     row, task = jobs.extend(count), tasks.extend(total)
-    new["id"], new["first"] = numbers, task + np.cumsum(new["tasks"]) - new["tasks"]
-    jobs.rows[row : row + count] = new
-    tasks.rows[task : task + total] = _NEW_TASK
+    new["id"], new["first"] = numbers, task + sizes.cumsum() - sizes
+    jobs.rows.view(_JOB)[row : row + count] = new.view(_JOB)
+    tasks.rows.view(_TASK)[task : task + total] = _NEW_TASK.view(_TASK)
     if len(state.ended) < len(jobs.rows):
         set_ended(state, state.ended, len(jobs.rows))
     return row, buckets[which]
@@ -133,6 +138,7 @@ def _rows_of_kinds(state: "State", kinds: Sequence[Job]) -> tuple[NDArray[Any], 
             "gang": job.gang,
             "plain": not job.gang,
             "exit_done": job.exit_done,
+            "family": family_of(job.queue, job.name, state.shape_keys[shape]),
         }
         rows.append(tuple(row.values()))
     return np.array(rows, Jobs.FIELDS), np.array(buckets, np.int64)
