@@ -143,7 +143,7 @@ def random_story(seed):
             used = {name: used[name] - demand[name] for name in used}
         if rng.random() < 0.4 and at < 30:
             demand = {"cpu": int(rng.integers(1, 4)) * CPU, "memory": int(rng.integers(1, 4))}
-            story.submit(float(at), rng.choice(list("abc")), demand, int(rng.integers(1, 5)))
+            story.submit(float(at), "abc"[rng.integers(3)], demand, int(rng.integers(1, 5)))
         for fact in [fact for fact in story.facts if isinstance(fact, JobSubmitted)]:
             fits = all(used[name] + fact.job.demand[name] <= capacity[name] for name in used)
             if story.next[fact.id] < fact.job.tasks and fits and rng.random() < 0.5:

@@ -200,6 +200,9 @@ class OverTime:
             entitled.append(sums[0, rows] / max(total, 1e-300))
             got.append(sums[1, rows] / max(total, 1e-300))
         columns = zip(
-            chosen, np.array(entitled).reshape(len(at), -1).T, np.array(got).reshape(len(at), -1).T, strict=True
+            chosen,
+            np.array(entitled).reshape(len(at), len(rows)).T,
+            np.array(got).reshape(len(at), len(rows)).T,
+            strict=True,
         )
         return {"at": at, "queues": [{"name": n, "entitled": e.tolist(), "got": g.tolist()} for n, e, g in columns]}

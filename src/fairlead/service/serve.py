@@ -37,6 +37,7 @@ from fairlead.scheduler.facts import (
     TasksRevoked,
     TasksStarted,
 )
+from fairlead.scheduler.live_audit import audit_state
 from fairlead.scheduler.state import State
 from fairlead.scheduler.statuses import PLACED, RUNNING
 from fairlead.service import metrics
@@ -83,6 +84,7 @@ def warm_up() -> None:
         state.apply(fact)
     task = {"job": one + 1, "index": one, "attempt": one + 1}
     state.apply(TasksStarted(at=0, **task))
+    audit_state(state)
     state.apply(TasksFinished(at=0, **task, outcome=one, code=one))
 
 

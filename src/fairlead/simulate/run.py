@@ -61,7 +61,8 @@ class Run:
     utilisation : float64, shape (samples, resources)
         What tasks really use, in parts of the capacity; over 1 where slots promise more than there is.
     shares, fair : float64, shape (samples, queues)
-        Dominant shares of the cluster: what each queue has, and what it would have if what runs and waits were divided by DRF.
+        Dominant shares of the cluster: what each queue has, and what it is entitled to
+        (:mod:`fairlead.scheduler.entitled`): what runs and waits, divided by DRF down the tree.
     running, waiting : int64, shape (samples,)
     completed, withdrawn, revoked, decisions, steps : int
     seconds : float
