@@ -3,6 +3,7 @@
 Tests whose names end in a case's are of the conformance cases of Slurm, HTCondor and Kueue; see each one's source.
 """
 
+import doctest
 import hashlib
 import heapq
 import itertools
@@ -242,11 +243,14 @@ def test_priorities_that_are_none_are_refused():
     for factor in (0, 0.5, -1, math.inf, math.nan):
         with pytest.raises(PolicyError, match=r"a priority factor of .* is none: write a number from 1 up"):
             htcondor.effective_priority(1.0, factor)
-    for priority in (0, -1, math.nan):
+    for priority in (0, -1, math.inf, math.nan):
         with pytest.raises(PolicyError, match="user 1 has the effective priority"):
             htcondor.slots([1, priority], 10)
-    with pytest.raises(PolicyError, match="user 0 wants -1 slots"):
-        htcondor.slots([1, 1], 10, [-1, 1])
+    for amount in (-1, math.inf, math.nan):
+        with pytest.raises(PolicyError, match=f"{amount} slots are wanted by user 0: it is 0 or more"):
+            htcondor.slots([1, 1], 10, [amount, 1])
+        with pytest.raises(PolicyError, match=f"{amount} slots are there: it is 0 or more"):
+            htcondor.slots([1, 1], amount)
 
 
 # -- Stateful DRF ----------------------------------------------------------------------------------------------------
@@ -408,6 +412,16 @@ def test_commitments_are_what_the_definition_says():
         back += elapsed
     assert (integral > 0).any()
     assert run.committed == pytest.approx(integral, rel=1e-9, abs=1e-9)
+
+
+def test_a_resource_that_there_is_nothing_of_is_refused():
+    with pytest.raises(PolicyError, match="resource 1 has a capacity that is not above 0: leave it out"):
+        sdrf.priority(np.zeros((2, 2)), np.zeros((2, 2)), np.array([1.0, 0.0]))
+
+
+def test_the_examples_in_the_docstrings():
+    for module in (fading, fairtree, htcondor, sdrf):
+        assert doctest.testmod(module).failed == 0
 
 
 def test_without_overuse_sdrf_is_drf():

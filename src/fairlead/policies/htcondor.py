@@ -6,6 +6,7 @@ better. (The manual says of a factor of 2000 that it grants twice the cores that
 them.)
 """
 
+import math
 from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any
@@ -50,7 +51,7 @@ def effective_priority(real: Amount, factor: float = FACTOR) -> Amount:
 
     Raises PolicyError for a factor below 1: with 0, whatever somebody uses would count as nothing.
     """
-    if not 1.0 <= factor < float("inf"):
+    if not 1.0 <= factor < math.inf:
         raise PolicyError(
             f"a priority factor of {factor:g} is none: write a number from 1 up; {FACTOR:g} is everybody's"
         )
@@ -77,16 +78,18 @@ def slots(effective: Sequence[Any], total: Any, wanted: Sequence[Any] | None = N
     Raises
     ------
     PolicyError
-        A priority is not above 0, or somebody wants less than nothing.
+        A priority is not a number above 0, or slots are not 0 or more.
     """
     part = []
     for i, priority in enumerate(effective):
-        if not priority > 0:
-            raise PolicyError(f"user {i} has the effective priority {priority}: it is more than 0")
+        if not 0 < priority < math.inf:
+            raise PolicyError(f"user {i} has the effective priority {priority}: it is a number above 0")
         part.append(1 / Fraction(priority))
-    most = [Fraction(total)] * len(part) if wanted is None else [Fraction(each) for each in wanted]
-    if min(most, default=0) < 0:
-        raise PolicyError(f"user {most.index(min(most))} wants {min(most)} slots: it is 0 or more")
+    wants = [total] * len(part) if wanted is None else wanted
+    for name, amount in [("there", total), *((f"wanted by user {i}", each) for i, each in enumerate(wants))]:
+        if not 0 <= amount < math.inf:
+            raise PolicyError(f"{amount} slots are {name}: it is 0 or more")
+    most = [Fraction(each) for each in wants]
     found, left, parts = [Fraction(0)] * len(part), Fraction(total), sum(part, Fraction(0))
     # Whoever is content first, when all are given slots in proportion to their parts, is the first to be taken out.
     for i in sorted(range(len(part)), key=lambda i: most[i] / part[i]):

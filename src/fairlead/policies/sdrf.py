@@ -71,9 +71,22 @@ def priority(committed: F64, taken: F64, capacity: F64) -> F64:
     Returns
     -------
     float64 array, shape (users,)
+
+    Raises
+    ------
+    PolicyError
+        There is nothing of a resource: nobody has a share of it, so leave it out.
     """
-    share: F64 = (taken / capacity).max(axis=-1) + (committed / capacity).max(axis=-1)
+    share: F64 = _parts(taken, capacity).max(axis=-1) + _parts(committed, capacity).max(axis=-1)
     return share
+
+
+def _parts(amounts: F64, capacity: F64) -> F64:
+    """Amounts as parts of the whole."""
+    if not (capacity > 0).all():
+        raise PolicyError(f"resource {int(np.argmin(capacity > 0))} has a capacity that is not above 0: leave it out")
+    parts: F64 = amounts / capacity
+    return parts
 
 
 def growth(committed: F64, taken: F64, even_part: F64, capacity: F64) -> F64:
@@ -85,9 +98,9 @@ def growth(committed: F64, taken: F64, even_part: F64, capacity: F64) -> F64:
         By how much the commitment of the dominant resource (of equals, the last) grows, in parts of the whole, in a time so short
         that it does not bend; a half-life's worth of it. Those who are the same here go in the order of their rows.
     """
-    share = taken / capacity
+    share = _parts(taken, capacity)
     dominant = share.shape[-1] - 1 - share[..., ::-1].argmax(axis=-1, keepdims=True)
-    grows = (np.maximum(taken - even_part, 0.0) - committed) / capacity
+    grows = _parts(np.maximum(taken - even_part, 0.0) - committed, capacity)
     chosen: F64 = np.take_along_axis(grows, dominant, axis=-1)[..., 0]
     return chosen
 
