@@ -447,6 +447,13 @@ def test_of_equals_the_one_that_grows_least_goes_first():
     assert sdrf.goes_first(committed, taken, capacity / 2, capacity).tolist() == [1, 0]
 
 
+def test_of_equal_shares_the_last_resource_is_the_dominant_one():
+    """Which one it is decides who grows: the authors' simulator takes memory, the last."""
+    committed, capacity = np.array([[1.0, 2.0]]), np.array([8.0, 8.0])
+    assert sdrf.growth(committed, np.array([[6.0, 6.0]]), capacity / 2, capacity).tolist() == [0.0]
+    assert sdrf.growth(committed, np.array([[6.1, 6.0]]), capacity / 2, capacity) == pytest.approx([1.1 / 8])
+
+
 def test_a_delta_that_turns_the_past_off_is_refused():
     assert sdrf.half_life_of(0.5) == 1
     assert 0.5 ** (1 / sdrf.half_life_of(DELTA)) == pytest.approx(DELTA, rel=1e-15)
