@@ -218,6 +218,19 @@ def test_htcondor_eup():
     assert (a, b) == (1, 150)
 
 
+def test_a_newcomer_beside_one_who_had_all_for_two_days():
+    """The manual's story: A has less than one core of 100 at once, a handful soon, and in the end a half, as B."""
+    a, b, cores_of_a = htcondor.real_priority(htcondor.FLOOR, 100.0, 2 * DAY), htcondor.FLOOR, []
+    for _ in range(20 * 24 * 12):
+        cores = [float(each) for each in htcondor.slots([a, b], 100)]
+        cores_of_a.append(cores[0])
+        a, b = htcondor.real_priority(a, cores[0], 300), htcondor.real_priority(b, cores[1], 300)
+    assert cores_of_a[0] < 1
+    assert 3 < cores_of_a[2 * 12] < 10, "two hours later"
+    assert all(x <= y + 1e-9 for x, y in itertools.pairwise(cores_of_a))
+    assert 49.9 < cores_of_a[-1] <= 50
+
+
 def test_what_one_does_not_want_is_divided_by_the_same_rule():
     """The manual: if A does not use what it may be given, the rest is repartitioned by the inverse ratio rule."""
     assert htcondor.slots([5, 10, 20], 7, [1, 9, 9]) == [1, 4, 2]
