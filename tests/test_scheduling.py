@@ -16,6 +16,7 @@ from fairlead.scheduler.admission import Refused
 from fairlead.scheduler.decide import decide
 from fairlead.scheduler.facts import (
     Configured,
+    Contradiction,
     JobCancelled,
     JobHeld,
     JobReleased,
@@ -31,7 +32,7 @@ from fairlead.scheduler.facts import (
     TasksStarted,
 )
 from fairlead.scheduler.live_audit import audit_state
-from fairlead.scheduler.state import Contradiction, State
+from fairlead.scheduler.state import State
 from fairlead.scheduler.statuses import (
     CANCELLED,
     DONE,

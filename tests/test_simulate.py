@@ -235,7 +235,7 @@ def test_many_steps_make_the_same_facts_when_the_machine_is_overloaded_for_long(
         demand = {"cpu": int(rng.integers(1, 9)) * 1000, "memory": int(rng.integers(1, 17)) << 30}
         jobs.add(float(k), f"u{rng.integers(20)}", demand, float(rng.uniform(10, 200)))
     crowd = jobs.workload("crowd", synthetic_nodes(1, "cpu=110,memory=190GiB"), [])
-    with mock.patch("fairlead.simulate.run.KEEP_JOBS", 100), mock.patch("fairlead.scheduler.state.COMPACT_FROM", 200):
+    with mock.patch("fairlead.simulate.run.KEEP_JOBS", 100), mock.patch("fairlead.scheduler.effects.COMPACT_FROM", 200):
         many, _ = facts_of(crowd, "drf", True)
         single, _ = facts_of(crowd, "drf", False)
     kinds = {json.loads(fact)["type"] for fact in many}

@@ -24,8 +24,8 @@ from fairlead.journal.store import (
     newer,
 )
 from fairlead.scheduler import snapshot
-from fairlead.scheduler.facts import Fact, decode, encode
-from fairlead.scheduler.state import Contradiction, State
+from fairlead.scheduler.facts import Contradiction, Fact, decode, encode
+from fairlead.scheduler.state import State
 
 SNAPSHOT_AFTER = 8 * 2**20
 """Bytes of facts after which a snapshot is due; or twice the last snapshot's, if that is more."""

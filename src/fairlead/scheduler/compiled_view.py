@@ -56,7 +56,10 @@ register_model(ViewType)(models.OpaqueModel)
 
 @typeof_impl.register(Arrays)
 def _type_of(value: Arrays, context: Any) -> ViewType:
-    return _type_of_class(type(value))
+    """The type of a view. Its class bears it from then on: numba's dispatcher sees that, and need not ask here at each call."""
+    kind = _type_of_class(type(value))
+    type(value)._numba_type_ = kind
+    return kind
 
 
 @unbox(ViewType)

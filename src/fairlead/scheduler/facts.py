@@ -29,6 +29,10 @@ class Attempts(NamedTuple):
     number: Ints
 
 
+class Contradiction(RuntimeError):
+    """A fact that cannot be true in the state that it is to happen in."""
+
+
 class Fact(Struct, frozen=True, tag=True, kw_only=True, eq=False, forbid_unknown_fields=True):
     """Something that happened.
 

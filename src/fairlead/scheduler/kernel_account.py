@@ -40,16 +40,6 @@ STOPPED, TIME_LIMIT = int(Outcome.STOPPED), int(Outcome.TIME_LIMIT)
 
 
 @compiled
-def rows_of(job: I64, first: int, row_of_job: I64) -> I64:
-    """The rows of jobs, NONE where there is none; `row_of_job[0]` is for the job with the number `first`."""
-    rows = np.full(job.shape[0], NONE, np.int64)
-    for k in range(job.shape[0]):
-        if 0 <= job[k] - first < row_of_job.shape[0]:
-            rows[k] = row_of_job[job[k] - first]
-    return rows
-
-
-@compiled
 def enter_bucket(v: View, job: int, bucket: int) -> None:
     """Put a job into its bucket's list, by job number. New jobs come last; returned ones are near the front."""
     jobs, buckets = v.jobs, v.buckets

@@ -4,17 +4,22 @@ The tables are written as they lie in memory, column by column with their names;
 follows from those is not written.
 """
 
+from math import inf
+
 import msgspec
 import numpy as np
 from msgspec import Struct
 
 from fairlead.model.specs import Settings
 from fairlead.scheduler.cluster import Cluster
+from fairlead.scheduler.compaction import find_kinds
 from fairlead.scheduler.dependencies import Dependencies
+from fairlead.scheduler.growth import set_ended
 from fairlead.scheduler.job_index import JobIndex
-from fairlead.scheduler.queue_tree import QueueTree
+from fairlead.scheduler.queue_tree import QueueTree, mark_exact
 from fairlead.scheduler.state import ShapeKey, State
-from fairlead.scheduler.tables import TABLES, Table
+from fairlead.scheduler.tables import NONE, TABLES, Table
+from fairlead.scheduler.view import ENDED, HOLDS
 
 FORMAT = 2
 
@@ -90,8 +95,25 @@ def load(body: bytes) -> State:
     state.shape_keys, state.broken_gangs = saved.shape_keys, set(saved.broken_gangs)
     for name in TABLES:
         _unpack_table(getattr(state, name), saved.tables[name])
-    state.restore(saved.ended)
+    _work_out(state, saved.ended)
     return state
+
+
+def _work_out(state: State, ended: list[int]) -> None:
+    """After the tables and parts were set: what follows from them."""
+    jobs, counts = state.jobs, state.order.counts
+    state.index.renumber(jobs)
+    state.cluster.count(state.nodes)
+    counts[ENDED], counts[HOLDS] = len(ended), state.holds.n
+    set_ended(state, np.array(ended, np.int64))
+    state.dead_tasks = int(jobs.tasks[: jobs.n][jobs.id[: jobs.n] == NONE].sum())
+    mark_exact(state.queues)
+    rows = state.held_rows()
+    until = state.tasks.started_at[rows] + jobs.time_limit[state.job_rows_of(rows)]
+    limited = until < inf
+    attempts = (column[limited].tolist() for column in state.attempts_of(rows))
+    state.deadlines.refill(zip(until[limited].tolist(), zip(*attempts, strict=True), strict=True))
+    find_kinds(state)
 
 
 def _refuse_unknown(saved: Snapshot) -> None:

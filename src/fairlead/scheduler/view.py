@@ -181,6 +181,7 @@ class Arrays:
 
     ARRAYS: ClassVar[dict[str, tuple[Any, int]]]
     """Of each array its type and its number of dimensions."""
+    _numba_type_: ClassVar[Any]
 
     def __init__(self, **arrays: NDArray[Any]) -> None:
         self.arrays = {name: arrays[name] for name in self.ARRAYS}
@@ -191,17 +192,11 @@ class Arrays:
         block = [(a.ctypes.data, *a.shape, *(0,) * (2 - a.ndim)) for a in self.arrays.values()]
         self.block = np.array(block, np.int64)
         self.address = int(self.block.ctypes.data)
+        self.__dict__.update(self.arrays)
 
-    if TYPE_CHECKING:  # kernels have the arrays as attributes
+    if TYPE_CHECKING:  # the arrays are attributes
 
         def __getattr__(self, name: str) -> Any: ...
-    else:
-
-        def __getattr__(self, name: str) -> Any:
-            try:
-                return self.__dict__["arrays"][name]
-            except KeyError:
-                raise AttributeError(name) from None
 
 
 class View(Arrays):

@@ -21,6 +21,7 @@ from fairlead.scheduler.facts import (
     TasksPlaced,
     TasksStarted,
 )
+from fairlead.scheduler.growth import bucket_of, write_jobs
 from fairlead.scheduler.tables import I64, NONE
 from fairlead.scheduler.view import ENDED, HOLDS
 from fairlead.simulate import kernel_advance as kernel
@@ -111,7 +112,7 @@ def _write_jobs(s: Simulation, course: Course) -> None:
     s.cluster.make_room(int(s.cluster.truth.waiting.sum() + s.workload.tasks[chosen].sum()))
     kinds, which = _kinds(s, chosen)
     numbers = chosen + 1
-    first, buckets = state.write_jobs(numbers, kinds, which)
+    first, buckets = write_jobs(state, numbers, kinds, which)
     rows = np.arange(first, first + len(chosen))
     state.index.add_many(numbers, [kinds[k] for k in which.tolist()], rows)
     course.row[chosen] = rows
@@ -124,7 +125,7 @@ def _find_again(s: Simulation, course: Course) -> None:
     course.row[:coming] = state.job_rows(np.arange(1, coming + 1))
     for job in range(int(course.numbers[kernel.ARRIVED]), coming):
         if not s.refused[job]:
-            course.bucket[job] = state.bucket_of(int(course.row[job]))
+            course.bucket[job] = bucket_of(state, int(course.row[job]))
 
 
 def _kinds(s: Simulation, chosen: I64) -> tuple[list[Job], I64]:
