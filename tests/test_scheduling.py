@@ -547,7 +547,7 @@ def test_a_task_that_runs_for_too_long_is_stopped_and_has_failed():
     assert expired.job.tolist() == [job]
     assert world.decide(1.0) == []
     world.end(job, outcome=1, code=15)
-    (task,) = report.describe_tasks(world.state, job)["tasks"]
+    (task,) = report.describe_tasks(world.state, job, world.now)["tasks"]
     assert (task["status"], task["reason"], task["exit"]) == ("failed", "time limit", 124)
     assert world.running() == {other: 1}
 

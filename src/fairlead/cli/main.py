@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 import fairlead
-from fairlead.cli.commands import cluster, fairness, jobs, traces
+from fairlead.cli.commands import cluster, fairness, jobs, journal, traces
 from fairlead.cli.failure import Failure
 
 app = typer.Typer(
@@ -39,6 +39,7 @@ for _command in (
     fairness.allocate, fairness.policies, fairness.audit, fairness.properties, traces.simulate, traces.sweep,
 ):  # fmt: skip
     app.command()(_command)
+app.add_typer(journal.app, name="journal")
 
 
 def main() -> None:

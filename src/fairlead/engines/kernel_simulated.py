@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 
 from fairlead.kernel_cache import compiled
 from fairlead.outcomes import Outcome
+from fairlead.scheduler import tables
 from fairlead.scheduler.compiled_view import Arrays
 from fairlead.scheduler.tables import NONE
 
@@ -66,7 +67,7 @@ def no_runs(length: int) -> Runs:
 def longer(runs: Runs, length: int) -> Runs:
     """The same with room for more."""
     old = len(runs.heap)
-    columns = {name: np.concatenate([a, np.zeros(length - old, a.dtype)]) for name, a in runs.arrays.items()}
+    columns = {name: tables.longer(column, old, length) for name, column in runs.arrays.items()}
     columns["heap"][old:] = np.arange(old, length)
     return Runs(**columns)
 

@@ -79,6 +79,8 @@ class Scheduler:
         Whether decisions are made; set it to False to let things end.
     more : bool
         Whether there is more to decide at once.
+    checking : bool
+        Whether what is true of every state is checked after each step, which takes its time; see the variable FAIRLEAD_CHECK.
     on_record : callable
         Told what was just recorded, before it is acted on.
     """
@@ -95,10 +97,11 @@ class Scheduler:
     ) -> None:
         self.journal, self.engine, self.clock = journal, engine, clock
         self.state = journal.recover()
+        journal.begin()
         self.placing = True
         self.more = self.reconciled = False
         self.on_record: Callable[[Sequence[Fact]], None] = lambda facts: None
-        self._checking = bool(os.environ.get("FAIRLEAD_CHECK"))
+        self.checking = bool(os.environ.get("FAIRLEAD_CHECK"))
         self._there = None if nodes is None else set(nodes)
         self._timed, self._repeat_after, self._strict = timed, repeat_after, strict
         self._unsaved: list[Fact] = []
@@ -135,7 +138,7 @@ class Scheduler:
             self._happen(decision.facts, "")
             self.more = decision.more
         self._record()
-        if self._checking:
+        if self.checking:
             check_invariants(self.state)
         if self.journal.snapshot_due():
             self._save_snapshot()

@@ -17,6 +17,7 @@ from fairlead.scheduler.facts import (
     Configured,
     Contradiction,
     Fact,
+    FactsLost,
     Ints,
     JobCancelled,
     JobHeld,
@@ -40,7 +41,6 @@ from fairlead.scheduler.growth import bucket_of, ensure_resources, set_ended, wr
 from fairlead.scheduler.queue_tree import mark_exact
 from fairlead.scheduler.statuses import CANCEL, EXPIRE, IMPOSSIBLE, PLACED, REVOKE, REVOKING, TRANSITIONS, WAITING
 from fairlead.scheduler.tables import NONE, RESERVATION
-from fairlead.scheduler.view import HOLDS
 
 if TYPE_CHECKING:
     from fairlead.scheduler.state import State
@@ -73,7 +73,7 @@ def _node_drained(state: "State", fact: NodeDrained) -> None:
     row = _node_row(state, fact.node)
     state.nodes.draining[row] = True
     kernel_account.drop_holds(state.view(), NONE, row)
-    _count_holds(state)
+    state.count_rows()
     state.order.spoil()
 
 
@@ -205,7 +205,7 @@ def _nodes_reserved(state: "State", fact: NodesReserved) -> None:
 def _reservation_dropped(state: "State", fact: ReservationDropped) -> None:
     for bucket in np.unique(state.holds.bucket[: state.holds.n][state.holds.job[: state.holds.n] == fact.id]):
         kernel_account.drop_holds(state.view(), bucket, NONE)
-    _count_holds(state)
+    state.count_rows()
 
 
 def _jobs_forgotten(state: "State", fact: JobsForgotten) -> None:
@@ -225,14 +225,16 @@ def _jobs_forgotten(state: "State", fact: JobsForgotten) -> None:
         compact(state)
 
 
+def _facts_lost(state: "State", fact: FactsLost) -> None:
+    if fact.count < 1:
+        raise Contradiction(f"{fact.count} facts were lost")
+    state.index.last += fact.count
+
+
 def _refuse(state: "State", bad: int, job: Ints, index: Ints, what: str) -> None:
-    _count_holds(state)
+    state.count_rows()
     if bad >= 0:
         raise Contradiction(f"task {job[bad]}.{index[bad]} cannot have {what} in this state")
-
-
-def _count_holds(state: "State") -> None:
-    state.holds.n = int(state.order.counts[HOLDS])
 
 
 def _change_status(state: "State", fact: TasksRevoked | TasksExpired, event: int, what: str) -> None:
@@ -249,7 +251,7 @@ def _change_status(state: "State", fact: TasksRevoked | TasksExpired, event: int
 def _moved_nodes(state: "State") -> None:
     """The nodes are others than they were: so is what their order was made from."""
     state.moves[0] += 1
-    _count_holds(state)
+    state.count_rows()
     state.order.spoil()
 
 
@@ -272,7 +274,7 @@ def _enter_bucket_if_ready(state: "State", row: int) -> None:
 def _leave_bucket(state: "State", row: int) -> None:
     if state.jobs.bucket[row] != NONE:
         kernel_account.leave_bucket(state.view(), row)
-        _count_holds(state)
+        state.count_rows()
 
 
 def _finish(state: "State", attempts: Attempts, outcome: Ints, code: Ints, at: float) -> None:
@@ -329,4 +331,5 @@ EFFECTS: dict[type[Fact], Callable[..., None]] = {
     NodesReserved: _nodes_reserved,
     ReservationDropped: _reservation_dropped,
     JobsForgotten: _jobs_forgotten,
+    FactsLost: _facts_lost,
 }

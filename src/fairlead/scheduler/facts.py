@@ -155,6 +155,15 @@ class JobsForgotten(Fact, frozen=True):
     ids: list[int]
 
 
+class FactsLost(Fact, frozen=True):
+    """So many facts that happened are not known any more: the journal was damaged, and repaired.
+
+    Each may have been a job's, so as many numbers of jobs are passed over: none is given twice.
+    """
+
+    count: int
+
+
 AnyFact = (
     Configured
     | NodeJoined
@@ -174,6 +183,7 @@ AnyFact = (
     | NodesReserved
     | ReservationDropped
     | JobsForgotten
+    | FactsLost
 )
 
 

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fairlead.model.specs import Job
+from fairlead.scheduler.forecasts import family_of
 from fairlead.scheduler.queue_tree import mark_exact, vector
 from fairlead.scheduler.tables import I64, NONE, TABLES, Jobs, Tasks
 
@@ -137,6 +138,7 @@ def _rows_of_kinds(state: "State", kinds: Sequence[Job]) -> tuple[NDArray[Any], 
             "gang": job.gang,
             "plain": not job.gang,
             "exit_done": job.exit_done,
+            "family": family_of(job.queue, job.name, state.shape_keys[shape]),
         }
         rows.append(tuple(row.values()))
     return np.array(rows, Jobs.FIELDS), np.array(buckets, np.int64)

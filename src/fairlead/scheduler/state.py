@@ -23,8 +23,8 @@ from fairlead.scheduler.job_index import JobIndex
 from fairlead.scheduler.order import Order
 from fairlead.scheduler.queue_tree import QueueTree
 from fairlead.scheduler.statuses import PLACED, REVOKING, RUNNING
-from fairlead.scheduler.tables import I64, NONE, Buckets, Holds, Jobs, Nodes, Queues, Shapes, Tasks
-from fairlead.scheduler.view import ENDED
+from fairlead.scheduler.tables import I64, NONE, Buckets, Holds, Jobs, Nodes, Queues, Shapes, Sketches, Tasks
+from fairlead.scheduler.view import ENDED, HOLDS, SKETCHES
 
 ShapeKey = tuple[tuple[tuple[str, int], ...], Constraints]
 BucketKey = tuple[int, int, int, int]
@@ -61,7 +61,7 @@ class State:
     settings : Settings
     resources : list of str
         The columns of every array of quantities.
-    nodes, queues, shapes, buckets, jobs, tasks, holds
+    nodes, queues, shapes, buckets, jobs, tasks, holds, sketches
         Tables (see :mod:`fairlead.scheduler.tables`).
     tree, cluster, index, dependencies, deadlines
         What is known beside the tables: queues and nodes by name, jobs by number, which jobs come after which, and when time is
@@ -91,7 +91,7 @@ class State:
         self.moves = [0]
         self.nodes, self.queues, self.shapes = Nodes(self.moves), Queues(self.moves), Shapes(self.moves)
         self.buckets, self.jobs, self.tasks = Buckets(self.moves), Jobs(self.moves), Tasks(self.moves)
-        self.holds = Holds(self.moves)
+        self.holds, self.sketches = Holds(self.moves), Sketches(self.moves)
         self.tree, self.cluster, self.index, self.dependencies = QueueTree(), Cluster(), JobIndex(), Dependencies()
         self.deadlines = Deadlines()
         self.shape_keys: list[ShapeKey] = []
@@ -190,3 +190,7 @@ class State:
     def view(self) -> Any:
         """What kernels see."""
         return self.order.view(self)
+
+    def count_rows(self) -> None:
+        """After kernels that add and drop rows by themselves: know how many there are."""
+        self.holds.n, self.sketches.n = int(self.order.counts[HOLDS]), int(self.order.counts[SKETCHES])

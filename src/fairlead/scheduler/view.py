@@ -33,6 +33,7 @@ from fairlead.scheduler.tables import (
     Nodes,
     Queues,
     Shapes,
+    Sketches,
     Table,
     Tasks,
     fields,
@@ -145,9 +146,9 @@ FRAME: Final = fields(queue="i8", bottom="i8", bucket="i8", child="i8", below="i
 # Numbers in `counts`.
 (
     NODES, QUEUES, BUCKETS, HOLDS, ENDED, IN_ORDER, CYCLE, TOUCHED_QUEUES, TOUCHED_BUCKETS, FRESH, OUT, LIMITED, STOPS,
-    HDRF_SOMEWHERE, DIVIDED_SOMEWHERE,
-) = range(15)  # fmt: skip
-COUNTS: Final = 15
+    HDRF_SOMEWHERE, DIVIDED_SOMEWHERE, SKETCHES,
+) = range(16)  # fmt: skip
+COUNTS: Final = 16
 """IN_ORDER : whether there is an order to keep; without, only the tables are changed, and it is made when it is needed"""
 
 # After the resources, what a tree's `least` says.
@@ -163,13 +164,14 @@ BLOCK: Final = 32
 _I64_1, _I64_2 = ("i8", 1), ("i8", 2)
 _TABLES: Final = {
     "nodes": Nodes, "queues": Queues, "shapes": Shapes, "buckets": Buckets, "jobs": Jobs, "tasks": Tasks, "holds": Holds,
-    "node_seats": NodeSeats, "queue_seats": QueueSeats, "bucket_seats": BucketSeats, "shape_seats": ShapeSeats,
+    "sketches": Sketches, "node_seats": NodeSeats, "queue_seats": QueueSeats, "bucket_seats": BucketSeats,
+    "shape_seats": ShapeSeats,
 }  # fmt: skip
 ARRAYS: Final[dict[str, tuple[Any, int]]] = {
     **{name: (table.FIELDS, 1) for name, table in _TABLES.items()},
     **{name: (kind, 2) for table in _TABLES.values() for name, (kind, _) in table.WIDE.items()},
     "counts": _I64_1, "total": _I64_1, "ended": _I64_1, "most": _I64_1, "stack": _I64_1, "best": _I64_1,
-    "masks": ("?", 2), "able": ("?", 1), "counted": ("?", 1), "frames": (FRAME, 1),
+    "sketch_places": ("i4", 2), "masks": ("?", 2), "able": ("?", 1), "counted": ("?", 1), "frames": (FRAME, 1),
     "least": _I64_2, "bounds": _I64_2, "large_bounds": _I64_2, "caps": _I64_2, "chosen": _I64_2,
 }  # fmt: skip
 """What a view holds, each with its type and its number of dimensions: the tables' rows by the tables' names, their wide arrays by
