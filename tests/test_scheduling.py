@@ -813,3 +813,29 @@ def test_the_audit_counts_weights_down_the_tree():
     found, _ = fairness(world)
     assert {q["name"]: q["entitled"] for q in found["queues"]} == {"x/1": 0.375, "x/2": 0.375, "y": 0.25}
     assert found["fair"]
+
+
+def test_ties_among_those_who_wait_are_no_flat_yes():
+    """Three people, two slots: whoever is passed over on a tie is named, and since when. Whether they take turns is open."""
+    world = World([Queue("*")], {"cpu": 2})
+    jobs = {name: world.submit(name, {"cpu": 1}, 50) for name in ("alice", "bob", "zoe")}
+    for job, at in (("alice", 1.0), ("bob", 1.5)):
+        world.now = at
+        task = {"job": np.array([jobs[job]]), "index": np.array([0]), "attempt": np.array([1])}
+        world.happen(TasksPlaced(at=at, **task, node=np.array([0])))
+        world.happen(TasksStarted(at=at, **task))
+    found, queues = fairness(world)
+    assert found["fair"] is None
+    assert {q["name"]: (q["waits_since"], q["passed_over_for"]) for q in found["queues"]} == {
+        "alice": (None, []), "bob": (None, []), "zoe": (0.0, ["alice", "bob"]),
+    }  # fmt: skip
+    assert set(queues.values()) == {("fair", "not yet converged")}
+    world.now = 2.0
+    one = np.array([1])
+    ended = {"job": np.array([jobs["alice"]]), "index": one - 1, "attempt": one, "outcome": one, "code": one - 1}
+    world.happen(TasksFinished(at=2.0, **ended))
+    task = {"job": np.array([jobs["zoe"]]), "index": one - 1, "attempt": one}
+    world.happen(TasksPlaced(at=2.0, **task, node=np.array([0])))
+    world.happen(TasksStarted(at=2.1, **task))
+    waits = {q["name"]: (q["waits_since"], q["passed_over_for"]) for q in fairness(world)[0]["queues"]}
+    assert waits == {"alice": (2.0, ["zoe"]), "bob": (None, []), "zoe": (None, [])}

@@ -333,7 +333,7 @@ def test_live_and_simulated_place_the_same_tasks_in_the_same_order(live):
             for one in zip(fact.job.tolist(), fact.index.tolist(), fact.node.tolist(), strict=True)
         ]
 
-    there = placements(read_history(SqlStore(path, to_read=True))[1])
+    there = placements(read_history(SqlStore(path, to_read=True)).facts)
     there = [(at - there[0][0], *one) for at, *one in there]
     here = []
 

@@ -45,6 +45,7 @@ from fairlead.service.api.asking import Asker
 from fairlead.service.api.calls import close_silent_sessions
 from fairlead.service.api.cluster import configure
 from fairlead.service.loop import Loop
+from fairlead.service.over_time import Audits
 from fairlead.service.sessions import Sessions
 from fairlead.service.wakeups import Wakeups
 
@@ -161,7 +162,9 @@ def serve(
         address = listener.getsockname()
         url = f"http://{host if ':' not in host else f'[{host}]'}:{address[1]}"
         asker = Asker(loop, wakeups)
-        api = make_api(asker, journal, sessions, engine.read_output, token, stop, read_again)
+        api = make_api(
+            asker, journal, sessions, engine.read_output, token, stop, read_again, Audits(home / "journal.db")
+        )
         server = _Server(
             uvicorn.Config(
                 TooLargeInJson(api),
