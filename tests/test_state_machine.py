@@ -36,6 +36,7 @@ zones = st.sampled_from(["east", "west"])
 policies = st.sampled_from(
     ["drf", "drf", "fifo", "priority", "asset", "maxmin:cpu", "maxmin:memory", "hdrf", "hdrf", "ceei"]
 )
+histories = st.sampled_from([None, None, 0.0, 1.0, 5.0, 7200.0])
 few = st.sampled_from([None, None, None, None, 1, 3])
 rarely = st.sampled_from([False] * 9 + [True])
 
@@ -71,6 +72,7 @@ def trees(draw):
                 max_jobs=draw(few),
                 max_tasks=draw(few) and 8,
                 policy="" if leaf else draw(policies | st.just("")),
+                history=None if leaf else draw(histories),
             )
         )
     queues.append(Queue("users", policy=draw(policies)))

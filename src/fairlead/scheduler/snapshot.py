@@ -15,6 +15,7 @@ from fairlead.scheduler.job_index import JobIndex
 from fairlead.scheduler.queue_tree import QueueTree
 from fairlead.scheduler.state import ShapeKey, State
 from fairlead.scheduler.tables import TABLES, Table
+from fairlead.scheduler.view import BEGAN
 
 FORMAT = 2
 
@@ -43,6 +44,8 @@ class Snapshot(Struct, frozen=True, forbid_unknown_fields=True):
     broken_gangs: list[int]
     ended: list[int]
     tables: dict[str, dict[str, Column]]
+    began: float
+    grain: list[int]
 
 
 def dump(state: State) -> bytes:
@@ -60,6 +63,8 @@ def dump(state: State) -> bytes:
             broken_gangs=sorted(state.broken_gangs),
             ended=state.ended_jobs().tolist(),
             tables={name: _pack_table(getattr(state, name)) for name in TABLES},
+            began=float(state.times[BEGAN]),
+            grain=state.grain.tolist(),
         )
     )
 
@@ -90,6 +95,7 @@ def load(body: bytes) -> State:
     state.shape_keys, state.broken_gangs = saved.shape_keys, set(saved.broken_gangs)
     for name in TABLES:
         _unpack_table(getattr(state, name), saved.tables[name])
+    state.times[BEGAN], state.grain = saved.began, np.array(saved.grain, np.int64)
     state.restore(saved.ended)
     return state
 

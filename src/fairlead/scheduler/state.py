@@ -18,7 +18,7 @@ import numpy as np
 
 from fairlead.model.specs import ROOT, Job, Policy, Quantities, Queue, Settings
 from fairlead.outcomes import Outcome
-from fairlead.scheduler import kernel_account, kernel_cycle
+from fairlead.scheduler import kernel_account, kernel_cycle, kernel_history
 from fairlead.scheduler.cluster import Cluster, Constraints
 from fairlead.scheduler.deadlines import Attempt, Deadlines
 from fairlead.scheduler.dependencies import Dependencies
@@ -44,6 +44,7 @@ from fairlead.scheduler.facts import (
     TasksRevoked,
     TasksStarted,
 )
+from fairlead.scheduler.history import begin_ticks, coarsen
 from fairlead.scheduler.job_index import JobIndex
 from fairlead.scheduler.order import Order
 from fairlead.scheduler.queue_tree import QueueTree, mark_exact, vector
@@ -58,8 +59,21 @@ from fairlead.scheduler.statuses import (
     TRANSITIONS,
     WAITING,
 )
-from fairlead.scheduler.tables import I64, NONE, RESERVATION, TABLES, Buckets, Holds, Jobs, Nodes, Queues, Shapes, Tasks
-from fairlead.scheduler.view import ENDED, HOLDS
+from fairlead.scheduler.tables import (
+    F64,
+    I64,
+    NONE,
+    RESERVATION,
+    TABLES,
+    Buckets,
+    Holds,
+    Jobs,
+    Nodes,
+    Queues,
+    Shapes,
+    Tasks,
+)
+from fairlead.scheduler.view import BEGAN, ENDED, HOLDS, NEXT_TICK
 
 ShapeKey = tuple[tuple[tuple[str, int], ...], Constraints]
 BucketKey = tuple[int, int, int, int]
@@ -105,6 +119,10 @@ class State:
         Job numbers: a task was lost while others run.
     ended : int64 array
         The numbers of the jobs that have ended, in that order; those that are remembered are `ended_jobs()`.
+    times : float64 array
+        When the first fact happened, and when history changes next: see :mod:`fairlead.scheduler.view`.
+    grain : int64 array
+        Of each resource, the binary digits that its history does without: see :mod:`fairlead.scheduler.kernel_history`.
     """
 
     def __init__(self) -> None:
@@ -119,6 +137,8 @@ class State:
         self.broken_gangs: set[int] = set()
         self.ended: I64 = np.zeros(0, np.int64)
         self.deadlines = Deadlines()
+        self.times: F64 = np.array([nan, -inf])
+        self.grain: I64 = np.zeros(0, np.int64)
         self.order = Order(self.moves)
         self.learned: tuple[int, Any] | None = None  # see fairlead.scheduler.decide
         self.version = 0  # counts facts
@@ -133,6 +153,10 @@ class State:
     def apply(self, fact: Fact) -> None:
         """Let a fact happen. Raises Contradiction if it cannot have."""
         self.version += 1
+        if not fact.at < self.times[NEXT_TICK]:
+            if np.isnan(self.times[BEGAN]):
+                self.times[BEGAN] = fact.at
+            kernel_history.fade(self.view(), fact.at)
         self._apply(fact)
 
     @singledispatchmethod
@@ -142,12 +166,14 @@ class State:
     @_apply.register
     def _(self, fact: Configured) -> None:
         self.settings = fact.settings
+        before = self.queues.tick[: self.queues.n].copy()
         self.tree.configure(fact.queues)
         for queue in fact.queues:
             if not queue.name.endswith("*"):
                 self.tree.add(queue.name, self.queues)
         for row in range(self.queues.n):
             self._write_queue(row)
+        begin_ticks(self.queues, before, fact.at - self.times[BEGAN])
         mark_exact(self.queues)
         self.order.spoil()
 
@@ -240,7 +266,7 @@ class State:
     def _(self, fact: TasksPlaced) -> None:
         rows = self.job_rows(fact.job)
         view = self.view()
-        bad = kernel_account.placed(view, rows, fact.index, fact.attempt, fact.node)
+        bad = kernel_account.placed(view, rows, fact.index, fact.attempt, fact.node, fact.at)
         self._refuse(bad, fact.job, fact.index, "been placed")
         learned, self.learned = self.learned, None
         if learned is not None and learned[0] == self.version - 1 and learned[1].led_to(rows, fact):
@@ -403,6 +429,7 @@ class State:
         new = sorted(set(names).difference(self.resources))
         if new:
             self.resources += new
+            self.grain = np.concatenate([self.grain, np.zeros(len(new), np.int64)])
             for name in TABLES:
                 getattr(self, name).widen(len(self.resources))
             self.cluster.count(self.nodes)
@@ -415,6 +442,7 @@ class State:
         """The nodes are others than they were: so is what their order was made from."""
         self.moves[0] += 1
         self._count_holds()
+        coarsen(self.queues, self.grain, self.cluster.total)
         self.order.spoil()
 
     def _node_row(self, name: str) -> int:
@@ -441,6 +469,8 @@ class State:
     def _write_queue(self, row: int) -> None:
         self.ensure_resources(self.tree.needed_resources(self.tree.names[row]))
         self.tree.write(row, self.queues, self.resources)
+        if self.queues.tick[row] > 0:
+            self.times[NEXT_TICK] = -inf  # the next fact finds it
 
     def _ensure_shape(self, job: Job) -> int:
         """The row of a job's shape."""

@@ -21,7 +21,8 @@ from fairlead.scheduler.kernel_account import (
     placed,
     started,
 )
-from fairlead.scheduler.kernel_cycle import DROP, KEEP, plan, settle
+from fairlead.scheduler.kernel_cycle import DROP, KEEP, SERVE, plan, settle
+from fairlead.scheduler.kernel_history import fade
 from fairlead.scheduler.kernel_room import INDEX, JOB, NODE
 from fairlead.scheduler.tables import I64, NONE, RESERVATION
 from fairlead.scheduler.view import ENDED
@@ -92,6 +93,7 @@ def _observe(v: View, truth: Truth, runs: Runs, course: Course, now: float, max_
     """What ends and what arrives at this moment happens; whether the jobs that arrive are all there."""
     numbers, ends = course.numbers, course.ends
     if next_end(truth, runs) <= now:
+        fade(v, now)
         count = end_into(truth, runs, now, ends)
         rows, touched = course.rows[:count], course.attempts[:count]
         for k in range(count):
@@ -109,6 +111,7 @@ def _observe(v: View, truth: Truth, runs: Runs, course: Course, now: float, max_
         k = numbers[ARRIVED]
         row = course.row[k]
         if row != NONE:  # else no machine could hold it
+            fade(v, now)
             v.jobs.submitted_at[row] = now
             submit(truth, k, v.jobs.tasks[row], now)
             enter_bucket(v, row, course.bucket[k])
@@ -122,6 +125,8 @@ def _decide(v: View, truth: Truth, runs: Runs, course: Course, now: float, most:
     """Decide, and let it happen, as often as there is more to decide, or an engine's word that something started."""
     while True:
         what, count, about, more = plan(v, False, most, now, reserve_after)
+        if what != SERVE or count > 0:
+            fade(v, now)
         if what == KEEP:
             bucket = v.jobs.bucket[about]
             _log(course, RESERVED, now, count, 3)
@@ -154,7 +159,7 @@ def _place(v: View, truth: Truth, runs: Runs, course: Course, now: float, count:
     _log_columns(course, course.attempts.reshape((1, -1)), count)
     _log_columns(course, v.chosen[NODE : NODE + 1], count)
     passed = v.jobs.bucket[about] if about != NONE else NONE
-    placed(v, rows, index, attempts, node)
+    placed(v, rows, index, attempts, node, now)
     settle(v, more)
     if about != NONE:
         _log(course, PASSED_OVER, now, v.jobs.id[about], 0)
