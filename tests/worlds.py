@@ -36,8 +36,9 @@ def counted_before(state: State) -> np.ndarray:
         for r, total in enumerate(state.cluster.total.tolist()):
             weights = [max(1, round(w)) for w in queues.weight[siblings, r] / queues.weight[siblings, r].max() * 2**40]
             at_work = sum(w for w, row in zip(weights, siblings.tolist(), strict=True) if works[row])
-            mean = Fraction(int(queues.mean[q, r]) << int(state.grain[r]), 2**12)
-            before = int(mean / 4) >> int(state.grain[r]) << int(state.grain[r])
+            remains = Fraction(int(queues.remains[queues.parent[q]]), 2**32)
+            mean = int(queues.mean[q, r]) + int((1 - remains) * int(queues.recent[q, r]))
+            before = int(Fraction(mean, 4 * 2**12)) << int(state.grain[r])
             if before and works[q]:
                 entitled = weights[siblings.tolist().index(q)] / at_work
                 found[q, r] = min(before, int(0.5 * total * entitled))

@@ -59,8 +59,8 @@ def _check_weight(value: float | dict[str, float]) -> float | dict[str, float]:
     return value
 
 
-def _read_history(value: object) -> float:
-    """Read a half-life in seconds, or "none" as 0."""
+def read_half_life(value: object) -> float:
+    """Read a half-life in seconds, or "none" as 0; raises ValueError with the remedy."""
     if value == "none":
         return 0.0
     seconds = parse_seconds(value)
@@ -94,7 +94,7 @@ class QueueTable(Table):
     max_jobs: Count | None = None
     max_tasks: Count | None = None
     policy: Annotated[Policy, AfterValidator(_check_policy)] | None = None
-    history: Annotated[float | None, BeforeValidator(_read_history)] = None
+    history: Annotated[float | None, BeforeValidator(read_half_life)] = None
     draining: bool = False
 
 

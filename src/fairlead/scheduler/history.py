@@ -42,6 +42,7 @@ def begin_ticks(queues: Queues, before: F64, elapsed: float) -> None:
     queues.ticks[: queues.n][others] = np.floor_divide(elapsed, tick, out=np.zeros(len(tick)), where=tick > 0)[others]
     parent = queues.parent[1 : queues.n]
     queues.recent[1 : queues.n][others[parent]] = 0
+    queues.moment[1 : queues.n][others[parent]] = 0
     queues.mean[1 : queues.n][tick[parent] == 0] = 0
 
 

@@ -213,10 +213,10 @@ def _take(v: View, n: int, j: int, sign: int, at: float) -> None:
     turn = v.queues.served[0] + 1
     while q != NONE:
         p = v.queues.parent[q]
+        if p != NONE and v.queues.tick[p] > 0.0:
+            count_use(v, q, at)
         for r in range(demand.shape[0]):
             v.used[q, r] += sign * demand[r]
-        if p != NONE and v.queues.tick[p] > 0.0:
-            count_use(v, q, demand, sign, at)
         v.queues.tasks[q] += sign
         if first:
             v.queues.jobs[q] += sign

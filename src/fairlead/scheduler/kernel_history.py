@@ -6,13 +6,13 @@ tick. All of it is in whole numbers, a quantity times the 4096 moments of a tick
 mean of nothing gets to zero. Amounts do without their last `grain` binary digits, so that they stay below 2**49; that is all of
 them for less than half a petabyte in the cluster.
 
-Within a tick only `recent` changes, and only where a task starts or ends: what is used at the end counts as if it had been used
-from the beginning, and `recent` is what has to be added to that for tasks that have ended, and taken from it for those that began
-later. Each fact brings all to the last tick that was over when it happened, before it happens: between facts nothing changes, so
-many ticks at once are the first of them, and then the same one again and again.
+Within a tick, `recent` is what was used in it until `moment`, when a task started or ended last. Each fact brings all to the
+last tick that was over when it happened, before it happens: between facts nothing changes, so many ticks at once are the first of
+them, and then the same one again and again. No fact is needed for that, and nobody has to wake up.
 
-What is charged for it is a quarter of the mean, but never more than a quarter of twice what the queue's weight entitles it to,
-among the weights of the siblings that wait or run (those **at work**): docs/fair-over-time.md says why.
+What is charged is a quarter of the mean, with what `recent` will add to it, but never more than a quarter of twice what the
+queue's weight entitles it to, among the weights of the siblings that wait or run (those **at work**): docs/fair-over-time.md
+says why.
 """
 
 import numpy as np
@@ -20,7 +20,6 @@ import numpy as np
 from fairlead.kernel_cache import compiled
 from fairlead.scheduler.compiled_view import View
 from fairlead.scheduler.kernel_wide import high
-from fairlead.scheduler.tables import I64
 from fairlead.scheduler.view import BEGAN, HISTORY_MOVED, IN_ORDER, NEXT_TICK, QUEUES
 
 MOMENTS = 2**12
@@ -30,16 +29,19 @@ WHOLE = 2**32
 QUARTER_DIGITS = np.int64(14)
 """A quarter of what is counted in moments of a tick, in binary digits."""
 _HALF = np.uint64(32)
+_LITTLE_LESS = 1.0 - 1e-12
 
 
 @compiled
-def count_use(v: View, q: int, demand: I64, sign: int, at: float) -> None:
-    """A task of queue q begins to use its demand (sign 1), or uses it no more (-1): note how much of the tick had passed."""
+def count_use(v: View, q: int, at: float) -> None:
+    """What queue q uses is about to change: count what it has used until now."""
     p = v.queues.parent[q]
     passed = ((at - v.times[BEGAN]) / v.queues.tick[p] - v.queues.ticks[p]) * MOMENTS
-    moment = int(min(max(passed, 0.0), MOMENTS))  # a clock may step back
-    for r in range(demand.shape[0]):
-        v.recent[q, r] -= sign * (demand[r] >> v.grain[r]) * moment
+    moment = int(min(passed, MOMENTS))
+    if moment > v.queues.moment[q]:  # a clock may step back
+        for r in range(v.total.shape[0]):
+            v.recent[q, r] += (v.used[q, r] >> v.grain[r]) * (moment - v.queues.moment[q])
+        v.queues.moment[q] = moment
 
 
 @compiled
@@ -88,33 +90,37 @@ def fade(v: View, at: float) -> None:
         p = queues.parent[q]
         if passed[p] > 0:
             for r in range(v.total.shape[0]):
-                used = (v.used[q, r] >> v.grain[r]) * MOMENTS
+                used = v.used[q, r] >> v.grain[r]
                 if used != 0 or v.recent[q, r] != 0 or v.mean[q, r] != 0:
-                    mean = _after(v.mean[q, r], max(0, used + v.recent[q, r]), queues.remains[p])
-                    v.mean[q, r] = _after(mean, used, later[p]) if passed[p] > 1 else mean
+                    in_tick = v.recent[q, r] + used * (MOMENTS - queues.moment[q])
+                    mean = _after(v.mean[q, r], in_tick, queues.remains[p])
+                    v.mean[q, r] = _after(mean, used * MOMENTS, later[p]) if passed[p] > 1 else mean
                     v.recent[q, r] = 0
+            queues.moment[q] = 0
     if v.counts[IN_ORDER]:
         v.counts[HISTORY_MOVED] = 1
 
 
 @compiled
-def counted_before(v: View, q: int, r: int) -> int:
-    """What queue q is charged of resource r for what it used before."""
-    before = (v.mean[q, r] >> QUARTER_DIGITS) << v.grain[r]
-    if before == 0:
-        return 0
-    return int(min(before, int(entitled_half(v, q, r))))
+def used_before(v: View, q: int, r: int) -> int:
+    """A quarter of the mean of what queue q used of resource r before."""
+    mean = v.mean[q, r]
+    if v.recent[q, r] > 0:
+        mean += _part(v.recent[q, r], WHOLE - v.queues.remains[v.queues.parent[q]])
+    return int((mean >> QUARTER_DIGITS) << v.grain[r])
 
 
 @compiled
-def entitled_half(v: View, q: int, r: int) -> float:
-    """Half of the resource, times queue q's weight among those of the siblings that are at work."""
-    at_work = max(1, v.at_work[v.queues.parent[q], r])
-    return 0.5 * v.total[r] * (v.weighs[q, r] / at_work)
-
-
-@compiled
-def crowd_for(v: View, q: int, r: int) -> float:
-    """With more weight of siblings at work than this, not all of what queue q used before counts; a little less, to be sure."""
-    before = (v.mean[q, r] >> QUARTER_DIGITS) << v.grain[r]
-    return np.inf if before == 0 else (1.0 - 1e-12) * (0.5 * v.total[r] * v.weighs[q, r] / before)
+def charge(v: View, q: int) -> None:
+    """Work out what queue q is charged, and with how much of its siblings at work that would be less."""
+    seats, p = v.queue_seats, v.queues.parent[q]
+    for r in range(v.total.shape[0]):
+        before = used_before(v, q, r)
+        if before > 0:
+            most = 0.5 * v.total[r] * (v.weighs[q, r] / max(1, v.at_work[p, r]))
+            if before > most:
+                before = int(most)
+                seats.crowded[p] = True
+            else:
+                seats.crowd[p] = min(seats.crowd[p], 0.5 * v.total[r] * v.weighs[q, r] / before * _LITTLE_LESS)
+        v.charged[q, r] = v.used[q, r] + before

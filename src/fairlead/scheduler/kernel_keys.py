@@ -11,7 +11,7 @@ from fairlead.kernel_cache import compiled
 from fairlead.policies import arithmetic
 from fairlead.policies.codes import ASSET, DRF, FIFO, HDRF, MAXMIN, PRIORITY
 from fairlead.scheduler.compiled_view import View
-from fairlead.scheduler.kernel_history import counted_before
+from fairlead.scheduler.kernel_history import charge
 from fairlead.scheduler.kernel_wide import product
 from fairlead.scheduler.tables import NONE
 from fairlead.scheduler.view import NEGATIVE_PRIORITY, NUMBER
@@ -67,8 +67,7 @@ def set_key(v: View, q: int) -> None:
     seat.first[q] = 0
     seat.column[q] = NONE
     if compares_shares(policy):
-        for r in range(v.total.shape[0]):
-            v.charged[q, r] = v.used[q, r] + counted_before(v, q, r)
+        charge(v, q)
     if policy == DRF:
         _set_dominant(v, q, v.queues.exact[p])
     elif policy >= MAXMIN:

@@ -9,7 +9,6 @@ import numpy as np
 from fairlead.kernel_cache import compiled
 from fairlead.policies.codes import DIVIDED, HDRF
 from fairlead.scheduler.compiled_view import View
-from fairlead.scheduler.kernel_history import crowd_for
 from fairlead.scheduler.kernel_keys import bucket_goes_before, compares_shares, queue_goes_before, set_key, set_level
 from fairlead.scheduler.tables import NONE
 from fairlead.scheduler.view import (
@@ -190,18 +189,15 @@ def refresh(v: View) -> None:
             set_queue(v, q)
             q = v.queues.parent[q]
     v.counts[TOUCHED_QUEUES] = 0
-    if v.counts[HISTORY_MOVED]:
-        _set_crowds(v)
-        for p in range(v.counts[QUEUES]):
-            if v.queue_seats.inner[p] and compares_shares(v.queues.policy[p]):
-                _set_children(v, p)
     for k in range(v.counts[MOVED]):
         p = v.queue_seats.moved_list[k]
         v.queue_seats.moved[p] = False
-        crowded = _is_crowded(v, p)
-        if (crowded or v.queue_seats.crowded[p]) and not v.counts[HISTORY_MOVED]:
+        if not v.counts[HISTORY_MOVED] and (v.queue_seats.crowded[p] or _is_crowded(v, p)):
             _set_children(v, p)
-        v.queue_seats.crowded[p] = crowded
+    if v.counts[HISTORY_MOVED]:
+        for p in range(v.counts[QUEUES]):
+            if v.queue_seats.inner[p] and compares_shares(v.queues.policy[p]):
+                _set_children(v, p)
     v.counts[MOVED] = v.counts[HISTORY_MOVED] = 0
 
 
@@ -220,20 +216,6 @@ def _set_works(v: View, q: int, works: bool) -> None:
 
 
 @compiled
-def _set_crowds(v: View) -> None:
-    """Work out anew with how much at work what queues used before counts in part only."""
-    seats = v.queue_seats
-    for p in range(v.counts[QUEUES]):
-        seats.crowd[p] = np.inf
-    for q in range(1, v.counts[QUEUES]):
-        p = v.queues.parent[q]
-        for r in range(v.total.shape[0]):
-            seats.crowd[p] = min(seats.crowd[p], crowd_for(v, q, r))
-    for p in range(v.counts[QUEUES]):
-        seats.crowded[p] = _is_crowded(v, p)
-
-
-@compiled
 def _is_crowded(v: View, p: int) -> bool:
     """Whether so much is at work among a queue's children that what some of them used before may count in part only."""
     for r in range(v.total.shape[0]):
@@ -245,6 +227,7 @@ def _is_crowded(v: View, p: int) -> bool:
 @compiled
 def _set_children(v: View, p: int) -> None:
     """Work out the keys of all of a queue's children that wait, and its tree."""
+    v.queue_seats.crowd[p], v.queue_seats.crowded[p] = np.inf, False
     base, slots = v.queue_seats.base[p], v.queue_seats.slots[p]
     for place in range(base + slots, base + 2 * slots):
         if v.best[place] != NONE:
@@ -281,6 +264,7 @@ def _count_work(v: View) -> None:
     v.at_work[:, :] = 0
     for q in range(v.counts[QUEUES]):
         seats.works[q] = v.queues.tasks[q] > 0
+        seats.crowd[q], seats.crowded[q] = np.inf, False
     for b in range(v.counts[BUCKETS]):
         q = v.buckets.leaf[b] if v.buckets.head[b] != NONE else NONE
         while q != NONE:
@@ -290,7 +274,6 @@ def _count_work(v: View) -> None:
         if seats.works[q]:
             for r in range(v.total.shape[0]):
                 v.at_work[v.queues.parent[q], r] += v.weighs[q, r]
-    _set_crowds(v)
 
 
 @compiled

@@ -114,6 +114,7 @@ class Queues(Table):
     served : how many tasks had been placed in all, with it, when one of it was placed last; the root's is the number of all
     tick : of its children's history, seconds; 0 where there is none
     ticks : how many of these are over
+    moment : of the tick that runs, of its parent's, up to which what it used is counted
     remains : what is left of the mean after a tick, in parts of 2**32
     part, whole : the weight as a fraction part / whole, both below 2**30; `exact` where all siblings' are that to the last digit
     used : what its tasks take; limits bound it
@@ -122,7 +123,7 @@ class Queues(Table):
 
     FIELDS = fields(
         parent="i8", policy="i8", rank="i8", max_tasks="i8", max_jobs="i8", tasks="i8", jobs="i8", served="i8",
-        ticks="i8", remains="i8", tick="f8", exact="?",
+        ticks="i8", moment="i8", remains="i8", tick="f8", exact="?",
     )  # fmt: skip
     WIDE: ClassVar = {
         "weight": ("f8", 1.0),
@@ -152,6 +153,7 @@ class Queues(Table):
     recent: I64
     served: I64
     ticks: I64
+    moment: I64
     remains: I64
     tick: F64
 

@@ -69,7 +69,7 @@ class QueueSeats(Table):
     works : something below it waits or runs, as the trees were brought up to date last
     weighs : its weight, in 2**40ths of the largest among its siblings' (`largest` is that among its children's)
     at_work : the weights of its children that work, added up
-    crowd, crowded : with more at work than `crowd`, not all that some child used before counts; whether that was so
+    crowd, crowded : with more at work than `crowd`, not all that some child used before counts; whether that is so already
     moved : what is at work among its children has changed; listed in `moved_list`
     """
 
