@@ -641,7 +641,7 @@ def test_facts_that_cannot_be_true_are_contradictions():
 def test_the_paper_by_each_policy_among_queues(policy):
     """<9, 18>; A <1, 4>, B <3, 1>: whole tasks, in the order that `fairlead allocate --discrete` gives too.
 
-    There, ties go to whom is listed first, here to who was served longest ago: A's tasks need 2 CPUs by the last, so there is none.
+    There, ties go to whom is listed first, here to who was served longest ago; by the last A's need 2 CPUs, so there is none.
     """
     import fairlead
 
