@@ -5,7 +5,8 @@ The counting itself is in :mod:`fairlead.scheduler.kernel_history`.
 
 import numpy as np
 
-from fairlead.scheduler.kernel_history import WHOLE
+from fairlead.policies.arithmetic import dominant_share
+from fairlead.scheduler.kernel_history import MOMENTS, WHOLE
 from fairlead.scheduler.tables import F64, I64, Queues
 
 TICKS = 1024
@@ -44,6 +45,11 @@ def begin_ticks(queues: Queues, before: F64, elapsed: float) -> None:
     queues.recent[1 : queues.n][others[parent]] = 0
     queues.moment[1 : queues.n][others[parent]] = 0
     queues.mean[1 : queues.n][tick[parent] == 0] = 0
+
+
+def share_over_time(queues: Queues, row: int, grain: I64, total: I64) -> float:
+    """The dominant share of what a queue used before, over its weight; of all that, not only of what it is charged for."""
+    return float(dominant_share((queues.mean[row] // MOMENTS) << grain, total, queues.weight[row]))
 
 
 def coarsen(queues: Queues, grain: I64, total: I64) -> None:
