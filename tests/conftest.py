@@ -14,7 +14,8 @@ import psutil
 import pytest
 
 from fairlead.cli.main import main
-from fairlead.client.connection import Connection, ServiceError
+from fairlead.client.connection import Connection
+from fairlead.client.service_error import ServiceError
 from fairlead.engines.local.engine import LocalEngine
 from fairlead.processes import cores
 

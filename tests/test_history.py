@@ -222,7 +222,7 @@ def test_the_mean_is_what_was_used_faded_tick_by_tick(half_life, tasks, began, c
                         expected += cpu * part * (1 - kept) * kept ** (over - 1 - k)
             found = (int(state.queues.mean[row, 0]) << int(state.grain[0])) / 4096 / coarse
             assert found == pytest.approx(expected, abs=0.01 + (0.05 if began else 0)), name
-    assert same(snapshot.load(same(state))) == same(state)
+    assert same(snapshot.load(snapshot.dump(state))) == same(state)
     before = state.queues.mean.copy()
     submit(state, began + last + 40 * 64 * half_life, "b", {"memory": 1})
     assert not state.queues.mean.any() or (coarse == 1 and state.queues.mean.max() < before.max())

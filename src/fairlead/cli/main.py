@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 import fairlead
-from fairlead.cli.commands import cluster, fairness, jobs, traces
+from fairlead.cli.commands import cluster, fairness, jobs, journal, traces
 from fairlead.cli.failure import Failure
 
 app = typer.Typer(
@@ -39,11 +39,12 @@ for _command in (
     fairness.allocate, fairness.policies, fairness.audit, fairness.properties, traces.simulate, traces.sweep,
 ):  # fmt: skip
     app.command()(_command)
+app.add_typer(journal.app, name="journal")
 
 
 def main() -> None:
     """Run the command line. Whatever is wrong with what was asked is told in one line; exit status 1, or 2 for usage."""
-    from fairlead.client.connection import ServiceError
+    from fairlead.client.service_error import ServiceError
 
     try:
         app()
