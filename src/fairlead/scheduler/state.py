@@ -18,6 +18,7 @@ import numpy as np
 
 from fairlead.model.specs import ROOT, Job, Policy, Quantities, Queue, Settings
 from fairlead.outcomes import Outcome
+from fairlead.policies.codes import SDRF
 from fairlead.scheduler import kernel_account, kernel_cycle, kernel_history
 from fairlead.scheduler.cluster import Cluster, Constraints
 from fairlead.scheduler.deadlines import Attempt, Deadlines
@@ -44,7 +45,7 @@ from fairlead.scheduler.facts import (
     TasksRevoked,
     TasksStarted,
 )
-from fairlead.scheduler.history import begin_ticks, coarsen
+from fairlead.scheduler.history import begin_ticks, coarsen, share_evenly
 from fairlead.scheduler.job_index import JobIndex
 from fairlead.scheduler.order import Order
 from fairlead.scheduler.queue_tree import QueueTree, mark_exact, vector
@@ -174,6 +175,7 @@ class State:
         for row in range(self.queues.n):
             self._write_queue(row)
         begin_ticks(self.queues, before, fact.at - self.times[BEGAN])
+        share_evenly(self.queues, self.cluster.total)
         mark_exact(self.queues)
         self.order.spoil()
 
@@ -443,6 +445,7 @@ class State:
         self.moves[0] += 1
         self._count_holds()
         coarsen(self.queues, self.grain, self.cluster.total)
+        share_evenly(self.queues, self.cluster.total)
         self.order.spoil()
 
     def _node_row(self, name: str) -> int:
@@ -457,6 +460,8 @@ class State:
                 self._write_queue(row)
                 if fresh and row:
                     parent = self.queues.parent[row]
+                    if self.queues.policy[parent] == SDRF:
+                        share_evenly(self.queues, self.cluster.total)
                     self.queues.exact[row] = True
                     if self.queues.exact[parent] and not self.queues.part[row].all():
                         self.queues.exact[parent] = False
