@@ -27,7 +27,7 @@ WEIGHTS = [1.0, 2.0, 3.0, 18.0]
 HALF_LIFE = 50.0
 pieces = st.tuples(st.integers(0, 800), st.integers(1, 800), st.integers(1, 4), st.integers(1, 4))
 lives = st.lists(st.lists(pieces, max_size=4), min_size=3, max_size=3)
-"""Of each of three queues, when it used how much: (begin, how long, cpu, memory), in eighths of a second. A fourth uses nothing."""
+"""Of three queues, when each used how much: (begin, how long, cpu, memory), in eighths of a second. A fourth uses nothing."""
 
 
 def lived(policy, used):
@@ -83,6 +83,21 @@ def test_history_is_what_the_policy_goes_by(policy, used):
             "in thousandths of a CPU, and bytes; a tick has 4096 moments"
         )
     assert same(snapshot.load(same(state))) == same(state)
+
+
+def test_history_that_is_made_of_something_else_begins_anew():
+    """After a reload: what was used is no commitment; but under another policy that goes by what was used, it stays."""
+    state, seconds = lived("htcondor", [[(0, 80, 4, 4)]] * 3)
+    queues = [Queue(f"q{k}", weight=w) for k, w in enumerate(WEIGHTS)]
+    kept = state.queues.mean.copy()
+    for policy, counts in (("drf", True), ("sdrf", False)):
+        fact = Configured(
+            at=seconds, queues=[Queue("", policy=policy, history=HALF_LIFE), *queues], settings=Settings()
+        )
+        state.apply(fact)
+        assert kept[state.tree.rows["q0"]].all()
+        assert (state.queues.mean == kept).all() == counts
+        assert state.queues.mean.any() == counts
 
 
 # -- stories ---------------------------------------------------------------------------------------------------------
@@ -160,7 +175,7 @@ def test_fairtree_an_account_that_had_less_goes_first_with_all_its_users():
 
 
 def test_fairtree_serves_in_the_order_of_its_ranks():
-    """What was used on the first day decides who is served on the second, as `fairtree.rank` says, usage fading as Slurm's does."""
+    """What was used on the first day decides who is served on the second, as `fairtree.rank` says; usage fades as Slurm has it."""
     rng = np.random.default_rng(5)
     names = ["a", "a/u", "a/v", "b", "b/u", "b/v", "c"]
     shares = [3.0, 1.0, 2.0, 2.0, 1.0, 1.0, 1.0]

@@ -33,6 +33,21 @@ def slurm_ticks_of(half_life: float) -> tuple[float, int]:
     return tick, round(WHOLE * fairtree.left_after(tick, half_life))
 
 
+def forget_what_is_made_otherwise(queues: Queues, before: I64) -> None:
+    """Where history is made of something else than before, begin anew: under sdrf it is made of what is beyond an even part.
+
+    Parameters
+    ----------
+    queues : Queues
+    before : int64, shape (queues,)
+        The policies before; there may be more queues now.
+    """
+    policy = queues.policy[: queues.n]
+    others = (policy == SDRF) != (np.concatenate([before, policy[len(before) :]]) == SDRF)
+    rows = np.flatnonzero(others[queues.parent[1 : queues.n]]) + 1
+    queues.mean[rows] = queues.recent[rows] = 0
+
+
 def share_evenly(queues: Queues, total: I64) -> None:
     """Write what part of the whole the weight of a queue under sdrf entitles it to among all its siblings, whoever is at work."""
     for parent in np.flatnonzero(queues.policy[: queues.n] == SDRF):

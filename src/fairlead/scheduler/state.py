@@ -45,7 +45,7 @@ from fairlead.scheduler.facts import (
     TasksRevoked,
     TasksStarted,
 )
-from fairlead.scheduler.history import begin_ticks, coarsen, share_evenly
+from fairlead.scheduler.history import begin_ticks, coarsen, forget_what_is_made_otherwise, share_evenly
 from fairlead.scheduler.job_index import JobIndex
 from fairlead.scheduler.order import Order
 from fairlead.scheduler.queue_tree import QueueTree, mark_exact, vector
@@ -167,7 +167,7 @@ class State:
     @_apply.register
     def _(self, fact: Configured) -> None:
         self.settings = fact.settings
-        before = self.queues.tick[: self.queues.n].copy()
+        before, policies = self.queues.tick[: self.queues.n].copy(), self.queues.policy[: self.queues.n].copy()
         self.tree.configure(fact.queues)
         for queue in fact.queues:
             if not queue.name.endswith("*"):
@@ -175,6 +175,7 @@ class State:
         for row in range(self.queues.n):
             self._write_queue(row)
         begin_ticks(self.queues, before, fact.at - self.times[BEGAN])
+        forget_what_is_made_otherwise(self.queues, policies)
         share_evenly(self.queues, self.cluster.total)
         mark_exact(self.queues)
         self.order.spoil()
