@@ -175,7 +175,7 @@ def test_fairtree_an_account_that_had_less_goes_first_with_all_its_users():
 
 
 def test_fairtree_serves_in_the_order_of_its_ranks():
-    """What was used on the first day decides who is served on the second, as `fairtree.rank` says; usage fades as Slurm has it."""
+    """What was used on the first day decides who is served on the second, as `fairtree.rank` says; it fades as Slurm has it."""
     rng = np.random.default_rng(5)
     names = ["a", "a/u", "a/v", "b", "b/u", "b/v", "c"]
     shares = [3.0, 1.0, 2.0, 2.0, 1.0, 1.0, 1.0]
