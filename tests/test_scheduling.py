@@ -843,3 +843,14 @@ def test_ties_among_those_who_wait_are_no_flat_yes():
     world.happen(TasksStarted(at=2.1, **task))
     waits = {q["name"]: (q["waits_since"], q["passed_over_for"]) for q in fairness(world)[0]["queues"]}
     assert waits == {"alice": (2.0, ["zoe"]), "bob": (None, []), "zoe": (None, [])}
+
+
+def test_a_leaf_that_gets_more_kinds_of_jobs_at_once_than_it_had_room_for_serves_them_all():
+    """Its tree grows while what came into it before has not been noticed above it."""
+    world = World([Queue("A"), Queue("B")], {"cpu": 90})
+    world.submit("A", {"cpu": 1})
+    world.placed()
+    for k in range(2, 9):
+        fact = JobSubmitted(at=world.now, id=world.state.index.last + 1, job=Job("A", {"cpu": k}))
+        world.state.apply(fact)
+    assert len(world.placed()) == 7

@@ -231,6 +231,7 @@ class Order:
             self.buckets.slot[mine] = np.arange(len(mine))
             for bucket in mine.tolist():
                 kernel_order.set_bucket(v, bucket)
+            kernel_order.touch_queue(v, queue)  # what was touched is set here already, and finds nothing changed later
 
 
 def check(state: "State") -> None:
