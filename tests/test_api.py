@@ -205,7 +205,9 @@ def test_facts_that_are_gone_are_said_to_be(tmp_path, monkeypatch):
     monkeypatch.setattr("fairlead.journal.journal.KEEP_HISTORY", 200)
     journal = Journal(SqlStore(tmp_path / "journal.db"))
     try:
-        journal.append([NodeDrained(at=1.0, node="n" * 100)] * 3)
+        journal.append([NodeDrained(at=1.0, node="n" * 100)] * 2)
+        journal.save(State())
+        journal.append([NodeDrained(at=1.0, node="n" * 200)])
         journal.save(State())
         with pytest.raises(Forgotten, match="facts before 3 are not kept any more: ask for those after 2"):
             journal.look(0, 10)
