@@ -49,7 +49,7 @@ def endpoints() -> str:
     """The paths of the API, as a table."""
     from fairlead.service.api.app import make_api
 
-    api = make_api(SimpleNamespace(loop=None), None, None, None, "", None, None)
+    api = make_api(SimpleNamespace(loop=None), None, None, None, "", None, None, None)
     lines = ["", "| request | what |", "| --- | --- |"]
     for path, methods in api.openapi()["paths"].items():
         for method, operation in methods.items():

@@ -831,8 +831,33 @@ def test_a_gang_whose_reservation_is_dropped_is_tried_on_all_nodes_again():
     gang = world.state.index.last
     world.happen(NodesReserved(at=world.now, id=gang, nodes=[0], tasks=[1]))
     assert not placements(decide(world.state, world.now).facts)
-    one = np.zeros(1, np.int64)
-    world.happen(TasksFinished(at=world.now, job=np.array([other]), index=one, attempt=one + 1, outcome=one, code=one))
+    world.end(other)
     assert not placements(decide(world.state, world.now).facts)
     world.happen(ReservationDropped(at=world.now, id=gang))
     assert placements(decide(world.state, world.now).facts) == [(gang, 1)]
+
+
+def test_ties_among_those_who_wait_are_no_flat_yes():
+    """Three people, two slots: whoever is passed over on a tie is named, and since when. Whether they take turns is open."""
+    world = World([Queue("*")], {"cpu": 2})
+    jobs = {name: world.submit(name, {"cpu": 1}, 50) for name in ("alice", "bob", "zoe")}
+    for job, at in (("alice", 1.0), ("bob", 1.5)):
+        world.now = at
+        task = {"job": np.array([jobs[job]]), "index": np.array([0]), "attempt": np.array([1])}
+        world.happen(TasksPlaced(at=at, **task, node=np.array([0])))
+        world.happen(TasksStarted(at=at, **task))
+    found, queues = fairness(world)
+    assert found["fair"] is None
+    assert {q["name"]: (q["waits_since"], q["passed_over_for"]) for q in found["queues"]} == {
+        "alice": (None, []), "bob": (None, []), "zoe": (0.0, ["alice", "bob"]),
+    }  # fmt: skip
+    assert set(queues.values()) == {("fair", "not yet converged")}
+    world.now = 2.0
+    one = np.array([1])
+    ended = {"job": np.array([jobs["alice"]]), "index": one - 1, "attempt": one, "outcome": one, "code": one - 1}
+    world.happen(TasksFinished(at=2.0, **ended))
+    task = {"job": np.array([jobs["zoe"]]), "index": one - 1, "attempt": one}
+    world.happen(TasksPlaced(at=2.0, **task, node=np.array([0])))
+    world.happen(TasksStarted(at=2.1, **task))
+    waits = {q["name"]: (q["waits_since"], q["passed_over_for"]) for q in fairness(world)[0]["queues"]}
+    assert waits == {"alice": (2.0, ["zoe"]), "bob": (None, []), "zoe": (None, [])}

@@ -11,7 +11,7 @@ from schemathesis.checks import CHECKS
 from conftest import Live
 from fairlead.service.api.app import make_api
 
-document = make_api(SimpleNamespace(loop=None), None, None, None, "", None, None).openapi()
+document = make_api(SimpleNamespace(loop=None), None, None, None, "", None, None, None).openapi()
 schema = schemathesis.openapi.from_dict(document)
 # It is to stay up, and nothing of what is asked for is to run.
 schema = schema.exclude(path=["/v1/down", "/v1/nodes/{node}/resume"])

@@ -334,7 +334,7 @@ def test_live_and_simulated_place_the_same_tasks_in_the_same_order(live):
             for one in zip(fact.job.tolist(), fact.index.tolist(), fact.node.tolist(), strict=True)
         ]
 
-    there = placements(read_history(SqlStore(path, to_read=True))[1])
+    there = placements(read_history(SqlStore(path, to_read=True)).facts)
     there = [(at - there[0][0], *one) for at, *one in there]
     here = []
 
@@ -726,3 +726,29 @@ def test_the_facebook_months():
     sizes = [name for name in drf["by size"] if name != "over 10000"]
     assert all(drf["by size"][name]["mean completion"] <= slots["by size"][name]["mean completion"] for name in sizes)
     assert drf["unfairness"] < slots["unfairness"]
+
+
+def test_what_each_queue_is_short_of_over_time():
+    """The same figure as the audit over time has: B waits for all of A's first task, and gets nothing back for it from fifo."""
+    found = {policy: summary(simulate(two_users(), policy, samples=400))["over time"] for policy in ("drf", "fifo")}
+    for policy, each in found.items():
+        run = simulate(two_users(), policy, samples=400)
+        seconds = np.diff(run.at).mean()
+        for queue in each["queues"]:
+            k = run.queues.index(queue["name"])
+            assert queue["entitled"] == pytest.approx(run.fair[:, k].sum() * seconds / 3600)
+            assert queue["got"] == pytest.approx(run.shares[:, k].sum() * seconds / 3600)
+            assert queue["short"] == pytest.approx(queue["entitled"] - queue["got"])
+    assert found["drf"]["short"] < found["fifo"]["short"]
+    assert [(queue["name"], queue["status"]) for queue in found["fifo"]["queues"]] == [("B", "wronged"), ("A", "ahead")]
+
+
+def test_entitled_follows_the_tree():
+    """Two of a team of three weigh as much together as the one beside them."""
+    jobs = Jobs()
+    for queue in ("x/a", "x/b", "y"):
+        jobs.add(0.0, queue, {"cpu": 1000}, 10.0, 40)
+    run = simulate(
+        jobs.workload("tree", synthetic_nodes(1, "cpu=8"), [Queue("x"), Queue("x/*", limit={"cpu": 1000}), Queue("y")])
+    )
+    assert run.fair[1].tolist() == [1 / 8, 1 / 8, 6 / 8]

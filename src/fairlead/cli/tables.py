@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from fairlead.model.quantity import round_quantity
+from fairlead.text_tables import listed
 
 
 def show(table: Table, empty: str) -> None:
@@ -194,4 +195,14 @@ def show_fairness(found: dict[str, Any]) -> None:
     signs = {True: "✓", False: "✗", None: " "}
     for finding in found["findings"]:
         print(f"{signs[finding['holds']]} {finding['text']}")
-    print("fair, within one task" if found["fair"] else "not fair: see above")
+    for queue in found["queues"]:
+        if queue["passed_over_for"]:
+            others = listed(queue["passed_over_for"])
+            waits = f"{queue['name']}, at {queue['dominant_share']:.1%}, has waited for {age(queue['waits_since'])}"
+            print(f"– {waits}, while {others}, who had no less, were served")
+    if found["fair"] is False:
+        print("not fair at this moment: see above")
+    elif found["fair"]:
+        print("fair at this moment, within one task")
+    else:
+        print("fair at this moment, within one task; whether they take turns, `fairlead audit --over 1h` says")

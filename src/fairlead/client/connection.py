@@ -18,6 +18,8 @@ from fairlead.data_folder import Address, home_folder, read_address
 
 PATIENCE = 10.0
 """Seconds that a scheduler which stopped answering is waited for: it may be on its way back."""
+TIMEOUT = 90.0
+"""Seconds that one answer may take."""
 
 
 class Connection:
@@ -27,11 +29,11 @@ class Connection:
     restart is not noticed. Most may be heard twice without harm; a submission has a key, by which the scheduler knows it again.
     """
 
-    def __init__(self, home: Path | None = None, patience: float = PATIENCE) -> None:
+    def __init__(self, home: Path | None = None, patience: float = PATIENCE, timeout: float = TIMEOUT) -> None:
         self.home, self.patience = home, patience
         self._answered = False
         self._address = self._find()
-        self._pool = urllib3.PoolManager(retries=False, timeout=90, maxsize=8)
+        self._pool = urllib3.PoolManager(retries=False, timeout=timeout, maxsize=8)
 
     def get(self, path: str, **query: Any) -> Any:
         """Ask for JSON."""

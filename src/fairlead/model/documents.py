@@ -7,7 +7,7 @@ as JSON is accepted wherever a file is.
 import json
 import re
 import tomllib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -166,12 +166,16 @@ def read_configuration(path: Path, check_policy: Callable[[str], object]) -> Con
         Queue(q.name, q.weight, q.guarantee, q.limit, q.max_jobs, q.max_tasks, q.policy or "", q.history, q.draining)
         for q in document.queue
     ]
+    policies: dict[str, Any] = {}
     for number, queue in enumerate(queues):
         try:
-            check_policy(queue.policy or "drf")
+            policies[queue.name] = check_policy(queue.policy) if queue.policy else None
         except ValueError as error:
             raise DocumentError(fault(path, text, ("queue", number, "policy"), str(error), "")) from None
-    for number, key, message in _tree_faults(queues, document.queue):
+    for number, key, message in [
+        *_tree_faults(queues, document.queue),
+        *_history_faults(queues, policies, document.node),
+    ]:
         raise DocumentError(fault(path, text, ("queue", number, key), message, ""))
     nodes = []
     for number, table in enumerate(document.node):
@@ -203,6 +207,31 @@ def read_configuration(path: Path, check_policy: Callable[[str], object]) -> Con
     queues.sort(key=lambda q: (q.name.count("/"), q.name))
     s = document.scheduler
     return Configuration(queues, nodes, Settings(s.reserve_after, s.max_losses, s.keep_jobs))
+
+
+def _history_faults(
+    queues: list[Queue], policies: dict[str, Any], nodes: list[NodeTable]
+) -> Iterator[tuple[int, str, str]]:
+    """Where a policy that goes by what was used before would have nothing to go by: (number of the table, key, message)."""
+    for number, queue in enumerate(queues):
+        names = [name for name in [queue.name, *ancestors(queue.name)] if policies.get(name)]
+        policy = policies[names[0]] if names else None
+        for_trees = getattr(policy, "for_trees", None)  # None: it does not go by that
+        if policy is None or for_trees is None or not (for_trees or names[0] == queue.name):
+            continue
+        if queue.history == 0.0:
+            message = (
+                f'{policy.name} goes by what was used before: leave history out, or write a half-life, such as "7d"'
+            )
+            yield number, "history", message
+        if (
+            names[0] == queue.name
+            and policy.resource
+            and nodes
+            and not any(n.capacity.get(policy.resource) for n in nodes)
+        ):
+            message = f"{policy.name} goes by the use of {policy.resource}, and no node has any: name a resource that there is"
+            yield number, "policy", message
 
 
 def _tree_faults(queues: list[Queue], tables: list[QueueTable]) -> list[tuple[int, str, str]]:

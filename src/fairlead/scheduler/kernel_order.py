@@ -9,8 +9,15 @@ import numpy as np
 from fairlead.kernel_cache import compiled
 from fairlead.policies.codes import DIVIDED, HDRF
 from fairlead.scheduler.compiled_view import View
-from fairlead.scheduler.kernel_keys import bucket_goes_before, compares_shares, queue_goes_before, set_key, set_level
-from fairlead.scheduler.tables import NONE
+from fairlead.scheduler.kernel_keys import (
+    bucket_goes_before,
+    compares_shares,
+    has_history,
+    queue_goes_before,
+    set_key,
+    set_level,
+)
+from fairlead.scheduler.tables import I64, NONE
 from fairlead.scheduler.view import (
     BUCKETS,
     CYCLE,
@@ -69,24 +76,38 @@ def is_started(v: View, b: int) -> bool:
 
 
 @compiled
-def set_bucket(v: View, b: int) -> None:
-    """Bring a bucket's place in its leaf's tree up to date."""
+def set_bucket(v: View, b: int) -> bool:
+    """Bring a bucket's place in its leaf's tree up to date; whether what its leaf has to offer may be another now."""
     seats, resources = v.bucket_seats, v.total.shape[0]
     leaf = v.buckets.leaf[b]
     base, place = v.queue_seats.base[leaf], v.queue_seats.slots[leaf] + seats.slot[b]
     job = current_job(v, b)
     if job == NONE or seats.out[b]:
+        if v.best[base + place] == NONE:
+            return False
         _clear(v, base + place)
     else:
         seats.number[b] = v.jobs.id[job]
-        least = v.least[base + place]
-        least[:resources] = v.demand[v.buckets.shape_row[b]]
-        least[resources + JOBS_NEEDED] = 0 if v.buckets.started[b] > 0 or is_started(v, b) else 1
-        least[resources + NEGATIVE_PRIORITY] = -v.buckets.priority[b]
-        least[resources + NUMBER] = seats.number[b]
+        least, shape = v.least[base + place], v.buckets.shape_row[b]
+        changed = v.best[base + place] != b or v.able[base + place] == seats.parked[b]
+        for r in range(resources):
+            changed |= _put(least, r, v.demand[shape, r])
+        changed |= _put(least, resources + JOBS_NEEDED, 0 if v.buckets.started[b] > 0 or is_started(v, b) else 1)
+        changed |= _put(least, resources + NEGATIVE_PRIORITY, -v.buckets.priority[b])
+        changed |= _put(least, resources + NUMBER, seats.number[b])
+        if not changed:
+            return False
         v.able[base + place] = not seats.parked[b]
         v.best[base + place] = b
-    _climb_tree(v, leaf, base, place, b)
+    return _climb_tree(v, leaf, base, place, b)
+
+
+@compiled
+def _put(row: I64, at: int, value: int) -> bool:
+    """Write down a number; whether it is another than before."""
+    changed = row[at] != value
+    row[at] = value
+    return bool(changed)
 
 
 @compiled
@@ -126,15 +147,16 @@ def _set_node(v: View, q: int, base: int, i: int, is_leaf: bool) -> bool:
 
 
 @compiled
-def _climb_tree(v: View, q: int, base: int, place: int, child: int) -> None:
-    """After a change at one place: the nodes above it, as far as it makes a difference."""
+def _climb_tree(v: View, q: int, base: int, place: int, child: int) -> bool:
+    """After a change at one place: the nodes above it, as far as it makes a difference; whether that is up to the top."""
     leaf = is_leaf(v, q)
     i = place >> 1
     while i > 0:
         was = v.best[base + i] == child
         if not _set_node(v, q, base, i, leaf) and not was:
-            return
+            return False
         i >>= 1
+    return True
 
 
 @compiled
@@ -210,8 +232,8 @@ def refresh(v: View) -> None:
     for k in range(v.counts[TOUCHED_BUCKETS]):
         b = v.bucket_seats.touched_list[k]
         v.bucket_seats.touched[b] = False
-        set_bucket(v, b)
-        touch_queue(v, v.buckets.leaf[b])
+        if set_bucket(v, b):
+            touch_queue(v, v.buckets.leaf[b])
     v.counts[TOUCHED_BUCKETS] = 0
     for k in range(v.counts[TOUCHED_QUEUES]):
         q = v.queue_seats.touched_list[k]
@@ -228,7 +250,7 @@ def refresh(v: View) -> None:
             _set_children(v, p)
     if v.counts[HISTORY_MOVED]:
         for p in range(v.counts[QUEUES]):
-            if v.queue_seats.inner[p] and compares_shares(v.queues.policy[p]):
+            if v.queue_seats.inner[p] and has_history(v.queues.policy[p]):
                 _set_children(v, p)
     v.counts[MOVED] = v.counts[HISTORY_MOVED] = 0
 

@@ -37,6 +37,7 @@ from fairlead.scheduler.facts import (
     TasksRevoked,
     TasksStarted,
 )
+from fairlead.scheduler.live_audit import audit_state
 from fairlead.scheduler.state import State
 from fairlead.scheduler.statuses import PLACED, RUNNING
 from fairlead.service import metrics
@@ -45,6 +46,7 @@ from fairlead.service.api.asking import Asker
 from fairlead.service.api.calls import close_silent_sessions
 from fairlead.service.api.cluster import configure
 from fairlead.service.loop import Loop
+from fairlead.service.over_time import Audits
 from fairlead.service.sessions import Sessions
 from fairlead.service.wakeups import Wakeups
 
@@ -82,6 +84,7 @@ def warm_up() -> None:
         state.apply(fact)
     task = {"job": one + 1, "index": one, "attempt": one + 1}
     state.apply(TasksStarted(at=0, **task))
+    audit_state(state)
     state.apply(TasksFinished(at=0, **task, outcome=one, code=one))
 
 
@@ -161,7 +164,9 @@ def serve(
         address = listener.getsockname()
         url = f"http://{host if ':' not in host else f'[{host}]'}:{address[1]}"
         asker = Asker(loop, wakeups)
-        api = make_api(asker, journal, sessions, engine.read_output, token, stop, read_again)
+        api = make_api(
+            asker, journal, sessions, engine.read_output, token, stop, read_again, Audits(home / "journal.db")
+        )
         server = _Server(
             uvicorn.Config(
                 TooLargeInJson(api),

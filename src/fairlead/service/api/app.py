@@ -24,9 +24,10 @@ from fairlead.model.documents import Configuration
 from fairlead.scheduler.admission import Conflict, Refused, Unknown
 from fairlead.service.api.asking import LARGEST_BODY, Asker, Json, errors, refusal
 from fairlead.service.api.calls import add_calls
-from fairlead.service.api.cluster import add_cluster, add_facts, add_health
+from fairlead.service.api.cluster import add_audits, add_cluster, add_facts, add_health
 from fairlead.service.api.jobs import ReadOutput, add_jobs
 from fairlead.service.loop import Busy
+from fairlead.service.over_time import Audits
 from fairlead.service.sessions import Sessions
 
 
@@ -38,6 +39,7 @@ def make_api(
     token: str,
     down: Callable[[bool], None],
     read_again: Callable[[], Configuration],
+    audits: Audits,
 ) -> FastAPI:
     """Make the application.
 
@@ -56,6 +58,8 @@ def make_api(
         Stops the scheduler; its argument tells whether running tasks are stopped as well.
     read_again : callable
         Reads the configuration; raises DocumentError.
+    audits : Audits
+        Looks back on the journal.
     """
     app = FastAPI(
         title="fairlead",
@@ -73,6 +77,7 @@ def make_api(
     authenticated = APIRouter(dependencies=checks, responses=errors(400, 401, 404, 409, 413, 422, 429, 503))
     add_jobs(authenticated, asker, read_output)
     add_cluster(authenticated, asker, down, read_again)
+    add_audits(authenticated, asker, audits)
     add_facts(authenticated, asker, journal)
     add_calls(authenticated, asker, sessions)
     app.include_router(authenticated)
