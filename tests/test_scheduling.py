@@ -25,6 +25,7 @@ from fairlead.scheduler.facts import (
     NodeJoined,
     NodeLost,
     NodesReserved,
+    ReservationDropped,
     TasksExpired,
     TasksFinished,
     TasksPlaced,
@@ -817,6 +818,23 @@ def test_the_audit_counts_weights_down_the_tree():
     found, _ = fairness(world)
     assert {q["name"]: q["entitled"] for q in found["queues"]} == {"x/1": 0.375, "x/2": 0.375, "y": 0.25}
     assert found["fair"]
+
+
+def test_a_gang_whose_reservation_is_dropped_is_tried_on_all_nodes_again():
+    """While nodes are kept for it, it looks at no others: room that came back there meanwhile is not fresh any more."""
+    world = World([Queue("a"), Queue("b")], {"cpu": 2}, {"cpu": 2}, reserve_after=1e9)
+    for queue in ("a", "b"):
+        world.submit(queue, {"cpu": 2})
+    placed = world.decide()[0]
+    other = int(placed.job[np.flatnonzero(placed.node == 1)[0]])
+    world.submit("a", {"cpu": 2}, gang=True)
+    gang = world.state.index.last
+    world.happen(NodesReserved(at=world.now, id=gang, nodes=[0], tasks=[1]))
+    assert not placements(decide(world.state, world.now).facts)
+    world.end(other)
+    assert not placements(decide(world.state, world.now).facts)
+    world.happen(ReservationDropped(at=world.now, id=gang))
+    assert placements(decide(world.state, world.now).facts) == [(gang, 1)]
 
 
 def test_ties_among_those_who_wait_are_no_flat_yes():
