@@ -53,7 +53,7 @@ class Demo:
 
     def up(self) -> None:
         """Start the scheduler, and wait until it answers."""
-        self.server = subprocess.Popen([FAIRLEAD, "up", "--config", self.config, "--port", "0"])
+        self.server = subprocess.Popen([FAIRLEAD, "up", "--config", self.config])
         until = time.monotonic() + 60
         while True:
             try:

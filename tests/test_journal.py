@@ -154,11 +154,16 @@ def test_every_record_says_when_it_was_written_and_who_caused_it(store):
     facts, _ = some_facts()
     journal = Journal(store)
     before = time.time(), time.monotonic()
-    journal.append(facts[:3], by=["", "engine", "ada"])
+    journal.append(facts[:3], by=["", "(engine)", "ada"])
     journal.append(facts[3:])
     after = time.time(), time.monotonic()
     envelopes = [envelope for envelope, _ in store.read(0, 10)]
-    assert [(e.sequence, e.by, e.epoch) for e in envelopes] == [(1, "", 0), (2, "engine", 0), (3, "ada", 0), (4, "", 0)]
+    assert [(e.sequence, e.by, e.epoch) for e in envelopes] == [
+        (1, "", 0),
+        (2, "(engine)", 0),
+        (3, "ada", 0),
+        (4, "", 0),
+    ]
     assert [e.checksum for e in envelopes] == [zlib.crc32(encode(fact)) for fact in facts]
     assert all(before[0] <= e.wall <= after[0] and before[1] <= e.monotonic <= after[1] for e in envelopes)
     with pytest.raises(ValueError, match="shorter"):

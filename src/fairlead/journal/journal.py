@@ -66,7 +66,7 @@ class Journal:
         ----------
         facts : sequence of Fact
         by : sequence of str
-            Who caused each: a person's name, ``engine``, or empty for the scheduler itself. Without, it was the scheduler.
+            Who caused each: a person's name, `ENGINE`, or empty for the scheduler itself. Without, it was the scheduler.
         """
         if not facts:
             return
@@ -113,6 +113,25 @@ class Journal:
         if after + 1 < oldest:
             raise Forgotten(oldest)
         return [(record.envelope.sequence, record.body) for record in self._checked(page, after)]
+
+    def caused(self, since: float, by: str | None, before: int | None, most: int) -> list[tuple[Envelope, Fact]]:
+        """The newest facts that people caused, newest first; `most` at most. From any thread.
+
+        Parameters
+        ----------
+        since : float
+            Seconds since the epoch.
+        by : str or None
+            Those of one person; None for everybody's.
+        before : int or None
+            Those with a lower number.
+        """
+        found = []
+        for record in self._store.caused(since, by, before, most):
+            if not _is_sound(record.body, record.envelope.checksum):
+                raise damaged(self._store.name, f"fact {record.envelope.sequence} is not what was written")
+            found.append((record.envelope, self._decode(record)))
+        return found
 
     def snapshot_due(self) -> bool:
         """Tell whether so much came since the last snapshot that recovery would be slow."""

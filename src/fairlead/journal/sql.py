@@ -16,7 +16,7 @@ import sqlalchemy as sa
 
 import fairlead
 from fairlead.journal import sqlite
-from fairlead.journal.store import Envelope, Extent, JournalError, JournalFull, Record, Snapshot, damaged, newer
+from fairlead.journal.store import ENGINE, Envelope, Extent, JournalError, JournalFull, Record, Snapshot, damaged, newer
 
 SCHEMA_VERSION = 2
 """Of what is in a journal: its tables, its facts and its snapshots. See docs/journal.md for what raises it."""
@@ -102,6 +102,15 @@ class SqlStore:
         query = sa.select(_facts).where(_facts.c.sequence > after).order_by(_facts.c.sequence).limit(most)
         with self._naming_damage():
             rows = self._reading.execute(query).all()
+        return [Record(Envelope(*envelope), body) for *envelope, body in rows]
+
+    def caused(self, since: float, by: str | None, before: int | None, most: int) -> list[Record]:
+        theirs = _facts.c.by.not_in(["", ENGINE]) if by is None else _facts.c.by == by
+        query = sa.select(_facts).where(theirs, _facts.c.wall >= since)
+        if before is not None:
+            query = query.where(_facts.c.sequence < before)
+        with self._naming_damage():
+            rows = self._reading.execute(query.order_by(_facts.c.sequence.desc()).limit(most)).all()
         return [Record(Envelope(*envelope), body) for *envelope, body in rows]
 
     def snapshot(self) -> Snapshot | None:
