@@ -42,7 +42,7 @@ docs: .venv/ready  ## the documentation as a site, in site/
 	$(RUN)zensical build --strict --config-file mkdocs.yml
 
 fuzz: .venv/ready  ## the long version of the random tests (FAIRLEAD_FUZZ seeds; default 20000)
-	FAIRLEAD_CHECK=1 FAIRLEAD_FUZZ=$${FAIRLEAD_FUZZ:-20000} $(RUN)pytest -n auto --timeout 0 tests/test_crash.py tests/test_state_machine.py
+	NUMBA_BOUNDSCHECK=1 FAIRLEAD_CHECK=1 FAIRLEAD_FUZZ=$${FAIRLEAD_FUZZ:-20000} $(RUN)pytest -n auto --timeout 0 tests/test_crash.py tests/test_state_machine.py
 
 clean:  ## remove what was built
 	rm -rf site .cache .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis dist build

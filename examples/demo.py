@@ -16,7 +16,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from fairlead.client.connection import Connection, ServiceError
+from fairlead.client.connection import Connection
+from fairlead.client.service_error import ServiceError
 
 CONFIG = """
 [[queue]]

@@ -18,7 +18,8 @@ import pytest
 
 from fairlead.cli.main import main
 from fairlead.client.address import connect_to
-from fairlead.client.connection import Connection, ServiceError
+from fairlead.client.connection import Connection
+from fairlead.client.service_error import ServiceError
 from fairlead.engines.local.engine import LocalEngine
 from fairlead.processes import cores
 

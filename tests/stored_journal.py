@@ -13,7 +13,8 @@ from pathlib import Path
 
 import numpy as np
 
-from fairlead.journal import Journal
+from fairlead.journal import Journal, head
+from fairlead.journal.repair import adopt
 from fairlead.journal.sql import SCHEMA_VERSION, SqlStore
 from fairlead.model.specs import After, Call, Job, Node, Queue, Settings, Work
 from fairlead.scheduler import facts as f
@@ -76,6 +77,7 @@ def every_fact() -> list[f.Fact]:
         f.JobCancelled(at=51.0, id=5, indices=[1]),
         f.TasksPlaced(at=52.0, **attempts(1, 1, attempt=2), node=np.array([0])),
         f.TasksStarted(at=53.0, **attempts(1, 1, attempt=2)),
+        f.FactsLost(at=54.0, count=3),
     ]
 
 
@@ -102,6 +104,15 @@ def told(state: State) -> dict:
     return json.loads(json.dumps(pages))
 
 
+def copy_to(folder: Path) -> Path:
+    """A copy of the stored journal that may be written."""
+    path = folder / "journal.db"
+    shutil.copyfile(JOURNAL, path)
+    shutil.copyfile(head.path_of(JOURNAL), head.path_of(path))
+    adopt(path)
+    return path
+
+
 def store_anew() -> None:
     """Make the stored journal and what is told of it: with a snapshot in the middle, and all the facts kept."""
     facts = every_fact()
@@ -109,6 +120,7 @@ def store_anew() -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "journal.db"
         with closing(Journal(SqlStore(path))) as journal:
+            journal.begin()
             for some in (facts[:half], facts[half:]):
                 journal.append(some, ["ada" if isinstance(fact, f.JobSubmitted) else "" for fact in some])
                 state = journal.recover()
@@ -116,4 +128,5 @@ def store_anew() -> None:
                     journal.save(state)
         DATA.mkdir(exist_ok=True)
         shutil.copyfile(path, JOURNAL)
+        shutil.copyfile(head.path_of(path), head.path_of(JOURNAL))
     TOLD.write_text(json.dumps(told(state), indent=1) + "\n")

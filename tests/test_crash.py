@@ -134,9 +134,9 @@ def history(seed):
             assert (engine.done[job, index] == 1) == (status == SUCCEEDED)
             assert status != CANCELLED or job in cancelled
     assert not engine.running
-    assert set(engine.runs) <= {
-        Attempt(j, i, n) for j, s in state.index.specs.items() for i in range(s.tasks) for n in range(1, 1000)
-    }
+    for job, index, number in engine.runs:
+        assert 0 <= index < state.index.specs[job].tasks, f"{job}.{index} ran, and there is none"
+        assert number >= 1, f"attempt {number} of {job}.{index} ran, and they are counted from 1"
     assert same(journal.recover()) == same(state)
     return killed
 

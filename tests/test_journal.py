@@ -6,7 +6,6 @@ import os
 import shutil
 import sqlite3
 import time
-import zlib
 from pathlib import Path
 from typing import get_args
 
@@ -22,12 +21,15 @@ from fairlead.journal import (
     JournalFull,
     NewerJournal,
     Unrecorded,
+    head,
     read_history,
+    repair,
 )
 from fairlead.journal import journal as journals
+from fairlead.journal.head import HeadFile
 from fairlead.journal.memory import MemoryStore
 from fairlead.journal.sql import SqlStore
-from fairlead.journal.store import Record, Snapshot
+from fairlead.journal.store import Damaged, Part, Record, Snapshot
 from fairlead.model.specs import Job, Node, Queue, Settings
 from fairlead.scheduler.facts import AnyFact, Configured, JobSubmitted, NodeDrained, NodeJoined, encode
 from fairlead.scheduler.state import State
@@ -64,6 +66,7 @@ def store(request, path):
 def written(path):
     facts, state = some_facts()
     journal = Journal(SqlStore(path))
+    journal.begin()
     journal.append(facts[:2])
     journal.append(facts[2:])
     return journal, state
@@ -92,23 +95,32 @@ def test_a_snapshot_and_what_came_after_it(path):
 
 
 def record(sequence, body, **more):
-    return Record(Envelope(sequence, 1.5, 2.5, "ada", 7, zlib.crc32(body))._replace(**more), body)
+    return Record(Envelope(sequence, 1.5, 2.5, "ada", 7, sequence - 1, sequence)._replace(**more), body)
 
 
 def test_a_store_gives_back_the_bytes_that_it_was_given(store):
     records = [record(k, bytes([k, 0, 255])) for k in range(1, 8)]
-    assert (store.extent(), store.read(0, 10), store.snapshot()) == ((0, 0, 0), [], None)
+    assert (store.extent(), store.read(0, 10), store.snapshot()) == ((0, 0, 0, 0), [], None)
     store.append(records[:3])
     store.append(records[3:])
-    assert store.extent() == (7, 0, 21)
+    assert store.extent() == (7, 7, 0, 21)
     assert (store.read(0, 100), store.read(2, 3), store.read(7, 5)) == (records, records[2:5], [])
-    store.save(Snapshot(7, 1, b"first"), keep=100)
+    store.save(Snapshot(7, 7, parts(b"fi", b"rst")), keep=100)
     store.append([record(8, b"more")])
-    assert (store.extent(), store.read(0, 1), store.snapshot()) == ((8, 7, 4), records[:1], (7, 1, b"first"))
-    store.save(Snapshot(8, 2, b"second"), keep=8)
-    assert (store.read(0, 9), store.snapshot()) == ([records[6], record(8, b"more")], (8, 2, b"second"))
-    store.save(Snapshot(8, 2, b"second"), keep=0)
-    assert (store.read(0, 9), store.extent()) == ([], (0, 8, 0))
+    assert (store.extent(), store.read(0, 1), saved_in(store)) == ((8, 8, 7, 4), records[:1], (7, 7, [b"fi", b"rst"]))
+    store.save(Snapshot(8, 8, parts(b"second")), keep=8)
+    assert (store.read(0, 9), saved_in(store)) == ([records[6], record(8, b"more")], (8, 8, [b"second"]))
+    store.save(Snapshot(8, 8, parts(b"second")), keep=0)
+    assert (store.read(0, 9), store.extent()) == ([], (0, 0, 8, 0))
+
+
+def parts(*bodies):
+    return [Part(k, body) for k, body in enumerate(bodies)]
+
+
+def saved_in(store):
+    sequence, checksum, found = store.snapshot()
+    return sequence, checksum, [part.body for part in found]
 
 
 @pytest.mark.parametrize("page", [1, 2, 3, 100])
@@ -117,19 +129,13 @@ def test_recovery_is_the_same_from_any_store_with_a_snapshot_or_without(store, p
     facts, state = some_facts()
     journal = Journal(store)
     journal.append(facts[:3])
-    early = journal.recover()
+    journal.save(journal.recover())
     journal.append(facts[3:])
     assert same(journal.recover()) == same(state)
     again = Journal(store)
     assert again.position == 4
-    store.save(Snapshot(3, *checked(early)), keep=2**20)
     assert same(again.recover()) == same(state)
     assert [type(fact) for fact in read_history(store)[1]] == [type(fact) for fact in facts]
-
-
-def checked(state):
-    body = journals.snapshot.dump(state)
-    return zlib.crc32(body), body
 
 
 def test_a_journal_of_which_only_the_snapshot_is_left_goes_on(store, monkeypatch):
@@ -153,18 +159,22 @@ def test_a_journal_of_which_only_the_snapshot_is_left_goes_on(store, monkeypatch
 def test_every_record_says_when_it_was_written_and_who_caused_it(store):
     facts, _ = some_facts()
     journal = Journal(store)
+    journal.begin()
     before = time.time(), time.monotonic()
     journal.append(facts[:3], by=["", "(engine)", "ada"])
     journal.append(facts[3:])
     after = time.time(), time.monotonic()
     envelopes = [envelope for envelope, _ in store.read(0, 10)]
     assert [(e.sequence, e.by, e.epoch) for e in envelopes] == [
-        (1, "", 0),
-        (2, "(engine)", 0),
-        (3, "ada", 0),
-        (4, "", 0),
+        (1, "", 1),
+        (2, "(engine)", 1),
+        (3, "ada", 1),
+        (4, "", 1),
     ]
-    assert [e.checksum for e in envelopes] == [zlib.crc32(encode(fact)) for fact in facts]
+    assert [e.before for e in envelopes] == [journals.beginning(store.id), *(e.checksum for e in envelopes[:-1])]
+    assert [e.checksum for e in envelopes] == [
+        journals.link(e, encode(fact)) for e, fact in zip(envelopes, facts, strict=True)
+    ]
     assert all(before[0] <= e.wall <= after[0] and before[1] <= e.monotonic <= after[1] for e in envelopes)
     with pytest.raises(ValueError, match="shorter"):
         journal.append(facts[:2], by=["ada"])
@@ -193,7 +203,8 @@ def test_what_is_not_recorded_is_counted():
         journal.look(0, 10)
     journal.close()
     public = {name for name in dir(Journal) + list(vars(Journal(MemoryStore()))) if not name.startswith("_")}
-    assert public == {name for name in dir(journal) if not name.startswith("_")}
+    only_repaired = {"prove", "check_end", "check_kept", "go_on"}
+    assert public - only_repaired == {name for name in dir(journal) if not name.startswith("_")}
 
 
 def test_the_file_does_not_grow_for_ever(path, monkeypatch):
@@ -253,6 +264,22 @@ def alter(path, *statement):
         connection.execute(*statement)
 
 
+def rewrite(path, sequence, body):
+    """Have a fact say something else, and all that is there to prove it agree."""
+    with contextlib.closing(sqlite3.connect(path)) as connection, connection:
+        rows = connection.execute("select * from facts where sequence >= ? order by sequence", (sequence,)).fetchall()
+        before = rows[0][5]
+        for *told, _, _, old in rows:
+            new = body if told[0] == sequence else old
+            checksum = journals.link(Envelope(*told, before, 0), new)
+            change = "update facts set body = ?, before = ?, checksum = ? where sequence = ?"
+            connection.execute(change, (new, before, checksum, told[0]))
+            before = checksum
+        sequence = told[0]
+    with contextlib.closing(HeadFile(path)) as file:
+        file.write(file.head._replace(sequence=sequence, checksum=before))
+
+
 @pytest.mark.parametrize(
     ("change", "what"),
     [
@@ -266,7 +293,7 @@ def test_a_fact_that_only_a_newer_fairlead_knows_is_refused_by_its_version(path,
     journal, _ = written(path)
     body = json.dumps(change(json.loads(journal.look(2, 1)[0][1]))).encode()
     journal.close()
-    alter(path, "update facts set body = ?, checksum = ? where sequence = 3", (body, zlib.crc32(body)))
+    rewrite(path, 3, body)
     alter(path, "update meta set value = '9.9.9' where key = 'fairlead'")
     for _ in range(2):
         journal = Journal(SqlStore(path))
@@ -284,19 +311,26 @@ def test_a_fact_that_only_a_newer_fairlead_knows_is_refused_by_its_version(path,
 @pytest.mark.parametrize(
     ("change", "what"),
     [
-        (lambda saved: saved.update(format=999), "its snapshot: snapshot format 999"),
-        (lambda saved: saved.update(colours=[]), "its snapshot: .*unknown field `colours`"),
-        (lambda saved: saved["settings"].update(colour=1), "its snapshot: .*unknown field `colour`"),
-        (lambda saved: saved["tables"]["jobs"].update(colour=saved["tables"]["jobs"]["id"]), "unknown column `colour`"),
-        (lambda saved: saved["tables"].update(colours=saved["tables"]["jobs"]), "unknown column `.*` of colours"),
+        (lambda saved: saved[0].update(format=999), "its snapshot: snapshot format 999"),
+        (lambda saved: saved[0].update(colours=[]), "its snapshot: .*unknown field `colours`"),
+        (lambda saved: saved[0]["settings"].update(colour=1), "its snapshot: .*unknown field `colour`"),
+        (lambda saved: saved[0]["rows"].update(colours=3), "unknown table `colours`"),
+        (lambda saved: saved[2].update(column="colour"), "unknown column of nodes `colour`"),
+        (lambda saved: saved[2].update(table="colours"), "unknown table `colours`"),
+        (lambda saved: saved[2].update(type="paints"), "its snapshot: .*paints"),
     ],
 )
 def test_a_snapshot_that_only_a_newer_fairlead_knows_is_refused(store, change, what):
     msgpack = journals.msgspec.msgpack
-    saved = msgpack.decode(journals.snapshot.dump(some_facts()[1]))
+    journal = Journal(store)
+    journal.append(some_facts()[0])
+    saved = [msgpack.decode(piece) for piece in journals.snapshot.dump(some_facts()[1])]
     change(saved)
-    body = msgpack.encode(saved)
-    store.save(Snapshot(4, zlib.crc32(body), body), keep=0)
+    checksum, pieces = journal._checksum, []
+    for piece in map(msgpack.encode, saved):
+        checksum = journals.link_part(4, checksum, piece)
+        pieces.append(Part(checksum, piece))
+    store.save(Snapshot(4, journal._checksum, pieces), keep=0)
     with pytest.raises(NewerJournal, match=what):
         Journal(store).recover()
 
@@ -322,7 +356,7 @@ def test_a_stored_journal_of_this_version_recovers_to_what_it_was(tmp_path):
     if "FAIRLEAD_STORE" in os.environ:
         stored_journal.store_anew()
     expected = json.loads(stored_journal.TOLD.read_text())
-    path = shutil.copyfile(stored_journal.JOURNAL, tmp_path / "journal.db")
+    path = stored_journal.copy_to(tmp_path)
     with contextlib.closing(Journal(SqlStore(path))) as journal:
         assert stored_journal.told(journal.recover()) == expected
     replayed = State()
@@ -403,11 +437,19 @@ def test_a_truncated_journal_is_refused(path, size):
         "update facts set sequence = 9 where sequence = 4",
         "update facts set sequence = 'x' where sequence = 4",
         "update facts set body = 'x' where sequence = 4",
-        f"update facts set body = x'00', checksum = {zlib.crc32(bytes(1))} where sequence = 3",
+        "update facts set before = before + 1 where sequence = 3",
+        "update facts set wall = wall + 1 where sequence = 3",
+        "update facts set by = 'eve' where sequence = 3",
+        "update facts set epoch = 9 where sequence = 3",
+        "delete from facts where sequence = 4",
+        "delete from facts",
+        "delete from snapshots where part = 1",
+        "delete from snapshots where part = (select max(part) from snapshots)",
         "delete from facts where sequence = 1",
         "delete from facts where sequence = 2",
         "update snapshots set body = substr(body, 1, 100)",
-        f"update snapshots set body = x'c1', checksum = {zlib.crc32(bytes([0xC1]))}",
+        "update snapshots set body = x'c1'",
+        "update snapshots set as_of = 7",
         "update snapshots set checksum = 0",
         "update snapshots set sequence = 2",
         "delete from meta",
@@ -495,3 +537,199 @@ def test_a_full_disk_loses_nothing_and_goes_on(small_disk):
     again = Journal(SqlStore(small / "journal.db"))
     assert same(again.recover()) == same(state)
     again.close()
+
+
+def test_a_journal_says_that_all_is_well(path):
+    written(path)[0].close()
+    found = repair.examine(path)
+    assert (found.position, found.kept, found.wrong, found.lost) == (4, 4, "", 0)
+    with pytest.raises(JournalError, match="nothing is wrong with it: 4 facts are proved"):
+        repair.repair(path)
+
+
+def lose_the_log(path):
+    """What the write-ahead log had: the last commit, here, that no checkpoint has brought into the database."""
+    Path(f"{path}-wal").unlink()
+
+
+def flip_a_bit_of_the_log(path):
+    log = Path(f"{path}-wal")
+    content = bytearray(log.read_bytes())
+    content[len(content) // 2] ^= 1
+    log.write_bytes(content)
+
+
+def cut_the_log(path):
+    log = Path(f"{path}-wal")
+    log.write_bytes(log.read_bytes()[:-2000])
+
+
+def zero_a_page_of_the_log(path):
+    log = Path(f"{path}-wal")
+    content = bytearray(log.read_bytes())
+    content[-4096:] = bytes(4096)
+    log.write_bytes(content)
+
+
+@pytest.fixture
+def killed(path, tmp_path):
+    """A journal as its scheduler left it when it was killed: with facts in the write-ahead log only."""
+    journal, state = written(path)
+    journal._store._writing.exec_driver_sql("pragma wal_checkpoint(truncate)")
+    more = [JobSubmitted(at=5, id=2 + k, job=Job("A", {"cpu": 500}, name="x" * 5000)) for k in range(3)]
+    for fact in more:
+        journal.append([fact])
+        state.apply(fact)
+    left = tmp_path / "left"
+    shutil.copytree(path.parent, left)
+    (left / "journal.db-shm").unlink()
+    journal.close()
+    repair.adopt(left / "journal.db")
+    return left / "journal.db", state
+
+
+def test_a_killed_scheduler_loses_nothing(killed):
+    path, state = killed
+    with contextlib.closing(Journal(SqlStore(path))) as journal:
+        assert same(journal.recover()) == same(state)
+
+
+@pytest.mark.parametrize("harm", [lose_the_log, flip_a_bit_of_the_log, cut_the_log, zero_a_page_of_the_log])
+def test_a_write_ahead_log_that_was_harmed_is_not_believed_and_what_is_proved_can_be_saved(killed, harm):
+    path, state = killed
+    harm(path)
+    with (
+        contextlib.closing(Journal(SqlStore(path))) as journal,
+        pytest.raises(Damaged, match=r"facts \d to 7 are missing"),
+    ):
+        journal.recover()
+    found, aside = repair.repair(path)
+    assert 4 <= found.position < 7
+    assert found.lost == 7 - found.position
+    assert (aside / "journal.db").exists()
+    with contextlib.closing(Journal(SqlStore(path))) as journal:
+        saved = journal.recover()
+        assert (journal.position, saved.index.last) == (found.position + 1, state.index.last)
+        journal.begin()
+        assert journal.epoch == 3, "one more than the repaired one, which was one more than the damaged one"
+
+
+def test_what_a_commit_had_before_it_was_told_is_kept(path):
+    """Killed between the commit and the head: the journal goes on beyond its head, and is whole."""
+    journal, state = written(path)
+    before = journal._store._head.head
+    more = JobSubmitted(at=5, id=2, job=Job("A", {"cpu": 500}))
+    journal.append([more])
+    state.apply(more)
+    journal.close()
+    with contextlib.closing(HeadFile(path)) as file:
+        file.write(before)
+    with contextlib.closing(Journal(SqlStore(path))) as journal:
+        assert same(journal.recover()) == same(state)
+
+
+def test_a_torn_head_leaves_the_one_before(path):
+    journal, state = written(path)
+    journal.append([NodeDrained(at=9, node="n0")])
+    journal.close()
+    file = head.path_of(path)
+    whole = file.read_bytes()
+    newest = max(head._newest(whole[:512]), head._newest(whole[512:].rjust(1024, b"\0")))
+    places = [k for k in (0, 512) if head._newest(whole[k : k + 512]) == newest]
+    file.write_bytes(whole[: places[0] + 40] + b"\xff" * 20 + whole[places[0] + 60 :])
+    state.apply(NodeDrained(at=9, node="n0"))
+    with contextlib.closing(Journal(SqlStore(path))) as journal:
+        assert same(journal.recover()) == same(state), "it is proved by the chain"
+
+
+def test_an_older_copy_is_told_from_the_journal(path, tmp_path):
+    written(path)[0].close()
+    older = tmp_path / "older.db"
+    shutil.copyfile(path, older)
+    for _ in range(2):
+        with contextlib.closing(Journal(SqlStore(path))) as journal:
+            journal.recover()
+            journal.begin()
+            journal.append([NodeDrained(at=9, node="n0")])
+    path.write_bytes(older.read_bytes())
+    with pytest.raises(Damaged, match="an older one: 2 starts of its scheduler are missing"):
+        Journal(SqlStore(path))
+
+
+def test_another_journal_in_its_place_is_told(path, tmp_path):
+    written(path)[0].close()
+    other = tmp_path / "other" / "journal.db"
+    written(other)[0].close()
+    path.write_bytes(other.read_bytes())
+    with pytest.raises(Damaged, match="another than the one that its head is of"):
+        Journal(SqlStore(path))
+
+
+def test_a_copy_does_not_start_until_it_is_said_to_be_the_journal(path, tmp_path):
+    journal, state = written(path)
+    journal.close()
+    copy = tmp_path / "copy"
+    shutil.copytree(path.parent, copy)
+    with pytest.raises(JournalError, match=r"a copy of a journal.*`fairlead journal adopt`"):
+        Journal(SqlStore(copy / "journal.db"))
+    assert repair.adopt(copy / "journal.db").sequence == 4
+    with contextlib.closing(Journal(SqlStore(copy / "journal.db"))) as journal:
+        assert same(journal.recover()) == same(state)
+    moved = tmp_path / "moved"
+    path.parent.rename(moved)
+    Journal(SqlStore(moved / "journal.db")).close()
+
+
+@pytest.mark.parametrize("name", ["journal.db", "journal.db.head"])
+def test_a_journal_that_is_deleted_while_in_use_is_noticed_and_goes_on_when_it_is_back(path, name):
+    journal, state = written(path)
+    aside = path.with_name("aside")
+    (path.parent / name).rename(aside)
+    with pytest.raises(JournalFull, match="was moved or deleted while in use"):
+        journal.append([NodeDrained(at=9, node="n0")])
+    with pytest.raises(JournalFull, match="was moved or deleted while in use"):
+        journal.save(state)
+    aside.rename(path.parent / name)
+    journal.append([NodeDrained(at=9, node="n0")])
+    journal.close()
+    (path.parent / name).unlink()
+    with pytest.raises(
+        JournalError, match=r"the journal is gone, of which 5 facts|head, which says how far it came, is miss"
+    ):
+        SqlStore(path)
+
+
+def test_a_journal_without_its_head_can_be_repaired(path):
+    written(path)[0].close()
+    head.path_of(path).unlink()
+    found, _ = repair.repair(path)
+    assert (found.position, found.lost) == (4, None)
+    with contextlib.closing(Journal(SqlStore(path))) as journal:
+        assert journal.recover().index.last == 1 + repair.UNKNOWN_LOSS
+
+
+def test_of_what_is_not_proved_nothing_is_repaired(path):
+    written(path)[0].close()
+    alter(path, "delete from facts where sequence = 1")
+    files = [path, head.path_of(path)]
+    there = [file.read_bytes() for file in files]
+    with pytest.raises(JournalError, match="nothing of it is proved"):
+        repair.repair(path)
+    assert [file.read_bytes() for file in files] == there
+    assert not list(path.parent.glob("*damaged*"))
+
+
+def test_a_snapshot_is_kept_in_pieces(path, monkeypatch):
+    monkeypatch.setattr(journals.snapshot, "PIECE", 1000)
+    journal, state = written(path)
+    more = [JobSubmitted(at=5, id=2 + k, job=Job("A", {"cpu": 500}, name="x" * 500)) for k in range(20)]
+    journal.append(more)
+    for fact in more:
+        state.apply(fact)
+    journal.save(state)
+    sizes = [len(part.body) for part in journal._store.snapshot().parts]
+    assert len(sizes) > 20
+    assert max(sizes[1:]) < 3000
+    journal.close()
+    with contextlib.closing(Journal(SqlStore(path))) as journal:
+        assert same(journal.recover()) == same(state)

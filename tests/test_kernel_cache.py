@@ -33,6 +33,39 @@ def told(which: int) -> int:
 """
 
 
+INDICES = """
+import numba
+import numpy as np
+from fairlead.scheduler.compiled_view import Arrays
+
+
+class Few(Arrays):
+    ARRAYS = {"one": ("i8", 1), "wide": ("i8", 2), "rows": ([("a", "i8"), ("b", "i1")], 1)}
+
+
+@numba.njit
+def read(few, i):
+    return few.one[i], few.wide[i, 1], few.rows.b[i], few.wide[i][0]
+
+
+@numba.njit
+def write(few, i):
+    few.one[i] = few.wide[i, 1] = few.rows.b[i] = 7
+    few.wide[i] = few.wide[i] + few.one[:2]
+
+
+few = Few(one=np.arange(3), wide=np.arange(6).reshape(3, 2), rows=np.ones(3, np.dtype(Few.ARRAYS["rows"][0])))
+print(*read(few, 1))
+write(few, 2)
+print(*few.one, *few.wide.ravel(), *few.rows["b"])
+for kernel in (read, write):
+    try:
+        kernel(few, -1)
+    except IndexError:
+        print("refused")
+"""
+
+
 @pytest.fixture
 def copy(tmp_path):
     """A copy of the package, which may be changed."""
@@ -87,3 +120,8 @@ def test_kernels_have_the_numbers_that_the_files_have_now(copy):
     statuses.write_text(statuses.read_text().replace("RUNNING, STOPPING, EXPIRING", "STOPPING, RUNNING, EXPIRING", 1))
     assert python(copy, RUN) == ["3", "2"]
     assert len(list(cached.iterdir())) == 2
+
+
+def test_arrays_of_a_view_are_indexed_from_0_on(copy, monkeypatch):
+    monkeypatch.setenv("NUMBA_BOUNDSCHECK", "1")
+    assert " ".join(python(copy, INDICES)) == "1 3 1 2 0 1 7 0 1 2 3 4 8 1 1 7 refused refused"

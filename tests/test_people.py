@@ -18,7 +18,8 @@ import trustme
 
 from conftest import FAIRLEAD
 from fairlead.client.address import Address, NotTrusted, check_port, find
-from fairlead.client.connection import Connection, ServiceError
+from fairlead.client.connection import Connection
+from fairlead.client.service_error import ServiceError
 from fairlead.people.accounts import Person
 from fairlead.people.deeds import LINES_A_MINUTE, Deeds
 from fairlead.people.rules import Forbidden

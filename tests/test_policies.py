@@ -4,6 +4,7 @@ import json
 import math
 from dataclasses import replace
 from fractions import Fraction as F  # noqa: N817 written a hundred times
+from unittest import mock
 
 import cvxpy
 import numpy as np
@@ -418,6 +419,20 @@ def test_floats_agree_with_fractions(problem, policy):
     floats = fairlead.allocate(problem, policy)
     assert floats.tasks == pytest.approx(exact.tasks.astype(float), rel=1e-9, abs=1e-12)
     assert all(isinstance(x, F) for x in exact.tasks)
+
+
+@settings(max_examples=100, deadline=None)
+@given(problem=problems(most_users=8), policy=st.sampled_from(FAMILY), data=st.data())
+def test_compiled_filling_is_the_same_to_the_last_bit(problem, policy, data):
+    n, m = problem.demand.shape
+    guarantee = data.draw(st.lists(st.lists(st.integers(0, 10), min_size=m, max_size=m), min_size=n, max_size=n))
+    problem = replace(problem, guarantee=np.array(guarantee, float))
+    found = []
+    for small in (-1, 10**15):
+        with mock.patch("fairlead.policies.filling.SMALL", small):
+            division = fairlead.allocate(problem, policy).division
+            found.append((division.tasks.tobytes(), division.stop.tolist(), division.round.tolist()))
+    assert found[0] == found[1]
 
 
 @settings(max_examples=200, deadline=None)

@@ -13,9 +13,10 @@ from fairlead.policies.contract import Division
 from fairlead.policies.registry import find_policy
 from fairlead.scheduler import admission, report, snapshot, statuses
 from fairlead.scheduler.admission import Refused
-from fairlead.scheduler.decide import decide
+from fairlead.scheduler.decide import decide, run_cycle
 from fairlead.scheduler.facts import (
     Configured,
+    Contradiction,
     JobCancelled,
     JobHeld,
     JobReleased,
@@ -31,7 +32,7 @@ from fairlead.scheduler.facts import (
     TasksStarted,
 )
 from fairlead.scheduler.live_audit import audit_state
-from fairlead.scheduler.state import Contradiction, State
+from fairlead.scheduler.state import State
 from fairlead.scheduler.statuses import (
     CANCELLED,
     DONE,
@@ -352,6 +353,22 @@ def test_room_that_a_job_was_skipped_for_is_found_when_it_may_start():
     assert world.running()[older] == 3
 
 
+def test_room_that_a_gang_tried_in_vain_is_there_for_others():
+    """Among so many nodes that whole blocks of them are passed by: the gang takes the large one on paper, and gives it back."""
+    world = World([Queue("A"), Queue("B")], {"cpu": 4000}, *[{"cpu": 1000}] * 63)
+    world.submit("A", {"cpu": 3000}, 2, gang=True)
+    small = world.submit("B", {"cpu": 2000})
+    assert world.placed() == [(small, 0)]
+
+
+def test_a_cycle_on_paper_leaves_the_room_of_the_nodes_as_it_was():
+    world = World([Queue("A"), Queue("B")], {"cpu": 4000}, *[{"cpu": 1000}] * 63)
+    large, small = world.submit("A", {"cpu": 3000}), world.submit("B", {"cpu": 2000})
+    run_cycle(world.state)
+    world.happen(JobCancelled(at=world.now, id=large))
+    assert world.placed() == [(small, 0)]
+
+
 def test_gangs_start_all_or_nothing():
     world = World([Queue("A")], {"cpu": 2000}, {"cpu": 2000})
     gang = world.submit("A", {"cpu": 1000}, 5, gang=True)
@@ -530,7 +547,7 @@ def test_a_task_that_runs_for_too_long_is_stopped_and_has_failed():
     assert expired.job.tolist() == [job]
     assert world.decide(1.0) == []
     world.end(job, outcome=1, code=15)
-    (task,) = report.describe_tasks(world.state, job)["tasks"]
+    (task,) = report.describe_tasks(world.state, job, world.now)["tasks"]
     assert (task["status"], task["reason"], task["exit"]) == ("failed", "time limit", 124)
     assert world.running() == {other: 1}
 
@@ -632,6 +649,8 @@ def test_facts_that_cannot_be_true_are_contradictions():
             outcome=placed.index,
             code=placed.index,
         ),
+        TasksRevoked(at=0, job=placed.job + 7, index=placed.index, attempt=placed.attempt),
+        TasksExpired(at=0, job=placed.job, index=placed.index + 1, attempt=placed.attempt),
     ):
         with pytest.raises(Contradiction):
             world.state.apply(fact)

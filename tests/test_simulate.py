@@ -154,7 +154,7 @@ def workloads(draw):
             float(draw(st.integers(0, 20))),
             draw(st.sampled_from(["a/x", "a/y", "b"])),
             draw(amounts),
-            float(draw(st.integers(1, 9))),
+            float(draw(st.integers(0, 9))),
             draw(st.integers(1, 8)),
             on=draw(st.sampled_from([{}, {}, {"zone": ["east"]}])),
             gang=draw(st.sampled_from([False, False, False, True])),
@@ -208,10 +208,18 @@ def facts_of(workload, policy, compiled, **more):
     policy=st.sampled_from(["drf", "fifo", "asset", "priority", "maxmin:cpu", "slots:2", "slots:2:overcommit"]),
     reserve_after=st.sampled_from([0.0, 3.0, 1e9]),
     keep=st.sampled_from([0, 2, 1000]),
+    chunk=st.sampled_from([1, 3, 1000]),
 )
-def test_many_steps_in_compiled_code_make_the_same_facts_as_one_after_another(workload, policy, reserve_after, keep):
+def test_many_steps_in_compiled_code_make_the_same_facts_as_one_after_another(
+    workload, policy, reserve_after, keep, chunk
+):
+    """However many jobs are written at once, and however soon those that are forgotten leave the tables."""
     plain = replace(workload, withdrawn=np.full(len(workload.submit), np.inf))
-    with mock.patch("fairlead.simulate.run.KEEP_JOBS", keep):
+    with (
+        mock.patch("fairlead.simulate.run.KEEP_JOBS", keep),
+        mock.patch("fairlead.simulate.many_steps.CHUNK_JOBS", chunk),
+        mock.patch("fairlead.scheduler.effects.COMPACT_FROM", 2),
+    ):
         many, run = facts_of(plain, policy, True, reserve_after=reserve_after, samples=3)
         single, other = facts_of(plain, policy, False, reserve_after=reserve_after, samples=3)
     assert many == single
@@ -227,6 +235,16 @@ def test_more_tasks_start_at_one_moment_than_one_decision_places():
     assert (run.completed, run.decisions, set(run.ended.tolist())) == (60_000, 60_000, {5.0})
 
 
+def test_as_many_tasks_run_at_once_as_need_different_things():
+    """Ten that need CPUs and ten that need memory on each machine, though only ten of either fit."""
+    jobs = Jobs()
+    for resource, amount in (("cpu", 1000), ("memory", 10**9)):
+        jobs.add(0.0, resource, {resource: amount}, 5.0, 4000)
+    jobs.add(1.0, "cpu", {"cpu": 1000}, 5.0, 4000)
+    run = simulate(jobs.workload("complements", synthetic_nodes(400, "cpu=10,memory=10G"), []))
+    assert run.ended.tolist() == [5.0, 5.0, 10.0]
+
+
 def test_many_steps_make_the_same_facts_when_the_machine_is_overloaded_for_long():
     """Reservations, forgetting and smaller tables in between."""
     rng = np.random.default_rng(5)
@@ -235,7 +253,11 @@ def test_many_steps_make_the_same_facts_when_the_machine_is_overloaded_for_long(
         demand = {"cpu": int(rng.integers(1, 9)) * 1000, "memory": int(rng.integers(1, 17)) << 30}
         jobs.add(float(k), f"u{rng.integers(20)}", demand, float(rng.uniform(10, 200)))
     crowd = jobs.workload("crowd", synthetic_nodes(1, "cpu=110,memory=190GiB"), [])
-    with mock.patch("fairlead.simulate.run.KEEP_JOBS", 100), mock.patch("fairlead.scheduler.state.COMPACT_FROM", 200):
+    with (
+        mock.patch("fairlead.simulate.run.KEEP_JOBS", 100),
+        mock.patch("fairlead.simulate.many_steps.CHUNK_JOBS", 150),
+        mock.patch("fairlead.scheduler.effects.COMPACT_FROM", 200),
+    ):
         many, _ = facts_of(crowd, "drf", True)
         single, _ = facts_of(crowd, "drf", False)
     kinds = {json.loads(fact)["type"] for fact in many}

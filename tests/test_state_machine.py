@@ -9,6 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from fairlead.model.specs import After, Job, Node, Queue, Settings
 from fairlead.scheduler import admission, snapshot
+from fairlead.scheduler.compaction import compact
 from fairlead.scheduler.decide import decide
 from fairlead.scheduler.facts import (
     Fact,
@@ -226,7 +227,7 @@ class Histories(RuleBasedStateMachine):
     def compact(self):
         """As after a hundred thousand forgotten tasks, without waiting for them. What follows must not notice."""
         copy = snapshot.load(snapshot.dump(self.state))
-        copy._compact()
+        compact(copy)
         check_invariants(copy)
         there = [encode(f) for f in decide(self.state, self.now).facts]
         assert [encode(f) for f in decide(copy, self.now).facts] == there

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from fairlead.engines.contract import NO_ATTEMPTS, NO_ENDS, NodeDown, NodeUp, Seen
-from fairlead.engines.step import GRACE, REPEAT_AFTER, Scheduler, act, current_rows, observe
+from fairlead.engines.step import GRACE, REPEAT_AFTER, Scheduler, act, observe
 from fairlead.journal import Journal
 from fairlead.journal.memory import MemoryStore
 from fairlead.model.specs import Job, Node, Queue, Settings
@@ -201,7 +201,7 @@ def test_what_is_told_twice_happens_once(world):
 
 
 def test_a_state_without_jobs_knows_no_attempt():
-    assert current_rows(State(), columns([(1, 0, 1), (0, 0, 0)])).tolist() == [NONE, NONE]
+    assert State().current_tasks(columns([(1, 0, 1), (0, 0, 0)])).tolist() == [NONE, NONE]
     assert observe(State(), NOTHING, 0.0)[0] == []
 
 

@@ -32,7 +32,7 @@ def exact_share(state: State, q: int, r: int, used: np.ndarray) -> Fraction:
 
 def same(state: State) -> bytes:
     """A state as bytes that are equal for equal states."""
-    return snapshot.dump(state)
+    return b"".join(snapshot.dump(state))
 
 
 def replay(facts: list[Fact]) -> State:

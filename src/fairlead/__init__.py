@@ -9,11 +9,11 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from fairlead.client.aio import AsyncClient
-    from fairlead.client.connection import ServiceError
     from fairlead.client.executor import Client
     from fairlead.client.jobs import SubmittedJob
     from fairlead.client.parallel import register_joblib
     from fairlead.client.results import CallFailed, SchedulerGone
+    from fairlead.client.service_error import ServiceError
     from fairlead.model.documents import DocumentError
     from fairlead.model.problems import Problem
     from fairlead.policies.allocation import Allocation, allocate
@@ -29,7 +29,7 @@ _WHERE = {
     "CallFailed": "fairlead.client.results",
     "Client": "fairlead.client.executor",
     "SchedulerGone": "fairlead.client.results",
-    "ServiceError": "fairlead.client.connection",
+    "ServiceError": "fairlead.client.service_error",
     "SubmittedJob": "fairlead.client.jobs",
     "register_joblib": "fairlead.client.parallel",
 }

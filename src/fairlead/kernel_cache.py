@@ -39,14 +39,15 @@ def compiled(function: F) -> F:
 
 @cache
 def digest_of(source: Path) -> str:
-    """Name all that goes into the kernels of a file: what is written in it and in what it imports."""
+    """Name all that goes into the kernels of a file: its text, that of what it imports, and whether indices are checked."""
     found, new = {Path(__file__)}, [source]
     while new:
         path = new.pop()
         if path not in found:
             found.add(path)
             new += _imported(path)
-    digest = hashlib.sha256(f"{numba.__version__} {platform.python_version()}".encode())
+    checked = config.BOUNDSCHECK  # type: ignore[attr-defined]
+    digest = hashlib.sha256(f"{numba.__version__} {platform.python_version()} {checked}".encode())
     for path in sorted(found):
         digest.update(path.read_bytes())
     return digest.hexdigest()[:16]

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 import fairlead
-from fairlead.cli.commands import cluster, fairness, jobs, people, traces
+from fairlead.cli.commands import cluster, fairness, jobs, journal, people, traces
 from fairlead.cli.failure import Failure
 from fairlead.plain_text import plain_lines
 
@@ -51,11 +51,12 @@ for _command in (
     app.command()(_command)
 app.add_typer(people.token, name="token")
 app.add_typer(people.service, name="service")
+app.add_typer(journal.app, name="journal")
 
 
 def main() -> None:
     """Run the command line. Whatever is wrong with what was asked is told in one line; exit status 1, or 2 for usage."""
-    from fairlead.client.connection import ServiceError
+    from fairlead.client.service_error import ServiceError
 
     try:
         app()

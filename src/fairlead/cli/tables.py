@@ -64,9 +64,12 @@ def show_job(job: dict[str, Any], tasks: list[dict[str, Any]]) -> None:
     for name, value in lines.items():
         if value:
             print(f"{name:<10} {plain(value)}")
-    table = plain_table(">task", "status", ">exit", "reason", "node", ">attempt", ">seconds")
-    for task in [t for t in tasks if t["status"] != "waiting"][:30]:
-        seconds = (task["finished_at"] or time.time()) - task["started_at"] if task["started_at"] else None
+    shown, now = [t for t in tasks if t["status"] != "waiting"][:30], time.time()
+    forecast = any(task["expected_end"] is not None for task in shown)
+    left = (">ends in", ">cautiously") if forecast else ()
+    table = plain_table(">task", "status", ">exit", "reason", "node", ">attempt", ">seconds", *left)
+    for task in shown:
+        seconds = (task["finished_at"] or now) - task["started_at"] if task["started_at"] else None
         table.add_row(
             str(task["index"]),
             task["status"],
@@ -75,10 +78,18 @@ def show_job(job: dict[str, Any], tasks: list[dict[str, Any]]) -> None:
             task["node"] or "",
             str(task["attempt"]),
             "" if seconds is None else f"{seconds:.1f}",
+            *(_left(task, end, now) for end in ("expected_end", "cautious_end")[: len(left)]),
         )
     if table.row_count:
         print()
         show(table, "")
+
+
+def _left(task: dict[str, Any], end: str, now: float) -> str:
+    """How long until a task is expected to end; nothing for one that does not run, ``?`` where nobody knows."""
+    if task["expected_end"] is None:
+        return ""
+    return "?" if task[end] is None else span(task[end] - now)
 
 
 def queue_table(queues: list[dict[str, Any]]) -> Table:
@@ -129,8 +140,13 @@ def quantities(values: dict[str, int]) -> str:
 
 
 def age(since: float) -> str:
-    """How long ago, in its largest unit: ``12s``, ``3min``, ``5h``, ``2d``."""
-    seconds = max(0.0, time.time() - since)
+    """How long ago."""
+    return span(time.time() - since)
+
+
+def span(seconds: float) -> str:
+    """A time in its largest unit: ``12s``, ``3min``, ``5h``, ``2d``."""
+    seconds = max(0.0, seconds)
     for unit, size in (("d", 86400), ("h", 3600), ("min", 60)):
         if seconds >= size:
             return f"{seconds / size:.0f}{unit}"

@@ -16,7 +16,8 @@ from rich.table import Table
 from rich.text import Text
 
 from fairlead.cli.tables import job_table, plain_table
-from fairlead.client.connection import Connection, ServiceError
+from fairlead.client.connection import Connection
+from fairlead.client.service_error import ServiceError
 from fairlead.model.quantity import round_quantity
 from fairlead.plain_text import plain
 

@@ -11,9 +11,10 @@ from concurrent.futures import CancelledError, Future
 from typing import Any, TypeVar
 
 from fairlead.client.calls_under_way import CallFuture, CallsUnderWay, Waiting, alike
-from fairlead.client.connection import Connection, ServiceError
+from fairlead.client.connection import Connection
 from fairlead.client.options import Options
 from fairlead.client.results import SchedulerGone, fail, settle
+from fairlead.client.service_error import ServiceError
 from fairlead.client.session import Session
 from fairlead.engines.calls import LARGEST_PAYLOAD
 

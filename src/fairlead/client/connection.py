@@ -15,24 +15,11 @@ from typing import Any, Self
 import urllib3
 
 from fairlead.client.address import Address, NotTrusted, check_port, connect_to, find, is_checked, tls_context
+from fairlead.client.service_error import ServiceError
 from fairlead.data_folder import home_folder
 
 PATIENCE = 10.0
 """Seconds that a scheduler which stopped answering is waited for: it may be on its way back."""
-
-
-class ServiceError(RuntimeError):
-    """The scheduler refused, or there is none. The message is one line: what, and what to do.
-
-    Attributes
-    ----------
-    status : int or None
-        The HTTP status of a refusal; None where there was no answer.
-    """
-
-    def __init__(self, message: str, status: int | None = None) -> None:
-        super().__init__(message)
-        self.status = status
 
 
 class Connection:

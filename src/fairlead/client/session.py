@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from fairlead.client.calls_under_way import Place, Waiting
-from fairlead.client.connection import Connection, ServiceError
+from fairlead.client.connection import Connection
 from fairlead.client.jobs import encoded
+from fairlead.client.service_error import ServiceError
 from fairlead.engines import calls
 from fairlead.engines.local import worker
 

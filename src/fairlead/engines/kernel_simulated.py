@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 
 from fairlead.kernel_cache import compiled
 from fairlead.outcomes import Outcome
+from fairlead.scheduler import tables
 from fairlead.scheduler.compiled_view import Arrays
 from fairlead.scheduler.tables import NONE
 
@@ -24,6 +25,7 @@ class Truth(Arrays):
 
     capacity, load : shape (nodes, resources): what machines have, and what runs on them needs
     demand, queue, duration, first, varied : see fairlead.engines.simulated
+    down : shape (nodes,): whether it is lost
     pace : shape (nodes,): seconds that a second's work takes; `first_run` is the first of the tasks that run on it, a row of Runs
     used, waits : shape (queues, resources): what really runs and waits; `running` and `waiting` are numbers of tasks
     begun, ended, submitted : shape (jobs,): when the first task started, the last one ended, the job came; NaN before
@@ -33,9 +35,9 @@ class Truth(Arrays):
 
     ARRAYS: ClassVar = {
         "capacity": ("i8", 2), "demand": ("i8", 2), "queue": ("i8", 1), "duration": ("f8", 1), "first": ("i8", 1),
-        "varied": ("i8", 1), "load": ("i8", 2), "pace": ("f8", 1), "first_run": ("i8", 1), "used": ("i8", 2), "waits": ("i8", 2),
-        "running": ("i8", 1), "waiting": ("i8", 1), "begun": ("f8", 1), "ended": ("f8", 1), "submitted": ("f8", 1),
-        "waited": ("f8", 1), "left": ("i8", 1), "task": ("i8", 1), "last": ("i4", 1), "size": ("i8", 1),
+        "varied": ("i8", 1), "load": ("i8", 2), "down": ("?", 1), "pace": ("f8", 1), "first_run": ("i8", 1), "used": ("i8", 2),
+        "waits": ("i8", 2), "running": ("i8", 1), "waiting": ("i8", 1), "begun": ("f8", 1), "ended": ("f8", 1),
+        "submitted": ("f8", 1), "waited": ("f8", 1), "left": ("i8", 1), "task": ("i8", 1), "last": ("i4", 1), "size": ("i8", 1),
     }  # fmt: skip
 
 
@@ -65,7 +67,7 @@ def no_runs(length: int) -> Runs:
 def longer(runs: Runs, length: int) -> Runs:
     """The same with room for more."""
     old = len(runs.heap)
-    columns = {name: np.concatenate([a, np.zeros(length - old, a.dtype)]) for name, a in runs.arrays.items()}
+    columns = {name: tables.longer(column, old, length) for name, column in runs.arrays.items()}
     columns["heap"][old:] = np.arange(old, length)
     return Runs(**columns)
 
@@ -234,17 +236,13 @@ def _waits_again(truth: Truth, j: int) -> None:
 
 
 @compiled
-def end(truth: Truth, runs: Runs, now: float) -> tuple[I64, I64, I64, I64, I64]:
-    """End what ends at this moment: jobs, indices, attempts, outcomes and codes."""
-    ends = np.empty((5, max(1, truth.size[RUNNING])), np.int64)
+def end(truth: Truth, runs: Runs, now: float) -> I64:
+    """End what ends at this moment: job numbers, indices, attempts, outcomes and codes, a row each."""
+    ends = np.empty((5, truth.size[RUNNING]), np.int64)
     count = end_into(truth, runs, now, ends)
-    return (
-        ends[0, :count].copy(),
-        ends[1, :count].copy(),
-        ends[2, :count].copy(),
-        ends[3, :count].copy(),
-        ends[4, :count].copy(),
-    )
+    for k in range(count):
+        ends[0, k] += 1
+    return ends[:, :count].copy()
 
 
 @compiled
@@ -258,12 +256,19 @@ def _find(truth: Truth, runs: Runs, job: int, index: int, attempt: int) -> int:
 
 
 @compiled
-def new(truth: Truth, job: I64, index: I64, attempt: I64) -> NDArray[np.bool_]:
-    """Which of attempts were neither told to start before nor told never to."""
-    found = np.empty(len(job), np.bool_)
-    for k in range(len(job)):
-        found[k] = attempt[k] > truth.last[truth.task[job[k]] + index[k]]
-    return found
+def start_new(
+    truth: Truth, runs: Runs, number: I64, index: I64, attempt: I64, machines: I64, place: I64, now: float
+) -> I64:
+    """Start those attempts that were neither told to start before nor told never to, on machines that are there: which they are.
+
+    `number` holds job numbers; attempt k is for `machines[place[k]]`. There are rows for all.
+    """
+    fine = np.empty(len(number), np.bool_)
+    for k in range(len(number)):
+        fine[k] = attempt[k] > truth.last[truth.task[number[k] - 1] + index[k]] and not truth.down[machines[place[k]]]
+    chosen = np.flatnonzero(fine)
+    start(truth, runs, number[chosen] - 1, index[chosen], attempt[chosen], machines[place[chosen]], now)
+    return chosen
 
 
 @compiled

@@ -73,7 +73,8 @@ class SimulatedCluster:
         jobs, resources = demand.shape
         self.truth = Truth(
             capacity=capacity, demand=np.ascontiguousarray(demand), queue=queue, duration=duration, first=first, varied=varied,
-            load=np.zeros_like(capacity), pace=np.ones(len(capacity)), first_run=np.full(len(capacity), NONE, np.int64),
+            load=np.zeros_like(capacity), down=np.zeros(len(capacity), np.bool_),
+            pace=np.ones(len(capacity)), first_run=np.full(len(capacity), NONE, np.int64),
             used=np.zeros((queues, resources), np.int64), waits=np.zeros((queues, resources), np.int64),
             running=np.zeros(queues, np.int64), waiting=np.zeros(queues, np.int64), begun=np.full(jobs, np.nan),
             ended=np.full(jobs, np.nan), submitted=np.full(jobs, np.nan), waited=np.zeros(jobs), left=np.zeros(jobs, np.int64),
@@ -84,7 +85,6 @@ class SimulatedCluster:
         self.withdrawn = 0
         self._rows = {node.name: row for row, node in enumerate(self.nodes)}
         self._news: list[NodeUp | NodeDown] = [NodeUp(node) for node in self.nodes]
-        self._down: set[int] = set()
         self._asked = False
         self._started: list[Attempts] = []
         self._ends: list[Ends] = []  # that are to be told
@@ -120,28 +120,26 @@ class SimulatedCluster:
     def lose(self, name: str) -> None:
         """A machine is gone, with all that runs on it."""
         row = self._rows[name]
-        self._down.add(row)
+        self.truth.down[row] = True
         kernel_simulated.drop_node(self.truth, self.runs, row, self.now)
         self._news.append(NodeDown(name))
 
     def restore(self, name: str) -> None:
         """A lost machine is back, with nothing on it."""
-        self._down.discard(self._rows[name])
-        self._news.append(NodeUp(self.nodes[self._rows[name]]))
+        row = self._rows[name]
+        self.truth.down[row] = False
+        self._news.append(NodeUp(self.nodes[row]))
 
     # -- the contract -------------------------------------------------------------------------------------------
 
     def start(self, launches: Launches) -> None:
         attempts = launches.attempts
-        node = np.array([self._rows[name] for name in launches.nodes], np.int64)[launches.node]
-        fine = kernel_simulated.new(self.truth, attempts.job - 1, attempts.index, attempts.number)
-        if self._down:
-            fine &= ~np.isin(node, list(self._down))
-        if not fine.all():
-            attempts, node = Attempts(*(column[fine] for column in attempts)), node[fine]
-        self.make_room(len(node))
-        kernel_simulated.start(self.truth, self.runs, attempts.job - 1, attempts.index, attempts.number, node, self.now)
-        self._started += [attempts] if len(node) else []
+        machines = np.array([self._rows[name] for name in launches.nodes], np.int64)
+        self.make_room(len(launches.node))
+        new = kernel_simulated.start_new(self.truth, self.runs, *attempts, machines, launches.node, self.now)
+        if len(new) < len(attempts.job):
+            attempts = Attempts(*(column[new] for column in attempts))
+        self._started += [attempts] if len(new) else []
 
     def make_room(self, tasks: int) -> None:
         """Have rows for so many more that run."""
@@ -164,10 +162,13 @@ class SimulatedCluster:
             self._asked = False
             known = self._inventory()
             self._ends, self._told = [*self._told, *self._ends], []
-            self._news = [NodeDown(n.name) if row in self._down else NodeUp(n) for row, n in enumerate(self.nodes)]
-        if kernel_simulated.next_end(self.truth, self.runs) <= self.now:
-            job, index, number, outcome, code = kernel_simulated.end(self.truth, self.runs, self.now)
-            self._ends.append(Ends(Attempts(job + 1, index, number), outcome, code))
+            self._news = [
+                NodeDown(node.name) if down else NodeUp(node)
+                for node, down in zip(self.nodes, self.truth.down, strict=True)
+            ]
+        job, index, number, outcome, code = kernel_simulated.end(self.truth, self.runs, self.now)
+        if len(job):
+            self._ends.append(Ends(Attempts(job, index, number), outcome, code))
         started, self._started = self._started, []
         ends, self._ends = self._ends, []
         news, self._news = self._news, []
@@ -175,7 +176,7 @@ class SimulatedCluster:
         return Seen(known, _joined(started), _joined_ends(ends), news)
 
     def acknowledge(self, attempts: Attempts) -> None:
-        if len(self._told) == 1 and all(map(np.array_equal, self._told[0].attempts, attempts)):
+        if len(self._told) == 1 and self._told[0].attempts is attempts:
             self._told = []
             return
         gone = set(_tuples(attempts))

@@ -31,8 +31,9 @@ from fairlead.scheduler.facts import (
     TasksStarted,
 )
 from fairlead.scheduler.invariants import check_invariants
+from fairlead.scheduler.kernel_attempts import first_mentions
 from fairlead.scheduler.state import State
-from fairlead.scheduler.statuses import PLACED, REVOKING, STOPPING
+from fairlead.scheduler.statuses import PLACED, STOPPING
 from fairlead.scheduler.tables import I64, NONE
 
 log = logging.getLogger("fairlead")
@@ -78,6 +79,8 @@ class Scheduler:
         Whether decisions are made; set it to False to let things end.
     more : bool
         Whether there is more to decide at once.
+    checking : bool
+        Whether what is true of every state is checked after each step, which takes its time; see the variable FAIRLEAD_CHECK.
     on_record : callable
         Told what was just recorded, before it is acted on.
     """
@@ -94,10 +97,11 @@ class Scheduler:
     ) -> None:
         self.journal, self.engine, self.clock = journal, engine, clock
         self.state = journal.recover()
+        journal.begin()
         self.placing = True
         self.more = self.reconciled = False
         self.on_record: Callable[[Sequence[Fact]], None] = lambda facts: None
-        self._checking = bool(os.environ.get("FAIRLEAD_CHECK"))
+        self.checking = bool(os.environ.get("FAIRLEAD_CHECK"))
         self._there = None if nodes is None else set(nodes)
         self._timed, self._repeat_after, self._strict = timed, repeat_after, strict
         self._unsaved: list[Fact] = []
@@ -134,7 +138,7 @@ class Scheduler:
             self._happen(decision.facts, "")
             self.more = decision.more
         self._record()
-        if self._checking:
+        if self.checking:
             check_invariants(self.state)
         if self.journal.snapshot_due():
             self._save_snapshot()
@@ -206,19 +210,21 @@ def observe(state: State, seen: Seen, now: float) -> tuple[list[Fact], Attempts]
     started, (ended, outcome, code) = seen.started, seen.ended
     strays = []
     if len(started.job):
-        rows = current_rows(state, started)
-        strays.append(_pick(started, rows == NONE))
-        chosen = _first_mentions(rows)
-        chosen = chosen[state.tasks.status[rows[chosen]] == PLACED]
+        rows = state.current_tasks(started)
+        chosen = first_mentions(state.view(), rows, PLACED)
+        if len(chosen) < len(rows):
+            strays.append(_pick(started, rows == NONE))
+            started = _pick(started, chosen)
         if len(chosen):
-            facts.append(TasksStarted(at=now, **_columns(_pick(started, chosen))))
+            facts.append(TasksStarted(at=now, **_columns(started)))
     over = None
     if len(outcome):
-        over = current_rows(state, ended)
-        chosen = _first_mentions(over)
-        ended, outcome, code = _pick(ended, chosen), outcome[chosen], code[chosen]
+        over = state.current_tasks(ended)
+        chosen = first_mentions(state.view(), over, NONE)
+        if len(chosen) < len(over):
+            ended, outcome, code = _pick(ended, chosen), outcome[chosen], code[chosen]
     if seen.known is not None:
-        rows = current_rows(state, seen.known)
+        rows = state.current_tasks(seen.known)
         strays.append(_pick(seen.known, rows == NONE))
         lost = _lost(state, rows if over is None else np.concatenate([rows, over]))
         ended = _joined([ended, lost])
@@ -240,7 +246,7 @@ def act(state: State, engine: Engine, facts: Iterable[Fact]) -> None:
             case TasksRevoked() | TasksExpired():
                 engine.stop(fact.attempts, GRACE)
             case JobCancelled(id=job):
-                stopping = _attempts_of(state, _stopping_rows(state, job))
+                stopping = state.attempts_of(_stopping_rows(state, job))
                 if len(stopping.job):
                     engine.stop(stopping, GRACE)
             case JobsForgotten(ids=ids):
@@ -253,34 +259,10 @@ def tell_again(state: State, engine: Engine) -> None:
     status = state.tasks.status[rows]
     waiting = rows[status == PLACED]
     if len(waiting):
-        engine.start(_launches(state, _attempts_of(state, waiting), state.tasks.node[waiting]))
+        engine.start(_launches(state, state.attempts_of(waiting), state.tasks.node[waiting]))
     stopping = rows[status >= STOPPING]
     if len(stopping):
-        engine.stop(_attempts_of(state, stopping), GRACE)
-
-
-def current_rows(state: State, attempts: Attempts) -> I64:
-    """The task rows of attempts that hold resources; NONE for one that is unknown, not the latest of its task, or over."""
-    job, index, number = attempts
-    rows = state.job_rows(job)
-    found = np.full(len(rows), NONE, np.int64)
-    if not state.jobs.n:
-        return found
-    tasks = state.jobs.first[rows] + index  # nonsense where there is no such task: looked at below only where there is
-    there = np.flatnonzero((rows != NONE) & (index >= 0) & (index < state.jobs.tasks[rows]))
-    tasks = tasks[there]
-    status = state.tasks.status[tasks]
-    current = (state.tasks.attempt[tasks] == number[there]) & (status >= PLACED) & (status <= REVOKING)
-    found[there[current]] = tasks[current]
-    return found
-
-
-def _first_mentions(rows: I64) -> I64:
-    """Where in the array each row is first, in order; NONE is no row."""
-    if len(rows) == 1:
-        return np.flatnonzero(rows != NONE)
-    different, first = np.unique(rows, return_index=True)
-    return np.sort(first[different != NONE])
+        engine.stop(state.attempts_of(stopping), GRACE)
 
 
 def _lost(state: State, known: I64) -> Attempts:
@@ -291,7 +273,7 @@ def _lost(state: State, known: I64) -> Attempts:
     there = np.zeros(state.tasks.n + 1, np.bool_)  # the last one is for NONE
     there[known] = True
     rows = state.held_rows()
-    return _attempts_of(state, rows[~there[rows] & ~np.isnan(state.tasks.started_at[rows])])
+    return state.attempts_of(rows[~there[rows] & ~np.isnan(state.tasks.started_at[rows])])
 
 
 def _changed_nodes(state: State, seen: Seen, now: float) -> list[Fact]:
@@ -321,11 +303,6 @@ def _launches(state: State, attempts: Attempts, node: Ints) -> Launches:
         return Launches(attempts, np.zeros(1, np.int64), [state.cluster.specs[node[0]].name], state.index.specs)
     rows, place = np.unique(node, return_inverse=True)
     return Launches(attempts, place, [state.cluster.specs[row].name for row in rows.tolist()], state.index.specs)
-
-
-def _attempts_of(state: State, tasks: I64) -> Attempts:
-    columns = state.task_columns(tasks)
-    return Attempts(columns["job"], columns["index"], columns["attempt"])
 
 
 def _pick(attempts: Attempts, which: np.ndarray) -> Attempts:

@@ -7,25 +7,27 @@ what is refused as damaged or as newer.
 
 import time
 import uuid
-import zlib
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
+from hashlib import blake2b
 
 import msgspec
 
 import fairlead
 from fairlead.journal.store import (
+    Damaged,
     Envelope,
     Forgotten,
     JournalError,
+    Part,
     Record,
     Snapshot,
     Store,
-    damaged,
     newer,
 )
 from fairlead.scheduler import snapshot
-from fairlead.scheduler.facts import Fact, decode, encode
-from fairlead.scheduler.state import Contradiction, State
+from fairlead.scheduler.facts import Contradiction, Fact, decode, encode
+from fairlead.scheduler.state import State
 
 SNAPSHOT_AFTER = 8 * 2**20
 """Bytes of facts after which a snapshot is due; or twice the last snapshot's, if that is more."""
@@ -33,6 +35,29 @@ KEEP_HISTORY = 64 * 2**20
 """Bytes of facts that are kept though a snapshot covers them."""
 PAGE = 200
 """Facts that are read at a time."""
+
+
+def link(envelope: Envelope, body: bytes) -> int:
+    """The checksum of a record: 63 bits of BLAKE2b over its body and all of its envelope, with the checksum of the one before.
+
+    So a record is proved only together with all that came before it. The first comes after :func:`beginning`.
+    """
+    told = " ".join(map(repr, envelope._replace(checksum=0)))
+    return _digest(told.encode("utf-8", "surrogatepass") + body)
+
+
+def beginning(journal: str) -> int:
+    """What the first record comes after, so that no record of another journal does: a checksum of the journal's id."""
+    return _digest(journal.encode())
+
+
+def link_part(sequence: int, before: int, body: bytes) -> int:
+    """The checksum of a part of a snapshot, after that of the part before or, for the first, of the record that it is as of."""
+    return _digest(f"{sequence} {before}\n".encode() + body)
+
+
+def _digest(told: bytes) -> int:
+    return int.from_bytes(blake2b(told, digest_size=8).digest(), "big") >> 1
 
 
 class Journal:
@@ -49,15 +74,22 @@ class Journal:
     position : int
         Of the last fact.
     epoch : int
-        Which run of the scheduler this is.
+        How often a scheduler began to write it, this one too once it did.
     """
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self.id, self.epoch = store.id, 0
-        extent = store.extent()
-        self.position = max(extent.last, extent.snapshot)
+        self.id, self.epoch = store.id, store.epoch
+        extent, saved = store.extent(), store.snapshot()
+        self.position, self._checksum = extent.last, extent.checksum
+        if extent.last == 0 or extent.last < extent.snapshot:
+            self.position, self._checksum = saved[:2] if saved else (0, beginning(store.id))
         self._since_snapshot, self._snapshot_size = extent.since, 0
+
+    def begin(self) -> None:
+        """Begin to write, in an epoch of its own. To be called after :meth:`recover` found all as it should be."""
+        self._store.begin(self.position, self._checksum)
+        self.epoch = self._store.epoch
 
     def append(self, facts: Sequence[Fact], by: Sequence[str] = ()) -> None:
         """Write all of the facts durably, or none and raise JournalFull.
@@ -70,13 +102,15 @@ class Journal:
         """
         if not facts:
             return
-        monotonic, wall = time.monotonic(), time.time()
+        monotonic, wall, checksum = time.monotonic(), time.time(), self._checksum
         records = []
         for sequence, (fact, who) in enumerate(zip(facts, by or [""] * len(facts), strict=True), self.position + 1):
             body = encode(fact)
-            records.append(Record(Envelope(sequence, monotonic, wall, who, self.epoch, zlib.crc32(body)), body))
+            envelope = Envelope(sequence, monotonic, wall, who, self.epoch, checksum, 0)
+            checksum = link(envelope, body)
+            records.append(Record(envelope._replace(checksum=checksum), body))
         self._store.append(records)
-        self.position += len(records)
+        self.position, self._checksum = self.position + len(records), checksum
         self._since_snapshot += sum(len(record.body) for record in records)
 
     def recover(self) -> State:
@@ -89,18 +123,53 @@ class Journal:
         JournalError
             Something is missing, or is not what was written.
         """
-        saved = self._store.snapshot()
-        position, state = (saved.sequence, self._load(saved)) if saved else (0, State())
-        for record in self._records(position):
-            fact, position = self._decode(record), record.envelope.sequence
+        position, _, state = deque(self.prove(), maxlen=1).pop()
+        self.check_end(position)
+        return state
+
+    def check_end(self, position: int) -> None:
+        """Refuse a journal of which no more than the facts up to this position is there, but was."""
+        head = self._store.head()
+        last = max(self.position, head[0] if head else 0)
+        if position < last:
+            raise Damaged(self._store.name, f"facts {position + 1} to {last} are missing")
+
+    def check_kept(self) -> int:
+        """Look at all facts that are kept, those before the snapshot too; how many they are. Raises JournalError as `recover`."""
+        oldest = self._store.read(0, 1)
+        after = oldest[0].envelope.sequence - 1 if oldest else self.position
+        return sum(1 for _ in self._records(after, beginning(self.id) if after == 0 else None))
+
+    def prove(self) -> Iterator[tuple[int, int, State]]:
+        """Go through what is kept, from the newest snapshot on, as far as it is proved to be what was written.
+
+        Yields
+        ------
+        position, checksum : int
+            Of the snapshot, then of each fact after it.
+        state : State
+            What follows from all up to there: the same object each time.
+
+        Raises
+        ------
+        JournalError
+            Where it is no further proved; as :meth:`recover`.
+        """
+        saved, head = self._store.snapshot(), self._store.head()
+        position, checksum = saved[:2] if saved else (0, beginning(self.id))
+        if head and head[0] < position:
+            raise Damaged(self._store.name, f"its head is at fact {head[0]}, its snapshot at {position}")
+        state = self._load(saved) if saved else State()
+        self._meet(head, position, checksum)
+        yield position, checksum, state
+        for record in self._records(position, checksum):
+            fact, (position, *_, checksum) = self._decode(record), record.envelope
+            self._meet(head, position, checksum)
             try:
                 state.apply(fact)
             except (Contradiction, ValueError) as error:
-                raise damaged(self._store.name, f"fact {position}: {error}") from None
-        if position != self.position:
-            raise damaged(self._store.name, f"fact {position + 1} is missing")
-        self._snapshot_size = len(saved.body) if saved else 0
-        return state
+                raise Damaged(self._store.name, f"fact {position}: {error}") from None
+            yield position, checksum, state
 
     def look(self, after: int, most: int) -> list[tuple[int, bytes]]:
         """The facts after a position as they were written, with theirs; `most` at most. From any thread.
@@ -112,7 +181,7 @@ class Journal:
         oldest = page[0].envelope.sequence if page else known + 1
         if after + 1 < oldest:
             raise Forgotten(oldest)
-        return [(record.envelope.sequence, record.body) for record in self._checked(page, after)]
+        return [(record.envelope.sequence, record.body) for record in self._checked(page, after, None)]
 
     def caused(self, since: float, by: str | None, before: int | None, most: int) -> list[tuple[Envelope, Fact]]:
         """The newest facts that people caused, newest first; `most` at most. From any thread.
@@ -128,8 +197,7 @@ class Journal:
         """
         found = []
         for record in self._store.caused(since, by, before, most):
-            if not _is_sound(record.body, record.envelope.checksum):
-                raise damaged(self._store.name, f"fact {record.envelope.sequence} is not what was written")
+            self._check_one(record)
             found.append((record.envelope, self._decode(record)))
         return found
 
@@ -139,28 +207,56 @@ class Journal:
 
     def save(self, state: State) -> None:
         """Keep the state as of the last fact, and drop old facts that it covers; or raise JournalFull."""
-        body = snapshot.dump(state)
-        self._store.save(Snapshot(self.position, zlib.crc32(body), body), KEEP_HISTORY)
-        self._since_snapshot, self._snapshot_size = 0, len(body)
+        size = 0
+
+        def parts() -> Iterator[Part]:
+            nonlocal size
+            checksum = self._checksum
+            for body in snapshot.dump(state):
+                checksum, size = link_part(self.position, checksum, body), size + len(body)
+                yield Part(checksum, body)
+
+        self._store.save(Snapshot(self.position, self._checksum, parts()), KEEP_HISTORY)
+        self._since_snapshot, self._snapshot_size = 0, size
+
+    def go_on(self, state: State, position: int, checksum: int) -> None:
+        """Have an empty journal go on after another's fact with this position and checksum, which led to this state."""
+        self.position, self._checksum = position, checksum
+        self.save(state)
+        self.begin()
 
     def close(self) -> None:
         """Give the journal back; nothing is lost without it."""
         self._store.close()
 
-    def _records(self, after: int) -> Iterator[Record]:
-        """Go through the records after a position, a page at a time."""
+    def _records(self, after: int, before: int | None) -> Iterator[Record]:
+        """Go through the records after a position, a page at a time; the first comes after the checksum `before`, if known."""
         while page := self._store.read(after, PAGE):
-            yield from self._checked(page, after)
-            after += len(page)
+            yield from self._checked(page, after, before)
+            after, before = page[-1].envelope.sequence, page[-1].envelope.checksum
 
-    def _checked(self, page: Iterable[Record], after: int) -> Iterator[Record]:
+    def _checked(self, page: Iterable[Record], after: int, before: int | None) -> Iterator[Record]:
         """The records that follow a position, refused where one is missing or is not what was written."""
         for expected, record in enumerate(page, after + 1):
-            if record.envelope.sequence != expected:
-                raise damaged(self._store.name, f"fact {expected} is missing")
-            if not _is_sound(record.body, record.envelope.checksum):
-                raise damaged(self._store.name, f"fact {expected} is not what was written")
+            envelope = record.envelope
+            if envelope.sequence != expected:
+                raise Damaged(self._store.name, f"fact {expected} is missing")
+            self._check_one(record)
+            if before is not None and envelope.before != before:
+                raise Damaged(self._store.name, f"fact {expected} does not follow the one before it")
+            before = envelope.checksum
             yield record
+
+    def _check_one(self, record: Record) -> None:
+        """Refuse a record that is not what was written."""
+        envelope, body = record
+        if not isinstance(body, bytes) or link(envelope, body) != envelope.checksum:
+            raise Damaged(self._store.name, f"fact {envelope.sequence} is not what was written")
+
+    def _meet(self, head: tuple[int, int] | None, position: int, checksum: int) -> None:
+        """Refuse another history than the one that the head is of."""
+        if head and head[0] == position and head[1] != checksum:
+            raise Damaged(self._store.name, f"fact {position} is another than the one that its head is of")
 
     def _decode(self, record: Record) -> Fact:
         try:
@@ -168,17 +264,27 @@ class Journal:
         except msgspec.ValidationError as error:  # its checksum is right: so it was written so, by another fairlead
             raise self._newer(f"fact {record.envelope.sequence}: {error}") from None
         except msgspec.DecodeError as error:
-            raise damaged(self._store.name, f"fact {record.envelope.sequence} cannot be read: {error}") from None
+            raise Damaged(self._store.name, f"fact {record.envelope.sequence} cannot be read: {error}") from None
 
     def _load(self, saved: Snapshot) -> State:
-        if not _is_sound(saved.body, saved.checksum):
-            raise damaged(self._store.name, "the snapshot is not what was written")
+        """The state of a snapshot, and how large that is."""
+        self._snapshot_size = 0
+
+        def bodies() -> Iterator[bytes]:
+            checksum = saved.checksum
+            for part in saved.parts:
+                if not isinstance(part.body, bytes) or link_part(saved.sequence, checksum, part.body) != part.checksum:
+                    raise Damaged(self._store.name, "the snapshot is not what was written")
+                checksum = part.checksum
+                self._snapshot_size += len(part.body)
+                yield part.body
+
         try:
-            return snapshot.load(saved.body)
+            return snapshot.load(bodies())
         except msgspec.ValidationError as error:
             raise self._newer(f"its snapshot: {error}") from None
         except (msgspec.DecodeError, ValueError) as error:
-            raise damaged(self._store.name, f"the snapshot cannot be read: {error}") from None
+            raise Damaged(self._store.name, f"the snapshot cannot be read: {error}") from None
 
     def _newer(self, what: str) -> JournalError:
         return newer(self._store.name, what, self._store.writer, fairlead.__version__)
@@ -190,6 +296,9 @@ class Unrecorded:
     def __init__(self) -> None:
         self.id, self.epoch = uuid.uuid4().hex, 0
         self.position = 0
+
+    def begin(self) -> None:
+        self.epoch += 1
 
     def append(self, facts: Sequence[Fact], by: Sequence[str] = ()) -> None:
         self.position += len(facts)
@@ -229,10 +338,7 @@ def read_history(store: Store) -> tuple[State | None, Iterator[Fact]]:
     """
     journal = Journal(store)
     saved, oldest = store.snapshot(), store.read(0, 1)
-    first = oldest[0].envelope.sequence if oldest else journal.position + 1
-    known = journal._load(saved) if saved and first > 1 else None
-    return known, map(journal._decode, journal._records(first - 1))
-
-
-def _is_sound(body: object, checksum: object) -> bool:
-    return isinstance(body, bytes) and checksum == zlib.crc32(body)
+    after = oldest[0].envelope.sequence - 1 if oldest else journal.position
+    if saved and after > 0:
+        return journal._load(saved), map(journal._decode, journal._records(after, None))
+    return None, map(journal._decode, journal._records(0, beginning(store.id)))

@@ -13,14 +13,21 @@ class MemoryStore:
 
     def __init__(self) -> None:
         self.name, self.id, self.writer = "memory", uuid.uuid4().hex, fairlead.__version__
+        self.epoch = 0
         self._records: list[Record] = []
         self._snapshot: Snapshot | None = None
 
     def extent(self) -> Extent:
         snapshot = self._snapshot.sequence if self._snapshot else 0
-        last = self._records[-1].envelope.sequence if self._records else 0
+        last = self._records[-1].envelope if self._records else None
         since = sum(len(record.body) for record in self._records if record.envelope.sequence > snapshot)
-        return Extent(last, snapshot, since)
+        return Extent(last.sequence if last else 0, last.checksum if last else 0, snapshot, since)
+
+    def head(self) -> tuple[int, int] | None:
+        return None  # it would be kept in the same memory
+
+    def begin(self, sequence: int, checksum: int) -> None:
+        self.epoch += 1
 
     def append(self, records: Sequence[Record]) -> None:
         self._records += records
@@ -44,7 +51,8 @@ class MemoryStore:
 
     def save(self, snapshot: Snapshot, keep: int) -> None:
         kept = sum(size <= keep for size in accumulate(len(record.body) for record in reversed(self._records)))
-        self._snapshot, self._records = snapshot, self._records[len(self._records) - kept :]
+        self._snapshot = snapshot._replace(parts=list(snapshot.parts))
+        self._records = self._records[len(self._records) - kept :]
 
     def close(self) -> None:
         pass

@@ -1,24 +1,37 @@
 """A store in a database, through SQLAlchemy Core: an SQLite file.
 
-One commit takes a whole batch, and is durable when it returns. Every row has a checksum, so that a damaged file is refused
-instead of believed. What only SQLite needs is in :mod:`fairlead.journal.sqlite`.
+One commit takes a whole batch, and is durable when it returns, as is the head, kept apart (:mod:`fairlead.journal.head`).
+Every row has a checksum, so that a damaged file is refused instead of believed. What only SQLite needs is in
+:mod:`fairlead.journal.sqlite`.
 """
 
-import os
 import threading
 import time
 import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from itertools import count
 from pathlib import Path
 
 import sqlalchemy as sa
 
 import fairlead
-from fairlead.journal import sqlite
-from fairlead.journal.store import ENGINE, Envelope, Extent, JournalError, JournalFull, Record, Snapshot, damaged, newer
+from fairlead.journal import head, sqlite
+from fairlead.journal.head import Head, HeadFile
+from fairlead.journal.store import (
+    ENGINE,
+    Damaged,
+    Envelope,
+    Extent,
+    JournalError,
+    JournalFull,
+    Part,
+    Record,
+    Snapshot,
+    newer,
+)
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 """Of what is in a journal: its tables, its facts and its snapshots. See docs/journal.md for what raises it."""
 
 _metadata = sa.MetaData()
@@ -36,13 +49,16 @@ _facts = sa.Table(  # the fields of an Envelope in their order, and the body
     sa.Column("wall", sa.Double, nullable=False),
     sa.Column("by", sa.Text, nullable=False),
     sa.Column("epoch", sa.BigInteger, nullable=False),
+    sa.Column("before", sa.BigInteger, nullable=False),
     sa.Column("checksum", sa.BigInteger, nullable=False),
     sa.Column("body", sa.LargeBinary, nullable=False),
 )
-_snapshots = sa.Table(  # the fields of a Snapshot in their order
+_snapshots = sa.Table(  # the parts of a Snapshot, each with its sequence and its record's checksum
     "snapshots",
     _metadata,
     sa.Column("sequence", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("part", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("as_of", sa.BigInteger, nullable=False),
     sa.Column("checksum", sa.BigInteger, nullable=False),
     sa.Column("body", sa.LargeBinary, nullable=False),
 )
@@ -57,6 +73,8 @@ class SqlStore:
         A file, or a URL: ``sqlite:///FILE``. Made where it does not exist, readable by its owner only.
     to_read : bool
         Read what is there now, though another process may have it open; nothing is made or written.
+    name, epoch : str and int
+        Of one that is made, where it goes on with what another had; without a name it has one of its own.
 
     Raises
     ------
@@ -66,37 +84,117 @@ class SqlStore:
         Another scheduler has it open; there is none to read; it is damaged, an older fairlead's, or no journal at all.
     """
 
-    def __init__(self, where: str | Path, *, to_read: bool = False) -> None:
-        path = sqlite.path_of(where)
+    def __init__(self, where: str | Path, *, to_read: bool = False, name: str = "", epoch: int = 0) -> None:
+        self.path = path = sqlite.path_of(where)
         self.name = str(path)
         self._read_lock = threading.Lock()
+        self._head: HeadFile | None = None
+        self._known = head.read(path) if to_read else None  # first: what is written meanwhile is beyond it
         with ExitStack() as opened:
             if to_read:
                 self._writing = self._reading = _closed_by(opened, sqlite.connect_to_read(path))
             else:
-                opened.callback(os.close, sqlite.lock(path))
+                self._head = HeadFile(path)
+                opened.callback(self._head.close)
                 if not path.exists():
-                    sqlite.create(path, _fill)
+                    self._refuse_lost()
+                    sqlite.create(path, lambda connection: _fill(connection, name or uuid.uuid4().hex, epoch))
                 self._writing = _closed_by(opened, sqlite.connect(path))
                 self._reading = _closed_by(opened, sqlite.connect(path).execution_options(isolation_level="AUTOCOMMIT"))
             with self._naming_damage():
                 if not to_read:
                     sqlite.check(self._reading, path)
-                self.id, self.writer = self._check()
+                meta = self._check()
+                self.id, self.writer, self.epoch = meta["id"], meta["fairlead"], int(meta["epoch"])
+            self._inode = path.stat().st_ino
+            if self._head:
+                self._known = self._head.head
+                self._refuse_missing()
+                self._refuse_copy()
+            self._refuse_other()
             self._opened = opened.pop_all()
 
+    def _refuse_lost(self) -> None:
+        """Refuse to begin anew where there was a journal."""
+        known = head.read(self.path)
+        if known and known.epoch:
+            raise JournalError(
+                f"{self.name}: the journal is gone, of which {known.sequence:,} facts are known: put it back, or move "
+                f"{head.path_of(self.path).name} away as well, to start anew"
+            )
+
+    def _refuse_missing(self) -> None:
+        """Refuse a journal of which nothing says how far it came."""
+        if self._known is None and any(self.extent()):
+            raise Damaged(self.name, f"{head.path_of(self.path).name}, which says how far it came, is missing")
+
+    def _refuse_copy(self) -> None:
+        """Refuse a journal whose scheduler may run elsewhere."""
+        if self._known and (self._known.machine, self._known.inode) != (head.this_machine(), self._inode):
+            raise JournalError(
+                f"{self.name}: this is a copy of a journal: where the scheduler of the other may run, tasks would run twice; "
+                "if it does not, `fairlead journal adopt` makes this one the journal"
+            )
+
+    def _refuse_other(self) -> None:
+        """Refuse a journal that is not the one that its head is of."""
+        known = self._known
+        if known and known.id != self.id:
+            raise Damaged(self.name, "it is another than the one that its head is of")
+        if known and known.epoch > self.epoch:
+            raise Damaged(
+                self.name, f"it is an older one: {known.epoch - self.epoch} starts of its scheduler are missing"
+            )
+
     def extent(self) -> Extent:
+        last = sa.select(_facts.c.sequence, _facts.c.checksum).order_by(_facts.c.sequence.desc()).limit(1)
         with self._naming_damage():
-            last = self._reading.execute(sa.select(sa.func.max(_facts.c.sequence))).scalar()
+            sequence, checksum = self._reading.execute(last).one_or_none() or (0, 0)
             saved = self._reading.execute(sa.select(sa.func.max(_snapshots.c.sequence))).scalar()
             size = sa.select(sa.func.sum(sa.func.length(_facts.c.body))).where(_facts.c.sequence > (saved or 0))
             since = self._reading.execute(size).scalar()
-            return Extent(int(last or 0), int(saved or 0), int(since or 0))  # a broken row may hold anything
+            return Extent(
+                *(int(number or 0) for number in (sequence, checksum, saved, since))
+            )  # they may hold anything
+
+    def head(self) -> tuple[int, int] | None:
+        return (self._known.sequence, self._known.checksum) if self._known else None
+
+    def begin(self, sequence: int, checksum: int) -> None:
+        with self._transaction() as connection:
+            told = {"value": str(self.epoch + 1)}
+            connection.execute(_meta.update().where(_meta.c.key == "epoch").values(told))
+        self.epoch += 1
+        self._write_head(sequence, checksum)
+
+    def _write_head(self, sequence: int, checksum: int) -> None:
+        if self._head is None:
+            raise JournalFull(f"{self.name}: is open to read only")
+        try:
+            self._known = Head(self.id, head.this_machine(), self._inode, self.epoch, sequence, checksum)
+            self._head.write(self._known)
+        except OSError as error:
+            # What was committed is known to nobody yet, so nobody may go on as if it were or were not.
+            raise JournalError(f"{self._head.path}: cannot be written: {error.strerror}: look at its disk") from None
+
+    def _still_there(self) -> None:
+        """Refuse to write what nobody would find again."""
+        try:
+            there = self.path.stat().st_ino == self._inode
+        except OSError:
+            there = False
+        if not there or (self._head and not self._head.is_there()):
+            raise JournalFull(
+                f"{self.name}: it, or its head, was moved or deleted while in use: put it back, or stop the scheduler"
+            )
 
     def append(self, records: Sequence[Record]) -> None:
+        self._still_there()
         rows = [{**record.envelope._asdict(), "body": record.body} for record in records]
         with self._transaction() as connection:
             connection.execute(_facts.insert(), rows)
+        if records:
+            self._write_head(records[-1].envelope.sequence, records[-1].envelope.checksum)
 
     def read(self, after: int, most: int) -> list[Record]:
         query = sa.select(_facts).where(_facts.c.sequence > after).order_by(_facts.c.sequence).limit(most)
@@ -114,18 +212,32 @@ class SqlStore:
         return [Record(Envelope(*envelope), body) for *envelope, body in rows]
 
     def snapshot(self) -> Snapshot | None:
+        query = sa.select(_snapshots.c.sequence, _snapshots.c.as_of).order_by(_snapshots.c.part).limit(1)
         with self._naming_damage():
-            row = self._reading.execute(sa.select(_snapshots)).one_or_none()
-        return Snapshot(*row) if row is not None else None
+            row = self._reading.execute(query).one_or_none()
+        return Snapshot(*row, self._parts(row[0])) if row is not None else None
+
+    def _parts(self, sequence: int) -> Iterator[Part]:
+        """The parts of a snapshot, one in memory at a time."""
+        of = sa.select(_snapshots.c.checksum, _snapshots.c.body).where(_snapshots.c.sequence == sequence)
+        for part in count():
+            with self._naming_damage():
+                row = self._reading.execute(of.where(_snapshots.c.part == part)).one_or_none()
+            if row is None:
+                return
+            yield Part(*row)
 
     def save(self, snapshot: Snapshot, keep: int) -> None:
         # The room of dropped records is used again, so the file stays as large as it ever had to be.
         size = sa.func.sum(sa.func.length(_facts.c.body)).over(order_by=_facts.c.sequence.desc())
         sizes = sa.select(_facts.c.sequence, size.label("size")).subquery()
         drop = sa.select(sa.func.max(sizes.c.sequence)).where(sizes.c.size > keep).scalar_subquery()
+        self._still_there()
         with self._transaction() as connection:
             connection.execute(_snapshots.delete())
-            connection.execute(_snapshots.insert(), snapshot._asdict())
+            for number, part in enumerate(snapshot.parts):
+                row = {"sequence": snapshot.sequence, "part": number, "as_of": snapshot.checksum, **part._asdict()}
+                connection.execute(_snapshots.insert(), row)
             connection.execute(_facts.delete().where(_facts.c.sequence <= drop))
 
     def close(self) -> None:
@@ -154,10 +266,10 @@ class SqlStore:
             try:
                 yield
             except (sa.exc.DatabaseError, KeyError, ValueError, TypeError) as error:
-                raise damaged(self.name, getattr(error, "orig", error)) from None
+                raise Damaged(self.name, getattr(error, "orig", error)) from None
 
-    def _check(self) -> tuple[str, str]:
-        """Refuse what is no journal of this schema; returns its id, and the version of the fairlead that wrote last."""
+    def _check(self) -> dict[str, str]:
+        """Refuse what is no journal of this schema; returns what is told of it."""
         known = set(sa.inspect(self._reading).get_table_names())
         if not {"meta", "facts", "snapshots"} <= known:
             raise JournalError(f"{self.name}: not a fairlead journal: name another file")
@@ -171,7 +283,7 @@ class SqlStore:
                 f"{self.name}: written by an older fairlead (schema {version}, this one knows {SCHEMA_VERSION}): finish or "
                 "cancel its jobs with the fairlead that wrote it, then start with another --home, or move it away"
             )
-        return meta["id"], meta["fairlead"]
+        return meta
 
 
 def _closed_by(opened: ExitStack, connection: sa.Connection) -> sa.Connection:
@@ -180,13 +292,14 @@ def _closed_by(opened: ExitStack, connection: sa.Connection) -> sa.Connection:
     return connection
 
 
-def _fill(connection: sa.Connection) -> None:
+def _fill(connection: sa.Connection, name: str, epoch: int) -> None:
     """Make the tables of a new journal."""
     _metadata.create_all(connection)
     told = {
         "schema_version": SCHEMA_VERSION,
         "fairlead": fairlead.__version__,
-        "id": uuid.uuid4().hex,
+        "id": name,
+        "epoch": epoch,
         "created": int(time.time()),
     }
     connection.execute(_meta.insert(), [{"key": key, "value": str(value)} for key, value in told.items()])

@@ -1,10 +1,8 @@
-"""What only SQLite needs: its file, made whole and locked, its settings, and how a broken one shows.
+"""What only SQLite needs: its file, made whole, its settings, and how a broken one shows.
 
-WAL mode with synchronous=FULL: a commit is on the disk when it returns. One process at a time: a lock file beside the journal is
-held as long as it is open, and the kernel lets go of it however the process ends.
+WAL mode with synchronous=FULL: a commit is on the disk when it returns.
 """
 
-import fcntl
 import os
 import sqlite3
 from collections.abc import Callable
@@ -14,7 +12,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.pool import StaticPool
 
-from fairlead.journal.store import JournalError, damaged
+from fairlead.journal.store import Damaged, JournalError
 
 
 def path_of(where: str | Path) -> Path:
@@ -33,21 +31,6 @@ def path_of(where: str | Path) -> Path:
 
 def _url(path: Path) -> sa.URL:
     return sa.URL.create("sqlite", database=str(path))  # not as text, in which a ? ends the path
-
-
-def lock(path: Path) -> int:
-    """Take the journal for this process, in a folder that is made where it does not exist; returns the lock's descriptor."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        taken = os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    except OSError as error:
-        raise JournalError(f"{path}: cannot be opened: {error.strerror}") from None
-    try:
-        fcntl.flock(taken, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(taken)
-        raise JournalError(f"{path}: another scheduler has it open: stop that one, or use another --home") from None
-    return taken
 
 
 def create(path: Path, fill: Callable[[sa.Connection], None]) -> None:
@@ -81,7 +64,7 @@ def connect(path: Path) -> sa.Connection:
             raise JournalError(f"{path}: the journal is empty: restore a copy of it, or move it away to start anew")
         return engine.connect()
     except (sa.exc.DatabaseError, UnicodeDecodeError) as error:  # sqlite3 may fail to decode its own message
-        raise damaged(str(path), getattr(error, "orig", "its schema is not text")) from None
+        raise Damaged(str(path), getattr(error, "orig", "its schema is not text")) from None
 
 
 def connect_to_read(path: Path) -> sa.Connection:
@@ -107,11 +90,11 @@ def check(connection: sa.Connection, path: Path) -> None:
     """Refuse a file of which SQLite itself can tell that it is broken or cut off."""
     verdict = connection.exec_driver_sql("PRAGMA quick_check(1)").scalar()
     if verdict != "ok":
-        raise damaged(str(path), str(verdict).splitlines()[0])
+        raise Damaged(str(path), str(verdict).splitlines()[0])
     wal = Path(f"{path}-wal")
     if not (wal.exists() and wal.stat().st_size):
         pages, page = (
             connection.exec_driver_sql(f"PRAGMA {name}").scalar_one() for name in ("page_count", "page_size")
         )
         if path.stat().st_size != pages * page:
-            raise damaged(str(path), "it is cut off")
+            raise Damaged(str(path), "it is cut off")

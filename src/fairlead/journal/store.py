@@ -4,12 +4,23 @@ A store knows nothing of facts and states, and checks nothing that it is given: 
 :class:`fairlead.journal.memory.MemoryStore` keeps them in memory, :class:`fairlead.journal.sql.SqlStore` in a database.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple, Protocol
 
 
 class JournalError(RuntimeError):
     """A journal that cannot be used; the message says which, why, and what to do."""
+
+
+class Damaged(JournalError):
+    """It is not what was written; `why` says where."""
+
+    def __init__(self, name: str, why: object) -> None:
+        super().__init__(
+            f"{name}: the journal is damaged ({why}): `fairlead journal check` says what is left of it, and `fairlead journal "
+            "repair` goes on with that; or restore a copy of it and its head, or move both away to start anew"
+        )
+        self.why = str(why)
 
 
 class NewerJournal(JournalError):
@@ -40,7 +51,8 @@ class Envelope(NamedTuple):
     wall : seconds since the epoch of 1970, as that scheduler's clock told them.
     by : who caused it: empty for the scheduler itself, `ENGINE`, or a person's name.
     epoch : which run of the scheduler wrote it.
-    checksum : crc32 of the body.
+    before : the checksum of the record before.
+    checksum : of all of this and the body: see :func:`fairlead.journal.journal.link`.
     """
 
     sequence: int
@@ -48,6 +60,7 @@ class Envelope(NamedTuple):
     wall: float
     by: str
     epoch: int
+    before: int
     checksum: int
 
 
@@ -56,18 +69,31 @@ class Record(NamedTuple):
     body: bytes
 
 
-class Snapshot(NamedTuple):
-    """A state as bytes, as of the record with this number; `checksum` is the crc32 of the body."""
+class Part(NamedTuple):
+    """A piece of a state as bytes; its `checksum` is chained to that of the part before."""
 
-    sequence: int
     checksum: int
     body: bytes
 
 
+class Snapshot(NamedTuple):
+    """A state in parts, as of the record with this number; `checksum` is that record's, and the first part's is made from it."""
+
+    sequence: int
+    checksum: int
+    parts: Iterable[Part]
+
+
 class Extent(NamedTuple):
-    """How far a store goes: the numbers of its last record and of its snapshot, 0 for none, and the bytes of what came since."""
+    """How far a store goes.
+
+    last, checksum : of its last record; 0 for none.
+    snapshot : the number of the record that its snapshot is of; 0 for none.
+    since : bytes of the records after that.
+    """
 
     last: int
+    checksum: int
     snapshot: int
     since: int
 
@@ -78,17 +104,25 @@ class Store(Protocol):
     name : how messages call it.
     id : made with it, and its own for ever.
     writer : the version of the fairlead that wrote last.
+    epoch : how often a scheduler began to write it.
     """
 
     name: str
     id: str
     writer: str
+    epoch: int
 
     def extent(self) -> Extent:
         """How far it goes."""
 
+    def head(self) -> tuple[int, int] | None:
+        """The number and the checksum of the last record, as they were kept apart; None where they are not asked after."""
+
+    def begin(self, sequence: int, checksum: int) -> None:
+        """A scheduler begins to write: the next epoch, durably. The records end with this one, and the head says so."""
+
     def append(self, records: Sequence[Record]) -> None:
-        """Write all of the records durably, or none and raise JournalFull."""
+        """Write all of the records durably, and the head; or none and raise JournalFull."""
 
     def read(self, after: int, most: int) -> list[Record]:
         """The records with the lowest numbers above `after`, `most` at most, as they were written."""
@@ -99,7 +133,7 @@ class Store(Protocol):
         """
 
     def snapshot(self) -> Snapshot | None:
-        """The newest snapshot, as it was written."""
+        """The newest snapshot, as it was written; its parts are read as they are asked for."""
 
     def save(self, snapshot: Snapshot, keep: int) -> None:
         """Write a snapshot in the place of the one before, and drop the oldest records: the last `keep` bytes stay.
@@ -109,10 +143,6 @@ class Store(Protocol):
 
     def close(self) -> None:
         """Give it back; nothing is lost without it."""
-
-
-def damaged(name: str, why: object) -> JournalError:
-    return JournalError(f"{name}: the journal is damaged ({why}): restore a copy of it, or move it away to start anew")
 
 
 def newer(name: str, what: object, writer: str, reader: str) -> NewerJournal:

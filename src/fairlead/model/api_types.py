@@ -59,7 +59,11 @@ class JobPage(TypedDict):
 
 
 class TaskInfo(TypedDict):
-    """A task of a job. `exit` and `reason` tell how its last attempt ended, as a shell would."""
+    """A task of a job. `exit` and `reason` tell how its last attempt ended, as a shell would.
+
+    Of one that holds resources `expected_end` is when it will have ended, by even odds, and `cautious_end` by nine in ten; None
+    where nothing is known.
+    """
 
     index: int
     status: TaskStatus
@@ -69,6 +73,8 @@ class TaskInfo(TypedDict):
     reason: str | None
     started_at: float | None
     finished_at: float | None
+    expected_end: float | None
+    cautious_end: float | None
 
 
 class TaskPage(TypedDict):

@@ -8,9 +8,9 @@ The loop (:mod:`fairlead.policies.filling_loop`) takes one event after another: 
 resource is saturated. There are at most two events a user and one a resource; each costs as many steps as there are resources, a
 saturation as many as users.
 
-It is one source for two kinds of numbers. Over float64 it is compiled; sums are kept in two parts (Knuth's two-sum), so that a
-million additions and subtractions lose nothing. Over whole numbers, to which fractions are scaled beforehand, Python runs it
-as it stands, and no fraction is ever reduced: levels are compared by cross-multiplication.
+It is one source for two kinds of numbers. Over float64 it is compiled where there is enough to do; sums are kept in two parts
+(Knuth's two-sum), so that a million additions and subtractions lose nothing. Over whole numbers, to which fractions are scaled
+beforehand, Python runs it as it stands, and no fraction is ever reduced: levels are compared by cross-multiplication.
 """
 
 import sys
@@ -35,6 +35,9 @@ DEMAND, LIMIT, NOT_TAKEN, SLOT = filling_loop.DEMAND, -2, -3, -4
 
 SMALL = 8192
 """Numbers in the demand up to which compiled code would take longer to load than to gain."""
+
+_filled = [0]
+"""How many numbers there were in the demands of all that was filled so far in float64."""
 
 
 @dataclass(frozen=True)
@@ -112,8 +115,7 @@ def fill(
         result = filling_loop.loop(c, d, w, m_, f, starts, ends)
         levels = [Fraction(int(a), int(b)) * unit for a, b in zip(*result[3:], strict=True)]
     else:
-        loop = _compiled_loop() if d.size > SMALL else filling_loop.loop
-        result = loop(left, d, v, np.where(m < 0, -1.0, m), f, starts, ends)
+        result = _loop_for(d.size)(left, d, v, np.where(m < 0, -1.0, m), f, starts, ends)
         levels = (result[3] / result[4]).tolist()
     why, at, rose = result[:3]
     met, risen = why == DEMAND, rose & (why >= 0)
@@ -147,6 +149,12 @@ def _as_whole_numbers(
     ceiling = whole(most, tasks)
     ceiling[none] = -1
     return (room, scaled.reshape(demand.shape), whole(speed, each), ceiling, whole(floor, tasks)), Fraction(each, tasks)
+
+
+def _loop_for(numbers: int) -> Callable[..., Any]:
+    """The loop for a demand of so many numbers: compiled once enough were filled. Either gives the same, to the last bit."""
+    _filled[0] += numbers
+    return _compiled_loop() if _filled[0] > SMALL else filling_loop.loop
 
 
 @cache

@@ -3,17 +3,23 @@
 ``v.jobs`` in a kernel reads that block and has the array at hand, as if it had been passed; but a function takes one argument
 instead of forty arrays, which compiles several times as fast and costs next to nothing to call. Nothing is counted or freed here:
 whoever calls a kernel keeps the view, and the view its arrays.
+
+An array that is read from a view is indexed from 0 on. An index that is negative, which in numpy counts from the end, would be
+wrong there and is not tested for, which would be a fifth of what a decision costs: it reads what is not the array's. With
+``NUMBA_BOUNDSCHECK=1`` it is an IndexError. (A row or a part of such an array is one like any other.)
 """
 
+import operator
 from typing import Any, Final
 
 import numpy as np
 from llvmlite import ir
-from numba.core import types
-from numba.core.typing.templates import AttributeTemplate
+from numba.core import cgutils, types
+from numba.core.typing.templates import AttributeTemplate, signature
 from numba.extending import (
     NativeValue,
     infer_getattr,
+    lower_builtin,
     lower_getattr_generic,
     models,
     register_model,
@@ -30,10 +36,17 @@ _WORDS: Final = 3
 """Of each array in the block: its address, and its length in two dimensions."""
 
 
+class ViewArray(types.Array):
+    """The type of an array of a view, and of one field of such an array."""
+
+
+register_model(ViewArray)(models.ArrayModel)
+
+
 class ViewType(types.Type):
     """The type of all views of a class: they hold arrays of the same names and types."""
 
-    def __init__(self, name: str, arrays: dict[str, types.Array]) -> None:
+    def __init__(self, name: str, arrays: dict[str, ViewArray]) -> None:
         self.arrays, self.places = arrays, {array: place for place, array in enumerate(arrays)}
         super().__init__(name=f"Fairlead{name}")
 
@@ -45,7 +58,7 @@ def _type_of_class(kind: type[Arrays]) -> ViewType:
     if kind.__name__ in _known:
         return _known[kind.__name__]
     arrays = {
-        name: types.Array(numpy_support.from_dtype(np.dtype(of)), dimensions, "C")
+        name: ViewArray(numpy_support.from_dtype(np.dtype(of)), dimensions, "C")
         for name, (of, dimensions) in kind.ARRAYS.items()
     }
     return _known.setdefault(kind.__name__, ViewType(kind.__name__, arrays))
@@ -56,7 +69,10 @@ register_model(ViewType)(models.OpaqueModel)
 
 @typeof_impl.register(Arrays)
 def _type_of(value: Arrays, context: Any) -> ViewType:
-    return _type_of_class(type(value))
+    """The type of a view. Its class bears it from then on: numba's dispatcher sees that, and need not ask here at each call."""
+    kind = _type_of_class(type(value))
+    type(value)._numba_type_ = kind
+    return kind
 
 
 @unbox(ViewType)
@@ -71,7 +87,7 @@ def _unbox(kind: ViewType, obj: Any, c: Any) -> NativeValue:
 class _Attributes(AttributeTemplate):
     key = ViewType
 
-    def generic_resolve(self, kind: ViewType, name: str) -> types.Array | None:  # type: ignore[override]
+    def generic_resolve(self, kind: ViewType, name: str) -> ViewArray | None:  # type: ignore[override]
         return kind.arrays.get(name)
 
 
@@ -95,3 +111,43 @@ def _get_array(context: Any, builder: Any, kind: ViewType, view: Any, name: str)
     data = builder.inttoptr(read(0), context.get_data_type(array_type.dtype).as_pointer())
     populate_array(array, data=data, shape=shape, strides=strides, itemsize=itemsize, meminfo=None)
     return array._getvalue()
+
+
+@infer_getattr
+class _Fields(AttributeTemplate):
+    key = ViewArray
+
+    def generic_resolve(self, kind: ViewArray, name: str) -> ViewArray | None:  # type: ignore[override]
+        if isinstance(kind.dtype, types.Record) and name in kind.dtype.fields:
+            return ViewArray(kind.dtype.typeof(name), kind.ndim, "A")
+        return None
+
+
+@lower_builtin(operator.getitem, ViewArray, types.Integer)
+@lower_builtin(operator.getitem, ViewArray, types.BaseTuple)
+def _get_item(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+    array, index = sig.args
+    kind, at = _counted_from_zero(context, builder, index, args[1])
+    get = context.get_function(operator.getitem, signature(sig.return_type, array.copy(), kind))
+    return get(builder, (args[0], at))
+
+
+@lower_builtin(operator.setitem, ViewArray, types.Any, types.Any)
+def _set_item(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+    array, index, value = sig.args
+    kind, at = _counted_from_zero(context, builder, index, args[1])
+    put = context.get_function(operator.setitem, signature(sig.return_type, array.copy(), kind, value))
+    return put(builder, (args[0], at, args[2]))
+
+
+def _counted_from_zero(context: Any, builder: Any, kind: Any, index: Any) -> tuple[Any, Any]:
+    """The same index, its whole numbers as ones without a sign: those numba takes as they are."""
+    if isinstance(kind, types.BaseTuple):
+        kinds: Any = kind  # for mypy, which knows of no tuple that has parts
+        values = cgutils.unpack_tuple(builder, index, len(kind))
+        parts = [_counted_from_zero(context, builder, part, value) for part, value in zip(kinds, values, strict=True)]
+        unsigned = types.Tuple([part for part, _ in parts])
+        return unsigned, context.make_tuple(builder, unsigned, [value for _, value in parts])
+    if isinstance(kind, types.Integer):
+        return types.uintp, context.cast(builder, index, kind, types.uintp)
+    return kind, index

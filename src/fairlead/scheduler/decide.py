@@ -6,14 +6,14 @@ kept in the state's order, which is a cache: at once where nothing was placed, e
 """
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
-from fairlead.scheduler import kernel_cycle
+from fairlead.scheduler import kernel_attempts, kernel_cycle
 from fairlead.scheduler.divided_queues import write_entitled
 from fairlead.scheduler.facts import (
     Fact,
-    Ints,
     JobCancelled,
     JobsForgotten,
     JobsPassedOver,
@@ -26,7 +26,7 @@ from fairlead.scheduler.facts import (
 from fairlead.scheduler.kernel_cycle import DROP, KEEP
 from fairlead.scheduler.kernel_room import INDEX, JOB, NODE
 from fairlead.scheduler.kernel_stops import NOT_REACHED
-from fairlead.scheduler.state import State
+from fairlead.scheduler.state import Learned, State
 from fairlead.scheduler.statuses import PLACED, RUNNING, WAITING
 from fairlead.scheduler.tables import I64, NONE
 from fairlead.scheduler.view import CYCLE
@@ -35,33 +35,20 @@ MOST_PLACEMENTS = 20_000
 """A decision places no more tasks than this, so that facts stay small; the next one goes on."""
 
 
-@dataclass(frozen=True)
-class Decision:
+class Decision(NamedTuple):
     """New facts, and whether there is more to decide at once."""
 
     facts: list[Fact]
     more: bool = False
 
 
-@dataclass(frozen=True)
-class Plan:
-    """What one run of the kernel found; rows of the state's tables.
-
-    what : see kernel_cycle
-    job, index, node : of what is placed, or to be kept (then `index` is how many tasks)
-    about : the job that was passed over, or nodes are kept for; the hold that is to be dropped
-    """
+class Plan(NamedTuple):
+    """What one run of the kernel found: see :func:`fairlead.scheduler.kernel_cycle.plan`. So many columns of `chosen` say it."""
 
     what: int
-    job: I64
-    index: I64
-    node: I64
+    columns: int
     about: int
     more: bool
-
-    def led_to(self, rows: I64, fact: TasksPlaced) -> bool:
-        """Whether this is what happened."""
-        return np.array_equal(self.job, rows) and np.array_equal(self.node, fact.node)
 
 
 @dataclass(frozen=True)
@@ -85,7 +72,7 @@ def run_cycle(state: State, most: int = MOST_PLACEMENTS) -> Cycle:
     mine = seats.stop_cycle[:n] == state.order.counts[CYCLE] - 1
     stop = np.where(mine, seats.stop[:n], NOT_REACHED)
     return Cycle(
-        plan.job,
+        state.order.chosen[JOB, : plan.columns].copy(),
         stop,
         np.where(mine, seats.stop_order[:n], 0),
         np.where(mine, seats.stop_job[:n], NONE),
@@ -96,16 +83,7 @@ def _plan(state: State, most: int, now: float, thorough: bool, strict: bool) -> 
     state.learned = None  # by the cycle before: its notes are written over
     view = state.order.ready(state, most)
     write_entitled(state, strict)
-    what, count, about, more = kernel_cycle.plan(view, thorough, most, now, state.settings.reserve_after)
-    chosen = state.order.chosen
-    return Plan(
-        what,
-        chosen[JOB, :count].copy(),
-        chosen[INDEX, :count].copy(),
-        chosen[NODE, :count].copy(),
-        about,
-        more,
-    )
+    return Plan(*kernel_cycle.plan(view, thorough, most, now, state.settings.reserve_after))
 
 
 def decide(state: State, now: float, most: int = MOST_PLACEMENTS, strict: bool = False) -> Decision:
@@ -125,21 +103,21 @@ def decide(state: State, now: float, most: int = MOST_PLACEMENTS, strict: bool =
     facts = _settled_before(state, now)
     plan = _plan(state, most, now, thorough=False, strict=strict)
     if plan.what == KEEP:
-        nodes, tasks = plan.node.tolist(), plan.index.tolist()
+        nodes, tasks = state.order.chosen[[NODE, INDEX], : plan.columns].tolist()
         facts.append(NodesReserved(at=now, id=int(state.jobs.id[plan.about]), nodes=nodes, tasks=tasks))
     elif plan.what == DROP:
         facts.append(ReservationDropped(at=now, id=int(state.holds.job[plan.about])))
-    elif len(plan.job):
-        state.learned = (state.version, plan)
-        facts.append(_placed(state, plan, now))
+    elif plan.columns:
+        placed = _placed(state, plan.columns, now)
+        state.learned = Learned(state.version, placed, plan.more)
+        facts.append(placed)
         if plan.about != NONE:
             facts.append(JobsPassedOver(at=now, ids=[int(state.jobs.id[plan.about])]))
     else:
         kernel_cycle.settle(state.view(), plan.more)
-    ended = state.ended_jobs()
-    surplus = len(ended) - state.settings.keep_jobs
+    surplus = state.ended_count() - state.settings.keep_jobs
     if surplus > max(0, state.settings.keep_jobs // 20):
-        facts.append(JobsForgotten(at=now, ids=ended[:surplus].tolist()))
+        facts.append(JobsForgotten(at=now, ids=state.ended_jobs()[:surplus].tolist()))
     return Decision(facts, plan.more or bool(state.dependencies.doomed))
 
 
@@ -151,31 +129,30 @@ def _settled_before(state: State, now: float) -> list[Fact]:
         facts += [revoked] if revoked is not None else []
     late = state.deadlines.over(now, state.runs)
     if late:
-        job, index, attempt = np.array(late, np.int64).T
+        job, index, attempt = np.array(late, np.int64).T.copy()
         facts.append(TasksExpired(at=now, job=job, index=index, attempt=attempt))
     facts += [JobCancelled(at=now, id=job) for job in sorted(state.dependencies.doomed)]
     return facts
 
 
-def _placed(state: State, plan: Plan, now: float) -> TasksPlaced:
-    """The placements as a fact."""
-    index = _indices(state, plan.job, plan.index)
-    tasks = state.jobs.first[plan.job] + index
-    attempt = state.tasks.attempt[tasks].astype(np.int64) + 1
-    return TasksPlaced(at=now, job=state.jobs.id[plan.job], index=index, attempt=attempt, node=plan.node)
+def _placed(state: State, count: int, now: float) -> TasksPlaced:
+    """The placements of the last cycle as a fact."""
+    columns, gaps = kernel_attempts.chosen_attempts(state.view(), count)
+    job, index, attempt, node = columns
+    if gaps:
+        rows = state.order.chosen[JOB, :count]
+        _skip_gaps(state, rows, index)
+        attempt[:] = state.tasks.attempt[state.jobs.first[rows] + index] + 1
+    return TasksPlaced(at=now, job=job, index=index, attempt=attempt, node=node)
 
 
-def _indices(state: State, rows: I64, index: I64) -> Ints:
-    """Which tasks of the jobs are placed: the kernel's answer, but for jobs whose waiting tasks have gaps between."""
-    irregular = state.jobs.irregular[rows]
-    if irregular.any():
-        index = index.copy()
-        for row in np.unique(rows[irregular]):
-            first, count = state.jobs.first[row], state.jobs.tasks[row]
-            waiting = np.flatnonzero(state.tasks.status[first : first + count] == WAITING)
-            mine = rows == row
-            index[mine] = waiting[: mine.sum()]
-    return index
+def _skip_gaps(state: State, rows: I64, index: I64) -> None:
+    """Which tasks are placed of jobs whose waiting tasks have gaps between: the first that wait."""
+    for row in np.unique(rows[state.jobs.irregular[rows]]):
+        first, count = state.jobs.first[row], state.jobs.tasks[row]
+        waiting = np.flatnonzero(state.tasks.status[first : first + count] == WAITING)
+        mine = rows == row
+        index[mine] = waiting[: mine.sum()]
 
 
 def _revoke_broken_gangs(state: State, now: float) -> TasksRevoked | None:

@@ -29,6 +29,10 @@ class Attempts(NamedTuple):
     number: Ints
 
 
+class Contradiction(RuntimeError):
+    """A fact that cannot be true in the state that it is to happen in."""
+
+
 class Fact(Struct, frozen=True, tag=True, kw_only=True, eq=False, forbid_unknown_fields=True):
     """Something that happened.
 
@@ -151,6 +155,15 @@ class JobsForgotten(Fact, frozen=True):
     ids: list[int]
 
 
+class FactsLost(Fact, frozen=True):
+    """So many facts that happened are not known any more: the journal was damaged, and repaired.
+
+    Each may have been a job's, so as many numbers of jobs are passed over: none is given twice.
+    """
+
+    count: int
+
+
 AnyFact = (
     Configured
     | NodeJoined
@@ -170,6 +183,7 @@ AnyFact = (
     | NodesReserved
     | ReservationDropped
     | JobsForgotten
+    | FactsLost
 )
 
 

@@ -7,9 +7,10 @@ import numpy as np
 
 from fairlead.model.specs import ancestors
 from fairlead.scheduler import order
+from fairlead.scheduler.kernel_sketches import set_of
 from fairlead.scheduler.state import State
 from fairlead.scheduler.statuses import CANCELLED, FAILED, PLACED, REVOKING, SUCCEEDED, WAITING
-from fairlead.scheduler.tables import NONE
+from fairlead.scheduler.tables import NONE, OF_QUEUE
 
 
 def check_invariants(state: State) -> None:
@@ -25,6 +26,7 @@ def check_invariants(state: State) -> None:
         _check_job(state, int(row))
     _check_sums(state)
     _check_holds(state)
+    _check_sketches(state)
     order.check(state)
 
 
@@ -63,7 +65,7 @@ def _check_job(state: State, row: int) -> None:
     for name, found in counts.items():
         kept = getattr(jobs, name)[row]
         assert kept == found.sum(), f"job {job} has {found.sum()} tasks {name}, not {kept}"
-    over = bool(np.isin(status, (SUCCEEDED, FAILED, CANCELLED)).all())
+    over = bool(((status == SUCCEEDED) | (status == FAILED) | (status == CANCELLED)).all())
     assert over == (not np.isnan(jobs.finished_at[row])), f"job {job} is over: {over}, and has another end"
     assert over == (job in state.ended_jobs()), f"job {job} is over: {over}, and the list of ended jobs says another"
     may_start = jobs.waiting[row] > 0 and not (jobs.gang[row] and jobs.holding[row]) and not jobs.held[row]
@@ -112,3 +114,17 @@ def _check_holds(state: State) -> None:
         assert found == kept, f"on node {spec.name} {found} is kept for jobs, not {kept}"
     for bucket in holds.bucket[:n]:
         assert state.buckets.head[bucket] != NONE, f"nodes are kept for bucket {bucket}, where nobody waits"
+
+
+def _check_sketches(state: State) -> None:
+    """Each sketch has one place, in its set, and its counts add up."""
+    sketches, n = state.sketches, state.sketches.n
+    sets, ways = np.nonzero(sketches.places != NONE)
+    places = zip(sketches.places[sets, ways].tolist(), sets.tolist(), strict=True)
+    what = list(zip(sketches.about[:n].tolist(), sketches.key[:n].tolist(), strict=True))
+    assert len(set(what)) == n, "two sketches are about the same"
+    assert sorted(places) == [(row, set_of(*what[row])) for row in range(n)], "a sketch has another place than its own"
+    assert (sketches.total[:n] == sketches.counts[:n].sum(axis=1)).all(), "the counts of a sketch are not its total"
+    assert (sketches.counts[:n] >= 0).all(), "a sketch counts less than nothing"
+    queues = sketches.key[:n][sketches.about[:n] == OF_QUEUE]
+    assert (queues < state.queues.n).all(), "there is a sketch of a queue that there is not"

@@ -28,9 +28,13 @@ class JobIndex(Struct, dict=True, forbid_unknown_fields=True):
     specs: dict[int, Job] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.keys = {job.key: number for number, job in self.specs.items() if job.key}
+        self.find_keys()
         self.first = 1
         self.row_of: I64 = np.zeros(0, np.int64)
+
+    def find_keys(self) -> None:
+        """Find the submitters' keys anew."""
+        self.keys = {job.key: number for number, job in self.specs.items() if job.key}
 
     def add(self, number: int, job: Job, row: int) -> None:
         """A new job, with a number higher than all before."""
@@ -62,8 +66,10 @@ class JobIndex(Struct, dict=True, forbid_unknown_fields=True):
     def forget(self, numbers: I64) -> None:
         """Nobody will ask for these any more."""
         self.row_of[numbers - self.first] = NONE
-        for number in numbers.tolist():
-            self.keys.pop(self.specs.pop(number).key, None)
+        gone = [self.specs.pop(number) for number in numbers.tolist()]
+        if self.keys:
+            for job in gone:
+                self.keys.pop(job.key, None)
 
     def renumber(self, table: Jobs) -> None:
         """Find all rows anew."""

@@ -11,6 +11,7 @@ from fairlead.outcomes import Outcome
 from fairlead.scheduler.compiled_view import View
 from fairlead.scheduler.kernel_nodes import room_came_back
 from fairlead.scheduler.kernel_order import touch_bucket, touch_queue
+from fairlead.scheduler.kernel_sketches import let_go, note_duration
 from fairlead.scheduler.statuses import (
     CANCELLED,
     DONE,
@@ -37,16 +38,6 @@ from fairlead.scheduler.view import ENDED, HOLDS, IN_ORDER, NODES
 _AFTER = np.array(TRANSITIONS, np.int64)
 EXITED, LOST, NOT_STARTED = int(Outcome.EXITED), int(Outcome.LOST), int(Outcome.NOT_STARTED)
 STOPPED, TIME_LIMIT = int(Outcome.STOPPED), int(Outcome.TIME_LIMIT)
-
-
-@compiled
-def rows_of(job: I64, first: int, row_of_job: I64) -> I64:
-    """The rows of jobs, NONE where there is none; `row_of_job[0]` is for the job with the number `first`."""
-    rows = np.full(job.shape[0], NONE, np.int64)
-    for k in range(job.shape[0]):
-        if 0 <= job[k] - first < row_of_job.shape[0]:
-            rows[k] = row_of_job[job[k] - first]
-    return rows
 
 
 @compiled
@@ -264,6 +255,8 @@ def finished(
             if v.counts[IN_ORDER]:
                 touch_bucket(v, jobs.bucket[j])
         _take(v, tasks.node[t], j, -1)
+        if _ended_by_itself(was, outcome[k], code[k]):
+            note_duration(v, j, index[k], at - tasks.started_at[t], at)
         tasks.status[t] = now
         tasks.outcome[t] = TIME_LIMIT if was == EXPIRING and event != DONE else outcome[k]
         tasks.code[t] = code[k]
@@ -303,6 +296,14 @@ def _end_event(v: View, j: int, t: int, outcome: int, code: int, max_losses: int
 
 
 @compiled
+def _ended_by_itself(was: int, outcome: int, code: int) -> bool:
+    """Whether an attempt lasted as long as such tasks last: it was not cut off, or only at its time limit."""
+    if outcome in (LOST, NOT_STARTED):
+        return False
+    return was in (RUNNING, EXPIRING) or (outcome == EXITED and code == 0)
+
+
+@compiled
 def _settle(v: View, j: int, at: float) -> None:
     """After tasks of a plain job ended or came back: it has ended, or waits in its bucket."""
     if v.jobs.waiting[j] > 0:
@@ -319,3 +320,5 @@ def end_job(v: View, j: int, at: float) -> None:
         v.jobs.finished_at[j] = at
         v.ended[v.counts[ENDED]] = v.jobs.id[j]
         v.counts[ENDED] += 1
+        if v.jobs.tasks[j] > 1:
+            let_go(v, v.jobs.id[j])

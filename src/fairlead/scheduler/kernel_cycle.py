@@ -15,7 +15,7 @@ import numpy as np
 
 from fairlead.kernel_cache import compiled
 from fairlead.scheduler.compiled_view import View
-from fairlead.scheduler.kernel_nodes import could_hold
+from fairlead.scheduler.kernel_nodes import could_hold, raise_bounds
 from fairlead.scheduler.kernel_order import (
     climb,
     current_job,
@@ -27,7 +27,17 @@ from fairlead.scheduler.kernel_order import (
     touch_bucket,
     touch_queue,
 )
-from fairlead.scheduler.kernel_room import FRESH_JOB, INDEX, JOB, NODE, find_room, take_room, unuse
+from fairlead.scheduler.kernel_room import (
+    FRESH_JOB,
+    INDEX,
+    JOB,
+    NODE,
+    find_room,
+    is_single,
+    take_found,
+    take_room,
+    unuse,
+)
 from fairlead.scheduler.kernel_search import (
     ANYBODY,
     IN_LINE,
@@ -130,7 +140,12 @@ def _serve(v: View, thorough: bool, most: int) -> tuple[int, bool]:
             continue
         count = tasks_left(v, b) if v.buckets.gang[b] > 0 else 1
         if why == NOT_REACHED:
-            if find_room(v, b, count, placed):
+            if whom == SERVABLE and is_single(v, b):
+                take_found(v, b, placed)
+                found = True
+            else:
+                found = find_room(v, b, count, placed)
+            if found:
                 _place(v, b, count, placed)
                 placed += count
             else:
@@ -193,6 +208,8 @@ def _place(v: View, b: int, count: int, placed: int) -> None:
     v.chosen[FRESH_JOB, placed] = int(new)
     _take_share(v, v.buckets.leaf[b], v.buckets.shape_row[b], count, int(new))
     remember(v, b)
+    v.bucket_seats.taken[b] += count
+    v.bucket_seats.begun[b] += int(new)
     if left == count:
         set_current(v, b, v.jobs.after[job])
     else:
@@ -210,19 +227,20 @@ def _was_served(v: View, b: int) -> bool:
 @compiled
 def _give_back(v: View, placed: int) -> bool:
     """Undo what the cycle took; whether it served one that nodes are kept for, so that there may be more to decide at once."""
-    served_kept = False
+    served_kept, seats = False, v.bucket_seats
     for k in range(placed):
-        job = v.chosen[JOB, k]
-        shape, leaf = v.jobs.shape_row[job], v.jobs.queue[job]
-        served_kept |= v.bucket_seats.keeping[v.jobs.bucket[job]]
-        take_room(v, v.chosen[NODE, k], shape, -1)
-        _take_share(v, leaf, shape, -1, -v.chosen[FRESH_JOB, k])
-        touch_queue(v, leaf)
+        take_room(v, v.chosen[NODE, k], v.jobs.shape_row[v.chosen[JOB, k]], -1)
+        raise_bounds(v, v.chosen[NODE, k])
     for h in range(v.counts[HOLDS]):
         unuse(v, h)
     for k in range(v.counts[OUT]):
-        b = v.bucket_seats.out_list[k]
-        v.bucket_seats.out[b] = v.bucket_seats.listed[b] = False
+        b = seats.out_list[k]
+        if seats.taken[b] > 0:
+            _take_share(v, v.buckets.leaf[b], v.buckets.shape_row[b], -seats.taken[b], -seats.begun[b])
+            touch_queue(v, v.buckets.leaf[b])
+            served_kept |= seats.keeping[b]
+            seats.taken[b] = seats.begun[b] = 0
+        seats.out[b] = seats.listed[b] = False
         touch_bucket(v, b)
     v.counts[CYCLE] += 1  # what was next in it is so no more
     return served_kept
@@ -264,26 +282,56 @@ def nodes_to_keep(v: View, b: int) -> int:
     """
     shape = v.buckets.shape_row[b]
     wanted = tasks_left(v, b) if v.buckets.gang[b] > 0 else 1
-    n_nodes = v.counts[NODES]
-    fits, missing = np.zeros(n_nodes, np.int64), np.full(n_nodes, np.inf)
-    for n in range(n_nodes):
-        fits[n] = could_hold(v, n, shape)
-        if fits[n] > 0:
-            missing[n] = 0.0
-            for r in range(v.total.shape[0]):
-                short = v.demand[shape, r] - v.free[n, r]
-                if v.demand[shape, r] > 0 and short > 0:
-                    missing[n] = max(missing[n], short / max(1, v.capacity[n, r]))
+    if wanted == 1:
+        return _node_to_keep(v, shape)
+    missing = np.full(v.counts[NODES], np.inf)
+    for n in range(v.counts[NODES]):
+        missing[n] = _missing(v, n, shape)
     for h in range(v.counts[HOLDS]):
         missing[v.holds.node[h]] = np.inf
     count = 0
     for n in np.argsort(missing, kind="mergesort"):
         if wanted > 0 and missing[n] < np.inf:
             v.chosen[NODE, count] = n
-            v.chosen[INDEX, count] = min(wanted, fits[n])
+            v.chosen[INDEX, count] = min(wanted, could_hold(v, n, shape))
             wanted -= v.chosen[INDEX, count]
             count += 1
     return count if wanted == 0 else 0
+
+
+@compiled
+def _node_to_keep(v: View, shape: int) -> int:
+    """The same for one task."""
+    least, best = np.inf, NONE
+    for n in range(v.counts[NODES]):
+        missing = _missing(v, n, shape)
+        if missing < least and not _is_kept(v, n):
+            least, best = missing, n
+    v.chosen[NODE, 0], v.chosen[INDEX, 0] = best, 1
+    return int(best != NONE)
+
+
+@compiled
+def _is_kept(v: View, n: int) -> bool:
+    for h in range(v.counts[HOLDS]):
+        if v.holds.node[h] == n:
+            return True
+    return False
+
+
+@compiled
+def _missing(v: View, n: int, shape: int) -> float:
+    """How much of a node has to end for a task of a shape to fit, as a part of what it has; infinite where it never would."""
+    missing = 0.0
+    if not v.nodes.up[n] or v.nodes.draining[n] or not v.masks[v.shapes.mask[shape], n]:
+        return np.inf
+    for r in range(v.total.shape[0]):
+        demand = v.demand[shape, r]
+        if demand > v.capacity[n, r]:
+            return np.inf
+        if demand > 0 and demand > v.free[n, r]:
+            missing = max(missing, (demand - v.free[n, r]) / max(1, v.capacity[n, r]))
+    return missing
 
 
 @compiled

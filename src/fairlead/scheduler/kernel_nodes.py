@@ -84,12 +84,20 @@ def set_bounds(v: View) -> None:
 
 
 @compiled
-def room_came_back(v: View, n: int) -> None:
-    """Note that a node has more room than it had."""
+def raise_bounds(v: View, n: int) -> None:
+    """Have the bounds of a node's blocks hold for it, that has more room than it had; or has it again, that had less on paper."""
+    block, large = n // BLOCK, n // (BLOCK * BLOCK)
     for r in range(v.total.shape[0]):
         room = v.free[n, r] - v.held[n, r]
-        v.bounds[n // BLOCK, r] = max(v.bounds[n // BLOCK, r], room)
-        v.large_bounds[n // (BLOCK * BLOCK), r] = max(v.large_bounds[n // (BLOCK * BLOCK), r], room)
+        if room > v.bounds[block, r]:
+            v.bounds[block, r] = room
+            v.large_bounds[large, r] = max(v.large_bounds[large, r], room)
+
+
+@compiled
+def room_came_back(v: View, n: int) -> None:
+    """Note that a node has more room than it had."""
+    raise_bounds(v, n)
     if not v.node_seats.is_fresh[n]:
         v.node_seats.is_fresh[n] = True
         v.node_seats.fresh[v.counts[FRESH]] = n

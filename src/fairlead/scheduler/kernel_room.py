@@ -2,7 +2,7 @@
 
 from fairlead.kernel_cache import compiled
 from fairlead.scheduler.compiled_view import View
-from fairlead.scheduler.kernel_nodes import first_fit
+from fairlead.scheduler.kernel_nodes import first_fit, raise_bounds
 from fairlead.scheduler.kernel_order import tasks_left
 from fairlead.scheduler.tables import NONE
 from fairlead.scheduler.view import HOLDS, NODES
@@ -87,6 +87,7 @@ def give_room_back(v: View, b: int, count: int, placed: int) -> None:
     """Undo :func:`find_room`; the shape's cursor is the caller's."""
     for k in range(count):
         take_room(v, v.chosen[NODE, placed + k], v.buckets.shape_row[b], -1)
+        raise_bounds(v, v.chosen[NODE, placed + k])
     for k in range(count):
         if v.chosen[HOLD, placed + k] != NONE:
             unuse(v, v.chosen[HOLD, placed + k])
@@ -94,8 +95,8 @@ def give_room_back(v: View, b: int, count: int, placed: int) -> None:
 
 @compiled
 def has_room(v: View, b: int) -> bool:
-    """Whether there is room for a bucket's next task, or whole gang."""
-    if v.buckets.gang[b] == 0 and not v.bucket_seats.keeping[b]:
+    """Whether there is room for a bucket's next task, or whole gang; for a single task :func:`take_found` can take it then."""
+    if is_single(v, b):
         return bool(first_fit(v, v.buckets.shape_row[b]) < v.counts[NODES])
     count, end = tasks_left(v, b) if v.buckets.gang[b] > 0 else 1, v.chosen.shape[1]
     shape = v.buckets.shape_row[b]
@@ -105,3 +106,18 @@ def has_room(v: View, b: int) -> bool:
     give_room_back(v, b, count, end - count)
     v.shape_seats.cursor[shape], v.shape_seats.cycle[shape] = cursor, cycle
     return True
+
+
+@compiled
+def is_single(v: View, b: int) -> bool:
+    """Whether a bucket's tasks start one by one, and no nodes are kept for them."""
+    return v.buckets.gang[b] == 0 and not v.bucket_seats.keeping[b]
+
+
+@compiled
+def take_found(v: View, b: int, placed: int) -> None:
+    """Take the room for a single task that :func:`has_room` found: its shape's cursor stands there."""
+    shape = v.buckets.shape_row[b]
+    n = v.shape_seats.cursor[shape]
+    v.chosen[NODE, placed], v.chosen[HOLD, placed] = n, NONE
+    take_room(v, n, shape, 1)

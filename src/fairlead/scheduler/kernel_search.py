@@ -12,7 +12,7 @@ from fairlead.scheduler.kernel_keys import bucket_goes_before, exact_below, queu
 from fairlead.scheduler.kernel_nodes import holds_task
 from fairlead.scheduler.kernel_order import climb, current_job, is_leaf, is_started, set_bucket, tasks_left
 from fairlead.scheduler.kernel_room import has_room
-from fairlead.scheduler.kernel_stops import MAX_JOBS, NO_NODE
+from fairlead.scheduler.kernel_stops import MAX_JOBS, NO_NODE, NOT_REACHED, over_limits
 from fairlead.scheduler.tables import NONE, UNLIMITED
 from fairlead.scheduler.view import CYCLE, FRESH, JOBS_NEEDED, LIMITED, OUT, STOPS
 
@@ -42,6 +42,13 @@ def find_next(v: View, whom: int) -> int:
     Every queue on the way has a frame: the part of its tree that is still to be looked at, on the stack from its `bottom` on, and
     the best that was found. When nothing is left to look at, the best is what that queue has to offer to the one above.
     """
+    if (
+        whom == SERVABLE
+        and not v.able[v.queue_seats.base[0] + 1]
+        and v.counts[FRESH] == 0
+        and not v.queue_seats.unsure[0]
+    ):
+        return NONE
     b = _follow_best(v, whom)
     if b != NONE:
         return b
@@ -64,6 +71,10 @@ def find_next(v: View, whom: int) -> int:
                     depth += 1
                     v.frames.unsure[depth] = v.frames.unsure[depth - 1]
                     top = _enter(v, depth, child, top)
+                    b = v.best[v.queue_seats.base[child] + 1]
+                    if is_leaf(v, child) and b != NONE and _can_be_served(v, b, whom, v.frames.unsure[depth]):
+                        v.frames.bucket[depth] = v.frames.child[depth] = b
+                        top = v.frames.bottom[depth]
             elif whom != ANYBODY and _must_skip(v, depth, child):
                 if not skip_to_started(v, child):
                     stop(v, child, MAX_JOBS)
@@ -89,36 +100,46 @@ def _follow_best(v: View, whom: int) -> int:
 
     Returns the bucket that is next, if that can be served and its keys are what they seem; else NONE.
     """
-    depth, q = 0, 0
+    q = 0
     while True:
-        _enter(v, depth, q, 0)
-        seats = v.queue_seats
-        child = v.best[seats.base[q] + 1]
+        child = v.best[v.queue_seats.base[q] + 1]
         if child == NONE:
             return NONE
-        leaf = is_leaf(v, q)
-        slot = v.bucket_seats.slot[child] if leaf else seats.slot[child]
-        if not _is_worth_a_look(v, depth, seats.slots[q] + slot, whom):
-            return NONE
-        if leaf:
+        if is_leaf(v, q):
             break
-        if whom == IN_LINE and seats.keeping[child]:
+        if whom == IN_LINE and v.queue_seats.keeping[child]:
             return NONE
-        depth, q = depth + 1, child
-        v.frames.unsure[depth] = v.frames.unsure[depth - 1]
-    if (whom != ANYBODY and _must_skip(v, depth, child)) or not _may_be_served(v, depth, child, whom):
-        return NONE
-    while depth > 0:
-        policy = v.queues.policy[v.frames.queue[depth - 1]]
-        if policy == FIFO or policy == PRIORITY:
+        q = child
+    unsure = v.queue_seats.unsure[0]
+    while q != 0:
+        if not _is_sure_key(v, q, child):
             return NONE
-        q = v.frames.queue[depth]
-        if seats.below[q] == 0 and exact_below(v, q, v.buckets.shape_row[child]) != 0:
-            return NONE
-        depth -= 1
-    if whom == SERVABLE and not has_room(v, child):
-        return NONE
-    return int(child)
+        unsure |= v.queue_seats.unsure[q]
+        q = v.queues.parent[q]
+    return int(child) if _can_be_served(v, child, whom, unsure) else NONE
+
+
+@compiled
+def _can_be_served(v: View, b: int, whom: int, unsure: bool) -> bool:
+    """Whether a bucket is one that the search is for; `unsure` where a queue on the path is."""
+    if whom == ANYBODY:
+        return True
+    if over_limits(v, b) != NOT_REACHED:
+        return False
+    if whom == IN_LINE:
+        return _is_in_line(v, b)
+    return _may_have_room(v, b, unsure) and has_room(v, b)
+
+
+@compiled
+def _is_sure_key(v: View, q: int, b: int) -> bool:
+    """Whether a queue's key is what it seems, if this bucket is what it has to offer."""
+    seats, policy = v.queue_seats, v.queues.policy[v.queues.parent[q]]
+    if (policy == FIFO or policy == PRIORITY) and seats.level[q] != float(v.bucket_seats.number[b]):
+        return False
+    if policy == PRIORITY and seats.first[q] != -v.buckets.priority[b]:
+        return False
+    return bool(seats.below[q] != 0 or exact_below(v, q, v.buckets.shape_row[b]) == 0)
 
 
 @compiled
@@ -272,8 +293,26 @@ def _may_be_served(v: View, depth: int, b: int, whom: int) -> bool:
             note_limited(v, leaf)
         return False
     if whom == IN_LINE:
-        return not v.bucket_seats.keeping[b] and not v.bucket_seats.hopeless[b]
-    if not v.bucket_seats.parked[b] or v.frames.unsure[depth] or v.counts[FRESH] > FEW:
+        return _is_in_line(v, b)
+    return _may_have_room(v, b, v.frames.unsure[depth])
+
+
+@compiled
+def _is_in_line(v: View, b: int) -> bool:
+    """Whether a bucket is in line for room: none is kept for it, and the nodes could hold its task or gang."""
+    return not v.bucket_seats.keeping[b] and not v.bucket_seats.hopeless[b]
+
+
+@compiled
+def _may_have_room(v: View, b: int, unsure: bool) -> bool:
+    """Whether there may be room for a bucket's next: if it is parked on a fresh node, unless a queue above is unsure of that."""
+    if not v.bucket_seats.parked[b] or unsure:
+        return True
+    shape = v.buckets.shape_row[b]
+    if v.counts[FRESH] > FEW:
+        for r in range(v.total.shape[0]):
+            if v.demand[shape, r] > v.most[r]:
+                return False
         return True
     for k in range(v.counts[FRESH]):
         if holds_task(v, v.node_seats.fresh[k], shape):

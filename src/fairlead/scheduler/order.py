@@ -95,8 +95,8 @@ class Order:
             **{name: table.rows for name, table in tables.items()},
             **{name: getattr(table, name) for table in tables.values() for name in table.WIDE},
             counts=self.counts, masks=s.cluster.masks, total=s.cluster.total, ended=s.ended, best=self.best, able=self.able,
-            least=self.least, bounds=self.bounds, large_bounds=self.large_bounds, counted=self.counted, most=self.most,
-            frames=self.frames, caps=self.caps, stack=self.stack, chosen=self.chosen,
+            sketch_places=s.sketches.places, least=self.least, bounds=self.bounds, large_bounds=self.large_bounds,
+            counted=self.counted, most=self.most, frames=self.frames, caps=self.caps, stack=self.stack, chosen=self.chosen,
         )  # fmt: skip
 
     def spoil(self) -> None:

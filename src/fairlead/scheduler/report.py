@@ -1,7 +1,7 @@
 """The state as people and programs read it: plain dictionaries of jobs, queues and nodes."""
 
 from collections.abc import Callable
-from math import isnan
+from math import isfinite, nan
 
 import numpy as np
 
@@ -11,6 +11,7 @@ from fairlead.policies import drf
 from fairlead.policies.arithmetic import dominant_share
 from fairlead.scheduler.admission import job_row, rows_below
 from fairlead.scheduler.facts import Outcome
+from fairlead.scheduler.forecasts import CAUTIOUS, EXPECTED, ends
 from fairlead.scheduler.state import State
 from fairlead.scheduler.statuses import CANCELLED, FAILED, PLACED, REVOKING, STATUS_NAMES, SUCCEEDED
 from fairlead.scheduler.tables import NONE, UNLIMITED, Jobs
@@ -58,16 +59,19 @@ def _statuses(jobs: Jobs, rows: slice) -> np.ndarray:
     return np.where(np.isnan(jobs.finished_at[rows]), going, over)
 
 
-def describe_tasks(state: State, job: int, first: int = 0, limit: int = 1000) -> TaskPage:
-    """Tasks of a job by index, from `first` on."""
+def describe_tasks(state: State, job: int, now: float, first: int = 0, limit: int = 1000) -> TaskPage:
+    """Tasks of a job by index, from `first` on, as they are now."""
     row = job_row(state, job)
     begin, count = int(state.jobs.first[row]), int(state.jobs.tasks[row])
-    found = [describe_task(state, begin, index) for index in range(first, min(count, first + limit))]
+    indices = np.arange(first, min(count, first + limit))
+    expected, cautious = (ends(state, begin + indices, now, chance) for chance in (EXPECTED, CAUTIOUS))
+    columns = zip(indices.tolist(), expected.tolist(), cautious.tolist(), strict=True)
+    found = [describe_task(state, begin, *column) for column in columns]
     return {"tasks": found, "next": first + limit if first + limit < count else None}
 
 
-def describe_task(state: State, begin: int, index: int) -> TaskInfo:
-    """The task with this index of the job whose tasks' rows begin at `begin`."""
+def describe_task(state: State, begin: int, index: int, expected: float = nan, cautious: float = nan) -> TaskInfo:
+    """The task with this index of the job whose tasks' rows begin at `begin`, with its forecasts where they were asked for."""
     tasks, t = state.tasks, begin + index
     status = int(tasks.status[t])
     placed = PLACED <= status <= REVOKING
@@ -81,6 +85,8 @@ def describe_task(state: State, begin: int, index: int) -> TaskInfo:
         "reason": Outcome(int(tasks.outcome[t])).name.lower().replace("_", " ") if over else None,
         "started_at": _time(tasks.started_at[t]),
         "finished_at": _time(tasks.finished_at[t]),
+        "expected_end": _time(expected),
+        "cautious_end": _time(cautious),
     }
 
 
@@ -188,4 +194,4 @@ def _count(value: int) -> int | None:
 
 
 def _time(value: float) -> float | None:
-    return None if isnan(value) else float(value)
+    return float(value) if isfinite(value) else None

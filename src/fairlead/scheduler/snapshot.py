@@ -1,36 +1,42 @@
 """A state as bytes and back, so that recovery need not start from the first fact.
 
-The tables are written as they lie in memory, column by column with their names; the parts as msgpack, field by field. Whatever
-follows from those is not written.
+It is written in pieces, each a msgpack of its own and none larger than some megabytes, so that neither a database nor the memory
+has to take a large state at once: first what is known beside the tables, field by field; then what was submitted, some jobs at a
+time; then the tables as they lie in memory, column by column with their names, some rows at a time; and a last one that says so.
+Whatever follows from those is not written.
 """
+
+from collections.abc import Iterable, Iterator
+from math import inf
 
 import msgspec
 import numpy as np
 from msgspec import Struct
 
-from fairlead.model.specs import Settings
+from fairlead.model.specs import Job, Settings
+from fairlead.scheduler import kernel_sketches
 from fairlead.scheduler.cluster import Cluster
+from fairlead.scheduler.compaction import find_kinds
 from fairlead.scheduler.dependencies import Dependencies
+from fairlead.scheduler.growth import set_ended
 from fairlead.scheduler.job_index import JobIndex
-from fairlead.scheduler.queue_tree import QueueTree
+from fairlead.scheduler.queue_tree import QueueTree, mark_exact
 from fairlead.scheduler.state import ShapeKey, State
-from fairlead.scheduler.tables import TABLES, Table
+from fairlead.scheduler.tables import NONE, TABLES, Table
+from fairlead.scheduler.view import ENDED, HOLDS, SKETCHES
 
-FORMAT = 2
+FORMAT = 3
 
-
-class Column(Struct, frozen=True, array_like=True):
-    dtype: str
-    shape: tuple[int, ...]
-    data: bytes
+PIECE = 4 * 2**20
+"""Bytes of a piece, about: one job that takes more is one of its own."""
 
 
 class _Head(Struct, frozen=True):
     format: int
 
 
-class Snapshot(Struct, frozen=True, forbid_unknown_fields=True):
-    """All that a :class:`State` holds."""
+class Known(Struct, frozen=True, forbid_unknown_fields=True):
+    """What a :class:`State` holds beside the tables and what was submitted; the first piece."""
 
     format: int
     settings: Settings
@@ -42,29 +48,63 @@ class Snapshot(Struct, frozen=True, forbid_unknown_fields=True):
     shape_keys: list[ShapeKey]
     broken_gangs: list[int]
     ended: list[int]
-    tables: dict[str, dict[str, Column]]
+    rows: dict[str, int]
 
 
-def dump(state: State) -> bytes:
-    """Write the whole state."""
-    return msgspec.msgpack.encode(
-        Snapshot(
+class Submitted(Struct, frozen=True, tag="jobs", forbid_unknown_fields=True):
+    """Jobs as they were submitted, by number."""
+
+    specs: dict[int, msgspec.Raw]
+
+
+class Rows(Struct, frozen=True, tag="rows", forbid_unknown_fields=True):
+    """Rows of one column of a table, from row `first` on."""
+
+    table: str
+    column: str
+    dtype: str
+    shape: tuple[int, ...]
+    first: int
+    data: bytes
+
+
+class End(Struct, frozen=True, tag="end", forbid_unknown_fields=True):
+    """There is no more."""
+
+
+def dump(state: State) -> Iterator[bytes]:
+    """Write the whole state, piece by piece."""
+    encode = msgspec.msgpack.encode
+    yield encode(
+        Known(
             format=FORMAT,
             settings=state.settings,
             resources=state.resources,
             tree=state.tree,
             cluster=state.cluster,
-            index=state.index,
+            index=JobIndex(last=state.index.last),
             dependencies=state.dependencies,
             shape_keys=state.shape_keys,
             broken_gangs=sorted(state.broken_gangs),
             ended=state.ended_jobs().tolist(),
-            tables={name: _pack_table(getattr(state, name)) for name in TABLES},
+            rows={name: getattr(state, name).n for name in TABLES},
         )
     )
+    specs, size = {}, 0
+    for number, job in state.index.specs.items():
+        specs[number] = msgspec.Raw(encode(job))
+        size += len(specs[number])
+        if size > PIECE:
+            yield encode(Submitted(specs))
+            specs, size = {}, 0
+    if specs:
+        yield encode(Submitted(specs))
+    for name in TABLES:
+        yield from map(encode, _pack_table(name, getattr(state, name)))
+    yield encode(End())
 
 
-def load(body: bytes) -> State:
+def load(pieces: Iterable[bytes]) -> State:
     """Read what :func:`dump` wrote.
 
     Raises
@@ -74,55 +114,87 @@ def load(body: bytes) -> State:
     msgspec.DecodeError
         For anything else that is not one, of which that is one.
     """
-    found = msgspec.msgpack.decode(body, type=_Head).format  # first: another format may fit into nothing
+    pieces, decode = iter(pieces), msgspec.msgpack.decode
+    first = next(pieces, b"")
+    found = decode(first, type=_Head).format  # before the rest of it: another format may fit into nothing
     if found != FORMAT:
         raise msgspec.ValidationError(f"snapshot format {found}, this one reads {FORMAT}")
-    saved = msgspec.msgpack.decode(body, type=Snapshot)
-    _refuse_unknown(saved)
+    known = decode(first, type=Known)
+    _refuse_unknown(known.rows, TABLES, "table")
     state = State()
-    state.settings, state.resources = saved.settings, saved.resources
+    state.settings, state.resources = known.settings, known.resources
     state.tree, state.cluster, state.index, state.dependencies = (
-        saved.tree,
-        saved.cluster,
-        saved.index,
-        saved.dependencies,
+        known.tree,
+        known.cluster,
+        known.index,
+        known.dependencies,
     )
-    state.shape_keys, state.broken_gangs = saved.shape_keys, set(saved.broken_gangs)
+    state.shape_keys, state.broken_gangs = known.shape_keys, set(known.broken_gangs)
     for name in TABLES:
-        _unpack_table(getattr(state, name), saved.tables[name])
-    state.restore(saved.ended)
+        _make_room(getattr(state, name), known.rows.get(name, 0), len(known.resources))
+    piece: Submitted | Rows | End | None = None
+    for body in pieces:
+        piece = decode(body, type=Submitted | Rows | End)
+        if isinstance(piece, Submitted):
+            for number, spec in piece.specs.items():
+                state.index.specs[number] = decode(spec, type=Job)
+        elif isinstance(piece, Rows):
+            _refuse_unknown([piece.table], TABLES, "table")
+            _unpack(getattr(state, piece.table), piece)
+    if not isinstance(piece, End):
+        raise msgspec.DecodeError("it is cut off")
+    state.index.find_keys()
+    _work_out(state, known.ended)
     return state
 
 
-def _refuse_unknown(saved: Snapshot) -> None:
-    for name, columns in saved.tables.items():
-        known = [*(TABLES[name].FIELDS.names or ()), *TABLES[name].WIDE] if name in TABLES else ()
-        for column in columns:
-            if column not in known:
-                raise msgspec.ValidationError(f"unknown column `{column}` of {name}")
+def _work_out(state: State, ended: list[int]) -> None:
+    """After the tables and parts were set: what follows from them."""
+    jobs, counts = state.jobs, state.order.counts
+    state.index.renumber(jobs)
+    state.cluster.count(state.nodes)
+    counts[ENDED], counts[HOLDS], counts[SKETCHES] = len(ended), state.holds.n, state.sketches.n
+    set_ended(state, np.array(ended, np.int64))
+    state.sketches.make_room()
+    kernel_sketches.find_places(state.view())
+    state.dead_tasks = int(jobs.tasks[: jobs.n][jobs.id[: jobs.n] == NONE].sum())
+    mark_exact(state.queues)
+    rows = state.held_rows()
+    until = state.tasks.started_at[rows] + jobs.time_limit[state.job_rows_of(rows)]
+    limited = until < inf
+    attempts = (column[limited].tolist() for column in state.attempts_of(rows))
+    state.deadlines.refill(zip(until[limited].tolist(), zip(*attempts, strict=True), strict=True))
+    find_kinds(state)
 
 
-def _pack(array: np.ndarray) -> Column:
-    return Column(array.dtype.str, array.shape, np.ascontiguousarray(array).tobytes())
+def _refuse_unknown(names: Iterable[str], known: Iterable[str], what: str) -> None:
+    for name in names:
+        if name not in known:
+            raise msgspec.ValidationError(f"unknown {what} `{name}`")
 
 
-def _unpack(column: Column) -> np.ndarray:
-    return np.frombuffer(column.data, column.dtype).reshape(column.shape)
+def _columns(table: Table) -> list[str]:
+    return [*(table.FIELDS.names or ()), *table.WIDE]
 
 
-def _pack_table(table: Table) -> dict[str, Column]:
-    names = [*(table.FIELDS.names or ()), *table.WIDE]
-    return {name: _pack(getattr(table, name)[: table.n]) for name in names}
+def _pack_table(name: str, table: Table) -> Iterator[Rows]:
+    for column in _columns(table):
+        array = getattr(table, column)[: table.n]
+        step = max(1, PIECE // max(1, array[:1].nbytes))
+        for first in range(0, table.n, step):
+            part = array[first : first + step]
+            yield Rows(name, column, part.dtype.str, part.shape, first, np.ascontiguousarray(part).tobytes())
 
 
-def _unpack_table(table: Table, columns: dict[str, Column]) -> None:
-    """Set a table; a column that an older version did not have is zeros."""
-    n = next(iter(columns.values())).shape[0]
-    rows = np.zeros(n, table.FIELDS)
-    for name in table.FIELDS.names or ():
-        if name in columns:
-            rows[name] = _unpack(columns[name])
-    table.set_rows(rows)
-    for name in table.WIDE:
-        setattr(table, name, _unpack(columns[name]).copy())
+def _make_room(table: Table, n: int, resources: int) -> None:
+    """Give a table its rows, all zeros: so a column that an older version did not have stays so, and a table of its is empty."""
+    table.set_rows(np.zeros(n, table.FIELDS))
+    for name, (kind, _) in table.WIDE.items():
+        setattr(table, name, np.zeros((n, resources), kind))
     table.n = n
+
+
+def _unpack(table: Table, piece: Rows) -> None:
+    _refuse_unknown([piece.column], _columns(table), f"column of {piece.table}")
+    part = np.frombuffer(piece.data, piece.dtype).reshape(piece.shape)
+    getattr(table, piece.column)[piece.first : piece.first + len(part)] = part

@@ -1,4 +1,4 @@
-"""The state's arrays: rows for nodes, queues, shapes, buckets, jobs, tasks and holds; they grow by doubling.
+"""The state's arrays: rows for nodes, queues, shapes, buckets, jobs, tasks, holds and sketches; they grow by doubling.
 
 What is one number a row is a field of one structured array a table, so that a row lies together in memory and a table is one
 argument to a kernel; what is one number a resource is an array of its own, and the width of all of them is the number of
@@ -67,9 +67,9 @@ class Table:
 
     def keep(self, rows: I64) -> None:
         """Keep these rows only, in this order; rows freed behind them are zeros again."""
-        self.set_rows(self.rows[rows].copy())
+        self.set_rows(self.rows.take(rows))
         for name in self.WIDE:
-            setattr(self, name, getattr(self, name)[rows].copy())
+            setattr(self, name, getattr(self, name).take(rows, axis=0))
         self.n = len(rows)
 
     def widen(self, resources: int) -> None:
@@ -84,7 +84,10 @@ class Table:
 def longer(array: NDArray[Any], used: int, length: int) -> NDArray[Any]:
     """Copy the rows in use to an array with room for more; those are zeros."""
     new = np.zeros((length, *array.shape[1:]), array.dtype)
-    new[:used] = array[:used]
+    if array.dtype.names:  # as bytes: numpy would go through them field by field
+        new.view(np.uint8)[: used * array.itemsize] = array.view(np.uint8)[: used * array.itemsize]
+    else:
+        new[:used] = array[:used]
     return new
 
 
@@ -178,6 +181,7 @@ class Buckets(Table):
 class Jobs(Table):
     """What was submitted, and where its tasks are.
 
+    family : jobs with the same are alike in name, shape and queue; 0: not known
     plain : not a gang, waits for no other and is waited for by none: the kernels do all that its tasks' ends bring
     irregular : the tasks that wait are not just those from `next` on
     exit_done : a task that is revoked and then exits 0 is done
@@ -193,7 +197,7 @@ class Jobs(Table):
 
     FIELDS = fields(
         id="i8", queue="i8", shape_row="i8", priority="i8", retries="i8", first="i8", tasks="i8", next="i8", waiting="i8",
-        holding="i8", failed="i8", cancelled="i8", home="i8", bucket="i8", after="i8", before="i8",
+        holding="i8", failed="i8", cancelled="i8", home="i8", bucket="i8", after="i8", before="i8", family="i8",
         time_limit="f8", submitted_at="f8", finished_at="f8", gang="?", held="?", irregular="?", plain="?", exit_done="?",
     )  # fmt: skip
     id: I64
@@ -212,6 +216,7 @@ class Jobs(Table):
     bucket: I64
     after: I64
     before: I64
+    family: I64
     time_limit: F64
     submitted_at: F64
     finished_at: F64
@@ -264,6 +269,43 @@ class Holds(Table):
 
 RESERVATION: Final = 0
 
+OF_JOB, OF_FAMILY, OF_QUEUE = range(3)
+"""What a sketch is about."""
+BINS: Final = 128
+"""Of a sketch: four an octave, from 1/16 s to 8 years, so that none is wider than a quarter of what it begins at."""
+SETS, WAYS = 1024, 8
+"""A sketch has its place in one of so many sets, with so many others: so many are kept in all."""
+
+
+class Sketches(Table):
+    """How long tasks lasted that ended by themselves: of a job with several, of a family of jobs, of a leaf queue.
+
+    There is room for all that are kept, so kernels add rows by themselves: `counts[SKETCHES]` says how many there are.
+
+    about : OF_JOB, OF_FAMILY (the same name, shape and leaf queue) or OF_QUEUE
+    key : the job's number, the family's (see :func:`fairlead.scheduler.forecasts.family_of`), or the queue's row
+    used : when something was added last; minus infinity where nobody will ask again, for the job has ended
+    counts : by duration, see :func:`fairlead.scheduler.kernel_sketches.bin_of`; `total` of them together
+    places : int32, shape (SETS, WAYS): the rows of each set, NONE where there is none. It follows from the rows.
+    """
+
+    FIELDS = fields(key="i8", used="f8", total="i4", about="i1", counts=f"({BINS},)i2")
+    key: I64
+    used: F64
+    total: I32
+    about: I8
+    counts: NDArray[np.int16]
+
+    def __init__(self, moves: list[int]) -> None:
+        super().__init__(moves)
+        self.places = np.full((SETS, WAYS), NONE, np.int32)
+        self.make_room()
+
+    def make_room(self) -> None:
+        """Have as many rows as there may be."""
+        self.set_rows(longer(self.rows, self.n, SETS * WAYS))
+
+
 TABLES: Final = {
     "nodes": Nodes,
     "queues": Queues,
@@ -272,4 +314,5 @@ TABLES: Final = {
     "jobs": Jobs,
     "tasks": Tasks,
     "holds": Holds,
+    "sketches": Sketches,
 }

@@ -33,6 +33,7 @@ from fairlead.scheduler.tables import (
     Nodes,
     Queues,
     Shapes,
+    Sketches,
     Table,
     Tasks,
     fields,
@@ -94,6 +95,7 @@ class BucketSeats(Table):
     """A bucket's place among its leaf's, and what became of it in a cycle.
 
     number : of the job that is next; `current`, and `left` of its tasks, in the cycle `cycle`, else the bucket's first
+    taken, begun : tasks of it that the cycle has placed so far, and jobs that it has begun; 0 between cycles
     stop, stop_order, stop_job : in the cycle `stop_cycle`, why it was not served on (see kernel_stops), after how many others,
         and the job that was tried
     parked : no node had room, but for those where some came back since
@@ -105,14 +107,17 @@ class BucketSeats(Table):
     """
 
     FIELDS = fields(
-        slot="i8", cycle="i8", current="i8", left="i8", number="i8", stop="i8", stop_cycle="i8", stop_order="i8",
-        stop_job="i8", out_list="i8", touched_list="i8", parked="?", out="?", listed="?", touched="?", keeping="?", hopeless="?",
+        slot="i8", cycle="i8", current="i8", left="i8", number="i8", taken="i8", begun="i8", stop="i8",
+        stop_cycle="i8", stop_order="i8", stop_job="i8", out_list="i8", touched_list="i8", parked="?", out="?", listed="?",
+        touched="?", keeping="?", hopeless="?",
     )  # fmt: skip
     slot: I64
     cycle: I64
     current: I64
     left: I64
     number: I64
+    taken: I64
+    begun: I64
     stop: I64
     stop_cycle: I64
     stop_order: I64
@@ -141,9 +146,9 @@ FRAME: Final = fields(queue="i8", bottom="i8", bucket="i8", child="i8", below="i
 # Numbers in `counts`.
 (
     NODES, QUEUES, BUCKETS, HOLDS, ENDED, IN_ORDER, CYCLE, TOUCHED_QUEUES, TOUCHED_BUCKETS, FRESH, OUT, LIMITED, STOPS,
-    HDRF_SOMEWHERE, DIVIDED_SOMEWHERE,
-) = range(15)  # fmt: skip
-COUNTS: Final = 15
+    HDRF_SOMEWHERE, DIVIDED_SOMEWHERE, SKETCHES,
+) = range(16)  # fmt: skip
+COUNTS: Final = 16
 """IN_ORDER : whether there is an order to keep; without, only the tables are changed, and it is made when it is needed"""
 
 # After the resources, what a tree's `least` says.
@@ -159,13 +164,14 @@ BLOCK: Final = 32
 _I64_1, _I64_2 = ("i8", 1), ("i8", 2)
 _TABLES: Final = {
     "nodes": Nodes, "queues": Queues, "shapes": Shapes, "buckets": Buckets, "jobs": Jobs, "tasks": Tasks, "holds": Holds,
-    "node_seats": NodeSeats, "queue_seats": QueueSeats, "bucket_seats": BucketSeats, "shape_seats": ShapeSeats,
+    "sketches": Sketches, "node_seats": NodeSeats, "queue_seats": QueueSeats, "bucket_seats": BucketSeats,
+    "shape_seats": ShapeSeats,
 }  # fmt: skip
 ARRAYS: Final[dict[str, tuple[Any, int]]] = {
     **{name: (table.FIELDS, 1) for name, table in _TABLES.items()},
     **{name: (kind, 2) for table in _TABLES.values() for name, (kind, _) in table.WIDE.items()},
     "counts": _I64_1, "total": _I64_1, "ended": _I64_1, "most": _I64_1, "stack": _I64_1, "best": _I64_1,
-    "masks": ("?", 2), "able": ("?", 1), "counted": ("?", 1), "frames": (FRAME, 1),
+    "sketch_places": ("i4", 2), "masks": ("?", 2), "able": ("?", 1), "counted": ("?", 1), "frames": (FRAME, 1),
     "least": _I64_2, "bounds": _I64_2, "large_bounds": _I64_2, "caps": _I64_2, "chosen": _I64_2,
 }  # fmt: skip
 """What a view holds, each with its type and its number of dimensions: the tables' rows by the tables' names, their wide arrays by
@@ -181,6 +187,7 @@ class Arrays:
 
     ARRAYS: ClassVar[dict[str, tuple[Any, int]]]
     """Of each array its type and its number of dimensions."""
+    _numba_type_: ClassVar[Any]
 
     def __init__(self, **arrays: NDArray[Any]) -> None:
         self.arrays = {name: arrays[name] for name in self.ARRAYS}
@@ -191,17 +198,11 @@ class Arrays:
         block = [(a.ctypes.data, *a.shape, *(0,) * (2 - a.ndim)) for a in self.arrays.values()]
         self.block = np.array(block, np.int64)
         self.address = int(self.block.ctypes.data)
+        self.__dict__.update(self.arrays)
 
-    if TYPE_CHECKING:  # kernels have the arrays as attributes
+    if TYPE_CHECKING:  # the arrays are attributes
 
         def __getattr__(self, name: str) -> Any: ...
-    else:
-
-        def __getattr__(self, name: str) -> Any:
-            try:
-                return self.__dict__["arrays"][name]
-            except KeyError:
-                raise AttributeError(name) from None
 
 
 class View(Arrays):

@@ -9,7 +9,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from fairlead.engines.kernel_simulated import RUNNING, Runs, Truth, end_into, next_end, start, submit
+from fairlead.engines.kernel_simulated import Runs, Truth, end_into, next_end, start, submit
 from fairlead.kernel_cache import compiled
 from fairlead.scheduler.compiled_view import Arrays, View
 from fairlead.scheduler.kernel_account import (
@@ -21,7 +21,7 @@ from fairlead.scheduler.kernel_account import (
     placed,
     started,
 )
-from fairlead.scheduler.kernel_cycle import DROP, KEEP, plan, settle
+from fairlead.scheduler.kernel_cycle import DROP, KEEP, SERVE, plan, settle
 from fairlead.scheduler.kernel_room import INDEX, JOB, NODE
 from fairlead.scheduler.tables import I64, NONE, RESERVATION
 from fairlead.scheduler.view import ENDED
@@ -33,8 +33,8 @@ class Course(Arrays):
     row, bucket, submit : of each job, in the order of arrival, its row, its bucket, and when; NONE where it is refused
     at : float64, shape (2,): the moment that has been reached, and the next one
     ends : int64, shape (5, n): room for what ends at one moment
-    rows, attempts : int64: room for rows of jobs and numbers of attempts, of what ends or is placed at one moment
-    log : int64: facts as their kind, their length, how many columns, and these; empty where they are not asked for
+    rows, attempts : int64: room for rows of jobs and numbers of attempts, of what ends or is placed in one step
+    log : int64: facts as their kind, what they are about, how many rows and columns, and these; empty where nobody asks for them
     moments : float64: when each of them happened
     numbers : int64: see below
     """
@@ -45,64 +45,87 @@ class Course(Arrays):
     }  # fmt: skip
 
 
-# Numbers in `numbers`: jobs that have arrived, jobs that may; how many facts and whole numbers are in the log; decisions, steps.
-ARRIVED, COMING, FACTS, LOGGED, DECISIONS, STEPS, FORGOTTEN, KEEP_JOBS = range(8)
+# Numbers in `numbers`: jobs that have arrived, jobs that may; how many facts and whole numbers are in the log; tasks placed,
+# moments that are over; how many of the jobs that ended are forgotten; whether there is more to do at the moment reached.
+ARRIVED, COMING, FACTS, LOGGED, DECISIONS, STEPS, FORGOTTEN, GOES_ON = range(8)
 
 LONGEST = 16
-"""Whole numbers in the log for each task or job that something happens to at one moment, at most."""
+"""Whole numbers in the log for each task or job that something happens to in one step, at most."""
 
 # Why it came back.
-OVER, UNTIL, MORE_ROWS, FORGET, LOG_FULL, MORE_JOBS = range(6)
+OVER, UNTIL, LOG_FULL, MORE_JOBS = range(4)
 
 # Kinds of facts in the log.
-FINISHED, SUBMITTED, PLACED, PASSED_OVER, RESERVED, DROPPED, STARTED = range(7)
+FINISHED, SUBMITTED, PLACED, PASSED_OVER, RESERVED, DROPPED, STARTED, FORGOT = range(8)
 
 
 @compiled
 def advance(
-    v: View, truth: Truth, runs: Runs, course: Course, until: float, most: int, reserve_after: float, max_losses: int
+    v: View,
+    truth: Truth,
+    runs: Runs,
+    course: Course,
+    until: float,
+    most: int,
+    reserve_after: float,
+    max_losses: int,
+    keep_jobs: int,
 ) -> int:
-    """Go on to the last moment at or before `until`, or to where something else is to be done; says which."""
+    """Go on to the last moment at or before `until`, or to where something else is to be done; says which.
+
+    Each round is a step, as the live scheduler takes them: what ends and arrives, one decision, and what is placed starts.
+    """
     numbers = course.numbers
     while True:
         if numbers[ARRIVED] == numbers[COMING] and numbers[COMING] < course.submit.shape[0]:
             return MORE_JOBS
-        arrival = course.submit[numbers[ARRIVED]] if numbers[ARRIVED] < course.submit.shape[0] else np.inf
-        now = min(arrival, next_end(truth, runs))
-        if now == np.inf:
-            return OVER
-        if now > until:
-            course.at[1] = now
-            return UNTIL
-        if truth.size[RUNNING] > course.ends.shape[1]:
-            return MORE_ROWS
         if course.log.shape[0] > 0 and _is_full(course):
             return LOG_FULL
-        course.at[0] = now
-        if not _observe(v, truth, runs, course, now, max_losses):
+        now = course.at[0]
+        if not numbers[GOES_ON]:
+            arrival = course.submit[numbers[ARRIVED]] if numbers[ARRIVED] < course.submit.shape[0] else np.inf
+            now = min(arrival, next_end(truth, runs))
+            if now == np.inf:
+                return OVER
+            if now > until:
+                course.at[1] = now
+                return UNTIL
+            course.at[0] = now
+        if next_end(truth, runs) <= now:
+            _end(v, truth, runs, course, now, max_losses)
+        if not _arrive(v, truth, course, now):
             return MORE_JOBS
-        if v.counts[ENDED] - numbers[FORGOTTEN] - numbers[KEEP_JOBS] > max(0, numbers[KEEP_JOBS] // 20):
-            return FORGET
-        _decide(v, truth, runs, course, now, most, reserve_after)
-        numbers[STEPS] += 1
+        numbers[GOES_ON] = _decide(v, truth, runs, course, now, most, reserve_after, keep_jobs)
+        numbers[STEPS] += not numbers[GOES_ON]
 
 
 @compiled
-def _observe(v: View, truth: Truth, runs: Runs, course: Course, now: float, max_losses: int) -> bool:
-    """What ends and what arrives at this moment happens; whether the jobs that arrive are all there."""
-    numbers, ends = course.numbers, course.ends
-    if next_end(truth, runs) <= now:
-        count = end_into(truth, runs, now, ends)
-        rows, touched = course.rows[:count], course.attempts[:count]
-        for k in range(count):
-            rows[k] = course.row[ends[0, k]]
-            ends[0, k] += 1  # the job's number
-        finished(v, rows, ends[1, :count], ends[2, :count], ends[3, :count], ends[4, :count], now, max_losses, touched)
-        for j in np.sort(touched):  # in the order of their rows, as fairlead.scheduler.state goes through them
-            if j != NONE and v.jobs.waiting[j] == 0 and v.jobs.holding[j] == 0:
+def _end(v: View, truth: Truth, runs: Runs, course: Course, now: float, max_losses: int) -> None:
+    """What ends at this moment has ended."""
+    ends = course.ends
+    count = end_into(truth, runs, now, ends)
+    rows, touched = course.rows[:count], course.attempts[:count]
+    for k in range(count):
+        rows[k] = course.row[ends[0, k]]
+        ends[0, k] += 1  # the job's number
+    finished(v, rows, ends[1, :count], ends[2, :count], ends[3, :count], ends[4, :count], now, max_losses, touched)
+    gangs = 0
+    for k in range(count):
+        if touched[k] != NONE:
+            touched[gangs] = touched[k]
+            gangs += 1
+    if gangs > 0:
+        for j in np.sort(touched[:gangs]):  # in the order of their rows, as fairlead.scheduler.state goes through them
+            if v.jobs.waiting[j] == 0 and v.jobs.holding[j] == 0:
                 end_job(v, j, now)
-        _log(course, FINISHED, now, count, 5)
-        _log_columns(course, ends, count)
+    _log(course, FINISHED, now, 0, count, 5)
+    _log_columns(course, ends, count)
+
+
+@compiled
+def _arrive(v: View, truth: Truth, course: Course, now: float) -> bool:
+    """What arrives at this moment waits; whether the jobs that arrive are all there."""
+    numbers = course.numbers
     while numbers[ARRIVED] < course.submit.shape[0] and course.submit[numbers[ARRIVED]] == now:
         if numbers[ARRIVED] == numbers[COMING]:
             return False
@@ -112,83 +135,98 @@ def _observe(v: View, truth: Truth, runs: Runs, course: Course, now: float, max_
             v.jobs.submitted_at[row] = now
             submit(truth, k, v.jobs.tasks[row], now)
             enter_bucket(v, row, course.bucket[k])
-            _log(course, SUBMITTED, now, k, 0)
+            _log(course, SUBMITTED, now, k, 0, 0)
         numbers[ARRIVED] += 1
     return True
 
 
 @compiled
-def _decide(v: View, truth: Truth, runs: Runs, course: Course, now: float, most: int, reserve_after: float) -> None:
-    """Decide, and let it happen, as often as there is more to decide, or an engine's word that something started."""
-    while True:
-        what, count, about, more = plan(v, False, most, now, reserve_after)
-        if what == KEEP:
-            bucket = v.jobs.bucket[about]
-            _log(course, RESERVED, now, count, 3)
-            _log_same(course, v.jobs.id[about], count)
-            _log_columns(course, v.chosen[NODE : NODE + 1], count)
-            _log_columns(course, v.chosen[INDEX : INDEX + 1], count)
-            keep_nodes(v, bucket, v.jobs.id[about], v.chosen[NODE, :count], v.chosen[INDEX, :count], RESERVATION, now)
-        elif what == DROP:
-            _log(course, DROPPED, now, v.holds.job[about], 0)
-            drop_holds(v, v.holds.bucket[about], NONE)
-        elif count == 0:
-            settle(v, more)
-            if not more:
-                return
-        else:
-            _place(v, truth, runs, course, now, count, about, more)
+def _decide(
+    v: View, truth: Truth, runs: Runs, course: Course, now: float, most: int, reserve_after: float, keep_jobs: int
+) -> bool:
+    """Decide once, and let it happen; whether there is more to decide at this moment, or something to see: that tasks started."""
+    what, count, about, more = plan(v, False, most, now, reserve_after)
+    if what == KEEP:
+        bucket, job = v.jobs.bucket[about], v.jobs.id[about]
+        _log(course, RESERVED, now, job, count, 2)
+        _log_columns(course, v.chosen[NODE : NODE + 1], count)
+        _log_columns(course, v.chosen[INDEX : INDEX + 1], count)
+        keep_nodes(v, bucket, job, v.chosen[NODE, :count], v.chosen[INDEX, :count], RESERVATION, now)
+    elif what == DROP:
+        _log(course, DROPPED, now, v.holds.job[about], 0, 0)
+        drop_holds(v, v.holds.bucket[about], NONE)
+    elif count == 0:
+        settle(v, more)
+    else:
+        _place(v, course, now, count, about, more)
+    _forget(v, course, now, keep_jobs)
+    if what == SERVE and count > 0:
+        _start(v, truth, runs, course, now, count)
+        return True
+    return more
 
 
 @compiled
-def _place(v: View, truth: Truth, runs: Runs, course: Course, now: float, count: int, about: int, more: bool) -> None:
-    """What was planned is placed, and starts."""
+def _place(v: View, course: Course, now: float, count: int, about: int, more: bool) -> None:
+    """What was planned is placed."""
     rows, index, node = v.chosen[JOB, :count], v.chosen[INDEX, :count], v.chosen[NODE, :count]
     attempts, jobs = course.attempts[:count], course.rows[:count]
     for k in range(count):
         attempts[k] = v.tasks.attempt[v.jobs.first[rows[k]] + index[k]] + 1
         jobs[k] = v.jobs.id[rows[k]]
-    _log(course, PLACED, now, count, 4)
-    _log_columns(course, course.rows.reshape((1, -1)), count)
-    _log_columns(course, v.chosen[INDEX : INDEX + 1], count)
-    _log_columns(course, course.attempts.reshape((1, -1)), count)
+    _log(course, PLACED, now, 0, count, 4)
+    _log_attempts(v, course, count)
     _log_columns(course, v.chosen[NODE : NODE + 1], count)
     passed = v.jobs.bucket[about] if about != NONE else NONE
     placed(v, rows, index, attempts, node)
     settle(v, more)
     if about != NONE:
-        _log(course, PASSED_OVER, now, v.jobs.id[about], 0)
+        _log(course, PASSED_OVER, now, v.jobs.id[about], 0, 0)
         if passed != NONE:
             v.buckets.passed_since[passed] = now
+    course.numbers[DECISIONS] += count
+
+
+@compiled
+def _start(v: View, truth: Truth, runs: Runs, course: Course, now: float, count: int) -> None:
+    """What was placed starts."""
+    index, node = v.chosen[INDEX, :count], v.chosen[NODE, :count]
+    attempts, jobs = course.attempts[:count], course.rows[:count]
+    _log(course, STARTED, now, 0, count, 3)
+    _log_attempts(v, course, count)
     for k in range(count):
         jobs[k] -= 1
     start(truth, runs, jobs, index, attempts, node, now)
-    course.numbers[DECISIONS] += count
-    _log(course, STARTED, now, count, 3)
-    for k in range(count):
-        jobs[k] += 1
-    _log_columns(course, course.rows.reshape((1, -1)), count)
-    _log_columns(course, v.chosen[INDEX : INDEX + 1], count)
-    _log_columns(course, course.attempts.reshape((1, -1)), count)
-    started(v, rows, index, attempts, now)
+    started(v, v.chosen[JOB, :count], index, attempts, now)
+
+
+@compiled
+def _forget(v: View, course: Course, now: float, keep_jobs: int) -> None:
+    """Nobody asks any more for what ended long ago, as :func:`fairlead.scheduler.decide.decide` says; the tables have it yet."""
+    first = course.numbers[FORGOTTEN]
+    surplus = v.counts[ENDED] - first - keep_jobs
+    if surplus > max(0, keep_jobs // 20):
+        _log(course, FORGOT, now, 0, surplus, 1)
+        _log_columns(course, v.ended[first : first + surplus].reshape((1, -1)), surplus)
+        course.numbers[FORGOTTEN] += surplus
 
 
 @compiled
 def _is_full(course: Course) -> bool:
-    """Whether what may happen at one moment may not fit into the log."""
+    """Whether what may happen in one step may not fit into the log."""
     at_once = LONGEST * (course.rows.shape[0] + course.submit.shape[0])
     numbers = course.numbers
-    return course.log.shape[0] - numbers[LOGGED] < at_once or course.moments.shape[0] - numbers[FACTS] < at_once // 3
+    return course.log.shape[0] - numbers[LOGGED] < at_once or course.moments.shape[0] - numbers[FACTS] < at_once // 4
 
 
 @compiled
-def _log(course: Course, kind: int, now: float, count: int, columns: int) -> None:
+def _log(course: Course, kind: int, now: float, about: int, count: int, columns: int) -> None:
     if course.log.shape[0] > 0:
         numbers, at = course.numbers, course.numbers[LOGGED]
-        course.log[at], course.log[at + 1], course.log[at + 2] = kind, count, columns
+        course.log[at], course.log[at + 1], course.log[at + 2], course.log[at + 3] = kind, about, count, columns
         course.moments[numbers[FACTS]] = now
         numbers[FACTS] += 1
-        numbers[LOGGED] += 3
+        numbers[LOGGED] += 4
 
 
 @compiled
@@ -201,8 +239,8 @@ def _log_columns(course: Course, columns: I64, count: int) -> None:
 
 
 @compiled
-def _log_same(course: Course, value: int, count: int) -> None:
-    if course.log.shape[0] > 0:
-        at = course.numbers[LOGGED]
-        course.log[at : at + count] = value
-        course.numbers[LOGGED] += count
+def _log_attempts(v: View, course: Course, count: int) -> None:
+    """Jobs' numbers, indices and attempts of what was just planned."""
+    _log_columns(course, course.rows.reshape((1, -1)), count)
+    _log_columns(course, v.chosen[INDEX : INDEX + 1], count)
+    _log_columns(course, course.attempts.reshape((1, -1)), count)

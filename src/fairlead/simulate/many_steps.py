@@ -1,8 +1,8 @@
 """A simulation many steps at once, in compiled code, where all that happens is plain: jobs arrive, tasks end.
 
 Jobs are written into the state's tables some thousands at a time, before they arrive. What is compiled
-(:mod:`fairlead.simulate.kernel_advance`) goes through moment after moment, and comes back for more of them, for more room, for a
-moment at which shares are to be looked at, or for a step that forgets jobs, which is taken as every step is.
+(:mod:`fairlead.simulate.kernel_advance`) goes through moment after moment, and comes back for more of them, or for a moment at
+which shares are to be looked at. Jobs that are forgotten leave the tables when others are written.
 """
 
 from collections.abc import Iterator
@@ -13,6 +13,7 @@ from fairlead.model.specs import Job
 from fairlead.scheduler.decide import MOST_PLACEMENTS
 from fairlead.scheduler.facts import (
     Fact,
+    JobsForgotten,
     JobsPassedOver,
     JobSubmitted,
     NodesReserved,
@@ -21,13 +22,16 @@ from fairlead.scheduler.facts import (
     TasksPlaced,
     TasksStarted,
 )
+from fairlead.scheduler.growth import write_jobs
+from fairlead.scheduler.invariants import check_invariants
+from fairlead.scheduler.state import State
 from fairlead.scheduler.tables import I64, NONE
-from fairlead.scheduler.view import ENDED, HOLDS
+from fairlead.scheduler.view import NOBODY
 from fairlead.simulate import kernel_advance as kernel
 from fairlead.simulate.kernel_advance import Course
 from fairlead.simulate.steps import Simulation, job_of
 
-CHUNK_JOBS, CHUNK_TASKS = 20_000, 1_000_000
+CHUNK_JOBS, CHUNK_TASKS = 50_000, 1_000_000
 """Jobs that are written before they arrive, at most; and their tasks, but for one job."""
 
 
@@ -35,29 +39,27 @@ def by_many_steps(s: Simulation) -> int:
     """Run a simulation; returns how many moments there were."""
     state, cluster = s.scheduler.state, s.cluster
     recorded = s.tally.wants_facts
-    most = MOST_PLACEMENTS + int(s.workload.tasks[s.workload.gang].max(initial=0))
+    kinds, which = _kinds(s)
     jobs = len(s.workload.submit)
     course = Course(
         row=np.full(jobs, NONE), bucket=np.full(jobs, NONE), submit=s.workload.submit, at=np.zeros(2),
-        ends=np.zeros((5, 1024), np.int64), rows=np.zeros(most, np.int64), attempts=np.zeros(most, np.int64),
+        ends=np.zeros((5, 0), np.int64), rows=np.zeros(0, np.int64), attempts=np.zeros(0, np.int64),
         log=np.zeros(0, np.int64), moments=np.zeros(0), numbers=np.zeros(8, np.int64),
     )  # fmt: skip
-    course = _longer(course, 1024, recorded)
+    course = _with_room(s, course)
     numbers = course.numbers
     state.holds.extend(state.nodes.n)  # each is kept for one at most
     state.holds.n = 0
+    settings = state.settings
     while True:
-        numbers[kernel.FORGOTTEN] = int(state.order.counts[ENDED]) - len(state.ended_jobs())
-        numbers[kernel.KEEP_JOBS] = state.settings.keep_jobs
         view = state.order.ready(state, MOST_PLACEMENTS)
-        settings = state.settings
         why = kernel.advance(
             view, cluster.truth, cluster.runs, course, s.sampler.next, MOST_PLACEMENTS, settings.reserve_after,
-            settings.max_losses,
+            settings.max_losses, settings.keep_jobs,
         )  # fmt: skip
         state.learned = None
         state.version += 1
-        state.holds.n = int(state.order.counts[HOLDS])
+        state.count_rows()
         cluster.now = float(course.at[0])
         if recorded:
             s.tally(list(_facts(s, course)))
@@ -66,39 +68,49 @@ def by_many_steps(s: Simulation) -> int:
         if why == kernel.UNTIL:
             s.sampler.until(float(course.at[1]))
         elif why == kernel.MORE_JOBS:
-            _write_jobs(s, course)
-        elif why == kernel.MORE_ROWS:
-            course = _longer(course, len(cluster.runs.heap), recorded)
-        elif why == kernel.FORGET:
-            rows = state.jobs.rows
-            s.scheduler.step()
-            while s.scheduler.more or cluster.next_event() == cluster.now:
-                s.scheduler.step()
-            numbers[kernel.STEPS] += 1
-            if state.jobs.rows is not rows:
-                _find_again(s, course)
+            if s.scheduler.checking:
+                check_invariants(state)
+            _forget(s, course)
+            _write_jobs(s, course, kinds, which)
+            course = _with_room(s, course)
         s.tell()
-    s.tally.decisions += int(numbers[kernel.DECISIONS]) if not recorded else 0
+    s.tally.decisions = int(numbers[kernel.DECISIONS])
     return int(numbers[kernel.STEPS])
 
 
-def _longer(course: Course, tasks: int, recorded: bool) -> Course:
-    """The same with room for so many tasks that end at one moment."""
-    length = max(tasks, len(course.rows))
-    at_once = 4 * kernel.LONGEST * (length + len(course.submit)) if recorded else 0
+def _with_room(s: Simulation, course: Course) -> Course:
+    """The same with room for all that may end or be placed in one step."""
+    tasks = len(s.cluster.runs.heap)
+    if tasks <= course.ends.shape[1]:
+        return course
+    most = max(tasks, MOST_PLACEMENTS + int(s.workload.tasks[s.workload.gang].max(initial=0)))
+    log = 4 * kernel.LONGEST * (most + len(course.submit)) if s.tally.wants_facts else 0
     return Course(
         **{
             **course.arrays,
             "ends": np.zeros((5, tasks), np.int64),
-            "rows": np.zeros(length, np.int64),
-            "attempts": np.zeros(length, np.int64),
-            "log": np.zeros(at_once, np.int64),
-            "moments": np.zeros(at_once // 3),
+            "rows": np.zeros(most, np.int64),
+            "attempts": np.zeros(most, np.int64),
+            "log": np.zeros(log, np.int64),
+            "moments": np.zeros(log // 4),
         }
     )
 
 
-def _write_jobs(s: Simulation, course: Course) -> None:
+def _kinds(s: Simulation) -> tuple[list[Job], I64]:
+    """The distinct ones of all jobs, and which each is."""
+    seen = s.seen
+    which = s.cluster.truth.queue * len(seen.demands) + seen.shape
+    for column in (seen.tasks, seen.priority, seen.gang):
+        if (column != column[0]).any():
+            _, which = np.unique(which, return_inverse=True)
+            values, place = np.unique(column, return_inverse=True)
+            which = which * len(values) + place
+    _, first, which = np.unique(which, return_index=True, return_inverse=True)
+    return [job_of(seen, k) for k in first.tolist()], which
+
+
+def _write_jobs(s: Simulation, course: Course, kinds: list[Job], which: I64) -> None:
     """Write the next jobs into the state, before they arrive."""
     state, begin = s.scheduler.state, int(course.numbers[kernel.COMING])
     tasks = np.cumsum(s.workload.tasks[begin : begin + CHUNK_JOBS])
@@ -107,33 +119,42 @@ def _write_jobs(s: Simulation, course: Course) -> None:
     chosen = begin + np.flatnonzero(~s.refused[begin:end])
     if not len(chosen):
         return
-    # All that waits may start at one moment, decision after decision.
-    s.cluster.make_room(int(s.cluster.truth.waiting.sum() + s.workload.tasks[chosen].sum()))
-    kinds, which = _kinds(s, chosen)
     numbers = chosen + 1
-    first, buckets = state.write_jobs(numbers, kinds, which)
+    here, place = np.unique(which[chosen], return_inverse=True)
+    jobs = [kinds[k] for k in here.tolist()]
+    first, buckets = write_jobs(state, numbers, jobs, place)
     rows = np.arange(first, first + len(chosen))
-    state.index.add_many(numbers, [kinds[k] for k in which.tolist()], rows)
+    state.index.add_many(numbers, [jobs[k] for k in place.tolist()], rows)
     course.row[chosen] = rows
     course.bucket[chosen] = buckets
+    # All that waits may start at one moment, decision after decision.
+    waiting = int(s.cluster.truth.waiting.sum() + s.workload.tasks[chosen].sum())
+    s.cluster.make_room(min(waiting, _most_at_once(state)))
 
 
-def _find_again(s: Simulation, course: Course) -> None:
-    """The state's tables were made smaller: find the rows of jobs anew, and the buckets of those that are still to arrive."""
-    state, coming = s.scheduler.state, int(course.numbers[kernel.COMING])
-    course.row[:coming] = state.job_rows(np.arange(1, coming + 1))
-    for job in range(int(course.numbers[kernel.ARRIVED]), coming):
-        if not s.refused[job]:
-            course.bucket[job] = state.bucket_of(int(course.row[job]))
+def _most_at_once(state: State) -> int:
+    """More tasks than run at once, whichever they are, for each needs some resource.
+
+    A task that needs most, in parts of what there is, of resource r needs no less of it than the smallest such one, and of that
+    there is room for as many as if there were no others; so for each resource there are at most as many as of the shape of which
+    most fit.
+    """
+    demand = state.shapes.demand[: state.shapes.n]
+    fit = np.where(demand > 0, state.cluster.total // np.maximum(demand, 1), NOBODY).min(axis=1)
+    return len(state.resources) * int(fit.max())
 
 
-def _kinds(s: Simulation, chosen: I64) -> tuple[list[Job], I64]:
-    """The distinct ones of jobs, and which each is."""
-    seen = s.seen
-    columns = [s.cluster.truth.queue, seen.shape, seen.tasks, seen.priority, seen.gang]
-    alike = np.stack([column[chosen] for column in columns], axis=1).astype(np.int64)
-    _, first, which = np.unique(alike, axis=0, return_index=True, return_inverse=True)
-    return [job_of(seen, int(chosen[k])) for k in first], which.reshape(-1)
+def _forget(s: Simulation, course: Course) -> None:
+    """What was decided to be forgotten leaves the state's tables, so that there is room for others; all that was written came."""
+    state, numbers = s.scheduler.state, course.numbers
+    count = int(numbers[kernel.FORGOTTEN]) - state.forgotten
+    if count:
+        rows = state.jobs.rows
+        state.apply(JobsForgotten(at=s.cluster.now, ids=state.ended_jobs()[:count].tolist()))
+        numbers[kernel.FORGOTTEN] = state.forgotten
+        if state.jobs.rows is not rows:  # the tables were made smaller
+            came = int(numbers[kernel.ARRIVED])
+            course.row[:came] = state.job_rows(np.arange(1, came + 1))
 
 
 def _facts(s: Simulation, course: Course) -> Iterator[Fact]:
@@ -141,10 +162,10 @@ def _facts(s: Simulation, course: Course) -> Iterator[Fact]:
     numbers, log = course.numbers, course.log
     at = 0
     for moment in course.moments[: numbers[kernel.FACTS]].tolist():
-        kind, count, width = log[at : at + 3].tolist()
-        columns = log[at + 3 : at + 3 + count * width].reshape(width, count).copy()
-        at += 3 + count * width
-        yield _fact(s, kind, moment, count, columns)
+        kind, about, count, width = log[at : at + 4].tolist()
+        columns = log[at + 4 : at + 4 + count * width].reshape(width, count).copy()
+        at += 4 + count * width
+        yield _fact(s, kind, moment, about, columns)
     numbers[kernel.FACTS] = numbers[kernel.LOGGED] = 0
 
 
@@ -161,7 +182,9 @@ def _fact(s: Simulation, kind: int, at: float, about: int, columns: I64) -> Fact
     if kind == kernel.SUBMITTED:
         return JobSubmitted(at=at, id=about + 1, job=job_of(s.seen, about))
     if kind == kernel.RESERVED:
-        return NodesReserved(at=at, id=int(columns[0, 0]), nodes=columns[1].tolist(), tasks=columns[2].tolist())
+        return NodesReserved(at=at, id=about, nodes=columns[0].tolist(), tasks=columns[1].tolist())
     if kind == kernel.DROPPED:
         return ReservationDropped(at=at, id=about)
+    if kind == kernel.FORGOT:
+        return JobsForgotten(at=at, ids=columns[0].tolist())
     return JobsPassedOver(at=at, ids=[about])

@@ -19,10 +19,12 @@ from numpy.typing import NDArray
 from fairlead.engines.simulated import SimulatedCluster
 from fairlead.engines.step import Scheduler
 from fairlead.journal import Unrecorded
+from fairlead.model.problems import Problem
 from fairlead.model.specs import ROOT, USERS, Node, Quantities, Queue, Settings
-from fairlead.policies import code_of, resources_of
+from fairlead.policies import code_of, drf, resources_of
 from fairlead.policies.codes import DIVIDED, HDRF
 from fairlead.policies.contract import PolicyError
+from fairlead.policies.filling import SMALL
 from fairlead.policies.registry import find_policy
 from fairlead.policies.slots import Slots
 from fairlead.scheduler.facts import (
@@ -212,12 +214,13 @@ def _looks_around(queues: list[Queue], resources: list[str]) -> bool:
 
 
 def warm_up() -> None:
-    """Compile the kernels of a simulation, or load them: run a little one each way."""
+    """Compile the kernels of a simulation, or load them: run a little one each way, and divide what is worth compiled code."""
     jobs = Jobs()
     jobs.add(0.0, "a", {"cpu": 1000}, 1.0, 2)
     little = jobs.workload("little", synthetic_nodes(1, "cpu=1"), [])
     for compiled in (True, False):
         simulate(little, compiled=compiled, samples=1)
+    drf.policy().divide(Problem.from_arrays([1.0], np.ones((SMALL + 1, 1))))
 
 
 def _as_seen(workload: Workload, policy: str) -> tuple[Workload, str, list[str], bool]:

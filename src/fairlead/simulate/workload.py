@@ -1,6 +1,7 @@
 """A workload: machines, queues, and jobs with how long their tasks take. Traces are read into one, simulations run one."""
 
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -69,7 +70,7 @@ class Workload:
     skipped: int = 0
     notes: list[str] = field(default_factory=list)
 
-    @property
+    @cached_property
     def resources(self) -> list[str]:
         """The resources of the machines and of the tasks, in the order in which they are named."""
         named = [*(r for node in self.nodes for r in node.capacity), *(r for demand in self.demands for r in demand)]

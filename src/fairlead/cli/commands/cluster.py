@@ -102,7 +102,8 @@ def down(
     ] = False,
 ) -> None:
     """Stop the scheduler, when the tasks that run have ended. Those that wait are kept for the next `up`."""
-    from fairlead.client.connection import PATIENCE, ServiceError
+    from fairlead.client.connection import PATIENCE
+    from fairlead.client.service_error import ServiceError
 
     with connect() as connection:
         before = connection.get("/v1/status")["pid"]

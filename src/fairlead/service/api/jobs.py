@@ -94,8 +94,8 @@ def _add_looking(api: APIRouter, asker: Asker, read_output: ReadOutput) -> None:
         first: Annotated[int, Query(ge=0, le=2**53)] = 0,
         limit: Annotated[int, Query(ge=1, le=10_000)] = 1000,
     ) -> Response:
-        """Tasks of a job by index."""
-        return Json(await asker.read(lambda s: report.describe_tasks(s, job, first, limit)))
+        """Tasks of a job by index, with when those that run are expected to end."""
+        return Json(await asker.ask(lambda s, now: ([], report.describe_tasks(s, job, now, first, limit))))
 
     @api.get("/v1/jobs/{job}/tasks/{index}/output/{stream}", response_class=Bytes)
     async def output(

@@ -1,0 +1,129 @@
+"""What is left of a journal, and how to go on with that: looked at record by record, believing nothing that is not proved.
+
+A record is proved by the chain of checksums from the first one, or from a snapshot that is whole, and by nothing else. Whatever
+comes after the first that is not proved counts as lost, even where it reads well: what follows from a history with a hole in it
+is anybody's guess.
+"""
+
+import time
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+
+from fairlead.journal import head
+from fairlead.journal.head import Head, HeadFile
+from fairlead.journal.journal import Journal
+from fairlead.journal.sql import SqlStore
+from fairlead.journal.store import Damaged, JournalError
+from fairlead.scheduler.facts import FactsLost
+from fairlead.scheduler.state import State
+
+UNKNOWN_LOSS = 1_000_000
+"""Facts that count as lost where nothing says how many were: so many numbers of jobs are passed over."""
+
+
+@dataclass
+class Finding:
+    """What a journal was found to be.
+
+    Attributes
+    ----------
+    position, checksum : int
+        Of the last fact that is proved; 0 and 0 where nothing is.
+    kept : int
+        How many facts are there, those before the snapshot too; counted where nothing is wrong.
+    head : Head or None
+        How far it had come, as was kept apart.
+    wrong : str
+        What is wrong with it; empty where nothing is.
+    """
+
+    position: int = 0
+    checksum: int = 0
+    kept: int = 0
+    head: Head | None = None
+    wrong: str = ""
+
+    @property
+    def lost(self) -> int | None:
+        """How many facts are lost; None where that is not known."""
+        return max(0, self.head.sequence - self.position) if self.head else None
+
+
+def examine(path: Path) -> Finding:
+    """Look at all of a journal, which may be in use.
+
+    Raises JournalError where there is none, or where it is no journal that this fairlead can read.
+    """
+    found = Finding(head=head.read(path))
+    try:
+        with closing(SqlStore(path, to_read=True)) as store:
+            journal = Journal(store)
+            for position, checksum, _ in journal.prove():
+                found.position, found.checksum = position, checksum
+            journal.check_end(found.position)
+            found.kept = journal.check_kept()
+            if found.head is None and found.position:
+                found.wrong = f"{head.path_of(path).name}, which says how far it came, is missing"
+    except Damaged as error:
+        found.wrong = error.why
+    return found
+
+
+def repair(path: Path) -> tuple[Finding, Path]:
+    """Go on with what is proved of a damaged journal; the damaged one is moved aside as it is.
+
+    Returns
+    -------
+    Finding
+        What it was found to be.
+    Path
+        The folder where the damaged journal is now.
+
+    Raises
+    ------
+    JournalError
+        There is nothing to repair, nothing is proved, or a scheduler has it open. Nothing has changed then.
+    """
+    lock = HeadFile(path)
+    try:
+        found = examine(path)
+        if not found.wrong:
+            raise JournalError(f"{path}: nothing is wrong with it: {found.position:,} facts are proved")
+        name, state = _proved(path, found)
+        aside = path.with_name(f"{path.name}.damaged-{time.strftime('%Y%m%d-%H%M%S')}")
+        aside.mkdir(mode=0o700)
+        for file in path.parent.glob(f"{path.name}*"):
+            if file.is_file():
+                file.rename(aside / file.name)
+    finally:
+        lock.close()
+    epoch = found.head.epoch if found.head else 0
+    with closing(Journal(SqlStore(path, name=name, epoch=epoch))) as journal:
+        journal.go_on(state, found.position, found.checksum)
+        lost = UNKNOWN_LOSS if found.lost is None else found.lost
+        if lost:
+            journal.append([FactsLost(at=time.time(), count=lost)])
+    return found, aside
+
+
+def _proved(path: Path, found: Finding) -> tuple[str, State]:
+    """The journal's id, and the state that follows from what is proved of it."""
+    if found.position == 0:
+        raise JournalError(f"{path}: nothing of it is proved ({found.wrong}): restore a copy of it and its head")
+    with closing(SqlStore(path, to_read=True)) as store:
+        for position, _, state in Journal(store).prove():
+            if position == found.position:
+                return store.id, state
+    raise JournalError(f"{path}: it changes while it is read: stop what writes it")
+
+
+def adopt(path: Path) -> Head:
+    """Have a copy of a journal be the journal from now on, on this machine. Raises JournalError where it is damaged."""
+    found = examine(path)
+    if found.wrong or found.head is None:
+        raise Damaged(str(path), found.wrong or "there is nothing in it")
+    with closing(HeadFile(path)) as file:
+        adopted = found.head._replace(machine=head.this_machine(), inode=path.stat().st_ino)
+        file.write(adopted)
+    return adopted

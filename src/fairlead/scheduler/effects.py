@@ -1,0 +1,335 @@
+"""What each fact does to the state: `EFFECTS` by the fact's class.
+
+What happens to tasks happens in compiled code (:mod:`fairlead.scheduler.kernel_account`), a fact's columns at a time; what
+follows from that for jobs that are more than tasks (gangs, jobs that wait for others) is here.
+"""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from fairlead.outcomes import Outcome
+from fairlead.scheduler import kernel_account, kernel_attempts, kernel_cycle
+from fairlead.scheduler.compaction import compact
+from fairlead.scheduler.facts import (
+    Attempts,
+    Configured,
+    Contradiction,
+    Fact,
+    FactsLost,
+    Ints,
+    JobCancelled,
+    JobHeld,
+    JobReleased,
+    JobsForgotten,
+    JobsPassedOver,
+    JobSubmitted,
+    NodeDrained,
+    NodeJoined,
+    NodeLost,
+    NodeResumed,
+    NodesReserved,
+    ReservationDropped,
+    TasksExpired,
+    TasksFinished,
+    TasksPlaced,
+    TasksRevoked,
+    TasksStarted,
+)
+from fairlead.scheduler.growth import bucket_of, ensure_resources, set_ended, write_jobs, write_queue
+from fairlead.scheduler.queue_tree import mark_exact
+from fairlead.scheduler.statuses import CANCEL, EXPIRE, IMPOSSIBLE, PLACED, REVOKE, REVOKING, TRANSITIONS, WAITING
+from fairlead.scheduler.tables import NONE, RESERVATION
+
+if TYPE_CHECKING:
+    from fairlead.scheduler.state import State
+
+COMPACT_FROM = 100_000
+"""Rows of tasks that nobody asks for any more, from which on the tables are made smaller."""
+
+_AFTER = np.array(TRANSITIONS, np.int8)
+
+
+def _configured(state: "State", fact: Configured) -> None:
+    state.settings = fact.settings
+    state.tree.configure(fact.queues)
+    for queue in fact.queues:
+        if not queue.name.endswith("*"):
+            state.tree.add(queue.name, state.queues)
+    for row in range(state.queues.n):
+        write_queue(state, row)
+    mark_exact(state.queues)
+    state.order.spoil()
+
+
+def _node_joined(state: "State", fact: NodeJoined) -> None:
+    ensure_resources(state, fact.node.capacity)
+    state.cluster.join(fact.node, state.nodes, state.resources)
+    _moved_nodes(state)
+
+
+def _node_drained(state: "State", fact: NodeDrained) -> None:
+    row = _node_row(state, fact.node)
+    state.nodes.draining[row] = True
+    kernel_account.drop_holds(state.view(), NONE, row)
+    state.count_rows()
+    state.order.spoil()
+
+
+def _node_resumed(state: "State", fact: NodeResumed) -> None:
+    state.nodes.draining[_node_row(state, fact.node)] = False
+    state.order.spoil()
+
+
+def _node_lost(state: "State", fact: NodeLost) -> None:
+    row = _node_row(state, fact.node)
+    if not state.nodes.up[row]:
+        raise Contradiction(f"node {fact.node} is lost already")
+    kernel_account.drop_holds(state.view(), NONE, row)
+    rows = state.held_rows()
+    rows = rows[state.tasks.node[rows] == row]
+    outcome, code = np.full(len(rows), Outcome.LOST, np.int64), np.zeros(len(rows), np.int64)
+    _finish(state, state.attempts_of(rows), outcome, code, fact.at)
+    state.nodes.up[row] = False
+    state.cluster.count(state.nodes)
+    _moved_nodes(state)
+
+
+def _job_submitted(state: "State", fact: JobSubmitted) -> None:
+    job = fact.job
+    if fact.id <= state.index.last or job.tasks < 1:
+        raise Contradiction(f"job {fact.id} with {job.tasks} tasks after job {state.index.last}")
+    row, buckets = write_jobs(state, np.array([fact.id]), [job], np.zeros(1, np.int64))
+    state.jobs.submitted_at[row] = fact.at
+    state.index.add(fact.id, job, row)
+    if job.after:
+        _come_after(state, row, fact)
+    else:
+        kernel_account.enter_bucket(state.view(), row, int(buckets[0]))
+
+
+def _come_after(state: "State", row: int, fact: JobSubmitted) -> None:
+    """A new job waits for others to end, some of which may have."""
+    others = [after.job for after in fact.job.after]
+    state.dependencies.add(fact.id, others)
+    state.jobs.plain[row] = False
+    for other in dict.fromkeys(others):
+        before = state.job_row(other)
+        state.jobs.plain[before] = False
+        if not np.isnan(state.jobs.finished_at[before]):
+            _follow(state, other)
+    _enter_bucket_if_ready(state, row)
+
+
+def _job_cancelled(state: "State", fact: JobCancelled) -> None:
+    row = state.job_row(fact.id)
+    first, count = state.jobs.first[row], state.jobs.tasks[row]
+    index = np.arange(count) if fact.indices is None else np.asarray(fact.indices, np.int64)
+    if len(index) and (index.min() < 0 or index.max() >= count):
+        raise Contradiction(f"job {fact.id} has {count} tasks, not index {index.min()} to {index.max()}")
+    chosen = first + index
+    status = state.tasks.status
+    never = chosen[status[chosen] == WAITING]
+    held = chosen[(status[chosen] >= PLACED) & (status[chosen] <= REVOKING)]
+    status[never], status[held] = _AFTER[status[never], CANCEL], _AFTER[status[held], CANCEL]
+    state.tasks.finished_at[never] = fact.at
+    state.jobs.waiting[row] -= len(never)
+    state.jobs.cancelled[row] += len(never)
+    if len(never):
+        state.jobs.irregular[row] = True
+        _leave_bucket(state, row)  # the size of a gang changed
+        _after_change(state, row, fact.at)
+
+
+def _job_held(state: "State", fact: JobHeld) -> None:
+    row = state.job_row(fact.id)
+    state.jobs.held[row] = True
+    _leave_bucket(state, row)
+
+
+def _job_released(state: "State", fact: JobReleased) -> None:
+    row = state.job_row(fact.id)
+    state.jobs.held[row] = False
+    _after_change(state, row, fact.at)
+
+
+def _tasks_placed(state: "State", fact: TasksPlaced) -> None:
+    rows, view = state.job_rows(fact.job), state.view()
+    bad = kernel_account.placed(view, rows, fact.index, fact.attempt, fact.node)
+    _refuse(state, bad, fact.job, fact.index, "been placed")
+    learned, state.learned = state.learned, None
+    if learned is not None and learned.version == state.version - 1 and learned.placed is fact:
+        kernel_cycle.settle(view, learned.more)
+
+
+def _tasks_started(state: "State", fact: TasksStarted) -> None:
+    rows, view = state.job_rows(fact.job), state.view()
+    bad = kernel_account.started(view, rows, fact.index, fact.attempt, fact.at)
+    _refuse(state, bad, fact.job, fact.index, "been started")
+    for k in kernel_attempts.limited(view, rows).tolist():
+        until = fact.at + float(state.jobs.time_limit[rows[k]])
+        state.deadlines.add(until, (int(fact.job[k]), int(fact.index[k]), int(fact.attempt[k])))
+
+
+def _tasks_finished(state: "State", fact: TasksFinished) -> None:
+    _finish(state, fact.attempts, fact.outcome, fact.code, fact.at)
+
+
+def _tasks_revoked(state: "State", fact: TasksRevoked) -> None:
+    _change_status(state, fact, REVOKE, "been revoked")
+    state.broken_gangs.difference_update(fact.job.tolist())
+
+
+def _tasks_expired(state: "State", fact: TasksExpired) -> None:
+    _change_status(state, fact, EXPIRE, "run out of time")
+
+
+def _jobs_passed_over(state: "State", fact: JobsPassedOver) -> None:
+    for job in fact.ids:
+        bucket = state.jobs.bucket[state.job_row(job)]
+        if bucket != NONE:
+            state.buckets.passed_since[bucket] = fact.at
+
+
+def _nodes_reserved(state: "State", fact: NodesReserved) -> None:
+    bucket = int(state.jobs.bucket[state.job_row(fact.id)])
+    nodes, tasks = np.asarray(fact.nodes, np.int64), np.asarray(fact.tasks, np.int64)
+    n = state.holds.n
+    if bucket == NONE or bucket in state.holds.bucket[:n] or np.isin(nodes, state.holds.node[:n]).any():
+        raise Contradiction(f"nodes {fact.nodes} cannot be reserved for job {fact.id}")
+    state.holds.extend(len(nodes))
+    kernel_account.keep_nodes(state.view(), bucket, fact.id, nodes, tasks, RESERVATION, fact.at)
+
+
+def _reservation_dropped(state: "State", fact: ReservationDropped) -> None:
+    for bucket in np.unique(state.holds.bucket[: state.holds.n][state.holds.job[: state.holds.n] == fact.id]):
+        kernel_account.drop_holds(state.view(), bucket, NONE)
+    state.count_rows()
+
+
+def _jobs_forgotten(state: "State", fact: JobsForgotten) -> None:
+    ids = np.asarray(fact.ids, np.int64)
+    rows = state.job_rows(ids)
+    if (rows == NONE).any() or np.isnan(state.jobs.finished_at[rows]).any():
+        raise Contradiction(f"jobs from {fact.ids[:1]} on are forgotten, of which some are not known or have not ended")
+    state.dead_tasks += int(state.jobs.tasks[rows].sum())
+    state.jobs.id[rows] = NONE
+    state.index.forget(ids)
+    ended = state.ended_jobs()
+    if not np.array_equal(ended[: len(ids)], ids):
+        set_ended(state, np.concatenate([ids, ended[~np.isin(ended, ids)]]))
+        state.forgotten = 0
+    state.forgotten += len(ids)
+    if state.dead_tasks > COMPACT_FROM and 2 * state.dead_tasks > state.tasks.n:
+        compact(state)
+
+
+def _facts_lost(state: "State", fact: FactsLost) -> None:
+    if fact.count < 1:
+        raise Contradiction(f"{fact.count} facts were lost")
+    state.index.last += fact.count
+
+
+def _refuse(state: "State", bad: int, job: Ints, index: Ints, what: str) -> None:
+    state.count_rows()
+    if bad >= 0:
+        raise Contradiction(f"task {job[bad]}.{index[bad]} cannot have {what} in this state")
+
+
+def _change_status(state: "State", fact: TasksRevoked | TasksExpired, event: int, what: str) -> None:
+    tasks = state.current_tasks(fact.attempts)
+    there = tasks != NONE
+    after = np.full(len(tasks), IMPOSSIBLE, np.int8)
+    after[there] = _AFTER[state.tasks.status[tasks[there]], event]
+    wrong = np.flatnonzero(after == IMPOSSIBLE)
+    _refuse(state, int(wrong[0]) if len(wrong) else -1, fact.job, fact.index, what)
+    state.tasks.status[tasks] = after
+    state.deadlines.clean(state.runs)
+
+
+def _moved_nodes(state: "State") -> None:
+    """The nodes are others than they were: so is what their order was made from."""
+    state.moves[0] += 1
+    state.count_rows()
+    state.order.spoil()
+
+
+def _node_row(state: "State", name: str) -> int:
+    if name not in state.cluster.rows:
+        raise Contradiction(f"there is no node {name}")
+    return state.cluster.rows[name]
+
+
+def _enter_bucket_if_ready(state: "State", row: int) -> None:
+    """Let a job wait in its bucket, unless it is there, has nothing that waits, is held, or comes after another."""
+    jobs = state.jobs
+    waits = int(jobs.id[row]) in state.dependencies.waits_for
+    if jobs.bucket[row] != NONE or not jobs.waiting[row] or jobs.held[row] or waits:
+        return
+    bucket = bucket_of(state, row)
+    kernel_account.enter_bucket(state.view(), row, bucket)
+
+
+def _leave_bucket(state: "State", row: int) -> None:
+    if state.jobs.bucket[row] != NONE:
+        kernel_account.leave_bucket(state.view(), row)
+        state.count_rows()
+
+
+def _finish(state: "State", attempts: Attempts, outcome: Ints, code: Ints, at: float) -> None:
+    """Attempts are over."""
+    rows, touched = state.job_rows(attempts.job), np.empty(len(outcome), np.int64)
+    most = state.settings.max_losses
+    bad = kernel_account.finished(state.view(), rows, attempts.index, attempts.number, outcome, code, at, most, touched)
+    _refuse(state, bad, attempts.job, attempts.index, "ended")
+    state.deadlines.clean(state.runs)
+    for row in sorted({*touched.tolist()} - {NONE}):
+        _after_change(state, row, at)
+
+
+def _after_change(state: "State", row: int, at: float) -> None:
+    """Tasks of a job ended, came back or were cancelled: it is finished, waits in its bucket, or is a broken gang."""
+    jobs = state.jobs
+    job = int(jobs.id[row])
+    if jobs.waiting[row] == 0:
+        state.broken_gangs.discard(job)
+        if jobs.holding[row] == 0 and np.isnan(jobs.finished_at[row]):
+            kernel_account.end_job(state.view(), row, at)
+            _follow(state, job)
+    elif jobs.gang[row] and jobs.holding[row]:
+        state.broken_gangs.add(job)
+    else:
+        state.broken_gangs.discard(job)
+        _enter_bucket_if_ready(state, row)
+
+
+def _follow(state: "State", ended: int) -> None:
+    """A job has ended: those that come after it may start, or never will."""
+    row = state.job_row(ended)
+    success = bool(state.jobs.failed[row] == 0 and state.jobs.cancelled[row] == 0)
+    for job in state.dependencies.ended(ended, success, state.index.specs):
+        _enter_bucket_if_ready(state, state.job_row(job))
+
+
+EFFECTS: dict[type[Fact], Callable[..., None]] = {
+    Configured: _configured,
+    NodeJoined: _node_joined,
+    NodeDrained: _node_drained,
+    NodeResumed: _node_resumed,
+    NodeLost: _node_lost,
+    JobSubmitted: _job_submitted,
+    JobCancelled: _job_cancelled,
+    JobHeld: _job_held,
+    JobReleased: _job_released,
+    TasksPlaced: _tasks_placed,
+    TasksStarted: _tasks_started,
+    TasksFinished: _tasks_finished,
+    TasksRevoked: _tasks_revoked,
+    TasksExpired: _tasks_expired,
+    JobsPassedOver: _jobs_passed_over,
+    NodesReserved: _nodes_reserved,
+    ReservationDropped: _reservation_dropped,
+    JobsForgotten: _jobs_forgotten,
+    FactsLost: _facts_lost,
+}

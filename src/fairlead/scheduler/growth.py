@@ -1,0 +1,175 @@
+"""Rows for what is new: resources, queues, shapes, buckets, jobs and their tasks."""
+
+from collections.abc import Iterable, Sequence
+from math import inf, nan
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fairlead.model.specs import Job
+from fairlead.scheduler.forecasts import family_of
+from fairlead.scheduler.queue_tree import mark_exact, vector
+from fairlead.scheduler.tables import I64, NONE, TABLES, Jobs, Tasks
+
+if TYPE_CHECKING:
+    from fairlead.scheduler.state import BucketKey, State
+
+MANY_KINDS = 100
+"""Kinds of new jobs, so many at once that the order is rather made anew than changed for each."""
+
+# Rows as pieces of memory: numpy copies those several times as fast as field by field.
+_JOB, _TASK = (np.dtype((np.void, table.FIELDS.itemsize)) for table in (Jobs, Tasks))
+
+# What stands in the row of a new job or task, in the order of the fields, where it does not say something of its own.
+_NEW_JOB: dict[str, Any] = dict.fromkeys(Jobs.FIELDS.names or (), 0)
+_NEW_JOB |= {"bucket": NONE, "after": NONE, "before": NONE, "finished_at": nan}
+_NEW_TASK = np.zeros((), Tasks.FIELDS)
+_NEW_TASK["node"], _NEW_TASK["started_at"], _NEW_TASK["finished_at"] = NONE, nan, nan
+
+
+def ensure_resources(state: "State", names: Iterable[str]) -> None:
+    """Have a column for each of these."""
+    new = [name for name in names if name not in state.resources]
+    if new:
+        state.resources += sorted({*new})
+        for name in TABLES:
+            getattr(state, name).widen(len(state.resources))
+        state.cluster.count(state.nodes)
+        state.order.spoil()
+        for row in range(state.queues.n):
+            write_queue(state, row)
+        mark_exact(state.queues)
+
+
+def ensure_queue(state: "State", name: str) -> int:
+    """The row of a queue, made with those above it where it is not there."""
+    if name not in state.tree.rows:
+        for row in state.tree.add(name, state.queues):
+            fresh = row >= state.order.queues.n
+            write_queue(state, row)
+            if fresh and row:
+                parent = state.queues.parent[row]
+                state.queues.exact[row] = True
+                if state.queues.exact[parent] and not state.queues.part[row].all():
+                    state.queues.exact[parent] = False
+                    state.order.spoil()  # the keys of its siblings are others now
+                state.order.add_queue(state, row)
+            elif row < state.order.queues.n:
+                state.order.spoil()  # it has queues below it from now on, which share by a policy of its own
+    return state.tree.rows[name]
+
+
+def write_queue(state: "State", row: int) -> None:
+    """Write what holds for a queue into its row."""
+    ensure_resources(state, state.tree.needed_resources(state.tree.names[row]))
+    state.tree.write(row, state.queues, state.resources)
+
+
+def _ensure_shape(state: "State", job: Job) -> int:
+    """The row of a job's shape."""
+    constraints = tuple(sorted((label, tuple(sorted(values))) for label, values in job.on.items()))
+    key = (tuple(sorted((name, q) for name, q in job.demand.items() if q)), constraints)
+    row = state.shape_rows.get(key)
+    if row is None:
+        row = state.shape_rows[key] = state.shapes.extend(1)
+        state.shape_keys.append(key)
+        state.shapes.demand[row] = vector(job.demand, state.resources)
+        masks = state.cluster.masks
+        state.shapes.mask[row] = state.cluster.mask_of(constraints)
+        if state.cluster.masks is not masks:
+            state.moves[0] += 1
+        state.order.add_shape()
+    return row
+
+
+def write_jobs(state: "State", numbers: I64, kinds: Sequence[Job], which: I64) -> tuple[int, I64]:
+    """Give new jobs their rows, and their tasks theirs; they wait nowhere yet.
+
+    Parameters
+    ----------
+    numbers : int64, shape (jobs,)
+        Rising, and higher than all before.
+    kinds : sequence of Job
+    which : int64, shape (jobs,)
+        Of each job, which of the kinds it is.
+
+    Returns
+    -------
+    row : int
+        The first of the rows.
+    buckets : int64, shape (jobs,)
+        Where they wait when they do, all their tasks waiting.
+    """
+    jobs, tasks = state.jobs, state.tasks
+    rows, buckets = _rows_of_kinds(state, kinds)
+    new = rows.view(_JOB)[which].view(Jobs.FIELDS)
+    sizes = new["tasks"]
+    count, total = len(new), int(sizes.sum())
+    row, task = jobs.extend(count), tasks.extend(total)
+    new["id"], new["first"] = numbers, task + sizes.cumsum() - sizes
+    jobs.rows.view(_JOB)[row : row + count] = new.view(_JOB)
+    tasks.rows.view(_TASK)[task : task + total] = _NEW_TASK.view(_TASK)
+    if len(state.ended) < len(jobs.rows):
+        set_ended(state, state.ended, len(jobs.rows))
+    return row, buckets[which]
+
+
+def _rows_of_kinds(state: "State", kinds: Sequence[Job]) -> tuple[NDArray[Any], I64]:
+    """Rows as jobs of some kinds have them, but for their numbers and tasks; and the buckets where those wait."""
+    for job in kinds:
+        ensure_resources(state, job.demand)
+    keys = [_bucket_key(state, job) for job in kinds]
+    if len(kinds) > MANY_KINDS and sum(key not in state.bucket_rows for key in keys) > MANY_KINDS:
+        state.order.spoil()  # to give all buckets their places at once
+    buckets = [_bucket(state, key) for key in keys]
+    rows = []
+    for job, (queue, priority, shape, _), bucket in zip(kinds, keys, buckets, strict=True):
+        row = {
+            **_NEW_JOB,
+            "queue": queue,
+            "shape_row": shape,
+            "priority": priority,
+            "retries": job.retries,
+            "tasks": job.tasks,
+            "waiting": job.tasks,
+            "home": NONE if job.gang else bucket,
+            "time_limit": inf if job.time_limit is None else job.time_limit,
+            "gang": job.gang,
+            "plain": not job.gang,
+            "exit_done": job.exit_done,
+            "family": family_of(job.queue, job.name, state.shape_keys[shape]),
+        }
+        rows.append(tuple(row.values()))
+    return np.array(rows, Jobs.FIELDS), np.array(buckets, np.int64)
+
+
+def _bucket_key(state: "State", job: Job) -> "BucketKey":
+    return ensure_queue(state, job.queue), job.priority, _ensure_shape(state, job), job.tasks if job.gang else 0
+
+
+def set_ended(state: "State", ended: I64, length: int = 0) -> None:
+    """Have this for the list of jobs that ended, with room for all."""
+    state.ended, old = np.zeros(max(length, len(state.jobs.rows), len(ended)), np.int64), ended
+    state.ended[: len(old)] = old
+    state.moves[0] += 1
+
+
+def _bucket(state: "State", key: "BucketKey") -> int:
+    """The bucket for tasks of a leaf, a priority and a shape, so many of them at once; 0 for one by one."""
+    bucket = state.bucket_rows.get(key)
+    if bucket is None:
+        b = state.buckets
+        bucket = state.bucket_rows[key] = b.extend(1)
+        b.leaf[bucket], b.priority[bucket], b.shape_row[bucket], b.gang[bucket] = key
+        b.head[bucket] = b.tail[bucket] = NONE
+        b.passed_since[bucket] = nan
+        state.order.add_bucket(state, bucket)
+    return bucket
+
+
+def bucket_of(state: "State", row: int) -> int:
+    """The bucket that a job waits in when it does."""
+    jobs = state.jobs
+    gang = int(jobs.waiting[row]) if jobs.gang[row] else 0
+    return _bucket(state, (int(jobs.queue[row]), int(jobs.priority[row]), int(jobs.shape_row[row]), gang))
