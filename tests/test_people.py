@@ -375,8 +375,8 @@ def test_ones_own_scheduler_lets_nobody_else_in(shared):
         def ask():
             with socket.socket(socket.AF_UNIX) as wire:
                 wire.connect(str(path))
-                wire.sendall(b"GET /v1/status HTTP/1.1\r\nHost: localhost\r\n\r\n")
-                return wire.recv(65536).decode()
+                wire.sendall(b"GET /v1/status HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+                return b"".join(iter(lambda: wire.recv(65536), b"")).decode()
 
         answer = as_somebody(60002, ask)
     finally:

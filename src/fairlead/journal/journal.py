@@ -312,6 +312,9 @@ class Unrecorded:
             raise Forgotten(self.position + 1)
         return []
 
+    def caused(self, since: float, by: str | None, before: int | None, most: int) -> list[tuple[Envelope, Fact]]:
+        return []
+
     def snapshot_due(self) -> bool:
         return False
 
