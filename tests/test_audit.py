@@ -438,7 +438,7 @@ def test_the_table_and_a_counterexample(call, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "wrong"),
     [
-        (["audit"], "audit what? Write either a problem file, or --live"),
+        (["audit"], "audit what? Write a problem file, --live, or --over with a time"),
         (["audit", "problem.json", "--live"], "audit what?"),
         (["audit", "--live", "--report", "out.html"], "--live takes no --report"),
         (["audit", "none.toml"], "none.toml: cannot be read"),

@@ -108,18 +108,21 @@ def test_a_store_gives_back_the_bytes_that_it_was_given(store):
     store.save(Snapshot(7, 7, parts(b"fi", b"rst")), keep=100)
     store.append([record(8, b"more")])
     assert (store.extent(), store.read(0, 1), saved_in(store)) == ((8, 8, 7, 4), records[:1], (7, 7, [b"fi", b"rst"]))
-    store.save(Snapshot(8, 8, parts(b"second")), keep=8)
-    assert (store.read(0, 9), saved_in(store)) == ([records[6], record(8, b"more")], (8, 8, [b"second"]))
+    store.save(Snapshot(8, 8, parts(b"second")), keep=5)
+    assert (store.read(0, 9), saved_in(store)) == ([*records, record(8, b"more")], (8, 8, [b"second"]))
+    assert (store.snapshot(6), saved_in(store, 7)) == (None, (7, 7, [b"fi", b"rst"]))
+    store.save(Snapshot(8, 8, parts(b"again")), keep=4)
+    assert (store.read(0, 9), store.snapshots(), saved_in(store)) == ([record(8, b"more")], [7, 8], (8, 8, [b"again"]))
     store.save(Snapshot(8, 8, parts(b"second")), keep=0)
-    assert (store.read(0, 9), store.extent()) == ([], (0, 0, 8, 0))
+    assert (store.read(0, 9), store.extent(), store.snapshots()) == ([], (0, 0, 8, 0), [8])
 
 
 def parts(*bodies):
     return [Part(k, body) for k, body in enumerate(bodies)]
 
 
-def saved_in(store):
-    sequence, checksum, found = store.snapshot()
+def saved_in(store, until=None):
+    sequence, checksum, found = store.snapshot(until)
     return sequence, checksum, [part.body for part in found]
 
 
@@ -135,7 +138,7 @@ def test_recovery_is_the_same_from_any_store_with_a_snapshot_or_without(store, p
     again = Journal(store)
     assert again.position == 4
     assert same(again.recover()) == same(state)
-    assert [type(fact) for fact in read_history(store)[1]] == [type(fact) for fact in facts]
+    assert [type(fact) for fact in read_history(store).facts] == [type(fact) for fact in facts]
 
 
 def test_a_journal_of_which_only_the_snapshot_is_left_goes_on(store, monkeypatch):
@@ -148,7 +151,7 @@ def test_a_journal_of_which_only_the_snapshot_is_left_goes_on(store, monkeypatch
     assert (again.position, same(again.recover())) == (4, same(state))
     with pytest.raises(Forgotten, match="ask for those after 4"):
         again.look(3, 10)
-    known, history = read_history(store)
+    known, _, history = read_history(store)
     assert (same(known), list(history)) == (same(state), [])
     more = NodeDrained(at=9, node="n0")
     again.append([more])
@@ -328,7 +331,7 @@ def test_a_fact_that_only_a_newer_fairlead_knows_is_refused_by_its_version(path,
         )
         assert "\n" not in str(refused.value)
     with pytest.raises(NewerJournal, match=what):
-        list(read_history(SqlStore(path, to_read=True))[1])
+        list(read_history(SqlStore(path, to_read=True)).facts)
 
 
 @pytest.mark.parametrize(
@@ -385,7 +388,7 @@ def test_a_stored_journal_of_this_version_recovers_to_what_it_was(tmp_path):
     replayed = State()
     with contextlib.closing(SqlStore(path, to_read=True)) as store:
         assert 0 < store.snapshot().sequence < store.extent().last
-        facts = list(read_history(store)[1])
+        facts = list(read_history(store).facts)
     for fact in facts:
         replayed.apply(fact)
     assert stored_journal.told(replayed) == expected
@@ -397,14 +400,14 @@ def test_a_history_is_read_while_it_is_written(path, monkeypatch):
     monkeypatch.setattr(journals, "KEEP_HISTORY", 0)
     journal, state = written(path)
     with contextlib.closing(SqlStore(path, to_read=True)) as store:
-        known, facts = read_history(store)
+        known, _, facts = read_history(store)
         first = next(facts)
         journal.save(state)
         journal.append([NodeDrained(at=9, node="n0")])
         assert known is None
         assert len([first, *facts]) == 4, "as it was when it was opened"
     with contextlib.closing(SqlStore(path, to_read=True)) as store:
-        known, facts = read_history(store)
+        known, _, facts = read_history(store)
         assert (same(known), [fact.node for fact in facts]) == (same(state), ["n0"])
     journal.close()
 

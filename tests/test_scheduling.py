@@ -658,14 +658,18 @@ def test_facts_that_cannot_be_true_are_contradictions():
 
 @pytest.mark.parametrize("policy", ["drf", "asset", "maxmin:memory", "maxmin:cpu"])
 def test_the_paper_by_each_policy_among_queues(policy):
-    """<9, 18>; A <1, 4>, B <3, 1>: whole tasks, in the order that `fairlead allocate --discrete` gives too."""
+    """<9, 18>; A <1, 4>, B <3, 1>: whole tasks, in the order that `fairlead allocate --discrete` gives too.
+
+    There, ties go to whom is listed first, here to who was served longest ago; by the last A's need 2 CPUs, so there is none.
+    """
     import fairlead
 
+    cpus = 2 if policy == "maxmin:cpu" else 1
     world = World([Queue("", policy=policy), Queue("A"), Queue("B")], {"cpu": 9000, "memory": 18})
-    world.submit("A", {"cpu": 1000, "memory": 4}, tasks=50)
+    world.submit("A", {"cpu": 1000 * cpus, "memory": 4}, tasks=50)
     world.submit("B", {"cpu": 3000, "memory": 1}, tasks=50)
     placed = world.decide()[0]
-    problem = fairlead.Problem.from_arrays([9, 18], [[1, 4], [3, 1]], resources=["cpu", "memory"])
+    problem = fairlead.Problem.from_arrays([9, 18], [[cpus, 4], [3, 1]], resources=["cpu", "memory"])
     found = fairlead.allocate(problem, policy, discrete=True)
     assert [int((placed.job == job).sum()) for job in (1, 2)] == found.tasks.tolist()
     assert [int(job) - 1 for job in placed.job] == [step.user for step in found.steps]
@@ -813,3 +817,29 @@ def test_the_audit_counts_weights_down_the_tree():
     found, _ = fairness(world)
     assert {q["name"]: q["entitled"] for q in found["queues"]} == {"x/1": 0.375, "x/2": 0.375, "y": 0.25}
     assert found["fair"]
+
+
+def test_ties_among_those_who_wait_are_no_flat_yes():
+    """Three people, two slots: whoever is passed over on a tie is named, and since when. Whether they take turns is open."""
+    world = World([Queue("*")], {"cpu": 2})
+    jobs = {name: world.submit(name, {"cpu": 1}, 50) for name in ("alice", "bob", "zoe")}
+    for job, at in (("alice", 1.0), ("bob", 1.5)):
+        world.now = at
+        task = {"job": np.array([jobs[job]]), "index": np.array([0]), "attempt": np.array([1])}
+        world.happen(TasksPlaced(at=at, **task, node=np.array([0])))
+        world.happen(TasksStarted(at=at, **task))
+    found, queues = fairness(world)
+    assert found["fair"] is None
+    assert {q["name"]: (q["waits_since"], q["passed_over_for"]) for q in found["queues"]} == {
+        "alice": (None, []), "bob": (None, []), "zoe": (0.0, ["alice", "bob"]),
+    }  # fmt: skip
+    assert set(queues.values()) == {("fair", "not yet converged")}
+    world.now = 2.0
+    one = np.array([1])
+    ended = {"job": np.array([jobs["alice"]]), "index": one - 1, "attempt": one, "outcome": one, "code": one - 1}
+    world.happen(TasksFinished(at=2.0, **ended))
+    task = {"job": np.array([jobs["zoe"]]), "index": one - 1, "attempt": one}
+    world.happen(TasksPlaced(at=2.0, **task, node=np.array([0])))
+    world.happen(TasksStarted(at=2.1, **task))
+    waits = {q["name"]: (q["waits_since"], q["passed_over_for"]) for q in fairness(world)[0]["queues"]}
+    assert waits == {"alice": (2.0, ["zoe"]), "bob": (None, []), "zoe": (None, [])}

@@ -9,11 +9,11 @@ if TYPE_CHECKING:
     from fairlead.client.connection import Connection
 
 
-def connect() -> "Connection":
-    """A connection to it."""
+def connect(timeout: float | None = None) -> "Connection":
+    """A connection to it; an answer may take so many seconds."""
     from fairlead.client.connection import Connection
 
-    return Connection()
+    return Connection(timeout=timeout) if timeout is not None else Connection()
 
 
 def change(path: str, done: str, nothing: str) -> None:

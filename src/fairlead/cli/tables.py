@@ -12,7 +12,7 @@ from rich.table import Table
 from fairlead.model.quantity import round_quantity
 from fairlead.model.specs import written
 from fairlead.plain_text import plain
-from fairlead.text_tables import PlainTable
+from fairlead.text_tables import PlainTable, listed
 
 
 def show(table: Table, empty: str) -> None:
@@ -93,13 +93,16 @@ def _left(task: dict[str, Any], end: str, now: float) -> str:
 
 
 def queue_table(queues: list[dict[str, Any]]) -> Table:
-    """The tree of queues; guarantees and limits have a column where there are any."""
+    """The tree of queues; guarantees, limits and shares over time have a column where there are any."""
     bounds = {
         "guarantee": [quantities(queue["guarantee"]) for queue in queues],
         "limit": [_limits(queue) for queue in queues],
     }
     bounds = {name: texts for name, texts in bounds.items() if any(texts)}
-    table = plain_table("queue", ">share", "", "used", ">running", ">waiting", *bounds)
+    before = any(queue["share_over_time"] >= 0.0005 for queue in queues[1:])
+    table = plain_table(
+        "queue", ">share", "", *([">over time"] if before else []), "used", ">running", ">waiting", *bounds
+    )
     for row, queue in enumerate(queues):
         name = queue["name"]
         depth = 0 if name == "/" else name.count("/") + 1
@@ -108,6 +111,7 @@ def queue_table(queues: list[dict[str, Any]]) -> Table:
             "  " * depth + (name.rpartition("/")[2] or "/") + closed,
             f"{queue['dominant_share']:.1%}" if depth else "",
             queue["dominant_resource"] if depth and queue["dominant_resource"] else "",
+            *([f"{queue['share_over_time']:.1%}" if depth else ""] if before else []),
             quantities(queue["used"]),
             str(queue["running"]),
             str(queue["waiting"]),
@@ -216,4 +220,14 @@ def show_fairness(found: dict[str, Any]) -> None:
     signs = {True: "✓", False: "✗", None: " "}
     for finding in found["findings"]:
         print(f"{signs[finding['holds']]} {plain(finding['text'])}")
-    print("fair, within one task" if found["fair"] else "not fair: see above")
+    for queue in found["queues"]:
+        if queue["passed_over_for"]:
+            others = listed(queue["passed_over_for"])
+            waits = f"{queue['name']}, at {queue['dominant_share']:.1%}, has waited for {age(queue['waits_since'])}"
+            print(plain(f"– {waits}, while {others}, who had no less, were served"))
+    if found["fair"] is False:
+        print("not fair at this moment: see above")
+    elif found["fair"]:
+        print("fair at this moment, within one task")
+    else:
+        print("fair at this moment, within one task; whether they take turns, `fairlead audit --over 1h` says")

@@ -20,6 +20,8 @@ from fairlead.data_folder import home_folder
 
 PATIENCE = 10.0
 """Seconds that a scheduler which stopped answering is waited for: it may be on its way back."""
+TIMEOUT = 90.0
+"""Seconds that one answer may take."""
 
 
 class Connection:
@@ -32,12 +34,12 @@ class Connection:
     has a key, by which the scheduler knows it again.
     """
 
-    def __init__(self, home: Path | None = None, patience: float = PATIENCE) -> None:
+    def __init__(self, home: Path | None = None, patience: float = PATIENCE, timeout: float = TIMEOUT) -> None:
         self.home, self.patience = home, patience
         self._answered = False
         try:
             self._address = find(home)
-            self._pool = _pool(self._address)
+            self._pool = _pool(self._address, timeout)
         except NotTrusted as error:
             raise ServiceError(str(error)) from None
 
@@ -124,7 +126,7 @@ class _SocketConnection(urllib3.connection.HTTPConnection):
         self.path = path
 
     def connect(self) -> None:
-        self.sock = connect_to(self.path, 90)
+        self.sock = connect_to(self.path, self.timeout)
 
 
 class _CheckedConnection(urllib3.connection.HTTPConnection):
@@ -136,9 +138,9 @@ class _CheckedConnection(urllib3.connection.HTTPConnection):
         check_port(self.host, self.port)
 
 
-def _pool(address: Address) -> urllib3.HTTPConnectionPool:
+def _pool(address: Address, timeout: float) -> urllib3.HTTPConnectionPool:
     """The connections that are kept to a scheduler."""
-    what: dict[str, Any] = {"retries": False, "timeout": 90, "maxsize": 8}
+    what: dict[str, Any] = {"retries": False, "timeout": timeout, "maxsize": 8}
     if address.tls:
         return urllib3.HTTPSConnectionPool(address.host, address.port, ssl_context=tls_context(), **what)
     pool = urllib3.HTTPConnectionPool(address.host, address.port or None, **what)

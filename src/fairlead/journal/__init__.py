@@ -3,13 +3,14 @@
 A :class:`Journal` writes facts into a store of bytes and recovers the state from it: ``Journal(SqlStore(path))``.
 """
 
-from fairlead.journal.journal import Journal, Unrecorded, read_history
+from fairlead.journal.journal import History, Journal, Unrecorded, read_history
 from fairlead.journal.store import ENGINE, Envelope, Forgotten, JournalError, JournalFull, NewerJournal
 
 __all__ = [
     "ENGINE",
     "Envelope",
     "Forgotten",
+    "History",
     "Journal",
     "JournalError",
     "JournalFull",

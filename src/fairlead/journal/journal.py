@@ -1,6 +1,6 @@
 """Facts kept in a store: durable before anything acts on them, read back to recover the state.
 
-A journal is a numbered sequence of facts, the first is number 1, and the newest snapshot of the state that follows from them.
+A journal is a numbered sequence of facts, the first is number 1, and snapshots of the state that follows from them.
 Here is all that is to know of it but how its bytes are kept: how facts are written and checked, how a state is recovered, and
 what is refused as damaged or as newer.
 """
@@ -10,6 +10,8 @@ import uuid
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from hashlib import blake2b
+from math import inf
+from typing import NamedTuple
 
 import msgspec
 
@@ -32,7 +34,7 @@ from fairlead.scheduler.state import State
 SNAPSHOT_AFTER = 8 * 2**20
 """Bytes of facts after which a snapshot is due; or twice the last snapshot's, if that is more."""
 KEEP_HISTORY = 64 * 2**20
-"""Bytes of facts that are kept though a snapshot covers them."""
+"""Bytes of facts that are kept though a snapshot covers them, at least; it may be as much more as came between two snapshots."""
 PAGE = 200
 """Facts that are read at a time."""
 
@@ -325,14 +327,27 @@ class Unrecorded:
         pass
 
 
-def read_history(store: Store) -> tuple[State | None, Iterator[Fact]]:
-    """What is known of the time before the facts that a store keeps, and these facts.
+class History(NamedTuple):
+    """What is known of a time that has passed.
 
-    Returns
-    -------
-    State or None
-        That of the newest snapshot, where the first facts are not kept any more.
-    iterator of Fact
+    known : the state before the facts; None where they are all that there ever were
+    position : of the last fact before them
+    facts : in order
+    """
+
+    known: State | None
+    position: int
+    facts: Iterator[Fact]
+
+
+def read_history(store: Store, since: float = -inf) -> History:
+    """The facts that a store keeps, and what is known of the time before them.
+
+    Parameters
+    ----------
+    store : Store
+    since : float
+        Seconds as in the facts: those that happened before the newest snapshot of that time, or an earlier one, may be left out.
 
     Raises
     ------
@@ -340,8 +355,17 @@ def read_history(store: Store) -> tuple[State | None, Iterator[Fact]]:
         As :meth:`Journal.recover`; the iterator as well.
     """
     journal = Journal(store)
-    saved, oldest = store.snapshot(), store.read(0, 1)
-    after = oldest[0].envelope.sequence - 1 if oldest else journal.position
-    if saved and after > 0:
-        return journal._load(saved), map(journal._decode, journal._records(after, None))
-    return None, map(journal._decode, journal._records(0, beginning(store.id)))
+    oldest = store.read(0, 1)
+    first = oldest[0].envelope.sequence if oldest else journal.position + 1
+    begins = [0] * (first == 1) + [position for position in store.snapshots() if position >= first - 1]
+    if not begins:
+        raise Damaged(store.name, f"there is no snapshot from before fact {first}, the oldest")
+    begin = begins[0]
+    for position in begins[1:]:
+        record = store.read(position - 1, 1)
+        if record and journal._decode(record[0]).at > since:
+            break
+        begin = position
+    saved = store.snapshot(begin) if begin else None
+    known, before = (journal._load(saved), saved.checksum) if saved else (None, beginning(store.id))
+    return History(known, begin, map(journal._decode, journal._records(begin, before)))

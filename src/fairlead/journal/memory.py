@@ -15,10 +15,10 @@ class MemoryStore:
         self.name, self.id, self.writer = "memory", uuid.uuid4().hex, fairlead.__version__
         self.epoch = 0
         self._records: list[Record] = []
-        self._snapshot: Snapshot | None = None
+        self._snapshots: list[Snapshot] = []
 
     def extent(self) -> Extent:
-        snapshot = self._snapshot.sequence if self._snapshot else 0
+        snapshot = max(self.snapshots(), default=0)
         last = self._records[-1].envelope if self._records else None
         since = sum(len(record.body) for record in self._records if record.envelope.sequence > snapshot)
         return Extent(last.sequence if last else 0, last.checksum if last else 0, snapshot, since)
@@ -46,13 +46,22 @@ class MemoryStore:
                 found.append(record)
         return found[:most]
 
-    def snapshot(self) -> Snapshot | None:
-        return self._snapshot
+    def snapshots(self) -> list[int]:
+        return [snapshot.sequence for snapshot in self._snapshots]
+
+    def snapshot(self, until: int | None = None) -> Snapshot | None:
+        return next((s for s in reversed(self._snapshots) if until is None or s.sequence <= until), None)
 
     def save(self, snapshot: Snapshot, keep: int) -> None:
-        kept = sum(size <= keep for size in accumulate(len(record.body) for record in reversed(self._records)))
-        self._snapshot = snapshot._replace(parts=list(snapshot.parts))
-        self._records = self._records[len(self._records) - kept :]
+        kept = [s for s in self._snapshots if s.sequence < snapshot.sequence]
+        kept.append(snapshot._replace(parts=list(snapshot.parts)))
+        sizes = accumulate((len(record.body) for record in reversed(self._records)), initial=0)
+        enough = [
+            r.envelope.sequence for r, after in zip(reversed(self._records), sizes, strict=False) if after >= keep
+        ]
+        first = max((s.sequence for s in kept if enough and s.sequence <= enough[0]), default=0)
+        self._snapshots = [s for s in kept if s.sequence >= first]
+        self._records = [record for record in self._records if record.envelope.sequence > first]
 
     def close(self) -> None:
         pass

@@ -211,10 +211,18 @@ class SqlStore:
             rows = self._reading.execute(query.order_by(_facts.c.sequence.desc()).limit(most)).all()
         return [Record(Envelope(*envelope), body) for *envelope, body in rows]
 
-    def snapshot(self) -> Snapshot | None:
-        query = sa.select(_snapshots.c.sequence, _snapshots.c.as_of).order_by(_snapshots.c.part).limit(1)
+    def snapshots(self) -> list[int]:
+        query = sa.select(_snapshots.c.sequence).distinct().order_by(_snapshots.c.sequence)
         with self._naming_damage():
-            row = self._reading.execute(query).one_or_none()
+            return [int(row.sequence) for row in self._reading.execute(query)]
+
+    def snapshot(self, until: int | None = None) -> Snapshot | None:
+        query = sa.select(_snapshots.c.sequence, _snapshots.c.as_of)
+        query = query.order_by(_snapshots.c.sequence.desc(), _snapshots.c.part).limit(1)
+        with self._naming_damage():
+            row = self._reading.execute(
+                query if until is None else query.where(_snapshots.c.sequence <= until)
+            ).one_or_none()
         return Snapshot(*row, self._parts(row[0])) if row is not None else None
 
     def _parts(self, sequence: int) -> Iterator[Part]:
@@ -229,16 +237,20 @@ class SqlStore:
 
     def save(self, snapshot: Snapshot, keep: int) -> None:
         # The room of dropped records is used again, so the file stays as large as it ever had to be.
-        size = sa.func.sum(sa.func.length(_facts.c.body)).over(order_by=_facts.c.sequence.desc())
-        sizes = sa.select(_facts.c.sequence, size.label("size")).subquery()
-        drop = sa.select(sa.func.max(sizes.c.sequence)).where(sizes.c.size > keep).scalar_subquery()
+        length = sa.func.length(_facts.c.body)
+        after = sa.func.sum(length).over(order_by=_facts.c.sequence.desc()) - length
+        sizes = sa.select(_facts.c.sequence, after.label("after")).subquery()
+        enough = sa.select(sa.func.max(sizes.c.sequence)).where(sizes.c.after >= keep).scalar_subquery()
+        begin = sa.select(sa.func.max(_snapshots.c.sequence)).where(_snapshots.c.sequence <= enough)
         self._still_there()
         with self._transaction() as connection:
-            connection.execute(_snapshots.delete())
+            connection.execute(_snapshots.delete().where(_snapshots.c.sequence == snapshot.sequence))
             for number, part in enumerate(snapshot.parts):
                 row = {"sequence": snapshot.sequence, "part": number, "as_of": snapshot.checksum, **part._asdict()}
                 connection.execute(_snapshots.insert(), row)
-            connection.execute(_facts.delete().where(_facts.c.sequence <= drop))
+            first = connection.execute(begin).scalar() or 0
+            connection.execute(_snapshots.delete().where(_snapshots.c.sequence < first))
+            connection.execute(_facts.delete().where(_facts.c.sequence <= first))
 
     def close(self) -> None:
         self._opened.close()

@@ -1,4 +1,4 @@
-"""Where a journal keeps its bytes: numbered records, each in an envelope, and the newest snapshot.
+"""Where a journal keeps its bytes: numbered records, each in an envelope, and snapshots.
 
 A store knows nothing of facts and states, and checks nothing that it is given: :class:`fairlead.journal.journal.Journal` does.
 :class:`fairlead.journal.memory.MemoryStore` keeps them in memory, :class:`fairlead.journal.sql.SqlStore` in a database.
@@ -88,7 +88,7 @@ class Extent(NamedTuple):
     """How far a store goes.
 
     last, checksum : of its last record; 0 for none.
-    snapshot : the number of the record that its snapshot is of; 0 for none.
+    snapshot : the number of the record that its newest snapshot is of; 0 for none.
     since : bytes of the records after that.
     """
 
@@ -99,7 +99,7 @@ class Extent(NamedTuple):
 
 
 class Store(Protocol):
-    """A place for records and one snapshot. One thread writes; any may read.
+    """A place for records and snapshots. One thread writes; any may read.
 
     name : how messages call it.
     id : made with it, and its own for ever.
@@ -132,12 +132,19 @@ class Store(Protocol):
         first.
         """
 
-    def snapshot(self) -> Snapshot | None:
-        """The newest snapshot, as it was written; its parts are read as they are asked for."""
+    def snapshots(self) -> list[int]:
+        """The numbers of the records that the snapshots which are kept are as of, rising."""
+
+    def snapshot(self, until: int | None = None) -> Snapshot | None:
+        """The newest snapshot, or the newest that is as of this record or one before it.
+
+        It is as it was written; its parts are read as they are asked for.
+        """
 
     def save(self, snapshot: Snapshot, keep: int) -> None:
-        """Write a snapshot in the place of the one before, and drop the oldest records: the last `keep` bytes stay.
+        """Write a snapshot, and drop the records up to the newest snapshot, this one too, with `keep` bytes of them after it.
 
+        The snapshots before that one go as well. So there is always one to begin with where the first records are dropped.
         Raises JournalFull where there is no room, and has done nothing then.
         """
 

@@ -85,13 +85,14 @@ class TaskPage(TypedDict):
 
 
 class QueueInfo(TypedDict):
-    """A queue of the tree. Shares are of the whole cluster, divided by the queue's weight."""
+    """A queue of the tree. Shares are of the whole cluster, divided by the queue's weight; over time, of what was used before."""
 
     name: str
     status: Literal["open", "draining", "removed"]
     policy: str | None
     used: Quantities
     dominant_share: float
+    share_over_time: float
     dominant_resource: str | None
     weight: dict[str, float]
     guarantee: Quantities
@@ -109,7 +110,11 @@ class QueueList(TypedDict):
 
 
 class FairQueue(TypedDict):
-    """A leaf queue that runs or waits for something. Shares are of the whole cluster."""
+    """A leaf queue that runs or waits for something. Shares are of the whole cluster.
+
+    Where others, who had no less before it, were served while it waited, they are in `passed_over_for`; it waits since
+    `waits_since`.
+    """
 
     name: str
     dominant_share: float
@@ -119,14 +124,80 @@ class FairQueue(TypedDict):
     why: str
     running: int
     waiting: int
+    waits_since: float | None
+    passed_over_for: list[str]
 
 
 class FairnessInfo(TypedDict):
-    """Whether what runs now is fair, within one task; `findings` name the property, whether it holds, and a witness."""
+    """Whether what runs now is fair, within one task; `findings` name the property, whether it holds, and a witness.
 
-    fair: bool
+    `fair` is null where it is at this moment, but some have waited while others, who had no less, were served: see the audit
+    over time.
+    """
+
+    fair: bool | None
     queues: list[FairQueue]
     findings: list[dict[str, Any]]
+
+
+class Amounts(TypedDict):
+    """In hours of the whole cluster: half of it for two hours is one."""
+
+    entitled: float
+    short: float
+
+
+class QueueOverTime(TypedDict):
+    """What a leaf queue was entitled to and got while it had work: base units x hours of `resource`.
+
+    `short` is the first less the second; `through` says of what it had less than its part, when it had, through what; so much
+    of that as `made_up` was made up for at other times. `worked` and `waited` are seconds with work, and with work that waited.
+    """
+
+    name: str
+    resource: str | None
+    entitled: float
+    got: float
+    short: float
+    status: Literal["wronged", "ahead", "even"]
+    through: dict[str, float]
+    made_up: float
+    share_hours: Amounts
+    worked: float
+    waited: float
+
+
+class StarvedInfo(TypedDict):
+    """Nothing of `queue` was started from `since` to `until`; `others`, who had no less, were served all the same."""
+
+    queue: str
+    since: float
+    until: float
+    seconds: float
+    through: str
+    others: list[str]
+
+
+class OverTimeInfo(TypedDict):
+    """Whether it was fair over time: each queue, most wronged first, who starved, and the shares over time of some.
+
+    `asked` are the seconds that were asked for; `complete` is false where facts before `since` are not kept any more. There
+    were `looks`, one in each `every` seconds; 0: one at every moment. `error` is how far what was used, as looked at, is from
+    what was used.
+    """
+
+    fair: bool
+    since: float
+    until: float
+    asked: float
+    complete: bool
+    starved_after: float
+    looks: int
+    every: float
+    error: float
+    queues: list[QueueOverTime]
+    starved: list[StarvedInfo]
+    series: dict[str, Any]
 
 
 class NodeInfo(TypedDict):

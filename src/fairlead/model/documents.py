@@ -20,6 +20,7 @@ T = TypeVar("T", bound=BaseModel)
 
 MOST_QUEUES = 100_000
 MOST_NODES = 100_000
+SHORTEST_HALF_LIFE, LONGEST_HALF_LIFE = 1.0, 3650 * 86400.0
 LARGEST_FILE = 16 * 2**20
 
 
@@ -58,6 +59,18 @@ def _check_weight(value: float | dict[str, float]) -> float | dict[str, float]:
     return value
 
 
+def read_half_life(value: object) -> float:
+    """Read a half-life in seconds, or "none" as 0; raises ValueError with the remedy."""
+    if value == "none":
+        return 0.0
+    seconds = parse_seconds(value)
+    if not SHORTEST_HALF_LIFE <= seconds <= LONGEST_HALF_LIFE:
+        raise ValueError(
+            f'{value!r} is no half-life: write "1d", or another from 1 s to 3650d; "none" has no history count'
+        )
+    return seconds
+
+
 def _check_node_name(name: str) -> str:
     if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.:-]{0,252}", name):
         raise ValueError(f"{name!r} is no node name: use letters, digits and . _ : -")
@@ -88,6 +101,7 @@ class QueueTable(Table):
     max_jobs: Count | None = None
     max_tasks: Count | None = None
     policy: Annotated[Policy, AfterValidator(_check_policy)] | None = None
+    history: Annotated[float | None, BeforeValidator(read_half_life)] = None
     draining: bool = False
     submit: Who | None = None
     admin: Who = Field(default_factory=list)
@@ -168,6 +182,7 @@ def read_configuration(path: Path, check_policy: Callable[[str], object]) -> Con
             q.max_jobs,
             q.max_tasks,
             q.policy or "",
+            q.history,
             q.draining,
             q.submit,
             q.admin,
@@ -239,11 +254,18 @@ def _tree_faults(queues: list[Queue], tables: list[QueueTable]) -> list[tuple[in
                 return [(number, "guarantee", message + format_quantity(resource, most))]
         if queue.name == ROOT and (queue.guarantee or queue.limit or queue.weight != 1.0):
             return [
-                (number, "name", 'the root "/" takes a policy, max_jobs, max_tasks, submit, admin and private only')
+                (
+                    number,
+                    "name",
+                    'the root "/" takes a policy, a history, max_jobs, max_tasks, submit, admin and private only',
+                )
             ]
         if tables[number].policy is not None and queue.name not in inner:
             message = f"{queue.name!r} has no queues below it for a policy to choose among: remove it, or declare them"
             return [(number, "policy", message)]
+        if queue.history is not None and queue.name not in inner:
+            message = f"{queue.name!r} has no queues below it that used something before: name it for the queue above"
+            return [(number, "history", message)]
     for number, queue in enumerate(queues):
         promised: Quantities = {}
         children = [c for c in queues if c.name != ROOT and ancestors(c.name)[:1] == [queue.name]]

@@ -48,6 +48,7 @@ from fairlead.scheduler.kernel_search import (
     set_current,
     skip_to_started,
     stop,
+    take_out,
 )
 from fairlead.scheduler.kernel_stops import EXHAUSTED, MAX_JOBS, NO_NODE, NOT_REACHED, over_limits
 from fairlead.scheduler.tables import NONE
@@ -154,10 +155,10 @@ def _serve(v: View, thorough: bool, most: int) -> tuple[int, bool]:
             stop(v, b, why)
             if why == NO_NODE and v.counts[HDRF_SOMEWHERE] and _leave_out_saturated(v, b):
                 rebuild(v)
-        elif current_job(v, b) == NONE:
-            stop(v, b, EXHAUSTED)
         else:
-            if v.chosen[FRESH_JOB, placed - count] or v.bucket_seats.number[b] != v.jobs.id[current_job(v, b)]:
+            if current_job(v, b) == NONE:
+                take_out(v, b, EXHAUSTED)
+            elif v.chosen[FRESH_JOB, placed - count] or v.bucket_seats.number[b] != v.jobs.id[current_job(v, b)]:
                 set_bucket(v, b)
             climb(v, v.buckets.leaf[b])
         b = find_next(v, whom)
@@ -175,8 +176,8 @@ def _try_the_rest(v: View) -> None:
         b = v.bucket_seats.out_list[k]
         if v.bucket_seats.out[b] and v.bucket_seats.stop[b] == NO_NODE:
             v.bucket_seats.out[b] = False
-            set_bucket(v, b)
-            climb(v, v.buckets.leaf[b])
+            if set_bucket(v, b):
+                climb(v, v.buckets.leaf[b])
     b = find_next(v, ANYBODY)
     while b != NONE:
         why = over_limits(v, b)
@@ -188,11 +189,11 @@ def _try_the_rest(v: View) -> None:
 @compiled
 def _take_share(v: View, leaf: int, shape: int, count: int, jobs: int) -> None:
     """So many tasks of a shape more, or less, count for a leaf and the queues above it; room is another matter."""
-    q = leaf
+    q, turn = leaf, v.queue_seats.turn[0] + 1
     while q != NONE:
+        v.queue_seats.turn[q] = turn if count > 0 else v.queues.served[q]
         for r in range(v.total.shape[0]):
             v.used[q, r] += count * v.demand[shape, r]
-            v.charged[q, r] += count * v.demand[shape, r]
         v.queues.tasks[q] += count
         v.queues.jobs[q] += jobs
         q = v.queues.parent[q]

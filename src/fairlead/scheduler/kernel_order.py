@@ -9,13 +9,15 @@ import numpy as np
 from fairlead.kernel_cache import compiled
 from fairlead.policies.codes import DIVIDED, HDRF
 from fairlead.scheduler.compiled_view import View
-from fairlead.scheduler.kernel_keys import bucket_goes_before, queue_goes_before, set_key, set_level
-from fairlead.scheduler.tables import NONE
+from fairlead.scheduler.kernel_keys import bucket_goes_before, compares_shares, queue_goes_before, set_key, set_level
+from fairlead.scheduler.tables import I64, NONE
 from fairlead.scheduler.view import (
     BUCKETS,
     CYCLE,
     HDRF_SOMEWHERE,
+    HISTORY_MOVED,
     JOBS_NEEDED,
+    MOVED,
     NEGATIVE_PRIORITY,
     NOBODY,
     NUMBER,
@@ -67,24 +69,38 @@ def is_started(v: View, b: int) -> bool:
 
 
 @compiled
-def set_bucket(v: View, b: int) -> None:
-    """Bring a bucket's place in its leaf's tree up to date."""
+def set_bucket(v: View, b: int) -> bool:
+    """Bring a bucket's place in its leaf's tree up to date; whether what its leaf has to offer may be another now."""
     seats, resources = v.bucket_seats, v.total.shape[0]
     leaf = v.buckets.leaf[b]
     base, place = v.queue_seats.base[leaf], v.queue_seats.slots[leaf] + seats.slot[b]
     job = current_job(v, b)
     if job == NONE or seats.out[b]:
+        if v.best[base + place] == NONE:
+            return False
         _clear(v, base + place)
     else:
         seats.number[b] = v.jobs.id[job]
-        least = v.least[base + place]
-        least[:resources] = v.demand[v.buckets.shape_row[b]]
-        least[resources + JOBS_NEEDED] = 0 if v.buckets.started[b] > 0 or is_started(v, b) else 1
-        least[resources + NEGATIVE_PRIORITY] = -v.buckets.priority[b]
-        least[resources + NUMBER] = seats.number[b]
+        least, shape = v.least[base + place], v.buckets.shape_row[b]
+        changed = v.best[base + place] != b or v.able[base + place] == seats.parked[b]
+        for r in range(resources):
+            changed |= _put(least, r, v.demand[shape, r])
+        changed |= _put(least, resources + JOBS_NEEDED, 0 if v.buckets.started[b] > 0 or is_started(v, b) else 1)
+        changed |= _put(least, resources + NEGATIVE_PRIORITY, -v.buckets.priority[b])
+        changed |= _put(least, resources + NUMBER, seats.number[b])
+        if not changed:
+            return False
         v.able[base + place] = not seats.parked[b]
         v.best[base + place] = b
-    _climb_tree(v, leaf, base, place, b)
+    return _climb_tree(v, leaf, base, place, b)
+
+
+@compiled
+def _put(row: I64, at: int, value: int) -> bool:
+    """Write down a number; whether it is another than before."""
+    changed = row[at] != value
+    row[at] = value
+    return bool(changed)
 
 
 @compiled
@@ -124,15 +140,16 @@ def _set_node(v: View, q: int, base: int, i: int, is_leaf: bool) -> bool:
 
 
 @compiled
-def _climb_tree(v: View, q: int, base: int, place: int, child: int) -> None:
-    """After a change at one place: the nodes above it, as far as it makes a difference."""
+def _climb_tree(v: View, q: int, base: int, place: int, child: int) -> bool:
+    """After a change at one place: the nodes above it, as far as it makes a difference; whether that is up to the top."""
     leaf = is_leaf(v, q)
     i = place >> 1
     while i > 0:
         was = v.best[base + i] == child
         if not _set_node(v, q, base, i, leaf) and not was:
-            return
+            return False
         i >>= 1
+    return True
 
 
 @compiled
@@ -204,18 +221,66 @@ def climb(v: View, q: int) -> None:
 
 @compiled
 def refresh(v: View) -> None:
-    """Bring the order up to date where something was touched."""
+    """Bring the order up to date where something was touched, and where what is charged for what was used before has changed."""
     for k in range(v.counts[TOUCHED_BUCKETS]):
         b = v.bucket_seats.touched_list[k]
         v.bucket_seats.touched[b] = False
-        set_bucket(v, b)
-        touch_queue(v, v.buckets.leaf[b])
+        if set_bucket(v, b):
+            touch_queue(v, v.buckets.leaf[b])
     v.counts[TOUCHED_BUCKETS] = 0
     for k in range(v.counts[TOUCHED_QUEUES]):
         q = v.queue_seats.touched_list[k]
         v.queue_seats.touched[q] = False
-        climb(v, q)
+        while q != 0:
+            _set_works(v, q, v.queues.tasks[q] > 0 or v.best[v.queue_seats.base[q] + 1] != NONE)
+            set_queue(v, q)
+            q = v.queues.parent[q]
     v.counts[TOUCHED_QUEUES] = 0
+    for k in range(v.counts[MOVED]):
+        p = v.queue_seats.moved_list[k]
+        v.queue_seats.moved[p] = False
+        if not v.counts[HISTORY_MOVED] and (v.queue_seats.crowded[p] or _is_crowded(v, p)):
+            _set_children(v, p)
+    if v.counts[HISTORY_MOVED]:
+        for p in range(v.counts[QUEUES]):
+            if v.queue_seats.inner[p] and compares_shares(v.queues.policy[p]):
+                _set_children(v, p)
+    v.counts[MOVED] = v.counts[HISTORY_MOVED] = 0
+
+
+@compiled
+def _set_works(v: View, q: int, works: bool) -> None:
+    """Note whether something below a queue waits or runs; not to be called in a cycle."""
+    seats, p = v.queue_seats, v.queues.parent[q]
+    if seats.works[q] != works:
+        seats.works[q] = works
+        for r in range(v.total.shape[0]):
+            v.at_work[p, r] += v.weighs[q, r] if works else -v.weighs[q, r]
+        if not seats.moved[p] and compares_shares(v.queues.policy[p]):
+            seats.moved[p] = True
+            seats.moved_list[v.counts[MOVED]] = p
+            v.counts[MOVED] += 1
+
+
+@compiled
+def _is_crowded(v: View, p: int) -> bool:
+    """Whether so much is at work among a queue's children that what some of them used before may count in part only."""
+    for r in range(v.total.shape[0]):
+        if v.at_work[p, r] > v.queue_seats.crowd[p]:
+            return True
+    return False
+
+
+@compiled
+def _set_children(v: View, p: int) -> None:
+    """Work out the keys of all of a queue's children that wait, and its tree."""
+    v.queue_seats.crowd[p], v.queue_seats.crowded[p] = np.inf, False
+    base, slots = v.queue_seats.base[p], v.queue_seats.slots[p]
+    for place in range(base + slots, base + 2 * slots):
+        if v.best[place] != NONE:
+            set_key(v, v.best[place])
+    for i in range(slots - 1, 0, -1):
+        _set_node(v, p, base, i, False)
 
 
 @compiled
@@ -228,7 +293,10 @@ def rebuild(v: View) -> None:
         v.bucket_seats.touched[v.bucket_seats.touched_list[k]] = False
     for k in range(v.counts[TOUCHED_QUEUES]):
         v.queue_seats.touched[v.queue_seats.touched_list[k]] = False
-    v.counts[TOUCHED_BUCKETS] = v.counts[TOUCHED_QUEUES] = 0
+    for k in range(v.counts[MOVED]):
+        v.queue_seats.moved[v.queue_seats.moved_list[k]] = False
+    v.counts[TOUCHED_BUCKETS] = v.counts[TOUCHED_QUEUES] = v.counts[MOVED] = v.counts[HISTORY_MOVED] = 0
+    _count_work(v)
     for b in range(v.counts[BUCKETS]):
         if current_job(v, b) != NONE:
             set_bucket(v, b)
@@ -237,10 +305,29 @@ def rebuild(v: View) -> None:
 
 
 @compiled
+def _count_work(v: View) -> None:
+    """Work out who works from the tables, which say it in a cycle as well, and what follows from that."""
+    seats = v.queue_seats
+    v.at_work[:, :] = 0
+    for q in range(v.counts[QUEUES]):
+        seats.works[q] = v.queues.tasks[q] > 0
+        seats.crowd[q], seats.crowded[q] = np.inf, False
+    for b in range(v.counts[BUCKETS]):
+        q = v.buckets.leaf[b] if v.buckets.head[b] != NONE else NONE
+        while q != NONE:
+            seats.works[q] = True
+            q = v.queues.parent[q]
+    for q in range(1, v.counts[QUEUES]):
+        if seats.works[q]:
+            for r in range(v.total.shape[0]):
+                v.at_work[v.queues.parent[q], r] += v.weighs[q, r]
+
+
+@compiled
 def _count_up(v: View, q: int) -> None:
     """Work out what queue q counts as among siblings under hdrf, from its children's levels."""
     for r in range(v.total.shape[0]):
-        v.counts_as[q, r] = v.charged[q, r]
+        v.counts_as[q, r] = v.used[q, r]
     if v.queues.policy[q] != HDRF or is_leaf(v, q):
         return
     first = v.queue_seats.base[q] + v.queue_seats.slots[q]
@@ -248,16 +335,16 @@ def _count_up(v: View, q: int) -> None:
     least = np.inf
     for c in places:
         if c != NONE:
-            least = min(least, v.queue_seats.level[c])
+            least = min(least, v.queue_seats.level_now[c])
     for r in range(v.total.shape[0]):
-        others = v.charged[q, r]
+        others = v.used[q, r]
         for c in places:
             if c != NONE:
-                others -= v.charged[c, r]
+                others -= v.used[c, r]
         amount = float(others)
         for c in places:
             if c != NONE:
-                level = v.queue_seats.level[c]
+                level = v.queue_seats.level_now[c]
                 if level > least:
                     amount += v.counts_as[c, r] * (least / level)
                 else:

@@ -238,22 +238,28 @@ def skip_to_started(v: View, b: int) -> bool:
         return False
     set_current(v, b, job)
     remember(v, b)
-    set_bucket(v, b)
-    climb(v, v.buckets.leaf[b])
+    if set_bucket(v, b):
+        climb(v, v.buckets.leaf[b])
     return True
 
 
 @compiled
 def stop(v: View, b: int, why: int) -> None:
     """A bucket is not served any more in this cycle."""
+    if take_out(v, b, why):
+        climb(v, v.buckets.leaf[b])
+
+
+@compiled
+def take_out(v: View, b: int, why: int) -> bool:
+    """The same, but for the queues above; whether what the bucket's leaf has to offer may be another now."""
     seats = v.bucket_seats
     remember(v, b)
     seats.out[b] = True
     seats.stop_cycle[b], seats.stop_order[b] = v.counts[CYCLE], v.counts[STOPS]
     seats.stop[b], seats.stop_job[b] = why, current_job(v, b)
     v.counts[STOPS] += 1
-    set_bucket(v, b)
-    climb(v, v.buckets.leaf[b])
+    return set_bucket(v, b)
 
 
 @compiled

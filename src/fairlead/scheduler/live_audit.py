@@ -1,4 +1,4 @@
-"""Is what runs now fair? The audit of the state as it is, within one task.
+"""Is what runs now fair? The audit of the state as it is, within one task, and of this moment only.
 
 Each leaf queue that runs or waits for something counts as one user, whose task is the mean of what it runs and waits for,
 and whose part is its weight among the siblings that run or wait for something, times its parent's part. So the numbers compare
@@ -18,9 +18,11 @@ from fairlead.model.specs import written
 from fairlead.policies import arithmetic, drf
 from fairlead.scheduler.decide import Cycle, run_cycle
 from fairlead.scheduler.divided_queues import problem_of, wanted_by
+from fairlead.scheduler.entitled import parts_of
 from fairlead.scheduler.kernel_stops import LIMIT, MAX_JOBS, MAX_TASKS, NO_NODE
 from fairlead.scheduler.state import State
 from fairlead.scheduler.tables import F64, I64, NONE
+from fairlead.scheduler.why_short import Shortfalls, Started
 
 MOST_COMPARED = 500
 """Queues, at most, that are compared pair by pair."""
@@ -32,6 +34,8 @@ def audit_state(state: State) -> FairnessInfo:
     Returns
     -------
     FairnessInfo
+        ``fair`` is None where it is at this moment, but somebody has waited while others, who had no less, were served: whether
+        they take turns a moment does not tell.
         ``why`` of a queue that is below is "no demand", "limit", "constraint", "fragmentation", "about to start" or "not yet
         converged"; the findings are those of :func:`fairlead.audit.allocation.check_allocation`, within one task.
     """
@@ -58,6 +62,7 @@ def audit_state(state: State) -> FairnessInfo:
     largest = _largest_task(state, leaves)
     free = np.where(state.nodes.up & ~state.nodes.draining, 1, 0)[: state.nodes.n] @ state.nodes.free[: state.nodes.n]
     queues: list[FairQueue] = []
+    turns = _turns(state)
     for place, q in enumerate(leaves):
         entitled = float(min(own[place], problem.tasks[place]) * one_task[place]) if own is not None else None
         share = float(used[place])
@@ -74,14 +79,30 @@ def audit_state(state: State) -> FairnessInfo:
                 "why": _why(state, int(q), result, free) if below or running < tasks[q] else "no demand",
                 "running": running,
                 "waiting": int(tasks[q]) - running,
+                "waits_since": turns[int(q)][0] if int(q) in turns else None,
+                "passed_over_for": turns[int(q)][1] if int(q) in turns else [],
             }
         )
     plain = [f.to_dict() for f in findings]
+    fair = all(f["holds"] is not False for f in plain) and all(q["status"] == "fair" for q in queues)
     return {
-        "fair": all(f["holds"] is not False for f in plain) and all(q["status"] == "fair" for q in queues),
+        "fair": None if fair and turns else fair,
         "queues": queues,
         "findings": plain,
     }
+
+
+def _turns(state: State) -> dict[int, tuple[float, list[str]]]:
+    """The leaf queues that wait while others, who had no less before it, were served: since when, and who; rows of queues."""
+    parts, started = parts_of(state), Started(state)
+    why = Shortfalls(state, started, parts)
+    found = {}
+    for q in parts.queues[parts.waiting > 0][:MOST_COMPARED].tolist():
+        short = why.of(q)
+        if len(short.others):
+            names = sorted(written(state.tree.names[other]) for other in short.others)
+            found[q] = (max(short.ready_at, float(started.last_of(state)[q]) / 1e6), names)
+    return found
 
 
 def _problem(state: State, leaves: I64, wanted: F64, tasks: I64) -> Problem:

@@ -6,8 +6,9 @@ from fractions import Fraction
 import numpy as np
 from msgspec import Struct, field
 
-from fairlead.model.specs import ROOT, Policy, Quantities, Queue, ancestors, inner_names, settings_for
+from fairlead.model.specs import HALF_LIFE, ROOT, Policy, Quantities, Queue, ancestors, inner_names, settings_for
 from fairlead.policies import code_of, resources_of
+from fairlead.scheduler.history import ticks_of
 from fairlead.scheduler.tables import I64, NONE, UNLIMITED, Queues
 
 LARGEST_WEIGHT = 2**30
@@ -58,6 +59,13 @@ class QueueTree(Struct, dict=True, forbid_unknown_fields=True):
         own = self.spec_of(name).policy
         return own or ("hdrf" if name and self.policy_of(ancestors(name)[0]) == "hdrf" else "drf")
 
+    def half_life_of(self, name: str) -> float:
+        """The half-life of what the children used before: its own, else that of the queue above; seconds."""
+        own = self.spec_of(name).history
+        if own is None:
+            return self.half_life_of(ancestors(name)[0]) if name else HALF_LIFE
+        return own
+
     def add(self, name: str, table: Queues) -> list[int]:
         """Add a queue and those above it, where they are not there; returns the new rows, to be set by :meth:`write`."""
         new = []
@@ -89,6 +97,7 @@ class QueueTree(Struct, dict=True, forbid_unknown_fields=True):
         name = self.names[row]
         spec = self.spec_of(name)
         table.policy[row] = code_of(self.policy_of(name) if row in self.inner_rows else "priority", resources)
+        table.tick[row], table.remains[row] = ticks_of(self.half_life_of(name) if row in self.inner_rows else 0.0)
         weight = spec.weight if isinstance(spec.weight, dict) else dict.fromkeys(resources, spec.weight)
         table.weight[row] = [weight.get(resource, 1.0) for resource in resources]
         table.whole[row], table.part[row] = _fractions(table.weight[row])

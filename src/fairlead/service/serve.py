@@ -39,6 +39,7 @@ from fairlead.scheduler.facts import (
     TasksRevoked,
     TasksStarted,
 )
+from fairlead.scheduler.live_audit import audit_state
 from fairlead.scheduler.state import State
 from fairlead.scheduler.statuses import PLACED, RUNNING
 from fairlead.service import metrics
@@ -49,6 +50,7 @@ from fairlead.service.api.calls import close_silent_sessions
 from fairlead.service.api.cluster import configure
 from fairlead.service.listening import Where, listening, make_room, make_server, names_of
 from fairlead.service.loop import Loop
+from fairlead.service.over_time import Audits
 from fairlead.service.sessions import Sessions
 from fairlead.service.wakeups import Wakeups
 
@@ -79,6 +81,7 @@ def warm_up() -> None:
         state.apply(fact)
     task = {"job": one + 1, "index": one, "attempt": one + 1}
     state.apply(TasksStarted(at=0, **task))
+    audit_state(state)
     state.apply(TasksFinished(at=0, **task, outcome=one, code=one))
 
 
@@ -147,7 +150,8 @@ def serve(
         stop = _Stop(loop, on_stopping)
         asker = Asker(loop, wakeups, door)
         urls = [listener.url for listener in listeners]
-        api = make_api(asker, Parts(journal, sessions, engine.read_output, deeds, stop, read_again, urls))
+        audits = Audits(home / "journal.db")
+        api = make_api(asker, Parts(journal, sessions, engine.read_output, deeds, stop, read_again, urls, audits))
         app = Entrance(TooLargeInJson(api), door, deeds, names_of(where))
         servers = [make_server(app, listener.tls) for listener in listeners]
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from fairlead.audit.over_time import NOT_KNOWN, OverTime
 from fairlead.simulate.run import Run
 from fairlead.simulate.workload import F64, TraceError
 
@@ -33,8 +34,8 @@ def summary(run: Run) -> dict[str, Any]:
         p95 and p99 over the jobs that ended; a job's completion is from its submission to its last end, its wait the mean of its
         tasks' waits, its slowdown its completion over that of its longest task. ``by size``: jobs and mean completion of
         each bin of numbers of tasks. ``utilisation``: mean while jobs were submitted. ``unfairness``: the mean over time of half
-        the sum over queues of how far each one's dominant share is from its fair one. ``seconds``: that the simulation took; the
-        only number here that differs from run to run.
+        the sum over queues of how far each one's dominant share is from its fair one. ``over time``: see :func:`over_time`.
+        ``seconds``: that the simulation took; the only number here that differs from run to run.
     """
     over = ~np.isnan(run.ended)
     completion = (run.ended - run.submitted)[over]
@@ -61,6 +62,7 @@ def summary(run: Run) -> dict[str, Any]:
         "slowdown": _spread(slowdown),
         "by size": by_size,
         "utilisation": dict(zip(run.resources, used.mean(axis=0).tolist() if len(used) else [], strict=False)),
+        "over time": over_time(run),
         "unfairness": float(unfairness(run).mean()) if len(run.at) else 0.0,
         "revoked": run.revoked,
         "decisions": run.decisions,
@@ -73,6 +75,31 @@ def summary(run: Run) -> dict[str, Any]:
 def unfairness(run: Run) -> F64:
     """At each moment, how much of the cluster would have to change hands for all to have their fair dominant shares."""
     return np.abs(run.shares - run.fair).sum(axis=1) / 2
+
+
+def over_time(run: Run) -> dict[str, Any]:
+    """What each queue was entitled to and got, in hours of the whole cluster, as `fairlead audit --over` adds it up.
+
+    Returns
+    -------
+    dict
+        ``short``: the part of all that queues were entitled to of which they are short at the end; ``queues``: the name,
+        ``entitled``, ``got``, ``short`` and ``status`` of each, most wronged first.
+    """
+    sums, cluster = OverTime(), np.ones(1)
+    lasts = np.diff(run.at, append=2 * run.at[-1:] - run.at[-2:-1] if len(run.at) > 1 else run.at + 1)
+    for at, seconds, entitled, got in zip(run.at, lasts, run.fair, run.shares, strict=True):
+        rows = np.flatnonzero((entitled > 0) | (got > 0))
+        all_of_it, unknown = np.zeros(len(rows), np.int64), np.full(len(rows), NOT_KNOWN)
+        waits = np.ones(len(rows), np.bool_)
+        sums.add(at, float(seconds), cluster, rows, entitled[rows], got[rows], all_of_it, waits, unknown)
+    found = sums.told(run.queues, ["cluster"])["queues"]
+    kept = ("name", "entitled", "got", "short", "status")
+    entitled_in_all = sum(queue["entitled"] for queue in found)
+    return {
+        "short": sum(max(0.0, queue["short"]) for queue in found) / entitled_in_all if entitled_in_all else 0.0,
+        "queues": [{name: queue[name] for name in kept} for queue in found],
+    }
 
 
 def longest_task(run: Run) -> F64:

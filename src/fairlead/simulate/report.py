@@ -66,11 +66,18 @@ def _lines(summaries: Sequence[dict[str, Any]]) -> list[tuple[str, Any]]:
         lines.append((f"{resource} used", lambda f, r=resource: f"{f['utilisation'].get(r, 0):.1%}"))
     lines += [
         ("unfairness", lambda f: f"{f['unfairness']:.2%}"),
+        ("short over time", lambda f: f"{f['over time']['short']:.2%}"),
+        ("most wronged", _most_wronged),
         ("tasks revoked", lambda f: f"{f['revoked']:,}"),
         ("decisions", lambda f: f"{f['decisions']:,}"),
         ("simulated in", lambda f: span(f["seconds"])),
     ]
     return lines
+
+
+def _most_wronged(found: dict[str, Any]) -> str:
+    wronged = [queue for queue in found["over time"]["queues"] if queue["status"] == "wronged"]
+    return f"{wronged[0]['name']} {wronged[0]['short'] / wronged[0]['entitled']:.0%}" if wronged else ""
 
 
 def span(seconds: float) -> str:
@@ -140,8 +147,28 @@ def page(runs: Sequence[Run]) -> str:
         ("Completion by the size of the job", by_size, 360),
         ("Utilisation", used, 190 * len(runs[0].resources) + 80),
         ("Unfairness: how much of the cluster would change hands for all to have their fair shares", unfair, 320),
+        ("Short over time, in parts of what each was entitled to; below zero: it got more", _short(summaries), 320),
     ]
     return _page(runs[0].workload.name, runs_text(summaries, 140), figures)
+
+
+def _short(summaries: Sequence[dict[str, Any]]) -> Any:
+    """A bar a queue and run: what it is short of, of those that are furthest from their parts in any run."""
+    import plotly.graph_objects as go
+
+    furthest: dict[str, float] = {}
+    for found in summaries:
+        for queue in found["over time"]["queues"]:
+            furthest[queue["name"]] = max(furthest.get(queue["name"], 0.0), abs(queue["short"]))
+    names = sorted(sorted(furthest, key=lambda name: -furthest[name])[:MOST_QUEUES])
+    figure = go.Figure()
+    for k, found in enumerate(summaries):
+        short = {q["name"]: q["short"] / q["entitled"] for q in found["over time"]["queues"] if q["entitled"]}
+        colour = COLOURS[k % len(COLOURS)]
+        figure.add_bar(x=names, y=[short.get(name) for name in names], name=found["policy"], marker_color=colour)
+    figure.update_yaxes(tickformat=".0%")
+    figure.update_xaxes(type="category")
+    return figure
 
 
 def _page(title: str, before: str, figures: Sequence[tuple[str, Any, int]], after: str = "") -> str:

@@ -61,7 +61,8 @@ class Run:
     utilisation : float64, shape (samples, resources)
         What tasks really use, in parts of the capacity; over 1 where slots promise more than there is.
     shares, fair : float64, shape (samples, queues)
-        Dominant shares of the cluster: what each queue has, and what it would have if what runs and waits were divided by DRF.
+        Dominant shares of the cluster: what each queue has, and what it is entitled to
+        (:mod:`fairlead.scheduler.entitled`): what runs and waits, divided by DRF down the tree.
     running, waiting : int64, shape (samples,)
     completed, withdrawn, revoked, decisions, steps : int
     seconds : float
@@ -97,6 +98,7 @@ def simulate(
     policy: str = "drf",
     *,
     reserve_after: float = Settings().reserve_after,
+    history: float | None = None,
     samples: int = SAMPLES,
     watch: Watch | None = None,
     record: Callable[[Sequence[Fact]], None] | None = None,
@@ -115,6 +117,9 @@ def simulate(
         ``slots:K`` and ``slots:K:overcommit``.
     reserve_after : float
         Seconds, as in the live scheduler's settings.
+    history : float, optional
+        The half-life, in seconds, of what queues used before, where the tree names no other below the root; 0 for none. Without,
+        it is what the root says, and a day where that says nothing, as in the live scheduler.
     samples : int
         Moments at which shares are looked at, while jobs are submitted.
     watch : function, optional
@@ -149,7 +154,7 @@ def simulate(
     tally = Tally(record)
     scheduler.on_record = tally
     settings = Settings(reserve_after=reserve_after, keep_jobs=KEEP_JOBS)
-    tree = _tree(workload.queues, scheduling)
+    tree = _tree(workload.queues, scheduling, history)
     scheduler.step([lambda state, now: [Configured(at=0.0, queues=tree, settings=settings)]])
     while cluster.next_event() == 0.0:
         scheduler.step()
@@ -263,11 +268,12 @@ def _usual_slots(workload: Workload) -> int:
     return max(1, int(each[by_size][np.searchsorted(reached, reached[-1] / 2)]))
 
 
-def _tree(queues: list[Queue], policy: str) -> list[Queue]:
-    """The tree with the policy at its root; without one, a leaf for each name."""
+def _tree(queues: list[Queue], policy: str, history: float | None) -> list[Queue]:
+    """The tree with the policy, and perhaps another half-life, at its root; without one, a leaf for each name."""
     root = next((queue for queue in queues if queue.name == ROOT), Queue(ROOT))
     rest = [queue for queue in queues if queue.name != ROOT] or [Queue(USERS)]
-    return [Queue(ROOT, max_jobs=root.max_jobs, max_tasks=root.max_tasks, policy=policy), *rest]
+    half_life = root.history if history is None else history
+    return [Queue(ROOT, max_jobs=root.max_jobs, max_tasks=root.max_tasks, policy=policy, history=half_life), *rest]
 
 
 def _fits(nodes: list[Node], demand: Quantities, on: dict[str, list[str]]) -> bool:

@@ -9,12 +9,12 @@ from numpy.typing import NDArray
 
 from fairlead.engines.simulated import SimulatedCluster
 from fairlead.engines.step import Request, Scheduler
-from fairlead.model.problems import Problem
-from fairlead.model.specs import Job, Queue, settings_for
-from fairlead.policies import drf
+from fairlead.model.specs import ROOT, Job, Queue, ancestors, settings_for
+from fairlead.scheduler.entitled import divide_tree
 from fairlead.scheduler.facts import Fact, JobCancelled, JobSubmitted, TasksPlaced, TasksRevoked
 from fairlead.scheduler.state import State
 from fairlead.scheduler.statuses import WAITING
+from fairlead.scheduler.tables import NONE
 from fairlead.simulate.workload import F64, I64, Workload
 
 Watch = Callable[[State, list[Fact]], None]
@@ -132,10 +132,7 @@ class Sampler:
         self._every, self._most = max(span / samples, 1.0), 10 * max(samples, 100)
         self.next = float(workload.submit[0])
         self._rows: list[tuple[float, F64, F64, F64, int, int]] = []
-        self._fair_share = drf.policy()
-        declared = {queue.name: queue for queue in workload.queues}
-        resources = workload.resources
-        self._weight = np.array([_weight(name, declared, resources) for name in names])
+        self._tree = _Tree(workload.queues, names, workload.resources)
 
     def until(self, now: float) -> None:
         """Look at all the moments before `now`: nothing has happened since the last step."""
@@ -160,14 +157,14 @@ class Sampler:
         rows = np.flatnonzero(count > 0)
         if len(rows):
             each = (cluster.used[rows] + cluster.waits[rows]) / count[rows, None]
-            problem = Problem.from_arrays(total, each, tasks=count[rows], weight=self._weight[rows])
-            fair[rows] = (each * self._fair_share.divide(problem).tasks[:, None] / there).max(axis=1)
+            tasks = self._tree.divide(total.astype(np.float64), rows, each, count[rows])
+            fair[rows] = (each * tasks[:, None] / there).max(axis=1)
         return cluster.used.sum(axis=0) / there, shares, fair, int(cluster.running.sum()), int(cluster.waiting.sum())
 
     def columns(self) -> dict[str, Any]:
         """What was seen, as arrays."""
         at, utilisation, shares, fair, running, waiting = zip(*self._rows, strict=True) if self._rows else ((),) * 6
-        resources, queues = len(self._total), len(self._weight)
+        resources, queues = len(self._total), len(self._tree.leaves)
         return {
             "at": np.array(at, float),
             "utilisation": np.array(utilisation, float).reshape(len(at), resources),
@@ -178,8 +175,27 @@ class Sampler:
         }
 
 
-def _weight(name: str, declared: dict[str, Queue], resources: list[str]) -> list[float]:
-    """A leaf's weight for each resource."""
-    spec = settings_for(name, declared)
-    weight = spec.weight if spec is not None else 1.0
-    return [weight.get(r, 1.0) if isinstance(weight, dict) else float(weight) for r in resources]
+class _Tree:
+    """The queues of a workload with all above them, and what was declared for them; `leaves` are the rows of its queues."""
+
+    def __init__(self, queues: list[Queue], names: list[str], resources: list[str]) -> None:
+        declared = {queue.name: queue for queue in queues}
+        paths = sorted(
+            {path for name in names for path in [name, *ancestors(name)]} | {ROOT}, key=lambda p: p.split("/") * bool(p)
+        )
+        specs = [settings_for(path, declared) or Queue(path) for path in paths]
+        row = {path: k for k, path in enumerate(paths)}
+        self.leaves = np.array([row[name] for name in names], np.int64)
+        self._parent = np.array([row[ancestors(path)[0]] if path else NONE for path in paths])
+        weights = [
+            spec.weight if isinstance(spec.weight, dict) else dict.fromkeys(resources, spec.weight) for spec in specs
+        ]
+        self._weight = np.array([[float(weight.get(r, 1.0)) for r in resources] for weight in weights])
+        self._guarantee = np.array([[spec.guarantee.get(r, 0) for r in resources] for spec in specs], np.float64)
+        self._limit = np.array([[spec.limit.get(r, np.inf) for r in resources] for spec in specs])
+        self._max_tasks = np.array([np.inf if spec.max_tasks is None else spec.max_tasks for spec in specs])
+
+    def divide(self, total: F64, rows: I64, each: F64, most: I64) -> F64:
+        """The tasks that some of the leaves should have of what there is in all."""
+        bounds = (self._weight, self._guarantee, self._limit, self._max_tasks)
+        return divide_tree(total, total, self._parent, *bounds, self.leaves[rows], each, most)

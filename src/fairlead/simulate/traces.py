@@ -360,7 +360,7 @@ def read_journal(path: Path, skip_bad: bool = False) -> Workload:
     took: dict[int, dict[int, float]] = {}
     try:
         with closing(SqlStore(path, to_read=True)) as store:
-            known, facts = read_history(store)
+            known, _, facts = read_history(store)
             if known is not None:
                 nodes, queues = {node.name: node for node in known.cluster.specs}, list(known.tree.declared.values())
             for fact in facts:

@@ -49,6 +49,15 @@ def audit(
         Path | None, typer.Option(help="Check this allocation instead: a file with tasks = { A = 3, B = 2 }.")
     ] = None,
     live: Annotated[bool, typer.Option("--live", help="Check what the scheduler runs now.")] = False,
+    over: Annotated[
+        str, typer.Option(help="Look back on so long a time, such as 7d: who was wronged over it, and who starved.")
+    ] = "",
+    journal: Annotated[
+        Path | None, typer.Option(help="With --over: a scheduler's journal.db, instead of asking the one that runs.")
+    ] = None,
+    starved_after: Annotated[
+        str, typer.Option(help="With --over: who is passed over for longer than this starves. Default: 5min.")
+    ] = "",
     discrete: Annotated[bool, typer.Option("--discrete", help="Whole tasks: fair then means within one task.")] = False,
     lies: Annotated[int, typer.Option(help="Lies of each user that are tried.", min=1, max=100_000)] = 200,
     report: Report = None,
@@ -58,8 +67,17 @@ def audit(
 
     Example: fairlead audit problem.toml --policy drf,ceei
     """
-    if live == (problem is not None):
-        raise Failure("audit what? Write either a problem file, or --live")
+    if (problem is not None) + live + bool(over) != 1:
+        raise Failure("audit what? Write a problem file, --live, or --over with a time")
+    if over:
+        from fairlead.cli.over_time import audit_over_time
+
+        if allocation or discrete:
+            raise Failure("--over takes no --allocation or --discrete: it looks at what really ran")
+        audit_over_time(over, journal, starved_after, report, as_json)
+        return
+    if journal or starved_after:
+        raise Failure("--journal and --starved-after look back: write --over with a time, such as 7d")
     if live and (report or allocation or discrete):
         raise Failure("--live takes no --report, --allocation or --discrete: it is whole tasks, and nothing to draw")
     if live:

@@ -51,6 +51,7 @@ ROUTES: Mapping[tuple[str, str], Line] = {
     ("GET", "/v1/queues"): Line(Who.PEOPLE, LOOK),
     ("GET", "/v1/nodes"): Line(Who.PEOPLE, LOOK),
     ("GET", "/v1/audit"): Line(Who.PEOPLE, LOOK),
+    ("GET", "/v1/audit/over-time"): Line(Who.PEOPLE, LOOK),
     ("GET", "/metrics"): Line(Who.PEOPLE, LOOK),
     ("GET", "/v1/facts"): Line(Who.SEEN, LOOK),
     ("GET", "/v1/jobs"): Line(Who.SEEN, LOOK),

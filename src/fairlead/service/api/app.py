@@ -28,11 +28,12 @@ from fairlead.scheduler.admission import Conflict, Refused, Unknown
 from fairlead.service.api.access import HeldRoute, note_refusal
 from fairlead.service.api.asking import LARGEST_BODY, Asker, Json, errors, refusal
 from fairlead.service.api.calls import add_calls
-from fairlead.service.api.cluster import add_cluster, add_facts, add_health, add_operating
+from fairlead.service.api.cluster import add_audits, add_cluster, add_facts, add_health, add_operating
 from fairlead.service.api.document import add_documents
 from fairlead.service.api.jobs import ReadOutput, add_jobs
 from fairlead.service.api.people import add_log, add_tokens
 from fairlead.service.loop import Busy
+from fairlead.service.over_time import Audits
 from fairlead.service.sessions import Sessions
 
 
@@ -46,6 +47,7 @@ class Parts(NamedTuple):
     down : stops the scheduler; told whether running tasks are stopped as well, and by whom.
     read_again : reads the configuration; raises DocumentError.
     urls : where it answers.
+    audits : looks back on the journal.
     """
 
     journal: Journal
@@ -55,6 +57,7 @@ class Parts(NamedTuple):
     down: Callable[[bool, str], None]
     read_again: Callable[[], Configuration]
     urls: list[str]
+    audits: Audits
 
 
 def make_api(asker: Asker, parts: Parts) -> FastAPI:
@@ -79,6 +82,7 @@ def make_api(asker: Asker, parts: Parts) -> FastAPI:
     add_jobs(api, asker, parts.read_output)
     add_cluster(api, asker, parts.urls)
     add_operating(api, asker, parts.deeds, parts.down, parts.read_again)
+    add_audits(api, asker, parts.audits)
     add_facts(api, asker, parts.journal)
     add_calls(api, asker, parts.sessions)
     add_tokens(api, asker.door, parts.deeds)
@@ -92,7 +96,7 @@ def make_api(asker: Asker, parts: Parts) -> FastAPI:
 
 
 def _refusing_unknown_queries(app: FastAPI) -> Callable[[Request], Awaitable[None]]:
-    """A misspelt filter would be taken for none."""
+    """A misspelt filter would be taken for none, and of one that is given twice all but the last."""
 
     @cache
     def known(path: str, method: str) -> list[str]:
@@ -104,6 +108,8 @@ def _refusing_unknown_queries(app: FastAPI) -> Callable[[Request], Awaitable[Non
             there = known(request.scope["route"].path, request.method)
             if name not in there:
                 raise HTTPException(422, f"{name}: there is no such parameter: use {', '.join(there) or 'none'}")
+            if len(request.query_params.getlist(name)) > 1:
+                raise HTTPException(422, f"{name}: is given more than once")
 
     return refuse
 

@@ -12,8 +12,9 @@ from fastapi.sse import EventSourceResponse, ServerSentEvent
 from msgspec.structs import replace
 
 import fairlead
+from fairlead.audit.over_time import STARVED_AFTER
 from fairlead.journal import Journal
-from fairlead.model.api_types import Changed, FairnessInfo, NodeList, QueueList, Status
+from fairlead.model.api_types import Changed, FairnessInfo, NodeList, OverTimeInfo, QueueList, Status
 from fairlead.model.documents import Configuration, DocumentError
 from fairlead.model.specs import Work
 from fairlead.people.deeds import Deeds
@@ -28,9 +29,11 @@ from fairlead.service.api.access import Known
 from fairlead.service.api.asking import ANSWER_WITHIN, LONGEST_WAIT, Asker, Json, NodeName, errors
 from fairlead.service.api.requests import DownRequest
 from fairlead.service.loop import Loop
+from fairlead.service.over_time import AuditFailed, Audits
 from fairlead.service.wakeups import heard_within
 
 PAGE_OF_FACTS = 500
+LONGEST_AUDIT = 10 * 365 * 86400.0
 
 
 def add_cluster(api: APIRouter, asker: Asker, urls: list[str]) -> None:
@@ -59,11 +62,6 @@ def add_cluster(api: APIRouter, asker: Asker, urls: list[str]) -> None:
     async def queues() -> Response:
         """The queue tree with what each uses."""
         return Json({"queues": await asker.read(report.list_queues)})
-
-    @api.get("/v1/audit", response_model=FairnessInfo)
-    async def audit() -> Response:
-        """Whether what runs now is fair, within one task: who is below its part, and why."""
-        return Json(await asker.read(audit_state))
 
     @api.get("/v1/nodes", response_model=NodeList)
     async def nodes() -> Response:
@@ -110,6 +108,28 @@ def add_operating(
         deeds.done(caller.person.name, "stopped the scheduler" + (" at once" if request.now else ""))
         down(request.now, caller.person.name)
         return Json({"changed": True}, 202)
+
+
+def add_audits(api: APIRouter, asker: Asker, audits: Audits) -> None:
+    @api.get("/v1/audit", response_model=FairnessInfo)
+    async def audit() -> Response:
+        """Whether what runs now is fair, within one task: who is below its part, and why."""
+        return Json(await asker.read(audit_state))
+
+    @api.get("/v1/audit/over-time", response_model=OverTimeInfo)
+    async def audit_over_time(
+        seconds: Annotated[
+            float, Query(gt=0, le=LONGEST_AUDIT, description="How long a time is looked back on.")
+        ] = 86400.0,
+        starved_after: Annotated[
+            float, Query(gt=0, le=LONGEST_AUDIT, description="Seconds without a start after which a queue starves.")
+        ] = STARVED_AFTER,
+    ) -> Response:
+        """What each queue was entitled to and got while it had work: who was wronged, by how much, through what; who starved."""
+        try:
+            return Response(await audits(seconds, starved_after), media_type="application/json")
+        except AuditFailed as error:
+            raise HTTPException(503, f"the journal cannot be audited: {error}") from None
 
 
 def configure(state: State, configuration: Configuration, now: float) -> Configured | None:

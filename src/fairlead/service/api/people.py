@@ -19,7 +19,7 @@ from fairlead.scheduler.admission import Refused, Unknown
 from fairlead.scheduler.facts import Fact
 from fairlead.service.api.access import Known
 from fairlead.service.api.asking import Asker, Json
-from fairlead.service.api.requests import Text, TokenRequest
+from fairlead.service.api.requests import QueuePath, Text, TokenRequest
 
 PAGE_OF_RECORDS = 2000
 
@@ -83,7 +83,7 @@ def add_log(api: APIRouter, asker: Asker, journal: Journal, deeds: Deeds) -> Non
     async def log(
         caller: Known,
         user: Text | None = None,
-        queue: Text | None = None,
+        queue: QueuePath | None = None,
         since: Annotated[float, Query(ge=0, le=2**53, description="Seconds since the epoch of 1970.")] = 0,
         limit: Annotated[int, Query(ge=1, le=10_000)] = 1000,
     ) -> Response:

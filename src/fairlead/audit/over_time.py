@@ -1,0 +1,208 @@
+"""Fair over time: what each queue was entitled to and what it got, added up over the time in which it had work.
+
+A look is a moment with the time that it stands for. What a queue is entitled to is a dominant share of the cluster, and so is
+what it has. Both are added up in share x capacity x seconds, of each resource, and told of the one that its share was mostly
+of: so amounts are resource-hours, and what it was entitled to, less what it got, is what it is short of, to the last digit.
+What it had more than its part at one time makes up for what it had less at another.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+F64 = NDArray[np.float64]
+I64 = NDArray[np.int64]
+
+REASONS = (
+    "limits",
+    "reservations",
+    "placement",
+    "ties",
+    "order",
+    "whole tasks",
+    "running tasks",
+    "not decided",
+    "not known",
+)
+"""Through what a queue had less than its part; docs/commands/audit.md says what each means."""
+LIMITS, RESERVATIONS, PLACEMENT, TIES, ORDER, WHOLE_TASKS, RUNNING_TASKS, NOT_DECIDED, NOT_KNOWN = range(len(REASONS))
+
+WRONGED = 0.05
+"""Of what a queue was entitled to: who got so much less is wronged."""
+STARVED_AFTER = 300.0
+"""Seconds without a start, while others who had no less were served, after which a queue starves."""
+MOST_DRAWN = 12
+"""Queues whose parts over time are told, those that are furthest from theirs first."""
+MOST_MOMENTS = 400
+"""At which these are told; more are put together."""
+
+ENTITLED, GOT = 0, 1
+_WIDTH = 2
+
+
+@dataclass(frozen=True)
+class Starved:
+    """Nothing of a queue's was started from `since` to `until`, while `others` had no less and were served; rows of queues."""
+
+    queue: int
+    since: float
+    until: float
+    others: list[int]
+    reason: int
+
+
+@dataclass
+class OverTime:
+    """Adds up looks.
+
+    Attributes
+    ----------
+    sums : float64, shape (queues, what, resources)
+        Dominant share x capacity x seconds: what it was entitled to, what it got; then what it was short of at times, by reason.
+    of : float64, shape (queues, resources)
+        Dominant share x seconds by the resource that it was of.
+    working, waiting : float64, shape (queues,)
+        Seconds in which it had work, and in which some of that waited.
+    starved : list of Starved
+    """
+
+    sums: F64 = field(default_factory=lambda: np.zeros((0, _WIDTH + len(REASONS), 0)))
+    of: F64 = field(default_factory=lambda: np.zeros((0, 0)))
+    working: F64 = field(default_factory=lambda: np.zeros(0))
+    waiting: F64 = field(default_factory=lambda: np.zeros(0))
+    starved: list[Starved] = field(default_factory=list)
+    looks: int = 0
+    _moments: list[tuple[float, float, I64, F64, F64]] = field(default_factory=list)
+
+    def add(
+        self, at: float, seconds: float, capacity: F64, queues: I64, entitled: F64, got: F64, of: I64, waits: Any, reason: I64
+    ) -> None:  # fmt: skip
+        """Take in one look.
+
+        Parameters
+        ----------
+        at, seconds : float
+            When it begins, and the time that it stands for.
+        capacity : shape (resources,)
+        queues : int64, shape (queues with work,)
+            Their rows.
+        entitled, got : float64, shape (queues with work,)
+            Dominant shares of the cluster.
+        of : int64, shape (queues with work,)
+            Which resource the first is of.
+        waits : bool, shape (queues with work,)
+            Whether it has something that waits, and could run.
+        reason : int64, shape (queues with work,)
+            Through what it has less than its part, where something waits and it has.
+        """
+        self._fit(int(queues.max(initial=-1)) + 1, len(capacity))
+        self.looks += 1
+        size = capacity * seconds
+        # Whose tasks differ may run those that add up to less than its part, with nothing left that waits.
+        entitled = np.where(waits, entitled, np.minimum(entitled, got))
+        self.sums[queues, ENTITLED] += entitled[:, None] * size
+        self.sums[queues, GOT] += got[:, None] * size
+        short = np.flatnonzero(entitled > got)
+        self.sums[queues[short], _WIDTH + reason[short]] += (entitled - got)[short, None] * size
+        if len(capacity):
+            self.of[queues, of] += entitled * seconds
+        self.working[queues] += seconds
+        self.waiting[queues] += seconds * waits
+        self._moments.append((at, seconds, queues, entitled, got))
+
+    def owed(self, queue: int) -> float:
+        """What a queue was entitled to so far, less what it got; positive where it is short."""
+        return float((self.sums[queue, ENTITLED] - self.sums[queue, GOT]).sum()) if queue < len(self.sums) else 0.0
+
+    def _fit(self, queues: int, resources: int) -> None:
+        """Have rows for so many queues and columns for so many resources."""
+        more = max(0, queues - len(self.sums)), max(0, resources - self.of.shape[1])
+        if any(more):
+            self.sums = np.pad(self.sums, ((0, more[0]), (0, 0), (0, more[1])))
+            self.of = np.pad(self.of, ((0, more[0]), (0, more[1])))
+            self.working, self.waiting = (np.pad(x, (0, more[0])) for x in (self.working, self.waiting))
+
+    def told(self, names: Sequence[str], resources: Sequence[str]) -> dict[str, Any]:
+        """What was added up, as plain data; names of queues by row, and of resources."""
+        queues, starved = self._queues(names, resources), self._starvation(names)
+        furthest = sorted(queues, key=lambda queue: -abs(queue["share_hours"]["short"]))[:MOST_DRAWN]
+        return {
+            "fair": not starved and all(queue["status"] != "wronged" for queue in queues),
+            "looks": self.looks,
+            "queues": queues,
+            "starved": starved,
+            "series": self._series(names, sorted(queue["name"] for queue in furthest)),
+        }
+
+    def _queues(self, names: Sequence[str], resources: Sequence[str]) -> list[dict[str, Any]]:
+        """What came of each queue that had work, most wronged first (by the part of the cluster that it is short of).
+
+        Amounts are in base units x hours of the resource that is named, `share_hours` in clusters x hours.
+        """
+        found = []
+        for q in np.flatnonzero(self.working > 0).tolist():
+            column = int(self.of[q].argmax()) if self.of.shape[1] else 0
+            amounts = (self.sums[q, :, column] if self.sums.shape[2] else self.sums[q].sum(axis=1)) / 3600
+            entitled, got = float(amounts[ENTITLED]), float(amounts[GOT])
+            through = {
+                name: float(x)
+                for name, x in zip(REASONS, amounts[_WIDTH:], strict=True)
+                if x > 1e-9 * max(entitled, 1e-300)
+            }
+            share_hours = float(self.of[q].sum()) / 3600
+            short = entitled - got
+            found.append(
+                {
+                    "name": names[q],
+                    "resource": resources[column] if resources else None,
+                    "entitled": entitled,
+                    "got": got,
+                    "short": short,
+                    "status": "wronged" if short > WRONGED * entitled else "ahead" if -short > WRONGED * entitled else "even",
+                    "through": dict(sorted(through.items(), key=lambda item: -item[1])),
+                    "made_up": max(0.0, sum(through.values()) - max(0.0, short)),
+                    "share_hours": {
+                        "entitled": share_hours, "short": share_hours * (short / entitled) if entitled > 0 else 0.0,
+                    },
+                    "worked": float(self.working[q]),
+                    "waited": float(self.waiting[q]),
+                }
+            )  # fmt: skip
+        return sorted(found, key=lambda queue: -queue["share_hours"]["short"])
+
+    def _starvation(self, names: Sequence[str]) -> list[dict[str, Any]]:
+        """Who starved, when, and who was served meanwhile; the longest first."""
+        found = [
+            {
+                "queue": names[each.queue], "since": each.since, "until": each.until, "seconds": each.until - each.since,
+                "through": REASONS[each.reason], "others": sorted(names[other] for other in each.others),
+            }
+            for each in self.starved
+        ]  # fmt: skip
+        return sorted(found, key=lambda each: -each["seconds"])
+
+    def _series(self, names: Sequence[str], chosen: Sequence[str]) -> dict[str, Any]:
+        """The dominant shares of some queues over time, as means over at most MOST_MOMENTS stretches of looks."""
+        rows = [names.index(name) for name in chosen]
+        per = max(1, -(-len(self._moments) // MOST_MOMENTS))
+        at, entitled, got = [], [], []
+        for begin in range(0, len(self._moments), per):
+            some = self._moments[begin : begin + per]
+            total = sum(seconds for _, seconds, *_ in some)
+            sums = np.zeros((2, len(names)))
+            for _, seconds, queues, due, has in some:
+                sums[0, queues] += due * seconds
+                sums[1, queues] += has * seconds
+            at.append(some[0][0])
+            entitled.append(sums[0, rows] / max(total, 1e-300))
+            got.append(sums[1, rows] / max(total, 1e-300))
+        columns = zip(
+            chosen,
+            np.array(entitled).reshape(len(at), len(rows)).T,
+            np.array(got).reshape(len(at), len(rows)).T,
+            strict=True,
+        )
+        return {"at": at, "queues": [{"name": n, "entitled": e.tolist(), "got": g.tolist()} for n, e, g in columns]}

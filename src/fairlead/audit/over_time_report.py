@@ -1,0 +1,137 @@
+"""The audit over time to read: a table with what is wrong below it, and a page with pictures of what each was due and got."""
+
+import html
+import time
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from fairlead.audit.over_time import WRONGED
+from fairlead.html_page import COLOURS, framed
+from fairlead.model.quantity import BYTE_RESOURCES
+from fairlead.text_tables import listed, new_table, printed
+
+MOST_SHOWN = 40
+"""Queues in the table; the others are counted."""
+MOST_REASONS = 3
+LEAST = 0.005
+"""Of what a queue was entitled to: less is not worth a word."""
+
+
+class _Scale(NamedTuple):
+    """Resource-seconds or resource-hours, whichever the time is long enough for."""
+
+    word: str
+    per_hour: float
+
+    def said(self, resource: str | None, amount: float) -> str:
+        """Base units x hours of a resource, for reading."""
+        return f"{amount * self.per_hour / (2**30 if resource in BYTE_RESOURCES else 1000):.3g}"
+
+
+def _scale(found: Mapping[str, Any]) -> _Scale:
+    return _Scale("hours", 1.0) if found["until"] - found["since"] >= 7200 else _Scale("seconds", 3600.0)
+
+
+def over_time_text(found: Mapping[str, Any], width: int = 100) -> str:
+    """What an audit over time found, as text; `found` is an :class:`fairlead.model.api_types.OverTimeInfo`."""
+    lines = [_period(found)]
+    if not found["complete"]:
+        lines.append(f"of the {span(found['asked'])} that were asked for: the facts before that are not kept any more")
+    lines.append(_looks(found))
+    if not found["queues"]:
+        return "\n".join([*lines, "nobody had work"])
+    rows = new_table("queue", "of", ">entitled", ">got", ">short", "at times short through")
+    for queue in found["queues"][:MOST_SHOWN]:
+        rows.add_row(queue["name"], _unit(queue["resource"]), *_cells(queue, _scale(found)))
+    more = len(found["queues"]) - MOST_SHOWN
+    lines += ["", printed(rows, width=max(width, 100)), *([f"and {more} more"] if more > 0 else [])]
+    return "\n".join([*lines, "", *verdict(found)])
+
+
+def _cells(queue: Mapping[str, Any], scale: _Scale) -> list[str]:
+    """What a queue was entitled to, got and is short of, and through what, for a table."""
+    amounts = [scale.said(queue["resource"], queue[what]) for what in ("entitled", "got")]
+    part = queue["short"] / queue["entitled"] if queue["entitled"] else 0.0
+    short = f"{scale.said(queue['resource'], queue['short'])} ({part:.0%})" if part > LEAST else ""
+    least = LEAST * queue["entitled"]
+    through = [f"{name} {scale.said(queue['resource'], x)}" for name, x in queue["through"].items() if x > least]
+    return [*amounts, short, ", ".join(through[:MOST_REASONS])]
+
+
+def verdict(found: Mapping[str, Any]) -> list[str]:
+    """What is wrong, in sentences; the last says whether it was fair."""
+    lines, scale = [], _scale(found)
+    for queue in found["queues"]:
+        if queue["status"] == "wronged":
+            amounts = [scale.said(queue["resource"], queue[what]) for what in ("short", "got", "entitled")]
+            through = [name for name, x in queue["through"].items() if x > WRONGED * sum(queue["through"].values())]
+            unit = f"{_unit(queue['resource'])}-{scale.word}"
+            lines.append(
+                f"✗ {queue['name']} was wronged by {amounts[0]} {unit}: {amounts[1]} of {amounts[2]}, through {listed(through)}"
+            )
+    for each in found["starved"]:
+        lines.append(
+            f"✗ {each['queue']} starved: nothing of it was started for {span(each['seconds'])} from {moment(each['since'])} on, "
+            f"while {listed(each['others'])} had no less and were served"
+        )
+    if not lines:
+        lines.append(f"✓ nobody is short of more than {WRONGED:.0%} of its part, and nobody starved")
+    return [*lines, "fair over this time" if found["fair"] else "not fair over this time: see above"]
+
+
+def _period(found: Mapping[str, Any]) -> str:
+    length = span(found["until"] - found["since"])
+    return f"{length}, from {moment(found['since'])} to {moment(found['until'])}, in resource-{_scale(found).word}"
+
+
+def _looks(found: Mapping[str, Any]) -> str:
+    if not found["every"]:
+        return f"each of {found['looks']:,} moments was looked at"
+    often = f"at most one in each {span(found['every'])}"
+    return f"{found['looks']:,} looks, {often}; what was used is {found['error']:.1%} off by them"
+
+
+def moment(at: float) -> str:
+    """A time of the scheduler's clock, for reading."""
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at))
+
+
+def span(seconds: float) -> str:
+    """A time for reading."""
+    for size, unit in ((86400, "days"), (3600, "h"), (60, "min")):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.3g} {unit}"
+    return f"{seconds:.3g} s"
+
+
+def _unit(resource: str | None) -> str:
+    return "" if resource is None else f"{resource} GiB" if resource in BYTE_RESOURCES else resource
+
+
+def over_time_page(found: Mapping[str, Any]) -> str:
+    """One self-contained page: the table, and each queue's part and what it got over time. Needs plotly."""
+    from plotly.subplots import make_subplots
+
+    series = found["series"]
+    parts = [f"<pre>{html.escape(over_time_text(found, 140))}</pre>"]
+    drawn = series["queues"]
+    if drawn and len(series["at"]) > 1:
+        figure = make_subplots(
+            rows=len(drawn), shared_xaxes=True, vertical_spacing=0.4 / (len(drawn) + 4),
+            subplot_titles=[html.escape(queue["name"]) for queue in drawn],
+        )  # fmt: skip
+        # Plotly takes times as text; each value holds until the next.
+        at = [time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(t)) + f".{int(t % 1 * 1000):03d}" for t in series["at"]]
+        for row, queue in enumerate(drawn, 1):
+            style = {"row": row, "col": 1, "showlegend": row == 1, "mode": "lines", "line_shape": "hv"}
+            figure.add_scatter(
+                x=at, y=queue["got"], name="got", legendgroup="got", fill="tozeroy", line_width=0, fillcolor=COLOURS[0], **style
+            )  # fmt: skip
+            figure.add_scatter(
+                x=at, y=queue["entitled"], name="entitled", legendgroup="entitled", line_color=COLOURS[3], **style
+            )
+        figure.update_yaxes(tickformat=".0%", rangemode="tozero")
+        figure.update_layout(template="plotly_white", height=90 + 130 * len(drawn), margin={"t": 40, "b": 40})
+        body = figure.to_html(full_html=False, include_plotlyjs=True, config={"displayModeBar": False})
+        parts.append(f"<h2>Dominant shares: entitled, and got</h2>{body}")
+    return framed("Fairness over time", parts)

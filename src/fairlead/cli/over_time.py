@@ -1,0 +1,59 @@
+"""`fairlead audit --over`: was it fair over a time that has passed?"""
+
+from contextlib import closing
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from rich.progress import TaskProgressColumn
+
+from fairlead.audit.over_time import STARVED_AFTER
+from fairlead.audit.over_time_report import over_time_page, over_time_text
+from fairlead.cli.failure import Failure, write_page
+from fairlead.cli.scheduler import connect, print_json
+from fairlead.cli.terminal import progress, width
+from fairlead.model.quantity import parse_seconds
+
+PATIENCE = 900.0
+"""Seconds that the scheduler may take for it: it reads all that happened."""
+
+
+def audit_over_time(over: str, journal: Path | None, starved_after: str, report: Path | None, as_json: bool) -> None:
+    """Ask the scheduler that runs, or read a journal, and print what was found."""
+    seconds = _seconds("--over", over)
+    bound = _seconds("--starved-after", starved_after) if starved_after else STARVED_AFTER
+    if report is not None and find_spec("plotly") is None:
+        raise Failure("--report needs plotly: pip install 'fairlead[plot]'")
+    if journal is not None:
+        found = _of_journal(journal, seconds, bound)
+    else:
+        with connect(timeout=PATIENCE) as connection:
+            found = connection.get("/v1/audit/over-time", seconds=seconds, starved_after=bound)
+    print_json(found) if as_json else print(over_time_text(found, width()))
+    if report is not None:
+        write_page(report, over_time_page(found))
+
+
+def _of_journal(path: Path, seconds: float, bound: float) -> Any:
+    from fairlead.journal import JournalError
+    from fairlead.journal.over_time import audit_journal
+    from fairlead.journal.sql import SqlStore
+
+    try:
+        with closing(SqlStore(path, to_read=True)) as store, progress(TaskProgressColumn()) as bars:
+            bar = bars.add_task("looking back", total=None)
+            return audit_journal(
+                store, seconds, None, bound, lambda done, of: bars.update(bar, completed=done, total=of)
+            )
+    except JournalError as error:
+        raise Failure(str(error)) from None
+
+
+def _seconds(option: str, text: str) -> float:
+    try:
+        seconds = parse_seconds(text)
+    except ValueError as error:
+        raise Failure(f"{option} {text!r}: {error}") from None
+    if not seconds:
+        raise Failure(f'{option} {text!r}: is no time at all: write "7d", "12h", "30min"')
+    return seconds

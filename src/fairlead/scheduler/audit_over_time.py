@@ -1,0 +1,207 @@
+"""Was it fair over time? Facts are let happen once more, and what each queue was entitled to and had is added up meanwhile.
+
+Between two facts nothing changes. Where there are few moments, all of them are looked at, and the sums are exact. Else there is
+one look in each of many stretches of equal length, at a place in it that differs from stretch to stretch, so that what repeats
+itself is not always met at the same point; what was used is added up exactly beside it, and how far the looks are from that is
+told as their error.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from fairlead.audit.over_time import NOT_KNOWN, STARVED_AFTER, OverTime, Starved
+from fairlead.model.specs import written
+from fairlead.scheduler.entitled import parts_of
+from fairlead.scheduler.facts import Fact
+from fairlead.scheduler.state import State
+from fairlead.scheduler.why_short import CLOSE, Served, Short, Shortfalls
+
+MOST_LOOKS = 2000
+"""Looks, at most; fewer where there are so many queues that each takes long."""
+MOST_WORK = 200_000_000
+"""Queues with work, squared and added up over looks, after which the stretches that are left are made twice as long."""
+_GOLDEN = 0.6180339887498949
+
+
+@dataclass
+class _Waits:
+    """What is known of a queue that waits, has less than its part, and of which nothing has been placed.
+
+    since : the first look at which that was so
+    seen : at the last look
+    others : rows of queues that had no less and were served when it had starved already
+    reason : through what it has less than its part, as it was when that was first seen
+    """
+
+    since: float
+    seen: float
+    others: set[int]
+    reason: int
+
+
+class Auditor:
+    """Lets facts happen in a state, and adds up what each queue was entitled to and had.
+
+    Parameters
+    ----------
+    state : State
+        Before the first of the facts.
+    begin, end : float
+        Seconds as in the facts: what is looked at.
+    moments : int
+        How many facts there are in that time; where they are more than MOST_LOOKS, not each moment is looked at.
+    starved_after : float
+        Seconds; see :data:`fairlead.audit.over_time.STARVED_AFTER`.
+    """
+
+    def __init__(
+        self, state: State, begin: float, end: float, moments: int, starved_after: float = STARVED_AFTER
+    ) -> None:
+        self.state, self.begin, self.end, self.sums = state, begin, end, OverTime()
+        self.every = max(0.0, end - begin) / MOST_LOOKS if moments > MOST_LOOKS else 0.0
+        self._now = -np.inf
+        self._stretch, self._number, self._work = begin, 0, 0
+        self._used = np.zeros((2, 0, 0))  # exactly, and as looked at
+        self._served, self._waits, self._starved_after = Served(), dict[int, _Waits](), starved_after
+
+    def feed(self, fact: Fact) -> None:
+        """Let a fact happen. A clock that was set back stands still meanwhile."""
+        if fact.at > self._now:
+            self._pass_until(fact.at)
+        for queue in self._served.note(self.state, fact).tolist():
+            self._close(queue, fact.at)
+        self.state.apply(fact)
+
+    def finish(self) -> OverTime:
+        """Go on to the end, and give what was added up."""
+        self._pass_until(self.end)
+        for queue in list(self._waits):
+            self._close(queue, self.end)
+        return self.sums
+
+    def error(self) -> float:
+        """How far what was used, as looked at, is from what was used, in parts of that."""
+        exactly, looked = self._used.sum(axis=2) / 3600
+        return float(np.abs(looked - exactly).sum() / max(exactly.sum(), 1e-300))
+
+    def _pass_until(self, now: float) -> None:
+        """Nothing changes until then."""
+        begin, end = max(self._now, self.begin), min(now, self.end)
+        self._now = max(self._now, now)
+        if end <= begin:
+            return
+        self._count(0, end - begin)
+        if not self.every:
+            self._look(begin, end - begin)
+            return
+        stands_for, first = 0.0, end
+        while (at := self._next_look()) < end:
+            first = min(first, at)
+            stands_for += min(self.every, self.end - self._stretch)
+            self._stretch += self.every
+            self._number += 1
+        if stands_for:
+            self._look(first, stands_for)
+
+    def _next_look(self) -> float:
+        """When the look of this stretch is; after the end where that is over."""
+        if self._stretch >= self.end:
+            return np.inf
+        place = (0.5 + self._number * _GOLDEN) % 1.0
+        return self._stretch + place * min(self.every, self.end - self._stretch)
+
+    def _count(self, which: int, seconds: float) -> None:
+        """Add what is used now for so long, in parts of the cluster."""
+        n, m = self.state.queues.n, len(self.state.resources)
+        if self._used.shape[1:] != (n, m):
+            more = n - self._used.shape[1], m - self._used.shape[2]
+            self._used = np.pad(self._used, ((0, 0), (0, more[0]), (0, more[1])))
+        size = np.where(self.state.cluster.total > 0, self.state.cluster.total, 1)
+        self._used[which] += self.state.queues.used[:n] * (seconds / size)
+
+    def _look(self, at: float, seconds: float) -> None:
+        """Add what each queue is entitled to and has now, as if it were so for so long."""
+        self._count(1, seconds)
+        parts = parts_of(self.state)
+        waits = parts.waiting > 0
+        short = np.flatnonzero(waits & (parts.entitled > parts.has + CLOSE))
+        reason = np.full(len(parts.queues), NOT_KNOWN, np.int64)
+        if len(short):
+            why = Shortfalls(self.state, self._served, parts)
+            for k in short.tolist():
+                found = why.of(int(parts.queues[k]))
+                reason[k] = found.reason
+                self._wait(int(parts.queues[k]), at, found)
+        capacity = self.state.cluster.total.astype(np.float64)
+        self.sums.add(at, seconds, capacity, parts.queues, parts.entitled, parts.has, parts.resource, waits, reason)
+        for queue in [q for q, waited in self._waits.items() if waited.seen < at]:
+            self._close(queue, at)
+        self._work += len(parts.queues) ** 2
+        if self._work > MOST_WORK:
+            self._work, self._number, self._stretch = 0, 0, max(self._stretch, at + seconds)
+            self.every = 2 * max(self.every, (self.end - self.begin) / MOST_LOOKS)
+
+    # -- who starves ---------------------------------------------------------------------------------------------------
+
+    def _wait(self, queue: int, at: float, why: Short) -> None:
+        """Note that a queue waits, and who was served though it had waited for long and they had no less."""
+        known = self._waits.setdefault(queue, _Waits(at, at, set(), why.reason))
+        known.seen = at
+        late = ~(why.started <= known.since + self._starved_after)  # so also what has not started yet
+        if at > known.since + self._starved_after and late.any():
+            known.reason = why.reason if not known.others else known.reason
+            known.others.update(why.others[late].tolist())
+
+    def _close(self, queue: int, at: float) -> None:
+        """A queue waits no longer, or is served."""
+        waited = self._waits.pop(queue, None)
+        if waited is not None and waited.others and self.sums.owed(queue) > 0:
+            self.sums.starved.append(Starved(queue, waited.since, at, sorted(waited.others), waited.reason))
+
+
+def audit_history(
+    state: State,
+    facts: Iterable[Fact],
+    begin: float,
+    end: float,
+    moments: int,
+    starved_after: float = STARVED_AFTER,
+    told: Callable[[int], None] = lambda done: None,
+) -> dict[str, Any]:
+    """Audit a history.
+
+    Parameters
+    ----------
+    state : State
+        Before the facts; changed.
+    facts : iterable of Fact
+    begin, end : float
+        Seconds as in the facts.
+    moments : int
+        How many facts there are in that time.
+    starved_after : float
+        Seconds.
+    told : function
+        Called now and then with how many facts have happened.
+
+    Returns
+    -------
+    dict
+        :class:`fairlead.model.api_types.OverTimeInfo` without `asked` and `complete`.
+    """
+    auditor = Auditor(state, begin, end, moments, starved_after)
+    for number, fact in enumerate(facts, 1):
+        auditor.feed(fact)
+        if number % 500 == 0:
+            told(number)
+    sums = auditor.finish()
+    return sums.told([written(name) for name in state.tree.names], state.resources) | {
+        "since": begin,
+        "until": max(begin, end),
+        "starved_after": starved_after,
+        "every": auditor.every,
+        "error": auditor.error() if auditor.every else 0.0,
+    }

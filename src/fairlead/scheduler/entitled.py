@@ -1,0 +1,160 @@
+"""What each leaf queue is entitled to at a moment, and what it has: DRF divided over all that runs and could run.
+
+One definition for the audit over time, live and simulated, whatever policy the queues share by. Each leaf queue that runs or
+waits for something is a user whose task is the mean of what it runs and waits for, and who can use so many of them; what there
+is goes down the tree to whoever has the least weighted dominant share, within guarantees and limits (max_tasks as well). What
+waits and could start on no node, were all of them empty, entitles nobody to anything.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from fairlead.model.problems import Problem
+from fairlead.policies import drf
+from fairlead.scheduler.decide import MOST_PLACEMENTS
+from fairlead.scheduler.kernel_fill_tree import Tree, fill_tree
+from fairlead.scheduler.state import State
+from fairlead.scheduler.tables import F64, I64, NONE, UNLIMITED
+
+MANY = 200
+"""Leaves right below the root, from which on what has no bounds is divided without a tree: that is the same, and faster then."""
+
+
+@dataclass(frozen=True)
+class Parts:
+    """The leaf queues that have work, a row each, and the parts of the cluster that are theirs.
+
+    Attributes
+    ----------
+    queues : int64, shape (leaves,)
+        Rows of the state's queues.
+    waiting : int64, shape (leaves,)
+        Tasks that wait and could start on some node, were it empty.
+    entitled, has : float64, shape (leaves,)
+        Dominant shares of the cluster, not weighed; the first is never more than all that it runs and waits for.
+    resource : int64, shape (leaves,)
+        Which resource the first is of.
+    """
+
+    queues: I64
+    waiting: I64
+    entitled: F64
+    has: F64
+    resource: I64
+
+
+def parts_of(state: State) -> Parts:
+    """Divide what there is at this moment among the leaf queues that have work."""
+    n, total = state.queues.n, state.cluster.total.astype(np.float64)
+    waiting, waits = _what_waits(state)
+    used, running = state.queues.used[:n].astype(np.float64), state.queues.tasks[:n]
+    is_leaf = np.ones(n, np.bool_)
+    is_leaf[state.queues.parent[1:n]] = False
+    leaves = np.flatnonzero(is_leaf & (running + waiting > 0))
+    count = (running + waiting)[leaves]
+    each = (used[leaves] + waits[leaves]) / count[:, None]
+    nodes = state.nodes
+    drained = np.flatnonzero(nodes.up[: nodes.n] & nodes.draining[: nodes.n])
+    there = total - nodes.free[drained].sum(axis=0)  # what runs on a node that is drained goes on
+    tasks = divide_tree(
+        total, there, state.queues.parent[:n], state.queues.weight[:n], state.queues.guarantee[:n],
+        _bounds(state.queues.limit[:n]), _bounds(state.queues.max_tasks[:n]), leaves, each, count,
+    )  # fmt: skip
+    size = np.where(total > 0, total, 1)
+    shares = each * tasks[:, None] / size
+    resource = shares.argmax(axis=1) if len(total) else np.zeros(len(leaves), np.int64)
+    has = (used[leaves] / size).max(axis=1, initial=0.0)
+    return Parts(leaves, waiting[leaves], shares.max(axis=1, initial=0.0), has, resource)
+
+
+def _what_waits(state: State) -> tuple[I64, F64]:
+    """Of each queue, the tasks of its own that wait and could start on some node, and what they need."""
+    jobs = state.jobs
+    state.order.ready(state, MOST_PLACEMENTS)
+    rows = np.flatnonzero(jobs.bucket[: jobs.n] != NONE)
+    rows = rows[~state.order.buckets.hopeless[jobs.bucket[rows]]]
+    n, leaf, count = state.queues.n, jobs.queue[rows], jobs.waiting[rows]
+    demand = state.shapes.demand[jobs.shape_row[rows]] * count[:, None].astype(np.float64)
+    waits = np.zeros((n, demand.shape[1]))
+    for r in range(demand.shape[1]):
+        waits[:, r] = np.bincount(leaf, demand[:, r], n)
+    return np.bincount(leaf, count, n).astype(np.int64), waits
+
+
+def _bounds(limits: I64) -> F64:
+    return np.where(limits == UNLIMITED, np.inf, limits)
+
+
+def divide_tree(
+    capacity: F64, there: F64, parent: I64, weight: F64, guarantee: ArrayLike, limit: F64, max_tasks: F64, leaves: I64,
+    demand: F64, most: ArrayLike,
+) -> F64:  # fmt: skip
+    """Divide what is there among leaves of a tree by DRF; see :mod:`fairlead.scheduler.kernel_fill_tree`.
+
+    Parameters
+    ----------
+    capacity, there : shape (resources,)
+        What shares are parts of, and what there is to divide.
+    parent : int64, shape (queues,)
+        Rows, parents before their children; the root is the first, and its parent NONE.
+    weight, guarantee, limit : shape (queues, resources)
+    max_tasks : shape (queues,)
+        Infinite, as a limit, where there is none.
+    leaves : int64, shape (leaves,)
+        Rows of those who take part.
+    demand, most : shape (leaves, resources), (leaves,)
+        What one task needs, and how many tasks each can use.
+
+    Returns
+    -------
+    float64, shape (leaves,)
+        Tasks.
+    """
+    plain = not np.asarray(guarantee).any() and np.isinf(limit).all() and np.isinf(max_tasks).all()
+    if len(leaves) >= MANY and plain and not parent[leaves].any() and (there == capacity).all():
+        problem = Problem.from_arrays(capacity, demand, tasks=most, weight=weight[leaves])
+        flat: F64 = drf.policy().divide(problem).tasks
+        return flat
+    rows, place = _with_all_above(parent, leaves)
+    n, m = len(rows), len(capacity)
+    queues = np.zeros(n, Tree.ARRAYS["queues"][0])
+    queues["parent"] = np.where(parent[rows] == NONE, NONE, place[parent[rows]])
+    children = np.argsort(queues["parent"], kind="stable")
+    queues["first"] = np.searchsorted(queues["parent"][children], np.arange(n))
+    queues["last"] = np.searchsorted(queues["parent"][children], np.arange(n), side="right")
+    queues["most"][place[leaves]] = most
+
+    def wide(fill: float, values: ArrayLike, for_tasks: ArrayLike) -> F64:
+        """With a column for the number of tasks, which is bounded like a resource but has no share."""
+        found = np.full((n, m + 1), fill)
+        found[:, :m], found[:, m] = values, for_tasks
+        return found
+
+    needs = np.zeros((n, m))
+    needs[place[leaves]] = demand
+    bound = wide(np.inf, limit[rows], max_tasks[rows])
+    bound[0, :m] = np.minimum(bound[0, :m], there)
+    tree = Tree(
+        queues=queues, demand=wide(0.0, needs, needs.any(axis=1)), weight=wide(1.0, weight[rows], 1.0),
+        guarantee=wide(0.0, np.asarray(guarantee)[rows], 0.0), bound=bound, used=np.zeros((n, m + 1)),
+        growth=np.zeros((n, m + 1)), needs=np.zeros((n, m + 1), np.int64), capacity=np.append(capacity, np.inf),
+        children=children,
+    )  # fmt: skip
+    if not fill_tree(tree):
+        raise AssertionError("the filling of a tree did not come to an end")
+    found: F64 = queues["tasks"][place[leaves]]
+    return found
+
+
+def _with_all_above(parent: I64, leaves: I64) -> tuple[I64, I64]:
+    """The rows of queues and of all above them, in order; and of each row its place among these."""
+    chosen = np.zeros(len(parent), np.bool_)
+    chosen[0] = True
+    above = leaves
+    while len(above):
+        chosen[above] = True
+        above = np.unique(parent[above])
+        above = above[above != NONE]
+    return np.flatnonzero(chosen), np.cumsum(chosen) - 1

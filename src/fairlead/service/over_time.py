@@ -1,0 +1,46 @@
+"""The audit over time of what runs live: a process of its own reads the journal, so that no step waits for it."""
+
+import asyncio
+import sys
+import time
+from pathlib import Path
+
+
+class AuditFailed(RuntimeError):
+    """It could not be made; the message says why."""
+
+
+class Audits:
+    """Audits of one journal, one at a time.
+
+    Parameters
+    ----------
+    path : Path
+        The journal's file.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._one = asyncio.Lock()
+
+    async def __call__(self, over: float, starved_after: float) -> bytes:
+        """The last so many seconds, as JSON: :class:`fairlead.model.api_types.OverTimeInfo`.
+
+        Raises AuditFailed. The process ends with whoever waits for it.
+        """
+        async with self._one:
+            arguments = [str(self._path), repr(over), repr(time.time()), repr(starved_after)]
+            process = await asyncio.create_subprocess_exec(
+                sys.executable, "-m", "fairlead.journal.over_time", *arguments,
+                stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+            )  # fmt: skip
+            try:
+                answer, trouble = await process.communicate()
+            finally:
+                if process.returncode is None:
+                    process.kill()
+                    await process.wait()
+            if process.returncode:
+                lines = trouble.decode(errors="replace").strip().splitlines() or [f"status {process.returncode}"]
+                raise AuditFailed(lines[-1])
+            return answer
