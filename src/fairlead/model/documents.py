@@ -173,23 +173,7 @@ def read_configuration(path: Path, check_policy: Callable[[str], object]) -> Con
     text, raw = read_table(path)
     document = validated(Document, path, text, raw)
 
-    queues = [
-        Queue(
-            q.name,
-            q.weight,
-            q.guarantee,
-            q.limit,
-            q.max_jobs,
-            q.max_tasks,
-            q.policy or "",
-            q.history,
-            q.draining,
-            q.submit,
-            q.admin,
-            q.private,
-        )
-        for q in document.queue
-    ]
+    queues = [_queue(table) for table in document.queue]
     for number, queue in enumerate(queues):
         try:
             check_policy(queue.policy or "drf")
@@ -227,6 +211,24 @@ def read_configuration(path: Path, check_policy: Callable[[str], object]) -> Con
     queues.sort(key=lambda q: (q.name.count("/"), q.name))
     s = document.scheduler
     return Configuration(queues, nodes, Settings(s.reserve_after, s.max_losses, s.keep_jobs, document.operators))
+
+
+def _queue(table: QueueTable) -> Queue:
+    """A queue as a valid table says it."""
+    return Queue(
+        table.name,
+        table.weight,
+        table.guarantee,
+        table.limit,
+        table.max_jobs,
+        table.max_tasks,
+        table.policy or "",
+        table.history,
+        table.draining,
+        table.submit,
+        table.admin,
+        table.private,
+    )
 
 
 def _tree_faults(queues: list[Queue], tables: list[QueueTable]) -> list[tuple[int, str, str]]:
