@@ -29,16 +29,22 @@ from fairlead.people.deeds import Deeds
 from fairlead.people.door import Door
 from fairlead.people.rules import rules_of
 from fairlead.people.tokens import Tokens
+from fairlead.scheduler import snapshot
 from fairlead.scheduler.decide import decide
 from fairlead.scheduler.facts import (
     Configured,
     Fact,
+    JobCancelled,
+    JobHeld,
     JobSubmitted,
     NodeJoined,
+    NodesReserved,
+    ReservationDropped,
     TasksFinished,
     TasksRevoked,
     TasksStarted,
 )
+from fairlead.scheduler.forecasts import ends
 from fairlead.scheduler.live_audit import audit_state
 from fairlead.scheduler.state import State
 from fairlead.scheduler.statuses import PLACED, RUNNING
@@ -67,7 +73,10 @@ class SchedulerFailed(RuntimeError):
 
 
 def warm_up() -> None:
-    """Compile the kernels, or load them: let one task live through a little history in memory."""
+    """Compile the kernels, or load them: let a little history happen in memory, with all that a live scheduler may have to do.
+
+    What is missing here is compiled when it first happens, for some seconds in which nobody is answered.
+    """
     journal = Journal(MemoryStore())
     one = np.zeros(1, np.int64)
     facts: list[Fact] = [
@@ -82,7 +91,26 @@ def warm_up() -> None:
     task = {"job": one + 1, "index": one, "attempt": one + 1}
     state.apply(TasksStarted(at=0, **task))
     audit_state(state)
+    ends(state, state.held_rows(), 0.0, 0.5)
     state.apply(TasksFinished(at=0, **task, outcome=one, code=one))
+    more: list[Fact] = [
+        JobSubmitted(at=0, id=2, job=Job("a", {"cpu": 1000}, 2, gang=True)),
+        NodesReserved(at=0, id=2, nodes=[0], tasks=[1]),
+        ReservationDropped(at=0, id=2),
+        JobHeld(at=0, id=2),
+        JobCancelled(at=0, id=2),
+    ]
+    # Queues and kinds of jobs that come one by one: what is kept of them grows.
+    others = (
+        [Job("c/0", {"cpu": 1})]
+        + [Job(f"c/{k}", {"cpu": k}) for k in range(1, 5)]
+        + [Job("b", {"cpu": k}) for k in range(1, 5)]
+    )
+    more += [JobSubmitted(at=0, id=3 + k, job=job) for k, job in enumerate(others)]
+    for fact in more:
+        state.apply(fact)
+        decide(state, 0.0)
+    decide(snapshot.load(snapshot.dump(state)), 0.0)
 
 
 def serve(
