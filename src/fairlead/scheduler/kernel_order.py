@@ -232,14 +232,16 @@ def refresh(v: View) -> None:
     for k in range(v.counts[TOUCHED_BUCKETS]):
         b = v.bucket_seats.touched_list[k]
         v.bucket_seats.touched[b] = False
-        if set_bucket(v, b):
-            touch_queue(v, v.buckets.leaf[b])
+        leaf = v.buckets.leaf[b]
+        # What a cycle took out of a tree may be gone for good by now, which changes nothing in the tree any more.
+        if set_bucket(v, b) or v.queue_seats.works[leaf] != _is_at_work(v, leaf):
+            touch_queue(v, leaf)
     v.counts[TOUCHED_BUCKETS] = 0
     for k in range(v.counts[TOUCHED_QUEUES]):
         q = v.queue_seats.touched_list[k]
         v.queue_seats.touched[q] = False
         while q != 0:
-            _set_works(v, q, v.queues.tasks[q] > 0 or v.best[v.queue_seats.base[q] + 1] != NONE)
+            _set_works(v, q, _is_at_work(v, q))
             set_queue(v, q)
             q = v.queues.parent[q]
     v.counts[TOUCHED_QUEUES] = 0
@@ -253,6 +255,12 @@ def refresh(v: View) -> None:
             if v.queue_seats.inner[p] and has_history(v.queues.policy[p]):
                 _set_children(v, p)
     v.counts[MOVED] = v.counts[HISTORY_MOVED] = 0
+
+
+@compiled
+def _is_at_work(v: View, q: int) -> bool:
+    """Whether something below a queue waits or runs, as its tree and the tables say; not to be asked in a cycle."""
+    return bool(v.queues.tasks[q] > 0 or v.best[v.queue_seats.base[q] + 1] != NONE)
 
 
 @compiled
