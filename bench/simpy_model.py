@@ -1,6 +1,7 @@
 """A straightforward model of the same scheduler in simpy: what one would write to try DRF out, and what ours must agree with.
 
-Users, jobs of alike tasks, machines, first fit, whole tasks to the smallest dominant share. Nothing is reserved, nothing limited.
+Users, jobs of alike tasks, machines, first fit, whole tasks to the smallest dominant share. Nothing is reserved, nothing limited,
+and what was used before does not count.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ class Model:
         self.ended = np.full(len(self.left), np.nan)
         self.workload = workload
         self.due = False
-        self.completed = 0
+        self.completed = self.turns = 0
+        self.turn = dict.fromkeys(self.users, 0)  # when each was served last: ties go to whom that was longest ago
         for job, at in enumerate(workload.submit):
             self.env.process(self.arrive(job, at))
 
@@ -52,22 +54,24 @@ class Model:
         self.due = False
         out: set[tuple[str, bytes]] = set()  # a user's shapes that fit nowhere
         while True:
-            best: tuple[float, str, int] | None = None
+            best: tuple[tuple[float, int, str], int] | None = None
             for user in self.users:
                 job = next((j for j in self.waiting[user] if (user, self.demand[j].tobytes()) not in out), None)
                 if job is not None:
                     share = float((self.used[user] / self.total).max())
-                    if best is None or (share, user) < best[:2]:
-                        best = (share, user, job)
+                    key = (share, self.turn[user], user)
+                    if best is None or key < best[0]:
+                        best = (key, job)
             if best is None:
                 return
-            _, user, job = best
+            (_, _, user), job = best
             node = next((n for n, room in enumerate(self.free) if (room >= self.demand[job]).all()), None)
             if node is None:
                 out.add((user, self.demand[job].tobytes()))
                 continue
             self.free[node] -= self.demand[job]
             self.used[user] += self.demand[job]
+            self.turn[user] = self.turns = self.turns + 1
             self.left[job] -= 1
             self.running[job] += 1
             if self.left[job] == 0:

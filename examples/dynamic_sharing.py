@@ -35,7 +35,9 @@ def run() -> Run:
     jobs = Jobs()
     for queue, demand, begin, end in PHASES:
         jobs.add(float(begin), queue.replace(" ", "-"), demand, TASK, MANY, withdrawn=float(end))
-    return simulate(jobs.workload("dynamic sharing", synthetic_nodes(48, "cpu=4,memory=15G"), []), samples=180)
+    return simulate(
+        jobs.workload("dynamic sharing", synthetic_nodes(48, "cpu=4,memory=15G"), []), history=0.0, samples=180
+    )
 
 
 def settled(found: Run) -> dict[str, np.ndarray]:

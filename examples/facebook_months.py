@@ -33,7 +33,7 @@ def run(data: Path, nodes: int = 400, hours: float = 24.0) -> list[Run]:
     """Simulate the day, or its first hours, under both policies."""
     trace = read_trace(data / "facebook" / "FB-2010_samples_24_times_1hr_0.tsv")
     workload = replace(cut(trace, end=3600 * hours), nodes=synthetic_nodes(nodes, "cpu=12,memory=48GiB"))
-    return [simulate(workload, policy) for policy in POLICIES]
+    return [simulate(workload, policy, history=0.0) for policy in POLICIES]
 
 
 def draw(runs: list[Run]) -> Any:

@@ -89,7 +89,7 @@ def test_no_node_with_room_and_whose_turn_it_is():
     assert found["text"].startswith("no node has room: n0, the closest, lacks 1 cpu; when there is room, it is first")
     assert "the turn of C at 16.7%" in found["text"]
     assert found["missing"] == {"cpu": 1000}
-    assert found["ahead"][0] == {"queue": "C", "dominant_share": pytest.approx(1 / 6)}
+    assert found["ahead"][0] == {"queue": "C", "dominant_share": pytest.approx(1 / 6), "share_over_time": 0.0}
 
 
 def test_a_constraint_that_no_node_meets():

@@ -110,6 +110,14 @@ def test_a_configuration_is_read_whole(tmp_path):
     assert configuration.settings.reserve_after == 120
 
 
+@pytest.mark.parametrize(("text", "seconds"), [("7d", 604800.0), ("90min", 5400.0), ("none", 0.0)])
+def test_a_half_life_is_read(tmp_path, text, seconds):
+    path = tmp_path / "fairlead.toml"
+    path.write_text(f'[[queue]]\nname = "/"\nhistory = "{text}"\n[[queue]]\nname = "a"\n')
+    root, leaf = read_configuration(path, find_policy).queues
+    assert (root.history, leaf.history) == (seconds, None)
+
+
 def test_the_same_document_as_json_is_the_same(tmp_path):
     import json
     import tomllib
@@ -137,6 +145,13 @@ def test_the_same_document_as_json_is_the_same(tmp_path):
         ('name = "research/*"', 'name = "a b"', 16, "no queue path"),
         ('policy = "fifo"', 'policy = "lifo"', 4, "there is no policy 'lifo': use one of drf, hdrf"),
         ("weight = 2", 'policy = "drf"', 17, "no queues below it"),
+        ('policy = "fifo"', "history = 0", 4, 'history: 0 is no half-life: write "1d", .*"none" has no history count'),
+        ('policy = "fifo"', 'history = "-1d"', 4, "no duration"),
+        ('policy = "fifo"', 'history = "0.5s"', 4, "no half-life"),
+        ('policy = "fifo"', 'history = "5000d"', 4, "no half-life"),
+        ('policy = "fifo"', 'history = "never"', 4, "no duration"),
+        ('policy = "fifo"', "history = true", 4, "no duration"),
+        ("weight = 2", 'history = "1d"', 17, "no queues below it that used something before"),
         ("guarantee = { gpu = 2 }\nlimit", "guarantee = { gpu = 3 }\nlimit", 5, "guaranteed 3 gpu"),
         ("limit = { cpu = 64,", "limit = { gpu = 1,", 10, "over its limit"),
         ("max_tasks = 10", "max_tasks = -1", 12, "greater than or equal"),

@@ -658,14 +658,18 @@ def test_facts_that_cannot_be_true_are_contradictions():
 
 @pytest.mark.parametrize("policy", ["drf", "asset", "maxmin:memory", "maxmin:cpu"])
 def test_the_paper_by_each_policy_among_queues(policy):
-    """<9, 18>; A <1, 4>, B <3, 1>: whole tasks, in the order that `fairlead allocate --discrete` gives too."""
+    """<9, 18>; A <1, 4>, B <3, 1>: whole tasks, in the order that `fairlead allocate --discrete` gives too.
+
+    There, ties go to whom is listed first, here to who was served longest ago; by the last A's need 2 CPUs, so there is none.
+    """
     import fairlead
 
+    cpus = 2 if policy == "maxmin:cpu" else 1
     world = World([Queue("", policy=policy), Queue("A"), Queue("B")], {"cpu": 9000, "memory": 18})
-    world.submit("A", {"cpu": 1000, "memory": 4}, tasks=50)
+    world.submit("A", {"cpu": 1000 * cpus, "memory": 4}, tasks=50)
     world.submit("B", {"cpu": 3000, "memory": 1}, tasks=50)
     placed = world.decide()[0]
-    problem = fairlead.Problem.from_arrays([9, 18], [[1, 4], [3, 1]], resources=["cpu", "memory"])
+    problem = fairlead.Problem.from_arrays([9, 18], [[cpus, 4], [3, 1]], resources=["cpu", "memory"])
     found = fairlead.allocate(problem, policy, discrete=True)
     assert [int((placed.job == job).sum()) for job in (1, 2)] == found.tasks.tolist()
     assert [int(job) - 1 for job in placed.job] == [step.user for step in found.steps]

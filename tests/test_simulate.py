@@ -187,7 +187,7 @@ def test_invariants_hold_at_every_step_and_each_task_ends_once(workload, policy)
                     ends.add((job, index))
         books.append(state.queues.used[0].copy())
 
-    run = simulate(workload, policy, reserve_after=3.0, watch=watch)
+    run = simulate(workload, policy, reserve_after=3.0, history=2.0, watch=watch)
     assert len(ends) == run.completed == run.decisions
     stuck = int(workload.tasks[~run.refused & np.isnan(run.ended)].sum())
     total = int(workload.tasks[~run.refused].sum())
@@ -208,10 +208,11 @@ def facts_of(workload, policy, compiled, **more):
     policy=st.sampled_from(["drf", "fifo", "asset", "priority", "maxmin:cpu", "slots:2", "slots:2:overcommit"]),
     reserve_after=st.sampled_from([0.0, 3.0, 1e9]),
     keep=st.sampled_from([0, 2, 1000]),
+    history=st.sampled_from([None, 0.0, 1.0, 3000.0]),
     chunk=st.sampled_from([1, 3, 1000]),
 )
 def test_many_steps_in_compiled_code_make_the_same_facts_as_one_after_another(
-    workload, policy, reserve_after, keep, chunk
+    workload, policy, reserve_after, keep, history, chunk
 ):
     """However many jobs are written at once, and however soon those that are forgotten leave the tables."""
     plain = replace(workload, withdrawn=np.full(len(workload.submit), np.inf))
@@ -220,8 +221,8 @@ def test_many_steps_in_compiled_code_make_the_same_facts_as_one_after_another(
         mock.patch("fairlead.simulate.many_steps.CHUNK_JOBS", chunk),
         mock.patch("fairlead.scheduler.effects.COMPACT_FROM", 2),
     ):
-        many, run = facts_of(plain, policy, True, reserve_after=reserve_after, samples=3)
-        single, other = facts_of(plain, policy, False, reserve_after=reserve_after, samples=3)
+        many, run = facts_of(plain, policy, True, reserve_after=reserve_after, history=history, samples=3)
+        single, other = facts_of(plain, policy, False, reserve_after=reserve_after, history=history, samples=3)
     assert many == single
     assert summary(run) | {"seconds": 0} == summary(other) | {"seconds": 0}
     assert np.array_equal(run.ended, other.ended, equal_nan=True)
@@ -298,7 +299,7 @@ def test_an_overcommitted_machine_does_as_much_as_it_can(workload, slots):
 @given(seed=st.integers(0, 10**6), nodes=st.integers(1, 6))
 def test_a_model_in_simpy_agrees(seed, nodes):
     small = crowded(nodes, 4, 30, tasks=5, busy=1.5, seed=seed)
-    ours = simulate(small, reserve_after=1e9)
+    ours = simulate(small, reserve_after=1e9, history=0.0)
     theirs = Model(small).go()
     assert ours.ended.tolist() == theirs.ended.tolist()
 

@@ -35,8 +35,23 @@ demands = amounts.filter(lambda d: any(d.values()))
 capacities = st.fixed_dictionaries({r: st.integers(4, 16) for r in RESOURCES})
 zones = st.sampled_from(["east", "west"])
 policies = st.sampled_from(
-    ["drf", "drf", "fifo", "priority", "asset", "maxmin:cpu", "maxmin:memory", "hdrf", "hdrf", "ceei"]
+    [
+        "drf",
+        "drf",
+        "fifo",
+        "priority",
+        "asset",
+        "maxmin:cpu",
+        "maxmin:memory",
+        "hdrf",
+        "hdrf",
+        "ceei",
+        "fairtree",
+        "htcondor",
+        "sdrf",
+    ]
 )
+histories = st.sampled_from([None, None, 0.0, 1.0, 5.0, 7200.0])
 few = st.sampled_from([None, None, None, None, 1, 3])
 rarely = st.sampled_from([False] * 9 + [True])
 
@@ -72,6 +87,7 @@ def trees(draw):
                 max_jobs=draw(few),
                 max_tasks=draw(few) and 8,
                 policy="" if leaf else draw(policies | st.just("")),
+                history=None if leaf else draw(histories),
             )
         )
     queues.append(Queue("users", policy=draw(policies)))
@@ -153,7 +169,7 @@ class Histories(RuleBasedStateMachine):
         decision = decide(self.state, self.now)
         again = decide(self.state, self.now)
         assert [encode(f) for f in decision.facts] == [encode(f) for f in again.facts]
-        recovered = decide(snapshot.load(before), self.now)  # it has no order yet
+        recovered = decide(snapshot.load(snapshot.dump(self.state)), self.now)  # it has no order yet
         assert [encode(f) for f in decision.facts] == [encode(f) for f in recovered.facts]
         assert same(self.state) == before, "deciding changed the state"
         settled = not any(isinstance(f, TasksRevoked) for f in decision.facts) and not decision.more

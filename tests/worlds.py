@@ -21,6 +21,40 @@ def rounded(x: float) -> float:
     return t - (t - x) if np.isfinite(x) else x
 
 
+def counted_before(state: State) -> np.ndarray:
+    """What each queue is charged for what it used before, by the rule, its mean being what the state says."""
+    queues, jobs = state.queues, state.jobs
+    found = np.zeros_like(queues.used[: queues.n])
+    works = queues.tasks[: queues.n] > 0
+    for j in range(jobs.n):
+        q = int(jobs.queue[j]) if jobs.id[j] != NONE and jobs.bucket[j] != NONE else NONE
+        while q != NONE:
+            works[q] = True
+            q = int(queues.parent[q])
+    for q in range(1, queues.n):
+        siblings = np.flatnonzero(queues.parent[: queues.n] == queues.parent[q])
+        for r, total in enumerate(state.cluster.total.tolist()):
+            weights = [max(1, round(w)) for w in queues.weight[siblings, r] / queues.weight[siblings, r].max() * 2**40]
+            at_work = sum(w for w, row in zip(weights, siblings.tolist(), strict=True) if works[row])
+            remains = Fraction(int(queues.remains[queues.parent[q]]), 2**32)
+            mean = int(queues.mean[q, r]) + int((1 - remains) * int(queues.recent[q, r]))
+            before = int(Fraction(mean, 4 * 2**12)) << int(state.grain[r])
+            if before and works[q]:
+                entitled = weights[siblings.tolist().index(q)] / at_work
+                found[q, r] = min(before, int(0.5 * total * entitled))
+    return found
+
+
+def means(state: State, recent: int) -> list[list[float]]:
+    """What each queue used before, as the state says, on average; with what the tick that runs will add to it, or without."""
+    found = []
+    for q in range(state.queues.n):
+        remains = Fraction(int(state.queues.remains[state.queues.parent[q]]), 2**32)
+        pairs = zip(state.queues.mean[q].tolist(), state.queues.recent[q].tolist(), state.grain.tolist(), strict=True)
+        found.append([float(Fraction((m + int((1 - remains) * t) * recent) << g, 2**12)) for m, t, g in pairs])
+    return found
+
+
 def exact_share(state: State, q: int, r: int, used: np.ndarray) -> Fraction:
     """A queue's share of a resource over its weight: in fractions, where its siblings' weights and its own are some."""
     total = max(1, int(state.cluster.total[r]))
@@ -52,7 +86,10 @@ def placed_naively(state: State, most: int = 10_000) -> list[tuple[int, int]]:
     for r in state.reservations.values():
         for n, count in zip(r.nodes, r.tasks, strict=True):
             kept[n] = (r.bucket, count * state.shapes.demand[state.buckets.shape_row[r.bucket]])
-    used, count_tasks, count_jobs = queues.used.copy(), queues.tasks.copy(), queues.jobs.copy()
+    before = counted_before(state)
+    served = queues.served.tolist()
+    at_tick, now = means(state, 0), means(state, 1)
+    used, count_tasks, count_jobs = queues.used[: queues.n].copy(), queues.tasks.copy(), queues.jobs.copy()
     waiting = {j: int(jobs.waiting[j]) for j in range(jobs.n) if jobs.id[j] != NONE and jobs.bucket[j] != NONE}
     holding = {j: int(jobs.holding[j]) for j in waiting}
     buckets = {j: int(jobs.bucket[j]) for j in waiting}
@@ -99,9 +136,10 @@ def placed_naively(state: State, most: int = 10_000) -> list[tuple[int, int]]:
             found.append(amount)
         return found
 
-    def level(q: int) -> float:
+    def level(q: int, charged: bool = False) -> float:
+        """The level by what a queue counts as under hdrf; charged, by what it used before as well."""
         inner = q in queues.parent[: queues.n]
-        amounts = counts_as(q)
+        amounts = [a + int(before[q, r]) * charged for r, a in enumerate(counts_as(q))]
         shares = [
             amounts[r] / state.cluster.total[r] / queues.weight[q, r]
             for r in range(R)
@@ -127,10 +165,10 @@ def placed_naively(state: State, most: int = 10_000) -> list[tuple[int, int]]:
             below = any(demand[r] > 0 and used[c, r] < queues.guarantee[c, r] for r in range(R))
             name = state.tree.names[c].split("/")
             if queues.policy[q] == 0:
-                shares = [exact_share(state, c, r, used) for r in range(R) if state.cluster.total[r] > 0]
-                key = (not below, 0, max([Fraction(0), *shares]), name)
+                shares = [exact_share(state, c, r, used + before) for r in range(R) if state.cluster.total[r] > 0]
+                key = (not below, 0, max([Fraction(0), *shares]), served[c], name)
             elif queues.policy[q] == 4:
-                key = (not below, 0, level(c), name)
+                key = (not below, 0, level(c, charged=True), served[c], name)
             elif queues.policy[q] == 5:
                 share = max(
                     [
@@ -142,20 +180,49 @@ def placed_naively(state: State, most: int = 10_000) -> list[tuple[int, int]]:
                         ),
                     ]
                 )
-                key = (not below, 0, rounded(share / parts[c] if parts[c] > 0 else np.inf), name)
+                key = (not below, 0, rounded(share / parts[c] if parts[c] > 0 else np.inf), served[c], name)
             elif queues.policy[q] == 3:
                 shares = [
-                    used[c, r] / state.cluster.total[r] / queues.weight[c, r]
+                    (used[c, r] + before[c, r]) / state.cluster.total[r] / queues.weight[c, r]
                     for r in range(R)
                     if state.cluster.total[r] > 0
                 ]
                 added = 0.0  # in the kernel's order, so that ties are ties
                 for share in shares:
                     added += share
-                key = (not below, 0, rounded(added), name)
+                key = (not below, 0, rounded(added), served[c], name)
+            elif queues.policy[q] == 6:
+                share = max(
+                    [
+                        0.0,
+                        *(
+                            used[c, r] / state.cluster.total[r] / queues.weight[c, r]
+                            for r in range(R)
+                            if state.cluster.total[r]
+                        ),
+                    ]
+                )
+                past = max(
+                    [
+                        0.0,
+                        *(
+                            now[c][r] / state.cluster.total[r] / queues.weight[c, r]
+                            for r in range(R)
+                            if state.cluster.total[r]
+                        ),
+                    ]
+                )
+                key = (not below, 0, rounded(share + past), served[c], name)
+            elif queues.policy[q] >= 2**21:
+                r = queues.policy[q] - 2**21
+                priority = max(500.0, now[c][r]) / queues.weight[c, r]
+                key = (not below, 0, rounded(used[c, r] * priority if used[c, r] else -1 / priority), served[c], name)
+            elif queues.policy[q] >= 2**20:
+                r = queues.policy[q] - 2**20
+                key = (not below, 0, rounded(at_tick[c][r] / queues.weight[c, r]), served[c], name)
             elif queues.policy[q] >= 16:
                 r = queues.policy[q] - 16
-                key = (not below, 0, exact_share(state, c, r, used), name)
+                key = (not below, 0, exact_share(state, c, r, used + before), served[c], name)
             elif queues.policy[q] == 1:
                 key = (not below, 0, jobs.id[job], name)
             else:
@@ -225,7 +292,9 @@ def placed_naively(state: State, most: int = 10_000) -> list[tuple[int, int]]:
         if found is None:
             continue
         spots, free, kept = found
+        served[0] += 1
         for q in path(int(jobs.queue[job])):
+            served[q] = served[0]
             used[q] += len(spots) * state.shapes.demand[jobs.shape_row[job]]
             count_tasks[q] += len(spots)
             count_jobs[q] += holding[job] == 0

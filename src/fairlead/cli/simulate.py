@@ -14,7 +14,7 @@ from rich.progress import MofNCompleteColumn, Progress, TaskProgressColumn
 
 from fairlead.cli.failure import Failure, write_page
 from fairlead.cli.terminal import progress, width
-from fairlead.model.documents import DocumentError, read_configuration
+from fairlead.model.documents import DocumentError, read_configuration, read_half_life
 from fairlead.model.quantity import parse_seconds
 from fairlead.policies.contract import PolicyError
 from fairlead.policies.registry import find_policy
@@ -27,11 +27,15 @@ from fairlead.simulate.workload import TraceError, Workload, cut, synthetic_node
 
 
 def run_simulations(
-    trace: Path, kind: str | None, policies: list[str], nodes: int, node: str, config: Path | None, speed: float, scale: float,
-    start: str, end: str, seed: int, skip_bad: bool, out: Path | None, report: Path | None, as_json: bool,
+    trace: Path, kind: str | None, policies: list[str], nodes: int, node: str, config: Path | None, history: str, speed: float,
+    scale: float, start: str, end: str, seed: int, skip_bad: bool, out: Path | None, report: Path | None, as_json: bool,
 ) -> None:  # fmt: skip
     """Simulate a workload under each policy, and tell what came of it."""
     _check_outputs(report, out)
+    try:
+        half_life = read_half_life(history) if history else None
+    except ValueError as error:
+        raise Failure(f"--history: {error}") from None
     try:
         workload = read_trace(trace, kind, skip_bad=skip_bad, derivation=Derivation(seed=seed))
         workload = cut(
@@ -47,7 +51,7 @@ def run_simulations(
         with progress(TaskProgressColumn()) as bars:
             for policy in policies:
                 bar = bars.add_task(policy, total=1.0)
-                runs.append(simulate(workload, policy, told=partial(_tell, bars, bar)))
+                runs.append(simulate(workload, policy, history=half_life, told=partial(_tell, bars, bar)))
                 bars.update(bar, completed=1.0)
         if out is not None:
             write_parquet(runs, out)

@@ -92,13 +92,16 @@ def _left(task: dict[str, Any], end: str, now: float) -> str:
 
 
 def queue_table(queues: list[dict[str, Any]]) -> Table:
-    """The tree of queues; guarantees and limits have a column where there are any."""
+    """The tree of queues; guarantees, limits and shares over time have a column where there are any."""
     bounds = {
         "guarantee": [quantities(queue["guarantee"]) for queue in queues],
         "limit": [_limits(queue) for queue in queues],
     }
     bounds = {name: texts for name, texts in bounds.items() if any(texts)}
-    table = plain_table("queue", ">share", "", "used", ">running", ">waiting", *bounds)
+    before = any(queue["share_over_time"] >= 0.0005 for queue in queues[1:])
+    table = plain_table(
+        "queue", ">share", "", *([">over time"] if before else []), "used", ">running", ">waiting", *bounds
+    )
     for row, queue in enumerate(queues):
         name = queue["name"]
         depth = 0 if name == "/" else name.count("/") + 1
@@ -107,6 +110,7 @@ def queue_table(queues: list[dict[str, Any]]) -> Table:
             "  " * depth + (name.rpartition("/")[2] or "/") + closed,
             f"{queue['dominant_share']:.1%}" if depth else "",
             queue["dominant_resource"] if depth and queue["dominant_resource"] else "",
+            *([f"{queue['share_over_time']:.1%}" if depth else ""] if before else []),
             quantities(queue["used"]),
             str(queue["running"]),
             str(queue["waiting"]),

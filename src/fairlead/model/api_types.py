@@ -85,13 +85,14 @@ class TaskPage(TypedDict):
 
 
 class QueueInfo(TypedDict):
-    """A queue of the tree. Shares are of the whole cluster, divided by the queue's weight."""
+    """A queue of the tree. Shares are of the whole cluster, divided by the queue's weight; over time, of what was used before."""
 
     name: str
     status: Literal["open", "draining", "removed"]
     policy: str | None
     used: Quantities
     dominant_share: float
+    share_over_time: float
     dominant_resource: str | None
     weight: dict[str, float]
     guarantee: Quantities

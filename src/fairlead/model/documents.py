@@ -7,7 +7,7 @@ as JSON is accepted wherever a file is.
 import json
 import re
 import tomllib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -20,6 +20,7 @@ T = TypeVar("T", bound=BaseModel)
 
 MOST_QUEUES = 100_000
 MOST_NODES = 100_000
+SHORTEST_HALF_LIFE, LONGEST_HALF_LIFE = 1.0, 3650 * 86400.0
 LARGEST_FILE = 16 * 2**20
 
 
@@ -58,6 +59,18 @@ def _check_weight(value: float | dict[str, float]) -> float | dict[str, float]:
     return value
 
 
+def read_half_life(value: object) -> float:
+    """Read a half-life in seconds, or "none" as 0; raises ValueError with the remedy."""
+    if value == "none":
+        return 0.0
+    seconds = parse_seconds(value)
+    if not SHORTEST_HALF_LIFE <= seconds <= LONGEST_HALF_LIFE:
+        raise ValueError(
+            f'{value!r} is no half-life: write "1d", or another from 1 s to 3650d; "none" has no history count'
+        )
+    return seconds
+
+
 def _check_node_name(name: str) -> str:
     if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.:-]{0,252}", name):
         raise ValueError(f"{name!r} is no node name: use letters, digits and . _ : -")
@@ -81,6 +94,7 @@ class QueueTable(Table):
     max_jobs: Count | None = None
     max_tasks: Count | None = None
     policy: Annotated[Policy, AfterValidator(_check_policy)] | None = None
+    history: Annotated[float | None, BeforeValidator(read_half_life)] = None
     draining: bool = False
 
 
@@ -149,15 +163,19 @@ def read_configuration(path: Path, check_policy: Callable[[str], object]) -> Con
     document = validated(Document, path, text, raw)
 
     queues = [
-        Queue(q.name, q.weight, q.guarantee, q.limit, q.max_jobs, q.max_tasks, q.policy or "", q.draining)
+        Queue(q.name, q.weight, q.guarantee, q.limit, q.max_jobs, q.max_tasks, q.policy or "", q.history, q.draining)
         for q in document.queue
     ]
+    policies: dict[str, Any] = {}
     for number, queue in enumerate(queues):
         try:
-            check_policy(queue.policy or "drf")
+            policies[queue.name] = check_policy(queue.policy) if queue.policy else None
         except ValueError as error:
             raise DocumentError(fault(path, text, ("queue", number, "policy"), str(error), "")) from None
-    for number, key, message in _tree_faults(queues, document.queue):
+    for number, key, message in [
+        *_tree_faults(queues, document.queue),
+        *_history_faults(queues, policies, document.node),
+    ]:
         raise DocumentError(fault(path, text, ("queue", number, key), message, ""))
     nodes = []
     for number, table in enumerate(document.node):
@@ -191,6 +209,31 @@ def read_configuration(path: Path, check_policy: Callable[[str], object]) -> Con
     return Configuration(queues, nodes, Settings(s.reserve_after, s.max_losses, s.keep_jobs))
 
 
+def _history_faults(
+    queues: list[Queue], policies: dict[str, Any], nodes: list[NodeTable]
+) -> Iterator[tuple[int, str, str]]:
+    """Where a policy that goes by what was used before would have nothing to go by: (number of the table, key, message)."""
+    for number, queue in enumerate(queues):
+        names = [name for name in [queue.name, *ancestors(queue.name)] if policies.get(name)]
+        policy = policies[names[0]] if names else None
+        for_trees = getattr(policy, "for_trees", None)  # None: it does not go by that
+        if policy is None or for_trees is None or not (for_trees or names[0] == queue.name):
+            continue
+        if queue.history == 0.0:
+            message = (
+                f'{policy.name} goes by what was used before: leave history out, or write a half-life, such as "7d"'
+            )
+            yield number, "history", message
+        if (
+            names[0] == queue.name
+            and policy.resource
+            and nodes
+            and not any(n.capacity.get(policy.resource) for n in nodes)
+        ):
+            message = f"{policy.name} goes by the use of {policy.resource}, and no node has any: name a resource that there is"
+            yield number, "policy", message
+
+
 def _tree_faults(queues: list[Queue], tables: list[QueueTable]) -> list[tuple[int, str, str]]:
     """What is wrong with the queues as a tree: (number of the table, key, message)."""
     by_name: dict[str, int] = {}
@@ -215,10 +258,13 @@ def _tree_faults(queues: list[Queue], tables: list[QueueTable]) -> list[tuple[in
                 message = f"guarantees {format_quantity(resource, least)} {resource}, over its limit of "
                 return [(number, "guarantee", message + format_quantity(resource, most))]
         if queue.name == ROOT and (queue.guarantee or queue.limit or queue.weight != 1.0):
-            return [(number, "name", 'the root "/" takes a policy, max_jobs and max_tasks only')]
+            return [(number, "name", 'the root "/" takes a policy, a history, max_jobs and max_tasks only')]
         if tables[number].policy is not None and queue.name not in inner:
             message = f"{queue.name!r} has no queues below it for a policy to choose among: remove it, or declare them"
             return [(number, "policy", message)]
+        if queue.history is not None and queue.name not in inner:
+            message = f"{queue.name!r} has no queues below it that used something before: name it for the queue above"
+            return [(number, "history", message)]
     for number, queue in enumerate(queues):
         promised: Quantities = {}
         children = [c for c in queues if c.name != ROOT and ancestors(c.name)[:1] == [queue.name]]

@@ -18,6 +18,9 @@ Policy = str
 ROOT = ""
 """The name of the root of the queue tree; written "/" for people."""
 
+HALF_LIFE = 86400.0
+"""Seconds after which half as much of what a queue used before counts, where nothing else is said."""
+
 USERS = "*"
 """A last path segment that stands for each user: ``lab/*`` gives everybody a leaf of their own under ``lab``."""
 
@@ -30,8 +33,9 @@ class Queue(Spec, frozen=True):
     """One queue of the tree, by its path.
 
     A weight is one number or one per resource; a resource not named weighs 1. An absent limit is none. Without a policy
-    its children share by drf, or by hdrf where it is itself one of those who do. A queue that is
-    ``draining`` takes no more jobs, nor do those below it; the jobs that it has go on.
+    its children share by drf, or by hdrf where it is itself one of those who do. What these used before counts with a
+    half-life of ``history`` seconds; not at all where that is 0, and as among the children of the queue above where it is None.
+    A queue that is ``draining`` takes no more jobs, nor do those below it; the jobs that it has go on.
     """
 
     name: str
@@ -41,6 +45,7 @@ class Queue(Spec, frozen=True):
     max_jobs: int | None = None
     max_tasks: int | None = None
     policy: Policy = ""
+    history: float | None = None
     draining: bool = False
 
 

@@ -38,9 +38,11 @@ from fairlead.scheduler.facts import (
     TasksStarted,
 )
 from fairlead.scheduler.growth import bucket_of, ensure_resources, set_ended, write_jobs, write_queue
+from fairlead.scheduler.history import begin_ticks, coarsen, forget_what_is_made_otherwise, share_evenly
 from fairlead.scheduler.queue_tree import mark_exact
 from fairlead.scheduler.statuses import CANCEL, EXPIRE, IMPOSSIBLE, PLACED, REVOKE, REVOKING, TRANSITIONS, WAITING
 from fairlead.scheduler.tables import NONE, RESERVATION
+from fairlead.scheduler.view import BEGAN
 
 if TYPE_CHECKING:
     from fairlead.scheduler.state import State
@@ -53,12 +55,17 @@ _AFTER = np.array(TRANSITIONS, np.int8)
 
 def _configured(state: "State", fact: Configured) -> None:
     state.settings = fact.settings
+    n = state.queues.n
+    before, policies = state.queues.tick[:n].copy(), state.queues.policy[:n].copy()
     state.tree.configure(fact.queues)
     for queue in fact.queues:
         if not queue.name.endswith("*"):
             state.tree.add(queue.name, state.queues)
     for row in range(state.queues.n):
         write_queue(state, row)
+    begin_ticks(state.queues, before, fact.at - state.times[BEGAN])
+    forget_what_is_made_otherwise(state.queues, policies)
+    share_evenly(state.queues, state.cluster.total)
     mark_exact(state.queues)
     state.order.spoil()
 
@@ -156,7 +163,7 @@ def _job_released(state: "State", fact: JobReleased) -> None:
 
 def _tasks_placed(state: "State", fact: TasksPlaced) -> None:
     rows, view = state.job_rows(fact.job), state.view()
-    bad = kernel_account.placed(view, rows, fact.index, fact.attempt, fact.node)
+    bad = kernel_account.placed(view, rows, fact.index, fact.attempt, fact.node, fact.at)
     _refuse(state, bad, fact.job, fact.index, "been placed")
     learned, state.learned = state.learned, None
     if learned is not None and learned.version == state.version - 1 and learned.placed is fact:
@@ -252,6 +259,8 @@ def _moved_nodes(state: "State") -> None:
     """The nodes are others than they were: so is what their order was made from."""
     state.moves[0] += 1
     state.count_rows()
+    coarsen(state.queues, state.grain, state.cluster.total)
+    share_evenly(state.queues, state.cluster.total)
     state.order.spoil()
 
 

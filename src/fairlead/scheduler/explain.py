@@ -12,10 +12,13 @@ from fairlead.model.specs import ancestors, written
 from fairlead.policies.arithmetic import dominant_share
 from fairlead.scheduler.admission import job_row
 from fairlead.scheduler.decide import run_cycle
+from fairlead.scheduler.history import share_over_time
 from fairlead.scheduler.kernel_stops import LIMIT, MAX_JOBS, MAX_TASKS, NO_NODE
 from fairlead.scheduler.state import State
 from fairlead.scheduler.tables import NONE
 
+TOLD = 0.001
+"""Shares over time that are smaller are not worth a word."""
 MOST_AHEAD = 10
 """Queues and jobs that are ahead are counted, and so many of them named."""
 
@@ -29,7 +32,8 @@ def explain(state: State, job: int) -> dict[str, Any]:
         ``reason`` is one of ``over``, ``running``, ``held``,
         ``dependency``, ``gang is stopping``, ``turn``, ``limit``, ``max tasks``,
         ``max jobs``, ``constraint``, ``too large``, ``no room``, ``gang does not fit``, ``behind``, ``about to start``;
-        ``text`` says it in a line; ``ahead`` names who is served before it, with their dominant shares; the other keys hold
+        ``text`` says it in a line; ``ahead`` names who is served before it, with their dominant shares, now and over time; the
+        other keys hold
         what the text is made of, in base units.
     """
     row = job_row(state, job)
@@ -69,8 +73,12 @@ def explain(state: State, job: int) -> dict[str, Any]:
         return _answer(job, "behind", text, first=first, ahead=ahead)
     found = _no_node(state, row)
     if found["reason"] == "no room" and ahead:
-        names = ", ".join(f"{a['queue']} at {a['dominant_share']:.1%}" for a in ahead[:3])
-        found["text"] += f"; when there is room, it is first the turn of {names}"
+        mine = share_over_time(state.queues, int(jobs.queue[row]), state.grain, state.cluster.total)
+        told = max(mine, *(a["share_over_time"] for a in ahead)) >= TOLD
+        over_time = [f" ({a['share_over_time']:.1%} over time)" if told else "" for a in ahead]
+        names = [f"{a['queue']} at {a['dominant_share']:.1%}{more}" for a, more in zip(ahead, over_time, strict=True)]
+        found["text"] += f"; when there is room, it is first the turn of {', '.join(names[:3])}"
+        found["text"] += f"; its own queue had {mine:.1%} over time" if told else ""
     return {**found, "ahead": ahead}
 
 
@@ -160,7 +168,7 @@ def _no_node(state: State, row: int) -> dict[str, Any]:
 
 
 def _ahead(state: State, stop: np.ndarray, order: np.ndarray, bucket: int) -> list[dict[str, Any]]:
-    """The queues whose turn comes before, in order: each with its dominant share."""
+    """The queues whose turn comes before, in order: each with its dominant share, and that over time."""
     q = state.queues
     found: dict[int, dict[str, Any]] = {}
     before = np.flatnonzero((stop == NO_NODE) & (order < order[bucket]))
@@ -168,5 +176,6 @@ def _ahead(state: State, stop: np.ndarray, order: np.ndarray, bucket: int) -> li
         leaf = int(state.buckets.leaf[b])
         if leaf != state.buckets.leaf[bucket] and leaf not in found and len(found) < MOST_AHEAD:
             share = float(dominant_share(q.used[leaf], state.cluster.total, q.weight[leaf]))
-            found[leaf] = {"queue": state.tree.names[leaf], "dominant_share": share}
+            over_time = share_over_time(q, leaf, state.grain, state.cluster.total)
+            found[leaf] = {"queue": state.tree.names[leaf], "dominant_share": share, "share_over_time": over_time}
     return list(found.values())

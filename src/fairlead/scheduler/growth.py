@@ -8,9 +8,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fairlead.model.specs import Job
+from fairlead.policies.codes import SDRF
 from fairlead.scheduler.forecasts import family_of
+from fairlead.scheduler.history import share_evenly
 from fairlead.scheduler.queue_tree import mark_exact, vector
 from fairlead.scheduler.tables import I64, NONE, TABLES, Jobs, Tasks
+from fairlead.scheduler.view import NEXT_TICK
 
 if TYPE_CHECKING:
     from fairlead.scheduler.state import BucketKey, State
@@ -33,6 +36,7 @@ def ensure_resources(state: "State", names: Iterable[str]) -> None:
     new = [name for name in names if name not in state.resources]
     if new:
         state.resources += sorted({*new})
+        state.grain = np.concatenate([state.grain, np.zeros(len(state.resources) - len(state.grain), np.int64)])
         for name in TABLES:
             getattr(state, name).widen(len(state.resources))
         state.cluster.count(state.nodes)
@@ -50,6 +54,8 @@ def ensure_queue(state: "State", name: str) -> int:
             write_queue(state, row)
             if fresh and row:
                 parent = state.queues.parent[row]
+                if state.queues.policy[parent] == SDRF:
+                    share_evenly(state.queues, state.cluster.total)
                 state.queues.exact[row] = True
                 if state.queues.exact[parent] and not state.queues.part[row].all():
                     state.queues.exact[parent] = False
@@ -64,6 +70,8 @@ def write_queue(state: "State", row: int) -> None:
     """Write what holds for a queue into its row."""
     ensure_resources(state, state.tree.needed_resources(state.tree.names[row]))
     state.tree.write(row, state.queues, state.resources)
+    if state.queues.tick[row] > 0:
+        state.times[NEXT_TICK] = -inf  # the next fact finds it
 
 
 def _ensure_shape(state: "State", job: Job) -> int:

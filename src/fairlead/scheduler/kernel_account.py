@@ -9,6 +9,7 @@ import numpy as np
 from fairlead.kernel_cache import compiled
 from fairlead.outcomes import Outcome
 from fairlead.scheduler.compiled_view import View
+from fairlead.scheduler.kernel_history import count_use
 from fairlead.scheduler.kernel_nodes import room_came_back
 from fairlead.scheduler.kernel_order import touch_bucket, touch_queue
 from fairlead.scheduler.kernel_sketches import let_go, note_duration
@@ -151,7 +152,7 @@ def _wake_owners(v: View, n: int) -> None:
 
 
 @compiled
-def placed(v: View, job: I64, index: I64, attempt: I64, node: I64) -> int:
+def placed(v: View, job: I64, index: I64, attempt: I64, node: I64, at: float) -> int:
     """Apply TasksPlaced; `job` holds rows."""
     jobs, tasks = v.jobs, v.tasks
     for k in range(job.shape[0]):
@@ -172,7 +173,7 @@ def placed(v: View, job: I64, index: I64, attempt: I64, node: I64) -> int:
         jobs.waiting[j] -= 1
         jobs.holding[j] += 1
         jobs.next[j] = max(jobs.next[j], index[k] + 1)
-        _take(v, n, j, 1)
+        _take(v, n, j, 1, at)
         bucket = jobs.bucket[j]
         if bucket != NONE:
             if jobs.holding[j] == 1:
@@ -188,7 +189,7 @@ def placed(v: View, job: I64, index: I64, attempt: I64, node: I64) -> int:
 
 
 @compiled
-def _take(v: View, n: int, j: int, sign: int) -> None:
+def _take(v: View, n: int, j: int, sign: int, at: float) -> None:
     """A task of job j takes its demand of node n (sign 1), or gives it back (-1); holding counts it already, or no more."""
     demand = v.demand[v.jobs.shape_row[j]]
     first = v.jobs.holding[j] == (1 if sign > 0 else 0)
@@ -200,14 +201,21 @@ def _take(v: View, n: int, j: int, sign: int) -> None:
         if sign < 0:
             room_came_back(v, n)
             _wake_owners(v, n)
+    turn = v.queues.served[0] + 1
     while q != NONE:
+        p = v.queues.parent[q]
+        if p != NONE and v.queues.tick[p] > 0.0:
+            count_use(v, q, at)
         for r in range(demand.shape[0]):
             v.used[q, r] += sign * demand[r]
-            v.charged[q, r] += sign * demand[r]
         v.queues.tasks[q] += sign
         if first:
             v.queues.jobs[q] += sign
-        q = v.queues.parent[q]
+        if sign > 0:
+            v.queues.served[q] = turn
+            if v.counts[IN_ORDER]:
+                v.queue_seats.turn[q] = turn
+        q = p
 
 
 @compiled
@@ -254,7 +262,7 @@ def finished(
             v.buckets.started[jobs.bucket[j]] -= 1
             if v.counts[IN_ORDER]:
                 touch_bucket(v, jobs.bucket[j])
-        _take(v, tasks.node[t], j, -1)
+        _take(v, tasks.node[t], j, -1, at)
         if _ended_by_itself(was, outcome[k], code[k]):
             note_duration(v, j, index[k], at - tasks.started_at[t], at)
         tasks.status[t] = now

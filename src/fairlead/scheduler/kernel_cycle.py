@@ -189,11 +189,11 @@ def _try_the_rest(v: View) -> None:
 @compiled
 def _take_share(v: View, leaf: int, shape: int, count: int, jobs: int) -> None:
     """So many tasks of a shape more, or less, count for a leaf and the queues above it; room is another matter."""
-    q = leaf
+    q, turn = leaf, v.queue_seats.turn[0] + 1
     while q != NONE:
+        v.queue_seats.turn[q] = turn if count > 0 else v.queues.served[q]
         for r in range(v.total.shape[0]):
             v.used[q, r] += count * v.demand[shape, r]
-            v.charged[q, r] += count * v.demand[shape, r]
         v.queues.tasks[q] += count
         v.queues.jobs[q] += jobs
         q = v.queues.parent[q]

@@ -9,42 +9,20 @@ import numpy as np
 
 from fairlead.kernel_cache import compiled
 from fairlead.policies import arithmetic
-from fairlead.policies.codes import ASSET, DRF, FIFO, HDRF, MAXMIN, PRIORITY
+from fairlead.policies.codes import ASSET, DRF, FAIRTREE, FIFO, HDRF, HTCONDOR, MAXMIN, PRIORITY, SDRF
 from fairlead.scheduler.compiled_view import View
+from fairlead.scheduler.kernel_history import charge, mean_at_tick, mean_now
+from fairlead.scheduler.kernel_wide import product
 from fairlead.scheduler.tables import NONE
 from fairlead.scheduler.view import NEGATIVE_PRIORITY, NUMBER
 
 dominant_share = compiled(arithmetic.dominant_share)
 _aggregate_share = compiled(arithmetic.aggregate_share)
+_times_priority = compiled(arithmetic.times_priority)
 
 _SURE = 1e-13  # two shares further apart than this part of them are as far apart in fractions
-_LOW = np.uint64(0xFFFFFFFF)
-_HALF = np.uint64(32)
+_LEAST_PRIORITY = 500.0  # of HTCondor: half a core, in thousandths
 _SPLIT = float(2**13 + 1)  # leaves 40 of the 53 digits
-
-
-@compiled
-def _high(a: np.uint64, b: np.uint64) -> np.uint64:
-    """The upper 64 bits of a product."""
-    a0, a1, b0, b1 = a & _LOW, a >> _HALF, b & _LOW, b >> _HALF
-    middle = a1 * b0 + ((a0 * b0) >> _HALF)
-    other = a0 * b1 + (middle & _LOW)
-    return a1 * b1 + (middle >> _HALF) + (other >> _HALF)
-
-
-@compiled
-def _product(a: int, b: int, c: int, d: int) -> tuple[np.uint64, np.uint64, np.uint64]:
-    """The product of four numbers in 192 bits, most significant first: a and b below 2**63, c and d below 2**30."""
-    x, y, m = np.uint64(a), np.uint64(b), np.uint64(c) * np.uint64(d)
-    high, low = _high(x, y), x * y
-    last = low * m
-    middle = high * m
-    carry = _high(low, m)
-    middle += carry
-    first = _high(high, m)
-    if middle < carry:
-        first += np.uint64(1)
-    return first, middle, last
 
 
 @compiled
@@ -55,8 +33,8 @@ def compare_shares(v: View, a: int, ra: int, b: int, rb: int) -> int:
         return int(x > y) - int(x < y)
     if ra == rb and v.part[a, ra] == v.part[b, rb] and v.whole[a, ra] == v.whole[b, rb]:
         return int(x > y) - int(x < y)
-    one = _product(x, v.total[rb], v.whole[a, ra], v.part[b, rb])
-    other = _product(y, v.total[ra], v.whole[b, rb], v.part[a, ra])
+    one = product(x, v.total[rb], v.whole[a, ra], v.part[b, rb])
+    other = product(y, v.total[ra], v.whole[b, rb], v.part[a, ra])
     for k in range(3):
         if one[k] != other[k]:
             return 1 if one[k] > other[k] else -1
@@ -73,6 +51,18 @@ def _rounded(x: float) -> float:
 
 
 @compiled
+def compares_shares(policy: int) -> bool:
+    """Whether what queues used before is a part of their keys under a policy."""
+    return policy == DRF or policy == ASSET or policy == HDRF or MAXMIN <= policy < FAIRTREE
+
+
+@compiled
+def has_history(policy: int) -> bool:
+    """Whether keys under a policy change when what queues used before does."""
+    return compares_shares(policy) or policy == SDRF or policy >= FAIRTREE
+
+
+@compiled
 def set_key(v: View, q: int) -> None:
     """Work out queue q's key among its siblings, from what it is charged; for hdrf and divisions see :func:`set_level`."""
     seat = v.queue_seats
@@ -84,8 +74,19 @@ def set_key(v: View, q: int) -> None:
             seat.below[q] = 0
     seat.first[q] = 0
     seat.column[q] = NONE
+    if compares_shares(policy):
+        charge(v, q)
     if policy == DRF:
         _set_dominant(v, q, v.queues.exact[p])
+    elif policy == SDRF:
+        seat.level[q] = _rounded(_stateful_share(v, q))
+    elif policy >= HTCONDOR:
+        r = policy - HTCONDOR
+        priority = max(_LEAST_PRIORITY, mean_now(v, q, r)) / v.weight[q, r]
+        seat.level[q] = _rounded(_times_priority(float(v.used[q, r]), priority))
+    elif policy >= FAIRTREE:
+        r = policy - FAIRTREE
+        seat.level[q] = _rounded(mean_at_tick(v, q, r) / v.weight[q, r])
     elif policy >= MAXMIN:
         r = policy - MAXMIN
         level = v.charged[q, r] / max(1, v.total[r]) / v.weight[q, r]
@@ -99,6 +100,17 @@ def set_key(v: View, q: int) -> None:
         resources = v.total.shape[0]
         seat.first[q] = least[resources + NEGATIVE_PRIORITY] if policy == PRIORITY else 0
         seat.level[q] = float(least[resources + NUMBER])
+
+
+@compiled
+def _stateful_share(v: View, q: int) -> float:
+    """The dominant share, and the largest commitment, which is what history is made of under sdrf."""
+    share, committed = 0.0, 0.0
+    for r in range(v.total.shape[0]):
+        if v.total[r] > 0:
+            share = max(share, v.used[q, r] / v.total[r] / v.weight[q, r])
+            committed = max(committed, mean_now(v, q, r) / v.total[r] / v.weight[q, r])
+    return share + committed
 
 
 @compiled
@@ -123,15 +135,18 @@ def _set_dominant(v: View, q: int, exact: bool) -> None:
 @compiled
 def set_level(v: View, q: int, leaf: bool) -> None:
     """The rest of the key under policies that look at more than what queue q uses: hdrf, and those that divide."""
-    level = 0.0
+    level = now = 0.0
     if v.queues.policy[v.queues.parent[q]] == HDRF:
         for r in range(v.total.shape[0]):
             if v.total[r] > 0 and (leaf or v.counted[r]):
-                level = max(level, v.counts_as[q, r] / v.total[r] / v.weight[q, r])
+                before = v.charged[q, r] - v.used[q, r]
+                now = max(now, v.counts_as[q, r] / v.total[r] / v.weight[q, r])
+                level = max(level, (v.counts_as[q, r] + before) / v.total[r] / v.weight[q, r])
+        v.queue_seats.level_now[q] = _rounded(now)
     else:
         level = np.inf
         if v.queue_seats.entitled[q] > 0:
-            level = dominant_share(v.charged[q], v.total, v.weight[q]) / v.queue_seats.entitled[q]
+            level = dominant_share(v.used[q], v.total, v.weight[q]) / v.queue_seats.entitled[q]
     v.queue_seats.first[q], v.queue_seats.level[q] = 0, _rounded(level)
     v.queue_seats.column[q] = NONE
 
@@ -153,6 +168,8 @@ def queue_goes_before(
             return order < 0
     elif a_level != b_level:
         return a_level < b_level
+    if seat.turn[a] != seat.turn[b]:
+        return seat.turn[a] < seat.turn[b]
     return bool(v.queues.rank[a] < v.queues.rank[b])
 
 

@@ -9,13 +9,22 @@ import numpy as np
 from fairlead.kernel_cache import compiled
 from fairlead.policies.codes import DIVIDED, HDRF
 from fairlead.scheduler.compiled_view import View
-from fairlead.scheduler.kernel_keys import bucket_goes_before, queue_goes_before, set_key, set_level
+from fairlead.scheduler.kernel_keys import (
+    bucket_goes_before,
+    compares_shares,
+    has_history,
+    queue_goes_before,
+    set_key,
+    set_level,
+)
 from fairlead.scheduler.tables import I64, NONE
 from fairlead.scheduler.view import (
     BUCKETS,
     CYCLE,
     HDRF_SOMEWHERE,
+    HISTORY_MOVED,
     JOBS_NEEDED,
+    MOVED,
     NEGATIVE_PRIORITY,
     NOBODY,
     NUMBER,
@@ -219,7 +228,7 @@ def climb(v: View, q: int) -> None:
 
 @compiled
 def refresh(v: View) -> None:
-    """Bring the order up to date where something was touched."""
+    """Bring the order up to date where something was touched, and where what is charged for what was used before has changed."""
     for k in range(v.counts[TOUCHED_BUCKETS]):
         b = v.bucket_seats.touched_list[k]
         v.bucket_seats.touched[b] = False
@@ -229,8 +238,56 @@ def refresh(v: View) -> None:
     for k in range(v.counts[TOUCHED_QUEUES]):
         q = v.queue_seats.touched_list[k]
         v.queue_seats.touched[q] = False
-        climb(v, q)
+        while q != 0:
+            _set_works(v, q, v.queues.tasks[q] > 0 or v.best[v.queue_seats.base[q] + 1] != NONE)
+            set_queue(v, q)
+            q = v.queues.parent[q]
     v.counts[TOUCHED_QUEUES] = 0
+    for k in range(v.counts[MOVED]):
+        p = v.queue_seats.moved_list[k]
+        v.queue_seats.moved[p] = False
+        if not v.counts[HISTORY_MOVED] and (v.queue_seats.crowded[p] or _is_crowded(v, p)):
+            _set_children(v, p)
+    if v.counts[HISTORY_MOVED]:
+        for p in range(v.counts[QUEUES]):
+            if v.queue_seats.inner[p] and has_history(v.queues.policy[p]):
+                _set_children(v, p)
+    v.counts[MOVED] = v.counts[HISTORY_MOVED] = 0
+
+
+@compiled
+def _set_works(v: View, q: int, works: bool) -> None:
+    """Note whether something below a queue waits or runs; not to be called in a cycle."""
+    seats, p = v.queue_seats, v.queues.parent[q]
+    if seats.works[q] != works:
+        seats.works[q] = works
+        for r in range(v.total.shape[0]):
+            v.at_work[p, r] += v.weighs[q, r] if works else -v.weighs[q, r]
+        if not seats.moved[p] and compares_shares(v.queues.policy[p]):
+            seats.moved[p] = True
+            seats.moved_list[v.counts[MOVED]] = p
+            v.counts[MOVED] += 1
+
+
+@compiled
+def _is_crowded(v: View, p: int) -> bool:
+    """Whether so much is at work among a queue's children that what some of them used before may count in part only."""
+    for r in range(v.total.shape[0]):
+        if v.at_work[p, r] > v.queue_seats.crowd[p]:
+            return True
+    return False
+
+
+@compiled
+def _set_children(v: View, p: int) -> None:
+    """Work out the keys of all of a queue's children that wait, and its tree."""
+    v.queue_seats.crowd[p], v.queue_seats.crowded[p] = np.inf, False
+    base, slots = v.queue_seats.base[p], v.queue_seats.slots[p]
+    for place in range(base + slots, base + 2 * slots):
+        if v.best[place] != NONE:
+            set_key(v, v.best[place])
+    for i in range(slots - 1, 0, -1):
+        _set_node(v, p, base, i, False)
 
 
 @compiled
@@ -243,7 +300,10 @@ def rebuild(v: View) -> None:
         v.bucket_seats.touched[v.bucket_seats.touched_list[k]] = False
     for k in range(v.counts[TOUCHED_QUEUES]):
         v.queue_seats.touched[v.queue_seats.touched_list[k]] = False
-    v.counts[TOUCHED_BUCKETS] = v.counts[TOUCHED_QUEUES] = 0
+    for k in range(v.counts[MOVED]):
+        v.queue_seats.moved[v.queue_seats.moved_list[k]] = False
+    v.counts[TOUCHED_BUCKETS] = v.counts[TOUCHED_QUEUES] = v.counts[MOVED] = v.counts[HISTORY_MOVED] = 0
+    _count_work(v)
     for b in range(v.counts[BUCKETS]):
         if current_job(v, b) != NONE:
             set_bucket(v, b)
@@ -252,10 +312,29 @@ def rebuild(v: View) -> None:
 
 
 @compiled
+def _count_work(v: View) -> None:
+    """Work out who works from the tables, which say it in a cycle as well, and what follows from that."""
+    seats = v.queue_seats
+    v.at_work[:, :] = 0
+    for q in range(v.counts[QUEUES]):
+        seats.works[q] = v.queues.tasks[q] > 0
+        seats.crowd[q], seats.crowded[q] = np.inf, False
+    for b in range(v.counts[BUCKETS]):
+        q = v.buckets.leaf[b] if v.buckets.head[b] != NONE else NONE
+        while q != NONE:
+            seats.works[q] = True
+            q = v.queues.parent[q]
+    for q in range(1, v.counts[QUEUES]):
+        if seats.works[q]:
+            for r in range(v.total.shape[0]):
+                v.at_work[v.queues.parent[q], r] += v.weighs[q, r]
+
+
+@compiled
 def _count_up(v: View, q: int) -> None:
     """Work out what queue q counts as among siblings under hdrf, from its children's levels."""
     for r in range(v.total.shape[0]):
-        v.counts_as[q, r] = v.charged[q, r]
+        v.counts_as[q, r] = v.used[q, r]
     if v.queues.policy[q] != HDRF or is_leaf(v, q):
         return
     first = v.queue_seats.base[q] + v.queue_seats.slots[q]
@@ -263,16 +342,16 @@ def _count_up(v: View, q: int) -> None:
     least = np.inf
     for c in places:
         if c != NONE:
-            least = min(least, v.queue_seats.level[c])
+            least = min(least, v.queue_seats.level_now[c])
     for r in range(v.total.shape[0]):
-        others = v.charged[q, r]
+        others = v.used[q, r]
         for c in places:
             if c != NONE:
-                others -= v.charged[c, r]
+                others -= v.used[c, r]
         amount = float(others)
         for c in places:
             if c != NONE:
-                level = v.queue_seats.level[c]
+                level = v.queue_seats.level_now[c]
                 if level > least:
                     amount += v.counts_as[c, r] * (least / level)
                 else:

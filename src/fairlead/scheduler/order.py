@@ -9,7 +9,7 @@ import numpy as np
 
 from fairlead.policies.codes import DIVIDED, HDRF
 from fairlead.scheduler import kernel_nodes, kernel_order
-from fairlead.scheduler.tables import I64, NONE, TABLES
+from fairlead.scheduler.tables import F64, I64, NONE, TABLES
 from fairlead.scheduler.view import (
     BLOCK,
     BUCKETS,
@@ -18,10 +18,12 @@ from fairlead.scheduler.view import (
     FRAME,
     FRESH,
     HDRF_SOMEWHERE,
+    HISTORY_MOVED,
     HOLDS,
     IN_ORDER,
     LIMITED,
     MORE_COLUMNS,
+    MOVED,
     NOBODY,
     NODES,
     OUT,
@@ -34,6 +36,9 @@ from fairlead.scheduler.view import (
     ShapeSeats,
     View,
 )
+
+WEIGHT = 2**40
+"""What the largest weight among siblings counts as."""
 
 if TYPE_CHECKING:
     from fairlead.scheduler.state import State
@@ -70,7 +75,7 @@ class Order:
         self.frames, self.caps = np.zeros(depth, FRAME), np.zeros((depth, resources + 2), np.int64)
         self.stack = np.zeros(128 * depth, np.int64)
         self.chosen = np.zeros((5, 0), np.int64)
-        for name in (TOUCHED_QUEUES, TOUCHED_BUCKETS, FRESH, OUT, LIMITED):
+        for name in (TOUCHED_QUEUES, TOUCHED_BUCKETS, FRESH, OUT, LIMITED, MOVED, HISTORY_MOVED):
             self.counts[name] = 0
         moves[0] += 1
 
@@ -94,8 +99,9 @@ class Order:
         return View(
             **{name: table.rows for name, table in tables.items()},
             **{name: getattr(table, name) for table in tables.values() for name in table.WIDE},
-            counts=self.counts, masks=s.cluster.masks, total=s.cluster.total, ended=s.ended, best=self.best, able=self.able,
-            sketch_places=s.sketches.places, least=self.least, bounds=self.bounds, large_bounds=self.large_bounds,
+            counts=self.counts, times=s.times, grain=s.grain, masks=s.cluster.masks, total=s.cluster.total, ended=s.ended,
+            best=self.best, able=self.able, sketch_places=s.sketches.places, least=self.least, bounds=self.bounds,
+            large_bounds=self.large_bounds,
             counted=self.counted, most=self.most, frames=self.frames, caps=self.caps, stack=self.stack, chosen=self.chosen,
         )  # fmt: skip
 
@@ -129,6 +135,9 @@ class Order:
         seats.inner[parents] = seats.inner[0] = True
         seats.base[: queues.n] = np.concatenate([[0], np.cumsum(2 * slots)[:-1]])
         seats.slot[1 : queues.n] = _numbered(parents)
+        seats.turn[: queues.n] = queues.served[: queues.n]
+        np.maximum.at(seats.largest, parents, queues.weight[1 : queues.n])
+        seats.weighs[1 : queues.n] = _weighs(queues.weight[1 : queues.n], seats.largest[parents])
         self._allot(int(slots.sum()))
         mine = self.buckets
         mine.extend(buckets.n)
@@ -170,10 +179,16 @@ class Order:
 
     def add_queue(self, state: "State", row: int) -> None:
         """Give a new queue a place among its siblings."""
-        parent = int(state.queues.parent[row])
-        if self.counts[IN_ORDER] and self.queues.inner[parent] and len(self.frames) > _depth(state, row):
-            seats = self.queues
+        parent, seats = int(state.queues.parent[row]), self.queues
+        fits = len(self.frames) > _depth(state, row)
+        if (
+            self.counts[IN_ORDER]
+            and fits
+            and seats.inner[parent]
+            and (state.queues.weight[row] <= seats.largest[parent]).all()
+        ):
             seats.extend(1)
+            seats.weighs[row] = _weighs(state.queues.weight[row], seats.largest[parent])
             seats.limited[row] = NONE
             seats.slot[row] = self._take_slot(parent)
             seats.slots[row], seats.base[row] = 2, self._allot(2)
@@ -253,8 +268,12 @@ def _said(state: "State") -> dict[tuple[str, str], Any]:
         for part in ("best", "able", "least"):
             found[name, part] = getattr(order, part)[tree].tolist()
         if q and order.best[tree.start] != NONE:
-            for part in ("below", "first", "level", "column"):
+            for part in ("below", "first", "level", "column", "turn"):
                 found[name, part] = getattr(seats, part)[q].item()
+            found[name, "charged"] = seats.charged[q].tolist()
+        if q:
+            found[name, "works"] = bool(seats.works[q])
+        found[name, "at_work"] = seats.at_work[q].tolist()
     return found
 
 
@@ -283,6 +302,11 @@ def _check_bounds(state: "State") -> None:
         for bounds, size in ((order.bounds, BLOCK), (order.large_bounds, BLOCK * BLOCK)):
             bound = bounds[n // size]
             assert (room <= bound).all(), f"node {state.cluster.specs[n].name} has {room} free, and its block {bound}"
+
+
+def _weighs(weight: F64, largest: F64) -> I64:
+    """Weights as whole numbers, of which a hundred thousand can be added up."""
+    return np.maximum(1, np.rint(weight / largest * WEIGHT)).astype(np.int64)
 
 
 def _depth(state: "State", row: int) -> int:

@@ -11,6 +11,7 @@ from fairlead.policies.arithmetic import dominant_share
 from fairlead.scheduler.admission import job_row, rows_below
 from fairlead.scheduler.facts import Outcome
 from fairlead.scheduler.forecasts import CAUTIOUS, EXPECTED, ends
+from fairlead.scheduler.history import share_over_time
 from fairlead.scheduler.state import State
 from fairlead.scheduler.statuses import CANCELLED, FAILED, PLACED, REVOKING, STATUS_NAMES, SUCCEEDED
 from fairlead.scheduler.tables import NONE, UNLIMITED, Jobs
@@ -123,6 +124,7 @@ def list_queues(state: State) -> list[QueueInfo]:
                 "policy": state.policy_of(row) if row in inner else None,
                 "used": state.quantities(q.used[row]),
                 "dominant_share": float(dominant_share(q.used[row], state.cluster.total, q.weight[row])),
+                "share_over_time": share_over_time(q, int(row), state.grain, state.cluster.total),
                 "dominant_resource": state.resources[column] if column >= 0 else None,
                 "weight": dict(zip(state.resources, map(float, q.weight[row]), strict=True)),
                 "guarantee": state.quantities(q.guarantee[row]),

@@ -23,7 +23,7 @@ from fairlead.scheduler.job_index import JobIndex
 from fairlead.scheduler.queue_tree import QueueTree, mark_exact
 from fairlead.scheduler.state import ShapeKey, State
 from fairlead.scheduler.tables import NONE, TABLES, Table
-from fairlead.scheduler.view import ENDED, HOLDS, SKETCHES
+from fairlead.scheduler.view import BEGAN, ENDED, HOLDS, SKETCHES
 
 FORMAT = 3
 
@@ -49,6 +49,8 @@ class Known(Struct, frozen=True, forbid_unknown_fields=True):
     broken_gangs: list[int]
     ended: list[int]
     rows: dict[str, int]
+    began: float
+    grain: list[int]
 
 
 class Submitted(Struct, frozen=True, tag="jobs", forbid_unknown_fields=True):
@@ -88,6 +90,8 @@ def dump(state: State) -> Iterator[bytes]:
             broken_gangs=sorted(state.broken_gangs),
             ended=state.ended_jobs().tolist(),
             rows={name: getattr(state, name).n for name in TABLES},
+            began=float(state.times[BEGAN]),
+            grain=state.grain.tolist(),
         )
     )
     specs, size = {}, 0
@@ -130,6 +134,7 @@ def load(pieces: Iterable[bytes]) -> State:
         known.dependencies,
     )
     state.shape_keys, state.broken_gangs = known.shape_keys, set(known.broken_gangs)
+    state.times[BEGAN], state.grain = known.began, np.array(known.grain, np.int64)
     for name in TABLES:
         _make_room(getattr(state, name), known.rows.get(name, 0), len(known.resources))
     piece: Submitted | Rows | End | None = None

@@ -9,12 +9,13 @@ what is forgotten are taken out in :mod:`~fairlead.scheduler.compaction`.
 """
 
 from dataclasses import dataclass
+from math import inf, nan
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from fairlead.model.specs import ROOT, Policy, Quantities, Queue, Settings
-from fairlead.scheduler import effects, growth, kernel_attempts
+from fairlead.scheduler import effects, growth, kernel_attempts, kernel_history
 from fairlead.scheduler.cluster import Cluster, Constraints
 from fairlead.scheduler.deadlines import Attempt, Deadlines
 from fairlead.scheduler.dependencies import Dependencies
@@ -23,8 +24,8 @@ from fairlead.scheduler.job_index import JobIndex
 from fairlead.scheduler.order import Order
 from fairlead.scheduler.queue_tree import QueueTree
 from fairlead.scheduler.statuses import PLACED, REVOKING, RUNNING
-from fairlead.scheduler.tables import I64, NONE, Buckets, Holds, Jobs, Nodes, Queues, Shapes, Sketches, Tasks
-from fairlead.scheduler.view import ENDED, HOLDS, SKETCHES
+from fairlead.scheduler.tables import F64, I64, NONE, Buckets, Holds, Jobs, Nodes, Queues, Shapes, Sketches, Tasks
+from fairlead.scheduler.view import BEGAN, ENDED, HOLDS, NEXT_TICK, SKETCHES
 
 ShapeKey = tuple[tuple[tuple[str, int], ...], Constraints]
 BucketKey = tuple[int, int, int, int]
@@ -74,6 +75,10 @@ class State:
         Job numbers: a task was lost while others run.
     ended : int64 array
         The numbers of the jobs that have ended, in that order; those that are remembered are `ended_jobs()`.
+    times : float64 array
+        When the first fact happened, and when history changes next: see :mod:`fairlead.scheduler.view`.
+    grain : int64 array
+        Of each resource, the binary digits that its history does without: see :mod:`fairlead.scheduler.kernel_history`.
     forgotten, dead_tasks : int
         How many of `ended` are not, and how many rows of tasks are of jobs that are not.
     order : Order
@@ -99,6 +104,8 @@ class State:
         self.bucket_rows: dict[BucketKey, int] = {}
         self.broken_gangs: set[int] = set()
         self.ended: I64 = np.zeros(0, np.int64)
+        self.times: F64 = np.array([nan, -inf])
+        self.grain: I64 = np.zeros(0, np.int64)
         self.forgotten = self.dead_tasks = 0
         self.order = Order(self.moves)
         self.learned: Learned | None = None
@@ -111,6 +118,10 @@ class State:
         effect = effects.EFFECTS.get(type(fact))
         if effect is None:
             raise Contradiction(f"{type(fact).__name__} is no fact of the scheduler")
+        if not fact.at < self.times[NEXT_TICK]:
+            if np.isnan(self.times[BEGAN]):
+                self.times[BEGAN] = fact.at
+            kernel_history.fade(self.view(), fact.at)
         effect(self, fact)
 
     # -- looking up ----------------------------------------------------------------------------------------------

@@ -112,16 +112,23 @@ class Queues(Table):
     """The tree, parents before their children.
 
     policy : among its children; a leaf's among its buckets is priority
-    rank : by name: breaks ties
+    rank : by name: breaks the last ties
     tasks, jobs : that hold resources
+    served : how many tasks had been placed in all, with it, when one of it was placed last; the root's is the number of all
+    tick : of its children's history, seconds; 0 where there is none
+    ticks : how many of these are over
+    moment : of the tick that runs, of its parent's, up to which what it used is counted
+    remains : what is left of the mean after a tick, in parts of 2**32
     part, whole : the weight as a fraction part / whole, both below 2**30; `exact` where all siblings' are that to the last digit
     used : what its tasks take; limits bound it
-    charged : what its key is made of
+    mean, recent : what it used before (see :mod:`fairlead.scheduler.kernel_history`)
+    even : under sdrf, its part of the whole by its weight among all its siblings'
     """
 
     FIELDS = fields(
-        parent="i8", policy="i8", rank="i8", max_tasks="i8", max_jobs="i8", tasks="i8", jobs="i8", exact="?"
-    )
+        parent="i8", policy="i8", rank="i8", max_tasks="i8", max_jobs="i8", tasks="i8", jobs="i8", served="i8",
+        ticks="i8", moment="i8", remains="i8", tick="f8", exact="?",
+    )  # fmt: skip
     WIDE: ClassVar = {
         "weight": ("f8", 1.0),
         "part": ("i8", 1),
@@ -129,7 +136,9 @@ class Queues(Table):
         "guarantee": ("i8", 0),
         "limit": ("i8", UNLIMITED),
         "used": ("i8", 0),
-        "charged": ("i8", 0),
+        "mean": ("i8", 0),
+        "recent": ("i8", 0),
+        "even": ("i8", 0),
     }
     parent: I64
     policy: I64
@@ -145,7 +154,14 @@ class Queues(Table):
     guarantee: I64
     limit: I64
     used: I64
-    charged: I64
+    mean: I64
+    recent: I64
+    even: I64
+    served: I64
+    ticks: I64
+    moment: I64
+    remains: I64
+    tick: F64
 
 
 class Shapes(Table):

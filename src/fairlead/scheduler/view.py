@@ -64,14 +64,24 @@ class QueueSeats(Table):
     unsure : it was, so what is parked below may have room on other nodes than fresh ones
     touched : what it uses has changed; listed in `touched_list`
     entitled : the dominant share that it should have, where its siblings share by a division
-    counts_as : what it counts as under hdrf
+    counts_as : what it counts as under hdrf, and `level_now` its level by that alone, without what it used before
+    turn : when it was served last, as `served` in the table of queues, in a cycle with what that has served: breaks ties
+    charged : what its key is made of: what it uses, and what counts of what it used before
+    works : something below it waits or runs, as the trees were brought up to date last
+    weighs : its weight, in 2**40ths of the largest among its siblings' (`largest` is that among its children's)
+    at_work : the weights of its children that work, added up
+    crowd, crowded : with more at work than `crowd`, not all that some child used before counts; whether that is so already
+    moved : what is at work among its children has changed; listed in `moved_list`
     """
 
     FIELDS = fields(
         base="i8", slots="i8", slot="i8", children="i8", column="i8", first="i8", level="f8", entitled="f8", limited="i8",
-        limited_list="i8", touched_list="i8", below="i1", inner="?", keeping="?", unsure="?", touched="?",
+        limited_list="i8", touched_list="i8", turn="i8", moved_list="i8", level_now="f8", crowd="f8", below="i1", inner="?",
+        keeping="?", unsure="?", touched="?", works="?", crowded="?", moved="?",
     )  # fmt: skip
-    WIDE: ClassVar = {"counts_as": ("f8", 0)}
+    WIDE: ClassVar = {
+        "counts_as": ("f8", 0), "charged": ("i8", 0), "weighs": ("i8", 0), "at_work": ("i8", 0), "largest": ("f8", 0),
+    }  # fmt: skip
     base: I64
     slots: I64
     slot: I64
@@ -88,7 +98,18 @@ class QueueSeats(Table):
     keeping: Bools
     unsure: Bools
     touched: Bools
+    turn: I64
+    moved_list: I64
+    level_now: F64
+    crowd: F64
+    works: Bools
+    crowded: Bools
+    moved: Bools
     counts_as: F64
+    charged: I64
+    weighs: I64
+    at_work: I64
+    largest: F64
 
 
 class BucketSeats(Table):
@@ -146,10 +167,14 @@ FRAME: Final = fields(queue="i8", bottom="i8", bucket="i8", child="i8", below="i
 # Numbers in `counts`.
 (
     NODES, QUEUES, BUCKETS, HOLDS, ENDED, IN_ORDER, CYCLE, TOUCHED_QUEUES, TOUCHED_BUCKETS, FRESH, OUT, LIMITED, STOPS,
-    HDRF_SOMEWHERE, DIVIDED_SOMEWHERE, SKETCHES,
-) = range(16)  # fmt: skip
-COUNTS: Final = 16
-"""IN_ORDER : whether there is an order to keep; without, only the tables are changed, and it is made when it is needed"""
+    HDRF_SOMEWHERE, DIVIDED_SOMEWHERE, SKETCHES, HISTORY_MOVED, MOVED,
+) = range(18)  # fmt: skip
+COUNTS: Final = 18
+"""HISTORY_MOVED : whether what queues used before has faded since the trees were brought up to date
+IN_ORDER : whether there is an order to keep; without, only the tables are changed, and it is made when it is needed"""
+
+# Numbers in `times`: when the first fact happened, and when the next tick of some queue's history is over; seconds.
+BEGAN, NEXT_TICK = range(2)
 
 # After the resources, what a tree's `least` says.
 JOBS_NEEDED, NEGATIVE_PRIORITY, NUMBER = 0, 1, 2
@@ -170,7 +195,8 @@ _TABLES: Final = {
 ARRAYS: Final[dict[str, tuple[Any, int]]] = {
     **{name: (table.FIELDS, 1) for name, table in _TABLES.items()},
     **{name: (kind, 2) for table in _TABLES.values() for name, (kind, _) in table.WIDE.items()},
-    "counts": _I64_1, "total": _I64_1, "ended": _I64_1, "most": _I64_1, "stack": _I64_1, "best": _I64_1,
+    "counts": _I64_1, "times": ("f8", 1), "grain": _I64_1,
+    "total": _I64_1, "ended": _I64_1, "most": _I64_1, "stack": _I64_1, "best": _I64_1,
     "sketch_places": ("i4", 2), "masks": ("?", 2), "able": ("?", 1), "counted": ("?", 1), "frames": (FRAME, 1),
     "least": _I64_2, "bounds": _I64_2, "large_bounds": _I64_2, "caps": _I64_2, "chosen": _I64_2,
 }  # fmt: skip

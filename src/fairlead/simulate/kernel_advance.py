@@ -22,6 +22,7 @@ from fairlead.scheduler.kernel_account import (
     started,
 )
 from fairlead.scheduler.kernel_cycle import DROP, KEEP, SERVE, plan, settle
+from fairlead.scheduler.kernel_history import fade
 from fairlead.scheduler.kernel_room import INDEX, JOB, NODE
 from fairlead.scheduler.tables import I64, NONE, RESERVATION
 from fairlead.scheduler.view import ENDED
@@ -102,6 +103,7 @@ def advance(
 @compiled
 def _end(v: View, truth: Truth, runs: Runs, course: Course, now: float, max_losses: int) -> None:
     """What ends at this moment has ended."""
+    fade(v, now)
     ends = course.ends
     count = end_into(truth, runs, now, ends)
     rows, touched = course.rows[:count], course.attempts[:count]
@@ -132,6 +134,7 @@ def _arrive(v: View, truth: Truth, course: Course, now: float) -> bool:
         k = numbers[ARRIVED]
         row = course.row[k]
         if row != NONE:  # else no machine could hold it
+            fade(v, now)
             v.jobs.submitted_at[row] = now
             submit(truth, k, v.jobs.tasks[row], now)
             enter_bucket(v, row, course.bucket[k])
@@ -146,6 +149,8 @@ def _decide(
 ) -> bool:
     """Decide once, and let it happen; whether there is more to decide at this moment, or something to see: that tasks started."""
     what, count, about, more = plan(v, False, most, now, reserve_after)
+    if what != SERVE or count > 0:
+        fade(v, now)
     if what == KEEP:
         bucket, job = v.jobs.bucket[about], v.jobs.id[about]
         _log(course, RESERVED, now, job, count, 2)
@@ -178,7 +183,7 @@ def _place(v: View, course: Course, now: float, count: int, about: int, more: bo
     _log_attempts(v, course, count)
     _log_columns(course, v.chosen[NODE : NODE + 1], count)
     passed = v.jobs.bucket[about] if about != NONE else NONE
-    placed(v, rows, index, attempts, node)
+    placed(v, rows, index, attempts, node, now)
     settle(v, more)
     if about != NONE:
         _log(course, PASSED_OVER, now, v.jobs.id[about], 0, 0)
@@ -206,6 +211,7 @@ def _forget(v: View, course: Course, now: float, keep_jobs: int) -> None:
     first = course.numbers[FORGOTTEN]
     surplus = v.counts[ENDED] - first - keep_jobs
     if surplus > max(0, keep_jobs // 20):
+        fade(v, now)
         _log(course, FORGOT, now, 0, surplus, 1)
         _log_columns(course, v.ended[first : first + surplus].reshape((1, -1)), surplus)
         course.numbers[FORGOTTEN] += surplus

@@ -22,9 +22,10 @@ from fairlead.journal import Unrecorded
 from fairlead.model.problems import Problem
 from fairlead.model.specs import ROOT, USERS, Node, Quantities, Queue, Settings
 from fairlead.policies import code_of, drf, resources_of
-from fairlead.policies.codes import DIVIDED, HDRF
+from fairlead.policies.codes import DIVIDED, HDRF, SDRF
 from fairlead.policies.contract import PolicyError
 from fairlead.policies.filling import SMALL
+from fairlead.policies.over_time import OverTime
 from fairlead.policies.registry import find_policy
 from fairlead.policies.slots import Slots
 from fairlead.scheduler.facts import (
@@ -98,6 +99,7 @@ def simulate(
     policy: str = "drf",
     *,
     reserve_after: float = Settings().reserve_after,
+    history: float | None = None,
     samples: int = SAMPLES,
     watch: Watch | None = None,
     record: Callable[[Sequence[Fact]], None] | None = None,
@@ -116,6 +118,9 @@ def simulate(
         ``slots:K`` and ``slots:K:overcommit``.
     reserve_after : float
         Seconds, as in the live scheduler's settings.
+    history : float, optional
+        The half-life, in seconds, of what queues used before, where the tree names no other below the root; 0 for none. Without,
+        it is what the root says, and a day where that says nothing, as in the live scheduler.
     samples : int
         Moments at which shares are looked at, while jobs are submitted.
     watch : function, optional
@@ -150,7 +155,9 @@ def simulate(
     tally = Tally(record)
     scheduler.on_record = tally
     settings = Settings(reserve_after=reserve_after, keep_jobs=KEEP_JOBS)
-    tree = _tree(workload.queues, scheduling)
+    tree = _tree(workload.queues, scheduling, history)
+    if tree[0].history == 0.0 and isinstance(find_policy(scheduling), OverTime):
+        raise PolicyError(f"{policy}: goes by what was used before: name a half-life such as 7d, not none")
     scheduler.step([lambda state, now: [Configured(at=0.0, queues=tree, settings=settings)]])
     while cluster.next_event() == 0.0:
         scheduler.step()
@@ -210,8 +217,8 @@ def _can_be_held(seen: Workload) -> NDArray[np.bool_]:
 
 
 def _looks_around(queues: list[Queue], resources: list[str]) -> bool:
-    """Whether a policy looks at more than what each queue uses: then each step makes all keys anew."""
-    return any(queue.policy and code_of(queue.policy, resources) in (HDRF, DIVIDED) for queue in queues)
+    """Whether a policy looks at more than what each queue uses: what all use, or how many queues have had jobs so far."""
+    return any(queue.policy and code_of(queue.policy, resources) in (HDRF, DIVIDED, SDRF) for queue in queues)
 
 
 def warm_up() -> None:
@@ -264,11 +271,12 @@ def _usual_slots(workload: Workload) -> int:
     return max(1, int(each[by_size][np.searchsorted(reached, reached[-1] / 2)]))
 
 
-def _tree(queues: list[Queue], policy: str) -> list[Queue]:
-    """The tree with the policy at its root; without one, a leaf for each name."""
+def _tree(queues: list[Queue], policy: str, history: float | None) -> list[Queue]:
+    """The tree with the policy, and perhaps another half-life, at its root; without one, a leaf for each name."""
     root = next((queue for queue in queues if queue.name == ROOT), Queue(ROOT))
     rest = [queue for queue in queues if queue.name != ROOT] or [Queue(USERS)]
-    return [Queue(ROOT, max_jobs=root.max_jobs, max_tasks=root.max_tasks, policy=policy), *rest]
+    half_life = root.history if history is None else history
+    return [Queue(ROOT, max_jobs=root.max_jobs, max_tasks=root.max_tasks, policy=policy, history=half_life), *rest]
 
 
 def _fits(nodes: list[Node], demand: Quantities, on: dict[str, list[str]]) -> bool:

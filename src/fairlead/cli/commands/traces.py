@@ -26,6 +26,10 @@ def simulate(
     ] = 0,
     node: OneNode = "cpu=12,memory=48GiB",
     config: Annotated[Path | None, typer.Option(help="Machines and the queue tree from this fairlead.toml.")] = None,
+    history: Annotated[
+        str,
+        typer.Option(help="Half-life of what queues used before, such as 7d, or none; else as --config says, or 1d."),
+    ] = "",
     speed: Annotated[float, typer.Option(help="Jobs come so many times as fast.", min=1e-6, max=1e6)] = 1.0,
     scale: Annotated[float, typer.Option(help="So many times as many jobs.", min=1e-6, max=1000)] = 1.0,
     start: From = "",
@@ -49,6 +53,7 @@ def simulate(
         nodes,
         node,
         config,
+        history,
         speed,
         scale,
         start,

@@ -1,0 +1,93 @@
+"""How what queues used before is counted: the ticks that a half-life makes, and how fine amounts are.
+
+The counting itself is in :mod:`fairlead.scheduler.kernel_history`.
+"""
+
+import numpy as np
+
+from fairlead.policies import fairtree
+from fairlead.policies.arithmetic import dominant_share
+from fairlead.policies.codes import SDRF
+from fairlead.policies.fairtree import PERIOD
+from fairlead.scheduler.kernel_history import MOMENTS, WHOLE
+from fairlead.scheduler.tables import F64, I64, Queues
+
+TICKS = 1024
+"""Ticks of a half-life, where that is not too short for them."""
+SHORTEST_TICK = 1.0
+"""Seconds."""
+LARGEST_AMOUNT = 49
+"""Binary digits of what is counted."""
+
+
+def ticks_of(half_life: float) -> tuple[float, int]:
+    """How long a tick is, in seconds, and what is left after one, in parts of 2**32; 0 and 0 for a half-life of 0: no history."""
+    if not half_life:
+        return 0.0, 0
+    tick = max(SHORTEST_TICK, half_life / TICKS)
+    return tick, round(WHOLE * 2.0 ** (-tick / half_life))
+
+
+def slurm_ticks_of(half_life: float) -> tuple[float, int]:
+    """The same as Slurm has it: used amounts fade by its formula each five minutes, or each half-life where that is shorter."""
+    tick = min(PERIOD, half_life)
+    return tick, round(WHOLE * fairtree.left_after(tick, half_life))
+
+
+def forget_what_is_made_otherwise(queues: Queues, before: I64) -> None:
+    """Where history is made of something else than before, begin anew: under sdrf it is made of what is beyond an even part.
+
+    Parameters
+    ----------
+    queues : Queues
+    before : int64, shape (queues,)
+        The policies before; there may be more queues now.
+    """
+    policy = queues.policy[: queues.n]
+    others = (policy == SDRF) != (np.concatenate([before, policy[len(before) :]]) == SDRF)
+    rows = np.flatnonzero(others[queues.parent[1 : queues.n]]) + 1
+    queues.mean[rows] = queues.recent[rows] = 0
+
+
+def share_evenly(queues: Queues, total: I64) -> None:
+    """Write what part of the whole the weight of a queue under sdrf entitles it to among all its siblings, whoever is at work."""
+    for parent in np.flatnonzero(queues.policy[: queues.n] == SDRF):
+        rows = np.flatnonzero(queues.parent[: queues.n] == parent)
+        weight = queues.weight[rows]
+        queues.even[rows] = (total * (weight / weight.sum(axis=0))).astype(np.int64)
+
+
+def begin_ticks(queues: Queues, before: F64, elapsed: float) -> None:
+    """Where queues' ticks are others than before, begin with the one that runs now.
+
+    What was used since the last one was over is forgotten; where there are no ticks any more, all.
+
+    Parameters
+    ----------
+    queues : Queues
+    before : float64, shape (queues,)
+        The seconds of a tick before; there may be more queues now.
+    elapsed : float
+        Seconds since ticks are counted.
+    """
+    tick = queues.tick[: queues.n]
+    others = tick != np.concatenate([before, np.zeros(len(tick) - len(before))])
+    queues.ticks[: queues.n][others] = np.floor_divide(elapsed, tick, out=np.zeros(len(tick)), where=tick > 0)[others]
+    parent = queues.parent[1 : queues.n]
+    queues.recent[1 : queues.n][others[parent]] = 0
+    queues.moment[1 : queues.n][others[parent]] = 0
+    queues.mean[1 : queues.n][tick[parent] == 0] = 0
+
+
+def share_over_time(queues: Queues, row: int, grain: I64, total: I64) -> float:
+    """The dominant share of what a queue used before, over its weight; of all that, not only of what it is charged for."""
+    return float(dominant_share((queues.mean[row] // MOMENTS) << grain, total, queues.weight[row]))
+
+
+def coarsen(queues: Queues, grain: I64, total: I64) -> None:
+    """Have amounts be counted so coarsely that all of a cluster can be: `grain` is how many binary digits are cut off."""
+    digits = [int(quantity).bit_length() for quantity in total]
+    coarser = np.maximum(grain, np.array(digits, np.int64) - LARGEST_AMOUNT)
+    queues.mean >>= coarser - grain
+    queues.recent >>= coarser - grain
+    grain[:] = coarser
