@@ -17,6 +17,7 @@ from pathlib import Path
 import uvicorn
 
 from bench.end_to_end import scheduler
+from fairlead.client.connection import Connection as Scheduler
 
 CONSTANT = """
 import uvicorn
@@ -32,15 +33,19 @@ class Connection:
     """One kept connection; a request at a time."""
 
     def __init__(self, address: str, token: str) -> None:
-        self.host, port = address.removeprefix("http://").split(":")
-        self.port, self.token = int(port), token
+        self.address, self.token = address, token
 
     async def open(self) -> None:
-        self.reader, self.writer = await asyncio.open_connection(self.host, self.port)
+        if self.address.startswith("unix://"):
+            opened = asyncio.open_unix_connection(self.address.removeprefix("unix://"))
+        else:
+            host, port = self.address.removeprefix("http://").split(":")
+            opened = asyncio.open_connection(host, int(port))
+        self.reader, self.writer = await opened
 
     async def ask(self, method: str, path: str, body: bytes = b"") -> bytes:
         head = (
-            f"{method} {path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {self.token}\r\n"
+            f"{method} {path} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {self.token}\r\n"
             f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
         )
         self.writer.write(head.encode() + body)
@@ -85,6 +90,16 @@ def _percentiles(seconds: list[float]) -> str:
     return f"p50 {p50:7.1f} ms  p99 {p99:7.1f} ms"
 
 
+async def _beside_a_port(address: str, port: str, token: str, requests: int) -> None:
+    """The same requests over the socket and over a port, in turns."""
+    waits = _job(demand={"cpu": 10**6})
+    for url in (address, port) * 2:
+        speed, took = await load(url, token, 10, requests, lambda c, n: c.ask("POST", "/v1/jobs", waits))
+        looks, _ = await load(url, token, 10, requests, lambda c, n: c.ask("GET", "/v1/status"))
+        name = url.partition(":")[0]
+        print(f"{name:<10}    10 clients  submit {speed:>7,.0f}/s   {_percentiles(took)}  status {looks:>7,.0f}/s")
+
+
 async def _measure(address: str, token: str, requests: int, sizes: tuple[int, ...]) -> None:
     waits = _job(after=[{"job": 1, "how": "end"}])  # submitted, never started: what is measured is the service
     await load(address, token, 1, 1, lambda c, n: c.ask("POST", "/v1/jobs", _job(demand={"cpu": 10**6})))
@@ -117,8 +132,10 @@ async def _measure(address: str, token: str, requests: int, sizes: tuple[int, ..
 def run(requests: int = 5000, sizes: tuple[int, ...] = (1, 100, 1000)) -> None:
     """Print submissions a second, latencies, and the peer's."""
     with tempfile.TemporaryDirectory() as folder, scheduler(Path(folder), cpus=64) as home:
-        address = json.loads((home / "server.json").read_text())["url"]
-        token = (home / "token").read_text().strip()
+        with Scheduler(home) as asked:
+            address, port = asked.get("/v1/status")["urls"]
+            token = asked.post("/v1/tokens", {})["token"]
+        asyncio.run(_beside_a_port(address, port, token, requests))
         asyncio.run(_measure(address, token, requests, sizes))
     with uvicorn.Config(lambda: None, port=0).bind_socket() as free:
         port = free.getsockname()[1]

@@ -1,8 +1,10 @@
 """Writes into the pages what the program itself says: the options of each command, the paths of the API, what becomes of a task.
 
-`python docs/site.py` does it, from `<!-- options: NAME -->`, `<!-- endpoints -->` or `<!-- transitions -->` to `<!-- end -->`.
+`python docs/site.py` does it, from `<!-- options: NAME -->`, `<!-- endpoints -->`, `<!-- access -->` or `<!-- transitions -->` to
+`<!-- end -->`.
 """
 
+import importlib.util
 import re
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,11 +19,12 @@ from fairlead.scheduler.statuses import EVENT_NAMES, IMPOSSIBLE, STATUS_NAMES, T
 def filled(page: str) -> str:
     """A page with what the program says put in."""
     page = re.sub(
-        r"(<!-- options: (\w+) -->\n).*?(<!-- end -->)", lambda m: m[1] + options(m[2]) + m[3], page, flags=re.DOTALL
+        r"(<!-- options: ([\w ]+) -->\n).*?(<!-- end -->)", lambda m: m[1] + options(m[2]) + m[3], page, flags=re.DOTALL
     )
     page = re.sub(
         r"(<!-- endpoints -->\n).*?(<!-- end -->)", lambda m: m[1] + endpoints() + m[2], page, flags=re.DOTALL
     )
+    page = re.sub(r"(<!-- access -->\n).*?(<!-- end -->)", lambda m: m[1] + access() + m[2], page, flags=re.DOTALL)
     return re.sub(
         r"(<!-- transitions -->\n).*?(<!-- end -->)", lambda m: m[1] + transitions() + m[2], page, flags=re.DOTALL
     )
@@ -29,8 +32,9 @@ def filled(page: str) -> str:
 
 def options(name: str) -> str:
     """The arguments and options of a command, as a table."""
-    group = typer.main.get_command(app)
-    command = group.get_command(Context(group), name)
+    command = typer.main.get_command(app)
+    for word in name.split():
+        command = command.get_command(Context(command), word)
     lines = ["", f"## Options of `{name}`", "", "| option | what |", "| --- | --- |"]
     for parameter in command.params:
         told = (getattr(parameter, "help", None) or "").replace("|", "\\|")
@@ -47,15 +51,25 @@ def options(name: str) -> str:
 
 def endpoints() -> str:
     """The paths of the API, as a table."""
-    from fairlead.service.api.app import make_api
+    from fairlead.service.api.access import ROUTES
+    from fairlead.service.api.app import Parts, make_api
 
-    api = make_api(SimpleNamespace(loop=None), None, None, None, "", None, None, None)
-    lines = ["", "| request | what |", "| --- | --- |"]
+    api = make_api(SimpleNamespace(loop=None, door=None), Parts(*[None] * 8))
+    lines = ["", "| request | for | what |", "| --- | --- | --- |"]
     for path, methods in api.openapi()["paths"].items():
         for method, operation in methods.items():
             told = operation.get("description", "").split("\n\n")[0].replace("\n", " ")
-            lines.append(f"| `{method.upper()} {path}` | {told} |")
+            who = ROUTES[method.upper(), path].who.value
+            lines.append(f"| `{method.upper()} {path}` | {who} | {told} |")
     return "\n".join(lines) + "\n\n"
+
+
+def access() -> str:
+    """Who may call which route and which command, as the tests try it."""
+    spec = importlib.util.spec_from_file_location("access", Path(__file__).parent.parent / "tests" / "access.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return f"\n## Commands\n{module.table(module.COMMANDS)}## Routes of the API\n{module.table(module.ROUTES)}"
 
 
 def transitions() -> str:

@@ -16,7 +16,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from fairlead.client.connection import Connection, ServiceError
+from fairlead.client.connection import Connection
+from fairlead.client.service_error import ServiceError
 
 CONFIG = """
 [[queue]]
@@ -53,7 +54,7 @@ class Demo:
 
     def up(self) -> None:
         """Start the scheduler, and wait until it answers."""
-        self.server = subprocess.Popen([FAIRLEAD, "up", "--config", self.config, "--port", "0"])
+        self.server = subprocess.Popen([FAIRLEAD, "up", "--config", self.config])
         until = time.monotonic() + 60
         while True:
             try:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import http.client
+import json
 import os
 import signal
 import subprocess
@@ -14,6 +17,7 @@ import psutil
 import pytest
 
 from fairlead.cli.main import main
+from fairlead.client.address import connect_to
 from fairlead.client.connection import Connection
 from fairlead.client.service_error import ServiceError
 from fairlead.engines.local.engine import LocalEngine
@@ -53,6 +57,17 @@ def pytest_xdist_auto_num_workers() -> int:
     return 3 * cores() // 2
 
 
+class SocketConnection(http.client.HTTPConnection):
+    """A connection to a Unix socket."""
+
+    def __init__(self, path: Path, timeout: float = 60) -> None:
+        super().__init__("localhost", timeout=timeout)
+        self.path = path
+
+    def connect(self) -> None:
+        self.sock = connect_to(self.path, self.timeout)
+
+
 class Live:
     """A scheduler in a folder of its own, and its command line."""
 
@@ -73,9 +88,8 @@ class Live:
         self.close()
 
     def up(self, *more: str) -> None:
-        (self.home / "server.json").unlink(missing_ok=True)  # one that was killed has left its address
         with self.log.open("ab") as log:
-            command = [FAIRLEAD, "up", "--config", str(self.config), "--port", "0", *more]
+            command = [FAIRLEAD, "up", "--config", str(self.config), *more]
             self.process = subprocess.Popen(command, env=self.env, stdout=log, stderr=log)
         self.until(self.answers, 60)
 
@@ -90,6 +104,21 @@ class Live:
         """What a command asks for, without the process that a command is."""
         with Connection(self.home, patience=0) as connection:
             return connection.get(f"/v1/{path}", **query)
+
+    def wire(self) -> SocketConnection:
+        """A connection of which a test says every byte."""
+        return SocketConnection(self.home / "socket")
+
+    def http(self, method: str, path: str, body: object = None, headers: object = ()) -> tuple[int, object]:
+        """A request as it is on the wire, and its answer: the status, and JSON or text; `body` is bytes, or made JSON."""
+        data = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
+        kind = {"Content-Type": "application/json"} if data is not None else {}
+        with contextlib.closing(self.wire()) as connection:
+            connection.request(method, path, body=data, headers={**kind, **dict(headers)})
+            answer = connection.getresponse()
+            text = answer.read()
+            is_json = "json" in answer.headers["Content-Type"]
+            return answer.status, json.loads(text) if is_json else text.decode()
 
     def call(self, *command: str, **more) -> subprocess.CompletedProcess:
         return subprocess.run(
@@ -245,6 +274,22 @@ def idle(shared, tmp_path):
     for queue in ("A", "B", "lab"):
         world.call("cancel", "-q", queue)
     world.until(lambda: not any(queue["running"] for queue in world.ask("queues")["queues"]))
+
+
+@pytest.fixture(scope="module")
+def machine():
+    """A machine with people of its own, for all the tests of a file; skips, and says why, where there can be none."""
+    from machine import Machine, why_not
+
+    reason = why_not()
+    if reason is not None:
+        pytest.skip(reason)
+    there = Machine()
+    try:
+        there.up()
+        yield there
+    finally:
+        there.close()
 
 
 @pytest.fixture

@@ -1,7 +1,6 @@
 """The real `fairlead up`, over the real HTTP API and command line, killed and started again."""
 
 import contextlib
-import http.client
 import json
 import os
 import re
@@ -10,8 +9,6 @@ import socket
 import subprocess
 import sys
 import time
-import urllib.error
-import urllib.request
 from pathlib import Path
 
 import pytest
@@ -337,34 +334,16 @@ def test_a_damaged_journal_is_refused(tmp_path):
     world = Live(tmp_path)
     world.home.mkdir()
     (world.home / "journal.db").write_text("no journal at all, but long enough to be looked at" * 20)
-    refused = world.call("up", "--port", "0")
+    refused = world.call("up")
     assert (refused.returncode, refused.stderr.count("\n")) == (1, 1)
     assert "the journal is damaged" in refused.stderr
 
 
-def ask(world, path, token=None, body=None, headers=None):
-    address = json.loads((world.home / "server.json").read_text())["url"]
-    token = (world.home / "token").read_text().strip() if token is None else token
-    headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json", **(headers or {})}
-    request = urllib.request.Request(address + path, data=body, headers=headers)
-    try:
-        with urllib.request.urlopen(request, timeout=20) as response:
-            return response.status, json.loads(response.read())
-    except urllib.error.HTTPError as error:
-        return error.code, json.loads(error.read())
-
-
-def test_the_api_asks_for_the_token_and_bounds_what_it_takes(shared):
-    assert ask(shared, "/v1/jobs")[0] == 200
-    for token in ("", "wrong", "Ünsinn"):
-        code, answer = ask(shared, "/v1/jobs", token=token.encode().decode("latin-1"))
-        assert code == 401
-        assert "token" in answer["error"]
+def test_the_api_bounds_what_it_takes(shared):
     for length in ({"Content-Length": str(17 << 20)}, {"Transfer-Encoding": "chunked"}):
-        address = json.loads((shared.home / "server.json").read_text())["url"].removeprefix("http://")
-        connection = http.client.HTTPConnection(address, timeout=20)
+        connection = shared.wire()
         connection.putrequest("POST", "/v1/jobs")
-        for name, value in {**length, "Authorization": f"Bearer {(shared.home / 'token').read_text().strip()}"}.items():
+        for name, value in length.items():
             connection.putheader(name, value)
         connection.endheaders()
         if "Transfer-Encoding" in length:
@@ -372,34 +351,24 @@ def test_the_api_asks_for_the_token_and_bounds_what_it_takes(shared):
                 connection.send(b"100000\r\n" + b" " * 2**20 + b"\r\n")
         assert connection.getresponse().status == 413
         connection.close()
-    assert ask(shared, "/v1/jobs", body=b"{")[0] == 422
-    assert ask(shared, "/v1/jobs", body=b'{"argv": ["true"], "demand": {"cpu": NaN}}')[0] == 422
-    assert ask(shared, "/v1/jobs", body=b'{"argv": [], "demand": {"cpu": 1}}')[0] == 422
-    assert ask(shared, "/v1/jobs", body=b'{"argv": ["a\\u0000b"], "demand": {"cpu": 1}}')[0] == 422
-    assert ask(shared, "/v1/jobs?limit=0")[0] == 422
-    assert ask(shared, "/v1/jobs/99999999999999999999")[0] in (404, 422)
-    assert ask(shared, "/v1/jobs/1000000")[0] == 404
-    assert ask(shared, "/v1/nothing")[0] == 404
+    for body in (
+        b"{",
+        b'{"argv": ["true"], "demand": {"cpu": NaN}}',
+        b'{"argv": [], "demand": {"cpu": 1}}',
+        b'{"argv": ["a\\u0000b"], "demand": {"cpu": 1}}',
+    ):
+        assert shared.http("POST", "/v1/jobs", body)[0] == 422
+    assert shared.http("GET", "/v1/jobs?limit=0")[0] == 422
+    assert shared.http("GET", "/v1/jobs/99999999999999999999")[0] in (404, 422)
+    assert shared.http("GET", "/v1/jobs/1000000")[0] == 404
+    assert shared.http("GET", "/v1/nothing")[0] == 404
 
 
 def test_secrets_are_for_their_owner_alone(shared):
-    for name in ("token", "server.json", "journal.db"):
+    shared.ok("token", "new")
+    for name in ("socket", "tokens.json", "journal.db", "deeds"):
         assert (shared.home / name).stat().st_mode & 0o077 == 0
     assert shared.home.stat().st_mode & 0o077 == 0
-    assert "127.0.0.1" in (shared.home / "server.json").read_text()
-
-
-def test_a_wrong_token_is_told_in_a_line(shared):
-    url = json.loads((shared.home / "server.json").read_text())["url"]
-    result = subprocess.run(
-        [FAIRLEAD, "jobs"],
-        env={**os.environ, "FAIRLEAD_URL": url, "FAIRLEAD_TOKEN": "x"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert (result.returncode, result.stderr.count("\n")) == (1, 1)
-    assert "does not take this token" in result.stderr
 
 
 @pytest.mark.parametrize("command", [["--help"], ["--version"], ["jobs"], ["queues"], ["run", "--", "true"], ["down"]])
@@ -445,10 +414,10 @@ def test_jobs_tasks_and_queues_are_cancelled(idle):
     assert idle.ok("cancel", f"{a}", f"{c}") == f"job {a} is cancelled\njob {c} is cancelled\n"
     assert idle.ok("cancel", "--queue", "A") == f"job {b} is cancelled\n"
     idle.until(lambda: all(idle.job(n)["status"] == "cancelled" for n in (a, b, c)))
-    assert idle.ok("cancel", "-q", "A") == "queue A has no jobs that have not ended\n"
+    assert idle.ok("cancel", "-q", "A") == "queue A has no jobs of yours that have not ended\n"
     assert idle.ok("cancel", f"{a}") == f"job {a} had ended already\n"
     assert idle.job(other)["status"] == "running"
-    assert idle.ok("cancel", "-q", "B", "--user", "nobody-here") == "queue B has no jobs that have not ended\n"
+    assert idle.ok("cancel", "-q", "B", "--user", "nobody-here") == "queue B has no jobs of yours that have not ended\n"
     missing = idle.newest() + 99
     assert idle.call("cancel", f"{other}", f"{missing}").stderr == f"fairlead: there is no job {missing}\n"
     assert idle.job(other)["status"] == "running", "all that were named, or none"
@@ -597,3 +566,53 @@ def test_the_shell_completes_commands(tmp_path):
     world = Live(tmp_path)
     world.env |= {"_FAIRLEAD_COMPLETE": "complete_bash", "COMP_WORDS": "fairlead re", "COMP_CWORD": "1"}
     assert set(world.call().stdout.split()) == {"release", "reload", "resume"}
+
+
+STEERING = "\x1b]0;owned\x07\x9b31m\u202e[/] [bold]x"
+"""Retitles a terminal, recolours it, turns text around; and markup that closes what was not opened."""
+
+
+def test_nothing_that_somebody_named_steers_a_terminal(idle):
+    submit = ("submit", "-q", "A", "--name", STEERING, "--on", f"zone={STEERING}", "--cwd", f"/tmp/{STEERING}")
+    named = str(idle.submit(*submit, "--", "grep", "[/]", STEERING))
+    unnamed = str(idle.submit("-q", "A", "--cpu", "99", "--", "[/]", STEERING))
+    for number in (named, unnamed):
+        for command in (
+            ["jobs"],
+            ["job", number],
+            ["why", number],
+            ["top", "--once"],
+            ["log"],
+            ["audit", "--live"],
+            ["queues"],
+        ):
+            done = idle.call(*command)
+            assert done.returncode == 0, (command, done.stderr)
+            assert not steering(done), command
+    assert "[/]" in idle.ok("jobs")
+    assert "\\x1b]0;owned\\x07" in idle.ok("jobs")
+    problem = {"capacity": {"cpu": 9}, "user": [{"name": STEERING, "demand": {"cpu": 1}}]}
+    (idle.folder / "problem.json").write_text(json.dumps(problem))
+    wrong = (
+        ["submit", "-q", f"lab/{STEERING}", "--", "true"],
+        ["submit", "-q", STEERING, "--", "true"],
+        ["cancel", "-q", STEERING],
+        ["drain", STEERING],
+        ["logs", STEERING],
+        ["--url", f"unix:///{STEERING}", "jobs"],
+        ["allocate", "problem.json"],
+        ["audit", "problem.json"],
+        ["log", "--user", STEERING, "--since", STEERING],
+        ["token", "revoke", STEERING],
+    )
+    for command in wrong:
+        done = idle.call(*command)
+        assert not steering(done), (command, done)
+        assert "Traceback" not in done.stderr
+        assert done.stderr.count("\n") <= 1
+
+
+def steering(done):
+    """The characters of an answer that steer a terminal, but for line ends."""
+    text = (done.stdout + done.stderr).replace("\n", "")
+    return re.findall("[\x00-\x1f\x7f-\x9f\u2028-\u202e]", text)

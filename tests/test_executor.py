@@ -365,13 +365,18 @@ def test_a_scheduler_that_never_comes_back(live):
 
 
 def test_the_session_of_a_program_that_was_killed_is_closed(world, monkeypatch):
+    from fairlead.people.accounts import myself
+    from fairlead.scheduler.admission import Unknown
     from fairlead.scheduler.state import State
     from fairlead.service import sessions as module
     from fairlead.service.wakeups import Wakeups
 
     sessions = module.Sessions(world.folder / "calls", Wakeups())
     sessions.recover(State())
-    name = sessions.create({"argv": ["x"], "cwd": "/", "env": {}, "encoding": "utf-8", "path": []})
+    name = sessions.create({"argv": ["x"], "cwd": "/", "env": {}, "encoding": "utf-8", "path": []}, myself())
+    assert sessions.touch(name, os.geteuid()) == world.folder / "calls" / name
+    with pytest.raises(Unknown):  # a person is told no more of another's than of one that there is not
+        sessions.touch(name, os.geteuid() + 1)
     assert sessions.silent() == []
     monkeypatch.setattr(module, "LEASE", -1.0)
     assert sessions.silent() == [name]

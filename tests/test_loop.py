@@ -68,15 +68,15 @@ def test_who_caused_a_fact_is_recorded_with_it(world):
     loop.ask(submit, changes=True, by="ada").result(timeout=5)
     loop.ask(submit, changes=True).result(timeout=5)
     deadline = time.monotonic() + 10
-    while (found := causes(journal))["TasksStarted"] != {"engine"}:
+    while (found := causes(journal))["TasksStarted"] != {"(engine)"}:
         assert time.monotonic() < deadline, found
         time.sleep(0.05)
     assert found == {
-        "NodeJoined": {"engine"},
+        "NodeJoined": {"(engine)"},
         "Configured": {""},
         "JobSubmitted": {"ada", ""},
         "TasksPlaced": {""},
-        "TasksStarted": {"engine"},
+        "TasksStarted": {"(engine)"},
     }
 
 

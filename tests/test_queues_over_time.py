@@ -82,7 +82,7 @@ def test_history_is_what_the_policy_goes_by(policy, used):
         assert (abs(found - expected) <= 2 + rounded).all(), (
             "in thousandths of a CPU, and bytes; a tick has 4096 moments"
         )
-    assert same(snapshot.load(same(state))) == same(state)
+    assert same(snapshot.load(snapshot.dump(state))) == same(state)
 
 
 def test_history_that_is_made_of_something_else_begins_anew():

@@ -13,6 +13,7 @@ ROOMS = [
     "data_folder",
     "kernel_cache",
     "processes",
+    "plain_text",
     "text_tables",
     "html_page",
     "model",
@@ -22,7 +23,7 @@ ROOMS = [
     "journal",
     "engines",
 ]
-ROOMS += ["simulate", "service", "client", "cli"]
+ROOMS += ["simulate", "people", "service", "client", "cli"]
 
 LINES = 70
 TOO_LONG: set[str] = set()

@@ -7,6 +7,7 @@ from fairlead.journal import JournalFull
 from fairlead.journal.sql import SqlStore
 from fairlead.model.documents import Configuration
 from fairlead.model.specs import Node, Settings
+from fairlead.service.listening import Where
 from fairlead.service.serve import serve
 
 
@@ -18,8 +19,8 @@ def start(home):
     serve(
         home,
         configuration,
-        host="127.0.0.1",
-        port=None,
+        Where(home / "socket"),
+        personal=True,
         read_again=lambda: configuration,
         on_ready=ready,
         on_stopping=ready,

@@ -1,21 +1,17 @@
-"""The folder of one scheduler: where its journal, its token, its tasks' output and its address are.
+"""The folder of one scheduler: where its journal, its socket, its tokens and its tasks' output are.
 
-It is `$FAIRLEAD_HOME`, or the user's data folder. Everything in it belongs to its owner alone. Clients find the running
-scheduler by it; `$FAIRLEAD_URL` and `$FAIRLEAD_TOKEN` name one elsewhere.
+It is `$FAIRLEAD_HOME`, or the user's data folder. Everything in it belongs to its owner alone.
 """
 
-import json
 import os
-import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import BinaryIO
 
-
-class Address(NamedTuple):
-    """Where a scheduler answers, and the token that it asks for."""
-
-    url: str
-    token: str
+SYSTEM_HOME = Path("/var/lib/fairlead")
+SYSTEM_SOCKET = Path("/run/fairlead/socket")
+"""Where the scheduler for all of a machine has its data, and where it answers."""
 
 
 def home_folder() -> Path:
@@ -28,53 +24,46 @@ def home_folder() -> Path:
     return Path(platformdirs.user_data_dir("fairlead"))
 
 
+def socket_of(home: Path) -> Path:
+    """Where the scheduler of a folder answers its owner."""
+    return home / "socket"
+
+
 def make_home(home: Path) -> None:
-    """Make the folder, for its owner only. Raises OSError where that cannot be."""
+    """Make the folder, for its owner only. Raises OSError where that cannot be, or it is somebody else's."""
     home.mkdir(parents=True, exist_ok=True, mode=0o700)
+    if home.lstat().st_uid != os.geteuid():
+        raise PermissionError(
+            f"{home}: belongs to uid {home.lstat().st_uid}, not to you: name another folder with --home"
+        )
     home.chmod(0o700)
 
 
-def make_token(home: Path) -> str:
-    """Read the token, or make it the first time, in a file that only the owner reads."""
-    path = home / "token"
-    try:
-        token = path.read_text().strip()
-    except FileNotFoundError:
-        token = ""
-    if len(token) < 32:
-        token = secrets.token_urlsafe(32)
-        write_private(path, token + "\n")
-    path.chmod(0o600)
-    return token
+def open_private(path: Path) -> BinaryIO:
+    """Open a file that only its owner reads, to add to it; made where it does not exist, and never through a link."""
+    return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600), "ab")
 
 
-def write_address(home: Path, url: str) -> None:
-    """Say where the scheduler answers."""
-    write_private(home / "server.json", json.dumps({"url": url, "pid": os.getpid()}) + "\n")
-
-
-def forget_address(home: Path) -> None:
-    """The scheduler answers no more."""
-    (home / "server.json").unlink(missing_ok=True)
-
-
-def read_address(home: Path | None = None) -> Address | None:
-    """Find the scheduler; None where none runs or was ever started here."""
-    url, token = os.environ.get("FAIRLEAD_URL"), os.environ.get("FAIRLEAD_TOKEN")
-    if url:
-        return Address(url.rstrip("/"), token or "")
-    home = home or home_folder()
-    try:
-        url = json.loads((home / "server.json").read_text())["url"]
-        return Address(url, (home / "token").read_text().strip())
-    except (OSError, ValueError, KeyError):
-        return None
-
-
-def write_private(path: Path, text: str) -> None:
-    """Write a file that only its owner reads, whole or not at all."""
+def write_private(path: Path, text: str, durable: bool = False) -> None:
+    """Write a file that only its owner reads, whole or not at all; `durable` has it on the disk when this returns."""
     fresh = path.with_name(path.name + ".new")
     fresh.unlink(missing_ok=True)
     with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
         file.write(text)
+        if durable:
+            file.flush()
+            os.fsync(file.fileno())
     fresh.rename(path)
+
+
+@contextmanager
+def socket_name(path: Path) -> Iterator[str]:
+    """A name by which a socket is bound or connected to, however long its path is: 108 bytes are all that the kernel takes."""
+    if len(os.fsencode(path)) < 108:
+        yield str(path)
+        return
+    fd = os.open(path.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        yield f"/proc/self/fd/{fd}/{path.name}"
+    finally:
+        os.close(fd)

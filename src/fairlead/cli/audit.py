@@ -14,6 +14,7 @@ from fairlead.cli.failure import Failure, write_page
 from fairlead.cli.terminal import progress, width
 from fairlead.model.documents import DocumentError, read_table
 from fairlead.model.problems import Problem, read_problem
+from fairlead.plain_text import plain_lines
 from fairlead.policies.contract import PolicyError
 
 MOST_USERS = 2000
@@ -48,7 +49,7 @@ def audit_problem(
             )
         )
     else:
-        print("\n\n".join(f"{name}\n{findings_text(each, width())}" for name, each in found))
+        print(plain_lines("\n\n".join(f"{name}\n{findings_text(each, width())}" for name, each in found)))
     if report is not None:
         _write(report, f"Audit of {path.name}", [], found)
 
@@ -110,9 +111,9 @@ def print_properties(
     if as_json:
         print(json.dumps({"seed": seed, "zeros": zeros, "properties": [v.to_dict() for v in verdicts]}, indent=2))
     elif show is not None:
-        print(counterexample_text(verdicts[0]))
+        print(plain_lines(counterexample_text(verdicts[0])))
     else:
-        print(verdicts_text(verdicts, width()))
+        print(plain_lines(verdicts_text(verdicts, width())))
     if report is not None:
         _write(
             report,

@@ -7,6 +7,7 @@ from typing import Any
 from fairlead.cli.failure import Failure, write_page
 from fairlead.model.documents import DocumentError
 from fairlead.model.problems import read_problem
+from fairlead.plain_text import plain_lines
 from fairlead.policies.allocation import allocate, steps_table, table
 from fairlead.policies.contract import PolicyError
 from fairlead.policies.registry import HERE, OVER_TIME, find_policy, policy_names
@@ -32,8 +33,8 @@ def print_allocations(
         print(json.dumps({"results": [each.to_dict() for each in found]}, indent=2))
     else:
         if steps:
-            print(*(f"{each.policy}\n{steps_table(each)}\n" for each in found), sep="\n")
-        print(table(found))
+            print(*(plain_lines(f"{each.policy}\n{steps_table(each)}\n") for each in found), sep="\n")
+        print(plain_lines(table(found)))
     if plot is not None:
         _draw(found, plot)
 

@@ -3,14 +3,16 @@
 Nothing heavy is imported up here: a client answers at once.
 """
 
+import os
 import sys
 from typing import Annotated
 
 import typer
 
 import fairlead
-from fairlead.cli.commands import cluster, fairness, jobs, journal, traces
+from fairlead.cli.commands import cluster, fairness, jobs, journal, people, traces
 from fairlead.cli.failure import Failure
+from fairlead.plain_text import plain_lines
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -26,7 +28,15 @@ app = typer.Typer(
 @app.callback(invoke_without_command=True)
 def _fairlead(
     version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
+    url: Annotated[
+        str | None,
+        typer.Option(
+            help="The scheduler to ask: unix:///path, https://host:port. Default: $FAIRLEAD_URL.", metavar="URL"
+        ),
+    ] = None,
 ) -> None:
+    if url is not None:
+        os.environ["FAIRLEAD_URL"] = url
     if version:
         print(f"fairlead {fairlead.__version__}")
         raise typer.Exit
@@ -35,10 +45,12 @@ def _fairlead(
 # In the order in which `fairlead --help` lists them.
 for _command in (
     cluster.up, jobs.submit, jobs.run, jobs.jobs, jobs.logs, jobs.cancel, jobs.job, jobs.wait, jobs.why, jobs.hold, jobs.release,
-    cluster.drain, cluster.resume, cluster.reload, cluster.queues, cluster.nodes, cluster.top, cluster.down,
+    cluster.drain, cluster.resume, cluster.reload, cluster.queues, cluster.nodes, cluster.top, people.log, cluster.down,
     fairness.allocate, fairness.policies, fairness.audit, fairness.properties, traces.simulate, traces.sweep,
 ):  # fmt: skip
     app.command()(_command)
+app.add_typer(people.token, name="token")
+app.add_typer(people.service, name="service")
 app.add_typer(journal.app, name="journal")
 
 
@@ -49,7 +61,7 @@ def main() -> None:
     try:
         app()
     except (Failure, ServiceError) as error:
-        print(f"fairlead: {error}", file=sys.stderr)
+        print(f"fairlead: {plain_lines(str(error))}", file=sys.stderr)
         sys.exit(1)
     except KeyboardInterrupt:
         sys.exit(130)

@@ -3,6 +3,8 @@
 import json
 from typing import TYPE_CHECKING, Any
 
+from fairlead.plain_text import plain
+
 if TYPE_CHECKING:
     from fairlead.client.connection import Connection
 
@@ -17,7 +19,7 @@ def connect(timeout: float | None = None) -> "Connection":
 def change(path: str, done: str, nothing: str) -> None:
     """Have it change something, and say that this was done, or that there was nothing to do."""
     with connect() as connection:
-        print(done if connection.post(path, {})["changed"] else nothing)
+        print(plain(done if connection.post(path, {})["changed"] else nothing))
 
 
 def print_json(value: Any) -> None:

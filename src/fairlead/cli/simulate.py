@@ -16,6 +16,7 @@ from fairlead.cli.failure import Failure, write_page
 from fairlead.cli.terminal import progress, width
 from fairlead.model.documents import DocumentError, read_configuration, read_half_life
 from fairlead.model.quantity import parse_seconds
+from fairlead.plain_text import plain_lines
 from fairlead.policies.contract import PolicyError
 from fairlead.policies.registry import find_policy
 from fairlead.simulate.measure import summary, write_parquet
@@ -60,7 +61,7 @@ def run_simulations(
     if report is not None:
         write_page(report, page(runs))
     summaries = [summary(run) for run in runs]
-    print(json.dumps({"runs": summaries}, indent=2) if as_json else runs_text(summaries, width()))
+    print(json.dumps({"runs": summaries}, indent=2) if as_json else plain_lines(runs_text(summaries, width())))
 
 
 def _check_outputs(report: Path | None, out: Path | None = None) -> None:
@@ -108,7 +109,7 @@ def run_sweep(
     if as_json:
         print(json.dumps({"points": found}, indent=2))
         return
-    print(sweep_text(found))
+    print(plain_lines(sweep_text(found)))
 
 
 def _cluster(workload: Workload, nodes: int, node: str, config: Path | None) -> Workload:

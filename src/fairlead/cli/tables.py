@@ -6,12 +6,13 @@ import sys
 import time
 from typing import Any
 
-from rich import box
 from rich.console import Console
 from rich.table import Table
 
 from fairlead.model.quantity import round_quantity
-from fairlead.text_tables import listed
+from fairlead.model.specs import written
+from fairlead.plain_text import plain
+from fairlead.text_tables import PlainTable, listed
 
 
 def show(table: Table, empty: str) -> None:
@@ -28,7 +29,7 @@ def job_table(jobs: list[dict[str, Any]]) -> Table:
     for job in jobs:
         over = job["succeeded"] + job["failed"] + job["cancelled"]
         progress = f"{over}/{job['tasks']}" if job["tasks"] > 1 else "1"
-        name = job["name"] or " ".join(job["argv"])[:24]
+        name = job["name"] or " ".join(job["argv"])[:24] or "(another's)"
         table.add_row(
             str(job["id"]),
             name,
@@ -62,7 +63,7 @@ def show_job(job: dict[str, Any], tasks: list[dict[str, Any]]) -> None:
     }
     for name, value in lines.items():
         if value:
-            print(f"{name:<10} {value}")
+            print(f"{name:<10} {plain(value)}")
     shown, now = [t for t in tasks if t["status"] != "waiting"][:30], time.time()
     forecast = any(task["expected_end"] is not None for task in shown)
     left = (">ends in", ">cautiously") if forecast else ()
@@ -158,7 +159,7 @@ def span(seconds: float) -> str:
 
 def plain_table(*columns: str) -> Table:
     """A table with these columns; ``>`` before a name aligns it to the right. Numbers are never broken, words if need be."""
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, collapse_padding=True)
+    table = PlainTable()
     for column in columns:
         right = column.startswith(">")
         name = column.lstrip(">")
@@ -170,6 +171,30 @@ def plain_table(*columns: str) -> Table:
             min_width=12 if name in ("used", "each") else len(name),
         )
     return table
+
+
+def token_table(tokens: list[dict[str, Any]]) -> Table:
+    """Tokens, with what they are limited to."""
+    table = plain_table("token", "user", "expires", "for")
+    for token in tokens:
+        queues = ", ".join(written(name) for name in token["queues"]) if token["queues"] is not None else ""
+        expires = "never" if token["expires_at"] is None else moment(token["expires_at"])
+        table.add_row(token["id"], token["user"], expires, f"{queues}{' to look only' * token['read_only']}".strip())
+    return table
+
+
+def log_table(entries: list[dict[str, Any]]) -> Table:
+    """Who did what; what was refused, with the reason."""
+    table = plain_table("when", "who", "what", "")
+    for entry in entries:
+        refused = f"refused: {entry['why']}" if entry["outcome"] == "refused" else ""
+        table.add_row(moment(entry["at"]), entry["by"], entry["what"], refused)
+    return table
+
+
+def moment(at: float) -> str:
+    """A moment in local time, to the second."""
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at))
 
 
 def show_fairness(found: dict[str, Any]) -> None:
@@ -194,12 +219,12 @@ def show_fairness(found: dict[str, Any]) -> None:
     print()
     signs = {True: "✓", False: "✗", None: " "}
     for finding in found["findings"]:
-        print(f"{signs[finding['holds']]} {finding['text']}")
+        print(f"{signs[finding['holds']]} {plain(finding['text'])}")
     for queue in found["queues"]:
         if queue["passed_over_for"]:
             others = listed(queue["passed_over_for"])
             waits = f"{queue['name']}, at {queue['dominant_share']:.1%}, has waited for {age(queue['waits_since'])}"
-            print(f"– {waits}, while {others}, who had no less, were served")
+            print(plain(f"– {waits}, while {others}, who had no less, were served"))
     if found["fair"] is False:
         print("not fair at this moment: see above")
     elif found["fair"]:

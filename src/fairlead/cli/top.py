@@ -19,6 +19,7 @@ from fairlead.cli.tables import job_table, plain_table
 from fairlead.client.connection import Connection
 from fairlead.client.service_error import ServiceError
 from fairlead.model.quantity import round_quantity
+from fairlead.plain_text import plain
 
 HISTORY = 600
 """Samples of each queue's share that are kept."""
@@ -38,7 +39,7 @@ def run_top(connection: Connection, interval: float, once: bool) -> None:
             try:
                 seen = _look(connection)
             except ServiceError as error:  # it may be on its way back
-                live.update(Text(f"fairlead: {error}", style="red"), refresh=True)
+                live.update(Text(plain(f"fairlead: {error}"), style="red"), refresh=True)
             else:
                 live.update(frame(seen, history, console.width, console.height, interval), refresh=True)
             if _pressed_q(max(0.05, interval - (time.monotonic() - began))):
@@ -59,7 +60,7 @@ def frame(seen: dict[str, Any], history: dict[str, deque[float]], width: int, he
     )
     parts: list[Any] = [head]
     if status["stalled"]:
-        parts.append(Text(f"stalled: {status['stalled']}", style="bold red"))
+        parts.append(Text(plain(f"stalled: {status['stalled']}"), style="bold red"))
     capacity: dict[str, int] = {}
     for node in up:
         for name, amount in node["capacity"].items():
@@ -69,7 +70,7 @@ def frame(seen: dict[str, Any], history: dict[str, deque[float]], width: int, he
         used = root["used"].get(name, 0)
         share = used / amount if amount else 0.0
         text = f"{round_quantity(name, used)}/{round_quantity(name, amount)}"
-        bars.add_row(name, bar(share, max(10, min(50, width - 40))), f"{share:4.0%}", text)
+        bars.add_row(Text(plain(name)), bar(share, max(10, min(50, width - 40))), f"{share:4.0%}", text)
     parts += [bars, Text()]
 
     rows = max(3, (height - len(capacity) - 8) // 2)

@@ -1,29 +1,51 @@
 """`fairlead up`: what it says while it starts, runs and stops."""
 
 import logging
+import os
 import sys
 from pathlib import Path
+from typing import NamedTuple
 
 import typer
 from sqlalchemy.exc import SQLAlchemyError
 
-from fairlead.data_folder import home_folder
+from fairlead.data_folder import SYSTEM_HOME, SYSTEM_SOCKET, home_folder, socket_of
 from fairlead.engines.local.engine import EngineError, LocalEngine
 from fairlead.journal import JournalError
 from fairlead.kernel_cache import is_cached
 from fairlead.model.documents import Configuration, DocumentError, read_configuration
 from fairlead.model.quantity import round_quantity
 from fairlead.model.specs import Settings
+from fairlead.people.accounts import myself
+from fairlead.plain_text import plain_lines
 from fairlead.policies.registry import find_policy
 from fairlead.scheduler.admission import Refused
+from fairlead.service.listening import DEFAULT_PORT, Where, is_loopback
 from fairlead.service.serve import SchedulerFailed, serve, warm_up
 
 
-def run_scheduler(home: Path | None, config: Path | None, host: str, port: int | None) -> None:
-    """Run the scheduler of a data folder until it is stopped; exit status 1 with one line where it cannot start."""
-    home = (home or home_folder()).absolute()
+class Asked(NamedTuple):
+    """What `fairlead up` was asked for; see its options."""
+
+    config: Path | None
+    home: Path | None
+    system: bool
+    socket: Path | None
+    port: int | None
+    listen: str | None
+    tls_cert: Path | None
+    tls_key: Path | None
+    insecure: bool
+    names: list[str]
+
+
+def run_scheduler(asked: Asked) -> None:
+    """Run a scheduler until it is stopped; exit status 1 with one line where it cannot start."""
+    home = (asked.home or (SYSTEM_HOME if asked.system else home_folder())).absolute()
+    everybody = asked.system and os.geteuid() == 0
     try:
-        configuration = _read(config)
+        where = _where(asked, home, everybody)
+        configuration = _read(asked.config)
         if not is_cached():
             _say("compiling the scheduling kernels for this machine: half a minute, once")
         warm_up()
@@ -31,10 +53,10 @@ def run_scheduler(home: Path | None, config: Path | None, host: str, port: int |
         serve(
             home,
             configuration,
-            host=host,
-            port=port,
-            read_again=lambda: _read(config),
-            on_ready=lambda url, engine: _ready(home, url, engine),
+            where,
+            personal=not everybody,
+            read_again=lambda: _read(asked.config),
+            on_ready=lambda urls, engine: _ready(home, urls, engine, configuration, everybody),
             on_stopping=_stopping,
         )
     except (DocumentError, JournalError, EngineError, Refused, SchedulerFailed, OSError, SQLAlchemyError) as error:
@@ -43,12 +65,48 @@ def run_scheduler(home: Path | None, config: Path | None, host: str, port: int |
     _say("stopped")
 
 
+def _where(asked: Asked, home: Path, everybody: bool) -> Where:
+    """Where to listen; refuses what would tell others on the way what is said."""
+    if asked.listen is not None and asked.port is not None:
+        raise Refused("--port is short for --listen 127.0.0.1:PORT: write one of them")
+    host, port = _host_and_port(asked.listen) if asked.listen is not None else ("127.0.0.1", asked.port)
+    if asked.tls_cert is None and asked.tls_key is not None:
+        raise Refused("--tls-key: whose? Name the certificate with --tls-cert as well")
+    if asked.tls_cert is not None and port is None:
+        raise Refused("--tls-cert: for which port? Name it with --listen HOST:PORT")
+    if port is not None and not is_loopback(host) and asked.tls_cert is None and not asked.insecure:
+        raise Refused(
+            f"--listen {asked.listen}: others on the way could read all of it, and the tokens: "
+            "give a certificate with --tls-cert and --tls-key, or say --insecure"
+        )
+    socket = asked.socket or (SYSTEM_SOCKET if asked.system else socket_of(home))
+    return Where(
+        socket.absolute(),
+        everybody,
+        host,
+        port,
+        asked.tls_cert,
+        asked.tls_key,
+        tuple(name.lower() for name in asked.names),
+    )
+
+
+def _host_and_port(text: str) -> tuple[str, int]:
+    host, _, port = text.rpartition(":")
+    if not port.isdigit() or not host or int(port) > 65535:
+        raise Refused(f"--listen {text!r}: write HOST:PORT, such as 0.0.0.0:{DEFAULT_PORT} or [::]:{DEFAULT_PORT}")
+    return host.removeprefix("[").removesuffix("]"), int(port)
+
+
 def _read(config: Path | None) -> Configuration:
     return read_configuration(config.absolute(), find_policy) if config else Configuration([], [], Settings())
 
 
 class _OneLine(logging.Formatter):
     """For the terminal: what happened, without the traceback, which is in the log file."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return plain_lines(super().format(record).strip())
 
     def formatException(self, info: object) -> str:
         return ""
@@ -59,10 +117,11 @@ def _log_to(home: Path) -> None:
     terminal.setFormatter(_OneLine("fairlead: %(message)s"))
     file = logging.FileHandler(home / "log", delay=True)
     file.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    logging.getLogger("uvicorn").setLevel(logging.ERROR)  # what strangers send is no concern of the log
     logging.basicConfig(level=logging.WARNING, handlers=[terminal, file])
 
 
-def _ready(home: Path, url: str, engine: LocalEngine) -> None:
+def _ready(home: Path, urls: list[str], engine: LocalEngine, configuration: Configuration, everybody: bool) -> None:
     for node in engine.nodes[:8]:
         capacity = "  ".join(f"{name} {round_quantity(name, amount)}" for name, amount in node.capacity.items())
         _say(f"node {node.name}: {capacity}")
@@ -70,7 +129,17 @@ def _ready(home: Path, url: str, engine: LocalEngine) -> None:
         _say(f"and {len(engine.nodes) - 8} nodes more")
     if not engine.limits["memory"]:
         _say("no cgroups here: memory is watched twice a second, CPU is not limited")
-    _say(f"ready at {url}, data in {home}; Ctrl-C stops")
+    if everybody:
+        _say("everybody who has an account here is let in, and known by it")
+    else:
+        _say(f"{myself().name} alone is let in" + (": who may do what is not asked" if _asks(configuration) else ""))
+    _say(f"ready at {' and '.join(urls)}, data in {home}; Ctrl-C stops")
+
+
+def _asks(configuration: Configuration) -> bool:
+    """Whether a configuration says who may do what."""
+    says = (queue.submit is not None or queue.admin or queue.private for queue in configuration.queues)
+    return bool(configuration.settings.operators) or any(says)
 
 
 def _stopping(running: int) -> None:

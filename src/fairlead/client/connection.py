@@ -7,14 +7,16 @@ import json
 import random
 import time
 import uuid
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 import urllib3
 
+from fairlead.client.address import Address, NotTrusted, check_port, connect_to, find, is_checked, tls_context
 from fairlead.client.service_error import ServiceError
-from fairlead.data_folder import Address, home_folder, read_address
+from fairlead.data_folder import home_folder
 
 PATIENCE = 10.0
 """Seconds that a scheduler which stopped answering is waited for: it may be on its way back."""
@@ -23,17 +25,23 @@ TIMEOUT = 90.0
 
 
 class Connection:
-    """A connection to the scheduler of a data folder, or to the one that `$FAIRLEAD_URL` names. Threads may share one.
+    """A connection to the scheduler of a data folder, or to the one that is meant where none is named:
+    see :mod:`fairlead.client.address`.
+    Threads may share one.
 
-    Raises ServiceError where none runs. A request is repeated for a while when the scheduler goes away in the middle, so that a
-    restart is not noticed. Most may be heard twice without harm; a submission has a key, by which the scheduler knows it again.
+    Raises ServiceError where none runs, or one that is not to be trusted. A request is repeated for a while when the
+    scheduler goes away in the middle, so that a restart is not noticed. Most may be heard twice without harm; a submission
+    has a key, by which the scheduler knows it again.
     """
 
     def __init__(self, home: Path | None = None, patience: float = PATIENCE, timeout: float = TIMEOUT) -> None:
         self.home, self.patience = home, patience
         self._answered = False
-        self._address = self._find()
-        self._pool = urllib3.PoolManager(retries=False, timeout=timeout, maxsize=8)
+        try:
+            self._address = find(home)
+            self._pool = _pool(self._address, timeout)
+        except NotTrusted as error:
+            raise ServiceError(str(error)) from None
 
     def get(self, path: str, **query: Any) -> Any:
         """Ask for JSON."""
@@ -62,7 +70,11 @@ class Connection:
         return json.loads(self._request("DELETE", path, {}))
 
     def close(self) -> None:
-        self._pool.clear()
+        self._pool.close()
+
+    def is_there(self) -> bool:
+        """Whether its socket still has a name; that of a port cannot be told."""
+        return self._address.socket is not None and self._address.socket.exists()
 
     def __enter__(self) -> Self:
         return self
@@ -72,30 +84,77 @@ class Connection:
     ) -> None:
         self.close()
 
-    def _find(self) -> Address:
-        address = read_address(self.home)
-        if address is None:
-            raise self._nobody()
-        return address
-
     def _request(self, method: str, path: str, headers: dict[str, str], **what: Any) -> bytes:
         until = time.monotonic() + self.patience
+        bearer = {"Authorization": f"Bearer {self._address.token}"} if self._address.token else {}
         while True:
-            bearer = {"Authorization": f"Bearer {self._address.token}"}
             try:
-                response = self._pool.request(method, self._address.url + path, headers=headers | bearer, **what)
+                response = self._pool.request(method, path, headers=headers | bearer, **what)
                 self._answered = True
                 if response.status != 429 or time.monotonic() > until:
                     return _checked(response)
                 time.sleep(random.uniform(0.05, 0.5))  # noqa: S311 so that not all come back at once
-            except urllib3.exceptions.HTTPError:
+            except NotTrusted as error:
+                raise ServiceError(str(error)) from None
+            except (urllib3.exceptions.HTTPError, OSError) as error:
                 if not self._answered or time.monotonic() > until:
-                    raise self._nobody() from None
+                    raise self._nobody(error) from None
                 time.sleep(0.2)
-                self._address = read_address(self.home) or self._address
 
-    def _nobody(self) -> ServiceError:
-        return ServiceError(f"no scheduler runs in {self.home or home_folder()}: start one with `fairlead up`")
+    def _nobody(self, error: Exception) -> ServiceError:
+        where = self._address
+        if isinstance(error, urllib3.exceptions.SSLError):
+            return ServiceError(
+                f"{where.host}:{where.port}: not known to be the scheduler that is meant ({error}): "
+                "name the authority of its certificate with FAIRLEAD_CA"
+            )
+        cause = _cause(error)
+        if isinstance(cause, PermissionError):
+            return ServiceError(f"{where.socket}: is not yours to connect to: it is another person's scheduler")
+        if where.socket is None:
+            return ServiceError(f"no scheduler answers at {where.host}:{where.port}: {cause.strerror or cause}")
+        if where.socket.name == "socket" and where.socket.parent == (self.home or home_folder()):
+            return ServiceError(f"no scheduler runs in {where.socket.parent}: start one with `fairlead up`")
+        return ServiceError(f"no scheduler answers at {where.socket}: is it running?")
+
+
+class _SocketConnection(urllib3.connection.HTTPConnection):
+    """A connection to a Unix socket."""
+
+    def __init__(self, *arguments: Any, path: Path, **more: Any) -> None:
+        super().__init__(*arguments, **more)
+        self.path = path
+
+    def connect(self) -> None:
+        self.sock = connect_to(self.path, self.timeout)
+
+
+class _CheckedConnection(urllib3.connection.HTTPConnection):
+    """A connection to a port of this machine, whose owner the kernel tells."""
+
+    def connect(self) -> None:
+        check_port(self.host, self.port)
+        super().connect()
+        check_port(self.host, self.port)
+
+
+def _pool(address: Address, timeout: float) -> urllib3.HTTPConnectionPool:
+    """The connections that are kept to a scheduler."""
+    what: dict[str, Any] = {"retries": False, "timeout": timeout, "maxsize": 8}
+    if address.tls:
+        return urllib3.HTTPSConnectionPool(address.host, address.port, ssl_context=tls_context(), **what)
+    pool = urllib3.HTTPConnectionPool(address.host, address.port or None, **what)
+    if address.socket is not None:
+        pool.ConnectionCls = partial(_SocketConnection, path=address.socket)  # type: ignore[assignment]
+    elif is_checked(address):
+        pool.ConnectionCls = _CheckedConnection
+    return pool
+
+
+def _cause(error: Exception) -> OSError:
+    """What the system said, where that is what an error of urllib3's is about."""
+    said = (each for each in (error, *error.args, error.__cause__, error.__context__) if isinstance(each, OSError))
+    return next(said, OSError(str(error)))
 
 
 def _checked(response: urllib3.BaseHTTPResponse) -> bytes:
@@ -103,7 +162,8 @@ def _checked(response: urllib3.BaseHTTPResponse) -> bytes:
         return response.data
     if response.status == 401:
         raise ServiceError(
-            "the scheduler does not take this token: use the one in its folder, or set FAIRLEAD_TOKEN", 401
+            "the scheduler does not take this token: set FAIRLEAD_TOKEN to one that `fairlead token new` made there",
+            401,
         )
     try:
         message = json.loads(response.data)["error"]

@@ -28,8 +28,8 @@ class Client(Executor):
     Parameters
     ----------
     home : Path or str, optional
-        The scheduler's data folder. Default: ``$FAIRLEAD_HOME``, or the user's data folder; ``$FAIRLEAD_URL`` and
-        ``$FAIRLEAD_TOKEN`` name one elsewhere.
+        The scheduler's data folder. Default: what ``$FAIRLEAD_URL`` names (with ``$FAIRLEAD_TOKEN``, elsewhere), or
+        ``$FAIRLEAD_HOME``; else one's own scheduler, where one runs, else the one for all of this machine.
     **options
         What every call asks for unless it says otherwise: see :class:`Options`.
 

@@ -1,6 +1,5 @@
 """Jobs as a client asks for them, and as it follows them."""
 
-import getpass
 import json
 import os
 import time
@@ -32,7 +31,6 @@ def job_request(
     return {
         "demand": {name: quantity for name, quantity in demand.items() if quantity not in (0, "0")},
         "queue": queue,
-        "user": getpass.getuser(),
         "priority": priority,
         "retries": retries,
         "time_limit": time_limit,

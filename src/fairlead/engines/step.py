@@ -14,7 +14,7 @@ from math import inf
 import numpy as np
 
 from fairlead.engines.contract import NO_ATTEMPTS, Attempts, Engine, Launches, NodeUp, Seen
-from fairlead.journal import Journal, JournalFull, Unrecorded
+from fairlead.journal import ENGINE, Journal, JournalFull, Unrecorded
 from fairlead.scheduler.decide import decide
 from fairlead.scheduler.facts import (
     Fact,
@@ -154,7 +154,7 @@ class Scheduler:
         facts, strays = observe(self.state, seen, now)
         if len(strays.job):
             self.engine.stop(strays, GRACE)
-        self._happen(facts, "engine")
+        self._happen(facts, ENGINE)
         if len(seen.ended.outcome):
             self._to_acknowledge.append(seen.ended.attempts)
         if seen.known is not None:

@@ -4,9 +4,10 @@ A :class:`Journal` writes facts into a store of bytes and recovers the state fro
 """
 
 from fairlead.journal.journal import History, Journal, Unrecorded, read_history
-from fairlead.journal.store import Envelope, Forgotten, JournalError, JournalFull, NewerJournal
+from fairlead.journal.store import ENGINE, Envelope, Forgotten, JournalError, JournalFull, NewerJournal
 
 __all__ = [
+    "ENGINE",
     "Envelope",
     "Forgotten",
     "History",

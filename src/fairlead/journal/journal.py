@@ -100,7 +100,7 @@ class Journal:
         ----------
         facts : sequence of Fact
         by : sequence of str
-            Who caused each: a person's name, ``engine``, or empty for the scheduler itself. Without, it was the scheduler.
+            Who caused each: a person's name, `ENGINE`, or empty for the scheduler itself. Without, it was the scheduler.
         """
         if not facts:
             return
@@ -185,6 +185,24 @@ class Journal:
             raise Forgotten(oldest)
         return [(record.envelope.sequence, record.body) for record in self._checked(page, after, None)]
 
+    def caused(self, since: float, by: str | None, before: int | None, most: int) -> list[tuple[Envelope, Fact]]:
+        """The newest facts that people caused, newest first; `most` at most. From any thread.
+
+        Parameters
+        ----------
+        since : float
+            Seconds since the epoch.
+        by : str or None
+            Those of one person; None for everybody's.
+        before : int or None
+            Those with a lower number.
+        """
+        found = []
+        for record in self._store.caused(since, by, before, most):
+            self._check_one(record)
+            found.append((record.envelope, self._decode(record)))
+        return found
+
     def snapshot_due(self) -> bool:
         """Tell whether so much came since the last snapshot that recovery would be slow."""
         return self._since_snapshot > max(SNAPSHOT_AFTER, 2 * self._snapshot_size)
@@ -222,15 +240,20 @@ class Journal:
     def _checked(self, page: Iterable[Record], after: int, before: int | None) -> Iterator[Record]:
         """The records that follow a position, refused where one is missing or is not what was written."""
         for expected, record in enumerate(page, after + 1):
-            envelope, body = record
+            envelope = record.envelope
             if envelope.sequence != expected:
                 raise Damaged(self._store.name, f"fact {expected} is missing")
-            if not isinstance(body, bytes) or link(envelope, body) != envelope.checksum:
-                raise Damaged(self._store.name, f"fact {expected} is not what was written")
+            self._check_one(record)
             if before is not None and envelope.before != before:
                 raise Damaged(self._store.name, f"fact {expected} does not follow the one before it")
             before = envelope.checksum
             yield record
+
+    def _check_one(self, record: Record) -> None:
+        """Refuse a record that is not what was written."""
+        envelope, body = record
+        if not isinstance(body, bytes) or link(envelope, body) != envelope.checksum:
+            raise Damaged(self._store.name, f"fact {envelope.sequence} is not what was written")
 
     def _meet(self, head: tuple[int, int] | None, position: int, checksum: int) -> None:
         """Refuse another history than the one that the head is of."""
@@ -289,6 +312,9 @@ class Unrecorded:
     def look(self, after: int, most: int) -> list[tuple[int, bytes]]:
         if after < self.position:
             raise Forgotten(self.position + 1)
+        return []
+
+    def caused(self, since: float, by: str | None, before: int | None, most: int) -> list[tuple[Envelope, Fact]]:
         return []
 
     def snapshot_due(self) -> bool:

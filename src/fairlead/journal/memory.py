@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from itertools import accumulate
 
 import fairlead
-from fairlead.journal.store import Extent, Record, Snapshot
+from fairlead.journal.store import ENGINE, Extent, Record, Snapshot
 
 
 class MemoryStore:
@@ -36,6 +36,15 @@ class MemoryStore:
         records = self._records  # `save` puts another list in its place
         begin = max(0, after + 1 - records[0].envelope.sequence) if records else 0
         return records[begin : begin + most]
+
+    def caused(self, since: float, by: str | None, before: int | None, most: int) -> list[Record]:
+        found = []
+        for record in reversed(self._records):
+            number, who = record.envelope.sequence, record.envelope.by
+            theirs = who not in ("", ENGINE) if by is None else who == by
+            if theirs and record.envelope.wall >= since and (before is None or number < before):
+                found.append(record)
+        return found[:most]
 
     def snapshots(self) -> list[int]:
         return [snapshot.sequence for snapshot in self._snapshots]

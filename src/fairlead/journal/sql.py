@@ -19,6 +19,7 @@ import fairlead
 from fairlead.journal import head, sqlite
 from fairlead.journal.head import Head, HeadFile
 from fairlead.journal.store import (
+    ENGINE,
     Damaged,
     Envelope,
     Extent,
@@ -199,6 +200,15 @@ class SqlStore:
         query = sa.select(_facts).where(_facts.c.sequence > after).order_by(_facts.c.sequence).limit(most)
         with self._naming_damage():
             rows = self._reading.execute(query).all()
+        return [Record(Envelope(*envelope), body) for *envelope, body in rows]
+
+    def caused(self, since: float, by: str | None, before: int | None, most: int) -> list[Record]:
+        theirs = _facts.c.by.not_in(["", ENGINE]) if by is None else _facts.c.by == by
+        query = sa.select(_facts).where(theirs, _facts.c.wall >= since)
+        if before is not None:
+            query = query.where(_facts.c.sequence < before)
+        with self._naming_damage():
+            rows = self._reading.execute(query.order_by(_facts.c.sequence.desc()).limit(most)).all()
         return [Record(Envelope(*envelope), body) for *envelope, body in rows]
 
     def snapshots(self) -> list[int]:

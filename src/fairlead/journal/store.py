@@ -39,13 +39,17 @@ class Forgotten(LookupError):
         self.oldest = oldest
 
 
+ENGINE = "(engine)"
+"""Who caused what the engine saw; no account has such a name."""
+
+
 class Envelope(NamedTuple):
     """What is known of a record without reading it.
 
     sequence : its number; the first is 1, and none is left out.
     monotonic : seconds of ``time.monotonic()`` of the scheduler that wrote it; 0.0 where unknown.
     wall : seconds since the epoch of 1970, as that scheduler's clock told them.
-    by : who caused it: empty for the scheduler itself, ``engine``, or a person's name.
+    by : who caused it: empty for the scheduler itself, `ENGINE`, or a person's name.
     epoch : which run of the scheduler wrote it.
     before : the checksum of the record before.
     checksum : of all of this and the body: see :func:`fairlead.journal.journal.link`.
@@ -122,6 +126,11 @@ class Store(Protocol):
 
     def read(self, after: int, most: int) -> list[Record]:
         """The records with the lowest numbers above `after`, `most` at most, as they were written."""
+
+    def caused(self, since: float, by: str | None, before: int | None, most: int) -> list[Record]:
+        """The records that people caused, or one person; from a moment on, and below a number; the `most` highest, highest
+        first.
+        """
 
     def snapshots(self) -> list[int]:
         """The numbers of the records that the snapshots which are kept are as of, rising."""

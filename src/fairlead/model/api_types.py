@@ -218,10 +218,15 @@ class NodeList(TypedDict):
 
 
 class Status(TypedDict):
-    """Whether the scheduler is well; `stalled` says why it takes nothing on, `position` is that of the last fact."""
+    """Whether the scheduler is well; `stalled` says why it takes nothing on, `position` is that of the last fact.
+
+    `urls` are where it answers, `you` is who it takes the caller for.
+    """
 
     version: str
     pid: int
+    urls: list[str]
+    you: str
     stalled: str | None
     position: int
     nodes: int
@@ -253,6 +258,47 @@ class Cancelled(TypedDict):
     """The jobs of which something was cancelled."""
 
     cancelled: list[int]
+
+
+class TokenInfo(TypedDict):
+    """A token, but for its secret: whose it is, until when it holds, what it is for (all where `queues` is None)."""
+
+    id: str
+    user: str
+    created_at: float
+    expires_at: float | None
+    queues: list[str] | None
+    read_only: bool
+
+
+class NewToken(TokenInfo):
+    """A token with its secret, which is told this once."""
+
+    token: str
+
+
+class TokenList(TypedDict):
+    """Tokens, the oldest first."""
+
+    tokens: list[TokenInfo]
+
+
+class Doing(TypedDict):
+    """What somebody did, or was refused and why; about which job and queue, where it was about one that is still known."""
+
+    at: float
+    by: str
+    what: str
+    outcome: Literal["done", "refused"]
+    why: str
+    job: int | None
+    queue: str | None
+
+
+class DoingList(TypedDict):
+    """Who did what, the newest last."""
+
+    log: list[Doing]
 
 
 class Event(TypedDict):

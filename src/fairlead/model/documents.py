@@ -77,8 +77,15 @@ def _check_node_name(name: str) -> str:
     return name
 
 
+def _check_who(name: str) -> str:
+    if name != "*" and not re.fullmatch(r"@?[A-Za-z0-9_][A-Za-z0-9_.@+-]{0,127}\$?", name):
+        raise ValueError(f'{name!r} is nobody: write an account "alice", a group "@vision", or "*" for everybody')
+    return name
+
+
 Amounts = Annotated[dict[str, int], BeforeValidator(read_quantities)]
 Weight = Annotated[float | dict[str, float], AfterValidator(_check_weight)]
+Who = Annotated[list[Annotated[str, AfterValidator(_check_who)]], Field(max_length=10_000)]
 Count = Annotated[int, Field(ge=0, le=10**9, strict=True)]
 
 
@@ -96,6 +103,9 @@ class QueueTable(Table):
     policy: Annotated[Policy, AfterValidator(_check_policy)] | None = None
     history: Annotated[float | None, BeforeValidator(read_half_life)] = None
     draining: bool = False
+    submit: Who | None = None
+    admin: Who = Field(default_factory=list)
+    private: bool = False
 
 
 class NodeTable(Table):
@@ -115,6 +125,7 @@ class Document(Table):
     queue: list[QueueTable] = Field(default_factory=list, max_length=MOST_QUEUES)
     node: list[NodeTable] = Field(default_factory=list, max_length=MOST_NODES)
     scheduler: SchedulerTable = Field(default_factory=SchedulerTable)
+    operators: Who = Field(default_factory=list)
 
 
 class Configuration:
@@ -162,10 +173,7 @@ def read_configuration(path: Path, check_policy: Callable[[str], object]) -> Con
     text, raw = read_table(path)
     document = validated(Document, path, text, raw)
 
-    queues = [
-        Queue(q.name, q.weight, q.guarantee, q.limit, q.max_jobs, q.max_tasks, q.policy or "", q.history, q.draining)
-        for q in document.queue
-    ]
+    queues = [_queue(table) for table in document.queue]
     policies: dict[str, Any] = {}
     for number, queue in enumerate(queues):
         try:
@@ -206,7 +214,25 @@ def read_configuration(path: Path, check_policy: Callable[[str], object]) -> Con
             raise DocumentError(fault(path, text, ("node", number, "count"), f"more than {MOST_NODES} nodes", ""))
     queues.sort(key=lambda q: (q.name.count("/"), q.name))
     s = document.scheduler
-    return Configuration(queues, nodes, Settings(s.reserve_after, s.max_losses, s.keep_jobs))
+    return Configuration(queues, nodes, Settings(s.reserve_after, s.max_losses, s.keep_jobs, document.operators))
+
+
+def _queue(table: QueueTable) -> Queue:
+    """A queue as a valid table says it."""
+    return Queue(
+        table.name,
+        table.weight,
+        table.guarantee,
+        table.limit,
+        table.max_jobs,
+        table.max_tasks,
+        table.policy or "",
+        table.history,
+        table.draining,
+        table.submit,
+        table.admin,
+        table.private,
+    )
 
 
 def _history_faults(
@@ -258,7 +284,13 @@ def _tree_faults(queues: list[Queue], tables: list[QueueTable]) -> list[tuple[in
                 message = f"guarantees {format_quantity(resource, least)} {resource}, over its limit of "
                 return [(number, "guarantee", message + format_quantity(resource, most))]
         if queue.name == ROOT and (queue.guarantee or queue.limit or queue.weight != 1.0):
-            return [(number, "name", 'the root "/" takes a policy, a history, max_jobs and max_tasks only')]
+            return [
+                (
+                    number,
+                    "name",
+                    'the root "/" takes a policy, a history, max_jobs, max_tasks, submit, admin and private only',
+                )
+            ]
         if tables[number].policy is not None and queue.name not in inner:
             message = f"{queue.name!r} has no queues below it for a policy to choose among: remove it, or declare them"
             return [(number, "policy", message)]

@@ -36,6 +36,10 @@ class Queue(Spec, frozen=True):
     its children share by drf, or by hdrf where it is itself one of those who do. What these used before counts with a
     half-life of ``history`` seconds; not at all where that is 0, and as among the children of the queue above where it is None.
     A queue that is ``draining`` takes no more jobs, nor do those below it; the jobs that it has go on.
+
+    ``submit`` and ``admin`` name people, groups (``@vision``) or everybody (``*``): who may submit here, and who may change
+    others' jobs; ``private`` hides whose the jobs are. :mod:`fairlead.people.rules` says how they are inherited. The
+    scheduler looks at none.
     """
 
     name: str
@@ -47,6 +51,9 @@ class Queue(Spec, frozen=True):
     policy: Policy = ""
     history: float | None = None
     draining: bool = False
+    submit: list[str] | None = None
+    admin: list[str] = field(default_factory=list)
+    private: bool = False
 
 
 class Node(Spec, frozen=True):
@@ -103,6 +110,9 @@ class Job(Spec, frozen=True):
 
     ``key`` is the submitter's own name for the submission, and ``digest`` a digest of all that was submitted by it: so it is
     known again when it is repeated.
+
+    ``user`` is the name that it is submitted under, ``uid`` and ``gid`` are the account of who submitted it; None where that
+    was not known.
     """
 
     queue: str
@@ -120,6 +130,8 @@ class Job(Spec, frozen=True):
     key: str = ""
     digest: str = ""
     work: Work = field(default_factory=Work)
+    uid: int | None = None
+    gid: int | None = None
 
 
 class Settings(Spec, frozen=True):
@@ -128,11 +140,13 @@ class Settings(Spec, frozen=True):
     reserve_after : seconds that a task may be passed over, for want of a hole, before a node is kept for it.
     max_losses : a task lost this many times, with its node or its engine, has failed.
     keep_jobs : finished jobs that are remembered.
+    operators : people and groups who may do everything that concerns the whole, besides root.
     """
 
     reserve_after: float = 30.0
     max_losses: int = 3
     keep_jobs: int = 10_000
+    operators: list[str] = field(default_factory=list)
 
 
 def ancestors(name: str) -> list[str]:

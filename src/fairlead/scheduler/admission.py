@@ -107,7 +107,7 @@ def repeated(state: State, key: str, digest: str) -> int | None:
     """Find the first job that was submitted under a key before; None if there is none."""
     first = state.index.keys.get(key) if key else None
     if first is not None and state.index.specs[first].digest != digest:
-        raise Conflict(f"the key {key!r} was used for another submission, job {first}: use a new one for a new job")
+        raise Conflict(f"this key was used for another submission, job {first}: use a new one for a new job")
     return first
 
 

@@ -1,11 +1,12 @@
 """The state as people and programs read it: plain dictionaries of jobs, queues and nodes."""
 
+from collections.abc import Callable
 from math import isfinite, nan
 
 import numpy as np
 
 from fairlead.model.api_types import JobInfo, JobPage, JobStatus, NodeInfo, QueueInfo, TaskInfo, TaskPage
-from fairlead.model.specs import ancestors, settings_for, written
+from fairlead.model.specs import Job, ancestors, settings_for, written
 from fairlead.policies import drf
 from fairlead.policies.arithmetic import dominant_share
 from fairlead.scheduler.admission import job_row, rows_below
@@ -26,12 +27,12 @@ def list_jobs(
     state: State,
     *,
     queue: str | None = None,
-    user: str | None = None,
+    where: Callable[[Job], bool] = lambda job: True,
     status: str | None = None,
     before: int | None = None,
     limit: int = 100,
 ) -> JobPage:
-    """The newest jobs, newest first, of those with a number below `before`; `queue` means it and all below it."""
+    """The newest jobs for which `where` is true, newest first, below `before`; `queue` means it and all below it."""
     jobs, n = state.jobs, state.jobs.n
     chosen = jobs.id[:n] != NONE
     if before is not None:
@@ -42,7 +43,7 @@ def list_jobs(
         chosen &= _statuses(jobs, slice(n)) == JOB_STATUSES.index(status)
     found: list[JobInfo] = []
     for row in np.flatnonzero(chosen)[::-1]:
-        if user is None or state.index.specs[int(jobs.id[row])].user == user:
+        if where(state.index.specs[int(jobs.id[row])]):
             if len(found) == limit:
                 return {"jobs": found, "next": found[-1]["id"]}
             found.append(_job(state, row))

@@ -92,6 +92,8 @@ class Loop(threading.Thread):
         except queue.Full:
             raise Busy(f"{MOST_QUESTIONS} requests wait already: try again in a moment") from None
         self.wake()
+        if self.stopped.is_set():
+            self._turn_away()
         return answer
 
     def wake(self) -> None:
@@ -136,7 +138,18 @@ class Loop(threading.Thread):
             self.failure = error
         finally:
             self.stopped.set()
+            self._turn_away()
             self.on_stop()
+
+    def _turn_away(self) -> None:
+        """Answer those who ask when nobody is left to answer."""
+        while True:
+            try:
+                answer = self._inbox.get_nowait().answer
+            except queue.Empty:
+                return
+            if answer.set_running_or_notify_cancel():
+                answer.set_exception(Busy("the scheduler has ended: try again in a moment, if it is to come back"))
 
     def _step(self, scheduler: Scheduler) -> None:
         taken: list[_Asked] = []

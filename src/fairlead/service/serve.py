@@ -5,20 +5,18 @@ a service manager that restarts the scheduler, leaves the tasks running under th
 """
 
 import asyncio
-import contextlib
 import logging
 import signal
-import socket
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from itertools import takewhile
 from pathlib import Path
 
 import numpy as np
-import uvicorn
 import uvloop
 
-from fairlead.data_folder import forget_address, make_home, make_token, write_address
+from fairlead.data_folder import make_home
 from fairlead.engines.local.engine import EngineError, LocalEngine
 from fairlead.engines.local.machine import this_machine
 from fairlead.engines.step import GRACE, Scheduler, Stalled
@@ -27,24 +25,36 @@ from fairlead.journal.memory import MemoryStore
 from fairlead.journal.sql import SqlStore
 from fairlead.model.documents import Configuration
 from fairlead.model.specs import Job, Node, Queue, Settings
+from fairlead.people.deeds import Deeds
+from fairlead.people.door import Door
+from fairlead.people.rules import rules_of
+from fairlead.people.tokens import Tokens
+from fairlead.scheduler import snapshot
 from fairlead.scheduler.decide import decide
 from fairlead.scheduler.facts import (
     Configured,
     Fact,
+    JobCancelled,
+    JobHeld,
     JobSubmitted,
     NodeJoined,
+    NodesReserved,
+    ReservationDropped,
     TasksFinished,
     TasksRevoked,
     TasksStarted,
 )
+from fairlead.scheduler.forecasts import ends
 from fairlead.scheduler.live_audit import audit_state
 from fairlead.scheduler.state import State
 from fairlead.scheduler.statuses import PLACED, RUNNING
 from fairlead.service import metrics
-from fairlead.service.api.app import TooLargeInJson, make_api
+from fairlead.service.api.access import Entrance
+from fairlead.service.api.app import Parts, TooLargeInJson, make_api
 from fairlead.service.api.asking import Asker
 from fairlead.service.api.calls import close_silent_sessions
 from fairlead.service.api.cluster import configure
+from fairlead.service.listening import Where, listening, make_room, make_server, names_of
 from fairlead.service.loop import Loop
 from fairlead.service.over_time import Audits
 from fairlead.service.sessions import Sessions
@@ -52,25 +62,21 @@ from fairlead.service.wakeups import Wakeups
 
 log = logging.getLogger("fairlead")
 
-DEFAULT_PORT = 7373
 HEAR_WITHIN = 30.0
 """Seconds in which the engine must have told what it knows of, for the scheduler to start."""
 HANG_UP_WITHIN = 5.0
 """Seconds that the engine is given to pass on what it was told, before the process ends."""
-MOST_CONNECTIONS = 4000
-"""Connections, or requests in the making, at once; others are answered 503."""
 
 
 class SchedulerFailed(RuntimeError):
     """A fault of fairlead's own ended the scheduler."""
 
 
-class PortInUse(OSError):
-    """Somebody else answers there."""
-
-
 def warm_up() -> None:
-    """Compile the kernels, or load them: let one task live through a little history in memory."""
+    """Compile the kernels, or load them: let a little history happen in memory, with all that a live scheduler may have to do.
+
+    What is missing here is compiled when it first happens, for some seconds in which nobody is answered.
+    """
     journal = Journal(MemoryStore())
     one = np.zeros(1, np.int64)
     facts: list[Fact] = [
@@ -85,32 +91,36 @@ def warm_up() -> None:
     task = {"job": one + 1, "index": one, "attempt": one + 1}
     state.apply(TasksStarted(at=0, **task))
     audit_state(state)
+    ends(state, state.held_rows(), 0.0, 0.5)
     state.apply(TasksFinished(at=0, **task, outcome=one, code=one))
-
-
-def open_port(host: str, port: int | None) -> socket.socket:
-    """Take a port to listen on: the one that is asked for, else the default one, else any."""
-    for candidate in [port] if port is not None else [DEFAULT_PORT, 0]:
-        listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            listener.bind((host, candidate))
-            listener.listen(1024)
-            return listener
-        except OSError as error:
-            listener.close()
-            reason = error.strerror
-    raise PortInUse(f"cannot listen on {host}:{port}: {reason}: name another port with --port, or none for any")
+    more: list[Fact] = [
+        JobSubmitted(at=0, id=2, job=Job("a", {"cpu": 1000}, 2, gang=True)),
+        NodesReserved(at=0, id=2, nodes=[0], tasks=[1]),
+        ReservationDropped(at=0, id=2),
+        JobHeld(at=0, id=2),
+        JobCancelled(at=0, id=2),
+    ]
+    # Queues and kinds of jobs that come one by one: what is kept of them grows.
+    others = (
+        [Job("c/0", {"cpu": 1})]
+        + [Job(f"c/{k}", {"cpu": k}) for k in range(1, 5)]
+        + [Job("b", {"cpu": k}) for k in range(1, 5)]
+    )
+    more += [JobSubmitted(at=0, id=3 + k, job=job) for k, job in enumerate(others)]
+    for fact in more:
+        state.apply(fact)
+        decide(state, 0.0)
+    decide(snapshot.load(snapshot.dump(state)), 0.0)
 
 
 def serve(
     home: Path,
     configuration: Configuration,
+    where: Where,
     *,
-    host: str,
-    port: int | None,
+    personal: bool,
     read_again: Callable[[], Configuration],
-    on_ready: Callable[[str, LocalEngine], None],
+    on_ready: Callable[[list[str], LocalEngine], None],
     on_stopping: Callable[[int], None],
 ) -> None:
     """Run the scheduler until it is told to stop.
@@ -123,82 +133,76 @@ def serve(
         Its data folder.
     configuration : Configuration
         The queues, the nodes (this machine, where there are none) and the settings.
-    host, port : str, int or None
-        Where to answer; without a port, on the default one or, where that is taken, any.
+    where : Where
+        Where to answer.
+    personal : bool
+        Whether it is for one person, whose process this is, or for everybody who has an account here.
     read_again : callable
         Reads the configuration anew, when the scheduler is told to.
     on_ready : callable
-        Told the URL and the engine when requests are answered.
+        Told the URLs and the engine when requests are answered.
     on_stopping : callable
         Told how many tasks still run when the scheduler begins to stop.
 
     Raises
     ------
-    JournalError, EngineError, PortInUse, Refused, OSError
+    JournalError, EngineError, CannotListen, Refused, OSError
         It cannot start; the message says why and what to do.
     SchedulerFailed
         It ended by a fault of its own.
     """
     make_home(home)
     journal = Journal(SqlStore(home / "journal.db"))
-    try:
-        token = make_token(home)
-        listener = open_port(host, port)
+    with ExitStack() as closing:
+        closing.callback(journal.close)
+        listeners = closing.enter_context(listening(where))
+        door, deeds = Door(Tokens(home / "tokens.json"), personal), Deeds(home / "deeds")
         nodes = configuration.nodes or [this_machine()]
         engines: list[LocalEngine] = []
 
         def make(wake: Callable[[], None]) -> Scheduler:
             engine = LocalEngine(home, nodes, wake)
             engines.append(engine)
-            scheduler = _start(journal, engine, configuration)
+            scheduler = _start(journal, engine, configuration, door.owner.name)
+            door.rules = rules_of(scheduler.state, personal)
             sessions.recover(scheduler.state)  # what is recorded from now on it is told
             return scheduler
 
         wakeups = Wakeups()
         sessions = Sessions(home / "calls", wakeups)
-        loop = Loop(make, _announcing(wakeups, sessions))
+        loop = Loop(make, _announcing(wakeups, sessions, door))
         loop.start()
         loop.ready.result()
         engine = engines[0]
+        make_room()
         stop = _Stop(loop, on_stopping)
-        address = listener.getsockname()
-        url = f"http://{host if ':' not in host else f'[{host}]'}:{address[1]}"
-        asker = Asker(loop, wakeups)
-        api = make_api(
-            asker, journal, sessions, engine.read_output, token, stop, read_again, Audits(home / "journal.db")
-        )
-        server = _Server(
-            uvicorn.Config(
-                TooLargeInJson(api),
-                log_config=None,
-                access_log=False,
-                timeout_graceful_shutdown=2,
-                lifespan="off",
-                http="httptools",
-                limit_concurrency=MOST_CONNECTIONS,
-            )
-        )
+        asker = Asker(loop, wakeups, door)
+        urls = [listener.url for listener in listeners]
+        audits = Audits(home / "journal.db")
+        api = make_api(asker, Parts(journal, sessions, engine.read_output, deeds, stop, read_again, urls, audits))
+        app = Entrance(TooLargeInJson(api), door, deeds, names_of(where))
+        servers = [make_server(app, listener.tls) for listener in listeners]
 
         async def main() -> None:
             running = asyncio.get_running_loop()
             wakeups.attach(running)
 
             def ended() -> None:
-                running.call_soon_threadsafe(setattr, server, "should_exit", True)
+                for server in servers:
+                    running.call_soon_threadsafe(setattr, server, "should_exit", True)
                 wakeups.wake()
 
             loop.on_stop = ended
             running.add_signal_handler(signal.SIGINT, stop.at_once)
             running.add_signal_handler(signal.SIGTERM, loop.stop)
-            write_address(home, url)
             watching = running.create_task(close_silent_sessions(asker, sessions))
             try:
-                running.call_soon(on_ready, url, engine)
+                running.call_soon(on_ready, urls, engine)
                 if not loop.stopped.is_set():
-                    await server.serve(sockets=[listener])
+                    serving = (s.serve(sockets=[each.socket]) for s, each in zip(servers, listeners, strict=True))
+                    await asyncio.gather(*serving)
             finally:
                 watching.cancel()
-                forget_address(home)
 
         uvloop.run(main())
         loop.stop()
@@ -207,17 +211,15 @@ def serve(
         engine.join(timeout=HANG_UP_WITHIN)
         if loop.failure is not None:
             raise SchedulerFailed(f"the scheduler failed: {loop.failure!r}: see {home}/log") from loop.failure
-    finally:
-        journal.close()
 
 
-def _start(journal: Journal, engine: LocalEngine, configuration: Configuration) -> Scheduler:
+def _start(journal: Journal, engine: LocalEngine, configuration: Configuration, by: str) -> Scheduler:
     """Make a scheduler that is configured and knows what runs; raises EngineError where the engine does not tell."""
     scheduler = Scheduler(journal, engine, time.time, [node.name for node in engine.nodes], metrics.timed)
     scheduler.on_record = metrics.count
     until = time.monotonic() + HEAR_WITHIN
     try:
-        scheduler.step([lambda state, now: [fact for fact in [configure(state, configuration, now)] if fact]])
+        scheduler.step([lambda state, now: [fact for fact in [configure(state, configuration, now)] if fact]], [by])
         while not scheduler.reconciled:
             if engine.trouble:
                 raise EngineError(engine.trouble)
@@ -233,12 +235,16 @@ def _start(journal: Journal, engine: LocalEngine, configuration: Configuration) 
     return scheduler
 
 
-def _announcing(wakeups: Wakeups, sessions: Sessions) -> Callable[[State, Sequence[Fact]], None]:
-    """Ring for the jobs that ended, and that there are more facts; tell programs what happened to their calls."""
+def _announcing(wakeups: Wakeups, sessions: Sessions, door: Door) -> Callable[[State, Sequence[Fact]], None]:
+    """Ring for the jobs that ended, and that there are more facts; tell programs what happened to their calls, and the door of
+    new rules.
+    """
     last: int | None = None
 
     def announce(state: State, facts: Sequence[Fact]) -> None:
         nonlocal last
+        if any(isinstance(fact, Configured) for fact in facts):
+            door.rules = rules_of(state, door.personal)
         sessions.recorded(state, facts)
         ended = list(takewhile(lambda job: job != last, reversed(state.ended_jobs().tolist())))
         if ended:
@@ -256,8 +262,8 @@ class _Stop:
         self._loop, self._on_stopping = loop, on_stopping
         self._pressed = 0
 
-    def __call__(self, now: bool) -> None:
-        """Stop placing tasks, and end the loop when none is left; `now` has those that run stopped first."""
+    def __call__(self, now: bool, by: str = "") -> None:
+        """Stop placing tasks, and end the loop when none is left; `now` has those that run stopped first, by somebody."""
         self.leave = True
 
         def revoke(state: State, at: float) -> tuple[list[Fact], None]:
@@ -270,7 +276,7 @@ class _Stop:
             return [TasksRevoked(at=at, **state.task_columns(rows))], None
 
         self._loop.stop(when=lambda state: not len(state.held_rows()))
-        self._loop.ask(revoke, changes=True)
+        self._loop.ask(revoke, changes=True, by=by)
 
     def at_once(self) -> None:
         """Ctrl-C: stop what runs and end; pressed again, end without waiting for it."""
@@ -280,11 +286,3 @@ class _Stop:
         else:
             log.warning("leaving: tasks that still run are stopped within %g seconds", GRACE)
             self._loop.stop()
-
-
-class _Server(uvicorn.Server):
-    """uvicorn, with the signals left to us."""
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield

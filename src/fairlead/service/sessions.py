@@ -8,6 +8,7 @@ seen already.
 
 import base64
 import json
+import os
 import shutil
 import threading
 import time
@@ -22,6 +23,7 @@ import numpy as np
 from fairlead.data_folder import write_private
 from fairlead.engines.calls import SETUP, result_name
 from fairlead.model.api_types import Event, TaskInfo
+from fairlead.people.accounts import Person
 from fairlead.scheduler.admission import Refused, Unknown, cancel
 from fairlead.scheduler.facts import (
     Fact,
@@ -45,9 +47,10 @@ OVER = (SUCCEEDED, FAILED, CANCELLED)
 
 
 class Session:
-    """The events of one program, numbered from 0; those that it has seen are dropped."""
+    """The events of one program, numbered from 0; those that it has seen are dropped. It is of one uid."""
 
-    def __init__(self) -> None:
+    def __init__(self, uid: int) -> None:
+        self.uid = uid
         self.first = 0
         self.events: list[Event] = []
         self.heard_at = time.monotonic()
@@ -79,7 +82,7 @@ class Sessions:
         """Make the sessions and their events from the state, after a restart."""
         self.folder.mkdir(mode=0o700, exist_ok=True)
         for path in self.folder.iterdir():
-            self._sessions[path.name] = Session()
+            self._sessions[path.name] = Session(path.stat().st_uid)
         for number, job in state.index.specs.items():
             call = job.work.call
             if call is not None and call.session in self._sessions:
@@ -112,29 +115,31 @@ class Sessions:
                     for job in ids:
                         self._session_of.pop(job, None)
 
-    def create(self, setup: dict[str, Any]) -> str:
-        """Open a session; returns its id."""
+    def create(self, setup: dict[str, Any], person: Person) -> str:
+        """Open a session of a person, whose its folder is from then on; returns its id."""
         name = uuid.uuid4().hex
         with self._lock:
             if len(self._sessions) >= MOST_SESSIONS:
                 raise Refused(f"there are {MOST_SESSIONS} programs already: wait until one ends")
-            self._sessions[name] = Session()
+            self._sessions[name] = Session(person.uid)
         (self.folder / name).mkdir(mode=0o700)
         write_private(self.folder / name / SETUP, json.dumps(setup))
+        if os.geteuid() != person.uid:
+            os.chown(self.folder / name, person.uid, person.gid)
         return name
 
-    def touch(self, name: str) -> Path:
-        """Note that the program was heard of; returns its folder."""
+    def touch(self, name: str, uid: int) -> Path:
+        """Note that the program was heard of, which must be of this uid; returns its folder."""
         with self._lock:
             session = self._sessions.get(name)
-            if session is None:
+            if session is None or session.uid != uid:
                 raise Unknown(f"there is no session {name}: it was closed, or was not heard of for {LEASE:g} seconds")
             session.heard_at = time.monotonic()
         return self.folder / name
 
-    def events(self, name: str, epoch: str, after: int, most: int) -> tuple[int, list[Event]]:
+    def events(self, name: str, uid: int, epoch: str, after: int, most: int) -> tuple[int, list[Event]]:
         """The number of the next event, and the events from `after` on; those before were seen, and their results go."""
-        self.touch(name)
+        self.touch(name, uid)
         with self._lock:
             session = self._sessions[name]
             if epoch != self.epoch:

@@ -1,6 +1,5 @@
 """The commands about the cluster: to start and stop the scheduler, and to see and change what it runs on."""
 
-import os
 import sys
 import time
 from pathlib import Path
@@ -19,20 +18,38 @@ def up(
     home: Annotated[
         Path | None, typer.Option(help="Data folder. Default: $FAIRLEAD_HOME or the user's data folder.")
     ] = None,
-    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
-    port: Annotated[
-        int | None,
-        typer.Option(help="Port to listen on; 0 for any. Default: 7373, or any if that is taken.", min=0, max=65535),
+    system: Annotated[
+        bool, typer.Option("--system", help="For everybody who has an account on this machine; as root.")
+    ] = False,
+    socket: Annotated[
+        Path | None,
+        typer.Option(
+            help="Unix socket to listen on. Default: `socket` in the data folder; with --system /run/fairlead/socket."
+        ),
     ] = None,
+    port: Annotated[
+        int | None, typer.Option(help="Listen on this port of 127.0.0.1 as well; 0 for any.", min=0, max=65535)
+    ] = None,
+    listen: Annotated[
+        str | None, typer.Option(help="Listen there as well, for people elsewhere.", metavar="HOST:PORT")
+    ] = None,
+    tls_cert: Annotated[Path | None, typer.Option(help="With --listen: the certificate, as PEM.")] = None,
+    tls_key: Annotated[Path | None, typer.Option(help="With --listen: its key, if it is in another file.")] = None,
+    insecure: Annotated[
+        bool, typer.Option("--insecure", help="With --listen: without TLS, so that others on the way read everything.")
+    ] = False,
+    name: Annotated[
+        list[str], typer.Option(help="With --listen: a further name that this machine is called by; repeat for more.")
+    ] = [],  # noqa: B006
 ) -> None:
     """Start the scheduler, in the foreground.
 
-    Ctrl-C stops it and the tasks that run; they go back to their jobs and start again with the next `up`. Should the scheduler
-    be killed instead, the tasks run on, and the next `up` adopts them.
+    It is yours alone unless --system is given. Ctrl-C stops it and the tasks that run; they go back to their jobs and start
+    again with the next `up`. Should the scheduler be killed instead, the tasks run on, and the next `up` adopts them.
     """
-    from fairlead.cli.up import run_scheduler
+    from fairlead.cli.up import Asked, run_scheduler
 
-    run_scheduler(home, config, host, port)
+    run_scheduler(Asked(config, home, system, socket, port, listen, tls_cert, tls_key, insecure, name))
 
 
 def drain(node: Annotated[str, typer.Argument(help="The node's name, as `fairlead nodes` shows it.")]) -> None:
@@ -87,10 +104,9 @@ def down(
     """Stop the scheduler, when the tasks that run have ended. Those that wait are kept for the next `up`."""
     from fairlead.client.connection import PATIENCE
     from fairlead.client.service_error import ServiceError
-    from fairlead.data_folder import read_address
 
     with connect() as connection:
-        address, before = read_address(), connection.get("/v1/status")["pid"]
+        before = connection.get("/v1/status")["pid"]
         connection.post("/v1/down", {"now": now})
         connection.patience = 0  # it was told to go: it is not on its way back
         told = 0
@@ -105,7 +121,7 @@ def down(
                 told = status["running"]
                 print(f"waiting for {told} task{'s' if told != 1 else ''} to end", file=sys.stderr)
             time.sleep(0.1)
-    until = time.monotonic() + PATIENCE
-    while "FAIRLEAD_URL" not in os.environ and read_address() == address and time.monotonic() < until:
-        time.sleep(0.05)  # it answers no more, but closes what is open: the next `up` would find it there
+        until = time.monotonic() + PATIENCE
+        while connection.is_there() and time.monotonic() < until:
+            time.sleep(0.05)  # it answers no more, but closes what is open: the next `up` would find it there
     print("the scheduler is down")

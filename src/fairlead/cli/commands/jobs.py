@@ -11,6 +11,7 @@ import typer
 from fairlead.cli.commands.options import Json
 from fairlead.cli.failure import Failure
 from fairlead.cli.scheduler import change, connect, print_json
+from fairlead.plain_text import plain
 
 JobId = Annotated[int, typer.Argument(help="The job's number, as `fairlead jobs` shows it.", metavar="JOB")]
 Command = Annotated[
@@ -84,7 +85,7 @@ def submit(
         )
         answer = connection.submit("/v1/jobs", body)
     if answer["warning"]:
-        print(f"fairlead: {answer['warning']}", file=sys.stderr)
+        print(f"fairlead: {plain(answer['warning'])}", file=sys.stderr)
     print(answer["id"])
 
 
@@ -115,7 +116,7 @@ def run(
         )
         answer = connection.submit("/v1/jobs", body)
         if answer["warning"]:
-            print(f"fairlead: {answer['warning']}", file=sys.stderr)
+            print(f"fairlead: {plain(answer['warning'])}", file=sys.stderr)
         job = answer["id"]
         try:
             task = stream_task(connection, job, 0, follow=True)
@@ -188,7 +189,7 @@ def cancel(
         for job in cancelled:
             print(f"job {job} is cancelled")
         if queue is not None and not cancelled:
-            print(f"queue {queue} has no jobs that have not ended")
+            print(f"queue {plain(queue)} has no jobs of yours that have not ended")
         for job, indices in parts.items():
             changed = connection.post(f"/v1/jobs/{job}/cancel", {"indices": indices})["changed"]
             named = f"task {job}.{indices[0]}" if len(indices) == 1 else f"{len(indices)} tasks of job {job}"
@@ -229,7 +230,7 @@ def why(job: JobId, as_json: Json = False) -> None:
     """Say what a job waits for, now: its turn, a limit, a node with room, a hold."""
     with connect() as connection:
         found = connection.get(f"/v1/jobs/{job}/why")
-    print_json(found) if as_json else print(f"job {job}: {found['text']}")
+    print_json(found) if as_json else print(f"job {job}: {plain(found['text'])}")
 
 
 def hold(job: JobId) -> None:

@@ -1,14 +1,15 @@
-"""The HTTP API. Thin: check the token, validate, ask the loop, answer JSON.
+"""The HTTP API. Thin: know who calls, validate, ask the loop, answer JSON.
 
-Errors are one JSON object, `{"error": "..."}`: 400 for what is refused, 401 without the token, 404 for what is not there, 409
-for what contradicts an earlier request, 410 for facts that are gone, 413 and 422 for a body that is too large or not what it
-should be, 429 and 503 for a scheduler that cannot take more now.
+Errors are one JSON object, `{"error": "..."}`: 400 for what is refused, 401 for who is not known, 403 for what they may not,
+404 for what is not there, 409 for what contradicts an earlier request, 410 for facts that are gone, 413 and 422 for a body
+that is too large or not what it should be, 421 for another host's request, 429 and 503 for a scheduler that cannot take more
+now.
 """
 
-import hmac
+import asyncio
 from collections.abc import Awaitable, Callable
 from functools import cache
-from typing import Annotated, Any
+from typing import NamedTuple
 
 from fastapi import APIRouter, Depends, FastAPI, HTTPException, Request
 from fastapi.exceptions import RequestValidationError
@@ -21,85 +22,81 @@ import fairlead
 from fairlead.engines.step import Stalled
 from fairlead.journal import Forgotten, Journal
 from fairlead.model.documents import Configuration
+from fairlead.people.deeds import Deeds
+from fairlead.people.rules import Forbidden
 from fairlead.scheduler.admission import Conflict, Refused, Unknown
+from fairlead.service.api.access import HeldRoute, note_refusal
 from fairlead.service.api.asking import LARGEST_BODY, Asker, Json, errors, refusal
 from fairlead.service.api.calls import add_calls
-from fairlead.service.api.cluster import add_audits, add_cluster, add_facts, add_health
+from fairlead.service.api.cluster import add_audits, add_cluster, add_facts, add_health, add_operating
+from fairlead.service.api.document import add_documents
 from fairlead.service.api.jobs import ReadOutput, add_jobs
+from fairlead.service.api.people import add_log, add_tokens
 from fairlead.service.loop import Busy
 from fairlead.service.over_time import Audits
 from fairlead.service.sessions import Sessions
 
 
-def make_api(
-    asker: Asker,
-    journal: Journal,
-    sessions: Sessions,
-    read_output: ReadOutput,
-    token: str,
-    down: Callable[[bool], None],
-    read_again: Callable[[], Configuration],
-    audits: Audits,
-) -> FastAPI:
-    """Make the application.
+class Parts(NamedTuple):
+    """What the API is made over.
 
-    Parameters
-    ----------
-    asker : Asker
-    journal : Journal
-        Where past facts are read.
-    sessions : Sessions
-        Of the programs that call Python functions here.
-    read_output : callable
-        The engine's, see :class:`fairlead.engines.contract.Engine`.
-    token : str
-        What every request must bear.
-    down : callable
-        Stops the scheduler; its argument tells whether running tasks are stopped as well.
-    read_again : callable
-        Reads the configuration; raises DocumentError.
-    audits : Audits
-        Looks back on the journal.
+    journal : where past facts are read.
+    sessions : of the programs that call Python functions here.
+    read_output : the engine's, see :class:`fairlead.engines.contract.Engine`.
+    deeds : told what people do that is no fact.
+    down : stops the scheduler; told whether running tasks are stopped as well, and by whom.
+    read_again : reads the configuration; raises DocumentError.
+    urls : where it answers.
+    audits : looks back on the journal.
     """
+
+    journal: Journal
+    sessions: Sessions
+    read_output: ReadOutput
+    deeds: Deeds
+    down: Callable[[bool, str], None]
+    read_again: Callable[[], Configuration]
+    urls: list[str]
+    audits: Audits
+
+
+def make_api(asker: Asker, parts: Parts) -> FastAPI:
+    """Make the application, without its entrance: :class:`fairlead.service.api.access.Entrance` tells who calls."""
     app = FastAPI(
         title="fairlead",
         version=fairlead.__version__,
-        description="Dominant Resource Fairness for people who share machines. Every request but those for health bears the "
-        "token of the scheduler's folder: `Authorization: Bearer TOKEN`. Quantities are asked for as text such as `4Gi`, and "
-        "told in base units: bytes for memory and disk, thousandths for the rest.",
+        description="Dominant Resource Fairness for people who share machines. On the scheduler's Unix socket the kernel "
+        "tells who calls; every other request, but those for health, bears a token that `fairlead token new` made: "
+        "`Authorization: Bearer TOKEN`. Quantities are asked for as text such as `4Gi`, and told in base units: bytes for "
+        "memory and disk, thousandths for the rest.",
         max_body_size=LARGEST_BODY,
-        docs_url="/docs",
+        docs_url=None,
         redoc_url=None,
+        openapi_url=None,
         default_response_class=Json,
     )
     _answer_errors_in_one_line(app)
-    checks = [Depends(_authentication(token)), Depends(_refusing_unknown_queries(app))]
-    authenticated = APIRouter(dependencies=checks, responses=errors(400, 401, 404, 409, 413, 422, 429, 503))
-    add_jobs(authenticated, asker, read_output)
-    add_cluster(authenticated, asker, down, read_again)
-    add_audits(authenticated, asker, audits)
-    add_facts(authenticated, asker, journal)
-    add_calls(authenticated, asker, sessions)
-    app.include_router(authenticated)
-    add_health(app, asker.loop)
+    checks = [Depends(HTTPBearer(auto_error=False)), Depends(_refusing_unknown_queries(app))]
+    known = errors(400, 401, 403, 404, 409, 413, 422, 429, 503)
+    api = APIRouter(dependencies=checks, responses=known, route_class=HeldRoute)
+    add_jobs(api, asker, parts.read_output)
+    add_cluster(api, asker, parts.urls)
+    add_operating(api, asker, parts.deeds, parts.down, parts.read_again)
+    add_audits(api, asker, parts.audits)
+    add_facts(api, asker, parts.journal)
+    add_calls(api, asker, parts.sessions)
+    add_tokens(api, asker.door, parts.deeds)
+    add_log(api, asker, parts.journal, parts.deeds)
+    app.include_router(api)
+    open_to_all = APIRouter(route_class=HeldRoute)
+    add_health(open_to_all, asker.loop)
+    add_documents(open_to_all, app)
+    app.include_router(open_to_all)
     return app
 
 
-def _authentication(token: str) -> Callable[..., Awaitable[None]]:
-    expected = token.encode()
-    bearer = HTTPBearer(auto_error=False)
-
-    async def authenticate(given: Annotated[Any, Depends(bearer)]) -> None:
-        if given is None or not hmac.compare_digest(given.credentials.encode("utf-8", "replace"), expected):
-            raise HTTPException(
-                401, "a token is needed: send 'Authorization: Bearer TOKEN' with the one in the token file"
-            )
-
-    return authenticate
-
-
 def _refusing_unknown_queries(app: FastAPI) -> Callable[[Request], Awaitable[None]]:
-    """A misspelt filter would be taken for none."""
+    """A misspelt filter would be taken for none, and of one that is given twice all but the last."""
 
     @cache
     def known(path: str, method: str) -> list[str]:
@@ -111,6 +108,8 @@ def _refusing_unknown_queries(app: FastAPI) -> Callable[[Request], Awaitable[Non
             there = known(request.scope["route"].path, request.method)
             if name not in there:
                 raise HTTPException(422, f"{name}: there is no such parameter: use {', '.join(there) or 'none'}")
+            if len(request.query_params.getlist(name)) > 1:
+                raise HTTPException(422, f"{name}: is given more than once")
 
     return refuse
 
@@ -137,6 +136,11 @@ class TooLargeInJson:
 
 
 def _answer_errors_in_one_line(app: FastAPI) -> None:
+    @app.exception_handler(Forbidden)
+    async def _(request: Request, error: Forbidden) -> JSONResponse:
+        await asyncio.to_thread(note_refusal, request, str(error))
+        return refusal(403, str(error))
+
     @app.exception_handler(Refused)
     async def _(request: Request, error: Refused) -> JSONResponse:
         return refusal(404 if isinstance(error, Unknown) else 409 if isinstance(error, Conflict) else 400, str(error))
@@ -159,6 +163,8 @@ def _answer_errors_in_one_line(app: FastAPI) -> None:
 
     @app.exception_handler(StarletteHTTPException)
     async def _(request: Request, error: StarletteHTTPException) -> JSONResponse:
+        if error.status_code in (401, 403):
+            await asyncio.to_thread(note_refusal, request, str(error.detail))
         return refusal(error.status_code, str(error.detail), error.headers)
 
     @app.exception_handler(Exception)

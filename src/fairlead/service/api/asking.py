@@ -12,6 +12,11 @@ from fastapi import Path as PathParameter
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel
 
+from fairlead.model.api_types import JobInfo
+from fairlead.model.specs import Job
+from fairlead.people.door import Door
+from fairlead.people.rules import Caller, as_seen, check_acts
+from fairlead.scheduler import admission, report
 from fairlead.scheduler.facts import Fact
 from fairlead.scheduler.state import State
 from fairlead.service.loop import Busy, Loop, Question
@@ -48,10 +53,10 @@ def errors(*codes: int) -> dict[int | str, dict[str, Any]]:
 
 
 class Asker:
-    """Asks the loop from the event loop."""
+    """Asks the loop from the event loop, as somebody."""
 
-    def __init__(self, loop: Loop, wakeups: Wakeups) -> None:
-        self.loop, self.wakeups = loop, wakeups
+    def __init__(self, loop: Loop, wakeups: Wakeups, door: Door) -> None:
+        self.loop, self.wakeups, self.door = loop, wakeups, door
         self._waiters = 0
 
     async def ask(self, question: Question, changes: bool = False, by: str = "") -> Any:
@@ -60,15 +65,33 @@ class Asker:
     async def read(self, view: Callable[[State], Any]) -> Any:
         return await self.ask(lambda state, now: ([], view(state)))
 
-    async def change(self, make: Callable[[State, float], Fact | None]) -> bool:
+    async def change(self, caller: Caller, make: Callable[[State, float], Fact | None]) -> bool:
         """Let a fact happen, if there is one; returns whether there was."""
 
         def question(state: State, now: float) -> tuple[list[Fact], bool]:
             fact = make(state, now)
             return ([fact] if fact else []), fact is not None
 
-        changed: bool = await self.ask(question, changes=True)
+        changed: bool = await self.ask(question, changes=True, by=caller.person.name)
         return changed
+
+    async def change_job(self, caller: Caller, job: int, make: Callable[[State, float], Fact | None]) -> bool:
+        """As `change`, about a job that must be theirs."""
+
+        def checked(state: State, now: float) -> Fact | None:
+            check_acts(self.door.rules, caller, job, spec_of(state, job))
+            return make(state, now)
+
+        return await self.change(caller, checked)
+
+    async def read_job(self, caller: Caller, job: int) -> JobInfo:
+        """A job, as far as it is for them to see."""
+
+        def view(state: State) -> Any:
+            return as_seen(self.door.rules, caller, spec_of(state, job), report.describe_job(state, job))  # type: ignore[arg-type]
+
+        found: JobInfo = await self.read(view)
+        return found
 
     @contextmanager
     def waiter(self) -> Iterator[None]:
@@ -91,6 +114,12 @@ class Json(JSONResponse):
 
 class Bytes(Response):
     media_type = "application/octet-stream"
+
+
+def spec_of(state: State, job: int) -> Job:
+    """What was asked for with a job; refuses one that is not known (any more)."""
+    admission.job_row(state, job)
+    return state.index.specs[job]
 
 
 def refusal(code: int, message: str, headers: Mapping[str, str] | None = None) -> JSONResponse:

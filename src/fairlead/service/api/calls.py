@@ -20,6 +20,7 @@ from fairlead.model.specs import Call, Work
 from fairlead.scheduler.admission import Refused, Unknown
 from fairlead.scheduler.facts import Fact
 from fairlead.scheduler.state import State
+from fairlead.service.api.access import Known
 from fairlead.service.api.asking import LARGEST_BODY, LONGEST_WAIT, Asker, Bytes, Identity, Json, Key, Number
 from fairlead.service.api.requests import CallsJob, CallsRequest, SessionRequest
 from fairlead.service.api.submitting import submit_all
@@ -35,9 +36,9 @@ SMALL_RESULT = 64 * 2**10
 
 def add_calls(api: APIRouter, asker: Asker, sessions: Sessions) -> None:
     @api.post("/v1/sessions", status_code=201, response_model=SessionInfo)
-    async def open_session(request: SessionRequest) -> Response:
+    async def open_session(request: SessionRequest, caller: Known) -> Response:
         """Open a session for a program that calls Python functions. It lasts as long as its events are asked for."""
-        return Json({"id": await asyncio.to_thread(sessions.create, request.model_dump())}, 201)
+        return Json({"id": await asyncio.to_thread(sessions.create, request.model_dump(), caller.person)}, 201)
 
     @api.put(
         "/v1/sessions/{session}/payloads/{payload}",
@@ -45,9 +46,9 @@ def add_calls(api: APIRouter, asker: Asker, sessions: Sessions) -> None:
         max_body_size=calls.LARGEST_PAYLOAD,
         openapi_extra={"requestBody": {"content": {"application/octet-stream": {"schema": {"type": "string"}}}}},
     )
-    async def put_payload(session: Identity, payload: Identity, request: Request) -> Response:
+    async def put_payload(session: Identity, payload: Identity, request: Request, caller: Known) -> Response:
         """Put a payload that is too large to be submitted with its calls."""
-        fresh = sessions.touch(session) / f"{payload}.{uuid.uuid4().hex}"
+        fresh = sessions.touch(session, caller.person.uid) / f"{payload}.{uuid.uuid4().hex}"
         try:
             with fresh.open("wb") as file:
                 async for piece in request.stream():
@@ -58,44 +59,45 @@ def add_calls(api: APIRouter, asker: Asker, sessions: Sessions) -> None:
         return Json({"changed": True})
 
     @api.post("/v1/sessions/{session}/calls", status_code=201, response_model=SubmittedMany)
-    async def call(session: Identity, request: CallsRequest, key: Key = "") -> Response:
+    async def call(session: Identity, request: CallsRequest, caller: Known, key: Key = "") -> Response:
         """Submit calls: jobs whose tasks are calls of Python functions."""
-        folder = sessions.touch(session)
+        folder = sessions.touch(session, caller.person.uid)
         counts = await asyncio.to_thread(lambda: [_put(folder, job) for job in request.jobs])
         asked = [
             (job, count, False, Work([job.name or "python"], call=Call(session, job.payload)))
             for job, count in zip(request.jobs, counts, strict=True)
         ]
-        return Json({"jobs": await submit_all(asker, asked, key)}, 201)
+        return Json({"jobs": await submit_all(asker, caller, asked, key)}, 201)
 
     @api.get("/v1/sessions/{session}/events", response_model=Events)
     async def events(
         session: Identity,
+        caller: Known,
         epoch: str = "",
         after: Annotated[int, Query(ge=0, le=2**53)] = 0,
         wait: Annotated[float, Query(ge=0, le=LONGEST_WAIT)] = 0,
     ) -> Response:
         """What happened to the calls; those before `after` were seen, and their results are dropped."""
-        look = partial(sessions.events, session, epoch, after, MOST_EVENTS)
+        look = partial(sessions.events, session, caller.person.uid, epoch, after, MOST_EVENTS)
         following, found = await _first_events(asker, sessions, session, look, wait)
         if found:
-            folder = sessions.touch(session)
+            folder = sessions.touch(session, caller.person.uid)
             found = await asyncio.to_thread(with_results, found, folder, SMALL_RESULT, LARGEST_BODY)
         return Json({"epoch": sessions.epoch, "next": following, "events": found})
 
     @api.get("/v1/sessions/{session}/results/{job}/{index}", response_class=Bytes)
-    async def result(session: Identity, job: Number, index: Number) -> Response:
+    async def result(session: Identity, job: Number, index: Number, caller: Known) -> Response:
         """The pickled result of a call."""
-        path = sessions.touch(session) / calls.result_name(job, index)
+        path = sessions.touch(session, caller.person.uid) / calls.result_name(job, index)
         if not path.exists():
             raise Unknown(f"call {job}.{index} has no result here")
         return FileResponse(path, media_type="application/octet-stream")
 
     @api.delete("/v1/sessions/{session}", response_model=Cancelled)
-    async def close_session(session: Identity) -> Response:
+    async def close_session(session: Identity, caller: Known) -> Response:
         """Close a session: what it still asks for is cancelled, its results are dropped and its workers end."""
-        sessions.touch(session)
-        return Json({"cancelled": await _close(asker, sessions, session)})
+        sessions.touch(session, caller.person.uid)
+        return Json({"cancelled": await _close(asker, sessions, session, caller.person.name)})
 
 
 async def _first_events(
@@ -130,12 +132,12 @@ async def close_silent_sessions(asker: Asker, sessions: Sessions) -> None:
                 await _close(asker, sessions, session)
 
 
-async def _close(asker: Asker, sessions: Sessions, session: str) -> list[int]:
+async def _close(asker: Asker, sessions: Sessions, session: str, by: str = "") -> list[int]:
     def question(state: State, now: float) -> tuple[list[Fact], list[int]]:
         facts = unfinished_calls(state, session, now)
         return list(facts), [fact.id for fact in facts]
 
-    cancelled: list[int] = await asker.ask(question, changes=True)
+    cancelled: list[int] = await asker.ask(question, changes=True, by=by)
     await asyncio.to_thread(sessions.close, session)
     return cancelled
 

@@ -6,21 +6,26 @@ from collections.abc import AsyncIterator, Callable
 from typing import Annotated
 
 import msgspec
-from fastapi import APIRouter, Depends, FastAPI, Header, HTTPException, Query, Response
+from fastapi import APIRouter, Depends, Header, HTTPException, Query, Response
 from fastapi.responses import PlainTextResponse
 from fastapi.sse import EventSourceResponse, ServerSentEvent
+from msgspec.structs import replace
 
 import fairlead
 from fairlead.audit.over_time import STARVED_AFTER
 from fairlead.journal import Journal
 from fairlead.model.api_types import Changed, FairnessInfo, NodeList, OverTimeInfo, QueueList, Status
 from fairlead.model.documents import Configuration, DocumentError
+from fairlead.model.specs import Work
+from fairlead.people.deeds import Deeds
+from fairlead.people.rules import Caller, Rules, acts_on, sees_names
 from fairlead.scheduler import admission, report
 from fairlead.scheduler.admission import Refused
-from fairlead.scheduler.facts import Configured
+from fairlead.scheduler.facts import Configured, JobSubmitted, decode, encode
 from fairlead.scheduler.live_audit import audit_state
 from fairlead.scheduler.state import State
 from fairlead.service import metrics
+from fairlead.service.api.access import Known
 from fairlead.service.api.asking import ANSWER_WITHIN, LONGEST_WAIT, Asker, Json, NodeName, errors
 from fairlead.service.api.requests import DownRequest
 from fairlead.service.loop import Loop
@@ -31,11 +36,9 @@ PAGE_OF_FACTS = 500
 LONGEST_AUDIT = 10 * 365 * 86400.0
 
 
-def add_cluster(
-    api: APIRouter, asker: Asker, down: Callable[[bool], None], read_again: Callable[[], Configuration]
-) -> None:
+def add_cluster(api: APIRouter, asker: Asker, urls: list[str]) -> None:
     @api.get("/v1/status", response_model=Status)
-    async def status() -> Response:
+    async def status(caller: Known) -> Response:
         """Whether the scheduler is well: its version, how much it knows, and why it is stalled, if it is."""
         counts = await asker.read(
             lambda s: {
@@ -48,6 +51,8 @@ def add_cluster(
         about = {
             "version": fairlead.__version__,
             "pid": os.getpid(),
+            "urls": urls,
+            "you": caller.person.name,
             "stalled": loop.stalled,
             "position": loop.position,
         }
@@ -63,35 +68,45 @@ def add_cluster(
         """The nodes with what is used of each."""
         return Json({"nodes": await asker.read(report.list_nodes)})
 
-    @api.post("/v1/nodes/{node}/drain", response_model=Changed)
-    async def drain(node: NodeName) -> Response:
-        """Let a node finish what it has and take no more."""
-        return Json({"changed": await asker.change(lambda s, now: admission.drain(s, node, now))})
-
-    @api.post("/v1/nodes/{node}/resume", response_model=Changed)
-    async def resume(node: NodeName) -> Response:
-        """Undo a drain."""
-        return Json({"changed": await asker.change(lambda s, now: admission.resume(s, node, now))})
-
-    @api.post("/v1/reload", response_model=Changed)
-    async def reload_configuration() -> Response:
-        """Read the configuration file again: its queues and settings. One that is wrong is refused whole."""
-        try:
-            configuration = await asyncio.to_thread(read_again)
-        except DocumentError as error:
-            raise Refused(str(error)) from None
-        return Json({"changed": await asker.change(lambda s, now: configure(s, configuration, now))})
-
     @api.get("/metrics", response_class=PlainTextResponse)
     async def prometheus() -> Response:
         """What Prometheus reads."""
         text = await asker.read(lambda s: metrics.exposition(report.list_queues(s), report.list_nodes(s)))
         return Response(text, media_type="text/plain; version=0.0.4; charset=utf-8")
 
+
+def add_operating(
+    api: APIRouter,
+    asker: Asker,
+    deeds: Deeds,
+    down: Callable[[bool, str], None],
+    read_again: Callable[[], Configuration],
+) -> None:
+    @api.post("/v1/nodes/{node}/drain", response_model=Changed)
+    async def drain(node: NodeName, caller: Known) -> Response:
+        """Let a node finish what it has and take no more."""
+        return Json({"changed": await asker.change(caller, lambda s, now: admission.drain(s, node, now))})
+
+    @api.post("/v1/nodes/{node}/resume", response_model=Changed)
+    async def resume(node: NodeName, caller: Known) -> Response:
+        """Undo a drain."""
+        return Json({"changed": await asker.change(caller, lambda s, now: admission.resume(s, node, now))})
+
+    @api.post("/v1/reload", response_model=Changed)
+    async def reload_configuration(caller: Known) -> Response:
+        """Read the configuration file again: its queues and settings. One that is wrong is refused whole."""
+        try:
+            configuration = await asyncio.to_thread(read_again)
+        except DocumentError as error:
+            raise Refused(str(error)) from None
+        asker.door.accounts.forget()
+        return Json({"changed": await asker.change(caller, lambda s, now: configure(s, configuration, now))})
+
     @api.post("/v1/down", status_code=202, response_model=Changed)
-    async def stop(request: DownRequest) -> Response:
+    async def stop(request: DownRequest, caller: Known) -> Response:
         """Stop the scheduler: when what runs has ended, or now, and then what runs is stopped and will start again."""
-        down(request.now)
+        deeds.done(caller.person.name, "stopped the scheduler" + (" at once" if request.now else ""))
+        down(request.now, caller.person.name)
         return Json({"changed": True}, 202)
 
 
@@ -139,10 +154,13 @@ def add_facts(api: APIRouter, asker: Asker, journal: Journal) -> None:
 
     @api.get("/v1/facts", response_class=EventSourceResponse, responses=errors(410))
     async def facts(
+        caller: Known,
         after: Annotated[int, Depends(begin)],
         follow: Annotated[bool, Query(description="Whether to wait for more at the end.")] = True,
     ) -> AsyncIterator[ServerSentEvent]:
         """A stream of facts: everything that happened, in order, each with its position as its id.
+
+        Of other people's jobs it tells what everybody may know.
 
         It is read from the journal as fast as the reader takes it, so that a slow reader costs nothing. The oldest facts are
         dropped from the journal after a while: 410 then.
@@ -153,6 +171,8 @@ def add_facts(api: APIRouter, asker: Asker, journal: Journal) -> None:
                 for position, body in page:
                     after = position
                     kind = msgspec.json.decode(body, type=_Tagged).type
+                    if kind == JobSubmitted.__name__:
+                        body = submission_as_seen(asker.door.rules, caller, body)  # noqa: PLW2901
                     yield ServerSentEvent(raw_data=body.decode(), event=kind, id=str(position))
                 if asker.loop.stopped.is_set() or (not follow and len(page) < PAGE_OF_FACTS):
                     return
@@ -164,15 +184,26 @@ class _Tagged(msgspec.Struct):
     type: str
 
 
-def add_health(app: FastAPI, loop: Loop) -> None:
-    @app.get("/healthz", responses=errors(503))
+def submission_as_seen(rules: Rules, caller: Caller, body: bytes) -> bytes:
+    """The fact that a job was submitted, less what they may not know of it."""
+    fact = decode(body)
+    if not isinstance(fact, JobSubmitted) or acts_on(rules, caller, fact.job):
+        return body
+    job = replace(fact.job, work=Work(), key="", digest="")
+    if not sees_names(rules, caller, job):
+        job = replace(job, name="", user="", uid=None, gid=None)
+    return encode(replace(fact, job=job))
+
+
+def add_health(api: APIRouter, loop: Loop) -> None:
+    @api.get("/healthz", responses=errors(503))
     async def healthy() -> dict[str, bool]:
         """Whether the scheduler runs. Needs no token."""
         if loop.stopped.is_set():
             raise HTTPException(503, "the scheduler has ended")
         return {"ok": True}
 
-    @app.get("/readyz", responses=errors(503))
+    @api.get("/readyz", responses=errors(503))
     async def ready() -> dict[str, bool]:
         """Whether it takes work on: its thread answers, and its journal can be written. Needs no token."""
         if loop.stopped.is_set() or loop.stopping or loop.stalled:

@@ -18,13 +18,15 @@ from fairlead.model.api_types import (
     TaskPage,
     Why,
 )
-from fairlead.model.specs import Work
+from fairlead.model.specs import Job, Work
+from fairlead.people.rules import acts_on, as_seen, check_acts, sees_names
 from fairlead.scheduler import admission, report
 from fairlead.scheduler.admission import Unknown
 from fairlead.scheduler.explain import explain
 from fairlead.scheduler.facts import Fact
 from fairlead.scheduler.state import State
-from fairlead.service.api.asking import Asker, Bytes, Json, Key, Number, Wait
+from fairlead.service.api.access import Known
+from fairlead.service.api.asking import Asker, Bytes, Json, Key, Number, Wait, spec_of
 from fairlead.service.api.requests import CancelManyRequest, CancelRequest, JobAsked, JobRequest, JobsRequest
 from fairlead.service.api.submitting import submit_all
 from fairlead.service.wakeups import heard_within
@@ -40,20 +42,21 @@ def add_jobs(api: APIRouter, asker: Asker, read_output: ReadOutput) -> None:
 
 def _add_submitting(api: APIRouter, asker: Asker) -> None:
     @api.post("/v1/jobs", status_code=201, response_model=Submitted)
-    async def submit(request: JobRequest, key: Key = "") -> Response:
+    async def submit(request: JobRequest, caller: Known, key: Key = "") -> Response:
         """Submit a job. It is in the journal when this answers."""
-        (answer,) = await submit_all(asker, [_commands(request)], key)
+        (answer,) = await submit_all(asker, caller, [_commands(request)], key)
         return Json(answer, 201)
 
     @api.post("/v1/bulk", status_code=201, response_model=SubmittedMany)
-    async def submit_many(request: JobsRequest, key: Key = "") -> Response:
+    async def submit_many(request: JobsRequest, caller: Known, key: Key = "") -> Response:
         """Submit jobs together: all of them, or none and say which is wrong."""
-        return Json({"jobs": await submit_all(asker, [_commands(job) for job in request.jobs], key)}, 201)
+        return Json({"jobs": await submit_all(asker, caller, [_commands(job) for job in request.jobs], key)}, 201)
 
 
 def _add_looking(api: APIRouter, asker: Asker, read_output: ReadOutput) -> None:
     @api.get("/v1/jobs", response_model=JobPage)
     async def jobs(
+        caller: Known,
         queue: str | None = None,
         user: str | None = None,
         status: JobStatus | None = None,
@@ -61,19 +64,25 @@ def _add_looking(api: APIRouter, asker: Asker, read_output: ReadOutput) -> None:
         limit: Annotated[int, Query(ge=1, le=10_000)] = 100,
     ) -> Response:
         """The newest jobs, newest first; `next` is the `before` of the next page."""
-        return Json(
-            await asker.read(
-                lambda s: report.list_jobs(s, queue=queue, user=user, status=status, before=before, limit=limit)
-            )
-        )
+        rules = asker.door.rules
+
+        def theirs(job: Job) -> bool:
+            return user is None or (job.user == user and sees_names(rules, caller, job))
+
+        def view(state: State) -> JobPage:
+            page = report.list_jobs(state, queue=queue, where=theirs, status=status, before=before, limit=limit)
+            seen = [as_seen(rules, caller, state.index.specs[job["id"]], job) for job in page["jobs"]]  # type: ignore[arg-type]
+            return {"jobs": seen, "next": page["next"]}  # type: ignore[typeddict-item]
+
+        return Json(await asker.read(view))
 
     @api.get("/v1/jobs/{job}", response_model=JobInfo)
-    async def job(job: Number, wait: Wait = 0) -> Response:
+    async def job(job: Number, caller: Known, wait: Wait = 0) -> Response:
         """One job; with `wait`, as soon as it has ended, or as it is after so many seconds."""
         until = time.monotonic() + wait
         with asker.waiter(), asker.wakeups.listen([("job", job)]) as heard:
             while True:
-                found = await asker.read(lambda s: report.describe_job(s, job))
+                found = await asker.read_job(caller, job)
                 left = until - time.monotonic()
                 if found["finished_at"] is not None or left <= 0 or asker.loop.stopped.is_set():
                     return Json(found)
@@ -93,11 +102,18 @@ def _add_looking(api: APIRouter, asker: Asker, read_output: ReadOutput) -> None:
         job: Number,
         index: Number,
         stream: Literal["out", "err"],
+        caller: Known,
         offset: Annotated[int, Query(ge=0, le=2**53)] = 0,
         limit: Annotated[int, Query(ge=1, le=2**20)] = 2**20,
     ) -> Response:
         """A piece of what a task wrote, as bytes, from an offset on; empty where there is no more yet."""
-        count = (await asker.read(lambda s: report.describe_job(s, job)))["tasks"]
+
+        def view(state: State) -> int:
+            spec = spec_of(state, job)
+            check_acts(asker.door.rules, caller, job, spec)
+            return spec.tasks
+
+        count = await asker.read(view)
         if not 0 <= index < count:
             raise Unknown(f"job {job} has no task {index}: its tasks are 0 to {count - 1}")
         return Bytes(await asyncio.to_thread(read_output, job, index, stream, offset, limit) or b"")
@@ -110,33 +126,42 @@ def _add_looking(api: APIRouter, asker: Asker, read_output: ReadOutput) -> None:
 
 def _add_changing(api: APIRouter, asker: Asker) -> None:
     @api.post("/v1/jobs/{job}/cancel", response_model=Changed)
-    async def cancel(job: Number, request: CancelRequest) -> Response:
+    async def cancel(job: Number, request: CancelRequest, caller: Known) -> Response:
         """Cancel a job, or some of its tasks. What runs is told to end; what waits never starts."""
         chosen, only_waiting = request.indices, request.only_waiting
-        return Json({"changed": await asker.change(lambda s, now: admission.cancel(s, job, chosen, now, only_waiting))})
+        changed = await asker.change_job(
+            caller, job, lambda s, now: admission.cancel(s, job, chosen, now, only_waiting)
+        )
+        return Json({"changed": changed})
 
     @api.post("/v1/cancel", response_model=Cancelled)
-    async def cancel_many(request: CancelManyRequest) -> Response:
-        """Cancel jobs by number, or all of a queue. An unknown number refuses the whole."""
+    async def cancel_many(request: CancelManyRequest, caller: Known) -> Response:
+        """Cancel jobs by number, or all of a queue that are the caller's to cancel. A number that is unknown or not theirs
+        refuses the whole.
+        """
+        rules = asker.door.rules
 
         def question(state: State, now: float) -> tuple[list[Fact], list[int]]:
             chosen = list(dict.fromkeys(request.jobs))
+            for job in chosen:
+                check_acts(rules, caller, job, spec_of(state, job))
             if request.queue is not None:
-                chosen += admission.unfinished(state, request.queue, request.user)
+                there = admission.unfinished(state, request.queue, request.user)
+                chosen += [job for job in there if acts_on(rules, caller, state.index.specs[job])]
             facts: list[Fact] = [f for f in (admission.cancel(state, job, None, now) for job in chosen) if f]
             return facts, [fact.id for fact in facts]  # type: ignore[attr-defined]
 
-        return Json({"cancelled": await asker.ask(question, changes=True)})
+        return Json({"cancelled": await asker.ask(question, changes=True, by=caller.person.name)})
 
     @api.post("/v1/jobs/{job}/hold", response_model=Changed)
-    async def hold(job: Number) -> Response:
+    async def hold(job: Number, caller: Known) -> Response:
         """Keep the tasks of a job that wait from starting."""
-        return Json({"changed": await asker.change(lambda s, now: admission.hold(s, job, now))})
+        return Json({"changed": await asker.change_job(caller, job, lambda s, now: admission.hold(s, job, now))})
 
     @api.post("/v1/jobs/{job}/release", response_model=Changed)
-    async def release(job: Number) -> Response:
+    async def release(job: Number, caller: Known) -> Response:
         """Undo a hold."""
-        return Json({"changed": await asker.change(lambda s, now: admission.release(s, job, now))})
+        return Json({"changed": await asker.change_job(caller, job, lambda s, now: admission.release(s, job, now))})
 
 
 def _commands(request: JobRequest) -> tuple[JobAsked, int, bool, Work]:

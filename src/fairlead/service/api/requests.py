@@ -5,7 +5,7 @@ from typing import Annotated, Literal, Self
 from msgspec.structs import replace
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
-from fairlead.model.documents import read_quantities
+from fairlead.model.documents import check_queue_name, read_quantities
 from fairlead.model.specs import After, Job, Work
 from fairlead.scheduler.admission import MOST_TASKS, Refused
 
@@ -29,6 +29,11 @@ def _check_environment(values: dict[str, str]) -> dict[str, str]:
     return values
 
 
+def _check_path(text: str) -> str:
+    check_queue_name(text.strip("/") or "/")
+    return text
+
+
 def _as_list(value: object) -> object:
     return [value] if isinstance(value, str) else value
 
@@ -36,6 +41,7 @@ def _as_list(value: object) -> object:
 Text = Annotated[str, Field(max_length=4096), AfterValidator(_check_text)]
 Argument = Annotated[str, Field(max_length=131_071), AfterValidator(_check_text)]
 Environment = Annotated[dict[Text, Argument], AfterValidator(_check_environment)]
+QueuePath = Annotated[Text, AfterValidator(_check_path)]
 JobNumber = Annotated[int, Field(ge=0, le=2**53)]
 Encoding = Literal["utf-8", "latin-1"]
 
@@ -55,8 +61,15 @@ class JobAsked(Body):
     """What can be asked for of any job."""
 
     demand: Annotated[dict[str, int], BeforeValidator(read_quantities), Field(max_length=64)]
-    queue: Text | None = None
-    user: Annotated[str, Field(max_length=128, pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.@+-]*$")] = "nobody"
+    queue: QueuePath | None = None
+    user: Annotated[
+        str | None,
+        Field(
+            max_length=128,
+            pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.@+-]*$",
+            description="Whose it is; who submits it, unless the scheduler is their own and they say otherwise.",
+        ),
+    ] = None
     name: Annotated[str, Field(max_length=256), AfterValidator(_check_text)] = ""
     priority: int = 0
     retries: int = 0
@@ -68,7 +81,7 @@ class JobAsked(Body):
     after: Annotated[list[AfterRequest], Field(max_length=1000)] = Field(default_factory=list)
     strict: Annotated[bool, Field(description="Refuse what no node that is up could hold, even empty.")] = False
 
-    def to_job(self, leaf: str, tasks: int, gang: bool, work: Work, digest: str) -> Job:
+    def to_job(self, leaf: str, tasks: int, gang: bool, work: Work) -> Job:
         """Make it a job of a leaf queue."""
         if self.demand.get("gpu", 0) % 1000:
             raise Refused("gpu: a part of a GPU cannot be given here: ask for a whole number")
@@ -83,8 +96,6 @@ class JobAsked(Body):
             time_limit=self.time_limit,
             after=[After(after.job, after.how) for after in self.after],
             name=self.name,
-            user=self.user,
-            digest=digest,
             work=work,
         )
 
@@ -115,8 +126,8 @@ class JobRequest(JobAsked):
                     raise ValueError(f"{text!r} is not latin-1, as its encoding says")
         return self
 
-    def to_job(self, leaf: str, tasks: int, gang: bool, work: Work, digest: str) -> Job:
-        return replace(super().to_job(leaf, tasks, gang, work, digest), exit_done=self.exit_done)
+    def to_job(self, leaf: str, tasks: int, gang: bool, work: Work) -> Job:
+        return replace(super().to_job(leaf, tasks, gang, work), exit_done=self.exit_done)
 
     def work(self) -> Work:
         return Work(self.argv, self.cwd, self.env, self.encoding, numbered=self.tasks is not None)
@@ -153,6 +164,17 @@ class DownRequest(Body):
     """Whether what runs is stopped."""
 
     now: bool = False
+
+
+class TokenRequest(Body):
+    """A token for a person, for so many seconds; what it is for, and whether it is to look only."""
+
+    user: Text | None = None
+    seconds: Annotated[float, Field(gt=0, le=10**10)] | None = None
+    queues: (
+        Annotated[list[Annotated[str, AfterValidator(check_queue_name)]], Field(min_length=1, max_length=100)] | None
+    ) = None
+    read_only: bool = False
 
 
 class SessionRequest(Body):

@@ -7,6 +7,7 @@ import msgspec
 
 from fairlead.model.api_types import Submitted
 from fairlead.model.specs import Work
+from fairlead.people.rules import Caller, check_submits
 from fairlead.scheduler import admission
 from fairlead.scheduler.admission import Refused
 from fairlead.scheduler.facts import Fact
@@ -15,16 +16,22 @@ from fairlead.service.api.asking import Asker
 from fairlead.service.api.requests import JobAsked
 
 
-async def submit_all(asker: Asker, asked: Sequence[tuple[JobAsked, int, bool, Work]], key: str) -> list[Submitted]:
+async def submit_all(
+    asker: Asker, caller: Caller, asked: Sequence[tuple[JobAsked, int, bool, Work]], key: str
+) -> list[Submitted]:
     """Submit jobs, each with its number of tasks, whether they are a gang, and their work: all or none."""
     digest = _digest(asked) if key else ""
+    key = f"{caller.person.uid}:{key}" if key else ""  # nobody meets another's
+    own = {"uid": caller.person.uid, "gid": caller.person.gid}
 
     def question(state: State, now: float) -> tuple[list[Fact], list[Submitted]]:
         jobs = []
         for number, (request, tasks, gang, work) in enumerate(asked):
             try:
-                leaf = admission.leaf_for(state, request.queue, request.user)
-                jobs.append(request.to_job(leaf, tasks, gang, work, digest))
+                leaf = admission.leaf_for(state, request.queue, request.user or caller.person.name)
+                user = check_submits(asker.door.rules, caller, leaf, request.user)
+                job = request.to_job(leaf, tasks, gang, work)
+                jobs.append(msgspec.structs.replace(job, digest=digest, user=user, **own))
                 warning = admission.too_large(state, jobs[-1])
                 if warning and request.strict:
                     raise Refused(warning.partition(": ")[0])
@@ -42,9 +49,7 @@ async def submit_all(asker: Asker, asked: Sequence[tuple[JobAsked, int, bool, Wo
         ]
         return facts, answers
 
-    users = {request.user for request, *_ in asked}
-    by = users.pop() if len(users) == 1 else ""  # jobs of several people were sent by one of whom nothing is known
-    answers: list[Submitted] = await asker.ask(question, changes=True, by=by)
+    answers: list[Submitted] = await asker.ask(question, changes=True, by=caller.person.name)
     return answers
 
 

@@ -1,0 +1,123 @@
+"""The commands about people: tokens for those who call from elsewhere, who did what, and the service for all of a machine."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fairlead.cli.commands.options import Json
+from fairlead.cli.failure import Failure
+from fairlead.cli.scheduler import connect, print_json
+
+token = typer.Typer(
+    no_args_is_help=True, help="Tokens: how people who call from elsewhere are known.", rich_markup_mode=None
+)
+service = typer.Typer(
+    no_args_is_help=True,
+    help="The scheduler for all of this machine, as a service of systemd's.",
+    rich_markup_mode=None,
+)
+
+UNIT = Path("/etc/systemd/system/fairlead.service")
+
+
+@token.command("new")
+def new_token(
+    user: Annotated[
+        str | None, typer.Option(help="Whose it is. Default: yours; another person's is made by root.")
+    ] = None,
+    expires: Annotated[str | None, typer.Option(help="After so long: 12h, 90d. Default: never.")] = None,
+    queue: Annotated[
+        list[str], typer.Option("--queue", "-q", help="For this queue only, and those below it; repeat for more.")
+    ] = [],  # noqa: B006
+    read_only: Annotated[bool, typer.Option("--read-only", help="To look only.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Make a token, and print it: this once, for only a hash of it is kept.
+
+    Example: fairlead token new --user alice --expires 90d
+    """
+    from fairlead.model.quantity import parse_seconds
+
+    try:
+        seconds = None if expires is None else parse_seconds(expires)
+    except ValueError as error:
+        raise Failure(f"--expires {error}") from None
+    body = {"user": user, "seconds": seconds, "queues": queue or None, "read_only": read_only}
+    with connect() as connection:
+        made = connection.post("/v1/tokens", body)
+    print_json(made) if as_json else print(made["token"])
+
+
+@token.command("list")
+def list_tokens(as_json: Json = False) -> None:
+    """Show the tokens that there are, but not the secret in them: yours, or for root everybody's."""
+    from fairlead.cli.tables import show, token_table
+
+    with connect() as connection:
+        found = connection.get("/v1/tokens")
+    print_json(found) if as_json else show(
+        token_table(found["tokens"]), "no tokens: make one with `fairlead token new`"
+    )
+
+
+@token.command("revoke")
+def revoke_token(
+    number: Annotated[str, typer.Argument(help="The token's id, as `fairlead token list` shows it.", metavar="ID")],
+) -> None:
+    """Have a token be one no more, from now on."""
+    if not number.isalnum():
+        raise Failure(f"{number!r} is no id of a token: `fairlead token list` shows them")
+    with connect() as connection:
+        connection.delete(f"/v1/tokens/{number}")
+    print(f"token {number} is revoked")
+
+
+def log(
+    user: Annotated[str | None, typer.Option("--user", "-u", help="What this person did.")] = None,
+    queue: Annotated[str | None, typer.Option("--queue", "-q", help="About this queue and those below it.")] = None,
+    since: Annotated[str | None, typer.Option(help="In the last so long: 30min, 2h, 7d.")] = None,
+    limit: Annotated[int, typer.Option("--limit", "-n", help="So many at most, the newest.", min=1, max=10_000)] = 100,
+    as_json: Json = False,
+) -> None:
+    """Show who did what, the newest last; what somebody was refused as well.
+
+    Everybody sees what they did themselves, and what others did to their jobs; operators see all.
+    """
+    import time
+
+    from fairlead.cli.tables import log_table, show
+    from fairlead.model.quantity import parse_seconds
+
+    try:
+        began = 0.0 if since is None else max(0.0, time.time() - parse_seconds(since))
+    except ValueError as error:
+        raise Failure(f"--since {error}") from None
+    with connect() as connection:
+        found = connection.get("/v1/log", user=user, queue=queue, since=began, limit=limit)
+    print_json(found) if as_json else show(log_table(found["log"]), "nobody did anything")
+
+
+@service.command("install")
+def install(
+    config: Annotated[Path, typer.Option(help="fairlead.toml of the service.")] = Path("/etc/fairlead.toml"),
+    listen: Annotated[str | None, typer.Option(help="As for `fairlead up`.", metavar="HOST:PORT")] = None,
+    tls_cert: Annotated[Path | None, typer.Option(help="As for `fairlead up`.")] = None,
+    tls_key: Annotated[Path | None, typer.Option(help="As for `fairlead up`.")] = None,
+) -> None:
+    """Write the systemd unit of a scheduler for all of this machine, enable it and start it; as root.
+
+    Where there is no systemd, print the unit and what to do.
+    """
+    from fairlead.cli.systemd import install_unit
+
+    options = {"--listen": listen, "--tls-cert": tls_cert, "--tls-key": tls_key}
+    install_unit(UNIT, config, [f"{name}={value}" for name, value in options.items() if value is not None])
+
+
+@service.command("remove")
+def remove() -> None:
+    """Stop and disable the service, and remove its unit; its data in /var/lib/fairlead stays."""
+    from fairlead.cli.systemd import remove_unit
+
+    remove_unit(UNIT)

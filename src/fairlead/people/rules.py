@@ -1,0 +1,178 @@
+"""Who may do what. Pure functions over the rules of a configuration, a caller, and the job or queue that it is about.
+
+The owner of a job is who submitted it, by their uid. The admins of a queue, and of those above it, may do with its jobs what
+the owners may. The operators see to the whole: its nodes, its configuration, its end; other people's jobs are none of their
+business. Root may do all.
+
+Who may submit to a queue is what `submit` says at the nearest of: itself, the ``*`` that stands for it, those above. Where
+none says anything, nobody may, but that a leaf under a ``*`` is open to the one person whose name it has; and open to nobody
+else in any case, unless it says so itself.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+from fairlead.model.specs import ROOT, USERS, Job, Queue, ancestors, settings_for, written
+from fairlead.people.accounts import Person
+from fairlead.scheduler.admission import Refused
+from fairlead.scheduler.state import State
+
+
+class Forbidden(Refused):
+    """A request of somebody who may not make it; the message says who may."""
+
+
+class Caller(NamedTuple):
+    """Who makes a request: a person, and the limits of the token by which they are known, if it was one.
+
+    queues : what they may do anything with, and what is below; None for all.
+    read_only : whether they may look only.
+    """
+
+    person: Person
+    queues: tuple[str, ...] | None = None
+    read_only: bool = False
+
+
+class Rules(NamedTuple):
+    """What a configuration says of people.
+
+    queues : by name, those that were removed and still have jobs as well.
+    operators : names and @groups.
+    personal : whether all belongs to one person, the only one that is let in.
+    """
+
+    queues: Mapping[str, Queue]
+    operators: tuple[str, ...] = ()
+    personal: bool = False
+
+
+def rules_of(state: State, personal: bool) -> Rules:
+    """The rules that are in force."""
+    return Rules({**state.tree.removed, **state.tree.declared}, tuple(state.settings.operators), personal)
+
+
+def rules_all(rules: Rules, caller: Caller) -> bool:
+    """Whether everything is theirs, as far as their token goes: root's, or a personal scheduler's only person's."""
+    return rules.personal or caller.person.uid == 0
+
+
+def operates(rules: Rules, caller: Caller) -> bool:
+    """Whether they may do what concerns the whole."""
+    if caller.queues is not None:
+        return False
+    return rules_all(rules, caller) or _named(caller.person, rules.operators)
+
+
+def administers(rules: Rules, caller: Caller, queue: str) -> bool:
+    """Whether the jobs of a queue are theirs to change and to read."""
+    if not _reaches(caller, queue):
+        return False
+    return rules_all(rules, caller) or any(_named(caller.person, said.admin) for said in _path(rules, queue))
+
+
+def submits(rules: Rules, caller: Caller, leaf: str) -> bool:
+    """Whether they may submit to a leaf queue."""
+    if not _reaches(caller, leaf):
+        return False
+    if rules.personal:
+        return True
+    said = rules.queues.get(leaf)
+    if _is_own_leaf(rules, leaf) and (said is None or said.submit is None):
+        if leaf.rpartition("/")[2] != caller.person.name:
+            return False
+        default = [USERS]
+    else:
+        default = []
+    lists = [each.submit for each in _path(rules, leaf) if each.submit is not None]
+    return _named(caller.person, lists[0] if lists else default)
+
+
+def acts_on(rules: Rules, caller: Caller, job: Job) -> bool:
+    """Whether a job is theirs: to cancel and hold, and to see what it runs, where, and what it wrote."""
+    return (_owns(caller, job) and _reaches(caller, job.queue)) or administers(rules, caller, job.queue)
+
+
+def sees_names(rules: Rules, caller: Caller, job: Job) -> bool:
+    """Whether they may know what a job is called and whose it is."""
+    return acts_on(rules, caller, job) or not any(said.private for said in _path(rules, job.queue))
+
+
+def check_submits(rules: Rules, caller: Caller, leaf: str, user: str | None) -> str:
+    """The name under which they submit to a leaf; raises Forbidden where they may not."""
+    name = caller.person.name
+    if user is not None and user != name and not rules.personal:
+        raise Forbidden(f"you are {name}: nobody can submit as {user!r}")
+    if not submits(rules, caller, leaf):
+        if not _reaches(caller, leaf):
+            raise Forbidden(f"this token is for {_some(caller.queues or ())} only, not for queue {leaf!r}")
+        raise Forbidden(f"{name} may not submit to queue {leaf!r}: {_who_submits(rules, leaf)}")
+    return user or name
+
+
+def check_acts(rules: Rules, caller: Caller, number: int, job: Job) -> None:
+    """Raises Forbidden for a job that is not theirs."""
+    if not acts_on(rules, caller, job):
+        whose = f"{job.user}'s" if sees_names(rules, caller, job) else "another person's"
+        raise Forbidden(
+            f"job {number} is {whose}: it is for them and for the admins of queue {job.queue!r}, not for {caller.person.name}"
+        )
+
+
+def check_operates(rules: Rules, caller: Caller) -> None:
+    """Raises Forbidden for who does not operate the whole."""
+    if not operates(rules, caller):
+        others = f" and {_some(rules.operators)}" if rules.operators else ""
+        raise Forbidden(f"{caller.person.name} does not operate this scheduler: root{others} may do that")
+
+
+def as_seen(rules: Rules, caller: Caller, job: Job, told: dict[str, Any]) -> dict[str, Any]:
+    """What is told of a job, less what they may not know."""
+    if acts_on(rules, caller, job):
+        return told
+    hidden: dict[str, Any] = {"argv": [], "cwd": ""}
+    if not sees_names(rules, caller, job):
+        hidden |= {"name": "", "user": ""}
+    return {**told, **hidden}
+
+
+def _owns(caller: Caller, job: Job) -> bool:
+    return job.uid == caller.person.uid if job.uid is not None else job.user == caller.person.name
+
+
+def _reaches(caller: Caller, queue: str) -> bool:
+    """Whether their token, if it is one, is for a queue."""
+    return caller.queues is None or any(name in (queue, *ancestors(queue)) for name in caller.queues)
+
+
+def _named(person: Person, names: Iterable[str]) -> bool:
+    return any(name in (USERS, person.name) or (name.startswith("@") and name[1:] in person.groups) for name in names)
+
+
+def _path(rules: Rules, queue: str) -> Iterable[Queue]:
+    """What was said of a queue, of the ``*`` that stands for it, and of those above it; the nearest first."""
+    itself, star = rules.queues.get(queue), rules.queues.get(_star(queue))
+    return [said for said in (itself, star, *(rules.queues.get(up) for up in ancestors(queue))) if said is not None]
+
+
+def _is_own_leaf(rules: Rules, leaf: str) -> bool:
+    """Whether a leaf is one of those that a ``*`` gives to people by their names."""
+    return _star(leaf) in rules.queues
+
+
+def _star(queue: str) -> str:
+    parent = queue.rpartition("/")[0]
+    return f"{parent}/{USERS}" if parent else USERS
+
+
+def _who_submits(rules: Rules, leaf: str) -> str:
+    own = _is_own_leaf(rules, leaf) and settings_for(leaf, rules.queues)
+    if (own and own.submit is None) or (own and own.name.endswith(USERS)):
+        return "it is the leaf of one person, and that is not you"
+    lists = [each.submit for each in _path(rules, leaf) if each.submit is not None]
+    return f"that is for {_some(lists[0])}" if lists and lists[0] else "its `submit` names nobody"
+
+
+def _some(names: Iterable[str]) -> str:
+    names = [written(name) if name == ROOT else name for name in names]
+    return ", ".join(names[:5]) + ", ..." * (len(names) > 5)

@@ -1,0 +1,116 @@
+"""Tokens: how people who call from elsewhere are known. Shown once when they are made; what is kept is a hash.
+
+A token is ``fairlead_ID_SECRET``. The secret has 256 random bits, so a plain SHA-256 of it is enough: it cannot be guessed.
+It holds for an account by name and uid, so an account that is made anew under an old name does not inherit the tokens.
+"""
+
+import hashlib
+import hmac
+import secrets
+import threading
+import time
+from pathlib import Path
+
+import msgspec
+
+from fairlead.data_folder import write_private
+from fairlead.people.accounts import Person
+from fairlead.people.rules import Forbidden
+from fairlead.scheduler.admission import Refused, Unknown
+
+PREFIX = "fairlead"
+MOST_OF_ONE = 100
+"""Tokens of one person, at most."""
+
+
+class Token(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What is kept of a token.
+
+    expires : seconds since the epoch; None for never.
+    queues : what it is for, and what is below; None for all.
+    """
+
+    id: str
+    user: str
+    uid: int
+    hash: str
+    created: float
+    expires: float | None = None
+    queues: list[str] | None = None
+    read_only: bool = False
+
+
+class Tokens:
+    """All tokens of a scheduler, in a file of its folder. Threads may share one.
+
+    Raises Refused where the file is not what was written.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path, self._lock = path, threading.Lock()
+        try:
+            kept = msgspec.json.decode(path.read_bytes(), type=list[Token])
+        except FileNotFoundError:
+            kept = []
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise Refused(f"{path}: not the tokens of a scheduler ({error}): restore a copy, or move it away") from None
+        self._tokens = {token.id: token for token in kept}
+
+    def new(
+        self,
+        person: Person,
+        *,
+        seconds: float | None = None,
+        queues: list[str] | None = None,
+        read_only: bool = False,
+    ) -> tuple[Token, str]:
+        """Make a token for a person, for so many seconds; returns what is kept of it, and the token itself."""
+        secret, now = secrets.token_urlsafe(32), time.time()
+        with self._lock:
+            alive = [token for token in self._tokens.values() if token.expires is None or token.expires > now]
+            if sum(token.uid == person.uid for token in alive) >= MOST_OF_ONE:
+                raise Refused(f"{person.name} has {MOST_OF_ONE} tokens already: revoke one first")
+            token = Token(
+                id=secrets.token_hex(6),
+                user=person.name,
+                uid=person.uid,
+                hash=_hash(secret),
+                created=now,
+                expires=None if seconds is None else now + seconds,
+                queues=queues,
+                read_only=read_only,
+            )
+            self._write([*alive, token])
+        return token, f"{PREFIX}_{token.id}_{secret}"
+
+    def find(self, written: str) -> Token | None:
+        """The token that somebody sends; None for what is none, was revoked or has expired."""
+        prefix, _, rest = written.partition("_")
+        number, _, secret = rest.partition("_")
+        token = self._tokens.get(number)
+        if prefix != PREFIX or token is None or not hmac.compare_digest(_hash(secret), token.hash):
+            return None
+        return token if token.expires is None or token.expires > time.time() else None
+
+    def all(self) -> list[Token]:
+        """Those that were not revoked, the oldest first."""
+        return sorted(self._tokens.values(), key=lambda token: (token.created, token.id))
+
+    def revoke(self, number: str, of: Person | None) -> Token:
+        """Have a token be one no more; raises Unknown, and Forbidden where it is not `of` that person, if one is named."""
+        with self._lock:
+            token = self._tokens.get(number)
+            if token is None:
+                raise Unknown(f"there is no token {number}: `fairlead token list` shows those that there are")
+            if of is not None and token.uid != of.uid:
+                raise Forbidden(f"token {number} is another person's: it is for them and for operators to revoke")
+            self._write([each for each in self._tokens.values() if each.id != number])
+        return token
+
+    def _write(self, tokens: list[Token]) -> None:
+        write_private(self._path, msgspec.json.encode(tokens).decode() + "\n", durable=True)
+        self._tokens = {token.id: token for token in tokens}
+
+
+def _hash(secret: str) -> str:
+    return hashlib.sha256(secret.encode("utf-8", "surrogatepass")).hexdigest()

@@ -1,0 +1,171 @@
+"""Who may call what: one table of all routes, and what holds a route to its line there.
+
+A route without a line cannot be made. The caller is known, and refused where the line says so, before anything of a body is read.
+What hangs on the job or the queue that a request is about is checked where that is looked at, in the scheduler's thread, by
+:mod:`fairlead.people.rules`; the line says that it is.
+"""
+
+from collections.abc import Callable, Coroutine, Mapping
+from enum import Enum
+from typing import Annotated, Any, NamedTuple
+
+from fastapi import Depends, HTTPException, Request, Response
+from fastapi.routing import APIRoute
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from fairlead.people.deeds import Deeds
+from fairlead.people.door import Door, Stranger
+from fairlead.people.rules import Caller, Forbidden, check_operates
+from fairlead.service.api.asking import refusal
+
+
+class Who(Enum):
+    """Who may call a route; the value is how it is told."""
+
+    ANYBODY = "anybody, unknown"
+    PEOPLE = "everybody who is known"
+    SEEN = "everybody who is known; of others' jobs they see that they are there"
+    SUBMITTERS = "who may submit to the queue, under their own name"
+    OWNERS = "whose the job is, the admins of its queue, root"
+    SESSION = "who opened the session"
+    TOKENS = "everybody for themselves; root for others"
+    DOINGS = "everybody, of what they did and of what was done to their jobs; operators, of all"
+    OPERATORS = "operators, root"
+
+
+class Line(NamedTuple):
+    """A route's line: who may call it, and whether that changes anything, so that a token to read is not enough."""
+
+    who: Who
+    changes: bool
+
+
+LOOK, CHANGE = False, True
+
+ROUTES: Mapping[tuple[str, str], Line] = {
+    ("GET", "/healthz"): Line(Who.ANYBODY, LOOK),
+    ("GET", "/readyz"): Line(Who.ANYBODY, LOOK),
+    ("GET", "/docs"): Line(Who.ANYBODY, LOOK),
+    ("GET", "/openapi.json"): Line(Who.ANYBODY, LOOK),
+    ("GET", "/v1/status"): Line(Who.PEOPLE, LOOK),
+    ("GET", "/v1/queues"): Line(Who.PEOPLE, LOOK),
+    ("GET", "/v1/nodes"): Line(Who.PEOPLE, LOOK),
+    ("GET", "/v1/audit"): Line(Who.PEOPLE, LOOK),
+    ("GET", "/v1/audit/over-time"): Line(Who.PEOPLE, LOOK),
+    ("GET", "/metrics"): Line(Who.PEOPLE, LOOK),
+    ("GET", "/v1/facts"): Line(Who.SEEN, LOOK),
+    ("GET", "/v1/jobs"): Line(Who.SEEN, LOOK),
+    ("GET", "/v1/jobs/{job}"): Line(Who.SEEN, LOOK),
+    ("GET", "/v1/jobs/{job}/tasks"): Line(Who.SEEN, LOOK),
+    ("GET", "/v1/jobs/{job}/why"): Line(Who.SEEN, LOOK),
+    ("GET", "/v1/jobs/{job}/tasks/{index}/output/{stream}"): Line(Who.OWNERS, LOOK),
+    ("POST", "/v1/jobs"): Line(Who.SUBMITTERS, CHANGE),
+    ("POST", "/v1/bulk"): Line(Who.SUBMITTERS, CHANGE),
+    ("POST", "/v1/jobs/{job}/cancel"): Line(Who.OWNERS, CHANGE),
+    ("POST", "/v1/jobs/{job}/hold"): Line(Who.OWNERS, CHANGE),
+    ("POST", "/v1/jobs/{job}/release"): Line(Who.OWNERS, CHANGE),
+    ("POST", "/v1/cancel"): Line(Who.OWNERS, CHANGE),
+    ("POST", "/v1/sessions"): Line(Who.PEOPLE, CHANGE),
+    ("PUT", "/v1/sessions/{session}/payloads/{payload}"): Line(Who.SESSION, CHANGE),
+    ("POST", "/v1/sessions/{session}/calls"): Line(Who.SESSION, CHANGE),
+    ("GET", "/v1/sessions/{session}/events"): Line(Who.SESSION, CHANGE),
+    ("GET", "/v1/sessions/{session}/results/{job}/{index}"): Line(Who.SESSION, LOOK),
+    ("DELETE", "/v1/sessions/{session}"): Line(Who.SESSION, CHANGE),
+    ("POST", "/v1/nodes/{node}/drain"): Line(Who.OPERATORS, CHANGE),
+    ("POST", "/v1/nodes/{node}/resume"): Line(Who.OPERATORS, CHANGE),
+    ("POST", "/v1/reload"): Line(Who.OPERATORS, CHANGE),
+    ("POST", "/v1/down"): Line(Who.OPERATORS, CHANGE),
+    ("GET", "/v1/tokens"): Line(Who.TOKENS, LOOK),
+    ("POST", "/v1/tokens"): Line(Who.TOKENS, CHANGE),
+    ("DELETE", "/v1/tokens/{token}"): Line(Who.TOKENS, CHANGE),
+    ("GET", "/v1/log"): Line(Who.DOINGS, LOOK),
+}
+
+
+class Entrance:
+    """The outermost of the application: which host is meant, and who calls.
+
+    Parameters
+    ----------
+    app : ASGI application
+    door : Door
+    deeds : Deeds
+        Told who was refused.
+    hosts : set of str
+        The names that requests may be for, in lower case, without a port.
+    """
+
+    def __init__(self, app: ASGIApp, door: Door, deeds: Deeds, hosts: set[str]) -> None:
+        self._app, self._door, self._deeds, self._hosts = app, door, deeds, hosts
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        headers = dict(scope["headers"])
+        host = _host(headers.get(b"host", b"").decode("latin-1"))
+        if host not in self._hosts:
+            answer = refusal(
+                421, f"{host or 'no host'!r} is no name of this scheduler: it answers for {_some(self._hosts)}"
+            )
+            await answer(scope, receive, send)
+            return
+        try:
+            scope["caller"] = await self._door.caller(
+                scope["peer"], headers.get(b"authorization", b"").decode("latin-1")
+            )
+        except Stranger as stranger:
+            scope["caller"] = stranger
+        scope["door"], scope["deeds"] = self._door, self._deeds
+        await self._app(scope, receive, send)
+
+
+class HeldRoute(APIRoute):
+    """A route that is held to its line. Raises KeyError when it is made without one."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        handle = super().get_route_handler()
+        lines = {method: ROUTES[method, self.path] for method in self.methods or ()}
+
+        async def admitted(request: Request) -> Response:
+            _admit(request, lines[request.method])
+            return await handle(request)
+
+        return admitted
+
+
+def _admit(request: Request, line: Line) -> None:
+    """Raises HTTPException or Forbidden for somebody who may not call a route, whatever it is about."""
+    caller = request.scope["caller"]
+    if line.who is Who.ANYBODY:
+        return
+    if isinstance(caller, Stranger):
+        raise HTTPException(403 if caller.known else 401, str(caller))
+    if line.changes and caller.read_only:
+        raise Forbidden("this token is to look only: ask for one without --read-only")
+    if line.who is Who.OPERATORS:
+        check_operates(request.scope["door"].rules, caller)
+
+
+def note_refusal(request: Request, why: str) -> None:
+    """Note in the log that somebody was refused."""
+    caller = request.scope["caller"]
+    by = caller.by if isinstance(caller, Stranger) else caller.person.name
+    request.scope["deeds"].refused(by, f"{request.method} {request.url.path}", why)
+
+
+async def _known(request: Request) -> Caller:
+    caller: Caller = request.scope["caller"]
+    return caller
+
+
+Known = Annotated[Caller, Depends(_known)]
+"""Who makes the request."""
+
+
+def _host(header: str) -> str:
+    """The name in a Host header: without a port, in lower case, an IPv6 address without its brackets."""
+    if header.startswith("["):
+        return header[1:].partition("]")[0].lower()
+    return header.partition(":")[0].rstrip(".").lower()
+
+
+def _some(names: set[str]) -> str:
+    return ", ".join(sorted(names)[:5])

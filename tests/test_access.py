@@ -1,0 +1,120 @@
+"""Who may do what, on a machine with real accounts: the whole table of `access.py`, and that nothing is missing from it."""
+
+import json
+import re
+from types import SimpleNamespace
+
+import pytest
+import typer.main
+from fastapi import APIRouter
+
+from access import ALONE, COMMANDS, PEOPLE, ROUTES
+from fairlead.cli.main import app
+from fairlead.service.api.access import ROUTES as LINES
+from fairlead.service.api.access import HeldRoute
+from fairlead.service.api.app import Parts, make_api
+from test_docs import names_of
+
+SECRET = "--password=swordfish"
+
+
+@pytest.fixture(scope="module")
+def things(machine):
+    """What the table is about: a job of Alice's that waits, one that has ended, a session and a token of hers."""
+    alice = machine["alice"]
+    submit = ("submit", "-q", "vision", "--tasks", "9", "--env", f"SECRET={SECRET}")
+    job = alice.ok(*submit, "--cpu", "100", "--", "tool", SECRET).strip()
+    ended = alice.ok("submit", "-q", "vision", "--", "true").strip()
+    machine["root"].ok("wait", ended)
+    session = alice.http("POST", "/v1/sessions", {"argv": ["true"]})[1]["id"]
+
+    def fresh():
+        return alice.ok("submit", "-q", "vision", "--cpu", "100", "--", "true").strip()
+
+    def token():
+        return alice.http("POST", "/v1/tokens", {})[1]["id"]
+
+    return SimpleNamespace(job=job, ended=ended, session=session, token=token, fresh=fresh)
+
+
+def filled(text, things):
+    """A path or a command with the job, the session or the token in it."""
+    for name in ("token", "fresh"):
+        if f"{{{name}}}" in text:
+            text = text.replace(f"{{{name}}}", getattr(things, name)())
+    names = {"job": things.job, "ended": things.ended, "session": things.session, "node": "n1"}
+    names |= {"index": "0", "stream": "out", "payload": "0" * 32}
+    for name, value in names.items():
+        text = text.replace(f"{{{name}}}", value)
+    return text
+
+
+def cases(rows):
+    return [pytest.param(row, id=row.what) for row in rows]
+
+
+@pytest.mark.parametrize("row", cases(ROUTES))
+def test_a_route_is_for_whom_the_table_says(machine, things, row):
+    for who, expected in zip(PEOPLE, row.cells.split(), strict=True):
+        if expected == "-":
+            continue
+        method, _, path = filled(row.what, things).partition(" ")
+        body = json.loads(re.sub(r'\["(\d+)"\]', r"[\1]", filled(json.dumps(row.body), things)))
+        status, answer = machine[who].http(method, path, body)
+        right = {"yes": (200, 201, 202), "seen": (200,), "no": (403,), "none": (404,)}[expected]
+        assert status in right, (who, expected, status, answer)
+        if expected == "seen":
+            assert SECRET not in str(answer)
+        elif expected == "yes" and "seen" in row.cells and path != "/v1/log":
+            assert SECRET in str(answer), who
+        elif expected == "no":
+            assert set(answer) == {"error"}
+
+
+@pytest.mark.parametrize("row", cases(COMMANDS))
+def test_a_command_is_for_whom_the_table_says(machine, things, row):
+    for who, expected in zip(PEOPLE, row.cells.split(), strict=True):
+        if expected == "-":
+            continue
+        done = machine[who].run(*filled(row.what, things).split())
+        assert (done.returncode == 0) == (expected in ("yes", "seen")), (who, expected, done)
+        assert "Traceback" not in done.stderr
+        if expected == "no":
+            assert (done.returncode, done.stderr.count("\n"), done.stdout) == (1, 1, ""), (who, done)
+        if expected == "seen":
+            assert SECRET not in done.stdout
+
+
+def test_the_table_has_every_route():
+    told = {tuple(row.what.partition("?")[0].split(" ")) for row in ROUTES}
+    api = make_api(SimpleNamespace(loop=None, door=None), Parts(*[None] * 8))
+    there = {(method.upper(), path) for path, methods in api.openapi()["paths"].items() for method in methods}
+    assert told == set(LINES) == there | {("GET", "/docs"), ("GET", "/openapi.json")}
+
+
+def test_a_route_without_a_line_cannot_be_made():
+    api = APIRouter(route_class=HeldRoute)
+    with pytest.raises(KeyError, match="/v1/back-door"):
+
+        @api.get("/v1/back-door")
+        async def back_door() -> None:
+            pass
+
+
+def test_the_table_has_every_command():
+    commands = set(names_of(typer.main.get_command(app)))
+    told = {name for name in commands for row in COMMANDS if row.what.startswith(name)}
+    assert commands - told <= {name for name in commands if name.split()[0] in ALONE}
+
+
+def test_what_was_refused_is_in_the_log(machine, things):
+    bob = machine["bob"]
+    why = bob.run("cancel", things.job).stderr
+    assert f"job {things.job} is alice's" in why
+    seen = machine["olga"].http("GET", "/v1/log?user=bob")[1]["log"]
+    last = [entry for entry in seen if entry["outcome"] == "refused"][-1]
+    assert (last["by"], last["what"]) == ("bob", "POST /v1/cancel")
+    assert last["why"] in why
+    assert all(entry["by"] == "bob" for entry in bob.http("GET", "/v1/log")[1]["log"])
+    stranger = machine["olga"].http("GET", "/v1/log?user=uid%2060009")[1]["log"]
+    assert {entry["outcome"] for entry in stranger} == {"refused"}

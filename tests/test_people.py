@@ -1,0 +1,486 @@
+"""Real accounts on one machine, and what they try: to be somebody else, to read what is not theirs, to take tokens. And those
+from elsewhere.
+"""
+
+import contextlib
+import json
+import os
+import re
+import socket
+import ssl
+import subprocess
+import threading
+import time
+from pathlib import Path
+
+import pytest
+import trustme
+
+from conftest import FAIRLEAD
+from fairlead.client.address import Address, NotTrusted, check_port, find
+from fairlead.client.connection import Connection
+from fairlead.client.service_error import ServiceError
+from fairlead.people.accounts import Person
+from fairlead.people.deeds import LINES_A_MINUTE, Deeds
+from fairlead.people.rules import Forbidden
+from fairlead.people.tokens import Tokens
+from fairlead.scheduler.admission import Refused, Unknown
+from machine import PEOPLE, SOCKET
+
+
+def as_somebody(uid, work):
+    """Do something in a child process of another uid; what it returns, as JSON."""
+    reading, writing = os.pipe()
+    child = os.fork()
+    if not child:
+        try:
+            os.setgroups([])
+            os.setgid(uid)
+            os.setuid(uid)
+            os.write(writing, json.dumps(work()).encode())
+        finally:
+            os._exit(0)
+    os.close(writing)
+    with os.fdopen(reading) as pipe:
+        text = pipe.read()
+    os.waitpid(child, 0)
+    return json.loads(text)
+
+
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can act as other people")
+
+
+# -- on the socket -----------------------------------------------------------------------------------------------------
+
+
+def test_the_kernel_says_who_one_is_whatever_the_environment_says(machine):
+    bob = machine["bob"]
+    number = bob.ok("submit", "-q", "people", "--cpu", "100", "--", "true", USER="alice", LOGNAME="alice").strip()
+    status, found = bob.http("GET", f"/v1/jobs/{number}")
+    assert (status, found["user"], found["queue"]) == (200, "bob", "people/bob")
+    asked = {"argv": ["true"], "demand": {"cpu": 1}}
+    assert bob.http("POST", "/v1/jobs", {**asked, "user": "alice", "queue": "people/alice"})[0] == 403
+    assert bob.http("POST", "/v1/jobs", {**asked, "queue": "people/made-up"})[0] == 403
+    assert {q["name"] for q in bob.http("GET", "/v1/queues")[1]["queues"]} == {
+        "/",
+        "vision",
+        "secret",
+        "people",
+        "people/bob",
+    }
+    headers = {"Authorization": "Bearer x", "X-Remote-User": "alice"}
+    assert bob.http("GET", "/v1/status", headers=headers)[1]["you"] == "bob"
+    facts = machine["root"].http("GET", "/v1/facts?after=0&follow=false")[1]
+    job = next(
+        fact["job"]
+        for fact in map(json.loads, re.findall("^data: (.*)$", facts, re.MULTILINE))
+        if fact.get("id") == int(number)
+    )
+    assert (job["uid"], job["gid"]) == (PEOPLE["bob"], PEOPLE["bob"])
+
+
+def test_the_command_finds_the_scheduler_of_the_machine_by_itself(machine):
+    alice = machine["alice"]
+    assert "vision" in alice.ok("queues")
+    for named in ({"FAIRLEAD_HOME": "/nowhere"}, {"FAIRLEAD_URL": "unix:///nowhere/socket"}):
+        assert "no scheduler" in alice.run("queues", **named).stderr
+    assert "vision" in alice.ok("--url", f"unix://{SOCKET}", "queues", FAIRLEAD_HOME="/nowhere")
+
+
+def test_a_private_queue_hides_whose_its_jobs_are(machine):
+    number = machine["alice"].ok("submit", "-q", "secret", "--name", "xyzzy", "--cpu", "100", "--", "plugh").strip()
+    for who, sees in (("alice", True), ("bob", False), ("carol", False), ("root", True)):
+        actor = machine[who]
+        told = [actor.http("GET", f"/v1/jobs/{number}")[1], actor.http("GET", "/v1/facts?after=0&follow=false")[1]]
+        told += [actor.http("GET", f"/v1/jobs?queue=secret&user={user}")[1] for user in ("alice", "bob")]
+        assert ("xyzzy" in str(told[0])) is ("xyzzy" in told[1]) is bool(told[2]["jobs"]) is sees
+        assert told[3]["jobs"] == []
+        seen = actor.ok("jobs", "-q", "secret")
+        assert ("xyzzy" in seen, number in seen) == (sees, True)
+
+
+def test_the_key_of_one_person_is_nothing_to_another(machine):
+    asked = {"argv": ["true"], "demand": {"cpu": 100}, "queue": "people"}
+    key = {"Idempotency-Key": "monday"}
+    first, other = (machine[who].http("POST", "/v1/jobs", asked, key) for who in ("alice", "bob"))
+    assert (first[0], other[0]) == (201, 201)
+    assert first[1]["id"] != other[1]["id"]
+    assert machine["alice"].http("POST", "/v1/jobs", asked, key) == first
+
+
+def test_the_log_says_who_did_what_to_whom(machine):
+    alice, carol = machine["alice"], machine["carol"]
+    number = alice.ok("submit", "-q", "vision", "--cpu", "100", "--", "true").strip()
+    carol.ok("cancel", number)
+    said = f"cancelled job {number} of alice"
+    assert said in alice.ok("log", "--user", "carol", "--queue", "vision", "--since", "1h", "--json")
+    assert said in machine["olga"].ok("log", "--json")
+    assert said not in machine["bob"].ok("log", "--json")
+    assert said not in alice.ok("log", "--queue", "secret", "--json")
+    assert alice.ok("log", "--since", "0").strip() == "nobody did anything"
+    machine["olga"].ok("drain", "n1")
+    machine["olga"].ok("resume", "n1")
+    assert [entry["what"] for entry in machine["root"].http("GET", "/v1/log?user=olga")[1]["log"]][-2:] == [
+        "drained node n1",
+        "resumed node n1",
+    ]
+
+
+def test_a_token_is_made_listed_and_revoked(machine):
+    alice, root = machine["alice"], machine["root"]
+    options = ["--user", "alice", "--expires", "90d", "--queue", "vision", "--read-only", "--json"]
+    told = json.loads(root.ok("token", "new", *options))
+    assert (told["user"], told["queues"], told["read_only"]) == ("alice", ["vision"], True)
+    assert told["token"].startswith(f"fairlead_{told['id']}_")
+    assert told["token"].rpartition("_")[2] not in (machine.home / "tokens.json").read_text()
+    assert told["id"] in alice.ok("token", "list")
+    assert told["id"] not in machine["bob"].ok("token", "list")
+    assert "there is no account" in root.run("token", "new", "--user", "nobody-such").stderr
+    alice.ok("token", "revoke", told["id"])
+    assert told["id"] not in root.ok("token", "list")
+    log = root.ok("log", "--user", "alice")
+    assert f"revoked token {told['id']} of alice" in log
+
+
+# -- from elsewhere ----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def elsewhere(machine):
+    """The machine's scheduler again, on a port with TLS; its URL, the file of its authority, and how a client asks."""
+    authority = trustme.CA()
+    certificate = authority.issue_cert("localhost", "127.0.0.1")
+    folder = machine.folder
+    certificate.private_key_and_cert_chain_pem.write_to_path(folder / "server.pem")
+    authority.cert_pem.write_to_path(folder / "authority.pem")
+    machine["root"].ok("down", "--now")
+    machine.process.wait(timeout=60)
+    machine.forget_actors()
+    machine.log.write_text("")
+    machine.up("--listen", "127.0.0.1:0", "--tls-cert", str(folder / "server.pem"))
+    url = re.search(r"https://\S+?:\d+", machine.log.read_text())[0].replace("127.0.0.1", "localhost")
+
+    def ask(token, *command, **more):
+        env = {
+            **os.environ,
+            "FAIRLEAD_URL": url,
+            "FAIRLEAD_TOKEN": token,
+            "FAIRLEAD_CA": str(folder / "authority.pem"),
+            **more,
+        }
+        return subprocess.run([FAIRLEAD, *command], env=env, capture_output=True, text=True, check=False, timeout=60)
+
+    return url, ask
+
+
+def test_one_is_known_by_a_token_over_tls(machine, elsewhere):
+    _, ask = elsewhere
+    token = machine["alice"].ok("token", "new").strip()
+    done = ask(token, "submit", "-q", "people", "--cpu", "100", "--", "true")
+    assert done.returncode == 0, done.stderr
+    assert machine["alice"].http("GET", f"/v1/jobs/{done.stdout.strip()}")[1]["user"] == "alice"
+    assert ask(token, "drain", "n1").returncode == 1
+    wrong = ask(token[:-1] + ("a" if token[-1] != "a" else "b"), "jobs")
+    assert "does not take this token" in wrong.stderr
+    machine["alice"].ok("token", "revoke", token.split("_")[1])
+    assert "does not take this token" in ask(token, "jobs").stderr
+
+
+def test_a_token_is_for_what_it_says_until_when_it_says(machine, elsewhere):
+    _, ask = elsewhere
+    alice = machine["alice"]
+    reading = alice.ok("token", "new", "--read-only").strip()
+    assert ask(reading, "jobs").returncode == 0
+    for command in (("submit", "-q", "people", "--", "true"), ("cancel", "-q", "people"), ("token", "new")):
+        assert "this token is to look only" in ask(reading, *command).stderr
+    limited = alice.ok("token", "new", "--queue", "vision").strip()
+    assert ask(limited, "submit", "-q", "vision", "--cpu", "100", "--", "true").returncode == 0
+    assert "this token is for vision only" in ask(limited, "submit", "-q", "people", "--", "true").stderr
+    assert "makes no other tokens" in ask(limited, "token", "new").stderr
+    short = alice.ok("token", "new", "--expires", "0.001s").strip()
+    time.sleep(0.01)
+    assert "does not take this token" in ask(short, "jobs").stderr
+
+
+def test_a_server_that_cannot_show_who_it_is_gets_no_token(machine, elsewhere):
+    url, ask = elsewhere
+    token = machine["alice"].ok("token", "new").strip()
+    refused = ask(token, "jobs", FAIRLEAD_CA="")
+    assert (refused.returncode, refused.stderr.count("\n")) == (1, 1)
+    assert "not known to be the scheduler that is meant" in refused.stderr
+    other = trustme.CA()
+    other.cert_pem.write_to_path(machine.folder / "other.pem")
+    assert ask(token, "jobs", FAIRLEAD_CA=str(machine.folder / "other.pem")).returncode == 1
+    plain = ask(token, "jobs", FAIRLEAD_URL=url.replace("https", "http"))
+    assert plain.returncode == 1
+
+
+def test_a_port_asks_for_the_token_before_anything_else(machine, elsewhere):
+    url, _ = elsewhere
+    host, _, port = url.removeprefix("https://").partition(":")
+    context = ssl.create_default_context(cafile=str(machine.folder / "authority.pem"))
+
+    def ask(head):
+        with (
+            socket.create_connection((host, int(port)), timeout=30) as plain,
+            context.wrap_socket(plain, server_hostname=host) as wire,
+        ):
+            wire.sendall(head.encode())
+            return wire.recv(65536).decode()
+
+    # The body never comes: who calls is known, and refused, before it is waited for.
+    head = (
+        f"POST /v1/jobs HTTP/1.1\r\nHost: {host}:{port}\r\nContent-Type: application/json\r\nContent-Length: 99\r\n\r\n"
+    )
+    assert ask(head).startswith("HTTP/1.1 401 ")
+    assert ask(head.replace(f"Host: {host}", "Host: evil.example")).startswith("HTTP/1.1 421 ")
+    assert ask("GET /v1/status HTTP/1.1\r\nHost: localhost\r\nAuthorization: Basic eDp5\r\n\r\n").startswith(
+        "HTTP/1.1 401 "
+    )
+
+
+# -- servers that are not what they seem -------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def impostor(listener):
+    """Somebody who listens and keeps what is sent; yields a function that tells it."""
+    heard = []
+
+    def listen():
+        with contextlib.suppress(OSError):
+            while True:
+                connection, _ = listener.accept()
+                connection.settimeout(1)
+                with connection, contextlib.suppress(OSError):
+                    heard.append(connection.recv(65536))
+
+    thread = threading.Thread(target=listen, daemon=True)
+    thread.start()
+    try:
+        yield lambda: b"".join(heard)
+    finally:
+        listener.shutdown(socket.SHUT_RDWR)
+        listener.close()
+        thread.join(5)
+
+
+def listener_of(uid, make):
+    """A listening socket that a process of a uid made, and gave to this one."""
+    here, there = socket.socketpair()
+    child = os.fork()
+    if not child:
+        try:
+            os.setgroups([])
+            os.setgid(uid)
+            os.setuid(uid)
+            made = make()
+            socket.send_fds(there, [b"x"], [made.fileno()])
+        finally:
+            os._exit(0)
+    there.close()
+    with here:
+        _, fds, _, _ = socket.recv_fds(here, 1, 1)
+    os.waitpid(child, 0)
+    return socket.socket(fileno=fds[0])
+
+
+@needs_root
+def test_whoever_takes_a_port_of_this_machine_gets_no_token(monkeypatch):
+    def make():
+        return socket.create_server(("127.0.0.1", 0))
+
+    listener = listener_of(60002, make)
+    port = listener.getsockname()[1]
+    with impostor(listener) as heard:
+        monkeypatch.setenv("FAIRLEAD_URL", f"http://127.0.0.1:{port}")
+        monkeypatch.setenv("FAIRLEAD_TOKEN", "fairlead_secret")
+        with (
+            Connection(patience=0) as connection,
+            pytest.raises(ServiceError, match="uid 60002 listens there, who is neither"),
+        ):
+            connection.get("/v1/jobs")
+        assert b"secret" not in heard()
+    with pytest.raises(NotTrusted, match="nobody is seen to"):
+        check_port("127.0.0.1", port)
+
+
+@needs_root
+def test_whoever_takes_the_place_of_a_socket_hears_nothing(tmp_path, monkeypatch):
+    path = tmp_path / "socket"
+    for folder in [tmp_path, *tmp_path.parents][:3]:
+        folder.chmod(0o755)
+    tmp_path.chmod(0o777)
+
+    def make():
+        taken = socket.socket(socket.AF_UNIX)
+        taken.bind(str(path))
+        taken.listen()
+        return taken
+
+    with impostor(listener_of(60002, make)) as heard:
+        monkeypatch.setenv("FAIRLEAD_URL", f"unix://{path}")
+        with Connection(patience=0) as connection, pytest.raises(ServiceError, match="uid 60002 answers there"):
+            connection.post("/v1/jobs", {"env": {"SECRET": "swordfish"}})
+        assert heard() == b""
+
+
+@needs_root
+def test_a_data_folder_that_somebody_planted_is_refused(shared, tmp_path):
+    planted = tmp_path / "planted"
+    planted.mkdir()
+    os.chown(planted, 60002, 60002)
+    refused = shared.call("up", "--home", str(planted))
+    assert (refused.returncode, refused.stderr.count("\n")) == (1, 1)
+    assert "belongs to uid 60002, not to you" in refused.stderr
+
+
+@pytest.mark.parametrize(
+    ("url", "why"),
+    [
+        ("http://192.0.2.1:7373", "others on the way could read all of it"),
+        ("ftp://localhost", "no URL of a scheduler"),
+        ("unix://relative/path", "no URL of a scheduler"),
+        ("http://localhost:x", "no URL of a scheduler"),
+    ],
+)
+def test_a_url_that_will_not_do(url, why, monkeypatch):
+    monkeypatch.setenv("FAIRLEAD_URL", url)
+    with pytest.raises(NotTrusted, match=why):
+        find(None)
+    with pytest.raises(ServiceError, match=why):
+        Connection()
+
+
+def test_plain_http_from_elsewhere_only_by_saying_so(monkeypatch):
+    monkeypatch.setenv("FAIRLEAD_URL", "http://192.0.2.1:7373")
+    monkeypatch.setenv("FAIRLEAD_INSECURE", "1")
+    monkeypatch.setenv("FAIRLEAD_TOKEN", "t")
+    assert find(None) == Address(None, "192.0.2.1", 7373, False, "t")
+
+
+# -- one's own scheduler -----------------------------------------------------------------------------------------------
+
+
+@needs_root
+def test_ones_own_scheduler_lets_nobody_else_in(shared):
+    """Not even where the folder is opened by mistake: the kernel says who it is."""
+    path = shared.home / "socket"
+    opened = [shared.home, *shared.home.parents[:4], path]
+    before = [each.stat().st_mode for each in opened]
+    try:
+        for each in opened:
+            each.chmod(0o777)
+
+        def ask():
+            with socket.socket(socket.AF_UNIX) as wire:
+                wire.connect(str(path))
+                wire.sendall(b"GET /v1/status HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+                return b"".join(iter(lambda: wire.recv(65536), b"")).decode()
+
+        answer = as_somebody(60002, ask)
+    finally:
+        for each, mode in zip(opened, before, strict=True):
+            each.chmod(mode)
+    assert answer.startswith("HTTP/1.1 403 ")
+    assert "you are uid 60002" in answer
+
+
+def test_a_port_of_ones_own_scheduler_takes_a_token(live):
+    live.end()
+    live.up("--port", "0")
+    _, url = live.ask("status")["urls"]
+    env = {**live.env, "FAIRLEAD_URL": url, "FAIRLEAD_HOME": "/nowhere"}
+
+    def jobs(token):
+        return subprocess.run(
+            [FAIRLEAD, "jobs"],
+            env={**env, "FAIRLEAD_TOKEN": token},
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=60,
+        )
+
+    assert jobs(live.ok("token", "new").strip()).returncode == 0
+    refused = jobs("x")
+    assert (refused.returncode, refused.stderr.count("\n")) == (1, 1)
+    assert "does not take this token" in refused.stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        (["--listen", "0.0.0.0:0"], "others on the way could read all of it"),
+        (["--listen", "nonsense"], "write HOST:PORT"),
+        (["--listen", "127.0.0.1:0", "--port", "0"], "write one of them"),
+        (["--tls-cert", "x.pem"], "for which port"),
+        (["--tls-key", "x.pem"], "whose"),
+        (["--listen", "127.0.0.1:0", "--tls-cert", "x.pem"], "x.pem: no certificate"),
+    ],
+)
+def test_a_place_to_listen_that_will_not_do(options, why, shared, tmp_path):
+    refused = shared.call("up", "--home", str(tmp_path / "home"), *options)
+    assert (refused.returncode, refused.stderr.count("\n")) == (1, 1)
+    assert why in refused.stderr
+
+
+def test_without_systemd_the_unit_is_printed(command, monkeypatch):
+    monkeypatch.setattr("fairlead.cli.systemd.RUNNING", Path("/nowhere"))
+    shown = command("service", "install").stdout
+    assert "ExecStart=" in shown
+    assert "up --system" in shown
+    assert "systemctl disable" in command("service", "remove").stdout
+
+
+# -- what is kept ------------------------------------------------------------------------------------------------------
+
+ALICE = Person("alice", 1001, 1001)
+
+
+def test_tokens_are_kept_and_known_again(tmp_path):
+    path = tmp_path / "tokens.json"
+    token, secret = Tokens(path).new(ALICE, seconds=1000)
+    assert Tokens(path).find(secret) == token
+    assert path.stat().st_mode & 0o077 == 0
+    for wrong in (
+        "",
+        "x",
+        secret[:-1],
+        f"fairlead_{token.id}_",
+        secret.replace(token.id, "0" * 12),
+        "fairlead_\udcff_\udcff",
+    ):
+        assert Tokens(path).find(wrong) is None
+    with pytest.raises(Forbidden, match="another person's"):
+        Tokens(path).revoke(token.id, Person("bob", 1002, 1002))
+    kept = Tokens(path)
+    assert kept.revoke(token.id, ALICE) == token
+    assert kept.find(secret) is Tokens(path).find(secret) is None
+    with pytest.raises(Unknown, match="there is no token"):
+        kept.revoke(token.id, None)
+    path.write_text("[{]")
+    with pytest.raises(Refused, match="not the tokens of a scheduler"):
+        Tokens(path)
+
+
+def test_deeds_are_kept_and_nobody_fills_the_file(tmp_path, monkeypatch):
+    deeds = Deeds(tmp_path / "deeds")
+    deeds.done("alice", "made a token")
+    for number in range(1000):
+        deeds.refused("bob", f"GET /{number}", "no")
+    monkeypatch.setattr(time, "time", lambda now=time.time: now() + 61)
+    deeds.refused("bob", "GET /again", "no")
+    found = list(Deeds(tmp_path / "deeds").since(0))
+    assert [deed.by for deed in found] == ["alice", *["bob"] * (LINES_A_MINUTE + 2)]
+    assert f"{1000 - LINES_A_MINUTE} requests more" in [deed.what for deed in found]
+    assert [deed.what for deed in deeds.since(time.time() - 5)] == [
+        f"{1000 - LINES_A_MINUTE} requests more",
+        "GET /again",
+    ]
+    monkeypatch.setattr("fairlead.people.deeds.LARGEST", 1000)
+    for _ in range(50):
+        deeds.done("carol", "x" * 100)
+    assert sum(path.stat().st_size for path in tmp_path.iterdir()) < 20_000
+    (tmp_path / "deeds").open("ab").write(b'{"at": 1, "by"')
+    assert list(deeds.since(0))[-1].by == "carol"
