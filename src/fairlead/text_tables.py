@@ -22,10 +22,10 @@ class PlainTable(Table):
 
 
 def new_table(*columns: str) -> PlainTable:
-    """A table with these columns; one whose name begins with ``>`` is flush right."""
+    """A table with these columns; one whose name begins with ``>`` is flush right. A name may have several lines."""
     table = PlainTable()
     for name in columns:
-        header = Text(plain(name.removeprefix(">")))
+        header = Text("\n".join(map(plain, name.removeprefix(">").split("\n"))))
         table.add_column(header, justify="right" if name.startswith(">") else "left", no_wrap=True)
     return table
 
