@@ -25,6 +25,7 @@ from fairlead.scheduler.facts import (
     NodeJoined,
     NodeLost,
     NodesReserved,
+    ReservationDropped,
     TasksExpired,
     TasksFinished,
     TasksPlaced,
@@ -819,6 +820,23 @@ def test_the_audit_counts_weights_down_the_tree():
     assert found["fair"]
 
 
+def test_a_gang_whose_reservation_is_dropped_is_tried_on_all_nodes_again():
+    """While nodes are kept for it, it looks at no others: room that came back there meanwhile is not fresh any more."""
+    world = World([Queue("a"), Queue("b")], {"cpu": 2}, {"cpu": 2}, reserve_after=1e9)
+    for queue in ("a", "b"):
+        world.submit(queue, {"cpu": 2})
+    placed = world.decide()[0]
+    other = int(placed.job[np.flatnonzero(placed.node == 1)[0]])
+    world.submit("a", {"cpu": 2}, gang=True)
+    gang = world.state.index.last
+    world.happen(NodesReserved(at=world.now, id=gang, nodes=[0], tasks=[1]))
+    assert not placements(decide(world.state, world.now).facts)
+    world.end(other)
+    assert not placements(decide(world.state, world.now).facts)
+    world.happen(ReservationDropped(at=world.now, id=gang))
+    assert placements(decide(world.state, world.now).facts) == [(gang, 1)]
+
+
 def test_ties_among_those_who_wait_are_no_flat_yes():
     """Three people, two slots: whoever is passed over on a tie is named, and since when. Whether they take turns is open."""
     world = World([Queue("*")], {"cpu": 2})
@@ -843,3 +861,14 @@ def test_ties_among_those_who_wait_are_no_flat_yes():
     world.happen(TasksStarted(at=2.1, **task))
     waits = {q["name"]: (q["waits_since"], q["passed_over_for"]) for q in fairness(world)[0]["queues"]}
     assert waits == {"alice": (2.0, ["zoe"]), "bob": (None, []), "zoe": (None, [])}
+
+
+def test_a_leaf_that_gets_more_kinds_of_jobs_at_once_than_it_had_room_for_serves_them_all():
+    """Its tree grows while what came into it before has not been noticed above it."""
+    world = World([Queue("A"), Queue("B")], {"cpu": 90})
+    world.submit("A", {"cpu": 1})
+    world.placed()
+    for k in range(2, 9):
+        fact = JobSubmitted(at=world.now, id=world.state.index.last + 1, job=Job("A", {"cpu": k}))
+        world.state.apply(fact)
+    assert len(world.placed()) == 7

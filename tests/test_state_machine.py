@@ -35,7 +35,21 @@ demands = amounts.filter(lambda d: any(d.values()))
 capacities = st.fixed_dictionaries({r: st.integers(4, 16) for r in RESOURCES})
 zones = st.sampled_from(["east", "west"])
 policies = st.sampled_from(
-    ["drf", "drf", "fifo", "priority", "asset", "maxmin:cpu", "maxmin:memory", "hdrf", "hdrf", "ceei"]
+    [
+        "drf",
+        "drf",
+        "fifo",
+        "priority",
+        "asset",
+        "maxmin:cpu",
+        "maxmin:memory",
+        "hdrf",
+        "hdrf",
+        "ceei",
+        "fairtree",
+        "htcondor",
+        "sdrf",
+    ]
 )
 histories = st.sampled_from([None, None, 0.0, 1.0, 5.0, 7200.0])
 few = st.sampled_from([None, None, None, None, 1, 3])

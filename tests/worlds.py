@@ -45,6 +45,16 @@ def counted_before(state: State) -> np.ndarray:
     return found
 
 
+def means(state: State, recent: int) -> list[list[float]]:
+    """What each queue used before, as the state says, on average; with what the tick that runs will add to it, or without."""
+    found = []
+    for q in range(state.queues.n):
+        remains = Fraction(int(state.queues.remains[state.queues.parent[q]]), 2**32)
+        pairs = zip(state.queues.mean[q].tolist(), state.queues.recent[q].tolist(), state.grain.tolist(), strict=True)
+        found.append([float(Fraction((m + int((1 - remains) * t) * recent) << g, 2**12)) for m, t, g in pairs])
+    return found
+
+
 def exact_share(state: State, q: int, r: int, used: np.ndarray) -> Fraction:
     """A queue's share of a resource over its weight: in fractions, where its siblings' weights and its own are some."""
     total = max(1, int(state.cluster.total[r]))
@@ -78,6 +88,7 @@ def placed_naively(state: State, most: int = 10_000) -> list[tuple[int, int]]:
             kept[n] = (r.bucket, count * state.shapes.demand[state.buckets.shape_row[r.bucket]])
     before = counted_before(state)
     served = queues.served.tolist()
+    at_tick, now = means(state, 0), means(state, 1)
     used, count_tasks, count_jobs = queues.used[: queues.n].copy(), queues.tasks.copy(), queues.jobs.copy()
     waiting = {j: int(jobs.waiting[j]) for j in range(jobs.n) if jobs.id[j] != NONE and jobs.bucket[j] != NONE}
     holding = {j: int(jobs.holding[j]) for j in waiting}
@@ -180,6 +191,35 @@ def placed_naively(state: State, most: int = 10_000) -> list[tuple[int, int]]:
                 for share in shares:
                     added += share
                 key = (not below, 0, rounded(added), served[c], name)
+            elif queues.policy[q] == 6:
+                share = max(
+                    [
+                        0.0,
+                        *(
+                            used[c, r] / state.cluster.total[r] / queues.weight[c, r]
+                            for r in range(R)
+                            if state.cluster.total[r]
+                        ),
+                    ]
+                )
+                past = max(
+                    [
+                        0.0,
+                        *(
+                            now[c][r] / state.cluster.total[r] / queues.weight[c, r]
+                            for r in range(R)
+                            if state.cluster.total[r]
+                        ),
+                    ]
+                )
+                key = (not below, 0, rounded(share + past), served[c], name)
+            elif queues.policy[q] >= 2**21:
+                r = queues.policy[q] - 2**21
+                priority = max(500.0, now[c][r]) / queues.weight[c, r]
+                key = (not below, 0, rounded(used[c, r] * priority if used[c, r] else -1 / priority), served[c], name)
+            elif queues.policy[q] >= 2**20:
+                r = queues.policy[q] - 2**20
+                key = (not below, 0, rounded(at_tick[c][r] / queues.weight[c, r]), served[c], name)
             elif queues.policy[q] >= 16:
                 r = queues.policy[q] - 16
                 key = (not below, 0, exact_share(state, c, r, used + before), served[c], name)

@@ -10,7 +10,7 @@ from fairlead.model.problems import read_problem
 from fairlead.plain_text import plain_lines
 from fairlead.policies.allocation import allocate, steps_table, table
 from fairlead.policies.contract import PolicyError
-from fairlead.policies.registry import HERE, find_policy, policy_names
+from fairlead.policies.registry import HERE, OVER_TIME, find_policy, policy_names
 
 
 def print_allocations(
@@ -51,12 +51,12 @@ def print_policies(as_json: bool) -> None:
     """Print each policy with how it is written and what it does."""
     samples = {"maxmin": "maxmin:RESOURCE", "slots": "slots:4"}
     rows = []
-    for name in policy_names():
+    for name in [*policy_names(), *OVER_TIME]:
         try:
             summary = find_policy(samples.get(name, name)).summary
         except Exception as error:  # somebody else's, which must not hide the others
             summary = f"cannot be loaded: {error}"
-        rows.append({"name": name, "written": HERE.get(name, name), "summary": summary})
+        rows.append({"name": name, "written": (HERE | OVER_TIME).get(name, name), "summary": summary})
     if as_json:
         print(json.dumps({"policies": rows}, indent=2))
         return

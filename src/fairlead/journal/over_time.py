@@ -1,6 +1,5 @@
 """The audit over time of what a journal keeps: its facts happen once more, from the newest snapshot before that time on."""
 
-import os
 import sys
 from collections.abc import Callable
 from contextlib import closing
@@ -74,7 +73,6 @@ def audit_journal(
 
 def main(path: str, over: str, until: str, starved_after: str) -> None:
     """Audit a journal that a scheduler has open, in a process of its own, and print the answer as JSON."""
-    os.nice(10)  # whoever waits for it can; the scheduler's tasks and steps go first
     try:
         with closing(SqlStore(Path(path), to_read=True)) as store:
             found = audit_journal(store, float(over), float(until), float(starved_after))

@@ -7,7 +7,7 @@ as JSON is accepted wherever a file is.
 import json
 import re
 import tomllib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -174,12 +174,16 @@ def read_configuration(path: Path, check_policy: Callable[[str], object]) -> Con
     document = validated(Document, path, text, raw)
 
     queues = [_queue(table) for table in document.queue]
+    policies: dict[str, Any] = {}
     for number, queue in enumerate(queues):
         try:
-            check_policy(queue.policy or "drf")
+            policies[queue.name] = check_policy(queue.policy) if queue.policy else None
         except ValueError as error:
             raise DocumentError(fault(path, text, ("queue", number, "policy"), str(error), "")) from None
-    for number, key, message in _tree_faults(queues, document.queue):
+    for number, key, message in [
+        *_tree_faults(queues, document.queue),
+        *_history_faults(queues, policies, document.node),
+    ]:
         raise DocumentError(fault(path, text, ("queue", number, key), message, ""))
     nodes = []
     for number, table in enumerate(document.node):
@@ -229,6 +233,31 @@ def _queue(table: QueueTable) -> Queue:
         table.admin,
         table.private,
     )
+
+
+def _history_faults(
+    queues: list[Queue], policies: dict[str, Any], nodes: list[NodeTable]
+) -> Iterator[tuple[int, str, str]]:
+    """Where a policy that goes by what was used before would have nothing to go by: (number of the table, key, message)."""
+    for number, queue in enumerate(queues):
+        names = [name for name in [queue.name, *ancestors(queue.name)] if policies.get(name)]
+        policy = policies[names[0]] if names else None
+        for_trees = getattr(policy, "for_trees", None)  # None: it does not go by that
+        if policy is None or for_trees is None or not (for_trees or names[0] == queue.name):
+            continue
+        if queue.history == 0.0:
+            message = (
+                f'{policy.name} goes by what was used before: leave history out, or write a half-life, such as "7d"'
+            )
+            yield number, "history", message
+        if (
+            names[0] == queue.name
+            and policy.resource
+            and nodes
+            and not any(n.capacity.get(policy.resource) for n in nodes)
+        ):
+            message = f"{policy.name} goes by the use of {policy.resource}, and no node has any: name a resource that there is"
+            yield number, "policy", message
 
 
 def _tree_faults(queues: list[Queue], tables: list[QueueTable]) -> list[tuple[int, str, str]]:

@@ -8,18 +8,24 @@ served first.
 from collections.abc import Iterable, Sequence
 
 from fairlead.model.specs import Policy
-from fairlead.policies.codes import ASSET, DIVIDED, DRF, FIFO, HDRF, MAXMIN, PRIORITY
+from fairlead.policies.codes import ASSET, DIVIDED, DRF, FAIRTREE, FIFO, HDRF, HTCONDOR, MAXMIN, PRIORITY, SDRF
 
-CODES: dict[Policy, int] = {"drf": DRF, "fifo": FIFO, "priority": PRIORITY, "asset": ASSET, "hdrf": HDRF}
+CODES: dict[Policy, int] = {"drf": DRF, "fifo": FIFO, "priority": PRIORITY, "asset": ASSET, "hdrf": HDRF, "sdrf": SDRF}
+OF_ONE_RESOURCE = {"maxmin": MAXMIN, "fairtree": FAIRTREE, "htcondor": HTCONDOR}
+"""Policies that look at one resource, as ``maxmin:memory``; at CPUs where they name none."""
+
+HALF_LIVES = {"fairtree": 7 * 86400.0, "htcondor": 86400.0, "sdrf": 86400.0}
+"""Of the policies that go by what was used before, in seconds, where a queue does not say otherwise."""
 
 
 def code_of(policy: Policy, resources: Sequence[str]) -> int:
     """Write a policy as a number."""
-    if policy.startswith("maxmin:"):
-        return MAXMIN + resources.index(policy.removeprefix("maxmin:"))
+    for resource in resources_of(policy):
+        return OF_ONE_RESOURCE[policy.partition(":")[0]] + resources.index(resource)
     return CODES.get(policy, DIVIDED)
 
 
 def resources_of(policy: Policy) -> Iterable[str]:
     """The resources that a policy names."""
-    return [policy.removeprefix("maxmin:")] if policy.startswith("maxmin:") else []
+    name, _, resource = policy.partition(":")
+    return [resource or "cpu"] if name in OF_ONE_RESOURCE else []

@@ -33,3 +33,21 @@ def aggregate_share(used: NDArray[np.int64], capacity: NDArray[np.int64], weight
         if capacity[r] > 0:
             total += used[r] / capacity[r] / weight[r]
     return total
+
+
+def times_priority(used: float, priority: float) -> float:
+    """Say how far somebody is along to the slots that it deserves, as HTCondor has it: in inverse proportion to its priority.
+
+    Parameters
+    ----------
+    used : float
+        Slots that it has, in any unit.
+    priority : float
+        Effective user priority: positive, smaller is better.
+
+    Returns
+    -------
+    float
+        The one with the smallest is the furthest below what it deserves; of those with nothing, the one with the best priority.
+    """
+    return used * priority if used > 0 else -1.0 / priority

@@ -14,6 +14,7 @@ from typing import Any
 
 from fairlead.policies.contract import PolicyError
 from fairlead.policies.fading import Amount, check_half_life
+from fairlead.policies.over_time import OverTime
 
 TOP = -1
 """The parent of those at the top of the tree."""
@@ -46,10 +47,14 @@ def usage(before: Amount, rate: Amount, elapsed: float, half_life: float = HALF_
     -----
     Since what is new fades with what is old, usage hangs a little on how long a period is; siblings are faded alike.
     """
+    return left_after(elapsed, half_life) * (before + rate * elapsed)
+
+
+def left_after(elapsed: float, half_life: float) -> float:
+    """Say what part of the raw usage is left after so many seconds, as Slurm works it out; see :func:`usage`."""
     if not elapsed >= 0:
         raise PolicyError(f"{elapsed:g} s have passed: time does not go back")
-    faded = (1.0 - 0.693 / check_half_life(half_life, least=1.0)) ** elapsed
-    return faded * (before + rate * elapsed)
+    return float((1.0 - 0.693 / check_half_life(half_life, least=1.0)) ** elapsed)
 
 
 @dataclass(frozen=True)
@@ -143,3 +148,9 @@ def _walk(
         below = [child for account in alike for child in children.get(account, [])]
         yield from _walk(below, tied, children, level, is_user)
         place += len(alike)
+
+
+def policy(resource: str = "cpu") -> OverTime:
+    """Fair Tree among queues; as ``fairtree:gpu`` where it is not CPUs that are billed."""
+    name = "fairtree" if resource == "cpu" else f"fairtree:{resource}"
+    return OverTime(name, "who used least for its weight lately, as Slurm has it", resource, for_trees=True)

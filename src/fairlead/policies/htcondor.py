@@ -13,6 +13,7 @@ from typing import Any
 
 from fairlead.policies.contract import PolicyError
 from fairlead.policies.fading import Amount, average
+from fairlead.policies.over_time import OverTime
 
 FLOOR = 0.5
 """The real priority of who has not used anything, in cores."""
@@ -96,3 +97,8 @@ def slots(effective: Sequence[Any], total: Any, wanted: Sequence[Any] | None = N
         found[i] = min(most[i], left * part[i] / parts)
         left, parts = left - found[i], parts - part[i]
     return found
+
+
+def policy() -> OverTime:
+    """HTCondor's user priorities among queues; what counts is cores."""
+    return OverTime("htcondor", "parts in inverse proportion to what was used lately", "cpu")

@@ -19,7 +19,10 @@ HERE = {
     "naive": "naive",
     "collapsed": "collapsed",
 }
-"""Each with how it is written."""
+"""Those that divide a problem, each with how it is written."""
+
+OVER_TIME = {"fairtree": "fairtree[:RESOURCE]", "htcondor": "htcondor", "sdrf": "sdrf"}
+"""Those that go by what was used before, and only order queues; each with how it is written."""
 
 
 def find_policy(written: str) -> DividingPolicy:
@@ -28,21 +31,21 @@ def find_policy(written: str) -> DividingPolicy:
     Raises PolicyError where there is none, or the words after its name are wrong.
     """
     name, *words = written.strip().split(":")
-    if name in HERE:
+    if name in HERE or name in OVER_TIME:
         make = import_module(f"fairlead.policies.{name}").policy
     else:
         others = entry_points(group="fairlead.policies", name=name)
         if not others:
-            raise PolicyError(f"there is no policy {name!r}: use one of {', '.join(policy_names())}")
+            raise PolicyError(f"there is no policy {name!r}: use one of {', '.join([*policy_names(), *OVER_TIME])}")
         make = next(iter(others)).load()
     try:
         found: DividingPolicy = make(*words)
     except TypeError:
-        raise PolicyError(f"{written!r}: {name} is written {HERE.get(name, name)}") from None
+        raise PolicyError(f"{written!r}: {name} is written {(HERE | OVER_TIME).get(name, name)}") from None
     return found
 
 
 def policy_names() -> list[str]:
-    """The names of all policies, those of other packages last."""
-    others = sorted({point.name for point in entry_points(group="fairlead.policies")} - set(HERE))
+    """The names of the policies that divide, those of other packages last."""
+    others = sorted({point.name for point in entry_points(group="fairlead.policies")} - set(HERE) - set(OVER_TIME))
     return [*HERE, *others]

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from fairlead.policies.contract import PolicyError
 from fairlead.policies.fading import average
+from fairlead.policies.over_time import OverTime
 
 F64 = NDArray[np.float64]
 
@@ -117,3 +118,8 @@ def goes_first(committed: F64, taken: F64, even_part: F64, capacity: F64) -> NDA
         (growth(committed, taken, even_part, capacity), priority(committed, taken, capacity))
     )
     return found
+
+
+def policy() -> OverTime:
+    """Stateful DRF among queues."""
+    return OverTime("sdrf", "drf, and who took more than an even part lately goes later")

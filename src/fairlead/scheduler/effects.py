@@ -38,7 +38,7 @@ from fairlead.scheduler.facts import (
     TasksStarted,
 )
 from fairlead.scheduler.growth import bucket_of, ensure_resources, set_ended, write_jobs, write_queue
-from fairlead.scheduler.history import begin_ticks, coarsen
+from fairlead.scheduler.history import begin_ticks, coarsen, forget_what_is_made_otherwise, share_evenly
 from fairlead.scheduler.queue_tree import mark_exact
 from fairlead.scheduler.statuses import CANCEL, EXPIRE, IMPOSSIBLE, PLACED, REVOKE, REVOKING, TRANSITIONS, WAITING
 from fairlead.scheduler.tables import NONE, RESERVATION
@@ -55,7 +55,8 @@ _AFTER = np.array(TRANSITIONS, np.int8)
 
 def _configured(state: "State", fact: Configured) -> None:
     state.settings = fact.settings
-    before = state.queues.tick[: state.queues.n].copy()
+    n = state.queues.n
+    before, policies = state.queues.tick[:n].copy(), state.queues.policy[:n].copy()
     state.tree.configure(fact.queues)
     for queue in fact.queues:
         if not queue.name.endswith("*"):
@@ -63,6 +64,8 @@ def _configured(state: "State", fact: Configured) -> None:
     for row in range(state.queues.n):
         write_queue(state, row)
     begin_ticks(state.queues, before, fact.at - state.times[BEGAN])
+    forget_what_is_made_otherwise(state.queues, policies)
+    share_evenly(state.queues, state.cluster.total)
     mark_exact(state.queues)
     state.order.spoil()
 
@@ -257,6 +260,7 @@ def _moved_nodes(state: "State") -> None:
     state.moves[0] += 1
     state.count_rows()
     coarsen(state.queues, state.grain, state.cluster.total)
+    share_evenly(state.queues, state.cluster.total)
     state.order.spoil()
 
 

@@ -8,7 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fairlead.model.specs import Job
+from fairlead.policies.codes import SDRF
 from fairlead.scheduler.forecasts import family_of
+from fairlead.scheduler.history import share_evenly
 from fairlead.scheduler.queue_tree import mark_exact, vector
 from fairlead.scheduler.tables import I64, NONE, TABLES, Jobs, Tasks
 from fairlead.scheduler.view import NEXT_TICK
@@ -52,6 +54,8 @@ def ensure_queue(state: "State", name: str) -> int:
             write_queue(state, row)
             if fresh and row:
                 parent = state.queues.parent[row]
+                if state.queues.policy[parent] == SDRF:
+                    share_evenly(state.queues, state.cluster.total)
                 state.queues.exact[row] = True
                 if state.queues.exact[parent] and not state.queues.part[row].all():
                     state.queues.exact[parent] = False

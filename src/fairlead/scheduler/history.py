@@ -5,7 +5,10 @@ The counting itself is in :mod:`fairlead.scheduler.kernel_history`.
 
 import numpy as np
 
+from fairlead.policies import fairtree
 from fairlead.policies.arithmetic import dominant_share
+from fairlead.policies.codes import SDRF
+from fairlead.policies.fairtree import PERIOD
 from fairlead.scheduler.kernel_history import MOMENTS, WHOLE
 from fairlead.scheduler.tables import F64, I64, Queues
 
@@ -23,6 +26,35 @@ def ticks_of(half_life: float) -> tuple[float, int]:
         return 0.0, 0
     tick = max(SHORTEST_TICK, half_life / TICKS)
     return tick, round(WHOLE * 2.0 ** (-tick / half_life))
+
+
+def slurm_ticks_of(half_life: float) -> tuple[float, int]:
+    """The same as Slurm has it: used amounts fade by its formula each five minutes, or each half-life where that is shorter."""
+    tick = min(PERIOD, half_life)
+    return tick, round(WHOLE * fairtree.left_after(tick, half_life))
+
+
+def forget_what_is_made_otherwise(queues: Queues, before: I64) -> None:
+    """Where history is made of something else than before, begin anew: under sdrf it is made of what is beyond an even part.
+
+    Parameters
+    ----------
+    queues : Queues
+    before : int64, shape (queues,)
+        The policies before; there may be more queues now.
+    """
+    policy = queues.policy[: queues.n]
+    others = (policy == SDRF) != (np.concatenate([before, policy[len(before) :]]) == SDRF)
+    rows = np.flatnonzero(others[queues.parent[1 : queues.n]]) + 1
+    queues.mean[rows] = queues.recent[rows] = 0
+
+
+def share_evenly(queues: Queues, total: I64) -> None:
+    """Write what part of the whole the weight of a queue under sdrf entitles it to among all its siblings, whoever is at work."""
+    for parent in np.flatnonzero(queues.policy[: queues.n] == SDRF):
+        rows = np.flatnonzero(queues.parent[: queues.n] == parent)
+        weight = queues.weight[rows]
+        queues.even[rows] = (total * (weight / weight.sum(axis=0))).astype(np.int64)
 
 
 def begin_ticks(queues: Queues, before: F64, elapsed: float) -> None:

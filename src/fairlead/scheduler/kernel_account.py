@@ -139,6 +139,7 @@ def drop_holds(v: View, bucket: int, node: int) -> bool:
         v.buckets.passed_since[owner] = np.nan
         if v.counts[IN_ORDER]:
             v.bucket_seats.keeping[owner] = v.queue_seats.keeping[v.buckets.leaf[owner]] = False
+            v.bucket_seats.parked[owner] = False  # a gang looked at no other nodes while it had these
             touch_bucket(v, owner)
 
 

@@ -18,6 +18,7 @@ says why.
 import numpy as np
 
 from fairlead.kernel_cache import compiled
+from fairlead.policies.codes import SDRF
 from fairlead.scheduler.compiled_view import View
 from fairlead.scheduler.kernel_wide import high
 from fairlead.scheduler.view import BEGAN, HISTORY_MOVED, IN_ORDER, NEXT_TICK, QUEUES
@@ -40,8 +41,17 @@ def count_use(v: View, q: int, at: float) -> None:
     moment = int(min(passed, MOMENTS))
     if moment > v.queues.moment[q]:  # a clock may step back
         for r in range(v.total.shape[0]):
-            v.recent[q, r] += (v.used[q, r] >> v.grain[r]) * (moment - v.queues.moment[q])
+            v.recent[q, r] += remembered(v, q, r) * (moment - v.queues.moment[q])
         v.queues.moment[q] = moment
+
+
+@compiled
+def remembered(v: View, q: int, r: int) -> int:
+    """What history is made of: all that a queue uses; under sdrf, what is beyond an even part."""
+    used = v.used[q, r]
+    if v.queues.policy[v.queues.parent[q]] == SDRF:
+        used = max(0, used - v.even[q, r])
+    return int(used >> v.grain[r])
 
 
 @compiled
@@ -90,7 +100,7 @@ def fade(v: View, at: float) -> None:
         p = queues.parent[q]
         if passed[p] > 0:
             for r in range(v.total.shape[0]):
-                used = v.used[q, r] >> v.grain[r]
+                used = remembered(v, q, r)
                 if used != 0 or v.recent[q, r] != 0 or v.mean[q, r] != 0:
                     in_tick = v.recent[q, r] + used * (MOMENTS - queues.moment[q])
                     mean = _after(v.mean[q, r], in_tick, queues.remains[p])
@@ -104,10 +114,27 @@ def fade(v: View, at: float) -> None:
 @compiled
 def used_before(v: View, q: int, r: int) -> int:
     """A quarter of the mean of what queue q used of resource r before."""
+    return int((_mean_with_recent(v, q, r) >> QUARTER_DIGITS) << v.grain[r])
+
+
+@compiled
+def _mean_with_recent(v: View, q: int, r: int) -> int:
     mean = v.mean[q, r]
     if v.recent[q, r] > 0:
         mean += _part(v.recent[q, r], WHOLE - v.queues.remains[v.queues.parent[q]])
-    return int((mean >> QUARTER_DIGITS) << v.grain[r])
+    return int(mean)
+
+
+@compiled
+def mean_now(v: View, q: int, r: int) -> float:
+    """The mean of what history is made of, with what this tick will add to it, in base units."""
+    return float(_mean_with_recent(v, q, r)) / MOMENTS * (1 << v.grain[r])
+
+
+@compiled
+def mean_at_tick(v: View, q: int, r: int) -> float:
+    """The same as it was at the end of the last tick."""
+    return float(v.mean[q, r]) / MOMENTS * (1 << v.grain[r])
 
 
 @compiled

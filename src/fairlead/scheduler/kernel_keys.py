@@ -9,17 +9,19 @@ import numpy as np
 
 from fairlead.kernel_cache import compiled
 from fairlead.policies import arithmetic
-from fairlead.policies.codes import ASSET, DRF, FIFO, HDRF, MAXMIN, PRIORITY
+from fairlead.policies.codes import ASSET, DRF, FAIRTREE, FIFO, HDRF, HTCONDOR, MAXMIN, PRIORITY, SDRF
 from fairlead.scheduler.compiled_view import View
-from fairlead.scheduler.kernel_history import charge
+from fairlead.scheduler.kernel_history import charge, mean_at_tick, mean_now
 from fairlead.scheduler.kernel_wide import product
 from fairlead.scheduler.tables import NONE
 from fairlead.scheduler.view import NEGATIVE_PRIORITY, NUMBER
 
 dominant_share = compiled(arithmetic.dominant_share)
 _aggregate_share = compiled(arithmetic.aggregate_share)
+_times_priority = compiled(arithmetic.times_priority)
 
 _SURE = 1e-13  # two shares further apart than this part of them are as far apart in fractions
+_LEAST_PRIORITY = 500.0  # of HTCondor: half a core, in thousandths
 _SPLIT = float(2**13 + 1)  # leaves 40 of the 53 digits
 
 
@@ -51,7 +53,13 @@ def _rounded(x: float) -> float:
 @compiled
 def compares_shares(policy: int) -> bool:
     """Whether what queues used before is a part of their keys under a policy."""
-    return policy == DRF or policy == ASSET or policy == HDRF or policy >= MAXMIN
+    return policy == DRF or policy == ASSET or policy == HDRF or MAXMIN <= policy < FAIRTREE
+
+
+@compiled
+def has_history(policy: int) -> bool:
+    """Whether keys under a policy change when what queues used before does."""
+    return compares_shares(policy) or policy == SDRF or policy >= FAIRTREE
 
 
 @compiled
@@ -70,6 +78,15 @@ def set_key(v: View, q: int) -> None:
         charge(v, q)
     if policy == DRF:
         _set_dominant(v, q, v.queues.exact[p])
+    elif policy == SDRF:
+        seat.level[q] = _rounded(_stateful_share(v, q))
+    elif policy >= HTCONDOR:
+        r = policy - HTCONDOR
+        priority = max(_LEAST_PRIORITY, mean_now(v, q, r)) / v.weight[q, r]
+        seat.level[q] = _rounded(_times_priority(float(v.used[q, r]), priority))
+    elif policy >= FAIRTREE:
+        r = policy - FAIRTREE
+        seat.level[q] = _rounded(mean_at_tick(v, q, r) / v.weight[q, r])
     elif policy >= MAXMIN:
         r = policy - MAXMIN
         level = v.charged[q, r] / max(1, v.total[r]) / v.weight[q, r]
@@ -83,6 +100,17 @@ def set_key(v: View, q: int) -> None:
         resources = v.total.shape[0]
         seat.first[q] = least[resources + NEGATIVE_PRIORITY] if policy == PRIORITY else 0
         seat.level[q] = float(least[resources + NUMBER])
+
+
+@compiled
+def _stateful_share(v: View, q: int) -> float:
+    """The dominant share, and the largest commitment, which is what history is made of under sdrf."""
+    share, committed = 0.0, 0.0
+    for r in range(v.total.shape[0]):
+        if v.total[r] > 0:
+            share = max(share, v.used[q, r] / v.total[r] / v.weight[q, r])
+            committed = max(committed, mean_now(v, q, r) / v.total[r] / v.weight[q, r])
+    return share + committed
 
 
 @compiled

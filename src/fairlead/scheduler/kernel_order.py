@@ -9,7 +9,14 @@ import numpy as np
 from fairlead.kernel_cache import compiled
 from fairlead.policies.codes import DIVIDED, HDRF
 from fairlead.scheduler.compiled_view import View
-from fairlead.scheduler.kernel_keys import bucket_goes_before, compares_shares, queue_goes_before, set_key, set_level
+from fairlead.scheduler.kernel_keys import (
+    bucket_goes_before,
+    compares_shares,
+    has_history,
+    queue_goes_before,
+    set_key,
+    set_level,
+)
 from fairlead.scheduler.tables import I64, NONE
 from fairlead.scheduler.view import (
     BUCKETS,
@@ -243,7 +250,7 @@ def refresh(v: View) -> None:
             _set_children(v, p)
     if v.counts[HISTORY_MOVED]:
         for p in range(v.counts[QUEUES]):
-            if v.queue_seats.inner[p] and compares_shares(v.queues.policy[p]):
+            if v.queue_seats.inner[p] and has_history(v.queues.policy[p]):
                 _set_children(v, p)
     v.counts[MOVED] = v.counts[HISTORY_MOVED] = 0
 

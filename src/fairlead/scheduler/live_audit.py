@@ -26,6 +26,8 @@ from fairlead.scheduler.why_short import Shortfalls, Started
 
 MOST_COMPARED = 500
 """Queues, at most, that are compared pair by pair."""
+MOST_WAITING = 100
+"""Queues, at most, of which it is asked who was served while they waited: the scheduler waits for the answer."""
 
 
 def audit_state(state: State) -> FairnessInfo:
@@ -93,11 +95,15 @@ def audit_state(state: State) -> FairnessInfo:
 
 
 def _turns(state: State) -> dict[int, tuple[float, list[str]]]:
-    """The leaf queues that wait while others, who had no less before it, were served: since when, and who; rows of queues."""
+    """The leaf queues that wait while others, who had no less before it, were served: since when, and who; rows of queues.
+
+    Of many that wait those with the least shares are looked at.
+    """
     parts, started = parts_of(state), Started(state)
     why = Shortfalls(state, started, parts)
     found = {}
-    for q in parts.queues[parts.waiting > 0][:MOST_COMPARED].tolist():
+    waiting = np.flatnonzero(parts.waiting > 0)
+    for q in parts.queues[waiting[np.argsort(parts.has[waiting], kind="stable")]][:MOST_WAITING].tolist():
         short = why.of(q)
         if len(short.others):
             names = sorted(written(state.tree.names[other]) for other in short.others)

@@ -231,6 +231,7 @@ class Order:
             self.buckets.slot[mine] = np.arange(len(mine))
             for bucket in mine.tolist():
                 kernel_order.set_bucket(v, bucket)
+            kernel_order.touch_queue(v, queue)  # what was touched is set here already, and finds nothing changed later
 
 
 def check(state: "State") -> None:
@@ -278,13 +279,14 @@ def _said(state: "State") -> dict[tuple[str, str], Any]:
 
 
 def _check_parked(v: Any, state: "State") -> None:
-    """What is parked has room on no node but fresh ones, unless its queue is unsure of that."""
+    """What is parked has room on no node but fresh ones, unless its queue is unsure of that, or nodes are kept for it, a gang."""
     order, buckets = state.order, state.buckets
     for b in np.flatnonzero(order.buckets.parked[: buckets.n]):
         queues = [int(buckets.leaf[b])]
         while queues[-1]:
             queues.append(int(state.queues.parent[queues[-1]]))
-        if buckets.head[b] != NONE and not order.queues.unsure[queues].any():
+        bound = order.buckets.keeping[b] and buckets.gang[b]
+        if buckets.head[b] != NONE and not bound and not order.queues.unsure[queues].any():
             count, shape = max(1, int(buckets.gang[b])), buckets.shape_row[b]
             stale = np.flatnonzero(~order.nodes.is_fresh[: state.nodes.n])
             room = sum(int(kernel_nodes.room_for(v, n, shape, count)) for n in stale.tolist())

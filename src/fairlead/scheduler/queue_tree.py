@@ -7,8 +7,8 @@ import numpy as np
 from msgspec import Struct, field
 
 from fairlead.model.specs import HALF_LIFE, ROOT, Policy, Quantities, Queue, ancestors, inner_names, settings_for
-from fairlead.policies import code_of, resources_of
-from fairlead.scheduler.history import ticks_of
+from fairlead.policies import HALF_LIVES, code_of, resources_of
+from fairlead.scheduler.history import slurm_ticks_of, ticks_of
 from fairlead.scheduler.tables import I64, NONE, UNLIMITED, Queues
 
 LARGEST_WEIGHT = 2**30
@@ -55,16 +55,19 @@ class QueueTree(Struct, dict=True, forbid_unknown_fields=True):
         return settings_for(queue, self.declared) or self.removed.get(queue) or Queue(queue)
 
     def policy_of(self, name: str) -> Policy:
-        """The policy among a queue's children: its own, else hdrf where it is one of those who share by that, else drf."""
+        """The policy among a queue's children: its own, else what it shares by itself where that is one for trees, else drf."""
         own = self.spec_of(name).policy
-        return own or ("hdrf" if name and self.policy_of(ancestors(name)[0]) == "hdrf" else "drf")
+        above = self.policy_of(ancestors(name)[0]) if name and not own else ""
+        return own or (above if above.partition(":")[0] in ("hdrf", "fairtree") else "drf")
 
     def half_life_of(self, name: str) -> float:
-        """The half-life of what the children used before: its own, else that of the queue above; seconds."""
-        own = self.spec_of(name).history
-        if own is None:
-            return self.half_life_of(ancestors(name)[0]) if name else HALF_LIFE
-        return own
+        """The half-life of what the children used before: its own, its policy's, or that of the queue above; seconds."""
+        spec, policy = self.spec_of(name), self.policy_of(name).partition(":")[0]
+        if spec.history or (spec.history is not None and policy not in HALF_LIVES):
+            return spec.history
+        if spec.policy and policy in HALF_LIVES:
+            return HALF_LIVES[policy]
+        return self.half_life_of(ancestors(name)[0]) if name else HALF_LIFE
 
     def add(self, name: str, table: Queues) -> list[int]:
         """Add a queue and those above it, where they are not there; returns the new rows, to be set by :meth:`write`."""
@@ -97,7 +100,8 @@ class QueueTree(Struct, dict=True, forbid_unknown_fields=True):
         name = self.names[row]
         spec = self.spec_of(name)
         table.policy[row] = code_of(self.policy_of(name) if row in self.inner_rows else "priority", resources)
-        table.tick[row], table.remains[row] = ticks_of(self.half_life_of(name) if row in self.inner_rows else 0.0)
+        ticks = slurm_ticks_of if self.policy_of(name).partition(":")[0] == "fairtree" else ticks_of
+        table.tick[row], table.remains[row] = ticks(self.half_life_of(name)) if row in self.inner_rows else (0.0, 0)
         weight = spec.weight if isinstance(spec.weight, dict) else dict.fromkeys(resources, spec.weight)
         table.weight[row] = [weight.get(resource, 1.0) for resource in resources]
         table.whole[row], table.part[row] = _fractions(table.weight[row])

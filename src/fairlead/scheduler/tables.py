@@ -122,6 +122,7 @@ class Queues(Table):
     part, whole : the weight as a fraction part / whole, both below 2**30; `exact` where all siblings' are that to the last digit
     used : what its tasks take; limits bound it
     mean, recent : what it used before (see :mod:`fairlead.scheduler.kernel_history`)
+    even : under sdrf, its part of the whole by its weight among all its siblings'
     """
 
     FIELDS = fields(
@@ -137,6 +138,7 @@ class Queues(Table):
         "used": ("i8", 0),
         "mean": ("i8", 0),
         "recent": ("i8", 0),
+        "even": ("i8", 0),
     }
     parent: I64
     policy: I64
@@ -154,6 +156,7 @@ class Queues(Table):
     used: I64
     mean: I64
     recent: I64
+    even: I64
     served: I64
     ticks: I64
     moment: I64

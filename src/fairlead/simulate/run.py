@@ -22,9 +22,10 @@ from fairlead.journal import Unrecorded
 from fairlead.model.problems import Problem
 from fairlead.model.specs import ROOT, USERS, Node, Quantities, Queue, Settings
 from fairlead.policies import code_of, drf, resources_of
-from fairlead.policies.codes import DIVIDED, HDRF
+from fairlead.policies.codes import DIVIDED, HDRF, SDRF
 from fairlead.policies.contract import PolicyError
 from fairlead.policies.filling import SMALL
+from fairlead.policies.over_time import OverTime
 from fairlead.policies.registry import find_policy
 from fairlead.policies.slots import Slots
 from fairlead.scheduler.facts import (
@@ -155,6 +156,8 @@ def simulate(
     scheduler.on_record = tally
     settings = Settings(reserve_after=reserve_after, keep_jobs=KEEP_JOBS)
     tree = _tree(workload.queues, scheduling, history)
+    if tree[0].history == 0.0 and isinstance(find_policy(scheduling), OverTime):
+        raise PolicyError(f"{policy}: goes by what was used before: name a half-life such as 7d, not none")
     scheduler.step([lambda state, now: [Configured(at=0.0, queues=tree, settings=settings)]])
     while cluster.next_event() == 0.0:
         scheduler.step()
@@ -214,8 +217,8 @@ def _can_be_held(seen: Workload) -> NDArray[np.bool_]:
 
 
 def _looks_around(queues: list[Queue], resources: list[str]) -> bool:
-    """Whether a policy looks at more than what each queue uses: then each step makes all keys anew."""
-    return any(queue.policy and code_of(queue.policy, resources) in (HDRF, DIVIDED) for queue in queues)
+    """Whether a policy looks at more than what each queue uses: what all use, or how many queues have had jobs so far."""
+    return any(queue.policy and code_of(queue.policy, resources) in (HDRF, DIVIDED, SDRF) for queue in queues)
 
 
 def warm_up() -> None:
