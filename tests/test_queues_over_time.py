@@ -18,7 +18,7 @@ from fairlead.simulate.workload import Jobs
 from worlds import same
 
 HOUR, DAY = 3600.0, 86400.0
-CPU, MEMORY = 24_000, 24 * 2**20
+CPU, MEMORY = 48_000, 48 * 2**20  # all pieces fit at once
 
 
 # -- what history is made of -----------------------------------------------------------------------------------------
