@@ -177,7 +177,7 @@ def end(state: State, at: float, job: int) -> None:
     state.apply(TasksFinished(at=at, job=np.array([job]), index=one, attempt=one + 1, outcome=one, code=one))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(
     half_life=st.sampled_from([1.0, 30.0, 5000.0]),
     tasks=st.lists(
@@ -272,7 +272,7 @@ def test_a_reload_keeps_history_and_another_half_life_goes_on_from_it():
     assert not state.queues.mean.any()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(data=st.data(), resources=st.integers(1, 3), policy=st.sampled_from(["drf", "drf", "hdrf"]))
 def test_nobody_with_work_is_below_half_of_what_the_weight_entitles_to(data, resources, policy):
     """Whatever was used before: tasks that are small beside the cluster, several resources, weights; one level."""
@@ -313,7 +313,7 @@ def test_who_always_has_work_comes_to_within_a_task_of_the_others_by_weight(slot
     assert max(by_weight) - min(by_weight) <= 1.0, by_weight
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(
     jobs=st.lists(
         st.tuples(
