@@ -89,7 +89,7 @@ class SqlStore:
         self.name = str(path)
         self._read_lock = threading.Lock()
         self._head: HeadFile | None = None
-        self._known = head.read(path) if to_read else None  # first: what is written meanwhile is beyond it
+        self._read_head = head.read(path) if to_read else None  # first: what is written meanwhile is beyond it
         with ExitStack() as opened:
             if to_read:
                 self._writing = self._reading = _closed_by(opened, sqlite.connect_to_read(path))
@@ -106,17 +106,21 @@ class SqlStore:
                     sqlite.check(self._reading, path)
                 meta = self._check()
                 self.id, self.writer, self.epoch = meta["id"], meta["fairlead"], int(meta["epoch"])
-            self._inode = path.stat().st_ino
+            self._machine, self._inode = head.this_machine(), path.stat().st_ino
             if self._head:
-                self._known = self._head.head
                 self._refuse_missing()
                 self._refuse_copy()
             self._refuse_other()
             self._opened = opened.pop_all()
 
+    @property
+    def _known(self) -> Head | None:
+        """How far it came, as was kept apart."""
+        return self._head.head if self._head else self._read_head
+
     def _refuse_lost(self) -> None:
         """Refuse to begin anew where there was a journal."""
-        known = head.read(self.path)
+        known = self._known
         if known and known.epoch:
             raise JournalError(
                 f"{self.name}: the journal is gone, of which {known.sequence:,} facts are known: put it back, or move "
@@ -130,7 +134,7 @@ class SqlStore:
 
     def _refuse_copy(self) -> None:
         """Refuse a journal whose scheduler may run elsewhere."""
-        if self._known and (self._known.machine, self._known.inode) != (head.this_machine(), self._inode):
+        if self._known and (self._known.machine, self._known.inode) != (self._machine, self._inode):
             raise JournalError(
                 f"{self.name}: this is a copy of a journal: where the scheduler of the other may run, tasks would run twice; "
                 "if it does not, `fairlead journal adopt` makes this one the journal"
@@ -171,8 +175,7 @@ class SqlStore:
         if self._head is None:
             raise JournalFull(f"{self.name}: is open to read only")
         try:
-            self._known = Head(self.id, head.this_machine(), self._inode, self.epoch, sequence, checksum)
-            self._head.write(self._known)
+            self._head.write(Head(self.id, self._machine, self._inode, self.epoch, sequence, checksum))
         except OSError as error:
             # What was committed is known to nobody yet, so nobody may go on as if it were or were not.
             raise JournalError(f"{self._head.path}: cannot be written: {error.strerror}: look at its disk") from None
