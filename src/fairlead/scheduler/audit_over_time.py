@@ -14,6 +14,7 @@ import numpy as np
 
 from fairlead.audit.over_time import NOT_KNOWN, STARVED_AFTER, OverTime, Starved
 from fairlead.model.specs import written
+from fairlead.scheduler.decide import run_cycle
 from fairlead.scheduler.entitled import parts_of
 from fairlead.scheduler.facts import Fact
 from fairlead.scheduler.state import State
@@ -130,7 +131,7 @@ class Auditor:
         short = np.flatnonzero(waits & (parts.entitled > parts.has + CLOSE))
         reason = np.full(len(parts.queues), NOT_KNOWN, np.int64)
         if len(short):
-            why = Shortfalls(self.state, self._served, parts)
+            why = Shortfalls(self.state, self._served, parts, run_cycle(self.state))
             for k in short.tolist():
                 found = why.of(int(parts.queues[k]))
                 reason[k] = found.reason

@@ -64,7 +64,7 @@ def audit_state(state: State) -> FairnessInfo:
     largest = _largest_task(state, leaves)
     free = np.where(state.nodes.up & ~state.nodes.draining, 1, 0)[: state.nodes.n] @ state.nodes.free[: state.nodes.n]
     queues: list[FairQueue] = []
-    turns = _turns(state)
+    turns = _turns(state, result)
     for place, q in enumerate(leaves):
         entitled = float(min(own[place], problem.tasks[place]) * one_task[place]) if own is not None else None
         share = float(used[place])
@@ -94,13 +94,13 @@ def audit_state(state: State) -> FairnessInfo:
     }
 
 
-def _turns(state: State) -> dict[int, tuple[float, list[str]]]:
+def _turns(state: State, cycle: Cycle) -> dict[int, tuple[float, list[str]]]:
     """The leaf queues that wait while others, who had no less before it, were served: since when, and who; rows of queues.
 
     Of many that wait those with the least shares are looked at.
     """
     parts, started = parts_of(state), Started(state)
-    why = Shortfalls(state, started, parts)
+    why = Shortfalls(state, started, parts, cycle)
     found = {}
     waiting = np.flatnonzero(parts.waiting > 0)
     for q in parts.queues[waiting[np.argsort(parts.has[waiting], kind="stable")]][:MOST_WAITING].tolist():

@@ -21,7 +21,7 @@ from fairlead.audit.over_time import (
     TIES,
     WHOLE_TASKS,
 )
-from fairlead.scheduler.decide import run_cycle
+from fairlead.scheduler.decide import Cycle
 from fairlead.scheduler.entitled import Parts
 from fairlead.scheduler.facts import (
     Fact,
@@ -171,11 +171,10 @@ class _Holders(NamedTuple):
 
 
 class Shortfalls:
-    """Why queues of a state have less than their parts; made for one moment."""
+    """Why queues of a state have less than their parts; made for one moment, from the cycle of it."""
 
-    def __init__(self, state: State, served: Served | Started, parts: Parts) -> None:
-        self._state, self._served = state, served
-        self._cycle = run_cycle(state)
+    def __init__(self, state: State, served: Served | Started, parts: Parts, cycle: Cycle) -> None:
+        self._state, self._served, self._cycle = state, served, cycle
         self._has_more = np.zeros(state.queues.n, np.bool_)
         self._has_more[parts.queues] = parts.has > parts.entitled + CLOSE
         b = state.buckets
