@@ -60,7 +60,7 @@ def parts_of(state: State) -> Parts:
     there = total - nodes.free[drained].sum(axis=0)  # what runs on a node that is drained goes on
     tasks = divide_tree(
         total, there, state.queues.parent[:n], state.queues.weight[:n], state.queues.guarantee[:n],
-        _bounds(state.queues.limit[:n]), _bounds(state.queues.max_tasks[:n]), leaves, each, count,
+        bounds(state.queues.limit[:n]), bounds(state.queues.max_tasks[:n]), leaves, each, count,
     )  # fmt: skip
     size = np.where(total > 0, total, 1)
     shares = each * tasks[:, None] / size
@@ -83,7 +83,8 @@ def _what_waits(state: State) -> tuple[I64, F64]:
     return np.bincount(leaf, count, n).astype(np.int64), waits
 
 
-def _bounds(limits: I64) -> F64:
+def bounds(limits: I64) -> F64:
+    """Limits as numbers to divide within: infinite where there is none."""
     return np.where(limits == UNLIMITED, np.inf, limits)
 
 

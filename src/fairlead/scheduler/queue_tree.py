@@ -102,8 +102,7 @@ class QueueTree(Struct, dict=True, forbid_unknown_fields=True):
         table.policy[row] = code_of(self.policy_of(name) if row in self.inner_rows else "priority", resources)
         ticks = slurm_ticks_of if self.policy_of(name).partition(":")[0] == "fairtree" else ticks_of
         table.tick[row], table.remains[row] = ticks(self.half_life_of(name)) if row in self.inner_rows else (0.0, 0)
-        weight = spec.weight if isinstance(spec.weight, dict) else dict.fromkeys(resources, spec.weight)
-        table.weight[row] = [weight.get(resource, 1.0) for resource in resources]
+        table.weight[row] = weights(spec, resources)
         table.whole[row], table.part[row] = _fractions(table.weight[row])
         table.guarantee[row] = vector(spec.guarantee, resources)
         table.limit[row] = vector(spec.limit, resources, UNLIMITED)
@@ -133,6 +132,12 @@ def mark_exact(table: Queues) -> None:
     table.exact[:n] = True
     inexact = (table.part[:n] == 0).any(axis=1) & (table.parent[:n] != NONE)
     table.exact[table.parent[:n][inexact]] = False
+
+
+def weights(spec: Queue, resources: list[str]) -> list[float]:
+    """A queue's weight for each resource."""
+    weight = spec.weight if isinstance(spec.weight, dict) else dict.fromkeys(resources, spec.weight)
+    return [weight.get(resource, 1.0) for resource in resources]
 
 
 def vector(quantities: Quantities, resources: list[str], fill: int = 0) -> I64:

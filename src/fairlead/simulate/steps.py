@@ -10,11 +10,12 @@ from numpy.typing import NDArray
 from fairlead.engines.simulated import SimulatedCluster
 from fairlead.engines.step import Request, Scheduler
 from fairlead.model.specs import ROOT, Job, Queue, ancestors, settings_for
-from fairlead.scheduler.entitled import divide_tree
+from fairlead.scheduler.entitled import bounds, divide_tree
 from fairlead.scheduler.facts import Fact, JobCancelled, JobSubmitted, TasksPlaced, TasksRevoked
+from fairlead.scheduler.queue_tree import vector, weights
 from fairlead.scheduler.state import State
 from fairlead.scheduler.statuses import WAITING
-from fairlead.scheduler.tables import NONE
+from fairlead.scheduler.tables import NONE, UNLIMITED
 from fairlead.simulate.workload import F64, I64, Workload
 
 Watch = Callable[[State, list[Fact]], None]
@@ -187,15 +188,12 @@ class _Tree:
         row = {path: k for k, path in enumerate(paths)}
         self.leaves = np.array([row[name] for name in names], np.int64)
         self._parent = np.array([row[ancestors(path)[0]] if path else NONE for path in paths])
-        weights = [
-            spec.weight if isinstance(spec.weight, dict) else dict.fromkeys(resources, spec.weight) for spec in specs
-        ]
-        self._weight = np.array([[float(weight.get(r, 1.0)) for r in resources] for weight in weights])
-        self._guarantee = np.array([[spec.guarantee.get(r, 0) for r in resources] for spec in specs], np.float64)
-        self._limit = np.array([[spec.limit.get(r, np.inf) for r in resources] for spec in specs])
+        self._weight = np.array([weights(spec, resources) for spec in specs], np.float64)
+        self._guarantee = np.array([vector(spec.guarantee, resources) for spec in specs], np.float64)
+        self._limit = bounds(np.array([vector(spec.limit, resources, UNLIMITED) for spec in specs]))
         self._max_tasks = np.array([np.inf if spec.max_tasks is None else spec.max_tasks for spec in specs])
 
     def divide(self, total: F64, rows: I64, each: F64, most: I64) -> F64:
         """The tasks that some of the leaves should have of what there is in all."""
-        bounds = (self._weight, self._guarantee, self._limit, self._max_tasks)
-        return divide_tree(total, total, self._parent, *bounds, self.leaves[rows], each, most)
+        declared = (self._weight, self._guarantee, self._limit, self._max_tasks)
+        return divide_tree(total, total, self._parent, *declared, self.leaves[rows], each, most)
