@@ -11,6 +11,7 @@ SOURCE = Path(__file__).parent.parent / "src" / "fairlead"
 ROOMS = [
     "outcomes",
     "data_folder",
+    "sockets",
     "kernel_cache",
     "processes",
     "plain_text",

@@ -4,8 +4,6 @@ It is `$FAIRLEAD_HOME`, or the user's data folder. Everything in it belongs to i
 """
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
@@ -54,16 +52,3 @@ def write_private(path: Path, text: str, durable: bool = False) -> None:
             file.flush()
             os.fsync(file.fileno())
     fresh.rename(path)
-
-
-@contextmanager
-def socket_name(path: Path) -> Iterator[str]:
-    """A name by which a socket is bound or connected to, however long its path is: 108 bytes are all that the kernel takes."""
-    if len(os.fsencode(path)) < 108:
-        yield str(path)
-        return
-    fd = os.open(path.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        yield f"/proc/self/fd/{fd}/{path.name}"
-    finally:
-        os.close(fd)

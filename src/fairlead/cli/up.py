@@ -20,8 +20,9 @@ from fairlead.people.accounts import myself
 from fairlead.plain_text import plain_lines
 from fairlead.policies.registry import find_policy
 from fairlead.scheduler.admission import Refused
-from fairlead.service.listening import DEFAULT_PORT, Where, is_loopback
+from fairlead.service.listening import DEFAULT_PORT, Where
 from fairlead.service.serve import SchedulerFailed, serve, warm_up
+from fairlead.sockets import is_loopback
 
 
 class Asked(NamedTuple):

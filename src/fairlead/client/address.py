@@ -5,16 +5,15 @@ for all of the machine. Nothing is sent to a server that has not shown who it is
 machine the kernel says whose it is, which must be root or oneself; from elsewhere a certificate does.
 """
 
-import ipaddress
 import os
 import socket
 import ssl
-import struct
 from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import unquote, urlsplit
 
-from fairlead.data_folder import SYSTEM_SOCKET, home_folder, socket_name, socket_of
+from fairlead.data_folder import SYSTEM_SOCKET, home_folder, socket_of
+from fairlead.sockets import is_loopback, socket_name, uid_of_peer
 
 LISTENING = "0A"
 """The state of a socket that listens, as /proc/net/tcp writes it."""
@@ -66,7 +65,7 @@ def connect_to(path: Path, timeout: float | None) -> socket.socket:
         connection.settimeout(timeout)
         with socket_name(path) as name:
             connection.connect(name)
-        _pid, uid, _gid = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+        uid = uid_of_peer(connection)
         if uid not in (0, os.geteuid()):
             raise NotTrusted(f"{path}: uid {uid} answers there, who is neither root nor you: nothing was sent")
     except BaseException:
@@ -108,7 +107,7 @@ def _address_of(url: str) -> Address:
         raise NotTrusted(
             f"{url}: no URL of a scheduler: write unix:///path, https://host:port or http://127.0.0.1:port"
         )
-    if parts.scheme == "http" and not _is_loopback(host) and not os.environ.get("FAIRLEAD_INSECURE"):
+    if parts.scheme == "http" and not is_loopback(host) and not os.environ.get("FAIRLEAD_INSECURE"):
         raise NotTrusted(
             f"{url}: others on the way could read all of it, and the token: use https, "
             "or set FAIRLEAD_INSECURE=1 if that is no matter"
@@ -118,14 +117,7 @@ def _address_of(url: str) -> Address:
 
 def is_checked(address: Address) -> bool:
     """Whether the kernel can say who listens there."""
-    return address.socket is None and not address.tls and _is_loopback(address.host)
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
+    return address.socket is None and not address.tls and is_loopback(address.host)
 
 
 def _listeners(port: int) -> set[int]:

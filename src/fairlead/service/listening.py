@@ -7,13 +7,11 @@ so that silent and slow ones starve nobody. On the socket the kernel tells who c
 
 import asyncio
 import contextlib
-import ipaddress
 import json
 import resource
 import socket
 import ssl
 import stat
-import struct
 from collections import Counter
 from collections.abc import Iterator
 from http import HTTPStatus
@@ -24,9 +22,9 @@ import uvicorn
 from starlette.types import ASGIApp
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from fairlead.data_folder import socket_name
 from fairlead.people.door import Peer
 from fairlead.scheduler.admission import Refused
+from fairlead.sockets import is_loopback, socket_name, uid_of_peer
 
 DEFAULT_PORT = 7373
 MOST_CONNECTIONS = 4000
@@ -64,14 +62,6 @@ class Where(NamedTuple):
     certificate: Path | None = None
     key: Path | None = None
     names: tuple[str, ...] = ()
-
-
-def is_loopback(host: str) -> bool:
-    """Whether a host is this machine and no other can reach it."""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def open_socket(path: Path, shared: bool) -> socket.socket:
@@ -330,7 +320,6 @@ class Connection(HttpToolsProtocol):
 def _peer(transport: asyncio.Transport) -> Peer:
     connection = transport.get_extra_info("socket")
     if connection.family == socket.AF_UNIX:
-        _pid, uid, _gid = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
-        return Peer(uid, "this machine")
+        return Peer(uid_of_peer(connection), "this machine")
     name = transport.get_extra_info("peername")
     return Peer(None, str(name[0]) if name else "somewhere")
