@@ -105,7 +105,8 @@ def add_operating(
     @api.post("/v1/down", status_code=202, response_model=Changed)
     async def stop(request: DownRequest, caller: Known) -> Response:
         """Stop the scheduler: when what runs has ended, or now, and then what runs is stopped and will start again."""
-        deeds.done(caller.person.name, "stopped the scheduler" + (" at once" if request.now else ""))
+        what = "stopped the scheduler" + (" at once" if request.now else "")
+        await asyncio.to_thread(deeds.done, caller.person.name, what)
         down(request.now, caller.person.name)
         return Json({"changed": True}, 202)
 
