@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -10,7 +12,7 @@ from hypothesis import strategies as st
 from fairlead.model.specs import Job, Node, Queue, Settings
 from fairlead.scheduler import snapshot
 from fairlead.scheduler.decide import decide
-from fairlead.scheduler.facts import Configured, JobSubmitted, NodeJoined, TasksFinished, TasksPlaced
+from fairlead.scheduler.facts import Configured, Fact, JobSubmitted, NodeJoined, TasksFinished, TasksPlaced
 from fairlead.scheduler.state import State
 from fairlead.simulate.run import simulate
 from fairlead.simulate.workload import Jobs
@@ -29,35 +31,34 @@ class Story:
     def works(self, who: str, demand: dict[str, int], seconds: float, tasks: int, at: float = 0.0) -> None:
         self.jobs.add(at, who, demand, seconds, tasks)
 
-    def run(self, **more) -> None:
-        """Have it happen."""
-        self.facts = []
+    def run(self, policy: str = "drf", **more) -> Story:
+        """Have it happen. `pieces` are who ran a task, from when to when, and what it took, in the order of their ends."""
+        self.facts: list[Fact] = []
         workload = self.jobs.workload("story", self.nodes, self.queues)
-        self.who = dict(enumerate(workload.queue, 1))
-        self.demand = {job: workload.demands[workload.shape[job - 1]] for job in self.who}
-        simulate(workload, record=self.facts.extend, samples=1, **more)
+        who = dict(enumerate(workload.queue, 1))
+        simulate(workload, policy, record=self.facts.extend, samples=1, **more)
+        self.who, self.pieces = set(who.values()), []
+        began: dict[tuple[int, int], float] = {}
+        for fact in self.facts:
+            if isinstance(fact, TasksPlaced | TasksFinished):
+                for job, index in zip(fact.job.tolist(), fact.index.tolist(), strict=True):
+                    if isinstance(fact, TasksPlaced):
+                        began[job, index] = fact.at
+                    else:
+                        demand = workload.demands[workload.shape[job - 1]]
+                        self.pieces.append((who[job], began.pop((job, index)), fact.at, demand))
+        return self
 
     def served(self, begin: float, end: float) -> dict[str, int]:
         """How many tasks of each ended in a while."""
-        found = dict.fromkeys(self.who.values(), 0)
-        for fact in self.facts:
-            if isinstance(fact, TasksFinished) and begin <= fact.at < end:
-                for job in fact.job.tolist():
-                    found[self.who[job]] += 1
-        return found
+        ended = Counter(who for who, _, at, _ in self.pieces if begin <= at < end)
+        return {who: ended[who] for who in self.who}
 
     def used(self, begin: float, end: float, resource: str = "cpu") -> dict[str, float]:
         """How many CPUs each had on average."""
-        began: dict[tuple[int, int], float] = {}
-        found = dict.fromkeys(self.who.values(), 0.0)
-        for fact in self.facts:
-            if isinstance(fact, TasksPlaced | TasksFinished):
-                for task in zip(fact.job.tolist(), fact.index.tolist(), strict=True):
-                    if isinstance(fact, TasksPlaced):
-                        began[task] = fact.at
-                    else:
-                        seconds = max(0.0, min(end, fact.at) - max(begin, began[task]))
-                        found[self.who[task[0]]] += seconds * self.demand[task[0]][resource]
+        found = dict.fromkeys(self.who, 0.0)
+        for who, b, e, demand in self.pieces:
+            found[who] += max(0.0, min(end, e) - max(begin, b)) * demand[resource]
         return {who: amount / (end - begin) / 1000 for who, amount in found.items()}
 
 

@@ -28,18 +28,24 @@ from fairlead.scheduler.admission import Refused, Unknown
 from machine import PEOPLE, SOCKET
 
 
-def as_somebody(uid, work):
-    """Do something in a child process of another uid; what it returns, as JSON."""
-    reading, writing = os.pipe()
+def fork_as(uid, work):
+    """Do something in a child process of another uid; returns its pid."""
     child = os.fork()
     if not child:
         try:
             os.setgroups([])
             os.setgid(uid)
             os.setuid(uid)
-            os.write(writing, json.dumps(work()).encode())
+            work()
         finally:
             os._exit(0)
+    return child
+
+
+def as_somebody(uid, work):
+    """Do something in a child process of another uid; what it returns, as JSON."""
+    reading, writing = os.pipe()
+    child = fork_as(uid, lambda: os.write(writing, json.dumps(work()).encode()))
     os.close(writing)
     with os.fdopen(reading) as pipe:
         text = pipe.read()
@@ -132,7 +138,7 @@ def test_a_token_is_made_listed_and_revoked(machine):
     told = json.loads(root.ok("token", "new", *options))
     assert (told["user"], told["queues"], told["read_only"]) == ("alice", ["vision"], True)
     assert told["token"].startswith(f"fairlead_{told['id']}_")
-    assert told["token"].rpartition("_")[2] not in (machine.home / "tokens.json").read_text()
+    assert told["token"].removeprefix(f"fairlead_{told['id']}_") not in (machine.home / "tokens.json").read_text()
     assert told["id"] in alice.ok("token", "list")
     assert told["id"] not in machine["bob"].ok("token", "list")
     assert "there is no account" in root.run("token", "new", "--user", "nobody-such").stderr
@@ -268,16 +274,12 @@ def impostor(listener):
 def listener_of(uid, make):
     """A listening socket that a process of a uid made, and gave to this one."""
     here, there = socket.socketpair()
-    child = os.fork()
-    if not child:
-        try:
-            os.setgroups([])
-            os.setgid(uid)
-            os.setuid(uid)
-            made = make()
-            socket.send_fds(there, [b"x"], [made.fileno()])
-        finally:
-            os._exit(0)
+
+    def hand_over():
+        made = make()
+        socket.send_fds(there, [b"x"], [made.fileno()])
+
+    child = fork_as(uid, hand_over)
     there.close()
     with here:
         _, fds, _, _ = socket.recv_fds(here, 1, 1)

@@ -13,8 +13,7 @@ from fairlead.policies.registry import OVER_TIME, find_policy
 from fairlead.scheduler import snapshot
 from fairlead.scheduler.facts import Configured, JobSubmitted, NodeJoined, TasksFinished, TasksPlaced
 from fairlead.scheduler.state import State
-from fairlead.simulate.run import simulate
-from fairlead.simulate.workload import Jobs
+from test_history import Story
 from worlds import same
 
 HOUR, DAY = 3600.0, 86400.0
@@ -103,75 +102,53 @@ def test_history_that_is_made_of_something_else_begins_anew():
 # -- stories ---------------------------------------------------------------------------------------------------------
 
 
-class Story:
-    """People with work on one machine of so many CPUs, and how many they had."""
+class OneCpuStory(Story):
+    """People with tasks of one CPU each on a machine of so many."""
 
     def __init__(self, cpus, queues=()):
-        self.jobs, self.nodes, self.queues = Jobs(), [Node("n", {"cpu": cpus * 1000})], list(queues)
+        super().__init__({"cpu": cpus * 1000}, list(queues))
 
-    def works(self, who, seconds, tasks, at=0.0, cpu=1000):
-        self.jobs.add(at, who, {"cpu": cpu}, seconds, tasks)
-
-    def run(self, policy, **more):
-        self.facts = []
-        workload = self.jobs.workload("story", self.nodes, self.queues)
-        self.who = dict(enumerate(workload.queue, 1))
-        self.pieces, began = [], {}
-        simulate(workload, policy, record=self.facts.extend, samples=1, **more)
-        for fact in self.facts:
-            if isinstance(fact, TasksPlaced | TasksFinished):
-                for task in zip(fact.job.tolist(), fact.index.tolist(), strict=True):
-                    if isinstance(fact, TasksPlaced):
-                        began[task] = fact.at
-                    else:
-                        self.pieces.append((self.who[task[0]], began.pop(task), fact.at))
-        return self
-
-    def had(self, begin, end):
-        """CPUs on average; each task has one."""
-        found = dict.fromkeys(self.who.values(), 0.0)
-        for who, b, e in self.pieces:
-            found[who] += max(0.0, min(end, e) - max(begin, b)) / (end - begin)
-        return found
+    def works(self, who, seconds, tasks, at=0.0):
+        super().works(who, {"cpu": 1000}, seconds, tasks, at)
 
     def first_served(self, at):
         """Who began how many tasks at a moment or later, in order."""
-        return [who for who, begin, _ in sorted(self.pieces, key=lambda piece: piece[1]) if begin >= at]
+        return [who for who, begin, *_ in sorted(self.pieces, key=lambda piece: piece[1]) if begin >= at]
 
 
 def test_htcondor_a_newcomer_beside_one_who_had_all_for_two_days():
     """As the manual tells it: nearly all at once, then in inverse proportion to the priorities, in the end a half each."""
-    story = Story(20)
+    story = OneCpuStory(20)
     story.works("a", 60.0, 20 * 60 * 24 * 8)
     story.works("b", 60.0, 20 * 60 * 24 * 8, at=2 * DAY)
     story.run("htcondor")
-    assert story.had(DAY, 2 * DAY)["a"] == pytest.approx(20)
-    assert story.had(2 * DAY + 120, 2 * DAY + 600)["b"] > 18
+    assert story.used(DAY, 2 * DAY)["a"] == pytest.approx(20)
+    assert story.used(2 * DAY + 120, 2 * DAY + 600)["b"] > 18
     a, b = 20 * 0.75, htcondor.FLOOR
     for hour in range(48):
         cores = [float(each) for each in htcondor.slots([a, b], 20)]
-        had = story.had(2 * DAY + hour * HOUR, 2 * DAY + (hour + 1) * HOUR)
+        had = story.used(2 * DAY + hour * HOUR, 2 * DAY + (hour + 1) * HOUR)
         if hour:
             assert had["a"] == pytest.approx(cores[0], abs=0.8), hour
         for _ in range(60):
             cores = [float(each) for each in htcondor.slots([a, b], 20)]
             a, b = htcondor.real_priority(a, cores[0], 60), htcondor.real_priority(b, cores[1], 60)
-    assert story.had(6 * DAY, 7 * DAY)["a"] == pytest.approx(10, abs=0.3)
+    assert story.used(6 * DAY, 7 * DAY)["a"] == pytest.approx(10, abs=0.3)
 
 
 def test_fairtree_an_account_that_had_less_goes_first_with_all_its_users():
     queues = [Queue("phys"), Queue("bio"), *(Queue(name) for name in ("phys/ann", "phys/bob", "bio/cat", "bio/dan"))]
-    story = Story(10, queues)
+    story = OneCpuStory(10, queues)
     story.works("phys/ann", 300.0, 4000)
     for who in ("bio/cat", "bio/dan", "phys/bob"):
         story.works(who, 300.0, 1000, at=DAY)
     story.run("fairtree")
-    after = story.had(DAY + 900, DAY + 5 * HOUR)
+    after = story.used(DAY + 900, DAY + 5 * HOUR)
     assert after["bio/cat"] + after["bio/dan"] == pytest.approx(10), (
         "all of an account that had nothing, before any of the other"
     )
     assert after["bio/cat"] == pytest.approx(after["bio/dan"], rel=0.1)
-    assert story.had(DAY + 900, 1.5 * DAY)["phys/ann"] == 0, "in her own account, bob has had less"
+    assert story.used(DAY + 900, 1.5 * DAY)["phys/ann"] == 0, "in her own account, bob has had less"
 
 
 def test_fairtree_serves_in_the_order_of_its_ranks():
@@ -183,7 +160,7 @@ def test_fairtree_serves_in_the_order_of_its_ranks():
     is_user = [name in ("c",) or "/" in name for name in names]
     queues = [Queue(name, weight=weight) for name, weight in zip(names, shares, strict=True)]
     for _ in range(6):
-        story, used = Story(1, queues), np.zeros(len(names))
+        story, used = OneCpuStory(1, queues), np.zeros(len(names))
         at = 0.0
         for k in rng.permutation([1, 2, 4, 5, 6]):
             seconds = 300.0 * rng.integers(1, 40)
@@ -201,11 +178,11 @@ def test_fairtree_serves_in_the_order_of_its_ranks():
 
 def test_sdrf_who_took_more_than_an_even_part_goes_later():
     def newcomers_part(policy, **more):
-        story = Story(10)
+        story = OneCpuStory(10)
         story.works("hog", 120.0, 10 * 30 * 24 * 4)
         story.works("new", 120.0, 10 * 30 * 24, at=2 * DAY)
         story.run(policy, **more)
-        return story.had(2 * DAY + 300, 2 * DAY + 3 * HOUR)["new"]
+        return story.used(2 * DAY + 300, 2 * DAY + 3 * HOUR)["new"]
 
     assert newcomers_part("drf", history=0.0) == pytest.approx(5, abs=0.1)
     assert newcomers_part("sdrf") > 6.5
@@ -216,7 +193,7 @@ def test_many_steps_at_once_come_to_the_same_facts(policy):
     queues = [Queue("x"), Queue("x/a", weight=2.0), Queue("x/b"), Queue("y")]
     told = []
     for compiled in (True, False):
-        story, rng = Story(8, queues), np.random.default_rng(3)
+        story, rng = OneCpuStory(8, queues), np.random.default_rng(3)
         for k in range(150):
             story.works(
                 ["x/a", "x/b", "y"][rng.integers(3)],
@@ -268,14 +245,14 @@ def test_a_half_life_may_be_none_below_where_another_policy_goes_by_the_moment(t
 
 @pytest.mark.parametrize("policy", sorted(OVER_TIME))
 def test_a_simulation_without_history_is_refused(policy):
-    story = Story(1)
+    story = OneCpuStory(1)
     story.works("a", 1.0, 1)
     with pytest.raises(PolicyError, match="name a half-life such as 7d, not none"):
         story.run(policy, history=0.0)
 
 
 def test_a_resource_that_nobody_has_is_refused():
-    story = Story(1)
+    story = OneCpuStory(1)
     story.works("a", 1.0, 1)
     with pytest.raises(PolicyError, match="fairtree:gpu: there is no 'gpu' to share"):
         story.run("fairtree:gpu")
