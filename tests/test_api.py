@@ -237,7 +237,7 @@ def test_too_many_that_wait_are_turned_away():
     from fairlead.service.loop import Busy
     from fairlead.service.wakeups import Wakeups
 
-    asker = api.Asker(None, Wakeups(), None)
+    asker = api.Asker(None, Wakeups(), None, None)
     waiters = [asker.waiter() for _ in range(api.MOST_WAITERS)]
     for waiter in waiters:
         waiter.__enter__()

@@ -26,7 +26,7 @@ from fairlead.scheduler.explain import explain
 from fairlead.scheduler.facts import Fact
 from fairlead.scheduler.state import State
 from fairlead.service.api.access import Known
-from fairlead.service.api.asking import Asker, Bytes, Json, Key, Number, Wait, spec_of
+from fairlead.service.api.asking import Asker, Bytes, Json, Key, Number, Wait, by_wall_clock, spec_of
 from fairlead.service.api.requests import CancelManyRequest, CancelRequest, JobAsked, JobRequest, JobsRequest
 from fairlead.service.api.submitting import submit_all
 from fairlead.service.wakeups import heard_within
@@ -72,7 +72,7 @@ def _add_looking(api: APIRouter, asker: Asker, read_output: ReadOutput) -> None:
         def view(state: State) -> JobPage:
             page = report.list_jobs(state, queue=queue, where=theirs, status=status, before=before, limit=limit)
             seen = [as_seen(rules, caller, state.index.specs[job["id"]], job) for job in page["jobs"]]  # type: ignore[arg-type]
-            return {"jobs": seen, "next": page["next"]}  # type: ignore[typeddict-item]
+            return {"jobs": [by_wall_clock(job, asker.clock) for job in seen], "next": page["next"]}
 
         return Json(await asker.read(view))
 
@@ -95,7 +95,8 @@ def _add_looking(api: APIRouter, asker: Asker, read_output: ReadOutput) -> None:
         limit: Annotated[int, Query(ge=1, le=10_000)] = 1000,
     ) -> Response:
         """Tasks of a job by index, with when those that run are expected to end."""
-        return Json(await asker.ask(lambda s, now: ([], report.describe_tasks(s, job, now, first, limit))))
+        page = await asker.ask(lambda s, now: ([], report.describe_tasks(s, job, now, first, limit)))
+        return Json({**page, "tasks": [by_wall_clock(task, asker.clock) for task in page["tasks"]]})
 
     @api.get("/v1/jobs/{job}/tasks/{index}/output/{stream}", response_class=Bytes)
     async def output(
