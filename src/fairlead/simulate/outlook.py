@@ -20,13 +20,17 @@ from fairlead.scheduler.copying import copy_of
 from fairlead.scheduler.decide import settled_before
 from fairlead.scheduler.facts import JobReleased
 from fairlead.scheduler.state import State
-from fairlead.scheduler.tables import NONE
+from fairlead.scheduler.tables import F64, NONE
 from fairlead.simulate.paper_runs import Paper, Run, paper_of
 
 RUNS = 29
 """Of so many, the third from either end leave eight in ten between them, and as much of what is to come."""
 OUTSIDE = 0.1
 """The part of the runs before the interval, and after it."""
+FEW = 9
+"""With fewer runs not even all of them have eight in ten between them."""
+TENTH = (1.0, 3.08, 1.89, 1.64, 1.53, 1.48, 1.44, 1.42)
+"""What a tenth of Student's t is above, for two runs, three and so on."""
 MOST_PLACED = 100_000
 """Tasks that are placed in a run, at most; then it is given up, and the job is known not to start before that."""
 HORIZON = 60 * 86400.0
@@ -86,15 +90,19 @@ def outlook(state: State, job: int, now: float, widen: float = 0.0, seconds: flo
     if why:
         return Outlook(job, "never", f"never {why}")
     begun, reached, known = _runs(paper, [job, int(now * 1000)], seconds)
-    count = len(begun)
-    outside = max(1, int(OUTSIDE * (count + 1)))
-    low = float(np.sort(np.minimum(begun, reached))[outside - 1])
-    high = float(np.sort(begun)[count - outside])
-    if low == inf or (not known and high > now):
-        return Outlook(job, "unknown", "nobody can say: nothing is known yet of how long such tasks take", runs=count)
-    low, high = now + (low - now) * exp(-widen), now + (high - now) * exp(widen)
-    text = _told(low - now, high - now, once, begun.min() < inf)
-    return Outlook(job, "expected", text, low, high if high < inf else None, count)
+    low, high = _interval(begun - now, reached - now)
+    if low == inf or (not known and high > 0):
+        return Outlook(
+            job, "unknown", "nobody can say: nothing is known yet of how long such tasks take", runs=len(begun)
+        )
+    low, high = widened(low, -widen), widened(high, widen)
+    text = _told(low, high, once, begun.min() < inf)
+    return Outlook(job, "expected", text, now + low, now + high if high < inf else None, len(begun))
+
+
+def widened(wait: float, by: float) -> float:
+    """A wait longer by a factor's logarithm, or shorter; a second and less counts as one."""
+    return max(0.0, (wait + 1) * exp(by) - 1)
 
 
 def _let_go(state: State, job: int, now: float) -> tuple[State, str]:
@@ -145,27 +153,48 @@ def _never(paper: Paper) -> str:
     return ""
 
 
-def _runs(paper: Paper, seed: list[int], seconds: float) -> tuple[np.ndarray, np.ndarray, bool]:
-    """When the job starts in each run, infinite where it does not; until when each went; and whether anything was known."""
+def _runs(paper: Paper, seed: list[int], seconds: float) -> tuple[F64, F64, bool]:
+    """When the job starts in each run, infinite where it does not; until when each went; and whether anything was known.
+
+    Where time is short no run is begun that would end too late; one that ends too late all the same is given up.
+    """
     begin = time.perf_counter()
     begun, reached, known = [], [], False
     for k in range(RUNS):
+        if k and (time.perf_counter() - begin) * (k + 1) / k > seconds:
+            break
         run = Run(paper, np.random.default_rng([*seed, k]))
         known |= run.known
         until, step, goes_on = paper.now, 1.0, True
-        # A run that is late leaves less to the others; one that is early, more.
-        deadline = begin + seconds * (k + 1) / RUNS
         while goes_on and np.isnan(run.begun) and run.placed < MOST_PLACED and until < paper.now + HORIZON:
-            if time.perf_counter() > deadline:
-                break
             before = run.placed
             goes_on = run.go_on(until)
             step = step * 2 if run.placed - before < PACE else step / 2
             until = run.until + step
+            if time.perf_counter() - begin > seconds:
+                break
         started = not np.isnan(run.begun)
         begun.append(run.begun if started else inf)
-        reached.append(run.until if goes_on else inf)
+        reached.append(run.until if goes_on or started else inf)
     return np.array(begun), np.array(reached), known
+
+
+def _interval(begun: F64, reached: F64) -> tuple[float, float]:
+    """The waits between which eight in ten are, by those of some runs; infinite where they do not say.
+
+    By their order where there are enough of them. The logarithms of a few are taken to be normal, and the next one is between
+    bounds of Student's t: a prediction interval. One run says as much as the order of magnitude.
+    """
+    count, first = len(begun), float(np.minimum(begun, reached).min())
+    if count >= FEW:
+        outside = int(OUTSIDE * (count + 1))
+        return float(np.sort(np.minimum(begun, reached))[outside - 1]), float(np.sort(begun)[count - outside])
+    if np.isinf(begun).any():
+        return first, inf
+    logs = np.log(begun + 1)
+    spread = TENTH[count - 1] * (logs.std(ddof=1) if count > 1 else 1.0) * np.sqrt(1 + 1 / count)
+    low, high = np.exp([logs.mean() - spread, logs.mean() + spread]) - 1
+    return max(0.0, min(first, float(low))), max(float(begun.max()), float(high))
 
 
 def _told(low: float, high: float, once: str, some: bool) -> str:
@@ -173,8 +202,9 @@ def _told(low: float, high: float, once: str, some: bool) -> str:
     if high == 0:
         return f"now{once}: there is room, and it is its turn" if not once else f"at once{once}"
     if high == inf:
-        said = f"in {span(low, low)} or later" if some else f"not within {span(low, low)}"
-        return f"{said}{once}: more cannot be said"
+        if low < 1:
+            return f"nobody can say{once} in so short a time: too much is going on"
+        return f"in {span(low, low)} or later{once}" if some else f"not within {span(low, low)}{once}"
     said = f"within {span(high, high)}" if low < high / 20 else f"in {span(low, high)}"
     return f"{said}{once}, if tasks take as long as those before them did"
 

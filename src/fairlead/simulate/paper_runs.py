@@ -40,7 +40,7 @@ MOST_RECORDED = 10_000
 LISTED = 64
 """Durations drawn for the waiting tasks of a job, at most: with more tasks, they are gone through again."""
 CHUNK_JOBS, CHUNK_TASKS = 200, 5_000
-"""Arrivals that are written at once, at most; and their tasks, but for one job."""
+"""Arrivals that are written at once, at most, and their tasks, but for one job; or as many again as were written before."""
 
 
 class Arrivals(NamedTuple):
@@ -237,7 +237,7 @@ class Run:
         self._jobs, self._tasks, self._durations = n, paper.state.tasks.n, int(listed.sum())
         self._runs = kernel_simulated.no_runs(len(paper.held))
         _resume(paper, self._truth, self._runs, lasts[runs] - paper.ages)
-        offsets = (paper.arrivals.at - rng.random() * paper.arrivals.window) % paper.arrivals.window
+        offsets = _offsets(paper, rng)
         self._coming = np.argsort(offsets, kind="stable")
         self._offsets, self._came = offsets[self._coming], 0
         more = min(1, len(offsets))  # of which it is known when they come, but they are not there yet
@@ -293,9 +293,10 @@ class Run:
     def _write_arrivals(self) -> None:
         """Write the next jobs that come."""
         arrivals = self._paper.arrivals
-        coming = np.arange(self._came, self._came + CHUNK_JOBS)
+        coming = np.arange(self._came, self._came + max(CHUNK_JOBS, self._came))
         which = self._coming[coming % len(self._coming)]
-        count = max(1, int(np.searchsorted(np.cumsum(arrivals.rows["tasks"][which]), CHUNK_TASKS, side="right")))
+        most = max(CHUNK_TASKS, self._tasks - self._paper.state.tasks.n)
+        count = max(1, int(np.searchsorted(np.cumsum(arrivals.rows["tasks"][which]), most, side="right")))
         coming, which = coming[:count], which[:count]
         self._came += count
         rows, tasks = arrivals.rows[which], arrivals.rows["tasks"][which]
@@ -340,6 +341,20 @@ class Run:
             }
             self._course = Course(**{**self._course.arrays, **new})
         self._view = View(**self._arrays)
+
+
+def _offsets(paper: Paper, rng: np.random.Generator) -> F64:
+    """After how many seconds each job of the last day comes, if things go on as they did after one of them.
+
+    Jobs come in swarms. So what comes after the target's submission is taken to be as what came after some other's, and not as
+    what came after some moment: at most moments little happens, and few jobs are submitted then.
+    """
+    at, window = paper.arrivals.at, paper.arrivals.window
+    if not len(at):
+        return at
+    begin = at[rng.integers(len(at))] + paper.now - paper.state.jobs.submitted_at[paper.target]
+    found: F64 = window - (begin - at) % window
+    return found
 
 
 def _truth_of(state: State, duration: F64, listed: I64, now: float) -> Truth:
