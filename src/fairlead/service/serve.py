@@ -181,7 +181,7 @@ def serve(
         asker = Asker(loop, wakeups, door, clock)
         urls = [listener.url for listener in listeners]
         audits = Audits(home / "journal.db", clock)
-        api = make_api(asker, Parts(journal, sessions, engine.read_output, deeds, stop, read_again, urls, audits))
+        api = make_api(asker, Parts(journal, sessions, engine, deeds, stop, read_again, urls, audits))
         app = Entrance(TooLargeInJson(api), door, deeds, names_of(where))
         servers = [make_server(app, listener.tls) for listener in listeners]
 

@@ -3,7 +3,7 @@
     {"do": "start", "work": {...}, "limits": {...}, "tasks": [[job, index, number], ...]}
         work: argv, cwd, env, encoding, numbered; or session, payload and pool for calls of Python functions
     {"do": "stop", "tasks": [...], "grace": seconds}      {"do": "acknowledge", "tasks": [...]}
-    {"do": "inventory"}                                   {"do": "leave"}
+    {"do": "inventory"}          {"do": "answer"}          {"do": "leave"}
 
 Keys that are not known are passed over. Only the standard library: the supervisor stays small.
 """
@@ -68,11 +68,15 @@ class Inventory(NamedTuple):
     pass
 
 
+class Answer(NamedTuple):
+    pass
+
+
 class Leave(NamedTuple):
     pass
 
 
-Message = Start | Stop | Acknowledge | Inventory | Leave
+Message = Start | Stop | Acknowledge | Inventory | Answer | Leave
 
 
 def read(line: bytes | bytearray) -> Message:
@@ -89,6 +93,8 @@ def read(line: bytes | bytearray) -> Message:
             return Acknowledge(_tasks(message))
         case "inventory":
             return Inventory()
+        case "answer":
+            return Answer()
         case "leave":
             return Leave()
     raise ValueError(f"no such thing to do: {message.get('do')!r}")
