@@ -1,8 +1,8 @@
 """How good it is what jobs are told of when they start: real traces through the scheduler, each told when it is submitted.
 
-Of the jobs that do not start at once, evenly chosen: how many started within the interval that they were told, by the runs on paper
-alone and made wider by recent misses; how many before and after it; how many times as long as its beginning its end is, for the job
-in the middle; and how many were told no end.
+Of the jobs that do not start at once, evenly chosen: how many started within the interval that they were told, by the runs on
+paper alone and made wider by recent misses; how many before and after it; how many times as long as its beginning its end is, for
+the job in the middle; and how many were told no end.
 """
 
 import sys

@@ -47,6 +47,7 @@ class Outlook(NamedTuple):
     text : all of it in a line, for people.
     earliest, latest : seconds as in the facts; None where nothing bounds it.
     runs : how many it was found from.
+    held : the jobs that somebody has to release first.
     """
 
     job: int
@@ -55,6 +56,7 @@ class Outlook(NamedTuple):
     earliest: float | None = None
     latest: float | None = None
     runs: int = 0
+    held: tuple[int, ...] = ()
 
 
 def outlook(state: State, job: int, now: float, widen: float = 0.0, seconds: float = inf) -> Outlook:
@@ -84,7 +86,7 @@ def outlook(state: State, job: int, now: float, widen: float = 0.0, seconds: flo
         return Outlook(job, "running", "all its tasks have started")
     if job in state.dependencies.doomed:
         return Outlook(job, "never", "never: what it comes after did not end as it was to")
-    state, once = _let_go(state, job, now)
+    state, held, once = _let_go(state, job, now)
     paper = paper_of(state, row, now)
     why = _never(paper)
     if why:
@@ -97,7 +99,7 @@ def outlook(state: State, job: int, now: float, widen: float = 0.0, seconds: flo
         )
     low, high = widened(low, -widen), widened(high, widen)
     text = _told(low, high, once, begun.min() < inf)
-    return Outlook(job, "expected", text, now + low, now + high if high < inf else None, len(begun))
+    return Outlook(job, "expected", text, now + low, now + high if high < inf else None, len(begun), held)
 
 
 def widened(wait: float, by: float) -> float:
@@ -105,7 +107,7 @@ def widened(wait: float, by: float) -> float:
     return max(0.0, (wait + 1) * exp(by) - 1)
 
 
-def _let_go(state: State, job: int, now: float) -> tuple[State, str]:
+def _let_go(state: State, job: int, now: float) -> tuple[State, tuple[int, ...], str]:
     """The state with what holds a job up by somebody's wish released, and what is settled done; and how that is told."""
     held, behind = [], []
     to_see = [job]
@@ -123,7 +125,7 @@ def _let_go(state: State, job: int, now: float) -> tuple[State, str]:
     names = ["it" if number == job else f"job {number}" for number in held]
     once = f" once {_and(names)} {'is' if len(names) == 1 else 'are'} released" if names else ""
     after = f" after {_and([f'job {number}' for number in behind])}" if behind else ""
-    return state, once + ("," * bool(once) + after if after else "")
+    return state, tuple(held), once + ("," * bool(once) + after if after else "")
 
 
 def _and(words: Sequence[str]) -> str:

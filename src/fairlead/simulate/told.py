@@ -6,7 +6,7 @@ Candès, NeurIPS 2019), which holds whatever is wrong with the runs on paper, as
 """
 
 from collections import deque
-from math import ceil, exp, inf, log
+from math import ceil, inf, log
 
 from fairlead.simulate.outlook import Outlook, widened
 
@@ -21,23 +21,16 @@ ENOUGH = 20
 
 
 class Told:
-    """Outlooks that were told, the first of each job, and how far off they were.
-
-    Attributes
-    ----------
-    hits, misses : int
-        Starts within what was told, and outside.
-    """
+    """Outlooks that were told, the first of each job, and how far off they were."""
 
     def __init__(self) -> None:
-        self.hits = self.misses = 0
         self._open: dict[int, tuple[float, float, float]] = {}
         self._factors: deque[float] = deque(maxlen=LATEST)
         self._inside: dict[int, tuple[float, float]] = {}
 
     def note(self, told: Outlook, now: float, widen: float) -> None:
         """Remember what was told of a job, by how much it was made wider."""
-        if told.reason != "expected" or told.job in self._open or told.earliest is None:
+        if told.earliest is None or told.held or told.job in self._open:
             return
         if len(self._open) == MOST_OPEN:
             self.forget(next(iter(self._open)))
@@ -45,22 +38,18 @@ class Told:
         self._inside[told.job] = low, high
         self._open[told.job] = now, widened(low, widen), widened(high, -widen)
 
-    def expects(self, job: int) -> bool:
-        """Whether something was told of a job that has not come true yet."""
-        return job in self._open
-
     def __bool__(self) -> bool:
         return bool(self._open)
 
-    def started(self, job: int, now: float) -> None:
-        """A task of a job has started."""
-        if job in self._open:
-            at, low, high = self._open[job]
-            first, last = self._inside[job]
-            hit = first - 1 <= now - at <= last + 1  # to the second
-            self.hits, self.misses = self.hits + hit, self.misses + (not hit)
-            self._factors.append(_outside(low, high, now - at))
-            self.forget(job)
+    def started(self, job: int, now: float) -> bool | None:
+        """A task of a job has started: whether within what was told of it, if anything was."""
+        if job not in self._open:
+            return None
+        at, low, high = self._open[job]
+        first, last = self._inside[job]
+        self._factors.append(_outside(low, high, now - at))
+        self.forget(job)
+        return first - 1 <= now - at <= last + 1  # to the second
 
     def forget(self, job: int) -> None:
         """A job will not start any more, or nobody asks when."""
@@ -81,8 +70,3 @@ def _outside(low: float, high: float, wait: float) -> float:
     """The logarithm of the factor by which a wait is outside of an interval; negative inside."""
     above = log((wait + 1) / (high + 1)) if high < inf else -inf
     return max(log((low + 1) / (wait + 1)), above)
-
-
-def factor(widen: float) -> float:
-    """By how much as a factor."""
-    return exp(widen)
