@@ -85,11 +85,11 @@ class Outlooks:
         if key not in self._found:
             if self._waiting == MOST_ASKED:
                 raise Busy(f"{MOST_ASKED} others ask when their jobs start already: try again in a moment")
+            self._waiting += 1
             self._found[key] = now, asyncio.ensure_future(self._find(loop, find, last))
         return await asyncio.shield(self._found[key][1])
 
     async def _find(self, loop: Loop, find: Find, last: int) -> Outlook:
-        self._waiting += 1
         try:
             state, now = await self._state(loop, last)
             with self._lock:

@@ -31,12 +31,12 @@ FEW = 9
 """With fewer runs not even all of them have eight in ten between them."""
 TENTH = (1.0, 3.08, 1.89, 1.64, 1.53, 1.48, 1.44, 1.42)
 """What a tenth of Student's t is above, for two runs, three and so on."""
-MOST_PLACED = 100_000
-"""Tasks that are placed in a run, at most; then it is given up, and the job is known not to start before that."""
+MOST_WORK = 100_000
+"""Tasks that are placed in a run and jobs that come, at most; then it is given up: the job does not start before that."""
 HORIZON = 60 * 86400.0
 """Seconds that are looked ahead, at most."""
 PACE = 500
-"""Tasks placed between two looks at whether the job has started, about."""
+"""Of these, between two looks at whether the job has started, about."""
 
 
 class Outlook(NamedTuple):
@@ -59,7 +59,7 @@ class Outlook(NamedTuple):
     held: tuple[int, ...] = ()
 
 
-def outlook(state: State, job: int, now: float, widen: float = 0.0, seconds: float = inf) -> Outlook:
+def outlook(state: State, job: int, now: float, widen: float = 0.0, seconds: float = inf, runs: int = RUNS) -> Outlook:
     """Say when the next task of a job is expected to start; of a gang, all of them.
 
     Parameters
@@ -73,6 +73,8 @@ def outlook(state: State, job: int, now: float, widen: float = 0.0, seconds: flo
         By how much the interval is too narrow, as recent ones were: waits are divided and multiplied by its exponential.
     seconds : float
         That it may take, about.
+    runs : int
+        At most.
 
     Raises
     ------
@@ -91,7 +93,7 @@ def outlook(state: State, job: int, now: float, widen: float = 0.0, seconds: flo
     why = _never(paper)
     if why:
         return Outlook(job, "never", f"never {why}")
-    begun, reached, known = _runs(paper, [job, int(now * 1000)], seconds)
+    begun, reached, known = _runs(paper, [job, int(now * 1000)], seconds, runs)
     low, high = _interval(begun - now, reached - now)
     if low == inf or (not known and high > 0):
         return Outlook(
@@ -155,23 +157,23 @@ def _never(paper: Paper) -> str:
     return ""
 
 
-def _runs(paper: Paper, seed: list[int], seconds: float) -> tuple[F64, F64, bool]:
+def _runs(paper: Paper, seed: list[int], seconds: float, runs: int) -> tuple[F64, F64, bool]:
     """When the job starts in each run, infinite where it does not; until when each went; and whether anything was known.
 
     Where time is short no run is begun that would end too late; one that ends too late all the same is given up.
     """
     begin = time.perf_counter()
     begun, reached, known = [], [], False
-    for k in range(RUNS):
+    for k in range(runs):
         if k and (time.perf_counter() - begin) * (k + 1) / k > seconds:
             break
         run = Run(paper, np.random.default_rng([*seed, k]))
         known |= run.known
         until, step, goes_on = paper.now, 1.0, True
-        while goes_on and np.isnan(run.begun) and run.placed < MOST_PLACED and until < paper.now + HORIZON:
-            before = run.placed
+        while goes_on and np.isnan(run.begun) and run.work < MOST_WORK and until < paper.now + HORIZON:
+            before = run.work
             goes_on = run.go_on(until)
-            step = step * 2 if run.placed - before < PACE else step / 2
+            step = step * 2 if run.work - before < PACE else step / 2
             until = run.until + step
             if time.perf_counter() - begin > seconds:
                 break
@@ -219,7 +221,7 @@ def span(low: float, high: float) -> str:
         return next((unit for unit in units if seconds >= 1.5 * unit[0]), units[-1])
 
     (size, unit), (less, small) = unit_of(high), unit_of(low)
-    if less < size and low < 0.5 * size:
+    if low < size and less < size:
         return f"{_number(low / less, np.floor)} {small} to {_number(high / size, np.ceil)} {unit}"
     first, last = _number(low / size, np.floor), _number(high / size, np.ceil)
     return f"{_number(high / size, np.rint)} {unit}" if low == high else f"{first} to {last} {unit}"

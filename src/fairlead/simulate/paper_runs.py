@@ -35,8 +35,6 @@ from fairlead.simulate.many_steps import most_at_once
 
 DAY = 86400.0
 HOUR = 3600.0
-MOST_RECORDED = 10_000
-"""Jobs that arrivals are drawn from, at most: the last ones."""
 LISTED = 64
 """Durations drawn for the waiting tasks of a job, at most: with more tasks, they are gone through again."""
 CHUNK_JOBS, CHUNK_TASKS = 200, 5_000
@@ -47,13 +45,11 @@ class Arrivals(NamedTuple):
     """The jobs that were submitted in the last day, as far as they are remembered, by time.
 
     source : int64: their rows in the state that was
-    rows : rows of the table of jobs, as they are when such a job is new
     bucket : int64: where it waits
     at : float64: seconds after the beginning of the time that is looked back on, which lasts `window`
     """
 
     source: I64
-    rows: NDArray[Any]
     bucket: I64
     at: F64
     window: float
@@ -132,22 +128,28 @@ def _arrivals(state: State, into: State, target: int, now: float) -> Arrivals:
         begin = max(begin, float(jobs.finished_at[state.job_row(int(ended[0]))]))
     chosen = (jobs.id[:n] != NONE) & (jobs.submitted_at[:n] >= begin) & (jobs.submitted_at[:n] <= now)
     chosen[target] = False
-    source = np.flatnonzero(chosen)[-MOST_RECORDED:]
-    if len(source) == MOST_RECORDED:
-        begin = float(jobs.submitted_at[source[0]])
+    source = np.flatnonzero(chosen)
     source = source[np.argsort(jobs.submitted_at[source], kind="stable")]
-    rows = jobs.rows[source].copy()
+    bucket = jobs.home[source]
+    gangs = np.flatnonzero(jobs.gang[source])
+    kinds = np.stack(
+        [column[source[gangs]] for column in (jobs.queue, jobs.priority, jobs.shape_row, jobs.tasks)], axis=1
+    )
+    distinct, which = np.unique(kinds, axis=0, return_inverse=True)
+    made = [ensure_bucket(into, (queue, priority, shape, size)) for queue, priority, shape, size in distinct.tolist()]
+    bucket[gangs] = np.array(made, np.int64)[which.reshape(-1)]
+    window = max(HOUR, now - begin)
+    return Arrivals(source, bucket, jobs.submitted_at[source] - (now - window), window)
+
+
+def _as_new(rows: NDArray[Any]) -> NDArray[Any]:
+    """Rows of jobs as they were when those were new."""
     rows["waiting"] = rows["tasks"]
     for name in ("next", "holding", "failed", "cancelled", "held", "irregular"):
         rows[name] = 0
     rows["bucket"] = rows["after"] = rows["before"] = NONE
     rows["finished_at"], rows["plain"] = np.nan, ~rows["gang"]
-    kinds = np.stack([rows["queue"], rows["priority"], rows["shape_row"], np.where(rows["gang"], rows["tasks"], 0)], 1)
-    distinct, which = np.unique(kinds, axis=0, return_inverse=True)
-    buckets = np.array([ensure_bucket(into, (a, b, c, d)) for a, b, c, d in distinct.tolist()], np.int64)
-    window = max(HOUR, now - begin)
-    at = rows["submitted_at"] - (now - window)
-    return Arrivals(source, rows, buckets[which.reshape(-1)] if len(rows) else buckets, at, window)
+    return rows
 
 
 def _followers(state: State, live: I64, target: int) -> tuple[I64, I64]:
@@ -257,9 +259,12 @@ class Run:
         return float(self._truth.begun[self._paper.target])
 
     @property
-    def placed(self) -> int:
-        """How many tasks were placed."""
-        return int(self._course.numbers[kernel.DECISIONS])
+    def work(self) -> int:
+        """How many tasks were placed and jobs came."""
+        return (
+            int(self._course.numbers[kernel.DECISIONS] + self._course.numbers[kernel.ARRIVED])
+            - self._paper.state.jobs.n
+        )
 
     def go_on(self, until: float) -> bool:
         """Let everything up to a moment happen; whether anything is to happen after it."""
@@ -296,10 +301,12 @@ class Run:
         coming = np.arange(self._came, self._came + max(CHUNK_JOBS, self._came))
         which = self._coming[coming % len(self._coming)]
         most = max(CHUNK_TASKS, self._tasks - self._paper.state.tasks.n)
-        count = max(1, int(np.searchsorted(np.cumsum(arrivals.rows["tasks"][which]), most, side="right")))
+        tasks = np.cumsum(self._paper.before.jobs.tasks[arrivals.source[which]])
+        count = max(1, int(np.searchsorted(tasks, most, side="right")))
         coming, which = coming[:count], which[:count]
         self._came += count
-        rows, tasks = arrivals.rows[which], arrivals.rows["tasks"][which]
+        rows = _as_new(self._paper.before.jobs.rows[arrivals.source[which]])
+        tasks = rows["tasks"]
         before, total = self._jobs, int(tasks.sum())
         rows["id"], rows["first"] = before + 1 + np.arange(count), self._tasks + np.cumsum(tasks) - tasks
         listed = np.minimum(tasks, LISTED)
