@@ -5,9 +5,8 @@ paper alone and made wider by recent misses; how many before and after it; how m
 the job in the middle; and how many were told no end.
 """
 
-import sys
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -17,6 +16,7 @@ from fairlead.scheduler.state import State
 from fairlead.simulate.outlook import outlook, widened
 from fairlead.simulate.run import simulate
 from fairlead.simulate.told import Told
+from fairlead.simulate.workload import Workload, cut, synthetic_nodes
 
 
 @dataclass
@@ -77,6 +77,19 @@ def lines(name: str, rows: np.ndarray, begun: np.ndarray) -> list[str]:
     return found
 
 
+def busy(scale: float) -> list[tuple[str, Workload]]:
+    """The traces that there are, on so few machines, or so much faster, that jobs have to wait."""
+    found = []
+    for name, trace in traces(1.0):
+        if name == "openb":
+            workload = replace(cut(trace, speed=40.0), nodes=trace.nodes[::24])
+        else:
+            machines = {"FB-2009": 15, "FB-2010": 150}[name]
+            workload = replace(trace, nodes=synthetic_nodes(machines, "cpu=12,memory=48GiB"))
+        found.append((name, cut(workload, end=scale * float(workload.submit[-1]) + 1)))
+    return found
+
+
 def run(scale: float = 1.0, most: int = 500) -> None:
     """Print two lines for each trace."""
     heads = ("told", "started", "before", "after", "end by", "told no", "wait of", "CPU")
@@ -84,13 +97,9 @@ def run(scale: float = 1.0, most: int = 500) -> None:
     widths = (8, 10, 10, 10, 12, 10, 10, 8)
     for head in (heads, more):
         print(f"{'':<34}" + "".join(f"{word:>{width}}" for word, width in zip(head, widths, strict=True)))
-    for name, workload in traces(scale):
+    for name, workload in busy(scale):
         count = Outlooks(1, 0)
         simulate(workload, "drf", watch=count)
         seen = Outlooks(max(1, count.waited // most), most)
         done = simulate(workload, "drf", watch=seen)
         print(*lines(name, np.array(seen.rows), done.begun), sep="\n", flush=True)
-
-
-if __name__ == "__main__":
-    run(*(float(word) for word in sys.argv[1:]))
