@@ -552,3 +552,20 @@ def test_cgroups_are_found_by_trying():
     assert not group.ran_out_of_memory()
     group.remove()
     groups.close()
+
+
+def test_a_supervisor_that_says_nothing_is_noticed(bench, monkeypatch):
+    monkeypatch.setattr(supervisor_line, "ASK_EVERY", 0.1)
+    monkeypatch.setattr("fairlead.engines.local.engine.SILENT", 1.0)
+    bench.end_of(bench.start(Attempt(1, 0, 1), "true"))
+    supervisor = int(alive(f"{bench.folder}/supervisor")[0])
+    for _ in range(15):  # it answers when it is asked, with nothing else to do
+        assert bench.engine.trouble is None
+        time.sleep(0.1)
+    os.kill(supervisor, signal.SIGSTOP)
+    try:
+        bench.until(lambda: bench.engine.trouble is not None)
+        assert "the supervisor was not heard for" in bench.engine.trouble
+    finally:
+        os.kill(supervisor, signal.SIGCONT)
+    bench.until(lambda: bench.engine.trouble is None)

@@ -173,6 +173,11 @@ class Journal:
                 raise Damaged(self._store.name, f"fact {position}: {error}") from None
             yield position, checksum, state
 
+    def last_at(self) -> float:
+        """When the last fact happened that is kept, in seconds of the clock that facts go by; minus infinity for none."""
+        last = self._store.read(self.position - 1, 1) if self.position else []
+        return self._decode(last[0]).at if last else -inf
+
     def look(self, after: int, most: int) -> list[tuple[int, bytes]]:
         """The facts after a position as they were written, with theirs; `most` at most. From any thread.
 

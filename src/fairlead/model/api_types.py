@@ -77,6 +77,17 @@ class TaskInfo(TypedDict):
     cautious_end: float | None
 
 
+class Health(TypedDict):
+    """That it is ready, and how many seconds ago its thread ended a step and its engine was heard; `journal` is for how long
+    that could not be written, 0 while it can.
+    """
+
+    ok: bool
+    step: float
+    engine: float
+    journal: float
+
+
 class TaskPage(TypedDict):
     """Tasks by index; `next` is the `first` of the next page, None where this is the last."""
 

@@ -2,7 +2,7 @@
 
 import asyncio
 import sys
-import time
+from collections.abc import Callable
 from pathlib import Path
 
 
@@ -17,10 +17,12 @@ class Audits:
     ----------
     path : Path
         The journal's file.
+    clock : callable
+        The scheduler's: seconds as in its facts.
     """
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    def __init__(self, path: Path, clock: Callable[[], float]) -> None:
+        self._path, self._clock = path, clock
         self._one = asyncio.Lock()
 
     async def __call__(self, over: float, starved_after: float) -> bytes:
@@ -29,7 +31,7 @@ class Audits:
         Raises AuditFailed. The process ends with whoever waits for it.
         """
         async with self._one:
-            arguments = [str(self._path), repr(over), repr(time.time()), repr(starved_after)]
+            arguments = [str(self._path), repr(over), repr(self._clock()), repr(starved_after)]
             process = await asyncio.create_subprocess_exec(
                 sys.executable, "-m", "fairlead.journal.over_time", *arguments,
                 stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,

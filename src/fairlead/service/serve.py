@@ -54,6 +54,7 @@ from fairlead.service.api.app import Parts, TooLargeInJson, make_api
 from fairlead.service.api.asking import Asker
 from fairlead.service.api.calls import close_silent_sessions
 from fairlead.service.api.cluster import configure
+from fairlead.service.clock import Clock
 from fairlead.service.listening import Where, listening, make_room, make_server, names_of
 from fairlead.service.loop import Loop
 from fairlead.service.over_time import Audits
@@ -158,12 +159,13 @@ def serve(
         listeners = closing.enter_context(listening(where))
         door, deeds = Door(Tokens(home / "tokens.json"), personal), Deeds(home / "deeds")
         nodes = configuration.nodes or [this_machine()]
+        clock = Clock(home / "clock.json", journal.last_at())
         engines: list[LocalEngine] = []
 
         def make(wake: Callable[[], None]) -> Scheduler:
             engine = LocalEngine(home, nodes, wake, as_people=not personal)
             engines.append(engine)
-            scheduler = _start(journal, engine, configuration, door.owner.name)
+            scheduler = _start(journal, engine, clock, configuration, door.owner.name)
             door.rules = rules_of(scheduler.state, personal)
             sessions.recover(scheduler.state)  # what is recorded from now on it is told
             return scheduler
@@ -176,10 +178,10 @@ def serve(
         engine = engines[0]
         make_room()
         stop = _Stop(loop, on_stopping)
-        asker = Asker(loop, wakeups, door)
+        asker = Asker(loop, wakeups, door, clock)
         urls = [listener.url for listener in listeners]
-        audits = Audits(home / "journal.db")
-        api = make_api(asker, Parts(journal, sessions, engine.read_output, deeds, stop, read_again, urls, audits))
+        audits = Audits(home / "journal.db", clock)
+        api = make_api(asker, Parts(journal, sessions, engine, deeds, stop, read_again, urls, audits))
         app = Entrance(TooLargeInJson(api), door, deeds, names_of(where))
         servers = [make_server(app, listener.tls) for listener in listeners]
 
@@ -213,9 +215,9 @@ def serve(
             raise SchedulerFailed(f"the scheduler failed: {loop.failure!r}: see {home}/log") from loop.failure
 
 
-def _start(journal: Journal, engine: LocalEngine, configuration: Configuration, by: str) -> Scheduler:
+def _start(journal: Journal, engine: LocalEngine, clock: Clock, configuration: Configuration, by: str) -> Scheduler:
     """Make a scheduler that is configured and knows what runs; raises EngineError where the engine does not tell."""
-    scheduler = Scheduler(journal, engine, time.time, [node.name for node in engine.nodes], metrics.timed)
+    scheduler = Scheduler(journal, engine, clock, [node.name for node in engine.nodes], metrics.timed)
     scheduler.on_record = metrics.count
     until = time.monotonic() + HEAR_WITHIN
     try:

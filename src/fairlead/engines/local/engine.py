@@ -5,6 +5,7 @@ import logging
 import queue
 import shutil
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -24,6 +25,10 @@ Number = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
 Task = tuple[Number, Number, Number]
 
 
+SILENT = 10.0
+"""Seconds after which a supervisor that says nothing is taken for stopped."""
+
+
 class EngineError(RuntimeError):
     """The engine cannot work here; the message says why."""
 
@@ -41,6 +46,10 @@ class Ended(msgspec.Struct, tag_field="saw", tag="ended"):
 class Inventory(msgspec.Struct, tag_field="saw", tag="inventory"):
     tasks: list[Task]
     limits: dict[str, bool]
+
+
+class Here(msgspec.Struct, tag_field="saw", tag="here"):
+    """It is there, and has nothing else to say."""
 
 
 class LocalEngine:
@@ -81,11 +90,18 @@ class LocalEngine:
         self._forgotten: queue.SimpleQueue[int | None] = queue.SimpleQueue()
         self._forgetting = threading.Thread(target=self._remove_output, name="forgetting", daemon=True)
         self._forgetting.start()
-        self._line = SupervisorLine(self.folder, _message("inventory"), self._hear)
+        self._line = SupervisorLine(self.folder, _message("inventory"), _message("answer"), self._hear)
+
+    @property
+    def silent_for(self) -> float:
+        """Seconds since the supervisor was heard; it is asked when it says nothing."""
+        return time.monotonic() - self._line.heard_at
 
     @property
     def trouble(self) -> str | None:
         """Why the supervisor cannot be reached, while it cannot."""
+        if self._line.trouble is None and self.silent_for > SILENT:
+            return f"the supervisor was not heard for {self.silent_for:.0f} s: is it stopped? see {self.folder}/log"
         return self._line.trouble
 
     def start(self, launches: Launches) -> None:
@@ -204,7 +220,7 @@ class LocalEngine:
                 log.warning("the output of job %d cannot be removed: %s: remove %s", job, error, self.output / str(job))
 
 
-_decoder = msgspec.json.Decoder(Started | Ended | Inventory)
+_decoder = msgspec.json.Decoder(Started | Ended | Inventory | Here)
 
 
 def _message(do: str, **what: Any) -> bytes:

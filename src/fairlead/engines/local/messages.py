@@ -4,7 +4,7 @@
         work: argv, cwd, env, encoding, numbered; or session, payload and pool for calls of Python functions
         person: as whom it runs; null for whose process the supervisor is
     {"do": "stop", "tasks": [...], "grace": seconds}      {"do": "acknowledge", "tasks": [...]}
-    {"do": "inventory"}                                   {"do": "leave"}
+    {"do": "inventory"}          {"do": "answer"}          {"do": "leave"}
 
 Keys that are not known are passed over. Only the standard library: the supervisor stays small.
 """
@@ -79,11 +79,15 @@ class Inventory(NamedTuple):
     pass
 
 
+class Answer(NamedTuple):
+    pass
+
+
 class Leave(NamedTuple):
     pass
 
 
-Message = Start | Stop | Acknowledge | Inventory | Leave
+Message = Start | Stop | Acknowledge | Inventory | Answer | Leave
 
 
 def read(line: bytes | bytearray) -> Message:
@@ -101,6 +105,8 @@ def read(line: bytes | bytearray) -> Message:
             return Acknowledge(_tasks(message))
         case "inventory":
             return Inventory()
+        case "answer":
+            return Answer()
         case "leave":
             return Leave()
     raise ValueError(f"no such thing to do: {message.get('do')!r}")

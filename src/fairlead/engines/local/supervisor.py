@@ -6,6 +6,7 @@ It does what the scheduler tells it on :mod:`the line <fairlead.engines.local.li
 
     {"saw": "inventory", "tasks": [...], "limits": {"memory": true, "cpu": true, "tracking": true}}
     {"saw": "started", "task": [...]}                     {"saw": "ended", "task": [...], "outcome": 0, "code": 0}
+    {"saw": "here"}
 
 What it did is in FOLDER/spool before and after it is done, so that a supervisor that takes over from a killed one knows what
 to clean up: those tasks are ended and reported lost. Only the standard library is imported; forking must be cheap.
@@ -26,7 +27,7 @@ from pathlib import Path
 from fairlead.engines.local.cgroups import find
 from fairlead.engines.local.line import Line
 from fairlead.engines.local.line import address as address  # noqa: PLC0414 the other end takes it from here
-from fairlead.engines.local.messages import Acknowledge, Inventory, Leave, Message, Start, Stop, Task
+from fairlead.engines.local.messages import Acknowledge, Answer, Inventory, Leave, Message, Start, Stop, Task
 from fairlead.engines.local.process_groups import ProcessGroups
 from fairlead.engines.local.spool import End, Spool
 from fairlead.engines.local.tasks import Tasks
@@ -128,6 +129,8 @@ class Supervisor:
                 self._forget(tasks)
             case Inventory():
                 self._tell_all()
+            case Answer():
+                self.line.say("here")
             case Leave():
                 self.leaving = True
 

@@ -19,6 +19,7 @@ from starlette.exceptions import HTTPException as StarletteHTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 import fairlead
+from fairlead.engines.local.engine import LocalEngine
 from fairlead.engines.step import Stalled
 from fairlead.journal import Forgotten, Journal
 from fairlead.model.documents import Configuration
@@ -30,7 +31,7 @@ from fairlead.service.api.asking import LARGEST_BODY, Asker, Json, errors, refus
 from fairlead.service.api.calls import add_calls
 from fairlead.service.api.cluster import add_audits, add_cluster, add_facts, add_health, add_operating
 from fairlead.service.api.document import add_documents
-from fairlead.service.api.jobs import ReadOutput, add_jobs
+from fairlead.service.api.jobs import add_jobs
 from fairlead.service.api.people import add_log, add_tokens
 from fairlead.service.loop import Busy
 from fairlead.service.over_time import Audits
@@ -42,7 +43,7 @@ class Parts(NamedTuple):
 
     journal : where past facts are read.
     sessions : of the programs that call Python functions here.
-    read_output : the engine's, see :class:`fairlead.engines.contract.Engine`.
+    engine : where tasks run: its output is read, and it is asked how it is.
     deeds : told what people do that is no fact.
     down : stops the scheduler; told whether running tasks are stopped as well, and by whom.
     read_again : reads the configuration; raises DocumentError.
@@ -52,7 +53,7 @@ class Parts(NamedTuple):
 
     journal: Journal
     sessions: Sessions
-    read_output: ReadOutput
+    engine: LocalEngine
     deeds: Deeds
     down: Callable[[bool, str], None]
     read_again: Callable[[], Configuration]
@@ -79,7 +80,7 @@ def make_api(asker: Asker, parts: Parts) -> FastAPI:
     checks = [Depends(HTTPBearer(auto_error=False)), Depends(_refusing_unknown_queries(app))]
     known = errors(400, 401, 403, 404, 409, 413, 422, 429, 503)
     api = APIRouter(dependencies=checks, responses=known, route_class=HeldRoute)
-    add_jobs(api, asker, parts.read_output)
+    add_jobs(api, asker, parts.engine)
     add_cluster(api, asker, parts.urls)
     add_operating(api, asker, parts.deeds, parts.down, parts.read_again)
     add_audits(api, asker, parts.audits)
@@ -89,7 +90,7 @@ def make_api(asker: Asker, parts: Parts) -> FastAPI:
     add_log(api, asker, parts.journal, parts.deeds)
     app.include_router(api)
     open_to_all = APIRouter(route_class=HeldRoute)
-    add_health(open_to_all, asker.loop)
+    add_health(open_to_all, asker.loop, parts.engine)
     add_documents(open_to_all, app)
     app.include_router(open_to_all)
     return app

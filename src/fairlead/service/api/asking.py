@@ -19,6 +19,7 @@ from fairlead.people.rules import Caller, as_seen, check_acts
 from fairlead.scheduler import admission, report
 from fairlead.scheduler.facts import Fact
 from fairlead.scheduler.state import State
+from fairlead.service.clock import Clock
 from fairlead.service.loop import Busy, Loop, Question
 from fairlead.service.wakeups import Wakeups
 
@@ -28,6 +29,8 @@ ANSWER_WITHIN = 30.0
 MOST_WAITERS = 2000
 """Requests that wait for something to happen, at once: long polls and streams."""
 LONGEST_WAIT = 60.0
+MOMENTS = ("submitted_at", "started_at", "finished_at", "expected_end", "cautious_end")
+"""What is told of jobs and tasks in seconds of the scheduler's clock."""
 
 Number = Annotated[int, PathParameter(ge=0, le=2**53)]
 NodeName = Annotated[str, PathParameter(max_length=253)]
@@ -55,8 +58,8 @@ def errors(*codes: int) -> dict[int | str, dict[str, Any]]:
 class Asker:
     """Asks the loop from the event loop, as somebody."""
 
-    def __init__(self, loop: Loop, wakeups: Wakeups, door: Door) -> None:
-        self.loop, self.wakeups, self.door = loop, wakeups, door
+    def __init__(self, loop: Loop, wakeups: Wakeups, door: Door, clock: Clock) -> None:
+        self.loop, self.wakeups, self.door, self.clock = loop, wakeups, door, clock
         self._waiters = 0
 
     async def ask(self, question: Question, changes: bool = False, by: str = "") -> Any:
@@ -90,7 +93,7 @@ class Asker:
         def view(state: State) -> Any:
             return as_seen(self.door.rules, caller, spec_of(state, job), report.describe_job(state, job))  # type: ignore[arg-type]
 
-        found: JobInfo = await self.read(view)
+        found: JobInfo = by_wall_clock(await self.read(view), self.clock)
         return found
 
     @contextmanager
@@ -114,6 +117,12 @@ class Json(JSONResponse):
 
 class Bytes(Response):
     media_type = "application/octet-stream"
+
+
+def by_wall_clock(told: Any, clock: Clock) -> Any:
+    """The same about a job or a task, with its moments as the wall clock has them."""
+    moments = {name: clock.wall(told[name]) for name in MOMENTS if told.get(name) is not None}
+    return {**told, **moments}
 
 
 def spec_of(state: State, job: int) -> Job:

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import time
 from collections.abc import AsyncIterator, Callable
 from typing import Annotated
 
@@ -13,8 +14,9 @@ from msgspec.structs import replace
 
 import fairlead
 from fairlead.audit.over_time import STARVED_AFTER
+from fairlead.engines.local.engine import LocalEngine
 from fairlead.journal import Journal
-from fairlead.model.api_types import Changed, FairnessInfo, NodeList, OverTimeInfo, QueueList, Status
+from fairlead.model.api_types import Changed, FairnessInfo, Health, NodeList, OverTimeInfo, QueueList, Status
 from fairlead.model.documents import Configuration, DocumentError
 from fairlead.model.specs import Work
 from fairlead.people.deeds import Deeds
@@ -26,7 +28,7 @@ from fairlead.scheduler.live_audit import audit_state
 from fairlead.scheduler.state import State
 from fairlead.service import metrics
 from fairlead.service.api.access import Known
-from fairlead.service.api.asking import ANSWER_WITHIN, LONGEST_WAIT, Asker, Json, NodeName, errors
+from fairlead.service.api.asking import LONGEST_WAIT, Asker, Json, NodeName, errors
 from fairlead.service.api.requests import DownRequest
 from fairlead.service.loop import Loop
 from fairlead.service.over_time import AuditFailed, Audits
@@ -34,6 +36,8 @@ from fairlead.service.wakeups import heard_within
 
 PAGE_OF_FACTS = 500
 LONGEST_AUDIT = 10 * 365 * 86400.0
+SLOW, STUCK = 10.0, 60.0
+"""Seconds that a step takes when something is wrong, and when nobody should wait for it any more."""
 
 
 def add_cluster(api: APIRouter, asker: Asker, urls: list[str]) -> None:
@@ -196,18 +200,26 @@ def submission_as_seen(rules: Rules, caller: Caller, body: bytes) -> bytes:
     return encode(replace(fact, job=job))
 
 
-def add_health(api: APIRouter, loop: Loop) -> None:
+def add_health(api: APIRouter, loop: Loop, engine: LocalEngine) -> None:
     @api.get("/healthz", responses=errors(503))
     async def healthy() -> dict[str, bool]:
-        """Whether the scheduler runs. Needs no token."""
+        """Whether the scheduler runs, and its thread goes on. Needs no token."""
         if loop.stopped.is_set():
             raise HTTPException(503, "the scheduler has ended")
+        if (since := time.monotonic() - loop.stepped_at) > STUCK:
+            raise HTTPException(503, f"the scheduler's thread has been at one step for {since:.0f} s")
         return {"ok": True}
 
-    @api.get("/readyz", responses=errors(503))
-    async def ready() -> dict[str, bool]:
-        """Whether it takes work on: its thread answers, and its journal can be written. Needs no token."""
-        if loop.stopped.is_set() or loop.stopping or loop.stalled:
-            raise HTTPException(503, "the scheduler takes nothing on now")
-        await asyncio.wait_for(asyncio.wrap_future(loop.ask(lambda state, now: ([], None))), ANSWER_WITHIN)
-        return {"ok": True}
+    @api.get("/readyz", responses=errors(503), response_model=Health)
+    async def ready() -> Health:
+        """Whether it takes work on: its thread steps, its engine answers, its journal can be written. Needs no token."""
+        step = time.monotonic() - loop.stepped_at
+        if loop.stopped.is_set() or loop.stopping:
+            raise HTTPException(503, "the scheduler is stopping: it takes nothing on")
+        if loop.stalled:
+            raise HTTPException(503, f"for {loop.stalled_for:.0f} s: {loop.stalled}")
+        if step > SLOW:
+            raise HTTPException(503, f"the scheduler's thread has been at one step for {step:.0f} s")
+        if engine.trouble:
+            raise HTTPException(503, engine.trouble)
+        return {"ok": True, "step": step, "engine": engine.silent_for, "journal": loop.stalled_for}

@@ -2,11 +2,11 @@
 
 import asyncio
 import time
-from collections.abc import Callable
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, Query, Response
 
+from fairlead.engines.local.engine import LocalEngine
 from fairlead.model.api_types import (
     Cancelled,
     Changed,
@@ -26,17 +26,15 @@ from fairlead.scheduler.explain import explain
 from fairlead.scheduler.facts import Fact
 from fairlead.scheduler.state import State
 from fairlead.service.api.access import Known
-from fairlead.service.api.asking import Asker, Bytes, Json, Key, Number, Wait, spec_of
+from fairlead.service.api.asking import Asker, Bytes, Json, Key, Number, Wait, by_wall_clock, spec_of
 from fairlead.service.api.requests import CancelManyRequest, CancelRequest, JobAsked, JobRequest, JobsRequest
 from fairlead.service.api.submitting import submit_all
 from fairlead.service.wakeups import heard_within
 
-ReadOutput = Callable[[int, int, str, int, int], bytes | None]
 
-
-def add_jobs(api: APIRouter, asker: Asker, read_output: ReadOutput) -> None:
+def add_jobs(api: APIRouter, asker: Asker, engine: LocalEngine) -> None:
     _add_submitting(api, asker)
-    _add_looking(api, asker, read_output)
+    _add_looking(api, asker, engine)
     _add_changing(api, asker)
 
 
@@ -53,7 +51,7 @@ def _add_submitting(api: APIRouter, asker: Asker) -> None:
         return Json({"jobs": await submit_all(asker, caller, [_commands(job) for job in request.jobs], key)}, 201)
 
 
-def _add_looking(api: APIRouter, asker: Asker, read_output: ReadOutput) -> None:
+def _add_looking(api: APIRouter, asker: Asker, engine: LocalEngine) -> None:
     @api.get("/v1/jobs", response_model=JobPage)
     async def jobs(
         caller: Known,
@@ -72,7 +70,7 @@ def _add_looking(api: APIRouter, asker: Asker, read_output: ReadOutput) -> None:
         def view(state: State) -> JobPage:
             page = report.list_jobs(state, queue=queue, where=theirs, status=status, before=before, limit=limit)
             seen = [as_seen(rules, caller, state.index.specs[job["id"]], job) for job in page["jobs"]]  # type: ignore[arg-type]
-            return {"jobs": seen, "next": page["next"]}  # type: ignore[typeddict-item]
+            return {"jobs": [by_wall_clock(job, asker.clock) for job in seen], "next": page["next"]}
 
         return Json(await asker.read(view))
 
@@ -95,7 +93,8 @@ def _add_looking(api: APIRouter, asker: Asker, read_output: ReadOutput) -> None:
         limit: Annotated[int, Query(ge=1, le=10_000)] = 1000,
     ) -> Response:
         """Tasks of a job by index, with when those that run are expected to end."""
-        return Json(await asker.ask(lambda s, now: ([], report.describe_tasks(s, job, now, first, limit))))
+        page = await asker.ask(lambda s, now: ([], report.describe_tasks(s, job, now, first, limit)))
+        return Json({**page, "tasks": [by_wall_clock(task, asker.clock) for task in page["tasks"]]})
 
     @api.get("/v1/jobs/{job}/tasks/{index}/output/{stream}", response_class=Bytes)
     async def output(
@@ -116,7 +115,7 @@ def _add_looking(api: APIRouter, asker: Asker, read_output: ReadOutput) -> None:
         count = await asker.read(view)
         if not 0 <= index < count:
             raise Unknown(f"job {job} has no task {index}: its tasks are 0 to {count - 1}")
-        return Bytes(await asyncio.to_thread(read_output, job, index, stream, offset, limit) or b"")
+        return Bytes(await asyncio.to_thread(engine.read_output, job, index, stream, offset, limit) or b"")
 
     @api.get("/v1/jobs/{job}/why", response_model=Why)
     async def why(job: Number) -> Response:

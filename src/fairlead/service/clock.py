@@ -1,0 +1,71 @@
+"""The scheduler's clock: it counts seconds, and nobody sets it.
+
+Time limits, waits and history go by differences, so a wall clock that is set (by hand, by NTP after a boot without one, by a
+virtual machine that was asleep) would end tasks too early or never. This one starts with what the wall clock says and then counts
+with the machine's own clock since its boot, asleep or not. Over a restart of the scheduler it goes on where it was; over a boot
+it starts with the wall clock again, but never behind what has happened already.
+
+What people are shown is what happened by the wall clock as it is set now: :meth:`Clock.wall`.
+"""
+
+import json
+import logging
+import time
+from math import inf, isfinite
+from pathlib import Path
+
+from fairlead.data_folder import write_private
+
+log = logging.getLogger("fairlead")
+
+_BOOT = Path("/proc/sys/kernel/random/boot_id")
+
+
+class Clock:
+    """Seconds that never step; call it.
+
+    Parameters
+    ----------
+    path : Path
+        The file that says where it was in this boot; made where there is none.
+    not_before : float
+        Seconds that it has shown already.
+    """
+
+    def __init__(self, path: Path, not_before: float = -inf) -> None:
+        boot, now = _boot(), time.clock_gettime(time.CLOCK_BOOTTIME)
+        known = _read(path, boot)
+        self._begin = max(time.time() - now if known is None else known, not_before - now)
+        if self._begin != known:
+            try:
+                write_private(path, json.dumps({"boot": boot, "begin": self._begin}), durable=True)
+            except OSError as error:  # it can run without: its next start takes the wall clock's word instead
+                log.warning("%s: cannot be written: %s", path, error.strerror)
+
+    def __call__(self) -> float:
+        return self._begin + time.clock_gettime(time.CLOCK_BOOTTIME)
+
+    def wall(self, at: float) -> float:
+        """What the wall clock, as it is set now, would have shown at a moment of this one: whole seconds of difference count."""
+        return at + round(time.time() - self())
+
+
+def _boot() -> str:
+    """Which boot of the machine this is; empty where it does not say."""
+    try:
+        return _BOOT.read_text(encoding="ascii").strip()
+    except OSError:
+        return ""
+
+
+def _read(path: Path, boot: str) -> float | None:
+    """Where the clock began in this boot; None where that is not known."""
+    try:
+        told = json.loads(path.read_text())
+        begin = float(told["begin"])
+        return begin if boot and told["boot"] == boot and isfinite(begin) else None
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        log.warning("%s: cannot be read (%s): going by the wall clock", path, error)
+        return None
