@@ -4,6 +4,7 @@ import errno
 import hashlib
 import json
 import os
+import pwd
 import signal
 import socket
 import subprocess
@@ -30,9 +31,9 @@ NODE = Node("here", {"cpu": 4000, "memory": 8 << 30, "gpu": 4000})
 class Bench:
     """An engine in a folder, and what it said."""
 
-    def __init__(self, folder):
+    def __init__(self, folder, **more):
         self.folder = folder
-        self.engine = LocalEngine(folder, [NODE])
+        self.engine = LocalEngine(folder, [NODE], **more)
         self.started, self.ended, self.nodes = set(), {}, []
         self.known = None
         self.until(lambda: self.known is not None)
@@ -149,6 +150,28 @@ def test_what_cannot_be_run_says_so(bench):
     assert bench.end_of(nowhere)[0] == Outcome.NOT_STARTED
     assert "/no/such/folder" in bench.wrote(nowhere, "err")
     assert bench.end_of(forbidden) == (Outcome.NOT_STARTED, 13)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can start tasks as other people")
+def test_a_task_runs_as_its_submitter_if_that_is_still_the_same_account(tmp_path):
+    """Never as the one whose process this is, where it is not known whose it is, or where name and uid are two people's."""
+    nobody = pwd.getpwnam("nobody")
+    people = {
+        1: ("nobody", nobody.pw_uid),
+        2: ("nobody", nobody.pw_uid + 1),
+        3: ("no-such", nobody.pw_uid),
+        4: ("", None),
+    }
+    with closing(Bench(tmp_path, as_people=True)) as bench:
+        for number, (user, uid) in people.items():
+            job = Job("q", {"cpu": 1000}, user=user, uid=uid, work=Work(["sh", "-c", "id -u; echo $HOME"], "/"))
+            bench.start_all([Attempt(number, 0, 1)], job)
+        ends = [bench.end_of(Attempt(number, 0, 1)) for number in people]
+        assert ends == [(Outcome.EXITED, 0)] + 3 * [(Outcome.NOT_STARTED, errno.EPERM)]
+        assert bench.wrote(Attempt(1, 0, 1)) == f"{nobody.pw_uid}\n{nobody.pw_dir}\n"
+        for number in (2, 3, 4):
+            assert "is no account of theirs here" in bench.wrote(Attempt(number, 0, 1), "err")
+            assert bench.wrote(Attempt(number, 0, 1)) == ""
 
 
 def test_an_attempt_runs_once_however_often_it_is_started(bench):

@@ -130,10 +130,13 @@ def _ready(home: Path, urls: list[str], engine: LocalEngine, configuration: Conf
         _say(f"and {len(engine.nodes) - 8} nodes more")
     if not engine.limits["memory"]:
         _say("no cgroups here: memory is watched twice a second, CPU is not limited")
+    if not engine.limits["tracking"]:
+        _say("no cgroups here: what a task leaves behind is ended only as long as it keeps its environment")
     if everybody:
-        _say("everybody who has an account here is let in, and known by it")
+        _say("everybody who has an account here is let in, and known by it; tasks run as who submitted them")
     else:
-        _say(f"{myself().name} alone is let in" + (": who may do what is not asked" if _asks(configuration) else ""))
+        asked = ": who may do what is not asked" if _asks(configuration) else ""
+        _say(f"{myself().name} alone is let in, and all tasks run as {myself().name}{asked}")
     _say(f"ready at {' and '.join(urls)}, data in {home}; Ctrl-C stops")
 
 

@@ -163,7 +163,7 @@ def serve(
         engines: list[LocalEngine] = []
 
         def make(wake: Callable[[], None]) -> Scheduler:
-            engine = LocalEngine(home, nodes, wake)
+            engine = LocalEngine(home, nodes, wake, as_people=not personal)
             engines.append(engine)
             scheduler = _start(journal, engine, clock, configuration, door.owner.name)
             door.rules = rules_of(scheduler.state, personal)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 PERIOD = 100_000  # microseconds over which a share of the CPUs is counted
+ROUNDS = 100
 
 
 @dataclass(frozen=True)
@@ -44,15 +45,23 @@ class Group:
         return found
 
     def kill(self) -> None:
-        """SIGKILL to every process in it. One that was just forked may be missed by version 1: call again until empty."""
+        """SIGKILL to every process in it.
+
+        Version 1 names the processes of a moment, and those that fork meanwhile are missed: so it is asked again until it
+        names none, or `ROUNDS` times. What is left then, in a sleep that nothing ends, is for the next call.
+        """
         for hierarchy, folder in self._folders:
             if hierarchy.version == 2:
                 with contextlib.suppress(OSError):
                     _write(folder / "cgroup.kill", "1")
                     return
-        for pid in self.pids():
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+        for _ in range(ROUNDS):
+            pids = self.pids()
+            for pid in pids:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            if not pids:
+                return
 
     def ran_out_of_memory(self) -> bool:
         """Whether the kernel killed something in it for going over the memory limit."""
