@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -160,6 +161,7 @@ def _how_it_ended(run: Running) -> tuple[Outcome, int]:
     else:
         outcome = Outcome.EXITED if group.kill_at is None else Outcome.STOPPED
         code = os.WEXITSTATUS(group.status)
-    if run.over_memory and (outcome, code) != (Outcome.EXITED, 0):
-        outcome = Outcome.OUT_OF_MEMORY
+    if run.over_memory and not (run.worker and run.worker.answer is not None):
+        # The kernel may have killed a part of it, and the rest ended by itself, even as if nothing had happened.
+        outcome, code = Outcome.OUT_OF_MEMORY, signal.SIGKILL
     return outcome, code
