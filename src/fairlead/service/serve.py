@@ -31,6 +31,7 @@ from fairlead.people.door import Door
 from fairlead.people.rules import rules_of
 from fairlead.people.tokens import Tokens
 from fairlead.scheduler import snapshot
+from fairlead.scheduler.copying import copy_of
 from fairlead.scheduler.decide import decide
 from fairlead.scheduler.facts import (
     Configured,
@@ -58,9 +59,11 @@ from fairlead.service.api.cluster import configure
 from fairlead.service.clock import Clock
 from fairlead.service.listening import Where, listening, make_room, make_server, names_of
 from fairlead.service.loop import Loop
+from fairlead.service.outlooks import Outlooks
 from fairlead.service.over_time import Audits
 from fairlead.service.sessions import Sessions
 from fairlead.service.wakeups import Wakeups
+from fairlead.simulate.outlook import outlook
 
 log = logging.getLogger("fairlead")
 
@@ -93,6 +96,9 @@ def warm_up() -> None:
     task = {"job": one + 1, "index": one, "attempt": one + 1}
     state.apply(TasksStarted(at=0, **task))
     audit_state(state)
+    waits = copy_of(state)
+    waits.apply(JobSubmitted(at=0, id=2, job=Job("a", {"cpu": 1000})))
+    outlook(waits, 2, 0.0)
     ends(state, state.held_rows(), 0.0, 0.5)
     state.apply(TasksFinished(at=0, **task, outcome=one, code=one))
     more: list[Fact] = [
@@ -175,8 +181,9 @@ def serve(
             return scheduler
 
         wakeups = Wakeups()
-        sessions = Sessions(home / "calls", wakeups)
-        loop = Loop(make, _announcing(wakeups, sessions, door))
+        sessions, outlooks = Sessions(home / "calls", wakeups), Outlooks()
+        closing.callback(outlooks.close)
+        loop = Loop(make, _announcing(wakeups, sessions, door, outlooks))
         loop.start()
         loop.ready.result()
         engine = engines[0]
@@ -185,7 +192,7 @@ def serve(
         asker = Asker(loop, wakeups, door, clock)
         urls = [listener.url for listener in listeners]
         audits = Audits(home / "journal.db", clock)
-        api = make_api(asker, Parts(journal, sessions, engine, deeds, stop, read_again, urls, audits))
+        api = make_api(asker, Parts(journal, sessions, engine, deeds, stop, read_again, urls, audits, outlooks))
         app = Entrance(TooLargeInJson(api), door, deeds, names_of(where))
         servers = [make_server(app, listener.tls) for listener in listeners]
 
@@ -201,14 +208,16 @@ def serve(
             loop.on_stop = ended
             running.add_signal_handler(signal.SIGINT, stop.at_once)
             running.add_signal_handler(signal.SIGTERM, loop.stop)
-            watching = running.create_task(close_silent_sessions(asker, sessions))
+            beside = (close_silent_sessions(asker, sessions), outlooks.learn(loop))
+            tasks = [running.create_task(each) for each in beside]
             try:
                 running.call_soon(on_ready, urls, engine)
                 if not loop.stopped.is_set():
                     serving = (s.serve(sockets=[each.socket]) for s, each in zip(servers, listeners, strict=True))
                     await asyncio.gather(*serving)
             finally:
-                watching.cancel()
+                for task in tasks:
+                    task.cancel()
 
         uvloop.run(main())
         loop.stop()
@@ -257,9 +266,11 @@ def _refuse_to_lose(state: State, known: Collection[str]) -> None:
             )
 
 
-def _announcing(wakeups: Wakeups, sessions: Sessions, door: Door) -> Callable[[State, Sequence[Fact]], None]:
-    """Ring for the jobs that ended, and that there are more facts; tell programs what happened to their calls, and the door of
-    new rules.
+def _announcing(
+    wakeups: Wakeups, sessions: Sessions, door: Door, outlooks: Outlooks
+) -> Callable[[State, Sequence[Fact]], None]:
+    """Ring for the jobs that ended, and that there are more facts; tell programs what happened to their calls, the door of new
+    rules, and the outlooks of what came true.
     """
     last: int | None = None
 
@@ -268,6 +279,7 @@ def _announcing(wakeups: Wakeups, sessions: Sessions, door: Door) -> Callable[[S
         if any(isinstance(fact, Configured) for fact in facts):
             door.rules = rules_of(state, door.personal)
         sessions.recorded(state, facts)
+        outlooks.happened(facts)
         ended = list(takewhile(lambda job: job != last, reversed(state.ended_jobs().tolist())))
         if ended:
             last = ended[0]
