@@ -126,6 +126,7 @@ class Document(Table):
     node: list[NodeTable] = Field(default_factory=list, max_length=MOST_NODES)
     scheduler: SchedulerTable = Field(default_factory=SchedulerTable)
     operators: Who = Field(default_factory=list)
+    root_tasks: bool = False
 
 
 class Configuration:
@@ -214,7 +215,8 @@ def read_configuration(path: Path, check_policy: Callable[[str], object]) -> Con
             raise DocumentError(fault(path, text, ("node", number, "count"), f"more than {MOST_NODES} nodes", ""))
     queues.sort(key=lambda q: (q.name.count("/"), q.name))
     s = document.scheduler
-    return Configuration(queues, nodes, Settings(s.reserve_after, s.max_losses, s.keep_jobs, document.operators))
+    settings = Settings(s.reserve_after, s.max_losses, s.keep_jobs, document.operators, document.root_tasks)
+    return Configuration(queues, nodes, settings)
 
 
 def _queue(table: QueueTable) -> Queue:

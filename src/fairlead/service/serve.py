@@ -8,7 +8,8 @@ import asyncio
 import logging
 import signal
 import time
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Sequence
 from contextlib import ExitStack
 from itertools import takewhile
 from pathlib import Path
@@ -126,6 +127,7 @@ def serve(
     where: Where,
     *,
     personal: bool,
+    drop: Sequence[str] = (),
     read_again: Callable[[], Configuration],
     on_ready: Callable[[list[str], LocalEngine], None],
     on_stopping: Callable[[int], None],
@@ -144,6 +146,8 @@ def serve(
         Where to answer.
     personal : bool
         Whether it is for one person, whose process this is, or for everybody who has an account here.
+    drop : sequence of str
+        Nodes that may be gone though tasks run on them, which are stopped and go back to their jobs.
     read_again : callable
         Reads the configuration anew, when the scheduler is told to.
     on_ready : callable
@@ -169,9 +173,9 @@ def serve(
         engines: list[LocalEngine] = []
 
         def make(wake: Callable[[], None]) -> Scheduler:
-            engine = LocalEngine(home, nodes, wake)
+            engine = LocalEngine(home, nodes, wake, as_people=not personal)
             engines.append(engine)
-            scheduler = _start(journal, engine, clock, configuration, door.owner.name)
+            scheduler = _start(journal, engine, clock, configuration, door.owner.name, drop)
             door.rules = rules_of(scheduler.state, personal)
             sessions.recover(scheduler.state)  # what is recorded from now on it is told
             return scheduler
@@ -224,12 +228,15 @@ def serve(
             raise SchedulerFailed(f"the scheduler failed: {loop.failure!r}: see {home}/log") from loop.failure
 
 
-def _start(journal: Journal, engine: LocalEngine, clock: Clock, configuration: Configuration, by: str) -> Scheduler:
+def _start(
+    journal: Journal, engine: LocalEngine, clock: Clock, configuration: Configuration, by: str, drop: Sequence[str]
+) -> Scheduler:
     """Make a scheduler that is configured and knows what runs; raises EngineError where the engine does not tell."""
     scheduler = Scheduler(journal, engine, clock, [node.name for node in engine.nodes], metrics.timed)
     scheduler.on_record = metrics.count
     until = time.monotonic() + HEAR_WITHIN
     try:
+        _refuse_to_lose(scheduler.state, {*drop, *(node.name for node in engine.nodes)})
         scheduler.step([lambda state, now: [fact for fact in [configure(state, configuration, now)] if fact]], [by])
         while not scheduler.reconciled:
             if engine.trouble:
@@ -244,6 +251,19 @@ def _start(journal: Journal, engine: LocalEngine, clock: Clock, configuration: C
             raise JournalFull(str(error)) from None
         raise
     return scheduler
+
+
+def _refuse_to_lose(state: State, known: Collection[str]) -> None:
+    """Refuse to stop what runs on a node only because nobody speaks of that any more: it may have another name now."""
+    rows = state.held_rows()
+    for node, count in Counter(state.tasks.node[rows].tolist()).items():
+        name = state.cluster.specs[node].name
+        if name not in known:
+            run = f"{count} task{'s run' if count > 1 else ' runs'} on it"
+            raise EngineError(
+                f"node {name!r} is gone from the configuration, and {run}: put it back, and drain it before it goes; or have "
+                f"what runs there stopped and start again elsewhere: fairlead up --drop-node {name}"
+            )
 
 
 def _announcing(
