@@ -90,7 +90,7 @@ def busy(scale: float) -> list[tuple[str, Workload]]:
     return found
 
 
-def run(scale: float = 1.0, most: int = 500) -> None:
+def run(scale: float = 1.0, most: int = 200) -> None:
     """Print two lines for each trace."""
     heads = ("told", "started", "before", "after", "end by", "told no", "wait of", "CPU")
     more = ("", "within", "", "", "beginning", "end", "half, s", "s")
