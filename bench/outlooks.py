@@ -69,7 +69,7 @@ def lines(name: str, rows: np.ndarray, begun: np.ndarray) -> list[str]:
     ):
         inside = (low - 1 <= wait) & (wait <= high + 1)
         ends = np.isfinite(high)
-        longer = np.median((high[ends] + 1) / (low[ends] + 1))
+        longer = np.median((high[ends] + 1) / (low[ends] + 1)) if ends.any() else np.inf
         found.append(
             f"{what:<34}{len(rows):>8,}{inside.mean():>10.0%}{(wait < low - 1).mean():>10.0%}{(wait > high + 1).mean():>10.0%}"
             f"{longer:>12.1f}{1 - ends.mean():>10.0%}{np.median(wait):>10.0f}{np.median(rows[:, 6]):>8.2f}"
@@ -102,4 +102,5 @@ def run(scale: float = 1.0, most: int = 200) -> None:
         simulate(workload, "drf", watch=count)
         seen = Outlooks(max(1, count.waited // most), most)
         done = simulate(workload, "drf", watch=seen)
-        print(*lines(name, np.array(seen.rows), done.begun), sep="\n", flush=True)
+        told = lines(name, np.array(seen.rows), done.begun) if seen.rows else [f"{name}: nobody had to wait"]
+        print(*told, sep="\n", flush=True)
