@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from fairlead.engines.simulated import SimulatedCluster
 from fairlead.engines.step import Request, Scheduler
 from fairlead.model.specs import ROOT, Job, Queue, ancestors, settings_for
-from fairlead.scheduler.entitled import bounds, divide_tree
+from fairlead.scheduler.entitled import TreeDivision, bounds
 from fairlead.scheduler.facts import Fact, JobCancelled, JobSubmitted, TasksPlaced, TasksRevoked
 from fairlead.scheduler.queue_tree import vector, weights
 from fairlead.scheduler.state import State
@@ -192,8 +192,11 @@ class _Tree:
         self._guarantee = np.array([vector(spec.guarantee, resources) for spec in specs], np.float64)
         self._limit = bounds(np.array([vector(spec.limit, resources, UNLIMITED) for spec in specs]))
         self._max_tasks = np.array([np.inf if spec.max_tasks is None else spec.max_tasks for spec in specs])
+        self._division: tuple[I64, TreeDivision] | None = None
 
     def divide(self, total: F64, rows: I64, each: F64, most: I64) -> F64:
         """The tasks that some of the leaves should have of what there is in all."""
-        declared = (self._weight, self._guarantee, self._limit, self._max_tasks)
-        return divide_tree(total, total, self._parent, *declared, self.leaves[rows], each, most)
+        if self._division is None or not np.array_equal(rows, self._division[0]):  # mostly the same have work as before
+            declared = (self._weight, self._guarantee, self._limit, self._max_tasks)
+            self._division = rows, TreeDivision(total, total, self._parent, *declared, self.leaves[rows])
+        return self._division[1].divide(each, most)
