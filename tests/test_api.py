@@ -205,7 +205,10 @@ def test_facts_that_are_gone_are_said_to_be(tmp_path, monkeypatch):
 
 def test_health_and_metrics(world):
     assert ask(world, "/healthz") == (200, {"ok": True})
-    assert ask(world, "/readyz") == (200, {"ok": True})
+    status, ready = ask(world, "/readyz")
+    assert (status, ready["ok"], ready["journal"]) == (200, True, 0.0)
+    assert 0 <= ready["step"] < 5
+    assert 0 <= ready["engine"] < 10
     text = ask(world, "/metrics")[1]
     metrics = {family.name: family for family in text_string_to_metric_families(text)}
     shares = {s.labels["queue"]: s.value for s in metrics["fairlead_queue_dominant_share"].samples}

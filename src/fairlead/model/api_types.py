@@ -77,6 +77,17 @@ class TaskInfo(TypedDict):
     cautious_end: float | None
 
 
+class Health(TypedDict):
+    """That it is ready, and how many seconds ago its thread ended a step and its engine was heard; `journal` is for how long
+    that could not be written, 0 while it can.
+    """
+
+    ok: bool
+    step: float
+    engine: float
+    journal: float
+
+
 class TaskPage(TypedDict):
     """Tasks by index; `next` is the `first` of the next page, None where this is the last."""
 
@@ -325,6 +336,18 @@ class SessionInfo(TypedDict):
     """A session that was opened."""
 
     id: str
+
+
+class WhenInfo(TypedDict):
+    """When a job is expected to start, or would be, were it submitted; nothing bounds it where a moment is null."""
+
+    job: int | None
+    reason: Literal["expected", "never", "unknown", "running", "over"]
+    text: str
+    earliest: float | None
+    latest: float | None
+    runs: int
+    held: list[int]
 
 
 class Why(TypedDict):

@@ -53,6 +53,8 @@ class Loop(threading.Thread):
     ----------
     position : int
         Of the last fact recorded.
+    stepped_at : float
+        When the last step ended, in seconds of the monotonic clock.
     """
 
     def __init__(
@@ -66,6 +68,7 @@ class Loop(threading.Thread):
         self.stopped = threading.Event()
         self.on_stop: Callable[[], object] = lambda: None
         self.position = 0
+        self.stepped_at = time.monotonic()
         self._make, self._on_record = make, on_record
         self._inbox: queue.Queue[_Asked] = queue.Queue(MOST_QUESTIONS)
         self._awake = threading.Event()
@@ -95,6 +98,12 @@ class Loop(threading.Thread):
         if self.stopped.is_set():
             self._turn_away()
         return answer
+
+    @property
+    def stalled_for(self) -> float:
+        """For how many seconds the journal could not be written; 0 while it can."""
+        since = self._stalled_since
+        return 0.0 if since is None else time.monotonic() - since
 
     def wake(self) -> None:
         """There is something to do."""
@@ -178,13 +187,14 @@ class Loop(threading.Thread):
             metrics.journal_lag.set(0)
         except Stalled as error:
             self._stalled_since = self._stalled_since or time.monotonic()
-            metrics.journal_lag.set(time.monotonic() - self._stalled_since)
+            metrics.journal_lag.set(self.stalled_for)
             if self.stalled is None:
                 log.error("%s: nothing new is started until then, nothing is lost", error)
             self.stalled = str(error)
             if not answers:  # the step was not begun
                 for request in requests:
                     _consume(request, scheduler)
+        self.stepped_at = time.monotonic()
         for answer, value, changed in answers:
             if self.stalled and changed:
                 answer.set_exception(Stalled(f"{self.stalled}; what was asked for happens once there is room"))

@@ -123,14 +123,13 @@ def job_of(workload: Workload, j: int) -> Job:
 
 
 class Sampler:
-    """Looks at shares and utilisation at even moments; `next` is the next one."""
+    """Looks at shares and utilisation at even moments, some `samples` in the `least` seconds that it takes."""
 
     def __init__(
-        self, cluster: SimulatedCluster, workload: Workload, names: list[str], total: I64, samples: int
+        self, cluster: SimulatedCluster, workload: Workload, names: list[str], total: I64, least: float, samples: int
     ) -> None:
         self._cluster, self._total = cluster, total
-        span = float(workload.submit[-1] - workload.submit[0])
-        self._every, self._most = max(span / samples, 1.0), 10 * max(samples, 100)
+        self._every, self._most = max(least / samples, 1.0), 10 * max(samples, 100)
         self.next = float(workload.submit[0])
         self._rows: list[tuple[float, F64, F64, F64, int, int]] = []
         self._tree = _Tree(workload.queues, names, workload.resources)
@@ -140,7 +139,7 @@ class Sampler:
         row = None
         while self.next < now:
             if len(self._rows) >= self._most:
-                # It lasts much longer than jobs were submitted: every other moment will do.
+                # It lasts much longer than it had to: every other moment will do.
                 self._rows = self._rows[::2]
                 self._every *= 2
                 self.next = self._rows[-1][0] + self._every

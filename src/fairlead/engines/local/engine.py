@@ -5,6 +5,7 @@ import logging
 import queue
 import shutil
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -12,6 +13,7 @@ from typing import Annotated, Any
 import msgspec
 import numpy as np
 
+from fairlead.data_folder import NotPlain, open_plain
 from fairlead.engines.contract import NO_ATTEMPTS, NO_ENDS, Attempts, Ends, Launches, NodeDown, NodeUp, Seen
 from fairlead.engines.local.supervisor_line import SupervisorLine
 from fairlead.model.specs import Job, Node
@@ -21,6 +23,10 @@ log = logging.getLogger("fairlead")
 
 Number = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
 Task = tuple[Number, Number, Number]
+
+
+SILENT = 10.0
+"""Seconds after which a supervisor that says nothing is taken for stopped."""
 
 
 class EngineError(RuntimeError):
@@ -42,6 +48,10 @@ class Inventory(msgspec.Struct, tag_field="saw", tag="inventory"):
     limits: dict[str, bool]
 
 
+class Here(msgspec.Struct, tag_field="saw", tag="here"):
+    """It is there, and has nothing else to say."""
+
+
 class LocalEngine:
     """Tasks as processes of this machine; see :class:`fairlead.engines.contract.Engine`.
 
@@ -53,9 +63,13 @@ class LocalEngine:
         What this machine is to be seen as.
     wake : callable
         Called, from another thread, when there is something to poll.
+    as_people : bool
+        Whether tasks run as the people who submitted them, which takes root; else as whose process this is.
     """
 
-    def __init__(self, folder: Path, nodes: Sequence[Node], wake: Callable[[], None] = lambda: None) -> None:
+    def __init__(
+        self, folder: Path, nodes: Sequence[Node], wake: Callable[[], None] = lambda: None, as_people: bool = False
+    ) -> None:
         self.folder = folder / "supervisor"
         self.output = folder / "output"
         self.calls = folder / "calls"
@@ -67,7 +81,7 @@ class LocalEngine:
         for node in nodes:
             first = sum(map(len, self._gpus.values()))
             self._gpus[node.name] = list(range(first, first + node.capacity.get("gpu", 0) // 1000))
-        self._wake = wake
+        self._wake, self._as_people = wake, as_people
         self._lock = threading.Lock()  # of what follows; held for moments
         self._known: list[Task] | None = None
         self._started: list[int] = []  # three numbers an attempt
@@ -76,11 +90,18 @@ class LocalEngine:
         self._forgotten: queue.SimpleQueue[int | None] = queue.SimpleQueue()
         self._forgetting = threading.Thread(target=self._remove_output, name="forgetting", daemon=True)
         self._forgetting.start()
-        self._line = SupervisorLine(self.folder, _message("inventory"), self._hear)
+        self._line = SupervisorLine(self.folder, _message("inventory"), _message("answer"), self._hear)
+
+    @property
+    def silent_for(self) -> float:
+        """Seconds since the supervisor was heard; it is asked when it says nothing."""
+        return time.monotonic() - self._line.heard_at
 
     @property
     def trouble(self) -> str | None:
         """Why the supervisor cannot be reached, while it cannot."""
+        if self._line.trouble is None and self.silent_for > SILENT:
+            return f"the supervisor was not heard for {self.silent_for:.0f} s: is it stopped? see {self.folder}/log"
         return self._line.trouble
 
     def start(self, launches: Launches) -> None:
@@ -92,7 +113,14 @@ class LocalEngine:
                 "gpus": -(-job.demand.get("gpu", 0) // 1000),
                 "gpu_indices": self._gpus.get(node, []),
             }
-            self._line.tell(_message("start", work=self._work(job, limits), limits=limits, tasks=tasks))
+            work, person = self._work(job, limits), self._person(job)
+            self._line.tell(_message("start", work=work, limits=limits, person=person, tasks=tasks))
+
+    def _person(self, job: Job) -> dict[str, Any] | None:
+        """As whom the tasks of a job run. Where it is not known who submitted it, nobody's account will do."""
+        if not self._as_people:
+            return None
+        return {"name": job.user, "uid": job.uid if job.uid is not None else -1}
 
     def _work(self, job: Job, limits: dict[str, Any]) -> dict[str, Any]:
         work, call = job.work, job.work.call
@@ -135,10 +163,13 @@ class LocalEngine:
 
     def read_output(self, job: int, index: int, stream: str, offset: int, most: int) -> bytes | None:
         try:
-            with (self.output / str(job) / f"{index}.{stream}").open("rb") as file:
+            with open_plain(self.output / str(job) / f"{index}.{stream}") as file:
                 file.seek(offset)
                 return file.read(most)
         except FileNotFoundError:  # it has not started
+            return None
+        except NotPlain as error:
+            log.warning("the output of task %d.%d is not told: %s", job, index, error)
             return None
 
     def close(self, leave: bool = False) -> None:
@@ -189,7 +220,7 @@ class LocalEngine:
                 log.warning("the output of job %d cannot be removed: %s: remove %s", job, error, self.output / str(job))
 
 
-_decoder = msgspec.json.Decoder(Started | Ended | Inventory)
+_decoder = msgspec.json.Decoder(Started | Ended | Inventory | Here)
 
 
 def _message(do: str, **what: Any) -> bytes:

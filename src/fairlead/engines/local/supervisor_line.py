@@ -27,6 +27,8 @@ START_WITHIN = 10.0
 """Seconds that a new supervisor is given until it answers."""
 HANG_UP_WITHIN = 2.0
 """Seconds that a closed line is given to send what it was told."""
+ASK_EVERY = 2.0
+"""Seconds after which a supervisor that says nothing is asked whether it is there."""
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 30.0
 """Seconds between tries to reach a supervisor that cannot be started; each is twice the one before."""
 
@@ -40,6 +42,8 @@ class SupervisorLine:
         The supervisor's.
     greeting : bytes
         The message that is sent first on each connection, and after messages were dropped.
+    are_you_there : bytes
+        The message that it always answers.
     hear : callable
         Given lines that came, whole ones, in the line's thread.
 
@@ -47,11 +51,16 @@ class SupervisorLine:
     ----------
     trouble : str or None
         Why the supervisor cannot be reached.
+    heard_at : float
+        When it was last heard, in seconds of the monotonic clock; before that, when the line was made.
     """
 
-    def __init__(self, folder: Path, greeting: bytes, hear: Callable[[list[bytes]], None]) -> None:
+    def __init__(
+        self, folder: Path, greeting: bytes, are_you_there: bytes, hear: Callable[[list[bytes]], None]
+    ) -> None:
         self.trouble: str | None = None
-        self._folder, self._greeting, self._hear = folder, greeting, hear
+        self.heard_at = time.monotonic()
+        self._folder, self._greeting, self._are_you_there, self._hear = folder, greeting, are_you_there, hear
         self._closing = threading.Event()
         self._lock = threading.Lock()  # held for moments, never while anything is waited for
         self._outbox = bytearray()
@@ -133,7 +142,7 @@ class SupervisorLine:
         with self._lock:
             self._outbox, self._sending, self._dropped = bytearray(self._greeting), bytearray(), False
         connection.setblocking(False)
-        heard, torn, hang_up_at = False, b"", None
+        heard, torn, hang_up_at, asked_at = False, b"", None, time.monotonic()
         with selectors.DefaultSelector() as selector:
             selector.register(self._ear, selectors.EVENT_READ)
             selector.register(connection, selectors.EVENT_READ)
@@ -145,7 +154,10 @@ class SupervisorLine:
                         return heard
                 wanted = selectors.EVENT_READ | (selectors.EVENT_WRITE if self._sending else 0)
                 selector.modify(connection, wanted)
-                ready = selector.select(0.1 if hang_up_at else None)
+                ready = selector.select(0.1 if hang_up_at else ASK_EVERY)
+                if not ready and not self._sending and time.monotonic() - max(asked_at, self.heard_at) > ASK_EVERY:
+                    asked_at = time.monotonic()
+                    self._sending += self._are_you_there
                 if any(key.fileobj is self._ear for key, _ in ready):
                     self._ear.recv(4096)
                 try:
@@ -161,7 +173,7 @@ class SupervisorLine:
                     return heard
                 *lines, torn = (torn + data).split(b"\n")
                 if lines:
-                    heard, self.trouble = True, None
+                    heard, self.trouble, self.heard_at = True, None, time.monotonic()
                     self._hear(lines)
 
     def _take(self) -> None:

@@ -19,6 +19,7 @@ from starlette.exceptions import HTTPException as StarletteHTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 import fairlead
+from fairlead.engines.local.engine import LocalEngine
 from fairlead.engines.step import Stalled
 from fairlead.journal import Forgotten, Journal
 from fairlead.model.documents import Configuration
@@ -30,9 +31,12 @@ from fairlead.service.api.asking import LARGEST_BODY, Asker, Json, errors, refus
 from fairlead.service.api.calls import add_calls
 from fairlead.service.api.cluster import add_audits, add_cluster, add_facts, add_health, add_operating
 from fairlead.service.api.document import add_documents
-from fairlead.service.api.jobs import ReadOutput, add_jobs
+from fairlead.service.api.jobs import add_jobs
+from fairlead.service.api.outlooks import add_outlooks
 from fairlead.service.api.people import add_log, add_tokens
+from fairlead.service.feed import Feed
 from fairlead.service.loop import Busy
+from fairlead.service.outlooks import Outlooks
 from fairlead.service.over_time import Audits
 from fairlead.service.sessions import Sessions
 
@@ -42,22 +46,24 @@ class Parts(NamedTuple):
 
     journal : where past facts are read.
     sessions : of the programs that call Python functions here.
-    read_output : the engine's, see :class:`fairlead.engines.contract.Engine`.
+    engine : where tasks run: its output is read, and it is asked how it is.
     deeds : told what people do that is no fact.
     down : stops the scheduler; told whether running tasks are stopped as well, and by whom.
     read_again : reads the configuration; raises DocumentError.
     urls : where it answers.
     audits : looks back on the journal.
+    outlooks : says when jobs are expected to start.
     """
 
     journal: Journal
     sessions: Sessions
-    read_output: ReadOutput
+    engine: LocalEngine
     deeds: Deeds
     down: Callable[[bool, str], None]
     read_again: Callable[[], Configuration]
     urls: list[str]
     audits: Audits
+    outlooks: Outlooks
 
 
 def make_api(asker: Asker, parts: Parts) -> FastAPI:
@@ -79,17 +85,18 @@ def make_api(asker: Asker, parts: Parts) -> FastAPI:
     checks = [Depends(HTTPBearer(auto_error=False)), Depends(_refusing_unknown_queries(app))]
     known = errors(400, 401, 403, 404, 409, 413, 422, 429, 503)
     api = APIRouter(dependencies=checks, responses=known, route_class=HeldRoute)
-    add_jobs(api, asker, parts.read_output)
+    add_jobs(api, asker, parts.engine)
+    add_outlooks(api, asker, parts.outlooks)
     add_cluster(api, asker, parts.urls)
     add_operating(api, asker, parts.deeds, parts.down, parts.read_again)
     add_audits(api, asker, parts.audits)
-    add_facts(api, asker, parts.journal)
+    add_facts(api, asker, Feed(parts.journal, asker.door, asker.wakeups, asker.loop))
     add_calls(api, asker, parts.sessions)
     add_tokens(api, asker.door, parts.deeds)
     add_log(api, asker, parts.journal, parts.deeds)
     app.include_router(api)
     open_to_all = APIRouter(route_class=HeldRoute)
-    add_health(open_to_all, asker.loop)
+    add_health(open_to_all, asker.loop, parts.engine)
     add_documents(open_to_all, app)
     app.include_router(open_to_all)
     return app

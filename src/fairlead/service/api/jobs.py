@@ -2,11 +2,11 @@
 
 import asyncio
 import time
-from collections.abc import Callable
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, Query, Response
 
+from fairlead.engines.local.engine import LocalEngine
 from fairlead.model.api_types import (
     Cancelled,
     Changed,
@@ -31,12 +31,10 @@ from fairlead.service.api.requests import CancelManyRequest, CancelRequest, JobA
 from fairlead.service.api.submitting import submit_all
 from fairlead.service.wakeups import heard_within
 
-ReadOutput = Callable[[int, int, str, int, int], bytes | None]
 
-
-def add_jobs(api: APIRouter, asker: Asker, read_output: ReadOutput) -> None:
+def add_jobs(api: APIRouter, asker: Asker, engine: LocalEngine) -> None:
     _add_submitting(api, asker)
-    _add_looking(api, asker, read_output)
+    _add_looking(api, asker, engine)
     _add_changing(api, asker)
 
 
@@ -53,7 +51,7 @@ def _add_submitting(api: APIRouter, asker: Asker) -> None:
         return Json({"jobs": await submit_all(asker, caller, [_commands(job) for job in request.jobs], key)}, 201)
 
 
-def _add_looking(api: APIRouter, asker: Asker, read_output: ReadOutput) -> None:
+def _add_looking(api: APIRouter, asker: Asker, engine: LocalEngine) -> None:
     @api.get("/v1/jobs", response_model=JobPage)
     async def jobs(
         caller: Known,
@@ -117,7 +115,7 @@ def _add_looking(api: APIRouter, asker: Asker, read_output: ReadOutput) -> None:
         count = await asker.read(view)
         if not 0 <= index < count:
             raise Unknown(f"job {job} has no task {index}: its tasks are 0 to {count - 1}")
-        return Bytes(await asyncio.to_thread(read_output, job, index, stream, offset, limit) or b"")
+        return Bytes(await asyncio.to_thread(engine.read_output, job, index, stream, offset, limit) or b"")
 
     @api.get("/v1/jobs/{job}/why", response_model=Why)
     async def why(job: Number) -> Response:
