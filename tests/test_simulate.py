@@ -69,7 +69,7 @@ def test_two_users_on_one_machine():
 
 
 def test_shares_and_what_they_should_be():
-    run = simulate(two_users(), samples=5)
+    run = simulate(two_users(), samples=40)
     at = {t: (shares.tolist(), fair.tolist()) for t, shares, fair in zip(run.at, run.shares, run.fair, strict=True)}
     assert at[0] == ([1, 0], [1, 0])
     assert at[7] == ([1, 0], [0.5, 0.5]), "B has come and waits"
@@ -85,7 +85,7 @@ def test_what_lasts_for_years_is_looked_at_a_bounded_number_of_times():
     run = simulate(jobs.workload("long", synthetic_nodes(1, "cpu=1"), []), samples=5)
     assert run.ended.tolist() == [3e8, 6e8 + 1]
     assert len(run.at) < 1000
-    assert np.unique(np.diff(run.at)).size == 1, "even moments"
+    assert np.ptp(np.diff(run.at)) < 1e-3, "even moments"
     assert run.utilisation.min() == 1
 
 
