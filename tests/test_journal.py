@@ -24,6 +24,7 @@ from fairlead.journal import (
     head,
     read_history,
     repair,
+    sqlite,
 )
 from fairlead.journal import journal as journals
 from fairlead.journal.head import HeadFile
@@ -602,6 +603,7 @@ def killed(path, tmp_path):
     """A journal as its scheduler left it when it was killed: with facts in the write-ahead log only."""
     journal, state = written(path)
     journal._store._writing.exec_driver_sql("pragma wal_checkpoint(truncate)")
+    journal._store._log = None
     more = [JobSubmitted(at=5, id=2 + k, job=Job("A", {"cpu": 500}, name="x" * 5000)) for k in range(3)]
     for fact in more:
         journal.append([fact])
@@ -698,12 +700,81 @@ def test_a_copy_does_not_start_until_it_is_said_to_be_the_journal(path, tmp_path
     shutil.copytree(path.parent, copy)
     with pytest.raises(JournalError, match=r"a copy of a journal.*`fairlead journal adopt`"):
         Journal(SqlStore(copy / "journal.db"))
-    assert repair.adopt(copy / "journal.db").sequence == 4
+    assert repair.adopt(copy / "journal.db")[0].sequence == 4
     with contextlib.closing(Journal(SqlStore(copy / "journal.db"))) as journal:
         assert same(journal.recover()) == same(state)
     moved = tmp_path / "moved"
     path.parent.rename(moved)
     Journal(SqlStore(moved / "journal.db")).close()
+
+
+def test_an_older_journal_with_its_older_head_gives_no_number_twice(path):
+    """All that still knows of what came after it is the output that is there."""
+    journal, state = written(path)
+    journal.close()
+    last = state.index.last
+    output = path.parent / "output"
+    (output / str(last)).mkdir(parents=True)
+    repair.check_outputs(path, state)
+    (output / str(last + 7)).mkdir()
+    (output / "no-number").mkdir()
+    with pytest.raises(JournalError, match=f"job {last + 7} ran here, and it knows of none beyond {last}"):
+        repair.check_outputs(path, state)
+    assert repair.adopt(path)[1] == 7
+    with contextlib.closing(Journal(SqlStore(path))) as journal:
+        state = journal.recover()
+    assert state.index.last == last + 7
+    repair.check_outputs(path, state)
+    assert repair.adopt(path)[1] == 0
+
+
+@pytest.mark.parametrize("spoil", [Path.unlink, lambda log: os.truncate(log, 0), lambda log: os.truncate(log, 100)])
+def test_a_log_that_is_deleted_or_cut_while_in_use_is_noticed(path, spoil):
+    journal, _ = written(path)
+    journal.append([NodeDrained(at=9, node="n0")])
+    spoil(sqlite.log_of(path))
+    for _ in range(2):
+        with pytest.raises(JournalFull, match=r"journal.db-wal: was moved, deleted or cut while in use"):
+            journal.append([NodeDrained(at=9, node="n0")])
+    journal.close()
+
+
+def test_what_was_told_before_the_log_was_deleted_is_there_after_a_kill(path):
+    journal, state = written(path)
+    fact = NodeDrained(at=9, node="n0")
+    journal.append([fact])
+    state.apply(fact)
+    sqlite.log_of(path).unlink()
+    with pytest.raises(JournalFull):
+        journal.append([fact])
+    killed = path.parent / "killed"
+    killed.mkdir()
+    for name in ("journal.db", "journal.db.head"):
+        shutil.copyfile(path.parent / name, killed / name)
+    journal.close()
+    repair.adopt(killed / "journal.db")
+    with contextlib.closing(Journal(SqlStore(killed / "journal.db"))) as journal:
+        assert same(journal.recover()) == same(state)
+
+
+def test_what_is_proved_is_kept_though_the_start_after_it_is_lost(path):
+    """The log is lost in which the newest start of the scheduler was; all before it is whole."""
+    journal, state = written(path)
+    journal.close()
+    whole = path.read_bytes()
+    with contextlib.closing(Journal(SqlStore(path))) as journal:
+        journal.recover()
+        journal.begin()
+        journal.append([NodeDrained(at=9, node="n0")] * 2)
+    path.write_bytes(whole)
+    found = repair.examine(path)
+    assert (found.position, found.lost) == (4, 2)
+    assert found.wrong
+    with pytest.raises(Damaged):
+        Journal(SqlStore(path))
+    repair.repair(path)
+    with contextlib.closing(Journal(SqlStore(path))) as journal:
+        assert journal.recover().index.last == state.index.last + 2
 
 
 @pytest.mark.parametrize("name", ["journal.db", "journal.db.head"])

@@ -6,6 +6,7 @@ import json
 import os
 import pwd
 import resource
+import shutil
 import signal
 import socket
 import subprocess
@@ -610,3 +611,12 @@ def test_a_supervisor_that_says_nothing_is_noticed(bench, monkeypatch):
     finally:
         os.kill(supervisor, signal.SIGCONT)
     bench.until(lambda: bench.engine.trouble is None)
+
+
+def test_a_supervisor_folder_that_was_taken_away_is_made_again(bench):
+    supervisor = int(alive(f"{bench.folder}/supervisor")[0])
+    shutil.rmtree(bench.folder / "supervisor")
+    bench.known = None
+    os.kill(supervisor, signal.SIGKILL)
+    bench.until(lambda: bench.known is not None)
+    assert bench.end_of(bench.start(Attempt(1, 0, 1), "true")) == (Outcome.EXITED, 0)

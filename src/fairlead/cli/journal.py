@@ -63,10 +63,14 @@ def adopt_journal(home: Path | None) -> None:
     """Make a copy the journal, and print that it is."""
     path = _journal(home)
     try:
-        head = adopt(path)
+        head, passed = adopt(path)
     except (JournalError, OSError) as error:
         raise Failure(str(error)) from None
     print(f"{path}: is the journal from now on, after {head.sequence:,} facts")
+    if passed:
+        print(
+            f"jobs ran here that it knows nothing of: the next have numbers higher by {passed:,}, so that none is given twice"
+        )
 
 
 def _journal(home: Path | None) -> Path:

@@ -62,6 +62,7 @@ def examine(path: Path) -> Finding:
             for position, checksum, _ in journal.prove():
                 found.position, found.checksum = position, checksum
             journal.check_end(found.position)
+            found.wrong = store.missing_starts()
             found.kept = journal.check_kept()
             if found.head is None and found.position:
                 found.wrong = f"{head.path_of(path).name}, which says how far it came, is missing"
@@ -118,12 +119,49 @@ def _proved(path: Path, found: Finding) -> tuple[str, State]:
     raise JournalError(f"{path}: it changes while it is read: stop what writes it")
 
 
-def adopt(path: Path) -> Head:
-    """Have a copy of a journal be the journal from now on, on this machine. Raises JournalError where it is damaged."""
+def adopt(path: Path) -> tuple[Head, int]:
+    """Have a copy of a journal be the journal from now on, on this machine. Raises JournalError where it is damaged.
+
+    Jobs that it does not know of may have run here: their numbers, as far as output is there, are passed over.
+
+    Returns
+    -------
+    Head
+        Of the journal as it is from now on.
+    int
+        How many numbers are passed over.
+    """
     found = examine(path)
     if found.wrong or found.head is None:
         raise Damaged(str(path), found.wrong or "there is nothing in it")
     with closing(HeadFile(path)) as file:
-        adopted = found.head._replace(machine=head.this_machine(), inode=path.stat().st_ino)
-        file.write(adopted)
-    return adopted
+        file.write(found.head._replace(machine=head.this_machine(), inode=path.stat().st_ino))
+    unknown = highest_output(path.parent) - _proved(path, found)[1].index.last
+    if unknown > 0:
+        with closing(Journal(SqlStore(path))) as journal:
+            journal.recover()
+            journal.begin()
+            journal.append([FactsLost(at=max(time.time(), journal.last_at()), count=unknown)])
+    adopted = head.read(path)
+    assert adopted is not None
+    return adopted, max(0, unknown)
+
+
+def highest_output(home: Path) -> int:
+    """The highest number of a job of which there is output in a data folder; 0 for none."""
+    output = home / "output"
+    names = [path.name for path in output.iterdir()] if output.is_dir() else []
+    return max((int(name) for name in names if name.isdecimal()), default=0)
+
+
+def check_outputs(path: Path, state: State) -> None:
+    """Refuse a journal that does not know of jobs that ran: it is an older one, of which the head was put back as well.
+
+    Raises JournalError.
+    """
+    highest = highest_output(path.parent)
+    if highest > state.index.last:
+        raise JournalError(
+            f"{path}: job {highest} ran here, and it knows of none beyond {state.index.last}: it is an older one: put the newest "
+            "back; if there is none, `fairlead journal adopt` goes on with this one, and gives no number twice"
+        )

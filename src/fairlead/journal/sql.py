@@ -5,6 +5,7 @@ Every row has a checksum, so that a damaged file is refused instead of believed.
 :mod:`fairlead.journal.sqlite`.
 """
 
+import contextlib
 import threading
 import time
 import uuid
@@ -107,10 +108,13 @@ class SqlStore:
                 meta = self._check()
                 self.id, self.writer, self.epoch = meta["id"], meta["fairlead"], int(meta["epoch"])
             self._machine, self._inode = head.this_machine(), path.stat().st_ino
+            self._log: tuple[int, int] | None = None
             if self._head:
                 self._refuse_missing()
                 self._refuse_copy()
             self._refuse_other()
+            if self._head:
+                self._refuse_older()
             self._opened = opened.pop_all()
 
     @property
@@ -145,10 +149,20 @@ class SqlStore:
         known = self._known
         if known and known.id != self.id:
             raise Damaged(self.name, "it is another than the one that its head is of")
-        if known and known.epoch > self.epoch:
-            raise Damaged(
-                self.name, f"it is an older one: {known.epoch - self.epoch} starts of its scheduler are missing"
-            )
+
+    def _refuse_older(self) -> None:
+        """Refuse one that does not know of starts that its head knows of."""
+        if wrong := self.missing_starts():
+            raise Damaged(self.name, wrong)
+
+    def missing_starts(self) -> str:
+        """What is wrong with it if its head knows of more starts of its scheduler than it does; else empty."""
+        missing = self._known.epoch - self.epoch if self._known else 0
+        return (
+            f"it is an older one: {missing} start{'s' * (missing > 1)} of its scheduler are missing"
+            if missing > 0
+            else ""
+        )
 
     def extent(self) -> Extent:
         last = sa.select(_facts.c.sequence, _facts.c.checksum).order_by(_facts.c.sequence.desc()).limit(1)
@@ -190,6 +204,26 @@ class SqlStore:
             raise JournalFull(
                 f"{self.name}: it, or its head, was moved or deleted while in use: put it back, or stop the scheduler"
             )
+        self._log_still_there()
+
+    def _log_still_there(self) -> None:
+        """Refuse to go on where the newest commits would be found by nobody: what is in the log still is brought home first."""
+        log = sqlite.log_of(self.path)
+        try:
+            found = log.stat()
+            there: tuple[int, int] | None = (found.st_ino, found.st_size)
+        except FileNotFoundError:
+            there = None
+        known, self._log = self._log, self._log or there
+        if known is None or (there is not None and there[0] == known[0] and there[1] >= known[1]):
+            self._log = there
+            return
+        with contextlib.suppress(sa.exc.DatabaseError):  # of a log that was cut, there is nothing to bring
+            self._writing.execute(sa.text("PRAGMA wal_checkpoint(FULL)"))
+            self._writing.rollback()
+        raise JournalFull(
+            f"{log}: was moved, deleted or cut while in use: stop the scheduler, and `fairlead journal check` before the next up"
+        )
 
     def append(self, records: Sequence[Record]) -> None:
         self._still_there()

@@ -29,6 +29,11 @@ def path_of(where: str | Path) -> Path:
     return Path(url.database)
 
 
+def log_of(path: Path) -> Path:
+    """The write-ahead log of a journal."""
+    return path.with_name(path.name + "-wal")
+
+
 def _url(path: Path) -> sa.URL:
     return sa.URL.create("sqlite", database=str(path))  # not as text, in which a ? ends the path
 

@@ -20,9 +20,10 @@ import uvloop
 from fairlead.data_folder import make_home
 from fairlead.engines.local.engine import EngineError, LocalEngine
 from fairlead.engines.local.machine import this_machine
-from fairlead.engines.step import GRACE, Scheduler, Stalled
+from fairlead.engines.step import GRACE, Request, Scheduler, Stalled
 from fairlead.journal import Journal, JournalFull
 from fairlead.journal.memory import MemoryStore
+from fairlead.journal.repair import check_outputs, highest_output
 from fairlead.journal.sql import SqlStore
 from fairlead.model.documents import Configuration
 from fairlead.model.specs import Job, Node, Queue, Settings
@@ -36,6 +37,7 @@ from fairlead.scheduler.decide import decide
 from fairlead.scheduler.facts import (
     Configured,
     Fact,
+    FactsLost,
     JobCancelled,
     JobHeld,
     JobSubmitted,
@@ -236,8 +238,13 @@ def _start(
     scheduler.on_record = metrics.count
     until = time.monotonic() + HEAR_WITHIN
     try:
+        if journal.position:
+            check_outputs(engine.output.parent / "journal.db", scheduler.state)
         _refuse_to_lose(scheduler.state, {*drop, *(node.name for node in engine.nodes)})
-        scheduler.step([lambda state, now: [fact for fact in [configure(state, configuration, now)] if fact]], [by])
+        begins: list[Request] = [lambda state, now: [fact for fact in [configure(state, configuration, now)] if fact]]
+        if not journal.position and (used := highest_output(engine.output.parent)):
+            begins.insert(0, lambda state, now: [FactsLost(at=now, count=used)])  # whose outputs are no job's to come
+        scheduler.step(begins, [by] * len(begins))
         while not scheduler.reconciled:
             if engine.trouble:
                 raise EngineError(engine.trouble)

@@ -215,6 +215,7 @@ def _dial(folder: Path) -> socket.socket:
 
 
 def _spawn(folder: Path) -> "subprocess.Popen[bytes]":
+    folder.mkdir(mode=0o700, exist_ok=True)  # somebody may have taken it away
     fd = os.open(folder / "log", os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
     try:
         return subprocess.Popen(
