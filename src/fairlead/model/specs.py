@@ -78,7 +78,8 @@ class Work(Spec, frozen=True):
     """What a task runs. The scheduler carries it to the engine and never looks inside.
 
     The characters of ``argv``, ``cwd`` and ``env`` stand for bytes in ``encoding``; latin-1 stands for any bytes. Where it is
-    ``numbered``, ``{index}`` in an argument stands for the task's index. A ``call`` runs in a worker process.
+    ``numbered``, ``{index}`` in an argument stands for the task's index. A ``call`` runs in a worker process. ``export`` names
+    what holds more of the environment, which is in no journal; empty for nothing.
     """
 
     argv: list[str] = field(default_factory=list)
@@ -87,6 +88,7 @@ class Work(Spec, frozen=True):
     encoding: Literal["utf-8", "latin-1"] = "utf-8"
     numbered: bool = False
     call: Call | None = None
+    export: str = ""
 
     def readable(self, text: str) -> str:
         """One of its strings as people read it."""

@@ -10,7 +10,6 @@ import signal
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from itertools import takewhile
 from pathlib import Path
 
 import numpy as np
@@ -55,10 +54,12 @@ from fairlead.service.api.asking import Asker
 from fairlead.service.api.calls import close_silent_sessions
 from fairlead.service.api.cluster import configure
 from fairlead.service.clock import Clock
+from fairlead.service.exports import Exports
 from fairlead.service.listening import Where, listening, make_room, make_server, names_of
 from fairlead.service.loop import Loop
 from fairlead.service.over_time import Audits
 from fairlead.service.sessions import Sessions
+from fairlead.service.unfinished import Unfinished
 from fairlead.service.wakeups import Wakeups
 
 log = logging.getLogger("fairlead")
@@ -168,11 +169,12 @@ def serve(
             scheduler = _start(journal, engine, clock, configuration, door.owner.name)
             door.rules = rules_of(scheduler.state, personal)
             sessions.recover(scheduler.state)  # what is recorded from now on it is told
+            unfinished.recover(scheduler.state)
             return scheduler
 
         wakeups = Wakeups()
-        sessions = Sessions(home / "calls", wakeups)
-        loop = Loop(make, _announcing(wakeups, sessions, door))
+        sessions, unfinished = Sessions(home / "calls", wakeups), Unfinished(Exports(home / "exports"))
+        loop = Loop(make, _announcing(wakeups, sessions, unfinished, door))
         loop.start()
         loop.ready.result()
         engine = engines[0]
@@ -181,7 +183,7 @@ def serve(
         asker = Asker(loop, wakeups, door, clock)
         urls = [listener.url for listener in listeners]
         audits = Audits(home / "journal.db", clock)
-        api = make_api(asker, Parts(journal, sessions, engine, deeds, stop, read_again, urls, audits))
+        api = make_api(asker, Parts(journal, sessions, unfinished, engine, deeds, stop, read_again, urls, audits))
         app = Entrance(TooLargeInJson(api), door, deeds, names_of(where))
         servers = [make_server(app, listener.tls) for listener in listeners]
 
@@ -237,21 +239,18 @@ def _start(journal: Journal, engine: LocalEngine, clock: Clock, configuration: C
     return scheduler
 
 
-def _announcing(wakeups: Wakeups, sessions: Sessions, door: Door) -> Callable[[State, Sequence[Fact]], None]:
+def _announcing(
+    wakeups: Wakeups, sessions: Sessions, unfinished: Unfinished, door: Door
+) -> Callable[[State, Sequence[Fact]], None]:
     """Ring for the jobs that ended, and that there are more facts; tell programs what happened to their calls, and the door of
     new rules.
     """
-    last: int | None = None
 
     def announce(state: State, facts: Sequence[Fact]) -> None:
-        nonlocal last
         if any(isinstance(fact, Configured) for fact in facts):
             door.rules = rules_of(state, door.personal)
         sessions.recorded(state, facts)
-        ended = list(takewhile(lambda job: job != last, reversed(state.ended_jobs().tolist())))
-        if ended:
-            last = ended[0]
-        wakeups.wake([("job", job) for job in ended] + ["facts"])
+        wakeups.wake([("job", job) for job in unfinished.recorded(state, facts)] + ["facts"])
 
     return announce
 

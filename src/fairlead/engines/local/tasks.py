@@ -8,7 +8,7 @@ from pathlib import Path
 
 from fairlead.engines.local import proc
 from fairlead.engines.local.child import open_output
-from fairlead.engines.local.messages import Call, Command, Limits, Person, Program, Start, Task
+from fairlead.engines.local.messages import Call, Command, Program, Start, Task
 from fairlead.engines.local.process_groups import Given, ProcessGroup, ProcessGroups
 from fairlead.engines.local.warm_workers import WarmWorkers, Worker
 from fairlead.outcomes import Outcome
@@ -53,14 +53,14 @@ class Tasks:
         memory = start.limits.memory
         if memory and self._workers.are_idle() and proc.available_memory() < memory:
             self._workers.dismiss()
-        given = self._give(task, start.limits, start.person)
+        given = self._give(task, start)
         if isinstance(start.work, Command):
             self._start_command(task, start.work, given)
         else:
             self._start_call(task, start.work, given)
 
-    def _give(self, task: Task, limits: Limits, person: Person | None) -> Given:
-        job, index, number = task
+    def _give(self, task: Task, start: Start) -> Given:
+        (job, index, number), limits = task, start.limits
         env = {"FAIRLEAD_JOB": str(job), "FAIRLEAD_INDEX": str(index), "FAIRLEAD_NUMBER": str(number)}
         gpus: list[int] = []
         if limits.gpus:
@@ -71,7 +71,8 @@ class Tasks:
         if folder != self._made:
             os.makedirs(folder, mode=0o700, exist_ok=True)
             self._made = folder
-        return Given(limits, env, gpus, f"{folder}/{index}", person)
+        export = start.work.export if isinstance(start.work, Command) else ""
+        return Given(limits, env, gpus, f"{folder}/{index}", start.person, export)
 
     def _start_command(self, task: Task, work: Command, given: Given) -> None:
         program = work.program

@@ -24,7 +24,7 @@ from fairlead.scheduler.state import State
 from fairlead.service.api.access import Known
 from fairlead.service.api.asking import LARGEST_BODY, LONGEST_WAIT, Asker, Bytes, Identity, Json, Key, Number
 from fairlead.service.api.requests import CallsJob, CallsRequest, SessionRequest
-from fairlead.service.api.submitting import submit_all
+from fairlead.service.api.submitting import Asked, Submitter
 from fairlead.service.loop import Busy
 from fairlead.service.sessions import Sessions, make_readable, open_result, unfinished_calls, with_results
 from fairlead.service.wakeups import heard_within
@@ -36,7 +36,7 @@ SMALL_RESULT = 64 * 2**10
 """Bytes of a result that is told with its event; a larger one is asked for by itself."""
 
 
-def add_calls(api: APIRouter, asker: Asker, sessions: Sessions) -> None:
+def add_calls(api: APIRouter, asker: Asker, submitter: Submitter, sessions: Sessions) -> None:
     @api.post("/v1/sessions", status_code=201, response_model=SessionInfo)
     async def open_session(request: SessionRequest, caller: Known) -> Response:
         """Open a session for a program that calls Python functions. It lasts as long as its events are asked for."""
@@ -66,10 +66,10 @@ def add_calls(api: APIRouter, asker: Asker, sessions: Sessions) -> None:
         folder = sessions.touch(session, caller.person.uid)
         counts = await asyncio.to_thread(lambda: [_put(folder, job) for job in request.jobs])
         asked = [
-            (job, count, False, Work([job.name or "python"], call=Call(session, job.payload)))
+            Asked(job, count, False, Work([job.name or "python"], call=Call(session, job.payload)), {})
             for job, count in zip(request.jobs, counts, strict=True)
         ]
-        return Json({"jobs": await submit_all(asker, caller, asked, key)}, 201)
+        return Json({"jobs": await submitter.submit(caller, asked, key)}, 201)
 
     @api.get("/v1/sessions/{session}/events", response_model=Events)
     async def events(
