@@ -354,6 +354,25 @@ def test_room_that_a_job_was_skipped_for_is_found_when_it_may_start():
     assert world.running()[older] == 3
 
 
+def test_nodes_are_kept_for_a_job_that_an_older_one_was_skipped_for():
+    """The search for who is first in line skips one that may not start; what it noted of that on paper is gone afterwards."""
+    world = World([Queue("A", guarantee={"cpu": 4000}, max_jobs=1), Queue("B")], {"cpu": 4000}, reserve_after=1.0)
+    older = world.submit("A", {"cpu": 3000})
+    world.happen(JobHeld(at=world.now, id=older))
+    younger = world.submit("A", {"cpu": 3000}, 3)
+    small = world.submit("B", {"cpu": 1000}, 99)
+    assert world.placed() == [(younger, 0), (small, 0)]
+    world.end(small)
+    assert world.placed() == [(small, 0)]
+    world.happen(JobReleased(at=world.now, id=older))
+    world.end(small)
+    assert [type(fact) for fact in world.decide()] == [NodesReserved]
+    world.end(younger)
+    assert world.placed() == [(older, 0), (small, 0)]
+    world.end(older)
+    assert world.placed() == [(younger, 0)]
+
+
 def test_room_that_a_gang_tried_in_vain_is_there_for_others():
     """Among so many nodes that whole blocks of them are passed by: the gang takes the large one on paper, and gives it back."""
     world = World([Queue("A"), Queue("B")], {"cpu": 4000}, *[{"cpu": 1000}] * 63)

@@ -105,7 +105,9 @@ def plan(v: View, thorough: bool, most: int, now: float, reserve_after: float) -
     if line != NONE and now - v.buckets.passed_since[line] >= reserve_after:  # not for NaN
         kept = nodes_to_keep(v, line)
         if kept > 0:
-            return KEEP, kept, current_job(v, line), True
+            job = current_job(v, line)
+            _give_back(v, 0)  # the search may have noted on paper whom it skipped
+            return KEEP, kept, job, True
     placed, more = _serve(v, thorough, most)
     passed = NONE
     if line != NONE and placed > 0 and np.isnan(v.buckets.passed_since[line]) and not _was_served(v, line):

@@ -34,6 +34,7 @@ from fairlead.service.api.document import add_documents
 from fairlead.service.api.jobs import add_jobs
 from fairlead.service.api.people import add_log, add_tokens
 from fairlead.service.api.submitting import Submitter
+from fairlead.service.feed import Feed
 from fairlead.service.loop import Busy
 from fairlead.service.over_time import Audits
 from fairlead.service.sessions import Sessions
@@ -89,7 +90,7 @@ def make_api(asker: Asker, parts: Parts) -> FastAPI:
     add_cluster(api, asker, parts.urls)
     add_operating(api, asker, parts.deeds, parts.down, parts.read_again)
     add_audits(api, asker, parts.audits)
-    add_facts(api, asker, parts.journal)
+    add_facts(api, asker, Feed(parts.journal, asker.door, asker.wakeups, asker.loop))
     add_calls(api, asker, submitter, parts.sessions)
     add_tokens(api, asker.door, parts.deeds)
     add_log(api, asker, parts.journal, parts.deeds)
