@@ -5,10 +5,11 @@ import pytest
 
 from fairlead.model.specs import Job, Node, Queue, Settings, Work
 from fairlead.people.accounts import myself
+from fairlead.people.bounds import Load
 from fairlead.scheduler.facts import Configured, JobCancelled, JobsForgotten, JobSubmitted, NodeJoined
 from fairlead.scheduler.state import State
 from fairlead.service.exports import Exports
-from fairlead.service.unfinished import Load, Unfinished, load_of
+from fairlead.service.unfinished import Unfinished, load_of
 
 
 @pytest.fixture

@@ -10,21 +10,11 @@ from typing import NamedTuple
 import numpy as np
 
 from fairlead.model.specs import Job, ancestors
+from fairlead.people.bounds import Load
 from fairlead.scheduler.facts import Fact, JobsForgotten
 from fairlead.scheduler.state import State
 from fairlead.scheduler.tables import NONE
 from fairlead.service.exports import Exports
-
-
-class Load(NamedTuple):
-    """What somebody has with the scheduler: jobs that have not ended, their tasks, and the bytes of what these are to run."""
-
-    jobs: int = 0
-    tasks: int = 0
-    bytes: int = 0
-
-    def plus(self, other: "Load", sign: int = 1) -> "Load":
-        return Load(*(a + sign * b for a, b in zip(self, other, strict=True)))
 
 
 class _Known(NamedTuple):

@@ -350,6 +350,8 @@ def _reason(task: dict[str, Any]) -> str:
         return "killed for using more memory than it asked for: ask for more with --memory"
     if task["reason"] == "signalled":
         return f"ended by signal {task['exit'] - 128}"
+    if task["reason"] == "output limit":
+        return "stopped: it wrote more output than it may: have it write to a file of its own"
     if task["reason"] == "time limit":
         return "stopped at its time limit"
     return str(task["reason"])

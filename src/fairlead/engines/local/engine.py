@@ -110,6 +110,7 @@ class LocalEngine:
             limits = {
                 "cpu": job.demand.get("cpu", 0),
                 "memory": job.demand.get("memory", 0),
+                "output": job.output_limit or 0,
                 "gpus": -(-job.demand.get("gpu", 0) // 1000),
                 "gpu_indices": self._gpus.get(node, []),
             }

@@ -53,10 +53,11 @@ class Call(NamedTuple):
 
 
 class Limits(NamedTuple):
-    """What one task may use: thousandths of a CPU and bytes, 0 for no limit; how many GPUs, and of which."""
+    """What one task may use: thousandths of a CPU, bytes of memory and of output, 0 for no limit; how many GPUs, and of which."""
 
     cpu: int
     memory: int
+    output: int
     gpus: int
     gpu_indices: list[int]
 

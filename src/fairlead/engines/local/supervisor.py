@@ -94,7 +94,7 @@ class Supervisor:
         now = time.monotonic()
         if now - self.looked_at >= LOOK_EVERY:
             self.looked_at = now
-            self.tasks.end_those_over_memory()
+            self.tasks.end_those_over_limits()
             self.workers.watch()
             postponed, self.postponed = self.postponed, {}
             for task, start in postponed.items():

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -19,7 +20,7 @@ class Running:
 
     def __init__(self, task: Task, given: Given, group: ProcessGroup, worker: Worker | None) -> None:
         self.task, self.given, self.group, self.worker = task, given, group, worker
-        self.over_memory = False
+        self.over_memory = self.over_output = False
 
 
 class Tasks:
@@ -135,17 +136,30 @@ class Tasks:
         del self.running[run.task]
         self._on_end(run.task, outcome, code)
 
-    def end_those_over_memory(self) -> None:
-        """End what uses more memory than it asked for, where the kernel does not, or ended only a part of it."""
+    def end_those_over_limits(self) -> None:
+        """End what uses more memory than it asked for, where the kernel does not, or ended only a part of it; and what has
+        written more than it may.
+        """
         for run in self.running.values():
-            memory = run.given.limits.memory
-            if memory and run.group.status is None and self._groups.is_over_memory(run.group, memory):
-                run.over_memory = True
-                self._groups.kill(run.group)
+            if run.group.status is None:
+                memory, output = run.given.limits.memory, run.given.limits.output
+                run.over_memory |= bool(memory) and self._groups.is_over_memory(run.group, memory)
+                run.over_output |= bool(output) and _size_of_output(run.given.output) > output
+                if run.over_memory or run.over_output:
+                    self._groups.kill(run.group)
 
     def some_end_soon(self) -> bool:
         """Whether one is to be looked at again in a moment: nobody tells when its last process is gone."""
         return any(run.group.status is not None or run.group.kill_at is not None for run in self.running.values())
+
+
+def _size_of_output(path: str) -> int:
+    """What a task's output takes on the disk, in bytes; nothing where somebody has removed it."""
+    size = 0
+    for name in ("out", "err"):
+        with contextlib.suppress(FileNotFoundError):
+            size += 512 * os.stat(f"{path}.{name}").st_blocks
+    return size
 
 
 def _how_it_ended(run: Running) -> tuple[Outcome, int]:
@@ -161,6 +175,8 @@ def _how_it_ended(run: Running) -> tuple[Outcome, int]:
     else:
         outcome = Outcome.EXITED if group.kill_at is None else Outcome.STOPPED
         code = os.WEXITSTATUS(group.status)
+    if run.over_output and (outcome, code) != (Outcome.EXITED, 0):
+        outcome, code = Outcome.SIGNALLED, signal.SIGXFSZ  # the system's own word for a file that is too large
     if run.over_memory and (outcome, code) != (Outcome.EXITED, 0):
         outcome = Outcome.OUT_OF_MEMORY
     return outcome, code

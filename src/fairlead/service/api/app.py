@@ -27,7 +27,7 @@ from fairlead.people.deeds import Deeds
 from fairlead.people.rules import Forbidden
 from fairlead.scheduler.admission import Conflict, Refused, Unknown
 from fairlead.service.api.access import HeldRoute, note_refusal
-from fairlead.service.api.asking import LARGEST_BODY, Asker, Json, errors, refusal
+from fairlead.service.api.asking import LARGEST_BODY, Asker, Json, errors, refusal, retry_after
 from fairlead.service.api.calls import add_calls
 from fairlead.service.api.cluster import add_audits, add_cluster, add_facts, add_health, add_operating
 from fairlead.service.api.document import add_documents
@@ -154,7 +154,7 @@ def _answer_errors_in_one_line(app: FastAPI) -> None:
 
     @app.exception_handler(Busy)
     async def _(request: Request, error: Busy) -> JSONResponse:
-        return refusal(429, str(error))
+        return refusal(429, str(error), retry_after(1))
 
     @app.exception_handler(Forgotten)
     async def _(request: Request, error: Forgotten) -> JSONResponse:

@@ -78,7 +78,7 @@ def _add_looking(api: APIRouter, asker: Asker, engine: LocalEngine) -> None:
     async def job(job: Number, caller: Known, wait: Wait = 0) -> Response:
         """One job; with `wait`, as soon as it has ended, or as it is after so many seconds."""
         until = time.monotonic() + wait
-        with asker.waiter(), asker.wakeups.listen([("job", job)]) as heard:
+        with asker.waiter(caller), asker.wakeups.listen([("job", job)]) as heard:
             while True:
                 found = await asker.read_job(caller, job)
                 left = until - time.monotonic()

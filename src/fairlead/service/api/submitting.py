@@ -10,6 +10,7 @@ import msgspec
 from fairlead.model.api_types import Submitted
 from fairlead.model.specs import Job, Work
 from fairlead.people.accounts import Person
+from fairlead.people.bounds import Load, check_load, output_limit
 from fairlead.people.rules import Caller, check_submits
 from fairlead.scheduler import admission
 from fairlead.scheduler.admission import Refused
@@ -19,7 +20,7 @@ from fairlead.service.api.asking import Asker
 from fairlead.service.api.requests import JobAsked
 from fairlead.service.exports import Exports
 from fairlead.service.loop import Busy
-from fairlead.service.unfinished import Unfinished
+from fairlead.service.unfinished import Unfinished, load_of
 
 
 class Asked(NamedTuple):
@@ -72,6 +73,7 @@ class Submitter:
         facts: list[Fact] = []
         if first is None:
             first = state.index.last + 1
+            self._check_load(caller, jobs)
             jobs[0] = msgspec.structs.replace(jobs[0], key=key)
             facts += admission.submit(state, jobs, now)
         answers: list[Submitted] = [
@@ -83,16 +85,23 @@ class Submitter:
                 self._unfinished.begin(number, job)
         return facts, (answers, bool(facts))
 
+    def _check_load(self, caller: Caller, jobs: Sequence[Job]) -> None:
+        new: dict[str, Load] = {}
+        for job in jobs:
+            new[job.queue] = new.get(job.queue, Load()).plus(load_of(job))
+        uid = caller.person.uid
+        check_load(self._asker.door.rules, caller, lambda queue: self._unfinished.load(uid, queue), new)
+
     def _jobs(self, state: State, caller: Caller, asked: Sequence[Asked], digest: str) -> list[Job]:
         """The jobs that a submission asks for, each in its leaf; refuses those that the caller may not submit."""
-        own = {"uid": caller.person.uid, "gid": caller.person.gid}
+        own, rules = {"uid": caller.person.uid, "gid": caller.person.gid}, self._asker.door.rules
         jobs = []
         for number, (request, tasks, gang, work, _) in enumerate(asked):
             try:
                 leaf = admission.leaf_for(state, request.queue, request.user or caller.person.name)
-                user = check_submits(self._asker.door.rules, caller, leaf, request.user)
+                user, limit = check_submits(rules, caller, leaf, request.user), output_limit(rules, leaf)
                 job = request.to_job(leaf, tasks, gang, work)
-                jobs.append(msgspec.structs.replace(job, digest=digest, user=user, **own))
+                jobs.append(msgspec.structs.replace(job, digest=digest, user=user, output_limit=limit, **own))
                 warning = admission.too_large(state, jobs[-1])
                 if warning and request.strict:
                     raise Refused(warning.partition(": ")[0])
