@@ -130,20 +130,20 @@ def test_a_task_cannot_leave_its_cgroup(machine, cgroups):
 
 def test_a_task_cannot_signal_the_supervisor_or_the_scheduler(machine):
     (supervisor,) = supervisor_of(machine.home)
-    bob = machine["bob"]
-    scheduler = bob.http("GET", "/v1/status")[1]["pid"]
+    mallory = machine["mallory"]
+    scheduler = mallory.http("GET", "/v1/status")[1]["pid"]
     script = f"for pid in {supervisor.pid} {scheduler}; do kill -9 $pid && echo hit; kill -STOP $pid && echo hit; done"
-    _code, out, err = bob.task(*sh(script))
+    _code, out, err = mallory.task(*sh(script))
     assert out == ""
     assert err.lower().count("not permitted") == 4
     others = machine["alice"].ok("submit", "-q", "people", "--", "sh", "-c", "sleep 1; echo whole").strip()
-    job = bob.ok("submit", "-q", "people", "--", "sh", "-c", "kill -9 -1").strip()  # all that are his, and his actor
-    machine.actors.pop("bob").close()
+    job = mallory.ok("submit", "-q", "people", "--", "sh", "-c", "kill -9 -1").strip()  # his actor as well
+    machine.actors.pop("mallory").close()
     machine["root"].run("wait", job)
     machine["root"].ok("wait", others)
     assert machine["alice"].ok("logs", others) == "whole\n"
     assert [each.pid for each in supervisor_of(machine.home)] == [supervisor.pid]
-    assert machine["bob"].task("--", "id", "-u")[0] == 0
+    assert machine["mallory"].task("--", "id", "-u")[0] == 0
 
 
 HOPPER = """
