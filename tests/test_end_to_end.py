@@ -619,3 +619,26 @@ def steering(done):
     """The characters of an answer that steer a terminal, but for line ends."""
     text = (done.stdout + done.stderr).replace("\n", "")
     return re.findall("[\x00-\x1f\x7f-\x9f\u2028-\u202e]", text)
+
+
+def test_a_node_that_is_gone_or_renamed_loses_nothing_without_a_word(live):
+    number = live.submit("-q", "A", "--", "sleep", "600")
+    live.until(lambda: live.job(number)["running"] == 1)
+    live.end(signal.SIGTERM)
+    before = live.config.read_text()
+    live.config.write_text(before.replace('"n1"', '"renamed"'))
+    command = [FAIRLEAD, "up", "--config", str(live.config)]
+    refused = subprocess.run(command, env=live.env, capture_output=True, text=True, timeout=60, check=False)
+    assert refused.returncode == 1
+    assert refused.stderr.splitlines()[-1] == (
+        "fairlead: node 'n1' is gone from the configuration, and 1 task runs on it: put it back, and drain it before it goes; "
+        "or have what runs there stopped and start again elsewhere: fairlead up --drop-node n1"
+    )
+    live.config.write_text(before)
+    live.up()
+    assert live.job(number)["running"] == 1
+    live.end(signal.SIGTERM)
+    live.config.write_text(before.replace('"n1"', '"renamed"'))
+    live.up("--drop-node", "n1")
+    live.until(lambda: live.ask(f"jobs/{number}/tasks")["tasks"][0]["node"] == "renamed")
+    live.ok("cancel", str(number))

@@ -5,6 +5,7 @@ import hashlib
 import json
 import os
 import pwd
+import resource
 import signal
 import socket
 import subprocess
@@ -23,6 +24,7 @@ from fairlead.engines.local.engine import LocalEngine
 from fairlead.engines.local.machine import this_machine
 from fairlead.model.specs import Call, Job, Node, Work
 from fairlead.scheduler.facts import Outcome
+from fairlead.scheduler.report import exit_status
 from fake_engine import Attempt, columns, rows
 
 NODE = Node("here", {"cpu": 4000, "memory": 8 << 30, "gpu": 4000})
@@ -287,6 +289,45 @@ def test_a_task_over_its_memory_is_killed_and_reported_so(which, request):
     modest = bench.start(Attempt(2, 0, 1), "python3", "-c", "x = bytearray(20 << 20)", memory=200 << 20)
     assert bench.end_of(a) == (Outcome.OUT_OF_MEMORY, signal.SIGKILL)
     assert bench.end_of(modest) == (Outcome.EXITED, 0)
+
+
+@pytest.mark.parametrize("then", ["", "; exit 1", "; exit 0"])
+def test_one_whose_child_was_killed_for_memory_says_so_however_it_ends_itself(bench, then):
+    if not bench.engine.limits["memory"]:
+        pytest.skip("cgroups cannot limit memory here")
+    hog = "x = bytearray(400 << 20); x[::4096] = b'x' * len(x[::4096])"
+    a = bench.start(Attempt(1, 0, 1), "sh", "-c", f'python3 -c "{hog}"{then}', memory=100 << 20)
+    assert bench.end_of(a) == (Outcome.OUT_OF_MEMORY, signal.SIGKILL)
+    assert exit_status(*bench.end_of(a)) == 137
+
+
+def test_a_cgroup_folder_that_was_taken_away_is_made_again(bench):
+    if not bench.engine.limits["tracking"]:
+        pytest.skip("no cgroups here")
+    bench.end_of(bench.start(Attempt(1, 0, 1), "true"))
+    name = hashlib.sha256(str((bench.folder / "supervisor").resolve()).encode()).hexdigest()[:12]
+    folders = list(Path("/sys/fs/cgroup").glob(f"**/fairlead-{name}"))
+    assert folders
+    for folder in folders:
+        for group in folder.iterdir():
+            if group.is_dir():
+                group.rmdir()
+        folder.rmdir()
+    a = bench.start(Attempt(2, 0, 1), "true", memory=100 << 20)
+    assert bench.end_of(a) == (Outcome.EXITED, 0)
+
+
+def test_tasks_wait_where_there_are_no_more_files_and_none_fails(bench):
+    supervisor = int(alive(f"{bench.folder}/supervisor")[0])
+    job = bench.job("sleep", "0.2")
+    attempts = [Attempt(1, index, 1) for index in range(40)]
+    bench.start_all(attempts[:1], job)
+    bench.end_of(attempts[0])
+    few = len(list(Path(f"/proc/{supervisor}/fd").iterdir())) + 5
+    resource.prlimit(supervisor, resource.RLIMIT_NOFILE, (few, 4096))
+    bench.start_all(attempts[1:], job)
+    for attempt in attempts:
+        assert bench.end_of(attempt, 60) == (Outcome.EXITED, 0)
 
 
 def test_a_task_cannot_use_more_cpu_than_it_asked_for(bench):

@@ -44,7 +44,8 @@ def _fairlead(
 
 # In the order in which `fairlead --help` lists them.
 for _command in (
-    cluster.up, jobs.submit, jobs.run, jobs.jobs, jobs.logs, jobs.cancel, jobs.job, jobs.wait, jobs.why, jobs.hold, jobs.release,
+    cluster.up, jobs.submit, jobs.run, jobs.jobs, jobs.logs, jobs.cancel, jobs.job, jobs.wait, jobs.why, jobs.when, jobs.hold,
+    jobs.release,
     cluster.drain, cluster.resume, cluster.reload, cluster.queues, cluster.nodes, cluster.top, people.log, cluster.doctor,
     cluster.down, fairness.allocate, fairness.policies, fairness.audit, fairness.properties, traces.simulate, traces.sweep,
 ):  # fmt: skip

@@ -38,6 +38,7 @@ class Asked(NamedTuple):
     tls_key: Path | None
     insecure: bool
     names: list[str]
+    drop_nodes: list[str]
 
 
 def run_scheduler(asked: Asked) -> None:
@@ -56,6 +57,7 @@ def run_scheduler(asked: Asked) -> None:
             configuration,
             where,
             personal=not everybody,
+            drop=asked.drop_nodes,
             read_again=lambda: _read(asked.config),
             on_ready=lambda urls, engine: _ready(home, urls, engine, configuration, everybody),
             on_stopping=_stopping,

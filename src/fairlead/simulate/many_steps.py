@@ -43,6 +43,7 @@ def by_many_steps(s: Simulation) -> int:
     jobs = len(s.workload.submit)
     course = Course(
         row=np.full(jobs, NONE), bucket=np.full(jobs, NONE), submit=s.workload.submit, at=np.zeros(2),
+        after=np.zeros((0, 2), np.int64), lacks=np.zeros(0, np.int64),
         ends=np.zeros((5, 0), np.int64), rows=np.zeros(0, np.int64), attempts=np.zeros(0, np.int64),
         log=np.zeros(0, np.int64), moments=np.zeros(0), numbers=np.zeros(8, np.int64),
     )  # fmt: skip
@@ -129,10 +130,10 @@ def _write_jobs(s: Simulation, course: Course, kinds: list[Job], which: I64) -> 
     course.bucket[chosen] = buckets
     # All that waits may start at one moment, decision after decision.
     waiting = int(s.cluster.truth.waiting.sum() + s.workload.tasks[chosen].sum())
-    s.cluster.make_room(min(waiting, _most_at_once(state)))
+    s.cluster.make_room(min(waiting, most_at_once(state)))
 
 
-def _most_at_once(state: State) -> int:
+def most_at_once(state: State) -> int:
     """More tasks than run at once, whichever they are, for each needs some resource.
 
     A task that needs most, in parts of what there is, of resource r needs no less of it than the smallest such one, and of that

@@ -41,6 +41,12 @@ def up(
     name: Annotated[
         list[str], typer.Option(help="With --listen: a further name that this machine is called by; repeat for more.")
     ] = [],  # noqa: B006
+    drop_node: Annotated[
+        list[str],
+        typer.Option(
+            help="A node that is gone, or has another name now: what runs there is stopped, and starts again."
+        ),
+    ] = [],  # noqa: B006
 ) -> None:
     """Start the scheduler, in the foreground.
 
@@ -49,7 +55,7 @@ def up(
     """
     from fairlead.cli.up import Asked, run_scheduler
 
-    run_scheduler(Asked(config, home, system, socket, port, listen, tls_cert, tls_key, insecure, name))
+    run_scheduler(Asked(config, home, system, socket, port, listen, tls_cert, tls_key, insecure, name, drop_node))
 
 
 def doctor(

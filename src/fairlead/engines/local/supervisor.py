@@ -40,6 +40,10 @@ LOOK_EVERY = 0.5
 """Seconds between two looks at what nobody tells us."""
 ENDING = 0.01
 """The same while something ends."""
+MOST_REFUSED = 10_000
+"""Attempts that are known to have been stopped before they began: no message is late by so many."""
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM)
+"""Why a task cannot be started now, but later: on the disk, of files, of processes, in memory."""
 
 
 class Supervisor:
@@ -53,8 +57,8 @@ class Supervisor:
         self.tasks = Tasks(folder.parent / "output", self.groups, self.workers, self._has_started, self._has_ended)
         self.spool = Spool(folder)
         self.ended: dict[Task, End] = self._take_over()
-        self.refused: set[Task] = set()  # told to stop before they were to start
-        self.postponed: dict[Task, Start] = {}  # until the disk has room again
+        self.refused: dict[Task, None] = {}  # told to stop before they were to start; the newest
+        self.postponed: dict[Task, Start] = {}  # until there is room again
         self.leaving = False
         self.busy_at = self.looked_at = time.monotonic()
         self.line = Line(folder, self.selector, self._hear)
@@ -139,7 +143,7 @@ class Supervisor:
         try:
             self.tasks.start(task, start)
         except OSError as error:
-            if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            if error.errno in NO_ROOM:
                 self.postponed[task] = start
             else:
                 self._has_ended(task, Outcome.NOT_STARTED, error.errno or errno.EIO)
@@ -149,7 +153,9 @@ class Supervisor:
             self.tasks.stop(task, grace)
         elif task not in self.ended:
             self.postponed.pop(task, None)
-            self.refused.add(task)
+            self.refused[task] = None
+            if len(self.refused) > MOST_REFUSED:
+                del self.refused[next(iter(self.refused))]
             self._has_ended(task, Outcome.SIGNALLED, signal.SIGTERM)
 
     def _forget(self, tasks: list[Task]) -> None:

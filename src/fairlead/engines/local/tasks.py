@@ -167,8 +167,8 @@ def _how_it_ended(run: Running) -> tuple[Outcome, int]:
     group = run.group
     assert group.status is not None
     if run.worker and run.worker.answer is not None:
-        outcome, code = Outcome.EXITED, run.worker.answer
-    elif group.failure is not None:
+        return Outcome.EXITED, run.worker.answer
+    if group.failure is not None:
         outcome, code = Outcome.NOT_STARTED, group.failure.errno
     elif os.WIFSIGNALED(group.status):
         outcome, code = Outcome.SIGNALLED, os.WTERMSIG(group.status)
@@ -177,6 +177,7 @@ def _how_it_ended(run: Running) -> tuple[Outcome, int]:
         code = os.WEXITSTATUS(group.status)
     if run.over_output and (outcome, code) != (Outcome.EXITED, 0):
         outcome, code = Outcome.SIGNALLED, signal.SIGXFSZ  # the system's own word for a file that is too large
-    if run.over_memory and (outcome, code) != (Outcome.EXITED, 0):
-        outcome = Outcome.OUT_OF_MEMORY
+    if run.over_memory:
+        # The kernel may have killed a part of it, and the rest ended by itself, even as if nothing had happened.
+        outcome, code = Outcome.OUT_OF_MEMORY, signal.SIGKILL
     return outcome, code

@@ -32,10 +32,12 @@ from fairlead.service.api.calls import add_calls
 from fairlead.service.api.cluster import add_audits, add_cluster, add_facts, add_health, add_operating
 from fairlead.service.api.document import add_documents
 from fairlead.service.api.jobs import add_jobs
+from fairlead.service.api.outlooks import add_outlooks
 from fairlead.service.api.people import add_log, add_tokens
 from fairlead.service.api.submitting import Submitter
 from fairlead.service.feed import Feed
 from fairlead.service.loop import Busy
+from fairlead.service.outlooks import Outlooks
 from fairlead.service.over_time import Audits
 from fairlead.service.sessions import Sessions
 from fairlead.service.unfinished import Unfinished
@@ -53,6 +55,7 @@ class Parts(NamedTuple):
     read_again : reads the configuration; raises DocumentError.
     urls : where it answers.
     audits : looks back on the journal.
+    outlooks : says when jobs are expected to start.
     """
 
     journal: Journal
@@ -64,6 +67,7 @@ class Parts(NamedTuple):
     read_again: Callable[[], Configuration]
     urls: list[str]
     audits: Audits
+    outlooks: Outlooks
 
 
 def make_api(asker: Asker, parts: Parts) -> FastAPI:
@@ -87,6 +91,7 @@ def make_api(asker: Asker, parts: Parts) -> FastAPI:
     api = APIRouter(dependencies=checks, responses=known, route_class=HeldRoute)
     submitter = Submitter(asker, parts.unfinished)
     add_jobs(api, asker, submitter, parts.engine)
+    add_outlooks(api, asker, parts.outlooks)
     add_cluster(api, asker, parts.urls)
     add_operating(api, asker, parts.deeds, parts.down, parts.read_again)
     add_audits(api, asker, parts.audits)
