@@ -32,6 +32,7 @@ from fairlead.scheduler.facts import (
     TasksRevoked,
     TasksStarted,
 )
+from fairlead.scheduler.kernel_stops import LIMIT
 from fairlead.scheduler.live_audit import audit_state
 from fairlead.scheduler.state import State
 from fairlead.scheduler.statuses import (
@@ -162,6 +163,18 @@ def test_guarantees_come_first_and_limits_are_never_exceeded():
     a = world.submit("A", {"cpu": 1000}, 9)
     assert [job for job, _ in world.placed()][:3] == [a, a, a]
     assert world.running() == {a: 3, b: 2, c: 1}
+
+
+def test_a_gang_that_needs_more_than_can_be_counted_is_not_within_a_limit():
+    """2**20 tasks of 2**44 bytes are 2**64, which is 0 where 64 bits are all there is."""
+    world = World([Queue("A", limit={"memory": 2**50})], {"cpu": 9000, "memory": 2**50})
+    world.submit("A", {"memory": 2**44}, 2**20, gang=True)
+    after = world.submit("A", {"memory": 2**44})
+    world.decide()
+    assert world.running() == {after: 1}
+    assert LIMIT in run_cycle(world.state).stop
+    with pytest.raises(Contradiction, match="more of a resource than can be counted"):
+        world.happen(NodeJoined(at=world.now, node=Node("large", {"memory": 2**62 - 1})))
 
 
 def test_the_number_of_running_jobs_is_limited_and_those_that_run_go_on():

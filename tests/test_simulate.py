@@ -366,6 +366,23 @@ def test_openb():
         read_trace(DATA / "openb" / "openb_pod_list_multigpu50.csv")
 
 
+def test_more_than_can_be_counted_is_refused():
+    jobs = Jobs()
+    jobs.add(0.0, "A", {"cpu": 1000}, 10.0)
+    workload = jobs.workload("large", synthetic_nodes(10, "cpu=4,memory=1048576Ti"), [])
+    with pytest.raises(TraceError, match="the nodes have more memory together than can be counted"):
+        simulate(workload)
+
+
+def test_the_pictures_have_as_many_moments_as_were_asked_for_though_all_arrives_at_once():
+    jobs = Jobs()
+    for k in range(3000):
+        jobs.add(0.0, f"q{k % 7}", {"cpu": 1000}, float(10 + k % 13))
+    run = simulate(jobs.workload("burst", synthetic_nodes(1, "cpu=4"), []), samples=50)
+    assert run.ended.max() > 10_000
+    assert 50 <= len(run.at) <= 60
+
+
 @needs_data
 def test_swim():
     found = read_trace(FB_2009)

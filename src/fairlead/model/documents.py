@@ -13,7 +13,7 @@ from typing import Annotated, Any, TypeVar
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
-from fairlead.model.quantity import format_quantity, parse_quantities, parse_seconds
+from fairlead.model.quantity import check_total, format_quantity, parse_quantities, parse_seconds
 from fairlead.model.specs import EVERYWHERE, ROOT, USERS, Bounds, Node, Policy, Quantities, Queue, Settings, ancestors
 
 T = TypeVar("T", bound=BaseModel)
@@ -229,6 +229,10 @@ def read_configuration(path: Path, check_policy: Callable[[str], object]) -> Con
             )
         if len(nodes) > MOST_NODES:
             raise DocumentError(fault(path, text, ("node", number, "count"), f"more than {MOST_NODES} nodes", ""))
+        try:
+            check_total(node.capacity for node in nodes)
+        except ValueError as error:
+            raise DocumentError(fault(path, text, ("node", number, "capacity"), str(error), "")) from None
     queues.sort(key=lambda q: (q.name.count("/"), q.name))
     s = document.scheduler
     bounds = {

@@ -109,8 +109,13 @@ def write_jobs(state: "State", numbers: I64, kinds: Sequence[Job], which: I64) -
     buckets : int64, shape (jobs,)
         Where they wait when they do, all their tasks waiting.
     """
+    rows, buckets = rows_of_kinds(state, kinds)
+    return write_rows(state, numbers, rows, which), buckets[which]
+
+
+def write_rows(state: "State", numbers: I64, rows: NDArray[Any], which: I64) -> int:
+    """The same, where `rows` are what :func:`rows_of_kinds` has given for the kinds; returns the first row."""
     jobs, tasks = state.jobs, state.tasks
-    rows, buckets = _rows_of_kinds(state, kinds)
     new = rows.view(_JOB)[which].view(Jobs.FIELDS)
     sizes = new["tasks"]
     count, total = len(new), int(sizes.sum())
@@ -120,11 +125,14 @@ def write_jobs(state: "State", numbers: I64, kinds: Sequence[Job], which: I64) -
     tasks.rows.view(_TASK)[task : task + total] = NEW_TASK.view(_TASK)
     if len(state.ended) < len(jobs.rows):
         set_ended(state, state.ended, len(jobs.rows))
-    return row, buckets[which]
+    return row
 
 
-def _rows_of_kinds(state: "State", kinds: Sequence[Job]) -> tuple[NDArray[Any], I64]:
-    """Rows as jobs of some kinds have them, but for their numbers and tasks; and the buckets where those wait."""
+def rows_of_kinds(state: "State", kinds: Sequence[Job]) -> tuple[NDArray[Any], I64]:
+    """Rows as jobs of some kinds have them, but for their numbers and tasks; and the buckets where those wait.
+
+    They hold until the tables are made smaller.
+    """
     for job in kinds:
         ensure_resources(state, job.demand)
     keys = [_bucket_key(state, job) for job in kinds]
