@@ -3,7 +3,19 @@
 import importlib
 import sys
 
-ALL = ["kernel", "heart", "end_to_end", "recovery", "service", "calls", "policies", "simulate", "forecasts", "outlooks"]
+ALL = [
+    "kernel",
+    "heart",
+    "end_to_end",
+    "people",
+    "recovery",
+    "service",
+    "calls",
+    "policies",
+    "simulate",
+    "forecasts",
+    "outlooks",
+]
 
 for name in sys.argv[1:] or ALL:
     importlib.import_module(f"bench.{name}").run()

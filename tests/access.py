@@ -106,7 +106,7 @@ COMMANDS = [
     Row("down", NOT_CALLED),
 ]
 
-ALONE = ("up", "service", "journal", "allocate", "policies", "audit", "properties", "simulate", "sweep")
+ALONE = ("up", "doctor", "service", "journal", "allocate", "policies", "audit", "properties", "simulate", "sweep")
 """Commands that ask no scheduler, or need not."""
 
 

@@ -20,8 +20,8 @@ from platformdirs import user_cache_dir
 from conftest import FAIRLEAD, end_tasks, supervisor_of
 
 SOCKET = "/run/fairlead/socket"
-PEOPLE = {"alice": 60001, "bob": 60002, "carol": 60003, "olga": 60004}
-"""Who has an account, and its uid. Alice is in the group vision."""
+PEOPLE = {"alice": 60001, "bob": 60002, "carol": 60003, "olga": 60004, "mallory": 60005}
+"""Who has an account, and its uid. Alice is in the group vision. Mallory ends all that is his: no other test may count on him."""
 NOBODY = 60009
 """A uid without an account: the stranger."""
 

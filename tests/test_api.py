@@ -7,9 +7,13 @@ import json
 import re
 import threading
 import time
+from types import SimpleNamespace
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
+
+from fairlead.people.accounts import myself
+from fairlead.people.rules import Caller, Rules
 
 
 @pytest.fixture(scope="module")
@@ -240,15 +244,16 @@ def test_too_many_that_wait_are_turned_away():
     from fairlead.service.loop import Busy
     from fairlead.service.wakeups import Wakeups
 
-    asker = api.Asker(None, Wakeups(), None, None)
-    waiters = [asker.waiter() for _ in range(api.MOST_WAITERS)]
+    door = SimpleNamespace(rules=Rules({}, personal=True))
+    asker, me = api.Asker(None, Wakeups(), door, None), Caller(myself())
+    waiters = [asker.waiter(me) for _ in range(api.MOST_WAITERS)]
     for waiter in waiters:
         waiter.__enter__()
-    with pytest.raises(Busy, match="try again"), asker.waiter():
+    with pytest.raises(Busy, match="try again"), asker.waiter(me):
         pass
     for waiter in waiters:
         waiter.__exit__(None, None, None)
-    with asker.waiter():
+    with asker.waiter(me):
         pass
 
 

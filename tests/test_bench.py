@@ -1,7 +1,7 @@
 """The benchmarks in short: they run, and what they measure is right. How fast is for `make bench` to say."""
 
 import pytest
-from bench import calls, end_to_end, heart, kernel, policies, recovery, service
+from bench import calls, end_to_end, heart, kernel, people, policies, recovery, service
 from bench import simulate as simulator
 
 from fairlead.journal import Journal
@@ -20,6 +20,11 @@ def test_the_kernel_places_what_plain_python_places(capsys):
 def test_tasks_go_through_the_whole_of_fairlead(capsys):
     end_to_end.run(tasks=60, at_once=4)
     assert "through xargs -P 4" in capsys.readouterr().out
+
+
+def test_tasks_start_as_oneself_and_as_another(capsys):
+    people.run(tasks=3)
+    assert "started and ended, as" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("snapshots", [False, True])

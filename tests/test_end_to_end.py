@@ -31,8 +31,11 @@ def test_run_streams_output_and_exits_as_the_command_did(idle):
 
 def test_run_uses_the_folder_and_the_environment_of_its_terminal(idle):
     idle.env["COLOUR"] = "blue"
-    result = idle.call("run", "-q", "A", "--env", "SIZE=9", "--", "sh", "-c", "pwd; echo $COLOUR $SIZE")
-    assert result.stdout == f"{idle.folder}\nblue 9\n"
+    script = ["--", "sh", "-c", "pwd; echo ${COLOUR-none} $SIZE; test $HOME = ~"]
+    result = idle.call("run", "-q", "A", "--env", "SIZE=9", *script)
+    assert (result.returncode, result.stdout) == (0, f"{idle.folder}\nnone 9\n")
+    for more in (["--env", "COLOUR"], ["--export-all"]):
+        assert idle.call("run", "-q", "A", *more, *script).stdout == f"{idle.folder}\nblue\n"
 
 
 def test_ctrl_c_cancels_a_run(idle):

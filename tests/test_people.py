@@ -20,11 +20,13 @@ from conftest import FAIRLEAD
 from fairlead.client.address import Address, NotTrusted, check_port, find
 from fairlead.client.connection import Connection
 from fairlead.client.service_error import ServiceError
+from fairlead.data_folder import make_home
 from fairlead.people.accounts import Person
 from fairlead.people.deeds import LINES_A_MINUTE, Deeds
 from fairlead.people.rules import Forbidden
 from fairlead.people.tokens import Tokens
 from fairlead.scheduler.admission import Refused, Unknown
+from fairlead.service.listening import CannotListen, open_socket
 from machine import PEOPLE, SOCKET
 
 
@@ -336,6 +338,30 @@ def test_a_data_folder_that_somebody_planted_is_refused(shared, tmp_path):
     refused = shared.call("up", "--home", str(planted))
     assert (refused.returncode, refused.stderr.count("\n")) == (1, 1)
     assert "belongs to uid 60002, not to you" in refused.stderr
+    within = planted / "within"
+    within.mkdir()
+    opened = tmp_path / "opened"
+    (opened / "home").mkdir(parents=True)
+    opened.chmod(0o777)
+    filled = tmp_path / "filled"
+    filled.mkdir()
+    (filled / "tokens.json").write_text("[]")
+    os.chown(filled / "tokens.json", 60002, 60002)
+    link = tmp_path / "link"
+    link.symlink_to(tmp_path)
+    os.chown(link, 60002, 60002, follow_symlinks=False)
+    for home, why in (
+        (within, "belongs to uid 60002, who may put another in its place"),
+        (opened / "home", "everybody may write to"),
+        (filled, "was not made by this scheduler"),
+        (link, "belongs to uid 60002, not to you"),
+    ):
+        with pytest.raises(PermissionError, match=why):
+            make_home(home)
+    with pytest.raises(CannotListen, match="everybody may write to"):
+        open_socket(opened / "socket", shared=True)
+    make_home(tmp_path / "new" / "home")
+    assert (tmp_path / "new" / "home").stat().st_mode & 0o777 == 0o700
 
 
 @pytest.mark.parametrize(
@@ -464,6 +490,14 @@ def test_tokens_are_kept_and_known_again(tmp_path):
         kept.revoke(token.id, None)
     path.write_text("[{]")
     with pytest.raises(Refused, match="not the tokens of a scheduler"):
+        Tokens(path)
+    path.write_text("[]")
+    path.chmod(0o666)
+    with pytest.raises(Refused, match="others may write to it"):
+        Tokens(path)
+    path.rename(tmp_path / "elsewhere")
+    path.symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(Refused, match="is a link: move it away"):
         Tokens(path)
 
 

@@ -130,20 +130,20 @@ def test_a_task_cannot_leave_its_cgroup(machine, cgroups):
 
 def test_a_task_cannot_signal_the_supervisor_or_the_scheduler(machine):
     (supervisor,) = supervisor_of(machine.home)
-    bob = machine["bob"]
-    scheduler = bob.http("GET", "/v1/status")[1]["pid"]
+    mallory = machine["mallory"]
+    scheduler = mallory.http("GET", "/v1/status")[1]["pid"]
     script = f"for pid in {supervisor.pid} {scheduler}; do kill -9 $pid && echo hit; kill -STOP $pid && echo hit; done"
-    _code, out, err = bob.task(*sh(script))
+    _code, out, err = mallory.task(*sh(script))
     assert out == ""
     assert err.lower().count("not permitted") == 4
     others = machine["alice"].ok("submit", "-q", "people", "--", "sh", "-c", "sleep 1; echo whole").strip()
-    job = bob.ok("submit", "-q", "people", "--", "sh", "-c", "kill -9 -1").strip()  # all that are his, and his actor
-    machine.actors.pop("bob").close()
+    job = mallory.ok("submit", "-q", "people", "--", "sh", "-c", "kill -9 -1").strip()  # his actor as well
+    machine.actors.pop("mallory").close()
     machine["root"].run("wait", job)
     machine["root"].ok("wait", others)
     assert machine["alice"].ok("logs", others) == "whole\n"
     assert [each.pid for each in supervisor_of(machine.home)] == [supervisor.pid]
-    assert machine["bob"].task("--", "id", "-u")[0] == 0
+    assert machine["mallory"].task("--", "id", "-u")[0] == 0
 
 
 HOPPER = """
@@ -307,3 +307,66 @@ def test_a_call_cannot_have_the_scheduler_read_a_file_for_it(machine):
     assert "root:" not in done.stdout + done.stderr
     assert second == "32"
     assert (machine.folder / "alice" / "trapped").read_text() == "[]", "what is the scheduler's is not theirs to change"
+
+
+# -- secrets ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_terminals_environment_stays_there_unless_it_is_named(machine):
+    alice = machine["alice"]
+    asked = [
+        "--env",
+        "NAMED",
+        "--env",
+        "SET=here",
+        *sh("echo ${TOKEN-none} $NAMED $SET $LC_TIME; command -v fairlead-own"),
+    ]
+    own = machine.folder / "alice" / "bin"
+    own.mkdir(exist_ok=True)
+    (own / "fairlead-own").write_text("#!/bin/sh\n")
+    (own / "fairlead-own").chmod(0o755)
+    path = f"{own}:{os.environ['PATH']}"
+    env = {"TOKEN": SECRET, "NAMED": "named", "LC_TIME": "C", "PATH": path}
+    assert alice.task(*asked, **env)[:2] == (0, f"none named here C\n{own}/fairlead-own\n")
+    configured = machine.folder / "alice" / ".config" / "fairlead"
+    configured.mkdir(parents=True)
+    (configured / "client.toml").write_text('env = ["TOK*"]\n')
+    try:
+        assert alice.task(*sh("echo ${TOKEN-none}"), TOKEN="configured")[1] == "configured\n"
+        (configured / "client.toml").write_text('enviroment = ["TOKEN"]\n')
+        refused = alice.run("submit", "-q", "people", "--", "true")
+        assert (refused.returncode, refused.stderr.count("\n")) == (1, 1)
+        assert "client.toml: enviroment: no such key here" in refused.stderr
+    finally:
+        shutil.rmtree(configured)
+    assert (
+        "there is no such variable here" in alice.run("submit", "-q", "people", "--env", "NO_SUCH", "--", "true").stderr
+    )
+
+
+def test_an_exported_environment_is_its_persons_in_no_journal_and_goes_with_the_job(machine):
+    alice, exports = machine["alice"], machine.home / "exports"
+    command = ["-q", "people", "--export-all", *sh("echo $TOKEN $USER; exec sleep 60")]
+    job = alice.ok("submit", *command, TOKEN=f"{SECRET}-exported").strip()
+    deadline = time.monotonic() + 30
+    while f"{SECRET}-exported alice" not in alice.run("logs", job).stdout:
+        assert time.monotonic() < deadline, alice.run("logs", job)
+    (kept,) = exports.iterdir()
+    assert (kept.stat().st_uid, kept.stat().st_mode & 0o777) == (PEOPLE["alice"], 0o600)
+    assert (exports.stat().st_uid, exports.stat().st_mode & 0o777) == (0, 0o700)
+    assert f"{SECRET}-exported" in kept.read_text()
+    journal = b"".join(path.read_bytes() for path in machine.home.glob("journal.db*"))
+    assert f"{SECRET}-exported".encode() not in journal
+    assert f"{SECRET}-exported" not in machine["root"].http("GET", "/v1/facts?after=0&follow=false")[1]
+    assert "ermission denied" in machine["bob"].task("--", "cat", str(kept))[2]
+    alice.ok("cancel", job)
+    alice.run("wait", job)
+    assert list(exports.iterdir()) == []
+    refused = {"argv": ["true"], "demand": {"cpu": 1}, "queue": "vision", "exported": {"A": "b"}}
+    assert machine["bob"].http("POST", "/v1/jobs", refused)[0] == 403
+    again = {**refused, "queue": "people", "demand": {"cpu": 100}}
+    answers = [alice.http("POST", "/v1/jobs", again, {"Idempotency-Key": "exported"}) for _ in range(2)]
+    assert answers[0] == answers[1]
+    assert len(list(exports.iterdir())) == 1, "what was refused, or repeated, leaves nothing"
+    alice.ok("cancel", str(answers[0][1]["id"]))
+    assert list(exports.iterdir()) == []

@@ -30,13 +30,36 @@ def socket_of(home: Path) -> Path:
 
 
 def make_home(home: Path) -> None:
-    """Make the folder, for its owner only. Raises OSError where that cannot be, or it is somebody else's."""
+    """Make the folder, for its owner only. Raises OSError where that cannot be, or somebody else has, or had, a hand in it.
+
+    What others may change above it they may put in its place; what they have put in it would be taken for the scheduler's own.
+    """
     home.mkdir(parents=True, exist_ok=True, mode=0o700)
-    if home.lstat().st_uid != os.geteuid():
-        raise PermissionError(
-            f"{home}: belongs to uid {home.lstat().st_uid}, not to you: name another folder with --home"
-        )
+    me = os.geteuid()
+    for link in {home, home.resolve()}:  # a link is its owner's to change
+        if link.lstat().st_uid != me:
+            raise PermissionError(
+                f"{home}: belongs to uid {link.lstat().st_uid}, not to you: name another folder with --home"
+            )
+    for folder in home.resolve().parents:
+        check_folder(folder, home)
     home.chmod(0o700)
+    for path in home.iterdir():
+        if path.lstat().st_uid != me:
+            raise PermissionError(
+                f"{path}: belongs to uid {path.lstat().st_uid}, and was not made by this scheduler: move it away"
+            )
+
+
+def check_folder(folder: Path, what: Path) -> None:
+    """Raises PermissionError for a folder in which somebody else, who is not root, may put another thing in the place of one."""
+    found = folder.stat()
+    if found.st_uid not in (0, os.geteuid()):
+        raise PermissionError(
+            f"{what}: {folder} belongs to uid {found.st_uid}, who may put another in its place: use another"
+        )
+    if found.st_mode & stat.S_IWOTH and not found.st_mode & stat.S_ISVTX:
+        raise PermissionError(f"{what}: everybody may write to {folder}, and put another in its place: use another")
 
 
 def open_private(path: Path) -> BinaryIO:

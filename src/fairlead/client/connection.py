@@ -93,7 +93,9 @@ class Connection:
                 self._answered = True
                 if response.status != 429 or time.monotonic() > until:
                     return _checked(response)
-                time.sleep(random.uniform(0.05, 0.5))  # noqa: S311 so that not all come back at once
+                asked = response.headers.get("Retry-After", "")
+                least = min(float(asked) if asked.isdigit() else 0.0, max(0.0, until - time.monotonic()))
+                time.sleep(least + random.uniform(0.05, 0.5))  # noqa: S311 so that not all come back at once
             except NotTrusted as error:
                 raise ServiceError(str(error)) from None
             except (urllib3.exceptions.HTTPError, OSError) as error:

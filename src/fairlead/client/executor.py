@@ -14,6 +14,7 @@ from typing import Any, ParamSpec, TypeVar
 
 from fairlead.client.caller import Caller
 from fairlead.client.connection import Connection
+from fairlead.client.environment import needed_environment
 from fairlead.client.jobs import SubmittedJob
 from fairlead.client.options import Options
 from fairlead.model.quantity import parse_quantities
@@ -135,6 +136,7 @@ class Client(Executor):
         name: str = "",
         cwd: str | Path | None = None,
         env: dict[str, str] | None = None,
+        export_all: bool = False,
         gang: bool = False,
         exit_done: bool = False,
         after: Iterable["int | SubmittedJob | tuple[int, str]"] = (),
@@ -149,8 +151,12 @@ class Client(Executor):
             The command and its arguments; with `tasks`, ``{index}`` in them is the task's index.
         tasks : int, optional
             So many tasks; each has its index in ``FAIRLEAD_INDEX``.
-        cwd, env : optional
-            Where and with which environment it runs. Default: this program's.
+        cwd : optional
+            Where it runs. Default: this program's folder.
+        env : optional
+            Variables that are set. Default: what programs need of this program's, and what `client.toml` names.
+        export_all : bool
+            The rest of this program's environment goes as well; it is kept apart until the job has ended.
         gang : bool
             All tasks start at once or none.
         exit_done : bool
@@ -172,11 +178,14 @@ class Client(Executor):
         ServiceError
             It was refused; the message says why.
         """
+        sent = needed_environment() if env is None else env
+        exported = {name: value for name, value in os.environ.items() if export_all and name not in sent}
         body = replace(self.options, **options).request()
         body |= {
             "argv": list(argv),
             "cwd": str(cwd) if cwd is not None else str(Path.cwd()),
-            "env": dict(os.environ) if env is None else env,
+            "env": sent,
+            "exported": exported,
             "name": name,
             "gang": gang,
             "exit_done": exit_done,

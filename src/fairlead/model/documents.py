@@ -14,7 +14,7 @@ from typing import Annotated, Any, TypeVar
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from fairlead.model.quantity import check_total, format_quantity, parse_quantities, parse_seconds
-from fairlead.model.specs import ROOT, USERS, Node, Policy, Quantities, Queue, Settings, ancestors
+from fairlead.model.specs import EVERYWHERE, ROOT, USERS, Bounds, Node, Policy, Quantities, Queue, Settings, ancestors
 
 T = TypeVar("T", bound=BaseModel)
 
@@ -83,9 +83,14 @@ def _check_who(name: str) -> str:
     return name
 
 
+def _read_bytes(value: object) -> int:
+    return parse_quantities({"memory": value})["memory"]
+
+
 Amounts = Annotated[dict[str, int], BeforeValidator(read_quantities)]
 Weight = Annotated[float | dict[str, float], AfterValidator(_check_weight)]
 Who = Annotated[list[Annotated[str, AfterValidator(_check_who)]], Field(max_length=10_000)]
+Bytes = Annotated[int, BeforeValidator(_read_bytes)]
 Count = Annotated[int, Field(ge=0, le=10**9, strict=True)]
 
 
@@ -121,12 +126,23 @@ class SchedulerTable(Table):
     keep_jobs: Annotated[int, Field(ge=0, le=1_000_000, strict=True)] = Settings().keep_jobs
 
 
+class BoundsTable(Table):
+    requests: Annotated[float, Field(ge=1, le=1e6)] | None = None
+    streams: Count | None = None
+    programs: Count | None = None
+    jobs: Count | None = None
+    tasks: Count | None = None
+    environment: Bytes | None = None
+    output_limit: Bytes | None = None
+
+
 class Document(Table):
     queue: list[QueueTable] = Field(default_factory=list, max_length=MOST_QUEUES)
     node: list[NodeTable] = Field(default_factory=list, max_length=MOST_NODES)
     scheduler: SchedulerTable = Field(default_factory=SchedulerTable)
     operators: Who = Field(default_factory=list)
     root_tasks: bool = False
+    bounds: dict[str, BoundsTable] = Field(default_factory=dict)
 
 
 class Configuration:
@@ -219,7 +235,12 @@ def read_configuration(path: Path, check_policy: Callable[[str], object]) -> Con
             raise DocumentError(fault(path, text, ("node", number, "capacity"), str(error), "")) from None
     queues.sort(key=lambda q: (q.name.count("/"), q.name))
     s = document.scheduler
-    settings = Settings(s.reserve_after, s.max_losses, s.keep_jobs, document.operators, document.root_tasks)
+    bounds = {
+        name.strip("/") if name != "/" else ROOT: Bounds(**dict(table)) for name, table in document.bounds.items()
+    }
+    for name, message in _bounds_faults(bounds, queues):
+        raise DocumentError(fault(path, text, ("bounds", name), message, ""))
+    settings = Settings(s.reserve_after, s.max_losses, s.keep_jobs, document.operators, document.root_tasks, bounds)
     return Configuration(queues, nodes, settings)
 
 
@@ -264,6 +285,20 @@ def _history_faults(
         ):
             message = f"{policy.name} goes by the use of {policy.resource}, and no node has any: name a resource that there is"
             yield number, "policy", message
+
+
+def _bounds_faults(bounds: dict[str, Bounds], queues: list[Queue]) -> Iterator[tuple[str, str]]:
+    """What is wrong with the bounds of people: (where they are said, message)."""
+    there = {queue.name for queue in queues} or {USERS}
+    for name, said in bounds.items():
+        if name != EVERYWHERE and name not in there:
+            yield (
+                name,
+                f'there is no queue {name!r} here: name one as it is declared, or "{EVERYWHERE}" for all of them',
+            )
+        for key in ("requests", "streams", "programs"):
+            if name != EVERYWHERE and getattr(said, key) is not None:
+                yield name, f'{key} are of no queue: say them of "{EVERYWHERE}"'
 
 
 def _tree_faults(queues: list[Queue], tables: list[QueueTable]) -> list[tuple[int, str, str]]:

@@ -78,7 +78,8 @@ class Work(Spec, frozen=True):
     """What a task runs. The scheduler carries it to the engine and never looks inside.
 
     The characters of ``argv``, ``cwd`` and ``env`` stand for bytes in ``encoding``; latin-1 stands for any bytes. Where it is
-    ``numbered``, ``{index}`` in an argument stands for the task's index. A ``call`` runs in a worker process.
+    ``numbered``, ``{index}`` in an argument stands for the task's index. A ``call`` runs in a worker process. ``export`` names
+    what holds more of the environment, which is in no journal; empty for nothing.
     """
 
     argv: list[str] = field(default_factory=list)
@@ -87,6 +88,7 @@ class Work(Spec, frozen=True):
     encoding: Literal["utf-8", "latin-1"] = "utf-8"
     numbered: bool = False
     call: Call | None = None
+    export: str = ""
 
     def readable(self, text: str) -> str:
         """One of its strings as people read it."""
@@ -113,6 +115,8 @@ class Job(Spec, frozen=True):
 
     ``user`` is the name that it is submitted under, ``uid`` and ``gid`` are the account of who submitted it; None where that
     was not known.
+
+    A task that writes more than ``output_limit`` bytes as its output is stopped; None for no limit.
     """
 
     queue: str
@@ -132,6 +136,31 @@ class Job(Spec, frozen=True):
     work: Work = field(default_factory=Work)
     uid: int | None = None
     gid: int | None = None
+    output_limit: int | None = None
+
+
+EVERYWHERE = "@default"
+"""Where bounds are said of what a person has in all queues together."""
+
+
+class Bounds(Spec, frozen=True):
+    """What one person may take; None where nothing is said. The scheduler looks at none; :mod:`fairlead.people.bounds` does.
+
+    requests : a second.
+    streams : requests that wait for something to happen, at once.
+    programs : with Python calls, at once.
+    jobs, tasks : jobs that have not ended, and their tasks.
+    environment : bytes of the commands and environments of these.
+    output_limit : bytes that one task may write as its output.
+    """
+
+    requests: float | None = None
+    streams: int | None = None
+    programs: int | None = None
+    jobs: int | None = None
+    tasks: int | None = None
+    environment: int | None = None
+    output_limit: int | None = None
 
 
 class Settings(Spec, frozen=True):
@@ -142,6 +171,7 @@ class Settings(Spec, frozen=True):
     keep_jobs : finished jobs that are remembered.
     operators : people and groups who may do everything that concerns the whole, besides root.
     root_tasks : whether root may submit as others may, to have tasks run as root, where tasks run as people.
+    bounds : by queue, and ``@default``.
     """
 
     reserve_after: float = 30.0
@@ -149,6 +179,7 @@ class Settings(Spec, frozen=True):
     keep_jobs: int = 10_000
     operators: list[str] = field(default_factory=list)
     root_tasks: bool = False
+    bounds: dict[str, Bounds] = field(default_factory=dict)
 
 
 def ancestors(name: str) -> list[str]:

@@ -10,9 +10,10 @@ else in any case, unless it says so itself.
 """
 
 from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from fairlead.model.specs import ROOT, USERS, Job, Queue, ancestors, settings_for, written
+from fairlead.model.specs import ROOT, USERS, Bounds, Job, Queue, ancestors, settings_for, written
 from fairlead.people.accounts import Person
 from fairlead.scheduler.admission import Refused
 from fairlead.scheduler.state import State
@@ -39,6 +40,7 @@ class Rules(NamedTuple):
 
     queues : by name, those that were removed and still have jobs as well.
     operators : names and @groups.
+    bounds : by queue, and by ``@default`` for all, what one person may have.
     root_tasks : whether root's own tasks may run.
     personal : whether all belongs to one person, the only one that is let in.
     """
@@ -47,12 +49,13 @@ class Rules(NamedTuple):
     operators: tuple[str, ...] = ()
     root_tasks: bool = False
     personal: bool = False
+    bounds: Mapping[str, Bounds] = MappingProxyType({})
 
 
 def rules_of(state: State, personal: bool) -> Rules:
     """The rules that are in force."""
     queues, settings = {**state.tree.removed, **state.tree.declared}, state.settings
-    return Rules(queues, tuple(settings.operators), settings.root_tasks, personal)
+    return Rules(queues, tuple(settings.operators), settings.root_tasks, personal, settings.bounds)
 
 
 def rules_all(rules: Rules, caller: Caller) -> bool:
@@ -159,16 +162,17 @@ def _named(person: Person, names: Iterable[str]) -> bool:
 
 def _path(rules: Rules, queue: str) -> Iterable[Queue]:
     """What was said of a queue, of the ``*`` that stands for it, and of those above it; the nearest first."""
-    itself, star = rules.queues.get(queue), rules.queues.get(_star(queue))
+    itself, star = rules.queues.get(queue), rules.queues.get(star_of(queue))
     return [said for said in (itself, star, *(rules.queues.get(up) for up in ancestors(queue))) if said is not None]
 
 
 def _is_own_leaf(rules: Rules, leaf: str) -> bool:
     """Whether a leaf is one of those that a ``*`` gives to people by their names."""
-    return _star(leaf) in rules.queues
+    return star_of(leaf) in rules.queues
 
 
-def _star(queue: str) -> str:
+def star_of(queue: str) -> str:
+    """The ``*`` that stands for a queue among its siblings."""
     parent = queue.rpartition("/")[0]
     return f"{parent}/{USERS}" if parent else USERS
 

@@ -6,6 +6,7 @@ It holds for an account by name and uid, so an account that is made anew under a
 
 import hashlib
 import hmac
+import os
 import secrets
 import threading
 import time
@@ -13,7 +14,7 @@ from pathlib import Path
 
 import msgspec
 
-from fairlead.data_folder import write_private
+from fairlead.data_folder import NotPlain, open_plain, write_private
 from fairlead.people.accounts import Person
 from fairlead.people.rules import Forbidden
 from fairlead.scheduler.admission import Refused, Unknown
@@ -49,9 +50,14 @@ class Tokens:
     def __init__(self, path: Path) -> None:
         self._path, self._lock = path, threading.Lock()
         try:
-            kept = msgspec.json.decode(path.read_bytes(), type=list[Token])
+            with open_plain(path, os.geteuid()) as file:
+                if os.fstat(file.fileno()).st_mode & 0o022:
+                    raise Refused(f"{path}: others may write to it: say who did, or move it away, and make new tokens")
+                kept = msgspec.json.decode(file.read(), type=list[Token])
         except FileNotFoundError:
             kept = []
+        except NotPlain as error:
+            raise Refused(f"{error}: move it away") from None
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise Refused(f"{path}: not the tokens of a scheduler ({error}): restore a copy, or move it away") from None
         self._tokens = {token.id: token for token in kept}

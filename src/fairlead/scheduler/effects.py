@@ -43,7 +43,7 @@ from fairlead.scheduler.history import begin_ticks, coarsen, forget_what_is_made
 from fairlead.scheduler.queue_tree import mark_exact, vector
 from fairlead.scheduler.statuses import CANCEL, EXPIRE, IMPOSSIBLE, PLACED, REVOKE, REVOKING, TRANSITIONS, WAITING
 from fairlead.scheduler.tables import NONE, RESERVATION
-from fairlead.scheduler.view import BEGAN
+from fairlead.scheduler.view import BEGAN, ENDED
 
 if TYPE_CHECKING:
     from fairlead.scheduler.state import State
@@ -231,7 +231,7 @@ def _jobs_forgotten(state: "State", fact: JobsForgotten) -> None:
     ended = state.ended_jobs()
     if not np.array_equal(ended[: len(ids)], ids):
         set_ended(state, np.concatenate([ids, ended[~np.isin(ended, ids)]]))
-        state.forgotten = 0
+        state.order.counts[ENDED], state.forgotten = len(ended), 0
     state.forgotten += len(ids)
     if state.dead_tasks > COMPACT_FROM and 2 * state.dead_tasks > state.tasks.n:
         compact(state)

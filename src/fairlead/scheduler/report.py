@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from math import isfinite, nan
+from signal import SIGXFSZ
 
 import numpy as np
 
@@ -83,12 +84,19 @@ def describe_task(state: State, begin: int, index: int, expected: float = nan, c
         "attempt": int(tasks.attempt[t]),
         "node": state.cluster.specs[tasks.node[t]].name if placed or over else None,
         "exit": exit_status(int(tasks.outcome[t]), int(tasks.code[t])) if over else None,
-        "reason": Outcome(int(tasks.outcome[t])).name.lower().replace("_", " ") if over else None,
+        "reason": _reason(Outcome(int(tasks.outcome[t])), int(tasks.code[t])) if over else None,
         "started_at": _time(tasks.started_at[t]),
         "finished_at": _time(tasks.finished_at[t]),
         "expected_end": _time(expected),
         "cautious_end": _time(cautious),
     }
+
+
+def _reason(outcome: Outcome, code: int) -> str:
+    """How an attempt ended, in words."""
+    if outcome == Outcome.SIGNALLED and code == SIGXFSZ:
+        return "output limit"
+    return outcome.name.lower().replace("_", " ")
 
 
 def exit_status(outcome: int, code: int) -> int:

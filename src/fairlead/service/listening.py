@@ -22,6 +22,7 @@ import uvicorn
 from starlette.types import ASGIApp
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from fairlead.data_folder import check_folder
 from fairlead.people.door import Peer
 from fairlead.scheduler.admission import Refused
 from fairlead.sockets import is_loopback, socket_name, uid_of_peer
@@ -69,6 +70,8 @@ def open_socket(path: Path, shared: bool) -> socket.socket:
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o755 if shared else 0o700)
+        for folder in (path.parent.resolve(), *path.parent.resolve().parents):
+            check_folder(folder, path)
         with socket_name(path) as name:
             _make_way(path, name)
             listener.bind(name)
@@ -78,7 +81,8 @@ def open_socket(path: Path, shared: bool) -> socket.socket:
         listener.close()
         if isinstance(error, CannotListen):
             raise
-        raise CannotListen(f"cannot listen on {path}: {error.strerror}: name another place with --socket") from None
+        why = error.strerror or error
+        raise CannotListen(f"cannot listen on {path}: {why}: name another place with --socket") from None
     return listener
 
 

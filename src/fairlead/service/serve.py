@@ -11,7 +11,6 @@ import time
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from contextlib import ExitStack
-from itertools import takewhile
 from pathlib import Path
 
 import numpy as np
@@ -59,11 +58,13 @@ from fairlead.service.api.asking import Asker
 from fairlead.service.api.calls import close_silent_sessions
 from fairlead.service.api.cluster import configure
 from fairlead.service.clock import Clock
+from fairlead.service.exports import Exports
 from fairlead.service.listening import Where, listening, make_room, make_server, names_of
 from fairlead.service.loop import Loop
 from fairlead.service.outlooks import Outlooks
 from fairlead.service.over_time import Audits
 from fairlead.service.sessions import Sessions
+from fairlead.service.unfinished import Unfinished
 from fairlead.service.wakeups import Wakeups
 from fairlead.simulate.outlook import outlook
 
@@ -180,12 +181,14 @@ def serve(
             scheduler = _start(journal, engine, clock, configuration, door.owner.name, drop)
             door.rules = rules_of(scheduler.state, personal)
             sessions.recover(scheduler.state)  # what is recorded from now on it is told
+            unfinished.recover(scheduler.state)
             return scheduler
 
         wakeups = Wakeups()
         sessions, outlooks = Sessions(home / "calls", wakeups), Outlooks()
         closing.callback(outlooks.close)
-        loop = Loop(make, _announcing(wakeups, sessions, door, outlooks))
+        unfinished = Unfinished(Exports(home / "exports"))
+        loop = Loop(make, _announcing(wakeups, sessions, unfinished, door, outlooks))
         loop.start()
         loop.ready.result()
         engine = engines[0]
@@ -194,8 +197,8 @@ def serve(
         asker = Asker(loop, wakeups, door, clock)
         urls = [listener.url for listener in listeners]
         audits = Audits(home / "journal.db", clock)
-        api = make_api(asker, Parts(journal, sessions, engine, deeds, stop, read_again, urls, audits, outlooks))
-        app = Entrance(TooLargeInJson(api), door, deeds, names_of(where))
+        parts = Parts(journal, sessions, unfinished, engine, deeds, stop, read_again, urls, audits, outlooks)
+        app = Entrance(TooLargeInJson(make_api(asker, parts)), door, deeds, names_of(where))
         servers = [make_server(app, listener.tls) for listener in listeners]
 
         async def main() -> None:
@@ -274,23 +277,18 @@ def _refuse_to_lose(state: State, known: Collection[str]) -> None:
 
 
 def _announcing(
-    wakeups: Wakeups, sessions: Sessions, door: Door, outlooks: Outlooks
+    wakeups: Wakeups, sessions: Sessions, unfinished: Unfinished, door: Door, outlooks: Outlooks
 ) -> Callable[[State, Sequence[Fact]], None]:
     """Ring for the jobs that ended, and that there are more facts; tell programs what happened to their calls, the door of new
     rules, and the outlooks of what came true.
     """
-    last: int | None = None
 
     def announce(state: State, facts: Sequence[Fact]) -> None:
-        nonlocal last
         if any(isinstance(fact, Configured) for fact in facts):
             door.rules = rules_of(state, door.personal)
         sessions.recorded(state, facts)
         outlooks.happened(facts)
-        ended = list(takewhile(lambda job: job != last, reversed(state.ended_jobs().tolist())))
-        if ended:
-            last = ended[0]
-        wakeups.wake([("job", job) for job in ended] + ["facts"])
+        wakeups.wake([("job", job) for job in unfinished.recorded(state, facts)] + ["facts"])
 
     return announce
 

@@ -121,12 +121,17 @@ class Sessions:
                     for job in ids:
                         self._session_of.pop(job, None)
 
-    def create(self, setup: dict[str, Any], person: Person) -> str:
-        """Open a session of a person, who may read its folder and writes the results in it; returns its id."""
+    def create(self, setup: dict[str, Any], person: Person, most: int | None = None) -> str:
+        """Open a session of a person, who may read its folder and writes the results in it; returns its id.
+
+        Refused where they have `most` already, or all have as many as there may be.
+        """
         name = uuid.uuid4().hex
         with self._lock:
             if len(self._sessions) >= MOST_SESSIONS:
                 raise Refused(f"there are {MOST_SESSIONS} programs already: wait until one ends")
+            if most is not None and sum(each.uid == person.uid for each in self._sessions.values()) >= most:
+                raise Refused(f"{most} programs of yours have Python calls already: wait until one ends")
             self._sessions[name] = Session(person.uid)
         folder = self.folder / name
         for each, mode in ((folder, 0o755), (folder / RESULTS, 0o700)):

@@ -37,7 +37,14 @@ AfterJob = Annotated[
     list[str],
     typer.Option(help="Only after this job has succeeded; JOB:failure or JOB:end for other ends.", metavar="JOB[:END]"),
 ]
-Env = Annotated[list[str], typer.Option(help="Set a variable, over this terminal's environment.", metavar="NAME=VALUE")]
+Env = Annotated[
+    list[str],
+    typer.Option(help="Set a variable, or with its name alone send that of this terminal.", metavar="NAME[=VALUE]"),
+]
+ExportAll = Annotated[
+    bool,
+    typer.Option("--export-all", help="Send this terminal's whole environment, kept apart until the job has ended."),
+]
 Cwd = Annotated[Path | None, typer.Option(help="The folder to run in. Default: this one.")]
 Strict = Annotated[bool, typer.Option("--strict", help="Refuse what no node that is up could hold, even empty.")]
 
@@ -69,6 +76,7 @@ def submit(
     ] = False,
     after: AfterJob = [],  # noqa: B006
     env: Env = [],  # noqa: B006
+    export_all: ExportAll = False,
     cwd: Cwd = None,
     strict: Strict = False,
     when: Annotated[
@@ -81,7 +89,21 @@ def submit(
     """
     with connect() as connection:
         body = _job_request(
-            command, queue, cpu, memory, gpu, resource, name, priority, on, env, cwd, strict, retries, time_limit
+            command,
+            queue,
+            cpu,
+            memory,
+            gpu,
+            resource,
+            name,
+            priority,
+            on,
+            env,
+            export_all,
+            cwd,
+            strict,
+            retries,
+            time_limit,
         )
         body |= {"gang": gang, "exit_done": exit_done, "after": _after(after)} | (
             {} if tasks is None else {"tasks": tasks}
@@ -109,6 +131,7 @@ def run(
     on: On = [],  # noqa: B006
     time_limit: TimeLimit = None,
     env: Env = [],  # noqa: B006
+    export_all: ExportAll = False,
     cwd: Cwd = None,
     strict: Strict = False,
 ) -> None:
@@ -120,7 +143,7 @@ def run(
 
     with connect() as connection:
         body = _job_request(
-            command, queue, cpu, memory, gpu, resource, name, priority, on, env, cwd, strict, 0, time_limit
+            command, queue, cpu, memory, gpu, resource, name, priority, on, env, export_all, cwd, strict, 0, time_limit
         )
         answer = connection.submit("/v1/jobs", body)
         if answer["warning"]:
@@ -287,13 +310,19 @@ def release(job: JobId) -> None:
 
 def _job_request(
     command: list[str], queue: str | None, cpu: str, memory: str, gpu: str, resource: list[str], name: str, priority: int,
-    on: list[str], env: list[str], cwd: Path | None, strict: bool, retries: int, time_limit: str | None,
+    on: list[str], env: list[str], export_all: bool, cwd: Path | None, strict: bool, retries: int, time_limit: str | None,
 ) -> dict[str, Any]:  # fmt: skip
+    from fairlead.client.environment import BadConfiguration, needed_environment
     from fairlead.client.jobs import encoded
 
     folder = Path.cwd() if cwd is None else cwd.absolute()
     asked = _demand(queue, cpu, memory, gpu, resource, priority, on, retries, time_limit)
-    work = encoded({"argv": command, "cwd": str(folder), "env": {**os.environ, **_pairs("--env", env)}})
+    try:
+        sent = {**needed_environment(), **_variables(env)}
+    except BadConfiguration as error:
+        raise Failure(str(error)) from None
+    rest = {name: value for name, value in os.environ.items() if export_all and name not in sent}
+    work = encoded({"argv": command, "cwd": str(folder), "env": sent, "exported": rest})
     return {**asked, **work, "name": name, "strict": strict}
 
 
@@ -314,6 +343,14 @@ def _demand(
         time_limit=_seconds("--time-limit", time_limit),
         on={label: value.split("|") for label, value in _pairs("--on", on).items()},
     )
+
+
+def _variables(values: list[str]) -> dict[str, str]:
+    """What --env names: with its value, or as it is in this terminal."""
+    missing = [value for value in values if "=" not in value and value not in os.environ]
+    if missing:
+        raise Failure(f"--env {missing[0]!r}: there is no such variable here: write NAME=VALUE to set one")
+    return _pairs("--env", [value if "=" in value else f"{value}={os.environ[value]}" for value in values])
 
 
 def _tasks(words: list[str]) -> tuple[list[int], dict[int, list[int]]]:
@@ -364,6 +401,8 @@ def _reason(task: dict[str, Any]) -> str:
         return "killed for using more memory than it asked for: ask for more with --memory"
     if task["reason"] == "signalled":
         return f"ended by signal {task['exit'] - 128}"
+    if task["reason"] == "output limit":
+        return "stopped: it wrote more output than it may: have it write to a file of its own"
     if task["reason"] == "time limit":
         return "stopped at its time limit"
     return str(task["reason"])

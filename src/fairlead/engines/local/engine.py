@@ -72,7 +72,7 @@ class LocalEngine:
     ) -> None:
         self.folder = folder / "supervisor"
         self.output = folder / "output"
-        self.calls = folder / "calls"
+        self.calls, self.exports = folder / "calls", folder / "exports"
         self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         self.output.mkdir(exist_ok=True, mode=0o700)
         self.nodes = list(nodes)
@@ -110,6 +110,7 @@ class LocalEngine:
             limits = {
                 "cpu": job.demand.get("cpu", 0),
                 "memory": job.demand.get("memory", 0),
+                "output": job.output_limit or 0,
                 "gpus": -(-job.demand.get("gpu", 0) // 1000),
                 "gpu_indices": self._gpus.get(node, []),
             }
@@ -131,6 +132,7 @@ class LocalEngine:
                 "env": work.env,
                 "encoding": work.encoding,
                 "numbered": work.numbered,
+                "export": str(self.exports / work.export) if work.export else "",
             }
         shape = [call.session, job.queue, limits["cpu"], limits["memory"], limits["gpus"]]
         return {"session": str(self.calls / call.session), "payload": call.payload, "pool": json.dumps(shape)}

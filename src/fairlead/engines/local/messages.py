@@ -1,7 +1,7 @@
 """What the scheduler may tell the supervisor, read from a line of JSON into records; whatever else it says is a ValueError.
 
     {"do": "start", "work": {...}, "limits": {...}, "person": {"name": ..., "uid": ...}, "tasks": [[job, index, number], ...]}
-        work: argv, cwd, env, encoding, numbered; or session, payload and pool for calls of Python functions
+        work: argv, cwd, env, encoding, numbered, export; or session, payload and pool for calls of Python functions
         person: as whom it runs; null for whose process the supervisor is
     {"do": "stop", "tasks": [...], "grace": seconds}      {"do": "acknowledge", "tasks": [...]}
     {"do": "inventory"}          {"do": "answer"}          {"do": "leave"}
@@ -34,10 +34,14 @@ class Person(NamedTuple):
 
 
 class Command(NamedTuple):
-    """A program that is the task; `numbered` if {index} in its arguments stands for the task's."""
+    """A program that is the task; `numbered` if {index} in its arguments stands for the task's.
+
+    `export` is the path of a file with more of its environment, an object of JSON; empty for none.
+    """
 
     program: Program
     numbered: bool
+    export: str
 
 
 class Call(NamedTuple):
@@ -49,10 +53,11 @@ class Call(NamedTuple):
 
 
 class Limits(NamedTuple):
-    """What one task may use: thousandths of a CPU and bytes, 0 for no limit; how many GPUs, and of which."""
+    """What one task may use: thousandths of a CPU, bytes of memory and of output, 0 for no limit; how many GPUs, and of which."""
 
     cpu: int
     memory: int
+    output: int
     gpus: int
     gpu_indices: list[int]
 
@@ -138,8 +143,10 @@ def _json(text: str | bytes | bytearray) -> Any:
 def _work(said: Any) -> Command | Call:
     if isinstance(said, dict) and "session" in said:
         return record(Call, said)
-    program = _program(said)
-    return Command(program, bool(said.get("numbered")))
+    program, export = _program(said), said.get("export", "")
+    if not isinstance(export, str):
+        raise ValueError(f"{export!r} is not the name of a file")
+    return Command(program, bool(said.get("numbered")), export)
 
 
 def _program(said: Any) -> Program:

@@ -26,7 +26,7 @@ MARK = "FAIRLEAD_ATTEMPT"
 class Given(NamedTuple):
     """What a process is given: limits, its part of the environment, GPUs, and where its output goes, without .out or .err.
 
-    `person` is as whom it runs; None for whose process the supervisor is.
+    `person` is as whom it runs; None for whose process the supervisor is. `export` is a file with more of the environment.
     """
 
     limits: Limits
@@ -34,6 +34,7 @@ class Given(NamedTuple):
     gpus: list[int]
     output: str
     person: Person | None
+    export: str
 
 
 class ProcessGroup:
@@ -90,7 +91,7 @@ class ProcessGroups:
                 cgroup = self.cgroups.create(name, given.limits.memory, given.limits.cpu)
             pid = os.fork()
             if pid == 0:
-                become(program, [*files, *more], cgroup, given.person, write)
+                become(program, given.export, [*files, *more], cgroup, given.person, write)
         except OSError:
             os.close(read)
             if cgroup:

@@ -25,6 +25,7 @@ import time
 from pathlib import Path
 
 from fairlead.engines.local.cgroups import find
+from fairlead.engines.local.child import load_directory
 from fairlead.engines.local.line import Line
 from fairlead.engines.local.line import address as address  # noqa: PLC0414 the other end takes it from here
 from fairlead.engines.local.messages import Acknowledge, Answer, Inventory, Leave, Message, Start, Stop, Task
@@ -61,6 +62,7 @@ class Supervisor:
         self.postponed: dict[Task, Start] = {}  # until there is room again
         self.leaving = False
         self.busy_at = self.looked_at = time.monotonic()
+        load_directory()
         self.line = Line(folder, self.selector, self._hear)
         _wake_when_a_child_ends(self.selector)
 
@@ -98,7 +100,7 @@ class Supervisor:
         now = time.monotonic()
         if now - self.looked_at >= LOOK_EVERY:
             self.looked_at = now
-            self.tasks.end_those_over_memory()
+            self.tasks.end_those_over_limits()
             self.workers.watch()
             postponed, self.postponed = self.postponed, {}
             for task, start in postponed.items():

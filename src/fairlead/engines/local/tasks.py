@@ -9,7 +9,7 @@ from pathlib import Path
 
 from fairlead.engines.local import proc
 from fairlead.engines.local.child import open_output
-from fairlead.engines.local.messages import Call, Command, Limits, Person, Program, Start, Task
+from fairlead.engines.local.messages import Call, Command, Program, Start, Task
 from fairlead.engines.local.process_groups import Given, ProcessGroup, ProcessGroups
 from fairlead.engines.local.warm_workers import WarmWorkers, Worker
 from fairlead.outcomes import Outcome
@@ -20,7 +20,7 @@ class Running:
 
     def __init__(self, task: Task, given: Given, group: ProcessGroup, worker: Worker | None) -> None:
         self.task, self.given, self.group, self.worker = task, given, group, worker
-        self.over_memory = False
+        self.over_memory = self.over_output = False
 
 
 class Tasks:
@@ -54,14 +54,14 @@ class Tasks:
         memory = start.limits.memory
         if memory and self._workers.are_idle() and proc.available_memory() < memory:
             self._workers.dismiss()
-        given = self._give(task, start.limits, start.person)
+        given = self._give(task, start)
         if isinstance(start.work, Command):
             self._start_command(task, start.work, given)
         else:
             self._start_call(task, start.work, given)
 
-    def _give(self, task: Task, limits: Limits, person: Person | None) -> Given:
-        job, index, number = task
+    def _give(self, task: Task, start: Start) -> Given:
+        (job, index, number), limits = task, start.limits
         env = {"FAIRLEAD_JOB": str(job), "FAIRLEAD_INDEX": str(index), "FAIRLEAD_NUMBER": str(number)}
         gpus: list[int] = []
         if limits.gpus:
@@ -72,7 +72,8 @@ class Tasks:
         if folder != self._made:
             os.makedirs(folder, mode=0o700, exist_ok=True)
             self._made = folder
-        return Given(limits, env, gpus, f"{folder}/{index}", person)
+        export = start.work.export if isinstance(start.work, Command) else ""
+        return Given(limits, env, gpus, f"{folder}/{index}", start.person, export)
 
     def _start_command(self, task: Task, work: Command, given: Given) -> None:
         program = work.program
@@ -135,17 +136,30 @@ class Tasks:
         del self.running[run.task]
         self._on_end(run.task, outcome, code)
 
-    def end_those_over_memory(self) -> None:
-        """End what uses more memory than it asked for, where the kernel does not, or ended only a part of it."""
+    def end_those_over_limits(self) -> None:
+        """End what uses more memory than it asked for, where the kernel does not, or ended only a part of it; and what has
+        written more than it may.
+        """
         for run in self.running.values():
-            memory = run.given.limits.memory
-            if memory and run.group.status is None and self._groups.is_over_memory(run.group, memory):
-                run.over_memory = True
-                self._groups.kill(run.group)
+            if run.group.status is None:
+                memory, output = run.given.limits.memory, run.given.limits.output
+                run.over_memory |= bool(memory) and self._groups.is_over_memory(run.group, memory)
+                run.over_output |= bool(output) and _size_of_output(run.given.output) > output
+                if run.over_memory or run.over_output:
+                    self._groups.kill(run.group)
 
     def some_end_soon(self) -> bool:
         """Whether one is to be looked at again in a moment: nobody tells when its last process is gone."""
         return any(run.group.status is not None or run.group.kill_at is not None for run in self.running.values())
+
+
+def _size_of_output(path: str) -> int:
+    """What a task's output takes on the disk, in bytes; nothing where somebody has removed it."""
+    size = 0
+    for name in ("out", "err"):
+        with contextlib.suppress(FileNotFoundError):
+            size += 512 * os.stat(f"{path}.{name}").st_blocks
+    return size
 
 
 def _how_it_ended(run: Running) -> tuple[Outcome, int]:
@@ -153,15 +167,17 @@ def _how_it_ended(run: Running) -> tuple[Outcome, int]:
     group = run.group
     assert group.status is not None
     if run.worker and run.worker.answer is not None:
-        outcome, code = Outcome.EXITED, run.worker.answer
-    elif group.failure is not None:
+        return Outcome.EXITED, run.worker.answer
+    if group.failure is not None:
         outcome, code = Outcome.NOT_STARTED, group.failure.errno
     elif os.WIFSIGNALED(group.status):
         outcome, code = Outcome.SIGNALLED, os.WTERMSIG(group.status)
     else:
         outcome = Outcome.EXITED if group.kill_at is None else Outcome.STOPPED
         code = os.WEXITSTATUS(group.status)
-    if run.over_memory and not (run.worker and run.worker.answer is not None):
+    if run.over_output and (outcome, code) != (Outcome.EXITED, 0):
+        outcome, code = Outcome.SIGNALLED, signal.SIGXFSZ  # the system's own word for a file that is too large
+    if run.over_memory:
         # The kernel may have killed a part of it, and the rest ended by itself, even as if nothing had happened.
         outcome, code = Outcome.OUT_OF_MEMORY, signal.SIGKILL
     return outcome, code

@@ -13,10 +13,12 @@ from fastapi import Depends, HTTPException, Request, Response
 from fastapi.routing import APIRoute
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from fairlead.people.bounds import DEFAULT, default_bounds
 from fairlead.people.deeds import Deeds
 from fairlead.people.door import Door, Stranger
+from fairlead.people.rates import Rates
 from fairlead.people.rules import Caller, Forbidden, check_operates
-from fairlead.service.api.asking import refusal
+from fairlead.service.api.asking import refusal, retry_after
 
 
 class Who(Enum):
@@ -99,6 +101,7 @@ class Entrance:
 
     def __init__(self, app: ASGIApp, door: Door, deeds: Deeds, hosts: set[str]) -> None:
         self._app, self._door, self._deeds, self._hosts = app, door, deeds, hosts
+        self._rates = Rates()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = dict(scope["headers"])
@@ -115,8 +118,20 @@ class Entrance:
             )
         except Stranger as stranger:
             scope["caller"] = stranger
+        wait = self._wait(scope["caller"])
+        if wait:
+            answer = refusal(429, "that are more requests than one person may make: slow down", retry_after(wait))
+            await answer(scope, receive, send)
+            return
         scope["door"], scope["deeds"] = self._door, self._deeds
         await self._app(scope, receive, send)
+
+    def _wait(self, caller: Caller | Stranger) -> float:
+        """Seconds until somebody may make another request; 0 where that is now."""
+        if isinstance(caller, Stranger):
+            return self._rates.wait(caller.by, DEFAULT.requests or 1.0)
+        a_second = default_bounds(self._door.rules, caller).requests
+        return self._rates.wait(caller.person.uid, a_second) if a_second is not None else 0.0
 
 
 class HeldRoute(APIRoute):

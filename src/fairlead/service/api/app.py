@@ -27,18 +27,20 @@ from fairlead.people.deeds import Deeds
 from fairlead.people.rules import Forbidden
 from fairlead.scheduler.admission import Conflict, Refused, Unknown
 from fairlead.service.api.access import HeldRoute, note_refusal
-from fairlead.service.api.asking import LARGEST_BODY, Asker, Json, errors, refusal
+from fairlead.service.api.asking import LARGEST_BODY, Asker, Json, errors, refusal, retry_after
 from fairlead.service.api.calls import add_calls
 from fairlead.service.api.cluster import add_audits, add_cluster, add_facts, add_health, add_operating
 from fairlead.service.api.document import add_documents
 from fairlead.service.api.jobs import add_jobs
 from fairlead.service.api.outlooks import add_outlooks
 from fairlead.service.api.people import add_log, add_tokens
+from fairlead.service.api.submitting import Submitter
 from fairlead.service.feed import Feed
 from fairlead.service.loop import Busy
 from fairlead.service.outlooks import Outlooks
 from fairlead.service.over_time import Audits
 from fairlead.service.sessions import Sessions
+from fairlead.service.unfinished import Unfinished
 
 
 class Parts(NamedTuple):
@@ -46,6 +48,7 @@ class Parts(NamedTuple):
 
     journal : where past facts are read.
     sessions : of the programs that call Python functions here.
+    unfinished : the jobs that have not ended.
     engine : where tasks run: its output is read, and it is asked how it is.
     deeds : told what people do that is no fact.
     down : stops the scheduler; told whether running tasks are stopped as well, and by whom.
@@ -57,6 +60,7 @@ class Parts(NamedTuple):
 
     journal: Journal
     sessions: Sessions
+    unfinished: Unfinished
     engine: LocalEngine
     deeds: Deeds
     down: Callable[[bool, str], None]
@@ -85,13 +89,14 @@ def make_api(asker: Asker, parts: Parts) -> FastAPI:
     checks = [Depends(HTTPBearer(auto_error=False)), Depends(_refusing_unknown_queries(app))]
     known = errors(400, 401, 403, 404, 409, 413, 422, 429, 503)
     api = APIRouter(dependencies=checks, responses=known, route_class=HeldRoute)
-    add_jobs(api, asker, parts.engine)
+    submitter = Submitter(asker, parts.unfinished)
+    add_jobs(api, asker, submitter, parts.engine)
     add_outlooks(api, asker, parts.outlooks)
     add_cluster(api, asker, parts.urls)
     add_operating(api, asker, parts.deeds, parts.down, parts.read_again)
     add_audits(api, asker, parts.audits)
     add_facts(api, asker, Feed(parts.journal, asker.door, asker.wakeups, asker.loop))
-    add_calls(api, asker, parts.sessions)
+    add_calls(api, asker, submitter, parts.sessions)
     add_tokens(api, asker.door, parts.deeds)
     add_log(api, asker, parts.journal, parts.deeds)
     app.include_router(api)
@@ -154,7 +159,7 @@ def _answer_errors_in_one_line(app: FastAPI) -> None:
 
     @app.exception_handler(Busy)
     async def _(request: Request, error: Busy) -> JSONResponse:
-        return refusal(429, str(error))
+        return refusal(429, str(error), retry_after(1))
 
     @app.exception_handler(Forgotten)
     async def _(request: Request, error: Forgotten) -> JSONResponse:

@@ -1,9 +1,11 @@
 """What all of the API's parts share: asking the scheduler's thread, answering in JSON, saying what is wrong."""
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from http import HTTPStatus
+from math import ceil
 from typing import Annotated, Any
 
 import msgspec
@@ -14,6 +16,7 @@ from pydantic import BaseModel
 
 from fairlead.model.api_types import JobInfo
 from fairlead.model.specs import Job
+from fairlead.people.bounds import default_bounds
 from fairlead.people.door import Door
 from fairlead.people.rules import Caller, as_seen, check_acts
 from fairlead.scheduler import admission, report
@@ -60,7 +63,7 @@ class Asker:
 
     def __init__(self, loop: Loop, wakeups: Wakeups, door: Door, clock: Clock) -> None:
         self.loop, self.wakeups, self.door, self.clock = loop, wakeups, door, clock
-        self._waiters = 0
+        self._waiters: Counter[int] = Counter()
 
     async def ask(self, question: Question, changes: bool = False, by: str = "") -> Any:
         return await asyncio.wait_for(asyncio.wrap_future(self.loop.ask(question, changes, by)), ANSWER_WITHIN)
@@ -97,15 +100,20 @@ class Asker:
         return found
 
     @contextmanager
-    def waiter(self) -> Iterator[None]:
-        """Count one that waits; too many are turned away."""
-        if self._waiters >= MOST_WAITERS:
+    def waiter(self, caller: Caller) -> Iterator[None]:
+        """Count one of somebody's that waits; too many, theirs or in all, are turned away."""
+        uid, most = caller.person.uid, default_bounds(self.door.rules, caller).streams
+        if most is not None and self._waiters[uid] >= most:
+            raise Busy(f"{most} requests of yours wait for something to happen already: end some of them")
+        if self._waiters.total() >= MOST_WAITERS:
             raise Busy(f"{MOST_WAITERS} requests wait for something to happen already: try again in a moment")
-        self._waiters += 1
+        self._waiters[uid] += 1
         try:
             yield
         finally:
-            self._waiters -= 1
+            self._waiters[uid] -= 1
+            if not self._waiters[uid]:
+                del self._waiters[uid]
 
 
 class Json(JSONResponse):
@@ -129,6 +137,11 @@ def spec_of(state: State, job: int) -> Job:
     """What was asked for with a job; refuses one that is not known (any more)."""
     admission.job_row(state, job)
     return state.index.specs[job]
+
+
+def retry_after(seconds: float) -> dict[str, str]:
+    """The header that says when a request may be made again."""
+    return {"Retry-After": str(ceil(seconds))}
 
 
 def refusal(code: int, message: str, headers: Mapping[str, str] | None = None) -> JSONResponse:

@@ -18,13 +18,15 @@ from fairlead.engines import calls
 from fairlead.engines.step import Stalled
 from fairlead.model.api_types import Cancelled, Changed, Event, Events, SessionInfo, SubmittedMany
 from fairlead.model.specs import Call, Work
+from fairlead.people.bounds import default_bounds
+from fairlead.people.rules import Caller
 from fairlead.scheduler.admission import Refused, Unknown
 from fairlead.scheduler.facts import Fact
 from fairlead.scheduler.state import State
 from fairlead.service.api.access import Known
 from fairlead.service.api.asking import LARGEST_BODY, LONGEST_WAIT, Asker, Bytes, Identity, Json, Key, Number
 from fairlead.service.api.requests import CallsJob, CallsRequest, SessionRequest
-from fairlead.service.api.submitting import submit_all
+from fairlead.service.api.submitting import Asked, Submitter
 from fairlead.service.loop import Busy
 from fairlead.service.sessions import Sessions, make_readable, open_result, unfinished_calls, with_results
 from fairlead.service.wakeups import heard_within
@@ -36,11 +38,12 @@ SMALL_RESULT = 64 * 2**10
 """Bytes of a result that is told with its event; a larger one is asked for by itself."""
 
 
-def add_calls(api: APIRouter, asker: Asker, sessions: Sessions) -> None:
+def add_calls(api: APIRouter, asker: Asker, submitter: Submitter, sessions: Sessions) -> None:
     @api.post("/v1/sessions", status_code=201, response_model=SessionInfo)
     async def open_session(request: SessionRequest, caller: Known) -> Response:
         """Open a session for a program that calls Python functions. It lasts as long as its events are asked for."""
-        return Json({"id": await asyncio.to_thread(sessions.create, request.model_dump(), caller.person)}, 201)
+        most = default_bounds(asker.door.rules, caller).programs
+        return Json({"id": await asyncio.to_thread(sessions.create, request.model_dump(), caller.person, most)}, 201)
 
     @api.put(
         "/v1/sessions/{session}/payloads/{payload}",
@@ -66,10 +69,10 @@ def add_calls(api: APIRouter, asker: Asker, sessions: Sessions) -> None:
         folder = sessions.touch(session, caller.person.uid)
         counts = await asyncio.to_thread(lambda: [_put(folder, job) for job in request.jobs])
         asked = [
-            (job, count, False, Work([job.name or "python"], call=Call(session, job.payload)))
+            Asked(job, count, False, Work([job.name or "python"], call=Call(session, job.payload)), {})
             for job, count in zip(request.jobs, counts, strict=True)
         ]
-        return Json({"jobs": await submit_all(asker, caller, asked, key)}, 201)
+        return Json({"jobs": await submitter.submit(caller, asked, key)}, 201)
 
     @api.get("/v1/sessions/{session}/events", response_model=Events)
     async def events(
@@ -81,7 +84,7 @@ def add_calls(api: APIRouter, asker: Asker, sessions: Sessions) -> None:
     ) -> Response:
         """What happened to the calls; those before `after` were seen, and their results are dropped."""
         look = partial(sessions.events, session, caller.person.uid, epoch, after, MOST_EVENTS)
-        following, found = await _first_events(asker, sessions, session, look, wait)
+        following, found = await _first_events(asker, caller, sessions, session, look, wait)
         if found:
             folder = sessions.touch(session, caller.person.uid)
             found = await asyncio.to_thread(with_results, found, folder, caller.person.uid, SMALL_RESULT, LARGEST_BODY)
@@ -114,11 +117,16 @@ def _pieces(file: BinaryIO, size: int) -> Iterator[bytes]:
 
 
 async def _first_events(
-    asker: Asker, sessions: Sessions, session: str, look: Callable[[], tuple[int, list[Event]]], wait: float
+    asker: Asker,
+    caller: Caller,
+    sessions: Sessions,
+    session: str,
+    look: Callable[[], tuple[int, list[Event]]],
+    wait: float,
 ) -> tuple[int, list[Event]]:
     """The events that there are, or the first that come within so many seconds."""
     until = time.monotonic() + wait
-    with asker.waiter(), asker.wakeups.listen([("session", session)]) as heard:
+    with asker.waiter(caller), asker.wakeups.listen([("session", session)]) as heard:
         while True:
             following, found = look()
             if found and wait and all(event["status"] == "running" for event in found):

@@ -166,11 +166,11 @@ def add_facts(api: APIRouter, asker: Asker, feed: Feed) -> None:
         """
         chosen = last_event_id if last_event_id is not None else after
         position = chosen if chosen is not None else asker.loop.position
-        with asker.waiter():  # what refuses it is told before it begins
+        with asker.waiter(caller):  # what refuses it is told before it begins
             await feed.check(position)
 
         async def text() -> AsyncIterator[bytes]:
-            with asker.waiter():
+            with asker.waiter(caller):
                 async for page in feed.read(caller, position, follow):
                     yield page
 

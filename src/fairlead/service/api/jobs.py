@@ -18,7 +18,7 @@ from fairlead.model.api_types import (
     TaskPage,
     Why,
 )
-from fairlead.model.specs import Job, Work
+from fairlead.model.specs import Job
 from fairlead.people.rules import acts_on, as_seen, check_acts, sees_names
 from fairlead.scheduler import admission, report
 from fairlead.scheduler.admission import Unknown
@@ -27,28 +27,28 @@ from fairlead.scheduler.facts import Fact
 from fairlead.scheduler.state import State
 from fairlead.service.api.access import Known
 from fairlead.service.api.asking import Asker, Bytes, Json, Key, Number, Wait, by_wall_clock, spec_of
-from fairlead.service.api.requests import CancelManyRequest, CancelRequest, JobAsked, JobRequest, JobsRequest
-from fairlead.service.api.submitting import submit_all
+from fairlead.service.api.requests import CancelManyRequest, CancelRequest, JobRequest, JobsRequest
+from fairlead.service.api.submitting import Asked, Submitter
 from fairlead.service.wakeups import heard_within
 
 
-def add_jobs(api: APIRouter, asker: Asker, engine: LocalEngine) -> None:
-    _add_submitting(api, asker)
+def add_jobs(api: APIRouter, asker: Asker, submitter: Submitter, engine: LocalEngine) -> None:
+    _add_submitting(api, submitter)
     _add_looking(api, asker, engine)
     _add_changing(api, asker)
 
 
-def _add_submitting(api: APIRouter, asker: Asker) -> None:
+def _add_submitting(api: APIRouter, submitter: Submitter) -> None:
     @api.post("/v1/jobs", status_code=201, response_model=Submitted)
     async def submit(request: JobRequest, caller: Known, key: Key = "") -> Response:
         """Submit a job. It is in the journal when this answers."""
-        (answer,) = await submit_all(asker, caller, [_commands(request)], key)
+        (answer,) = await submitter.submit(caller, [_commands(request)], key)
         return Json(answer, 201)
 
     @api.post("/v1/bulk", status_code=201, response_model=SubmittedMany)
     async def submit_many(request: JobsRequest, caller: Known, key: Key = "") -> Response:
         """Submit jobs together: all of them, or none and say which is wrong."""
-        return Json({"jobs": await submit_all(asker, caller, [_commands(job) for job in request.jobs], key)}, 201)
+        return Json({"jobs": await submitter.submit(caller, [_commands(job) for job in request.jobs], key)}, 201)
 
 
 def _add_looking(api: APIRouter, asker: Asker, engine: LocalEngine) -> None:
@@ -78,7 +78,7 @@ def _add_looking(api: APIRouter, asker: Asker, engine: LocalEngine) -> None:
     async def job(job: Number, caller: Known, wait: Wait = 0) -> Response:
         """One job; with `wait`, as soon as it has ended, or as it is after so many seconds."""
         until = time.monotonic() + wait
-        with asker.waiter(), asker.wakeups.listen([("job", job)]) as heard:
+        with asker.waiter(caller), asker.wakeups.listen([("job", job)]) as heard:
             while True:
                 found = await asker.read_job(caller, job)
                 left = until - time.monotonic()
@@ -163,5 +163,6 @@ def _add_changing(api: APIRouter, asker: Asker) -> None:
         return Json({"changed": await asker.change_job(caller, job, lambda s, now: admission.release(s, job, now))})
 
 
-def _commands(request: JobRequest) -> tuple[JobAsked, int, bool, Work]:
-    return request, 1 if request.tasks is None else request.tasks, request.gang, request.work()
+def _commands(request: JobRequest) -> Asked:
+    tasks = 1 if request.tasks is None else request.tasks
+    return Asked(request, tasks, request.gang, request.work(), request.exported)

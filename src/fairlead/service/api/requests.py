@@ -106,9 +106,17 @@ class JobRequest(JobAsked):
     argv: Annotated[list[Argument], Field(min_length=1, max_length=100_000)]
     cwd: Text = "/"
     env: Environment = Field(default_factory=dict)
+    exported: Annotated[
+        Environment,
+        Field(
+            description="More of the environment: kept apart from the journal, in a file that goes when the job has ended."
+        ),
+    ] = Field(default_factory=dict)
     encoding: Annotated[
         Encoding,
-        Field(description="What the characters of argv, cwd and env stand for; latin-1 can stand for any bytes."),
+        Field(
+            description="What the characters of argv, cwd, env and exported stand for; latin-1 can stand for any bytes."
+        ),
     ] = "utf-8"
     tasks: Annotated[
         int | None, Field(description="So many tasks; `{index}` in an argument then stands for the task's index.")
@@ -121,7 +129,8 @@ class JobRequest(JobAsked):
     @model_validator(mode="after")
     def _check_bytes(self) -> Self:
         if self.encoding == "latin-1":
-            for text in (*self.argv, self.cwd, *self.env, *self.env.values()):
+            exported = self.exported
+            for text in (*self.argv, self.cwd, *self.env, *self.env.values(), *exported, *exported.values()):
                 if any(ord(character) > 255 for character in text):
                     raise ValueError(f"{text!r} is not latin-1, as its encoding says")
         return self

@@ -1,0 +1,107 @@
+"""The jobs that have not ended, as far as the service must know: whose they are, and what goes with them when they end.
+
+It is used in the scheduler's thread only. A job is counted in the very question that submits it, so that the next question of the
+same step counts it already.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from fairlead.model.specs import Job, ancestors
+from fairlead.people.bounds import Load
+from fairlead.scheduler.facts import Fact, JobsForgotten
+from fairlead.scheduler.state import State
+from fairlead.scheduler.tables import NONE
+from fairlead.service.exports import Exports
+
+
+class _Known(NamedTuple):
+    uid: int | None
+    leaf: str
+    load: Load
+    export: str
+
+
+class Unfinished:
+    """All of them.
+
+    Parameters
+    ----------
+    exports : Exports
+        Whose files go when their jobs end.
+    """
+
+    def __init__(self, exports: Exports) -> None:
+        self.exports = exports
+        self._jobs: dict[int, _Known] = {}
+        self._loads: dict[int | None, dict[str, Load]] = {}  # by uid and leaf; nobody's that are nothing
+        self._last: int | None = None  # the job that ended last, as far as that was noted
+
+    def recover(self, state: State) -> None:
+        """Begin with those of a state."""
+        jobs = state.jobs
+        live = np.isnan(jobs.finished_at[: jobs.n]) & (jobs.id[: jobs.n] != NONE)
+        for number in jobs.id[: jobs.n][live].tolist():
+            self.begin(number, state.index.specs[number])
+        self.exports.drop_but(known.export for known in self._jobs.values())
+
+    def begin(self, number: int, job: Job) -> None:
+        """A job is submitted."""
+        known = self._jobs[number] = _Known(job.uid, job.queue, load_of(job), job.work.export)
+        leaves = self._loads.setdefault(known.uid, {})
+        leaves[known.leaf] = leaves.get(known.leaf, Load()).plus(known.load)
+
+    def recorded(self, state: State, facts: Sequence[Fact]) -> list[int]:
+        """Note the jobs that have ended; returns them."""
+        ended = _newest(state, self._last)
+        if ended:
+            self._last = ended[0]
+        forgotten = [number for fact in facts if isinstance(fact, JobsForgotten) for number in fact.ids]
+        self._end([*ended, *forgotten])
+        return ended
+
+    def load(self, uid: int, queue: str) -> Load:
+        """What somebody has in a queue and those below it."""
+        total = Load()
+        for leaf, load in self._loads.get(uid, {}).items():
+            if queue in (leaf, *ancestors(leaf)):
+                total = total.plus(load)
+        return total
+
+    def _end(self, numbers: Iterable[int]) -> None:
+        for number in numbers:
+            known = self._jobs.pop(number, None)
+            if known is None:  # it was noted before
+                continue
+            if known.export:
+                self.exports.drop([known.export])
+            leaves = self._loads[known.uid]
+            left = leaves[known.leaf].plus(known.load, -1)
+            if left.jobs:
+                leaves[known.leaf] = left
+            else:
+                del leaves[known.leaf]
+                if not leaves:
+                    del self._loads[known.uid]
+
+
+def load_of(job: Job) -> Load:
+    """What one job adds."""
+    work = job.work
+    words = [*work.argv, work.cwd, *work.env, *work.env.values()]
+    return Load(1, job.tasks, sum(map(len, words)))
+
+
+def _newest(state: State, last: int | None) -> list[int]:
+    """The jobs that ended after one, the newest first; as many as are remembered, where that one is not."""
+    ended = state.ended_jobs()
+    looked_at = 64
+    while True:
+        newest: list[int] = ended[-looked_at:][::-1].tolist()
+        if last in newest:
+            return newest[: newest.index(last)]
+        if looked_at >= len(ended):
+            return newest
+        looked_at *= 8
