@@ -3,7 +3,7 @@
 import importlib
 import sys
 
-ALL = ["kernel", "heart", "end_to_end", "recovery", "service", "calls", "policies", "simulate", "forecasts"]
+ALL = ["kernel", "heart", "end_to_end", "recovery", "service", "calls", "policies", "simulate", "forecasts", "outlooks"]
 
 for name in sys.argv[1:] or ALL:
     importlib.import_module(f"bench.{name}").run()

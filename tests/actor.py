@@ -1,7 +1,7 @@
 """Acts as whoever runs it: reads what to do, a line of JSON each, and answers with what came of it.
 
 ``{"http": [method, path, body, headers], "socket": path}`` is a request over a Unix socket, ``{"command": [...], "env":
-{...}}`` a command, in a process forked from this one, so that it need not import all anew.
+{...}}`` a command, and ``{"python": code}`` a program, in a process forked from this one, so that it need not import all anew.
 """
 
 import http.client
@@ -10,6 +10,7 @@ import os
 import socket
 import sys
 import tempfile
+import traceback
 from pathlib import Path
 
 from fairlead.cli import tables  # noqa: F401
@@ -39,19 +40,30 @@ def ask(path, method, url, body, headers):
         wire.close()
 
 
-def run(words, env):
+def command(words, env):
+    os.environ.update(env)
+    sys.argv = ["fairlead", *words]
+    main()
+
+
+def program(code):
+    exec(code, {"__name__": "__main__"})
+
+
+def run(work, *arguments):
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         child = os.fork()
         if not child:
             os.dup2(out.fileno(), 1)
             os.dup2(err.fileno(), 2)
-            os.environ.update(env)
-            sys.argv = ["fairlead", *words]
             code = 70
             try:
-                main()
+                work(*arguments)
+                code = 0
             except SystemExit as ended:
                 code = ended.code if isinstance(ended.code, int) else 0 if ended.code is None else 1
+            except Exception:
+                traceback.print_exc()
             finally:
                 sys.stdout.flush()
                 sys.stderr.flush()
@@ -70,6 +82,8 @@ for line in sys.stdin:
     if "http" in todo:
         method, url, body, headers = todo["http"]
         found = ask(todo["socket"], method, url, body, headers)
+    elif "python" in todo:
+        found = run(program, todo["python"])
     else:
-        found = run(todo["command"], todo["env"])
+        found = run(command, todo["command"], todo["env"])
     print(json.dumps(found), flush=True)

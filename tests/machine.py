@@ -181,6 +181,15 @@ class Actor:
         code, out, err = self._do({"command": command, "env": env})
         return subprocess.CompletedProcess(command, code, out, err)
 
+    def python(self, code: str) -> subprocess.CompletedProcess:
+        """A program of theirs."""
+        return subprocess.CompletedProcess(["python"], *self._do({"python": code}))
+
+    def task(self, *command: str, **env: str) -> tuple[int, str, str]:
+        """Run a command as a task in their own queue: its exit status, its output and its errors."""
+        done = self.run("run", "-q", "people", "--memory", "256Mi", *command, **env)
+        return done.returncode, done.stdout, done.stderr
+
     def ok(self, *command: str, **env: str) -> str:
         done = self.run(*command, **env)
         assert done.returncode == 0, (self.name, command, done.stderr)

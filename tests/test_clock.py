@@ -57,9 +57,9 @@ def test_after_a_boot_it_goes_by_the_wall_clock_but_never_back(tmp_path, wall, m
 )
 def test_a_file_that_says_nothing_is_not_believed(tmp_path, caplog, content):
     path = tmp_path / "clock.json"
-    path.write_text(content.replace("BOOT", clocks._boot()))
+    path.write_text(content.replace("BOOT", Clock.boot()))
     assert Clock(path)() == pytest.approx(time.time(), abs=1)
-    assert json.loads(path.read_text())["boot"] == clocks._boot()
+    assert json.loads(path.read_text())["boot"] == Clock.boot()
 
 
 def test_it_runs_though_it_can_keep_nothing(tmp_path, caplog):

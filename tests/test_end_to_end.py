@@ -75,7 +75,10 @@ def test_a_job_is_held_explained_released_and_waited_for(idle):
     job = idle.submit("-q", "B", "--tasks", "2", "--on", "zone=east", "--", "sh", "-c", "exit $FAIRLEAD_INDEX")
     assert idle.ok("hold", f"{job}") == f"job {job} is held\n"
     assert idle.ok("hold", f"{job}") == f"job {job} was held already\n"
-    assert idle.ok("why", f"{job}") == f"job {job}: it is held: `fairlead release {job}` lets it go\n"
+    why = idle.ok("why", f"{job}").splitlines()
+    assert why[0] == f"job {job}: it is held: `fairlead release {job}` lets it go"
+    assert why[1].startswith("expected: ")
+    assert " once it is released" in why[1]
     (idle.folder / "go").touch()
     assert idle.ok("wait", f"{large}") == ""
     assert idle.job(job)["status"] == "held"
@@ -86,7 +89,30 @@ def test_a_job_is_held_explained_released_and_waited_for(idle):
     assert "2: 1 succeeded, 1 failed" in shown
     assert re.search(r"1\s+failed\s+1\s+exited\s+n1\s+1\s+0\.\d", shown)
     assert json.loads(idle.ok("job", f"{large}", "--json"))["task"][0]["status"] == "succeeded"
-    assert json.loads(idle.ok("why", f"{large}", "--json"))["reason"] == "over"
+    over = json.loads(idle.ok("why", f"{large}", "--json"))
+    assert (over["reason"], over["when"]["reason"], over["when"]["text"]) == ("over", "over", "it has ended")
+
+
+def test_when_is_said_before_anything_is_submitted(idle):
+    last = idle.newest()
+    ask = ("-q", "A", "--cpu", "2", "--tasks", "3")
+    assert idle.ok("when", *ask) == "now: there is room, and it is its turn\n"
+    assert idle.ok("submit", *ask, "--when", "--", "true") == "now: there is room, and it is its turn\n"
+    never = "never on the nodes that take tasks now: they could not hold a task of it, even empty\n"
+    assert idle.ok("when", "-q", "A", "--cpu", "10") == never
+    refused = idle.call("when", "-q", "nowhere")
+    assert (refused.returncode, refused.stdout) == (1, "")
+    assert refused.stderr.startswith("fairlead: there is no queue 'nowhere'")
+    assert idle.newest() == last
+    job = idle.submit("-q", "A", "--cpu", "9", "--tasks", "9", "--time-limit", "100s", "--", "sleep", "60")
+    idle.until(lambda: idle.job(job)["running"] == 1)
+    now = time.time()
+    told = json.loads(idle.ok("when", "-q", "B", "--cpu", "9", "--json"))
+    assert (told["job"], told["held"]) == (None, [])
+    assert told["reason"] in ("expected", "unknown"), told
+    if told["reason"] == "expected":
+        assert now - 2 <= told["earliest"] <= now + 102, "what runs is stopped by then, and then it is B's turn"
+    idle.ok("cancel", str(job))
 
 
 def test_time_limits_retries_and_what_comes_after(idle):
@@ -119,7 +145,9 @@ def test_a_task_that_is_out_of_time_has_failed_even_if_it_exits_0(idle):
 def test_a_node_is_drained_and_resumed(live):
     assert live.ok("drain", "n1") == "node n1 takes no more tasks\n"
     live.ok("submit", "-q", "A", "--", "true")
-    assert live.ok("why", "1") == "job 1: there is no node that takes tasks\n"
+    why = live.ok("why", "1").splitlines()
+    assert why[0] == "job 1: there is no node that takes tasks"
+    assert why[1].startswith("expected: never on the nodes that take tasks now")
     live.kill()
     live.up()
     assert "draining" in live.ok("nodes"), "a restart does not forget it"
@@ -616,3 +644,26 @@ def steering(done):
     """The characters of an answer that steer a terminal, but for line ends."""
     text = (done.stdout + done.stderr).replace("\n", "")
     return re.findall("[\x00-\x1f\x7f-\x9f\u2028-\u202e]", text)
+
+
+def test_a_node_that_is_gone_or_renamed_loses_nothing_without_a_word(live):
+    number = live.submit("-q", "A", "--", "sleep", "600")
+    live.until(lambda: live.job(number)["running"] == 1)
+    live.end(signal.SIGTERM)
+    before = live.config.read_text()
+    live.config.write_text(before.replace('"n1"', '"renamed"'))
+    command = [FAIRLEAD, "up", "--config", str(live.config)]
+    refused = subprocess.run(command, env=live.env, capture_output=True, text=True, timeout=60, check=False)
+    assert refused.returncode == 1
+    assert refused.stderr.splitlines()[-1] == (
+        "fairlead: node 'n1' is gone from the configuration, and 1 task runs on it: put it back, and drain it before it goes; "
+        "or have what runs there stopped and start again elsewhere: fairlead up --drop-node n1"
+    )
+    live.config.write_text(before)
+    live.up()
+    assert live.job(number)["running"] == 1
+    live.end(signal.SIGTERM)
+    live.config.write_text(before.replace('"n1"', '"renamed"'))
+    live.up("--drop-node", "n1")
+    live.until(lambda: live.ask(f"jobs/{number}/tasks")["tasks"][0]["node"] == "renamed")
+    live.ok("cancel", str(number))

@@ -4,6 +4,8 @@ import errno
 import hashlib
 import json
 import os
+import pwd
+import resource
 import signal
 import socket
 import subprocess
@@ -22,6 +24,7 @@ from fairlead.engines.local.engine import LocalEngine
 from fairlead.engines.local.machine import this_machine
 from fairlead.model.specs import Call, Job, Node, Work
 from fairlead.scheduler.facts import Outcome
+from fairlead.scheduler.report import exit_status
 from fake_engine import Attempt, columns, rows
 
 NODE = Node("here", {"cpu": 4000, "memory": 8 << 30, "gpu": 4000})
@@ -30,9 +33,9 @@ NODE = Node("here", {"cpu": 4000, "memory": 8 << 30, "gpu": 4000})
 class Bench:
     """An engine in a folder, and what it said."""
 
-    def __init__(self, folder):
+    def __init__(self, folder, **more):
         self.folder = folder
-        self.engine = LocalEngine(folder, [NODE])
+        self.engine = LocalEngine(folder, [NODE], **more)
         self.started, self.ended, self.nodes = set(), {}, []
         self.known = None
         self.until(lambda: self.known is not None)
@@ -151,6 +154,28 @@ def test_what_cannot_be_run_says_so(bench):
     assert bench.end_of(forbidden) == (Outcome.NOT_STARTED, 13)
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can start tasks as other people")
+def test_a_task_runs_as_its_submitter_if_that_is_still_the_same_account(tmp_path):
+    """Never as the one whose process this is, where it is not known whose it is, or where name and uid are two people's."""
+    nobody = pwd.getpwnam("nobody")
+    people = {
+        1: ("nobody", nobody.pw_uid),
+        2: ("nobody", nobody.pw_uid + 1),
+        3: ("no-such", nobody.pw_uid),
+        4: ("", None),
+    }
+    with closing(Bench(tmp_path, as_people=True)) as bench:
+        for number, (user, uid) in people.items():
+            job = Job("q", {"cpu": 1000}, user=user, uid=uid, work=Work(["sh", "-c", "id -u; echo $HOME"], "/"))
+            bench.start_all([Attempt(number, 0, 1)], job)
+        ends = [bench.end_of(Attempt(number, 0, 1)) for number in people]
+        assert ends == [(Outcome.EXITED, 0)] + 3 * [(Outcome.NOT_STARTED, errno.EPERM)]
+        assert bench.wrote(Attempt(1, 0, 1)) == f"{nobody.pw_uid}\n{nobody.pw_dir}\n"
+        for number in (2, 3, 4):
+            assert "is no account of theirs here" in bench.wrote(Attempt(number, 0, 1), "err")
+            assert bench.wrote(Attempt(number, 0, 1)) == ""
+
+
 def test_an_attempt_runs_once_however_often_it_is_started(bench):
     a = Attempt(1, 0, 1)
     for _ in range(5):
@@ -264,6 +289,45 @@ def test_a_task_over_its_memory_is_killed_and_reported_so(which, request):
     modest = bench.start(Attempt(2, 0, 1), "python3", "-c", "x = bytearray(20 << 20)", memory=200 << 20)
     assert bench.end_of(a) == (Outcome.OUT_OF_MEMORY, signal.SIGKILL)
     assert bench.end_of(modest) == (Outcome.EXITED, 0)
+
+
+@pytest.mark.parametrize("then", ["", "; exit 1", "; exit 0"])
+def test_one_whose_child_was_killed_for_memory_says_so_however_it_ends_itself(bench, then):
+    if not bench.engine.limits["memory"]:
+        pytest.skip("cgroups cannot limit memory here")
+    hog = "x = bytearray(400 << 20); x[::4096] = b'x' * len(x[::4096])"
+    a = bench.start(Attempt(1, 0, 1), "sh", "-c", f'python3 -c "{hog}"{then}', memory=100 << 20)
+    assert bench.end_of(a) == (Outcome.OUT_OF_MEMORY, signal.SIGKILL)
+    assert exit_status(*bench.end_of(a)) == 137
+
+
+def test_a_cgroup_folder_that_was_taken_away_is_made_again(bench):
+    if not bench.engine.limits["tracking"]:
+        pytest.skip("no cgroups here")
+    bench.end_of(bench.start(Attempt(1, 0, 1), "true"))
+    name = hashlib.sha256(str((bench.folder / "supervisor").resolve()).encode()).hexdigest()[:12]
+    folders = list(Path("/sys/fs/cgroup").glob(f"**/fairlead-{name}"))
+    assert folders
+    for folder in folders:
+        for group in folder.iterdir():
+            if group.is_dir():
+                group.rmdir()
+        folder.rmdir()
+    a = bench.start(Attempt(2, 0, 1), "true", memory=100 << 20)
+    assert bench.end_of(a) == (Outcome.EXITED, 0)
+
+
+def test_tasks_wait_where_there_are_no_more_files_and_none_fails(bench):
+    supervisor = int(alive(f"{bench.folder}/supervisor")[0])
+    job = bench.job("sleep", "0.2")
+    attempts = [Attempt(1, index, 1) for index in range(40)]
+    bench.start_all(attempts[:1], job)
+    bench.end_of(attempts[0])
+    few = len(list(Path(f"/proc/{supervisor}/fd").iterdir())) + 5
+    resource.prlimit(supervisor, resource.RLIMIT_NOFILE, (few, 4096))
+    bench.start_all(attempts[1:], job)
+    for attempt in attempts:
+        assert bench.end_of(attempt, 60) == (Outcome.EXITED, 0)
 
 
 def test_a_task_cannot_use_more_cpu_than_it_asked_for(bench):

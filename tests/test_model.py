@@ -171,6 +171,17 @@ def test_a_wrong_configuration_is_refused_with_line_and_reason(tmp_path, old, ne
     assert str(refused.value).startswith(f"{path}:{line}: "), refused.value
 
 
+def test_nodes_that_have_more_together_than_can_be_counted_are_refused(tmp_path):
+    path = tmp_path / "fairlead.toml"
+    node = '[[node]]\nname = "n"\ncount = 8\ncapacity = { cpu = 4, disk = "1048576Ti" }\n'
+    path.write_text(node)
+    with pytest.raises(DocumentError, match="more disk together than can be counted") as refused:
+        read_configuration(path, find_policy)
+    assert str(refused.value).startswith(f"{path}:")
+    path.write_text(node.replace("8", "3"))
+    assert len(read_configuration(path, find_policy).nodes) == 3
+
+
 @pytest.mark.parametrize("content", [b"\xff\xfe", b"[[queue]]\nname = 1", b"queue = 3"])
 def test_what_is_no_configuration_at_all_is_refused_in_a_line(tmp_path, content):
     path = tmp_path / "x.toml"

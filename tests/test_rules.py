@@ -25,7 +25,7 @@ ROOT = Caller(Person("root", 0, 0, frozenset({"root"})))
 
 
 def rules(*queues, operators=(), personal=False):
-    return Rules({queue.name: queue for queue in queues}, tuple(operators), personal)
+    return Rules({queue.name: queue for queue in queues}, tuple(operators), personal=personal)
 
 
 def job_of(caller, queue, **more):

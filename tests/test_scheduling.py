@@ -31,6 +31,7 @@ from fairlead.scheduler.facts import (
     TasksRevoked,
     TasksStarted,
 )
+from fairlead.scheduler.kernel_stops import LIMIT
 from fairlead.scheduler.live_audit import audit_state
 from fairlead.scheduler.state import State
 from fairlead.scheduler.statuses import (
@@ -161,6 +162,18 @@ def test_guarantees_come_first_and_limits_are_never_exceeded():
     a = world.submit("A", {"cpu": 1000}, 9)
     assert [job for job, _ in world.placed()][:3] == [a, a, a]
     assert world.running() == {a: 3, b: 2, c: 1}
+
+
+def test_a_gang_that_needs_more_than_can_be_counted_is_not_within_a_limit():
+    """2**20 tasks of 2**44 bytes are 2**64, which is 0 where 64 bits are all there is."""
+    world = World([Queue("A", limit={"memory": 2**50})], {"cpu": 9000, "memory": 2**50})
+    world.submit("A", {"memory": 2**44}, 2**20, gang=True)
+    after = world.submit("A", {"memory": 2**44})
+    world.decide()
+    assert world.running() == {after: 1}
+    assert LIMIT in run_cycle(world.state).stop
+    with pytest.raises(Contradiction, match="more of a resource than can be counted"):
+        world.happen(NodeJoined(at=world.now, node=Node("large", {"memory": 2**62 - 1})))
 
 
 def test_the_number_of_running_jobs_is_limited_and_those_that_run_go_on():
@@ -351,6 +364,25 @@ def test_room_that_a_job_was_skipped_for_is_found_when_it_may_start():
     world.end(younger, 3)
     world.placed()
     assert world.running()[older] == 3
+
+
+def test_nodes_are_kept_for_a_job_that_an_older_one_was_skipped_for():
+    """The search for who is first in line skips one that may not start; what it noted of that on paper is gone afterwards."""
+    world = World([Queue("A", guarantee={"cpu": 4000}, max_jobs=1), Queue("B")], {"cpu": 4000}, reserve_after=1.0)
+    older = world.submit("A", {"cpu": 3000})
+    world.happen(JobHeld(at=world.now, id=older))
+    younger = world.submit("A", {"cpu": 3000}, 3)
+    small = world.submit("B", {"cpu": 1000}, 99)
+    assert world.placed() == [(younger, 0), (small, 0)]
+    world.end(small)
+    assert world.placed() == [(small, 0)]
+    world.happen(JobReleased(at=world.now, id=older))
+    world.end(small)
+    assert [type(fact) for fact in world.decide()] == [NodesReserved]
+    world.end(younger)
+    assert world.placed() == [(older, 0), (small, 0)]
+    world.end(older)
+    assert world.placed() == [(younger, 0)]
 
 
 def test_room_that_a_gang_tried_in_vain_is_there_for_others():

@@ -10,7 +10,7 @@ from schemathesis.checks import CHECKS
 from conftest import Live
 from fairlead.service.api.app import Parts, make_api
 
-document = make_api(SimpleNamespace(loop=None, door=None), Parts(*[None] * 8)).openapi()
+document = make_api(SimpleNamespace(loop=None, door=None, wakeups=None), Parts(*[None] * 9)).openapi()
 schema = schemathesis.openapi.from_dict(document)
 # It is to stay up, and nothing of what is asked for is to run; and an audit over time has a process of its own each time.
 schema = schema.exclude(path=["/v1/down", "/v1/nodes/{node}/resume", "/v1/audit/over-time"])

@@ -10,6 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from fairlead.model.specs import After, Job, Node, Queue, Settings
 from fairlead.scheduler import admission, snapshot
 from fairlead.scheduler.compaction import compact
+from fairlead.scheduler.copying import copy_of
 from fairlead.scheduler.decide import decide
 from fairlead.scheduler.facts import (
     Fact,
@@ -25,6 +26,7 @@ from fairlead.scheduler.facts import (
 )
 from fairlead.scheduler.state import State
 from fairlead.scheduler.statuses import PLACED, RUNNING
+from fairlead.simulate.outlook import outlook
 from worlds import check_invariants, placed_keeping_promises, placed_naively, placements, planned_naively, replay, same
 
 RESOURCES = ("cpu", "gpu", "memory")
@@ -253,6 +255,20 @@ class Histories(RuleBasedStateMachine):
         check_invariants(copy)
         there = [encode(f) for f in decide(self.state, self.now).facts]
         assert [encode(f) for f in decide(copy, self.now).facts] == there
+
+    @rule(data=st.data())
+    def copy_and_look_ahead(self, data):
+        before = same(self.state)
+        copy = copy_of(self.state)
+        assert same(copy) == before
+        there = [encode(f) for f in decide(self.state, self.now).facts]
+        assert [encode(f) for f in decide(copy, self.now).facts] == there
+        known = [j for j in sorted(self.state.index.specs) if self.state.jobs.waiting[self.state.job_row(j)]]
+        if known:
+            told = outlook(copy, data.draw(st.sampled_from(known)), self.now, runs=2)
+            assert told.reason in ("expected", "never", "unknown")
+            assert told.earliest is None or self.now <= told.earliest <= (told.latest or np.inf)
+        assert same(copy) == before == same(self.state)
 
     @rule()
     def remember(self):

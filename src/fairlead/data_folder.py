@@ -3,7 +3,9 @@
 It is `$FAIRLEAD_HOME`, or the user's data folder. Everything in it belongs to its owner alone.
 """
 
+import errno
 import os
+import stat
 from pathlib import Path
 from typing import BinaryIO
 
@@ -40,6 +42,28 @@ def make_home(home: Path) -> None:
 def open_private(path: Path) -> BinaryIO:
     """Open a file that only its owner reads, to add to it; made where it does not exist, and never through a link."""
     return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600), "ab")
+
+
+class NotPlain(OSError):
+    """What is there is not the plain file that it should be, or not whose it should be."""
+
+
+def open_plain(path: Path, uid: int | None = None) -> BinaryIO:
+    """Open a file to read, in a place where somebody else may have put one: a plain file, of this uid if one is named.
+
+    Never through a link, and never waiting for a writer. Raises NotPlain, OSError.
+    """
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise NotPlain(f"{path}: is a link") from None
+        raise
+    found = os.fstat(fd)
+    if not stat.S_ISREG(found.st_mode) or uid not in (None, found.st_uid):
+        os.close(fd)
+        raise NotPlain(f"{path}: is no plain file" + (f" of uid {uid}" if uid is not None else ""))
+    return os.fdopen(fd, "rb")
 
 
 def write_private(path: Path, text: str, durable: bool = False) -> None:

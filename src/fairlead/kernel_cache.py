@@ -27,11 +27,20 @@ KERNELS = Path(platformdirs.user_cache_dir("fairlead")) / "kernels"
 
 def compiled(function: F) -> F:
     """Compile a function when it is first called; keep the result for the next process."""
+    return _compile(function, nogil=False)
+
+
+def unlocked(function: F) -> F:
+    """The same, for what may take long: the interpreter's other threads go on meanwhile."""
+    return _compile(function, nogil=True)
+
+
+def _compile(function: F, nogil: bool) -> F:
     source = Path(cast(str, sys.modules[function.__module__].__file__))
     before = config.CACHE_DIR  # type: ignore[attr-defined]
     config.CACHE_DIR = str(KERNELS / digest_of(source))  # type: ignore[attr-defined]
     try:
-        kernel: Any = numba.njit(cache=True)(function)
+        kernel: Any = numba.njit(cache=True, nogil=nogil)(function)
     finally:
         config.CACHE_DIR = before  # type: ignore[attr-defined]
     return cast(F, kernel)

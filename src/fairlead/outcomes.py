@@ -8,7 +8,7 @@ class Outcome(IntEnum):
 
     EXITED = 0  # by itself; `code` is its exit status
     SIGNALLED = 1  # `code` is the signal
-    OUT_OF_MEMORY = 2  # killed for using more memory than it had asked for; `code` is the signal
+    OUT_OF_MEMORY = 2  # it, or a part of it, was killed for using more memory than it had asked for; `code` is SIGKILL
     NOT_STARTED = 3  # could not be executed; `code` is the errno
     LOST = 4  # its node or its engine went away
     TIME_LIMIT = 5  # stopped because it ran for too long; the state's own word, no engine's

@@ -34,8 +34,7 @@ def on_all_cores(
             yield running[future], future.result()
         pool.shutdown()
     except BaseException:
-        processes = list(pool._processes.values())
-        pool.shutdown(wait=False, cancel_futures=True)
-        for process in processes:
+        for process in list(pool._processes.values()):
             process.kill()
+        pool.shutdown(cancel_futures=True)  # waits for its thread: one that ends beside the interpreter complains
         raise

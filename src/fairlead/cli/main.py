@@ -44,9 +44,10 @@ def _fairlead(
 
 # In the order in which `fairlead --help` lists them.
 for _command in (
-    cluster.up, jobs.submit, jobs.run, jobs.jobs, jobs.logs, jobs.cancel, jobs.job, jobs.wait, jobs.why, jobs.hold, jobs.release,
-    cluster.drain, cluster.resume, cluster.reload, cluster.queues, cluster.nodes, cluster.top, people.log, cluster.down,
-    fairness.allocate, fairness.policies, fairness.audit, fairness.properties, traces.simulate, traces.sweep,
+    cluster.up, jobs.submit, jobs.run, jobs.jobs, jobs.logs, jobs.cancel, jobs.job, jobs.wait, jobs.why, jobs.when, jobs.hold,
+    jobs.release,
+    cluster.drain, cluster.resume, cluster.reload, cluster.queues, cluster.nodes, cluster.top, people.log, cluster.doctor,
+    cluster.down, fairness.allocate, fairness.policies, fairness.audit, fairness.properties, traces.simulate, traces.sweep,
 ):  # fmt: skip
     app.command()(_command)
 app.add_typer(people.token, name="token")

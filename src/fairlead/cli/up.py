@@ -38,6 +38,7 @@ class Asked(NamedTuple):
     tls_key: Path | None
     insecure: bool
     names: list[str]
+    drop_nodes: list[str]
 
 
 def run_scheduler(asked: Asked) -> None:
@@ -56,6 +57,7 @@ def run_scheduler(asked: Asked) -> None:
             configuration,
             where,
             personal=not everybody,
+            drop=asked.drop_nodes,
             read_again=lambda: _read(asked.config),
             on_ready=lambda urls, engine: _ready(home, urls, engine, configuration, everybody),
             on_stopping=_stopping,
@@ -130,10 +132,13 @@ def _ready(home: Path, urls: list[str], engine: LocalEngine, configuration: Conf
         _say(f"and {len(engine.nodes) - 8} nodes more")
     if not engine.limits["memory"]:
         _say("no cgroups here: memory is watched twice a second, CPU is not limited")
+    if not engine.limits["tracking"]:
+        _say("no cgroups here: what a task leaves behind is ended only as long as it keeps its environment")
     if everybody:
-        _say("everybody who has an account here is let in, and known by it")
+        _say("everybody who has an account here is let in, and known by it; tasks run as who submitted them")
     else:
-        _say(f"{myself().name} alone is let in" + (": who may do what is not asked" if _asks(configuration) else ""))
+        asked = ": who may do what is not asked" if _asks(configuration) else ""
+        _say(f"{myself().name} alone is let in, and all tasks run as {myself().name}{asked}")
     _say(f"ready at {' and '.join(urls)}, data in {home}; Ctrl-C stops")
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from fairlead.client.connection import Connection
-from fairlead.model.api_types import JobInfo, TaskInfo, Why
+from fairlead.model.api_types import JobInfo, TaskInfo, WhenInfo, Why
 
 OVER = ("succeeded", "failed", "cancelled")
 LONGEST_WAIT = 50.0
@@ -99,6 +99,11 @@ class SubmittedJob:
     def why(self) -> Why:
         """What it waits for, now."""
         found: Why = self._connection.get(f"/v1/jobs/{self.id}/why")
+        return found
+
+    def when(self) -> WhenInfo:
+        """When it is expected to start."""
+        found: WhenInfo = self._connection.get(f"/v1/jobs/{self.id}/when")
         return found
 
     def cancel(self, indices: Sequence[int] | None = None) -> bool:

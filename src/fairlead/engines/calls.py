@@ -1,8 +1,9 @@
 """How calls of Python functions travel: pickled by the program that asks, called by a worker process, answered in a file.
 
 A session, one a program, has a folder: `setup.json` says with which interpreter, folder, environment and import path to call;
-a payload file holds the pickled calls of a job, one a task; `JOB.INDEX` is the result of a task. A payload begins with the
-number of calls and where each begins and the last one ends, all as 8 bytes, so that a worker reads its own alone.
+a payload file holds the pickled calls of a job, one a task. These are the scheduler's; what is in `results` is the person's whose
+program it is: `JOB.INDEX` is the result of a task. A payload begins with the number of calls and where each begins and the last
+one ends, all as 8 bytes, so that a worker reads its own alone.
 """
 
 import pickle
@@ -17,6 +18,7 @@ LARGEST_RESULT = 2**30
 """Bytes of one pickled result."""
 
 SETUP = "setup.json"
+RESULTS = "results"
 
 
 class ResultTooLarge(ValueError):

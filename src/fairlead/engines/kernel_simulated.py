@@ -24,7 +24,8 @@ class Truth(Arrays):
     """What machines have, what jobs do, and what came of it.
 
     capacity, load : shape (nodes, resources): what machines have, and what runs on them needs
-    demand, queue, duration, first, varied : see fairlead.engines.simulated
+    demand, queue, duration, first : see fairlead.engines.simulated
+    several : shape (jobs,): how many durations a job has; task k takes as long as its duration k, counted around
     down : shape (nodes,): whether it is lost
     pace : shape (nodes,): seconds that a second's work takes; `first_run` is the first of the tasks that run on it, a row of Runs
     used, waits : shape (queues, resources): what really runs and waits; `running` and `waiting` are numbers of tasks
@@ -35,7 +36,7 @@ class Truth(Arrays):
 
     ARRAYS: ClassVar = {
         "capacity": ("i8", 2), "demand": ("i8", 2), "queue": ("i8", 1), "duration": ("f8", 1), "first": ("i8", 1),
-        "varied": ("i8", 1), "load": ("i8", 2), "down": ("?", 1), "pace": ("f8", 1), "first_run": ("i8", 1), "used": ("i8", 2),
+        "several": ("i8", 1), "load": ("i8", 2), "down": ("?", 1), "pace": ("f8", 1), "first_run": ("i8", 1), "used": ("i8", 2),
         "waits": ("i8", 2), "running": ("i8", 1), "waiting": ("i8", 1), "begun": ("f8", 1), "ended": ("f8", 1),
         "submitted": ("f8", 1), "waited": ("f8", 1), "left": ("i8", 1), "task": ("i8", 1), "last": ("i4", 1), "size": ("i8", 1),
     }  # fmt: skip
@@ -160,7 +161,7 @@ def start(truth: Truth, runs: Runs, job: I64, index: I64, attempt: I64, node: I6
         truth.waited[j] += now - truth.submitted[j]
         at = truth.size[RUNNING]
         run = runs.heap[at]
-        work = truth.duration[truth.first[j] + (index[k] if truth.varied[j] else 0)]
+        work = truth.duration[truth.first[j] + index[k] % truth.several[j]]
         runs.job[run], runs.index[run], runs.attempt[run], runs.node[run] = j, index[k], attempt[k], n
         runs.order[run], runs.since[run], runs.work[run], runs.stopped[run] = truth.size[STARTED], now, work, np.inf
         runs.time[run] = now + truth.pace[n] * work

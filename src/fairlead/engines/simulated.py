@@ -72,8 +72,8 @@ class SimulatedCluster:
         self.now = 0.0
         jobs, resources = demand.shape
         self.truth = Truth(
-            capacity=capacity, demand=np.ascontiguousarray(demand), queue=queue, duration=duration, first=first, varied=varied,
-            load=np.zeros_like(capacity), down=np.zeros(len(capacity), np.bool_),
+            capacity=capacity, demand=np.ascontiguousarray(demand), queue=queue, duration=duration, first=first,
+            several=np.where(varied, tasks, 1), load=np.zeros_like(capacity), down=np.zeros(len(capacity), np.bool_),
             pace=np.ones(len(capacity)), first_run=np.full(len(capacity), NONE, np.int64),
             used=np.zeros((queues, resources), np.int64), waits=np.zeros((queues, resources), np.int64),
             running=np.zeros(queues, np.int64), waiting=np.zeros(queues, np.int64), begun=np.full(jobs, np.nan),

@@ -338,6 +338,18 @@ class SessionInfo(TypedDict):
     id: str
 
 
+class WhenInfo(TypedDict):
+    """When a job is expected to start, or would be, were it submitted; nothing bounds it where a moment is null."""
+
+    job: int | None
+    reason: Literal["expected", "never", "unknown", "running", "over"]
+    text: str
+    earliest: float | None
+    latest: float | None
+    runs: int
+    held: list[int]
+
+
 class Why(TypedDict):
     """What a job waits for; more keys with what the text is made of, by reason."""
 

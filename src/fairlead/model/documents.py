@@ -13,7 +13,7 @@ from typing import Annotated, Any, TypeVar
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
-from fairlead.model.quantity import format_quantity, parse_quantities, parse_seconds
+from fairlead.model.quantity import check_total, format_quantity, parse_quantities, parse_seconds
 from fairlead.model.specs import ROOT, USERS, Node, Policy, Quantities, Queue, Settings, ancestors
 
 T = TypeVar("T", bound=BaseModel)
@@ -126,6 +126,7 @@ class Document(Table):
     node: list[NodeTable] = Field(default_factory=list, max_length=MOST_NODES)
     scheduler: SchedulerTable = Field(default_factory=SchedulerTable)
     operators: Who = Field(default_factory=list)
+    root_tasks: bool = False
 
 
 class Configuration:
@@ -212,9 +213,14 @@ def read_configuration(path: Path, check_policy: Callable[[str], object]) -> Con
             )
         if len(nodes) > MOST_NODES:
             raise DocumentError(fault(path, text, ("node", number, "count"), f"more than {MOST_NODES} nodes", ""))
+        try:
+            check_total(node.capacity for node in nodes)
+        except ValueError as error:
+            raise DocumentError(fault(path, text, ("node", number, "capacity"), str(error), "")) from None
     queues.sort(key=lambda q: (q.name.count("/"), q.name))
     s = document.scheduler
-    return Configuration(queues, nodes, Settings(s.reserve_after, s.max_losses, s.keep_jobs, document.operators))
+    settings = Settings(s.reserve_after, s.max_losses, s.keep_jobs, document.operators, document.root_tasks)
+    return Configuration(queues, nodes, settings)
 
 
 def _queue(table: QueueTable) -> Queue:

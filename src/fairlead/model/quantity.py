@@ -5,7 +5,8 @@ below 2**62: a million allocations and releases add up to exactly zero.
 """
 
 import re
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from decimal import Decimal, InvalidOperation
 
 LARGEST = 2**62
@@ -82,6 +83,17 @@ def parse_quantity(resource: str, value: object) -> int:
 def parse_quantities(values: Mapping[str, object]) -> dict[str, int]:
     """Read a demand, a capacity or a limit: each name with its quantity, in base units."""
     return {name: parse_quantity(name, value) for name, value in values.items()}
+
+
+def check_total(capacities: Iterable[Mapping[str, int]]) -> None:
+    """Raise ValueError where nodes with these capacities have more of a resource together than can be counted."""
+    total: Counter[str] = Counter()
+    for capacity in capacities:
+        total.update(capacity)
+    for resource, amount in total.items():
+        if amount >= LARGEST:
+            most = _plain(_largest_written(resource))
+            raise ValueError(f"the nodes have more {resource} together than can be counted: at most {most}")
 
 
 def parse_seconds(value: object) -> float:

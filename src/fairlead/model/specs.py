@@ -141,12 +141,14 @@ class Settings(Spec, frozen=True):
     max_losses : a task lost this many times, with its node or its engine, has failed.
     keep_jobs : finished jobs that are remembered.
     operators : people and groups who may do everything that concerns the whole, besides root.
+    root_tasks : whether root may submit as others may, to have tasks run as root, where tasks run as people.
     """
 
     reserve_after: float = 30.0
     max_losses: int = 3
     keep_jobs: int = 10_000
     operators: list[str] = field(default_factory=list)
+    root_tasks: bool = False
 
 
 def ancestors(name: str) -> list[str]:

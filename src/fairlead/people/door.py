@@ -55,7 +55,7 @@ class Door:
         self.accounts, self.tokens = Accounts(), tokens
         self.owner = myself()
         self.personal = personal
-        self.rules = Rules({}, (), personal)
+        self.rules = Rules({}, personal=personal)
 
     async def caller(self, peer: Peer, authorization: str) -> Caller:
         """Who makes a request, by its connection and its ``Authorization`` header. Raises Stranger."""

@@ -39,17 +39,20 @@ class Rules(NamedTuple):
 
     queues : by name, those that were removed and still have jobs as well.
     operators : names and @groups.
+    root_tasks : whether root's own tasks may run.
     personal : whether all belongs to one person, the only one that is let in.
     """
 
     queues: Mapping[str, Queue]
     operators: tuple[str, ...] = ()
+    root_tasks: bool = False
     personal: bool = False
 
 
 def rules_of(state: State, personal: bool) -> Rules:
     """The rules that are in force."""
-    return Rules({**state.tree.removed, **state.tree.declared}, tuple(state.settings.operators), personal)
+    queues, settings = {**state.tree.removed, **state.tree.declared}, state.settings
+    return Rules(queues, tuple(settings.operators), settings.root_tasks, personal)
 
 
 def rules_all(rules: Rules, caller: Caller) -> bool:
@@ -107,6 +110,11 @@ def check_submits(rules: Rules, caller: Caller, leaf: str, user: str | None) -> 
         if not _reaches(caller, leaf):
             raise Forbidden(f"this token is for {_some(caller.queues or ())} only, not for queue {leaf!r}")
         raise Forbidden(f"{name} may not submit to queue {leaf!r}: {_who_submits(rules, leaf)}")
+    if caller.person.uid == 0 and not (rules.root_tasks or rules.personal):
+        raise Forbidden(
+            "root's own tasks are not run here: submit as the person whose they are, or let the configuration "
+            "say root_tasks = true"
+        )
     return user or name
 
 

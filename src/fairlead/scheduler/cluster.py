@@ -36,6 +36,13 @@ class Cluster(Struct, dict=True, forbid_unknown_fields=True):
         self._masks_of = {constraints: row for row, constraints in enumerate(self.constraints)}
         self._fit_masks()
 
+    def copy(self) -> "Cluster":
+        """Another that knows the same."""
+        found = Cluster()
+        found.specs, found.rows, found.constraints = list(self.specs), dict(self.rows), list(self.constraints)
+        found.total, found.masks, found._masks_of = self.total.copy(), self.masks.copy(), dict(self._masks_of)
+        return found
+
     def join(self, spec: Node, table: Nodes, resources: list[str]) -> int:
         """Add a node, or have it back with what it has now; returns its row."""
         row = self.rows.get(spec.name)

@@ -18,7 +18,7 @@ def compact(state: "State") -> None:
     live = np.flatnonzero(jobs.id[: jobs.n] != NONE)
     counts = jobs.tasks[live]
     starts = np.concatenate([[0], np.cumsum(counts)])
-    new_job = _renumbering(live, jobs.n)
+    new_job = renumbering(live, jobs.n)
     tasks.keep(np.repeat(jobs.first[live] - starts[:-1], counts) + np.arange(starts[-1]))
     jobs.keep(live)
     jobs.first[: jobs.n] = starts[:-1]
@@ -29,14 +29,14 @@ def compact(state: "State") -> None:
     used[buckets.head[: buckets.n] != NONE] = True
     used[jobs.home[: jobs.n][jobs.home[: jobs.n] != NONE]] = True
     live = np.flatnonzero(used)
-    new_bucket = _renumbering(live, buckets.n)
+    new_bucket = renumbering(live, buckets.n)
     buckets.keep(live)
     jobs.bucket[:] = new_bucket[jobs.bucket]
     jobs.home[:] = new_bucket[jobs.home]
     state.holds.bucket[: state.holds.n] = new_bucket[state.holds.bucket[: state.holds.n]]
 
     live = np.unique(jobs.shape_row[: jobs.n])
-    new_shape = _renumbering(live, shapes.n)
+    new_shape = renumbering(live, shapes.n)
     shapes.keep(live)
     jobs.shape_row[: jobs.n] = new_shape[jobs.shape_row[: jobs.n]]
     buckets.shape_row[: buckets.n] = new_shape[buckets.shape_row[: buckets.n]]
@@ -60,7 +60,7 @@ def find_kinds(state: "State") -> None:
     state.order.spoil()
 
 
-def _renumbering(live: I64, count: int) -> I64:
+def renumbering(live: I64, count: int) -> I64:
     """Map old rows to new ones, NONE for those that go; NONE itself, the last element, stays NONE."""
     new = np.full(count + 1, NONE, np.int64)
     new[live] = np.arange(len(live))

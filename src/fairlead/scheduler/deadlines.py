@@ -28,6 +28,12 @@ class Deadlines:
             return []
         return sorted(attempt for at, attempt in self._heap if at <= now and runs(attempt))
 
+    def copy(self) -> "Deadlines":
+        """Another with the same entries."""
+        found = Deadlines()
+        found._heap = list(self._heap)
+        return found
+
     def refill(self, entries: Iterable[tuple[float, Attempt]]) -> None:
         """Have these and no others."""
         self._heap = list(entries)

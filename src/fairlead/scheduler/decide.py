@@ -102,7 +102,7 @@ def decide(state: State, now: float, most: int = MOST_PLACEMENTS, strict: bool =
     strict : bool
         Whether a policy that fails to divide is a PolicyError; a live scheduler logs it and goes on.
     """
-    facts = _settled_before(state, now)
+    facts = settled_before(state, now)
     plan = _plan(state, most, now, thorough=False, strict=strict)
     if plan.what == KEEP:
         nodes, tasks = state.order.chosen[[NODE, INDEX], : plan.columns].tolist()
@@ -124,7 +124,7 @@ def decide(state: State, now: float, most: int = MOST_PLACEMENTS, strict: bool =
     return Decision(facts, plan.more or bool(state.dependencies.doomed))
 
 
-def _settled_before(state: State, now: float) -> list[Fact]:
+def settled_before(state: State, now: float) -> list[Fact]:
     """What follows from the state whoever is served next."""
     facts: list[Fact] = []
     if state.broken_gangs:

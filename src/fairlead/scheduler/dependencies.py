@@ -22,6 +22,13 @@ class Dependencies(Struct, dict=True, forbid_unknown_fields=True):
     doomed: list[int] = field(default_factory=list)
     followers: dict[int, list[int]] = field(default_factory=dict)
 
+    def copy(self) -> "Dependencies":
+        """Another that knows the same."""
+        waits_for, followers = (
+            {job: list(others) for job, others in links.items()} for links in (self.waits_for, self.followers)
+        )
+        return Dependencies(waits_for, list(self.doomed), followers)
+
     def add(self, job: int, others: list[int]) -> None:
         """A job comes after others."""
         for other in dict.fromkeys(others):

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from fairlead.model.quantity import LARGEST
 from fairlead.outcomes import Outcome
 from fairlead.scheduler import kernel_account, kernel_attempts, kernel_cycle, kernel_keep
 from fairlead.scheduler.compaction import compact
@@ -39,7 +40,7 @@ from fairlead.scheduler.facts import (
 )
 from fairlead.scheduler.growth import bucket_of, ensure_resources, set_ended, write_jobs, write_queue
 from fairlead.scheduler.history import begin_ticks, coarsen, forget_what_is_made_otherwise, share_evenly
-from fairlead.scheduler.queue_tree import mark_exact
+from fairlead.scheduler.queue_tree import mark_exact, vector
 from fairlead.scheduler.statuses import CANCEL, EXPIRE, IMPOSSIBLE, PLACED, REVOKE, REVOKING, TRANSITIONS, WAITING
 from fairlead.scheduler.tables import CHANGED, NONE, RESERVATION
 from fairlead.scheduler.view import BEGAN
@@ -72,6 +73,10 @@ def _configured(state: "State", fact: Configured) -> None:
 
 def _node_joined(state: "State", fact: NodeJoined) -> None:
     ensure_resources(state, fact.node.capacity)
+    row = state.cluster.rows.get(fact.node.name)
+    before = state.nodes.capacity[row] * state.nodes.up[row] if row is not None else 0
+    if (state.cluster.total - before >= LARGEST - vector(fact.node.capacity, state.resources)).any():
+        raise Contradiction(f"with node {fact.node.name} there would be more of a resource than can be counted")
     state.cluster.join(fact.node, state.nodes, state.resources)
     _moved_nodes(state)
 

@@ -113,40 +113,62 @@ def divide_tree(
     float64, shape (leaves,)
         Tasks.
     """
-    plain = not np.asarray(guarantee).any() and np.isinf(limit).all() and np.isinf(max_tasks).all()
-    if len(leaves) >= MANY and plain and not parent[leaves].any() and (there == capacity).all():
-        problem = Problem.from_arrays(capacity, demand, tasks=most, weight=weight[leaves])
-        flat: F64 = drf.policy().divide(problem).tasks
-        return flat
-    rows, place = _with_all_above(parent, leaves)
-    n, m = len(rows), len(capacity)
-    queues = np.zeros(n, Tree.ARRAYS["queues"][0])
-    queues["parent"] = np.where(parent[rows] == NONE, NONE, place[parent[rows]])
-    children = np.argsort(queues["parent"], kind="stable")
-    queues["first"] = np.searchsorted(queues["parent"][children], np.arange(n))
-    queues["last"] = np.searchsorted(queues["parent"][children], np.arange(n), side="right")
-    queues["most"][place[leaves]] = most
+    return TreeDivision(capacity, there, parent, weight, guarantee, limit, max_tasks, leaves).divide(demand, most)
 
-    def wide(fill: float, values: ArrayLike, for_tasks: ArrayLike) -> F64:
-        """With a column for the number of tasks, which is bounded like a resource but has no share."""
-        found = np.full((n, m + 1), fill)
-        found[:, :m], found[:, m] = values, for_tasks
+
+class TreeDivision:
+    """The same in two parts: who takes part in what, and how much those need, which may be asked again and again.
+
+    The parameters are those of :func:`divide_tree`.
+    """
+
+    def __init__(
+        self, capacity: F64, there: F64, parent: I64, weight: F64, guarantee: ArrayLike, limit: F64, max_tasks: F64, leaves: I64
+    ) -> None:  # fmt: skip
+        plain = not np.asarray(guarantee).any() and np.isinf(limit).all() and np.isinf(max_tasks).all()
+        flat = len(leaves) >= MANY and plain and not parent[leaves].any() and (there == capacity).all()
+        self._capacity, self._flat_weight = capacity, weight[leaves] if flat else None
+        if flat:
+            return
+        rows, place = _with_all_above(parent, leaves)
+        n, m = len(rows), len(capacity)
+        queues = np.zeros(n, Tree.ARRAYS["queues"][0])
+        queues["parent"] = np.where(parent[rows] == NONE, NONE, place[parent[rows]])
+        children = np.argsort(queues["parent"], kind="stable")
+        queues["first"] = np.searchsorted(queues["parent"][children], np.arange(n))
+        queues["last"] = np.searchsorted(queues["parent"][children], np.arange(n), side="right")
+
+        def wide(fill: float, values: ArrayLike, for_tasks: ArrayLike) -> F64:
+            """With a column for the number of tasks, which is bounded like a resource but has no share."""
+            found = np.full((n, m + 1), fill)
+            found[:, :m], found[:, m] = values, for_tasks
+            return found
+
+        bound = wide(np.inf, limit[rows], max_tasks[rows])
+        bound[0, :m] = np.minimum(bound[0, :m], there)
+        self._place, self._queues = place[leaves], queues
+        self._tree = Tree(
+            queues=queues.copy(), demand=np.zeros((n, m + 1)), weight=wide(1.0, weight[rows], 1.0),
+            guarantee=wide(0.0, np.asarray(guarantee)[rows], 0.0), bound=bound, used=np.zeros((n, m + 1)),
+            growth=np.zeros((n, m + 1)), needs=np.zeros((n, m + 1), np.int64), capacity=np.append(capacity, np.inf),
+            children=children,
+        )  # fmt: skip
+
+    def divide(self, demand: F64, most: ArrayLike) -> F64:
+        """Divide by what one task of each leaf needs, and how many each can use; see :func:`divide_tree`."""
+        if self._flat_weight is not None:
+            problem = Problem.from_arrays(self._capacity, demand, tasks=most, weight=self._flat_weight)
+            flat: F64 = drf.policy().divide(problem).tasks
+            return flat
+        tree, place = self._tree, self._place
+        tree.queues[:] = self._queues
+        tree.queues["most"][place] = most
+        tree.demand[place, :-1], tree.demand[place, -1] = demand, demand.any(axis=1)
+        tree.used[:] = tree.growth[:] = tree.needs[:] = 0
+        if not fill_tree(tree):
+            raise AssertionError("the filling of a tree did not come to an end")
+        found: F64 = tree.queues["tasks"][place]
         return found
-
-    needs = np.zeros((n, m))
-    needs[place[leaves]] = demand
-    bound = wide(np.inf, limit[rows], max_tasks[rows])
-    bound[0, :m] = np.minimum(bound[0, :m], there)
-    tree = Tree(
-        queues=queues, demand=wide(0.0, needs, needs.any(axis=1)), weight=wide(1.0, weight[rows], 1.0),
-        guarantee=wide(0.0, np.asarray(guarantee)[rows], 0.0), bound=bound, used=np.zeros((n, m + 1)),
-        growth=np.zeros((n, m + 1)), needs=np.zeros((n, m + 1), np.int64), capacity=np.append(capacity, np.inf),
-        children=children,
-    )  # fmt: skip
-    if not fill_tree(tree):
-        raise AssertionError("the filling of a tree did not come to an end")
-    found: F64 = queues["tasks"][place[leaves]]
-    return found
 
 
 def _with_all_above(parent: I64, leaves: I64) -> tuple[I64, I64]:

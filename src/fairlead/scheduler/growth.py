@@ -27,8 +27,8 @@ _JOB, _TASK = (np.dtype((np.void, table.FIELDS.itemsize)) for table in (Jobs, Ta
 # What stands in the row of a new job or task, in the order of the fields, where it does not say something of its own.
 _NEW_JOB: dict[str, Any] = dict.fromkeys(Jobs.FIELDS.names or (), 0)
 _NEW_JOB |= {"bucket": NONE, "after": NONE, "before": NONE, "finished_at": nan}
-_NEW_TASK = np.zeros((), Tasks.FIELDS)
-_NEW_TASK["node"], _NEW_TASK["started_at"], _NEW_TASK["finished_at"] = NONE, nan, nan
+NEW_TASK = np.zeros((), Tasks.FIELDS)
+NEW_TASK["node"], NEW_TASK["started_at"], NEW_TASK["finished_at"] = NONE, nan, nan
 
 
 def ensure_resources(state: "State", names: Iterable[str]) -> None:
@@ -109,28 +109,36 @@ def write_jobs(state: "State", numbers: I64, kinds: Sequence[Job], which: I64) -
     buckets : int64, shape (jobs,)
         Where they wait when they do, all their tasks waiting.
     """
+    rows, buckets = rows_of_kinds(state, kinds)
+    return write_rows(state, numbers, rows, which), buckets[which]
+
+
+def write_rows(state: "State", numbers: I64, rows: NDArray[Any], which: I64) -> int:
+    """The same, where `rows` are what :func:`rows_of_kinds` has given for the kinds; returns the first row."""
     jobs, tasks = state.jobs, state.tasks
-    rows, buckets = _rows_of_kinds(state, kinds)
     new = rows.view(_JOB)[which].view(Jobs.FIELDS)
     sizes = new["tasks"]
     count, total = len(new), int(sizes.sum())
     row, task = jobs.extend(count), tasks.extend(total)
     new["id"], new["first"] = numbers, task + sizes.cumsum() - sizes
     jobs.rows.view(_JOB)[row : row + count] = new.view(_JOB)
-    tasks.rows.view(_TASK)[task : task + total] = _NEW_TASK.view(_TASK)
+    tasks.rows.view(_TASK)[task : task + total] = NEW_TASK.view(_TASK)
     if len(state.ended) < len(jobs.rows):
         set_ended(state, state.ended, len(jobs.rows))
-    return row, buckets[which]
+    return row
 
 
-def _rows_of_kinds(state: "State", kinds: Sequence[Job]) -> tuple[NDArray[Any], I64]:
-    """Rows as jobs of some kinds have them, but for their numbers and tasks; and the buckets where those wait."""
+def rows_of_kinds(state: "State", kinds: Sequence[Job]) -> tuple[NDArray[Any], I64]:
+    """Rows as jobs of some kinds have them, but for their numbers and tasks; and the buckets where those wait.
+
+    They hold until the tables are made smaller.
+    """
     for job in kinds:
         ensure_resources(state, job.demand)
     keys = [_bucket_key(state, job) for job in kinds]
     if len(kinds) > MANY_KINDS and sum(key not in state.bucket_rows for key in keys) > MANY_KINDS:
         state.order.spoil()  # to give all buckets their places at once
-    buckets = [_bucket(state, key) for key in keys]
+    buckets = [ensure_bucket(state, key) for key in keys]
     rows = []
     for job, (queue, priority, shape, _), bucket in zip(kinds, keys, buckets, strict=True):
         row = {
@@ -163,7 +171,7 @@ def set_ended(state: "State", ended: I64, length: int = 0) -> None:
     state.moves[0] += 1
 
 
-def _bucket(state: "State", key: "BucketKey") -> int:
+def ensure_bucket(state: "State", key: "BucketKey") -> int:
     """The bucket for tasks of a leaf, a priority and a shape, so many of them at once; 0 for one by one."""
     bucket = state.bucket_rows.get(key)
     if bucket is None:
@@ -180,4 +188,4 @@ def bucket_of(state: "State", row: int) -> int:
     """The bucket that a job waits in when it does."""
     jobs = state.jobs
     gang = int(jobs.waiting[row]) if jobs.gang[row] else 0
-    return _bucket(state, (int(jobs.queue[row]), int(jobs.priority[row]), int(jobs.shape_row[row]), gang))
+    return ensure_bucket(state, (int(jobs.queue[row]), int(jobs.priority[row]), int(jobs.shape_row[row]), gang))

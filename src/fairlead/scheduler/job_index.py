@@ -32,6 +32,13 @@ class JobIndex(Struct, dict=True, forbid_unknown_fields=True):
         self.first = 1
         self.row_of: I64 = np.zeros(0, np.int64)
 
+    def copy(self) -> "JobIndex":
+        """Another that knows the same."""
+        found = JobIndex(last=self.last)
+        found.specs, found.keys = dict(self.specs), dict(self.keys)
+        found.first, found.row_of = self.first, self.row_of.copy()
+        return found
+
     def find_keys(self) -> None:
         """Find the submitters' keys anew."""
         self.keys = {job.key: number for number, job in self.specs.items() if job.key}

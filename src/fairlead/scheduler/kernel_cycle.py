@@ -121,6 +121,7 @@ def plan(
     if not thorough:
         what, count, about, start, slips = _reserve(v, line, now, reserve_after)
         if what != SERVE:
+            _give_back(v, 0)  # the search may have noted on paper whom it skipped
             return what, count, about, True, start, slips
     placed, more = _serve(v, thorough, most)
     passed = NONE

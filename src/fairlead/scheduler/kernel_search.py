@@ -358,7 +358,9 @@ def _is_within(v: View, depth: int, b: int, shape: int) -> bool:
         if count > v.caps[depth, resources + 1]:
             return False
         for r in range(resources):
-            if v.demand[shape, r] > 0 and count * v.demand[shape, r] > v.caps[depth, r]:
+            if (
+                v.demand[shape, r] > 0 and v.demand[shape, r] > v.caps[depth, r] // count
+            ):  # a product might be too large
                 return False
     return True
 

@@ -18,7 +18,7 @@ def over_limits(v: View, b: int) -> int:
     q = v.buckets.leaf[b]
     while q != NONE:
         for r in range(demand.shape[0]):
-            if demand[r] > 0 and v.used[q, r] + count * demand[r] > v.limit[q, r]:
+            if demand[r] > 0 and demand[r] > (v.limit[q, r] - v.used[q, r]) // count:  # a product might be too large
                 why = LIMIT
         if why == NOT_REACHED and v.queues.tasks[q] + count > v.queues.max_tasks[q]:
             why = MAX_TASKS

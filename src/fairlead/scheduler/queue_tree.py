@@ -40,6 +40,14 @@ class QueueTree(Struct, dict=True, forbid_unknown_fields=True):
         self.inner = inner_names(self.declared)
         self.inner_rows = {self.rows[ancestors(name)[0]] for name in self.names if name}
 
+    def copy(self) -> "QueueTree":
+        """Another that knows the same."""
+        found = QueueTree()
+        found.names, found.rows = list(self.names), dict(self.rows)
+        found.declared, found.removed = dict(self.declared), dict(self.removed)
+        found.inner, found.inner_rows = set(self.inner), set(self.inner_rows)
+        return found
+
     def configure(self, queues: list[Queue]) -> None:
         """Have these hold from now on; the rows are to be added and set by the caller."""
         before, self.declared = self.declared, {queue.name: queue for queue in queues}

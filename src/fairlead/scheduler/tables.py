@@ -205,7 +205,7 @@ class Buckets(Table):
 
 
 class Jobs(Table):
-    """What was submitted, and where its tasks are.
+    """What was submitted, and where its tasks are. What a placement reads and writes lies together.
 
     family : jobs with the same are alike in name, shape and queue; 0: not known
     plain : not a gang, waits for no other and is waited for by none: the kernels do all that its tasks' ends bring
@@ -222,8 +222,8 @@ class Jobs(Table):
     """
 
     FIELDS = fields(
-        id="i8", queue="i8", shape_row="i8", priority="i8", retries="i8", first="i8", tasks="i8", next="i8", waiting="i8",
-        holding="i8", failed="i8", cancelled="i8", home="i8", bucket="i8", after="i8", before="i8", family="i8",
+        id="i8", bucket="i8", after="i8", before="i8", waiting="i8", holding="i8", next="i8", first="i8", queue="i8",
+        shape_row="i8", tasks="i8", family="i8", home="i8", priority="i8", retries="i8", failed="i8", cancelled="i8",
         time_limit="f8", submitted_at="f8", finished_at="f8", gang="?", held="?", irregular="?", plain="?", exit_done="?",
     )  # fmt: skip
     id: I64

@@ -33,7 +33,7 @@ class Clock:
     """
 
     def __init__(self, path: Path, not_before: float = -inf) -> None:
-        boot, now = _boot(), time.clock_gettime(time.CLOCK_BOOTTIME)
+        boot, now = self.boot(), time.clock_gettime(time.CLOCK_BOOTTIME)
         known = _read(path, boot)
         self._begin = max(time.time() - now if known is None else known, not_before - now)
         if self._begin != known:
@@ -45,17 +45,17 @@ class Clock:
     def __call__(self) -> float:
         return self._begin + time.clock_gettime(time.CLOCK_BOOTTIME)
 
+    @staticmethod
+    def boot() -> str:
+        """Which boot of the machine this is; empty where it does not say."""
+        try:
+            return _BOOT.read_text(encoding="ascii").strip()
+        except OSError:
+            return ""
+
     def wall(self, at: float) -> float:
         """What the wall clock, as it is set now, would have shown at a moment of this one: whole seconds of difference count."""
         return at + round(time.time() - self())
-
-
-def _boot() -> str:
-    """Which boot of the machine this is; empty where it does not say."""
-    try:
-        return _BOOT.read_text(encoding="ascii").strip()
-    except OSError:
-        return ""
 
 
 def _read(path: Path, boot: str) -> float | None:

@@ -24,6 +24,10 @@ journal_lag = Gauge(
     registry=registry,
 )  # fmt: skip
 questions = Gauge("fairlead_questions_waiting", "Requests that wait for the scheduler's thread.", registry=registry)
+outlooks = Counter(
+    "fairlead_outlooks", "Jobs that started, of those that were told when, by whether it was within that.", ["within"],
+    registry=registry,
+)  # fmt: skip
 _submitted = Counter("fairlead_tasks_submitted", "Tasks submitted.", registry=registry)
 _placed = Counter("fairlead_tasks_placed", "Placements decided.", registry=registry)
 _revoked = Counter("fairlead_tasks_revoked", "Tasks revoked.", registry=registry)

@@ -8,7 +8,8 @@ import asyncio
 import logging
 import signal
 import time
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Sequence
 from contextlib import ExitStack
 from itertools import takewhile
 from pathlib import Path
@@ -30,6 +31,7 @@ from fairlead.people.door import Door
 from fairlead.people.rules import rules_of
 from fairlead.people.tokens import Tokens
 from fairlead.scheduler import snapshot
+from fairlead.scheduler.copying import copy_of
 from fairlead.scheduler.decide import decide
 from fairlead.scheduler.facts import (
     Configured,
@@ -57,9 +59,11 @@ from fairlead.service.api.cluster import configure
 from fairlead.service.clock import Clock
 from fairlead.service.listening import Where, listening, make_room, make_server, names_of
 from fairlead.service.loop import Loop
+from fairlead.service.outlooks import Outlooks
 from fairlead.service.over_time import Audits
 from fairlead.service.sessions import Sessions
 from fairlead.service.wakeups import Wakeups
+from fairlead.simulate.outlook import outlook
 
 log = logging.getLogger("fairlead")
 
@@ -92,6 +96,9 @@ def warm_up() -> None:
     task = {"job": one + 1, "index": one, "attempt": one + 1}
     state.apply(TasksStarted(at=0, **task))
     audit_state(state)
+    waits = copy_of(state)
+    waits.apply(JobSubmitted(at=0, id=2, job=Job("a", {"cpu": 1000})))
+    outlook(waits, 2, 0.0)
     ends(state, state.held_rows(), 0.0, 0.5)
     state.apply(TasksFinished(at=0, **task, outcome=one, code=one))
     more: list[Fact] = [
@@ -120,6 +127,7 @@ def serve(
     where: Where,
     *,
     personal: bool,
+    drop: Sequence[str] = (),
     read_again: Callable[[], Configuration],
     on_ready: Callable[[list[str], LocalEngine], None],
     on_stopping: Callable[[int], None],
@@ -138,6 +146,8 @@ def serve(
         Where to answer.
     personal : bool
         Whether it is for one person, whose process this is, or for everybody who has an account here.
+    drop : sequence of str
+        Nodes that may be gone though tasks run on them, which are stopped and go back to their jobs.
     read_again : callable
         Reads the configuration anew, when the scheduler is told to.
     on_ready : callable
@@ -163,16 +173,17 @@ def serve(
         engines: list[LocalEngine] = []
 
         def make(wake: Callable[[], None]) -> Scheduler:
-            engine = LocalEngine(home, nodes, wake)
+            engine = LocalEngine(home, nodes, wake, as_people=not personal)
             engines.append(engine)
-            scheduler = _start(journal, engine, clock, configuration, door.owner.name)
+            scheduler = _start(journal, engine, clock, configuration, door.owner.name, drop)
             door.rules = rules_of(scheduler.state, personal)
             sessions.recover(scheduler.state)  # what is recorded from now on it is told
             return scheduler
 
         wakeups = Wakeups()
-        sessions = Sessions(home / "calls", wakeups)
-        loop = Loop(make, _announcing(wakeups, sessions, door))
+        sessions, outlooks = Sessions(home / "calls", wakeups), Outlooks()
+        closing.callback(outlooks.close)
+        loop = Loop(make, _announcing(wakeups, sessions, door, outlooks))
         loop.start()
         loop.ready.result()
         engine = engines[0]
@@ -181,7 +192,7 @@ def serve(
         asker = Asker(loop, wakeups, door, clock)
         urls = [listener.url for listener in listeners]
         audits = Audits(home / "journal.db", clock)
-        api = make_api(asker, Parts(journal, sessions, engine, deeds, stop, read_again, urls, audits))
+        api = make_api(asker, Parts(journal, sessions, engine, deeds, stop, read_again, urls, audits, outlooks))
         app = Entrance(TooLargeInJson(api), door, deeds, names_of(where))
         servers = [make_server(app, listener.tls) for listener in listeners]
 
@@ -197,14 +208,16 @@ def serve(
             loop.on_stop = ended
             running.add_signal_handler(signal.SIGINT, stop.at_once)
             running.add_signal_handler(signal.SIGTERM, loop.stop)
-            watching = running.create_task(close_silent_sessions(asker, sessions))
+            beside = (close_silent_sessions(asker, sessions), outlooks.learn(loop))
+            tasks = [running.create_task(each) for each in beside]
             try:
                 running.call_soon(on_ready, urls, engine)
                 if not loop.stopped.is_set():
                     serving = (s.serve(sockets=[each.socket]) for s, each in zip(servers, listeners, strict=True))
                     await asyncio.gather(*serving)
             finally:
-                watching.cancel()
+                for task in tasks:
+                    task.cancel()
 
         uvloop.run(main())
         loop.stop()
@@ -215,12 +228,15 @@ def serve(
             raise SchedulerFailed(f"the scheduler failed: {loop.failure!r}: see {home}/log") from loop.failure
 
 
-def _start(journal: Journal, engine: LocalEngine, clock: Clock, configuration: Configuration, by: str) -> Scheduler:
+def _start(
+    journal: Journal, engine: LocalEngine, clock: Clock, configuration: Configuration, by: str, drop: Sequence[str]
+) -> Scheduler:
     """Make a scheduler that is configured and knows what runs; raises EngineError where the engine does not tell."""
     scheduler = Scheduler(journal, engine, clock, [node.name for node in engine.nodes], metrics.timed)
     scheduler.on_record = metrics.count
     until = time.monotonic() + HEAR_WITHIN
     try:
+        _refuse_to_lose(scheduler.state, {*drop, *(node.name for node in engine.nodes)})
         scheduler.step([lambda state, now: [fact for fact in [configure(state, configuration, now)] if fact]], [by])
         while not scheduler.reconciled:
             if engine.trouble:
@@ -237,9 +253,24 @@ def _start(journal: Journal, engine: LocalEngine, clock: Clock, configuration: C
     return scheduler
 
 
-def _announcing(wakeups: Wakeups, sessions: Sessions, door: Door) -> Callable[[State, Sequence[Fact]], None]:
-    """Ring for the jobs that ended, and that there are more facts; tell programs what happened to their calls, and the door of
-    new rules.
+def _refuse_to_lose(state: State, known: Collection[str]) -> None:
+    """Refuse to stop what runs on a node only because nobody speaks of that any more: it may have another name now."""
+    rows = state.held_rows()
+    for node, count in Counter(state.tasks.node[rows].tolist()).items():
+        name = state.cluster.specs[node].name
+        if name not in known:
+            run = f"{count} task{'s run' if count > 1 else ' runs'} on it"
+            raise EngineError(
+                f"node {name!r} is gone from the configuration, and {run}: put it back, and drain it before it goes; or have "
+                f"what runs there stopped and start again elsewhere: fairlead up --drop-node {name}"
+            )
+
+
+def _announcing(
+    wakeups: Wakeups, sessions: Sessions, door: Door, outlooks: Outlooks
+) -> Callable[[State, Sequence[Fact]], None]:
+    """Ring for the jobs that ended, and that there are more facts; tell programs what happened to their calls, the door of new
+    rules, and the outlooks of what came true.
     """
     last: int | None = None
 
@@ -248,6 +279,7 @@ def _announcing(wakeups: Wakeups, sessions: Sessions, door: Door) -> Callable[[S
         if any(isinstance(fact, Configured) for fact in facts):
             door.rules = rules_of(state, door.personal)
         sessions.recorded(state, facts)
+        outlooks.happened(facts)
         ended = list(takewhile(lambda job: job != last, reversed(state.ended_jobs().tolist())))
         if ended:
             last = ended[0]

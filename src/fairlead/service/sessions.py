@@ -4,6 +4,9 @@ A call is a task like any other; what is told here is what a program that waits 
 happened. A session that was not heard of for a while is closed: what it still asks for is cancelled, and its folder removed.
 Should the scheduler be restarted, the events are made anew from the state, under another epoch; the program knows what it has
 seen already.
+
+Results are written by workers, which run as the person whose program it is: whatever is in their folder may be a trap, and is
+opened as such. Nothing here reads what was pickled.
 """
 
 import base64
@@ -16,12 +19,12 @@ import uuid
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, BinaryIO, cast
 
 import numpy as np
 
-from fairlead.data_folder import write_private
-from fairlead.engines.calls import SETUP, result_name
+from fairlead.data_folder import NotPlain, open_plain, write_private
+from fairlead.engines.calls import RESULTS, SETUP, result_name
 from fairlead.model.api_types import Event, TaskInfo
 from fairlead.people.accounts import Person
 from fairlead.scheduler.admission import Refused, Unknown, cancel
@@ -81,8 +84,11 @@ class Sessions:
     def recover(self, state: State) -> None:
         """Make the sessions and their events from the state, after a restart."""
         self.folder.mkdir(mode=0o700, exist_ok=True)
-        for path in self.folder.iterdir():
-            self._sessions[path.name] = Session(path.stat().st_uid)
+        for path in list(self.folder.iterdir()):
+            if (path / SETUP).exists():
+                self._sessions[path.name] = Session((path / RESULTS).stat().st_uid)
+            else:  # it was being made, or removed, as the last scheduler ended
+                shutil.rmtree(path, ignore_errors=True)
         for number, job in state.index.specs.items():
             call = job.work.call
             if call is not None and call.session in self._sessions:
@@ -116,16 +122,21 @@ class Sessions:
                         self._session_of.pop(job, None)
 
     def create(self, setup: dict[str, Any], person: Person) -> str:
-        """Open a session of a person, whose its folder is from then on; returns its id."""
+        """Open a session of a person, who may read its folder and writes the results in it; returns its id."""
         name = uuid.uuid4().hex
         with self._lock:
             if len(self._sessions) >= MOST_SESSIONS:
                 raise Refused(f"there are {MOST_SESSIONS} programs already: wait until one ends")
             self._sessions[name] = Session(person.uid)
-        (self.folder / name).mkdir(mode=0o700)
-        write_private(self.folder / name / SETUP, json.dumps(setup))
+        folder = self.folder / name
+        for each, mode in ((folder, 0o755), (folder / RESULTS, 0o700)):
+            each.mkdir()
+            each.chmod(mode)  # whatever the umask is
         if os.geteuid() != person.uid:
-            os.chown(self.folder / name, person.uid, person.gid)
+            os.chown(folder / RESULTS, person.uid, person.gid)
+        fresh = folder / f"{SETUP}.setup"
+        write_private(fresh, json.dumps(setup))
+        make_readable(fresh, folder / SETUP)
         return name
 
     def touch(self, name: str, uid: int) -> Path:
@@ -149,7 +160,7 @@ class Sessions:
             session.first += len(seen)
             events = session.events[:most]
             following = session.first + len(events)
-            old = [result_name(e["job"], e["index"]) for e in seen if e["status"] != "running"]
+            old = [f"{RESULTS}/{result_name(e['job'], e['index'])}" for e in seen if e["status"] != "running"]
             for event in seen:
                 if event["status"] != "running" and event["job"] in session.left:
                     session.left[event["job"]] -= 1
@@ -157,7 +168,8 @@ class Sessions:
                         del session.left[event["job"]], session.ended[event["job"]]
                         old.append(session.payloads.pop(event["job"]))
         for file in old:
-            (self.folder / name / file).unlink(missing_ok=True)
+            with suppress(OSError):  # there is none, or what is there is no file
+                (self.folder / name / file).unlink()
         return following, events
 
     def going(self, name: str) -> int:
@@ -231,17 +243,32 @@ def unfinished_calls(state: State, session: str, now: float) -> list[JobCancelle
     return found
 
 
-def with_results(events: Iterable[Event], folder: Path, largest: int, most: int) -> list[Event]:
+def make_readable(fresh: Path, path: Path) -> None:
+    """Give a file of a session's folder its name; its workers may read it then, who alone have a way to that folder."""
+    fresh.chmod(0o644)
+    fresh.rename(path)
+
+
+def open_result(folder: Path, uid: int, job: int, index: int) -> BinaryIO | None:
+    """Open what a call of a person's program came to; None where its worker wrote nothing that could be that."""
+    try:
+        return open_plain(folder / RESULTS / result_name(job, index), uid)
+    except (FileNotFoundError, NotPlain):
+        return None
+
+
+def with_results(events: Iterable[Event], folder: Path, uid: int, largest: int, most: int) -> list[Event]:
     """The events with the size of their results, and the small ones' themselves as long as they are `most` bytes together."""
     found: list[Event] = []
     for event in events:
         size, result = None, None
         if event["status"] in ("succeeded", "failed"):
-            path = folder / result_name(event["job"], event["index"])
-            with suppress(FileNotFoundError):  # its worker ended before it could write one
-                size = path.stat().st_size
-                if size <= min(largest, most):
-                    most -= size
-                    result = base64.b64encode(path.read_bytes()).decode()
+            file = open_result(folder, uid, event["job"], event["index"])
+            if file is not None:
+                with file:
+                    size = os.fstat(file.fileno()).st_size
+                    if size <= min(largest, most):
+                        most -= size
+                        result = base64.b64encode(file.read(size)).decode()
         found.append({**event, "size": size, "result": result})
     return found

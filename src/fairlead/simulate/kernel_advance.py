@@ -10,7 +10,7 @@ from typing import ClassVar
 import numpy as np
 
 from fairlead.engines.kernel_simulated import Runs, Truth, end_into, next_end, start, submit
-from fairlead.kernel_cache import compiled
+from fairlead.kernel_cache import compiled, unlocked
 from fairlead.scheduler.compiled_view import Arrays, View
 from fairlead.scheduler.kernel_account import (
     end_job,
@@ -31,6 +31,7 @@ class Course(Arrays):
     """What is to come, and how far it has.
 
     row, bucket, submit : of each job, in the order of arrival, its row, its bucket, and when; NONE where it is refused
+    after : shape (n, 2): rows of jobs, and of one that comes after each, sorted; `lacks` is how many jobs a row's comes after yet
     at : float64, shape (2,): the moment that has been reached, and the next one
     ends : int64, shape (5, n): room for what ends at one moment
     rows, attempts : int64: room for rows of jobs and numbers of attempts, of what ends or is placed in one step
@@ -40,7 +41,8 @@ class Course(Arrays):
     """
 
     ARRAYS: ClassVar = {
-        "row": ("i8", 1), "bucket": ("i8", 1), "submit": ("f8", 1), "at": ("f8", 1), "ends": ("i8", 2),
+        "row": ("i8", 1), "bucket": ("i8", 1), "submit": ("f8", 1), "at": ("f8", 1), "ends": ("i8", 2), "after": ("i8", 2),
+        "lacks": ("i8", 1),
         "rows": ("i8", 1), "attempts": ("i8", 1), "log": ("i8", 1), "moments": ("f8", 1), "starts": ("f8", 1),
         "numbers": ("i8", 1),
     }  # fmt: skip
@@ -60,7 +62,7 @@ OVER, UNTIL, LOG_FULL, MORE_JOBS = range(4)
 FINISHED, SUBMITTED, PLACED, PASSED_OVER, RESERVED, DROPPED, STARTED, FORGOT = range(8)
 
 
-@compiled
+@unlocked
 def advance(
     v: View,
     truth: Truth,
@@ -118,10 +120,45 @@ def _end(v: View, truth: Truth, runs: Runs, course: Course, now: float, max_loss
             gangs += 1
     if gangs > 0:
         for j in np.sort(touched[:gangs]):  # in the order of their rows, as fairlead.scheduler.state goes through them
-            if v.jobs.waiting[j] == 0 and v.jobs.holding[j] == 0:
+            if v.jobs.waiting[j] > 0:
+                _wait_again(v, j)
+            elif v.jobs.holding[j] == 0:
                 end_job(v, j, now)
+                _let_follow(v, course, j)
     _log(course, FINISHED, now, 0, count, 5)
     _log_columns(course, ends, count)
+
+
+@compiled
+def _wait_again(v: View, j: int) -> None:
+    """Tasks of a job that is not plain came back: a gang waits for all of those."""
+    jobs = v.jobs
+    if (
+        jobs.bucket[j] == NONE
+        and jobs.home[j] != NONE
+        and not jobs.held[j]
+        and not (jobs.gang[j] and jobs.holding[j] > 0)
+    ):
+        enter_bucket(v, j, jobs.home[j])
+
+
+@compiled
+def _let_follow(v: View, course: Course, ended: int) -> None:
+    """A job has ended: those that come after it, and after no other any more, wait from now on."""
+    after = course.after
+    begin, end = 0, after.shape[0]
+    while begin < end:
+        k = (begin + end) // 2
+        if after[k, 0] < ended:
+            begin = k + 1
+        else:
+            end = k
+    while begin < after.shape[0] and after[begin, 0] == ended:
+        j = after[begin, 1]
+        course.lacks[j] -= 1
+        if course.lacks[j] == 0 and not v.jobs.held[j]:
+            enter_bucket(v, j, v.jobs.home[j])
+        begin += 1
 
 
 @compiled

@@ -22,11 +22,11 @@ from fairlead.scheduler.facts import (
     TasksPlaced,
     TasksStarted,
 )
-from fairlead.scheduler.growth import write_jobs
+from fairlead.scheduler.growth import rows_of_kinds, write_rows
 from fairlead.scheduler.invariants import check_invariants
 from fairlead.scheduler.kernel_reservations import MOST
 from fairlead.scheduler.state import State
-from fairlead.scheduler.tables import I64, NONE
+from fairlead.scheduler.tables import I64, NONE, Jobs
 from fairlead.scheduler.view import NOBODY
 from fairlead.simulate import kernel_advance as kernel
 from fairlead.simulate.kernel_advance import Course
@@ -36,14 +36,38 @@ CHUNK_JOBS, CHUNK_TASKS = 50_000, 1_000_000
 """Jobs that are written before they arrive, at most; and their tasks, but for one job."""
 
 
+class Kinds:
+    """The distinct ones of all jobs, and what was written of them into the state.
+
+    jobs : list of Job
+    which : int64, shape (jobs of the workload,): which each is
+    rows, buckets : of each as :func:`fairlead.scheduler.growth.rows_of_kinds` gives them, where `written`
+    """
+
+    def __init__(self, jobs: list[Job], which: I64) -> None:
+        self.jobs, self.which = jobs, which
+        self.rows, self.buckets = np.zeros(len(jobs), Jobs.FIELDS), np.full(len(jobs), NONE)
+        self.written = np.zeros(len(jobs), np.bool_)
+
+    def write(self, state: State, chosen: I64) -> None:
+        """Have rows for the kinds of these jobs."""
+        needed = np.zeros(len(self.jobs), np.bool_)
+        needed[self.which[chosen]] = True
+        new = np.flatnonzero(needed & ~self.written)
+        if len(new):
+            self.rows[new], self.buckets[new] = rows_of_kinds(state, [self.jobs[k] for k in new.tolist()])
+            self.written[new] = True
+
+
 def by_many_steps(s: Simulation) -> int:
     """Run a simulation; returns how many moments there were."""
     state, cluster = s.scheduler.state, s.cluster
     recorded = s.tally.wants_facts
-    kinds, which = _kinds(s)
+    kinds = _kinds(s)
     jobs = len(s.workload.submit)
     course = Course(
         row=np.full(jobs, NONE), bucket=np.full(jobs, NONE), submit=s.workload.submit, at=np.zeros(2),
+        after=np.zeros((0, 2), np.int64), lacks=np.zeros(0, np.int64),
         ends=np.zeros((5, 0), np.int64), rows=np.zeros(0, np.int64), attempts=np.zeros(0, np.int64),
         log=np.zeros(0, np.int64), moments=np.zeros(0), starts=np.zeros(0), numbers=np.zeros(8, np.int64),
     )  # fmt: skip
@@ -71,8 +95,9 @@ def by_many_steps(s: Simulation) -> int:
         elif why == kernel.MORE_JOBS:
             if s.scheduler.checking:
                 check_invariants(state)
-            _forget(s, course)
-            _write_jobs(s, course, kinds, which)
+            if _forget(s, course):
+                kinds.written[:] = False
+            _write_jobs(s, course, kinds)
             course = _with_room(s, course)
         s.tell()
     s.tally.decisions = int(numbers[kernel.DECISIONS])
@@ -99,8 +124,7 @@ def _with_room(s: Simulation, course: Course) -> Course:
     )
 
 
-def _kinds(s: Simulation) -> tuple[list[Job], I64]:
-    """The distinct ones of all jobs, and which each is."""
+def _kinds(s: Simulation) -> Kinds:
     seen = s.seen
     which = s.cluster.truth.queue * len(seen.demands) + seen.shape
     for column in (seen.tasks, seen.priority, seen.gang):
@@ -109,10 +133,10 @@ def _kinds(s: Simulation) -> tuple[list[Job], I64]:
             values, place = np.unique(column, return_inverse=True)
             which = which * len(values) + place
     _, first, which = np.unique(which, return_index=True, return_inverse=True)
-    return [job_of(seen, k) for k in first.tolist()], which
+    return Kinds([job_of(seen, k) for k in first.tolist()], which)
 
 
-def _write_jobs(s: Simulation, course: Course, kinds: list[Job], which: I64) -> None:
+def _write_jobs(s: Simulation, course: Course, kinds: Kinds) -> None:
     """Write the next jobs into the state, before they arrive."""
     state, begin = s.scheduler.state, int(course.numbers[kernel.COMING])
     tasks = np.cumsum(s.workload.tasks[begin : begin + CHUNK_JOBS])
@@ -122,19 +146,19 @@ def _write_jobs(s: Simulation, course: Course, kinds: list[Job], which: I64) -> 
     if not len(chosen):
         return
     numbers = chosen + 1
-    here, place = np.unique(which[chosen], return_inverse=True)
-    jobs = [kinds[k] for k in here.tolist()]
-    first, buckets = write_jobs(state, numbers, jobs, place)
+    kinds.write(state, chosen)
+    which = kinds.which[chosen]
+    first = write_rows(state, numbers, kinds.rows, which)
     rows = np.arange(first, first + len(chosen))
-    state.index.add_many(numbers, [jobs[k] for k in place.tolist()], rows)
+    state.index.add_many(numbers, [kinds.jobs[k] for k in which.tolist()], rows)
     course.row[chosen] = rows
-    course.bucket[chosen] = buckets
+    course.bucket[chosen] = kinds.buckets[which]
     # All that waits may start at one moment, decision after decision.
     waiting = int(s.cluster.truth.waiting.sum() + s.workload.tasks[chosen].sum())
-    s.cluster.make_room(min(waiting, _most_at_once(state)))
+    s.cluster.make_room(min(waiting, most_at_once(state)))
 
 
-def _most_at_once(state: State) -> int:
+def most_at_once(state: State) -> int:
     """More tasks than run at once, whichever they are, for each needs some resource.
 
     A task that needs most, in parts of what there is, of resource r needs no less of it than the smallest such one, and of that
@@ -146,17 +170,23 @@ def _most_at_once(state: State) -> int:
     return len(state.resources) * int(fit.max())
 
 
-def _forget(s: Simulation, course: Course) -> None:
-    """What was decided to be forgotten leaves the state's tables, so that there is room for others; all that was written came."""
+def _forget(s: Simulation, course: Course) -> bool:
+    """What was decided to be forgotten leaves the state's tables, so that there is room for others; all that was written came.
+
+    Returns whether the tables were made smaller, and their rows are others.
+    """
+    smaller = False
     state, numbers = s.scheduler.state, course.numbers
     count = int(numbers[kernel.FORGOTTEN]) - state.forgotten
     if count:
         rows = state.jobs.rows
         state.apply(JobsForgotten(at=s.cluster.now, ids=state.ended_jobs()[:count].tolist()))
         numbers[kernel.FORGOTTEN] = state.forgotten
-        if state.jobs.rows is not rows:  # the tables were made smaller
+        smaller = state.jobs.rows is not rows
+        if smaller:
             came = int(numbers[kernel.ARRIVED])
             course.row[:came] = state.job_rows(np.arange(1, came + 1))
+    return smaller
 
 
 def _facts(s: Simulation, course: Course) -> Iterator[Fact]:

@@ -20,6 +20,7 @@ from fairlead.engines.simulated import SimulatedCluster
 from fairlead.engines.step import Scheduler
 from fairlead.journal import Unrecorded
 from fairlead.model.problems import Problem
+from fairlead.model.quantity import check_total
 from fairlead.model.specs import ROOT, USERS, Node, Quantities, Queue, Settings
 from fairlead.policies import code_of, drf, resources_of
 from fairlead.policies.codes import DIVIDED, HDRF, SDRF
@@ -146,6 +147,10 @@ def simulate(
     began = time.perf_counter()
     if not workload.nodes:
         raise TraceError(f"{workload.name}: there are no machines: name some with --nodes and --node, or --config")
+    try:
+        check_total(node.capacity for node in workload.nodes)
+    except ValueError as error:
+        raise TraceError(f"{workload.name}: {error}") from None
     if not len(workload.submit):
         raise TraceError(f"{workload.name}: there are no jobs in this part of it")
     seen, scheduling, notes, overcommitted = _as_seen(workload, policy)
@@ -162,7 +167,10 @@ def simulate(
     while cluster.next_event() == 0.0:
         scheduler.step()
     refused = ~_can_be_held(seen)
-    sampler = Sampler(cluster, workload, names, cluster.truth.capacity.sum(axis=0), samples)
+    total_capacity = cluster.truth.capacity.sum(axis=0)
+    sampler = Sampler(
+        cluster, workload, names, total_capacity, _least_seconds(workload, ~refused, total_capacity), samples
+    )
     total = int(workload.tasks[~refused].sum())
 
     def tell() -> None:
@@ -207,6 +215,16 @@ def _cluster(workload: Workload, seen: Workload, names: list[str], overcommitted
         seen.nodes, capacity, needs[workload.shape], np.array([number[name] for name in workload.queue], np.int64), len(names),
         workload.tasks, workload.duration, workload.first, workload.varied, overcommitted,
     )  # fmt: skip
+
+
+def _least_seconds(workload: Workload, which: NDArray[np.bool_], capacity: I64) -> float:
+    """How long some jobs take at least: until the last is submitted, and until all that they need has been given."""
+    sums = np.concatenate([[0.0], np.cumsum(workload.duration)])
+    alike = np.where(workload.varied, 1, workload.tasks)
+    seconds = (sums[workload.first + np.where(workload.varied, workload.tasks, 1)] - sums[workload.first]) * alike
+    needs = np.array([[demand.get(r, 0) for r in workload.resources] for demand in workload.demands], float)
+    work = seconds[which] @ needs[workload.shape[which]] / np.maximum(capacity, 1)
+    return max(float(workload.submit[-1] - workload.submit[0]), float(work.max(initial=0.0)))
 
 
 def _can_be_held(seen: Workload) -> NDArray[np.bool_]:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from fairlead.engines.simulated import SimulatedCluster
 from fairlead.engines.step import Request, Scheduler
 from fairlead.model.specs import ROOT, Job, Queue, ancestors, settings_for
-from fairlead.scheduler.entitled import bounds, divide_tree
+from fairlead.scheduler.entitled import TreeDivision, bounds
 from fairlead.scheduler.facts import Fact, JobCancelled, JobSubmitted, TasksPlaced, TasksRevoked
 from fairlead.scheduler.queue_tree import vector, weights
 from fairlead.scheduler.state import State
@@ -123,14 +123,13 @@ def job_of(workload: Workload, j: int) -> Job:
 
 
 class Sampler:
-    """Looks at shares and utilisation at even moments; `next` is the next one."""
+    """Looks at shares and utilisation at even moments, some `samples` in the `least` seconds that it takes."""
 
     def __init__(
-        self, cluster: SimulatedCluster, workload: Workload, names: list[str], total: I64, samples: int
+        self, cluster: SimulatedCluster, workload: Workload, names: list[str], total: I64, least: float, samples: int
     ) -> None:
         self._cluster, self._total = cluster, total
-        span = float(workload.submit[-1] - workload.submit[0])
-        self._every, self._most = max(span / samples, 1.0), 10 * max(samples, 100)
+        self._every, self._most = max(least / samples, 1.0), 10 * max(samples, 100)
         self.next = float(workload.submit[0])
         self._rows: list[tuple[float, F64, F64, F64, int, int]] = []
         self._tree = _Tree(workload.queues, names, workload.resources)
@@ -140,7 +139,7 @@ class Sampler:
         row = None
         while self.next < now:
             if len(self._rows) >= self._most:
-                # It lasts much longer than jobs were submitted: every other moment will do.
+                # It lasts much longer than it had to: every other moment will do.
                 self._rows = self._rows[::2]
                 self._every *= 2
                 self.next = self._rows[-1][0] + self._every
@@ -192,8 +191,11 @@ class _Tree:
         self._guarantee = np.array([vector(spec.guarantee, resources) for spec in specs], np.float64)
         self._limit = bounds(np.array([vector(spec.limit, resources, UNLIMITED) for spec in specs]))
         self._max_tasks = np.array([np.inf if spec.max_tasks is None else spec.max_tasks for spec in specs])
+        self._division: tuple[I64, TreeDivision] | None = None
 
     def divide(self, total: F64, rows: I64, each: F64, most: I64) -> F64:
         """The tasks that some of the leaves should have of what there is in all."""
-        declared = (self._weight, self._guarantee, self._limit, self._max_tasks)
-        return divide_tree(total, total, self._parent, *declared, self.leaves[rows], each, most)
+        if self._division is None or not np.array_equal(rows, self._division[0]):  # mostly the same have work as before
+            declared = (self._weight, self._guarantee, self._limit, self._max_tasks)
+            self._division = rows, TreeDivision(total, total, self._parent, *declared, self.leaves[rows])
+        return self._division[1].divide(each, most)

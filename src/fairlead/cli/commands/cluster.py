@@ -41,6 +41,12 @@ def up(
     name: Annotated[
         list[str], typer.Option(help="With --listen: a further name that this machine is called by; repeat for more.")
     ] = [],  # noqa: B006
+    drop_node: Annotated[
+        list[str],
+        typer.Option(
+            help="A node that is gone, or has another name now: what runs there is stopped, and starts again."
+        ),
+    ] = [],  # noqa: B006
 ) -> None:
     """Start the scheduler, in the foreground.
 
@@ -49,7 +55,24 @@ def up(
     """
     from fairlead.cli.up import Asked, run_scheduler
 
-    run_scheduler(Asked(config, home, system, socket, port, listen, tls_cert, tls_key, insecure, name))
+    run_scheduler(Asked(config, home, system, socket, port, listen, tls_cert, tls_key, insecure, name, drop_node))
+
+
+def doctor(
+    home: Annotated[
+        Path | None, typer.Option(help="Data folder. Default: $FAIRLEAD_HOME or the user's data folder.")
+    ] = None,
+    system: Annotated[bool, typer.Option("--system", help="Look at the scheduler for all of this machine.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Say whether all is well where a scheduler lives, and if not, what helps. Changes nothing.
+
+    It looks at the versions, the data folder, the journal, the scheduler and its supervisor, cgroups, the disk, clocks and
+    limits. The journal is gone through whole, which takes a while for a large one. Exit status 1 if something is wrong.
+    """
+    from fairlead.cli.doctor import see_all
+
+    see_all(home, system, as_json)
 
 
 def drain(node: Annotated[str, typer.Argument(help="The node's name, as `fairlead nodes` shows it.")]) -> None:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 PERIOD = 100_000  # microseconds over which a share of the CPUs is counted
+ROUNDS = 100
 
 
 @dataclass(frozen=True)
@@ -44,15 +45,23 @@ class Group:
         return found
 
     def kill(self) -> None:
-        """SIGKILL to every process in it. One that was just forked may be missed by version 1: call again until empty."""
+        """SIGKILL to every process in it.
+
+        Version 1 names the processes of a moment, and those that fork meanwhile are missed: so it is asked again until it
+        names none, or `ROUNDS` times. What is left then, in a sleep that nothing ends, is for the next call.
+        """
         for hierarchy, folder in self._folders:
             if hierarchy.version == 2:
                 with contextlib.suppress(OSError):
                     _write(folder / "cgroup.kill", "1")
                     return
-        for pid in self.pids():
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+        for _ in range(ROUNDS):
+            pids = self.pids()
+            for pid in pids:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            if not pids:
+                return
 
     def ran_out_of_memory(self) -> bool:
         """Whether the kernel killed something in it for going over the memory limit."""
@@ -99,7 +108,11 @@ class Cgroups:
         folders = []
         for h in self._hierarchies:
             folder = h.base / name
-            folder.mkdir(exist_ok=True)
+            try:
+                folder.mkdir(exist_ok=True)
+            except FileNotFoundError:  # somebody took ours away
+                _make_base(h.base, h.version)
+                folder.mkdir(exist_ok=True)
             folders.append((h, folder))
             if h.memory and memory:
                 if h.version == 2:
@@ -121,7 +134,8 @@ class Cgroups:
 
     def leftovers(self) -> list[Group]:
         """The groups that a supervisor before this one left."""
-        names = {f.name for h in self._hierarchies for f in h.base.iterdir() if f.is_dir()}
+        bases = [h.base for h in self._hierarchies if h.base.is_dir()]
+        names = {f.name for base in bases for f in base.iterdir() if f.is_dir()}
         return [Group([(h, h.base / n) for h in self._hierarchies if (h.base / n).is_dir()]) for n in sorted(names)]
 
     def remove_when_empty(self, group: Group) -> None:
@@ -190,13 +204,8 @@ def _try(base: Path, kind: str, controller: str, options: set[str]) -> Hierarchy
     """Make our folder and a group in it, and set a limit: whatever is refused here is not to be had."""
     probe = base / "probe"
     try:
-        base.mkdir(exist_ok=True)
+        _make_base(base, 2 if kind == "cgroup2" else 1)
         memory = cpu = False
-        if kind == "cgroup2":
-            with contextlib.suppress(OSError):
-                _write(base.parent / "cgroup.subtree_control", "+memory +cpu")
-            with contextlib.suppress(OSError):
-                _write(base / "cgroup.subtree_control", "+memory +cpu")
         probe.mkdir(exist_ok=True)
         if kind == "cgroup2":
             memory, cpu = (probe / "memory.max").exists(), (probe / "cpu.max").exists()
@@ -213,6 +222,15 @@ def _try(base: Path, kind: str, controller: str, options: set[str]) -> Hierarchy
         with contextlib.suppress(OSError):
             base.rmdir()
         return None
+
+
+def _make_base(base: Path, version: int) -> None:
+    """Make our folder, so that groups in it can be limited as far as is allowed."""
+    base.mkdir(exist_ok=True)
+    if version == 2:
+        for folder in (base.parent, base):
+            with contextlib.suppress(OSError):
+                _write(folder / "cgroup.subtree_control", "+memory +cpu")
 
 
 def _remove_probe(probe: Path) -> None:

@@ -13,6 +13,7 @@ from typing import Annotated, Any
 import msgspec
 import numpy as np
 
+from fairlead.data_folder import NotPlain, open_plain
 from fairlead.engines.contract import NO_ATTEMPTS, NO_ENDS, Attempts, Ends, Launches, NodeDown, NodeUp, Seen
 from fairlead.engines.local.supervisor_line import SupervisorLine
 from fairlead.model.specs import Job, Node
@@ -62,9 +63,13 @@ class LocalEngine:
         What this machine is to be seen as.
     wake : callable
         Called, from another thread, when there is something to poll.
+    as_people : bool
+        Whether tasks run as the people who submitted them, which takes root; else as whose process this is.
     """
 
-    def __init__(self, folder: Path, nodes: Sequence[Node], wake: Callable[[], None] = lambda: None) -> None:
+    def __init__(
+        self, folder: Path, nodes: Sequence[Node], wake: Callable[[], None] = lambda: None, as_people: bool = False
+    ) -> None:
         self.folder = folder / "supervisor"
         self.output = folder / "output"
         self.calls = folder / "calls"
@@ -76,7 +81,7 @@ class LocalEngine:
         for node in nodes:
             first = sum(map(len, self._gpus.values()))
             self._gpus[node.name] = list(range(first, first + node.capacity.get("gpu", 0) // 1000))
-        self._wake = wake
+        self._wake, self._as_people = wake, as_people
         self._lock = threading.Lock()  # of what follows; held for moments
         self._known: list[Task] | None = None
         self._started: list[int] = []  # three numbers an attempt
@@ -108,7 +113,14 @@ class LocalEngine:
                 "gpus": -(-job.demand.get("gpu", 0) // 1000),
                 "gpu_indices": self._gpus.get(node, []),
             }
-            self._line.tell(_message("start", work=self._work(job, limits), limits=limits, tasks=tasks))
+            work, person = self._work(job, limits), self._person(job)
+            self._line.tell(_message("start", work=work, limits=limits, person=person, tasks=tasks))
+
+    def _person(self, job: Job) -> dict[str, Any] | None:
+        """As whom the tasks of a job run. Where it is not known who submitted it, nobody's account will do."""
+        if not self._as_people:
+            return None
+        return {"name": job.user, "uid": job.uid if job.uid is not None else -1}
 
     def _work(self, job: Job, limits: dict[str, Any]) -> dict[str, Any]:
         work, call = job.work, job.work.call
@@ -151,10 +163,13 @@ class LocalEngine:
 
     def read_output(self, job: int, index: int, stream: str, offset: int, most: int) -> bytes | None:
         try:
-            with (self.output / str(job) / f"{index}.{stream}").open("rb") as file:
+            with open_plain(self.output / str(job) / f"{index}.{stream}") as file:
                 file.seek(offset)
                 return file.read(most)
         except FileNotFoundError:  # it has not started
+            return None
+        except NotPlain as error:
+            log.warning("the output of task %d.%d is not told: %s", job, index, error)
             return None
 
     def close(self, leave: bool = False) -> None:

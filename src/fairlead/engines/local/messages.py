@@ -1,7 +1,8 @@
 """What the scheduler may tell the supervisor, read from a line of JSON into records; whatever else it says is a ValueError.
 
-    {"do": "start", "work": {...}, "limits": {...}, "tasks": [[job, index, number], ...]}
+    {"do": "start", "work": {...}, "limits": {...}, "person": {"name": ..., "uid": ...}, "tasks": [[job, index, number], ...]}
         work: argv, cwd, env, encoding, numbered; or session, payload and pool for calls of Python functions
+        person: as whom it runs; null for whose process the supervisor is
     {"do": "stop", "tasks": [...], "grace": seconds}      {"do": "acknowledge", "tasks": [...]}
     {"do": "inventory"}          {"do": "answer"}          {"do": "leave"}
 
@@ -23,6 +24,13 @@ class Program(NamedTuple):
     cwd: str
     env: dict[str, str]
     encoding: str
+
+
+class Person(NamedTuple):
+    """Somebody, by the name and the uid of their account, which must still be each other's when they are to act."""
+
+    name: str
+    uid: int
 
 
 class Command(NamedTuple):
@@ -50,9 +58,12 @@ class Limits(NamedTuple):
 
 
 class Start(NamedTuple):
+    """Attempts to start, all with the same work, limits and person."""
+
     tasks: list[Task]
     work: Command | Call
     limits: Limits
+    person: Person | None
 
 
 class Stop(NamedTuple):
@@ -86,7 +97,8 @@ def read(line: bytes | bytearray) -> Message:
         raise ValueError("not an object")
     match message.get("do"):
         case "start":
-            return Start(_tasks(message), _work(message.get("work")), record(Limits, message.get("limits")))
+            work, limits = _work(message.get("work")), record(Limits, message.get("limits"))
+            return Start(_tasks(message), work, limits, _person(message))
         case "stop":
             return Stop(_tasks(message), _number(message.get("grace")))
         case "acknowledge":
@@ -136,6 +148,13 @@ def _program(said: Any) -> Program:
     if not program.argv or not all(isinstance(word, str) for word in words):
         raise ValueError("a program is words, at least one, and so is its environment")
     return program
+
+
+def _person(message: dict[str, Any]) -> Person | None:
+    """Whom a message names. One that names nobody is refused: that must be said, for it may mean root."""
+    if "person" not in message:
+        raise ValueError("it does not say as whom")
+    return None if message["person"] is None else record(Person, message["person"])
 
 
 def _number(said: Any) -> float:

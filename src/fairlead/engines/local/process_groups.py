@@ -6,30 +6,34 @@ until its group was signalled, so that its number is ours for so long.
 """
 
 import contextlib
-import errno
 import os
 import selectors
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import NamedTuple, NoReturn
+from typing import NamedTuple
 
 from fairlead.engines.local import proc
 from fairlead.engines.local.cgroups import Cgroups, Group
-from fairlead.engines.local.messages import Limits, Program
+from fairlead.engines.local.child import Failure, become, open_output
+from fairlead.engines.local.messages import Limits, Person, Program
 
 MARK = "FAIRLEAD_ATTEMPT"
 """In the environment of every process of a task: how its children are known where there are no cgroups."""
 
 
 class Given(NamedTuple):
-    """What a process is given: limits, its part of the environment, GPUs, and where its output goes, without .out or .err."""
+    """What a process is given: limits, its part of the environment, GPUs, and where its output goes, without .out or .err.
+
+    `person` is as whom it runs; None for whose process the supervisor is.
+    """
 
     limits: Limits
     env: dict[str, str]
     gpus: list[int]
     output: str
+    person: Person | None
 
 
 class ProcessGroup:
@@ -39,8 +43,8 @@ class ProcessGroup:
     ----------
     executed : bool
         Whether it is known if its program could be executed.
-    failure : int or None
-        The errno, where it could not.
+    failure : Failure or None
+        Why it could not, where it could not.
     kill_at : float or None
         When its time to end by itself is over.
     status : int or None
@@ -50,7 +54,7 @@ class ProcessGroup:
     def __init__(self, pid: int, cgroup: Group | None, mark: str) -> None:
         self.pid, self.cgroup, self.mark = pid, cgroup, mark
         self.executed = False
-        self.failure: int | None = None
+        self.failure: Failure | None = None
         self.kill_at: float | None = None
         self.status: int | None = None
 
@@ -70,9 +74,9 @@ class ProcessGroups:
         self._by_pid: dict[int, ProcessGroup] = {}  # those whose first process is not reaped
 
     def fork(
-        self, name: str, program: Program, given: Given, then: Callable[[Program], None], line: int | None = None
+        self, name: str, program: Program, given: Given, then: Callable[[Program], None], more: Sequence[int] = ()
     ) -> ProcessGroup:
-        """Start a program; `line` becomes its descriptor 3.
+        """Start a program; `more` become its descriptors from 3 on.
 
         `then` is called as soon as it is known whether it could be executed. Raises OSError where nothing was started.
         """
@@ -81,12 +85,12 @@ class ProcessGroups:
         cgroup, files = None, []
         read, write = os.pipe2(os.O_CLOEXEC)
         try:
-            files = _open_output(given.output)
+            files = open_output(given.output, given.person)
             if self.cgroups:
                 cgroup = self.cgroups.create(name, given.limits.memory, given.limits.cpu)
             pid = os.fork()
             if pid == 0:
-                _become(program, files if line is None else [*files, line], cgroup, write)
+                become(program, [*files, *more], cgroup, given.person, write)
         except OSError:
             os.close(read)
             if cgroup:
@@ -98,11 +102,11 @@ class ProcessGroups:
         group = self._by_pid[pid] = ProcessGroup(pid, cgroup, mark)
 
         def hear_of_start() -> None:
-            failure = os.read(read, 16)
+            told = os.read(read, 64)
             self._selector.unregister(read)
             os.close(read)
             group.executed = True
-            group.failure = int(failure) if failure else None
+            group.failure = Failure.read(told)
             then(program)
 
         self._selector.register(read, selectors.EVENT_READ, hear_of_start)
@@ -220,44 +224,3 @@ def _kill_each(pids: set[int]) -> None:
     for pid in pids:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
-
-
-def _open_output(path: str) -> list[int]:
-    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
-    out = os.open(f"{path}.out", flags, 0o600)
-    try:
-        return [out, os.open(f"{path}.err", flags, 0o600)]
-    except OSError:
-        os.close(out)
-        raise
-
-
-def _become(program: Program, files: list[int], cgroup: Group | None, report: int) -> NoReturn:
-    """In the forked child: become the program; the files become its descriptors from 1 on.
-
-    Returns never; an error is told through `report`.
-    """
-    try:
-        os.setsid()
-        if cgroup:
-            cgroup.join()
-        signal.set_wakeup_fd(-1)
-        for name in (signal.SIGCHLD, signal.SIGPIPE, signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            signal.signal(name, signal.SIG_DFL)
-        null = os.open(os.devnull, os.O_RDONLY)
-        for target, fd in enumerate((null, *files)):
-            os.dup2(fd, target)
-        cwd = program.cwd.encode(program.encoding)
-        try:
-            os.chdir(cwd)
-        except FileNotFoundError:
-            raise NotADirectoryError(errno.ENOTDIR, cwd) from None
-        argv = [argument.encode(program.encoding) for argument in program.argv]
-        environment = {n.encode(program.encoding): value.encode(program.encoding) for n, value in program.env.items()}
-        os.execvpe(argv[0], argv, environment)
-    except OSError as error:
-        os.write(report, str(error.errno or errno.EIO).encode())
-    except (ValueError, LookupError):  # a NUL byte, or no such character in its encoding, or no such encoding
-        os.write(report, str(errno.EINVAL).encode())
-    finally:
-        os._exit(127)

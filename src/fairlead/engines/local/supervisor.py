@@ -27,19 +27,7 @@ from pathlib import Path
 from fairlead.engines.local.cgroups import find
 from fairlead.engines.local.line import Line
 from fairlead.engines.local.line import address as address  # noqa: PLC0414 the other end takes it from here
-from fairlead.engines.local.messages import (
-    Acknowledge,
-    Answer,
-    Call,
-    Command,
-    Inventory,
-    Leave,
-    Limits,
-    Message,
-    Start,
-    Stop,
-    Task,
-)
+from fairlead.engines.local.messages import Acknowledge, Answer, Inventory, Leave, Message, Start, Stop, Task
 from fairlead.engines.local.process_groups import ProcessGroups
 from fairlead.engines.local.spool import End, Spool
 from fairlead.engines.local.tasks import Tasks
@@ -52,6 +40,10 @@ LOOK_EVERY = 0.5
 """Seconds between two looks at what nobody tells us."""
 ENDING = 0.01
 """The same while something ends."""
+MOST_REFUSED = 10_000
+"""Attempts that are known to have been stopped before they began: no message is late by so many."""
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM)
+"""Why a task cannot be started now, but later: on the disk, of files, of processes, in memory."""
 
 
 class Supervisor:
@@ -65,8 +57,8 @@ class Supervisor:
         self.tasks = Tasks(folder.parent / "output", self.groups, self.workers, self._has_started, self._has_ended)
         self.spool = Spool(folder)
         self.ended: dict[Task, End] = self._take_over()
-        self.refused: set[Task] = set()  # told to stop before they were to start
-        self.postponed: dict[Task, tuple[Command | Call, Limits]] = {}  # until the disk has room again
+        self.refused: dict[Task, None] = {}  # told to stop before they were to start; the newest
+        self.postponed: dict[Task, Start] = {}  # until there is room again
         self.leaving = False
         self.busy_at = self.looked_at = time.monotonic()
         self.line = Line(folder, self.selector, self._hear)
@@ -109,8 +101,8 @@ class Supervisor:
             self.tasks.end_those_over_memory()
             self.workers.watch()
             postponed, self.postponed = self.postponed, {}
-            for task, (work, limits) in postponed.items():
-                self._start(task, work, limits)
+            for task, start in postponed.items():
+                self._start(task, start)
 
     def _close(self) -> None:
         """Leave nothing behind: no worker, and no cgroup that is empty."""
@@ -128,12 +120,12 @@ class Supervisor:
 
     def _hear(self, message: Message) -> None:
         match message:
-            case Start(tasks, work, limits):
-                for task in tasks:
+            case Start() as start:
+                for task in start.tasks:
                     if task in self.refused:
                         self._has_ended(task, Outcome.SIGNALLED, signal.SIGTERM)
                     elif task not in self.tasks.running and task not in self.ended and task not in self.postponed:
-                        self._start(task, work, limits)
+                        self._start(task, start)
             case Stop(tasks, grace):
                 for task in tasks:
                     self._stop(task, grace)
@@ -146,13 +138,13 @@ class Supervisor:
             case Leave():
                 self.leaving = True
 
-    def _start(self, task: Task, work: Command | Call, limits: Limits) -> None:
+    def _start(self, task: Task, start: Start) -> None:
         self.spool.note("starting", task)
         try:
-            self.tasks.start(task, work, limits)
+            self.tasks.start(task, start)
         except OSError as error:
-            if error.errno in (errno.ENOSPC, errno.EDQUOT):
-                self.postponed[task] = (work, limits)
+            if error.errno in NO_ROOM:
+                self.postponed[task] = start
             else:
                 self._has_ended(task, Outcome.NOT_STARTED, error.errno or errno.EIO)
 
@@ -161,7 +153,9 @@ class Supervisor:
             self.tasks.stop(task, grace)
         elif task not in self.ended:
             self.postponed.pop(task, None)
-            self.refused.add(task)
+            self.refused[task] = None
+            if len(self.refused) > MOST_REFUSED:
+                del self.refused[next(iter(self.refused))]
             self._has_ended(task, Outcome.SIGNALLED, signal.SIGTERM)
 
     def _forget(self, tasks: list[Task]) -> None:

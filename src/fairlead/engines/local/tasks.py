@@ -1,14 +1,15 @@
 """The tasks that run here: each in a group of processes of its own, or as a call in a worker, until its last process is gone."""
 
 import contextlib
-import errno
 import os
+import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 from fairlead.engines.local import proc
-from fairlead.engines.local.messages import Call, Command, Limits, Program, Task
+from fairlead.engines.local.child import open_output
+from fairlead.engines.local.messages import Call, Command, Limits, Person, Program, Start, Task
 from fairlead.engines.local.process_groups import Given, ProcessGroup, ProcessGroups
 from fairlead.engines.local.warm_workers import WarmWorkers, Worker
 from fairlead.outcomes import Outcome
@@ -48,17 +49,18 @@ class Tasks:
         self._made = ""  # the output folder that was made last
         self.running: dict[Task, Running] = {}
 
-    def start(self, task: Task, work: Command | Call, limits: Limits) -> None:
+    def start(self, task: Task, start: Start) -> None:
         """Start a task; raises OSError where that cannot be done."""
-        if limits.memory and self._workers.are_idle() and proc.available_memory() < limits.memory:
+        memory = start.limits.memory
+        if memory and self._workers.are_idle() and proc.available_memory() < memory:
             self._workers.dismiss()
-        given = self._give(task, limits)
-        if isinstance(work, Command):
-            self._start_command(task, work, given)
+        given = self._give(task, start.limits, start.person)
+        if isinstance(start.work, Command):
+            self._start_command(task, start.work, given)
         else:
-            self._start_call(task, work, given)
+            self._start_call(task, start.work, given)
 
-    def _give(self, task: Task, limits: Limits) -> Given:
+    def _give(self, task: Task, limits: Limits, person: Person | None) -> Given:
         job, index, number = task
         env = {"FAIRLEAD_JOB": str(job), "FAIRLEAD_INDEX": str(index), "FAIRLEAD_NUMBER": str(number)}
         gpus: list[int] = []
@@ -70,7 +72,7 @@ class Tasks:
         if folder != self._made:
             os.makedirs(folder, mode=0o700, exist_ok=True)
             self._made = folder
-        return Given(limits, env, gpus, f"{folder}/{index}")
+        return Given(limits, env, gpus, f"{folder}/{index}", person)
 
     def _start_command(self, task: Task, work: Command, given: Given) -> None:
         program = work.program
@@ -81,12 +83,17 @@ class Tasks:
         run = self.running[task] = Running(task, given, group, None)
 
     def _start_call(self, task: Task, call: Call, given: Given) -> None:
-        # A worker that had a GPU may still hold memory of it, so it does not wait for another call.
-        warm = self._workers.take(call.pool) if not given.gpus else None
-        worker = warm or self._workers.start(call, given, lambda program: self._hear_of_start(run, program))
         job, index, _ = task
-        message = {"session": call.session, "payload": call.payload, "job": job, "index": index, "env": given.env}
-        worker.call({**message, "output": given.output})
+        message = {"payload": call.payload, "job": job, "index": index, "env": given.env}
+        files = open_output(given.output, given.person)
+        try:
+            # A worker that had a GPU may still hold memory of it, so it does not wait for another call.
+            warm = self._workers.take(call.pool, given.person) if not given.gpus else None
+            worker = warm or self._workers.start(call, given, lambda program: self._hear_of_start(run, program))
+            worker.call(message, files)
+        finally:
+            for fd in files:
+                os.close(fd)
         run = self.running[task] = Running(task, given, worker.group, worker)
         if warm:
             self._on_start(task, worker.group.pid)
@@ -97,10 +104,12 @@ class Tasks:
         if failure is None:
             self._on_start(run.task, run.group.pid)
             return
-        what = program.argv[0] if failure != errno.ENOTDIR else program.cwd
-        reason = f"fairlead: cannot run {what!r} in {program.cwd!r}: {os.strerror(failure)}\n"
-        with contextlib.suppress(OSError), open(f"{run.given.output}.err", "a") as log:
-            log.write(reason)
+        given = run.given
+        with contextlib.suppress(OSError):  # a full disk: the outcome tells the errno
+            out, err = open_output(given.output, given.person)
+            os.write(err, f"fairlead: {failure.reason(program, given.person)}\n".encode("utf-8", "replace"))
+            os.close(out)
+            os.close(err)
 
     def stop(self, task: Task, grace: float) -> None:
         """SIGTERM, and SIGKILL for what is left after so many seconds."""
@@ -146,12 +155,13 @@ def _how_it_ended(run: Running) -> tuple[Outcome, int]:
     if run.worker and run.worker.answer is not None:
         outcome, code = Outcome.EXITED, run.worker.answer
     elif group.failure is not None:
-        outcome, code = Outcome.NOT_STARTED, group.failure
+        outcome, code = Outcome.NOT_STARTED, group.failure.errno
     elif os.WIFSIGNALED(group.status):
         outcome, code = Outcome.SIGNALLED, os.WTERMSIG(group.status)
     else:
         outcome = Outcome.EXITED if group.kill_at is None else Outcome.STOPPED
         code = os.WEXITSTATUS(group.status)
-    if run.over_memory and (outcome, code) != (Outcome.EXITED, 0):
-        outcome = Outcome.OUT_OF_MEMORY
+    if run.over_memory and not (run.worker and run.worker.answer is not None):
+        # The kernel may have killed a part of it, and the rest ended by itself, even as if nothing had happened.
+        outcome, code = Outcome.OUT_OF_MEMORY, signal.SIGKILL
     return outcome, code

@@ -1,20 +1,22 @@
 """Workers: processes that call Python functions, one after another; they stay warm between calls and wait for the next.
 
-A worker serves one pool only: a session, queue and shape. Its program is :mod:`fairlead.engines.local.worker`.
+A worker serves one pool of one person only: a session, queue and shape. It runs as that person, and what was pickled is read
+by nobody else. Its program is :mod:`fairlead.engines.local.worker`; it gets the session's folder, and the files of each task's
+output, as open descriptors, since the folders that these are in are closed to people.
 """
 
-import contextlib
 import errno
 import json
 import os
 import selectors
+import signal
 import socket
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from fairlead.engines.local.messages import Call, Program, read_program
+from fairlead.engines.local.messages import Call, Person, Program, read_program
 from fairlead.engines.local.process_groups import Given, ProcessGroup, ProcessGroups
 
 IDLE_FOR = 60.0
@@ -25,16 +27,21 @@ MOST_IDLE = 4 * (os.cpu_count() or 1)
 class Worker:
     """One worker. `answer` is the status of its last call, None while it works on it."""
 
-    def __init__(self, call: Call, line: socket.socket, group: ProcessGroup) -> None:
-        self.pool, self.session, self.line, self.group = call.pool, call.session, line, group
+    def __init__(self, call: Call, person: Person | None, line: socket.socket, group: ProcessGroup) -> None:
+        self.pool, self.person, self.session = call.pool, person, call.session
+        self.line, self.group = line, group
         self.answer: int | None = None
         self.idle_since = 0.0
 
-    def call(self, message: dict[str, Any]) -> None:
-        """Have it call a function."""
+    def call(self, message: dict[str, Any], files: list[int]) -> None:
+        """Have it call a function, and write what that prints to these files."""
         self.answer = None
-        with contextlib.suppress(OSError):  # it is gone: that is seen when it is reaped
-            self.line.sendall(json.dumps(message).encode() + b"\n")
+        try:
+            socket.send_fds(self.line, [json.dumps(message).encode()], files)
+        except BlockingIOError:  # it answers, and does not read what it is told: nobody waits for that
+            os.kill(self.group.pid, signal.SIGKILL)
+        except OSError:  # it is gone: that is seen when it is reaped
+            pass
 
 
 class WarmWorkers:
@@ -54,10 +61,10 @@ class WarmWorkers:
         """Whether any waits for a call."""
         return bool(self._idle)
 
-    def take(self, pool: str) -> Worker | None:
-        """Take the worker of a pool that waits least long: the warmest."""
+    def take(self, pool: str, person: Person | None) -> Worker | None:
+        """Take the worker of somebody's pool that waits least long: the warmest."""
         for place in range(len(self._idle) - 1, -1, -1):
-            if self._idle[place].pool == pool:
+            if (self._idle[place].pool, self._idle[place].person) == (pool, person):
                 return self._idle.pop(place)
         return None
 
@@ -68,15 +75,18 @@ class WarmWorkers:
         except ValueError as error:
             raise OSError(errno.EINVAL, f"{call.session}/setup.json: {error}") from None
         self._made += 1
-        line, theirs = socket.socketpair()
+        folder = os.open(call.session, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        line, theirs = socket.socketpair(type=socket.SOCK_SEQPACKET)
+        line.setblocking(False)
         try:
-            group = self._groups.fork(f"worker.{self._made}", program, given, then, theirs.fileno())
+            group = self._groups.fork(f"worker.{self._made}", program, given, then, [theirs.fileno(), folder])
         except OSError:
             line.close()
             raise
         finally:
             theirs.close()
-        worker = self._by_pid[group.pid] = Worker(call, line, group)
+            os.close(folder)
+        worker = self._by_pid[group.pid] = Worker(call, given.person, line, group)
         self._selector.register(line, selectors.EVENT_READ, lambda: self._hear(worker))
         return worker
 

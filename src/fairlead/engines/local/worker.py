@@ -1,9 +1,10 @@
-"""A process that calls Python functions, one after another, for one session, queue and shape.
+"""A process that calls Python functions, one after another, for one session, queue and shape, as the person whose these are.
 
     PYTHON worker.py
 
-The supervisor tells it on file descriptor 3 which: a line of JSON for each call; it answers 0 for one that returned and 1 for one
-that raised. What the function prints goes to the task's own output files. It ends when the supervisor hangs up.
+The supervisor tells it on file descriptor 3 which: a message of JSON for each call, with the files for what the function prints;
+it answers 0 for one that returned and 1 for one that raised. File descriptor 4 is the session's folder, to which it has no other
+way. It ends when the supervisor hangs up.
 """
 
 import json
@@ -14,41 +15,38 @@ import sys
 import traceback
 from pathlib import Path
 
-LINE = 3
+LINE, FOLDER = 3, 4
+SESSION = Path(f"/proc/self/fd/{FOLDER}")
+LONGEST_MESSAGE = 64 * 2**10
 
 
 def main() -> None:
-    os.set_inheritable(LINE, False)
-    stream = socket.socket(fileno=LINE).makefile("rwb")
-    ready = False
-    for line in stream:
-        message = json.loads(line)
-        session = Path(message["session"])
-        if not ready:
-            sys.path[:] = json.loads((session / "setup.json").read_text())["path"]
-            sys.argv = [""]
-            ready = True
-        _write_to(message["output"])
+    for fd in (LINE, FOLDER):
+        os.set_inheritable(fd, False)
+    line = socket.socket(fileno=LINE)
+    setup = json.loads((SESSION / "setup.json").read_text())
+    sys.path[:] = setup["path"]
+    sys.argv = [""]
+    while True:
+        text, files, _, _ = socket.recv_fds(line, LONGEST_MESSAGE, 2, socket.MSG_CMSG_CLOEXEC)
+        if not text:
+            return
+        message = json.loads(text)
+        for target, fd in zip((1, 2), files, strict=True):
+            os.dup2(fd, target)
+            os.close(fd)
         os.environ.update(message["env"])
-        failed = _call(session, message["payload"], message["job"], message["index"])
+        failed = _call(SESSION, message["payload"], message["job"], message["index"])
         sys.stdout.flush()
         sys.stderr.flush()
-        stream.write(b"1\n" if failed else b"0\n")
-        stream.flush()
-
-
-def _write_to(output: str) -> None:
-    for name, target in (("out", 1), ("err", 2)):
-        fd = os.open(f"{output}.{name}", os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
-        os.dup2(fd, target)
-        os.close(fd)
+        line.send(b"1\n" if failed else b"0\n")
 
 
 def _call(session: Path, payload: str, job: int, index: int) -> bool:
     """Call a function and write its result; whether it failed."""
     from fairlead.engines import calls
 
-    result = session / calls.result_name(job, index)
+    result = session / calls.RESULTS / calls.result_name(job, index)
     try:
         function, arguments, named = pickle.loads(calls.read_call(session / payload, index))  # noqa: S301 the user's own
         calls.write_result(result, function(*arguments, **named))

@@ -58,6 +58,8 @@ ROUTES: Mapping[tuple[str, str], Line] = {
     ("GET", "/v1/jobs/{job}"): Line(Who.SEEN, LOOK),
     ("GET", "/v1/jobs/{job}/tasks"): Line(Who.SEEN, LOOK),
     ("GET", "/v1/jobs/{job}/why"): Line(Who.SEEN, LOOK),
+    ("GET", "/v1/jobs/{job}/when"): Line(Who.SEEN, LOOK),
+    ("POST", "/v1/when"): Line(Who.SUBMITTERS, LOOK),
     ("GET", "/v1/jobs/{job}/tasks/{index}/output/{stream}"): Line(Who.OWNERS, LOOK),
     ("POST", "/v1/jobs"): Line(Who.SUBMITTERS, CHANGE),
     ("POST", "/v1/bulk"): Line(Who.SUBMITTERS, CHANGE),

@@ -32,8 +32,11 @@ from fairlead.service.api.calls import add_calls
 from fairlead.service.api.cluster import add_audits, add_cluster, add_facts, add_health, add_operating
 from fairlead.service.api.document import add_documents
 from fairlead.service.api.jobs import add_jobs
+from fairlead.service.api.outlooks import add_outlooks
 from fairlead.service.api.people import add_log, add_tokens
+from fairlead.service.feed import Feed
 from fairlead.service.loop import Busy
+from fairlead.service.outlooks import Outlooks
 from fairlead.service.over_time import Audits
 from fairlead.service.sessions import Sessions
 
@@ -49,6 +52,7 @@ class Parts(NamedTuple):
     read_again : reads the configuration; raises DocumentError.
     urls : where it answers.
     audits : looks back on the journal.
+    outlooks : says when jobs are expected to start.
     """
 
     journal: Journal
@@ -59,6 +63,7 @@ class Parts(NamedTuple):
     read_again: Callable[[], Configuration]
     urls: list[str]
     audits: Audits
+    outlooks: Outlooks
 
 
 def make_api(asker: Asker, parts: Parts) -> FastAPI:
@@ -81,10 +86,11 @@ def make_api(asker: Asker, parts: Parts) -> FastAPI:
     known = errors(400, 401, 403, 404, 409, 413, 422, 429, 503)
     api = APIRouter(dependencies=checks, responses=known, route_class=HeldRoute)
     add_jobs(api, asker, parts.engine)
+    add_outlooks(api, asker, parts.outlooks)
     add_cluster(api, asker, parts.urls)
     add_operating(api, asker, parts.deeds, parts.down, parts.read_again)
     add_audits(api, asker, parts.audits)
-    add_facts(api, asker, parts.journal)
+    add_facts(api, asker, Feed(parts.journal, asker.door, asker.wakeups, asker.loop))
     add_calls(api, asker, parts.sessions)
     add_tokens(api, asker.door, parts.deeds)
     add_log(api, asker, parts.journal, parts.deeds)

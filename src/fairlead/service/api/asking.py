@@ -29,7 +29,7 @@ ANSWER_WITHIN = 30.0
 MOST_WAITERS = 2000
 """Requests that wait for something to happen, at once: long polls and streams."""
 LONGEST_WAIT = 60.0
-MOMENTS = ("submitted_at", "started_at", "finished_at", "expected_end", "cautious_end")
+MOMENTS = ("submitted_at", "started_at", "finished_at", "expected_end", "cautious_end", "earliest", "latest")
 """What is told of jobs and tasks in seconds of the scheduler's clock."""
 
 Number = Annotated[int, PathParameter(ge=0, le=2**53)]

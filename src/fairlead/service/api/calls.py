@@ -2,16 +2,17 @@
 
 import asyncio
 import base64
+import os
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, BinaryIO
 
 from fastapi import APIRouter, Query, Request, Response
-from fastapi.responses import FileResponse
+from fastapi.responses import StreamingResponse
 
 from fairlead.engines import calls
 from fairlead.engines.step import Stalled
@@ -25,11 +26,12 @@ from fairlead.service.api.asking import LARGEST_BODY, LONGEST_WAIT, Asker, Bytes
 from fairlead.service.api.requests import CallsJob, CallsRequest, SessionRequest
 from fairlead.service.api.submitting import submit_all
 from fairlead.service.loop import Busy
-from fairlead.service.sessions import Sessions, unfinished_calls, with_results
+from fairlead.service.sessions import Sessions, make_readable, open_result, unfinished_calls, with_results
 from fairlead.service.wakeups import heard_within
 
 MOST_EVENTS = 1000
 MANY_CALLS = 20
+PIECE = 2**20
 SMALL_RESULT = 64 * 2**10
 """Bytes of a result that is told with its event; a larger one is asked for by itself."""
 
@@ -53,7 +55,7 @@ def add_calls(api: APIRouter, asker: Asker, sessions: Sessions) -> None:
             with fresh.open("wb") as file:
                 async for piece in request.stream():
                     await asyncio.to_thread(file.write, piece)
-            fresh.rename(fresh.with_suffix(""))
+            make_readable(fresh, fresh.with_suffix(""))
         finally:
             fresh.unlink(missing_ok=True)
         return Json({"changed": True})
@@ -82,22 +84,33 @@ def add_calls(api: APIRouter, asker: Asker, sessions: Sessions) -> None:
         following, found = await _first_events(asker, sessions, session, look, wait)
         if found:
             folder = sessions.touch(session, caller.person.uid)
-            found = await asyncio.to_thread(with_results, found, folder, SMALL_RESULT, LARGEST_BODY)
+            found = await asyncio.to_thread(with_results, found, folder, caller.person.uid, SMALL_RESULT, LARGEST_BODY)
         return Json({"epoch": sessions.epoch, "next": following, "events": found})
 
     @api.get("/v1/sessions/{session}/results/{job}/{index}", response_class=Bytes)
     async def result(session: Identity, job: Number, index: Number, caller: Known) -> Response:
         """The pickled result of a call."""
-        path = sessions.touch(session, caller.person.uid) / calls.result_name(job, index)
-        if not path.exists():
+        uid = caller.person.uid
+        file = await asyncio.to_thread(open_result, sessions.touch(session, uid), uid, job, index)
+        if file is None:
             raise Unknown(f"call {job}.{index} has no result here")
-        return FileResponse(path, media_type="application/octet-stream")
+        size = os.fstat(file.fileno()).st_size
+        headers = {"Content-Length": str(size)}
+        return StreamingResponse(_pieces(file, size), media_type="application/octet-stream", headers=headers)
 
     @api.delete("/v1/sessions/{session}", response_model=Cancelled)
     async def close_session(session: Identity, caller: Known) -> Response:
         """Close a session: what it still asks for is cancelled, its results are dropped and its workers end."""
         sessions.touch(session, caller.person.uid)
         return Json({"cancelled": await _close(asker, sessions, session, caller.person.name)})
+
+
+def _pieces(file: BinaryIO, size: int) -> Iterator[bytes]:
+    """So many bytes of a file, piece by piece, in the thread of whoever iterates; then it is closed."""
+    with file:
+        while size and (piece := file.read(min(size, PIECE))):
+            size -= len(piece)
+            yield piece
 
 
 async def _first_events(
@@ -149,7 +162,7 @@ def _put(folder: Path, job: CallsJob) -> int:
         if job.data is not None:
             fresh = folder / f"{job.payload}.{uuid.uuid4().hex}"
             fresh.write_bytes(base64.b64decode(job.data, validate=True))
-            fresh.rename(path)
+            make_readable(fresh, path)
         return calls.count(path)
     except FileNotFoundError:
         raise Unknown(f"payload {job.payload} is not there: put it first, or send it as data") from None

@@ -4,37 +4,30 @@ import asyncio
 import os
 import time
 from collections.abc import AsyncIterator, Callable
-from typing import Annotated
+from typing import Annotated, Any
 
-import msgspec
-from fastapi import APIRouter, Depends, Header, HTTPException, Query, Response
-from fastapi.responses import PlainTextResponse
-from fastapi.sse import EventSourceResponse, ServerSentEvent
-from msgspec.structs import replace
+from fastapi import APIRouter, Header, HTTPException, Query, Response
+from fastapi.responses import PlainTextResponse, StreamingResponse
 
 import fairlead
 from fairlead.audit.over_time import STARVED_AFTER
 from fairlead.engines.local.engine import LocalEngine
-from fairlead.journal import Journal
 from fairlead.model.api_types import Changed, FairnessInfo, Health, NodeList, OverTimeInfo, QueueList, Status
 from fairlead.model.documents import Configuration, DocumentError
-from fairlead.model.specs import Work
 from fairlead.people.deeds import Deeds
-from fairlead.people.rules import Caller, Rules, acts_on, sees_names
 from fairlead.scheduler import admission, report
 from fairlead.scheduler.admission import Refused
-from fairlead.scheduler.facts import Configured, JobSubmitted, decode, encode
+from fairlead.scheduler.facts import Configured
 from fairlead.scheduler.live_audit import audit_state
 from fairlead.scheduler.state import State
 from fairlead.service import metrics
 from fairlead.service.api.access import Known
-from fairlead.service.api.asking import LONGEST_WAIT, Asker, Json, NodeName, errors
+from fairlead.service.api.asking import Asker, Json, NodeName, errors
 from fairlead.service.api.requests import DownRequest
+from fairlead.service.feed import Feed
 from fairlead.service.loop import Loop
 from fairlead.service.over_time import AuditFailed, Audits
-from fairlead.service.wakeups import heard_within
 
-PAGE_OF_FACTS = 500
 LONGEST_AUDIT = 10 * 365 * 86400.0
 SLOW, STUCK = 10.0, 60.0
 """Seconds that a step takes when something is wrong, and when nobody should wait for it any more."""
@@ -143,26 +136,27 @@ def configure(state: State, configuration: Configuration, now: float) -> Configu
     return None if same else admission.configure(state, configuration.queues, configuration.settings, now)
 
 
-def add_facts(api: APIRouter, asker: Asker, journal: Journal) -> None:
-    async def begin(
+EVENT = {
+    "type": "object",
+    "properties": {name: {"type": "string"} for name in ("event", "data", "id")},
+    "required": ["event", "data", "id"],
+}
+
+
+def add_facts(api: APIRouter, asker: Asker, feed: Feed) -> None:
+    told: dict[int | str, dict[str, Any]] = {200: {"content": {"text/event-stream": {"itemSchema": EVENT}}}}
+
+    @api.get("/v1/facts", response_class=StreamingResponse, responses=errors(410) | told)
+    async def facts(
+        caller: Known,
         after: Annotated[
             int | None, Query(ge=0, le=2**53, description="Those after this position. Default: new ones.")
         ] = None,
         last_event_id: Annotated[
             int | None, Header(ge=0, le=2**53, description="As `after`: where a stream broke off.")
         ] = None,
-    ) -> int:
-        chosen = last_event_id if last_event_id is not None else after
-        position = chosen if chosen is not None else asker.loop.position
-        await asyncio.to_thread(journal.look, position, 1)  # tells before the stream begins if they are gone
-        return position
-
-    @api.get("/v1/facts", response_class=EventSourceResponse, responses=errors(410))
-    async def facts(
-        caller: Known,
-        after: Annotated[int, Depends(begin)],
         follow: Annotated[bool, Query(description="Whether to wait for more at the end.")] = True,
-    ) -> AsyncIterator[ServerSentEvent]:
+    ) -> Response:
         """A stream of facts: everything that happened, in order, each with its position as its id.
 
         Of other people's jobs it tells what everybody may know.
@@ -170,34 +164,18 @@ def add_facts(api: APIRouter, asker: Asker, journal: Journal) -> None:
         It is read from the journal as fast as the reader takes it, so that a slow reader costs nothing. The oldest facts are
         dropped from the journal after a while: 410 then.
         """
-        with asker.waiter(), asker.wakeups.listen(["facts"]) as heard:
-            while True:
-                page = await asyncio.to_thread(journal.look, after, PAGE_OF_FACTS)
-                for position, body in page:
-                    after = position
-                    kind = msgspec.json.decode(body, type=_Tagged).type
-                    if kind == JobSubmitted.__name__:
-                        body = submission_as_seen(asker.door.rules, caller, body)  # noqa: PLW2901
-                    yield ServerSentEvent(raw_data=body.decode(), event=kind, id=str(position))
-                if asker.loop.stopped.is_set() or (not follow and len(page) < PAGE_OF_FACTS):
-                    return
-                if not page:
-                    await heard_within(heard, LONGEST_WAIT)
+        chosen = last_event_id if last_event_id is not None else after
+        position = chosen if chosen is not None else asker.loop.position
+        with asker.waiter():  # what refuses it is told before it begins
+            await feed.check(position)
 
+        async def text() -> AsyncIterator[bytes]:
+            with asker.waiter():
+                async for page in feed.read(caller, position, follow):
+                    yield page
 
-class _Tagged(msgspec.Struct):
-    type: str
-
-
-def submission_as_seen(rules: Rules, caller: Caller, body: bytes) -> bytes:
-    """The fact that a job was submitted, less what they may not know of it."""
-    fact = decode(body)
-    if not isinstance(fact, JobSubmitted) or acts_on(rules, caller, fact.job):
-        return body
-    job = replace(fact.job, work=Work(), key="", digest="")
-    if not sees_names(rules, caller, job):
-        job = replace(job, name="", user="", uid=None, gid=None)
-    return encode(replace(fact, job=job))
+        headers = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
+        return StreamingResponse(text(), media_type="text/event-stream", headers=headers)
 
 
 def add_health(api: APIRouter, loop: Loop, engine: LocalEngine) -> None:

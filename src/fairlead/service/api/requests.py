@@ -133,6 +133,13 @@ class JobRequest(JobAsked):
         return Work(self.argv, self.cwd, self.env, self.encoding, numbered=self.tasks is not None)
 
 
+class WhenRequest(JobAsked):
+    """A job that is not submitted: how many tasks it would have, and whether they start at once or not at all."""
+
+    tasks: int = 1
+    gang: bool = False
+
+
 class JobsRequest(Body):
     """Jobs to submit together: all, or none."""
 

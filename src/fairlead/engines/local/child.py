@@ -1,0 +1,132 @@
+"""What a child of the supervisor does between fork and exec: it becomes whose task it is, enters the folder, and is the program.
+
+Who somebody is, is looked up here, so that a slow directory of accounts makes nobody wait but this child; whether the folder and
+the program are theirs to use is the kernel's to say, since by then the child is them. Only the standard library.
+"""
+
+import ctypes
+import errno
+import os
+import pwd
+import signal
+from typing import NamedTuple, NoReturn
+
+from fairlead.engines.local.cgroups import Group
+from fairlead.engines.local.messages import Person, Program
+
+_libc = ctypes.CDLL(None, use_errno=True)
+_SET_NO_NEW_PRIVS = 38
+
+ENDING_SIGNALS = (signal.SIGCHLD, signal.SIGPIPE, signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+class Failure(NamedTuple):
+    """Why there is no program: at what it failed ("account", "folder" or "program"), and the errno."""
+
+    at: str
+    errno: int
+
+    @classmethod
+    def read(cls, told: bytes) -> "Failure | None":
+        """What a child told; None where it became its program."""
+        at, _, number = told.decode().partition(" ")
+        return cls(at, int(number)) if at else None
+
+    def reason(self, program: Program, person: Person | None) -> str:
+        """The reason as people read it."""
+        who = person.name if person is not None else "you"
+        what = f"cannot run {program.argv[0]!r} in {program.cwd!r}"
+        why = os.strerror(self.errno)
+        if self.at == "account":
+            uid = f"uid {person.uid}" if person is not None else "this uid"
+            return f"{what} as {who}: {uid} is no account of theirs here (any more): {why}"
+        if self.at == "folder":
+            return f"{what}: {who} cannot enter {program.cwd!r}: {why}: name another folder with --cwd"
+        return f"{what}: {why}"
+
+
+def open_output(path: str, person: Person | None) -> list[int]:
+    """Open the files of a task's output, `path` with .out and .err, to add to them; only whose task it is can read them.
+
+    Raises OSError, also for what is a link or no plain file.
+    """
+    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    files: list[int] = []
+    try:
+        for name in ("out", "err"):
+            files.append(os.open(f"{path}.{name}", flags, 0o600))
+            os.set_blocking(files[-1], True)
+            if person is not None and os.fstat(files[-1]).st_uid != person.uid:
+                os.fchown(files[-1], person.uid, -1)
+    except OSError:
+        for fd in files:
+            os.close(fd)
+        raise
+    return files
+
+
+def become(program: Program, files: list[int], cgroup: Group | None, person: Person | None, report: int) -> NoReturn:
+    """In the forked child: become the program; the files become its descriptors from 1 on, and 0 is at its end.
+
+    Returns never; an error is told through `report`. `person` is None where it is to run as whose process this is.
+    """
+    at = "program"
+    try:
+        os.setsid()
+        if cgroup:
+            cgroup.join()
+        signal.set_wakeup_fd(-1)
+        for name in ENDING_SIGNALS:
+            signal.signal(name, signal.SIG_DFL)
+        null = os.open(os.devnull, os.O_RDONLY)
+        for target, fd in enumerate((null, *files)):
+            os.dup2(fd, target)
+        at = "account"
+        own = _act_as(person) if person is not None else _own_environment()
+        environment = {os.fsencode(name): os.fsencode(value) for name, value in own.items()}
+        at = "folder"
+        cwd = program.cwd.encode(program.encoding)
+        try:
+            os.chdir(cwd)
+        except FileNotFoundError:  # which is said of a program only
+            raise NotADirectoryError(errno.ENOTDIR, cwd) from None
+        at = "program"
+        argv = [argument.encode(program.encoding) for argument in program.argv]
+        environment |= {n.encode(program.encoding): value.encode(program.encoding) for n, value in program.env.items()}
+        os.execvpe(argv[0], argv, environment)
+    except OSError as error:
+        os.write(report, f"{at} {error.errno or errno.EIO}".encode())
+    except (ValueError, LookupError):  # a NUL byte, or no such character in its encoding, or no such encoding
+        os.write(report, f"{at} {errno.EINVAL}".encode())
+    finally:
+        os._exit(127)
+
+
+def _act_as(person: Person) -> dict[str, str]:
+    """Become somebody, for good, and without a way to be more again; returns what their account says of the environment.
+
+    Their name and their uid must still be those of one account: one that was made anew under either is somebody else's.
+    """
+    try:
+        account = pwd.getpwnam(person.name)
+    except KeyError:
+        account = None
+    if account is None or account.pw_uid != person.uid:
+        raise PermissionError(errno.EPERM, "no such account")
+    os.initgroups(account.pw_name, account.pw_gid)
+    os.setresgid(account.pw_gid, account.pw_gid, account.pw_gid)
+    os.setresuid(account.pw_uid, account.pw_uid, account.pw_uid)
+    os.umask(0o022)
+    if _libc.prctl(_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), "no_new_privs")
+    return {
+        "HOME": account.pw_dir or "/",
+        "USER": account.pw_name,
+        "LOGNAME": account.pw_name,
+        "SHELL": account.pw_shell or "/bin/sh",
+    }
+
+
+def _own_environment() -> dict[str, str]:
+    """What the supervisor's own environment says of whose it is."""
+    return {name: os.environ[name] for name in ("HOME", "USER", "LOGNAME", "SHELL") if name in os.environ}

@@ -1,0 +1,47 @@
+"""Requests about when jobs start: those that were submitted, and those that were not yet."""
+
+from typing import Any
+
+import msgspec
+from fastapi import APIRouter, Response
+
+from fairlead.model.api_types import WhenInfo
+from fairlead.model.specs import Work
+from fairlead.people.rules import check_submits
+from fairlead.scheduler import admission
+from fairlead.scheduler.copying import copy_of
+from fairlead.scheduler.state import State
+from fairlead.service.api.access import Known
+from fairlead.service.api.asking import Asker, Json, Number, by_wall_clock
+from fairlead.service.api.requests import WhenRequest
+from fairlead.service.outlooks import Outlooks
+from fairlead.simulate.outlook import Outlook, outlook
+
+
+def add_outlooks(api: APIRouter, asker: Asker, outlooks: Outlooks) -> None:
+    @api.get("/v1/jobs/{job}/when", response_model=WhenInfo)
+    async def when(job: Number) -> Response:
+        """When a job is expected to start, as an interval: in eight of ten cases within it."""
+        found = await outlooks.of_job(asker.loop, job)
+        return Json(_told(asker, found, found.job))
+
+    @api.post("/v1/when", response_model=WhenInfo)
+    async def when_submitted(request: WhenRequest, caller: Known) -> Response:
+        """When a job would start, were it submitted now. Nothing is submitted."""
+        name = caller.person.name
+
+        def find(state: State, now: float, widen: float, seconds: float) -> Outlook:
+            leaf = admission.leaf_for(state, request.queue, request.user or name)
+            user = check_submits(asker.door.rules, caller, leaf, request.user)
+            job = request.to_job(leaf, request.tasks, request.gang, Work())
+            (fact,) = admission.submit(state, [msgspec.structs.replace(job, user=user)], now)
+            state = copy_of(state)
+            state.apply(fact)
+            return outlook(state, fact.id, now, widen, seconds)
+
+        found = await outlooks.find(asker.loop, (caller, request.model_dump_json()), find)
+        return Json(_told(asker, found, None))
+
+
+def _told(asker: Asker, found: Outlook, job: int | None) -> Any:
+    return by_wall_clock({**found._asdict(), "job": job}, asker.clock)

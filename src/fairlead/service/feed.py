@@ -1,0 +1,120 @@
+"""The stream of facts: made once for all who read at the same place, and no more of it than leaves room for other requests.
+
+Facts are read from the journal a page at a time, in one thread of its own, and become the text of server-sent events there. The
+newest pages are kept, so that a thousand who follow get the same bytes. A reader that is slow waits by itself; the more there
+are, the longer each waits for its next page, which then holds more.
+"""
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
+
+import msgspec
+from msgspec.structs import replace
+
+from fairlead.journal import Journal
+from fairlead.model.specs import Work
+from fairlead.people.door import Door
+from fairlead.people.rules import Caller, Rules, acts_on, sees_names
+from fairlead.scheduler.facts import JobSubmitted, decode, encode
+from fairlead.service.loop import Loop
+from fairlead.service.wakeups import Wakeups, heard_within
+
+PAGE = 500
+"""Facts in a page, at most."""
+MOST_KEPT = 32 * 2**20
+"""Bytes of pages that are kept."""
+PACE = 0.0005
+"""Seconds between two pages of a reader, for each reader that there is."""
+PING_EVERY = 15.0
+"""Seconds after which one who waits is told that the line is still there."""
+_PING = b": ping\n\n"
+
+Place = tuple[int, Caller]
+
+
+class Feed:
+    """All readers of facts. Its methods are called in the event loop."""
+
+    def __init__(self, journal: Journal, door: Door, wakeups: Wakeups, loop: Loop) -> None:
+        self._journal, self._door, self._wakeups, self._loop = journal, door, wakeups, loop
+        self._reading = ThreadPoolExecutor(1, "facts")
+        self._rules: Rules | None = None
+        self._pages: OrderedDict[Place, tuple[bytes, int, int]] = OrderedDict()
+        self._kept = 0
+        self._making: dict[Place, asyncio.Task[tuple[bytes, int, int]]] = {}
+        self._readers = 0
+
+    async def check(self, after: int) -> None:
+        """Raise Forgotten where facts after a position are gone."""
+        await asyncio.get_running_loop().run_in_executor(self._reading, self._journal.look, after, 1)
+
+    async def read(self, caller: Caller, after: int, follow: bool) -> AsyncIterator[bytes]:
+        """The facts after a position, as far as somebody may know them, as the text of events; `follow` waits for more."""
+        self._readers += 1
+        try:
+            with self._wakeups.listen(["facts"]) as heard:
+                while True:
+                    page, count, after = await self._page(after, caller)
+                    if page:
+                        yield page
+                    if self._loop.stopped.is_set() or (not follow and count == 0):
+                        return
+                    await asyncio.sleep(PACE * self._readers)
+                    if count == 0 and not await heard_within(heard, PING_EVERY):
+                        yield _PING
+        finally:
+            self._readers -= 1
+
+    async def _page(self, after: int, caller: Caller) -> tuple[bytes, int, int]:
+        """The text of the page after a position, how many facts it has, and the position of its last."""
+        if self._door.rules is not self._rules:  # another configuration: others may know other things
+            self._rules = self._door.rules
+            self._pages.clear()
+            self._kept = 0
+        place = (after, caller)
+        if place in self._pages:
+            self._pages.move_to_end(place)
+            return self._pages[place]
+        if place not in self._making:
+            self._making[place] = asyncio.create_task(self._make(place, self._door.rules))
+        return await asyncio.shield(self._making[place])  # who goes away takes it from nobody else
+
+    async def _make(self, place: Place, rules: Rules) -> tuple[bytes, int, int]:
+        try:
+            made = await asyncio.get_running_loop().run_in_executor(self._reading, self._text, place, rules)
+        finally:
+            del self._making[place]
+        if made[1] and rules is self._rules:
+            self._pages[place] = made
+            self._kept += len(made[0])
+            while self._kept > MOST_KEPT:
+                self._kept -= len(self._pages.popitem(last=False)[1][0])
+        return made
+
+    def _text(self, place: Place, rules: Rules) -> tuple[bytes, int, int]:
+        after, caller = place
+        text = bytearray()
+        page = self._journal.look(after, PAGE)
+        for position, body in page:
+            kind = msgspec.json.decode(body, type=_Tagged).type
+            if kind == JobSubmitted.__name__:
+                body = submission_as_seen(rules, caller, body)  # noqa: PLW2901
+            text += b"event: %s\ndata: %s\nid: %d\n\n" % (kind.encode(), body, position)
+        return bytes(text), len(page), page[-1][0] if page else after
+
+
+class _Tagged(msgspec.Struct):
+    type: str
+
+
+def submission_as_seen(rules: Rules, caller: Caller, body: bytes) -> bytes:
+    """The fact that a job was submitted, less what they may not know of it."""
+    fact = decode(body)
+    if not isinstance(fact, JobSubmitted) or acts_on(rules, caller, fact.job):
+        return body
+    job = replace(fact.job, work=Work(), key="", digest="")
+    if not sees_names(rules, caller, job):
+        job = replace(job, name="", user="", uid=None, gid=None)
+    return encode(replace(fact, job=job))

@@ -1,0 +1,127 @@
+"""When jobs are expected to start, for all who ask, in a thread of its own that the scheduler never waits for.
+
+The scheduler's thread only copies its state, once a second at most however many ask. What is found from that copy is told to
+whoever asks the same within the second. What was told of a job is remembered until it starts, and what is told next is as much
+wider as that shows to be needed. So that there is something to learn from where nobody asks, a job that was just submitted is
+looked at now and then.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Hashable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from threading import Lock
+
+import numpy as np
+
+from fairlead.scheduler.admission import Refused
+from fairlead.scheduler.copying import copy_of
+from fairlead.scheduler.facts import Fact, JobCancelled, JobHeld, JobSubmitted, TasksStarted
+from fairlead.scheduler.state import State
+from fairlead.service import metrics
+from fairlead.service.loop import Busy, Loop
+from fairlead.simulate.outlook import Outlook, outlook
+from fairlead.simulate.told import Told
+
+FRESH = 1.0
+"""Seconds for which a copy of the state, and what was found from it, will do."""
+MOST_ASKED = 16
+"""Questions that may wait; another is turned away."""
+SECONDS, FOR_EACH = 0.75, 2e-6
+"""How long an answer may take, about; and how much longer for each task that waits."""
+LEARN_EVERY, LEARN_PART = 10.0, 0.01
+"""Seconds between two looks that nobody asked for, at least; and the part of the time that they may take."""
+
+Find = Callable[[State, float, float, float], Outlook]
+"""Takes a copy of the state, its moment, by how much to widen, and the seconds that it may take."""
+
+
+class Outlooks:
+    """Outlooks on one scheduler's jobs. Asked from the event loop's thread; told of facts in the scheduler's."""
+
+    def __init__(self) -> None:
+        self._worker = ThreadPoolExecutor(1, "outlook")
+        self._copy: tuple[float, asyncio.Future[tuple[State, float]]] | None = None
+        self._found: dict[Hashable, tuple[float, asyncio.Future[Outlook]]] = {}
+        self._waiting = 0
+        self._told, self._lock = Told(), Lock()
+        self._newest = 0
+
+    def happened(self, facts: Sequence[Fact]) -> None:
+        """Hear of what was recorded."""
+        for fact in facts:
+            match fact:
+                case JobSubmitted(id=job):
+                    self._newest = job
+                case TasksStarted(at=at, job=jobs) if self._told:
+                    with self._lock:
+                        for job in np.unique(jobs).tolist():
+                            within = self._told.started(job, at)
+                            if within is not None:
+                                metrics.outlooks.labels("yes" if within else "no").inc()
+                case JobHeld(id=job) | JobCancelled(id=job, indices=None):
+                    with self._lock:
+                        self._told.forget(job)
+
+    async def of_job(self, loop: Loop, job: int) -> Outlook:
+        """When a job is expected to start. Raises Unknown, Busy."""
+
+        def find(state: State, now: float, widen: float, seconds: float) -> Outlook:
+            found = outlook(state, job, now, widen, seconds)
+            with self._lock:
+                self._told.note(found, now, widen)
+            return found
+
+        return await self.find(loop, job, find, job)
+
+    async def find(self, loop: Loop, key: Hashable, find: Find, last: int = 0) -> Outlook:
+        """Have something found from a copy of the state that knows the job number `last`; the same key, once a second.
+
+        Raises what `find` raises, and Busy.
+        """
+        now = time.monotonic()
+        self._found = {key: old for key, old in self._found.items() if now - old[0] < FRESH}
+        if key not in self._found:
+            if self._waiting == MOST_ASKED:
+                raise Busy(f"{MOST_ASKED} others ask when their jobs start already: try again in a moment")
+            self._waiting += 1
+            self._found[key] = now, asyncio.ensure_future(self._find(loop, find, last))
+        return await asyncio.shield(self._found[key][1])
+
+    async def _find(self, loop: Loop, find: Find, last: int) -> Outlook:
+        try:
+            state, now = await self._state(loop, last)
+            with self._lock:
+                widen = self._told.widen(now)
+            seconds = SECONDS + FOR_EACH * int(state.jobs.waiting[: state.jobs.n].sum())
+            running = asyncio.get_running_loop()
+            return await running.run_in_executor(self._worker, find, state, now, widen, seconds)
+        finally:
+            self._waiting -= 1
+
+    async def _state(self, loop: Loop, last: int) -> tuple[State, float]:
+        """A copy of the state that is not old and knows a job, and its moment."""
+        if self._copy is not None and time.monotonic() - self._copy[0] < FRESH:
+            state, now = await asyncio.shield(self._copy[1])
+            if state.index.last >= last:
+                return state, now
+        answer = loop.ask(lambda state, now: ([], (copy_of(state), now)))
+        self._copy = time.monotonic(), asyncio.wrap_future(answer)
+        return await asyncio.shield(self._copy[1])
+
+    async def learn(self, loop: Loop) -> None:
+        """Look at a new job now and then, for ever."""
+        seen, pause = 0, LEARN_EVERY
+        while True:
+            await asyncio.sleep(pause)
+            begin = time.monotonic()
+            if self._newest != seen:
+                seen = self._newest
+                with suppress(Refused, Busy):  # it was forgotten, or there is too much to do for this
+                    await self.of_job(loop, seen)
+            pause = max(LEARN_EVERY, (time.monotonic() - begin) / LEARN_PART)
+
+    def close(self) -> None:
+        """Find nothing more."""
+        self._worker.shutdown(wait=False, cancel_futures=True)

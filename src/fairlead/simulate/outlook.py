@@ -1,0 +1,232 @@
+"""When a job is expected to start: an interval, from runs of the scheduler on paper.
+
+Each run goes on from the very state that is, with durations and arrivals drawn from those that were
+(:mod:`fairlead.simulate.paper_runs`), until a task of the job starts, or all of them where it is a gang. What is told is
+where eight in ten of the runs are. The same state, moment and job give the same answer, but where a time is set in which it is to
+be found: then there may be fewer runs, or shorter ones, and the interval is wider.
+"""
+
+import time
+from collections.abc import Sequence
+from math import exp, inf
+from typing import NamedTuple
+
+import numpy as np
+
+from fairlead.model.quantity import format_quantity
+from fairlead.model.specs import ancestors, written
+from fairlead.scheduler.admission import job_row
+from fairlead.scheduler.copying import copy_of
+from fairlead.scheduler.decide import settled_before
+from fairlead.scheduler.facts import JobReleased
+from fairlead.scheduler.state import State
+from fairlead.scheduler.tables import F64, NONE
+from fairlead.simulate.paper_runs import Paper, Run, paper_of
+
+RUNS = 29
+"""Of so many, the third from either end leave eight in ten between them, and as much of what is to come."""
+OUTSIDE = 0.1
+"""The part of the runs before the interval, and after it."""
+FEW = 9
+"""With fewer runs not even all of them have eight in ten between them."""
+TENTH = (1.0, 3.08, 1.89, 1.64, 1.53, 1.48, 1.44, 1.42)
+"""What a tenth of Student's t is above, for two runs, three and so on."""
+MOST_WORK = 100_000
+"""Tasks that are placed in a run and jobs that come, at most; then it is given up: the job does not start before that."""
+HORIZON = 60 * 86400.0
+"""Seconds that are looked ahead, at most."""
+PACE = 500
+"""Of these, between two looks at whether the job has started, about."""
+
+
+class Outlook(NamedTuple):
+    """When a job is expected to start.
+
+    job : its number.
+    reason : ``expected``; ``never``, as things are; ``unknown``, for nothing says when; ``running`` or ``over``: nothing waits.
+    text : all of it in a line, for people.
+    earliest, latest : seconds as in the facts; None where nothing bounds it.
+    runs : how many it was found from.
+    held : the jobs that somebody has to release first.
+    """
+
+    job: int
+    reason: str
+    text: str
+    earliest: float | None = None
+    latest: float | None = None
+    runs: int = 0
+    held: tuple[int, ...] = ()
+
+
+def outlook(state: State, job: int, now: float, widen: float = 0.0, seconds: float = inf, runs: int = RUNS) -> Outlook:
+    """Say when the next task of a job is expected to start; of a gang, all of them.
+
+    Parameters
+    ----------
+    state : State
+        Not changed, but for its order.
+    job : int
+    now : float
+        Seconds, as in the facts.
+    widen : float
+        By how much the interval is too narrow, as recent ones were: waits are divided and multiplied by its exponential.
+    seconds : float
+        That it may take, about.
+    runs : int
+        At most.
+
+    Raises
+    ------
+    Unknown
+        There is no such job (any more).
+    """
+    row = job_row(state, job)
+    if not np.isnan(state.jobs.finished_at[row]):
+        return Outlook(job, "over", "it has ended")
+    if state.jobs.waiting[row] == 0:
+        return Outlook(job, "running", "all its tasks have started")
+    if job in state.dependencies.doomed:
+        return Outlook(job, "never", "never: what it comes after did not end as it was to")
+    state, held, once = _let_go(state, job, now)
+    paper = paper_of(state, row, now)
+    why = _never(paper)
+    if why:
+        return Outlook(job, "never", f"never {why}")
+    begun, reached, known = _runs(paper, [job, int(now * 1000)], seconds, runs)
+    low, high = _interval(begun - now, reached - now)
+    if low == inf or (not known and high > 0):
+        return Outlook(
+            job, "unknown", "nobody can say: nothing is known yet of how long such tasks take", runs=len(begun)
+        )
+    low, high = widened(low, -widen), widened(high, widen)
+    text = _told(low, high, once, begun.min() < inf)
+    return Outlook(job, "expected", text, now + low, now + high if high < inf else None, len(begun), held)
+
+
+def widened(wait: float, by: float) -> float:
+    """A wait longer by a factor's logarithm, or shorter; a second and less counts as one."""
+    return max(0.0, (wait + 1) * exp(by) - 1)
+
+
+def _let_go(state: State, job: int, now: float) -> tuple[State, tuple[int, ...], str]:
+    """The state with what holds a job up by somebody's wish released, and what is settled done; and how that is told."""
+    held, behind = [], []
+    to_see = [job]
+    for number in to_see:  # it grows
+        if state.jobs.held[state.job_row(number)]:
+            held.append(number)
+        others = state.dependencies.waits_for.get(number, [])
+        behind += [other for other in others if number == job]
+        to_see += [other for other in others if other not in to_see]
+    facts = settled_before(state, now)
+    if held or facts:
+        state = copy_of(state)
+        for fact in [*facts, *(JobReleased(at=now, id=number) for number in held)]:
+            state.apply(fact)
+    names = ["it" if number == job else f"job {number}" for number in held]
+    once = f" once {_and(names)} {'is' if len(names) == 1 else 'are'} released" if names else ""
+    after = f" after {_and([f'job {number}' for number in behind])}" if behind else ""
+    return state, tuple(held), once + ("," * bool(once) + after if after else "")
+
+
+def _and(words: Sequence[str]) -> str:
+    return " and ".join(([", ".join(words[:-1])] if len(words) > 1 else []) + list(words[-1:]))
+
+
+def _never(paper: Paper) -> str:
+    """Why a job can never start as things are; empty where it can."""
+    state, row = paper.state, paper.target
+    jobs, queues = state.jobs, state.queues
+    bucket = int(jobs.bucket[row] if jobs.bucket[row] != NONE else jobs.home[row])
+    count = int(jobs.waiting[row]) if jobs.gang[row] else 1
+    if bucket != NONE and state.order.buckets.hopeless[bucket]:
+        what = f"all {count} tasks at once" if count > 1 else "a task of it"
+        return f"on the nodes that take tasks now: they could not hold {what}, even empty"
+    wanted = count * state.shapes.demand[jobs.shape_row[row]]
+    leaf = state.tree.names[jobs.queue[row]]
+    for name in [leaf, *ancestors(leaf)]:
+        q = state.tree.rows[name]
+        over = np.flatnonzero((wanted > 0) & (wanted > queues.limit[q]))
+        if len(over):
+            resource = state.resources[over[0]]
+            limit = format_quantity(resource, int(queues.limit[q, over[0]]))
+            return f"while queue {written(name)} is limited to {limit} {resource}: it needs more at once"
+        if count > queues.max_tasks[q] or queues.max_jobs[q] == 0:
+            return f"while queue {written(name)} may not run as many at once"
+    return ""
+
+
+def _runs(paper: Paper, seed: list[int], seconds: float, runs: int) -> tuple[F64, F64, bool]:
+    """When the job starts in each run, infinite where it does not; until when each went; and whether anything was known.
+
+    Where time is short no run is begun that would end too late; one that ends too late all the same is given up.
+    """
+    begin = time.perf_counter()
+    begun, reached, known = [], [], False
+    for k in range(runs):
+        if k and (time.perf_counter() - begin) * (k + 1) / k > seconds:
+            break
+        run = Run(paper, np.random.default_rng([*seed, k]))
+        known |= run.known
+        until, step, goes_on = paper.now, 1.0, True
+        while goes_on and np.isnan(run.begun) and run.work < MOST_WORK and until < paper.now + HORIZON:
+            before = run.work
+            goes_on = run.go_on(until)
+            step = step * 2 if run.work - before < PACE else step / 2
+            until = run.until + step
+            if time.perf_counter() - begin > seconds:
+                break
+        started = not np.isnan(run.begun)
+        begun.append(run.begun if started else inf)
+        reached.append(run.until if goes_on or started else inf)
+    return np.array(begun), np.array(reached), known
+
+
+def _interval(begun: F64, reached: F64) -> tuple[float, float]:
+    """The waits between which eight in ten are, by those of some runs; infinite where they do not say.
+
+    By their order where there are enough of them. The logarithms of a few are taken to be normal, and the next one is between
+    bounds of Student's t: a prediction interval. One run says as much as the order of magnitude.
+    """
+    count, first = len(begun), float(np.minimum(begun, reached).min())
+    if count >= FEW:
+        outside = int(OUTSIDE * (count + 1))
+        return float(np.sort(np.minimum(begun, reached))[outside - 1]), float(np.sort(begun)[count - outside])
+    if np.isinf(begun).any():
+        return first, inf
+    logs = np.log(begun + 1)
+    spread = TENTH[count - 1] * (logs.std(ddof=1) if count > 1 else 1.0) * np.sqrt(1 + 1 / count)
+    low, high = np.exp([logs.mean() - spread, logs.mean() + spread]) - 1
+    return max(0.0, min(first, float(low))), max(float(begun.max()), float(high))
+
+
+def _told(low: float, high: float, once: str, some: bool) -> str:
+    """An expectation as people read it; from now on, in seconds."""
+    if high == 0:
+        return f"now{once}: there is room, and it is its turn" if not once else f"at once{once}"
+    if high == inf:
+        if low < 1:
+            return f"nobody can say{once} in so short a time: too much is going on"
+        return f"in {span(low, low)} or later{once}" if some else f"not within {span(low, low)}{once}"
+    said = f"within {span(high, high)}" if low < high / 20 else f"in {span(low, high)}"
+    return f"{said}{once}, if tasks take as long as those before them did"
+
+
+def span(low: float, high: float) -> str:
+    """Two durations in seconds as people read them: 4 to 11 min."""
+    units = [(86400.0, "days"), (3600.0, "h"), (60.0, "min"), (1.0, "s")]
+
+    def unit_of(seconds: float) -> tuple[float, str]:
+        return next((unit for unit in units if seconds >= 1.5 * unit[0]), units[-1])
+
+    (size, unit), (less, small) = unit_of(high), unit_of(low)
+    if low < size and less < size:
+        return f"{_number(low / less, np.floor)} {small} to {_number(high / size, np.ceil)} {unit}"
+    first, last = _number(low / size, np.floor), _number(high / size, np.ceil)
+    return f"{_number(high / size, np.rint)} {unit}" if low == high else f"{first} to {last} {unit}"
+
+
+def _number(value: float, rounded: np.ufunc) -> str:
+    digits = 1 if value < 10 else 0
+    return f"{rounded(round(value * 10**digits, 6)) / 10**digits:.{digits}f}".removesuffix(".0")

@@ -1,0 +1,72 @@
+"""What was told of when jobs start, and what came of it: by how much the intervals of late were too narrow.
+
+How far outside of its interval each start was is the logarithm of a factor, negative where it was inside. The interval that is
+told next is wider by what eight in ten of the last ones would have needed: conformal quantile regression (Romano, Patterson and
+Candès, NeurIPS 2019), which holds whatever is wrong with the runs on paper, as long as it goes on being wrong alike.
+"""
+
+from collections import deque
+from math import ceil, inf, log
+
+from fairlead.simulate.outlook import Outlook, widened
+
+INSIDE = 0.8
+"""Of the starts, so many are to be in their intervals."""
+MOST_OPEN = 1000
+"""Jobs whose starts are waited for, at most: more than that, and the oldest is let go."""
+LATEST = 200
+"""Starts that are looked back on."""
+ENOUGH = 20
+"""With fewer of them, nothing is made wider."""
+
+
+class Told:
+    """Outlooks that were told, the first of each job, and how far off they were."""
+
+    def __init__(self) -> None:
+        self._open: dict[int, tuple[float, float, float]] = {}
+        self._factors: deque[float] = deque(maxlen=LATEST)
+        self._inside: dict[int, tuple[float, float]] = {}
+
+    def note(self, told: Outlook, now: float, widen: float) -> None:
+        """Remember what was told of a job, by how much it was made wider."""
+        if told.earliest is None or told.held or told.job in self._open:
+            return
+        if len(self._open) == MOST_OPEN:
+            self.forget(next(iter(self._open)))
+        low, high = told.earliest - now, inf if told.latest is None else told.latest - now
+        self._inside[told.job] = low, high
+        self._open[told.job] = now, widened(low, widen), widened(high, -widen)
+
+    def __bool__(self) -> bool:
+        return bool(self._open)
+
+    def started(self, job: int, now: float) -> bool | None:
+        """A task of a job has started: whether within what was told of it, if anything was."""
+        if job not in self._open:
+            return None
+        at, low, high = self._open[job]
+        first, last = self._inside[job]
+        self._factors.append(_outside(low, high, now - at))
+        self.forget(job)
+        return first - 1 <= now - at <= last + 1  # to the second
+
+    def forget(self, job: int) -> None:
+        """A job will not start any more, or nobody asks when."""
+        self._open.pop(job, None)
+        self._inside.pop(job, None)
+
+    def widen(self, now: float) -> float:
+        """By how much the next interval is to be wider: the logarithm of a factor. Who is late already counts as well."""
+        late = [_outside(low, high, now - at) for at, low, high in self._open.values() if now - at > high]
+        factors = sorted([*self._factors, *late])
+        if len(factors) < ENOUGH:
+            return 0.0
+        place = ceil(INSIDE * (len(factors) + 1)) - 1
+        return max(0.0, factors[min(place, len(factors) - 1)])
+
+
+def _outside(low: float, high: float, wait: float) -> float:
+    """The logarithm of the factor by which a wait is outside of an interval; negative inside."""
+    above = log((wait + 1) / (high + 1)) if high < inf else -inf
+    return max(log((low + 1) / (wait + 1)), above)

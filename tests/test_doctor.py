@@ -1,0 +1,116 @@
+"""`fairlead doctor`: each thing that is wrong is found, with what helps; and nothing is changed by looking."""
+
+import json
+import os
+import signal
+import time
+from contextlib import closing
+from types import SimpleNamespace
+
+import pytest
+
+from fairlead.cli.doctor import examine_all
+from fairlead.journal import Journal
+from fairlead.journal.sql import SqlStore
+from fairlead.model.specs import Node
+from fairlead.scheduler.facts import NodeDrained, NodeJoined
+from fairlead.service.clock import Clock
+
+
+@pytest.fixture
+def home(tmp_path):
+    """A data folder in which a scheduler ran."""
+    home = tmp_path / "home"
+    home.mkdir(mode=0o700)
+    Clock(home / "clock.json")
+    with closing(Journal(SqlStore(home / "journal.db"))) as journal:
+        journal.recover()
+        journal.begin()
+        journal.append([NodeJoined(at=1.0, node=Node("n", {"cpu": 1000})), *[NodeDrained(at=1.0, node="n")] * 2])
+    return home
+
+
+def found(home):
+    return {finding.thing: finding for finding in examine_all(home)}
+
+
+def test_where_nothing_ran_yet(tmp_path):
+    seen = found(tmp_path / "none")
+    assert [seen[thing].how for thing in ("home", "journal", "scheduler")] == ["look"] * 3
+    assert not (tmp_path / "none").exists()
+
+
+def test_all_is_well(home):
+    before = {path.name: path.read_bytes() for path in home.iterdir()}
+    seen = found(home)
+    assert {thing for thing, finding in seen.items() if finding.how == "wrong"} == set()
+    assert (seen["journal"].what, seen["home"].how, seen["clocks"].what) == ("3 facts are proved", "well", "agree")
+    assert {name: (home / name).read_bytes() for name in before} == before
+
+
+def open_to_others(home, monkeypatch):
+    home.chmod(0o755)
+
+
+def damaged(home, monkeypatch):
+    content = bytearray((home / "journal.db").read_bytes())
+    at = content.index(b'"NodeDrained"')
+    content[at + 3] ^= 1
+    (home / "journal.db").write_bytes(content)
+
+
+def full(home, monkeypatch):
+    real = os.statvfs
+    few = SimpleNamespace(f_bavail=10, f_frsize=4096, f_files=1000, f_favail=1000)
+    monkeypatch.setattr(os, "statvfs", lambda path: few if str(path) == str(home) else real(path))
+
+
+def no_more_files(home, monkeypatch):
+    none = SimpleNamespace(f_bavail=10**9, f_frsize=4096, f_files=1000, f_favail=3)
+    monkeypatch.setattr(os, "statvfs", lambda path: none)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "thing", "says", "helps"),
+    [
+        (open_to_others, "home", "mode 755", "chmod 700"),
+        (damaged, "journal", "damaged", "fairlead journal check"),
+        (full, "disk", "0.0 GiB", "make room"),
+        (no_more_files, "disk", "only 3 more files", "remove files"),
+    ],
+)
+def test_what_is_wrong_is_found_with_what_helps(home, monkeypatch, spoil, thing, says, helps):
+    spoil(home, monkeypatch)
+    seen = found(home)
+    assert [name for name, finding in seen.items() if finding.how == "wrong"] == [thing]
+    assert says in seen[thing].what
+    assert helps in seen[thing].help
+
+
+def test_a_clock_that_was_set_is_told(home, monkeypatch):
+    true = time.time
+    monkeypatch.setattr(time, "time", lambda: true() + 7200)
+    assert "was set by +7,200 s" in found(home)["clocks"].what
+
+
+def test_one_that_runs_and_one_whose_supervisor_is_stopped(idle):
+    seen = json.loads(idle.ok("doctor", "--json"))["found"]
+    assert {each["thing"]: each["how"] for each in seen if each["how"] == "wrong"} == {}
+    (supervisor,) = idle.supervisor()
+    assert f"runs, as process {supervisor.pid}" in str(seen)
+    os.kill(supervisor.pid, signal.SIGSTOP)
+    try:
+        result = idle.call("doctor")
+    finally:
+        os.kill(supervisor.pid, signal.SIGCONT)
+    assert result.returncode == 1
+    assert f"kill -CONT {supervisor.pid}" in result.stdout
+    assert max(map(len, result.stdout.splitlines())) <= 100
+    assert idle.ok("jobs") is not None, "looking took nobody's place"
+
+
+def test_another_ones_folder(home):
+    if os.geteuid() != 0:
+        pytest.skip("only root can be somebody else")
+    os.chown(home, 12345, 12345)
+    assert "belongs to uid 12345" in found(home)["home"].what

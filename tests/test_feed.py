@@ -1,0 +1,155 @@
+"""The stream of facts: everybody gets all of them in order, and a thousand readers cost little more than one."""
+
+import asyncio
+import contextlib
+import json
+import threading
+from types import SimpleNamespace
+
+import pytest
+
+from fairlead.journal import Journal
+from fairlead.journal.memory import MemoryStore
+from fairlead.model.specs import Job, Queue, Work
+from fairlead.people.accounts import Person
+from fairlead.people.rules import Caller, Rules
+from fairlead.scheduler.facts import JobSubmitted, NodeDrained
+from fairlead.service import feed as feeds
+from fairlead.service.feed import Feed
+from fairlead.service.wakeups import Wakeups
+
+ADA, BOB = (Caller(Person(name, uid, uid)) for name, uid in (("ada", 1001), ("bob", 1002)))
+
+
+class Looking(Journal):
+    """Counts how often it is read."""
+
+    looks = 0
+
+    def look(self, after, most):
+        self.looks += 1
+        return super().look(after, most)
+
+
+@pytest.fixture
+def journal():
+    journal = Looking(MemoryStore())
+    journal.append([NodeDrained(at=float(k), node=f"n{k}") for k in range(1200)])
+    return journal
+
+
+def make(journal, rules=None):
+    loop = SimpleNamespace(stopped=threading.Event())
+    door = SimpleNamespace(rules=rules or Rules({"q": Queue("q")}))
+    wakeups = Wakeups()
+    return Feed(journal, door, wakeups, loop), wakeups, loop, door
+
+
+def events(text):
+    """Number, kind and fact of each event."""
+    found = []
+    for event in text.decode().split("\n\n")[:-1]:
+        if not event.startswith(":"):
+            kind, data, number = (line.partition(": ")[2] for line in event.split("\n"))
+            found.append((int(number), kind, json.loads(data)))
+    return found
+
+
+async def all_of(reader):
+    return events(b"".join([page async for page in reader]))
+
+
+def test_everything_is_told_once_and_in_order(journal):
+    feed, *_ = make(journal)
+    found = asyncio.run(all_of(feed.read(ADA, 3, False)))
+    assert [number for number, *_ in found] == list(range(4, 1201))
+    assert {kind for _, kind, _ in found} == {"NodeDrained"}
+    assert found[0][2]["node"] == "n3"
+
+
+def test_a_thousand_readers_read_the_journal_as_often_as_one(journal, monkeypatch):
+    monkeypatch.setattr(feeds, "PACE", 0)
+
+    async def main(count):
+        feed, *_ = make(journal)
+        return await asyncio.gather(*(all_of(feed.read(ADA, 0, False)) for _ in range(count)))
+
+    asyncio.run(main(1))
+    alone, journal.looks = journal.looks, 0
+    found = asyncio.run(main(1000))
+    assert journal.looks == alone
+    assert all(each == found[0] for each in found)
+    assert len(found[0]) == 1200
+
+
+def test_who_follows_is_told_what_happens_and_one_that_leaves_disturbs_nobody(journal, monkeypatch):
+    monkeypatch.setattr(feeds, "PACE", 0)
+
+    async def main():
+        feed, wakeups, loop, _ = make(journal)
+        wakeups.attach(asyncio.get_running_loop())
+        readers = [feed.read(ADA, 1199, True) for _ in range(3)]
+        first = await asyncio.gather(*(anext(each) for each in readers))
+        assert [events(each)[0][0] for each in first] == [1200] * 3
+        waiting = [asyncio.create_task(anext(each)) for each in readers]
+        await asyncio.sleep(0.05)
+        waiting[0].cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await waiting[0]
+        journal.append([NodeDrained(at=2000.0, node="late")])
+        wakeups.wake(["facts"])
+        later = await asyncio.wait_for(asyncio.gather(*waiting[1:]), 10)
+        assert [[number for number, *_ in events(each)] for each in later] == [[1201]] * 2
+        loop.stopped.set()
+        wakeups.wake()
+        for each in readers[1:]:
+            assert [page async for page in each] == []
+
+    asyncio.run(main())
+
+
+def test_each_is_told_what_they_may_know_and_a_new_configuration_counts_at_once(journal):
+    work = Work(["secret"], "/", {"KEY": "x"})
+    journal.append([JobSubmitted(at=1300.0, id=1, job=Job("q", {"cpu": 1}, user="ada", uid=1001, work=work))])
+
+    async def main():
+        feed, _, _, door = make(journal)
+        seen = [await all_of(feed.read(who, 1200, False)) for who in (ADA, BOB, ADA)]
+        door.rules = Rules({"q": Queue("q", admin=["bob"])})
+        return [*seen, await all_of(feed.read(BOB, 1200, False))]
+
+    ada, bob, again, admin = asyncio.run(main())
+    assert ada == again == admin
+    assert ada[0][2]["job"]["work"]["argv"] == ["secret"]
+    assert "secret" not in json.dumps(bob)
+    assert bob[0][2]["job"]["user"] == "ada"
+
+
+def test_a_page_that_is_kept_hides_nothing_that_happened_since(journal):
+    async def main():
+        feed, *_ = make(journal)
+        before = await all_of(feed.read(ADA, 1000, False))
+        journal.append([NodeDrained(at=2000.0, node="late")])
+        return before, await all_of(feed.read(ADA, 1000, False))
+
+    before, after = asyncio.run(main())
+    assert [number for number, *_ in after] == [number for number, *_ in before] + [1201]
+
+
+def test_what_is_kept_is_bounded(journal, monkeypatch):
+    monkeypatch.setattr(feeds, "MOST_KEPT", 20_000)
+    feed, *_ = make(journal)
+    asyncio.run(all_of(feed.read(ADA, 0, False)))
+    assert sum(len(page) for page, *_ in feed._pages.values()) == feed._kept <= 20_000
+
+
+def test_one_who_waits_hears_that_the_line_is_there(journal, monkeypatch):
+    monkeypatch.setattr(feeds, "PING_EVERY", 0.01)
+
+    async def main():
+        feed, *_ = make(journal)
+        reader = feed.read(ADA, 1200, True)
+        assert await asyncio.wait_for(anext(reader), 10) == b": ping\n\n"
+        await reader.aclose()
+
+    asyncio.run(main())

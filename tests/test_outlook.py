@@ -1,0 +1,451 @@
+"""When jobs are expected to start: stories, runs on paper held against what then really happens, and what was told against it."""
+
+import asyncio
+import threading
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from bench import outlooks as bench
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fairlead.engines.step import GRACE
+from fairlead.model.specs import After, Job, Queue
+from fairlead.scheduler import snapshot
+from fairlead.scheduler.admission import Unknown
+from fairlead.scheduler.facts import JobHeld, JobsForgotten, JobSubmitted, TasksRevoked, TasksStarted
+from fairlead.service import outlooks as service
+from fairlead.service.loop import Busy
+from fairlead.service.outlooks import Outlooks
+from fairlead.simulate import kernel_advance, paper_runs
+from fairlead.simulate.outlook import RUNS, Outlook, outlook, span
+from fairlead.simulate.paper_runs import Run, paper_of
+from fairlead.simulate.run import simulate
+from fairlead.simulate.told import ENOUGH, LATEST, MOST_OPEN, Told
+from fairlead.simulate.workload import Jobs, synthetic_nodes
+from test_loop import submit, world  # noqa: F401 the fixture
+from test_scheduling import World
+from test_simulate import DATA, needs_data, workloads
+from worlds import same
+
+MINUTE = 60.0
+BIN = 8 / 7
+"""A minute is in a bin of a sketch from 56 to 64 seconds: nothing finer is known of durations."""
+
+
+class Shop(World):
+    """A few CPUs, and a history in which every task took a minute; it was long ago, unless that is said."""
+
+    def __init__(self, queues, cpus=2, seen=20, ago=2 * 86400.0):
+        super().__init__(queues, {"cpu": cpus * 1000, "memory": 10**6}, reserve_after=30.0)
+        for name in [queue.name for queue in queues]:
+            for _ in range(seen):
+                job = self.submit(name, {"cpu": 1000})
+                self.work()
+                self.now += MINUTE
+                self.end(job)
+        self.now += ago
+
+    def work(self):
+        """Decide until there is nothing more to decide, and have all that was placed start."""
+        while facts := self.decide(0.0):
+            for fact in facts:
+                if hasattr(fact, "node"):
+                    self.happen(TasksStarted(at=self.now, job=fact.job, index=fact.index, attempt=fact.attempt))
+
+    def told(self, job, **more):
+        return outlook(self.state, job, self.now, **more)
+
+    def expected(self, job, **more):
+        """The interval that is told, in seconds from now."""
+        found = self.told(job, **more)
+        assert found.reason == "expected", found
+        assert found.runs == RUNS
+        return found.earliest - self.now, np.inf if found.latest is None else found.latest - self.now
+
+
+def about(seconds, interval):
+    """Whether an interval has a moment in it, and is not wider than what is known of durations."""
+    low, high = interval
+    assert low - 1e-6 <= seconds <= high + 1e-6
+    assert seconds / BIN - 1 <= low
+    assert high <= seconds * BIN + 1
+    return True
+
+
+# -- stories ------------------------------------------------------------------------------------------------------------
+
+
+def test_behind_others_of_its_queue_after_as_many_rounds_as_it_takes():
+    shop = Shop([Queue("a")])
+    jobs = [shop.submit("a", {"cpu": 1000}) for _ in range(12)]
+    shop.work()
+    for k in (2, 3, 6, 11):
+        assert about(k // 2 * MINUTE, shop.expected(jobs[k]))
+    shop.now += 50.0
+    low, high = shop.expected(jobs[2])
+    assert 6.0 - 1e-6 <= low <= high <= 14.0 + 1e-6, "what runs has between 6 and 14 seconds left"
+
+
+def test_a_newcomer_is_served_before_who_has_a_lot_waiting():
+    shop = Shop([Queue("a"), Queue("b")])
+    many = shop.submit("a", {"cpu": 1000}, 100)
+    shop.work()
+    shop.now += 30.0
+    new = shop.submit("b", {"cpu": 1000})
+    low, high = shop.expected(new)
+    assert 0 < low <= high <= 34.0 + 1e-6
+    assert shop.expected(many)[0] >= low
+
+
+def test_what_there_is_room_for_starts_now():
+    shop = Shop([Queue("a")])
+    job = shop.submit("a", {"cpu": 1000})
+    found = shop.told(job)
+    assert (found.earliest, found.latest) == (shop.now, shop.now)
+    assert found.text == "now: there is room, and it is its turn"
+
+
+def test_a_gang_starts_when_there_is_room_for_all_of_it(monkeypatch):
+    monkeypatch.setattr(paper_runs, "DAY", -1.0)  # nothing comes in between
+    shop = Shop([Queue("a"), Queue("b")], cpus=4)
+    first = shop.submit("a", {"cpu": 1000}, 2)
+    shop.work()
+    shop.now += 40.0
+    shop.submit("b", {"cpu": 1000}, 2)
+    shop.work()
+    gang = shop.submit("b", {"cpu": 1000}, 4, gang=True)
+    low, high = shop.expected(gang)
+    assert 1 / BIN <= low / MINUTE <= high / MINUTE <= BIN, "the last of several"
+    one = shop.submit("a", {"cpu": 1000})
+    assert shop.expected(one)[1] <= 24.0 + 1e-6, "the first two end before, and nothing is kept for the gang yet"
+    assert shop.told(first).reason == "running"
+
+
+def test_a_limit_is_waited_for_as_well():
+    shop = Shop([Queue("a", limit={"cpu": 1000}), Queue("b")], cpus=4)
+    jobs = [shop.submit("a", {"cpu": 1000}) for _ in range(4)]
+    shop.work()
+    assert about(3 * MINUTE, shop.expected(jobs[3]))
+
+
+def test_never_is_said_with_the_reason():
+    shop = Shop([Queue("a", limit={"cpu": 1000}), Queue("b"), Queue("c", max_tasks=2)])
+    large = shop.submit("b", {"cpu": 3000})
+    assert shop.told(large)[1:3] == (
+        "never",
+        "never on the nodes that take tasks now: they could not hold a task of it, even empty",
+    )
+    gang = shop.submit("b", {"cpu": 1000}, 3, gang=True)
+    assert "all 3 tasks at once" in shop.told(gang).text
+    over = shop.submit("a", {"cpu": 2000})
+    assert shop.told(over).text == "never while queue a is limited to 1 cpu: it needs more at once"
+    many = shop.submit("c", {"memory": 1}, 3, gang=True)
+    assert shop.told(many).text == "never while queue c may not run as many at once"
+    with pytest.raises(Unknown, match="no job 999"):
+        shop.told(999)
+    over = shop.submit("b", {"cpu": 1000})
+    shop.work()
+    shop.end(over)
+    assert shop.told(over)[1:3] == ("over", "it has ended")
+
+
+def test_what_is_held_starts_so_long_after_its_release():
+    shop = Shop([Queue("a")])
+    jobs = [shop.submit("a", {"cpu": 1000}) for _ in range(5)]
+    shop.work()
+    shop.happen(JobHeld(at=shop.now, id=jobs[4]))
+    found = shop.told(jobs[4])
+    assert found.held == (jobs[4],)
+    assert " once it is released, if tasks take as long" in found.text
+    assert about(2 * MINUTE, (found.earliest - shop.now, found.latest - shop.now))
+
+
+def test_what_comes_after_others_starts_when_these_have_ended():
+    shop = Shop([Queue("a"), Queue("b")], cpus=4)
+    first = shop.submit("a", {"cpu": 1000})
+    shop.work()
+    second = shop.submit("b", {"cpu": 1000}, 2, after=[After(first)])
+    third = shop.submit("b", {"cpu": 1000}, 4, gang=True, after=[After(first, "end"), After(second, "end")])
+    rescue = shop.submit("a", {"cpu": 1000}, after=[After(second, "failure")])
+    assert about(MINUTE, shop.expected(second))
+    assert about(2 * MINUTE, shop.expected(third))
+    assert about(2 * MINUTE, shop.expected(rescue)), "if that fails"
+    shop.happen(JobHeld(at=shop.now, id=second))
+    found = shop.told(third)
+    assert found.held == (second,)
+    assert f" once job {second} is released, after job {first} and job {second}, if" in found.text
+
+
+def test_a_revoked_task_waits_again_and_a_broken_gang_starts_anew():
+    shop = Shop([Queue("a", max_tasks=2), Queue("b")], cpus=2)
+    job = shop.submit("a", {"cpu": 1000}, 3)
+    shop.work()
+    waits = shop.submit("b", {"cpu": 1000})
+    row = shop.state.held_rows()[:1]
+    shop.happen(TasksRevoked(at=shop.now, **shop.state.task_columns(row)))
+    assert shop.expected(waits)[1] <= GRACE
+    assert shop.expected(job)[0] <= MINUTE * BIN
+    gang = shop.submit("b", {"cpu": 1000}, 2, gang=True)
+    low, high = shop.expected(gang)
+    assert 1 / BIN <= low / MINUTE <= high / MINUTE < np.inf
+
+
+def test_where_nothing_is_known_it_is_said():
+    first = World([Queue("a")], {"cpu": 1000})
+    first.submit("a", {"cpu": 1000})
+    first.decide()
+    waits = first.submit("a", {"cpu": 1000})
+    found = outlook(first.state, waits, first.now)
+    assert (found.reason, found.earliest, found.latest) == ("unknown", None, None)
+    assert "nothing is known yet" in found.text
+
+
+def test_what_came_in_the_last_day_may_come_again():
+    """Jobs of a higher priority that keep coming delay who has a lower one; where none came, none will."""
+    starts = []
+    for priority in (-1, 1):
+        shop = Shop([Queue("a")], cpus=1)
+        for _ in range(30):
+            shop.submit("a", {"cpu": 1000}, priority=priority)
+            shop.work()
+            shop.now += MINUTE
+            shop.end(shop.state.index.last)
+            shop.now += MINUTE
+        shop.submit("a", {"cpu": 1000}, 30, priority=2)
+        shop.work()
+        waits = shop.submit("a", {"cpu": 1000})
+        starts.append(shop.expected(waits))
+    assert starts[0][0] < 30 * MINUTE * BIN
+    assert starts[1][0] > 40 * MINUTE
+
+
+def test_the_same_state_and_moment_give_the_same_answer_and_nothing_changes():
+    shop = Shop([Queue("a"), Queue("b")])
+    jobs = [shop.submit("ab"[k % 2], {"cpu": 1000}, 3) for k in range(9)]
+    shop.work()
+    before = same(shop.state)
+    found = shop.told(jobs[5])
+    assert shop.told(jobs[5]) == found
+    assert outlook(snapshot.load(snapshot.dump(shop.state)), jobs[5], shop.now) == found
+    assert same(shop.state) == before
+    assert shop.told(jobs[5], widen=1.0).latest > found.latest
+    assert shop.told(jobs[5], widen=1.0).earliest < found.earliest
+
+
+@pytest.mark.parametrize("tasks", [1, 10_000])
+def test_ten_thousand_tasks_that_wait_and_less_time_than_that_takes(tasks):
+    shop = Shop([Queue("a"), Queue("b")])
+    for k in range(10_000 // tasks):
+        job = Job("ab"[k % 2], {"cpu": 1000}, tasks)
+        shop.state.apply(JobSubmitted(at=shop.now, id=shop.state.index.last + 1, job=job))
+    shop.work()
+    last = shop.submit("a", {"cpu": 1000})
+    full = shop.told(last, runs=9)
+    assert (full.reason, full.runs) == ("expected", 9)
+    short = shop.told(last, seconds=0.0)
+    assert short.runs == 1
+    assert short.latest is None
+    assert short.earliest <= full.earliest
+
+
+# -- runs on paper and what then happens ------------------------------------------------------------------------------------
+
+
+@settings(max_examples=60, deadline=None)
+@given(workload=workloads(), policy=st.sampled_from(["drf", "fifo", "asset", "hdrf"]), seed=st.integers(0, 99))
+def test_a_run_that_draws_the_truth_comes_to_what_really_happens(workload, policy, seed):
+    """All durations true and nothing more arriving, the job that waits starts on paper when it will in the simulation."""
+    rng = np.random.default_rng(seed)
+    workload = replace(workload, withdrawn=np.full(len(workload.submit), np.inf))
+    last = workload.submit[-1]
+    expected = []
+
+    def truth(self, source, ages):
+        self._pool = np.ones(1)
+        job = self._paper.before.jobs.id[source] - 1
+        return workload.duration[workload.first[job]]
+
+    def watch(state, facts):
+        waiting = np.flatnonzero((state.jobs.waiting[: state.jobs.n] > 0) & (state.jobs.id[: state.jobs.n] > 0))
+        if facts and facts[-1].at >= last and len(waiting) and len(expected) < 5:
+            row, now = int(rng.choice(waiting)), facts[-1].at
+            paper = paper_of(state, row, now)
+            nothing = np.zeros(0, np.int64)
+            none = paper.arrivals._replace(source=nothing, bucket=nothing, at=np.zeros(0))
+            run = Run(replace(paper, arrivals=none), rng)
+            while run.go_on(run.until + 1.0) and np.isnan(run.begun):
+                pass
+            expected.append((int(state.jobs.id[row]), now, run.begun))
+
+    starts = []
+
+    def record(facts):
+        for fact in facts:
+            if isinstance(fact, TasksStarted):
+                starts.extend((int(job), fact.at) for job in np.unique(fact.job))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Run, "_draw", truth)
+        simulate(workload, policy, reserve_after=3.0, history=2.0, watch=watch, record=record)
+    for job, now, begun in expected:
+        later = [at for j, at in starts if j == job and at > now]
+        assert np.isnan(begun) if not later else begun == pytest.approx(min(later), abs=1e-6)
+
+
+def test_the_interpreter_is_free_while_a_run_goes_on():
+    assert kernel_advance.advance.targetoptions["nogil"]
+
+
+# -- what was told ----------------------------------------------------------------------------------------------------------
+
+
+def expectation(job, low, high):
+    return Outlook(job, "expected", "", low, high)
+
+
+def test_intervals_get_as_much_wider_as_they_needed_to_be():
+    told = Told()
+    for job in range(ENOUGH):
+        assert told.widen(0.0) == 0.0
+        told.note(expectation(job, 99.0, 199.0), 0.0, 0.0)
+        assert told.started(job, 399.0) is False
+    assert told.widen(0.0) == pytest.approx(np.log(2)), "399 s and a second are twice 199 and one"
+    for job in range(100, 100 + LATEST):
+        told.note(expectation(job, 49.0, 399.0), 0.0, np.log(2))
+        assert told.started(job, 150.0) is True
+    assert told.widen(0.0) == 0.0, "of late all were inside, by the runs alone, too"
+    assert told.started(5, 0.0) is None
+
+
+def test_who_is_late_counts_before_they_start_and_not_too_much_is_remembered():
+    told = Told()
+    for job in range(MOST_OPEN + 50):
+        told.note(expectation(job, 9.0, 99.0), 0.0, 0.0)
+    assert told.started(0, 50.0) is None
+    assert told.started(50, 50.0) is True
+    assert told.widen(99.0) == 0.0
+    assert told.widen(999.0) == pytest.approx(np.log(10))
+    told.note(Outlook(-1, "expected", "", 0.0, 1.0, held=(-1,)), 0.0, 0.0)
+    told.note(Outlook(-2, "never", ""), 0.0, 0.0)
+    assert told.started(-1, 0.0) is told.started(-2, 0.0) is None
+    for job in range(MOST_OPEN + 50):
+        told.forget(job)
+    assert not told
+    assert told.widen(999.0) == 0.0
+
+
+def test_of_those_who_wait_most_start_within_what_they_were_told():
+    """Tasks of very different lengths, jobs at random: the runs know neither, and are right eight times in ten all the same."""
+    rng = np.random.default_rng(3)
+    jobs = Jobs()
+    at = np.cumsum(rng.exponential(40.0, 1500))
+    for k in range(1500):
+        jobs.add(float(at[k]), "abc"[k % 3], {"cpu": 1000}, float(rng.lognormal(5.0, 0.8)))
+    workload = jobs.workload("busy", synthetic_nodes(5, "cpu=1"), [])
+    seen = bench.Outlooks(every=4, most=150)
+    done = simulate(workload, watch=seen)
+    rows = np.array(seen.rows)
+    wait = done.begun[rows[:, 0].astype(int) - 1] - rows[:, 1]
+    inside = (rows[:, 2] - 1 <= wait) & (wait <= rows[:, 3] + 1)
+    assert len(rows) > 100
+    assert inside[50:].mean() > 0.7
+    assert np.median((rows[:, 3] + 1) / (rows[:, 2] + 1)) < 20
+
+
+@needs_data
+def test_the_measurement_on_traces(capsys, monkeypatch):
+    monkeypatch.setenv("FAIRLEAD_DATA", str(DATA))
+    bench.run(scale=0.05, most=4)
+    shown = capsys.readouterr().out
+    assert shown.count("as told") + shown.count("nobody had to wait") == 3
+    assert "FB-2010, as told" in shown
+
+
+def test_durations_as_people_read_them():
+    for low, high, said in [
+        (0, 12, "0 to 12 s"), (60, 60, "60 s"), (240, 640, "4 to 11 min"), (300, 300, "5 min"), (318, 318, "5.3 min"),
+        (50, 200, "50 s to 3.4 min"), (7200, 9000, "2 to 2.5 h"), (3600, 400_000, "60 min to 4.7 days"),
+    ]:  # fmt: skip
+        assert span(low, high) == said
+
+
+# -- for all who ask --------------------------------------------------------------------------------------------------------
+
+
+def test_the_scheduler_goes_on_while_somebody_is_told(world, monkeypatch):  # noqa: F811
+    loop, _, _ = world
+    begun, go_on, copies = threading.Event(), threading.Event(), []
+    copy_of = service.copy_of
+    monkeypatch.setattr(service, "copy_of", lambda state: copies.append(1) or copy_of(state))
+    outlooks = Outlooks()
+
+    def slow(state, now, widen, seconds):
+        begun.set()
+        assert go_on.wait(30)
+        return Outlook(state.index.last, "expected", "")
+
+    async def ask():
+        job = await asyncio.wrap_future(loop.ask(submit, changes=True))
+        first = [asyncio.ensure_future(outlooks.find(loop, "it", slow, job)) for _ in range(100)]
+        others = [asyncio.ensure_future(outlooks.find(loop, k, slow)) for k in range(service.MOST_ASKED)]
+        assert await asyncio.to_thread(begun.wait, 30)
+        for _ in range(20):
+            job = await asyncio.wait_for(asyncio.wrap_future(loop.ask(submit, changes=True)), 10)
+        refused = (await asyncio.gather(others[-1], return_exceptions=True))[0]
+        assert isinstance(refused, Busy)
+        go_on.set()
+        found = await asyncio.gather(*first)
+        await asyncio.gather(*others[:-1])
+        assert len({id(each) for each in found}) == 1, "the same is found once"
+        return job
+
+    assert asyncio.run(ask()) == 21
+    assert len(copies) == 1
+    outlooks.close()
+
+
+def test_what_came_true_is_heard_of_and_a_new_job_is_looked_at(world, monkeypatch):  # noqa: F811
+    loop, _, _ = world
+    monkeypatch.setattr(service, "LEARN_EVERY", 0.01)
+    outlooks = Outlooks()
+    loop._on_record = lambda state, facts: outlooks.happened(facts)
+
+    async def ask():
+        for _ in range(4):
+            job = await asyncio.wrap_future(loop.ask(submit, changes=True))
+        learning = asyncio.ensure_future(outlooks.learn(loop))
+        while not outlooks._found:
+            await asyncio.sleep(0.01)
+        (key,) = outlooks._found
+        assert key == job
+        found = await outlooks.of_job(loop, job)
+        learning.cancel()
+        return found
+
+    found = asyncio.run(ask())
+    assert found.reason in ("expected", "unknown", "running")
+    outlooks._told.forget(found.job)
+    outlooks._told.note(expectation(1, 0.0, 10.0), 0.0, 0.0)
+    one = np.ones(1, np.int64)
+    outlooks.happened([JobSubmitted(at=0.0, id=9, job=None), TasksStarted(at=5.0, job=one, index=one, attempt=one)])
+    assert not outlooks._told
+    outlooks.close()
+
+
+def test_arrivals_are_drawn_from_what_is_remembered_and_no_more(monkeypatch):
+    """What ended before the first end that is remembered may be forgotten: that time is not looked back on."""
+    monkeypatch.setattr(paper_runs, "HOUR", 1.0)
+    shop = Shop([Queue("a")], ago=0.0)
+    row = shop.state.job_row(shop.submit("a", {"cpu": 1000}))
+    whole = paper_of(shop.state, row, shop.now).arrivals
+    assert len(whole.at) == 20
+    assert whole.window == shop.now
+    shop.happen(JobsForgotten(at=shop.now, ids=list(range(1, 16))))
+    row = shop.state.job_row(21)
+    last = paper_of(shop.state, row, shop.now).arrivals
+    assert last.window == 4 * MINUTE, "since job 16 ended"
+    assert shop.state.jobs.id[last.source].tolist() == [17, 18, 19, 20]
+    monkeypatch.setattr(paper_runs, "DAY", 150.0)
+    assert shop.state.jobs.id[paper_of(shop.state, row, shop.now).arrivals.source].tolist() == [19, 20]

@@ -1,0 +1,309 @@
+"""Tasks run as the people who submitted them, on a machine with real accounts; and what tasks try: to be more, to escape, to
+outlive their end, to read what is others', to have the scheduler read or write for them.
+"""
+
+import json
+import os
+import shutil
+import sys
+import textwrap
+import time
+
+import psutil
+import pytest
+
+from conftest import supervisor_of
+from fairlead.data_folder import NotPlain, open_plain
+from fairlead.service.sessions import open_result
+from machine import PEOPLE
+
+SECRET = "swordfish-7c1f"
+
+
+@pytest.fixture(scope="module")
+def cgroups(machine):
+    """Skips where tasks have no cgroups: what only these ensure, `up` says is not held."""
+    if "no cgroups here" in machine.log.read_text():
+        assert "what a task leaves behind is ended only as long as it keeps its environment" in machine.log.read_text()
+        pytest.skip("no cgroup may be made here")
+
+
+def sh(text):
+    return ["--", "sh", "-c", textwrap.dedent(text)]
+
+
+# -- as whom ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_task_is_its_submitter_in_all_that_the_system_knows_of_them(machine):
+    script = """
+        id -u; id -g; id -Gn; echo $HOME $USER $LOGNAME $SHELL; umask; pwd
+        grep -E '^(NoNewPrivs|CapEff|CapPrm|CapInh|CapAmb)' /proc/self/status | tr -d '\\t'
+        cat; ls /proc/self/fd
+    """
+    alice = machine["alice"]
+    code, out, err = alice.task(*sh(script), USER="root", LOGNAME="root", HOME=f"{machine.folder}/alice")
+    assert (code, err) == (0, "")
+    uid, gid, groups, names, umask, folder, *rest = out.splitlines()
+    home = str(machine.folder / "alice")
+    assert (uid, gid) == (str(PEOPLE["alice"]),) * 2
+    assert sorted(groups.split()) == ["alice", "vision"]
+    assert names == f"{home} alice alice /bin/sh"
+    assert (umask, folder) == ("0022", home)
+    caps = [f"Cap{kind}:0000000000000000" for kind in ("Inh", "Prm", "Eff", "Amb")]
+    assert rest[:5] == [*caps, "NoNewPrivs:1"]
+    assert rest[5:] == ["0", "1", "2", "3"], "nothing else is open: 3 is the listing's own"
+    assert "tasks run as who submitted them" in machine.log.read_text()
+
+
+def test_each_job_is_its_own_persons_and_their_output_too(machine):
+    jobs = {who: machine[who].ok("submit", "-q", "people", "--", "id", "-u").strip() for who in ("alice", "bob")}
+    for who, job in jobs.items():
+        machine["root"].ok("wait", job)
+        assert machine[who].ok("logs", job) == f"{PEOPLE[who]}\n"
+        assert machine[who].http("GET", f"/v1/jobs/{job}")[1]["user"] == who
+        for name in ("0.out", "0.err"):
+            found = (machine.home / "output" / job / name).stat()
+            assert (found.st_uid, found.st_mode & 0o777) == (PEOPLE[who], 0o600)
+    for path in (machine.home, machine.home / "output", machine.home / "output" / jobs["alice"]):
+        assert (path.stat().st_uid, path.stat().st_mode & 0o777) == (0, 0o700)
+
+
+def test_a_folder_that_one_cannot_enter_is_said_at_once(machine):
+    theirs = machine.folder / "bob" / "closed"
+    theirs.mkdir(mode=0o700)
+    os.chown(theirs, PEOPLE["bob"], PEOPLE["bob"])
+    alice = machine["alice"]
+    asked = {"argv": ["true"], "demand": {"cpu": 1}, "queue": "people", "cwd": str(theirs)}
+    job = alice.http("POST", "/v1/jobs", asked)[1]["id"]
+    alice.run("wait", str(job))
+    (task,) = alice.http("GET", f"/v1/jobs/{job}/tasks")[1]["tasks"]
+    assert (task["status"], task["exit"], task["reason"]) == ("failed", 126, "not started")
+    assert f"alice cannot enter '{theirs}': Permission denied" in alice.run("logs", str(job)).stderr
+    assert machine["bob"].task("--cwd", str(theirs), "--", "pwd")[:2] == (0, f"{theirs}\n")
+
+
+def test_roots_own_tasks_are_refused_unless_the_configuration_says_otherwise(machine):
+    before = machine.config.read_text()
+    root = machine["root"]
+    try:
+        machine.config.write_text(before + '\n[[queue]]\nname = "admin"\nsubmit = ["root"]\n')
+        root.ok("reload")
+        refused = root.run("submit", "-q", "admin", "--", "true")
+        assert (refused.returncode, refused.stderr.count("\n")) == (1, 1)
+        assert "root's own tasks are not run here" in refused.stderr
+        machine.config.write_text("root_tasks = true\n" + machine.config.read_text())
+        root.ok("reload")
+        assert root.run("run", "-q", "admin", "--", "id", "-u").stdout == "0\n"
+    finally:
+        machine.config.write_text(before)
+        root.ok("reload")
+
+
+# -- being more, getting away -------------------------------------------------------------------------------------------
+
+
+def test_a_setuid_program_makes_nobody_more(machine):
+    program = machine.folder / "id-of-root"
+    shutil.copy(shutil.which("id"), program)
+    program.chmod(0o4755)
+    alice = machine["alice"]
+    outside = alice.python(f"import os; os.execv({str(program)!r}, ['id', '-u'])").stdout
+    assert alice.task("--", str(program), "-u")[:2] == (0, f"{PEOPLE['alice']}\n")
+    if outside != "0\n":
+        pytest.skip("this file system gives setuid programs nothing in any case")
+
+
+def test_a_task_cannot_leave_its_cgroup(machine, cgroups):
+    script = """
+        grep -c fairlead- /proc/self/cgroup
+        find /sys/fs/cgroup -name cgroup.procs -o -name tasks -o -name '*limit_in_bytes' -o -name '*.max' |
+        while read file; do (echo $$ > $file) 2>/dev/null && echo wrote $file; done
+        find /sys/fs/cgroup -type d | while read folder; do mkdir $folder/mine 2>/dev/null && echo made $folder; done
+        grep -c fairlead- /proc/self/cgroup
+    """
+    code, out, _ = machine["alice"].task(*sh(script))
+    before, *done, after = out.splitlines()
+    assert (code, done) == (1 if after == "0" else 0, [])
+    assert before == after != "0"
+
+
+def test_a_task_cannot_signal_the_supervisor_or_the_scheduler(machine):
+    (supervisor,) = supervisor_of(machine.home)
+    bob = machine["bob"]
+    scheduler = bob.http("GET", "/v1/status")[1]["pid"]
+    script = f"for pid in {supervisor.pid} {scheduler}; do kill -9 $pid && echo hit; kill -STOP $pid && echo hit; done"
+    _code, out, err = bob.task(*sh(script))
+    assert out == ""
+    assert err.lower().count("not permitted") == 4
+    others = machine["alice"].ok("submit", "-q", "people", "--", "sh", "-c", "sleep 1; echo whole").strip()
+    job = bob.ok("submit", "-q", "people", "--", "sh", "-c", "kill -9 -1").strip()  # all that are his, and his actor
+    machine.actors.pop("bob").close()
+    machine["root"].run("wait", job)
+    machine["root"].ok("wait", others)
+    assert machine["alice"].ok("logs", others) == "whole\n"
+    assert [each.pid for each in supervisor_of(machine.home)] == [supervisor.pid]
+    assert machine["bob"].task("--", "id", "-u")[0] == 0
+
+
+HOPPER = """
+import os, sys, time
+if os.fork():
+    time.sleep(0.3)
+    sys.exit()
+os.setsid()
+until = time.monotonic() + 60
+while time.monotonic() < until:  # no process lives for long, and each has but a name of its own
+    if os.fork():
+        os._exit(0)
+"""
+
+
+def test_nothing_outlives_its_task_however_it_hides(machine, cgroups):
+    mark = f"hopper-{os.getpid()}"
+    alice = machine["alice"]
+    code, _, err = alice.task("--", "env", "-i", sys.executable, "-c", HOPPER, mark)
+    assert (code, err) == (0, "")
+    time.sleep(0.2)
+    left = [p for p in psutil.process_iter(["cmdline", "status"]) if mark in (p.info["cmdline"] or [])]
+    assert left == [], "it was told that the task has ended"
+
+
+# -- what is others' ----------------------------------------------------------------------------------------------------
+
+
+def test_what_is_anothers_is_read_on_no_route(machine):
+    alice, bob = machine["alice"], machine["bob"]
+    script = f"echo {SECRET} output; echo {SECRET} errors >&2; exec sleep 60"
+    job = alice.ok("submit", "-q", "people", "--env", f"SECRET={SECRET}", "--", "sh", "-c", script).strip()
+    deadline = time.monotonic() + 30
+    while SECRET not in alice.run("logs", job).stdout:
+        assert time.monotonic() < deadline
+    sleeping = [p.pid for p in psutil.process_iter(["cmdline"]) if p.info["cmdline"] == ["sleep", "60"]]
+    assert any(SECRET in (psutil.Process(pid).environ().get("SECRET") or "") for pid in sleeping), "root sees it"
+    home = machine.home
+    files = [f"{home}/output/{job}/0.out", f"{home}/output/{job}/0.err", f"{home}/journal.db", f"{home}/journal.db-wal"]
+    files += [f"/proc/{pid}/{name}" for pid in sleeping for name in ("environ", "fd/1", "fd/2", "root/etc/shadow")]
+    files += [f"/proc/{supervisor_of(home)[0].pid}/environ", f"{home}/spool", "/etc/shadow"]
+    as_task = bob.task("--", "sh", "-c", f"cat {' '.join(files)}; ls -R {home}")
+    assert as_task[1] == "", "as a task of his"
+    assert as_task[2].count("ermission denied") >= len(files)
+    routes = ["", "/tasks", "/why", "/tasks/0/output/out", "/tasks/0/output/err"]
+    told = [bob.http("GET", f"/v1/jobs/{job}{route}") for route in routes]
+    told += [bob.http("GET", path) for path in ("/v1/jobs", "/v1/facts?after=0&follow=false", "/v1/log", "/metrics")]
+    assert SECRET not in json.dumps(told)
+    assert SECRET in json.dumps(alice.http("GET", "/v1/facts?after=0&follow=false"))
+    alice.ok("cancel", job)
+
+
+def test_a_link_in_the_place_of_output_is_not_followed_for_anybody(machine):
+    """A task has no way to the folder of its output; were there one, nothing would be read or written through it."""
+    alice = machine["alice"]
+    _code, out, _ = alice.task(
+        *sh('file=$(readlink /proc/self/fd/1); echo here; ln -sf /etc/shadow "$file"; rm "$file"')
+    )
+    assert out == "here\n"
+    job = alice.ok(
+        "submit", "-q", "people", "--retries", "1", "--", "sh", "-c", "echo x; exit $((1 - $FAIRLEAD_NUMBER / 2))"
+    )
+    job = job.strip()
+    alice.ok("wait", job)
+    output = machine.home / "output" / job / "0.out"
+    assert alice.ok("logs", job) == "x\nx\n"
+    output.unlink()
+    output.symlink_to("/etc/shadow")
+    status, text = alice.http("GET", f"/v1/jobs/{job}/tasks/0/output/out")
+    assert (status, text) == (200, "")
+    assert "is not told" in machine.log.read_text()
+
+
+def test_only_a_plain_file_of_the_person_is_taken_for_a_result(tmp_path):
+    (tmp_path / "results").mkdir()
+    place = tmp_path / "results" / "1.0"
+
+    def planted(make):
+        place.unlink(missing_ok=True)
+        make()
+        return open_result(tmp_path, 60001, 1, 0)
+
+    assert planted(lambda: place.symlink_to("/etc/passwd")) is None
+    assert planted(lambda: os.mkfifo(place)) is None
+    assert planted(lambda: place.write_text("root's")) is None
+    assert planted(lambda: None) is None
+    place.write_text("theirs")
+    os.chown(place, 60001, 60001)
+    with open_result(tmp_path, 60001, 1, 0) as file:
+        assert file.read() == b"theirs"
+    with pytest.raises(NotPlain, match="no plain file"):
+        open_plain(tmp_path)
+
+
+# -- Python calls -------------------------------------------------------------------------------------------------------
+
+CALLS = """
+import os, sys, fairlead
+
+class Evil:
+    def __reduce__(self):
+        note = "import os; open({note!r}, 'a').write(f'{{os.getuid()}} {{os.getpid()}}\\\\n')"
+        return exec, (note,)
+
+def me(*things):
+    return [os.getuid(), os.getgroups(), os.environ["USER"], os.getpid(), os.getcwd()]
+
+with fairlead.Client(queue="people", memory="256Mi") as client:
+    print(client.submit(me, Evil()).result())
+    print(client.submit(me).result())
+"""
+
+
+def test_what_was_pickled_is_read_by_its_person_alone(machine):
+    """Neither the scheduler nor the supervisor reads it; and workers stay warm, for the one person whose they are."""
+    seen = {}
+    for who in ("alice", "bob"):
+        note = machine.folder / who / "note"
+        done = machine[who].python(CALLS.replace("{note!r}", repr(str(note))).replace("{{", "{").replace("}}", "}"))
+        assert done.returncode == 0, done.stderr
+        first, second = (json.loads(line.replace("'", '"')) for line in done.stdout.splitlines())
+        assert first == second, "the same worker"
+        assert (first[0], first[2], first[4]) == (PEOPLE[who], who, str(machine.folder / who))
+        uid, pid = note.read_text().split()
+        assert (int(uid), int(pid), note.stat().st_uid) == (PEOPLE[who], first[3], PEOPLE[who])
+        seen[who] = first[3]
+    assert seen["alice"] != seen["bob"]
+
+
+TRAP = """
+import os, fairlead
+from pathlib import Path
+
+def trap():
+    folder = "/proc/self/fd/4/results"
+    name = os.environ["FAIRLEAD_JOB"] + "." + os.environ["FAIRLEAD_INDEX"]
+    os.symlink("/etc/shadow", f"{folder}/{name}")
+    found = []
+    for path in ("/proc/self/fd/4/setup.json", "/proc/self/fd/4/new"):
+        try:
+            Path(path).write_text("{}")
+            found.append(path)
+        except PermissionError:
+            pass
+    Path("trapped").write_text(repr(found))
+    os._exit(0)
+
+with fairlead.Client(queue="people", memory="256Mi") as client:
+    try:
+        print("result", client.submit(trap).result())
+    except Exception as error:
+        print("error", error)
+    print(client.submit(pow, 2, 5).result())
+"""
+
+
+def test_a_call_cannot_have_the_scheduler_read_a_file_for_it(machine):
+    done = machine["alice"].python(TRAP)
+    first, second = done.stdout.splitlines()
+    assert first.startswith("error ")
+    assert "root:" not in done.stdout + done.stderr
+    assert second == "32"
+    assert (machine.folder / "alice" / "trapped").read_text() == "[]", "what is the scheduler's is not theirs to change"
