@@ -250,8 +250,8 @@ class Run:
         self._course = Course(
             row=np.arange(n + more), bucket=np.full(n + more, NONE), submit=np.append(np.zeros(n), self._when(np.arange(more))),
             at=np.full(2, paper.now), after=paper.after, lacks=paper.lacks.copy(), ends=np.zeros((5, 0), np.int64),
-            rows=np.zeros(0, np.int64), attempts=np.zeros(0, np.int64), log=np.zeros(0, np.int64), moments=np.zeros(0), starts=np.zeros(0),
-            numbers=numbers,
+            rows=np.zeros(0, np.int64), attempts=np.zeros(0, np.int64), log=np.zeros(0, np.int64), moments=np.zeros(0),
+            starts=np.zeros(0), numbers=numbers,
         )  # fmt: skip
         self._have_room()
 
