@@ -159,10 +159,13 @@ def _followers(state: State, live: I64, target: int) -> tuple[I64, I64]:
     lacks = np.zeros(len(live), np.int64)
     pairs = []
     for job, others in state.dependencies.waits_for.items():
+        if job not in place:  # it was cancelled
+            continue
         wanted = {after.job: after.how for after in state.index.specs[job].after}
         if job == target or all(wanted[other] != "failure" for other in others):
             lacks[place[job]] = len(others)
-            pairs += [(place[other], place[job]) for other in others]
+            # One that has ended otherwise than was wanted is no more: what comes after it never starts.
+            pairs += [(place[other], place[job]) for other in others if other in place]
     return np.array(sorted(pairs), np.int64).reshape(-1, 2), lacks
 
 

@@ -109,7 +109,7 @@ def submit(
             {} if tasks is None else {"tasks": tasks}
         )
         if when:
-            unsaid = ("argv", "cwd", "env", "encoding", "exit_done")
+            unsaid = ("argv", "cwd", "env", "exported", "encoding", "exit_done")
             found = connection.post("/v1/when", {name: value for name, value in body.items() if name not in unsaid})
             print(plain(found["text"]))
             return
