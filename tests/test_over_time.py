@@ -1,5 +1,6 @@
 """The audit over time: held against a slow integration in fractions; the reasons one by one; who starves."""
 
+import asyncio
 import json
 from fractions import Fraction
 
@@ -30,6 +31,7 @@ from fairlead.scheduler.facts import (
     TasksStarted,
 )
 from fairlead.scheduler.state import State
+from fairlead.service.over_time import Audits
 
 
 class Story:
@@ -507,6 +509,20 @@ def test_the_scheduler_that_runs_is_asked(tmp_path):
         with pytest.raises(ServiceError, match=r"the journal cannot be audited: .*there is no journal"):
             live.ask("audit/over-time", seconds=60.0)
         (live.home / "moved.db").rename(live.home / "journal.db")
+
+
+def test_nothing_in_the_folder_or_the_environment_has_a_part_in_the_audit(tmp_path, monkeypatch):
+    """A scheduler may run as root, and may have been started where others write."""
+    kept(ties_by_name(600.0), SqlStore(tmp_path / "journal.db"))
+    trap, sprung = tmp_path / "trap", tmp_path / "sprung"
+    for package in ("fairlead", "json"):
+        (trap / package).mkdir(parents=True)
+        (trap / package / "__init__.py").write_text(f"open({str(sprung)!r}, 'w')")
+    monkeypatch.chdir(trap)
+    monkeypatch.setenv("PYTHONPATH", str(trap))
+    found = json.loads(asyncio.run(Audits(tmp_path / "journal.db", lambda: 600.0)(100.0, 60.0)))
+    assert found["queues"][0]["name"] == "zoe"
+    assert not sprung.exists()
 
 
 def test_shares_are_compared_as_they_were_when_others_were_served():

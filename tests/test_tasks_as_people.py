@@ -100,6 +100,11 @@ def test_roots_own_tasks_are_refused_unless_the_configuration_says_otherwise(mac
         root.ok("reload")
 
 
+def test_the_scheduler_stands_in_no_folder_that_others_may_write_to(machine):
+    scheduler = psutil.Process(machine["root"].http("GET", "/v1/status")[1]["pid"])
+    assert scheduler.cwd() == "/"
+
+
 # -- being more, getting away -------------------------------------------------------------------------------------------
 
 

@@ -41,10 +41,16 @@ class Asked(NamedTuple):
     drop_nodes: list[str]
 
 
+_PATHS = ("config", "socket", "tls_cert", "tls_key")
+
+
 def run_scheduler(asked: Asked) -> None:
     """Run a scheduler until it is stopped; exit status 1 with one line where it cannot start."""
     home = (asked.home or (SYSTEM_HOME if asked.system else home_folder())).absolute()
     everybody = asked.system and os.geteuid() == 0
+    asked = asked._replace(**{name: path.absolute() for name in _PATHS if (path := getattr(asked, name)) is not None})
+    if everybody:
+        os.chdir("/")  # who may write to the folder that it was started in has no part in it
     try:
         where = _where(asked, home, everybody)
         configuration = _read(asked.config)
@@ -84,7 +90,7 @@ def _where(asked: Asked, home: Path, everybody: bool) -> Where:
         )
     socket = asked.socket or (SYSTEM_SOCKET if asked.system else socket_of(home))
     return Where(
-        socket.absolute(),
+        socket,
         everybody,
         host,
         port,
@@ -102,7 +108,7 @@ def _host_and_port(text: str) -> tuple[str, int]:
 
 
 def _read(config: Path | None) -> Configuration:
-    return read_configuration(config.absolute(), find_policy) if config else Configuration([], [], Settings())
+    return read_configuration(config, find_policy) if config else Configuration([], [], Settings())
 
 
 class _OneLine(logging.Formatter):

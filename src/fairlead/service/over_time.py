@@ -32,8 +32,9 @@ class Audits:
         """
         async with self._one:
             arguments = [str(self._path), repr(over), repr(self._clock()), repr(starved_after)]
+            # Without what a folder or the environment may bring in: what is there may be anybody's.
             process = await asyncio.create_subprocess_exec(
-                sys.executable, "-m", "fairlead.journal.over_time", *arguments,
+                sys.executable, "-I", "-m", "fairlead.journal.over_time", *arguments, cwd="/",
                 stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
             )  # fmt: skip
             try:
