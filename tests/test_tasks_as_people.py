@@ -2,19 +2,25 @@
 outlive their end, to read what is others', to have the scheduler read or write for them.
 """
 
+import asyncio
 import json
 import os
 import shutil
 import sys
 import textwrap
 import time
+from types import SimpleNamespace
 
 import psutil
 import pytest
 
 from conftest import supervisor_of
 from fairlead.data_folder import NotPlain, open_plain
-from fairlead.service.sessions import open_result
+from fairlead.people.accounts import myself
+from fairlead.scheduler.state import State
+from fairlead.service.api.calls import close_silent_sessions
+from fairlead.service.sessions import Sessions, open_result
+from fairlead.service.wakeups import Wakeups
 from machine import PEOPLE
 
 SECRET = "swordfish-7c1f"
@@ -260,6 +266,60 @@ with fairlead.Client(queue="people", memory="256Mi") as client:
     print(client.submit(me, Evil()).result())
     print(client.submit(me).result())
 """
+
+
+def nest(folder, depth):
+    """Folders in a folder, deeper than any stack, and than any path may be long."""
+    fd = os.open(folder, os.O_RDONLY)
+    for _ in range(depth):
+        os.mkdir("d", dir_fd=fd)
+        below = os.open("d", os.O_RDONLY, dir_fd=fd)
+        os.close(fd)
+        fd = below
+    os.close(fd)
+
+
+def test_what_is_left_in_the_folder_of_a_session_goes_however_deep_and_harms_nothing_else(tmp_path):
+    kept = tmp_path / "kept"
+    kept.mkdir()
+    (kept / "file").write_text("x")
+    calls = tmp_path / "calls"
+    sessions = Sessions(calls, Wakeups())
+    sessions.recover(State())
+    name = sessions.create({"argv": ["x"]}, myself())
+    unfinished = calls / ("0" * 32)
+    for folder in (calls / name, unfinished):
+        results = folder / "results"
+        results.mkdir(parents=True, exist_ok=True)
+        nest(results, 3000)
+        for path in (results, results / "d", results / "d" / "d"):
+            (path / "link").symlink_to(kept)
+            (path / "wide").mkdir()
+            (path / "wide" / "file").write_text("x")
+            os.mkfifo(path / "fifo")
+    (calls / "file").write_text("no session")
+    sessions.close(name)
+    assert not (calls / name).exists()
+    Sessions(calls, Wakeups()).recover(State())
+    assert [path.name for path in calls.iterdir()] == ["file"]
+    assert (kept / "file").read_text() == "x"
+
+
+def test_one_session_that_cannot_be_closed_keeps_no_other_open(monkeypatch):
+    closed = []
+
+    async def close(asker, sessions, session):
+        closed.append(session)
+        if session == "bad":
+            raise RecursionError("too deep")
+        if session == "last":
+            raise asyncio.CancelledError
+
+    monkeypatch.setattr("fairlead.service.api.calls._close", close)
+    monkeypatch.setattr("fairlead.service.api.calls.SILENT_EVERY", 0.0)
+    with pytest.raises(asyncio.CancelledError):
+        asyncio.run(close_silent_sessions(None, SimpleNamespace(silent=lambda: ["bad", "good", "last"])))
+    assert closed == ["bad", "good", "last"]
 
 
 def test_what_was_pickled_is_read_by_its_person_alone(machine):

@@ -6,6 +6,8 @@ It is `$FAIRLEAD_HOME`, or the user's data folder. Everything in it belongs to i
 import errno
 import os
 import stat
+import uuid
+from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO
 
@@ -99,3 +101,39 @@ def write_private(path: Path, text: str, durable: bool = False) -> None:
             file.flush()
             os.fsync(file.fileno())
     fresh.rename(path)
+
+
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+def remove_folder(path: Path) -> None:
+    """Remove a folder with all that is in it, which may be a trap: links are not followed, and it may be nested to any depth.
+
+    What is below its folders is moved up into it, one level after another, so that neither the stack nor the open files grow
+    with the depth. Raises OSError, FileNotFoundError where there is none.
+    """
+    top = os.open(path, _FOLDER)
+    try:
+        while folders := _remove_files(top):
+            for name in folders:
+                below = os.open(name, _FOLDER, dir_fd=top)
+                try:
+                    for each in _remove_files(below):
+                        os.rename(each, uuid.uuid4().hex, src_dir_fd=below, dst_dir_fd=top)
+                finally:
+                    os.close(below)
+                os.rmdir(name, dir_fd=top)
+    finally:
+        os.close(top)
+    path.rmdir()
+
+
+def _remove_files(folder: int) -> list[str]:
+    """Remove what is no folder from an open one; returns the names of the folders."""
+    with os.scandir(folder) as found:
+        entries = list(found)
+    folders = [entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
+    for name in {entry.name for entry in entries} - set(folders):
+        with suppress(FileNotFoundError):  # somebody else removes it too
+            os.unlink(name, dir_fd=folder)
+    return folders

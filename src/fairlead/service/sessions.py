@@ -11,8 +11,8 @@ opened as such. Nothing here reads what was pickled.
 
 import base64
 import json
+import logging
 import os
-import shutil
 import threading
 import time
 import uuid
@@ -23,7 +23,7 @@ from typing import Any, BinaryIO, cast
 
 import numpy as np
 
-from fairlead.data_folder import NotPlain, open_plain, write_private
+from fairlead.data_folder import NotPlain, open_plain, remove_folder, write_private
 from fairlead.engines.calls import RESULTS, SETUP, result_name
 from fairlead.model.api_types import Event, TaskInfo
 from fairlead.people.accounts import Person
@@ -42,6 +42,8 @@ from fairlead.scheduler.state import State
 from fairlead.scheduler.statuses import CANCELLED, FAILED, RUNNING, SUCCEEDED
 from fairlead.scheduler.tables import NONE
 from fairlead.service.wakeups import Wakeups
+
+log = logging.getLogger("fairlead")
 
 LEASE = 120.0
 """Seconds after which a program that was not heard of is taken for gone."""
@@ -85,10 +87,11 @@ class Sessions:
         """Make the sessions and their events from the state, after a restart."""
         self.folder.mkdir(mode=0o700, exist_ok=True)
         for path in list(self.folder.iterdir()):
-            if (path / SETUP).exists():
-                self._sessions[path.name] = Session((path / RESULTS).stat().st_uid)
+            uid = _whose(path)
+            if uid is not None:
+                self._sessions[path.name] = Session(uid)
             else:  # it was being made, or removed, as the last scheduler ended
-                shutil.rmtree(path, ignore_errors=True)
+                _remove(path)
         for number, job in state.index.specs.items():
             call = job.work.call
             if call is not None and call.session in self._sessions:
@@ -188,7 +191,7 @@ class Sessions:
         with self._lock:
             self._sessions.pop(name, None)
         self._wakeups.wake([("session", name)])
-        shutil.rmtree(self.folder / name, ignore_errors=True)
+        _remove(self.folder / name)
 
     def silent(self) -> list[str]:
         """The sessions whose program was not heard of for too long."""
@@ -223,6 +226,24 @@ class Sessions:
                         session.going -= 1
                     session.events.append(_event(job, describe_task(state, begin, index)))
         self._wakeups.wake([("session", name)])
+
+
+def _whose(folder: Path) -> int | None:
+    """The uid of the person of a session's folder; None where it is not, or not any more, that of a session."""
+    try:
+        (folder / SETUP).lstat()
+        return (folder / RESULTS).lstat().st_uid
+    except OSError:
+        return None
+
+
+def _remove(folder: Path) -> None:
+    try:
+        remove_folder(folder)
+    except FileNotFoundError:  # it was removed already
+        pass
+    except OSError as error:
+        log.warning("the folder of a session cannot be removed: %s: remove %s", error, folder)
 
 
 def _event(job: int, task: TaskInfo) -> Event:

@@ -3,7 +3,6 @@
 import json
 import logging
 import queue
-import shutil
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -13,7 +12,7 @@ from typing import Annotated, Any
 import msgspec
 import numpy as np
 
-from fairlead.data_folder import NotPlain, open_plain
+from fairlead.data_folder import NotPlain, open_plain, remove_folder
 from fairlead.engines.contract import NO_ATTEMPTS, NO_ENDS, Attempts, Ends, Launches, NodeDown, NodeUp, Seen
 from fairlead.engines.local.supervisor_line import SupervisorLine
 from fairlead.model.specs import Job, Node
@@ -215,7 +214,7 @@ class LocalEngine:
     def _remove_output(self) -> None:
         for job in iter(self._forgotten.get, None):
             try:
-                shutil.rmtree(self.output / str(job))
+                remove_folder(self.output / str(job))
             except FileNotFoundError:  # it never started
                 pass
             except OSError as error:

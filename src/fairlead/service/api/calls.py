@@ -2,11 +2,11 @@
 
 import asyncio
 import base64
+import logging
 import os
 import time
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Annotated, BinaryIO
@@ -31,8 +31,12 @@ from fairlead.service.loop import Busy
 from fairlead.service.sessions import Sessions, make_readable, open_result, unfinished_calls, with_results
 from fairlead.service.wakeups import heard_within
 
+log = logging.getLogger("fairlead")
+
 MOST_EVENTS = 1000
 MANY_CALLS = 20
+SILENT_EVERY = 10.0
+"""Seconds between two looks for sessions whose program is gone."""
 PIECE = 2**20
 SMALL_RESULT = 64 * 2**10
 """Bytes of a result that is told with its event; a larger one is asked for by itself."""
@@ -147,10 +151,14 @@ async def _first_events(
 async def close_silent_sessions(asker: Asker, sessions: Sessions) -> None:
     """Close, for ever, the sessions whose program is gone."""
     while True:
-        await asyncio.sleep(10)
+        await asyncio.sleep(SILENT_EVERY)
         for session in sessions.silent():
-            with suppress(Stalled, Busy, TimeoutError):  # the next time
+            try:
                 await _close(asker, sessions, session)
+            except (Stalled, Busy, TimeoutError):  # the next time
+                pass
+            except Exception:  # the others are closed all the same
+                log.exception("session %s cannot be closed", session)
 
 
 async def _close(asker: Asker, sessions: Sessions, session: str, by: str = "") -> list[int]:
