@@ -114,6 +114,28 @@ def test_the_scheduler_stands_in_no_folder_that_others_may_write_to(machine):
 # -- being more, getting away -------------------------------------------------------------------------------------------
 
 
+def test_each_task_has_a_session_keyring_of_its_own(machine):
+    """What one puts there is no other's, not even of the same person; and what root's terminal holds is nobody's."""
+    if os.uname().machine != "x86_64":
+        pytest.skip("the calls below have other numbers here")
+    code = """
+        import ctypes
+        libc = ctypes.CDLL(None, use_errno=True)
+        name = ctypes.create_string_buffer(256)
+        keyring = libc.syscall(250, 0, -3, 0, 0, 0)
+        if keyring < 0 and ctypes.get_errno() in (1, 38):
+            raise SystemExit("no keys here")
+        libc.syscall(250, 6, keyring, name, 256, 0)
+        print(*name.value.decode().split(";")[0:5:2], libc.syscall(250, 10, keyring, b"user", b"mine", 0))
+        print(libc.syscall(248, b"user", b"mine", b"swordfish", 9, keyring) > 0)
+    """
+    for who in ("alice", "alice", "bob"):
+        code_, out, err = machine[who].task("--", sys.executable, "-c", textwrap.dedent(code))
+        if "no keys here" in err:
+            pytest.skip("no keys here")
+        assert (code_, out) == (0, f"keyring {PEOPLE[who]} _ses -1\nTrue\n"), err
+
+
 def test_a_setuid_program_makes_nobody_more(machine):
     program = machine.folder / "id-of-root"
     shutil.copy(shutil.which("id"), program)

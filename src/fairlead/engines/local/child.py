@@ -19,6 +19,8 @@ from fairlead.engines.local.messages import Person, Program
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _SET_NO_NEW_PRIVS = 38
+_KEYCTL = {"x86_64": 250, "aarch64": 219, "riscv64": 219, "ppc64le": 271, "s390x": 280}.get(os.uname().machine)
+_JOIN_SESSION_KEYRING = 1
 
 ENDING_SIGNALS = (signal.SIGCHLD, signal.SIGPIPE, signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -135,6 +137,7 @@ def _act_as(person: Person) -> dict[str, str]:
     os.setresgid(account.pw_gid, account.pw_gid, account.pw_gid)
     os.setresuid(account.pw_uid, account.pw_uid, account.pw_uid)
     os.umask(0o022)
+    _leave_keyring()
     if _libc.prctl(_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0:
         raise OSError(ctypes.get_errno(), "no_new_privs")
     return {
@@ -143,6 +146,17 @@ def _act_as(person: Person) -> dict[str, str]:
         "LOGNAME": account.pw_name,
         "SHELL": account.pw_shell or "/bin/sh",
     }
+
+
+def _leave_keyring() -> None:
+    """Take a session keyring of one's own: else all tasks would share that of the terminal which the scheduler was started from.
+
+    Where there are no keys, or a container forbids to ask for them, it does so to tasks as well.
+    """
+    if _KEYCTL is not None and _libc.syscall(_KEYCTL, _JOIN_SESSION_KEYRING, None, 0, 0, 0) < 0:
+        number = ctypes.get_errno()
+        if number not in (errno.ENOSYS, errno.EPERM):
+            raise OSError(number, "session keyring")
 
 
 def _own_environment() -> dict[str, str]:
