@@ -111,6 +111,24 @@ def test_the_scheduler_stands_in_no_folder_that_others_may_write_to(machine):
     assert scheduler.cwd() == "/"
 
 
+@pytest.mark.parametrize(
+    ("asked", "gets"),
+    [
+        ({"memory": "16Mi"}, {"cpu": 1000, "memory": 2**24}),
+        ({"cpu": "10m"}, {"cpu": 10, "memory": 2**30}),
+        ({"cpu": 0, "memory": 0}, {"cpu": 1000, "memory": 2**30}),
+        ({"cpu": 2, "memory": "2Gi"}, {"cpu": 2000, "memory": 2**31}),
+    ],
+)
+def test_nobody_takes_what_they_did_not_ask_for(machine, asked, gets):
+    """What is not asked for would have no limit, and count for nothing."""
+    alice = machine["alice"]
+    job = {"argv": ["true"], "demand": asked, "queue": "people"}
+    many = alice.http("POST", "/v1/bulk", {"jobs": [job, job]})[1]["jobs"]
+    for each in (alice.http("POST", "/v1/jobs", job)[1], *many):
+        assert alice.http("GET", f"/v1/jobs/{each['id']}")[1]["demand"] == gets
+
+
 # -- being more, getting away -------------------------------------------------------------------------------------------
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 import numpy as np
+from msgspec.structs import replace
 
 from fairlead.model.quantity import LARGEST, format_quantities, format_quantity
 from fairlead.model.specs import (
@@ -35,6 +36,8 @@ MOST_WAITING = 10_000_000
 """Tasks known to the scheduler, at most."""
 MOST_LEAVES = 10_000
 """Leaf queues made for users, at most."""
+USUAL = {"cpu": 1000, "memory": 2**30}
+"""What a task asks for of what it does not name, where no task may take what it did not ask for."""
 
 
 class Refused(ValueError):
@@ -141,6 +144,14 @@ def _check(state: State, job: Job) -> None:
                     f"asks for {asked} {resource}{' at once' if times > 1 else ''}, over the limit of "
                     f"{format_quantity(resource, most)} of queue {written(name)!r}: it could never start"
                 )
+
+
+def with_usual(state: State, job: Job) -> Job:
+    """A job that asks for some of each of `USUAL` that a node has: what is not asked for would be neither limited nor counted."""
+    n = state.nodes.n
+    there = {name for name, column in zip(state.resources, state.nodes.capacity[:n].T, strict=False) if column.any()}
+    more = {name: amount for name, amount in USUAL.items() if name in there and not job.demand.get(name)}
+    return replace(job, demand={**job.demand, **more})
 
 
 def too_large(state: State, job: Job) -> str | None:

@@ -32,8 +32,10 @@ def add_outlooks(api: APIRouter, asker: Asker, outlooks: Outlooks) -> None:
 
         def find(state: State, now: float, widen: float, seconds: float) -> Outlook:
             leaf = admission.leaf_for(state, request.queue, request.user or name)
-            user = check_submits(asker.door.rules, caller, leaf, request.user)
+            rules = asker.door.rules
+            user = check_submits(rules, caller, leaf, request.user)
             job = request.to_job(leaf, request.tasks, request.gang, Work())
+            job = job if rules.personal else admission.with_usual(state, job)
             (fact,) = admission.submit(state, [msgspec.structs.replace(job, user=user)], now)
             state = copy_of(state)
             state.apply(fact)

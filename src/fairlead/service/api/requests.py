@@ -60,7 +60,14 @@ class AfterRequest(Body):
 class JobAsked(Body):
     """What can be asked for of any job."""
 
-    demand: Annotated[dict[str, int], BeforeValidator(read_quantities), Field(max_length=64)]
+    demand: Annotated[
+        dict[str, int],
+        BeforeValidator(read_quantities),
+        Field(
+            max_length=64,
+            description="What one task takes. Where tasks run as people, cpu is 1 and memory 1Gi unless some of it is asked for.",
+        ),
+    ]
     queue: QueuePath | None = None
     user: Annotated[
         str | None,

@@ -101,6 +101,7 @@ class Submitter:
                 leaf = admission.leaf_for(state, request.queue, request.user or caller.person.name)
                 user, limit = check_submits(rules, caller, leaf, request.user), output_limit(rules, leaf)
                 job = request.to_job(leaf, tasks, gang, work)
+                job = job if rules.personal else admission.with_usual(state, job)
                 jobs.append(msgspec.structs.replace(job, digest=digest, user=user, output_limit=limit, **own))
                 warning = admission.too_large(state, jobs[-1])
                 if warning and request.strict:
