@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import shutil
+import signal
 import sys
 import textwrap
 import time
@@ -32,6 +33,15 @@ def cgroups(machine):
     if "no cgroups here" in machine.log.read_text():
         assert "what a task leaves behind is ended only as long as it keeps its environment" in machine.log.read_text()
         pytest.skip("no cgroup may be made here")
+
+
+def until(find, seconds=20):
+    """Wait until something is so; returns what was found."""
+    deadline = time.monotonic() + seconds
+    while not (found := find()):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    return found
 
 
 def sh(text):
@@ -221,6 +231,35 @@ def test_nothing_outlives_its_task_however_it_hides(machine, cgroups):
 
 
 # -- what is others' ----------------------------------------------------------------------------------------------------
+
+
+def test_a_task_ends_though_its_person_traces_it(machine):
+    """What is traced is not reaped before its tracer lets it go; the room of the task is free all the same."""
+    alice = machine["alice"]
+    trace = """
+        import ctypes, os, sys, time
+        libc = ctypes.CDLL(None, use_errno=True)
+        if libc.ptrace(0x4206, {pid}, 0, 0):
+            sys.exit("may not be traced")
+        print(os.getpid(), flush=True)
+        time.sleep(40)
+    """
+    job = alice.ok("submit", "-q", "people", "--", "sleep", "31.77").strip()
+    pid = until(lambda: [p.pid for p in psutil.process_iter(["cmdline"]) if p.info["cmdline"] == ["sleep", "31.77"]])[0]
+    tracer = textwrap.dedent(trace).format(pid=pid)
+    told = alice.python(
+        f"import subprocess, sys; p = subprocess.Popen([sys.executable, '-c', {tracer!r}], stdout=-1, stderr=-2, text=True); "
+        "print(p.stdout.readline())"
+    )
+    if "may not be traced" in told.stdout:
+        pytest.skip("no process may be traced here")
+    try:
+        alice.ok("cancel", job)
+        until(lambda: alice.http("GET", f"/v1/jobs/{job}")[1]["status"] == "cancelled")
+        assert psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    finally:
+        os.kill(int(told.stdout), signal.SIGKILL)
+    until(lambda: not psutil.pid_exists(pid))
 
 
 def test_what_is_anothers_is_read_on_no_route(machine):

@@ -38,6 +38,17 @@ def environment(pid: int) -> bytes:
         return b""
 
 
+def status_of_zombie(pid: int) -> int | None:
+    """The wait status of a process of which no thread is left, though nobody has reaped it; None for one that runs or is gone."""
+    try:
+        threads = [Path(f"/proc/{pid}/task/{thread}/stat").read_text() for thread in os.listdir(f"/proc/{pid}/task")]
+        if any(text.rpartition(")")[2].split()[0] not in "ZX" for text in threads):
+            return None
+        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[-1])
+    except OSError:
+        return None
+
+
 def resident(pid: int) -> int:
     """The memory that a process uses, in bytes."""
     import psutil

@@ -131,6 +131,22 @@ class ProcessGroups:
                 group.status = status
                 reaped.append(group)
 
+    def take_from_tracer(self, group: ProcessGroup) -> bool:
+        """Whether its first process has ended, and is kept from being reaped by another that traces it: it counts as ended then.
+
+        Its number stays taken until the tracer lets go; it is reaped then, and told of no more.
+        """
+        if group.status is not None or group.pid not in self._by_pid:
+            return False
+        status = proc.status_of_zombie(group.pid)
+        if status is None or _has_ended(group.pid):
+            return False
+        if group.kill_at is None:
+            signal_group(group, signal.SIGKILL)
+        del self._by_pid[group.pid]
+        group.status = status
+        return True
+
     def stop(self, group: ProcessGroup, grace: float) -> None:
         """Ask it to end, once, and give it so many seconds. One whose first process has ended is on its way out anyway."""
         if group.kill_at is None and group.status is None and not _has_ended(group.pid):

@@ -100,6 +100,8 @@ class Supervisor:
         now = time.monotonic()
         if now - self.looked_at >= LOOK_EVERY:
             self.looked_at = now
+            for group in self.tasks.taken_from_tracers():
+                self.workers.ended(group)
             self.tasks.end_those_over_limits()
             self.workers.watch()
             postponed, self.postponed = self.postponed, {}

@@ -148,6 +148,10 @@ class Tasks:
                 if run.over_memory or run.over_output:
                     self._groups.kill(run.group)
 
+    def taken_from_tracers(self) -> list[ProcessGroup]:
+        """Those whose first process has ended, which nobody tells since it is traced."""
+        return [run.group for run in self.running.values() if self._groups.take_from_tracer(run.group)]
+
     def some_end_soon(self) -> bool:
         """Whether one is to be looked at again in a moment: nobody tells when its last process is gone."""
         return any(run.group.status is not None or run.group.kill_at is not None for run in self.running.values())
