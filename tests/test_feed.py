@@ -40,7 +40,7 @@ def journal():
 
 def make(journal, rules=None):
     loop = SimpleNamespace(stopped=threading.Event())
-    door = SimpleNamespace(rules=rules or Rules({"q": Queue("q")}))
+    door = SimpleNamespace(rules=rules or Rules({"q": Queue("q")}), still_knows=lambda caller: True)
     wakeups = Wakeups()
     return Feed(journal, door, wakeups, loop), wakeups, loop, door
 
@@ -123,6 +123,31 @@ def test_each_is_told_what_they_may_know_and_a_new_configuration_counts_at_once(
     assert ada[0][2]["job"]["work"]["argv"] == ["secret"]
     assert "secret" not in json.dumps(bob)
     assert bob[0][2]["job"]["user"] == "ada"
+
+
+def test_a_stream_ends_with_its_token_and_tells_nothing_that_happened_since(journal, monkeypatch):
+    monkeypatch.setattr("fairlead.service.feed.PING_EVERY", 0.01)
+    good = {"t1", "t2"}
+
+    async def main():
+        feed, wakeups, _, door = make(journal)
+        door.still_knows = lambda caller: caller.token in good
+        one, two = (feed.read(ADA._replace(token=token), 1190, True) for token in ("t1", "t2"))
+        first = [await anext(one), await anext(two)]
+        looks = journal.looks
+        good.remove("t1")
+        journal.append([NodeDrained(at=1300.0, node="secret")])
+        wakeups.wake(["facts"])
+        rest = [page async for page in one]
+        told = await anext(two)
+        good.remove("t2")
+        return first, looks, rest, told, [page async for page in two]
+
+    first, looks, rest, told, silent = asyncio.run(main())
+    assert first[0] == first[1]
+    assert looks == 1, "the same person's streams are made once, whatever their tokens"
+    assert rest == silent == []
+    assert b"secret" in told
 
 
 def test_a_page_that_is_kept_hides_nothing_that_happened_since(journal):

@@ -2,6 +2,7 @@
 from elsewhere.
 """
 
+import asyncio
 import contextlib
 import json
 import os
@@ -12,6 +13,7 @@ import subprocess
 import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import trustme
@@ -21,11 +23,13 @@ from fairlead.client.address import Address, NotTrusted, check_port, find
 from fairlead.client.connection import Connection
 from fairlead.client.service_error import ServiceError
 from fairlead.data_folder import make_home
+from fairlead.model.specs import Call, Job, Queue, Work
 from fairlead.people.accounts import Person
 from fairlead.people.deeds import LINES_A_MINUTE, Deeds
-from fairlead.people.rules import Forbidden
+from fairlead.people.rules import Caller, Forbidden, Rules
 from fairlead.people.tokens import Tokens
 from fairlead.scheduler.admission import Refused, Unknown
+from fairlead.service.api.calls import end_session
 from fairlead.service.listening import CannotListen, open_socket
 from machine import PEOPLE, SOCKET
 
@@ -204,7 +208,13 @@ def test_a_token_is_for_what_it_says_until_when_it_says(machine, elsewhere):
     limited = alice.ok("token", "new", "--queue", "vision").strip()
     assert ask(limited, "submit", "-q", "vision", "--cpu", "100", "--", "true").returncode == 0
     assert "this token is for vision only" in ask(limited, "submit", "-q", "people", "--", "true").stderr
-    assert "makes no other tokens" in ask(limited, "token", "new").stderr
+    whole = alice.ok("token", "new").strip()
+    for token in (limited, whole):
+        assert "a token makes no other tokens: make one on the machine itself" in ask(token, "token", "new").stderr
+    own = alice.ok("submit", "-q", "people", "--cpu", "100m", "--", "true").strip()
+    assert f"submitted job {own} " in ask(whole, "log", "--user", "alice").stdout
+    told = json.loads(ask(limited, "log", "--json").stdout)["log"]
+    assert {entry["queue"] for entry in told} == {"vision"}
     short = alice.ok("token", "new", "--expires", "0.001s").strip()
     time.sleep(0.01)
     assert "does not take this token" in ask(short, "jobs").stderr
@@ -499,6 +509,23 @@ def test_tokens_are_kept_and_known_again(tmp_path):
     path.symlink_to(tmp_path / "elsewhere")
     with pytest.raises(Refused, match="is a link: move it away"):
         Tokens(path)
+
+
+def test_a_token_for_some_queues_closes_no_session_with_calls_in_others():
+    session = "0" * 32
+    jobs = {1: Job("q/a", {"cpu": 1}, user="alice", uid=1001, work=Work(["f"], call=Call(session, "1" * 32)))}
+    state = SimpleNamespace(index=SimpleNamespace(specs=jobs))
+
+    class Asked:
+        door = SimpleNamespace(rules=Rules({"q": Queue("q"), "q/a": Queue("q/a")}))
+
+        async def ask(self, question, changes, by):
+            return question(state, 0.0)
+
+    closed = []
+    with pytest.raises(Forbidden, match="job 1 is alice's"):
+        asyncio.run(end_session(Asked(), SimpleNamespace(close=closed.append), session, Caller(ALICE, ("other",))))
+    assert closed == []
 
 
 def test_deeds_are_kept_and_nobody_fills_the_file(tmp_path, monkeypatch):

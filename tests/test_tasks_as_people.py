@@ -394,7 +394,7 @@ def test_one_session_that_cannot_be_closed_keeps_no_other_open(monkeypatch):
         if session == "last":
             raise asyncio.CancelledError
 
-    monkeypatch.setattr("fairlead.service.api.calls._close", close)
+    monkeypatch.setattr("fairlead.service.api.calls.end_session", close)
     monkeypatch.setattr("fairlead.service.api.calls.SILENT_EVERY", 0.0)
     with pytest.raises(asyncio.CancelledError):
         asyncio.run(close_silent_sessions(None, SimpleNamespace(silent=lambda: ["bad", "good", "last"])))

@@ -6,7 +6,7 @@ from fairlead.journal import Envelope
 from fairlead.model.api_types import Doing
 from fairlead.model.specs import Job, ancestors
 from fairlead.people.deeds import Deed
-from fairlead.people.rules import Caller, Rules, acts_on, administers, operates
+from fairlead.people.rules import Caller, Rules, acts_on, administers, operates, reaches
 from fairlead.scheduler.facts import (
     Configured,
     Fact,
@@ -52,8 +52,12 @@ def told_deed(deed: Deed) -> Doing:
 
 
 def may_know(rules: Rules, caller: Caller, entry: Doing, job: Job | None) -> bool:
-    """Whether an entry is for them: their own, about a job or a queue of theirs, or anything for operators."""
-    if operates(rules, caller) or entry["by"] == caller.person.name:
+    """Whether an entry is for them: their own, about a job or a queue of theirs, or anything for operators.
+
+    By a token for some queues, only what is about these.
+    """
+    here = caller.queues is None or (entry["queue"] is not None and reaches(caller, entry["queue"]))
+    if operates(rules, caller) or (entry["by"] == caller.person.name and here):
         return True
     if job is not None:
         return acts_on(rules, caller, job)

@@ -70,9 +70,12 @@ class Door:
                 peer.address,
                 known=False,
             )
-        return Caller(
-            await self._by_token(token), tuple(token.queues) if token.queues is not None else None, token.read_only
-        )
+        queues = tuple(token.queues) if token.queues is not None else None
+        return Caller(await self._by_token(token), queues, token.read_only, token.id)
+
+    def still_knows(self, caller: Caller) -> bool:
+        """Whether somebody who was let in would be again: their token, if it was one, is neither revoked nor expired."""
+        return caller.token is None or self.tokens.is_good(caller.token)
 
     async def person(self, name: str) -> Person | None:
         """Somebody by their name, if they could be a caller."""

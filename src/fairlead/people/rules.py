@@ -28,11 +28,13 @@ class Caller(NamedTuple):
 
     queues : what they may do anything with, and what is below; None for all.
     read_only : whether they may look only.
+    token : the token's id; None for who is known by the kernel's word.
     """
 
     person: Person
     queues: tuple[str, ...] | None = None
     read_only: bool = False
+    token: str | None = None
 
 
 class Rules(NamedTuple):
@@ -70,16 +72,21 @@ def operates(rules: Rules, caller: Caller) -> bool:
     return rules_all(rules, caller) or _named(caller.person, rules.operators)
 
 
+def reaches(caller: Caller, queue: str) -> bool:
+    """Whether their token, if it is one, is for a queue."""
+    return caller.queues is None or any(name in (queue, *ancestors(queue)) for name in caller.queues)
+
+
 def administers(rules: Rules, caller: Caller, queue: str) -> bool:
     """Whether the jobs of a queue are theirs to change and to read."""
-    if not _reaches(caller, queue):
+    if not reaches(caller, queue):
         return False
     return rules_all(rules, caller) or any(_named(caller.person, said.admin) for said in _path(rules, queue))
 
 
 def submits(rules: Rules, caller: Caller, leaf: str) -> bool:
     """Whether they may submit to a leaf queue."""
-    if not _reaches(caller, leaf):
+    if not reaches(caller, leaf):
         return False
     if rules.personal:
         return True
@@ -96,7 +103,7 @@ def submits(rules: Rules, caller: Caller, leaf: str) -> bool:
 
 def acts_on(rules: Rules, caller: Caller, job: Job) -> bool:
     """Whether a job is theirs: to cancel and hold, and to see what it runs, where, and what it wrote."""
-    return (_owns(caller, job) and _reaches(caller, job.queue)) or administers(rules, caller, job.queue)
+    return (_owns(caller, job) and reaches(caller, job.queue)) or administers(rules, caller, job.queue)
 
 
 def sees_names(rules: Rules, caller: Caller, job: Job) -> bool:
@@ -110,7 +117,7 @@ def check_submits(rules: Rules, caller: Caller, leaf: str, user: str | None) -> 
     if user is not None and user != name and not rules.personal:
         raise Forbidden(f"you are {name}: nobody can submit as {user!r}")
     if not submits(rules, caller, leaf):
-        if not _reaches(caller, leaf):
+        if not reaches(caller, leaf):
             raise Forbidden(f"this token is for {_some(caller.queues or ())} only, not for queue {leaf!r}")
         raise Forbidden(f"{name} may not submit to queue {leaf!r}: {_who_submits(rules, leaf)}")
     if caller.person.uid == 0 and not (rules.root_tasks or rules.personal):
@@ -149,11 +156,6 @@ def as_seen(rules: Rules, caller: Caller, job: Job, told: dict[str, Any]) -> dic
 
 def _owns(caller: Caller, job: Job) -> bool:
     return job.uid == caller.person.uid if job.uid is not None else job.user == caller.person.name
-
-
-def _reaches(caller: Caller, queue: str) -> bool:
-    """Whether their token, if it is one, is for a queue."""
-    return caller.queues is None or any(name in (queue, *ancestors(queue)) for name in caller.queues)
 
 
 def _named(person: Person, names: Iterable[str]) -> bool:

@@ -96,7 +96,12 @@ class Tokens:
         token = self._tokens.get(number)
         if prefix != PREFIX or token is None or not hmac.compare_digest(_hash(secret), token.hash):
             return None
-        return token if token.expires is None or token.expires > time.time() else None
+        return token if self.is_good(number) else None
+
+    def is_good(self, number: str) -> bool:
+        """Whether a token, by its id, is there and has not expired."""
+        token = self._tokens.get(number)
+        return token is not None and (token.expires is None or token.expires > time.time())
 
     def all(self) -> list[Token]:
         """Those that were not revoked, the oldest first."""

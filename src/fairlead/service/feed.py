@@ -51,12 +51,18 @@ class Feed:
         await asyncio.get_running_loop().run_in_executor(self._reading, self._journal.look, after, 1)
 
     async def read(self, caller: Caller, after: int, follow: bool) -> AsyncIterator[bytes]:
-        """The facts after a position, as far as somebody may know them, as the text of events; `follow` waits for more."""
+        """The facts after a position, as far as somebody may know them, as the text of events; `follow` waits for more.
+
+        It ends when their token is good no more.
+        """
+        same = caller._replace(token=None)  # who may know the same shares the pages
         self._readers += 1
         try:
             with self._wakeups.listen(["facts"]) as heard:
                 while True:
-                    page, count, after = await self._page(after, caller)
+                    page, count, after = await self._page(after, same)
+                    if not self._door.still_knows(caller):
+                        return
                     if page:
                         yield page
                     if self._loop.stopped.is_set() or (not follow and count == 0):

@@ -258,15 +258,18 @@ def _event(job: int, task: TaskInfo) -> Event:
     }
 
 
+def calls_of(state: State, session: str) -> list[int]:
+    """The jobs of a session that are still known."""
+    return [
+        number
+        for number, job in state.index.specs.items()
+        if job.work.call is not None and job.work.call.session == session
+    ]
+
+
 def unfinished_calls(state: State, session: str, now: float) -> list[JobCancelled]:
     """Cancel what a session still asks for."""
-    found = []
-    for number, job in state.index.specs.items():
-        if job.work.call is not None and job.work.call.session == session:
-            fact = cancel(state, number, None, now)
-            if fact:
-                found.append(fact)
-    return found
+    return [fact for number in calls_of(state, session) if (fact := cancel(state, number, None, now))]
 
 
 def make_readable(fresh: Path, path: Path) -> None:

@@ -19,7 +19,7 @@ from fairlead.engines.step import Stalled
 from fairlead.model.api_types import Cancelled, Changed, Event, Events, SessionInfo, SubmittedMany
 from fairlead.model.specs import Call, Work
 from fairlead.people.bounds import default_bounds
-from fairlead.people.rules import Caller
+from fairlead.people.rules import Caller, check_acts
 from fairlead.scheduler.admission import Refused, Unknown
 from fairlead.scheduler.facts import Fact
 from fairlead.scheduler.state import State
@@ -28,7 +28,7 @@ from fairlead.service.api.asking import LARGEST_BODY, LONGEST_WAIT, Asker, Bytes
 from fairlead.service.api.requests import CallsJob, CallsRequest, SessionRequest
 from fairlead.service.api.submitting import Asked, Submitter
 from fairlead.service.loop import Busy
-from fairlead.service.sessions import Sessions, make_readable, open_result, unfinished_calls, with_results
+from fairlead.service.sessions import Sessions, calls_of, make_readable, open_result, unfinished_calls, with_results
 from fairlead.service.wakeups import heard_within
 
 log = logging.getLogger("fairlead")
@@ -109,7 +109,7 @@ def add_calls(api: APIRouter, asker: Asker, submitter: Submitter, sessions: Sess
     async def close_session(session: Identity, caller: Known) -> Response:
         """Close a session: what it still asks for is cancelled, its results are dropped and its workers end."""
         sessions.touch(session, caller.person.uid)
-        return Json({"cancelled": await _close(asker, sessions, session, caller.person.name)})
+        return Json({"cancelled": await end_session(asker, sessions, session, caller)})
 
 
 def _pieces(file: BinaryIO, size: int) -> Iterator[bytes]:
@@ -154,18 +154,24 @@ async def close_silent_sessions(asker: Asker, sessions: Sessions) -> None:
         await asyncio.sleep(SILENT_EVERY)
         for session in sessions.silent():
             try:
-                await _close(asker, sessions, session)
+                await end_session(asker, sessions, session)
             except (Stalled, Busy, TimeoutError):  # the next time
                 pass
             except Exception:  # the others are closed all the same
                 log.exception("session %s cannot be closed", session)
 
 
-async def _close(asker: Asker, sessions: Sessions, session: str, by: str = "") -> list[int]:
+async def end_session(asker: Asker, sessions: Sessions, session: str, caller: Caller | None = None) -> list[int]:
+    """Close a session, for somebody or because nobody is there; raises Forbidden for a token that is not for all its queues."""
+
     def question(state: State, now: float) -> tuple[list[Fact], list[int]]:
+        if caller is not None and caller.queues is not None:
+            for number in calls_of(state, session):
+                check_acts(asker.door.rules, caller, number, state.index.specs[number])
         facts = unfinished_calls(state, session, now)
         return list(facts), [fact.id for fact in facts]
 
+    by = caller.person.name if caller is not None else ""
     cancelled: list[int] = await asker.ask(question, changes=True, by=by)
     await asyncio.to_thread(sessions.close, session)
     return cancelled

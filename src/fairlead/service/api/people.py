@@ -39,8 +39,8 @@ def add_tokens(api: APIRouter, door: Door, deeds: Deeds) -> None:
     async def new_token(request: TokenRequest, caller: Known) -> Response:
         """Make a token, by which a person is known who calls from elsewhere. This is the only time that it is told."""
         name = request.user or caller.person.name
-        if caller.queues is not None:
-            raise Forbidden("this token is for some queues only: it makes no other tokens")
+        if caller.token is not None:
+            raise Forbidden("a token makes no other tokens: make one on the machine itself")
         if name != caller.person.name and not rules_all(door.rules, caller):
             raise Forbidden(
                 f"you are {caller.person.name}: a token for {name!r} is made by root, or by {name} themselves"
