@@ -4,8 +4,10 @@ from elsewhere.
 
 import asyncio
 import contextlib
+import grp
 import json
 import os
+import pwd
 import re
 import socket
 import ssl
@@ -22,7 +24,7 @@ from conftest import FAIRLEAD
 from fairlead.client.address import Address, NotTrusted, check_port, find
 from fairlead.client.connection import Connection
 from fairlead.client.service_error import ServiceError
-from fairlead.data_folder import make_home
+from fairlead.data_folder import check_folder, make_home
 from fairlead.model.specs import Call, Job, Queue, Work
 from fairlead.people.accounts import Person
 from fairlead.people.deeds import LINES_A_MINUTE, Deeds
@@ -357,12 +359,17 @@ def test_a_data_folder_that_somebody_planted_is_refused(shared, tmp_path):
     filled.mkdir()
     (filled / "tokens.json").write_text("[]")
     os.chown(filled / "tokens.json", 60002, 60002)
+    team = tmp_path / "team"
+    (team / "home").mkdir(parents=True)
+    os.chown(team, 0, 60100)
+    team.chmod(0o2775)
     link = tmp_path / "link"
     link.symlink_to(tmp_path)
     os.chown(link, 60002, 60002, follow_symlinks=False)
     for home, why in (
         (within, "belongs to uid 60002, who may put another in its place"),
         (opened / "home", "everybody may write to"),
+        (team / "home", f"group 60100 may write to .*: chmod g-w {team}"),
         (filled, "was not made by this scheduler"),
         (link, "belongs to uid 60002, not to you"),
     ):
@@ -370,8 +377,31 @@ def test_a_data_folder_that_somebody_planted_is_refused(shared, tmp_path):
             make_home(home)
     with pytest.raises(CannotListen, match="everybody may write to"):
         open_socket(opened / "socket", shared=True)
+    with pytest.raises(CannotListen, match="group 60100 may write to"):
+        open_socket(team / "run" / "socket", shared=True)
+    for gid, mode in ((60100, 0o3775), (0, 0o775)):  # where nobody takes away what is another's, and root's own group
+        os.chown(team, 0, gid)
+        team.chmod(mode)
+        make_home(team / "home")
     make_home(tmp_path / "new" / "home")
     assert (tmp_path / "new" / "home").stat().st_mode & 0o777 == 0o700
+
+
+def test_a_persons_own_group_is_nobody_else(monkeypatch, tmp_path):
+    """As many systems give everybody one, and let it write by default."""
+    me = pwd.getpwuid(os.geteuid()).pw_name
+    gid = 54321
+    found = list(tmp_path.stat())
+    found[:1], found[5:6] = [0o040775], [gid]
+    folder = SimpleNamespace(stat=lambda: os.stat_result(found))
+    for name, members, alone in ((me, [], True), (me, [me], True), (me, [me, "bob"], False), ("team", [me], False)):
+        group = grp.struct_group((name, "x", gid, members))
+        monkeypatch.setattr("grp.getgrgid", lambda number, group=group: group)
+        if alone:
+            check_folder(folder, tmp_path)
+        else:
+            with pytest.raises(PermissionError, match="group 54321 may write to"):
+                check_folder(folder, tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,9 @@ It is `$FAIRLEAD_HOME`, or the user's data folder. Everything in it belongs to i
 """
 
 import errno
+import grp
 import os
+import pwd
 import stat
 import uuid
 from contextlib import suppress
@@ -60,8 +62,26 @@ def check_folder(folder: Path, what: Path) -> None:
         raise PermissionError(
             f"{what}: {folder} belongs to uid {found.st_uid}, who may put another in its place: use another"
         )
-    if found.st_mode & stat.S_IWOTH and not found.st_mode & stat.S_ISVTX:
+    if found.st_mode & stat.S_ISVTX:
+        return
+    if found.st_mode & stat.S_IWOTH:
         raise PermissionError(f"{what}: everybody may write to {folder}, and put another in its place: use another")
+    if found.st_mode & stat.S_IWGRP and not _is_alone(found.st_uid, found.st_gid):
+        raise PermissionError(
+            f"{what}: group {found.st_gid} may write to {folder}, and put another in its place: use another, "
+            f"or take that away: chmod g-w {folder}"
+        )
+
+
+def _is_alone(uid: int, gid: int) -> bool:
+    """Whether a group is root's, or the private one of a person, which has their name and nobody else in it."""
+    if gid == 0:
+        return True
+    try:
+        name, group = pwd.getpwuid(uid).pw_name, grp.getgrgid(gid)
+    except KeyError:
+        return False
+    return group.gr_name == name and set(group.gr_mem) <= {name}
 
 
 def open_private(path: Path) -> BinaryIO:
