@@ -193,7 +193,11 @@ def test_jobs_tasks_and_environments_are_so_many_and_so_large_until_some_end(bou
     alice.ok("submit", "-q", "people", *waits)
     alice.ok("cancel", jobs[0])
     large = alice.run("submit", "-q", "vision", "--env", f"X={'x' * 2048}", *waits)
-    assert "bytes of commands and environments" in large.stderr
+    assert "bytes of commands, environments and labels" in large.stderr
+    job = {"argv": ["true"], "demand": {"cpu": 10**6}, "queue": "vision"}
+    for more in ({"exported": {"X": "x" * 2048}}, {"on": {"zone": ["é" * 1024]}}):
+        code, told = alice.http("POST", "/v1/jobs", {**job, **more})
+        assert (code, "bytes of commands, environments and labels" in told["error"]) == (400, True)
     alice.ok("submit", "-q", "vision", *waits)
     many = alice.run("submit", "-q", "people", "--tasks", "50", *waits)
     assert "would be 51 tasks of jobs that have not ended in queue 'people/alice'" in many.stderr

@@ -61,7 +61,7 @@ def test_loads_are_those_of_the_jobs_that_have_not_ended(exports):
                 ]
                 right = Load()
                 for j in below:
-                    right = right.plus(load_of(j))
+                    right = right.plus(load_of(j, exports))
                 assert unfinished.load(who, queue) == right
     assert {path.name for path in exports.folder.iterdir()} == {job.work.export for job in going.values()}
     exports.keep({"left": "behind"}, myself())

@@ -87,7 +87,7 @@ def _check(bounds: Bounds, has: Load, new: Iterable[Load], where: str) -> None:
     for most, count, what in (
         (bounds.jobs, total.jobs, "jobs that have not ended"),
         (bounds.tasks, total.tasks, "tasks of jobs that have not ended"),
-        (bounds.environment, total.bytes, "bytes of commands and environments of jobs that have not ended"),
+        (bounds.environment, total.bytes, "bytes of commands, environments and labels of jobs that have not ended"),
     ):
         if most is not None and count > most:
             raise Refused(

@@ -29,6 +29,13 @@ class Exports:
             os.chown(self.folder / name, person.uid, person.gid)
         return name
 
+    def size(self, name: str) -> int:
+        """The bytes of one; 0 where there is none any more."""
+        try:
+            return (self.folder / name).stat().st_size
+        except FileNotFoundError:
+            return 0
+
     def drop(self, names: Iterable[str]) -> None:
         """Remove some."""
         for name in names:

@@ -49,7 +49,7 @@ class Unfinished:
 
     def begin(self, number: int, job: Job) -> None:
         """A job is submitted."""
-        known = self._jobs[number] = _Known(job.uid, job.queue, load_of(job), job.work.export)
+        known = self._jobs[number] = _Known(job.uid, job.queue, load_of(job, self.exports), job.work.export)
         leaves = self._loads.setdefault(known.uid, {})
         leaves[known.leaf] = leaves.get(known.leaf, Load()).plus(known.load)
 
@@ -87,11 +87,13 @@ class Unfinished:
                     del self._loads[known.uid]
 
 
-def load_of(job: Job) -> Load:
+def load_of(job: Job, exports: Exports) -> Load:
     """What one job adds."""
     work = job.work
-    words = [*work.argv, work.cwd, *work.env, *work.env.values()]
-    return Load(1, job.tasks, sum(map(len, words)))
+    labels = (word for name, values in job.on.items() for word in (name, *values))
+    words = [*work.argv, work.cwd, *work.env, *work.env.values(), *labels]
+    size = sum(len(word) if word.isascii() else len(word.encode("utf-8", "surrogatepass")) for word in words)
+    return Load(1, job.tasks, size + (exports.size(work.export) if work.export else 0))
 
 
 def _newest(state: State, last: int | None) -> list[int]:

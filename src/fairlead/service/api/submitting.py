@@ -88,7 +88,7 @@ class Submitter:
     def _check_load(self, caller: Caller, jobs: Sequence[Job]) -> None:
         new: dict[str, Load] = {}
         for job in jobs:
-            new[job.queue] = new.get(job.queue, Load()).plus(load_of(job))
+            new[job.queue] = new.get(job.queue, Load()).plus(load_of(job, self._unfinished.exports))
         uid = caller.person.uid
         check_load(self._asker.door.rules, caller, lambda queue: self._unfinished.load(uid, queue), new)
 
