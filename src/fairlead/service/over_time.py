@@ -10,6 +10,10 @@ class AuditFailed(RuntimeError):
     """It could not be made; the message says why."""
 
 
+class OneAtATime(RuntimeError):
+    """Somebody asks for another while theirs is made."""
+
+
 class Audits:
     """Audits of one journal, one at a time.
 
@@ -24,12 +28,22 @@ class Audits:
     def __init__(self, path: Path, clock: Callable[[], float]) -> None:
         self._path, self._clock = path, clock
         self._one = asyncio.Lock()
+        self._asking: set[int] = set()
 
-    async def __call__(self, over: float, starved_after: float) -> bytes:
-        """The last so many seconds, as JSON: :class:`fairlead.model.api_types.OverTimeInfo`.
+    async def __call__(self, uid: int, over: float, starved_after: float) -> bytes:
+        """The last so many seconds, as JSON, for somebody: :class:`fairlead.model.api_types.OverTimeInfo`.
 
-        Raises AuditFailed. The process ends with whoever waits for it.
+        Raises AuditFailed, OneAtATime. The process ends with whoever waits for it.
         """
+        if uid in self._asking:
+            raise OneAtATime("an audit over time is being made for you: wait until it is done")
+        self._asking.add(uid)
+        try:
+            return await self._make(over, starved_after)
+        finally:
+            self._asking.remove(uid)
+
+    async def _make(self, over: float, starved_after: float) -> bytes:
         async with self._one:
             arguments = [str(self._path), repr(over), repr(self._clock()), repr(starved_after)]
             # Without what a folder or the environment may bring in: what is there may be anybody's.

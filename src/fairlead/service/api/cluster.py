@@ -26,7 +26,7 @@ from fairlead.service.api.asking import Asker, Json, NodeName, errors
 from fairlead.service.api.requests import DownRequest
 from fairlead.service.feed import Feed
 from fairlead.service.loop import Loop
-from fairlead.service.over_time import AuditFailed, Audits
+from fairlead.service.over_time import AuditFailed, Audits, OneAtATime
 
 LONGEST_AUDIT = 10 * 365 * 86400.0
 SLOW, STUCK = 10.0, 60.0
@@ -116,6 +116,7 @@ def add_audits(api: APIRouter, asker: Asker, audits: Audits) -> None:
 
     @api.get("/v1/audit/over-time", response_model=OverTimeInfo)
     async def audit_over_time(
+        caller: Known,
         seconds: Annotated[
             float, Query(gt=0, le=LONGEST_AUDIT, description="How long a time is looked back on.")
         ] = 86400.0,
@@ -125,7 +126,9 @@ def add_audits(api: APIRouter, asker: Asker, audits: Audits) -> None:
     ) -> Response:
         """What each queue was entitled to and got while it had work: who was wronged, by how much, through what; who starved."""
         try:
-            return Response(await audits(seconds, starved_after), media_type="application/json")
+            return Response(await audits(caller.person.uid, seconds, starved_after), media_type="application/json")
+        except OneAtATime as error:
+            raise HTTPException(429, str(error), {"Retry-After": "5"}) from None
         except AuditFailed as error:
             raise HTTPException(503, f"the journal cannot be audited: {error}") from None
 
