@@ -145,7 +145,7 @@ def _reserve(v: View, line: int, now: float, reserve_after: float) -> tuple[int,
         h = overtaken(v, line)
         if h != NONE:
             return DROP, 0, h, now, 0
-        if how_many(v) < MOST:
+        if how_many(v) < min(MOST, v.counts[NODES]):
             count, start = plan_new(v, line, now)
             if count > 0:
                 return KEEP, count, current_job(v, line), start, 0

@@ -217,10 +217,8 @@ def _taken_at(v: View, n: int, r: int, rank: int, at: float) -> int:
 @compiled
 def _events(v: View, most: I64, rank: int, now: float) -> tuple[F64, I64, I64]:
     """When what is taken of the nodes that come into question changes: times, nodes, and what is given back of each resource."""
-    resources, holding, k = v.total.shape[0], 0, 0
-    for j in range(len(v.jobs)):
-        holding += v.jobs.holding[j]
-    length = holding + 2 * v.counts[HOLDS]
+    resources, unseen, k = v.total.shape[0], v.queues.tasks[0], 0
+    length = unseen + 2 * v.counts[HOLDS]
     times, nodes, amounts = np.empty(length), np.empty(length, np.int64), np.zeros((length, resources), np.int64)
     for h in range(v.counts[HOLDS]):
         n = v.holds.node[h]
@@ -231,8 +229,11 @@ def _events(v: View, most: I64, rank: int, now: float) -> tuple[F64, I64, I64]:
                     k += 1
     tails = np.empty((3, BINS + 1))
     for j in range(len(v.jobs)):
+        if unseen == 0:  # those that were submitted last mostly wait
+            break
         if v.jobs.holding[j] > 0:
             longest, left = -1.0, v.jobs.holding[j]
+            unseen -= left
             for t in range(v.jobs.first[j], v.jobs.first[j] + v.jobs.tasks[j]):
                 if left == 0:
                     break
