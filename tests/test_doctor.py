@@ -10,6 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from fairlead.cli.doctor import examine_all
+from fairlead.data_folder import SYSTEM_HOME, SYSTEM_SOCKET, socket_of
 from fairlead.journal import Journal
 from fairlead.journal.sql import SqlStore
 from fairlead.model.specs import Node
@@ -107,6 +108,10 @@ def test_one_that_runs_and_one_whose_supervisor_is_stopped(idle):
     assert f"kill -CONT {supervisor.pid}" in result.stdout
     assert max(map(len, result.stdout.splitlines())) <= 100
     assert idle.ok("jobs") is not None, "looking took nobody's place"
+
+
+def test_the_scheduler_of_the_machine_is_asked_where_it_answers():
+    assert socket_of(SYSTEM_HOME) == SYSTEM_SOCKET
 
 
 def test_another_ones_folder(home):

@@ -462,6 +462,12 @@ def test_strict_refuses_what_no_node_could_hold(idle):
     refused = idle.call("submit", "--strict", "-q", "A", "--cpu", "1000", "--", "true")
     assert (refused.returncode, refused.stdout) == (1, "")
     assert refused.stderr == "fairlead: no node is large enough for cpu=1000 memory=1Gi\n"
+    gang = idle.call("submit", "--strict", "-q", "A", "--gang", "-n", "10", "--", "true")
+    assert (gang.returncode, gang.stdout) == (1, "")
+    assert (
+        gang.stderr
+        == "fairlead: all nodes together could hold 9 tasks of cpu=1 memory=1Gi at once, not the 10 of this gang\n"
+    )
     assert idle.ok("submit", "--strict", "-q", "A", "--", "true") == f"{idle.newest()}\n"
 
 

@@ -141,5 +141,4 @@ def test_room_that_is_kept_for_another():
     assert reason == "no room"
     assert "lacks 1 cpu" in text
     world.happen(NodeJoined(at=0, node=Node("n1", {"cpu": 1000})))
-    world.decide()  # what is kept is planned anew first
     assert why(world, small)[0] == "running"

@@ -25,6 +25,7 @@ from fairlead.scheduler.facts import (
     NodeJoined,
     NodeLost,
     NodesReserved,
+    ReservationDropped,
     TasksExpired,
     TasksFinished,
     TasksPlaced,
@@ -743,7 +744,7 @@ def test_hdrf_is_what_looking_at_everything_anew_gives(data):
         for _ in range(data.draw(st.integers(0, 2))):
             world.submit(leaf, data.draw(demand), data.draw(st.sampled_from([2, 30])))
     for _ in range(4):
-        expected = placed_naively(world.state, world.now + 1.0)
+        expected = placed_naively(world.state)
         assert world.placed() == expected
         running = sorted(world.running())
         if running:
@@ -851,8 +852,8 @@ def test_the_audit_counts_weights_down_the_tree():
     assert found["fair"]
 
 
-def test_a_gang_starts_where_there_is_room_though_it_is_kept_elsewhere():
-    """Room that came back on a node which is not kept for it is fresh when it is tried again."""
+def test_a_gang_whose_reservation_is_dropped_is_tried_on_all_nodes_again():
+    """While nodes are kept for it, it looks at no others: room that came back there meanwhile is not fresh any more."""
     world = World([Queue("a"), Queue("b")], {"cpu": 2}, {"cpu": 2}, reserve_after=1e9)
     for queue in ("a", "b"):
         world.submit(queue, {"cpu": 2})
@@ -860,9 +861,11 @@ def test_a_gang_starts_where_there_is_room_though_it_is_kept_elsewhere():
     other = int(placed.job[np.flatnonzero(placed.node == 1)[0]])
     world.submit("a", {"cpu": 2}, gang=True)
     gang = world.state.index.last
-    world.happen(NodesReserved(at=world.now, id=gang, nodes=[0], tasks=[1], start=100.0))
+    world.happen(NodesReserved(at=world.now, id=gang, nodes=[0], tasks=[1]))
     assert not placements(decide(world.state, world.now).facts)
     world.end(other)
+    assert not placements(decide(world.state, world.now).facts)
+    world.happen(ReservationDropped(at=world.now, id=gang))
     assert placements(decide(world.state, world.now).facts) == [(gang, 1)]
 
 

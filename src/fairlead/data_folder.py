@@ -29,8 +29,8 @@ def home_folder() -> Path:
 
 
 def socket_of(home: Path) -> Path:
-    """Where the scheduler of a folder answers its owner."""
-    return home / "socket"
+    """Where the scheduler of a folder answers."""
+    return SYSTEM_SOCKET if home == SYSTEM_HOME else home / "socket"
 
 
 def make_home(home: Path) -> None:

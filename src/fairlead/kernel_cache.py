@@ -17,6 +17,7 @@ from typing import Any, TypeVar, cast
 import numba
 import platformdirs
 from numba.core import config
+from numba.core.caching import _CacheLocator
 
 F = TypeVar("F", bound=Callable[..., object])
 
@@ -74,5 +75,6 @@ def _imported(source: Path) -> list[Path]:
 
 def is_cached() -> bool:
     """Tell whether the kernels were compiled before, so that starting takes no time."""
-    folder = KERNELS / digest_of(_PACKAGE / "scheduler" / "kernel_cycle.py")
-    return any(folder.rglob("*.nbi"))
+    source = _PACKAGE / "scheduler" / "kernel_cycle.py"
+    mine = _CacheLocator.get_suitable_cache_subpath(str(source))  # type: ignore[no-untyped-call]
+    return any((KERNELS / digest_of(source) / mine).glob("*.nbi"))  # each installation has its own

@@ -167,7 +167,7 @@ def plain_table(*columns: str) -> Table:
             name,
             justify="right" if right else "left",
             overflow="fold",
-            no_wrap=right or name in ("", "status"),
+            no_wrap=right or name in ("", "status", "when", "who"),
             min_width=12 if name in ("used", "each") else len(name),
         )
     return table
@@ -185,10 +185,11 @@ def token_table(tokens: list[dict[str, Any]]) -> Table:
 
 def log_table(entries: list[dict[str, Any]]) -> Table:
     """Who did what; what was refused, with the reason."""
-    table = plain_table("when", "who", "what", "")
+    table = plain_table("when", "who", "what")
     for entry in entries:
-        refused = f"refused: {entry['why']}" if entry["outcome"] == "refused" else ""
-        table.add_row(moment(entry["at"]), entry["by"], entry["what"], refused)
+        table.add_row(moment(entry["at"]), entry["by"], entry["what"])
+        if entry["outcome"] == "refused":
+            table.add_row("", "", f"refused: {entry['why']}")
     return table
 
 

@@ -55,7 +55,7 @@ def run_scheduler(asked: Asked) -> None:
         where = _where(asked, home, everybody)
         configuration = _read(asked.config)
         if not is_cached():
-            _say("compiling the scheduling kernels for this machine: half a minute, once")
+            _say("compiling the scheduling kernels for this machine: a minute or two, once")
         warm_up()
         _log_to(home)
         serve(

@@ -16,7 +16,7 @@ import urllib3
 
 from fairlead.client.address import Address, NotTrusted, check_port, connect_to, find, is_checked, tls_context
 from fairlead.client.service_error import ServiceError
-from fairlead.data_folder import home_folder
+from fairlead.data_folder import SYSTEM_HOME, SYSTEM_SOCKET, home_folder
 
 PATIENCE = 10.0
 """Seconds that a scheduler which stopped answering is waited for: it may be on its way back."""
@@ -116,6 +116,11 @@ class Connection:
         if where.socket is None:
             return ServiceError(f"no scheduler answers at {where.host}:{where.port}: {cause.strerror or cause}")
         if where.socket.name == "socket" and where.socket.parent == (self.home or home_folder()):
+            if self.home is None and SYSTEM_HOME.exists():
+                return ServiceError(
+                    f"the scheduler of this machine ({SYSTEM_SOCKET}) does not answer: ask who looks after it; "
+                    "`fairlead up` starts one of your own"
+                )
             return ServiceError(f"no scheduler runs in {where.socket.parent}: start one with `fairlead up`")
         return ServiceError(f"no scheduler answers at {where.socket}: is it running?")
 

@@ -155,11 +155,18 @@ def with_usual(state: State, job: Job) -> Job:
 
 
 def too_large(state: State, job: Job) -> str | None:
-    """Say why no node that is up could hold a task of the job, even empty; None where one could."""
+    """Say why no node that is up could hold a task of the job, or all together its gang, even empty; None where they could."""
     n = state.nodes.n
     demand = np.array([job.demand.get(name, 0) for name in state.resources], np.int64)
-    if ((state.nodes.capacity[:n] >= demand).all(axis=1) & state.nodes.up[:n]).any():
+    capacity, asked = state.nodes.capacity[:n][state.nodes.up[:n]], demand > 0
+    room = int((capacity[:, asked] // demand[asked]).min(axis=1).sum())
+    if room >= (job.tasks if job.gang else 1):
         return None
+    if room:
+        return (
+            f"all nodes together could hold {room} tasks of {format_quantities(job.demand)} at once, not the {job.tasks} of "
+            "this gang: the job waits for more to join"
+        )
     return f"no node is large enough for {format_quantities(job.demand)}: the job waits for one to join"
 
 

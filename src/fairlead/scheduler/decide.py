@@ -49,8 +49,6 @@ class Plan(NamedTuple):
     columns: int
     about: int
     more: bool
-    start: float
-    slips: int
 
 
 @dataclass(frozen=True)
@@ -68,7 +66,7 @@ class Cycle:
 
 def run_cycle(state: State, most: int = MOST_PLACEMENTS) -> Cycle:
     """Serve the queues in the order that their policies give, on paper: nothing is changed."""
-    plan = _plan(state, most, np.inf, thorough=True, strict=False)
+    plan = _plan(state, most, 0.0, thorough=True, strict=False)
     n = state.buckets.n
     seats = state.order.buckets
     mine = seats.stop_cycle[:n] == state.order.counts[CYCLE] - 1
@@ -106,8 +104,7 @@ def decide(state: State, now: float, most: int = MOST_PLACEMENTS, strict: bool =
     plan = _plan(state, most, now, thorough=False, strict=strict)
     if plan.what == KEEP:
         nodes, tasks = state.order.chosen[[NODE, INDEX], : plan.columns].tolist()
-        job = int(state.jobs.id[plan.about])
-        facts.append(NodesReserved(at=now, id=job, nodes=nodes, tasks=tasks, start=plan.start, slips=plan.slips))
+        facts.append(NodesReserved(at=now, id=int(state.jobs.id[plan.about]), nodes=nodes, tasks=tasks))
     elif plan.what == DROP:
         facts.append(ReservationDropped(at=now, id=int(state.holds.job[plan.about])))
     elif plan.columns:

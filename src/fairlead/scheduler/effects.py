@@ -11,7 +11,7 @@ import numpy as np
 
 from fairlead.model.quantity import LARGEST
 from fairlead.outcomes import Outcome
-from fairlead.scheduler import kernel_account, kernel_attempts, kernel_cycle, kernel_keep
+from fairlead.scheduler import kernel_account, kernel_attempts, kernel_cycle
 from fairlead.scheduler.compaction import compact
 from fairlead.scheduler.facts import (
     Attempts,
@@ -42,7 +42,7 @@ from fairlead.scheduler.growth import bucket_of, ensure_resources, set_ended, wr
 from fairlead.scheduler.history import begin_ticks, coarsen, forget_what_is_made_otherwise, share_evenly
 from fairlead.scheduler.queue_tree import mark_exact, vector
 from fairlead.scheduler.statuses import CANCEL, EXPIRE, IMPOSSIBLE, PLACED, REVOKE, REVOKING, TRANSITIONS, WAITING
-from fairlead.scheduler.tables import CHANGED, NONE, RESERVATION
+from fairlead.scheduler.tables import NONE, RESERVATION
 from fairlead.scheduler.view import BEGAN, ENDED
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ def _node_joined(state: "State", fact: NodeJoined) -> None:
 def _node_drained(state: "State", fact: NodeDrained) -> None:
     row = _node_row(state, fact.node)
     state.nodes.draining[row] = True
-    kernel_keep.drop_holds_on(state.view(), row, fact.at)
+    kernel_account.drop_holds(state.view(), NONE, row)
     state.count_rows()
     state.order.spoil()
 
@@ -98,7 +98,7 @@ def _node_lost(state: "State", fact: NodeLost) -> None:
     row = _node_row(state, fact.node)
     if not state.nodes.up[row]:
         raise Contradiction(f"node {fact.node} is lost already")
-    kernel_keep.drop_holds_on(state.view(), row, fact.at)
+    kernel_account.drop_holds(state.view(), NONE, row)
     rows = state.held_rows()
     rows = rows[state.tasks.node[rows] == row]
     outcome, code = np.full(len(rows), Outcome.LOST, np.int64), np.zeros(len(rows), np.int64)
@@ -150,14 +150,14 @@ def _job_cancelled(state: "State", fact: JobCancelled) -> None:
     state.jobs.cancelled[row] += len(never)
     if len(never):
         state.jobs.irregular[row] = True
-        _leave_bucket(state, row, fact.at)  # the size of a gang changed
+        _leave_bucket(state, row)  # the size of a gang changed
         _after_change(state, row, fact.at)
 
 
 def _job_held(state: "State", fact: JobHeld) -> None:
     row = state.job_row(fact.id)
     state.jobs.held[row] = True
-    _leave_bucket(state, row, fact.at)
+    _leave_bucket(state, row)
 
 
 def _job_released(state: "State", fact: JobReleased) -> None:
@@ -208,22 +208,15 @@ def _nodes_reserved(state: "State", fact: NodesReserved) -> None:
     bucket = int(state.jobs.bucket[state.job_row(fact.id)])
     nodes, tasks = np.asarray(fact.nodes, np.int64), np.asarray(fact.tasks, np.int64)
     n = state.holds.n
-    if bucket == NONE or (nodes < 0).any() or (nodes >= state.nodes.n).any() or (tasks < 1).any():
+    if bucket == NONE or bucket in state.holds.bucket[:n] or np.isin(nodes, state.holds.node[:n]).any():
         raise Contradiction(f"nodes {fact.nodes} cannot be reserved for job {fact.id}")
     state.holds.extend(len(nodes))
-    state.holds.n = n
-    order = np.argsort(nodes, kind="stable")
-    start = fact.at if fact.start is None else fact.start
-    row = state.job_row(fact.id)
-    kernel_keep.keep_nodes(
-        state.view(), bucket, row, nodes[order], tasks[order], RESERVATION, start, fact.slips, fact.at
-    )
-    state.count_rows()
+    kernel_account.keep_nodes(state.view(), bucket, fact.id, nodes, tasks, RESERVATION, fact.at)
 
 
 def _reservation_dropped(state: "State", fact: ReservationDropped) -> None:
     for bucket in np.unique(state.holds.bucket[: state.holds.n][state.holds.job[: state.holds.n] == fact.id]):
-        kernel_keep.drop_holds(state.view(), bucket, fact.at)
+        kernel_account.drop_holds(state.view(), bucket, NONE)
     state.count_rows()
 
 
@@ -268,10 +261,9 @@ def _change_status(state: "State", fact: TasksRevoked | TasksExpired, event: int
 
 
 def _moved_nodes(state: "State") -> None:
-    """The nodes are others than they were: so is what their order was made from, and plans may be better."""
+    """The nodes are others than they were: so is what their order was made from."""
     state.moves[0] += 1
     state.count_rows()
-    state.holds.change[: state.holds.n] = np.maximum(state.holds.change[: state.holds.n], CHANGED)
     coarsen(state.queues, state.grain, state.cluster.total)
     share_evenly(state.queues, state.cluster.total)
     state.order.spoil()
@@ -293,9 +285,9 @@ def _enter_bucket_if_ready(state: "State", row: int) -> None:
     kernel_account.enter_bucket(state.view(), row, bucket)
 
 
-def _leave_bucket(state: "State", row: int, at: float) -> None:
+def _leave_bucket(state: "State", row: int) -> None:
     if state.jobs.bucket[row] != NONE:
-        kernel_account.leave_bucket(state.view(), row, at)
+        kernel_account.leave_bucket(state.view(), row)
         state.count_rows()
 
 

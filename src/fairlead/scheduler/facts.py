@@ -136,17 +136,11 @@ class JobsPassedOver(Fact, frozen=True):
 
 
 class NodesReserved(Fact, frozen=True):
-    """Decided: room for `tasks[k]` tasks of the job is kept on `nodes[k]`, and nowhere else any more.
-
-    start : when they are expected to start, in seconds; None, which older facts have, is at once
-    slips : how often that was put off
-    """
+    """Decided: room for `tasks[k]` tasks of the job is kept free on `nodes[k]`."""
 
     id: int
     nodes: list[int]
     tasks: list[int]
-    start: float | None = None
-    slips: int = 0
 
 
 class ReservationDropped(Fact, frozen=True):

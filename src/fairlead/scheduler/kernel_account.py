@@ -10,14 +10,6 @@ from fairlead.kernel_cache import compiled
 from fairlead.outcomes import Outcome
 from fairlead.scheduler.compiled_view import View
 from fairlead.scheduler.kernel_history import count_use
-from fairlead.scheduler.kernel_holds import (
-    cautious,
-    count_idle,
-    give_back_at,
-    lasts_at_most,
-    set_idle,
-)
-from fairlead.scheduler.kernel_keep import drop_holds, note_end
 from fairlead.scheduler.kernel_nodes import room_came_back
 from fairlead.scheduler.kernel_order import touch_bucket, touch_queue
 from fairlead.scheduler.kernel_sketches import let_go, note_duration
@@ -74,7 +66,7 @@ def enter_bucket(v: View, job: int, bucket: int) -> None:
 
 
 @compiled
-def leave_bucket(v: View, job: int, at: float) -> None:
+def leave_bucket(v: View, job: int) -> None:
     """Take a job out of its bucket; what is kept for it, or for the last of the bucket, is kept no longer."""
     jobs, buckets = v.jobs, v.buckets
     bucket, after, before = jobs.bucket[job], jobs.after[job], jobs.before[job]
@@ -94,11 +86,61 @@ def leave_bucket(v: View, job: int, at: float) -> None:
     if buckets.head[bucket] == NONE:
         buckets.passed_since[bucket] = np.nan
     if v.counts[HOLDS] > 0 and (buckets.head[bucket] == NONE or buckets.gang[bucket] > 0):
-        drop_holds(v, bucket, at)
+        drop_holds(v, bucket, NONE)
     if v.counts[IN_ORDER]:
         if buckets.head[bucket] == NONE:
             v.bucket_seats.parked[bucket] = False  # nobody looks for room for it meanwhile
         touch_bucket(v, bucket)
+
+
+@compiled
+def keep_nodes(v: View, bucket: int, job: int, nodes: I64, tasks: I64, kind: int, at: float) -> None:
+    """Keep room on nodes for tasks of a job. There are rows for that."""
+    demand = v.demand[v.buckets.shape_row[bucket]]
+    for k in range(nodes.shape[0]):
+        h = v.counts[HOLDS]
+        v.counts[HOLDS] += 1
+        v.holds.kind[h], v.holds.node[h], v.holds.bucket[h], v.holds.job[h] = kind, nodes[k], bucket, job
+        v.holds.tasks[h], v.holds.start[h], v.holds.end[h] = tasks[k], at, np.inf
+        v.amount[h] = tasks[k] * demand
+        v.held[nodes[k]] += v.amount[h]
+    if v.counts[IN_ORDER]:
+        v.bucket_seats.keeping[bucket] = v.queue_seats.keeping[v.buckets.leaf[bucket]] = True
+        v.bucket_seats.parked[bucket] = False
+        touch_bucket(v, bucket)
+
+
+@compiled
+def drop_holds(v: View, bucket: int, node: int) -> bool:
+    """Keep nothing for a bucket any more; with NONE, for whoever has something kept on the node.
+
+    Returns whether there was something.
+    """
+    found = False
+    while True:
+        owner = NONE
+        for h in range(v.counts[HOLDS]):
+            if v.holds.bucket[h] == bucket or (bucket == NONE and v.holds.node[h] == node):
+                owner = v.holds.bucket[h]
+        if owner == NONE:
+            return found
+        found = True
+        left = 0
+        for h in range(v.counts[HOLDS]):
+            if v.holds.bucket[h] == owner:
+                v.held[v.holds.node[h]] -= v.amount[h]
+                if v.counts[IN_ORDER]:
+                    room_came_back(v, v.holds.node[h])
+            else:
+                v.holds[left] = v.holds[h]
+                v.amount[left] = v.amount[h]
+                left += 1
+        v.counts[HOLDS] = left
+        v.buckets.passed_since[owner] = np.nan
+        if v.counts[IN_ORDER]:
+            v.bucket_seats.keeping[owner] = v.queue_seats.keeping[v.buckets.leaf[owner]] = False
+            v.bucket_seats.parked[owner] = False  # a gang looked at no other nodes while it had these
+            touch_bucket(v, owner)
 
 
 @compiled
@@ -132,45 +174,28 @@ def placed(v: View, job: I64, index: I64, attempt: I64, node: I64, at: float) ->
         jobs.waiting[j] -= 1
         jobs.holding[j] += 1
         jobs.next[j] = max(jobs.next[j], index[k] + 1)
-        if v.nodes.holds[n] > 0:
-            _say_until(v, j, t, n, at)
-        _take(v, n, j, t, 1, at)
+        _take(v, n, j, 1, at)
         bucket = jobs.bucket[j]
         if bucket != NONE:
             if jobs.holding[j] == 1:
                 v.buckets.started[bucket] += 1
             v.buckets.passed_since[bucket] = np.nan
             if v.counts[HOLDS] > 0:
-                drop_holds(v, bucket, at)
+                drop_holds(v, bucket, NONE)
             if jobs.waiting[j] == 0 or jobs.gang[j]:
-                leave_bucket(v, j, at)
+                leave_bucket(v, j)
             elif v.counts[IN_ORDER]:
                 touch_bucket(v, bucket)
     return -1
 
 
 @compiled
-def _say_until(v: View, j: int, t: int, n: int, at: float) -> None:
-    """Say of a task that is placed on a node with holds when it is taken to have ended."""
-    lasts = lasts_at_most(v, j, n, cautious(v, j))
-    v.tasks.until[t], v.tasks.trusted[t] = at + lasts, lasts < v.jobs.time_limit[j]
-    if v.tasks.trusted[t]:
-        v.queues.trusted[v.jobs.queue[j]] += 1
-
-
-@compiled
-def _take(v: View, n: int, j: int, t: int, sign: int, at: float) -> None:
-    """Task t of job j takes its demand of node n (sign 1), or gives it back (-1); holding counts it already, or no more."""
+def _take(v: View, n: int, j: int, sign: int, at: float) -> None:
+    """A task of job j takes its demand of node n (sign 1), or gives it back (-1); holding counts it already, or no more."""
     demand = v.demand[v.jobs.shape_row[j]]
     first = v.jobs.holding[j] == (1 if sign > 0 else 0)
-    has_holds = v.nodes.holds[n] > 0
-    if has_holds:
-        count_idle(v, n, at)
     for r in range(demand.shape[0]):
         v.free[n, r] -= sign * demand[r]
-    if has_holds:
-        give_back_at(v, n, v.jobs.shape_row[j], v.tasks.until[t], sign)
-        set_idle(v, n)
     q = v.jobs.queue[j]
     if v.counts[IN_ORDER]:
         touch_queue(v, q)
@@ -238,10 +263,7 @@ def finished(
             v.buckets.started[jobs.bucket[j]] -= 1
             if v.counts[IN_ORDER]:
                 touch_bucket(v, jobs.bucket[j])
-        if v.nodes.holds[tasks.node[t]] > 0:
-            note_end(v, j, t, at)
-        _take(v, tasks.node[t], j, t, -1, at)
-        tasks.trusted[t] = False
+        _take(v, tasks.node[t], j, -1, at)
         if _ended_by_itself(was, outcome[k], code[k]):
             note_duration(v, j, index[k], at - tasks.started_at[t], at)
         tasks.status[t] = now

@@ -15,6 +15,7 @@ import numpy as np
 
 from fairlead.kernel_cache import compiled
 from fairlead.scheduler.compiled_view import View
+from fairlead.scheduler.kernel_nodes import could_hold, raise_bounds
 from fairlead.scheduler.kernel_order import (
     climb,
     current_job,
@@ -26,24 +27,16 @@ from fairlead.scheduler.kernel_order import (
     touch_bucket,
     touch_queue,
 )
-from fairlead.scheduler.kernel_reservations import (
-    MOST,
-    how_many,
-    next_to_plan,
-    overtaken,
-    plan_anew,
-    plan_new,
-    slips_of,
-)
 from fairlead.scheduler.kernel_room import (
     FRESH_JOB,
     INDEX,
     JOB,
+    NODE,
     find_room,
-    has_room,
     is_single,
     take_found,
-    untake,
+    take_room,
+    unuse,
 )
 from fairlead.scheduler.kernel_search import (
     ANYBODY,
@@ -69,7 +62,6 @@ from fairlead.scheduler.view import (
     LIMITED,
     NOBODY,
     NODES,
-    NOW,
     OUT,
     STOPS,
 )
@@ -79,9 +71,7 @@ SERVE, KEEP, DROP = range(3)
 
 
 @compiled
-def plan(
-    v: View, thorough: bool, most: int, now: float, reserve_after: float
-) -> tuple[int, int, int, bool, float, int]:
+def plan(v: View, thorough: bool, most: int, now: float, reserve_after: float) -> tuple[int, int, int, bool]:
     """Decide what is next: what is placed, or what is kept or dropped before anything is.
 
     Parameters
@@ -93,8 +83,7 @@ def plan(
     most : int
         Tasks placed, at most; a gang may go over it.
     now, reserve_after : float
-        Seconds; now is infinite where that is not known, and nobody is taken to end then. A job that was in line and passed over
-        for so long gets nodes kept for it.
+        Seconds. A job that was in line and passed over for so long gets nodes kept for it.
 
     Returns
     -------
@@ -106,58 +95,25 @@ def plan(
         The row of the job that was passed over, or that nodes are kept for; the hold that is dropped; NONE.
     more : bool
         Whether there is more to decide at once.
-    start : float
-        From when on nodes are to be kept, seconds.
-    slips : int
-        How often that was put off.
     """
-    v.times[NOW] = now
     for h in range(0 if thorough else v.counts[HOLDS]):
         b = v.holds.bucket[h]
         if v.buckets.head[b] != NONE and over_limits(v, b) != NOT_REACHED:
-            return DROP, 0, h, True, now, 0
+            return DROP, 0, h, True
     _begin(v, thorough)
     line = find_next(v, IN_LINE) if not thorough else NONE
-    if not thorough:
-        what, count, about, start, slips = _reserve(v, line, now, reserve_after)
-        if what != SERVE:
+    if line != NONE and now - v.buckets.passed_since[line] >= reserve_after:  # not for NaN
+        kept = nodes_to_keep(v, line)
+        if kept > 0:
+            job = current_job(v, line)
             _give_back(v, 0)  # the search may have noted on paper whom it skipped
-            return what, count, about, True, start, slips
+            return KEEP, kept, job, True
     placed, more = _serve(v, thorough, most)
     passed = NONE
     if line != NONE and placed > 0 and np.isnan(v.buckets.passed_since[line]) and not _was_served(v, line):
         passed = v.buckets.head[line]
     served_kept = _give_back(v, placed)
-    return SERVE, placed, passed, more or served_kept, now, 0
-
-
-@compiled
-def _reserve(v: View, line: int, now: float, reserve_after: float) -> tuple[int, int, int, float, int]:
-    """Decide whether a reservation is to be made, planned anew or dropped before anybody is served: see `plan`."""
-    b = next_to_plan(v, now) if v.counts[HOLDS] > 0 else NONE
-    if b != NONE and not has_room(v, b):
-        slips = slips_of(v, b, now, reserve_after)
-        count, start = plan_anew(v, b, slips, now)
-        if count == 0:
-            return DROP, 0, _first_hold(v, b), now, 0
-        return KEEP, count, current_job(v, b), start, slips
-    if line != NONE and now - v.buckets.passed_since[line] >= reserve_after:  # not for NaN
-        h = overtaken(v, line)
-        if h != NONE:
-            return DROP, 0, h, now, 0
-        if how_many(v) < MOST:
-            count, start = plan_new(v, line, now)
-            if count > 0:
-                return KEEP, count, current_job(v, line), start, 0
-    return SERVE, 0, NONE, now, 0
-
-
-@compiled
-def _first_hold(v: View, b: int) -> int:
-    for h in range(v.counts[HOLDS]):
-        if v.holds.bucket[h] == b:
-            return h
-    return NONE
+    return SERVE, placed, passed, more or served_kept
 
 
 @compiled
@@ -276,7 +232,10 @@ def _give_back(v: View, placed: int) -> bool:
     """Undo what the cycle took; whether it served one that nodes are kept for, so that there may be more to decide at once."""
     served_kept, seats = False, v.bucket_seats
     for k in range(placed):
-        untake(v, v.jobs.shape_row[v.chosen[JOB, k]], k)
+        take_room(v, v.chosen[NODE, k], v.jobs.shape_row[v.chosen[JOB, k]], -1)
+        raise_bounds(v, v.chosen[NODE, k])
+    for h in range(v.counts[HOLDS]):
+        unuse(v, h)
     for k in range(v.counts[OUT]):
         b = seats.out_list[k]
         if seats.taken[b] > 0:
@@ -316,6 +275,66 @@ def settle(v: View, more: bool) -> None:
         else:
             v.queue_seats.limited[q] = NONE
     v.counts[LIMITED] = left
+
+
+@compiled
+def nodes_to_keep(v: View, b: int) -> int:
+    """Choose the nodes where least has to end for all of a gang, or one task, to fit; 0 where even that is not enough.
+
+    They are written to `chosen`: NODE, and INDEX for how many tasks each.
+    """
+    shape = v.buckets.shape_row[b]
+    wanted = tasks_left(v, b) if v.buckets.gang[b] > 0 else 1
+    if wanted == 1:
+        return _node_to_keep(v, shape)
+    missing = np.full(v.counts[NODES], np.inf)
+    for n in range(v.counts[NODES]):
+        missing[n] = _missing(v, n, shape)
+    for h in range(v.counts[HOLDS]):
+        missing[v.holds.node[h]] = np.inf
+    count = 0
+    for n in np.argsort(missing, kind="mergesort"):
+        if wanted > 0 and missing[n] < np.inf:
+            v.chosen[NODE, count] = n
+            v.chosen[INDEX, count] = min(wanted, could_hold(v, n, shape))
+            wanted -= v.chosen[INDEX, count]
+            count += 1
+    return count if wanted == 0 else 0
+
+
+@compiled
+def _node_to_keep(v: View, shape: int) -> int:
+    """The same for one task."""
+    least, best = np.inf, NONE
+    for n in range(v.counts[NODES]):
+        missing = _missing(v, n, shape)
+        if missing < least and not _is_kept(v, n):
+            least, best = missing, n
+    v.chosen[NODE, 0], v.chosen[INDEX, 0] = best, 1
+    return int(best != NONE)
+
+
+@compiled
+def _is_kept(v: View, n: int) -> bool:
+    for h in range(v.counts[HOLDS]):
+        if v.holds.node[h] == n:
+            return True
+    return False
+
+
+@compiled
+def _missing(v: View, n: int, shape: int) -> float:
+    """How much of a node has to end for a task of a shape to fit, as a part of what it has; infinite where it never would."""
+    missing = 0.0
+    if not v.nodes.up[n] or v.nodes.draining[n] or not v.masks[v.shapes.mask[shape], n]:
+        return np.inf
+    for r in range(v.total.shape[0]):
+        demand = v.demand[shape, r]
+        if demand > v.capacity[n, r]:
+            return np.inf
+        if demand > 0 and demand > v.free[n, r]:
+            missing = max(missing, (demand - v.free[n, r]) / max(1, v.capacity[n, r]))
+    return missing
 
 
 @compiled

@@ -27,10 +27,6 @@ BELIEF: Final = np.array([4.0, 4.0, 1.0])
 """How many durations of the job's own, its family's and its queue's are outweighed by what is believed without those."""
 
 
-FAR: Final = 4.0
-"""A forecast goes no further than so many times the longest that is known; beyond, nothing is known, which is infinity."""
-
-
 @compiled
 def set_tails(v: View, j: int, tails: NDArray[np.float64]) -> float:
     """Set `tails[about, b]` to how many durations in each sketch of job row j are in bin b or longer ones.

@@ -83,7 +83,7 @@ def set_key(v: View, q: int) -> None:
     elif policy >= HTCONDOR:
         r = policy - HTCONDOR
         priority = max(_LEAST_PRIORITY, mean_now(v, q, r)) / v.weight[q, r]
-        seat.level[q] = _rounded(_times_priority(float(v.used[q, r] + v.promised[q, r]), priority))
+        seat.level[q] = _rounded(_times_priority(float(v.used[q, r]), priority))
     elif policy >= FAIRTREE:
         r = policy - FAIRTREE
         seat.level[q] = _rounded(mean_at_tick(v, q, r) / v.weight[q, r])
@@ -108,7 +108,7 @@ def _stateful_share(v: View, q: int) -> float:
     share, committed = 0.0, 0.0
     for r in range(v.total.shape[0]):
         if v.total[r] > 0:
-            share = max(share, (v.used[q, r] + v.promised[q, r]) / v.total[r] / v.weight[q, r])
+            share = max(share, v.used[q, r] / v.total[r] / v.weight[q, r])
             committed = max(committed, mean_now(v, q, r) / v.total[r] / v.weight[q, r])
     return share + committed
 

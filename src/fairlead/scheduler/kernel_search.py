@@ -11,10 +11,10 @@ from fairlead.scheduler.compiled_view import View
 from fairlead.scheduler.kernel_keys import bucket_goes_before, exact_below, queue_goes_before
 from fairlead.scheduler.kernel_nodes import holds_task
 from fairlead.scheduler.kernel_order import climb, current_job, is_leaf, is_started, set_bucket, tasks_left
-from fairlead.scheduler.kernel_room import has_room, node_to_enter
+from fairlead.scheduler.kernel_room import has_room
 from fairlead.scheduler.kernel_stops import MAX_JOBS, NO_NODE, NOT_REACHED, over_limits
 from fairlead.scheduler.tables import NONE, UNLIMITED
-from fairlead.scheduler.view import CYCLE, FRESH, HOLDS, JOBS_NEEDED, LIES_FREE, LIMITED, OUT, STOPS
+from fairlead.scheduler.view import CYCLE, FRESH, JOBS_NEEDED, LIMITED, OUT, STOPS
 
 ANYBODY, IN_LINE, SERVABLE = range(3)
 """Whom a search is for: all that wait; those within limits who are in line for room (none is kept for their queue, and nodes
@@ -26,24 +26,13 @@ FEW = 128
 
 @compiled
 def look_at_fresh(v: View) -> None:
-    """Work out the most that any fresh node has, where there are more than a few, and what of the room that is kept lies free.
-
-    To be called when a cycle begins.
-    """
+    """Work out the most that any fresh node has, where there are more than a few; to be called when a cycle begins."""
     v.most[:] = 0
     if v.counts[FRESH] > FEW:
         for k in range(v.counts[FRESH]):
             n = v.node_seats.fresh[k]
             for r in range(v.total.shape[0]):
                 v.most[r] = max(v.most[r], v.free[n, r] - v.held[n, r])
-    v.counts[LIES_FREE] = 0
-    v.most_kept[:] = 0
-    for h in range(v.counts[HOLDS]):
-        n = v.holds.node[h]
-        for r in range(v.total.shape[0]):
-            v.most_kept[r] = max(v.most_kept[r], v.free[n, r])
-            if min(v.free[n, r], v.held[n, r]) > 0:
-                v.counts[LIES_FREE] = 1
 
 
 @compiled
@@ -57,7 +46,6 @@ def find_next(v: View, whom: int) -> int:
         whom == SERVABLE
         and not v.able[v.queue_seats.base[0] + 1]
         and v.counts[FRESH] == 0
-        and not v.counts[LIES_FREE]
         and not v.queue_seats.unsure[0]
     ):
         return NONE
@@ -212,14 +200,8 @@ def _is_worth_a_look(v: View, depth: int, i: int, whom: int) -> bool:
 
 @compiled
 def _may_fit_fresh(v: View, node: int) -> bool:
-    """Whether the least that is needed below a node of a tree is there on a node with fresh room, or lies free and is kept."""
+    """Whether the least that is needed below a node of a tree is there on a node with fresh room."""
     resources = v.total.shape[0]
-    if v.counts[LIES_FREE]:
-        within = True
-        for r in range(resources):
-            within &= v.least[node, r] <= v.most_kept[r]
-        if within:
-            return True
     if v.counts[FRESH] > FEW:
         for r in range(resources):
             if v.least[node, r] > v.most[r]:
@@ -329,11 +311,8 @@ def _is_in_line(v: View, b: int) -> bool:
 
 @compiled
 def _may_have_room(v: View, b: int, unsure: bool) -> bool:
-    """Whether there may be room for a bucket's next: if it is parked on a fresh node, unless a queue above is unsure of that.
-
-    Who may enter room that is kept for others changes with what is known of durations, so that is looked up each time.
-    """
-    if not v.bucket_seats.parked[b] or unsure or node_to_enter(v, b) != NONE:
+    """Whether there may be room for a bucket's next: if it is parked on a fresh node, unless a queue above is unsure of that."""
+    if not v.bucket_seats.parked[b] or unsure:
         return True
     shape = v.buckets.shape_row[b]
     if v.counts[FRESH] > FEW:

@@ -15,7 +15,7 @@ import numpy as np
 from fairlead.kernel_cache import compiled
 from fairlead.scheduler.compiled_view import View
 from fairlead.scheduler.tables import BINS, NONE, OF_FAMILY, OF_JOB, OF_QUEUE, SETS, WAYS
-from fairlead.scheduler.view import FORGOTTEN_SKETCHES, IN_ORDER, SKETCHES
+from fairlead.scheduler.view import SKETCHES
 
 EDGES: Final = np.array([0.0, *(math.ldexp(1 + (b % 4) / 4, b // 4 - 4) for b in range(1, BINS + 1))])
 """Seconds: bin b holds what is from EDGES[b] on and below EDGES[b + 1]; the last all that is longer, too."""
@@ -51,8 +51,6 @@ def note_duration(v: View, j: int, index: int, seconds: float, at: float) -> Non
         if jobs.family[j] != 0:
             _count(v, _row_for(v, OF_FAMILY, jobs.family[j], at), b, at)
         _count(v, _row_for(v, OF_QUEUE, jobs.queue[j], at), b, at)
-    if v.counts[IN_ORDER]:
-        v.queue_seats.noted[jobs.queue[j]] += 1
 
 
 @compiled
@@ -98,8 +96,6 @@ def _row_for(v: View, about: int, key: int, at: float) -> int:
         victim = v.counts[SKETCHES]
         v.counts[SKETCHES] += 1
         places[s, free] = victim
-    elif sketches.used[victim] > -np.inf:
-        v.counts[FORGOTTEN_SKETCHES] += 1
     sketches.about[victim], sketches.key[victim], sketches.total[victim] = about, key, 0
     for b in range(BINS):
         sketches.counts[victim, b] = 0
@@ -137,10 +133,6 @@ def _halve(v: View, row: int) -> None:
         counts[row, b] = both // 2
         rest = both % 2
     v.sketches.total[row] //= 2
-    if v.sketches.about[row] == OF_QUEUE:  # who did not keep to forecasts that were made of them is forgiven by and by
-        q = v.sketches.key[row]
-        v.queues.trusted[q] //= 2
-        v.queues.overran[q] //= 2
 
 
 @compiled

@@ -160,8 +160,6 @@ def _work_out(state: State, ended: list[int]) -> None:
     state.cluster.count(state.nodes)
     counts[ENDED], counts[HOLDS], counts[SKETCHES] = len(ended), state.holds.n, state.sketches.n
     set_ended(state, np.array(ended, np.int64))
-    holds = state.holds.node[: state.holds.n]
-    state.nodes.holds[: state.nodes.n] = np.bincount(holds, minlength=state.nodes.n)
     state.sketches.make_room()
     kernel_sketches.find_places(state.view())
     state.dead_tasks = int(jobs.tasks[: jobs.n][jobs.id[: jobs.n] == NONE].sum())

@@ -104,7 +104,7 @@ class State:
         self.bucket_rows: dict[BucketKey, int] = {}
         self.broken_gangs: set[int] = set()
         self.ended: I64 = np.zeros(0, np.int64)
-        self.times: F64 = np.array([nan, -inf, inf])
+        self.times: F64 = np.array([nan, -inf])
         self.grain: I64 = np.zeros(0, np.int64)
         self.forgotten = self.dead_tasks = 0
         self.order = Order(self.moves)

@@ -97,13 +97,12 @@ def fields(**kinds: str) -> np.dtype[Any]:
 
 
 class Nodes(Table):
-    """capacity, free; held: what holds keep of it, so that free - held is there for all; holds: how many there are on it."""
+    """capacity, free; held: what holds keep of it, so that free - held is there for all."""
 
-    FIELDS = fields(up="?", draining="?", holds="i8")
+    FIELDS = fields(up="?", draining="?")
     WIDE: ClassVar = {"capacity": ("i8", 0), "free": ("i8", 0), "held": ("i8", 0)}
     up: Bools
     draining: Bools
-    holds: I64
     capacity: I64
     free: I64
     held: I64
@@ -124,14 +123,11 @@ class Queues(Table):
     used : what its tasks take; limits bound it
     mean, recent : what it used before (see :mod:`fairlead.scheduler.kernel_history`)
     even : under sdrf, its part of the whole by its weight among all its siblings'
-    trusted, overran : tasks that were taken to end by their cautious forecast, for a reservation's sake, and those that did not
-    promised : the free room that is kept for it from others, which it is charged
-    idled_before : the same over time: of a leaf, in all its reservations that are over, base units times seconds
     """
 
     FIELDS = fields(
         parent="i8", policy="i8", rank="i8", max_tasks="i8", max_jobs="i8", tasks="i8", jobs="i8", served="i8",
-        ticks="i8", moment="i8", remains="i8", trusted="i8", overran="i8", tick="f8", exact="?",
+        ticks="i8", moment="i8", remains="i8", tick="f8", exact="?",
     )  # fmt: skip
     WIDE: ClassVar = {
         "weight": ("f8", 1.0),
@@ -143,8 +139,6 @@ class Queues(Table):
         "mean": ("i8", 0),
         "recent": ("i8", 0),
         "even": ("i8", 0),
-        "promised": ("i8", 0),
-        "idled_before": ("f8", 0),
     }
     parent: I64
     policy: I64
@@ -163,10 +157,6 @@ class Queues(Table):
     mean: I64
     recent: I64
     even: I64
-    trusted: I64
-    overran: I64
-    promised: I64
-    idled_before: F64
     served: I64
     ticks: I64
     moment: I64
@@ -254,20 +244,14 @@ class Jobs(Table):
 
 
 class Tasks(Table):
-    """What became of each task.
-
-    started_at, finished_at : NaN before the attempt runs, and before the task is over
-    until : of one on a node with holds, when it is taken to have ended; `trusted` where that is by its cautious forecast
-    """
+    """`started_at` is NaN before the attempt runs; `finished_at` before the task is over."""
 
     FIELDS = fields(
-        started_at="f8", finished_at="f8", until="f8", attempt="i4", node="i4", code="i4", status="i1", outcome="i1",
-        losses="i1", failures="i1", trusted="?",
+        started_at="f8", finished_at="f8", attempt="i4", node="i4", code="i4", status="i1", outcome="i1", losses="i1",
+        failures="i1",
     )  # fmt: skip
     started_at: F64
     finished_at: F64
-    until: F64
-    trusted: Bools
     attempt: I32
     node: I32
     code: I32
@@ -278,47 +262,27 @@ class Tasks(Table):
 
 
 class Holds(Table):
-    """Resources of a node kept for an owner from a moment to a moment; see :mod:`fairlead.scheduler.kernel_holds`.
+    """Resources of a node kept for an owner from a moment to a moment. Nothing is counted twice: see `Nodes.held`.
 
-    kind : RESERVATION, for tasks of a job that found no room; all those of a bucket are one reservation
+    kind : RESERVATION, for tasks of a job that found no room
     node, bucket : rows
     job : the number of the job that it is for
     tasks : how many of its tasks; `amount` is what they need
-    start, end : seconds; when that is there by the forecasts, and when it will be given back
-    rank : of the reservation: it was planned around those with smaller ones
-    slips : how often the start passed in vain; the last time, or when it was made, is `since`
-    planned : when it was planned last; `review`, when a task has to have ended on which that relies
-    change : whether what it was planned by is so no more: SAME, CHANGED, or BROKEN, where it must be planned anew at once
-    back : what tasks on the node are taken to give back until the start
-    idle : free room that it keeps from others since `counted`; and `idled`, what that was before, times seconds
+    start, end : seconds
     """
 
-    FIELDS = fields(
-        kind="i8", node="i8", bucket="i8", job="i8", tasks="i8", rank="i8", slips="i8", change="i8", start="f8", end="f8",
-        since="f8", planned="f8", review="f8", counted="f8",
-    )  # fmt: skip
-    WIDE: ClassVar = {"amount": ("i8", 0), "back": ("i8", 0), "idle": ("i8", 0), "idled": ("f8", 0)}
+    FIELDS = fields(kind="i8", node="i8", bucket="i8", job="i8", tasks="i8", start="f8", end="f8")
+    WIDE: ClassVar = {"amount": ("i8", 0)}
     kind: I64
     node: I64
     bucket: I64
     job: I64
     tasks: I64
-    rank: I64
-    slips: I64
-    change: I64
     start: F64
     end: F64
-    since: F64
-    planned: F64
-    review: F64
-    counted: F64
     amount: I64
-    back: I64
-    idle: I64
-    idled: F64
 
 
-SAME, CHANGED, BROKEN = range(3)
 RESERVATION: Final = 0
 
 OF_JOB, OF_FAMILY, OF_QUEUE = range(3)

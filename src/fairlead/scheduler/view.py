@@ -69,7 +69,6 @@ class QueueSeats(Table):
     charged : what its key is made of: what it uses, and what counts of what it used before
     works : something below it waits or runs, as the trees were brought up to date last
     weighs : its weight, in 2**40ths of the largest among its siblings' (`largest` is that among its children's)
-    noted : how often something was noted of how long its tasks last
     at_work : the weights of its children that work, added up
     crowd, crowded : with more at work than `crowd`, not all that some child used before counts; whether that is so already
     moved : what is at work among its children has changed; listed in `moved_list`
@@ -77,8 +76,8 @@ class QueueSeats(Table):
 
     FIELDS = fields(
         base="i8", slots="i8", slot="i8", children="i8", column="i8", first="i8", level="f8", entitled="f8", limited="i8",
-        limited_list="i8", touched_list="i8", turn="i8", moved_list="i8", noted="i8", level_now="f8", crowd="f8", below="i1",
-        inner="?", keeping="?", unsure="?", touched="?", works="?", crowded="?", moved="?",
+        limited_list="i8", touched_list="i8", turn="i8", moved_list="i8", level_now="f8", crowd="f8", below="i1", inner="?",
+        keeping="?", unsure="?", touched="?", works="?", crowded="?", moved="?",
     )  # fmt: skip
     WIDE: ClassVar = {
         "counts_as": ("f8", 0), "charged": ("i8", 0), "weighs": ("i8", 0), "at_work": ("i8", 0), "largest": ("f8", 0),
@@ -101,7 +100,6 @@ class QueueSeats(Table):
     touched: Bools
     turn: I64
     moved_list: I64
-    noted: I64
     level_now: F64
     crowd: F64
     works: Bools
@@ -127,14 +125,11 @@ class BucketSeats(Table):
     touched : what waits in it has changed; listed in `touched_list`
     keeping : nodes are kept for it
     hopeless : no nodes, were they empty, could hold its task or gang
-    lasts : how long tasks of job row `lasts_job` last by their cautious forecast, when its queue's `noted` was `lasts_noted`
-    entered : where its next task may enter room that is kept for others
     """
 
     FIELDS = fields(
         slot="i8", cycle="i8", current="i8", left="i8", number="i8", taken="i8", begun="i8", stop="i8",
-        stop_cycle="i8", stop_order="i8", stop_job="i8", out_list="i8", touched_list="i8", lasts="f8", lasts_job="i8",
-        lasts_noted="i8", entered="i8", parked="?", out="?", listed="?",
+        stop_cycle="i8", stop_order="i8", stop_job="i8", out_list="i8", touched_list="i8", parked="?", out="?", listed="?",
         touched="?", keeping="?", hopeless="?",
     )  # fmt: skip
     slot: I64
@@ -150,10 +145,6 @@ class BucketSeats(Table):
     stop_job: I64
     out_list: I64
     touched_list: I64
-    lasts: F64
-    lasts_job: I64
-    lasts_noted: I64
-    entered: I64
     parked: Bools
     out: Bools
     listed: Bools
@@ -176,18 +167,14 @@ FRAME: Final = fields(queue="i8", bottom="i8", bucket="i8", child="i8", below="i
 # Numbers in `counts`.
 (
     NODES, QUEUES, BUCKETS, HOLDS, ENDED, IN_ORDER, CYCLE, TOUCHED_QUEUES, TOUCHED_BUCKETS, FRESH, OUT, LIMITED, STOPS,
-    HDRF_SOMEWHERE, DIVIDED_SOMEWHERE, SKETCHES, HISTORY_MOVED, MOVED, LIES_FREE,
-    FORGOTTEN_SKETCHES,
-) = range(20)  # fmt: skip
-COUNTS: Final = 20
-"""FORGOTTEN_SKETCHES : how often a sketch that somebody may ask for made room for another
-LIES_FREE : whether there is free room that is kept, as the cycle began
-HISTORY_MOVED : whether what queues used before has faded since the trees were brought up to date
+    HDRF_SOMEWHERE, DIVIDED_SOMEWHERE, SKETCHES, HISTORY_MOVED, MOVED,
+) = range(18)  # fmt: skip
+COUNTS: Final = 18
+"""HISTORY_MOVED : whether what queues used before has faded since the trees were brought up to date
 IN_ORDER : whether there is an order to keep; without, only the tables are changed, and it is made when it is needed"""
 
-# Numbers in `times`: when the first fact happened, when the next tick of some queue's history is over, and when the cycle is that
-# runs; seconds.
-BEGAN, NEXT_TICK, NOW = range(3)
+# Numbers in `times`: when the first fact happened, and when the next tick of some queue's history is over; seconds.
+BEGAN, NEXT_TICK = range(2)
 
 # After the resources, what a tree's `least` says.
 JOBS_NEEDED, NEGATIVE_PRIORITY, NUMBER = 0, 1, 2
@@ -209,8 +196,7 @@ ARRAYS: Final[dict[str, tuple[Any, int]]] = {
     **{name: (table.FIELDS, 1) for name, table in _TABLES.items()},
     **{name: (kind, 2) for table in _TABLES.values() for name, (kind, _) in table.WIDE.items()},
     "counts": _I64_1, "times": ("f8", 1), "grain": _I64_1,
-    "total": _I64_1, "ended": _I64_1, "most": _I64_1, "most_kept": _I64_1, "chosen_until": ("f8", 1), "stack": _I64_1,
-    "best": _I64_1,
+    "total": _I64_1, "ended": _I64_1, "most": _I64_1, "stack": _I64_1, "best": _I64_1,
     "sketch_places": ("i4", 2), "masks": ("?", 2), "able": ("?", 1), "counted": ("?", 1), "frames": (FRAME, 1),
     "least": _I64_2, "bounds": _I64_2, "large_bounds": _I64_2, "caps": _I64_2, "chosen": _I64_2,
 }  # fmt: skip

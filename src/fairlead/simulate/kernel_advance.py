@@ -13,15 +13,16 @@ from fairlead.engines.kernel_simulated import Runs, Truth, end_into, next_end, s
 from fairlead.kernel_cache import compiled, unlocked
 from fairlead.scheduler.compiled_view import Arrays, View
 from fairlead.scheduler.kernel_account import (
+    drop_holds,
     end_job,
     enter_bucket,
     finished,
+    keep_nodes,
     placed,
     started,
 )
 from fairlead.scheduler.kernel_cycle import DROP, KEEP, SERVE, plan, settle
 from fairlead.scheduler.kernel_history import fade
-from fairlead.scheduler.kernel_keep import drop_holds, keep_nodes
 from fairlead.scheduler.kernel_room import INDEX, JOB, NODE
 from fairlead.scheduler.tables import I64, NONE, RESERVATION
 from fairlead.scheduler.view import ENDED
@@ -36,15 +37,14 @@ class Course(Arrays):
     ends : int64, shape (5, n): room for what ends at one moment
     rows, attempts : int64: room for rows of jobs and numbers of attempts, of what ends or is placed in one step
     log : int64: facts as their kind, what they are about, how many rows and columns, and these; empty where nobody asks for them
-    moments, starts : float64: when each of them happened, and when what is reserved is to start
+    moments : float64: when each of them happened
     numbers : int64: see below
     """
 
     ARRAYS: ClassVar = {
         "row": ("i8", 1), "bucket": ("i8", 1), "submit": ("f8", 1), "at": ("f8", 1), "ends": ("i8", 2), "after": ("i8", 2),
         "lacks": ("i8", 1),
-        "rows": ("i8", 1), "attempts": ("i8", 1), "log": ("i8", 1), "moments": ("f8", 1), "starts": ("f8", 1),
-        "numbers": ("i8", 1),
+        "rows": ("i8", 1), "attempts": ("i8", 1), "log": ("i8", 1), "moments": ("f8", 1), "numbers": ("i8", 1),
     }  # fmt: skip
 
 
@@ -185,19 +185,18 @@ def _decide(
     v: View, truth: Truth, runs: Runs, course: Course, now: float, most: int, reserve_after: float, keep_jobs: int
 ) -> bool:
     """Decide once, and let it happen; whether there is more to decide at this moment, or something to see: that tasks started."""
-    what, count, about, more, start, slips = plan(v, False, most, now, reserve_after)
+    what, count, about, more = plan(v, False, most, now, reserve_after)
     if what != SERVE or count > 0:
         fade(v, now)
     if what == KEEP:
         bucket, job = v.jobs.bucket[about], v.jobs.id[about]
-        _log(course, RESERVED, now, job, count, 3)
+        _log(course, RESERVED, now, job, count, 2)
         _log_columns(course, v.chosen[NODE : NODE + 1], count)
         _log_columns(course, v.chosen[INDEX : INDEX + 1], count)
-        _log_start(course, start, slips, count)
-        keep_nodes(v, bucket, about, v.chosen[NODE, :count], v.chosen[INDEX, :count], RESERVATION, start, slips, now)
+        keep_nodes(v, bucket, job, v.chosen[NODE, :count], v.chosen[INDEX, :count], RESERVATION, now)
     elif what == DROP:
         _log(course, DROPPED, now, v.holds.job[about], 0, 0)
-        drop_holds(v, v.holds.bucket[about], now)
+        drop_holds(v, v.holds.bucket[about], NONE)
     elif count == 0:
         settle(v, more)
     else:
@@ -280,16 +279,6 @@ def _log_columns(course: Course, columns: I64, count: int) -> None:
             at = course.numbers[LOGGED]
             course.log[at : at + count] = columns[c, :count]
             course.numbers[LOGGED] += count
-
-
-@compiled
-def _log_start(course: Course, start: float, slips: int, count: int) -> None:
-    """When a reservation is to start, and how often it slipped."""
-    if course.log.shape[0] > 0:
-        at = course.numbers[LOGGED]
-        course.log[at : at + count] = slips
-        course.numbers[LOGGED] += count
-        course.starts[course.numbers[FACTS] - 1] = start
 
 
 @compiled

@@ -24,7 +24,6 @@ from fairlead.scheduler.facts import (
 )
 from fairlead.scheduler.growth import rows_of_kinds, write_rows
 from fairlead.scheduler.invariants import check_invariants
-from fairlead.scheduler.kernel_reservations import MOST
 from fairlead.scheduler.state import State
 from fairlead.scheduler.tables import I64, NONE, Jobs
 from fairlead.scheduler.view import NOBODY
@@ -69,11 +68,11 @@ def by_many_steps(s: Simulation) -> int:
         row=np.full(jobs, NONE), bucket=np.full(jobs, NONE), submit=s.workload.submit, at=np.zeros(2),
         after=np.zeros((0, 2), np.int64), lacks=np.zeros(0, np.int64),
         ends=np.zeros((5, 0), np.int64), rows=np.zeros(0, np.int64), attempts=np.zeros(0, np.int64),
-        log=np.zeros(0, np.int64), moments=np.zeros(0), starts=np.zeros(0), numbers=np.zeros(8, np.int64),
+        log=np.zeros(0, np.int64), moments=np.zeros(0), numbers=np.zeros(8, np.int64),
     )  # fmt: skip
     course = _with_room(s, course)
     numbers = course.numbers
-    state.holds.extend((MOST + 1) * state.nodes.n)  # as many as there may be, and one that is planned anew
+    state.holds.extend(state.nodes.n)  # each is kept for one at most
     state.holds.n = 0
     settings = state.settings
     while True:
@@ -119,7 +118,6 @@ def _with_room(s: Simulation, course: Course) -> Course:
             "attempts": np.zeros(most, np.int64),
             "log": np.zeros(log, np.int64),
             "moments": np.zeros(log // 4),
-            "starts": np.zeros(log // 4),
         }
     )
 
@@ -193,16 +191,15 @@ def _facts(s: Simulation, course: Course) -> Iterator[Fact]:
     """Read the log, and empty it."""
     numbers, log = course.numbers, course.log
     at = 0
-    count = numbers[kernel.FACTS]
-    for moment, start in zip(course.moments[:count].tolist(), course.starts[:count].tolist(), strict=True):
+    for moment in course.moments[: numbers[kernel.FACTS]].tolist():
         kind, about, count, width = log[at : at + 4].tolist()
         columns = log[at + 4 : at + 4 + count * width].reshape(width, count).copy()
         at += 4 + count * width
-        yield _fact(s, kind, moment, about, columns, start)
+        yield _fact(s, kind, moment, about, columns)
     numbers[kernel.FACTS] = numbers[kernel.LOGGED] = 0
 
 
-def _fact(s: Simulation, kind: int, at: float, about: int, columns: I64, start: float) -> Fact:
+def _fact(s: Simulation, kind: int, at: float, about: int, columns: I64) -> Fact:
     if kind == kernel.FINISHED:
         job, index, attempt, outcome, code = columns
         return TasksFinished(at=at, job=job, index=index, attempt=attempt, outcome=outcome, code=code)
@@ -215,8 +212,7 @@ def _fact(s: Simulation, kind: int, at: float, about: int, columns: I64, start: 
     if kind == kernel.SUBMITTED:
         return JobSubmitted(at=at, id=about + 1, job=job_of(s.seen, about))
     if kind == kernel.RESERVED:
-        nodes, tasks, slips = columns.tolist()
-        return NodesReserved(at=at, id=about, nodes=nodes, tasks=tasks, start=start, slips=slips[0])
+        return NodesReserved(at=at, id=about, nodes=columns[0].tolist(), tasks=columns[1].tolist())
     if kind == kernel.DROPPED:
         return ReservationDropped(at=at, id=about)
     if kind == kernel.FORGOT:

@@ -24,7 +24,6 @@ from fairlead.scheduler.copying import copy_of
 from fairlead.scheduler.decide import MOST_PLACEMENTS
 from fairlead.scheduler.divided_queues import write_entitled
 from fairlead.scheduler.growth import NEW_TASK, bucket_of, ensure_bucket
-from fairlead.scheduler.kernel_reservations import MOST
 from fairlead.scheduler.state import State
 from fairlead.scheduler.statuses import PLACED, REVOKING, RUNNING, WAITING
 from fairlead.scheduler.tables import F64, I64, NONE, OF_JOB, Tasks, longer
@@ -109,7 +108,7 @@ def paper_of(state: State, target: int, now: float) -> Paper:
     held_jobs = found.job_rows_of(held)
     ages = np.fmax(0.0, now - found.tasks.started_at[held])  # NaN where it is about to start
     kept = found.holds.n
-    found.holds.extend((MOST + 1) * found.nodes.n)
+    found.holds.extend(found.nodes.n)
     found.holds.n = kept
     found.order.ready(found, MOST_PLACEMENTS)
     write_entitled(found)
@@ -254,7 +253,7 @@ class Run:
             row=np.arange(n + more), bucket=np.full(n + more, NONE), submit=np.append(np.zeros(n), self._when(np.arange(more))),
             at=np.full(2, paper.now), after=paper.after, lacks=paper.lacks.copy(), ends=np.zeros((5, 0), np.int64),
             rows=np.zeros(0, np.int64), attempts=np.zeros(0, np.int64), log=np.zeros(0, np.int64), moments=np.zeros(0),
-            starts=np.zeros(0), numbers=numbers,
+            numbers=numbers,
         )  # fmt: skip
         self._have_room()
 
