@@ -142,12 +142,12 @@ def test_facts_are_streamed_from_any_past_position(world):
     number = ask(world, "/v1/jobs", job(name="streamed"))[1]["id"]
     ask(world, f"/v1/jobs/{number}?wait=30")
     connection, response = stream(world, f"/v1/facts?after={position}")
-    found = events(response, 4)
-    mine = [kind for _, kind, data in found if number in (data.get("id"), *data.get("job", []))]
-    while mine[-1] != "TasksFinished":
+    found, mine = [], []
+    while "TasksFinished" not in mine:
         found += events(response, 1)
-        if number in found[-1][2]["job"]:
-            mine.append(found[-1][1])
+        _, kind, data = found[-1]
+        if number in (data.get("id"), *data.get("job", [])):
+            mine.append(kind)
     assert mine == ["JobSubmitted", "TasksPlaced", "TasksStarted", "TasksFinished"]
     assert [at for at, _, _ in found] == list(range(position + 1, position + 1 + len(found)))
     later = ask(world, "/v1/jobs", job(name="later", demand={"cpu": 999}))[1]["id"]

@@ -22,7 +22,7 @@ from worlds import check_invariants, same
 SEEDS = (
     [int(os.environ["FAIRLEAD_SEED"])]
     if "FAIRLEAD_SEED" in os.environ
-    else range(int(os.environ.get("FAIRLEAD_FUZZ", "96")))
+    else range(int(os.environ.get("FAIRLEAD_FUZZ", "72")))
 )
 
 

@@ -297,7 +297,7 @@ def test_nobody_with_work_is_below_half_of_what_the_weight_entitles_to(data, res
         assert share >= weight / everybody / 2 - 2 * max(need.values()) / size, f"q{k}"
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(
     slots=st.integers(1, 6),
     people=st.lists(st.tuples(st.integers(1, 4), st.integers(20, 400)), min_size=2, max_size=6),

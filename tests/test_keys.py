@@ -19,7 +19,7 @@ RESOURCES = ("cpu", "gpu", "memory")
 NAMES = "abcde"
 
 amounts = st.integers(0, 2**62) | st.integers(0, 30) | st.builds(lambda k: k * 2**56, st.integers(0, 60))
-totals = st.integers(1, 2**62) | st.integers(1, 30)
+totals = st.integers(1, 2**62 - 1) | st.integers(1, 30)
 weights = st.sampled_from([0.1, 0.3, 1 / 3, 2 / 3, 0.7, 1.0, 2.5, 3.0, 7.0, 2.0**30 - 1, 12345.678]) | st.integers(
     1, 2**30 - 1
 ).map(float)

@@ -802,7 +802,7 @@ def test_more_tasks_than_can_be_placed_one_by_one(monkeypatch):
 
 def test_large_problems_take_the_compiled_way_and_agree():
     rng = np.random.default_rng(1)
-    n, m = 3000, 4
+    n, m = 1500, 4
     demand = rng.integers(0, 50, (n, m)) + np.eye(m, dtype=int)[rng.integers(0, m, n)]
     tasks = np.where(rng.random(n) < 0.5, rng.integers(1, 50, n), -1)
     problem = make(rng.integers(n, 20 * n, m), demand, tasks=tasks, weight=rng.integers(1, 5, n))
