@@ -6,7 +6,6 @@ and the next one is heard. What we say waits in `outbox` for as long as the sche
 
 import contextlib
 import json
-import os
 import selectors
 import socket
 import sys
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from fairlead.engines.local.messages import Message, read
+from fairlead.sockets import socket_name
 
 LONGEST_LINE = 64 * 2**20
 
@@ -102,15 +102,10 @@ class Line:
                 self._hear(message)
 
 
-def address(folder: Path) -> str:
-    """A socket address for FOLDER/socket however long its path is: 108 bytes are all that the kernel takes."""
-    fd = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-    return f"/proc/self/fd/{fd}/socket"
-
-
 def _listen(folder: Path) -> socket.socket:
     (folder / "socket").unlink(missing_ok=True)
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    listener.bind(address(folder))
+    with socket_name(folder / "socket") as name:
+        listener.bind(name)
     listener.listen(4)
     return listener

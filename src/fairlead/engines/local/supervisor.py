@@ -27,7 +27,6 @@ from pathlib import Path
 from fairlead.engines.local.cgroups import find
 from fairlead.engines.local.child import load_directory
 from fairlead.engines.local.line import Line
-from fairlead.engines.local.line import address as address  # noqa: PLC0414 the other end takes it from here
 from fairlead.engines.local.messages import Acknowledge, Answer, Inventory, Leave, Message, Start, Stop, Task
 from fairlead.engines.local.process_groups import ProcessGroups
 from fairlead.engines.local.spool import End, Spool

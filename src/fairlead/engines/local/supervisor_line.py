@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from fairlead.engines.local.supervisor import address
+from fairlead.sockets import socket_name
 
 log = logging.getLogger("fairlead")
 
@@ -201,16 +201,14 @@ def _receive(connection: socket.socket) -> bytes | None:
 
 
 def _dial(folder: Path) -> socket.socket:
-    where = address(folder)
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         connection.settimeout(1.0)
-        connection.connect(where)
+        with socket_name(folder / "socket") as name:
+            connection.connect(name)
     except OSError:
         connection.close()
         raise
-    finally:
-        os.close(int(where.split("/")[4]))
     return connection
 
 
