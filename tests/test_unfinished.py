@@ -21,7 +21,7 @@ def history(state, unfinished, *facts):
     for fact in facts:
         state.apply(fact)
         if isinstance(fact, JobSubmitted):
-            unfinished.begin(fact.id, fact.job)
+            unfinished.begin(fact.id, fact.job, load_of(fact.job, unfinished.exports))
     return unfinished.recorded(state, facts)
 
 

@@ -44,12 +44,13 @@ class Unfinished:
         jobs = state.jobs
         live = np.isnan(jobs.finished_at[: jobs.n]) & (jobs.id[: jobs.n] != NONE)
         for number in jobs.id[: jobs.n][live].tolist():
-            self.begin(number, state.index.specs[number])
+            job = state.index.specs[number]
+            self.begin(number, job, load_of(job, self.exports))
         self.exports.drop_but(known.export for known in self._jobs.values())
 
-    def begin(self, number: int, job: Job) -> None:
-        """A job is submitted."""
-        known = self._jobs[number] = _Known(job.uid, job.queue, load_of(job, self.exports), job.work.export)
+    def begin(self, number: int, job: Job, load: Load) -> None:
+        """A job is submitted, which adds so much."""
+        known = self._jobs[number] = _Known(job.uid, job.queue, load, job.work.export)
         leaves = self._loads.setdefault(known.uid, {})
         leaves[known.leaf] = leaves.get(known.leaf, Load()).plus(known.load)
 

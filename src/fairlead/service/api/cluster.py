@@ -22,7 +22,7 @@ from fairlead.scheduler.live_audit import audit_state
 from fairlead.scheduler.state import State
 from fairlead.service import metrics
 from fairlead.service.api.access import Known
-from fairlead.service.api.asking import Asker, Json, NodeName, errors
+from fairlead.service.api.asking import Asker, Json, NodeName, errors, retry_after
 from fairlead.service.api.requests import DownRequest
 from fairlead.service.feed import Feed
 from fairlead.service.loop import Loop
@@ -128,7 +128,7 @@ def add_audits(api: APIRouter, asker: Asker, audits: Audits) -> None:
         try:
             return Response(await audits(caller.person.uid, seconds, starved_after), media_type="application/json")
         except OneAtATime as error:
-            raise HTTPException(429, str(error), {"Retry-After": "5"}) from None
+            raise HTTPException(429, str(error), retry_after(5)) from None
         except AuditFailed as error:
             raise HTTPException(503, f"the journal cannot be audited: {error}") from None
 

@@ -73,22 +73,22 @@ class Submitter:
         facts: list[Fact] = []
         if first is None:
             first = state.index.last + 1
-            self._check_load(caller, jobs)
+            loads = [load_of(job, self._unfinished.exports) for job in jobs]
+            self._check_load(caller, jobs, loads)
             jobs[0] = msgspec.structs.replace(jobs[0], key=key)
             facts += admission.submit(state, jobs, now)
+            for number, (job, load) in enumerate(zip(jobs, loads, strict=True), first):
+                self._unfinished.begin(number, job, load)
         answers: list[Submitted] = [
             {"id": number, "queue": job.queue, "warning": admission.too_large(state, job)}
             for number, job in enumerate(jobs, first)
         ]
-        if facts:
-            for number, job in enumerate(jobs, first):
-                self._unfinished.begin(number, job)
         return facts, (answers, bool(facts))
 
-    def _check_load(self, caller: Caller, jobs: Sequence[Job]) -> None:
+    def _check_load(self, caller: Caller, jobs: Sequence[Job], loads: Sequence[Load]) -> None:
         new: dict[str, Load] = {}
-        for job in jobs:
-            new[job.queue] = new.get(job.queue, Load()).plus(load_of(job, self._unfinished.exports))
+        for job, load in zip(jobs, loads, strict=True):
+            new[job.queue] = new.get(job.queue, Load()).plus(load)
         uid = caller.person.uid
         check_load(self._asker.door.rules, caller, lambda queue: self._unfinished.load(uid, queue), new)
 
