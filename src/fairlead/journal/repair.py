@@ -36,6 +36,8 @@ class Finding:
         How far it had come, as was kept apart.
     wrong : str
         What is wrong with it; empty where nothing is.
+    last_job : int
+        The highest number that a job was given, by what is proved.
     """
 
     position: int = 0
@@ -43,6 +45,7 @@ class Finding:
     kept: int = 0
     head: Head | None = None
     wrong: str = ""
+    last_job: int = 0
 
     @property
     def lost(self) -> int | None:
@@ -59,8 +62,8 @@ def examine(path: Path) -> Finding:
     try:
         with closing(SqlStore(path, to_read=True)) as store:
             journal = Journal(store)
-            for position, checksum, _ in journal.prove():
-                found.position, found.checksum = position, checksum
+            for position, checksum, state in journal.prove():
+                found.position, found.checksum, found.last_job = position, checksum, state.index.last
             journal.check_end(found.position)
             found.wrong = store.missing_starts()
             found.kept = journal.check_kept()
@@ -132,11 +135,11 @@ def adopt(path: Path) -> tuple[Head, int]:
         How many numbers are passed over.
     """
     found = examine(path)
-    if found.wrong or found.head is None:
+    if found.wrong or found.head is None or not found.position:
         raise Damaged(str(path), found.wrong or "there is nothing in it")
     with closing(HeadFile(path)) as file:
         file.write(found.head._replace(machine=head.this_machine(), inode=path.stat().st_ino))
-    unknown = highest_output(path.parent) - _proved(path, found)[1].index.last
+    unknown = highest_output(path.parent) - found.last_job
     if unknown > 0:
         with closing(Journal(SqlStore(path))) as journal:
             journal.recover()

@@ -5,12 +5,11 @@ Every row has a checksum, so that a damaged file is refused instead of believed.
 :mod:`fairlead.journal.sqlite`.
 """
 
-import contextlib
 import threading
 import time
 import uuid
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from itertools import count
 from pathlib import Path
 
@@ -218,7 +217,7 @@ class SqlStore:
         if known is None or (there is not None and there[0] == known[0] and there[1] >= known[1]):
             self._log = there
             return
-        with contextlib.suppress(sa.exc.DatabaseError):  # of a log that was cut, there is nothing to bring
+        with suppress(sa.exc.DatabaseError):  # of a log that was cut, there is nothing to bring
             self._writing.execute(sa.text("PRAGMA wal_checkpoint(FULL)"))
             self._writing.rollback()
         raise JournalFull(
