@@ -40,6 +40,10 @@ class Token(msgspec.Struct, frozen=True, omit_defaults=True):
     queues: list[str] | None = None
     read_only: bool = False
 
+    def holds(self, now: float) -> bool:
+        """Whether it has not expired."""
+        return self.expires is None or self.expires > now
+
 
 class Tokens:
     """All tokens of a scheduler, in a file of its folder. Threads may share one.
@@ -73,7 +77,7 @@ class Tokens:
         """Make a token for a person, for so many seconds; returns what is kept of it, and the token itself."""
         secret, now = secrets.token_urlsafe(32), time.time()
         with self._lock:
-            alive = [token for token in self._tokens.values() if token.expires is None or token.expires > now]
+            alive = [token for token in self._tokens.values() if token.holds(now)]
             if sum(token.uid == person.uid for token in alive) >= MOST_OF_ONE:
                 raise Refused(f"{person.name} has {MOST_OF_ONE} tokens already: revoke one first")
             token = Token(
@@ -101,7 +105,7 @@ class Tokens:
     def is_good(self, number: str) -> bool:
         """Whether a token, by its id, is there and has not expired."""
         token = self._tokens.get(number)
-        return token is not None and (token.expires is None or token.expires > time.time())
+        return token is not None and token.holds(time.time())
 
     def all(self) -> list[Token]:
         """Those that were not revoked, the oldest first."""
