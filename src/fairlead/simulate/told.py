@@ -7,6 +7,7 @@ Candès, NeurIPS 2019), which holds whatever is wrong with the runs on paper, as
 
 from collections import deque
 from math import ceil, inf, log
+from typing import NamedTuple
 
 from fairlead.simulate.outlook import Outlook, widened
 
@@ -20,13 +21,22 @@ ENOUGH = 20
 """With fewer of them, nothing is made wider."""
 
 
+class _Open(NamedTuple):
+    """What was told of a job that has not started: when, the waits, and those as they were before they were widened."""
+
+    at: float
+    first: float
+    last: float
+    low: float
+    high: float
+
+
 class Told:
     """Outlooks that were told, the first of each job, and how far off they were."""
 
     def __init__(self) -> None:
-        self._open: dict[int, tuple[float, float, float]] = {}
+        self._open: dict[int, _Open] = {}
         self._factors: deque[float] = deque(maxlen=LATEST)
-        self._inside: dict[int, tuple[float, float]] = {}
 
     def note(self, told: Outlook, now: float, widen: float) -> None:
         """Remember what was told of a job, by how much it was made wider."""
@@ -34,31 +44,30 @@ class Told:
             return
         if len(self._open) == MOST_OPEN:
             self.forget(next(iter(self._open)))
-        low, high = told.earliest - now, inf if told.latest is None else told.latest - now
-        self._inside[told.job] = low, high
-        self._open[told.job] = now, widened(low, widen), widened(high, -widen)
+        first, last = told.earliest - now, inf if told.latest is None else told.latest - now
+        self._open[told.job] = _Open(now, first, last, widened(first, widen), widened(last, -widen))
 
     def __bool__(self) -> bool:
         return bool(self._open)
 
     def started(self, job: int, now: float) -> bool | None:
         """A task of a job has started: whether within what was told of it, if anything was."""
-        if job not in self._open:
+        told = self._open.pop(job, None)
+        if told is None:
             return None
-        at, low, high = self._open[job]
-        first, last = self._inside[job]
-        self._factors.append(_outside(low, high, now - at))
-        self.forget(job)
-        return first - 1 <= now - at <= last + 1  # to the second
+        wait = now - told.at
+        self._factors.append(_outside(told.low, told.high, wait))
+        return told.first - 1 <= wait <= told.last + 1  # to the second
 
     def forget(self, job: int) -> None:
         """A job will not start any more, or nobody asks when."""
         self._open.pop(job, None)
-        self._inside.pop(job, None)
 
     def widen(self, now: float) -> float:
         """By how much the next interval is to be wider: the logarithm of a factor. Who is late already counts as well."""
-        late = [_outside(low, high, now - at) for at, low, high in self._open.values() if now - at > high]
+        late = [
+            _outside(told.low, told.high, now - told.at) for told in self._open.values() if now - told.at > told.high
+        ]
         factors = sorted([*self._factors, *late])
         if len(factors) < ENOUGH:
             return 0.0
