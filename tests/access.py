@@ -41,6 +41,7 @@ ROUTES = [
     Row("GET /v1/nodes", PEOPLE_ALL),
     Row("GET /v1/audit", PEOPLE_ALL),
     Row("GET /v1/audit/over-time?seconds=60", PEOPLE_ALL),
+    Row("GET /v1/usage?seconds=60", PEOPLE_ALL),
     Row("GET /metrics", PEOPLE_ALL),
     Row("GET /v1/facts?after=0&follow=false", SEEN),
     Row("GET /v1/jobs", SEEN),
@@ -50,10 +51,13 @@ ROUTES = [
     Row("GET /v1/jobs/{job}/when", PEOPLE_ALL),
     Row("POST /v1/when", SUBMITTERS, {"demand": {"cpu": 1}, "queue": "vision"}),
     Row("GET /v1/jobs/{job}/tasks/{index}/output/{stream}", OWNERS),
+    Row("PUT /v1/jobs/{job}/tasks/{index}/input", "no no - - no -"),
     Row("POST /v1/jobs", SUBMITTERS, JOB),
     Row("POST /v1/bulk", SUBMITTERS, {"jobs": [JOB]}),
     Row("POST /v1/jobs/{job}/hold", OWNERS, {}),
     Row("POST /v1/jobs/{job}/release", OWNERS, {}),
+    Row("POST /v1/jobs/{job}/edit", OWNERS, {"priority": 1}),
+    Row("POST /v1/jobs/{job}/rerun", "no no yes no no no", {}),
     Row("POST /v1/jobs/{job}/cancel", OWNERS, {"indices": [7]}),
     Row("POST /v1/cancel", OWNERS, {"jobs": ["{fresh}"]}),
     Row("POST /v1/sessions", PEOPLE_ALL, {"argv": ["true"]}),
@@ -68,6 +72,7 @@ ROUTES = [
     Row("DELETE /v1/sessions/{session}", "no none - none none none"),
     Row("POST /v1/nodes/{node}/drain", OPERATORS, {}),
     Row("POST /v1/nodes/{node}/resume", OPERATORS, {}),
+    Row("POST /v1/nodes/{node}/forget", NOT_CALLED, {}),
     Row("POST /v1/reload", OPERATORS, {}),
     Row("POST /v1/down", NOT_CALLED, {}),
     Row("GET /v1/tokens", PEOPLE_ALL),
@@ -88,6 +93,8 @@ COMMANDS = [
     Row("when -q vision", SUBMITTERS),
     Row("hold {job}", OWNERS),
     Row("release {job}", OWNERS),
+    Row("edit {job} --priority 2", OWNERS),
+    Row("rerun {job}", "no no yes no no no"),
     Row("cancel {job}.7", OWNERS),
     Row("wait {ended}", PEOPLE_ALL),
     Row("queues", PEOPLE_ALL),
@@ -95,8 +102,10 @@ COMMANDS = [
     Row("top --once", SEEN),
     Row("audit --live", PEOPLE_ALL),
     Row("audit --over 1min", PEOPLE_ALL),
+    Row("usage --since 1min", PEOPLE_ALL),
     Row("drain n1", OPERATORS),
     Row("resume n1", OPERATORS),
+    Row("forget n1", NOT_CALLED),
     Row("reload", OPERATORS),
     Row("log", SEEN),
     Row("token new", PEOPLE_ALL),
@@ -106,7 +115,20 @@ COMMANDS = [
     Row("down", NOT_CALLED),
 ]
 
-ALONE = ("up", "doctor", "service", "journal", "allocate", "policies", "audit", "properties", "simulate", "sweep")
+ALONE = (
+    "up",
+    "doctor",
+    "service",
+    "journal",
+    "allocate",
+    "policies",
+    "audit",
+    "properties",
+    "simulate",
+    "sweep",
+    "import",
+    "diff",
+)
 """Commands that ask no scheduler, or need not."""
 
 

@@ -54,6 +54,7 @@ def run(work, *arguments):
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         child = os.fork()
         if not child:
+            os.dup2(os.open(os.devnull, os.O_RDONLY), 0)  # not what tells us what to do
             os.dup2(out.fileno(), 1)
             os.dup2(err.fileno(), 2)
             code = 70

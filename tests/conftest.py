@@ -209,6 +209,7 @@ def supervisor_of(home: Path) -> list[psutil.Process]:
 def end_tasks(home: Path) -> None:
     """End the tasks of a data folder and their supervisor; where that was killed, another ends what it left."""
     engine = LocalEngine(home, [])
+    engine.serve("tests", time.monotonic_ns())
     deadline = time.monotonic() + 10
     while (known := engine.poll().known) is None and time.monotonic() < deadline:
         time.sleep(0.01)

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fairlead.engines.contract import Attempts, Ends, NodeDown, NodeUp, Seen
+from fairlead.engines.contract import NO_ATTEMPTS, NO_ENDS, Attempts, Ends, NodeDown, NodeUp, Seen, Superseded
 from fairlead.model.specs import Node
 from fairlead.scheduler.facts import Outcome
 
@@ -40,23 +40,63 @@ def ends(ended) -> Ends:
     return Ends(columns(attempt for attempt, _ in ended), outcome, code)
 
 
+class Faults:
+    """What may go wrong: only what is of these kinds, each by chances of its own, so that one that is left out changes no other.
+
+    Parameters
+    ----------
+    seed : int
+    kinds : set of str
+    """
+
+    def __init__(self, seed: int, kinds: set[str]) -> None:
+        self.kinds = kinds
+        self._rngs = {kind: Random(f"{seed} {kind}") for kind in kinds}
+        self.count: Counter[str] = Counter()
+
+    def rng(self, kind: str) -> Random:
+        """The chances of a kind."""
+        return self._rngs.setdefault(kind, Random(kind))
+
+    def happens(self, kind: str, chance: float) -> bool:
+        """Whether something happens now."""
+        found = kind in self.kinds and self._rngs[kind].random() < chance
+        self.count[kind] += found
+        return found
+
+
 class Killed(BaseException):
     """The scheduler's process was killed here."""
 
 
+ENGINE_KINDS = {"never", "late", "twice", "machines", "memory", "tears", "blocks", "cannot spawn"}
+
+
 class FakeEngine:
-    def __init__(self, rng: Random, nodes: list[Node], faults: bool = True) -> None:
+    """The engine; `connect` gives what a scheduler speaks to.
+
+    Parameters
+    ----------
+    rng : Random
+        How long tasks take, and how they end.
+    faults : Faults or bool
+        What may go wrong; or whether anything does that it did before there were kinds.
+    """
+
+    def __init__(self, rng: Random, nodes: list[Node], faults: Faults | bool = True) -> None:
         self.rng, self.faults = rng, faults
+        self.epoch = 0  # of the scheduler that is obeyed
+        self.blocked_until = 0.0
         self.now = 0.0
         self.limits = {"cpu": False, "memory": False, "tracking": True}
         self.nodes = {node.name: node for node in nodes}
         self.down: set[str] = set()
         self.running: dict[Attempt, tuple[str, float]] = {}
         self.ended: dict[Attempt, tuple[int, int]] = {}
-        self.over: set[Attempt] = set()  # ended and acknowledged, or gone with their machine
+        self.over: set[Attempt] = set()  # ended and acknowledged
         self.forgotten: set[Attempt] = (
             set()
-        )  # ran when the engine lost its memory: all that it can tell is that they are over
+        )  # ran when the engine lost its memory, or went with their machine: all that it can tell is that they are over
         self.line: list[tuple[float, tuple]] = []  # messages on their way to the engine
         self.known: list[Attempt] | None = None
         self.started: list[Attempt] = []
@@ -73,6 +113,18 @@ class FakeEngine:
             if self.kill_after < 0:
                 self.kill_after = None
                 raise Killed(kind)
+
+    def happens(self, kind: str, chance: float) -> bool:
+        if isinstance(self.faults, Faults):
+            return self.faults.happens(kind, chance)
+        return self.faults and kind not in ("tears", "blocks", "cannot spawn") and self.rng.random() < chance
+
+    def connect(self) -> Connected:
+        """As a scheduler has it."""
+        return Connected(self)
+
+    def serve(self, journal, epoch):
+        pass
 
     def start(self, launches):
         for attempt, place in zip(rows(launches.attempts), launches.node.tolist(), strict=True):
@@ -103,14 +155,20 @@ class FakeEngine:
         self._send("inventory")
 
     def poll(self):
+        if self.now < self.blocked_until:
+            self.tick("before deciding")
+            return Seen(None, NO_ATTEMPTS, NO_ENDS, [])
+        if self.happens("tears", 0.03):  # what is on its way is gone, and it tells all anew
+            self.line = []
+            self._tell_all()
         self._deliver()
         known, self.known = self.known, None
         started, self.started = self.started, []
         news, self.news = self.news, []
         lost = {event.node for event in news if isinstance(event, NodeDown)}
         self.line = [(t, m) for t, m in self.line if m[0] != "start" or m[2] not in lost]
-        ended = [end for end in self.ended.items() if lost or not self.faults or self.rng.random() < 0.5]
-        if self.faults and self.rng.random() < 0.2:  # twice
+        ended = [end for end in self.ended.items() if lost or not self.happens("late", 0.5)]
+        if self.happens("twice", 0.2):
             started += self.rng.sample(started, len(started) // 2)
             ended += self.rng.sample(ended, len(ended) // 2)
             news += news[-1:]
@@ -123,26 +181,29 @@ class FakeEngine:
         for attempt, (_, until) in sorted(self.running.items()):
             if until <= self.now:
                 del self.running[attempt]
-                code = int(self.faults and self.rng.random() < 0.05)
+                code = int(bool(self.faults) and self.rng.random() < 0.05)
                 if code == 0:
                     self.done[attempt[:2]] += 1
                 self.ended[attempt] = (Outcome.EXITED, code)
-        if self.faults and self.rng.random() < 0.05:
+        if self.happens("blocks", 0.02):
+            self.blocked_until = self.now + self.rng.expovariate(0.3)
+        if self.happens("machines", 0.05):
             name = self.rng.choice(sorted(self.nodes))
             if name in self.down:
                 self.down.remove(name)
                 self.news.append(NodeUp(self.nodes[name]))
             elif len(self.down) + 1 < len(self.nodes):
                 self.down.add(name)
-                self.over |= self._end(lambda node: node == name)
+                self.forgotten |= self._end(lambda node: node == name)
                 self.news.append(NodeDown(name))
-        if self.faults and self.rng.random() < 0.01:
+        if self.happens("memory", 0.01):
             self.forgotten |= self._end(lambda node: True)
             self._tell_all()
 
     def mend(self):
         """From here on the world is kind, so that all must come to an end."""
         self.faults = False
+        self.blocked_until = 0.0
         self.news += [NodeUp(self.nodes[name]) for name in sorted(self.down)]
         self.down.clear()
 
@@ -154,15 +215,15 @@ class FakeEngine:
 
     def _tell_all(self):
         self.known = [*self.running, *self.ended]
-        self.started = [attempt for attempt in self.running if not self.faults or self.rng.random() < 0.8]
+        self.started = [attempt for attempt in self.running if not self.happens("never", 0.2)]
         self.news = [NodeDown(n) if n in self.down else NodeUp(self.nodes[n]) for n in self.nodes]
 
     def _send(self, *message):
-        if self.faults and self.rng.random() < 0.1:
-            return  # never
-        delay = self.rng.expovariate(1) if self.faults and self.rng.random() < 0.3 else 0.0
+        if self.happens("never", 0.1):
+            return
+        delay = self.rng.expovariate(1) if self.happens("late", 0.3) else 0.0
         self.line.append((self.now + delay, message))
-        if self.faults and self.rng.random() < 0.1:
+        if self.happens("twice", 0.1):
             self.line.append((self.now + delay + self.rng.expovariate(1), message))
 
     def _deliver(self):
@@ -193,6 +254,9 @@ class FakeEngine:
             or NodeDown(node) in self.news
         ):
             return
+        if self.happens("cannot spawn", 0.2):  # now, but later
+            self.line.append((self.now + self.rng.expovariate(1), ("start", attempt, node, job)))
+            return
         assert attempt not in self.forgotten
         alike = [a for a in self.running if a[:2] == attempt[:2]]
         assert not alike, f"{attempt} starts while {alike} runs"
@@ -205,3 +269,38 @@ class FakeEngine:
                 used.update(self.demands[other])
         assert all(used[r] <= has for r, has in self.nodes[node].capacity.items()), f"{node} is oversubscribed"
         self.started.append(attempt)
+
+
+class Connected:
+    """The engine as one scheduler has it, which it obeys until another has come."""
+
+    def __init__(self, engine: FakeEngine) -> None:
+        self.engine, self.limits, self.epoch = engine, engine.limits, 0
+
+    def serve(self, journal, epoch):
+        if epoch > self.engine.epoch:
+            self.engine.epoch = self.epoch = epoch
+
+    @property
+    def obeyed(self) -> bool:
+        return self.epoch == self.engine.epoch
+
+    def poll(self):
+        if not self.obeyed:
+            raise Superseded(f"start {self.engine.epoch} is obeyed, and not {self.epoch}")
+        return self.engine.poll()
+
+    def start(self, launches):
+        self.obeyed and self.engine.start(launches)
+
+    def stop(self, attempts, grace):
+        self.obeyed and self.engine.stop(attempts, grace)
+
+    def acknowledge(self, attempts):
+        self.obeyed and self.engine.acknowledge(attempts)
+
+    def take_inventory(self):
+        self.obeyed and self.engine.take_inventory()
+
+    def forget(self, jobs):
+        pass

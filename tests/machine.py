@@ -39,6 +39,12 @@ submit = ["alice"]
 private = true
 
 [[queue]]
+name = "hidden"
+submit = ["alice"]
+order = "fair"
+private = true
+
+[[queue]]
 name = "people"
 
 [[queue]]

@@ -440,7 +440,7 @@ def test_the_table_and_a_counterexample(call, tmp_path):
     [
         (["audit"], "audit what? Write a problem file, --live, or --over with a time"),
         (["audit", "problem.json", "--live"], "audit what?"),
-        (["audit", "--live", "--report", "out.html"], "--live takes no --report"),
+        (["audit", "--live", "--report", "out.html"], "--live takes no --policy, --report"),
         (["audit", "none.toml"], "none.toml: cannot be read"),
         (["audit", "problem.json", "-p", "fair"], "there is no policy 'fair'"),
         (["audit", "problem.json", "-p", "ceei", "--discrete"], "leave out discrete"),

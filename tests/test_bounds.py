@@ -1,11 +1,15 @@
 """What one person may take of the scheduler itself: as rules, and on a machine with real accounts."""
 
+import asyncio
 import json
 import time
 
 import pytest
+from fastapi import Request
+from fastapi.exceptions import RequestValidationError
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
 from fairlead.model.documents import DocumentError, read_configuration
 from fairlead.model.specs import EVERYWHERE, Bounds, Queue
@@ -14,8 +18,12 @@ from fairlead.people.rates import AT_ONCE, Rates
 from fairlead.people.rules import Rules
 from fairlead.policies.registry import find_policy
 from fairlead.scheduler.admission import Refused
+from fairlead.service.api import large_bodies
+from fairlead.service.api.asking import OneEach
+from fairlead.service.api.large_bodies import LARGE, LargeBody
+from fairlead.service.api.requests import JobsRequest
 from machine import CONFIG, SOCKET, Machine, why_not
-from test_rules import ALICE, ROOT
+from test_rules import ALICE, BOB, ROOT
 
 BOUNDS = """
 [bounds."@default"]
@@ -122,6 +130,18 @@ def test_nobody_makes_more_requests_than_they_may_and_whoever_waits_as_told_may(
                 assert count <= (end - begin + AT_ONCE) * a_second + 1e-6
 
 
+def test_what_counts_as_many_requests_leaves_room_for_so_many_less():
+    now = 0.0
+    rates = Rates(lambda: now)
+    assert [rates.wait("a", 50, 100) for _ in range(2)] == [0, 0], "those of four seconds"
+    assert rates.wait("a", 50, 100) == pytest.approx(2.0)
+    assert rates.wait("a", 50) > 0
+    now = 2.0
+    assert rates.wait("a", 50, 100) == 0
+    assert rates.wait("b", 10, 100) == 0, "more than may ever come together: by itself"
+    assert rates.wait("b", 10) == pytest.approx(10 - AT_ONCE + 0.1)
+
+
 @pytest.mark.parametrize(
     ("text", "why"),
     [
@@ -138,6 +158,56 @@ def test_bounds_that_will_not_do(text, why, tmp_path):
     with pytest.raises(DocumentError, match="bounds") as error:
         read_configuration(path, find_policy)
     assert why in str(error.value)
+
+
+def large(*jobs):
+    """A body of many jobs, and these."""
+    usual = {"argv": ["true", "x" * 1000], "demand": {"cpu": 1}}
+    return json.dumps({"jobs": [usual] * (2 * LARGE // 1000) + list(jobs)}).encode()
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        large(),
+        large({"argv": ["true"], "demand": {"cpu": 1}, "bla": 1}),
+        large({"argv": ["true"]}, {"argv": []}),
+        large(7),
+        b'{"jobs": 7}',
+        b'{"jobs": []}',
+        b"[]",
+        b'{"more": []}',
+    ],
+)
+def test_what_is_read_piece_by_piece_is_what_is_read_at_once(body):
+    """The same model, or the same error."""
+    found = []
+    for read in (lambda: large_bodies.read(JobsRequest, body), lambda: JobsRequest.model_validate(json.loads(body))):
+        try:
+            found.append(read())
+        except (ValidationError, RequestValidationError) as error:
+            found.append(large_bodies.in_one_line(error.errors()))
+    assert found[0] == found[1]
+
+
+def test_large_bodies_are_read_one_at_a_time_for_each():
+    def request_of(caller, body):
+        async def receive():
+            return {"type": "http.request", "body": body, "more_body": False}
+
+        return Request({"type": "http", "method": "POST", "headers": [], "caller": caller}, receive)
+
+    one_each = OneEach("a large request of yours is read already")
+
+    async def main():
+        asked = [(ALICE, large()), (ALICE, large()), (BOB, large()), (ALICE, b"{}")]
+        bodies = [LargeBody(request_of(who, body), JobsRequest, one_each).json() for who, body in asked]
+        found = await asyncio.gather(*bodies, return_exceptions=True)
+        return [*found, await LargeBody(request_of(ALICE, large()), JobsRequest, one_each).json()]
+
+    first, second, other, small, later = asyncio.run(main())
+    assert first == other == later == JobsRequest.model_validate(json.loads(large()))
+    assert (second.status_code, small) == (429, {})
 
 
 # -- on a machine -------------------------------------------------------------------------------------------------------

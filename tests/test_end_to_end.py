@@ -54,7 +54,7 @@ def test_an_array_of_tasks_its_logs_and_listings(live):
     assert live.ok("logs", "-f", "1") == "0\n"
     listing = live.ok("jobs")
     assert re.search(r"1\s+squares\s+B\s+succeeded\s+12/12\s+cpu=1 memory=1Gi", listing)
-    assert live.ok("jobs", "--queue", "A") == "no jobs yet: submit one with `fairlead submit`\n"
+    assert live.ok("jobs", "--queue", "A") == "no jobs with --queue A\n"
     assert "lab" in live.ok("queues")
     assert re.search(r"n1\s+up\s+0\s+cpu=0/9 memory=0/18Gi\s+zone=east", live.ok("nodes"))
     assert live.call("logs", "1.12").stderr == "fairlead: job 1 has no task 12: its tasks are 0 to 11\n"
@@ -268,13 +268,19 @@ def test_a_client_sees_through_a_restart(live):
     assert follower.wait(timeout=20) == 0
 
 
-@pytest.fixture
-def live_on_a_small_disk(tmp_path, small_disk):
+@contextlib.contextmanager
+def on_a_disk(tmp_path, disk):
     """A scheduler whose folder is on a small file system of its own."""
     with Live(tmp_path) as world:
-        world.home = small_disk("2m") / "home"
+        world.home = disk / "home"
         world.env["FAIRLEAD_HOME"] = str(world.home)
         world.up()
+        yield world
+
+
+@pytest.fixture
+def live_on_a_small_disk(tmp_path, small_disk):
+    with on_a_disk(tmp_path, small_disk("2m")) as world:
         yield world
 
 
@@ -299,6 +305,42 @@ def test_a_full_disk_stops_new_work_loses_nothing_and_goes_on(live_on_a_small_di
     live.until(lambda: live.job(1)["status"] == "succeeded")
     assert sorted(ledger(live)) == sorted([f"{what} {i}" for what in ("start", "end") for i in range(20)])
     assert live.call("run", "-q", "B", "--", "echo", "again").stdout == "again\n"
+
+
+@pytest.fixture
+def live_on_a_disk(tmp_path, small_disk):
+    """As that, with room for a reserve."""
+    with on_a_disk(tmp_path, small_disk("32m")) as world:
+        world.until((world.home / "reserve").exists)
+        yield world
+
+
+def test_a_disk_that_an_output_fills_is_rescued(live_on_a_disk, tmp_path):
+    live, gate = live_on_a_disk, tmp_path / "gate"
+    fills = f"until test -e {gate}; do sleep 0.02; done; while :; do head -c 65536 /dev/zero; done"
+    culprit = live.submit("-q", "A", "--", "sh", "-c", fills)
+    waits = live.submit("-q", "B", "--cpu", "9", "--", "true")
+    gate.touch()
+    live.until(lambda: "fairlead_paused_tasks 1.0" in live.http("GET", "/metrics")[1])
+    with contextlib.suppress(OSError), (live.home.parent / "ballast").open("wb", buffering=0) as ballast:
+        for size in (2**16, 512):  # what somebody else writes, until nothing is left
+            with contextlib.suppress(OSError):
+                while True:
+                    ballast.write(bytes(size))
+    # The supervisor may see it a moment earlier than the scheduler.
+    live.until(lambda: live.http("GET", "/readyz")[0] == 503)
+    assert "1 tasks are paused" in live.http("GET", "/readyz")[1]["error"]
+    assert "make room on its disk" in live.call("jobs").stderr
+    status, told = live.http("POST", "/v1/jobs", {"argv": ["true"], "demand": {"cpu": 1}, "queue": "B"})
+    assert (status, told["may_happen"]) == (503, False)
+    assert live.http("POST", f"/v1/jobs/{waits}/hold", {})[0] == 200
+    assert live.http("POST", "/v1/nodes/n1/drain", {})[0] == 200
+    live.kill()
+    live.up()  # with the disk full, and the culprit there
+    assert live.http("POST", f"/v1/jobs/{culprit}/cancel", {})[0] == 200
+    live.until(lambda: live.job(culprit)["status"] == "cancelled")
+    assert live.http("POST", "/v1/down", {"now": True})[0] == 202
+    assert live.process.wait(timeout=30) == 0
 
 
 @pytest.mark.parametrize(
@@ -602,7 +644,7 @@ def test_queues_are_added_changed_drained_and_removed(live):
 def test_the_shell_completes_commands(tmp_path):
     world = Live(tmp_path)
     world.env |= {"_FAIRLEAD_COMPLETE": "complete_bash", "COMP_WORDS": "fairlead re", "COMP_CWORD": "1"}
-    assert set(world.call().stdout.split()) == {"release", "reload", "resume"}
+    assert set(world.call().stdout.split()) == {"release", "reload", "rerun", "resume"}
 
 
 STEERING = "\x1b]0;owned\x07\x9b31m\u202e[/] [bold]x"

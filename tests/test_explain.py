@@ -141,4 +141,51 @@ def test_room_that_is_kept_for_another():
     assert reason == "no room"
     assert "lacks 1 cpu" in text
     world.happen(NodeJoined(at=0, node=Node("n1", {"cpu": 1000})))
-    assert why(world, small)[0] == "running"
+    world.decide()  # what is kept is planned anew first
+    world.decide(0.0)
+    assert explain(world.state, small)["reason"] == "running"
+
+
+def test_behind_the_first_of_a_strict_leaf():
+    world = World([Queue("A", strict=True)], {"cpu": 2000})
+    world.submit("A", {"cpu": 1000}, name="runs")
+    large, small = world.submit("A", {"cpu": 2000}), world.submit("A", {"cpu": 1000})
+    assert why(world, large) == ("no room", "no node has room: n0, the closest, lacks 1 cpu")
+    text = f"queue A is strict, so that job {large} goes first: no node has room: n0, the closest, lacks 1 cpu"
+    assert why(world, small) == ("behind", text)
+    assert explain(world.state, small)["first"] == large
+
+
+def test_jobs_that_go_first_in_the_same_queue():
+    world = World([Queue("A")], {"cpu": 2000})
+    world.submit("A", {"cpu": 2000})
+    world.decide()
+    first, job = world.submit("A", {"cpu": 1500}), world.submit("A", {"cpu": 1000})
+    reason, text = why(world, job)
+    assert (reason, text.partition("; ")[2]) == ("no room", f"in its own queue job {first} would go first")
+    other = world.submit("A", {"cpu": 2000}, priority=5)
+    assert f"in its own queue job {other}, of priority 5, and 1 more would go first" in why(world, job)[1]
+    assert explain(world.state, job)["ahead_in_queue"] == [other, first]
+    assert explain(world.state, other)["ahead_in_queue"] == []
+
+
+def test_a_gang_that_can_never_start():
+    world = World([Queue("A")], {"cpu": 2000}, {"cpu": 2000})
+    job = world.submit("A", {"cpu": 1500}, 3, gang=True)
+    text = "never, as things are: all nodes together hold 2 of its tasks at once, even empty, and it is a gang of 3"
+    assert why(world, job) == ("too large", text)
+
+
+def test_cancelled_for_what_became_of_another():
+    world = World([Queue("A")], {"cpu": 2000})
+    first = world.submit("A", {"cpu": 1000})
+    job = world.submit("A", {"cpu": 1000}, after=[After(first)])
+    other = world.submit("A", {"cpu": 1000}, after=[After(first, "failure")])
+    world.decide()
+    world.end(first, outcome=1, code=3)
+    world.decide()
+    assert why(world, job) == (
+        "over",
+        f"it was cancelled: it came after job {first}, which had to succeed, and failed",
+    )
+    assert why(world, other)[0] == "running"

@@ -12,7 +12,9 @@ from fairlead.journal import Journal
 from fairlead.journal.memory import MemoryStore
 from fairlead.model.specs import Job, Queue, Work
 from fairlead.people.accounts import Person
+from fairlead.people.door import Door
 from fairlead.people.rules import Caller, Rules
+from fairlead.people.tokens import Tokens
 from fairlead.scheduler.facts import JobSubmitted, NodeDrained
 from fairlead.service import feed as feeds
 from fairlead.service.feed import Feed
@@ -40,7 +42,11 @@ def journal():
 
 def make(journal, rules=None):
     loop = SimpleNamespace(stopped=threading.Event())
-    door = SimpleNamespace(rules=rules or Rules({"q": Queue("q")}), still_knows=lambda caller: True)
+
+    async def again(caller):
+        return caller
+
+    door = SimpleNamespace(rules=rules or Rules({"q": Queue("q")}), again=again)
     wakeups = Wakeups()
     return Feed(journal, door, wakeups, loop), wakeups, loop, door
 
@@ -131,7 +137,11 @@ def test_a_stream_ends_with_its_token_and_tells_nothing_that_happened_since(jour
 
     async def main():
         feed, wakeups, _, door = make(journal)
-        door.still_knows = lambda caller: caller.token in good
+
+        async def again(caller):
+            return caller if caller.token in good else None
+
+        door.again = again
         one, two = (feed.read(ADA._replace(token=token), 1190, True) for token in ("t1", "t2"))
         first = [await anext(one), await anext(two)]
         looks = journal.looks
@@ -148,6 +158,40 @@ def test_a_stream_ends_with_its_token_and_tells_nothing_that_happened_since(jour
     assert looks == 1, "the same person's streams are made once, whatever their tokens"
     assert rest == silent == []
     assert b"secret" in told
+
+
+def test_a_stream_tells_what_its_person_may_know_now_and_ends_with_their_account(journal, monkeypatch, tmp_path):
+    def submitted(secret):
+        work = Work([secret])
+        return JobSubmitted(at=1300.0, id=len(secret), job=Job("q", {"cpu": 1}, user="ada", uid=1001, work=work))
+
+    bob = Caller(Person("bob", 1002, 1002, frozenset({"crew"})))
+    accounts = {1002: bob.person}
+
+    async def main():
+        feed, wakeups, _, _ = make(journal)
+        wakeups.attach(asyncio.get_running_loop())
+        door = feed._door = Door(Tokens(tmp_path / "tokens"), personal=False)
+        door.rules = Rules({"q": Queue("q", admin=["@crew"])})
+        monkeypatch.setattr(door.accounts, "remembered", lambda uid: None)
+        monkeypatch.setattr(door.accounts, "by_uid", accounts.get)
+        journal.append([submitted("plain")])
+        reader = feed.read(bob, 1200, True)
+        found = [await anext(reader)]
+        accounts[1002] = Person("bob", 1002, 1002)  # is in the group no more
+        journal.append([submitted("secret")])
+        wakeups.wake(["facts"])
+        found.append(await anext(reader))
+        accounts[1002] = Person("zoe", 1002, 1002)  # the account is gone, and its number is another's
+        journal.append([submitted("another")])
+        wakeups.wake(["facts"])
+        return found, [page async for page in reader]
+
+    (first, second), rest = asyncio.run(main())
+    assert b"plain" in first
+    assert b"JobSubmitted" in second
+    assert b"secret" not in second
+    assert rest == []
 
 
 def test_a_page_that_is_kept_hides_nothing_that_happened_since(journal):

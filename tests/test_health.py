@@ -15,9 +15,9 @@ from fairlead.service.api.cluster import add_health
 @pytest.fixture
 def parts():
     loop = SimpleNamespace(
-        stopped=threading.Event(), stopping=False, stalled=None, stalled_for=0.0, stepped_at=time.monotonic()
+        stopped=threading.Event(), stopping=False, stalled=None, stalled_for=0.0, low="", stepped_at=time.monotonic()
     )
-    return loop, SimpleNamespace(trouble=None, silent_for=1.5)
+    return loop, SimpleNamespace(trouble=None, silent_for=1.5, paused=2)
 
 
 def get(parts, path):
@@ -52,6 +52,7 @@ def test_all_is_well(parts):
         (lambda loop, engine: loop.stopped.set(), False, "stopping"),
         (lambda loop, engine: setattr(loop, "stopping", True), True, "stopping"),
         (lambda loop, engine: setattr(loop, "stalled", "the disk is full"), True, "the disk is full"),
+        (lambda loop, engine: setattr(loop, "low", "1.0 MiB are free"), True, "1.0 MiB are free; 2 tasks are paused"),
         (lambda loop, engine: setattr(loop, "stepped_at", time.monotonic() - 20), True, "at one step for 20 s"),
         (lambda loop, engine: setattr(loop, "stepped_at", time.monotonic() - 90), False, "at one step for 90 s"),
         (lambda loop, engine: setattr(engine, "trouble", "no supervisor could be started"), True, "no supervisor"),

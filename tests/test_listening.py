@@ -8,22 +8,28 @@ import socket
 import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+import trustme
 
-from fairlead.service import listening
+from fairlead.people.door import Peer, Stranger
+from fairlead.service import listening, places
+from fairlead.service.api.access import Entrance
 from fairlead.service.listening import CannotListen, Listener, Where, make_server, names_of, open_socket
+from fairlead.service.places import ROOM, Kind, Places, kind_of
 
 
 async def app(scope, receive, send):
-    """Answers with how much came, and who sent it."""
+    """Answers with how much came, and who sent it; or with so many bytes."""
     size, more = 0, True
     while more:
         message = await receive()
         if message["type"] == "http.disconnect":
             return
         size, more = size + len(message["body"]), message["more_body"]
-    body = json.dumps({"size": size, "uid": scope["peer"].uid}).encode()
+    asked = dict(scope["headers"]).get(b"x-answer")
+    body = bytes(int(asked)) if asked else json.dumps({"size": size, "uid": scope["peer"].uid}).encode()
     headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
     await send({"type": "http.response.start", "status": 200, "headers": headers})
     await send({"type": "http.response.body", "body": body})
@@ -34,7 +40,7 @@ def serving(tmp_path):
     """A server on a Unix socket; connects to it."""
     path = tmp_path / "socket"
     listener = open_socket(path, shared=False)
-    server = make_server(app, None)
+    server = make_server(app, None, Places())
     thread = threading.Thread(target=lambda: asyncio.run(server.serve(sockets=[listener])))
     thread.start()
     with contextlib.ExitStack() as opened:
@@ -129,20 +135,207 @@ def test_what_is_no_http_is_refused_as_all_is(serving):
     assert set(json.loads(body)) == {"error"}
 
 
-def test_one_person_has_so_many_connections(serving, monkeypatch):
-    monkeypatch.setattr(listening, "MOST_OF_ONE", 3)
+GET = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
+
+
+def test_one_too_many_is_told_when_to_come_back_or_takes_the_place_of_a_silent_one(serving, monkeypatch):
+    monkeypatch.setattr(places, "MOST_OF_ONE", 3)
     kept = [serving() for _ in range(3)]
-    refused = serving()
-    assert answer(refused).startswith("HTTP/1.1 429 ")
-    kept.pop().close()
-    deadline = time.monotonic() + 20
-    while True:
-        wire = serving()
-        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
-            wire.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
-            if answer(wire).startswith("HTTP/1.1 200 "):
-                break
-        assert time.monotonic() < deadline, "the place of one that was closed is free"
+    fourth = serving()
+    fourth.sendall(GET)
+    head = answer(fourth).lower()
+    assert head.startswith("http/1.1 429 ")
+    assert "\r\nretry-after: 1\r\n" in head
+    kept[0].sendall(GET)  # so it is not the one that is silent for the longest
+    assert answer(kept[0]).startswith("HTTP/1.1 200 ")
+    monkeypatch.setattr(places, "SILENT", 0.0)
+    fifth = serving()
+    fifth.sendall(GET)
+    assert answer(fifth).startswith("HTTP/1.1 200 ")
+    assert kept[1].recv(1) == b"", "it has lost its place"
+    kept[0].sendall(GET)
+    assert answer(kept[0]).startswith("HTTP/1.1 200 ")
+
+
+def test_health_is_answered_where_nothing_else_is(serving, monkeypatch):
+    monkeypatch.setattr(places, "MOST_OF_ONE", 0)
+    wire = serving()
+    wire.sendall(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
+    assert answer(wire).startswith("HTTP/1.1 200 ")
+
+
+def test_one_who_does_not_read_is_hung_up_on_and_holds_up_nobody(serving, monkeypatch):
+    monkeypatch.setattr(listening, "BODY_WINDOW", 0.2)
+    wire, other = serving(), serving()
+    ask = b"POST / HTTP/1.1\r\nHost: x\r\nX-Answer: 20000000\r\nContent-Length: 0\r\n\r\n"
+    wire.sendall(ask)
+    other.sendall(GET)
+    assert answer(other).startswith("HTTP/1.1 200 ")
+    time.sleep(1.0)
+    size = 0
+    with contextlib.suppress(ConnectionResetError):
+        while piece := wire.recv(1 << 20):
+            size += len(piece)
+    assert size < 20_000_000
+
+
+def test_one_that_loses_its_place_is_gone_whether_it_reads_or_not():
+    connection, done = listening.Connection.__new__(listening.Connection), []
+    connection.transport = SimpleNamespace(
+        abort=lambda: done.append("gone"), close=lambda: done.append("when all is read")
+    )
+    connection.hang_up()
+    assert done == ["gone"]
+
+
+def test_one_who_reads_slowly_is_not_hung_up_on(serving, monkeypatch):
+    monkeypatch.setattr(listening, "BODY_WINDOW", 0.3)
+    wire = serving()
+    wire.sendall(b"POST / HTTP/1.1\r\nHost: x\r\nX-Answer: 8000000\r\nContent-Length: 0\r\n\r\n")
+    size = 0
+    while size < 8_000_000:
+        piece = wire.recv(200_000)
+        assert piece, f"hung up after {size}"
+        size += len(piece)
+        time.sleep(0.02)
+
+
+def test_one_that_is_turned_away_may_ask_again_over_its_connection(serving, monkeypatch):
+    monkeypatch.setitem(ROOM, Kind.CHANGE, 0)
+    wire = serving()
+    for _ in range(2):
+        wire.sendall(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\r\nabc")
+        assert answer(wire).startswith("HTTP/1.1 429 ")
+    wire.sendall(GET)
+    assert answer(wire).startswith("HTTP/1.1 200 ")
+    monkeypatch.setitem(ROOM, Kind.CHANGE, 2)
+    wire.sendall(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\r\nabc")
+    assert answer(wire).startswith("HTTP/1.1 200 ")
+
+
+class Seat:
+    """A connection on paper."""
+
+    def __init__(self, uid, waits=0):
+        self.peer, self.waits, self.over = Peer(uid, "here"), waits, False
+
+    def unread(self):
+        return self.waits
+
+    def hang_up(self):
+        self.over = True
+
+
+def test_each_kind_has_room_of_its_own_and_one_person_half_of_it():
+    crowd = Places()
+    ada, bob, cleo = Seat(1), Seat(2), Seat(3)
+    assert all(crowd.come(seat) for seat in (ada, bob, cleo))
+    for _ in range(ROOM[Kind.CHANGE] // 2):
+        assert crowd.ask(ada, Kind.CHANGE) == ""
+    assert "change something" in crowd.ask(ada, Kind.CHANGE)
+    assert crowd.ask(ada, Kind.LOOK) == ""
+    for _ in range(ROOM[Kind.CHANGE] // 2):
+        assert crowd.ask(bob, Kind.CHANGE) == ""
+    assert "change something" in crowd.ask(cleo, Kind.CHANGE)
+    assert crowd.ask(cleo, Kind.HEALTH) == ""
+    crowd.answered(ada.peer, Kind.CHANGE)
+    assert crowd.ask(cleo, Kind.CHANGE) == ""
+
+
+def test_who_leaves_answers_unread_gets_no_more():
+    crowd = Places(personal=True)
+    slow, other = Seat(1, places.MOST_UNREAD + 1), Seat(1)
+    assert crowd.come(slow)
+    assert crowd.come(other)
+    crowd.does_not_read(slow)
+    assert "read them" in crowd.ask(other, Kind.LOOK)
+    crowd.reads(slow)
+    assert crowd.ask(other, Kind.LOOK) == ""
+
+
+def test_silent_ones_of_whoever_has_most_make_place_for_others(monkeypatch):
+    crowd = Places(most=4)
+    hog = [Seat(1) for _ in range(3)]
+    quiet = Seat(2)
+    assert all(crowd.come(seat) for seat in (quiet, *hog))
+    late = Seat(3)
+    assert not crowd.come(late)
+    assert crowd.ask(late, Kind.LOOK), "nobody was silent for long"
+    monkeypatch.setattr(places, "SILENT", 0.0)
+    assert crowd.ask(late, Kind.LOOK) == ""
+    assert [seat.over for seat in (quiet, *hog)] == [False, True, False, False]
+    crowd.go(hog[1])
+    assert crowd.come(Seat(4))
+
+
+def test_uids_without_an_account_and_addresses_of_a_network_are_one_party_and_some_places_are_peoples(monkeypatch):
+    monkeypatch.setattr(places, "MOST_OF_ONE", 3)
+    known = {1, 2}
+    crowd = Places(most=12, knows=known.__contains__)
+    assert sum(crowd.come(Seat(100 + k)) for k in range(10)) == 3, "who knows whose they are"
+    elsewhere = [Seat(None) for _ in range(12)]
+    addresses = [
+        "127.0.0.1",
+        "127.0.0.9",
+        "::1",
+        "::ffff:127.0.0.7",
+        *(f"2001:db8::{k}" for k in range(4)),
+        "2001:db8:0:1::",
+        *"abc",
+    ]
+    for seat, address in zip(elsewhere, addresses, strict=True):
+        seat.peer = Peer(None, address)
+    assert [crowd.come(seat) for seat in elsewhere] == [*[True, True, True, False] * 2, *[False] * 4], (
+        "the rest is people's"
+    )
+    mine = [Seat(uid) for uid in (1, 1, 1, 1, 2)]
+    assert [crowd.come(seat) for seat in mine] == [True, True, True, False, False]
+    late = Seat(3)
+    assert not crowd.come(late)
+    crowd.go(mine[0])
+    assert crowd.ask(late, Kind.LOOK), "its account is not known yet"
+    known.add(3)
+    assert crowd.ask(late, Kind.LOOK) == ""
+
+
+def test_who_is_found_to_have_an_account_counts_as_such_from_then_on(monkeypatch):
+    monkeypatch.setattr(places, "MOST_OF_ONE", 1)
+    known = set()
+    crowd = Places(knows=known.__contains__)
+    first, second = Seat(1), Seat(2)
+    assert crowd.come(first)
+    assert not crowd.come(second)
+    known.add(1)
+    assert crowd.ask(first, Kind.LOOK) == ""
+    assert crowd.come(second)
+    for seat in (first, second):
+        crowd.go(seat)
+    assert not crowd._party
+    assert not crowd._seated
+    assert crowd._others == 0
+
+
+def test_those_who_are_refused_together_come_back_apart(monkeypatch):
+    monkeypatch.setattr(places.time, "monotonic", lambda: 7.0)
+    crowd = Places()
+    told = [crowd.come_back() for _ in range(10 * places.A_SECOND)]
+    assert set(told[: places.A_SECOND - 1]) == {1}
+    assert set(range(1, 10)) <= set(told) <= set(range(1, 12))
+
+
+@pytest.mark.parametrize(
+    ("method", "url", "kind"),
+    [
+        (b"GET", b"/healthz", Kind.HEALTH),
+        (b"GET", b"/v1/jobs?limit=3", Kind.LOOK),
+        (b"GET", b"/v1/jobs/3?wait=3", Kind.WAIT),
+        (b"GET", b"/v1/facts?after=3", Kind.WAIT),
+        (b"POST", b"/v1/jobs", Kind.CHANGE),
+        (b"DELETE", b"/v1/sessions/0", Kind.CHANGE),
+    ],
+)
+def test_the_kind_of_a_request(method, url, kind):
+    assert kind_of(method, url) is kind
 
 
 def test_the_place_of_a_dead_scheduler_is_taken_and_that_of_a_living_one_is_not(tmp_path):
@@ -175,3 +368,36 @@ def test_the_hosts_that_are_answered_for():
     assert names_of(Where(Path("s"), port=1)) == {"localhost", "127.0.0.1", "::1"}
     named = names_of(Where(Path("s"), host="0.0.0.0", port=1, names=("Server.Example.",)))
     assert {"server.example", socket.gethostname().lower()} <= named
+
+
+async def status_for(host, hosts):
+    """What a request for a host is answered, where some are answered for."""
+
+    async def call(peer, authorization):
+        raise Stranger("who?", "nobody", known=False)
+
+    told = []
+
+    async def send(message):
+        told.append(message)
+
+    headers = [(b"host", f"{host}:7373".encode())]
+    scope = {"type": "http", "method": "GET", "path": "/", "headers": headers, "peer": Peer(None, "x")}
+    await Entrance(app, SimpleNamespace(caller=call), None, hosts)(scope, at_its_end, send)
+    return told[0]["status"]
+
+
+async def at_its_end():
+    return {"type": "http.request", "body": b"", "more_body": False}
+
+
+def test_what_a_certificate_is_for_is_answered_for(tmp_path):
+    issued = trustme.CA().issue_cert("a.example", "*.b.example", "192.0.2.7", "2001:db8::1")
+    issued.private_key_and_cert_chain_pem.write_to_path(tmp_path / "server.pem")
+    named = names_of(Where(Path("s"), host="0.0.0.0", port=1, certificate=tmp_path / "server.pem"))
+    assert {"a.example", "*.b.example", "192.0.2.7", "2001:db8::1"} <= named
+    asked = [
+        (host, asyncio.run(status_for(host, named)))
+        for host in ("a.example", "x.b.example", "b.example", "x.y.b.example")
+    ]
+    assert asked == [("a.example", 200), ("x.b.example", 200), ("b.example", 421), ("x.y.b.example", 421)]

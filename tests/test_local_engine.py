@@ -1,26 +1,33 @@
 """The local engine with real processes: what starts, what ends, and that nothing is left behind."""
 
+import contextlib
 import errno
 import hashlib
 import json
 import os
+import pickle
 import pwd
 import resource
 import shutil
 import signal
 import socket
 import subprocess
+import sys
 import threading
 import time
 from contextlib import closing
 from pathlib import Path
 
+import cloudpickle
 import numpy as np
+import psutil
 import pytest
+from msgspec.structs import replace
 
 from conftest import end_tasks
-from fairlead.engines.contract import Launches, NodeUp
-from fairlead.engines.local import cgroups, supervisor_line
+from fairlead.engines import calls
+from fairlead.engines.contract import Launches, NodeUp, Superseded
+from fairlead.engines.local import cgroups, supervisor_line, worker
 from fairlead.engines.local.engine import LocalEngine
 from fairlead.engines.local.machine import this_machine
 from fairlead.model.specs import Call, Job, Node, Work
@@ -37,6 +44,7 @@ class Bench:
     def __init__(self, folder, **more):
         self.folder = folder
         self.engine = LocalEngine(folder, [NODE], **more)
+        self.engine.serve("bench", time.monotonic_ns())
         self.started, self.ended, self.nodes = set(), {}, []
         self.known = None
         self.until(lambda: self.known is not None)
@@ -96,6 +104,10 @@ class Bench:
 
     def wrote(self, attempt, stream="out"):
         return (self.folder / "output" / str(attempt.job) / f"{attempt.task}.{stream}").read_text()
+
+
+SIZES = "FAIRLEAD_CPU FAIRLEAD_MEMORY OMP_NUM_THREADS MKL_NUM_THREADS"
+"""What says how large a task is."""
 
 
 def alive(mark):
@@ -268,6 +280,69 @@ def test_a_call_whose_session_cannot_be_read_fails_alone(bench):
     assert alive(f"{bench.folder}/supervisor") == supervisor
 
 
+def leaving_a_thread_at_work():
+    """A function to call, pickled as a whole; it returns the number of its process."""
+
+    def leave():
+        import os
+        import threading
+
+        def work():
+            while True:
+                pass
+
+        threading.Thread(target=work, daemon=True).start()
+        return os.getpid()
+
+    return cloudpickle.dumps((leave, (), {}))
+
+
+def caller_of(bench):
+    """Calls that function, as a job with a number; returns the worker that was called."""
+    folder = bench.folder / "calls" / "session"
+    (folder / "results").mkdir(parents=True)
+    setup = {
+        "argv": [sys.executable, "-P", worker.__file__],
+        "cwd": "/",
+        "env": {},
+        "encoding": "utf-8",
+        "path": sys.path,
+    }
+    (folder / "setup.json").write_text(json.dumps(setup))
+    (folder / "payload").write_bytes(calls.pack([leaving_a_thread_at_work()]))
+    job = Job("q", {"cpu": 1000}, work=Work(call=Call("session", "payload")))
+
+    def call(number):
+        bench.start_all([Attempt(number, 0, 1)], job)
+        assert bench.end_of(Attempt(number, 0, 1), 60) == (Outcome.EXITED, 0)
+        return psutil.Process(pickle.loads((folder / "results" / f"{number}.0").read_bytes()[1:]))
+
+    return call
+
+
+@pytest.mark.parametrize("which", ["bench", "bench_without_cgroups"])
+def test_a_worker_that_waits_stands_still_whatever_its_calls_left_in_it(which, request):
+    bench = request.getfixturevalue(which)
+    call = caller_of(bench)
+    found = call(1)
+    bench.until(lambda: found.status() == psutil.STATUS_STOPPED)
+    before = found.cpu_times()
+    time.sleep(1.1)  # two looks
+    assert found.cpu_times() == before
+    assert call(2) == found, "it goes on with another call"
+    bench.until(lambda: found.status() == psutil.STATUS_STOPPED)
+    found.send_signal(signal.SIGCONT)  # as its person may, behind the supervisor's back
+    bench.until(lambda: not found.is_running())
+
+
+def test_a_worker_that_stands_still_ends_with_its_supervisor(bench):
+    call = caller_of(bench)
+    found = call(1)
+    bench.until(lambda: found.status() == psutil.STATUS_STOPPED)
+    os.kill(int(alive(f"{bench.folder}/supervisor")[0]), signal.SIGKILL)
+    bench.until(lambda: not found.is_running() or found.status() == psutil.STATUS_ZOMBIE)
+
+
 LONG = f"9{os.getpid():07}"
 """A time to sleep that no other process of this machine has in its command line."""
 
@@ -358,6 +433,7 @@ def test_tasks_outlive_the_scheduler_and_are_adopted(bench):
     bench.known = None
     bench.unsee()
     bench.engine = LocalEngine(bench.folder, [NODE])
+    bench.engine.serve("bench", time.monotonic_ns())
     bench.until(lambda: bench.known is not None)
     assert bench.known == {quick, slow}
     assert bench.end_of(quick) == (Outcome.EXITED, 5)
@@ -445,7 +521,9 @@ class Puppet:
         """To the next who connects, after the greeting; then hang up."""
         connection, _ = self.listener.accept()
         with connection:
-            assert json.loads(connection.makefile("rb").readline()) == {"do": "inventory"}
+            heard = connection.makefile("rb")
+            assert json.loads(heard.readline()).items() >= {"do": "greet", "journal": "a", "epoch": 1}.items()
+            assert json.loads(heard.readline()) == {"do": "inventory"}
             connection.sendall(b"".join(lines))
 
 
@@ -463,6 +541,7 @@ def test_lines_that_are_torn_or_cannot_be_read_end_nothing(tmp_path, caplog):
     )
     puppet_talks.start()
     engine = LocalEngine(tmp_path, [NODE])
+    engine.serve("a", 1)
     seen = []
     deadline = time.monotonic() + 20
     while not any(len(s.started.job) for s in seen):
@@ -484,6 +563,7 @@ def test_what_started_before_an_inventory_that_does_not_know_it_did_not_last(tmp
     started = b'{"saw": "started", "task": [1, 0, 1]}\n{"saw": "started", "task": [2, 0, 1]}\n'
     heard = threading.Event()
     engine = LocalEngine(tmp_path, [NODE], heard.set)
+    engine.serve("a", 1)
     puppet.say(empty, started)
     assert heard.wait(10)
     heard.clear()
@@ -505,6 +585,7 @@ def test_a_supervisor_that_cannot_be_started_is_tried_again_until_it_can(tmp_pat
     with monkeypatch.context() as broken:
         broken.setattr("fairlead.engines.local.supervisor_line.subprocess.Popen", popen)
         engine = LocalEngine(tmp_path, [NODE])
+        engine.serve("a", 1)
         deadline = time.monotonic() + 20
         while len(tries) < 3:
             assert time.monotonic() < deadline
@@ -620,3 +701,124 @@ def test_a_supervisor_folder_that_was_taken_away_is_made_again(bench):
     os.kill(supervisor, signal.SIGKILL)
     bench.until(lambda: bench.known is not None)
     assert bench.end_of(bench.start(Attempt(1, 0, 1), "true")) == (Outcome.EXITED, 0)
+
+
+def test_what_writes_is_paused_while_its_disk_has_no_room_and_goes_on_where_it_was(small_disk):
+    disk = small_disk("4m")
+    with closing(Bench(disk / "home")) as bench:
+        count = "i=0; while [ $i -lt 20 ]; do i=$((i+1)); echo $i; sleep 0.05; done"
+        a, b = (
+            bench.start(Attempt(1, 0, 1), "setsid", "-w", "sh", "-c", count),
+            bench.start(Attempt(1, 1, 1), "sleep", "60"),
+        )
+        bench.until(lambda: {a, b} <= bench.started)
+        time.sleep(0.7)  # the other one wrote nothing, but its files are new
+        with (disk / "ballast").open("wb") as ballast:
+            ballast.write(bytes(2**22 - 2**18))
+        bench.until(lambda: bench.engine.paused == 1)
+        written = bench.wrote(a)
+        time.sleep(0.3)
+        assert bench.wrote(a) == written
+        (disk / "ballast").unlink()
+        assert bench.end_of(a) == (Outcome.EXITED, 0)
+        assert bench.wrote(a).split() == [str(i) for i in range(1, 21)]
+        assert bench.engine.paused == 0
+
+
+def test_what_is_paused_can_be_stopped(small_disk):
+    disk = small_disk("4m")
+    with closing(Bench(disk / "home")) as bench:
+        a = bench.start(Attempt(1, 0, 1), "sh", "-c", "trap 'exit 3' TERM; while :; do echo x; sleep 0.05; done")
+        bench.until(lambda: a in bench.started)
+        with (disk / "ballast").open("wb") as ballast:
+            ballast.write(bytes(2**22 - 2**18))
+        bench.until(lambda: bench.engine.paused == 1)
+        bench.stop(a)
+        assert bench.end_of(a) == (Outcome.STOPPED, 3)
+        bench.until(lambda: bench.engine.paused == 0)
+
+
+def test_an_older_or_copied_scheduler_is_turned_away(bench):
+    """It starts nothing, stops nothing, and takes the line from nobody."""
+    a = bench.start(Attempt(1, 0, 1), "sh", "-c", "sleep 1; exit 3")
+    bench.until(lambda: a in bench.started)
+    for journal, epoch in (("bench", 1), ("older", 9)):
+        if journal == "older":  # it was served before
+            served = bench.folder / "supervisor" / "served"
+            served.write_text(json.dumps([["older", 9, "x"], *json.loads(served.read_text())]))
+        other = LocalEngine(bench.folder, [NODE])
+        other.serve(journal, epoch)
+        other.stop(columns([a]), 0.0)
+        with pytest.raises(Superseded, match=r"obeys another scheduler.*adopt"):
+            poll_until_it_knows(other)
+        other.close()
+        other.join(10)
+    assert bench.end_of(a) == (Outcome.EXITED, 3)
+
+
+def poll_until_it_knows(engine):
+    deadline = time.monotonic() + 10
+    while engine.poll().known is None:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_a_newer_scheduler_takes_over_and_the_one_before_is_told(bench):
+    newer = LocalEngine(bench.folder, [NODE])
+    newer.serve("bench", time.monotonic_ns())
+    with pytest.raises(Superseded, match="start"):
+        bench.until(lambda: False)
+    poll_until_it_knows(newer)
+    bench.engine.close()
+    bench.engine = newer
+    assert bench.end_of(bench.start(Attempt(1, 0, 1), "true")) == (Outcome.EXITED, 0)
+
+
+def test_what_does_not_say_who_it_is_is_not_heard(bench):
+    with socket.socket(socket.AF_UNIX) as stranger:
+        stranger.settimeout(10)
+        stranger.connect(str(bench.folder / "supervisor" / "socket"))
+        stranger.sendall(b'{"do": "inventory"}\n')
+        with contextlib.suppress(ConnectionResetError):
+            assert stranger.recv(1) == b""
+    assert bench.end_of(bench.start(Attempt(1, 0, 1), "true")) == (Outcome.EXITED, 0)
+
+
+def test_tasks_know_their_size(bench, tmp_path):
+    show = ("sh", "-c", f"for name in {SIZES}; do eval echo $name=\\${{$name-none}}; done")
+    of = {}
+    for number, more in enumerate(
+        ({"cpu": 1500, "memory": 1 << 28}, {"cpu": 3000}, {"cpu": 250}, {"cpu": 0, "gpu": 1000})
+    ):
+        task = Attempt(number + 1, 0, 1)
+        bench.start_all([task], replace(bench.job(*show, **more), work=Work(list(show), "/", {"MKL_NUM_THREADS": "7"})))
+        assert bench.end_of(task) == (0, 0)
+        of[number] = dict(line.split("=") for line in bench.wrote(task).split())
+        assert of[number].pop("MKL_NUM_THREADS") == "7", "what somebody has set stays"
+    names = SIZES.split()[:3]
+    assert [[of[number][name] for name in names] for number in of] == [
+        ["1.5", str(1 << 28), "2"], ["3", "none", "3"], ["0.25", "none", "1"], ["none", "none", "none"],
+    ]  # fmt: skip
+
+
+def test_who_asks_for_whole_cores_keeps_to_as_many_that_are_nobody_elses(bench):
+    there = os.sched_getaffinity(0)
+    gate = (
+        "sh",
+        "-c",
+        "python3 -c 'import os; print(*os.sched_getaffinity(0))'; until test -e go; do sleep 0.02; done",
+    )
+    tasks = [Attempt(number, 0, 1) for number in range(1, len(there) + 2)]
+    for task in tasks:
+        bench.start(task, *gate)
+        bench.until(lambda task=task: task in bench.started and bench.wrote(task))
+    (bench.folder / "go").touch()
+    wrote = []
+    for task in tasks:
+        assert bench.end_of(task) == (0, 0)
+        wrote.append({*map(int, bench.wrote(task).split())})
+    assert sorted(wrote[:-1], key=min) == [{core} for core in sorted(there)], "each has one of its own"
+    assert wrote[-1] == there, "one that finds none is kept to none"
+    small = bench.start(Attempt(99, 0, 1), "nproc")
+    assert bench.end_of(small) == (0, 0)
+    assert bench.wrote(small).strip() == "1"

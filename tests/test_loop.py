@@ -14,7 +14,7 @@ from fairlead.journal.memory import MemoryStore
 from fairlead.model.specs import Job, Node, Queue, Settings
 from fairlead.scheduler import admission, report
 from fairlead.service import loop as loops
-from fairlead.service.loop import Busy, Loop
+from fairlead.service.loop import Busy, HappensLater, Loop
 from fake_engine import FakeEngine
 
 
@@ -103,10 +103,11 @@ def test_a_full_disk_stops_new_work_loses_nothing_and_goes_on_when_there_is_room
     loop, journal, engine = world
     loop.ask(submit, changes=True).result(timeout=5)
     journal.full = True
-    with pytest.raises(Stalled, match="there is no room"):
+    with pytest.raises(HappensLater, match=r"there is no room.*do not ask again"):
         loop.ask(submit, changes=True).result(timeout=5)
-    with pytest.raises(Stalled, match="there is no room"):
+    with pytest.raises(Stalled, match="there is no room") as refused:
         loop.ask(submit, changes=True).result(timeout=5)
+    assert not isinstance(refused.value, HappensLater), "that one was not taken"
     assert len(loop.ask(look).result(timeout=5)) == 2, "looking is answered"
     assert sum(engine.runs.values()) == 1, "nothing was started that the journal does not know"
     journal.full = False

@@ -118,6 +118,18 @@ def test_a_half_life_is_read(tmp_path, text, seconds):
     assert (root.history, leaf.history) == (seconds, None)
 
 
+def test_a_queue_that_is_fair_between_its_users_has_a_leaf_for_each(tmp_path):
+    path = tmp_path / "fairlead.toml"
+    path.write_text('[[queue]]\nname = "lab"\norder = "fair"\nstrict = true\nhistory = "7d"\npolicy = "drf"\n')
+    lab, users = read_configuration(path, find_policy).queues
+    assert (lab.name, lab.history, lab.strict) == ("lab", 604800.0, False)
+    assert users == Queue("lab/*", strict=True, submit=[]), "nobody is named: it is for nobody"
+    path.write_text('[[queue]]\nname = "/"\nsubmit = ["ada"]\n[[queue]]\nname = "lab"\norder = "fair"\n')
+    assert read_configuration(path, find_policy).queues[-1] == Queue("lab/*"), "for whom it says above"
+    path.write_text('[[queue]]\nname = "lab"\norder = "fair"\n[[queue]]\nname = "lab/*"\nmax_jobs = 3\n')
+    assert read_configuration(path, find_policy).queues[1] == Queue("lab/*", max_jobs=3)
+
+
 def test_the_same_document_as_json_is_the_same(tmp_path):
     import json
     import tomllib
@@ -151,6 +163,10 @@ def test_the_same_document_as_json_is_the_same(tmp_path):
         ('policy = "fifo"', 'history = "5000d"', 4, "no half-life"),
         ('policy = "fifo"', 'history = "never"', 4, "no duration"),
         ('policy = "fifo"', "history = true", 4, "no duration"),
+        ('policy = "fifo"', "strict = true", 4, "has queues below it: write strict where jobs are"),
+        ("weight = 2", 'strict = "yes"', 17, "write true or false"),
+        ("weight = 2", 'order = "fair"', 17, "leave order out"),
+        ("weight = 2", 'order = "fifo"', 17, "'priority' or 'fair'"),
         ("weight = 2", 'history = "1d"', 17, "no queues below it that used something before"),
         ("guarantee = { gpu = 2 }\nlimit", "guarantee = { gpu = 3 }\nlimit", 5, "guaranteed 3 gpu"),
         ("limit = { cpu = 64,", "limit = { gpu = 1,", 10, "over its limit"),

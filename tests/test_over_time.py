@@ -478,7 +478,7 @@ def test_the_command_of_a_journal(command, tmp_path):
         (["--over", "soon", "--journal", "none.db"], "--over 'soon': 'soon' is no duration"),
         (["--over", "0s", "--journal", "none.db"], "--over '0s': is no time at all"),
         (["--over", "7d", "--starved-after", "x"], "--starved-after 'x': 'x' is no duration"),
-        (["--over", "7d", "--discrete"], "--over takes no --allocation or --discrete"),
+        (["--over", "7d", "--discrete"], "--over takes no --policy, --allocation or --discrete"),
         (["--over", "7d"], "no scheduler runs in "),
     ],
 )

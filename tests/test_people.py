@@ -19,19 +19,25 @@ from types import SimpleNamespace
 
 import pytest
 import trustme
+from hypothesis import given
+from hypothesis import strategies as st
 
 from conftest import FAIRLEAD
 from fairlead.client.address import Address, NotTrusted, check_port, find
 from fairlead.client.connection import Connection
 from fairlead.client.service_error import ServiceError
 from fairlead.data_folder import check_folder, make_home
-from fairlead.model.specs import Call, Job, Queue, Work
-from fairlead.people.accounts import Person
-from fairlead.people.deeds import LINES_A_MINUTE, Deeds
+from fairlead.model.documents import Configuration
+from fairlead.model.specs import Call, Job, Queue, Settings, Work
+from fairlead.people import doings
+from fairlead.people.accounts import Accounts, Person
+from fairlead.people.deeds import LINES_A_MINUTE, Deed, Deeds
+from fairlead.people.doings import Before
 from fairlead.people.rules import Caller, Forbidden, Rules
 from fairlead.people.tokens import Tokens
 from fairlead.scheduler.admission import Refused, Unknown
 from fairlead.service.api.calls import end_session
+from fairlead.service.doubts import doubts
 from fairlead.service.listening import CannotListen, open_socket
 from machine import PEOPLE, SOCKET
 
@@ -79,6 +85,7 @@ def test_the_kernel_says_who_one_is_whatever_the_environment_says(machine):
         "/",
         "vision",
         "secret",
+        "hidden",
         "people",
         "people/bob",
     }
@@ -113,6 +120,30 @@ def test_a_private_queue_hides_whose_its_jobs_are(machine):
         assert ("xyzzy" in seen, number in seen) == (sees, True)
 
 
+def test_a_leaf_in_a_private_queue_is_named_to_nobody_else(machine):
+    alice, bob = machine["alice"], machine["bob"]
+    number = alice.ok("submit", "-q", "hidden", "--cpu", "100m", "--memory", "64Mi", "--", "sleep", "60").strip()
+    for who, sees in ((alice, True), (bob, False), (machine["olga"], False), (machine["root"], True)):
+        routes = [
+            f"/v1/jobs/{number}",
+            "/v1/jobs",
+            "/v1/queues",
+            "/v1/audit",
+            "/metrics",
+            "/v1/facts?after=0&follow=false",
+        ]
+        assert ["hidden/alice" in str(who.http("GET", route)[1]) for route in routes] == [sees] * len(routes), who.name
+        assert bool(who.http("GET", "/v1/jobs?queue=hidden/alice")[1]["jobs"]) is sees
+        assert ("/alice" in who.ok("jobs", "-q", "hidden"), number in who.ok("jobs", "-q", "hidden")) == (sees, True)
+        later = [f"/v1/jobs/{number}/why", f"/v1/jobs/{number}/when", "/v1/audit/over-time?seconds=60", "/v1/usage"]
+        assert sees or all("hidden/alice" not in str(who.http("GET", route)[1]) for route in later)
+    used = {queue["name"]: queue["used"] for queue in bob.http("GET", "/v1/queues")[1]["queues"]}
+    assert used["hidden"]["cpu"] == 100, "what they have together is told"
+    refused = bob.run("cancel", number)
+    assert "admins of queue 'hidden', not for bob" in refused.stderr
+    alice.ok("cancel", number)
+
+
 def test_the_key_of_one_person_is_nothing_to_another(machine):
     asked = {"argv": ["true"], "demand": {"cpu": 100}, "queue": "people"}
     key = {"Idempotency-Key": "monday"}
@@ -131,7 +162,7 @@ def test_the_log_says_who_did_what_to_whom(machine):
     assert said in machine["olga"].ok("log", "--json")
     assert said not in machine["bob"].ok("log", "--json")
     assert said not in alice.ok("log", "--queue", "secret", "--json")
-    assert alice.ok("log", "--since", "0").strip() == "nobody did anything"
+    assert alice.ok("log", "--since", "0").strip() == "nobody did anything with --since 0"
     machine["olga"].ok("drain", "n1")
     machine["olga"].ok("resume", "n1")
     assert [entry["what"] for entry in machine["root"].http("GET", "/v1/log?user=olga")[1]["log"]][-2:] == [
@@ -148,6 +179,7 @@ def test_a_token_is_made_listed_and_revoked(machine):
     assert told["token"].startswith(f"fairlead_{told['id']}_")
     assert told["token"].removeprefix(f"fairlead_{told['id']}_") not in (machine.home / "tokens.json").read_text()
     assert told["id"] in alice.ok("token", "list")
+    assert "there is no queue 'vison'" in alice.run("token", "new", "--queue", "vison").stderr
     assert told["id"] not in machine["bob"].ok("token", "list")
     assert "there is no account" in root.run("token", "new", "--user", "nobody-such").stderr
     alice.ok("token", "revoke", told["id"])
@@ -472,9 +504,13 @@ def test_a_port_of_ones_own_scheduler_takes_a_token(live):
         )
 
     assert jobs(live.ok("token", "new").strip()).returncode == 0
-    refused = jobs("x")
-    assert (refused.returncode, refused.stderr.count("\n")) == (1, 1)
-    assert "does not take this token" in refused.stderr
+    for token, why in (
+        ("x", "does not take this token"),
+        ("", "a token is needed to call this scheduler: set FAIRLEAD_TOKEN"),
+    ):
+        refused = jobs(token)
+        assert (refused.returncode, refused.stderr.count("\n")) == (1, 1)
+        assert why in refused.stderr
 
 
 @pytest.mark.parametrize(
@@ -496,10 +532,100 @@ def test_a_place_to_listen_that_will_not_do(options, why, shared, tmp_path):
 
 def test_without_systemd_the_unit_is_printed(command, monkeypatch):
     monkeypatch.setattr("fairlead.cli.systemd.RUNNING", Path("/nowhere"))
-    shown = command("service", "install").stdout
+    Path("fairlead.toml").touch()
+    shown = command("service", "install", "--config", "fairlead.toml").stdout
     assert "ExecStart=" in shown
     assert "up --system" in shown
     assert "systemctl disable" in command("service", "remove").stdout
+
+
+@pytest.fixture
+def unit(tmp_path, monkeypatch):
+    """Where the unit is written, as if systemd ran; what it is told is in `unit.told`."""
+    unit = SimpleNamespace(path=tmp_path / "fairlead.service", told=[])
+    monkeypatch.setattr("fairlead.cli.systemd.RUNNING", tmp_path)
+    monkeypatch.setattr("fairlead.cli.systemd._check_root", lambda: None)
+    monkeypatch.setattr("fairlead.cli.systemd._systemctl", lambda *words: unit.told.append(words[0]))
+    monkeypatch.setattr("fairlead.cli.commands.people.UNIT", unit.path)
+    return unit
+
+
+def test_an_installed_service_is_started_anew_with_what_it_was_installed_with(command, unit, tmp_path):
+    trustme.CA().issue_cert("server.example").private_key_and_cert_chain_pem.write_to_path(tmp_path / "server.pem")
+    Path("fairlead.toml").touch()
+    options = ["--listen=0.0.0.0:7373", "--tls-cert=server.pem", "--name=a.example", "--name=b.example"]
+    for more in ([], options):
+        unit.told.clear()
+        assert command("service", "install", "--config", "fairlead.toml", *more).returncode == 0
+        assert unit.told == ["daemon-reload", "enable", "restart"]
+    started = re.search("^ExecStart=(.*)", unit.path.read_text(), re.MULTILINE)[1].split()
+    assert started[1:] == [
+        "up",
+        "--system",
+        f"--config={tmp_path}/fairlead.toml",
+        "--listen=0.0.0.0:7373",
+        f"--tls-cert={tmp_path}/server.pem",
+        "--name=a.example",
+        "--name=b.example",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "why"),
+    [
+        (None, [], "there is no such file"),
+        ("nonsense = [", [], "fairlead.toml: not TOML"),
+        ("[[queue]]\nname = 'a/b'", [], "hangs in the air"),
+        ("", ["--listen", "0.0.0.0:7373"], "give a certificate with --tls-cert"),
+        ("", ["--listen", "0.0.0.0:7373", "--tls-cert", "none.pem"], "none.pem: no certificate"),
+    ],
+)
+def test_what_up_would_refuse_is_not_installed(command, unit, text, options, why):
+    if text is not None:
+        Path("fairlead.toml").write_text(text)
+    refused = command("service", "install", "--config", "fairlead.toml", *options)
+    assert (refused.returncode, refused.stderr.count("\n")) == (1, 1)
+    assert why in refused.stderr
+    assert (unit.path.exists(), unit.told) == (False, [])
+
+
+def test_a_scheduler_for_everybody_is_roots_to_start_which_is_said_at_once(command, monkeypatch):
+    monkeypatch.setattr(os, "geteuid", lambda: 60001)
+    monkeypatch.setattr("fairlead.cli.up.warm_up", lambda: pytest.fail("it compiles first"))
+    refused = command("up", "--system")
+    assert (refused.returncode, refused.stderr.count("\n")) == (1, 1)
+    assert "root's to start: say it with sudo" in refused.stderr
+
+
+def test_what_is_most_likely_not_meant_is_said():
+    queues = [
+        Queue("vision", submit=["@visoin", "root", "*"], admin=["al1ce"], guarantee={"cpu": 6000}),
+        Queue("people", guarantee={"cpu": 4000}),
+        Queue("people/*", guarantee={"cpu": 1000}),
+    ]
+    there = Configuration(queues, [], Settings(operators=["root", "@root", "0lga"]))
+    assert doubts(there, {"cpu": 9000}, Accounts()) == [
+        "all queues together are guaranteed 10 cpu, and all nodes together have 9: it cannot be kept",
+        "queue 'vision': submit names '@visoin', a group that there is not here",
+        "queue 'vision': admin names 'al1ce', an account that there is not here",
+        "operators names '0lga', an account that there is not here",
+    ]
+    assert doubts(there, {"cpu": 10000}, None) == []
+    assert doubts(there, {"cpu": 5000}, None) == [
+        "queue 'vision': is guaranteed 6 cpu, and all nodes together have 5: it cannot be kept"
+    ]
+
+
+def test_a_reload_says_what_is_doubtful_and_that_groups_are_looked_up_anew(machine):
+    root, before = machine["root"], machine.config.read_text()
+    same = "the configuration has not changed; accounts and groups are looked up anew\n"
+    assert root.ok("reload") == same
+    machine.config.write_text(before.replace('"@vision"', '"@vision", "@visoin"'))
+    done = root.run("reload")
+    machine.config.write_text(before)
+    assert root.ok("reload") == "the configuration is in force\n"
+    assert done.stdout == "the configuration is in force\n"
+    assert done.stderr == "fairlead: queue 'vision': submit names '@visoin', a group that there is not here\n"
 
 
 # -- what is kept ------------------------------------------------------------------------------------------------------
@@ -553,7 +679,7 @@ def test_a_token_for_some_queues_closes_no_session_with_calls_in_others():
             return question(state, 0.0)
 
     closed = []
-    with pytest.raises(Forbidden, match="job 1 is alice's"):
+    with pytest.raises(Forbidden, match="this token is for other only, and job 1 is in queue 'q/a'"):
         asyncio.run(end_session(Asked(), SimpleNamespace(close=closed.append), session, Caller(ALICE, ("other",))))
     assert closed == []
 
@@ -565,16 +691,85 @@ def test_deeds_are_kept_and_nobody_fills_the_file(tmp_path, monkeypatch):
         deeds.refused("bob", f"GET /{number}", "no")
     monkeypatch.setattr(time, "time", lambda now=time.time: now() + 61)
     deeds.refused("bob", "GET /again", "no")
-    found = list(Deeds(tmp_path / "deeds").since(0))
+    found = list(Deeds(tmp_path / "deeds").newest_first())[::-1]
     assert [deed.by for deed in found] == ["alice", *["bob"] * (LINES_A_MINUTE + 2)]
     assert f"{1000 - LINES_A_MINUTE} requests more" in [deed.what for deed in found]
-    assert [deed.what for deed in deeds.since(time.time() - 5)] == [
+    assert {deed.what for deed in deeds.newest_first(since=time.time() - 5)} == {
         f"{1000 - LINES_A_MINUTE} requests more",
         "GET /again",
-    ]
+    }
     monkeypatch.setattr("fairlead.people.deeds.LARGEST", 1000)
     for _ in range(50):
         deeds.done("carol", "x" * 100)
-    assert sum(path.stat().st_size for path in tmp_path.iterdir()) < 20_000
-    (tmp_path / "deeds").open("ab").write(b'{"at": 1, "by"')
-    assert list(deeds.since(0))[-1].by == "carol"
+    assert sum(path.stat().st_size for path in (tmp_path / "deeds").iterdir()) < 20_000
+    with (tmp_path / "deeds" / "carol.done").open("ab") as file:
+        file.write(b'{"at": 1, "by"')
+    assert next(deeds.newest_first()).by == "carol"
+
+
+def test_what_one_does_drives_out_nobody_elses_deeds_and_nothing_that_was_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr("fairlead.people.deeds.LARGEST", 1000)
+    monkeypatch.setattr("fairlead.people.deeds.PIECE", 64)  # several a line, and lines that end where a piece does
+    now = iter(range(1, 10_000))
+    monkeypatch.setattr(time, "time", lambda: float(next(now)))
+    deeds = Deeds(tmp_path / "deeds")
+    deeds.done("alice", "made a token")
+    deeds.refused("uid 7", "GET /v1/jobs", "no account", stranger=True)
+    deeds.refused("bob", "POST /v1/down", "not his")
+    for number in range(300):
+        deeds.done("bob", f"made token {number}")
+    found = list(deeds.newest_first())
+    assert [deed.at for deed in found] == sorted((deed.at for deed in found), reverse=True)
+    kept = [deed.what for deed in found if deed.what.startswith("made token ")]
+    assert kept == [f"made token {number}" for number in range(299, 299 - len(kept), -1)]
+    assert {deed.by for deed in found} == {"alice", "bob", "uid 7"}
+    assert [deed.what for deed in found if deed.outcome == "refused"] == ["POST /v1/down", "GET /v1/jobs"]
+    assert [deed.by for deed in deeds.newest_first("uid 7")] == ["uid 7"]
+    assert {deed.by for deed in deeds.newest_first("bob", since=3.0, before=200.0)} == {"bob"}
+    (tmp_path / "x.done").write_text('{"at":1,"by":"x","what":"y","outcome":"done"}')
+    assert list(deeds.newest_first("../x")) == []
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 9), st.booleans()), max_size=40),
+    st.integers(1, 7),
+    st.integers(1, 400),
+)
+def test_the_log_page_by_page_is_the_log(made, most, largest):
+    """Facts and deeds, each the newest first, of which some are for others: the pages are what is left, and all of it."""
+    facts, deeds = [], []
+    for at, (what, half, is_deed) in enumerate(made):
+        if is_deed:
+            deeds.insert(0, Deed(at + half / 100, "ada", what, "done"))
+        else:
+            entry = {
+                "at": float(at),
+                "by": "ada",
+                "what": what,
+                "outcome": "done",
+                "why": "",
+                "job": None,
+                "queue": None,
+            }
+            facts.insert(0, (at, entry, None))
+
+    def allows(entry, job):
+        return entry["what"] != "c"
+
+    found, before = [], Before.read("-")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(doings, "LARGEST_PAGE", largest)
+        for _ in range(1000):
+            rest = iter([deed for deed in deeds if before.deed is None or deed.at < before.deed])
+            page = doings.Page(allows, rest, before, most)
+            page.add_facts(each for each in facts if before.fact is None or each[0] < before.fact)
+            told = page.told(not page.is_full and page.add_deeds())
+            assert len(told["log"]) <= most
+            found = told["log"] + found
+            if told["next"] is None:
+                break
+            before = Before.read(told["next"])
+    right = [each for _, each, _ in facts] + [doings.told_deed(deed) for deed in deeds]
+    right = [each for each in right if allows(each, None)]
+    assert sorted(found, key=lambda each: each["at"]) == found
+    assert sorted(map(str, found)) == sorted(map(str, right))

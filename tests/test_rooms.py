@@ -11,6 +11,7 @@ SOURCE = Path(__file__).parent.parent / "src" / "fairlead"
 ROOMS = [
     "outcomes",
     "data_folder",
+    "disk_room",
     "sockets",
     "kernel_cache",
     "processes",
@@ -19,6 +20,7 @@ ROOMS = [
     "html_page",
     "model",
     "policies",
+    "imports",
     "audit",
     "scheduler",
     "journal",

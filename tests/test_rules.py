@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from fairlead.model.specs import Job, Queue
 from fairlead.people.accounts import Person
+from fairlead.people.placing import leaf_of
 from fairlead.people.rules import (
     Caller,
     Forbidden,
@@ -13,11 +14,20 @@ from fairlead.people.rules import (
     acts_on,
     administers,
     as_seen,
+    check_acts,
+    check_operates,
     check_submits,
     operates,
+    rules_of,
+    seen_queue,
     sees_names,
     submits,
 )
+from fairlead.people.telling import hidden_leaves, used_as_seen, without
+from fairlead.scheduler.admission import Refused
+from fairlead.scheduler.facts import JobEdited, JobSubmitted, encode
+from fairlead.service.feed import fact_as_seen
+from test_scheduling import World
 
 ALICE = Caller(Person("alice", 1001, 1001, frozenset({"alice", "vision"})))
 BOB = Caller(Person("bob", 1002, 1002, frozenset({"bob"})))
@@ -52,10 +62,19 @@ def test_submit_is_inherited_and_the_nearest_says_it():
 
 
 def test_a_leaf_under_a_star_is_for_whoever_may_submit_under_their_own_name():
-    there = rules(Queue("research", submit=["@vision"]), Queue("research/*"), Queue("research/bob"))
+    there = rules(Queue("research", submit=["@vision"]), Queue("research/*"))
     assert submits(there, ALICE, "research/alice")
     assert not submits(there, BOB, "research/bob"), "he is not in the group"
     assert not submits(there, ALICE, "research/bob"), "it has another's name"
+
+
+def test_a_queue_that_is_declared_beside_a_star_is_for_whom_submit_names_and_not_for_whom_it_is_called_after():
+    there = rules(Queue("research", submit=["@vision"]), Queue("research/*"), Queue("research/bob"))
+    assert [submits(there, who, "research/bob") for who in (ALICE, BOB)] == [True, False]
+    there = rules(Queue("research"), Queue("research/*", admin=["alice"], private=True), Queue("research/bob"))
+    assert [submits(there, who, "research/bob") for who in (ALICE, BOB)] == [False, False]
+    assert not acts_on(there, ALICE, job_of(ROOT, "research/bob")), "the star stands for those that are not declared"
+    assert sees_names(there, ALICE, job_of(ROOT, "research/bob"))
     there = rules(Queue("research/*"), Queue("research/bob", submit=["alice"]))
     assert submits(there, ALICE, "research/bob"), "the queue itself says so"
 
@@ -82,11 +101,12 @@ def test_operators_see_to_the_whole_and_not_to_jobs():
     assert not acts_on(there, BOB, job_of(ALICE, "a"))
 
 
-def test_a_job_is_known_by_the_number_of_its_owner_and_not_by_the_name():
+def test_a_job_is_known_by_the_number_and_the_name_of_its_owner():
     there = rules(Queue("a"))
-    later = Caller(Person("alice", 4000, 4000))
+    later, heir = Caller(Person("alice", 4000, 4000)), Caller(Person("zoe", 1001, 1001))
     assert acts_on(there, ALICE, job_of(ALICE, "a"))
     assert not acts_on(there, later, job_of(ALICE, "a")), "another account under an old name"
+    assert not acts_on(there, heir, job_of(ALICE, "a")), "another account under an old number"
     assert acts_on(there, later, Job("a", {"cpu": 1}, user="alice")), "from before numbers were kept"
 
 
@@ -95,9 +115,63 @@ def test_what_others_see_of_a_job():
     plain, private = rules(Queue("a")), rules(Queue("top", private=True), Queue("top/a"))
     assert as_seen(plain, ALICE, job_of(ALICE, "a"), told) == told
     assert as_seen(plain, BOB, job_of(ALICE, "a"), told) == {**told, "argv": [], "cwd": ""}
+    told["queue"] = "top/a"
     hidden = as_seen(private, BOB, job_of(ALICE, "top/a"), told)
     assert hidden == {**told, "argv": [], "cwd": "", "name": "", "user": ""}
     assert as_seen(private, ROOT, job_of(ALICE, "top/a"), told) == told
+
+
+@pytest.mark.parametrize("where", ["secret", "secret/*"])
+def test_a_leaf_in_a_private_queue_is_told_to_others_as_the_queue(where):
+    there = rules(
+        *(Queue(name, private=name == where, admin=["carol"]) for name in ("secret", "secret/*")), Queue("open/*")
+    )
+    carol = Caller(Person("carol", 1003, 1003))
+    seen = {who.person.name: seen_queue(there, who, "secret/alice") for who in (ALICE, BOB, carol, ROOT)}
+    assert seen == {"alice": "secret/alice", "bob": "secret", "carol": "secret/alice", "root": "secret/alice"}
+    assert seen_queue(there, ALICE._replace(queues=("open",)), "secret/alice") == "secret"
+    assert seen_queue(there, BOB, "open/alice") == "open/alice"
+    assert seen_queue(rules(Queue("*", private=True)), BOB, "alice") == ""
+    told = {"argv": ["x"], "cwd": "/x", "name": "n", "user": "alice", "queue": "secret/alice"}
+    assert as_seen(there, BOB, job_of(ALICE, "secret/alice"), told)["queue"] == "secret"
+    with pytest.raises(Forbidden, match=r"job 1 is another person's: .* admins of queue 'secret', not for bob"):
+        check_acts(there, BOB, 1, job_of(ALICE, "secret/alice"))
+    facts = [
+        JobSubmitted(at=0.0, id=1, job=job_of(ALICE, "secret/alice")),
+        JobEdited(at=0.0, id=1, queue="secret/alice"),
+        JobEdited(at=0.0, id=1, priority=1),
+    ]
+    for fact in facts:
+        assert b"alice" not in fact_as_seen(there, BOB, encode(fact))
+        assert fact_as_seen(there, ALICE, encode(fact)) == encode(fact)
+
+
+def test_whole_answers_are_told_without_the_leaves_in_private_queues():
+    there = rules(Queue("secret", private=True), Queue("secret/*"), Queue("open/*"))
+    names = ["", "secret", "secret/alice", "secret/bob", "open/alice"]
+    hidden = hidden_leaves(there, BOB, names)
+    assert hidden == {"secret/alice": "secret"}
+    told = {
+        "queues": [{"name": name, "passed_over_for": ["secret/alice", "open/alice"]} for name in names],
+        "text": "queue secret/alice, at 3%, and secret/alice.b: open/alice's is secret/alice.",
+        "series": {"secret/alice": [1], "secret/bob": [2]},
+    }
+    assert without(told, hidden) == {
+        "queues": [
+            {"name": name, "passed_over_for": ["secret", "open/alice"]} for name in names if name != "secret/alice"
+        ],
+        "text": "queue secret, at 3%, and secret/alice.b: open/alice's is secret.",
+        "series": {"secret/bob": [2]},
+    }
+    assert hidden_leaves(there, ROOT, names) == {}
+    row = {"tasks": 1, "failed": 1, "asked": {"cpu": 2.0}, "lost": {}, "cpu_hours": 0.5}
+    rows = [
+        {"queue": "secret/alice", "user": "", "peak_memory": None, **row},
+        {"queue": "secret/carol", "user": "", "peak_memory": 7, **row},
+        {"queue": "secret/bob", "user": "bob", "peak_memory": 9, **row},
+    ]
+    both = {"tasks": 2, "failed": 2, "asked": {"cpu": 4.0}, "lost": {}, "cpu_hours": 1.0}
+    assert used_as_seen(there, BOB, rows) == [{"queue": "secret", "user": "", "peak_memory": 7, **both}, rows[2]]
 
 
 def test_a_token_reaches_no_further_than_it_says():
@@ -107,8 +181,43 @@ def test_a_token_reaches_no_further_than_it_says():
     assert [acts_on(there, limited, job_of(ALICE, leaf)) for leaf in ("a", "b/c")] == [False, True]
     assert not operates(there, ROOT._replace(queues=("b",)))
     assert not acts_on(there, ROOT._replace(queues=("b",)), job_of(ALICE, "a"))
-    with pytest.raises(Forbidden, match="this token is for b only"):
+    with pytest.raises(Forbidden, match="this token is for b only, not for queue 'a'"):
         check_submits(there, limited, "a", None)
+    with pytest.raises(Forbidden, match="this token is for b only, and job 1 is in queue 'a'"):
+        check_acts(there, limited, 1, job_of(ALICE, "a"))
+    with pytest.raises(Forbidden, match="job 1 is bob's: it is for them"):
+        check_acts(there, limited, 1, job_of(BOB, "a"))
+    with pytest.raises(Forbidden, match="this token is for b only, not to operate"):
+        check_operates(there, ROOT._replace(queues=("b",)))
+
+
+def usual(queues, *callers):
+    """Where the jobs of each go that name no queue; or what they are told."""
+    state = World(list(queues)).state
+    found = []
+    for caller in callers:
+        try:
+            found.append(leaf_of(state, rules_of(state, personal=False), caller, None, None))
+        except Refused as refused:
+            found.append(str(refused).partition(": ")[2])
+    return found
+
+
+def test_a_job_that_names_no_queue_goes_to_the_one_place_that_its_person_has():
+    people, vision = [Queue("people"), Queue("people/*")], Queue("vision", submit=["@vision"])
+    assert usual([*people, vision], ALICE, BOB) == ["people/alice", "people/bob"]
+    staff = Queue("staff/*", submit=["bob"])
+    assert usual([vision, Queue("staff"), staff], ALICE, BOB) == ["vision", "staff/bob"]
+    assert usual([*people, Queue("staff"), staff], ALICE, BOB) == [
+        "people/alice",
+        "choose one of people/bob, staff/bob",
+    ]
+    assert usual([*people, vision, Queue("hers", submit=["alice"])], ALICE, BOB) == [
+        "choose one of hers, people/alice, vision",
+        "people/bob",
+    ]
+    assert usual([Queue("a"), Queue("b")], ALICE) == ["a, b"]
+    assert usual([*people, vision], ALICE._replace(queues=("vision",))) == ["vision"]
 
 
 NAMES = ["a", "a/b", "a/b/c", "a/*", "d", "d/*"]
@@ -129,16 +238,18 @@ QUEUES = st.lists(
     QUEUES, st.sampled_from(["a", "a/b", "a/b/c", "a/alice", "a/bob", "d", "d/alice"]), st.sampled_from([ALICE, BOB])
 )
 def test_whatever_is_configured(queues, leaf, caller):
-    """What one may at most, from the definitions."""
+    """What one may, from the definitions."""
     there = rules(*queues)
     above = [leaf[:end] for end in range(1, len(leaf) + 1) if end == len(leaf) or leaf[end] == "/"]
     star = f"{leaf.rpartition('/')[0]}/*".lstrip("/")
-    said = [there.queues[name] for name in [star, *above] if name in there.queues]
+    personal = leaf not in there.queues and star in there.queues
+    said = [
+        there.queues[name] for name in [*[star] * personal, *above[::-1]] if name in there.queues
+    ]  # the nearest first
     mine = {caller.person.name, "*", *(f"@{group}" for group in caller.person.groups)}
-    if submits(there, caller, leaf):
-        by_list = any(mine & set(queue.submit or ()) for queue in said)
-        own = star in there.queues and leaf.rpartition("/")[2] == caller.person.name
-        assert by_list or own
+    lists = [queue.submit for queue in said if queue.submit is not None]
+    named = bool(mine & set(lists[0])) if lists else personal
+    assert submits(there, caller, leaf) == (named and (not personal or leaf.rpartition("/")[2] == caller.person.name))
     others = job_of(ROOT, leaf)
     assert acts_on(there, caller, others) == any(mine & set(queue.admin) for queue in said)
     assert sees_names(there, caller, others) or any(queue.private for queue in said)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fairlead.model.specs import After, Job, Node, Queue, Settings
+from fairlead.model.specs import After, Job, Node, Queue, Settings, Work
 from fairlead.outcomes import Outcome
 from fairlead.policies.contract import Division
 from fairlead.policies.registry import find_policy
@@ -25,13 +25,13 @@ from fairlead.scheduler.facts import (
     NodeJoined,
     NodeLost,
     NodesReserved,
-    ReservationDropped,
     TasksExpired,
     TasksFinished,
     TasksPlaced,
     TasksRevoked,
     TasksStarted,
 )
+from fairlead.scheduler.job_index import LARGE
 from fairlead.scheduler.kernel_stops import LIMIT
 from fairlead.scheduler.live_audit import audit_state
 from fairlead.scheduler.state import State
@@ -744,7 +744,7 @@ def test_hdrf_is_what_looking_at_everything_anew_gives(data):
         for _ in range(data.draw(st.integers(0, 2))):
             world.submit(leaf, data.draw(demand), data.draw(st.sampled_from([2, 30])))
     for _ in range(4):
-        expected = placed_naively(world.state)
+        expected = placed_naively(world.state, world.now + 1.0)
         assert world.placed() == expected
         running = sorted(world.running())
         if running:
@@ -852,8 +852,8 @@ def test_the_audit_counts_weights_down_the_tree():
     assert found["fair"]
 
 
-def test_a_gang_whose_reservation_is_dropped_is_tried_on_all_nodes_again():
-    """While nodes are kept for it, it looks at no others: room that came back there meanwhile is not fresh any more."""
+def test_a_gang_starts_where_there_is_room_though_it_is_kept_elsewhere():
+    """Room that came back on a node which is not kept for it is fresh when it is tried again."""
     world = World([Queue("a"), Queue("b")], {"cpu": 2}, {"cpu": 2}, reserve_after=1e9)
     for queue in ("a", "b"):
         world.submit(queue, {"cpu": 2})
@@ -861,11 +861,9 @@ def test_a_gang_whose_reservation_is_dropped_is_tried_on_all_nodes_again():
     other = int(placed.job[np.flatnonzero(placed.node == 1)[0]])
     world.submit("a", {"cpu": 2}, gang=True)
     gang = world.state.index.last
-    world.happen(NodesReserved(at=world.now, id=gang, nodes=[0], tasks=[1]))
+    world.happen(NodesReserved(at=world.now, id=gang, nodes=[0], tasks=[1], start=100.0))
     assert not placements(decide(world.state, world.now).facts)
     world.end(other)
-    assert not placements(decide(world.state, world.now).facts)
-    world.happen(ReservationDropped(at=world.now, id=gang))
     assert placements(decide(world.state, world.now).facts) == [(gang, 1)]
 
 
@@ -904,3 +902,130 @@ def test_a_leaf_that_gets_more_kinds_of_jobs_at_once_than_it_had_room_for_serves
         fact = JobSubmitted(at=world.now, id=world.state.index.last + 1, job=Job("A", {"cpu": k}))
         world.state.apply(fact)
     assert len(world.placed()) == 7
+
+
+def test_in_a_strict_leaf_nobody_passes_the_first():
+    world = World([Queue("A", strict=True), Queue("B")], {"cpu": 4000})
+    first = world.submit("A", {"cpu": 3000})
+    other = world.submit("B", {"cpu": 2000})
+    world.placed()
+    assert world.running() == {first: 1}
+    large, small = world.submit("A", {"cpu": 2000}), world.submit("A", {"cpu": 1000})
+    world.placed()
+    assert world.running() == {
+        first: 1
+    }  # the last CPU stays free: in a leaf that is not strict, the small one would take it
+    world.end(first)
+    world.placed()
+    assert world.running() == {other: 1, large: 1}
+    world.end(other)
+    world.placed()
+    assert world.running() == {large: 1, small: 1}
+
+
+def test_in_a_strict_leaf_the_first_waits_at_a_limit_too_and_priority_says_who_is_first():
+    world = World([Queue("A", strict=True, limit={"cpu": 2000}, max_jobs=2)], {"cpu": 8000})
+    a, b = world.submit("A", {"cpu": 1000}), world.submit("A", {"cpu": 2000})
+    c = world.submit("A", {"cpu": 1000})
+    world.placed()
+    assert world.running() == {a: 1}
+    d = world.submit("A", {"cpu": 1000}, priority=1)
+    world.placed()
+    assert world.running() == {a: 1, d: 1}
+    world.end(a), world.end(d)
+    world.placed()
+    assert world.running() == {b: 1}
+    world.end(b)
+    world.placed()
+    assert world.running() == {c: 1}
+
+
+def test_a_strict_leaf_is_looked_at_again_when_its_first_has_gone_away():
+    """Room that came back while another was first is found by the next, though that had none when it was looked at last."""
+    world = World([Queue("A", strict=True), Queue("B")], {"cpu": 4000})
+    other = world.submit("B", {"cpu": 4000})
+    world.placed()
+    small = world.submit("A", {"cpu": 2000})
+    world.placed()
+    large = world.submit("A", {"cpu": 4000}, priority=1)
+    world.happen(NodeJoined(at=world.now, node=Node("n1", {"cpu": 2000}, {})))
+    world.placed()
+    assert world.running() == {other: 1}
+    world.happen(JobCancelled(at=world.now, id=large))
+    world.placed()
+    assert world.running() == {other: 1, small: 1}
+
+
+def test_a_listing_has_the_beginning_of_long_commands_and_ends_early_where_texts_are_large(monkeypatch):
+    world = World([Queue("A")], {"cpu": 10})
+    for argv in (["a" * 5000], ["b"] * 5000, ["short"], ["c" * 999, "d" * 50, "e"]):
+        world.submit("A", {"cpu": 1}, work=Work(argv))
+    (last, short, many, long) = report.list_jobs(world.state)["jobs"]
+    assert long["argv"] == ["a" * 1000 + "..."]
+    assert many["argv"] == [*["b"] * 500, "..."]
+    assert short["argv"] == ["short"]
+    assert last["argv"] == ["c" * 999, "..."]
+    assert report.describe_job(world.state, 1)["argv"] == ["a" * 5000], "a job by itself has all of it"
+    monkeypatch.setattr(report, "LARGEST_PAGE", 1000)
+    found, pages, before = [], 0, None
+    while pages == 0 or before is not None:
+        page = report.list_jobs(world.state, before=before)
+        found, before, pages = found + [job["id"] for job in page["jobs"]], page["next"], pages + 1
+    assert found == [4, 3, 2, 1]
+    assert pages > 1
+
+
+# -- what is remembered ------------------------------------------------------------------------------------------------
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(st.tuples(st.sampled_from([None, 1, 2, 3]), st.sampled_from([0, 0, 0, 1, 2, 5])), max_size=40),
+    st.integers(0, 12),
+)
+def test_who_has_most_finished_jobs_drives_out_their_own_the_oldest_first(made, keep):
+    """Against the rule, job by job: while there are too many, the oldest goes of who has most. A large job counts for several.
+    And a recovered state forgets the same.
+    """
+    world = World([Queue("A")], {"cpu": 10}, keep_jobs=keep)
+    left = {}
+    for uid, more in made:
+        number = world.submit("A", {"cpu": 100}, uid=uid, work=Work(["x" * (more * LARGE)]))
+        world.happen(JobCancelled(at=0, id=number))
+        left[number] = (uid, 1 + more)
+        again = decide(snapshot.load(snapshot.dump(world.state)), 0.0)
+        found = decide(world.state, 0.0)
+        assert [fact.ids for fact in found.facts] == [fact.ids for fact in again.facts]
+        for fact in found.facts:
+            world.happen(fact)
+        counted = sum(weight for _, weight in left.values())
+        if counted > keep + max(0, keep // 20):
+            while counted > keep:
+                has = Counter()
+                for each, weight in left.values():
+                    has[each] += weight
+                most = max(has.values())
+                oldest = next(n for n, (each, _) in left.items() if has[each] == most)
+                counted -= left.pop(oldest)[1]
+        assert world.state.ended_jobs().tolist() == list(left)
+
+
+def test_one_persons_ended_jobs_drive_out_nobody_elses():
+    world = World([Queue("A")], {"cpu": 10}, keep_jobs=10)
+    alices = world.submit("A", {"cpu": 1}, uid=1)
+    world.happen(JobCancelled(at=0, id=alices))
+    for _ in range(100):
+        world.happen(JobCancelled(at=0, id=world.submit("A", {"cpu": 100}, uid=2)))
+        for fact in decide(world.state, 0.0).facts:
+            world.happen(fact)
+    assert alices in world.state.ended_jobs()
+
+
+def test_a_job_that_ended_is_not_remembered_for_ever(monkeypatch):
+    monkeypatch.setattr("fairlead.scheduler.decide.MOST_NUMBERS", 50)
+    world = World([Queue("A")], {"cpu": 10}, keep_jobs=100)
+    for _ in range(60):
+        world.happen(JobCancelled(at=0, id=world.submit("A", {"cpu": 1}, uid=1)))
+        for fact in decide(world.state, 0.0).facts:
+            world.happen(fact)
+    assert world.state.ended_jobs().tolist() == list(range(10, 61))

@@ -6,6 +6,7 @@ import numpy as np
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from msgspec.structs import replace
 
 from fairlead.model.specs import After, Job, Node, Queue, Settings
 from fairlead.scheduler import admission, snapshot
@@ -14,8 +15,10 @@ from fairlead.scheduler.copying import copy_of
 from fairlead.scheduler.decide import decide
 from fairlead.scheduler.facts import (
     Fact,
+    JobEdited,
     NodeJoined,
     NodeLost,
+    NodesClaimed,
     NodesReserved,
     ReservationDropped,
     TasksFinished,
@@ -24,10 +27,19 @@ from fairlead.scheduler.facts import (
     TasksStarted,
     encode,
 )
+from fairlead.scheduler.revocations_checked import RevocationCheck
 from fairlead.scheduler.state import State
 from fairlead.scheduler.statuses import PLACED, RUNNING
 from fairlead.simulate.outlook import outlook
-from worlds import check_invariants, placed_naively, placements, replay, same
+from worlds import (
+    check_invariants,
+    placed_keeping_promises,
+    placed_naively,
+    placements,
+    planned_naively,
+    replay,
+    same,
+)
 
 RESOURCES = ("cpu", "gpu", "memory")
 LEAVES = ("a/x", "a/y", "b", "c/u/v")
@@ -51,8 +63,12 @@ policies = st.sampled_from(
         "fairtree",
         "htcondor",
         "sdrf",
+        "yarn-drf",
+        "yarn-drf",
+        "yarn-fair",
     ]
 )
+percent = st.dictionaries(st.sampled_from(["*", *RESOURCES]), st.sampled_from([12.5, 50.0, 100.0]), max_size=2)
 histories = st.sampled_from([None, None, 0.0, 1.0, 5.0, 7200.0])
 few = st.sampled_from([None, None, None, None, 1, 3])
 rarely = st.sampled_from([False] * 9 + [True])
@@ -70,6 +86,8 @@ asked_for = st.fixed_dictionaries(
         "retries": st.sampled_from([0, 0, 0, 1]),
         "time_limit": st.sampled_from([None, None, None, 2.0]),
         "after": st.sampled_from([None] * 5 + ["success", "failure", "end"]),
+        "at_most": st.sampled_from([None, None, None, 1, 2]),
+        "held": rarely,
     }
 )
 
@@ -79,7 +97,7 @@ def trees(draw):
     queues = []
     for name in ("", "a", "c", "c/u", *LEAVES):
         leaf = name in LEAVES
-        weights = st.floats(0.25, 4) | st.dictionaries(st.sampled_from(RESOURCES), st.floats(0.25, 4))
+        weights = st.floats(0.25, 4) | st.dictionaries(st.sampled_from(RESOURCES), st.floats(0.25, 4)) | st.just(0.0)
         queues.append(
             Queue(
                 name,
@@ -90,10 +108,17 @@ def trees(draw):
                 max_tasks=draw(few) and 8,
                 policy="" if leaf else draw(policies | st.just("")),
                 history=None if leaf else draw(histories),
+                strict=leaf and draw(rarely),
+                guarantee_percent=draw(percent) if leaf and draw(rarely) else {},
+                limit_percent=draw(percent) if name and draw(rarely) else {},
+                guarantee_timeout=draw(st.sampled_from([None, None, 0.0, 3.0])),
+                min_runtime=draw(st.sampled_from([None, None, 2.0])),
+                revocable=not draw(rarely),
+                priority_revokes=draw(st.sampled_from([None, None, None, True])) if leaf else None,
             )
         )
     queues.append(Queue("users", policy=draw(policies)))
-    queues.append(Queue("users/*", weight=2.0))
+    queues.append(Queue("users/*", weight=2.0, strict=draw(rarely)))
     return queues
 
 
@@ -115,7 +140,10 @@ class Histories(RuleBasedStateMachine):
         for fact in facts:
             if fact is not None:
                 self.facts.append(fact)
-                self.state.apply(fact)
+                if isinstance(fact, TasksPlaced):
+                    placed_keeping_promises(self.state, fact)
+                else:
+                    self.state.apply(fact)
 
     @rule(i=st.integers(0, 4), capacity=capacities, zone=zones)
     def join(self, i, capacity, zone):
@@ -140,12 +168,13 @@ class Histories(RuleBasedStateMachine):
         for job in jobs:
             self.submit_one(**job)
 
-    def submit_one(self, queue, user, demand, tasks, priority, gang, on, retries, time_limit, after):
+    def submit_one(self, queue, user, demand, tasks, priority, gang, on, retries, time_limit, after, at_most, held):
         leaf = admission.leaf_for(self.state, queue, user)
         known = sorted(self.state.index.specs)[-4:]
         before = [After(known[tasks % len(known)], after)] if after and known else []
         zone = {"zone": on} if on else {}
         job = Job(leaf, demand, tasks, zone, priority, gang, retries=retries, time_limit=time_limit, after=before)
+        job = replace(job, at_most=None if gang else at_most, held=held)
         try:
             self.happen(*admission.submit(self.state, [job], self.now))
         except admission.Refused as refused:
@@ -167,7 +196,7 @@ class Histories(RuleBasedStateMachine):
     def decide(self, seconds):
         self.now += seconds
         before = same(self.state)
-        expected = placed_naively(self.state)
+        expected = placed_naively(self.state, self.now)
         decision = decide(self.state, self.now)
         again = decide(self.state, self.now)
         assert [encode(f) for f in decision.facts] == [encode(f) for f in again.facts]
@@ -175,10 +204,17 @@ class Histories(RuleBasedStateMachine):
         assert [encode(f) for f in decision.facts] == [encode(f) for f in recovered.facts]
         assert same(self.state) == before, "deciding changed the state"
         settled = not any(isinstance(f, TasksRevoked) for f in decision.facts) and not decision.more
-        if not any(r.tasks != [1] for r in self.state.reservations.values()):
-            room_first = any(isinstance(f, (NodesReserved, ReservationDropped)) for f in decision.facts)
-            assert placements(decision.facts) == ([] if room_first else expected)
-        self.happen(*again.facts)
+        room_first = any(isinstance(f, (NodesReserved, ReservationDropped, NodesClaimed)) for f in decision.facts)
+        assert placements(decision.facts) == ([] if room_first else expected)
+        for fact in decision.facts:
+            if isinstance(fact, NodesReserved):
+                bucket = int(self.state.jobs.bucket[self.state.job_row(fact.id)])
+                assert (fact.nodes, fact.tasks, fact.start) == planned_naively(self.state, self.now, bucket)
+        check = RevocationCheck()
+        for fact in again.facts:
+            check.before(self.state, fact)
+            self.happen(fact)
+            check.after(self.state, fact)
         assert not settled or not placements(decide(self.state, self.now).facts), "a decision left something to place"
 
     @precondition(lambda self: len(self.state.held_rows()))
@@ -217,6 +253,23 @@ class Histories(RuleBasedStateMachine):
             job = data.draw(st.sampled_from(known))
             make = admission.release if back else admission.hold
             self.happen(make(self.state, job, self.now))
+
+    @precondition(lambda self: self.state.index.last)
+    @rule(data=st.data(), asked=asked_for)
+    def edit(self, data, asked):
+        known = sorted(self.state.index.specs)
+        if known:
+            job = data.draw(st.sampled_from(known))
+            leaf = admission.leaf_for(self.state, asked["queue"], asked["user"])
+            some = {"queue": leaf, "at_most": asked["at_most"] or 0, "time_limit": asked["time_limit"] or 0.0}
+            some |= {name: asked[name] for name in ("demand", "priority", "retries")}
+            chosen = data.draw(st.sets(st.sampled_from(sorted(some)), min_size=1))
+            said = JobEdited(at=self.now, id=job, **{name: some[name] for name in chosen})
+            try:
+                self.happen(admission.edit(self.state, job, said))
+            except admission.Refused as refused:
+                if not any(word in str(refused) for word in ("limit", "has ended", "runs", "gang")):
+                    raise
 
     @precondition(lambda self: len(self.state.held_rows()))
     @rule(data=st.data())
@@ -277,7 +330,9 @@ class Histories(RuleBasedStateMachine):
                 self.never_over_a_limit(fact)
 
     def never_over_a_limit(self, fact):
-        queues = self.state.queues
+        queues, jobs = self.state.queues, self.state.jobs
+        for row in self.state.job_rows(fact.job):
+            assert not jobs.at_most[row] or jobs.holding[row] <= jobs.at_most[row]
         rows = {int(q) for q in self.state.jobs.queue[self.state.job_rows(fact.job)]}
         rows |= {int(queues.parent[q]) for q in rows if queues.parent[q] >= 0}
         served = np.zeros(len(self.state.resources), np.bool_)

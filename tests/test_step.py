@@ -118,6 +118,19 @@ def test_an_engine_that_does_not_tell_is_asked_again(world):
     assert world.scheduler.reconciled
 
 
+def test_time_limits_hold_while_nothing_is_placed(world):
+    job = Job("A", {"cpu": 1000}, time_limit=2.0)
+    running = [lambda state, now: admission.submit(state, [job], now)]
+    world.scheduler.step([lambda state, now: [admission.cancel(state, 1, None, now)], *running])
+    for _ in range(3):
+        world.scheduler.step()
+    assert world.statuses()[-1] == RUNNING
+    world.scheduler.placing = False
+    world.engine.now += 3.0
+    world.scheduler.step()
+    assert world.engine.told[-1] == ("stop", [(2, 0, 1)], GRACE)
+
+
 def test_what_was_told_and_not_answered_to_is_told_again(world):
     world.scheduler.step()
     world.engine.line.clear()

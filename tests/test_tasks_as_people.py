@@ -10,6 +10,7 @@ import signal
 import sys
 import textwrap
 import time
+from pathlib import Path
 from types import SimpleNamespace
 
 import psutil
@@ -17,8 +18,12 @@ import pytest
 
 from conftest import supervisor_of
 from fairlead.data_folder import NotPlain, open_plain
-from fairlead.people.accounts import myself
+from fairlead.model.specs import Call, Job, Work
+from fairlead.people.accounts import Person, myself
+from fairlead.scheduler.admission import Refused
+from fairlead.scheduler.facts import JobSubmitted
 from fairlead.scheduler.state import State
+from fairlead.service import sessions
 from fairlead.service.api.calls import close_silent_sessions
 from fairlead.service.sessions import Sessions, open_result
 from fairlead.service.wakeups import Wakeups
@@ -70,6 +75,12 @@ def test_a_task_is_its_submitter_in_all_that_the_system_knows_of_them(machine):
     assert rest[:5] == [*caps, "NoNewPrivs:1"]
     assert rest[5:] == ["0", "1", "2", "3"], "nothing else is open: 3 is the listing's own"
     assert "tasks run as who submitted them" in machine.log.read_text()
+
+
+def test_one_persons_processes_are_a_part_of_all_that_the_machine_can_have(machine):
+    most = min(int(Path("/proc/sys/kernel", name).read_text()) for name in ("threads-max", "pid_max"))
+    code, out, _ = machine["alice"].task("--", "grep", "Max processes", "/proc/self/limits")
+    assert (code, out.split()[2:4]) == (0, [str(most // 4)] * 2)
 
 
 def test_each_job_is_its_own_persons_and_their_output_too(machine):
@@ -382,6 +393,36 @@ def test_what_is_left_in_the_folder_of_a_session_goes_however_deep_and_harms_not
     Sessions(calls, Wakeups()).recover(State())
     assert [path.name for path in calls.iterdir()] == ["file"]
     assert (kept / "file").read_text() == "x"
+
+
+def test_payloads_are_their_persons_and_those_of_no_call_are_so_large(tmp_path, monkeypatch):
+    monkeypatch.setattr(sessions, "MOST_SPARE", 100)
+    uid = 60002 if os.geteuid() == 0 else os.geteuid()
+    bob, wakeups = Person("bob", uid, uid if os.geteuid() == 0 else os.getegid()), Wakeups()
+    there = Sessions(tmp_path / "calls", wakeups)
+    there.recover(State())
+    name = there.create({"argv": ["true"]}, bob)
+    one, other = "1" * 32, "2" * 32
+
+    def put(into, payload):
+        with into.putting(name, bob, payload) as write:
+            for _ in range(6):
+                write(b"0123456789")
+
+    for _ in range(3):  # the same one again takes no more
+        put(there, one)
+        found = (tmp_path / "calls" / name / one).stat()
+        assert (found.st_uid, found.st_mode & 0o777, found.st_size) == (uid, 0o600, 60)
+        there.recorded(State(), [JobSubmitted(at=0, id=1, job=Job("q", {}, work=Work(call=Call(name, one))))])
+    put(there, other)
+    again = Sessions(tmp_path / "calls", wakeups)
+    again.recover(State())
+    for each in (there, again):
+        with pytest.raises(Refused, match="belong to no call"):
+            put(each, "3" * 32)
+    assert {path.name for path in (tmp_path / "calls" / name).iterdir()} == {one, other, "setup.json", "results"}
+    there.recorded(State(), [JobSubmitted(at=0, id=2, job=Job("q", {}, work=Work(call=Call(name, other))))])
+    put(there, "3" * 32)
 
 
 def test_one_session_that_cannot_be_closed_keeps_no_other_open(monkeypatch):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
+from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
@@ -10,7 +12,9 @@ from fairlead.model.specs import ROOT
 from fairlead.scheduler import snapshot
 from fairlead.scheduler.divided_queues import write_entitled
 from fairlead.scheduler.facts import Fact, TasksPlaced, decode, encode
+from fairlead.scheduler.forecasts import ends
 from fairlead.scheduler.invariants import check_invariants
+from fairlead.scheduler.kernel_sketches import EDGES
 from fairlead.scheduler.state import State
 from fairlead.scheduler.tables import NONE, UNLIMITED
 
@@ -64,6 +68,148 @@ def exact_share(state: State, q: int, r: int, used: np.ndarray) -> Fraction:
     return Fraction(int(used[q, r]), total) / Fraction(repr(weight)).limit_denominator(2**30 - 1)
 
 
+@dataclass
+class Kept:
+    """Room that is kept on a node, as a cycle goes on: see fairlead.scheduler.kernel_holds."""
+
+    node: int
+    bucket: int
+    tasks: int
+    amount: np.ndarray
+    start: float
+    end: float
+    slips: int
+    rank: int
+    back: np.ndarray
+
+
+def usual_naively(state: State, job: int) -> float:
+    """What no more than one in ten of the job's own durations, its family's or its queue's was longer than, and one more."""
+    s, keys = state.sketches, (state.jobs.id[job], state.jobs.family[job], state.jobs.queue[job])
+    for about, key in enumerate(keys):
+        for row in np.flatnonzero((s.about[: s.n] == about) & (s.key[: s.n] == key)):
+            lasted = sorted(np.repeat(EDGES[1:], s.counts[row]).tolist(), reverse=True)
+            if len(lasted) >= 9:
+                longest = lasted[(len(lasted) + 1) // 10 - 1]
+                return longest if longest < EDGES[-1] else np.inf
+    return np.inf
+
+
+def kept_in(state: State) -> list[Kept]:
+    """What is kept where, and what comes back before it is needed, from what runs."""
+    found, h = [], state.holds
+    rows = state.held_rows()
+    demands = state.shapes.demand[state.jobs.shape_row[state.job_rows_of(rows)]]
+    for k in range(h.n):
+        n, bucket, count = int(h.node[k]), int(h.bucket[k]), int(h.tasks[k])
+        back = demands[(state.tasks.node[rows] == n) & (state.tasks.until[rows] <= h.start[k])].sum(axis=0)
+        amount = count * state.shapes.demand[state.buckets.shape_row[bucket]]
+        found.append(
+            Kept(n, bucket, count, amount, float(h.start[k]), float(h.end[k]), int(h.slips[k]), int(h.rank[k]), back)
+        )
+    return found
+
+
+def room_beside(kept: list[Kept], free: np.ndarray, n: int, until: float, rank: float) -> np.ndarray:
+    """What a task on a node may take that has ended at a time: it must leave what each who starts before that needs then."""
+    here = [k for k in kept if k.node == n and k.rank < rank]
+    room = free[n].copy()
+    for one in here:
+        if one.start < until:
+            needed = sum((k.amount for k in here if k.start <= one.start < k.end), np.zeros_like(one.amount))
+            room = np.minimum(room, free[n] - (needed - one.back))
+    return room
+
+
+def planned_naively(state: State, now: float, bucket: int) -> tuple[list[int], list[int], float] | None:
+    """The nodes, tasks and start of a bucket's reservation: moment after moment, everything looked at anew; None if never."""
+    nodes, h = state.nodes, state.holds
+    mine = [k for k in range(h.n) if h.bucket[k] == bucket]
+    rank = int(h.rank[mine[0]]) if mine else 1 + max(h.rank[: h.n].tolist(), default=-1)
+    before = [k for k, r in zip(kept_in(state), h.rank[: h.n].tolist(), strict=True) if r < rank]
+    shape = int(state.buckets.shape_row[bucket])
+    demand, mask = state.shapes.demand[shape], state.cluster.masks[state.shapes.mask[shape]]
+    rows = state.held_rows()
+    at = ends(state, rows, now)
+    expected = []
+    for t, end in zip(rows.tolist(), at.tolist(), strict=True):
+        n = int(state.tasks.node[t])
+        known = now < state.tasks.until[t] < np.inf
+        needs = state.shapes.demand[state.jobs.shape_row[state.job_rows_of(np.array([t]))[0]]]
+        expected.append((float(state.tasks.until[t]) if known else max(end, now + 1.0), n, needs))
+
+    def fit(n: int, then: float, so_far: int | None = None) -> int:
+        """How many fit on a node from a moment on; with only so many of all expected ends."""
+        if not nodes.up[n] or nodes.draining[n] or not mask[n] or (nodes.capacity[n] < demand).any():
+            return 0
+        here = [k for k in before if k.node == n]
+        chosen = in_order[:so_far] if so_far is not None else in_order
+        back = sum((d for end, m, d in chosen if m == n and end <= then), np.zeros_like(demand))
+        rooms = [nodes.free[n] + back - taken(here, then)]
+        rooms += [nodes.free[n] + k.back - taken(here, k.start) for k in here if k.start > then]
+        room, asked = np.min(rooms, axis=0), demand > 0
+        most = int((nodes.capacity[n][asked] // demand[asked]).min())
+        return max(0, min(most, int((room[asked] // demand[asked]).min())))
+
+    def taken(here: list[Kept], then: float) -> np.ndarray:
+        return sum((k.amount for k in here if k.start <= then < k.end), np.zeros_like(demand))
+
+    in_order = sorted(expected, key=lambda e: e[0])
+    wanted = max(1, int(state.buckets.gang[bucket]))
+    moments = {now, *(e[0] for e in expected), *(x for k in before for x in (k.start, k.end))}
+
+    def plan(most: list[int]) -> tuple[list[int], list[int], float] | None:
+        for then in sorted(m for m in moments if now <= m < np.inf):
+            fits = [min(m, fit(n, then)) for n, m in enumerate(most)]
+            if sum(fits) >= wanted:
+                break
+        else:
+            return None
+        takes, left = [0] * nodes.n, wanted
+        for moment in sorted(m for m in moments if now <= m <= then):
+            so_far = [k for k, e in enumerate(in_order) if e[0] <= moment]
+            firsts = [k for k in so_far if in_order[k][0] == moment]
+            for step in [None, *firsts]:  # those that end at the same moment one by one
+                count = (firsts[0] if firsts else len(so_far)) if step is None else step + 1
+                some = range(nodes.n) if moment == now else {e[1] for e in in_order if e[0] == moment}
+                some = {in_order[step][1]} if step is not None else some if moment == now else set()
+                some = set(some) | ({k.node for k in before if moment in (k.start, k.end)} if step is None else set())
+                for n in sorted(some):
+                    more = min(left, max(0, min(fits[n], most[n], fit(n, moment, count)) - takes[n]))
+                    takes[n] += more
+                    left -= more
+        used = [n for n in range(nodes.n) if takes[n]]
+        return used, [takes[n] for n in used], then
+
+    late = mine and now > h.start[mine[0]] and now - h.since[mine[0]] >= state.settings.reserve_after
+    if mine and h.slips[mine[0]] + bool(late) >= 2:
+        own = [sum(int(h.tasks[k]) for k in mine if h.node[k] == n) for n in range(nodes.n)]
+        found = plan(own)
+        if found is not None:
+            return found
+    return plan([wanted] * nodes.n)
+
+
+def kept_promises(state: State) -> set[tuple[int, int]]:
+    """The holds, as rank and node, whose owners will have what they need at their start, if all ends when it is expected to."""
+    ranks, found = state.holds.rank[: state.holds.n].tolist(), set()
+    kept = list(zip(kept_in(state), ranks, strict=True))
+    for one, rank in kept:
+        before = [k.amount for k, r in kept if k.node == one.node and r <= rank and k.start <= one.start < k.end]
+        if (state.nodes.free[one.node] + one.back >= sum(before)).all():
+            found.add((rank, one.node))
+    return found
+
+
+def placed_keeping_promises(state: State, fact: TasksPlaced) -> None:
+    """Let tasks be placed; whoever it is, no reservation is delayed by it but for those of higher rank than its own."""
+    holds = state.holds
+    owners = holds.rank[: holds.n][np.isin(holds.job[: holds.n], fact.job)].tolist()
+    before = {(rank, n) for rank, n in kept_promises(state) if rank < min(owners, default=rank + 1)}
+    state.apply(fact)
+    assert before <= kept_promises(state), "room that was kept is taken"
+
+
 def same(state: State) -> bytes:
     """A state as bytes that are equal for equal states."""
     return b"".join(snapshot.dump(state))
@@ -77,24 +223,25 @@ def replay(facts: list[Fact]) -> State:
     return state
 
 
-def placed_naively(state: State, most: int = 10_000) -> list[tuple[int, int]]:
+def placed_naively(state: State, now: float, most: int = 10_000) -> list[tuple[int, int]]:
     """What a cycle should place, as (job number, node) in order: no heap, no cursor, no bucket, everything looked at anew."""
     jobs, nodes, queues = state.jobs, state.nodes, state.queues
     R = len(state.resources)
     free = nodes.free[: nodes.n].copy()
-    kept: dict[int, tuple[int, np.ndarray]] = {}
-    for r in state.reservations.values():
-        for n, count in zip(r.nodes, r.tasks, strict=True):
-            kept[n] = (r.bucket, count * state.shapes.demand[state.buckets.shape_row[r.bucket]])
-    before = counted_before(state)
+    kept = kept_in(state)
+    promised = queues.promised[: queues.n]
+    before = counted_before(state) + promised
     served = queues.served.tolist()
-    at_tick, now = means(state, 0), means(state, 1)
+    at_tick, mean = means(state, 0), means(state, 1)
     used, count_tasks, count_jobs = queues.used[: queues.n].copy(), queues.tasks.copy(), queues.jobs.copy()
     waiting = {j: int(jobs.waiting[j]) for j in range(jobs.n) if jobs.id[j] != NONE and jobs.bucket[j] != NONE}
+    bounded = {j: int(jobs.at_most[j] - jobs.holding[j]) for j in waiting if jobs.at_most[j]}
+    waiting |= {j: min(waiting[j], more) for j, more in bounded.items()}
     holding = {j: int(jobs.holding[j]) for j in waiting}
     buckets = {j: int(jobs.bucket[j]) for j in waiting}
     out: set[int] = set()  # buckets that were stopped
     full: set[tuple[int, int]] = set()  # (bucket, job) that may not start for the number of jobs
+    shut: set[int] = set()  # queues of which the first was stopped
     result: list[tuple[int, int]] = []
 
     def path(q: int) -> list[int]:
@@ -105,16 +252,19 @@ def placed_naively(state: State, most: int = 10_000) -> list[tuple[int, int]]:
 
     def able_in(q: int) -> list[int]:
         """The jobs below a queue that can still be served."""
+        waits = [j for j, left in waiting.items() if left and q in path(int(jobs.queue[j]))]
+        first = {int(jobs.queue[j]): j for j in sorted(waits, key=lambda j: (jobs.priority[j], -jobs.id[j]))}
         return [
-            j for j, left in waiting.items()
-            if left and q in path(int(jobs.queue[j])) and buckets[j] not in out and (buckets[j], j) not in full
+            j for j in waits
+            if buckets[j] not in out and (buckets[j], j) not in full
+            and (not queues.strict[jobs.queue[j]] or (first[int(jobs.queue[j])] == j and jobs.queue[j] not in shut))
         ]  # fmt: skip
 
     def saturate(stopped: int | None) -> None:
         """Under hdrf: count no more what no node has enough of for anybody who can still be served."""
         open_nodes = [n for n in range(nodes.n) if nodes.up[n] and not nodes.draining[n]]
         for r in range(R) if hdrf else []:
-            rooms = [free[n, r] - (kept[n][1][r] if n in kept else 0) for n in open_nodes]
+            rooms = [room_beside(kept, free, n, np.inf, np.inf)[r] for n in open_nodes]
             needs = [int(state.shapes.demand[jobs.shape_row[j], r]) for j in able_in(0)]
             needs = [need for need in needs if need]
             if not needs and stopped is not None:
@@ -151,11 +301,7 @@ def placed_naively(state: State, most: int = 10_000) -> list[tuple[int, int]]:
         """The job that queue q would serve next."""
         children = [c for c in range(queues.n) if queues.parent[c] == q]
         if not children:
-            able = [
-                j for j, left in waiting.items()
-                if left and jobs.queue[j] == q and buckets[j] not in out and (buckets[j], j) not in full
-            ]  # fmt: skip
-            return min(able, key=lambda j: (-jobs.priority[j], jobs.id[j]), default=None)
+            return min(able_in(q), key=lambda j: (-jobs.priority[j], jobs.id[j]), default=None)
         options = []
         for c in children:
             job = in_order(c)
@@ -181,6 +327,17 @@ def placed_naively(state: State, most: int = 10_000) -> list[tuple[int, int]]:
                     ]
                 )
                 key = (not below, 0, rounded(share / parts[c] if parts[c] > 0 else np.inf), served[c], name)
+            elif queues.policy[q] == 7 or 2**19 <= queues.policy[q] < 2**20:
+                columns = [queues.policy[q] - 2**19] if queues.policy[q] != 7 else np.flatnonzero(state.cluster.total)
+                share = {int(r): exact_share(state, c, int(r), used + promised) for r in columns}
+                has = {
+                    r: Fraction(int(used[c, r]), int(queues.guarantee[c, r])) if queues.guarantee[c, r] else np.inf
+                    for r in share
+                }
+                by_dominance = sorted(share, key=lambda r: (-share[r], has[r], r))
+                needy = bool(by_dominance) and has[by_dominance[0]] < 1
+                numbers = [(has if needy else share)[r] for r in by_dominance]
+                key = (not needy, not needy and bool(queues.weightless[c]), numbers, served[c], name)
             elif queues.policy[q] == 3:
                 shares = [
                     (used[c, r] + before[c, r]) / state.cluster.total[r] / queues.weight[c, r]
@@ -196,7 +353,7 @@ def placed_naively(state: State, most: int = 10_000) -> list[tuple[int, int]]:
                     [
                         0.0,
                         *(
-                            used[c, r] / state.cluster.total[r] / queues.weight[c, r]
+                            (used[c, r] + promised[c, r]) / state.cluster.total[r] / queues.weight[c, r]
                             for r in range(R)
                             if state.cluster.total[r]
                         ),
@@ -206,7 +363,7 @@ def placed_naively(state: State, most: int = 10_000) -> list[tuple[int, int]]:
                     [
                         0.0,
                         *(
-                            now[c][r] / state.cluster.total[r] / queues.weight[c, r]
+                            mean[c][r] / state.cluster.total[r] / queues.weight[c, r]
                             for r in range(R)
                             if state.cluster.total[r]
                         ),
@@ -215,8 +372,9 @@ def placed_naively(state: State, most: int = 10_000) -> list[tuple[int, int]]:
                 key = (not below, 0, rounded(share + past), served[c], name)
             elif queues.policy[q] >= 2**21:
                 r = queues.policy[q] - 2**21
-                priority = max(500.0, now[c][r]) / queues.weight[c, r]
-                key = (not below, 0, rounded(used[c, r] * priority if used[c, r] else -1 / priority), served[c], name)
+                priority = max(500.0, mean[c][r]) / queues.weight[c, r]
+                has = used[c, r] + promised[c, r]
+                key = (not below, 0, rounded(has * priority if has else -1 / priority), served[c], name)
             elif queues.policy[q] >= 2**20:
                 r = queues.policy[q] - 2**20
                 key = (not below, 0, rounded(at_tick[c][r] / queues.weight[c, r]), served[c], name)
@@ -230,7 +388,14 @@ def placed_naively(state: State, most: int = 10_000) -> list[tuple[int, int]]:
             options.append((key, job))
         return min(options)[1] if options else None
 
-    def find(job: int, free: np.ndarray, kept: dict[int, tuple[int, np.ndarray]]) -> int | None:
+    def until(job: int, n: int, kept: list[Kept]) -> float:
+        """When a task of a job will have ended on a node, if it is placed there now."""
+        q, lasts = int(jobs.queue[job]), float(jobs.time_limit[job])
+        if 10 * queues.overran[q] <= queues.trusted[q] + 10 and all(k.slips < 2 for k in kept if k.node == n):
+            lasts = min(lasts, usual_naively(state, job))
+        return now + lasts
+
+    def find(job: int, free: np.ndarray, kept: list[Kept]) -> tuple[int, Kept | None] | None:
         demand = state.shapes.demand[jobs.shape_row[job]]
         mask = state.cluster.masks[state.shapes.mask[jobs.shape_row[job]]]
 
@@ -238,20 +403,22 @@ def placed_naively(state: State, most: int = 10_000) -> list[tuple[int, int]]:
             fits = all(room[r] >= demand[r] for r in range(R) if demand[r] > 0)
             return bool(nodes.up[n] and not nodes.draining[n] and mask[n] and fits)
 
-        own = [n for n in kept if kept[n][0] == buckets[job]]
-        for n in sorted(own):
-            if ok(n, free[n] - kept[n][1] + demand):
-                return n
+        for k in kept:
+            if k.bucket == buckets[job] and k.tasks and ok(k.node, room_beside(kept, free, k.node, np.inf, k.rank)):
+                return k.node, k
         for n in range(nodes.n):
-            if ok(n, free[n] - kept[n][1] if n in kept else free[n]):
-                return n
+            if ok(n, room_beside(kept, free, n, np.inf, np.inf)):
+                return n, None
+        for n in dict.fromkeys(k.node for k in kept):
+            if until(job, n, kept) < np.inf and ok(n, room_beside(kept, free, n, until(job, n, kept), np.inf)):
+                return n, None
         return None
 
     state.order.ready(state, 1)
     write_entitled(state)
     parts = state.order.queues.entitled
 
-    def attempt(job: int) -> tuple[list[int], np.ndarray, dict[int, tuple[int, np.ndarray]]] | None:
+    def attempt(job: int) -> tuple[list[int], np.ndarray, list[Kept]] | None:
         """Where the job's next task, or gang, would go, and the room that is left then; None, and why is kept, if nowhere."""
         demand = state.shapes.demand[jobs.shape_row[job]]
         count = waiting[job] if jobs.gang[job] else 1
@@ -263,19 +430,27 @@ def placed_naively(state: State, most: int = 10_000) -> list[tuple[int, int]]:
         ) or any(count_tasks[q] + count > queues.max_tasks[q] for q in line)
         if over:
             out.add(buckets[job])
+            shut.add(jobs.queue[job])
             return None
         if holding[job] == 0 and any(count_jobs[q] >= queues.max_jobs[q] for q in line):
             full.add((buckets[job], job))
+            shut.add(jobs.queue[job])
             return None
-        spots, trial, trial_kept = [], free.copy(), dict(kept)
+        spots, trial, trial_kept = [], free.copy(), deepcopy(kept)
         for _ in range(count):
-            n = find(job, trial, trial_kept)
-            if n is None:
+            spot = find(job, trial, trial_kept)
+            if spot is None:
                 out.add(buckets[job])
+                shut.add(jobs.queue[job])
                 saturate(job)
                 return None
-            if n in trial_kept and trial_kept[n][0] == buckets[job]:
-                del trial_kept[n]
+            n, mine = spot
+            if mine is not None:
+                mine.tasks -= 1
+                mine.amount = mine.amount - demand
+            for k in trial_kept:
+                if k.node == n and until(job, n, trial_kept) <= k.start:
+                    k.back = k.back + demand
             trial[n] -= demand
             spots.append(n)
         return spots, trial, trial_kept

@@ -43,8 +43,9 @@ def over_time_text(found: Mapping[str, Any], width: int = 100) -> str:
     rows = new_table("queue", "of", ">entitled", ">got", ">short", "at times short through")
     for queue in found["queues"][:MOST_SHOWN]:
         rows.add_row(queue["name"], _unit(queue["resource"]), *_cells(queue, _scale(found)))
+    rows.columns[-1].no_wrap = False
     more = len(found["queues"]) - MOST_SHOWN
-    lines += ["", printed(rows, width=max(width, 100)), *([f"and {more} more"] if more > 0 else [])]
+    lines += ["", printed(rows, width=width), *([f"and {more} more"] if more > 0 else [])]
     return "\n".join([*lines, "", *verdict(found)])
 
 

@@ -4,13 +4,13 @@ import json
 from pathlib import Path
 from typing import Any
 
-from fairlead.cli.failure import Failure, write_page
+from fairlead.cli.failure import Failure, check_page, write_page
 from fairlead.model.documents import DocumentError
 from fairlead.model.problems import read_problem
 from fairlead.plain_text import plain_lines
 from fairlead.policies.allocation import allocate, steps_table, table
 from fairlead.policies.contract import PolicyError
-from fairlead.policies.registry import HERE, OVER_TIME, find_policy, policy_names
+from fairlead.policies.registry import HERE, ORDERS_ONLY, find_policy, policy_names
 
 
 def print_allocations(
@@ -24,13 +24,15 @@ def print_allocations(
     as_json: bool,
 ) -> None:
     """Compute and print allocations; exit status 1 with one line where that cannot be."""
+    check_page("--plot", plot)
     try:
         problem = read_problem(path)
         found = [allocate(problem, name, exact=exact, discrete=discrete, placement=placement) for name in policies]
     except (DocumentError, PolicyError) as error:
         raise Failure(str(error)) from None
     if as_json:
-        print(json.dumps({"results": [each.to_dict() for each in found]}, indent=2))
+        results = [each.to_dict() | ({"steps": each.steps_to_list()} if steps else {}) for each in found]
+        print(json.dumps({"results": results}, indent=2))
     else:
         if steps:
             print(*(plain_lines(f"{each.policy}\n{steps_table(each)}\n") for each in found), sep="\n")
@@ -51,12 +53,12 @@ def print_policies(as_json: bool) -> None:
     """Print each policy with how it is written and what it does."""
     samples = {"maxmin": "maxmin:RESOURCE", "slots": "slots:4"}
     rows = []
-    for name in [*policy_names(), *OVER_TIME]:
+    for name in [*policy_names(), *ORDERS_ONLY]:
         try:
             summary = find_policy(samples.get(name, name)).summary
         except Exception as error:  # somebody else's, which must not hide the others
             summary = f"cannot be loaded: {error}"
-        rows.append({"name": name, "written": (HERE | OVER_TIME).get(name, name), "summary": summary})
+        rows.append({"name": name, "written": (HERE | ORDERS_ONLY).get(name, name), "summary": summary})
     if as_json:
         print(json.dumps({"policies": rows}, indent=2))
         return

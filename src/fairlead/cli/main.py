@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 import fairlead
-from fairlead.cli.commands import cluster, fairness, jobs, journal, people, traces
+from fairlead.cli.commands import cluster, configuration, fairness, jobs, journal, people, traces
 from fairlead.cli.failure import Failure
 from fairlead.plain_text import plain_lines
 
@@ -45,14 +45,17 @@ def _fairlead(
 # In the order in which `fairlead --help` lists them.
 for _command in (
     cluster.up, jobs.submit, jobs.run, jobs.jobs, jobs.logs, jobs.cancel, jobs.job, jobs.wait, jobs.why, jobs.when, jobs.hold,
-    jobs.release,
-    cluster.drain, cluster.resume, cluster.reload, cluster.queues, cluster.nodes, cluster.top, people.log, cluster.doctor,
-    cluster.down, fairness.allocate, fairness.policies, fairness.audit, fairness.properties, traces.simulate, traces.sweep,
+    jobs.release, jobs.edit, jobs.rerun,
+    cluster.drain, cluster.resume, cluster.forget, cluster.reload, cluster.queues, cluster.nodes, cluster.usage, cluster.top,
+    people.log, cluster.doctor, cluster.down,
+    fairness.allocate, fairness.policies, fairness.audit, fairness.properties, traces.simulate, traces.sweep,
+    configuration.diff,
 ):  # fmt: skip
     app.command()(_command)
 app.add_typer(people.token, name="token")
 app.add_typer(people.service, name="service")
 app.add_typer(journal.app, name="journal")
+app.add_typer(configuration.app, name="import")
 
 
 def main() -> None:

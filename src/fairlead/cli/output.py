@@ -2,6 +2,8 @@
 
 import sys
 import time
+from collections import deque
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from fairlead.client.connection import Connection
@@ -37,28 +39,72 @@ def wait_with_progress(connection: Connection, jobs: list[int], timeout: float |
             found = [{going[0]: first, **others}.get(job["id"], job) for job in found]
 
 
-def stream_task(connection: Connection, job: int, index: int, follow: bool) -> dict[str, Any]:
-    """Copy what a task wrote to standard output and standard error; with `follow`, until it is over.
+class TaskOutput:
+    """What a task writes, copied to standard output and standard error. `copy` goes on where it was broken off.
 
-    Returns the task as it is then. Its output is read on by offset, so a scheduler that is restarted meanwhile is no matter.
+    It is read by offset, so a scheduler that is restarted meanwhile is no matter.
     """
-    offsets = {"out": 0, "err": 0}
-    pause = 0.01
-    while True:
-        # The status first: what a task that is over wrote is there already.
-        found = connection.get(f"/v1/jobs/{job}/tasks", first=index, limit=1)["tasks"]
-        task: dict[str, Any] = found[0] if found else {"index": index, "status": "none"}
-        moved = False
+
+    def __init__(self, connection: Connection, job: int, index: int) -> None:
+        self._connection, self._tasks = connection, f"/v1/jobs/{job}/tasks"
+        self._index = index
+        self._offsets = {"out": 0, "err": 0}
+
+    def copy(self, follow: bool, look: Callable[[dict[str, Any]], None] = lambda task: None) -> dict[str, Any]:
+        """Copy what is there; with `follow`, until the task is over. Returns the task as it is then.
+
+        `look` is called with the task again and again.
+        """
+        pause = 0.01
+        while True:
+            # The status first: what a task that is over wrote is there already.
+            found = self._connection.get(self._tasks, first=self._index, limit=1)["tasks"]
+            task: dict[str, Any] = found[0] if found else {"index": self._index, "status": "none", "attempt": 0}
+            look(task)
+            moved = [self._copy(stream) for stream in ("out", "err")]
+            if task["status"] in OVER or not follow:
+                return task
+            pause = 0.01 if any(moved) else min(0.2, pause * 1.5)
+            time.sleep(pause)
+
+    def _copy(self, stream: str) -> bool:
+        """Copy what is new; whether there was something."""
+        target = sys.stdout.buffer if stream == "out" else sys.stderr.buffer
+        before = self._offsets[stream]
+        while True:
+            path = f"{self._tasks}/{self._index}/output/{stream}"
+            piece = self._connection.get_bytes(path, offset=self._offsets[stream])
+            if not piece:
+                return self._offsets[stream] != before
+            self._offsets[stream] += len(piece)
+            target.write(piece)
+            target.flush()
+
+
+def print_tail(connection: Connection, job: int, index: int, lines: int) -> None:
+    """Print the last lines that a task wrote to each stream."""
+    for stream, target in (("out", sys.stdout.buffer), ("err", sys.stderr.buffer)):
+        target.write(b"".join(_last_lines(connection, f"/v1/jobs/{job}/tasks/{index}/output/{stream}", lines)))
+        target.flush()
+
+
+def print_all(connection: Connection, job: int, tail: int | None) -> None:
+    """Print what all tasks of a job wrote, each line with its task's index before it; of each the last lines, if so asked."""
+    for index in range(connection.get(f"/v1/jobs/{job}")["tasks"]):
         for stream, target in (("out", sys.stdout.buffer), ("err", sys.stderr.buffer)):
-            while True:
-                piece = connection.get_bytes(f"/v1/jobs/{job}/tasks/{index}/output/{stream}", offset=offsets[stream])
-                if not piece:
-                    break
-                moved = True
-                offsets[stream] += len(piece)
-                target.write(piece)
-                target.flush()
-        if task["status"] in OVER or not follow:
-            return task
-        pause = 0.01 if moved else min(0.2, pause * 1.5)
-        time.sleep(pause)
+            for line in _last_lines(connection, f"/v1/jobs/{job}/tasks/{index}/output/{stream}", tail):
+                target.write(f"{index}: ".encode() + line.removesuffix(b"\n") + b"\n")
+            target.flush()
+
+
+def _last_lines(connection: Connection, path: str, most: int | None) -> Iterable[bytes]:
+    """The lines of an output, or the last of them; what is before those is read and let go."""
+    kept: deque[bytes] = deque(maxlen=most)
+    offset, begun = 0, b""
+    while piece := connection.get_bytes(path, offset=offset):
+        offset += len(piece)
+        *whole, begun = (begun + piece).split(b"\n")
+        kept.extend(line + b"\n" for line in whole)
+    if begun:
+        kept.append(begun)
+    return kept

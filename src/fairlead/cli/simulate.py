@@ -28,8 +28,9 @@ from fairlead.simulate.workload import TraceError, Workload, cut, synthetic_node
 
 
 def run_simulations(
-    trace: Path, kind: str | None, policies: list[str], nodes: int, node: str, config: Path | None, history: str, speed: float,
-    scale: float, start: str, end: str, seed: int, skip_bad: bool, out: Path | None, report: Path | None, as_json: bool,
+    trace: Path, kind: str | None, policies: list[str], nodes: int, node: str, config: Path | None, history: str, revoke: str,
+    speed: float, scale: float, start: str, end: str, seed: int, skip_bad: bool, out: Path | None, report: Path | None,
+    as_json: bool,
 ) -> None:  # fmt: skip
     """Simulate a workload under each policy, and tell what came of it."""
     _check_outputs(report, out)
@@ -37,6 +38,9 @@ def run_simulations(
         half_life = read_half_life(history) if history else None
     except ValueError as error:
         raise Failure(f"--history: {error}") from None
+    modes = revoke.split(",")
+    if not set(modes) <= {"on", "off"}:
+        raise Failure(f"--revoke {revoke!r}: write on, off, or on,off to compare")
     try:
         workload = read_trace(trace, kind, skip_bad=skip_bad, derivation=Derivation(seed=seed))
         workload = cut(
@@ -50,9 +54,10 @@ def run_simulations(
             print(f"fairlead: {trace}: {workload.skipped:,} rows were wrong and left out", file=sys.stderr)
         runs = []
         with progress(TaskProgressColumn()) as bars:
-            for policy in policies:
+            for policy, mode in itertools.product(policies, modes):
                 bar = bars.add_task(policy, total=1.0)
-                runs.append(simulate(workload, policy, history=half_life, told=partial(_tell, bars, bar)))
+                told = partial(_tell, bars, bar)
+                runs.append(simulate(workload, policy, history=half_life, revoke=mode == "on", told=told))
                 bars.update(bar, completed=1.0)
         if out is not None:
             write_parquet(runs, out)

@@ -4,10 +4,12 @@ import os
 import shlex
 import subprocess
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 
 from fairlead.cli.failure import Failure
+from fairlead.cli.up import Asked, check_start
+from fairlead.model.documents import DocumentError
+from fairlead.scheduler.admission import Refused
 
 RUNNING = Path("/run/systemd/system")
 """Is there where systemd runs."""
@@ -32,22 +34,34 @@ WantedBy=multi-user.target
 """
 
 
-def install_unit(unit: Path, config: Path, more: Sequence[str]) -> None:
-    """Write, enable and start it; print it and the commands where there is no systemd. A Failure where that cannot be."""
+def install_unit(unit: Path, asked: Asked) -> None:
+    """Write, enable and start it, or start it anew; print it and the commands where there is no systemd.
+
+    A Failure where that cannot be, or what was asked for is nothing that `fairlead up` would start with.
+    """
+    if asked.config is None or not asked.config.exists():
+        raise Failure(
+            f"{asked.config}: there is no such file: write it first; an empty one gives everybody a queue of their own"
+        )
+    try:
+        asked = check_start(asked)
+    except (DocumentError, Refused) as error:
+        raise Failure(str(error)) from None
     program = str(Path(sys.argv[0]).absolute())
-    command = [program, "up", "--system", *([f"--config={config.absolute()}"] if config.exists() else []), *more]
+    command = [program, "up", "--system", *_options(asked)]
     text = _UNIT.format(command=shlex.join(command).replace("%", "%%"), program=program)
     if not RUNNING.is_dir():
         print(f"# systemd does not run here. Where it does, this is {unit}:")
         print(text)
-        print(f"# and then: systemctl daemon-reload && systemctl enable --now {unit.name}")
+        print(f"# and then: systemctl daemon-reload && systemctl enable {unit.name} && systemctl restart {unit.name}")
         print(f"# Here: {shlex.join(command)}")
         return
     _check_root()
     unit.write_text(text)
     _systemctl("daemon-reload")
-    _systemctl("enable", "--now", unit.name)
-    print(f"{unit} is written, and {unit.name} runs")
+    _systemctl("enable", unit.name)
+    _systemctl("restart", unit.name)  # `enable --now` leaves one that runs as it was
+    print(f"{unit} is written, and {unit.name} is started: `systemctl status {unit.name}` says how it is")
 
 
 def remove_unit(unit: Path) -> None:
@@ -63,6 +77,13 @@ def remove_unit(unit: Path) -> None:
     unit.unlink()
     _systemctl("daemon-reload")
     print(f"{unit.name} is stopped, and {unit} is removed; its data stays in /var/lib/fairlead")
+
+
+def _options(asked: Asked) -> list[str]:
+    said = {"config": asked.config, "listen": asked.listen, "tls-cert": asked.tls_cert, "tls-key": asked.tls_key}
+    return [f"--{name}={value}" for name, value in said.items() if value is not None] + [
+        f"--name={name}" for name in asked.names
+    ]
 
 
 def _check_root() -> None:

@@ -1,13 +1,13 @@
 """Tables for people: at most 80 columns where that is possible, readable without colour."""
 
 import os
-import shlex
 import sys
 import time
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from fairlead.model.quantity import round_quantity
 from fairlead.model.specs import written
@@ -20,109 +20,137 @@ def show(table: Table, empty: str) -> None:
     if not table.row_count:
         print(empty)
         return
-    wide = sys.stdout.isatty() or "COLUMNS" in os.environ
-    Console(width=None if wide else 200, highlight=False).print(table)
+    Console(width=table_width(), highlight=False).print(table)
 
 
-def job_table(jobs: list[dict[str, Any]]) -> Table:
-    table = plain_table("job", "name", "queue", "status", ">tasks", "each", ">age")
+def table_width() -> int:
+    """The columns of the terminal, or many where standard output is none."""
+    return Console().width if sys.stdout.isatty() or "COLUMNS" in os.environ else 200
+
+
+def job_table(jobs: list[dict[str, Any]], long: bool = False) -> Table:
+    """A line a job, with whose it is where they are of several; `long` adds that, and what was used beside what was asked for."""
+    told = long or len({job["user"] for job in jobs}) > 1
+    more = (*(["user"] if told else []), *([">cpu time", ">peak"] if long else []))
+    table = plain_table("job", "name", "queue", "status", ">tasks", "each", *more, ">age")
+    for (
+        column
+    ) in table.columns:  # those that may be wrapped are made narrow where there is too little room, the widest first
+        column.no_wrap = str(column.header) not in ("name", "queue", "each")
+        column.min_width = len(str(column.header))
     for job in jobs:
         over = job["succeeded"] + job["failed"] + job["cancelled"]
         progress = f"{over}/{job['tasks']}" if job["tasks"] > 1 else "1"
         name = job["name"] or " ".join(job["argv"])[:24] or "(another's)"
+        used = (cpu_time(job["cpu_seconds"]), memory(job["peak_memory"])) if long else ()
         table.add_row(
             str(job["id"]),
-            name,
-            job["queue"],
+            _in_one_line(name),
+            _in_one_line(job["queue"]),
             job["status"],
             progress,
-            quantities(job["demand"]),
+            _in_one_line(quantities(job["demand"])),
+            *([job["user"]] if told else []),
+            *used,
             age(job["submitted_at"]),
         )
     return table
 
 
-def show_job(job: dict[str, Any], tasks: list[dict[str, Any]]) -> None:
-    """Print one job: a line each for what it is, then its tasks."""
-    counts = ", ".join(
-        f"{job[what]} {what}" for what in ("waiting", "running", "succeeded", "failed", "cancelled") if job[what]
-    )
-    lines = {
-        "job": f"{job['id']} {job['name']}".strip(),
-        "status": job["status"],
-        "tasks": f"{job['tasks']}: {counts}" + (", a gang" if job["gang"] else ""),
-        "queue": job["queue"],
-        "user": job["user"],
-        "each": quantities(job["demand"]),
-        "on": " ".join(f"{label}={'|'.join(values)}" for label, values in job["on"].items()),
-        "priority": str(job["priority"]) if job["priority"] else "",
-        "command": shlex.join(job["argv"]),
-        "folder": job["cwd"],
-        "submitted": f"{age(job['submitted_at'])} ago",
-        "ended": f"{age(job['finished_at'])} ago" if job["finished_at"] else "",
-    }
-    for name, value in lines.items():
-        if value:
-            print(f"{name:<10} {plain(value)}")
-    shown, now = [t for t in tasks if t["status"] != "waiting"][:30], time.time()
-    forecast = any(task["expected_end"] is not None for task in shown)
-    left = (">ends in", ">cautiously") if forecast else ()
-    table = plain_table(">task", "status", ">exit", "reason", "node", ">attempt", ">seconds", *left)
-    for task in shown:
-        seconds = (task["finished_at"] or now) - task["started_at"] if task["started_at"] else None
-        table.add_row(
-            str(task["index"]),
-            task["status"],
-            "" if task["exit"] is None else str(task["exit"]),
-            task["reason"] or "",
-            task["node"] or "",
-            str(task["attempt"]),
-            "" if seconds is None else f"{seconds:.1f}",
-            *(_left(task, end, now) for end in ("expected_end", "cautious_end")[: len(left)]),
-        )
-    if table.row_count:
-        print()
-        show(table, "")
+def _in_one_line(text: str) -> Text:
+    """A cell that is cut where its column is too narrow."""
+    return Text(plain(text), no_wrap=True, overflow="ellipsis")
 
 
-def _left(task: dict[str, Any], end: str, now: float) -> str:
-    """How long until a task is expected to end; nothing for one that does not run, ``?`` where nobody knows."""
-    if task["expected_end"] is None:
-        return ""
-    return "?" if task[end] is None else span(task[end] - now)
+def cpu_time(seconds: float | None) -> str:
+    """Seconds of CPU in little room; nothing where they are not known."""
+    return "" if seconds is None else f"{seconds:.1f}s" if seconds < 60 else span(seconds)
 
 
-def queue_table(queues: list[dict[str, Any]]) -> Table:
-    """The tree of queues; guarantees, limits and shares over time have a column where there are any."""
-    bounds = {
+def memory(amount: int | None) -> str:
+    """Bytes in little room; nothing where they are not known."""
+    return "" if amount is None else round_quantity("memory", amount)
+
+
+def queue_table(queues: list[dict[str, Any]], width: int) -> Table:
+    """The tree of queues; guarantees, limits and shares over time have a column where there are any, and room in so many columns.
+
+    Numbers are never cut: vectors are folded between their resources, and what then finds no room is left out.
+    """
+    columns = _queue_columns(queues)
+    for name in _LEFT_OUT:
+        if sum(map(_least, columns, columns.values())) + GAP * (len(columns) - 1) > width:
+            columns.pop(name, None)
+    table = plain_table(*columns)
+    for row in zip(*columns.values(), strict=True):
+        table.add_row(*row)
+    spare = width - sum(map(_least, columns, columns.values())) - GAP * (len(columns) - 1)
+    for column, (name, cells) in zip(table.columns, columns.items(), strict=True):
+        least = _least(name, cells)
+        column.width = least + max(0, min(spare, max(map(len, cells)) - least))
+        spare -= column.width - least
+    return table
+
+
+_LEFT_OUT = (">over time", "", "guarantee", "limit")
+"""Columns of the queues that are left out where there is no room, the first first."""
+GAP = 2
+"""Columns of the terminal between two of a table."""
+LONGEST_NAME = 30
+
+
+def _least(name: str, cells: list[str]) -> int:
+    """The columns of the terminal that a column of the queues needs at least."""
+    header = len(name.removeprefix(">"))
+    if name == "queue":
+        return max(header, min(LONGEST_NAME, max(map(len, cells))))
+    parts = (word for cell in cells for word in (cell.split() if name in ("used", "guarantee", "limit") else [cell]))
+    return max(header, *map(len, parts), 0)
+
+
+def _queue_columns(queues: list[dict[str, Any]]) -> dict[str, list[str]]:
+    """The columns of the tree of queues, as :func:`plain_table` names them, each with a cell for every queue."""
+    depths = [0 if queue["name"] == "/" else queue["name"].count("/") + 1 for queue in queues]
+    closed = [f" ({queue['status']})" if queue["status"] != "open" else "" for queue in queues]
+    names = [queue["name"].rpartition("/")[2] or "/" for queue in queues]
+    columns = {
+        "queue": ["  " * depth + name + more for depth, name, more in zip(depths, names, closed, strict=True)],
+        ">share": [
+            f"{queue['dominant_share']:.1%}" if depth else "" for depth, queue in zip(depths, queues, strict=True)
+        ],
+        "": [(queue["dominant_resource"] or "") if depth else "" for depth, queue in zip(depths, queues, strict=True)],
+        ">over time": [
+            f"{queue['share_over_time']:.1%}" if depth else "" for depth, queue in zip(depths, queues, strict=True)
+        ],
+        "used": [quantities(queue["used"]) for queue in queues],
+        ">running": [str(queue["running"]) for queue in queues],
+        ">waiting": [str(queue["waiting"]) for queue in queues],
         "guarantee": [quantities(queue["guarantee"]) for queue in queues],
         "limit": [_limits(queue) for queue in queues],
     }
-    bounds = {name: texts for name, texts in bounds.items() if any(texts)}
-    before = any(queue["share_over_time"] >= 0.0005 for queue in queues[1:])
-    table = plain_table(
-        "queue", ">share", "", *([">over time"] if before else []), "used", ">running", ">waiting", *bounds
-    )
-    for row, queue in enumerate(queues):
-        name = queue["name"]
-        depth = 0 if name == "/" else name.count("/") + 1
-        closed = f" ({queue['status']})" if queue["status"] != "open" else ""
-        table.add_row(
-            "  " * depth + (name.rpartition("/")[2] or "/") + closed,
-            f"{queue['dominant_share']:.1%}" if depth else "",
-            queue["dominant_resource"] if depth and queue["dominant_resource"] else "",
-            *([f"{queue['share_over_time']:.1%}" if depth else ""] if before else []),
-            quantities(queue["used"]),
-            str(queue["running"]),
-            str(queue["waiting"]),
-            *(texts[row] for texts in bounds.values()),
-        )
+    if not any(queue["share_over_time"] >= 0.0005 for queue in queues[1:]):
+        del columns[">over time"]
+    return {name: cells for name, cells in columns.items() if name not in ("guarantee", "limit") or any(cells)}
+
+
+def share_table(queues: list[dict[str, Any]]) -> Table:
+    """What each queue of the tree should have of each resource, a line each."""
+    table = plain_table("queue", "resource", ">used", ">steady", ">now", ">of demand")
+    for queue in queues:
+        depth = 0 if queue["name"] == "/" else queue["name"].count("/") + 1
+        name = "  " * depth + (queue["name"].rpartition("/")[2] or "/")
+        kinds = [queue["used"], *(queue["fair_share"][kind] for kind in ("steady", "instantaneous", "within_demand"))]
+        for resource in queues[0]["fair_share"]["steady"]:
+            amounts = (round_quantity(resource, kind.get(resource, 0)) for kind in kinds)
+            table.add_row(name, resource, *amounts)
+            name = ""
     return table
 
 
 def _limits(queue: dict[str, Any]) -> str:
     limits = [quantities(queue["limit"])] if queue["limit"] else []
     limits += [f"{queue[most]} {most[4:]}" for most in ("max_tasks", "max_jobs") if queue[most] is not None]
+    limits += ["strict"] if queue["strict"] else []
     return " ".join(limits)
 
 

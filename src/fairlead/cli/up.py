@@ -3,6 +3,8 @@
 import logging
 import os
 import sys
+from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -16,11 +18,12 @@ from fairlead.kernel_cache import is_cached
 from fairlead.model.documents import Configuration, DocumentError, read_configuration
 from fairlead.model.quantity import round_quantity
 from fairlead.model.specs import Settings
-from fairlead.people.accounts import myself
+from fairlead.people.accounts import Accounts, myself
 from fairlead.plain_text import plain_lines
 from fairlead.policies.registry import find_policy
 from fairlead.scheduler.admission import Refused
-from fairlead.service.listening import DEFAULT_PORT, Where
+from fairlead.service.doubts import doubts
+from fairlead.service.listening import DEFAULT_PORT, Where, tls_context
 from fairlead.service.serve import SchedulerFailed, serve, warm_up
 from fairlead.sockets import is_loopback
 
@@ -28,17 +31,17 @@ from fairlead.sockets import is_loopback
 class Asked(NamedTuple):
     """What `fairlead up` was asked for; see its options."""
 
-    config: Path | None
-    home: Path | None
-    system: bool
-    socket: Path | None
-    port: int | None
-    listen: str | None
-    tls_cert: Path | None
-    tls_key: Path | None
-    insecure: bool
-    names: list[str]
-    drop_nodes: list[str]
+    config: Path | None = None
+    home: Path | None = None
+    system: bool = False
+    socket: Path | None = None
+    port: int | None = None
+    listen: str | None = None
+    tls_cert: Path | None = None
+    tls_key: Path | None = None
+    insecure: bool = False
+    names: Sequence[str] = ()
+    drop_nodes: Sequence[str] = ()
 
 
 _PATHS = ("config", "socket", "tls_cert", "tls_key")
@@ -46,13 +49,18 @@ _PATHS = ("config", "socket", "tls_cert", "tls_key")
 
 def run_scheduler(asked: Asked) -> None:
     """Run a scheduler until it is stopped; exit status 1 with one line where it cannot start."""
+    if asked.system and os.geteuid() != 0:
+        _say(
+            "--system: a scheduler for everybody on this machine is root's to start: say it with sudo; "
+            "`fairlead up` starts one of your own"
+        )
+        raise typer.Exit(1)
     home = (asked.home or (SYSTEM_HOME if asked.system else home_folder())).absolute()
-    everybody = asked.system and os.geteuid() == 0
-    asked = asked._replace(**{name: path.absolute() for name in _PATHS if (path := getattr(asked, name)) is not None})
-    if everybody:
+    asked = _absolute(asked)
+    if asked.system:
         os.chdir("/")  # who may write to the folder that it was started in has no part in it
     try:
-        where = _where(asked, home, everybody)
+        where = _where(asked, home)
         configuration = _read(asked.config)
         if not is_cached():
             _say("compiling the scheduling kernels for this machine: a minute or two, once")
@@ -62,10 +70,10 @@ def run_scheduler(asked: Asked) -> None:
             home,
             configuration,
             where,
-            personal=not everybody,
+            personal=not asked.system,
             drop=asked.drop_nodes,
             read_again=lambda: _read(asked.config),
-            on_ready=lambda urls, engine: _ready(home, urls, engine, configuration, everybody),
+            on_ready=lambda urls, engine: _ready(home, urls, engine, configuration, asked.system),
             on_stopping=_stopping,
         )
     except (DocumentError, JournalError, EngineError, Refused, SchedulerFailed, OSError, SQLAlchemyError) as error:
@@ -74,7 +82,20 @@ def run_scheduler(asked: Asked) -> None:
     _say("stopped")
 
 
-def _where(asked: Asked, home: Path, everybody: bool) -> Where:
+def check_start(asked: Asked) -> Asked:
+    """What was asked for, with its paths absolute; raises DocumentError and Refused where a scheduler could not start with it."""
+    _read(asked.config)
+    where = _where(asked, SYSTEM_HOME)
+    if where.certificate is not None:
+        tls_context(where.certificate, where.key)
+    return _absolute(asked)
+
+
+def _absolute(asked: Asked) -> Asked:
+    return asked._replace(**{name: path.absolute() for name in _PATHS if (path := getattr(asked, name)) is not None})
+
+
+def _where(asked: Asked, home: Path) -> Where:
     """Where to listen; refuses what would tell others on the way what is said."""
     if asked.listen is not None and asked.port is not None:
         raise Refused("--port is short for --listen 127.0.0.1:PORT: write one of them")
@@ -91,7 +112,7 @@ def _where(asked: Asked, home: Path, everybody: bool) -> Where:
     socket = asked.socket or (SYSTEM_SOCKET if asked.system else socket_of(home))
     return Where(
         socket,
-        everybody,
+        asked.system,
         host,
         port,
         asked.tls_cert,
@@ -136,6 +157,11 @@ def _ready(home: Path, urls: list[str], engine: LocalEngine, configuration: Conf
         _say(f"node {node.name}: {capacity}")
     if len(engine.nodes) > 8:
         _say(f"and {len(engine.nodes) - 8} nodes more")
+    has: Counter[str] = Counter()
+    for node in engine.nodes:
+        has.update(node.capacity)
+    for doubt in doubts(configuration, has, Accounts() if everybody else None):
+        _say(plain_lines(doubt))
     if not engine.limits["memory"]:
         _say("no cgroups here: memory is watched twice a second, CPU is not limited")
     if not engine.limits["tracking"]:

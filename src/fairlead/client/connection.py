@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
+from urllib.parse import urlencode
 
 import urllib3
 
@@ -61,9 +62,10 @@ class Connection:
         """Submit under a new key."""
         return self.post(path, body, key=uuid.uuid4().hex)
 
-    def put(self, path: str, body: bytes) -> Any:
+    def put(self, path: str, body: bytes, **query: Any) -> Any:
         """Put bytes."""
-        return json.loads(self._request("PUT", path, {"Content-Type": "application/octet-stream"}, body=body))
+        where = f"{path}?{urlencode(query)}" if query else path
+        return json.loads(self._request("PUT", where, {"Content-Type": "application/octet-stream"}, body=body))
 
     def delete(self, path: str) -> Any:
         """Ask for something to go."""
@@ -92,7 +94,7 @@ class Connection:
                 response = self._pool.request(method, path, headers=headers | bearer, **what)
                 self._answered = True
                 if response.status != 429 or time.monotonic() > until:
-                    return _checked(response)
+                    return _checked(response, has_token=bool(bearer))
                 asked = response.headers.get("Retry-After", "")
                 least = min(float(asked) if asked.isdigit() else 0.0, max(0.0, until - time.monotonic()))
                 time.sleep(least + random.uniform(0.05, 0.5))  # noqa: S311 so that not all come back at once
@@ -164,12 +166,13 @@ def _cause(error: Exception) -> OSError:
     return next(said, OSError(str(error)))
 
 
-def _checked(response: urllib3.BaseHTTPResponse) -> bytes:
+def _checked(response: urllib3.BaseHTTPResponse, has_token: bool) -> bytes:
     if response.status < 300:
         return response.data
     if response.status == 401:
         raise ServiceError(
-            "the scheduler does not take this token: set FAIRLEAD_TOKEN to one that `fairlead token new` made there",
+            ("the scheduler does not take this token" if has_token else "a token is needed to call this scheduler")
+            + ": set FAIRLEAD_TOKEN to one that `fairlead token new` made there",
             401,
         )
     try:

@@ -4,6 +4,7 @@ for, and run in warm worker processes on whatever the scheduler shares.
 
 import itertools
 import os
+import warnings
 import weakref
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor, Future
@@ -194,7 +195,10 @@ class Client(Executor):
         }
         if tasks is not None:
             body["tasks"] = tasks
-        return SubmittedJob(self._connection, self._connection.submit("/v1/jobs", body)["id"])
+        answer = self._connection.submit("/v1/jobs", body)
+        if answer["warning"]:
+            warnings.warn(f"fairlead: {answer['warning']}", stacklevel=2)
+        return SubmittedJob(self._connection, answer["id"])
 
     def job(self, number: int) -> SubmittedJob:
         """A job by its number. Raises ServiceError where there is none."""

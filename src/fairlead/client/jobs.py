@@ -81,12 +81,12 @@ class SubmittedJob:
         """waiting, held, running, succeeded, failed or cancelled."""
         return self.info()["status"]
 
-    def tasks(self) -> list[TaskInfo]:
-        """Its tasks, by index."""
+    def tasks(self, status: str | None = None) -> list[TaskInfo]:
+        """Its tasks, by index; those of one status, such as "failed", if named."""
         found: list[TaskInfo] = []
         first: int | None = 0
         while first is not None:
-            page = self._connection.get(f"/v1/jobs/{self.id}/tasks", first=first, limit=10_000)
+            page = self._connection.get(f"/v1/jobs/{self.id}/tasks", first=first, limit=10_000, status=status)
             found += page["tasks"]
             first = page["next"]
         return found

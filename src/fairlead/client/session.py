@@ -4,6 +4,7 @@ import base64
 import os
 import sys
 import uuid
+import warnings
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -45,6 +46,9 @@ class Session:
                 self._connection.put(f"/v1/sessions/{self.id}/payloads/{payload}", packed)
             jobs.append(job)
         answer = self._connection.submit(f"/v1/sessions/{self.id}/calls", {"jobs": jobs})
+        for job in answer["jobs"]:
+            if job["warning"]:
+                warnings.warn(f"fairlead: {job['warning']}", stacklevel=2)
         return [job["id"] for job in answer["jobs"]]
 
     def next_events(self) -> list[dict[str, Any]]:

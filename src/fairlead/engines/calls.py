@@ -1,9 +1,9 @@
 """How calls of Python functions travel: pickled by the program that asks, called by a worker process, answered in a file.
 
 A session, one a program, has a folder: `setup.json` says with which interpreter, folder, environment and import path to call;
-a payload file holds the pickled calls of a job, one a task. These are the scheduler's; what is in `results` is the person's whose
-program it is: `JOB.INDEX` is the result of a task. A payload begins with the number of calls and where each begins and the last
-one ends, all as 8 bytes, so that a worker reads its own alone.
+a payload file holds the pickled calls of a job, one a task. The first is the scheduler's; payloads, and what is in `results`, are
+the person's whose program it is: `JOB.INDEX` is the result of a task. A payload begins with the number of calls and where each
+begins and the last one ends, all as 8 bytes, so that a worker reads its own alone.
 """
 
 import pickle
@@ -43,7 +43,7 @@ def count(path: Path) -> int:
         if n == 0 or header > size:
             raise ValueError("not a payload: it is too short")
         file.seek(header - 8)
-        if struct.unpack("<Q", file.read(8))[0] != size - header:
+        if file.read(8) != struct.pack("<Q", size - header):
             raise ValueError("not a payload: its offsets are not those of its calls")
     return int(n)
 

@@ -12,7 +12,9 @@ never, and either side may die and come back. So
 - a machine that was lost starts nothing that it was told to start before `poll` reported the loss;
 - what it knows of, once it was asked or has come back by itself, is true after all that earlier polls told, and every machine
   is reported once more with it or after it, there or gone;
-- the scheduler repeats what it was not answered to.
+- the scheduler repeats what it was not answered to;
+- an engine obeys one scheduler: the one of the latest start of a journal. It tells another one so, at its next `poll`, and does
+  nothing that it says.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -23,7 +25,22 @@ import numpy as np
 from fairlead.model.specs import Job, Node
 from fairlead.scheduler.facts import Attempts, Ints
 
-__all__ = ["NO_ATTEMPTS", "NO_ENDS", "Attempts", "Ends", "Engine", "Launches", "NodeDown", "NodeUp", "Seen"]
+__all__ = [
+    "NO_ATTEMPTS",
+    "NO_ENDS",
+    "Attempts",
+    "Ends",
+    "Engine",
+    "Launches",
+    "NodeDown",
+    "NodeUp",
+    "Seen",
+    "Superseded",
+]
+
+
+_NONE = np.zeros(0, np.int64)
+_NONE.flags.writeable = False
 
 
 class Launches(NamedTuple):
@@ -45,11 +62,17 @@ class Launches(NamedTuple):
 
 
 class Ends(NamedTuple):
-    """Attempts that are over, with all that they started; outcomes are :class:`fairlead.scheduler.facts.Outcome`."""
+    """Attempts that are over, with all that they started; outcomes are :class:`fairlead.scheduler.facts.Outcome`.
+
+    cpu : milliseconds of CPU that each used; `peak` is the most memory that it had, in bytes. 0 where that is not known; empty
+        where it is of none.
+    """
 
     attempts: Attempts
     outcome: Ints
     code: Ints
+    cpu: Ints = _NONE
+    peak: Ints = _NONE
 
 
 class NodeUp(NamedTuple):
@@ -83,10 +106,12 @@ class Seen(NamedTuple):
     nodes: list[NodeUp | NodeDown]
 
 
-_NONE = np.zeros(0, np.int64)
-_NONE.flags.writeable = False
 NO_ATTEMPTS = Attempts(_NONE, _NONE, _NONE)
-NO_ENDS = Ends(NO_ATTEMPTS, _NONE, _NONE)
+NO_ENDS = Ends(NO_ATTEMPTS, _NONE, _NONE, _NONE, _NONE)
+
+
+class Superseded(RuntimeError):
+    """The engine obeys another scheduler than this one: a later start of the same journal, or another journal's."""
 
 
 class Engine(Protocol):
@@ -100,6 +125,9 @@ class Engine(Protocol):
 
     limits: Mapping[str, bool]
 
+    def serve(self, journal: str, epoch: int) -> None:
+        """Obey a scheduler from now on: that of the journal with this id, in its so-manieth start. Said before all else."""
+
     def start(self, launches: Launches) -> None:
         """Start attempts; those that are known already stay as they are."""
 
@@ -107,7 +135,10 @@ class Engine(Protocol):
         """Stop attempts: SIGTERM, so many seconds, SIGKILL."""
 
     def poll(self) -> Seen:
-        """What happened since the last call, and every end that was not acknowledged, once more after a while."""
+        """What happened since the last call, and every end that was not acknowledged, once more after a while.
+
+        Raises Superseded where it obeys another.
+        """
 
     def acknowledge(self, attempts: Attempts) -> None:
         """These ends are in the journal: forget them."""

@@ -132,6 +132,9 @@ class SimulatedCluster:
 
     # -- the contract -------------------------------------------------------------------------------------------
 
+    def serve(self, journal: str, epoch: int) -> None:
+        pass  # there is one
+
     def start(self, launches: Launches) -> None:
         attempts = launches.attempts
         machines = np.array([self._rows[name] for name in launches.nodes], np.int64)

@@ -7,7 +7,7 @@ attempt twice, is told again whatever it may have missed.
 
 import logging
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from math import inf
 
@@ -15,7 +15,7 @@ import numpy as np
 
 from fairlead.engines.contract import NO_ATTEMPTS, Attempts, Engine, Launches, NodeUp, Seen
 from fairlead.journal import ENGINE, Journal, JournalFull, Unrecorded
-from fairlead.scheduler.decide import decide
+from fairlead.scheduler.decide import decide, settled_before
 from fairlead.scheduler.facts import (
     Fact,
     Ints,
@@ -32,6 +32,7 @@ from fairlead.scheduler.facts import (
 )
 from fairlead.scheduler.invariants import check_invariants
 from fairlead.scheduler.kernel_attempts import first_mentions
+from fairlead.scheduler.revocations_checked import RevocationCheck
 from fairlead.scheduler.state import State
 from fairlead.scheduler.statuses import PLACED, STOPPING
 from fairlead.scheduler.tables import I64, NONE
@@ -76,7 +77,7 @@ class Scheduler:
     reconciled : bool
         Whether the engine has told what it knows of.
     placing : bool
-        Whether decisions are made; set it to False to let things end.
+        Whether tasks are placed; set it to False to let things end.
     more : bool
         Whether there is more to decide at once.
     checking : bool
@@ -98,6 +99,7 @@ class Scheduler:
         self.journal, self.engine, self.clock = journal, engine, clock
         self.state = journal.recover()
         journal.begin()
+        engine.serve(journal.id, journal.epoch)
         self.placing = True
         self.more = self.reconciled = False
         self.on_record: Callable[[Sequence[Fact]], None] = lambda facts: None
@@ -132,11 +134,14 @@ class Scheduler:
             self._tell_again()
         for request, who in zip(requests, by or [""] * len(requests), strict=True):
             self._happen(request(self.state, now), who)
+        self.more = False
         if self.placing and self.reconciled:
             with self._timed("decide"):
                 decision = decide(self.state, now, strict=self._strict)
             self._happen(decision.facts, "")
             self.more = decision.more
+        elif self.reconciled:
+            self._happen(settled_before(self.state, now), "")
         self._record()
         if self.checking:
             check_invariants(self.state)
@@ -144,8 +149,13 @@ class Scheduler:
             self._save_snapshot()
 
     def _happen(self, facts: Iterable[Fact], by: str) -> None:
+        check = RevocationCheck() if self.checking else None
         for fact in facts:
+            if check:
+                check.before(self.state, fact)
             self.state.apply(fact)
+            if check:
+                check.after(self.state, fact)
             self._unsaved.append(fact)
             self._unsaved_by.append(by)
 
@@ -207,7 +217,7 @@ def observe(state: State, seen: Seen, now: float) -> tuple[list[Fact], Attempts]
         What runs and is not to: attempts that the journal does not have, or has as over.
     """
     facts: list[Fact] = []
-    started, (ended, outcome, code) = seen.started, seen.ended
+    started, (ended, outcome, code, cpu, peak) = seen.started, seen.ended
     strays = []
     if len(started.job):
         rows = state.current_tasks(started)
@@ -223,15 +233,18 @@ def observe(state: State, seen: Seen, now: float) -> tuple[list[Fact], Attempts]
         chosen = first_mentions(state.view(), over, NONE)
         if len(chosen) < len(over):
             ended, outcome, code = _pick(ended, chosen), outcome[chosen], code[chosen]
+            cpu, peak = (column[chosen] if len(column) else column for column in (cpu, peak))
     if seen.known is not None:
         rows = state.current_tasks(seen.known)
         strays.append(_pick(seen.known, rows == NONE))
         lost = _lost(state, rows if over is None else np.concatenate([rows, over]))
         ended = _joined([ended, lost])
         outcome = np.concatenate([outcome, np.full(len(lost.job), Outcome.LOST, np.int64)])
-        code = np.concatenate([code, np.zeros(len(lost.job), np.int64)])
+        unknown = np.zeros(len(lost.job), np.int64)
+        code = np.concatenate([code, unknown])
+        cpu, peak = (np.concatenate([column, unknown]) if len(column) else column for column in (cpu, peak))
     if len(outcome):
-        facts.append(TasksFinished(at=now, **_columns(ended), outcome=outcome, code=code))
+        facts.append(TasksFinished(at=now, **_columns(ended), outcome=outcome, code=code, cpu=cpu, peak=peak))
     if seen.nodes:
         facts += _changed_nodes(state, seen, now)
     return facts, strays[0] if len(strays) == 1 else _joined(strays)
@@ -244,11 +257,11 @@ def act(state: State, engine: Engine, facts: Iterable[Fact]) -> None:
             case TasksPlaced():
                 engine.start(_launches(state, fact.attempts, fact.node))
             case TasksRevoked() | TasksExpired():
-                engine.stop(fact.attempts, GRACE)
+                _stop(state, engine, fact.attempts)
             case JobCancelled(id=job):
                 stopping = state.attempts_of(_stopping_rows(state, job))
                 if len(stopping.job):
-                    engine.stop(stopping, GRACE)
+                    _stop(state, engine, stopping)
             case JobsForgotten(ids=ids):
                 engine.forget(ids)
 
@@ -262,7 +275,25 @@ def tell_again(state: State, engine: Engine) -> None:
         engine.start(_launches(state, state.attempts_of(waiting), state.tasks.node[waiting]))
     stopping = rows[status >= STOPPING]
     if len(stopping):
-        engine.stop(state.attempts_of(stopping), GRACE)
+        _stop(state, engine, state.attempts_of(stopping))
+
+
+def with_graces(state: State, attempts: Attempts) -> Iterator[tuple[Attempts, float]]:
+    """Attempts, and how many seconds they have to end: what their jobs ask for, and their queues allow."""
+    graces = np.array([_grace_of(state, job) for job in attempts.job.tolist()])
+    for grace in np.unique(graces).tolist():
+        yield _pick(attempts, graces == grace), grace
+
+
+def _grace_of(state: State, job: int) -> float:
+    spec = state.index.specs[job]
+    most = state.tree.inherited(spec.queue, "grace", GRACE)
+    return most if spec.grace is None else min(spec.grace, most)
+
+
+def _stop(state: State, engine: Engine, attempts: Attempts) -> None:
+    for some, grace in with_graces(state, attempts):
+        engine.stop(some, grace)
 
 
 def _lost(state: State, known: I64) -> Attempts:

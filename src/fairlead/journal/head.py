@@ -60,7 +60,7 @@ def read(journal: Path) -> Head | None:
     Raises JournalError where the file cannot be read.
     """
     try:
-        found = _newest(path_of(journal).read_bytes())
+        found = newest(path_of(journal).read_bytes())
     except FileNotFoundError:
         return None
     except OSError as error:
@@ -88,16 +88,13 @@ class HeadFile:
             raise JournalError(
                 f"{journal}: another scheduler has it open: stop that one, or use another --home"
             ) from None
-        found = _newest(os.pread(self._file, 2 * _PLACE, 0))
+        found = newest(os.pread(self._file, 2 * _PLACE, 0))
         self._count = found[0] if found else 0
         self.head = found[1] if found else None
 
     def write(self, head: Head) -> None:
         """Have it say this; on the disk when it returns. Raises OSError where that fails."""
-        told = [head.id.encode(), head.machine.encode(), *head[2:]]
-        body = _FORM.pack(_MAGIC, self._count + 1, *told, 0)[:-4]
-        place = (self._count + 1) % 2 * _PLACE
-        os.pwrite(self._file, (body + struct.pack("<I", zlib.crc32(body))).ljust(_PLACE, b"\0"), place)
+        os.pwrite(self._file, *packed(head, self._count + 1))
         os.fdatasync(self._file)
         self._count, self.head = self._count + 1, head
 
@@ -113,8 +110,15 @@ class HeadFile:
         os.close(self._file)
 
 
-def _newest(content: bytes) -> tuple[int, Head] | None:
-    """The newer of the two places, with how often it was written."""
+def packed(head: Head, count: int) -> tuple[bytes, int]:
+    """A head as it is written for the so-manieth time, and where."""
+    told = [head.id.encode(), head.machine.encode(), *head[2:]]
+    body = _FORM.pack(_MAGIC, count, *told, 0)[:-4]
+    return (body + struct.pack("<I", zlib.crc32(body))).ljust(_PLACE, b"\0"), count % 2 * _PLACE
+
+
+def newest(content: bytes) -> tuple[int, Head] | None:
+    """The newer of the two places, with how often it was written; None where neither is whole."""
     found = []
     for place in (content[:_PLACE], content[_PLACE : 2 * _PLACE]):
         body = place[: _FORM.size]

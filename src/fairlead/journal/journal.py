@@ -8,7 +8,7 @@ what is refused as damaged or as newer.
 import time
 import uuid
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from hashlib import blake2b
 from math import inf
 from typing import NamedTuple
@@ -21,6 +21,7 @@ from fairlead.journal.store import (
     Envelope,
     Forgotten,
     JournalError,
+    JournalFull,
     Part,
     Record,
     Snapshot,
@@ -68,6 +69,8 @@ class Journal:
     Parameters
     ----------
     store : Store
+    make_room : callable, optional
+        Makes some where there is none to write; returns whether it did.
 
     Attributes
     ----------
@@ -79,8 +82,8 @@ class Journal:
         How often a scheduler began to write it, this one too once it did.
     """
 
-    def __init__(self, store: Store) -> None:
-        self._store = store
+    def __init__(self, store: Store, make_room: Callable[[], bool] = lambda: False) -> None:
+        self._store, self._make_room = store, make_room
         self.id, self.epoch = store.id, store.epoch
         extent, saved = store.extent(), store.snapshot()
         self.position, self._checksum = extent.last, extent.checksum
@@ -90,7 +93,7 @@ class Journal:
 
     def begin(self) -> None:
         """Begin to write, in an epoch of its own. To be called after :meth:`recover` found all as it should be."""
-        self._store.begin(self.position, self._checksum)
+        self._write(lambda: self._store.begin(self.position, self._checksum))
         self.epoch = self._store.epoch
 
     def append(self, facts: Sequence[Fact], by: Sequence[str] = ()) -> None:
@@ -111,9 +114,18 @@ class Journal:
             envelope = Envelope(sequence, monotonic, wall, who, self.epoch, checksum, 0)
             checksum = link(envelope, body)
             records.append(Record(envelope._replace(checksum=checksum), body))
-        self._store.append(records)
+        self._write(lambda: self._store.append(records))
         self.position, self._checksum = self.position + len(records), checksum
         self._since_snapshot += sum(len(record.body) for record in records)
+
+    def _write(self, write: Callable[[], None]) -> None:
+        """Write what must be written, also where room must be made for it."""
+        while True:
+            try:
+                return write()
+            except JournalFull:
+                if not self._make_room():
+                    raise
 
     def recover(self) -> State:
         """The state that follows from what is kept: the newest snapshot, then the facts after it.
@@ -179,7 +191,7 @@ class Journal:
         return self._decode(last[0]).at if last else -inf
 
     def look(self, after: int, most: int) -> list[tuple[int, bytes]]:
-        """The facts after a position as they were written, with theirs; `most` at most. From any thread.
+        """The facts after a position as they were written, with theirs; a page of `most` at most. From any thread.
 
         Raises Forgotten where the next fact is not kept any more.
         """
@@ -191,7 +203,7 @@ class Journal:
         return [(record.envelope.sequence, record.body) for record in self._checked(page, after, None)]
 
     def caused(self, since: float, by: str | None, before: int | None, most: int) -> list[tuple[Envelope, Fact]]:
-        """The newest facts that people caused, newest first; `most` at most. From any thread.
+        """The newest facts that people caused, newest first; a page of `most` at most. From any thread.
 
         Parameters
         ----------

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from itertools import accumulate
 
 import fairlead
-from fairlead.journal.store import ENGINE, Extent, Record, Snapshot
+from fairlead.journal.store import ENGINE, Extent, Record, Snapshot, TakenOver, page_of
 
 
 class MemoryStore:
@@ -30,12 +30,14 @@ class MemoryStore:
         self.epoch += 1
 
     def append(self, records: Sequence[Record]) -> None:
+        if records and records[0].envelope.epoch < self.epoch:
+            raise TakenOver(self.name)
         self._records += records
 
     def read(self, after: int, most: int) -> list[Record]:
         records = self._records  # `save` puts another list in its place
         begin = max(0, after + 1 - records[0].envelope.sequence) if records else 0
-        return records[begin : begin + most]
+        return page_of(records[begin : begin + most])
 
     def caused(self, since: float, by: str | None, before: int | None, most: int) -> list[Record]:
         found = []
@@ -44,7 +46,7 @@ class MemoryStore:
             theirs = who not in ("", ENGINE) if by is None else who == by
             if theirs and record.envelope.wall >= since and (before is None or number < before):
                 found.append(record)
-        return found[:most]
+        return page_of(found[:most])
 
     def snapshots(self) -> list[int]:
         return [snapshot.sequence for snapshot in self._snapshots]

@@ -145,6 +145,7 @@ def adopt(path: Path) -> tuple[Head, int]:
             journal.recover()
             journal.begin()
             journal.append([FactsLost(at=max(time.time(), journal.last_at()), count=unknown)])
+    (path.parent / "supervisor" / "served").unlink(missing_ok=True)  # a person says which is the right one
     adopted = head.read(path)
     assert adopted is not None
     return adopted, max(0, unknown)

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 import sqlalchemy as sa
 
@@ -28,7 +29,9 @@ from fairlead.journal.store import (
     Part,
     Record,
     Snapshot,
+    TakenOver,
     newer,
+    page_of,
 )
 
 SCHEMA_VERSION = 3
@@ -179,8 +182,13 @@ class SqlStore:
 
     def begin(self, sequence: int, checksum: int) -> None:
         with self._transaction() as connection:
-            told = {"value": str(self.epoch + 1)}
-            connection.execute(_meta.update().where(_meta.c.key == "epoch").values(told))
+            known = _meta.update().where(_meta.c.key == "epoch", _meta.c.value == str(self.epoch))
+            found = connection.execute(known.values(value=str(self.epoch + 1))).rowcount
+            if (
+                not found
+                or connection.execute(sa.select(_facts.c.sequence).where(_facts.c.sequence > sequence)).first()
+            ):
+                raise TakenOver(self.name)
         self.epoch += 1
         self._write_head(sequence, checksum)
 
@@ -228,15 +236,20 @@ class SqlStore:
         self._still_there()
         rows = [{**record.envelope._asdict(), "body": record.body} for record in records]
         with self._transaction() as connection:
-            connection.execute(_facts.insert(), rows)
+            try:
+                connection.execute(_facts.insert(), rows)
+            except sa.exc.IntegrityError:  # these numbers are taken
+                raise TakenOver(self.name) from None
+            # It has written, so nobody else does before the commit.
+            if connection.execute(sa.select(_meta.c.value).where(_meta.c.key == "epoch")).scalar() != str(self.epoch):
+                raise TakenOver(self.name)
         if records:
             self._write_head(records[-1].envelope.sequence, records[-1].envelope.checksum)
 
     def read(self, after: int, most: int) -> list[Record]:
         query = sa.select(_facts).where(_facts.c.sequence > after).order_by(_facts.c.sequence).limit(most)
         with self._naming_damage():
-            rows = self._reading.execute(query).all()
-        return [Record(Envelope(*envelope), body) for *envelope, body in rows]
+            return self._page(query)
 
     def caused(self, since: float, by: str | None, before: int | None, most: int) -> list[Record]:
         theirs = _facts.c.by.not_in(["", ENGINE]) if by is None else _facts.c.by == by
@@ -244,8 +257,11 @@ class SqlStore:
         if before is not None:
             query = query.where(_facts.c.sequence < before)
         with self._naming_damage():
-            rows = self._reading.execute(query.order_by(_facts.c.sequence.desc()).limit(most)).all()
-        return [Record(Envelope(*envelope), body) for *envelope, body in rows]
+            return self._page(query.order_by(_facts.c.sequence.desc()).limit(most))
+
+    def _page(self, query: sa.Select[Any]) -> list[Record]:
+        with self._reading.execute(query) as rows:
+            return page_of(Record(Envelope(*envelope), body) for *envelope, body in rows)
 
     def snapshots(self) -> list[int]:
         query = sa.select(_snapshots.c.sequence).distinct().order_by(_snapshots.c.sequence)

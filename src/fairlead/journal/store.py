@@ -27,6 +27,13 @@ class NewerJournal(JournalError):
     """A newer fairlead wrote something into it that this one does not know."""
 
 
+class TakenOver(JournalError):
+    """Another scheduler has begun to write it, so this one may not any more."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"{name}: another scheduler has begun to write it: this one ends, and its tasks go on")
+
+
 class JournalFull(JournalError):
     """There is no room to write. Nothing of the batch was written; the same call works once there is room."""
 
@@ -98,6 +105,22 @@ class Extent(NamedTuple):
     since: int
 
 
+LARGEST_PAGE = 4 * 2**20
+"""Bytes of the records that are read at once, where one is not larger by itself."""
+
+
+def page_of(records: Iterable[Record]) -> list[Record]:
+    """The first of some records, one at the least, that are no more than `LARGEST_PAGE` bytes together."""
+    page: list[Record] = []
+    size = 0
+    for record in records:
+        size += len(record.body)
+        if page and size > LARGEST_PAGE:
+            break
+        page.append(record)
+    return page
+
+
 class Store(Protocol):
     """A place for records and snapshots. One thread writes; any may read.
 
@@ -119,17 +142,23 @@ class Store(Protocol):
         """The number and the checksum of the last record, as they were kept apart; None where they are not asked after."""
 
     def begin(self, sequence: int, checksum: int) -> None:
-        """A scheduler begins to write: the next epoch, durably. The records end with this one, and the head says so."""
+        """A scheduler begins to write: the next epoch, durably. The records end with this one, and the head says so.
+
+        Raises TakenOver where they do not: somebody else wrote since they were read.
+        """
 
     def append(self, records: Sequence[Record]) -> None:
-        """Write all of the records durably, and the head; or none and raise JournalFull."""
+        """Write all of the records durably, and the head; or none and raise JournalFull.
+
+        Raises TakenOver where another scheduler has begun to write since.
+        """
 
     def read(self, after: int, most: int) -> list[Record]:
-        """The records with the lowest numbers above `after`, `most` at most, as they were written."""
+        """The records with the lowest numbers above `after`, a page of `most` at most, as they were written."""
 
     def caused(self, since: float, by: str | None, before: int | None, most: int) -> list[Record]:
-        """The records that people caused, or one person; from a moment on, and below a number; the `most` highest, highest
-        first.
+        """The records that people caused, or one person; from a moment on, and below a number; a page of the `most` highest,
+        highest first.
         """
 
     def snapshots(self) -> list[int]:

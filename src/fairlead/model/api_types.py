@@ -23,8 +23,20 @@ class AfterInfo(TypedDict):
     how: Literal["success", "failure", "end"]
 
 
+class RevokedInfo(TypedDict):
+    """When tasks of a job were revoked for others last, for whom and why; `tasks` counts all of them so far."""
+
+    at: float
+    tasks: int
+    text: str
+
+
 class JobInfo(TypedDict):
-    """A job: what was asked for, and how many of its tasks do what."""
+    """A job: what was asked for, and how many of its tasks do what.
+
+    `cpu_seconds` is what its tasks that ended have used together, `peak_memory` the most that one of them had, in bytes; None
+    where that is not known.
+    """
 
     id: int
     name: str
@@ -43,8 +55,13 @@ class JobInfo(TypedDict):
     gang: bool
     retries: int
     time_limit: float | None
+    at_most: int | None
     exit_done: bool
+    grace: float | None
+    revoked: "RevokedInfo | None"
     after: list[AfterInfo]
+    cpu_seconds: float | None
+    peak_memory: int | None
     argv: list[str]
     cwd: str
     submitted_at: float
@@ -58,11 +75,18 @@ class JobPage(TypedDict):
     next: int | None
 
 
+class JobList(JobPage):
+    """A page of jobs; `stalled` says why the scheduler takes nothing on, while it does not."""
+
+    stalled: str | None
+
+
 class TaskInfo(TypedDict):
     """A task of a job. `exit` and `reason` tell how its last attempt ended, as a shell would.
 
-    Of one that holds resources `expected_end` is when it will have ended, by even odds, and `cautious_end` by nine in ten; None
-    where nothing is known.
+    `cpu_seconds` and `peak_memory` are what its attempts that ended have used, and the most bytes that one of them had; None
+    where that is not known. Of one that holds resources `expected_end` is when it will have ended, by even odds, and
+    `cautious_end` by nine in ten; None where nothing is known.
     """
 
     index: int
@@ -71,6 +95,8 @@ class TaskInfo(TypedDict):
     node: str | None
     exit: int | None
     reason: str | None
+    cpu_seconds: float | None
+    peak_memory: int | None
     started_at: float | None
     finished_at: float | None
     expected_end: float | None
@@ -95,6 +121,18 @@ class TaskPage(TypedDict):
     next: int | None
 
 
+class FairShare(TypedDict):
+    """What a queue should have by weights, guarantees and limits, each resource by itself, in base units, rounded down.
+
+    `steady` is among all queues; `instantaneous` among those that run or wait for something; `within_demand` as well, but nobody
+    gets more than all that it runs and waits for, which leaves more to others.
+    """
+
+    steady: Quantities
+    instantaneous: Quantities
+    within_demand: Quantities
+
+
 class QueueInfo(TypedDict):
     """A queue of the tree. Shares are of the whole cluster, divided by the queue's weight; over time, of what was used before."""
 
@@ -108,8 +146,10 @@ class QueueInfo(TypedDict):
     weight: dict[str, float]
     guarantee: Quantities
     limit: Quantities
+    fair_share: FairShare
     max_tasks: int | None
     max_jobs: int | None
+    strict: bool
     running: int
     waiting: int
 
@@ -211,6 +251,31 @@ class OverTimeInfo(TypedDict):
     series: dict[str, Any]
 
 
+class UsedBy(TypedDict):
+    """What one user's tasks in one queue used: of each resource what was asked for, base units x hours; `lost` of it by attempts
+    that came to nothing. `tasks` attempts ended, `failed` of them not well; `cpu_hours` is what they really used, `peak_memory`
+    the most that one had, in bytes.
+    """
+
+    queue: str
+    user: str
+    tasks: int
+    failed: int
+    asked: dict[str, float]
+    lost: dict[str, float]
+    cpu_hours: float
+    peak_memory: int | None
+
+
+class UsageInfo(TypedDict):
+    """What was used from `since` to `until`; `complete` is false where the journal does not go back as far as was asked."""
+
+    since: float
+    until: float
+    complete: bool
+    usage: list[UsedBy]
+
+
 class NodeInfo(TypedDict):
     """A node, and what is used of it."""
 
@@ -265,6 +330,21 @@ class Changed(TypedDict):
     changed: bool
 
 
+class Reloaded(Changed):
+    """Whether the configuration changed; whether accounts and groups are looked up anew; what in it is most likely not meant."""
+
+    looked_up: bool
+    doubts: list[str]
+
+
+class InputTaken(TypedDict):
+    """So many bytes of a task's standard input have come to its attempt `attempt`; `over` if it takes no more."""
+
+    attempt: int
+    taken: int
+    over: bool
+
+
 class Cancelled(TypedDict):
     """The jobs of which something was cancelled."""
 
@@ -307,9 +387,10 @@ class Doing(TypedDict):
 
 
 class DoingList(TypedDict):
-    """Who did what, the newest last."""
+    """Who did what, the newest last; `next` is the `before` of what was earlier, None where nothing was."""
 
     log: list[Doing]
+    next: str | None
 
 
 class Event(TypedDict):

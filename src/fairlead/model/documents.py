@@ -7,20 +7,51 @@ as JSON is accepted wherever a file is.
 import json
 import re
 import tomllib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
-from fairlead.model.quantity import check_total, format_quantity, parse_quantities, parse_seconds
-from fairlead.model.specs import EVERYWHERE, ROOT, USERS, Bounds, Node, Policy, Quantities, Queue, Settings, ancestors
+from fairlead.model.faults import check_digits, reason, shortened
+from fairlead.model.quantity import (
+    Percent,
+    check_total,
+    format_quantity,
+    parse_amount,
+    parse_percent,
+    parse_quantities,
+    parse_seconds,
+)
+from fairlead.model.specs import (
+    ALL,
+    EVERYWHERE,
+    LEAST_WEIGHT,
+    NEVER,
+    ROOT,
+    USERS,
+    Bounds,
+    Node,
+    Placement,
+    Policy,
+    Quantities,
+    Queue,
+    Settings,
+    ancestors,
+    path_to_root,
+    settings_for,
+    written,
+)
 
 T = TypeVar("T", bound=BaseModel)
 
 MOST_QUEUES = 100_000
 MOST_NODES = 100_000
 SHORTEST_HALF_LIFE, LONGEST_HALF_LIFE = 1.0, 3650 * 86400.0
+MOST_LEVELS = 100
+"""Queues below one another."""
+LONGEST_TIMEOUT = LONGEST_PROTECTION = 365 * 86400.0
+LONGEST_GRACE = 86400.0
 LARGEST_FILE = 16 * 2**20
 
 
@@ -35,9 +66,20 @@ def read_quantities(value: object) -> dict[str, int]:
     return parse_quantities(value)
 
 
+def read_amounts(value: object) -> dict[str, int | Percent]:
+    """Read a guarantee or limit: a table of quantities and parts of the cluster, or one part for all; raises ValueError."""
+    if isinstance(value, str):
+        return {ALL: parse_percent(value)}
+    if not isinstance(value, dict):
+        raise ValueError('write a table such as { cpu = 2, memory = "25%" }, or "25%" for all')
+    return {name: parse_amount(name, amount) for name, amount in value.items()}
+
+
 def check_queue_name(name: str) -> str:
     if name == "/":
         return ROOT
+    if name.count("/") >= MOST_LEVELS:
+        raise ValueError(f"a queue path of {name.count('/') + 1} levels: at most {MOST_LEVELS} lie one below another")
     for part in name.split("/"):
         if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.@+-]{0,127}|\*", part):
             raise ValueError(f'{name!r} is no queue path: write "org/team" with letters, digits and . _ @ + -')
@@ -54,9 +96,19 @@ def _check_policy(name: str) -> str:
 
 def _check_weight(value: float | dict[str, float]) -> float | dict[str, float]:
     for weight in value.values() if isinstance(value, dict) else [value]:
-        if not 1e-9 <= weight <= 1e9:
-            raise ValueError(f"{weight:g} is no weight: use a number from 1e-9 to 1e9")
+        if not LEAST_WEIGHT <= weight <= 1e9 and not (weight == 0 and not isinstance(value, dict)):
+            raise _no_weight(weight)
     return value
+
+
+def _check_positive(value: float | dict[str, float]) -> float | dict[str, float]:
+    if value == 0:
+        raise _no_weight(0)
+    return value
+
+
+def _no_weight(weight: float) -> ValueError:
+    return ValueError(f"{weight:g} is no weight: use a number from 1e-9 to 1e9")
 
 
 def read_half_life(value: object) -> float:
@@ -71,13 +123,21 @@ def read_half_life(value: object) -> float:
     return seconds
 
 
+def read_timeout(value: object) -> float:
+    """Read seconds, or "never" as infinitely many; raises ValueError with the remedy."""
+    seconds = NEVER if value == "never" else parse_seconds(value)
+    if not 0 <= seconds <= LONGEST_TIMEOUT and seconds != NEVER:
+        raise ValueError(f'{value!r} is no time to wait: write "30s", or another from 0 to 365d, or "never"')
+    return seconds
+
+
 def _check_node_name(name: str) -> str:
     if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.:-]{0,252}", name):
         raise ValueError(f"{name!r} is no node name: use letters, digits and . _ : -")
     return name
 
 
-def _check_who(name: str) -> str:
+def check_who(name: str) -> str:
     if name != "*" and not re.fullmatch(r"@?[A-Za-z0-9_][A-Za-z0-9_.@+-]{0,127}\$?", name):
         raise ValueError(f'{name!r} is nobody: write an account "alice", a group "@vision", or "*" for everybody')
     return name
@@ -88,10 +148,16 @@ def _read_bytes(value: object) -> int:
 
 
 Amounts = Annotated[dict[str, int], BeforeValidator(read_quantities)]
-Weight = Annotated[float | dict[str, float], AfterValidator(_check_weight)]
-Who = Annotated[list[Annotated[str, AfterValidator(_check_who)]], Field(max_length=10_000)]
+AmountsOrPercent = Annotated[dict[str, Any], BeforeValidator(read_amounts)]
+Strict = Annotated[float, Field(strict=True)]
+"""A number that is written as one."""
+Weight = Annotated[Strict | dict[str, Strict], AfterValidator(_check_weight)]
+PositiveWeight = Annotated[Weight, AfterValidator(_check_positive)]
+Who = Annotated[list[Annotated[str, AfterValidator(check_who)]], Field(max_length=10_000)]
 Bytes = Annotated[int, BeforeValidator(_read_bytes)]
 Count = Annotated[int, Field(ge=0, le=10**9, strict=True)]
+Timeout = Annotated[float, BeforeValidator(read_timeout)]
+Seconds = Annotated[float, BeforeValidator(parse_seconds)]
 
 
 class Table(BaseModel):
@@ -101,8 +167,9 @@ class Table(BaseModel):
 class QueueTable(Table):
     name: Annotated[str, AfterValidator(check_queue_name)]
     weight: Weight = 1.0
-    guarantee: Amounts = Field(default_factory=dict)
-    limit: Amounts = Field(default_factory=dict)
+    guarantee: AmountsOrPercent = Field(default_factory=dict)
+    limit: AmountsOrPercent = Field(default_factory=dict)
+    largest_task: Amounts | None = None
     max_jobs: Count | None = None
     max_tasks: Count | None = None
     policy: Annotated[Policy, AfterValidator(_check_policy)] | None = None
@@ -111,6 +178,16 @@ class QueueTable(Table):
     submit: Who | None = None
     admin: Who = Field(default_factory=list)
     private: bool = False
+    order: Literal["priority", "fair"] = "priority"
+    strict: Annotated[bool, Field(strict=True)] = False
+    guarantee_timeout: Timeout | None = None
+    fair_share_timeout: Timeout | None = None
+    fair_share_threshold: Annotated[float, Field(ge=0, le=1)] | None = None
+    revocable: bool = True
+    min_runtime: Annotated[Seconds, Field(ge=0, le=LONGEST_PROTECTION)] | None = None
+    grace: Annotated[Seconds, Field(ge=0, le=LONGEST_GRACE)] | None = None
+    priority_revokes: bool | None = None
+    borrow: Amounts = Field(default_factory=dict)
 
 
 class NodeTable(Table):
@@ -124,6 +201,7 @@ class SchedulerTable(Table):
     reserve_after: Annotated[float, BeforeValidator(parse_seconds), Field(ge=0)] = Settings().reserve_after
     max_losses: Annotated[int, Field(ge=1, le=100, strict=True)] = Settings().max_losses
     keep_jobs: Annotated[int, Field(ge=0, le=1_000_000, strict=True)] = Settings().keep_jobs
+    revoke: bool = Settings().revoke
 
 
 class BoundsTable(Table):
@@ -136,6 +214,16 @@ class BoundsTable(Table):
     output_limit: Bytes | None = None
 
 
+class PlacementTable(Table):
+    by: Literal["asked", "user", "group", "groups"] | None = None
+    queue: Annotated[str, AfterValidator(check_queue_name)] | None = None
+    create: bool = True
+    own: bool = False
+    create_own: bool = True
+    not_asked: list[Annotated[str, AfterValidator(check_queue_name)]] = Field(default_factory=list, max_length=100)
+    dot: Annotated[str, Field(pattern=r"^[A-Za-z0-9_.@+-]{0,20}$")] = "."
+
+
 class Document(Table):
     queue: list[QueueTable] = Field(default_factory=list, max_length=MOST_QUEUES)
     node: list[NodeTable] = Field(default_factory=list, max_length=MOST_NODES)
@@ -143,6 +231,7 @@ class Document(Table):
     operators: Who = Field(default_factory=list)
     root_tasks: bool = False
     bounds: dict[str, BoundsTable] = Field(default_factory=dict)
+    placement: list[PlacementTable] = Field(default_factory=list, max_length=1000)
 
 
 class Configuration:
@@ -190,6 +279,7 @@ def read_configuration(path: Path, check_policy: Callable[[str], object]) -> Con
     text, raw = read_table(path)
     document = validated(Document, path, text, raw)
 
+    document.queue += _of_users(document.queue)
     queues = [_queue(table) for table in document.queue]
     policies: dict[str, Any] = {}
     for number, queue in enumerate(queues):
@@ -199,58 +289,71 @@ def read_configuration(path: Path, check_policy: Callable[[str], object]) -> Con
             raise DocumentError(fault(path, text, ("queue", number, "policy"), str(error), "")) from None
     for number, key, message in [
         *_tree_faults(queues, document.queue),
+        *_guarantee_faults(queues, policies),
         *_history_faults(queues, policies, document.node),
     ]:
         raise DocumentError(fault(path, text, ("queue", number, key), message, ""))
-    nodes = []
-    for number, table in enumerate(document.node):
-        for k in range(table.count):
-            name = table.name if table.count == 1 else f"{table.name}-{k}"
-            nodes.append(Node(name, table.capacity, table.labels))
-        if len({n.name for n in nodes}) < len(nodes):
-            raise DocumentError(
-                fault(
-                    path,
-                    text,
-                    ("node", number, "name"),
-                    f"a node {table.name!r} is there already: name it otherwise",
-                    "",
-                )
-            )
-        if not any(table.capacity.values()):
-            raise DocumentError(
-                fault(
-                    path,
-                    text,
-                    ("node", number, "capacity"),
-                    "a node with nothing to give: name a resource",
-                    "",
-                )
-            )
-        if len(nodes) > MOST_NODES:
-            raise DocumentError(fault(path, text, ("node", number, "count"), f"more than {MOST_NODES} nodes", ""))
-        try:
-            check_total(node.capacity for node in nodes)
-        except ValueError as error:
-            raise DocumentError(fault(path, text, ("node", number, "capacity"), str(error), "")) from None
+    for number, key, message in _node_faults(document.node):
+        raise DocumentError(fault(path, text, ("node", number, key), message, ""))
+    nodes = [node for table in document.node for node in _nodes(table)]
     queues.sort(key=lambda q: (q.name.count("/"), q.name))
+    return Configuration(queues, nodes, _settings(path, text, document, queues))
+
+
+def _settings(path: Path, text: str, document: Document, queues: list[Queue]) -> Settings:
+    """The settings of a document; raises DocumentError where they do not go with its queues."""
     s = document.scheduler
     bounds = {
         name.strip("/") if name != "/" else ROOT: Bounds(**dict(table)) for name, table in document.bounds.items()
     }
     for name, message in _bounds_faults(bounds, queues):
         raise DocumentError(fault(path, text, ("bounds", name), message, ""))
-    settings = Settings(s.reserve_after, s.max_losses, s.keep_jobs, document.operators, document.root_tasks, bounds)
-    return Configuration(queues, nodes, settings)
+    for number, key, message in _placement_faults(document.placement, queues):
+        raise DocumentError(fault(path, text, ("placement", number, key), message, ""))
+    placement = [
+        Placement(**{**dict(table), "by": table.by or "", "queue": table.queue or ""}) for table in document.placement
+    ]
+    return Settings(
+        s.reserve_after, s.max_losses, s.keep_jobs, document.operators, document.root_tasks, bounds, placement, s.revoke
+    )
+
+
+def _nodes(table: NodeTable) -> list[Node]:
+    """The nodes that a valid table stands for."""
+    names = [table.name] if table.count == 1 else [f"{table.name}-{k}" for k in range(table.count)]
+    return [Node(name, table.capacity, table.labels) for name in names]
+
+
+def _node_faults(tables: list[NodeTable]) -> Iterator[tuple[int, str, str]]:
+    """What is wrong with the nodes together: (number of the table, key, message)."""
+    names: set[str] = set()
+    total: Quantities = {}
+    for number, table in enumerate(tables):
+        there = len(names)
+        if there + table.count > MOST_NODES:
+            yield number, "count", f"more than {MOST_NODES} nodes"
+        names.update(node.name for node in _nodes(table))
+        if len(names) < there + table.count:
+            yield number, "name", f"a node {table.name!r} is there already: name it otherwise"
+        if not any(table.capacity.values()):
+            yield number, "capacity", "a node with nothing to give: name a resource"
+        for name, amount in table.capacity.items():
+            total[name] = total.get(name, 0) + amount * table.count
+        try:
+            check_total([total])
+        except ValueError as error:
+            yield number, "capacity", str(error)
 
 
 def _queue(table: QueueTable) -> Queue:
     """A queue as a valid table says it."""
+    guarantee, guarantee_percent = _by_kind(table.guarantee)
+    limit, limit_percent = _by_kind(table.limit)
     return Queue(
         table.name,
         table.weight,
-        table.guarantee,
-        table.limit,
+        guarantee,
+        limit,
         table.max_jobs,
         table.max_tasks,
         table.policy or "",
@@ -259,7 +362,41 @@ def _queue(table: QueueTable) -> Queue:
         table.submit,
         table.admin,
         table.private,
+        table.strict and table.order != "fair",
+        guarantee_percent=guarantee_percent,
+        limit_percent=limit_percent,
+        largest_task=table.largest_task,
+        guarantee_timeout=table.guarantee_timeout,
+        fair_share_timeout=table.fair_share_timeout,
+        fair_share_threshold=table.fair_share_threshold,
+        revocable=table.revocable,
+        min_runtime=table.min_runtime,
+        grace=table.grace,
+        priority_revokes=table.priority_revokes,
+        borrow=table.borrow,
     )
+
+
+def _of_users(tables: list[QueueTable]) -> list[QueueTable]:
+    """The leaves of the users of queues that are fair between these, where they are not declared themselves."""
+    there = {table.name: table for table in tables}
+    found = [(f"{table.name}/{USERS}".lstrip("/"), table) for table in tables if table.order == "fair"]
+    return [
+        QueueTable(name=name, strict=table.strict, submit=None if _says_who_submits(there, table.name) else [])
+        for name, table in found
+        if name not in there and name.count(USERS) == 1
+    ]
+
+
+def _says_who_submits(there: Mapping[str, QueueTable], queue: str) -> bool:
+    """Whether `submit` is said of a queue or of one above it; else it is for nobody, as any that is declared."""
+    return any(name in there and there[name].submit is not None for name in path_to_root(queue))
+
+
+def _by_kind(amounts: dict[str, Any]) -> tuple[Quantities, dict[str, float]]:
+    """Amounts in base units, and those in percent."""
+    percent = {name: float(amount) for name, amount in amounts.items() if isinstance(amount, Percent)}
+    return {name: amount for name, amount in amounts.items() if name not in percent}, percent
 
 
 def _history_faults(
@@ -267,7 +404,7 @@ def _history_faults(
 ) -> Iterator[tuple[int, str, str]]:
     """Where a policy that goes by what was used before would have nothing to go by: (number of the table, key, message)."""
     for number, queue in enumerate(queues):
-        names = [name for name in [queue.name, *ancestors(queue.name)] if policies.get(name)]
+        names = [name for name in path_to_root(queue.name) if policies.get(name)]
         policy = policies[names[0]] if names else None
         for_trees = getattr(policy, "for_trees", None)  # None: it does not go by that
         if policy is None or for_trees is None or not (for_trees or names[0] == queue.name):
@@ -301,6 +438,27 @@ def _bounds_faults(bounds: dict[str, Bounds], queues: list[Queue]) -> Iterator[t
                 yield name, f'{key} are of no queue: say them of "{EVERYWHERE}"'
 
 
+def _placement_faults(rules: list[PlacementTable], queues: list[Queue]) -> Iterator[tuple[int, str, str]]:
+    """What is wrong with the rules for the queues of jobs: (number of the rule, key, message)."""
+    declared = {queue.name: queue for queue in queues} or {USERS: Queue(USERS)}
+    decided: int | None = None
+    for number, rule in enumerate(rules):
+        if (rule.by is None) == (rule.queue is None):
+            yield number, "by", 'write either by = "asked", "user", "group" or "groups", or a queue'
+        if rule.queue is not None and (USERS in rule.queue.split("/") or settings_for(rule.queue, declared) is None):
+            yield number, "queue", f"there is no queue {rule.queue!r} here: name one as it is declared"
+        if rule.not_asked and rule.by != "asked":
+            yield number, "not_asked", 'goes with by = "asked"'
+        if decided is not None:
+            yield (
+                number,
+                "by",
+                f"is never reached: rule {decided + 1} finds a queue for everybody; move it up, or remove it",
+            )
+        if rule.create and (rule.create_own or not rule.own) and rule.by in (None, "user"):
+            decided = number
+
+
 def _tree_faults(queues: list[Queue], tables: list[QueueTable]) -> list[tuple[int, str, str]]:
     """What is wrong with the queues as a tree: (number of the table, key, message)."""
     by_name: dict[str, int] = {}
@@ -319,50 +477,88 @@ def _tree_faults(queues: list[Queue], tables: list[QueueTable]) -> list[tuple[in
                         f"{queue.name!r} hangs in the air: declare [[queue]] name = {up!r} as well",
                     )
                 ]
-        for resource, least in queue.guarantee.items():
-            most = queue.limit.get(resource)
-            if most is not None and least > most:
-                message = f"guarantees {format_quantity(resource, least)} {resource}, over its limit of "
-                return [(number, "guarantee", message + format_quantity(resource, most))]
-        if queue.name == ROOT and (queue.guarantee or queue.limit or queue.weight != 1.0):
+        own = (queue.guarantee, queue.guarantee_percent, queue.limit, queue.limit_percent)
+        if queue.name == ROOT and (any(own) or queue.weight != 1.0):
             return [
                 (
                     number,
                     "name",
-                    'the root "/" takes a policy, a history, max_jobs, max_tasks, submit, admin and private only',
+                    'the root "/" takes a policy, a history, max_jobs, max_tasks, largest_task, submit, admin and private only',
                 )
             ]
         if tables[number].policy is not None and queue.name not in inner:
             message = f"{queue.name!r} has no queues below it for a policy to choose among: remove it, or declare them"
             return [(number, "policy", message)]
+        if tables[number].order == "fair" and queue.name.rpartition("/")[2] == USERS:
+            return [(number, "order", f"{queue.name!r} is a leaf of one user already: leave order out")]
+        if queue.strict and queue.name in inner:
+            return [(number, "strict", f"{queue.name!r} has queues below it: write strict where jobs are, in these")]
         if queue.history is not None and queue.name not in inner:
             message = f"{queue.name!r} has no queues below it that used something before: name it for the queue above"
             return [(number, "history", message)]
-    for number, queue in enumerate(queues):
-        promised: Quantities = {}
-        children = [c for c in queues if c.name != ROOT and ancestors(c.name)[:1] == [queue.name]]
-        for child in children if queue.guarantee else []:
-            for resource, amount in child.guarantee.items():
-                promised[resource] = promised.get(resource, 0) + amount
-        for resource, amount in promised.items():
-            own = queue.guarantee.get(resource, 0)
-            if amount > own:
-                message = f"its children are guaranteed {format_quantity(resource, amount)} {resource}, itself only "
-                return [(number, "guarantee", message + format_quantity(resource, own))]
     return []
+
+
+def _guarantee_faults(queues: list[Queue], policies: dict[str, Any]) -> Iterator[tuple[int, str, str]]:
+    """Guarantees that cannot be kept, and weights of 0 where they mean nothing: (number of the table, key, message).
+
+    Amounts are compared with amounts and percent with percent: what the others come to depends on the nodes.
+    """
+    below: dict[str, list[Queue]] = {}
+    for queue in queues:
+        if queue.name != ROOT:
+            below.setdefault(ancestors(queue.name)[0], []).append(queue)
+    for number, queue in enumerate(queues):
+        for resource, least, most, kind in [
+            *((r, least, queue.limit.get(r), "") for r, least in queue.guarantee.items()),
+            *((r, least, queue.limit_percent.get(r), "%") for r, least in queue.guarantee_percent.items()),
+        ]:
+            if most is not None and least > most:
+                message = f"guarantees {_amount(resource, least, kind)}, over its limit of "
+                yield number, "guarantee", message + _amount(resource, most, kind, named=False)
+        above = ancestors(queue.name)[0] if queue.name else ROOT
+        if queue.weight == 0 and not getattr(policies.get(above), "has_floors", False):
+            message = f"0 is no weight under the policy of {written(above)!r}: use more, or yarn-drf or yarn-fair there"
+            yield number, "weight", message
+        if not getattr(policies.get(queue.name), "has_floors", False):
+            yield from ((number, "guarantee", message) for message in _over_promised(queue, below.get(queue.name, [])))
+
+
+def _over_promised(queue: Queue, children: list[Queue]) -> Iterator[str]:
+    """Where the children of a queue that has guarantees are guaranteed more than it."""
+    kinds: list[tuple[Mapping[str, float], Mapping[str, float], list[Mapping[str, float]], str]] = [
+        (queue.guarantee, queue.guarantee_percent, [c.guarantee for c in children], ""),
+        (queue.guarantee_percent, queue.guarantee, [c.guarantee_percent for c in children], "%"),
+    ]
+    for own, other, theirs, kind in kinds:
+        promised: dict[str, float] = {}
+        for resource, amount in (pair for each in theirs if own for pair in each.items()):
+            promised[resource] = promised.get(resource, 0) + amount
+        for resource, amount in promised.items():
+            if amount > own.get(resource, 0) and resource not in other and ALL not in other:
+                message = f"its children are guaranteed {_amount(resource, amount, kind)}, itself only "
+                yield message + _amount(resource, own.get(resource, 0), kind, named=False)
+
+
+def _amount(resource: str, amount: float, kind: str, named: bool = True) -> str:
+    text = f"{amount:g}%" if kind else format_quantity(resource, int(amount))
+    return f"{text} {'of everything' if resource == ALL else resource}" if named else text
 
 
 def read_table(path: Path) -> tuple[str, dict[str, Any]]:
     try:
         if path.stat().st_size > LARGEST_FILE:
             raise DocumentError(f"{path}: larger than {LARGEST_FILE >> 20} MiB: not a configuration")
-        text = path.read_text("utf-8")
+        text = path.read_text("utf-8-sig")
     except OSError as error:
         raise DocumentError(f"{path}: cannot be read: {error.strerror}") from None
     except UnicodeDecodeError as error:
         raise DocumentError(f"{path}: not UTF-8 text (byte {error.start})") from None
+    long = check_digits(text)
+    if long is not None:
+        raise DocumentError(f"{path}:{long}: a number has more digits than can be read")
     try:
-        raw = json.loads(text) if path.suffix == ".json" else tomllib.loads(text)
+        raw = json.loads(text, object_pairs_hook=_once) if path.suffix == ".json" else tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         place = re.fullmatch(r"(.*) \(at line (\d+), column \d+\)", str(error))
         where, why = (f"{path}:{place[2]}", place[1]) if place else (str(path), str(error))
@@ -371,23 +567,28 @@ def read_table(path: Path) -> tuple[str, dict[str, Any]]:
         raise DocumentError(f"{path}:{error.lineno}: not JSON: {error.msg}") from None
     except RecursionError:
         raise DocumentError(f"{path}: nested too deeply") from None
+    except ValueError as error:  # a key twice, or a date that there is not
+        raise DocumentError(f"{path}: {shortened(str(error))}") from None
     if not isinstance(raw, dict):
-        raise DocumentError(f"{path}: a table is needed, with [[queue]] and [[node]]")
+        raise DocumentError(f"{path}: is no table: write its keys at the top")
     return text, raw
 
 
-_PLAIN_WORDS = {
-    "extra_forbidden": "no such key here",
-    "missing": "is missing",
-}
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object of JSON, each of whose keys is there once."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise ValueError(f"{next(name for name in names if names.count(name) > 1)}: is there twice: keep one of them")
+    return found
 
 
 def fault(path: Path, text: str, location: Sequence[str | int], message: str, kind: str) -> str:
-    location = [part for part in location if part not in ("float", "dict[str,float]")]
+    location = [part for part in location if part not in ("float", "int", "dict[str,float]")]
     line = _line_of(text, location)
     key = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in location).lstrip(".")
-    reason = _PLAIN_WORDS.get(kind, message.removeprefix("Value error, "))
-    return f"{path}:{line}: {key}: {reason}" if path.suffix != ".json" else f"{path}: {key}: {reason}"
+    place = f"{path}:{line}" if path.suffix != ".json" else str(path)
+    return f"{place}: {shortened(key)}: {reason(kind, message)}"
 
 
 def _line_of(text: str, location: Sequence[str | int]) -> int:

@@ -4,7 +4,8 @@ Numbers are float64, or exact fractions in object arrays. In documents they are 
 whatever the caller counts in. -1 means none, where there need not be one.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
@@ -15,16 +16,22 @@ from numpy.typing import ArrayLike, NDArray
 from pydantic import AfterValidator, BeforeValidator, Field
 
 from fairlead.model.documents import (
+    MOST_LEVELS,
+    MOST_NODES,
     Amounts,
     DocumentError,
     NodeTable,
+    PositiveWeight,
+    Strict,
     Table,
-    Weight,
     check_queue_name,
     fault,
     read_table,
     validated,
 )
+from fairlead.model.faults import shortened
+from fairlead.model.quantity import LARGEST
+from fairlead.model.specs import USERS
 
 Numbers = NDArray[Any]
 
@@ -145,6 +152,11 @@ class Problem:
             raise ValueError(
                 f"{len(found.users)} users and {len(found.resources)} resources are named: demand has {n} and {m}"
             )
+        if len(found.queues) != n:
+            raise ValueError(f"queues: {len(found.queues)} are named, for {n} users")
+        for queue in {*found.queues} if queues is not None else ():
+            if queue.count("/") >= MOST_LEVELS:
+                raise ValueError(f"queues: a path of {queue.count('/') + 1} levels: at most {MOST_LEVELS}")
         nothing = np.flatnonzero(~(d > 0).any(axis=1))
         if len(nothing):
             raise ValueError(
@@ -221,10 +233,13 @@ def _numbers(name: str, values: ArrayLike, least: int = 0) -> Numbers:
     array = np.asarray(values)
     if array.dtype != object:
         array = array.astype(np.float64)
-        if not np.isfinite(array).all():
-            raise ValueError(f"{name}: must be finite numbers")
-    if (array < least).any():
-        raise ValueError(f"{name}: must not be negative")
+        finite = np.isfinite(array)
+    else:
+        finite = np.array([isinstance(x, int | Fraction) or math.isfinite(x) for x in array.ravel()], np.bool_)
+    if not finite.all():
+        raise ValueError(f"{name}: must be finite numbers")
+    if (array < least).any() or ((array < 0) & (array != least)).any():
+        raise ValueError(f"{name}: must not be negative{', but for -1, which is none' if least == -1 else ''}")
     return array
 
 
@@ -243,9 +258,21 @@ def _floats(values: Numbers) -> Numbers:
 
 
 def _check_tasks(value: float) -> float:
-    if not value >= 0:  # so that NaN is refused too
-        raise ValueError(f"{value} is no number of tasks: use 0 or more")
+    if not 0 <= value < LARGEST:  # so that NaN is refused too
+        raise ValueError(f"{shortened(str(value))} is no number of tasks: use 0 or more, below 2**62")
     return value
+
+
+def _check_name(name: str) -> str:
+    if not name.isprintable():
+        raise ValueError(f"{name!r} has characters that cannot be printed: name it otherwise")
+    return name
+
+
+def _check_place(name: str) -> str:
+    if check_queue_name(name).endswith(USERS):
+        raise ValueError(f"{name!r}: a user of a problem is in one queue: write its own name instead of {USERS!r}")
+    return name
 
 
 def _as_list(value: object) -> object:
@@ -255,21 +282,21 @@ def _as_list(value: object) -> object:
 class UserTable(Table):
     """One user of a problem document."""
 
-    name: Annotated[str, Field(min_length=1, max_length=256)]
+    name: Annotated[str, Field(min_length=1, max_length=256), AfterValidator(_check_name)]
     demand: Amounts
-    tasks: Annotated[int | float, AfterValidator(_check_tasks)] | None = None
-    weight: Weight = 1.0
+    tasks: Annotated[Annotated[int, Field(strict=True)] | Strict, AfterValidator(_check_tasks)] | None = None
+    weight: PositiveWeight = 1.0
     guarantee: Amounts = Field(default_factory=dict)
     limit: Amounts = Field(default_factory=dict)
     priority: Annotated[int, Field(ge=-1_000_000, le=1_000_000, strict=True)] = 0
-    queue: Annotated[str, AfterValidator(check_queue_name)] = ""
+    queue: Annotated[str, AfterValidator(_check_place)] = ""
     on: dict[str, Annotated[list[str], BeforeValidator(_as_list), Field(min_length=1)]] = Field(default_factory=dict)
 
 
 class ProblemDocument(Table):
     capacity: Amounts | None = None
     user: list[UserTable] = Field(default_factory=list, max_length=1_000_000)
-    node: list[NodeTable] = Field(default_factory=list, max_length=100_000)
+    node: list[NodeTable] = Field(default_factory=list, max_length=MOST_NODES)
 
 
 def read_problem(source: Path | str | Mapping[str, Any]) -> Problem:
@@ -331,15 +358,32 @@ def as_problem(problem: Any) -> Problem:
     return read_problem(Path(problem) if isinstance(problem, str) else problem)
 
 
+def _machine_faults(document: ProblemDocument) -> Iterator[tuple[tuple[str | int, ...], str]]:
+    """The first machine whose name is there already, or with which there are too many."""
+    names: set[str] = set()
+    count = 0
+    for number, node in enumerate(document.node):
+        if node.name in names:
+            yield ("node", number, "name"), f"a node {node.name!r} is there already: name it otherwise"
+        names.add(node.name)
+        count += node.count
+        if count > MOST_NODES:
+            yield ("node", number, "count"), f"more than {MOST_NODES} nodes"
+            return
+
+
+def _meets(node: NodeTable, user: UserTable) -> bool:
+    """Whether a user can use a kind of machines."""
+    return all(node.labels.get(label) in values for label, values in user.on.items())
+
+
 def _machines(document: ProblemDocument, resources: tuple[str, ...]) -> Machines | None:
     """The kinds of machines; None where they are alike and nobody is particular."""
     kinds, users = document.node, document.user
     if not any(user.on for user in users) and all(node.capacity == kinds[0].capacity for node in kinds):
         return None
     rows = [[Fraction(node.capacity.get(name, 0)) for name in resources] for node in kinds]
-    allowed = [
-        [all(node.labels.get(label) in values for label, values in user.on.items()) for node in kinds] for user in users
-    ]
+    allowed = [[_meets(node, user) for node in kinds] for user in users]
     capacity = exact_array(x for row in rows for x in row).reshape(len(kinds), len(resources))
     return Machines(capacity, np.array([node.count for node in kinds], np.int64), np.array(allowed, np.bool_))
 
@@ -358,6 +402,11 @@ def _faults(document: ProblemDocument) -> list[tuple[tuple[str | int, ...], str]
     there = set(document.capacity if document.capacity is not None else ())
     for node in document.node:
         there |= set(node.capacity)
+    if not there:
+        return [(("capacity",), "there is nothing to share: name a resource, such as cpu = 9")]
+    machines = list(_machine_faults(document))
+    if machines:
+        return machines
     seen = set()
     for number, user in enumerate(document.user):
         if user.name in seen:
@@ -374,6 +423,13 @@ def _faults(document: ProblemDocument) -> list[tuple[tuple[str | int, ...], str]
                     f"there is no {unknown[0]!r} to share: use {', '.join(sorted(there))}, or add it to the capacity"
                 )
                 return [(("user", number, key), message)]
+        weighed = sorted(set(user.weight) - there) if isinstance(user.weight, dict) else []
+        if weighed:
+            return [
+                (("user", number, "weight"), f"there is no {weighed[0]!r} to weigh: use {', '.join(sorted(there))}")
+            ]
+        if user.on and not any(_meets(node, user) for node in document.node):
+            return [(("user", number, "on"), "no [[node]] has such labels: it could get nothing")]
         for name, least in user.guarantee.items():
             if name in user.limit and least > user.limit[name]:
                 return [(("user", number, "guarantee"), f"guarantees more {name} than the limit allows")]

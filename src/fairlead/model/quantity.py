@@ -7,7 +7,8 @@ below 2**62: a million allocations and releases add up to exactly zero.
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
+from fractions import Fraction
 
 LARGEST = 2**62
 """No quantity reaches this, so that two of them add up inside an int64."""
@@ -65,9 +66,9 @@ def parse_quantity(resource: str, value: object) -> int:
             f"{resource}: {text!r} is no quantity: write a number, then one of m k M G T Ki Mi Gi Ti or nothing"
         )
     try:
-        exact = Decimal(match["number"]) * _FACTORS[match["suffix"] or ""]
-    except InvalidOperation as error:
-        raise ValueError(f"{resource}: {text!r} is no quantity: {error}") from None
+        exact = Fraction(match["number"]) * Fraction(_FACTORS[match["suffix"] or ""])
+    except ValueError:
+        raise ValueError(f"{resource}: a number has more digits than can be read") from None
     unit = "byte" if resource in BYTE_RESOURCES else "thousandth"
     base = exact if resource in BYTE_RESOURCES else exact * 1000
     if base >= LARGEST:
@@ -83,6 +84,23 @@ def parse_quantity(resource: str, value: object) -> int:
 def parse_quantities(values: Mapping[str, object]) -> dict[str, int]:
     """Read a demand, a capacity or a limit: each name with its quantity, in base units."""
     return {name: parse_quantity(name, value) for name, value in values.items()}
+
+
+class Percent(float):
+    """So many hundredths of what the cluster has."""
+
+
+def parse_amount(resource: str, value: object) -> int | Percent:
+    """Read a quantity in base units, or ``"25%"``; raises ValueError as :func:`parse_quantity` does, and for more than 100%."""
+    return parse_percent(value) if isinstance(value, str) and "%" in value else parse_quantity(resource, value)
+
+
+def parse_percent(value: str) -> Percent:
+    """Read ``"25%"``; raises ValueError for anything else, and for what is not from 0 to 100."""
+    match = re.fullmatch(r"([0-9]{1,3}(?:\.[0-9]{1,9})?)\s*%", value.strip())
+    if match is None or float(match[1]) > 100:
+        raise ValueError(f'{value!r} is no part of the cluster: write one from "0%" to "100%"')
+    return Percent(match[1])
 
 
 def check_total(capacities: Iterable[Mapping[str, int]]) -> None:

@@ -15,11 +15,23 @@ Quantities = dict[str, int]
 Policy = str
 """How an inner queue chooses among its children: drf, asset, fifo, priority, or maxmin:RESOURCE."""
 
+LEAST_WEIGHT = 1e-9
+"""But for 0, where that may be."""
+
+Percent = dict[str, float]
+"""Resource name to so many hundredths of what the cluster has of it."""
+
+ALL = "*"
+"""In such a table: each resource that is not named."""
+
 ROOT = ""
 """The name of the root of the queue tree; written "/" for people."""
 
 HALF_LIFE = 86400.0
 """Seconds after which half as much of what a queue used before counts, where nothing else is said."""
+
+NEVER = 2.0**62
+"""Seconds that are never over; JSON has no infinite numbers."""
 
 USERS = "*"
 """A last path segment that stands for each user: ``lab/*`` gives everybody a leaf of their own under ``lab``."""
@@ -32,14 +44,28 @@ class Spec(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
 class Queue(Spec, frozen=True):
     """One queue of the tree, by its path.
 
-    A weight is one number or one per resource; a resource not named weighs 1. An absent limit is none. Without a policy
-    its children share by drf, or by hdrf where it is itself one of those who do. What these used before counts with a
+    A weight is one number or one per resource; a resource not named weighs 1. Under YARN's policies it may be 0. An absent
+    limit is none. Guarantees and limits in percent are of what the cluster has at the moment, rounded down. A task of a job here
+    may ask for ``largest_task`` at most, or for what the nearest queue above says. Without a policy its children share by drf, or
+    by hdrf where it is itself one of those who do. What these used before counts with a
     half-life of ``history`` seconds; not at all where that is 0, and as among the children of the queue above where it is None.
     A queue that is ``draining`` takes no more jobs, nor do those below it; the jobs that it has go on.
+    In a leaf that is ``strict`` no job passes the first that waits, by priority and then by number.
 
     ``submit`` and ``admin`` name people, groups (``@vision``) or everybody (``*``): who may submit here, and who may change
     others' jobs; ``private`` hides whose the jobs are. :mod:`fairlead.people.rules` says how they are inherited. The
     scheduler looks at none.
+
+    The rest says when what others run is revoked for it, and what of its own may be; :mod:`fairlead.scheduler.claims` says how.
+    Seconds are `NEVER` for never, and None as the queue above has them.
+
+    guarantee_timeout : seconds below its guarantee, waiting, after which others are revoked for it.
+    fair_share_timeout : the same below `fair_share_threshold` times its fair share.
+    revocable : whether what it runs, or a queue below it, may be revoked for others.
+    min_runtime : seconds that what it runs is left alone after its start.
+    grace : seconds that what it runs has to end when it is revoked, at most.
+    priority_revokes : whether a job of higher priority has others of the same leaf revoked.
+    borrow : what it may use above its guarantee.
     """
 
     name: str
@@ -54,6 +80,18 @@ class Queue(Spec, frozen=True):
     submit: list[str] | None = None
     admin: list[str] = field(default_factory=list)
     private: bool = False
+    strict: bool = False
+    guarantee_percent: Percent = field(default_factory=dict)
+    limit_percent: Percent = field(default_factory=dict)
+    largest_task: Quantities | None = None
+    guarantee_timeout: float | None = None
+    fair_share_timeout: float | None = None
+    fair_share_threshold: float | None = None
+    revocable: bool = True
+    min_runtime: float | None = None
+    grace: float | None = None
+    priority_revokes: bool | None = None
+    borrow: Quantities = field(default_factory=dict)
 
 
 class Node(Spec, frozen=True):
@@ -79,7 +117,9 @@ class Work(Spec, frozen=True):
 
     The characters of ``argv``, ``cwd`` and ``env`` stand for bytes in ``encoding``; latin-1 stands for any bytes. Where it is
     ``numbered``, ``{index}`` in an argument stands for the task's index. A ``call`` runs in a worker process. ``export`` names
-    what holds more of the environment, which is in no journal; empty for nothing.
+    what holds more of the environment, which is in no journal; empty for nothing. ``input`` is what each task reads as its
+    standard input, where that is handed on to it. ``indices`` are what the tasks know themselves by, where that is not 0 and on:
+    those of another job that failed there and run again.
     """
 
     argv: list[str] = field(default_factory=list)
@@ -89,6 +129,8 @@ class Work(Spec, frozen=True):
     numbered: bool = False
     call: Call | None = None
     export: str = ""
+    input: Literal["", "pipe", "terminal"] = ""
+    indices: list[int] = field(default_factory=list)
 
     def readable(self, text: str) -> str:
         """One of its strings as people read it."""
@@ -116,6 +158,9 @@ class Job(Spec, frozen=True):
     ``user`` is the name that it is submitted under, ``uid`` and ``gid`` are the account of who submitted it; None where that
     was not known.
 
+    At most ``at_most`` of its tasks run at once; None for no such bound. One that is submitted ``held`` waits to be released.
+    A task that is told to stop has ``grace`` seconds to end, if its queue gives it as many; None as the queue has it.
+
     A task that writes more than ``output_limit`` bytes as its output is stopped; None for no limit.
     """
 
@@ -137,6 +182,9 @@ class Job(Spec, frozen=True):
     uid: int | None = None
     gid: int | None = None
     output_limit: int | None = None
+    at_most: int | None = None
+    held: bool = False
+    grace: float | None = None
 
 
 EVERYWHERE = "@default"
@@ -163,6 +211,26 @@ class Bounds(Spec, frozen=True):
     output_limit: int | None = None
 
 
+class Placement(Spec, frozen=True):
+    """A rule for the queue of a job; the first that finds one decides. :mod:`fairlead.people.placing` follows them.
+
+    by : the queue that was asked for, the one named after the person, after their first group, or after another of their groups;
+        empty for ``queue``, whoever it is.
+    create : whether a queue will do that is not there yet.
+    own : the person's own queue below the one that is found; with ``create_own`` also where that is not there yet.
+    not_asked : names that count as if no queue was asked for.
+    dot : what stands in the name of a queue for a dot in that of a person or group.
+    """
+
+    by: Literal["", "asked", "user", "group", "groups"] = ""
+    queue: str = ""
+    create: bool = True
+    own: bool = False
+    create_own: bool = True
+    not_asked: list[str] = field(default_factory=list)
+    dot: str = "."
+
+
 class Settings(Spec, frozen=True):
     """How the scheduler behaves, whoever shares.
 
@@ -172,6 +240,8 @@ class Settings(Spec, frozen=True):
     operators : people and groups who may do everything that concerns the whole, besides root.
     root_tasks : whether root may submit as others may, to have tasks run as root, where tasks run as people.
     bounds : by queue, and ``@default``.
+    placement : rules for the queues of jobs, in order; without any, jobs go where they ask to.
+    revoke : whether tasks are revoked for others who are below what is theirs.
     """
 
     reserve_after: float = 30.0
@@ -180,6 +250,13 @@ class Settings(Spec, frozen=True):
     operators: list[str] = field(default_factory=list)
     root_tasks: bool = False
     bounds: dict[str, Bounds] = field(default_factory=dict)
+    placement: list[Placement] = field(default_factory=list)
+    revoke: bool = True
+
+
+def path_to_root(name: str) -> list[str]:
+    """A queue and those above it, up to the root."""
+    return [name, *ancestors(name)]
 
 
 def ancestors(name: str) -> list[str]:
@@ -200,7 +277,7 @@ def written(name: str) -> str:
 
 def settings_for(name: str, queues: Mapping[str, Queue]) -> Queue | None:
     """Find what was declared for a queue: itself, or the ``*`` beside it that stands for each user."""
-    if name in queues:
-        return queues[name]
+    if name in queues or name == ROOT:
+        return queues.get(name)
     parent, _, _ = name.rpartition("/")
     return queues.get(f"{parent}/{USERS}" if parent else USERS)

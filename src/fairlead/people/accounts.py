@@ -18,12 +18,13 @@ _PLAIN_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@+-]{0,127}")
 
 
 class Person(NamedTuple):
-    """An account: its name, its numbers, and the names of the groups that it is in."""
+    """An account: its name, its numbers, the names of the groups that it is in, and of those the first, which is `gid`'s."""
 
     name: str
     uid: int
     gid: int
     groups: frozenset[str] = frozenset()
+    group: str = ""
 
 
 class Accounts:
@@ -37,6 +38,10 @@ class Accounts:
         until, person = self._found.get(uid, (0.0, None))
         return person if until > time.monotonic() else None
 
+    def has_seen(self, uid: int) -> bool:
+        """Whether there was an account with this uid when it was looked for last; never blocks."""
+        return uid in self._found
+
     def by_uid(self, uid: int) -> Person | None:
         """The person with a uid; None where there is no such account, or its name can be no queue's."""
         person = self.remembered(uid)
@@ -44,8 +49,10 @@ class Accounts:
             try:
                 person = _person(pwd.getpwuid(uid))
             except KeyError:
-                return None
-            if person is not None:
+                person = None
+            if person is None:
+                self._found.pop(uid, None)
+            else:
                 if len(self._found) >= MOST_REMEMBERED:
                     self._found = {}
                 self._found[uid] = time.monotonic() + BELIEVED_FOR, person
@@ -58,9 +65,17 @@ class Accounts:
         except (KeyError, ValueError):
             return None
 
+    def knows(self, name: str) -> bool:
+        """Whether there is an account, or with ``@`` before it a group, of a name."""
+        try:
+            grp.getgrnam(name[1:]) if name.startswith("@") else pwd.getpwnam(name)
+        except (KeyError, ValueError):
+            return False
+        return True
+
     def forget(self) -> None:
         """Look everybody up anew."""
-        self._found = {}
+        self._found = {uid: (0.0, person) for uid, (_, person) in self._found.items()}
 
 
 def myself() -> Person:
@@ -76,10 +91,11 @@ def myself() -> Person:
 def _person(entry: pwd.struct_passwd) -> Person | None:
     if not _PLAIN_NAME.fullmatch(entry.pw_name):
         return None
-    groups = set()
+    groups = {}
     for gid in os.getgrouplist(entry.pw_name, entry.pw_gid):
         try:
-            groups.add(grp.getgrgid(gid).gr_name)
+            groups[gid] = grp.getgrgid(gid).gr_name
         except KeyError:  # a number that has no name can be named by nobody
             continue
-    return Person(entry.pw_name, entry.pw_uid, entry.pw_gid, frozenset(groups))
+    first = groups.get(entry.pw_gid, "")
+    return Person(entry.pw_name, entry.pw_uid, entry.pw_gid, frozenset(groups.values()), first)

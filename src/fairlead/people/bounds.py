@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from msgspec.structs import asdict, replace
 
-from fairlead.model.specs import EVERYWHERE, ROOT, Bounds, ancestors
+from fairlead.model.specs import EVERYWHERE, ROOT, Bounds, ancestors, path_to_root
 from fairlead.people.rules import Caller, Rules, rules_all, star_of
 from fairlead.scheduler.admission import Refused
 
@@ -69,7 +69,7 @@ def check_load(rules: Rules, caller: Caller, has: Callable[[str], Load], new: Ma
     bounded = {queue: bounds for leaf in new for queue, bounds in _said(rules, leaf)}
     _check(default_bounds(rules, caller), has(ROOT), new.values(), "")
     for queue, bounds in bounded.items():
-        asked = [load for leaf, load in new.items() if queue in (leaf, *ancestors(leaf))]
+        asked = [load for leaf, load in new.items() if queue in path_to_root(leaf)]
         _check(bounds, has(queue), asked, f" in queue {queue!r}")
 
 

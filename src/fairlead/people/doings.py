@@ -1,28 +1,36 @@
 """Who did what, from two places: facts of the journal that a person caused, and the file of deeds. For those who may know it."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from math import inf
+from typing import NamedTuple
 
 from fairlead.journal import Envelope
-from fairlead.model.api_types import Doing
-from fairlead.model.specs import Job, ancestors
+from fairlead.model.api_types import Doing, DoingList
+from fairlead.model.specs import Job, path_to_root
 from fairlead.people.deeds import Deed
 from fairlead.people.rules import Caller, Rules, acts_on, administers, operates, reaches
 from fairlead.scheduler.facts import (
+    EDITABLE,
     Configured,
     Fact,
     JobCancelled,
+    JobEdited,
     JobHeld,
     JobReleased,
     JobSubmitted,
     NodeDrained,
+    NodeForgotten,
     NodeResumed,
     TasksRevoked,
 )
 
+LARGEST_PAGE = 2**20
+"""Bytes of the entries of a page, about."""
+
 
 def job_of(fact: Fact) -> int | None:
     """The job that a person's fact is about, if it is about one."""
-    return fact.id if isinstance(fact, JobSubmitted | JobCancelled | JobHeld | JobReleased) else None
+    return fact.id if isinstance(fact, JobSubmitted | JobCancelled | JobHeld | JobReleased | JobEdited) else None
 
 
 def told_fact(envelope: Envelope, fact: Fact, job: Job | None) -> Doing:
@@ -66,12 +74,74 @@ def may_know(rules: Rules, caller: Caller, entry: Doing, job: Job | None) -> boo
 
 def is_in(entry: Doing, queue: str | None) -> bool:
     """Whether an entry is about a queue or one below it; any is, where none is named."""
-    return queue is None or (entry["queue"] is not None and queue in (entry["queue"], *ancestors(entry["queue"])))
+    return queue is None or (entry["queue"] is not None and queue in path_to_root(entry["queue"]))
 
 
-def newest(entries: Iterable[Doing], limit: int) -> list[Doing]:
-    """The newest entries, the oldest of them first."""
-    return sorted(entries, key=lambda entry: entry["at"])[-limit:]
+class Before(NamedTuple):
+    """From where on, back in time, the log is to be told: facts with a lower number, and deeds of an earlier moment."""
+
+    fact: int | None = None
+    deed: float | None = None
+
+    @classmethod
+    def read(cls, text: str) -> "Before":
+        """What :meth:`write` wrote."""
+        fact, _, deed = text.partition("-")
+        return cls(int(fact) if fact else None, float(deed) if deed else None)
+
+    def write(self) -> str:
+        """As text, which means nothing to others."""
+        return f"{'' if self.fact is None else self.fact}-{'' if self.deed is None else repr(self.deed)}"
+
+
+class Page:
+    """A page of the log, filled from the newest entry on, until it has so many, or they are so large.
+
+    Attributes
+    ----------
+    before : Before
+        Where it goes on.
+    """
+
+    def __init__(
+        self, allows: Callable[[Doing, Job | None], bool], deeds: Iterator[Deed], before: Before, most: int
+    ) -> None:
+        self._allows, self._most, self._size = allows, most, 0
+        self._deeds = deeds
+        self._deed = next(deeds, None)
+        self._found: list[Doing] = []
+        self.before = before
+
+    @property
+    def is_full(self) -> bool:
+        """Whether it takes no more."""
+        return len(self._found) >= self._most or self._size >= LARGEST_PAGE
+
+    def add_facts(self, facts: Iterable[tuple[int, Doing, Job | None]]) -> None:
+        """Add facts by their numbers, the newest first, older than those before them, and the deeds since."""
+        for number, entry, job in facts:
+            self.add_deeds(entry["at"])
+            if self.is_full:
+                return
+            self.before = self.before._replace(fact=number)
+            self._take(entry, job)
+
+    def add_deeds(self, since: float = -inf) -> bool:
+        """Add the deeds since a moment; whether there are none before."""
+        while self._deed is not None and self._deed.at > since and not self.is_full:
+            self.before = self.before._replace(deed=self._deed.at)
+            self._take(told_deed(self._deed), None)
+            self._deed = next(self._deeds, None)
+        return self._deed is None
+
+    def _take(self, entry: Doing, job: Job | None) -> None:
+        if self._allows(entry, job):
+            self._found.append(entry)
+            self._size += 100 + len(entry["what"]) + len(entry["why"]) + len(entry["queue"] or "")
+
+    def told(self, is_last: bool) -> DoingList:
+        """The page, the newest entry last."""
+        return {"log": self._found[::-1], "next": None if is_last else self.before.write()}
 
 
 def specs_in(facts: Iterable[Fact], known: Mapping[int, Job]) -> dict[int, Job]:
@@ -98,8 +168,13 @@ def _told(fact: Fact, job: Job | None) -> str:
             return f"held job {number}"
         case JobReleased(id=number):
             return f"released job {number}"
+        case JobEdited(id=number):
+            changed = [name for name in EDITABLE if getattr(fact, name) is not None]
+            return f"edited job {number}: {', '.join(name.replace('_', ' ') for name in changed)}"
         case NodeDrained(node=node):
             return f"drained node {node}"
+        case NodeForgotten(node=node):
+            return f"forgot node {node}"
         case NodeResumed(node=node):
             return f"resumed node {node}"
         case Configured(queues=queues):

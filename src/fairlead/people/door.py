@@ -12,6 +12,9 @@ from fairlead.people.accounts import Accounts, Person, myself
 from fairlead.people.rules import Caller, Rules
 from fairlead.people.tokens import Token, Tokens
 
+MOST_LOOKED_UP = 4
+"""Uids of connections that are looked up at once."""
+
 
 class Stranger(Exception):
     """Somebody who is not let in; the message says what would be right.
@@ -56,6 +59,17 @@ class Door:
         self.owner = myself()
         self.personal = personal
         self.rules = Rules({}, personal=personal)
+        self._looking_up: set[int] = set()
+
+    def knows(self, uid: int) -> bool:
+        """Whether a uid is known to be somebody's; where it is not, that is found out beside."""
+        if uid == 0 or self.personal or self.accounts.has_seen(uid):
+            return True
+        if len(self._looking_up) < MOST_LOOKED_UP and uid not in self._looking_up:
+            self._looking_up.add(uid)
+            found = asyncio.get_running_loop().run_in_executor(None, self.accounts.by_uid, uid)
+            found.add_done_callback(lambda _: self._looking_up.discard(uid))
+        return False
 
     async def caller(self, peer: Peer, authorization: str) -> Caller:
         """Who makes a request, by its connection and its ``Authorization`` header. Raises Stranger."""
@@ -73,9 +87,19 @@ class Door:
         queues = tuple(token.queues) if token.queues is not None else None
         return Caller(await self._by_token(token), queues, token.read_only, token.id)
 
-    def still_knows(self, caller: Caller) -> bool:
-        """Whether somebody who was let in would be again: their token, if it was one, is neither revoked nor expired."""
-        return caller.token is None or self.tokens.is_good(caller.token)
+    async def again(self, caller: Caller) -> Caller | None:
+        """Somebody who was let in, as they are now; None where they would not be any more: their token, if it was one, is revoked
+        or has expired, or their account is gone.
+        """
+        if caller.token is not None and not self.tokens.is_good(caller.token):
+            return None
+        if self.personal:
+            return caller
+        uid = caller.person.uid
+        person = self.accounts.remembered(uid) or await asyncio.to_thread(self.accounts.by_uid, uid)
+        if person is None or person.name != caller.person.name:
+            return None
+        return caller._replace(person=person)
 
     async def person(self, name: str) -> Person | None:
         """Somebody by their name, if they could be a caller."""

@@ -1,19 +1,20 @@
 """Who may do what. Pure functions over the rules of a configuration, a caller, and the job or queue that it is about.
 
-The owner of a job is who submitted it, by their uid. The admins of a queue, and of those above it, may do with its jobs what
+The owner of a job is who submitted it, by name and uid: an account that is given the number or the name of one that is gone
+does not inherit its jobs. The admins of a queue, and of those above it, may do with its jobs what
 the owners may. The operators see to the whole: its nodes, its configuration, its end; other people's jobs are none of their
 business. Root may do all.
 
-Who may submit to a queue is what `submit` says at the nearest of: itself, the ``*`` that stands for it, those above. Where
-none says anything, nobody may, but that a leaf under a ``*`` is open to the one person whose name it has; and open to nobody
-else in any case, unless it says so itself.
+Who may submit to a queue is what `submit` says at the nearest of: itself, those above. Where none says anything, nobody may.
+A leaf that is there only by a ``*``, which then says what would be said of the leaf itself, is personal: it is for the one whose
+name it has, as far as they may submit there, or nothing is said of that.
 """
 
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from fairlead.model.specs import ROOT, USERS, Bounds, Job, Queue, ancestors, settings_for, written
+from fairlead.model.specs import ROOT, USERS, Bounds, Job, Queue, ancestors, path_to_root, settings_for, written
 from fairlead.people.accounts import Person
 from fairlead.scheduler.admission import Refused
 from fairlead.scheduler.state import State
@@ -74,7 +75,7 @@ def operates(rules: Rules, caller: Caller) -> bool:
 
 def reaches(caller: Caller, queue: str) -> bool:
     """Whether their token, if it is one, is for a queue."""
-    return caller.queues is None or any(name in (queue, *ancestors(queue)) for name in caller.queues)
+    return caller.queues is None or any(name in path_to_root(queue) for name in caller.queues)
 
 
 def administers(rules: Rules, caller: Caller, queue: str) -> bool:
@@ -90,15 +91,35 @@ def submits(rules: Rules, caller: Caller, leaf: str) -> bool:
         return False
     if rules.personal:
         return True
+    said = _said_to_submit(rules, leaf)
+    if is_personal(rules, leaf):
+        return is_named_after(leaf, caller.person) and (said is None or _named(caller.person, said))
+    return said is not None and _named(caller.person, said)
+
+
+def is_their_own(rules: Rules, person: Person, leaf: str) -> bool:
+    """Whether a leaf is for a person alone: named after them under a ``*``, or `submit` names nobody else."""
+    if is_personal(rules, leaf):
+        return is_named_after(leaf, person)
+    return _said_to_submit(rules, leaf) == [person.name]
+
+
+def is_personal(rules: Rules, leaf: str) -> bool:
+    """Whether a leaf is one of those that a ``*`` gives to people by their names, and not declared itself."""
     said = rules.queues.get(leaf)
-    if _is_own_leaf(rules, leaf) and (said is None or said.submit is None):
-        if leaf.rpartition("/")[2] != caller.person.name:
-            return False
-        default = [USERS]
-    else:
-        default = []
-    lists = [each.submit for each in _path(rules, leaf) if each.submit is not None]
-    return _named(caller.person, lists[0] if lists else default)
+    if said is not None:
+        return said.name.rpartition("/")[2] == USERS  # of one that was removed, what was said of it by the `*`
+    return star_of(leaf) in rules.queues
+
+
+def is_queue(rules: Rules, name: str) -> bool:
+    """Whether there is a queue of a name, or may be by a ``*``."""
+    return name == ROOT or (USERS not in name.split("/") and settings_for(name, rules.queues) is not None)
+
+
+def is_named_after(leaf: str, person: Person) -> bool:
+    """Whether a leaf has a person's name."""
+    return leaf.rpartition("/")[2] == person.name
 
 
 def acts_on(rules: Rules, caller: Caller, job: Job) -> bool:
@@ -108,7 +129,15 @@ def acts_on(rules: Rules, caller: Caller, job: Job) -> bool:
 
 def sees_names(rules: Rules, caller: Caller, job: Job) -> bool:
     """Whether they may know what a job is called and whose it is."""
-    return acts_on(rules, caller, job) or not any(said.private for said in _path(rules, job.queue))
+    return acts_on(rules, caller, job) or not _is_private(rules, job.queue)
+
+
+def seen_queue(rules: Rules, caller: Caller, queue: str) -> str:
+    """A queue as they may know it: of a private one not the leaves of others, which are called after them, but itself."""
+    own = is_named_after(queue, caller.person) and reaches(caller, queue)
+    if not is_personal(rules, queue) or own or not _is_private(rules, queue) or administers(rules, caller, queue):
+        return queue
+    return ancestors(queue)[0]
 
 
 def check_submits(rules: Rules, caller: Caller, leaf: str, user: str | None) -> str:
@@ -118,8 +147,8 @@ def check_submits(rules: Rules, caller: Caller, leaf: str, user: str | None) -> 
         raise Forbidden(f"you are {name}: nobody can submit as {user!r}")
     if not submits(rules, caller, leaf):
         if not reaches(caller, leaf):
-            raise Forbidden(f"this token is for {_some(caller.queues or ())} only, not for queue {leaf!r}")
-        raise Forbidden(f"{name} may not submit to queue {leaf!r}: {_who_submits(rules, leaf)}")
+            raise Forbidden(f"{_token_for(caller)}, not for queue {leaf!r}")
+        raise Forbidden(f"{name} may not submit to queue {leaf!r}: {_who_submits(rules, caller, leaf)}")
     if caller.person.uid == 0 and not (rules.root_tasks or rules.personal):
         raise Forbidden(
             "root's own tasks are not run here: submit as the person whose they are, or let the configuration "
@@ -131,15 +160,20 @@ def check_submits(rules: Rules, caller: Caller, leaf: str, user: str | None) -> 
 def check_acts(rules: Rules, caller: Caller, number: int, job: Job) -> None:
     """Raises Forbidden for a job that is not theirs."""
     if not acts_on(rules, caller, job):
+        if acts_on(rules, caller._replace(queues=None), job):
+            raise Forbidden(f"{_token_for(caller)}, and job {number} is in queue {job.queue!r}")
         whose = f"{job.user}'s" if sees_names(rules, caller, job) else "another person's"
+        queue = written(seen_queue(rules, caller, job.queue))
         raise Forbidden(
-            f"job {number} is {whose}: it is for them and for the admins of queue {job.queue!r}, not for {caller.person.name}"
+            f"job {number} is {whose}: it is for them and for the admins of queue {queue!r}, not for {caller.person.name}"
         )
 
 
 def check_operates(rules: Rules, caller: Caller) -> None:
     """Raises Forbidden for who does not operate the whole."""
     if not operates(rules, caller):
+        if operates(rules, caller._replace(queues=None)):
+            raise Forbidden(f"{_token_for(caller)}, not to operate the scheduler")
         others = f" and {_some(rules.operators)}" if rules.operators else ""
         raise Forbidden(f"{caller.person.name} does not operate this scheduler: root{others} may do that")
 
@@ -150,12 +184,12 @@ def as_seen(rules: Rules, caller: Caller, job: Job, told: dict[str, Any]) -> dic
         return told
     hidden: dict[str, Any] = {"argv": [], "cwd": ""}
     if not sees_names(rules, caller, job):
-        hidden |= {"name": "", "user": ""}
+        hidden |= {"name": "", "user": "", "queue": written(seen_queue(rules, caller, job.queue))}
     return {**told, **hidden}
 
 
 def _owns(caller: Caller, job: Job) -> bool:
-    return job.uid == caller.person.uid if job.uid is not None else job.user == caller.person.name
+    return job.user == caller.person.name and job.uid in (None, caller.person.uid)
 
 
 def _named(person: Person, names: Iterable[str]) -> bool:
@@ -163,14 +197,18 @@ def _named(person: Person, names: Iterable[str]) -> bool:
 
 
 def _path(rules: Rules, queue: str) -> Iterable[Queue]:
-    """What was said of a queue, of the ``*`` that stands for it, and of those above it; the nearest first."""
-    itself, star = rules.queues.get(queue), rules.queues.get(star_of(queue))
-    return [said for said in (itself, star, *(rules.queues.get(up) for up in ancestors(queue))) if said is not None]
+    """What was said of a queue, or else of the ``*`` that stands for it, and of those above it; the nearest first."""
+    said = (settings_for(queue, rules.queues), *(rules.queues.get(up) for up in ancestors(queue)))
+    return [each for each in said if each is not None]
 
 
-def _is_own_leaf(rules: Rules, leaf: str) -> bool:
-    """Whether a leaf is one of those that a ``*`` gives to people by their names."""
-    return star_of(leaf) in rules.queues
+def _is_private(rules: Rules, queue: str) -> bool:
+    return any(said.private for said in _path(rules, queue))
+
+
+def _said_to_submit(rules: Rules, leaf: str) -> list[str] | None:
+    """Whom the nearest `submit` names; None where there is none."""
+    return next((said.submit for said in _path(rules, leaf) if said.submit is not None), None)
 
 
 def star_of(queue: str) -> str:
@@ -179,12 +217,15 @@ def star_of(queue: str) -> str:
     return f"{parent}/{USERS}" if parent else USERS
 
 
-def _who_submits(rules: Rules, leaf: str) -> str:
-    own = _is_own_leaf(rules, leaf) and settings_for(leaf, rules.queues)
-    if (own and own.submit is None) or (own and own.name.endswith(USERS)):
+def _who_submits(rules: Rules, caller: Caller, leaf: str) -> str:
+    if is_personal(rules, leaf) and not is_named_after(leaf, caller.person):
         return "it is the leaf of one person, and that is not you"
-    lists = [each.submit for each in _path(rules, leaf) if each.submit is not None]
-    return f"that is for {_some(lists[0])}" if lists and lists[0] else "its `submit` names nobody"
+    said = _said_to_submit(rules, leaf)
+    return f"that is for {_some(said)}" if said else "no `submit` names anybody for it"
+
+
+def _token_for(caller: Caller) -> str:
+    return f"this token is for {_some(caller.queues or ())} only"
 
 
 def _some(names: Iterable[str]) -> str:

@@ -118,7 +118,7 @@ class Tokens:
             if token is None:
                 raise Unknown(f"there is no token {number}: `fairlead token list` shows those that there are")
             if of is not None and token.uid != of.uid:
-                raise Forbidden(f"token {number} is another person's: it is for them and for operators to revoke")
+                raise Forbidden(f"token {number} is another person's: it is for them and for root to revoke")
             self._write([each for each in self._tokens.values() if each.id != number])
         return token
 

@@ -8,11 +8,28 @@ served first.
 from collections.abc import Iterable, Sequence
 
 from fairlead.model.specs import Policy
-from fairlead.policies.codes import ASSET, DIVIDED, DRF, FAIRTREE, FIFO, HDRF, HTCONDOR, MAXMIN, PRIORITY, SDRF
+from fairlead.policies.codes import (
+    ASSET,
+    DIVIDED,
+    DRF,
+    FAIRTREE,
+    FIFO,
+    HDRF,
+    HTCONDOR,
+    MAXMIN,
+    PRIORITY,
+    SDRF,
+    YARN_DRF,
+    YARN_FAIR,
+)
 
-CODES: dict[Policy, int] = {"drf": DRF, "fifo": FIFO, "priority": PRIORITY, "asset": ASSET, "hdrf": HDRF, "sdrf": SDRF}
-OF_ONE_RESOURCE = {"maxmin": MAXMIN, "fairtree": FAIRTREE, "htcondor": HTCONDOR}
-"""Policies that look at one resource, as ``maxmin:memory``; at CPUs where they name none."""
+CODES: dict[Policy, int] = {
+    "drf": DRF, "fifo": FIFO, "priority": PRIORITY, "asset": ASSET, "hdrf": HDRF, "sdrf": SDRF, "yarn-drf": YARN_DRF,
+}  # fmt: skip
+OF_ONE_RESOURCE = {"maxmin": MAXMIN, "fairtree": FAIRTREE, "htcondor": HTCONDOR, "yarn-fair": YARN_FAIR}
+"""Policies that look at one resource, as ``maxmin:memory``; where they name none, at CPUs, and YARN's at memory."""
+YARN = ("yarn-fair", "yarn-drf")
+"""Those that compare as YARN does: minimums are floors of the comparison, not promises, and a weight may be 0."""
 
 HALF_LIVES = {"fairtree": 7 * 86400.0, "htcondor": 86400.0, "sdrf": 86400.0}
 """Of the policies that go by what was used before, in seconds, where a queue does not say otherwise."""
@@ -28,4 +45,5 @@ def code_of(policy: Policy, resources: Sequence[str]) -> int:
 def resources_of(policy: Policy) -> Iterable[str]:
     """The resources that a policy names."""
     name, _, resource = policy.partition(":")
-    return [resource or "cpu"] if name in OF_ONE_RESOURCE else []
+    usual = "memory" if name in YARN else "cpu"
+    return [resource or usual] if name in OF_ONE_RESOURCE else []

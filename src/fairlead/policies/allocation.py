@@ -135,6 +135,14 @@ class Allocation:
             found["prices"] = _named(problem, self.division.prices)
         return found
 
+    def steps_to_list(self) -> list[dict[str, Any]]:
+        """The steps of an allocation of whole tasks as plain data for JSON: whose task, on which machine, what is used then."""
+        users = self.problem.users
+        return [
+            {"serves": users[step.user], "node": step.node, "used": [_plain(used) for used in step.used]}
+            for step in self.steps
+        ]
+
     def to_frame(self) -> "pandas.DataFrame":
         """A pandas data frame, a row a user. Needs pandas: `pip install fairlead[frames]`."""
         import pandas
@@ -271,12 +279,14 @@ def steps_table(found: Allocation) -> str:
 
 
 def number(value: Any) -> str:
-    """A number for reading: a fraction as it is where that is short, else four digits or so."""
-    if isinstance(value, Fraction | int):
-        text = str(value)
-        if len(text) <= 15:
-            return text
-    return f"{float(value):.4f}".rstrip("0").rstrip(".")
+    """A number for reading: a fraction as it is where that is short, else after ≈ four digits or so; never 0 for what is not."""
+    exact = isinstance(value, Fraction | int)
+    if exact and len(str(value)) <= 15:
+        return str(value)
+    text = f"{float(value):.4f}".rstrip("0").rstrip(".")
+    if text in ("0", "-0"):
+        text = f"{float(value):.3g}" if exact and value else "0"
+    return f"≈{text}" if exact else text
 
 
 def amount(problem: Problem, column: int, value: Any) -> str:

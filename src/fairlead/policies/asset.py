@@ -23,6 +23,9 @@ def speed(problem: "Problem", worth: dict[str, Fraction] | None = None) -> "Numb
     return inverse(total)
 
 
+LEAST_PRICE = Fraction(1, 10**9)
+
+
 def policy(*prices: str) -> "ByFilling":
     """Asset fairness, divisible; with prices, as ``asset:cpu=2:memory=1``: what the whole of a resource is worth."""
     from fairlead.policies.by_filling import ByFilling
@@ -35,8 +38,8 @@ def policy(*prices: str) -> "ByFilling":
             worth[resource] = Fraction(price)
         except (ValueError, ZeroDivisionError):
             raise PolicyError(f"asset: {word!r} is no price: write RESOURCE=NUMBER, such as asset:cpu=2") from None
-        if worth[resource] <= 0:
-            raise PolicyError(f"asset: {word!r}: a price is more than 0")
+        if not LEAST_PRICE <= worth[resource] <= 1 / LEAST_PRICE:
+            raise PolicyError(f"asset: {word!r}: a price is a number from 1e-9 to 1e9")
 
     def priced(problem: "Problem") -> "Numbers":
         unknown = sorted(set(worth) - set(problem.resources))

@@ -4,5 +4,6 @@ DRF, FIFO, PRIORITY, ASSET, HDRF = range(5)
 DIVIDED = 5
 """Any other policy: queues are served so that they come near to their parts of its division."""
 SDRF = 6
-MAXMIN, FAIRTREE, HTCONDOR = 16, 2**20, 2**21
-"""Max-min on a resource is written as this plus the resource's column; so are those that look at what was used of one before."""
+YARN_DRF = 7
+MAXMIN, YARN_FAIR, FAIRTREE, HTCONDOR = 16, 2**19, 2**20, 2**21
+"""Max-min on a resource is written as this plus the resource's column; so are others that look at one."""

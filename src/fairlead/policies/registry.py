@@ -24,6 +24,9 @@ HERE = {
 OVER_TIME = {"fairtree": "fairtree[:RESOURCE]", "htcondor": "htcondor", "sdrf": "sdrf"}
 """Those that go by what was used before, and only order queues; each with how it is written."""
 
+ORDERS_ONLY = {**OVER_TIME, "yarn-fair": "yarn-fair", "yarn-drf": "yarn-drf"}
+"""All that only order queues."""
+
 
 def find_policy(written: str) -> DividingPolicy:
     """Find a policy: ``drf``, ``maxmin:memory``, ``slots:4``, or one that an installed package offers.
@@ -31,21 +34,21 @@ def find_policy(written: str) -> DividingPolicy:
     Raises PolicyError where there is none, or the words after its name are wrong.
     """
     name, *words = written.strip().split(":")
-    if name in HERE or name in OVER_TIME:
-        make = import_module(f"fairlead.policies.{name}").policy
+    if name in HERE or name in ORDERS_ONLY:
+        make = import_module(f"fairlead.policies.{name.replace('-', '_')}").policy
     else:
         others = entry_points(group="fairlead.policies", name=name)
         if not others:
-            raise PolicyError(f"there is no policy {name!r}: use one of {', '.join([*policy_names(), *OVER_TIME])}")
+            raise PolicyError(f"there is no policy {name!r}: use one of {', '.join([*policy_names(), *ORDERS_ONLY])}")
         make = next(iter(others)).load()
     try:
         found: DividingPolicy = make(*words)
     except TypeError:
-        raise PolicyError(f"{written!r}: {name} is written {(HERE | OVER_TIME).get(name, name)}") from None
+        raise PolicyError(f"{written!r}: {name} is written {(HERE | ORDERS_ONLY).get(name, name)}") from None
     return found
 
 
 def policy_names() -> list[str]:
     """The names of the policies that divide, those of other packages last."""
-    others = sorted({point.name for point in entry_points(group="fairlead.policies")} - set(HERE) - set(OVER_TIME))
+    others = sorted({point.name for point in entry_points(group="fairlead.policies")} - set(HERE) - set(ORDERS_ONLY))
     return [*HERE, *others]

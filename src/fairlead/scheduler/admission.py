@@ -14,20 +14,25 @@ from fairlead.model.specs import (
     Settings,
     ancestors,
     inner_names,
+    path_to_root,
     settings_for,
     written,
 )
+from fairlead.scheduler.cluster import tasks_that_fit
 from fairlead.scheduler.facts import (
+    FIXED_WHILE_RUNNING,
     Configured,
     JobCancelled,
+    JobEdited,
     JobHeld,
     JobReleased,
     JobSubmitted,
     NodeDrained,
+    NodeForgotten,
     NodeResumed,
 )
 from fairlead.scheduler.state import State
-from fairlead.scheduler.statuses import PLACED, RUNNING, WAITING
+from fairlead.scheduler.statuses import FAILED, PLACED, RUNNING, WAITING
 from fairlead.scheduler.tables import NONE
 
 MOST_TASKS = 1_000_000
@@ -38,6 +43,10 @@ MOST_LEAVES = 10_000
 """Leaf queues made for users, at most."""
 USUAL = {"cpu": 1000, "memory": 2**30}
 """What a task asks for of what it does not name, where no task may take what it did not ask for."""
+
+
+LEAST_MEMORY = 2**20
+"""Bytes: whoever asks for fewer has most likely left out a unit."""
 
 
 class Refused(ValueError):
@@ -59,7 +68,7 @@ def leaf_for(state: State, queue: str | None, user: str) -> str:
     ----------
     queue : str or None
         As asked for. An inner queue with a ``*`` below it means the user's own leaf there; None means the only leaf
-        that is declared, or the user's own under the root.
+        that is declared, or else the user's own, where there is one place for those.
     user : str
         Who asks.
     """
@@ -68,12 +77,13 @@ def leaf_for(state: State, queue: str | None, user: str) -> str:
     if f"{name}/{USERS}".lstrip("/") in declared:
         name = f"{name}/{user or 'nobody'}".lstrip("/")
     if name == ROOT:
-        leaves = _declared_leaves(state)
-        if queue is None and len(leaves) == 1:
-            return leaves[0].replace(USERS, user or "nobody")
-        raise Refused(f"no queue was named, and there is none for everybody: choose one of {_some(leaves)}")
+        leaves = declared_leaves(state)
+        own = [leaf for leaf in leaves if leaf.endswith(USERS)]
+        if queue is None and (len(leaves) == 1 or len(own) == 1):
+            return leaf_for(state, (leaves if len(leaves) == 1 else own)[0].replace(USERS, user or "nobody"), user)
+        raise Refused(f"no queue was named, and there is none for everybody: choose one of {some(leaves)}")
     if USERS in name.split("/") or settings_for(name, declared) is None:
-        raise Refused(f"there is no queue {name!r}: choose one of {_some(_declared_leaves(state))}")
+        raise Refused(f"there is no queue {name!r}: choose one of {some(declared_leaves(state))}")
     if name in state.tree.inner:
         below = ", ".join(sorted(n for n in declared if ancestors(n)[0] == name))
         raise Refused(f"{name!r} is not a leaf queue: choose one below it: {below}")
@@ -82,11 +92,13 @@ def leaf_for(state: State, queue: str | None, user: str) -> str:
     return name
 
 
-def _declared_leaves(state: State) -> list[str]:
+def declared_leaves(state: State) -> list[str]:
+    """The leaf queues that are declared, with a ``*`` for those of users."""
     return sorted(name for name in state.tree.declared if name not in state.tree.inner)
 
 
-def _some(names: list[str]) -> str:
+def some(names: list[str]) -> str:
+    """Names of queues for a sentence, the first few of many."""
     return ", ".join(name.replace(USERS, "<any name>") for name in names[:10]) + ", ..." * (len(names) > 10)
 
 
@@ -128,11 +140,16 @@ def _check(state: State, job: Job) -> None:
         raise Refused(f"priority {job.priority}: use a number from -1000000 to 1000000")
     if not 0 <= job.retries <= 100:
         raise Refused(f"{job.retries} retries: use a number from 0 to 100")
+    if job.at_most is not None and not 1 <= job.at_most <= MOST_TASKS:
+        raise Refused(f"at most {job.at_most} at once: use a number from 1 to {MOST_TASKS:,}")
+    if job.at_most is not None and job.gang:
+        raise Refused("a gang starts all its tasks at once: leave out how many may run at most")
     if job.time_limit is not None and not 0 < job.time_limit <= 10**9:
         raise Refused(f"a time limit of {job.time_limit:g} seconds: use more than 0, and at most {10**9}")
     for after in job.after:
         job_row(state, after.job)
-    for name in [job.queue, *ancestors(job.queue)]:
+    _check_size(state, job)
+    for name in path_to_root(job.queue):
         if state.spec_of(name).draining:
             raise Refused(f"queue {written(name)!r} is draining: it takes no more jobs")
         limit = state.spec_of(name).limit
@@ -144,6 +161,18 @@ def _check(state: State, job: Job) -> None:
                     f"asks for {asked} {resource}{' at once' if times > 1 else ''}, over the limit of "
                     f"{format_quantity(resource, most)} of queue {written(name)!r}: it could never start"
                 )
+
+
+def _check_size(state: State, job: Job) -> None:
+    """Refuse a task that is larger than the nearest of its queue and those above it lets one be."""
+    said = ((name, state.spec_of(name).largest_task) for name in path_to_root(job.queue))
+    name, most = next(((name, most) for name, most in said if most is not None), ("", {}))
+    for resource, amount in job.demand.items():
+        if amount > most.get(resource, amount):
+            raise Refused(
+                f"a task asks for {format_quantity(resource, amount)} {resource}, and the largest in queue {written(name)!r} may "
+                f"have {format_quantity(resource, most[resource])}: ask for less, with more tasks"
+            )
 
 
 def with_usual(state: State, job: Job) -> Job:
@@ -158,8 +187,10 @@ def too_large(state: State, job: Job) -> str | None:
     """Say why no node that is up could hold a task of the job, or all together its gang, even empty; None where they could."""
     n = state.nodes.n
     demand = np.array([job.demand.get(name, 0) for name in state.resources], np.int64)
-    capacity, asked = state.nodes.capacity[:n][state.nodes.up[:n]], demand > 0
-    room = int((capacity[:, asked] // demand[asked]).min(axis=1).sum())
+    capacity = state.nodes.capacity[:n][state.nodes.up[:n]]
+    if not demand.any():  # what asks for nothing is refused for that
+        return None
+    room = tasks_that_fit(capacity, demand)
     if room >= (job.tasks if job.gang else 1):
         return None
     if room:
@@ -168,6 +199,14 @@ def too_large(state: State, job: Job) -> str | None:
             "this gang: the job waits for more to join"
         )
     return f"no node is large enough for {format_quantities(job.demand)}: the job waits for one to join"
+
+
+def doubt(state: State, job: Job) -> str | None:
+    """What whoever submits a job should know: that it is too large for now, or asks for bytes where more was meant; else None."""
+    memory = job.demand.get("memory", 0)
+    if 0 < memory < LEAST_MEMORY:
+        return f"memory: {memory} is {memory} bytes for each task: was {memory}Mi or {memory}Gi meant?"
+    return too_large(state, job)
 
 
 def cancel(
@@ -205,8 +244,8 @@ def rows_below(state: State, queue: str) -> list[int]:
     """The rows of a queue and of those below it; refuses one that there is not."""
     name = queue.strip("/")
     if name not in state.tree.rows and settings_for(name, state.tree.declared) is None:
-        raise Unknown(f"there is no queue {queue!r}: choose one of {_some(sorted(_declared_leaves(state)))}")
-    return [row for path, row in state.tree.rows.items() if name in (path, *ancestors(path))]
+        raise Unknown(f"there is no queue {queue!r}: choose one of {some(sorted(declared_leaves(state)))}")
+    return [row for path, row in state.tree.rows.items() if name in path_to_root(path)]
 
 
 def hold(state: State, job: int, now: float) -> JobHeld | None:
@@ -220,6 +259,45 @@ def hold(state: State, job: int, now: float) -> JobHeld | None:
 def release(state: State, job: int, now: float) -> JobReleased | None:
     """Undo :func:`hold`; None where it is not held."""
     return JobReleased(at=now, id=job) if state.jobs.held[job_row(state, job)] else None
+
+
+def edit(state: State, job: int, said: JobEdited) -> JobEdited | None:
+    """Have a job ask for something else; None where it asks for that already. What `said` names a queue must be a leaf."""
+    row, spec = job_row(state, job), state.index.specs[job]
+    edited = said.edited(spec)
+    if edited == spec:
+        return None
+    if not np.isnan(state.jobs.finished_at[row]):
+        raise Refused(f"job {job} has ended: `fairlead rerun {job}` runs it again")
+    changed = [name for name in FIXED_WHILE_RUNNING if getattr(edited, name) != getattr(spec, name)]
+    if changed and state.jobs.holding[row]:
+        names = {"on": "constraint", "time_limit": "time limit"}
+        what = " and ".join(names.get(name, name) for name in changed)
+        raise Refused(f"job {job} runs: its {what} can be changed while all of it waits; others can at any time")
+    _check(state, edited)
+    return said
+
+
+def again(state: State, number: int, failed: bool) -> Job:
+    """What a job was, to be submitted once more: all of it, or the tasks that failed, which keep the indices that they had.
+
+    What it came after is over, or not waited for again.
+    """
+    row, job = job_row(state, number), state.index.specs[number]
+    if job.work.call is not None:
+        raise Refused(f"job {number} is calls of a Python program: only that can make them again")
+    if job.work.export:
+        raise Refused(
+            f"job {number} had more of the environment, which was kept until it ended only: submit it anew from where that is"
+        )
+    tasks, work = job.tasks, replace(job.work, input="")
+    if failed:
+        first = int(state.jobs.first[row])
+        chosen = np.flatnonzero(state.tasks.status[first : first + tasks] == FAILED).tolist()
+        if not chosen:
+            raise Refused(f"no task of job {number} has failed: leave --failed away to run all of it again")
+        tasks, work = len(chosen), replace(work, indices=[work.indices[k] if work.indices else k for k in chosen])
+    return replace(job, tasks=tasks, work=work, after=[], key="", digest="", held=False)
 
 
 def job_row(state: State, job: int) -> int:
@@ -256,6 +334,17 @@ def resume(state: State, node: str, now: float) -> NodeResumed:
     return NodeResumed(at=now, node=node)
 
 
+def forget(state: State, node: str, now: float) -> NodeForgotten:
+    """Tell no more of a node that is lost."""
+    _known_node(state, node)
+    if state.nodes.up[state.cluster.rows[node]]:
+        raise Refused(
+            f"node {node!r} is there: it can be forgotten when it is lost; `fairlead drain {node}` empties it"
+        )
+    return NodeForgotten(at=now, node=node)
+
+
 def _known_node(state: State, node: str) -> None:
-    if node not in state.cluster.rows:
-        raise Unknown(f"there is no node {node!r}: there is {', '.join(list(state.cluster.rows)[:10])}")
+    there = [name for name, row in state.cluster.rows.items() if not state.nodes.forgotten[row]]
+    if node not in there:
+        raise Unknown(f"there is no node {node!r}: there is {', '.join(there[:10])}")

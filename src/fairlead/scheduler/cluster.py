@@ -5,7 +5,7 @@ from msgspec import Struct, field
 
 from fairlead.model.specs import Node
 from fairlead.scheduler.queue_tree import vector
-from fairlead.scheduler.tables import I64, Nodes
+from fairlead.scheduler.tables import I64, NONE, Nodes
 
 Constraints = tuple[tuple[str, tuple[str, ...]], ...]
 
@@ -48,6 +48,7 @@ class Cluster(Struct, dict=True, forbid_unknown_fields=True):
         row = self.rows.get(spec.name)
         if row is None:
             row = self.rows[spec.name] = table.extend(1)
+            table.hold[row] = table.task[row] = NONE
             self.specs.append(spec)
         else:
             self.specs[row] = spec
@@ -57,7 +58,7 @@ class Cluster(Struct, dict=True, forbid_unknown_fields=True):
         capacity = vector(spec.capacity, resources)
         table.capacity[row] = capacity
         table.free[row] += capacity
-        table.up[row], table.draining[row] = True, False
+        table.up[row], table.draining[row], table.forgotten[row] = True, False, False
         self._fit_masks()
         for number, constraints in enumerate(self.constraints):
             self.masks[number, row] = meets(spec.labels, constraints)
@@ -96,3 +97,9 @@ class Cluster(Struct, dict=True, forbid_unknown_fields=True):
 def meets(labels: dict[str, str], constraints: Constraints) -> bool:
     """Whether a node with such labels will do."""
     return all(labels.get(label) in values for label, values in constraints)
+
+
+def tasks_that_fit(room: I64, demand: I64) -> int:
+    """How many tasks nodes have room for, all together: shapes (nodes, resources) and (resources,); something is asked for."""
+    asked = demand > 0
+    return int((np.maximum(0, room[:, asked]) // demand[asked]).min(axis=1).sum())

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fairlead.scheduler.growth import set_ended
+from fairlead.scheduler.kernel_account import link_tasks
 from fairlead.scheduler.tables import I64, NONE
 from fairlead.scheduler.view import ENDED
 
@@ -42,6 +43,8 @@ def compact(state: "State") -> None:
     buckets.shape_row[: buckets.n] = new_shape[buckets.shape_row[: buckets.n]]
     state.shape_keys = [state.shape_keys[row] for row in live]
 
+    rows = state.held_rows()
+    link_tasks(state.view(), rows, state.job_rows_of(rows))
     ended = state.ended_jobs()
     state.order.counts[ENDED] = len(ended)
     set_ended(state, ended)

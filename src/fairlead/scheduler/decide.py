@@ -5,12 +5,14 @@ writes the facts to the journal, lets them happen in the state, and then has the
 kept in the state's order, which is a cache: at once where nothing was placed, else once these very placements happened.
 """
 
+from collections import Counter
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
 from fairlead.scheduler import kernel_attempts, kernel_cycle
+from fairlead.scheduler.claims import take_back, withdrawn
 from fairlead.scheduler.divided_queues import write_entitled
 from fairlead.scheduler.facts import (
     Fact,
@@ -29,10 +31,12 @@ from fairlead.scheduler.kernel_stops import NOT_REACHED
 from fairlead.scheduler.state import Learned, State
 from fairlead.scheduler.statuses import PLACED, RUNNING, WAITING
 from fairlead.scheduler.tables import I64, NONE
-from fairlead.scheduler.view import CYCLE
+from fairlead.scheduler.view import CLAIM_DUE, CYCLE
 
 MOST_PLACEMENTS = 20_000
 """A decision places no more tasks than this, so that facts stay small; the next one goes on."""
+MOST_NUMBERS = 10_000_000
+"""A job that has ended is forgotten when so many came after it: all numbers since the first that is known take room."""
 
 
 class Decision(NamedTuple):
@@ -49,6 +53,8 @@ class Plan(NamedTuple):
     columns: int
     about: int
     more: bool
+    start: float
+    slips: int
 
 
 @dataclass(frozen=True)
@@ -66,7 +72,7 @@ class Cycle:
 
 def run_cycle(state: State, most: int = MOST_PLACEMENTS) -> Cycle:
     """Serve the queues in the order that their policies give, on paper: nothing is changed."""
-    plan = _plan(state, most, 0.0, thorough=True, strict=False)
+    plan = _plan(state, most, np.inf, thorough=True, strict=False)
     n = state.buckets.n
     seats = state.order.buckets
     mine = seats.stop_cycle[:n] == state.order.counts[CYCLE] - 1
@@ -87,7 +93,7 @@ def _plan(state: State, most: int, now: float, thorough: bool, strict: bool) -> 
 
 
 def decide(state: State, now: float, most: int = MOST_PLACEMENTS, strict: bool = False) -> Decision:
-    """Decide what follows from the state at this time.
+    """Decide what follows from the state at this time, and which jobs are forgotten.
 
     Parameters
     ----------
@@ -100,11 +106,21 @@ def decide(state: State, now: float, most: int = MOST_PLACEMENTS, strict: bool =
     strict : bool
         Whether a policy that fails to divide is a PolicyError; a live scheduler logs it and goes on.
     """
+    decision = decide_what_is_next(state, now, most, strict)
+    forgotten = _to_forget(state)
+    if forgotten:
+        decision.facts.append(JobsForgotten(at=now, ids=forgotten))
+    return decision
+
+
+def decide_what_is_next(state: State, now: float, most: int = MOST_PLACEMENTS, strict: bool = False) -> Decision:
+    """The same without what is forgotten."""
     facts = settled_before(state, now)
     plan = _plan(state, most, now, thorough=False, strict=strict)
     if plan.what == KEEP:
         nodes, tasks = state.order.chosen[[NODE, INDEX], : plan.columns].tolist()
-        facts.append(NodesReserved(at=now, id=int(state.jobs.id[plan.about]), nodes=nodes, tasks=tasks))
+        job = int(state.jobs.id[plan.about])
+        facts.append(NodesReserved(at=now, id=job, nodes=nodes, tasks=tasks, start=plan.start, slips=plan.slips))
     elif plan.what == DROP:
         facts.append(ReservationDropped(at=now, id=int(state.holds.job[plan.about])))
     elif plan.columns:
@@ -115,10 +131,14 @@ def decide(state: State, now: float, most: int = MOST_PLACEMENTS, strict: bool =
             facts.append(JobsPassedOver(at=now, ids=[int(state.jobs.id[plan.about])]))
     else:
         kernel_cycle.settle(state.view(), plan.more)
-    surplus = state.ended_count() - state.settings.keep_jobs
-    if surplus > max(0, state.settings.keep_jobs // 20):
-        facts.append(JobsForgotten(at=now, ids=state.ended_jobs()[:surplus].tolist()))
-    return Decision(facts, plan.more or bool(state.dependencies.doomed))
+    more = plan.more or bool(state.dependencies.doomed)
+    if now >= state.times[CLAIM_DUE] and not plan.more:
+        if facts:
+            more = True  # claims are what nobody else can serve: looked at when all that can be placed is
+        else:
+            facts, claims_left = take_back(state, now)
+            more |= claims_left or bool(facts)
+    return Decision(facts, more)
 
 
 def settled_before(state: State, now: float) -> list[Fact]:
@@ -132,7 +152,58 @@ def settled_before(state: State, now: float) -> list[Fact]:
         job, index, attempt = np.array(late, np.int64).T.copy()
         facts.append(TasksExpired(at=now, job=job, index=index, attempt=attempt))
     facts += [JobCancelled(at=now, id=job) for job in sorted(state.dependencies.doomed)]
+    if state.holds.n:
+        facts += withdrawn(state, now)
     return facts
+
+
+def _to_forget(state: State) -> list[int]:
+    """The ended jobs that are to be forgotten now: some at once, where there are too many."""
+    keep, last = state.settings.keep_jobs, state.index.last
+    most = keep + max(0, keep // 20)
+    if state.ended_count() + state.index.heavier > most:  # more than that may be too many
+        remembered = _remembered(state)
+        if remembered > most:
+            return _least_missed(state, remembered - keep)
+    if last - state.index.first > MOST_NUMBERS:
+        ended = state.ended_jobs()
+        old: list[int] = ended[ended < last - MOST_NUMBERS].tolist()
+        return old
+    return []
+
+
+def _remembered(state: State) -> int:
+    """How many jobs have ended and are remembered, where a large one counts for several."""
+    heavy = state.index.heavy
+    if not heavy:
+        return state.ended_count()
+    rows = state.job_rows(np.fromiter(heavy, np.int64, len(heavy)))
+    more = np.fromiter(heavy.values(), np.int64, len(heavy))
+    return state.ended_count() + int(more[~np.isnan(state.jobs.finished_at[rows])].sum())
+
+
+def _least_missed(state: State, surplus: int) -> list[int]:
+    """So many ended jobs: again and again the oldest one of the person who has most of them. A large one counts for several.
+
+    So who has many finished jobs, or large ones, drives out their own and nobody else's.
+    """
+    ended = state.ended_jobs().tolist()
+    specs, heavy = state.index.specs, state.index.heavy
+    has: Counter[int | None] = Counter()
+    order = []  # by what somebody has while a job of theirs is the oldest
+    for place in range(len(ended) - 1, -1, -1):
+        number = ended[place]
+        uid, weight = specs[number].uid, 1 + heavy.get(number, 0)
+        has[uid] += weight
+        order.append((-has[uid], place, weight))
+    order.sort()
+    places = []
+    for _, place, weight in order:
+        if surplus <= 0:
+            break
+        places.append(place)
+        surplus -= weight
+    return [ended[place] for place in sorted(places)]
 
 
 def _placed(state: State, count: int, now: float) -> TasksPlaced:
@@ -164,4 +235,4 @@ def _revoke_broken_gangs(state: State, now: float) -> TasksRevoked | None:
         status = state.tasks.status[first : first + count]
         found += [first + np.flatnonzero((status == PLACED) | (status == RUNNING))]
     tasks = np.concatenate(found) if found else np.zeros(0, np.int64)
-    return TasksRevoked(at=now, **state.task_columns(tasks)) if len(tasks) else None
+    return TasksRevoked(at=now, **state.task_columns(tasks), claim=None) if len(tasks) else None

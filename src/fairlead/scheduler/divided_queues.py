@@ -74,7 +74,7 @@ def wanted_by(state: State) -> tuple[F64, I64]:
     wanted = queues.used[: queues.n].astype(np.float64)
     tasks = queues.tasks[: queues.n].copy()
     waits = np.flatnonzero(jobs.bucket[: jobs.n] != NONE)
-    count, leaf = jobs.waiting[waits], jobs.queue[waits].copy()
+    count, leaf = jobs.startable(waits), jobs.queue[waits].copy()
     amounts = state.shapes.demand[jobs.shape_row[waits]] * count[:, None]
     while (there := leaf != NONE).any():
         np.add.at(wanted, leaf[there], amounts[there])

@@ -11,39 +11,46 @@ import numpy as np
 
 from fairlead.model.quantity import LARGEST
 from fairlead.outcomes import Outcome
-from fairlead.scheduler import kernel_account, kernel_attempts, kernel_cycle
+from fairlead.scheduler import kernel_account, kernel_attempts, kernel_cycle, kernel_keep
 from fairlead.scheduler.compaction import compact
 from fairlead.scheduler.facts import (
+    FIXED_WHILE_RUNNING,
     Attempts,
+    ClaimsPutOff,
     Configured,
     Contradiction,
     Fact,
     FactsLost,
     Ints,
     JobCancelled,
+    JobEdited,
     JobHeld,
     JobReleased,
     JobsForgotten,
     JobsPassedOver,
     JobSubmitted,
     NodeDrained,
+    NodeForgotten,
     NodeJoined,
     NodeLost,
     NodeResumed,
+    NodesClaimed,
     NodesReserved,
     ReservationDropped,
+    Revocation,
+    SharesLooked,
     TasksExpired,
     TasksFinished,
     TasksPlaced,
     TasksRevoked,
     TasksStarted,
 )
-from fairlead.scheduler.growth import bucket_of, ensure_resources, set_ended, write_jobs, write_queue
+from fairlead.scheduler.growth import bucket_of, ensure_resources, rows_of_kinds, set_ended, write_jobs, write_queue
 from fairlead.scheduler.history import begin_ticks, coarsen, forget_what_is_made_otherwise, share_evenly
 from fairlead.scheduler.queue_tree import mark_exact, vector
 from fairlead.scheduler.statuses import CANCEL, EXPIRE, IMPOSSIBLE, PLACED, REVOKE, REVOKING, TRANSITIONS, WAITING
-from fairlead.scheduler.tables import NONE, RESERVATION
-from fairlead.scheduler.view import BEGAN, ENDED
+from fairlead.scheduler.tables import CHANGED, NONE, RESERVATION, WHY
+from fairlead.scheduler.view import BEGAN, CLAIM_DUE, ENDED
 
 if TYPE_CHECKING:
     from fairlead.scheduler.state import State
@@ -57,6 +64,7 @@ _AFTER = np.array(TRANSITIONS, np.int8)
 def _configured(state: "State", fact: Configured) -> None:
     state.settings = fact.settings
     n = state.queues.n
+    below = state.queues.used[:n] < state.queues.guarantee[:n]
     before, policies = state.queues.tick[:n].copy(), state.queues.policy[:n].copy()
     state.tree.configure(fact.queues)
     for queue in fact.queues:
@@ -64,6 +72,9 @@ def _configured(state: "State", fact: Configured) -> None:
             state.tree.add(queue.name, state.queues)
     for row in range(state.queues.n):
         write_queue(state, row)
+    now_below = state.queues.used[:n] < state.queues.guarantee[:n]
+    now_below[:, : below.shape[1]] &= ~below
+    state.queues.below_since[:n][now_below] = fact.at
     begin_ticks(state.queues, before, fact.at - state.times[BEGAN])
     forget_what_is_made_otherwise(state.queues, policies)
     share_evenly(state.queues, state.cluster.total)
@@ -84,7 +95,7 @@ def _node_joined(state: "State", fact: NodeJoined) -> None:
 def _node_drained(state: "State", fact: NodeDrained) -> None:
     row = _node_row(state, fact.node)
     state.nodes.draining[row] = True
-    kernel_account.drop_holds(state.view(), NONE, row)
+    kernel_keep.drop_holds_on(state.view(), row, fact.at)
     state.count_rows()
     state.order.spoil()
 
@@ -98,7 +109,7 @@ def _node_lost(state: "State", fact: NodeLost) -> None:
     row = _node_row(state, fact.node)
     if not state.nodes.up[row]:
         raise Contradiction(f"node {fact.node} is lost already")
-    kernel_account.drop_holds(state.view(), NONE, row)
+    kernel_keep.drop_holds_on(state.view(), row, fact.at)
     rows = state.held_rows()
     rows = rows[state.tasks.node[rows] == row]
     outcome, code = np.full(len(rows), Outcome.LOST, np.int64), np.zeros(len(rows), np.int64)
@@ -106,6 +117,13 @@ def _node_lost(state: "State", fact: NodeLost) -> None:
     state.nodes.up[row] = False
     state.cluster.count(state.nodes)
     _moved_nodes(state)
+
+
+def _node_forgotten(state: "State", fact: NodeForgotten) -> None:
+    row = _node_row(state, fact.node)
+    if state.nodes.up[row] or state.nodes.forgotten[row]:
+        raise Contradiction(f"node {fact.node} is there, or is forgotten already")
+    state.nodes.forgotten[row] = True
 
 
 def _job_submitted(state: "State", fact: JobSubmitted) -> None:
@@ -117,8 +135,8 @@ def _job_submitted(state: "State", fact: JobSubmitted) -> None:
     state.index.add(fact.id, job, row)
     if job.after:
         _come_after(state, row, fact)
-    else:
-        kernel_account.enter_bucket(state.view(), row, int(buckets[0]))
+    elif not job.held:
+        kernel_account.enter_bucket(state.view(), row, int(buckets[0]), fact.at)
 
 
 def _come_after(state: "State", row: int, fact: JobSubmitted) -> None:
@@ -130,8 +148,8 @@ def _come_after(state: "State", row: int, fact: JobSubmitted) -> None:
         before = state.job_row(other)
         state.jobs.plain[before] = False
         if not np.isnan(state.jobs.finished_at[before]):
-            _follow(state, other)
-    _enter_bucket_if_ready(state, row)
+            _follow(state, other, fact.at)
+    enter_bucket_if_ready(state, row, fact.at)
 
 
 def _job_cancelled(state: "State", fact: JobCancelled) -> None:
@@ -150,19 +168,35 @@ def _job_cancelled(state: "State", fact: JobCancelled) -> None:
     state.jobs.cancelled[row] += len(never)
     if len(never):
         state.jobs.irregular[row] = True
-        _leave_bucket(state, row)  # the size of a gang changed
+        _leave_bucket(state, row, fact.at)  # the size of a gang changed
         _after_change(state, row, fact.at)
 
 
 def _job_held(state: "State", fact: JobHeld) -> None:
     row = state.job_row(fact.id)
     state.jobs.held[row] = True
-    _leave_bucket(state, row)
+    _leave_bucket(state, row, fact.at)
 
 
 def _job_released(state: "State", fact: JobReleased) -> None:
     row = state.job_row(fact.id)
     state.jobs.held[row] = False
+    _after_change(state, row, fact.at)
+
+
+def _job_edited(state: "State", fact: JobEdited) -> None:
+    row, spec = state.job_row(fact.id), state.index.specs[fact.id]
+    job = fact.edited(spec)
+    runs = bool(state.jobs.holding[row])
+    if not np.isnan(state.jobs.finished_at[row]) or (
+        runs and any(getattr(job, name) != getattr(spec, name) for name in FIXED_WHILE_RUNNING)
+    ):
+        raise Contradiction(f"job {fact.id} cannot be edited so: it has ended, or runs")
+    _leave_bucket(state, row, fact.at)
+    (new,), _ = rows_of_kinds(state, [job])
+    for name in ("queue", "shape_row", "priority", "retries", "home", "time_limit", "family", "at_most"):
+        getattr(state.jobs, name)[row] = new[name]
+    state.index.specs[fact.id] = job
     _after_change(state, row, fact.at)
 
 
@@ -186,11 +220,20 @@ def _tasks_started(state: "State", fact: TasksStarted) -> None:
 
 def _tasks_finished(state: "State", fact: TasksFinished) -> None:
     _finish(state, fact.attempts, fact.outcome, fact.code, fact.at)
+    if len(fact.cpu):
+        rows = state.jobs.first[state.job_rows(fact.job)] + fact.index
+        state.tasks.cpu[rows] += fact.cpu / 1000
+        state.tasks.peak[rows] = np.maximum(state.tasks.peak[rows], fact.peak)
 
 
 def _tasks_revoked(state: "State", fact: TasksRevoked) -> None:
     _change_status(state, fact, REVOKE, "been revoked")
     state.broken_gangs.difference_update(fact.job.tolist())
+    if fact.claim is not None:
+        for job, count in zip(*np.unique(fact.job, return_counts=True), strict=True):
+            before = state.revocations.get(int(job))
+            tasks = int(count) + (before.tasks if before else 0)
+            state.revocations[int(job)] = Revocation(fact.at, tasks, fact.claim)
 
 
 def _tasks_expired(state: "State", fact: TasksExpired) -> None:
@@ -205,18 +248,53 @@ def _jobs_passed_over(state: "State", fact: JobsPassedOver) -> None:
 
 
 def _nodes_reserved(state: "State", fact: NodesReserved) -> None:
+    start = fact.at if fact.start is None else fact.start
+    _keep_nodes(state, fact, RESERVATION, start, fact.slips)
+
+
+def _nodes_claimed(state: "State", fact: NodesClaimed) -> None:
+    kinds = [kind for kind, why in WHY.items() if why == fact.why]
+    if not kinds:
+        raise Contradiction(f"there are no claims for {fact.why!r}")
+    _keep_nodes(state, fact, kinds[0], fact.at, 0)
+
+
+def _keep_nodes(state: "State", fact: NodesReserved | NodesClaimed, kind: int, start: float, slips: int) -> None:
     bucket = int(state.jobs.bucket[state.job_row(fact.id)])
     nodes, tasks = np.asarray(fact.nodes, np.int64), np.asarray(fact.tasks, np.int64)
     n = state.holds.n
-    if bucket == NONE or bucket in state.holds.bucket[:n] or np.isin(nodes, state.holds.node[:n]).any():
+    if bucket == NONE or (nodes < 0).any() or (nodes >= state.nodes.n).any() or (tasks < 1).any():
         raise Contradiction(f"nodes {fact.nodes} cannot be reserved for job {fact.id}")
     state.holds.extend(len(nodes))
-    kernel_account.keep_nodes(state.view(), bucket, fact.id, nodes, tasks, RESERVATION, fact.at)
+    state.holds.n = n
+    order = np.argsort(nodes, kind="stable")
+    row = state.job_row(fact.id)
+    kernel_keep.keep_nodes(state.view(), bucket, row, nodes[order], tasks[order], kind, start, slips, fact.at)
+    state.count_rows()
+
+
+def _shares_looked(state: "State", fact: SharesLooked) -> None:
+    rows = [state.tree.rows[name] for name in fact.short if name in state.tree.rows]
+    if len(rows) < len(fact.short):
+        raise Contradiction(f"of queues {fact.short} some are not there")
+    since = state.queues.short_since
+    before = since[rows].copy()
+    since[1 : state.queues.n] = np.inf
+    since[rows] = np.minimum(before, fact.at)
+    since[0] = fact.at
+    state.times[CLAIM_DUE] = -np.inf
+
+
+def _claims_put_off(state: "State", fact: ClaimsPutOff) -> None:
+    for job in fact.ids:
+        bucket = state.jobs.bucket[state.job_row(job)]
+        if bucket != NONE:
+            state.buckets.put_off[bucket] = fact.until
 
 
 def _reservation_dropped(state: "State", fact: ReservationDropped) -> None:
     for bucket in np.unique(state.holds.bucket[: state.holds.n][state.holds.job[: state.holds.n] == fact.id]):
-        kernel_account.drop_holds(state.view(), bucket, NONE)
+        kernel_keep.drop_holds(state.view(), bucket, fact.at)
     state.count_rows()
 
 
@@ -228,6 +306,8 @@ def _jobs_forgotten(state: "State", fact: JobsForgotten) -> None:
     state.dead_tasks += int(state.jobs.tasks[rows].sum())
     state.jobs.id[rows] = NONE
     state.index.forget(ids)
+    for job in fact.ids:
+        state.revocations.pop(job, None)
     ended = state.ended_jobs()
     if not np.array_equal(ended[: len(ids)], ids):
         set_ended(state, np.concatenate([ids, ended[~np.isin(ended, ids)]]))
@@ -261,9 +341,11 @@ def _change_status(state: "State", fact: TasksRevoked | TasksExpired, event: int
 
 
 def _moved_nodes(state: "State") -> None:
-    """The nodes are others than they were: so is what their order was made from."""
+    """The nodes are others than they were: so is what their order was made from, and plans may be better."""
     state.moves[0] += 1
     state.count_rows()
+    state.holds.change[: state.holds.n] = np.maximum(state.holds.change[: state.holds.n], CHANGED)
+    state.tree.follow_total(state.queues, state.resources, state.cluster.total)
     coarsen(state.queues, state.grain, state.cluster.total)
     share_evenly(state.queues, state.cluster.total)
     state.order.spoil()
@@ -275,19 +357,19 @@ def _node_row(state: "State", name: str) -> int:
     return state.cluster.rows[name]
 
 
-def _enter_bucket_if_ready(state: "State", row: int) -> None:
-    """Let a job wait in its bucket, unless it is there, has nothing that waits, is held, or comes after another."""
+def enter_bucket_if_ready(state: "State", row: int, at: float) -> None:
+    """Let a job wait in its bucket, unless it is there, has nothing that may start, is held, or comes after another."""
     jobs = state.jobs
     waits = int(jobs.id[row]) in state.dependencies.waits_for
-    if jobs.bucket[row] != NONE or not jobs.waiting[row] or jobs.held[row] or waits:
+    if jobs.bucket[row] != NONE or not jobs.startable(row) or jobs.held[row] or waits:
         return
     bucket = bucket_of(state, row)
-    kernel_account.enter_bucket(state.view(), row, bucket)
+    kernel_account.enter_bucket(state.view(), row, bucket, at)
 
 
-def _leave_bucket(state: "State", row: int) -> None:
+def _leave_bucket(state: "State", row: int, at: float) -> None:
     if state.jobs.bucket[row] != NONE:
-        kernel_account.leave_bucket(state.view(), row)
+        kernel_account.leave_bucket(state.view(), row, at)
         state.count_rows()
 
 
@@ -310,20 +392,20 @@ def _after_change(state: "State", row: int, at: float) -> None:
         state.broken_gangs.discard(job)
         if jobs.holding[row] == 0 and np.isnan(jobs.finished_at[row]):
             kernel_account.end_job(state.view(), row, at)
-            _follow(state, job)
+            _follow(state, job, at)
     elif jobs.gang[row] and jobs.holding[row]:
         state.broken_gangs.add(job)
     else:
         state.broken_gangs.discard(job)
-        _enter_bucket_if_ready(state, row)
+        enter_bucket_if_ready(state, row, at)
 
 
-def _follow(state: "State", ended: int) -> None:
+def _follow(state: "State", ended: int, at: float) -> None:
     """A job has ended: those that come after it may start, or never will."""
     row = state.job_row(ended)
     success = bool(state.jobs.failed[row] == 0 and state.jobs.cancelled[row] == 0)
     for job in state.dependencies.ended(ended, success, state.index.specs):
-        _enter_bucket_if_ready(state, state.job_row(job))
+        enter_bucket_if_ready(state, state.job_row(job), at)
 
 
 EFFECTS: dict[type[Fact], Callable[..., None]] = {
@@ -332,10 +414,12 @@ EFFECTS: dict[type[Fact], Callable[..., None]] = {
     NodeDrained: _node_drained,
     NodeResumed: _node_resumed,
     NodeLost: _node_lost,
+    NodeForgotten: _node_forgotten,
     JobSubmitted: _job_submitted,
     JobCancelled: _job_cancelled,
     JobHeld: _job_held,
     JobReleased: _job_released,
+    JobEdited: _job_edited,
     TasksPlaced: _tasks_placed,
     TasksStarted: _tasks_started,
     TasksFinished: _tasks_finished,
@@ -344,6 +428,9 @@ EFFECTS: dict[type[Fact], Callable[..., None]] = {
     JobsPassedOver: _jobs_passed_over,
     NodesReserved: _nodes_reserved,
     ReservationDropped: _reservation_dropped,
+    NodesClaimed: _nodes_claimed,
+    SharesLooked: _shares_looked,
+    ClaimsPutOff: _claims_put_off,
     JobsForgotten: _jobs_forgotten,
     FactsLost: _facts_lost,
 }

@@ -7,16 +7,18 @@ waits and could start on no node, were all of them empty, entitles nobody to any
 """
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from fairlead.model.problems import Problem
 from fairlead.policies import drf
-from fairlead.scheduler.decide import MOST_PLACEMENTS
 from fairlead.scheduler.kernel_fill_tree import Tree, fill_tree
-from fairlead.scheduler.state import State
 from fairlead.scheduler.tables import F64, I64, NONE, UNLIMITED
+
+if TYPE_CHECKING:
+    from fairlead.scheduler.state import State
 
 MANY = 200
 """Leaves right below the root, from which on what has no bounds is divided without a tree: that is the same, and faster then."""
@@ -36,6 +38,8 @@ class Parts:
         Dominant shares of the cluster, not weighed; the first is never more than all that it runs and waits for.
     resource : int64, shape (leaves,)
         Which resource the first is of.
+    amounts : float64, shape (leaves, resources)
+        What they are entitled to, of each resource.
     """
 
     queues: I64
@@ -43,9 +47,10 @@ class Parts:
     entitled: F64
     has: F64
     resource: I64
+    amounts: F64
 
 
-def parts_of(state: State) -> Parts:
+def parts_of(state: "State") -> Parts:
     """Divide what there is at this moment among the leaf queues that have work."""
     n, total = state.queues.n, state.cluster.total.astype(np.float64)
     waiting, waits = _what_waits(state)
@@ -66,16 +71,16 @@ def parts_of(state: State) -> Parts:
     shares = each * tasks[:, None] / size
     resource = shares.argmax(axis=1) if len(total) else np.zeros(len(leaves), np.int64)
     has = (used[leaves] / size).max(axis=1, initial=0.0)
-    return Parts(leaves, waiting[leaves], shares.max(axis=1, initial=0.0), has, resource)
+    return Parts(leaves, waiting[leaves], shares.max(axis=1, initial=0.0), has, resource, each * tasks[:, None])
 
 
-def _what_waits(state: State) -> tuple[I64, F64]:
+def _what_waits(state: "State") -> tuple[I64, F64]:
     """Of each queue, the tasks of its own that wait and could start on some node, and what they need."""
     jobs = state.jobs
-    state.order.ready(state, MOST_PLACEMENTS)
+    state.order.ready(state, 1)
     rows = np.flatnonzero(jobs.bucket[: jobs.n] != NONE)
     rows = rows[~state.order.buckets.hopeless[jobs.bucket[rows]]]
-    n, leaf, count = state.queues.n, jobs.queue[rows], jobs.waiting[rows]
+    n, leaf, count = state.queues.n, jobs.queue[rows], jobs.startable(rows)
     demand = state.shapes.demand[jobs.shape_row[rows]] * count[:, None].astype(np.float64)
     waits = np.zeros((n, demand.shape[1]))
     for r in range(demand.shape[1]):

@@ -3,17 +3,20 @@
 Nothing here is guessed: the reason is the one for which the very kernel that decides did not place the job's next task.
 """
 
+from math import inf
 from typing import Any
 
 import numpy as np
 
 from fairlead.model.quantity import format_quantity, round_quantity
-from fairlead.model.specs import ancestors, written
+from fairlead.model.specs import path_to_root, written
 from fairlead.policies.arithmetic import dominant_share
+from fairlead.scheduler import kernel_claims
 from fairlead.scheduler.admission import job_row
-from fairlead.scheduler.decide import run_cycle
+from fairlead.scheduler.cluster import tasks_that_fit
+from fairlead.scheduler.decide import Cycle, run_cycle
 from fairlead.scheduler.history import share_over_time
-from fairlead.scheduler.kernel_stops import LIMIT, MAX_JOBS, MAX_TASKS, NO_NODE
+from fairlead.scheduler.kernel_stops import LIMIT, MAX_JOBS, MAX_TASKS, NO_NODE, NOT_REACHED
 from fairlead.scheduler.state import State
 from fairlead.scheduler.tables import NONE
 
@@ -30,18 +33,19 @@ def explain(state: State, job: int) -> dict[str, Any]:
     -------
     dict
         ``reason`` is one of ``over``, ``running``, ``held``,
-        ``dependency``, ``gang is stopping``, ``turn``, ``limit``, ``max tasks``,
+        ``dependency``, ``at most``, ``gang is stopping``, ``turn``, ``limit``, ``max tasks``,
         ``max jobs``, ``constraint``, ``too large``, ``no room``, ``gang does not fit``, ``behind``, ``about to start``;
-        ``text`` says it in a line; ``ahead`` names who is served before it, with their dominant shares, now and over time; the
-        other keys hold
-        what the text is made of, in base units.
+        ``text`` says it in a line; ``claim``, where its queue is short of a guarantee, what is revoked for it, and ``safety``,
+        where it runs, what may be revoked of its queue; ``ahead`` names the queues that are served before it, with their dominant
+        shares, now and over time; ``ahead_in_queue`` the jobs of its own queue that go first; the other keys hold what the text
+        is made of, in base units.
     """
     row = job_row(state, job)
     jobs = state.jobs
     if not np.isnan(jobs.finished_at[row]):
-        return _answer(job, "over", "it has ended: nothing of it waits")
+        return _over(state, job, row)
     if jobs.waiting[row] == 0:
-        return _answer(job, "running", "all its tasks run: nothing of it waits")
+        return {**_answer(job, "running", "all its tasks run: nothing of it waits"), **_safety(state, row)}
     if jobs.held[row]:
         return _answer(job, "held", f"it is held: `fairlead release {job}` lets it go")
     if job in state.dependencies.waits_for:
@@ -50,11 +54,19 @@ def explain(state: State, job: int) -> dict[str, Any]:
         text = "it comes after " + " and ".join(f"job {a.job}, which has {words[a.how]} first" for a in others)
         return _answer(job, "dependency", text, after=[a.job for a in others])
     bucket = int(jobs.bucket[row])
+    if 0 < jobs.at_most[row] <= jobs.holding[row]:
+        most = int(jobs.at_most[row])
+        text = f"as many of it run as it asked for at once, {most}: `fairlead edit {job} --at-most` changes that"
+        return _answer(job, "at most", text, limit=most)
     if bucket == NONE:
         text = "one task of the gang was lost: it starts again when the others have stopped"
         return _answer(job, "gang is stopping", text)
+    return {**_waiting(state, row, bucket, run_cycle(state)), **_claim(state, row)}
 
-    result = run_cycle(state)
+
+def _waiting(state: State, row: int, bucket: int, result: Cycle) -> dict[str, Any]:
+    """Why a job that may start is not served, by a cycle on paper."""
+    jobs, job = state.jobs, int(state.jobs.id[row])
     if row in result.job:
         return _answer(job, "about to start", "there is room, and it is its turn")
     stop = int(result.stop[bucket])
@@ -63,15 +75,23 @@ def explain(state: State, job: int) -> dict[str, Any]:
         return _over_a_limit(state, row)
     if stop in (MAX_TASKS, MAX_JOBS):
         return _over_a_count(state, row, stop == MAX_TASKS)
+    if stop == NOT_REACHED and state.queues.strict[jobs.queue[row]]:
+        return _behind_the_first(state, row, result)
     if stop != NO_NODE:
         return _answer(job, "turn", "others are served first, and there is more to place than one cycle takes")
     ahead = _ahead(state, result.stop, result.stop_order, bucket)
+    before = _ahead_in_queue(state, result, bucket)
     if tried != row:
         first = int(jobs.id[tried])
         found = _no_node(state, tried)
         text = f"job {first}, which is like it and was submitted before, is first: {found['text']}"
-        return _answer(job, "behind", text, first=first, ahead=ahead)
+        return _answer(job, "behind", text, first=first, ahead=ahead, ahead_in_queue=before)
     found = _no_node(state, row)
+    if found["reason"] == "no room" and before:
+        other = job_row(state, before[0])
+        higher = f", of priority {jobs.priority[other]}," if jobs.priority[other] != jobs.priority[row] else ""
+        more = f" and {len(before) - 1} more" if len(before) > 1 else ""
+        found["text"] += f"; in its own queue job {before[0]}{higher}{more} would go first"
     if found["reason"] == "no room" and ahead:
         mine = share_over_time(state.queues, int(jobs.queue[row]), state.grain, state.cluster.total)
         told = max(mine, *(a["share_over_time"] for a in ahead)) >= TOLD
@@ -79,7 +99,80 @@ def explain(state: State, job: int) -> dict[str, Any]:
         names = [f"{a['queue']} at {a['dominant_share']:.1%}{more}" for a, more in zip(ahead, over_time, strict=True)]
         found["text"] += f"; when there is room, it is first the turn of {', '.join(names[:3])}"
         found["text"] += f"; its own queue had {mine:.1%} over time" if told else ""
-    return {**found, "ahead": ahead}
+    return {**found, "ahead": ahead, "ahead_in_queue": before}
+
+
+def _over(state: State, job: int, row: int) -> dict[str, Any]:
+    """What became of a job that has ended; of one that was cancelled, for which other, if for one."""
+    jobs = state.jobs
+    after = state.index.specs[job].after if jobs.cancelled[row] == jobs.tasks[row] else []
+    rows = state.job_rows(np.array([each.job for each in after], np.int64))
+    for each, other in zip(after, rows.tolist(), strict=True):
+        ended = other != NONE and not np.isnan(jobs.finished_at[other])
+        success = ended and not jobs.failed[other] and not jobs.cancelled[other]
+        if ended and each.how == ("failure" if success else "success"):
+            was = "succeeded" if success else "failed" if jobs.failed[other] else "was cancelled"
+            words = {"success": "to succeed", "failure": "to fail"}[each.how]
+            text = f"it was cancelled: it came after job {each.job}, which had {words}, and {was}"
+            return _answer(job, "over", text, after=[each.job])
+    return _answer(job, "over", "it has ended: nothing of it waits")
+
+
+def _behind_the_first(state: State, row: int, cycle: Cycle) -> dict[str, Any]:
+    """Why the first of a strict leaf, which nobody passes, does not run."""
+    jobs, job, queue = state.jobs, int(state.jobs.id[row]), int(state.jobs.queue[row])
+    tried = cycle.stop_job[(state.buckets.leaf[: state.buckets.n] == queue) & (cycle.stop_job != NONE)]
+    name = written(state.tree.names[queue])
+    if not len(tried):
+        return _answer(job, "turn", "others are served first, and there is more to place than one cycle takes")
+    first = int(min(tried, key=lambda j: (-jobs.priority[j], jobs.id[j])))
+    why, number = _waiting(state, first, int(jobs.bucket[first]), cycle), int(jobs.id[first])
+    text = f"queue {name} is strict, so that job {number} goes first: {why['text']}"
+    return _answer(job, "behind", text, first=number, ahead=why["ahead"])
+
+
+def _safety(state: State, row: int) -> dict[str, Any]:
+    """How safe what runs is: how much others may have revoked of what its queue uses, beyond what is guaranteed."""
+    queues, leaf = state.queues, int(state.jobs.queue[row])
+    if not (state.settings.revoke and queues.revocable[leaf]):
+        return {"beyond": {}, "safety": "nothing of its queue is revoked for others"}
+    beyond = queues.used[leaf].copy()
+    for q in (state.tree.rows[name] for name in _path(state, row)[:-1]):
+        least = queues.guarantee[q]
+        beyond = np.where(least > 0, np.minimum(beyond, np.maximum(0, queues.used[q] - least)), beyond)
+    beyond *= state.shapes.demand[state.jobs.shape_row[row]] > 0
+    amounts = state.quantities(beyond)
+    told = " and ".join(f"{round_quantity(resource, amount)} {resource}" for resource, amount in amounts.items())
+    safe = (beyond < state.shapes.demand[state.jobs.shape_row[row]]).any()
+    text = "its queue is within what it is guaranteed: it is not revoked for others'"
+    return {
+        "beyond": amounts,
+        "safety": text if safe else f"others who are below theirs may have {told} of its queue revoked",
+    }
+
+
+def _claim(state: State, row: int) -> dict[str, Any]:
+    """What a job that waits may have revoked for it: nothing to add where its queue is not short of what is its."""
+    v, bucket = state.view(), int(state.jobs.bucket[row])
+    served = int(kernel_claims.served_tasks(v, bucket))
+    if served:
+        return {"claim": f"room for {served} of it was made by revoking others, and is coming back"}
+    first, _, _ = kernel_claims.guarded_part(v, bucket, kernel_claims.kept_for_claims(v))
+    if first == NONE:
+        return {}
+    queues, demand = state.queues, state.shapes.demand[state.jobs.shape_row[row]]
+    r = int(np.flatnonzero((demand > 0) & (queues.guarantee[first] > 0))[0])
+    has, of = int(queues.used[first, r]), int(queues.guarantee[first, r])
+    resource, timeout = state.resources[r], float(queues.guarantee_timeout[state.jobs.queue[row]])
+    text = (
+        f"queue {written(state.tree.names[first])} has {round_quantity(resource, has)} of its "
+        f"{format_quantity(resource, of)} guaranteed {resource}"
+    )
+    if timeout == inf:
+        return {"claim": f"{text}; nobody is revoked for it"}
+    if state.buckets.put_off[bucket] > state.buckets.since[bucket]:
+        return {"claim": f"{text}, and nothing that may be revoked makes room so far"}
+    return {"claim": f"{text}: others are revoked for it after {timeout:g} s of that"}
 
 
 def _answer(job: int, reason: str, text: str, **more: Any) -> dict[str, Any]:
@@ -87,8 +180,7 @@ def _answer(job: int, reason: str, text: str, **more: Any) -> dict[str, Any]:
 
 
 def _path(state: State, row: int) -> list[str]:
-    leaf = state.tree.names[state.jobs.queue[row]]
-    return [leaf, *ancestors(leaf)]
+    return path_to_root(state.tree.names[state.jobs.queue[row]])
 
 
 def _over_a_limit(state: State, row: int) -> dict[str, Any]:
@@ -158,13 +250,24 @@ def _no_node(state: State, row: int) -> dict[str, Any]:
             job, "too large", f"no node is large enough, even empty: {name}, the closest, lacks {lacks}", **more
         )
     if jobs.gang[row] and jobs.waiting[row] > 1:
-        asked = demand > 0
-        fits = (np.maximum(0, (nodes.free[:n] - kept)[large][:, asked]) // demand[asked]).min(axis=1).sum()
+        most = tasks_that_fit(nodes.capacity[:n][large], demand)
+        if most < jobs.waiting[row]:
+            text = f"never, as things are: all nodes together hold {most} of its tasks at once, even empty, and it is a gang of"
+            return _answer(job, "too large", f"{text} {jobs.waiting[row]}", fits=most, needed=int(jobs.waiting[row]))
+        fits = tasks_that_fit((nodes.free[:n] - kept)[large], demand)
         text = f"a gang of {jobs.waiting[row]} starts at once or not at all, and there is room for {fits}"
-        return _answer(job, "gang does not fit", text, fits=int(fits), needed=int(jobs.waiting[row]))
+        return _answer(job, "gang does not fit", text, fits=fits, needed=int(jobs.waiting[row]))
     if not missing:
         return _answer(job, "no room", f"{name} has room, but it is kept for another job", **more)
     return _answer(job, "no room", f"no node has room: {name}, the closest, lacks {lacks}", **more)
+
+
+def _ahead_in_queue(state: State, cycle: Cycle, bucket: int) -> list[int]:
+    """The jobs of the same leaf that wait for room and go first, in order: the first of each kind."""
+    leaf = state.buckets.leaf[: state.buckets.n]
+    before = (leaf == leaf[bucket]) & (cycle.stop_order < cycle.stop_order[bucket]) & (cycle.stop == NO_NODE)
+    rows = cycle.stop_job[before][np.argsort(cycle.stop_order[before])]
+    return state.jobs.id[rows[:MOST_AHEAD]].tolist()
 
 
 def _ahead(state: State, stop: np.ndarray, order: np.ndarray, bucket: int) -> list[dict[str, Any]]:
@@ -175,7 +278,7 @@ def _ahead(state: State, stop: np.ndarray, order: np.ndarray, bucket: int) -> li
     for b in before[np.argsort(order[before])]:
         leaf = int(state.buckets.leaf[b])
         if leaf != state.buckets.leaf[bucket] and leaf not in found and len(found) < MOST_AHEAD:
-            share = float(dominant_share(q.used[leaf], state.cluster.total, q.weight[leaf]))
+            share = float(dominant_share(q.used[leaf], state.cluster.total, q.divisor(leaf)))
             over_time = share_over_time(q, leaf, state.grain, state.cluster.total)
             found[leaf] = {"queue": state.tree.names[leaf], "dominant_share": share, "share_over_time": over_time}
     return list(found.values())

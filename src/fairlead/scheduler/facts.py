@@ -12,13 +12,18 @@ from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
-from msgspec import Struct
+from msgspec import Struct, field
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from fairlead.model.specs import Job, Node, Queue, Settings
+from fairlead.model.specs import Job, Node, Quantities, Queue, Settings
 from fairlead.outcomes import Outcome as Outcome  # noqa: PLC0414 a word of the facts, for all who read them
 
 Ints = NDArray[np.int64]
+
+
+def _unknown() -> Ints:
+    return np.zeros(0, np.int64)
 
 
 class Attempts(NamedTuple):
@@ -69,6 +74,12 @@ class NodeLost(Fact, frozen=True):
     node: str
 
 
+class NodeForgotten(Fact, frozen=True):
+    """A lost node is told of no more, until it joins again."""
+
+    node: str
+
+
 class JobSubmitted(Fact, frozen=True):
     id: int
     job: Job
@@ -89,6 +100,34 @@ class JobHeld(Fact, frozen=True):
 
 class JobReleased(Fact, frozen=True):
     id: int
+
+
+class JobEdited(Fact, frozen=True):
+    """Another is asked for in some ways; what is None stays as it is. A time limit of 0, or 0 at most, is none.
+
+    Of a job that holds resources, what it takes and where, and how long it may, stays.
+    """
+
+    id: int
+    queue: str | None = None
+    demand: Quantities | None = None
+    on: dict[str, list[str]] | None = None
+    priority: int | None = None
+    retries: int | None = None
+    time_limit: float | None = None
+    at_most: int | None = None
+
+    def edited(self, job: Job) -> Job:
+        """What is asked for then."""
+        said = {name: value for name in EDITABLE if (value := getattr(self, name)) is not None}
+        for name in ("time_limit", "at_most"):
+            if name in said:
+                said[name] = said[name] or None
+        return replace(job, **said)
+
+
+EDITABLE = ("queue", "demand", "on", "priority", "retries", "time_limit", "at_most")
+FIXED_WHILE_RUNNING = ("queue", "demand", "on", "time_limit")
 
 
 class TasksFact(Fact, frozen=True):
@@ -115,14 +154,50 @@ class TasksStarted(TasksFact, frozen=True):
 
 
 class TasksFinished(TasksFact, frozen=True):
-    """They are over, with all that they started."""
+    """They are over, with all that they started.
+
+    cpu : milliseconds of CPU that each attempt used; `peak` is the most memory that it had, in bytes. Empty, or 0, where that is
+    not known.
+    """
 
     outcome: Ints
     code: Ints
+    cpu: Ints = field(default_factory=_unknown)
+    peak: Ints = field(default_factory=_unknown)
+
+
+class Claim(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+    """What tasks are revoked for.
+
+    job : whose next task, or whole gang, takes their room
+    why : "guarantee", "fair share" or "priority"
+    queue : whose guarantee or fair share it is, or in which leaf priorities count
+    resource, has, of : of what it had how much, and how much is its; in base units
+    """
+
+    job: int
+    why: str
+    queue: str
+    resource: str = ""
+    has: int = 0
+    of: int = 0
+
+
+class Revocation(Struct, frozen=True, forbid_unknown_fields=True):
+    """The last time that tasks of a job were revoked for a claim: when, and for whom; and how many were in all."""
+
+    at: float
+    tasks: int
+    claim: Claim
 
 
 class TasksRevoked(TasksFact, frozen=True):
-    """Decided: these tasks are stopped and go back to their jobs to start again."""
+    """Decided: these tasks are stopped and go back to their jobs to start again.
+
+    claim : for whom; None where it is the rest of a gang that lost a task, or the scheduler itself that is stopped
+    """
+
+    claim: Claim | None = None
 
 
 class TasksExpired(TasksFact, frozen=True):
@@ -136,17 +211,48 @@ class JobsPassedOver(Fact, frozen=True):
 
 
 class NodesReserved(Fact, frozen=True):
-    """Decided: room for `tasks[k]` tasks of the job is kept free on `nodes[k]`."""
+    """Decided: room for `tasks[k]` tasks of the job is kept on `nodes[k]`, and nowhere else any more.
+
+    start : when they are expected to start, in seconds; None, which older facts have, is at once
+    slips : how often that was put off
+    """
 
     id: int
     nodes: list[int]
     tasks: list[int]
+    start: float | None = None
+    slips: int = 0
 
 
 class ReservationDropped(Fact, frozen=True):
     """Decided: what was reserved for the job could not be used."""
 
     id: int
+
+
+class NodesClaimed(Fact, frozen=True):
+    """Decided: room for `tasks[k]` tasks of the job's claim is kept on `nodes[k]`, and nowhere else; it is coming back there.
+
+    why : as of :class:`Claim`
+    """
+
+    id: int
+    nodes: list[int]
+    tasks: list[int]
+    why: str
+
+
+class SharesLooked(Fact, frozen=True):
+    """Worked out: these leaf queues, where somebody waits, are short of their fair share, or below one that is; no other is."""
+
+    short: list[str]
+
+
+class ClaimsPutOff(Fact, frozen=True):
+    """Nothing that may be revoked makes room for the claims of these jobs: they are looked at again at `until`."""
+
+    ids: list[int]
+    until: float
 
 
 class JobsForgotten(Fact, frozen=True):
@@ -170,10 +276,12 @@ AnyFact = (
     | NodeDrained
     | NodeResumed
     | NodeLost
+    | NodeForgotten
     | JobSubmitted
     | JobCancelled
     | JobHeld
     | JobReleased
+    | JobEdited
     | TasksPlaced
     | TasksStarted
     | TasksFinished
@@ -182,6 +290,9 @@ AnyFact = (
     | JobsPassedOver
     | NodesReserved
     | ReservationDropped
+    | NodesClaimed
+    | SharesLooked
+    | ClaimsPutOff
     | JobsForgotten
     | FactsLost
 )

@@ -5,7 +5,7 @@ From the state alone, which this never changes. :mod:`~fairlead.scheduler.kernel
 """
 
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import numpy as np
@@ -19,9 +19,6 @@ if TYPE_CHECKING:
 
 EXPECTED, CAUTIOUS = 0.5, 0.9
 """Chances that a task has ended by then: even odds, and nine in ten."""
-
-FAR: Final = 4.0
-"""A forecast goes no further than so many times the longest that is known; beyond, nothing is known, which is infinity."""
 
 
 def family_of(queue: str, name: str, shape: Any) -> int:
@@ -48,7 +45,7 @@ def durations(state: "State", jobs: I64, ages: F64, chance: float = EXPECTED) ->
     float64, shape (n,)
         Seconds, no fewer than `ages`, no more than their time limits. Infinite where nothing is known.
     """
-    return kernel_forecasts.durations(state.view(), jobs, ages, np.full(len(jobs), 1 - chance), FAR)
+    return kernel_forecasts.durations(state.view(), jobs, ages, np.full(len(jobs), 1 - chance), kernel_forecasts.FAR)
 
 
 def ends(state: "State", tasks: I64, now: float, chance: float = EXPECTED) -> F64:

@@ -69,7 +69,10 @@ def ensure_queue(state: "State", name: str) -> int:
 def write_queue(state: "State", row: int) -> None:
     """Write what holds for a queue into its row."""
     ensure_resources(state, state.tree.needed_resources(state.tree.names[row]))
-    state.tree.write(row, state.queues, state.resources)
+    state.tree.write(row, state.queues, state.resources, state.cluster.total)
+    if not state.settings.revoke:
+        state.queues.guarantee_timeout[row] = state.queues.share_timeout[row] = inf
+        state.queues.priority_revokes[row] = False
     if state.queues.tick[row] > 0:
         state.times[NEXT_TICK] = -inf  # the next fact finds it
 
@@ -151,7 +154,9 @@ def rows_of_kinds(state: "State", kinds: Sequence[Job]) -> tuple[NDArray[Any], I
             "waiting": job.tasks,
             "home": NONE if job.gang else bucket,
             "time_limit": inf if job.time_limit is None else job.time_limit,
+            "at_most": job.at_most or 0,
             "gang": job.gang,
+            "held": job.held,
             "plain": not job.gang,
             "exit_done": job.exit_done,
             "family": family_of(job.queue, job.name, state.shape_keys[shape]),

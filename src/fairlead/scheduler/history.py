@@ -81,7 +81,7 @@ def begin_ticks(queues: Queues, before: F64, elapsed: float) -> None:
 
 def share_over_time(queues: Queues, row: int, grain: I64, total: I64) -> float:
     """The dominant share of what a queue used before, over its weight; of all that, not only of what it is charged for."""
-    return float(dominant_share((queues.mean[row] // MOMENTS) << grain, total, queues.weight[row]))
+    return float(dominant_share((queues.mean[row] // MOMENTS) << grain, total, queues.divisor(row)))
 
 
 def coarsen(queues: Queues, grain: I64, total: I64) -> None:

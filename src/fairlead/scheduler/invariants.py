@@ -5,12 +5,13 @@ For tests, fuzzing, and a scheduler that runs with ``FAIRLEAD_CHECK`` set; it lo
 
 import numpy as np
 
-from fairlead.model.specs import ancestors
+from fairlead.model.specs import path_to_root
 from fairlead.scheduler import order
-from fairlead.scheduler.kernel_sketches import set_of
+from fairlead.scheduler.kernel_reservations import MOST
+from fairlead.scheduler.kernel_sketches import IN_TEN, set_of
 from fairlead.scheduler.state import State
 from fairlead.scheduler.statuses import CANCELLED, FAILED, PLACED, REVOKING, SUCCEEDED, WAITING
-from fairlead.scheduler.tables import NONE, OF_QUEUE
+from fairlead.scheduler.tables import BINS, I32, I64, NONE, OF_QUEUE, RESERVATION
 
 
 def check_invariants(state: State) -> None:
@@ -68,7 +69,8 @@ def _check_job(state: State, row: int) -> None:
     over = bool(((status == SUCCEEDED) | (status == FAILED) | (status == CANCELLED)).all())
     assert over == (not np.isnan(jobs.finished_at[row])), f"job {job} is over: {over}, and has another end"
     assert over == (job in state.ended_jobs()), f"job {job} is over: {over}, and the list of ended jobs says another"
-    may_start = jobs.waiting[row] > 0 and not (jobs.gang[row] and jobs.holding[row]) and not jobs.held[row]
+    may_start = (jobs.at_most[row] == 0 or jobs.holding[row] < jobs.at_most[row]) and jobs.waiting[row] > 0
+    may_start = may_start and not (jobs.gang[row] and jobs.holding[row]) and not jobs.held[row]
     may_start = may_start and job not in state.dependencies.waits_for
     assert (jobs.bucket[row] != NONE) == may_start, f"job {job} may start: {may_start}, and its bucket says another"
     assert state.nodes.up[state.tasks.node[first : first + jobs.tasks[row]][held]].all(), f"job {job} is on a lost node"
@@ -86,6 +88,10 @@ def _check_sums(state: State) -> None:
         free, found = nodes.free[n].tolist(), (nodes.capacity[n] - used[n]).tolist()
         assert free == found, f"node {spec.name} has {found} free, not {free}"
         assert min(free, default=0) >= 0, f"node {spec.name} is oversubscribed: {free} free"
+    for n, spec in enumerate(state.cluster.specs):
+        listed, there = sorted(_listed(nodes.task[n], state.tasks.after)), tasks[state.tasks.node[tasks] == n].tolist()
+        assert listed == there, f"node {spec.name} has tasks {there}, not {listed}"
+    assert (state.tasks.job[tasks] == rows).all(), "a task that holds resources is another job's"
     total = nodes.capacity[: nodes.n][nodes.up[: nodes.n]].sum(axis=0).tolist()
     assert state.cluster.total.tolist() == total, f"the cluster has {total}, not {state.cluster.total.tolist()}"
 
@@ -93,7 +99,7 @@ def _check_sums(state: State) -> None:
     leaves = state.jobs.queue[rows]
     for name, leaf in state.tree.rows.items():
         mine = leaves == leaf
-        for q in (state.tree.rows[above] for above in [name, *ancestors(name)]):
+        for q in (state.tree.rows[above] for above in path_to_root(name)):
             queue_used[q] += demand[mine].sum(axis=0)
             queue_tasks[q] += mine.sum()
             queue_jobs[q] += len(np.unique(rows[mine]))
@@ -103,17 +109,65 @@ def _check_sums(state: State) -> None:
         assert kept == found, f"queue {name!r} uses {found[0]} in {found[1]} tasks of {found[2]} jobs, not {kept}"
 
 
+def _listed(first: int, after: I32 | I64) -> list[int]:
+    """The rows of a list that is linked."""
+    found = []
+    while first != NONE:
+        found.append(int(first))
+        first = int(after[first])
+    return found
+
+
 def _check_holds(state: State) -> None:
-    """What is kept is kept for somebody who waits, once a node."""
-    holds, n = state.holds, state.holds.n
-    held = np.zeros_like(state.nodes.held)
-    np.add.at(held, holds.node[:n], holds.amount[:n])
-    assert len(set(holds.node[:n].tolist())) == n, f"of nodes {holds.node[:n].tolist()} one is kept twice"
+    """What is kept is kept for somebody who waits, and is what the rule of :mod:`fairlead.scheduler.kernel_holds` says."""
+    holds, nodes, n = state.holds, state.nodes, state.holds.n
+    tasks = state.held_rows()
+    demand = state.shapes.demand[state.jobs.shape_row[state.job_rows_of(tasks)]]
+    promised = np.zeros_like(state.queues.promised)
     for node, spec in enumerate(state.cluster.specs):
-        found, kept = held[node].tolist(), state.nodes.held[node].tolist()
+        here = np.flatnonzero(holds.node[:n] == node)
+        listed = _listed(nodes.hold[node], holds.after)
+        assert listed == here.tolist(), f"node {spec.name} has holds {here}, not {listed}"
+        assert len(set(holds.bucket[here].tolist())) == len(here), f"node {spec.name} is kept twice for the same"
+        on = state.tasks.node[tasks] == node
+        claims: list[I64] = []
+        for h in here[np.lexsort((holds.rank[here], holds.start[here]))].tolist():
+            back = demand[on & (state.tasks.until[tasks] <= holds.start[h])].sum(axis=0)
+            assert back.tolist() == holds.back[h].tolist(), (
+                f"on node {spec.name} {back} comes back, not {holds.back[h]}"
+            )
+            due = (holds.start[here] <= holds.start[h]) & (holds.start[h] < holds.end[here])
+            most = np.max([np.zeros(len(back), np.int64), *claims], axis=0)
+            claims.append(holds.amount[here[due]].sum(axis=0) - back)
+            idle = np.minimum(nodes.free[node], np.maximum(most, claims[-1])) - np.minimum(nodes.free[node], most)
+            assert idle.tolist() == holds.idle[h].tolist(), f"on node {spec.name} {idle} lies idle, not {holds.idle[h]}"
+            promised[state.buckets.leaf[holds.bucket[h]]] += idle
+        found = np.max([np.zeros(len(state.resources), np.int64), *claims], axis=0).tolist()
+        kept = nodes.held[node].tolist()
         assert found == kept, f"on node {spec.name} {found} is kept for jobs, not {kept}"
-    for bucket in holds.bucket[:n]:
+    for q in range(state.queues.n - 1, 0, -1):
+        promised[state.queues.parent[q]] += promised[q]
+        found, kept = promised[q].tolist(), state.queues.promised[q].tolist()
+        assert found == kept, f"for queue {state.tree.names[q]!r} {found} is kept idle, not {kept}"
+    for bucket in np.unique(holds.bucket[:n]):
+        mine = np.flatnonzero(holds.bucket[:n] == bucket)
         assert state.buckets.head[bucket] != NONE, f"nodes are kept for bucket {bucket}, where nobody waits"
+        gang, kinds = int(state.buckets.gang[bucket]), holds.kind[mine]
+        assert len(set(kinds.tolist())) == 1, f"bucket {bucket} has holds of kinds {kinds}"
+        kept = holds.tasks[mine]
+        assert (kept > 0).all(), f"bucket {bucket} has room kept for {kept} tasks"
+        if gang or kinds[0] == RESERVATION:
+            assert kept.sum() == max(1, gang), f"bucket {bucket} has room kept for {kept}, not {max(1, gang)}"
+        assert (
+            holds.amount[mine] == holds.tasks[mine][:, None] * state.shapes.demand[state.buckets.shape_row[bucket]]
+        ).all()
+        for name in ("rank", "start", "end", "slips", "since", "planned"):
+            assert len(set(getattr(holds, name)[mine].tolist())) == 1, (
+                f"bucket {bucket} has holds that differ in {name}"
+            )
+    leaves = state.buckets.leaf[np.unique(holds.bucket[:n][holds.kind[:n] == RESERVATION])].tolist()
+    assert len(leaves) <= MOST, f"there are {len(leaves)} reservations, over {MOST}"
+    assert len(set(leaves)) == len(leaves), f"of queues {leaves} one has two reservations"
 
 
 def _check_sketches(state: State) -> None:
@@ -126,5 +180,10 @@ def _check_sketches(state: State) -> None:
     assert sorted(places) == [(row, set_of(*what[row])) for row in range(n)], "a sketch has another place than its own"
     assert (sketches.total[:n] == sketches.counts[:n].sum(axis=1)).all(), "the counts of a sketch are not its total"
     assert (sketches.counts[:n] >= 0).all(), "a sketch counts less than nothing"
+    for row in range(n):
+        longest_first = np.repeat(np.arange(BINS), sketches.counts[row])[::-1]
+        allowed = (len(longest_first) + 1) // IN_TEN
+        found = int(longest_first[allowed - 1]) if allowed else NONE
+        assert sketches.usual[row] == found, f"what is usual in sketch {row} is {found}, not {sketches.usual[row]}"
     queues = sketches.key[:n][sketches.about[:n] == OF_QUEUE]
     assert (queues < state.queues.n).all(), "there is a sketch of a queue that there is not"

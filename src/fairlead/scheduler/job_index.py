@@ -1,10 +1,21 @@
-"""Jobs by number: what was submitted, in which row of the table it is, and which have ended."""
+"""Jobs by number: what was submitted, and in which row of the table it is."""
 
 import numpy as np
 from msgspec import Struct, field
 
 from fairlead.model.specs import Job
 from fairlead.scheduler.tables import I64, NONE, Jobs
+
+LARGE = 16 * 2**10
+"""Bytes; a job of which there is more counts for as many as it holds such pieces, and one."""
+
+
+def size_of(job: Job) -> int:
+    """The bytes of what a job is to run: its command, folder, environment and labels."""
+    work = job.work
+    labels = (word for name, values in job.on.items() for word in (name, *values))
+    words = (*work.argv, work.cwd, *work.env, *work.env.values(), *labels)
+    return sum(len(word) if word.isascii() else len(word.encode("utf-8", "surrogatepass")) for word in words)
 
 
 class JobIndex(Struct, dict=True, forbid_unknown_fields=True):
@@ -18,6 +29,9 @@ class JobIndex(Struct, dict=True, forbid_unknown_fields=True):
         By number.
     keys : dict of str to int
         Numbers by the submitters' keys.
+    heavy : dict of int to int
+        By number, of jobs that are large: for how many more than one they count among those that are remembered;
+        `heavier` of all of them together.
     first : int
         The number that `row_of[0]` is for.
     row_of : int64 array
@@ -28,20 +42,22 @@ class JobIndex(Struct, dict=True, forbid_unknown_fields=True):
     specs: dict[int, Job] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.find_keys()
+        self.work_out()
         self.first = 1
         self.row_of: I64 = np.zeros(0, np.int64)
 
     def copy(self) -> "JobIndex":
         """Another that knows the same."""
         found = JobIndex(last=self.last)
-        found.specs, found.keys = dict(self.specs), dict(self.keys)
-        found.first, found.row_of = self.first, self.row_of.copy()
+        found.specs, found.keys, found.heavy = dict(self.specs), dict(self.keys), dict(self.heavy)
+        found.first, found.row_of, found.heavier = self.first, self.row_of.copy(), self.heavier
         return found
 
-    def find_keys(self) -> None:
-        """Find the submitters' keys anew."""
+    def work_out(self) -> None:
+        """Find the submitters' keys and the large jobs anew."""
         self.keys = {job.key: number for number, job in self.specs.items() if job.key}
+        self.heavy = {number: more for number, job in self.specs.items() if (more := size_of(job) // LARGE)}
+        self.heavier = sum(self.heavy.values())
 
     def add(self, number: int, job: Job, row: int) -> None:
         """A new job, with a number higher than all before."""
@@ -49,11 +65,14 @@ class JobIndex(Struct, dict=True, forbid_unknown_fields=True):
         self.specs[number] = job
         if job.key:
             self.keys[job.key] = number
+        if more := size_of(job) // LARGE:
+            self.heavy[number] = more
+            self.heavier += more
         self._have_room()
         self.row_of[number - self.first] = row
 
     def add_many(self, numbers: I64, jobs: list[Job], rows: I64) -> None:
-        """New jobs, with rising numbers higher than all before, and no keys."""
+        """New jobs, with rising numbers higher than all before, and neither keys nor commands."""
         self.specs.update(zip(numbers.tolist(), jobs, strict=True))
         self.last = int(numbers[-1])
         self._have_room()
@@ -77,6 +96,9 @@ class JobIndex(Struct, dict=True, forbid_unknown_fields=True):
         if self.keys:
             for job in gone:
                 self.keys.pop(job.key, None)
+        if self.heavy:
+            for number in numbers.tolist():
+                self.heavier -= self.heavy.pop(number, 0)
 
     def renumber(self, table: Jobs) -> None:
         """Find all rows anew."""

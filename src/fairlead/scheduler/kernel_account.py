@@ -9,10 +9,14 @@ import numpy as np
 from fairlead.kernel_cache import compiled
 from fairlead.outcomes import Outcome
 from fairlead.scheduler.compiled_view import View
+from fairlead.scheduler.kernel_claims import expect_claim, note_fall
+from fairlead.scheduler.kernel_forecasts import usual_duration
 from fairlead.scheduler.kernel_history import count_use
+from fairlead.scheduler.kernel_holds import count_idle, give_back_at, lasts_at_most, set_idle
+from fairlead.scheduler.kernel_keep import drop_holds, note_end, use_hold
 from fairlead.scheduler.kernel_nodes import room_came_back
-from fairlead.scheduler.kernel_order import touch_bucket, touch_queue
-from fairlead.scheduler.kernel_sketches import let_go, note_duration
+from fairlead.scheduler.kernel_order import look_again, startable, touch_bucket, touch_queue
+from fairlead.scheduler.kernel_sketches import NOBODYS, let_go, note_duration
 from fairlead.scheduler.statuses import (
     CANCELLED,
     DONE,
@@ -42,9 +46,12 @@ STOPPED, TIME_LIMIT = int(Outcome.STOPPED), int(Outcome.TIME_LIMIT)
 
 
 @compiled
-def enter_bucket(v: View, job: int, bucket: int) -> None:
+def enter_bucket(v: View, job: int, bucket: int, at: float) -> None:
     """Put a job into its bucket's list, by job number. New jobs come last; returned ones are near the front."""
     jobs, buckets = v.jobs, v.buckets
+    if buckets.head[bucket] == NONE:
+        buckets.since[bucket], buckets.put_off[bucket] = at, 0.0
+    expect_claim(v, bucket, at)
     after, before = NONE, buckets.tail[bucket]
     if before != NONE and jobs.id[before] > jobs.id[job]:
         after, before = buckets.head[bucket], NONE
@@ -66,7 +73,7 @@ def enter_bucket(v: View, job: int, bucket: int) -> None:
 
 
 @compiled
-def leave_bucket(v: View, job: int) -> None:
+def leave_bucket(v: View, job: int, at: float) -> None:
     """Take a job out of its bucket; what is kept for it, or for the last of the bucket, is kept no longer."""
     jobs, buckets = v.jobs, v.buckets
     bucket, after, before = jobs.bucket[job], jobs.after[job], jobs.before[job]
@@ -86,70 +93,11 @@ def leave_bucket(v: View, job: int) -> None:
     if buckets.head[bucket] == NONE:
         buckets.passed_since[bucket] = np.nan
     if v.counts[HOLDS] > 0 and (buckets.head[bucket] == NONE or buckets.gang[bucket] > 0):
-        drop_holds(v, bucket, NONE)
+        drop_holds(v, bucket, at)
     if v.counts[IN_ORDER]:
         if buckets.head[bucket] == NONE:
             v.bucket_seats.parked[bucket] = False  # nobody looks for room for it meanwhile
         touch_bucket(v, bucket)
-
-
-@compiled
-def keep_nodes(v: View, bucket: int, job: int, nodes: I64, tasks: I64, kind: int, at: float) -> None:
-    """Keep room on nodes for tasks of a job. There are rows for that."""
-    demand = v.demand[v.buckets.shape_row[bucket]]
-    for k in range(nodes.shape[0]):
-        h = v.counts[HOLDS]
-        v.counts[HOLDS] += 1
-        v.holds.kind[h], v.holds.node[h], v.holds.bucket[h], v.holds.job[h] = kind, nodes[k], bucket, job
-        v.holds.tasks[h], v.holds.start[h], v.holds.end[h] = tasks[k], at, np.inf
-        v.amount[h] = tasks[k] * demand
-        v.held[nodes[k]] += v.amount[h]
-    if v.counts[IN_ORDER]:
-        v.bucket_seats.keeping[bucket] = v.queue_seats.keeping[v.buckets.leaf[bucket]] = True
-        v.bucket_seats.parked[bucket] = False
-        touch_bucket(v, bucket)
-
-
-@compiled
-def drop_holds(v: View, bucket: int, node: int) -> bool:
-    """Keep nothing for a bucket any more; with NONE, for whoever has something kept on the node.
-
-    Returns whether there was something.
-    """
-    found = False
-    while True:
-        owner = NONE
-        for h in range(v.counts[HOLDS]):
-            if v.holds.bucket[h] == bucket or (bucket == NONE and v.holds.node[h] == node):
-                owner = v.holds.bucket[h]
-        if owner == NONE:
-            return found
-        found = True
-        left = 0
-        for h in range(v.counts[HOLDS]):
-            if v.holds.bucket[h] == owner:
-                v.held[v.holds.node[h]] -= v.amount[h]
-                if v.counts[IN_ORDER]:
-                    room_came_back(v, v.holds.node[h])
-            else:
-                v.holds[left] = v.holds[h]
-                v.amount[left] = v.amount[h]
-                left += 1
-        v.counts[HOLDS] = left
-        v.buckets.passed_since[owner] = np.nan
-        if v.counts[IN_ORDER]:
-            v.bucket_seats.keeping[owner] = v.queue_seats.keeping[v.buckets.leaf[owner]] = False
-            v.bucket_seats.parked[owner] = False  # a gang looked at no other nodes while it had these
-            touch_bucket(v, owner)
-
-
-@compiled
-def _wake_owners(v: View, n: int) -> None:
-    """Whoever has room kept on a node may find it there now."""
-    for h in range(v.counts[HOLDS]):
-        if v.holds.node[h] == n:
-            v.bucket_seats.parked[v.holds.bucket[h]] = False
-            touch_bucket(v, v.holds.bucket[h])
 
 
 @compiled
@@ -174,34 +122,56 @@ def placed(v: View, job: I64, index: I64, attempt: I64, node: I64, at: float) ->
         jobs.waiting[j] -= 1
         jobs.holding[j] += 1
         jobs.next[j] = max(jobs.next[j], index[k] + 1)
-        _take(v, n, j, 1, at)
+        _say_until(v, j, t, n, at)
+        _take(v, n, j, t, 1, at)
         bucket = jobs.bucket[j]
         if bucket != NONE:
             if jobs.holding[j] == 1:
                 v.buckets.started[bucket] += 1
             v.buckets.passed_since[bucket] = np.nan
             if v.counts[HOLDS] > 0:
-                drop_holds(v, bucket, NONE)
-            if jobs.waiting[j] == 0 or jobs.gang[j]:
-                leave_bucket(v, j)
+                use_hold(v, bucket, n, at)
+            if startable(v, j) == 0 or jobs.gang[j]:
+                leave_bucket(v, j, at)
             elif v.counts[IN_ORDER]:
                 touch_bucket(v, bucket)
     return -1
 
 
 @compiled
-def _take(v: View, n: int, j: int, sign: int, at: float) -> None:
-    """A task of job j takes its demand of node n (sign 1), or gives it back (-1); holding counts it already, or no more."""
+def _say_until(v: View, j: int, t: int, n: int, at: float) -> None:
+    """Say of a task that is placed on a node with holds when it is taken to have ended."""
+    v.tasks.until[t] = np.nan
+    if v.nodes.hold[n] == NONE:
+        return
+    lasts = lasts_at_most(v, j, n, usual_duration(v, j))
+    v.tasks.until[t], v.tasks.trusted[t] = at + lasts, lasts < v.jobs.time_limit[j]
+    if v.tasks.trusted[t]:
+        v.queues.trusted[v.jobs.queue[j]] += 1
+
+
+@compiled
+def _take(v: View, n: int, j: int, t: int, sign: int, at: float) -> None:
+    """Task t of job j takes its demand of node n (sign 1), or gives it back (-1); holding counts it already, or no more."""
     demand = v.demand[v.jobs.shape_row[j]]
     first = v.jobs.holding[j] == (1 if sign > 0 else 0)
+    has_holds = v.nodes.hold[n] != NONE
+    if sign > 0:
+        link_task(v, n, j, t)
+    else:
+        _unlink_task(v, n, t)
+    if has_holds:
+        count_idle(v, n, at)
     for r in range(demand.shape[0]):
         v.free[n, r] -= sign * demand[r]
+    if has_holds:
+        give_back_at(v, n, v.jobs.shape_row[j], v.tasks.until[t], sign)
+        set_idle(v, n)
     q = v.jobs.queue[j]
     if v.counts[IN_ORDER]:
         touch_queue(v, q)
         if sign < 0:
             room_came_back(v, n)
-            _wake_owners(v, n)
     turn = v.queues.served[0] + 1
     while q != NONE:
         p = v.queues.parent[q]
@@ -209,6 +179,8 @@ def _take(v: View, n: int, j: int, sign: int, at: float) -> None:
             count_use(v, q, at)
         for r in range(demand.shape[0]):
             v.used[q, r] += sign * demand[r]
+        if sign < 0 and v.queues.guaranteed[q]:
+            note_fall(v, q, demand, at)
         v.queues.tasks[q] += sign
         if first:
             v.queues.jobs[q] += sign
@@ -217,6 +189,35 @@ def _take(v: View, n: int, j: int, sign: int, at: float) -> None:
             if v.counts[IN_ORDER]:
                 v.queue_seats.turn[q] = turn
         q = p
+
+
+@compiled
+def link_task(v: View, n: int, j: int, t: int) -> None:
+    """Note that task t of job row j is on a node."""
+    tasks, after = v.tasks, v.nodes.task[n]
+    tasks.job[t], tasks.after[t], tasks.before[t] = j, after, NONE
+    if after != NONE:
+        tasks.before[after] = t
+    v.nodes.task[n] = t
+
+
+@compiled
+def _unlink_task(v: View, n: int, t: int) -> None:
+    tasks, after, before = v.tasks, v.tasks.after[t], v.tasks.before[t]
+    if before == NONE:
+        v.nodes.task[n] = after
+    else:
+        tasks.after[before] = after
+    if after != NONE:
+        tasks.before[after] = before
+
+
+@compiled
+def link_tasks(v: View, tasks: I64, jobs: I64) -> None:
+    """Link the tasks of all nodes anew: these hold resources, of these job rows."""
+    v.nodes.task[: v.counts[NODES]] = NONE
+    for k in range(len(tasks)):
+        link_task(v, v.tasks.node[tasks[k]], jobs[k], tasks[k])
 
 
 @compiled
@@ -263,9 +264,14 @@ def finished(
             v.buckets.started[jobs.bucket[j]] -= 1
             if v.counts[IN_ORDER]:
                 touch_bucket(v, jobs.bucket[j])
-        _take(v, tasks.node[t], j, -1, at)
+        if v.nodes.hold[tasks.node[t]] != NONE:
+            note_end(v, j, t, at)
+        _take(v, tasks.node[t], j, t, -1, at)
+        tasks.trusted[t] = False
         if _ended_by_itself(was, outcome[k], code[k]):
-            note_duration(v, j, index[k], at - tasks.started_at[t], at)
+            whose = note_duration(v, j, index[k], at - tasks.started_at[t], at)
+            if whose != NOBODYS and v.counts[IN_ORDER]:
+                look_again(v, j, whose)
         tasks.status[t] = now
         tasks.outcome[t] = TIME_LIMIT if was == EXPIRING and event != DONE else outcome[k]
         tasks.code[t] = code[k]
@@ -277,7 +283,7 @@ def finished(
             jobs.failed[j] += 1
         elif now == CANCELLED:
             jobs.cancelled[j] += 1
-        if now == WAITING or idle:
+        if now == WAITING or idle or jobs.at_most[j] > 0:
             if jobs.plain[j]:
                 _settle(v, j, at)
             else:
@@ -314,10 +320,10 @@ def _ended_by_itself(was: int, outcome: int, code: int) -> bool:
 
 @compiled
 def _settle(v: View, j: int, at: float) -> None:
-    """After tasks of a plain job ended or came back: it has ended, or waits in its bucket."""
+    """After tasks of a plain job ended or came back: it has ended, or waits in its bucket if it may run more at once."""
     if v.jobs.waiting[j] > 0:
-        if v.jobs.bucket[j] == NONE and not v.jobs.held[j]:
-            enter_bucket(v, j, v.jobs.home[j])
+        if v.jobs.bucket[j] == NONE and not v.jobs.held[j] and startable(v, j) > 0:
+            enter_bucket(v, j, v.jobs.home[j], at)
     elif v.jobs.holding[j] == 0:
         end_job(v, j, at)
 

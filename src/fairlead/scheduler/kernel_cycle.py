@@ -15,7 +15,7 @@ import numpy as np
 
 from fairlead.kernel_cache import compiled
 from fairlead.scheduler.compiled_view import View
-from fairlead.scheduler.kernel_nodes import could_hold, raise_bounds
+from fairlead.scheduler.kernel_holds import next_reservation
 from fairlead.scheduler.kernel_order import (
     climb,
     current_job,
@@ -23,20 +23,29 @@ from fairlead.scheduler.kernel_order import (
     rebuild,
     refresh,
     set_bucket,
+    startable,
     tasks_left,
     touch_bucket,
     touch_queue,
+)
+from fairlead.scheduler.kernel_reservations import (
+    MOST,
+    how_many,
+    next_to_plan,
+    overtaken,
+    plan_anew,
+    plan_new,
+    slips_of,
 )
 from fairlead.scheduler.kernel_room import (
     FRESH_JOB,
     INDEX,
     JOB,
-    NODE,
     find_room,
+    has_room,
     is_single,
     take_found,
-    take_room,
-    unuse,
+    untake,
 )
 from fairlead.scheduler.kernel_search import (
     ANYBODY,
@@ -51,7 +60,7 @@ from fairlead.scheduler.kernel_search import (
     take_out,
 )
 from fairlead.scheduler.kernel_stops import EXHAUSTED, MAX_JOBS, NO_NODE, NOT_REACHED, over_limits
-from fairlead.scheduler.tables import NONE
+from fairlead.scheduler.tables import NONE, RESERVATION
 from fairlead.scheduler.view import (
     BUCKETS,
     CYCLE,
@@ -62,7 +71,9 @@ from fairlead.scheduler.view import (
     LIMITED,
     NOBODY,
     NODES,
+    NOW,
     OUT,
+    QUEUES,
     STOPS,
 )
 
@@ -71,7 +82,9 @@ SERVE, KEEP, DROP = range(3)
 
 
 @compiled
-def plan(v: View, thorough: bool, most: int, now: float, reserve_after: float) -> tuple[int, int, int, bool]:
+def plan(
+    v: View, thorough: bool, most: int, now: float, reserve_after: float
+) -> tuple[int, int, int, bool, float, int]:
     """Decide what is next: what is placed, or what is kept or dropped before anything is.
 
     Parameters
@@ -83,7 +96,8 @@ def plan(v: View, thorough: bool, most: int, now: float, reserve_after: float) -
     most : int
         Tasks placed, at most; a gang may go over it.
     now, reserve_after : float
-        Seconds. A job that was in line and passed over for so long gets nodes kept for it.
+        Seconds; now is infinite where that is not known, and nobody is taken to end then. A job that was in line and passed over
+        for so long gets nodes kept for it.
 
     Returns
     -------
@@ -95,25 +109,59 @@ def plan(v: View, thorough: bool, most: int, now: float, reserve_after: float) -
         The row of the job that was passed over, or that nodes are kept for; the hold that is dropped; NONE.
     more : bool
         Whether there is more to decide at once.
+    start : float
+        From when on nodes are to be kept, seconds.
+    slips : int
+        How often that was put off.
     """
-    for h in range(0 if thorough else v.counts[HOLDS]):
-        b = v.holds.bucket[h]
-        if v.buckets.head[b] != NONE and over_limits(v, b) != NOT_REACHED:
-            return DROP, 0, h, True
+    v.times[NOW] = now
+    h = 0
+    while not thorough and h < v.counts[HOLDS]:
+        if v.holds.kind[h] == RESERVATION and over_limits(v, v.holds.bucket[h]) != NOT_REACHED:
+            return DROP, 0, h, True, now, 0
+        h = next_reservation(v, h)
     _begin(v, thorough)
     line = find_next(v, IN_LINE) if not thorough else NONE
-    if line != NONE and now - v.buckets.passed_since[line] >= reserve_after:  # not for NaN
-        kept = nodes_to_keep(v, line)
-        if kept > 0:
-            job = current_job(v, line)
+    if not thorough:
+        what, count, about, start, slips = _reserve(v, line, now, reserve_after)
+        if what != SERVE:
             _give_back(v, 0)  # the search may have noted on paper whom it skipped
-            return KEEP, kept, job, True
+            return what, count, about, True, start, slips
     placed, more = _serve(v, thorough, most)
     passed = NONE
     if line != NONE and placed > 0 and np.isnan(v.buckets.passed_since[line]) and not _was_served(v, line):
         passed = v.buckets.head[line]
     served_kept = _give_back(v, placed)
-    return SERVE, placed, passed, more or served_kept
+    return SERVE, placed, passed, more or served_kept, now, 0
+
+
+@compiled
+def _reserve(v: View, line: int, now: float, reserve_after: float) -> tuple[int, int, int, float, int]:
+    """Decide whether a reservation is to be made, planned anew or dropped before anybody is served: see `plan`."""
+    b = next_to_plan(v, now) if v.counts[HOLDS] > 0 else NONE
+    if b != NONE and not has_room(v, b):
+        slips = slips_of(v, b, now, reserve_after)
+        count, start = plan_anew(v, b, slips, now)
+        if count == 0:
+            return DROP, 0, _first_hold(v, b), now, 0
+        return KEEP, count, current_job(v, b), start, slips
+    if line != NONE and now - v.buckets.passed_since[line] >= reserve_after:  # not for NaN
+        h = overtaken(v, line)
+        if h != NONE:
+            return DROP, 0, h, now, 0
+        if how_many(v) < min(MOST, v.counts[NODES]):
+            count, start = plan_new(v, line, now)
+            if count > 0:
+                return KEEP, count, current_job(v, line), start, 0
+    return SERVE, 0, NONE, now, 0
+
+
+@compiled
+def _first_hold(v: View, b: int) -> int:
+    for h in range(v.counts[HOLDS]):
+        if v.holds.bucket[h] == b:
+            return h
+    return NONE
 
 
 @compiled
@@ -123,6 +171,8 @@ def _begin(v: View, thorough: bool) -> None:
     if v.counts[HDRF_SOMEWHERE] or v.counts[DIVIDED_SOMEWHERE]:
         v.counted[:] = True
         if v.counts[HDRF_SOMEWHERE]:
+            if v.queues.strict[: v.counts[QUEUES]].any():  # who is first in them is looked up
+                rebuild(v)
             _leave_out_saturated(v, NONE)
         rebuild(v)
     else:
@@ -177,8 +227,8 @@ def _try_the_rest(v: View) -> None:
     for k in range(v.counts[OUT]):
         b = v.bucket_seats.out_list[k]
         if v.bucket_seats.out[b] and v.bucket_seats.stop[b] == NO_NODE:
-            v.bucket_seats.out[b] = False
-            if set_bucket(v, b):
+            v.bucket_seats.out[b] = v.queue_seats.shut[v.buckets.leaf[b]] = False
+            if set_bucket(v, b) or v.queues.strict[v.buckets.leaf[b]]:
                 climb(v, v.buckets.leaf[b])
     b = find_next(v, ANYBODY)
     while b != NONE:
@@ -205,7 +255,7 @@ def _take_share(v: View, leaf: int, shape: int, count: int, jobs: int) -> None:
 def _place(v: View, b: int, count: int, placed: int) -> None:
     """Write down what was placed; the nodes are written down, and their room is taken, already."""
     job, left, new = current_job(v, b), tasks_left(v, b), not is_started(v, b)
-    first = v.jobs.next[job] + v.jobs.waiting[job] - left
+    first = v.jobs.next[job] + startable(v, job) - left
     for k in range(count):
         v.chosen[JOB, placed + k], v.chosen[INDEX, placed + k], v.chosen[FRESH_JOB, placed + k] = job, first + k, 0
     v.chosen[FRESH_JOB, placed] = int(new)
@@ -224,7 +274,7 @@ def _place(v: View, b: int, count: int, placed: int) -> None:
 def _was_served(v: View, b: int) -> bool:
     """Whether a bucket has less waiting than when the cycle began."""
     job = current_job(v, b)
-    return job != v.buckets.head[b] or tasks_left(v, b) < v.jobs.waiting[job]
+    return job != v.buckets.head[b] or tasks_left(v, b) < startable(v, job)
 
 
 @compiled
@@ -232,10 +282,7 @@ def _give_back(v: View, placed: int) -> bool:
     """Undo what the cycle took; whether it served one that nodes are kept for, so that there may be more to decide at once."""
     served_kept, seats = False, v.bucket_seats
     for k in range(placed):
-        take_room(v, v.chosen[NODE, k], v.jobs.shape_row[v.chosen[JOB, k]], -1)
-        raise_bounds(v, v.chosen[NODE, k])
-    for h in range(v.counts[HOLDS]):
-        unuse(v, h)
+        untake(v, v.jobs.shape_row[v.chosen[JOB, k]], k)
     for k in range(v.counts[OUT]):
         b = seats.out_list[k]
         if seats.taken[b] > 0:
@@ -244,6 +291,9 @@ def _give_back(v: View, placed: int) -> bool:
             served_kept |= seats.keeping[b]
             seats.taken[b] = seats.begun[b] = 0
         seats.out[b] = seats.listed[b] = False
+        if v.queue_seats.shut[v.buckets.leaf[b]]:
+            v.queue_seats.shut[v.buckets.leaf[b]] = False
+            touch_queue(v, v.buckets.leaf[b])
         touch_bucket(v, b)
     v.counts[CYCLE] += 1  # what was next in it is so no more
     return served_kept
@@ -278,63 +328,12 @@ def settle(v: View, more: bool) -> None:
 
 
 @compiled
-def nodes_to_keep(v: View, b: int) -> int:
-    """Choose the nodes where least has to end for all of a gang, or one task, to fit; 0 where even that is not enough.
-
-    They are written to `chosen`: NODE, and INDEX for how many tasks each.
-    """
-    shape = v.buckets.shape_row[b]
-    wanted = tasks_left(v, b) if v.buckets.gang[b] > 0 else 1
-    if wanted == 1:
-        return _node_to_keep(v, shape)
-    missing = np.full(v.counts[NODES], np.inf)
-    for n in range(v.counts[NODES]):
-        missing[n] = _missing(v, n, shape)
-    for h in range(v.counts[HOLDS]):
-        missing[v.holds.node[h]] = np.inf
-    count = 0
-    for n in np.argsort(missing, kind="mergesort"):
-        if wanted > 0 and missing[n] < np.inf:
-            v.chosen[NODE, count] = n
-            v.chosen[INDEX, count] = min(wanted, could_hold(v, n, shape))
-            wanted -= v.chosen[INDEX, count]
-            count += 1
-    return count if wanted == 0 else 0
-
-
-@compiled
-def _node_to_keep(v: View, shape: int) -> int:
-    """The same for one task."""
-    least, best = np.inf, NONE
-    for n in range(v.counts[NODES]):
-        missing = _missing(v, n, shape)
-        if missing < least and not _is_kept(v, n):
-            least, best = missing, n
-    v.chosen[NODE, 0], v.chosen[INDEX, 0] = best, 1
-    return int(best != NONE)
-
-
-@compiled
-def _is_kept(v: View, n: int) -> bool:
-    for h in range(v.counts[HOLDS]):
-        if v.holds.node[h] == n:
-            return True
-    return False
-
-
-@compiled
-def _missing(v: View, n: int, shape: int) -> float:
-    """How much of a node has to end for a task of a shape to fit, as a part of what it has; infinite where it never would."""
-    missing = 0.0
-    if not v.nodes.up[n] or v.nodes.draining[n] or not v.masks[v.shapes.mask[shape], n]:
-        return np.inf
-    for r in range(v.total.shape[0]):
-        demand = v.demand[shape, r]
-        if demand > v.capacity[n, r]:
-            return np.inf
-        if demand > 0 and demand > v.free[n, r]:
-            missing = max(missing, (demand - v.free[n, r]) / max(1, v.capacity[n, r]))
-    return missing
+def _is_out(v: View, b: int) -> bool:
+    """Whether a bucket is not served any more in this cycle."""
+    leaf = v.buckets.leaf[b]
+    if v.queues.strict[leaf]:
+        return bool(v.queue_seats.shut[leaf] or v.best[v.queue_seats.base[leaf] + 1] != b)
+    return bool(v.bucket_seats.out[b])
 
 
 @compiled
@@ -353,7 +352,7 @@ def _leave_out_saturated(v: View, stopped: int) -> bool:
             least = np.int64(NOBODY)
             for b in range(v.counts[BUCKETS]):
                 need = v.demand[v.buckets.shape_row[b], r]
-                if need > 0 and not v.bucket_seats.out[b] and current_job(v, b) != NONE:
+                if need > 0 and not _is_out(v, b) and current_job(v, b) != NONE:
                     least = min(least, need)
             if least == NOBODY and stopped != NONE and v.demand[v.buckets.shape_row[stopped], r] > 0:
                 least = v.demand[v.buckets.shape_row[stopped], r]

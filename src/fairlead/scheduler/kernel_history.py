@@ -150,4 +150,4 @@ def charge(v: View, q: int) -> None:
                 seats.crowded[p] = True
             else:
                 seats.crowd[p] = min(seats.crowd[p], 0.5 * v.total[r] * v.weighs[q, r] / before * _LITTLE_LESS)
-        v.charged[q, r] = v.used[q, r] + before
+        v.charged[q, r] = v.used[q, r] + before + v.promised[q, r]

@@ -1,7 +1,8 @@
 """Who goes before whom: the keys of queues, and how they are compared.
 
 Under a policy whose key is a largest share (drf, maxmin) keys are exact: two that floats may not tell apart are compared as
-products of whole numbers. The other policies' levels are rounded to 40 binary digits, and two that are the same then are a tie;
+products of whole numbers; so are those of YARN's policies, which go on to the next largest where the largest are the same. The
+other policies' levels are rounded to 40 binary digits, and two that are the same then are a tie;
 so the order is one order, whoever is compared with whom first.
 """
 
@@ -9,7 +10,19 @@ import numpy as np
 
 from fairlead.kernel_cache import compiled
 from fairlead.policies import arithmetic
-from fairlead.policies.codes import ASSET, DRF, FAIRTREE, FIFO, HDRF, HTCONDOR, MAXMIN, PRIORITY, SDRF
+from fairlead.policies.codes import (
+    ASSET,
+    DRF,
+    FAIRTREE,
+    FIFO,
+    HDRF,
+    HTCONDOR,
+    MAXMIN,
+    PRIORITY,
+    SDRF,
+    YARN_DRF,
+    YARN_FAIR,
+)
 from fairlead.scheduler.compiled_view import View
 from fairlead.scheduler.kernel_history import charge, mean_at_tick, mean_now
 from fairlead.scheduler.kernel_wide import product
@@ -23,6 +36,8 @@ _times_priority = compiled(arithmetic.times_priority)
 _SURE = 1e-13  # two shares further apart than this part of them are as far apart in fractions
 _LEAST_PRIORITY = 500.0  # of HTCondor: half a core, in thousandths
 _SPLIT = float(2**13 + 1)  # leaves 40 of the 53 digits
+_AS_YARN = -2
+"""In place of the column: the level is the first of several numbers, which are compared one after the other."""
 
 
 @compiled
@@ -53,7 +68,7 @@ def _rounded(x: float) -> float:
 @compiled
 def compares_shares(policy: int) -> bool:
     """Whether what queues used before is a part of their keys under a policy."""
-    return policy == DRF or policy == ASSET or policy == HDRF or MAXMIN <= policy < FAIRTREE
+    return policy == DRF or policy == ASSET or policy == HDRF or MAXMIN <= policy < YARN_FAIR
 
 
 @compiled
@@ -83,10 +98,12 @@ def set_key(v: View, q: int) -> None:
     elif policy >= HTCONDOR:
         r = policy - HTCONDOR
         priority = max(_LEAST_PRIORITY, mean_now(v, q, r)) / v.weight[q, r]
-        seat.level[q] = _rounded(_times_priority(float(v.used[q, r]), priority))
+        seat.level[q] = _rounded(_times_priority(float(v.used[q, r] + v.promised[q, r]), priority))
     elif policy >= FAIRTREE:
         r = policy - FAIRTREE
         seat.level[q] = _rounded(mean_at_tick(v, q, r) / v.weight[q, r])
+    elif policy >= YARN_FAIR or policy == YARN_DRF:
+        _set_as_yarn(v, q, policy)
     elif policy >= MAXMIN:
         r = policy - MAXMIN
         level = v.charged[q, r] / max(1, v.total[r]) / v.weight[q, r]
@@ -108,7 +125,7 @@ def _stateful_share(v: View, q: int) -> float:
     share, committed = 0.0, 0.0
     for r in range(v.total.shape[0]):
         if v.total[r] > 0:
-            share = max(share, v.used[q, r] / v.total[r] / v.weight[q, r])
+            share = max(share, (v.used[q, r] + v.promised[q, r]) / v.total[r] / v.weight[q, r])
             committed = max(committed, mean_now(v, q, r) / v.total[r] / v.weight[q, r])
     return share + committed
 
@@ -130,6 +147,81 @@ def _set_dominant(v: View, q: int, exact: bool) -> None:
                 largest, column = share, r
     v.queue_seats.level[q] = largest if exact else _rounded(largest)
     v.queue_seats.column[q] = column if exact else NONE
+
+
+@compiled
+def _set_as_yarn(v: View, q: int, policy: int) -> None:
+    """YARN's key: whether it is below its minimum of what it goes by, and the part of that which it has; else its share."""
+    seat = v.queue_seats
+    for r in range(v.total.shape[0]):
+        v.charged[q, r] = v.used[q, r] + v.promised[q, r]
+    r = policy - YARN_FAIR if policy != YARN_DRF else _next_by_dominance(v, q, NONE)
+    seat.below[q], seat.first[q], seat.level[q], seat.column[q] = 1, int(v.queues.weightless[q]), 0.0, _AS_YARN
+    if r != NONE and v.used[q, r] < v.guarantee[q, r]:
+        seat.below[q], seat.first[q], seat.level[q] = 0, 0, v.used[q, r] / v.guarantee[q, r]
+    elif r != NONE:
+        level = v.charged[q, r] / max(1, v.total[r]) / v.weight[q, r]
+        seat.level[q] = level if v.queues.exact[v.queues.parent[q]] else _rounded(level)
+
+
+@compiled
+def _next_by_dominance(v: View, q: int, last: int) -> int:
+    """The resource after another (NONE: the first) by shares, the largest first; of equals the least part of a minimum."""
+    found = NONE
+    for r in range(v.total.shape[0]):
+        if v.total[r] > 0 and r != last:
+            later = last == NONE or _is_more_dominant(v, q, last, r)
+            if later and (found == NONE or _is_more_dominant(v, q, r, found)):
+                found = r
+    return found
+
+
+@compiled
+def _is_more_dominant(v: View, q: int, r: int, s: int) -> bool:
+    order = _compare_weighed(v, q, r, q, s)
+    if order == 0:
+        order = -_compare_parts_of_minimum(v, q, r, q, s)
+    return order > 0 or (order == 0 and r < s)
+
+
+@compiled
+def _compare_weighed(v: View, a: int, ra: int, b: int, rb: int) -> int:
+    """Compare weighed shares exactly where the weights allow that, else rounded: -1, 0 or 1."""
+    if v.queues.exact[v.queues.parent[a]]:
+        return compare_shares(v, a, ra, b, rb)
+    x = _rounded(v.charged[a, ra] / max(1, v.total[ra]) / v.weight[a, ra])
+    y = _rounded(v.charged[b, rb] / max(1, v.total[rb]) / v.weight[b, rb])
+    return int(x > y) - int(x < y)
+
+
+@compiled
+def _compare_parts_of_minimum(v: View, a: int, ra: int, b: int, rb: int) -> int:
+    """Compare what part of its minimum of resource ra queue a uses with b's of rb, exactly; that of no minimum is the largest."""
+    least_a, least_b = v.guarantee[a, ra], v.guarantee[b, rb]
+    if least_a == 0 or least_b == 0:
+        return int(least_a == 0) - int(least_b == 0)
+    one, other = product(v.used[a, ra], least_b, 1, 1), product(v.used[b, rb], least_a, 1, 1)
+    for k in range(3):
+        if one[k] != other[k]:
+            return 1 if one[k] > other[k] else -1
+    return 0
+
+
+@compiled
+def _compare_as_yarn(v: View, a: int, b: int, needy: bool) -> int:
+    """Compare queue a with its sibling b by YARN's rule, both being below their minimums or neither: -1, 0 or 1."""
+    policy = v.queues.policy[v.queues.parent[a]]
+    if policy != YARN_DRF:
+        r = policy - YARN_FAIR
+        return _compare_parts_of_minimum(v, a, r, b, r) if needy else _compare_weighed(v, a, r, b, r)
+    ra = rb = NONE
+    order = 0
+    for _ in range(v.total.shape[0]):
+        ra, rb = _next_by_dominance(v, a, ra), _next_by_dominance(v, b, rb)
+        if ra == NONE or order != 0:
+            break
+        order = _compare_parts_of_minimum(v, a, ra, b, rb) if needy else _compare_weighed(v, a, ra, b, rb)
+    return order
 
 
 @compiled
@@ -163,7 +255,7 @@ def queue_goes_before(
     seat = v.queue_seats
     ra, rb = seat.column[a], seat.column[b]
     if ra != NONE and rb != NONE and abs(a_level - b_level) <= _SURE * (a_level + b_level):
-        order = compare_shares(v, a, ra, b, rb)
+        order = compare_shares(v, a, ra, b, rb) if ra > NONE else _compare_as_yarn(v, a, b, a_below == 0)
         if order != 0:
             return order < 0
     elif a_level != b_level:
@@ -183,7 +275,9 @@ def bucket_goes_before(v: View, a: int, b: int) -> bool:
 
 @compiled
 def exact_below(v: View, q: int, shape: int) -> int:
-    """0 where queue q is below its guarantee of something that a task of the shape needs, else 1."""
+    """0 where queue q is below its guarantee of something that a task of the shape needs, else 1; as YARN's key has it."""
+    if v.queue_seats.column[q] == _AS_YARN:
+        return int(v.queue_seats.below[q])
     for r in range(v.total.shape[0]):
         if v.demand[shape, r] > 0 and v.used[q, r] < v.guarantee[q, r]:
             return 0

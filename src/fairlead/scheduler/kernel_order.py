@@ -9,6 +9,7 @@ import numpy as np
 from fairlead.kernel_cache import compiled
 from fairlead.policies.codes import DIVIDED, HDRF
 from fairlead.scheduler.compiled_view import View
+from fairlead.scheduler.kernel_forecasts import usual_duration
 from fairlead.scheduler.kernel_keys import (
     bucket_goes_before,
     compares_shares,
@@ -17,18 +18,22 @@ from fairlead.scheduler.kernel_keys import (
     set_key,
     set_level,
 )
+from fairlead.scheduler.kernel_sketches import EVERYBODYS, FAMILYS, FORGIVEN
 from fairlead.scheduler.tables import I64, NONE
 from fairlead.scheduler.view import (
     BUCKETS,
     CYCLE,
     HDRF_SOMEWHERE,
     HISTORY_MOVED,
+    HOLDS,
     JOBS_NEEDED,
     MOVED,
     NEGATIVE_PRIORITY,
     NOBODY,
+    NOW,
     NUMBER,
     QUEUES,
+    SHORTEST,
     TOUCHED_BUCKETS,
     TOUCHED_QUEUES,
 )
@@ -61,18 +66,25 @@ def current_job(v: View, b: int) -> int:
 
 
 @compiled
+def startable(v: View, job: int) -> int:
+    """How many tasks of a job may start, as far as it says itself: all that wait, or as many as may run at once besides."""
+    most, waiting = v.jobs.at_most[job], v.jobs.waiting[job]
+    return int(waiting if most == 0 else max(0, min(waiting, most - v.jobs.holding[job])))
+
+
+@compiled
 def tasks_left(v: View, b: int) -> int:
-    """How many tasks of that job wait."""
+    """How many tasks of that job may start."""
     if v.bucket_seats.cycle[b] == v.counts[CYCLE]:
         return int(v.bucket_seats.left[b])
-    return int(v.jobs.waiting[v.buckets.head[b]])
+    return startable(v, v.buckets.head[b])
 
 
 @compiled
 def is_started(v: View, b: int) -> bool:
     """Whether that job runs already, if only on paper."""
     job = current_job(v, b)
-    return v.jobs.holding[job] > 0 or tasks_left(v, b) < v.jobs.waiting[job]
+    return v.jobs.holding[job] > 0 or tasks_left(v, b) < startable(v, job)
 
 
 @compiled
@@ -81,13 +93,17 @@ def set_bucket(v: View, b: int) -> bool:
     seats, resources = v.bucket_seats, v.total.shape[0]
     leaf = v.buckets.leaf[b]
     base, place = v.queue_seats.base[leaf], v.queue_seats.slots[leaf] + seats.slot[b]
-    job = current_job(v, b)
+    first, job = v.best[base + 1], current_job(v, b)
     if job == NONE or seats.out[b]:
+        seats.lasts_known[b] = False  # nobody tells those who are not in the tree
         if v.best[base + place] == NONE:
             return False
         _clear(v, base + place)
     else:
         seats.number[b] = v.jobs.id[job]
+        shortest = max(0, int(min(1e15, 1e6 * lasts(v, b, job))) - 1)  # so that rounding leaves nobody out
+        if seats.keeping[b]:
+            shortest = -1  # however long it takes, and whenever that is, it may go where room is kept for it
         least, shape = v.least[base + place], v.buckets.shape_row[b]
         changed = v.best[base + place] != b or v.able[base + place] == seats.parked[b]
         for r in range(resources):
@@ -95,11 +111,75 @@ def set_bucket(v: View, b: int) -> bool:
         changed |= _put(least, resources + JOBS_NEEDED, 0 if v.buckets.started[b] > 0 or is_started(v, b) else 1)
         changed |= _put(least, resources + NEGATIVE_PRIORITY, -v.buckets.priority[b])
         changed |= _put(least, resources + NUMBER, seats.number[b])
+        changed |= _put(least, resources + SHORTEST, shortest)
         if not changed:
             return False
         v.able[base + place] = not seats.parked[b]
         v.best[base + place] = b
-    return _climb_tree(v, leaf, base, place, b)
+    changed = _climb_tree(v, leaf, base, place, b)
+    if v.queues.strict[leaf] and first != NONE and v.best[base + 1] != first and seats.parked[first]:
+        _unpark(v, leaf, base, first)
+    return changed
+
+
+@compiled
+def _unpark(v: View, leaf: int, base: int, b: int) -> None:
+    """Take it that a bucket may have room, for in a strict leaf nobody looks for any but for the first."""
+    v.bucket_seats.parked[b] = False
+    place = v.queue_seats.slots[leaf] + v.bucket_seats.slot[b]
+    if v.best[base + place] == b:
+        v.able[base + place] = True
+        _climb_tree(v, leaf, base, place, b)
+
+
+@compiled
+def lasts(v: View, b: int, job: int) -> float:
+    """How long a task of a bucket's job lasts as is usual; notes where that, or its time limit, is less than it was."""
+    seats = v.bucket_seats
+    before = seats.lasts_job[b]
+    if before != job or not seats.lasts_known[b]:
+        seconds = usual_duration(v, job)
+        if before != NONE and (seconds < seats.lasts[b] or v.jobs.time_limit[job] < v.jobs.time_limit[before]):
+            seats.shorter[b] = True
+        seats.lasts[b], seats.lasts_job[b], seats.lasts_known[b] = seconds, job, True
+    return float(seats.lasts[b])
+
+
+@compiled
+def _wake_if_shorter(v: View, b: int) -> None:
+    """A bucket whose tasks last less long than when it was parked may enter room that it could not."""
+    seats, job, h = v.bucket_seats, v.buckets.head[b], 0
+    if job != NONE:
+        least = min(lasts(v, b, job), v.jobs.time_limit[job])
+        while seats.shorter[b] and seats.parked[b] and h < v.counts[HOLDS]:
+            seats.parked[b] = v.times[NOW] + least > v.holds.start[h] and v.times[NOW] < np.inf
+            h += 1
+    seats.shorter[b] = False
+
+
+@compiled
+def look_again(v: View, j: int, whose: int) -> None:
+    """How long tasks like those of job row j usually last is another now: those who wait may be let in because of that."""
+    if whose == EVERYBODYS:
+        for b in range(v.counts[BUCKETS]):
+            _forget_lasts(v, b)
+        return
+    leaf = v.jobs.queue[j]
+    base, slots = v.queue_seats.base[leaf], v.queue_seats.slots[leaf]
+    for place in range(base + slots, base + 2 * slots):
+        b = v.best[place]
+        if b != NONE:
+            waits = v.buckets.head[b]
+            if whose != FAMILYS or (waits != NONE and (waits == j or v.jobs.family[waits] == v.jobs.family[j])):
+                _forget_lasts(v, b)
+                if whose == FORGIVEN:
+                    v.bucket_seats.parked[b] = False
+
+
+@compiled
+def _forget_lasts(v: View, b: int) -> None:
+    v.bucket_seats.lasts_known[b] = False
+    touch_bucket(v, b)
 
 
 @compiled
@@ -136,6 +216,8 @@ def _set_node(v: View, q: int, base: int, i: int, is_leaf: bool) -> bool:
         best = a if first else b
     changed = v.best[base + i] != best
     v.best[base + i] = best
+    if v.queues.strict[q]:  # the others do not pass it
+        left = right = left if best == a else right
     able = v.able[left] or v.able[right]
     changed |= v.able[base + i] != able
     v.able[base + i] = able
@@ -174,7 +256,7 @@ def set_queue(v: View, q: int) -> None:
     base, place = seats.base[p], seats.slots[p] + seats.slot[q]
     if v.counts[HDRF_SOMEWHERE]:
         _count_up(v, q)
-    if v.best[top] == NONE:
+    if v.best[top] == NONE or seats.shut[q]:
         _clear(v, base + place)
         _climb_tree(v, p, base, place, q)
         return
@@ -233,6 +315,7 @@ def refresh(v: View) -> None:
         b = v.bucket_seats.touched_list[k]
         v.bucket_seats.touched[b] = False
         leaf = v.buckets.leaf[b]
+        _wake_if_shorter(v, b)
         # What a cycle took out of a tree may be gone for good by now, which changes nothing in the tree any more.
         if set_bucket(v, b) or v.queue_seats.works[leaf] != _is_at_work(v, leaf):
             touch_queue(v, leaf)

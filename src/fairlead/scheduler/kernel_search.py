@@ -5,16 +5,18 @@ found: the trees keep the smallest that it can be, and a search goes on until no
 Mostly that is one path down.
 """
 
+import numpy as np
+
 from fairlead.kernel_cache import compiled
 from fairlead.policies.codes import FIFO, PRIORITY
 from fairlead.scheduler.compiled_view import View
 from fairlead.scheduler.kernel_keys import bucket_goes_before, exact_below, queue_goes_before
 from fairlead.scheduler.kernel_nodes import holds_task
-from fairlead.scheduler.kernel_order import climb, current_job, is_leaf, is_started, set_bucket, tasks_left
-from fairlead.scheduler.kernel_room import has_room
-from fairlead.scheduler.kernel_stops import MAX_JOBS, NO_NODE, NOT_REACHED, over_limits
+from fairlead.scheduler.kernel_order import climb, current_job, is_leaf, is_started, set_bucket, startable, tasks_left
+from fairlead.scheduler.kernel_room import has_room, may_enter, may_use_hold
+from fairlead.scheduler.kernel_stops import EXHAUSTED, MAX_JOBS, NO_NODE, NOT_REACHED, over_limits
 from fairlead.scheduler.tables import NONE, UNLIMITED
-from fairlead.scheduler.view import CYCLE, FRESH, JOBS_NEEDED, LIMITED, OUT, STOPS
+from fairlead.scheduler.view import CYCLE, FRESH, HOLDS, JOBS_NEEDED, LAST_START, LIMITED, NOW, OUT, SHORTEST, STOPS
 
 ANYBODY, IN_LINE, SERVABLE = range(3)
 """Whom a search is for: all that wait; those within limits who are in line for room (none is kept for their queue, and nodes
@@ -26,13 +28,26 @@ FEW = 128
 
 @compiled
 def look_at_fresh(v: View) -> None:
-    """Work out the most that any fresh node has, where there are more than a few; to be called when a cycle begins."""
+    """Work out the most that any fresh node has, where there are more than a few, and what lies free on those with holds.
+
+    To be called when a cycle begins.
+    """
     v.most[:] = 0
     if v.counts[FRESH] > FEW:
         for k in range(v.counts[FRESH]):
             n = v.node_seats.fresh[k]
             for r in range(v.total.shape[0]):
                 v.most[r] = max(v.most[r], v.free[n, r] - v.held[n, r])
+    v.most_kept[:] = 0
+    v.times[LAST_START] = -np.inf
+    for k in range(v.counts[FRESH] if v.counts[HOLDS] > 0 else 0):
+        n = v.node_seats.fresh[k]
+        h = v.nodes.hold[n]
+        for r in range(v.total.shape[0] if h != NONE else 0):
+            v.most_kept[r] = max(v.most_kept[r], v.free[n, r])
+        while h != NONE:
+            v.times[LAST_START] = max(v.times[LAST_START], v.holds.start[h])
+            h = v.holds.after[h]
 
 
 @compiled
@@ -65,7 +80,9 @@ def find_next(v: View, whom: int) -> int:
                 # The half that has the better on top is looked at first.
                 left = v.best[v.queue_seats.base[q] + 2 * i] == child
                 v.stack[top], v.stack[top + 1] = (2 * i + 1, 2 * i) if left else (2 * i, 2 * i + 1)
-                top += 2
+                if v.queues.strict[q]:
+                    v.stack[top] = v.stack[top + 1]
+                top += 1 if v.queues.strict[q] else 2
             elif not is_leaf(v, q):
                 if whom != IN_LINE or not v.queue_seats.keeping[child]:
                     depth += 1
@@ -200,8 +217,15 @@ def _is_worth_a_look(v: View, depth: int, i: int, whom: int) -> bool:
 
 @compiled
 def _may_fit_fresh(v: View, node: int) -> bool:
-    """Whether the least that is needed below a node of a tree is there on a node with fresh room."""
+    """Whether the least that is needed below a node of a tree is there on a node with fresh room, or lies free and is kept."""
     resources = v.total.shape[0]
+    shortest = v.least[node, resources + SHORTEST]
+    if shortest < 0 or v.times[NOW] + shortest / 1e6 <= v.times[LAST_START]:
+        within = True
+        for r in range(resources):
+            within &= v.least[node, r] <= v.most_kept[r]
+        if within:
+            return True
     if v.counts[FRESH] > FEW:
         for r in range(resources):
             if v.least[node, r] > v.most[r]:
@@ -231,6 +255,8 @@ def skip_to_started(v: View, b: int) -> bool:
     note_limited(
         v, v.buckets.leaf[b]
     )  # those before it were not looked at, and may have room when others in it have ended
+    if v.queues.strict[v.buckets.leaf[b]]:
+        return False
     job = v.jobs.after[current_job(v, b)]
     while job != NONE and v.jobs.holding[job] == 0:
         job = v.jobs.after[job]
@@ -245,7 +271,7 @@ def skip_to_started(v: View, b: int) -> bool:
 
 @compiled
 def stop(v: View, b: int, why: int) -> None:
-    """A bucket is not served any more in this cycle."""
+    """A bucket is not served any more in this cycle; nor is its leaf, where nobody passes the first."""
     if take_out(v, b, why):
         climb(v, v.buckets.leaf[b])
 
@@ -259,6 +285,9 @@ def take_out(v: View, b: int, why: int) -> bool:
     seats.stop_cycle[b], seats.stop_order[b] = v.counts[CYCLE], v.counts[STOPS]
     seats.stop[b], seats.stop_job[b] = why, current_job(v, b)
     v.counts[STOPS] += 1
+    if v.queues.strict[v.buckets.leaf[b]] and why != EXHAUSTED:
+        v.queue_seats.shut[v.buckets.leaf[b]] = True
+        return True
     return set_bucket(v, b)
 
 
@@ -276,7 +305,7 @@ def set_current(v: View, b: int, job: int) -> None:
     """For the rest of a cycle, this job of a bucket is next."""
     v.bucket_seats.cycle[b] = v.counts[CYCLE]
     v.bucket_seats.current[b] = job
-    v.bucket_seats.left[b] = v.jobs.waiting[job] if job != NONE else 0
+    v.bucket_seats.left[b] = startable(v, job) if job != NONE else 0
 
 
 @compiled
@@ -316,12 +345,17 @@ def _may_have_room(v: View, b: int, unsure: bool) -> bool:
         return True
     shape = v.buckets.shape_row[b]
     if v.counts[FRESH] > FEW:
+        free, kept = (
+            True,
+            v.bucket_seats.keeping[b] or bool(v.times[NOW] + v.bucket_seats.lasts[b] <= v.times[LAST_START]),
+        )
         for r in range(v.total.shape[0]):
-            if v.demand[shape, r] > v.most[r]:
-                return False
-        return True
+            free &= v.demand[shape, r] <= v.most[r]
+            kept &= v.demand[shape, r] <= v.most_kept[r]
+        return free or kept
     for k in range(v.counts[FRESH]):
-        if holds_task(v, v.node_seats.fresh[k], shape):
+        n = v.node_seats.fresh[k]
+        if holds_task(v, n, shape) or may_enter(v, b, n) or may_use_hold(v, b, n):
             return True
     return False
 

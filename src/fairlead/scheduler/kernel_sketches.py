@@ -15,7 +15,7 @@ import numpy as np
 from fairlead.kernel_cache import compiled
 from fairlead.scheduler.compiled_view import View
 from fairlead.scheduler.tables import BINS, NONE, OF_FAMILY, OF_JOB, OF_QUEUE, SETS, WAYS
-from fairlead.scheduler.view import SKETCHES
+from fairlead.scheduler.view import FORGOTTEN_SKETCHES, SKETCHES
 
 EDGES: Final = np.array([0.0, *(math.ldexp(1 + (b % 4) / 4, b // 4 - 4) for b in range(1, BINS + 1))])
 """Seconds: bin b holds what is from EDGES[b] on and below EDGES[b + 1]; the last all that is longer, too."""
@@ -25,6 +25,11 @@ FULL: Final = 1024
 
 OF_ONE_JOB: Final = 32
 """Tasks of one job that count for its family and its queue; up to twice as many."""
+
+IN_TEN: Final = 10
+"""Of so many durations one is allowed to be longer than `usual`."""
+
+NOBODYS, FAMILYS, QUEUES, FORGIVEN, EVERYBODYS = range(5)
 
 _SPREAD: Final = -7046029254386353131  # 2**64 over the golden ratio
 
@@ -39,18 +44,27 @@ def bin_of(seconds: float) -> int:
 
 
 @compiled
-def note_duration(v: View, j: int, index: int, seconds: float, at: float) -> None:
-    """A task of job row j ended by itself after so many seconds, NaN where it never ran."""
+def note_duration(v: View, j: int, index: int, seconds: float, at: float) -> int:
+    """A task of job row j ended by itself after so many seconds, NaN where it never ran.
+
+    Returns whose usual duration may be another now: NOBODYS, FAMILYS (or the job's own), QUEUES or EVERYBODYS; FORGIVEN,
+    where the queue may be trusted again as well.
+    """
+    whose = NOBODYS
     if not seconds >= 0.0:
-        return
-    jobs = v.jobs
+        return whose
+    jobs, forgotten = v.jobs, v.counts[FORGOTTEN_SKETCHES]
     b = bin_of(seconds)
-    if jobs.tasks[j] > 1:
-        _count(v, _row_for(v, OF_JOB, jobs.id[j], at), b, at)
+    if jobs.tasks[j] > 1 and _count(v, _row_for(v, OF_JOB, jobs.id[j], at), b, at):
+        whose = FAMILYS
     if index % max(1, jobs.tasks[j] // OF_ONE_JOB) == 0:
-        if jobs.family[j] != 0:
-            _count(v, _row_for(v, OF_FAMILY, jobs.family[j], at), b, at)
-        _count(v, _row_for(v, OF_QUEUE, jobs.queue[j], at), b, at)
+        if jobs.family[j] != 0 and _count(v, _row_for(v, OF_FAMILY, jobs.family[j], at), b, at):
+            whose = FAMILYS
+        row = _row_for(v, OF_QUEUE, jobs.queue[j], at)
+        full = v.sketches.total[row] == FULL
+        if _count(v, row, b, at):
+            whose = FORGIVEN if full else QUEUES
+    return EVERYBODYS if v.counts[FORGOTTEN_SKETCHES] > forgotten else whose
 
 
 @compiled
@@ -96,7 +110,10 @@ def _row_for(v: View, about: int, key: int, at: float) -> int:
         victim = v.counts[SKETCHES]
         v.counts[SKETCHES] += 1
         places[s, free] = victim
+    elif sketches.used[victim] > -np.inf:
+        v.counts[FORGOTTEN_SKETCHES] += int(sketches.usual[victim] != NONE)
     sketches.about[victim], sketches.key[victim], sketches.total[victim] = about, key, 0
+    sketches.usual[victim], sketches.beyond[victim] = NONE, 0
     for b in range(BINS):
         sketches.counts[victim, b] = 0
     return int(victim)
@@ -115,13 +132,60 @@ def _goes_before(v: View, row: int, other: int) -> bool:
 
 
 @compiled
-def _count(v: View, row: int, b: int, at: float) -> None:
-    sketches = v.sketches
-    if sketches.total[row] == FULL:
+def _count(v: View, row: int, b: int, at: float) -> bool:
+    """Count a duration in a sketch; whether what is usual is another now, or who did not keep to it is forgiven."""
+    sketches, full = v.sketches, v.sketches.total[row] == FULL
+    if full:
         _halve(v, row)
     sketches.counts[row, b] += 1
     sketches.total[row] += 1
     sketches.used[row] = at
+    was = sketches.usual[row]
+    if was != NONE and b > was:
+        sketches.beyond[row] += 1
+    _set_usual(v, row)
+    return bool(full or sketches.usual[row] != was)
+
+
+@compiled
+def _set_usual(v: View, row: int) -> None:
+    """Go from what was usual to what is.
+
+    Of N durations and one to come each is equally likely to be the k-th longest, so the next is longer than the k-th longest of N
+    with a chance of k in N + 1, whatever they are like; k is the most for which that is no more than one in ten.
+    """
+    sketches, counts = v.sketches, v.sketches.counts
+    allowed = (sketches.total[row] + 1) // IN_TEN
+    if allowed == 0:
+        sketches.usual[row], sketches.beyond[row] = NONE, 0
+        return
+    b, beyond = sketches.usual[row], sketches.beyond[row]
+    if b == NONE:
+        b, beyond = BINS - 1, 0
+    while beyond >= allowed:
+        b += 1
+        beyond -= counts[row, b]
+    while beyond + counts[row, b] < allowed:
+        beyond += counts[row, b]
+        b -= 1
+    sketches.usual[row], sketches.beyond[row] = b, beyond
+
+
+@compiled
+def find_usual(v: View) -> None:
+    """Work out what is usual in all sketches."""
+    for row in range(v.counts[SKETCHES]):
+        v.sketches.usual[row], v.sketches.beyond[row] = NONE, 0
+        _set_usual(v, row)
+
+
+@compiled
+def usual(v: View, about: int, key: int) -> float:
+    """The seconds that nine in ten of a sketch lasted no longer than; NaN where there are too few, or none."""
+    row = find(v, about, key)
+    if row == NONE or v.sketches.usual[row] == NONE:
+        return np.nan
+    return float(EDGES[v.sketches.usual[row] + 1]) if v.sketches.usual[row] < BINS - 1 else np.inf
 
 
 @compiled
@@ -133,6 +197,11 @@ def _halve(v: View, row: int) -> None:
         counts[row, b] = both // 2
         rest = both % 2
     v.sketches.total[row] //= 2
+    v.sketches.usual[row], v.sketches.beyond[row] = NONE, 0
+    if v.sketches.about[row] == OF_QUEUE:  # who did not keep to forecasts that were made of them is forgiven by and by
+        q = v.sketches.key[row]
+        v.queues.trusted[q] //= 2
+        v.queues.overran[q] //= 2
 
 
 @compiled

@@ -13,6 +13,7 @@ from fairlead.scheduler.tables import F64, I64, NONE, TABLES
 from fairlead.scheduler.view import (
     BLOCK,
     BUCKETS,
+    CLAIM_DUE,
     COUNTS,
     DIVIDED_SOMEWHERE,
     FRAME,
@@ -74,7 +75,8 @@ class Order:
         self.counted, self.most = np.ones(resources, np.bool_), np.zeros(resources, np.int64)
         self.frames, self.caps = np.zeros(depth, FRAME), np.zeros((depth, resources + 2), np.int64)
         self.stack = np.zeros(128 * depth, np.int64)
-        self.chosen = np.zeros((5, 0), np.int64)
+        self.most_kept = np.zeros(resources, np.int64)
+        self.chosen, self.chosen_until = np.zeros((5, 0), np.int64), np.zeros(0)
         for name in (TOUCHED_QUEUES, TOUCHED_BUCKETS, FRESH, OUT, LIMITED, MOVED, HISTORY_MOVED):
             self.counts[name] = 0
         moves[0] += 1
@@ -102,7 +104,8 @@ class Order:
             counts=self.counts, times=s.times, grain=s.grain, masks=s.cluster.masks, total=s.cluster.total, ended=s.ended,
             best=self.best, able=self.able, sketch_places=s.sketches.places, least=self.least, bounds=self.bounds,
             large_bounds=self.large_bounds,
-            counted=self.counted, most=self.most, frames=self.frames, caps=self.caps, stack=self.stack, chosen=self.chosen,
+            counted=self.counted, most=self.most, most_kept=self.most_kept, frames=self.frames, caps=self.caps,
+            stack=self.stack, chosen=self.chosen, chosen_until=self.chosen_until,
         )  # fmt: skip
 
     def spoil(self) -> None:
@@ -115,6 +118,7 @@ class Order:
             self._make(state)
         if self.chosen.shape[1] < most + 2 * self.largest_gang + state.nodes.n:
             self.chosen = np.zeros((5, most + 4 * self.largest_gang + 2 * state.nodes.n), np.int64)
+            self.chosen_until = np.zeros(self.chosen.shape[1])
             self._moves[0] += 1
         return self.view(state)
 
@@ -141,7 +145,7 @@ class Order:
         self._allot(int(slots.sum()))
         mine = self.buckets
         mine.extend(buckets.n)
-        mine.cycle[:] = mine.stop_cycle[:] = NONE
+        mine.cycle[:] = mine.stop_cycle[:] = mine.lasts_job[:] = NONE
         alike = _by_likeness(state.shapes.demand[buckets.shape_row[: buckets.n]])
         mine.slot[alike] = _numbered(leaf[alike])
         for bucket in state.holds.bucket[: counts[HOLDS]]:
@@ -151,6 +155,7 @@ class Order:
         policy = queues.policy[: queues.n]
         counts[HDRF_SOMEWHERE], counts[DIVIDED_SOMEWHERE] = (policy == HDRF).any(), (policy == DIVIDED).any()
         counts[IN_ORDER] = 1
+        state.times[CLAIM_DUE] = -np.inf
         blocks = -(-state.nodes.n // BLOCK)
         self.bounds = np.zeros((blocks, self.resources), np.int64)
         self.large_bounds = np.zeros((-(-blocks // BLOCK), self.resources), np.int64)
@@ -170,7 +175,7 @@ class Order:
         if self.counts[IN_ORDER]:
             leaf, mine = int(state.buckets.leaf[bucket]), self.buckets
             mine.extend(1)
-            mine.cycle[bucket] = mine.stop_cycle[bucket] = NONE
+            mine.cycle[bucket] = mine.stop_cycle[bucket] = mine.lasts_job[bucket] = NONE
             mine.slot[bucket] = self._take_slot(leaf)
             mine.hopeless[bucket] = _is_hopeless(self.view(state), state, bucket)
             self.largest_gang = max(self.largest_gang, int(state.buckets.gang[bucket]))

@@ -2,15 +2,32 @@
 
 from bisect import bisect_left
 from fractions import Fraction
+from math import inf
 
 import numpy as np
 from msgspec import Struct, field
 
-from fairlead.model.specs import HALF_LIFE, ROOT, Policy, Quantities, Queue, ancestors, inner_names, settings_for
+from fairlead.model.specs import (
+    ALL,
+    HALF_LIFE,
+    LEAST_WEIGHT,
+    NEVER,
+    ROOT,
+    Percent,
+    Policy,
+    Quantities,
+    Queue,
+    ancestors,
+    inner_names,
+    path_to_root,
+    settings_for,
+)
 from fairlead.policies import HALF_LIVES, code_of, resources_of
 from fairlead.scheduler.history import slurm_ticks_of, ticks_of
 from fairlead.scheduler.tables import I64, NONE, UNLIMITED, Queues
 
+GUARANTEE_TIMEOUT, FAIR_SHARE_THRESHOLD = 30.0, 0.5
+"""When others are revoked for a queue, where nothing else is said: after so many seconds; below so much of its fair share."""
 LARGEST_WEIGHT = 2**30
 """Weights are compared exactly where they are fractions of numbers below this."""
 
@@ -62,6 +79,10 @@ class QueueTree(Struct, dict=True, forbid_unknown_fields=True):
         """What holds for a queue: what was declared, or nothing in particular."""
         return settings_for(queue, self.declared) or self.removed.get(queue) or Queue(queue)
 
+    def is_declared(self, name: str) -> bool:
+        """Whether a queue is declared, or stands for one person under a ``*`` that is."""
+        return not name or name in self.inner or settings_for(name, self.declared) is not None
+
     def policy_of(self, name: str) -> Policy:
         """The policy among a queue's children: its own, else what it shares by itself where that is one for trees, else drf."""
         own = self.spec_of(name).policy
@@ -85,6 +106,7 @@ class QueueTree(Struct, dict=True, forbid_unknown_fields=True):
                 row = table.extend(1)
                 self.names.append(path)
                 self.rows[path] = row
+                table.short_since[row] = inf if path else -inf
                 table.parent[row] = up = self.rows[ancestors(path)[0]] if path else NONE
                 self._rank(row, table)
                 new.append(row)
@@ -103,8 +125,8 @@ class QueueTree(Struct, dict=True, forbid_unknown_fields=True):
         rank[rank >= place] += 1
         table.rank[row] = place
 
-    def write(self, row: int, table: Queues, resources: list[str]) -> None:
-        """Write what holds for a queue into its row."""
+    def write(self, row: int, table: Queues, resources: list[str], total: I64) -> None:
+        """Write what holds for a queue into its row, where the cluster has so much of each resource."""
         name = self.names[row]
         spec = self.spec_of(name)
         table.policy[row] = code_of(self.policy_of(name) if row in self.inner_rows else "priority", resources)
@@ -112,16 +134,59 @@ class QueueTree(Struct, dict=True, forbid_unknown_fields=True):
         table.tick[row], table.remains[row] = ticks(self.half_life_of(name)) if row in self.inner_rows else (0.0, 0)
         table.weight[row] = weights(spec, resources)
         table.whole[row], table.part[row] = _fractions(table.weight[row])
-        table.guarantee[row] = vector(spec.guarantee, resources)
-        table.limit[row] = vector(spec.limit, resources, UNLIMITED)
+        table.weightless[row] = spec.weight == 0
+        self.write_bounds(row, table, resources, total)
+        table.strict[row] = spec.strict and row not in self.inner_rows
         table.max_tasks[row] = UNLIMITED if spec.max_tasks is None else spec.max_tasks
         table.max_jobs[row] = UNLIMITED if spec.max_jobs is None else spec.max_jobs
+        self._write_claims(row, table)
+
+    def _write_claims(self, row: int, table: Queues) -> None:
+        """Write when others are revoked for a queue, and when it may be; the row of the queue above is written already."""
+        name, up = self.names[row], table.parent[row]
+        until_guarantee = self.inherited(name, "guarantee_timeout", GUARANTEE_TIMEOUT)
+        until_share = self.inherited(name, "fair_share_timeout", NEVER)
+        table.guarantee_timeout[row] = until_guarantee if until_guarantee < NEVER else inf
+        table.share_timeout[row] = until_share if until_share < NEVER else inf
+        table.threshold[row] = self.inherited(name, "fair_share_threshold", FAIR_SHARE_THRESHOLD)
+        table.min_runtime[row] = self.inherited(name, "min_runtime", 0.0)
+        table.priority_revokes[row] = self.inherited(name, "priority_revokes", False)
+        table.revocable[row] = self.spec_of(name).revocable and (up == NONE or table.revocable[up])
+
+    def _write_guards(self, row: int, table: Queues) -> None:
+        """Write whether a queue, or one above it, is guaranteed anything."""
+        up = table.parent[row]
+        table.guaranteed[row] = row != 0 and table.guarantee[row].any()
+        table.guarded[row] = table.guaranteed[row] or (up != NONE and table.guarded[up])
+
+    def inherited(self, name: str, key: str, otherwise: float) -> float:
+        """What holds for a queue where the one above it says what it does not."""
+        said = (getattr(self.spec_of(path), key) for path in path_to_root(name))
+        return next((value for value in said if value is not None), otherwise)
+
+    def write_bounds(self, row: int, table: Queues, resources: list[str], total: I64) -> None:
+        """Write a queue's guarantee and limit into its row."""
+        spec = self.spec_of(self.names[row])
+        table.guarantee[row] = amounts_of(spec.guarantee, spec.guarantee_percent, resources, total, 0)
+        table.limit[row] = amounts_of(spec.limit, spec.limit_percent, resources, total, UNLIMITED)
+        for resource, more in spec.borrow.items():
+            r = resources.index(resource)
+            table.limit[row, r] = min(table.limit[row, r], table.guarantee[row, r] + more)
+        self._write_guards(row, table)
+
+    def follow_total(self, table: Queues, resources: list[str], total: I64) -> None:
+        """Write the bounds of those queues anew that have some in percent of what the cluster has."""
+        for row, name in enumerate(self.names):
+            spec = self.spec_of(name)
+            if spec.guarantee_percent or spec.limit_percent:
+                self.write_bounds(row, table, resources, total)
 
     def needed_resources(self, name: str) -> set[str]:
         """The resources that what holds for a queue names."""
         spec = self.spec_of(name)
         weighed = spec.weight if isinstance(spec.weight, dict) else {}
-        return {*resources_of(spec.policy), *spec.guarantee, *spec.limit, *weighed}
+        in_percent = {*spec.guarantee_percent, *spec.limit_percent} - {ALL}
+        return {*resources_of(spec.policy), *spec.guarantee, *spec.limit, *spec.borrow, *weighed, *in_percent}
 
 
 def _fractions(weights: np.ndarray) -> tuple[list[int], list[int]]:
@@ -143,11 +208,21 @@ def mark_exact(table: Queues) -> None:
 
 
 def weights(spec: Queue, resources: list[str]) -> list[float]:
-    """A queue's weight for each resource."""
-    weight = spec.weight if isinstance(spec.weight, dict) else dict.fromkeys(resources, spec.weight)
+    """A queue's weight for each resource; the least that there is where it is 0."""
+    weight = spec.weight if isinstance(spec.weight, dict) else dict.fromkeys(resources, spec.weight or LEAST_WEIGHT)
     return [weight.get(resource, 1.0) for resource in resources]
 
 
 def vector(quantities: Quantities, resources: list[str], fill: int = 0) -> I64:
     """Quantities as an array, one column a resource."""
     return np.array([quantities.get(name, fill) for name in resources], np.int64)
+
+
+def amounts_of(amounts: Quantities, percent: Percent, resources: list[str], total: I64, fill: int) -> I64:
+    """Guarantees or limits, some of them in percent of the total, as an array with one column a resource."""
+    found = vector(amounts, resources, fill)
+    for column, name in enumerate(resources):
+        part = percent.get(name, percent.get(ALL))
+        if part is not None and name not in amounts:
+            found[column] = int(total[column]) * Fraction(repr(part)) // 100
+    return found

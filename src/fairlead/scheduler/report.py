@@ -6,17 +6,34 @@ from signal import SIGXFSZ
 
 import numpy as np
 
-from fairlead.model.api_types import JobInfo, JobPage, JobStatus, NodeInfo, QueueInfo, TaskInfo, TaskPage
-from fairlead.model.specs import Job, ancestors, settings_for, written
+from fairlead.model.api_types import (
+    JobInfo,
+    JobPage,
+    JobStatus,
+    NodeInfo,
+    QueueInfo,
+    RevokedInfo,
+    TaskInfo,
+    TaskPage,
+    TaskStatus,
+)
+from fairlead.model.quantity import format_quantity, round_quantity
+from fairlead.model.specs import Job, Work, path_to_root, written
 from fairlead.policies import drf
 from fairlead.policies.arithmetic import dominant_share
-from fairlead.scheduler.admission import job_row, rows_below
-from fairlead.scheduler.facts import Outcome
+from fairlead.scheduler.admission import Unknown, job_row, rows_below
+from fairlead.scheduler.facts import Claim, Outcome
+from fairlead.scheduler.fair_shares import fair_shares
 from fairlead.scheduler.forecasts import CAUTIOUS, EXPECTED, ends
 from fairlead.scheduler.history import share_over_time
 from fairlead.scheduler.state import State
 from fairlead.scheduler.statuses import CANCELLED, FAILED, PLACED, REVOKING, STATUS_NAMES, SUCCEEDED
-from fairlead.scheduler.tables import NONE, UNLIMITED, Jobs
+from fairlead.scheduler.tables import GUARANTEE, NONE, UNLIMITED, WHY, Jobs
+
+LONGEST_COMMAND = 1000
+"""Characters of a command in a listing; a job by itself has all of it."""
+LARGEST_PAGE = 2**20
+"""Characters of the texts in a page of a listing, and one job's more."""
 
 
 def describe_job(state: State, job: int) -> JobInfo:
@@ -33,7 +50,10 @@ def list_jobs(
     before: int | None = None,
     limit: int = 100,
 ) -> JobPage:
-    """The newest jobs for which `where` is true, newest first, below `before`; `queue` means it and all below it."""
+    """The newest jobs for which `where` is true, newest first, below `before`; `queue` means it and all below it.
+
+    Of a long command there is the beginning only, and the page ends early where the texts in it are large.
+    """
     jobs, n = state.jobs, state.jobs.n
     chosen = jobs.id[:n] != NONE
     if before is not None:
@@ -43,11 +63,13 @@ def list_jobs(
     if status is not None:
         chosen &= _statuses(jobs, slice(n)) == JOB_STATUSES.index(status)
     found: list[JobInfo] = []
+    size = 0
     for row in np.flatnonzero(chosen)[::-1]:
         if where(state.index.specs[int(jobs.id[row])]):
-            if len(found) == limit:
+            if len(found) == limit or size > LARGEST_PAGE:
                 return {"jobs": found, "next": found[-1]["id"]}
-            found.append(_job(state, row))
+            found.append(_job(state, row, LONGEST_COMMAND))
+            size += _size_of_texts(found[-1])
     return {"jobs": found, "next": None}
 
 
@@ -61,15 +83,34 @@ def _statuses(jobs: Jobs, rows: slice) -> np.ndarray:
     return np.where(np.isnan(jobs.finished_at[rows]), going, over)
 
 
-def describe_tasks(state: State, job: int, now: float, first: int = 0, limit: int = 1000) -> TaskPage:
-    """Tasks of a job by index, from `first` on, as they are now."""
+def describe_tasks(
+    state: State, job: int, now: float, first: int = 0, limit: int = 1000, status: TaskStatus | None = None
+) -> TaskPage:
+    """Tasks of a job by index, from `first` on, as they are now; of one status, if named."""
     row = job_row(state, job)
     begin, count = int(state.jobs.first[row]), int(state.jobs.tasks[row])
-    indices = np.arange(first, min(count, first + limit))
+    indices = np.arange(first, count if status is not None else min(count, first + limit + 1))
+    if status is not None:
+        indices = indices[state.tasks.status[begin + indices] == STATUS_NAMES.index(status)]
+    following = int(indices[limit]) if len(indices) > limit else None
+    indices = indices[:limit]
     expected, cautious = (ends(state, begin + indices, now, chance) for chance in (EXPECTED, CAUTIOUS))
     columns = zip(indices.tolist(), expected.tolist(), cautious.tolist(), strict=True)
     found = [describe_task(state, begin, *column) for column in columns]
-    return {"tasks": found, "next": first + limit if first + limit < count else None}
+    return {"tasks": found, "next": following}
+
+
+def find_task(state: State, job: int, index: int) -> TaskInfo:
+    """One task of a job, without forecasts. Refuses an unknown one."""
+    row = job_row(state, job)
+    check_index(job, index, int(state.jobs.tasks[row]))
+    return describe_task(state, int(state.jobs.first[row]), index)
+
+
+def check_index(job: int, index: int, tasks: int) -> None:
+    """Raises Unknown for a task that a job does not have."""
+    if not 0 <= index < tasks:
+        raise Unknown(f"job {job} has no task {index}: its tasks are 0 to {tasks - 1}")
 
 
 def describe_task(state: State, begin: int, index: int, expected: float = nan, cautious: float = nan) -> TaskInfo:
@@ -85,6 +126,8 @@ def describe_task(state: State, begin: int, index: int, expected: float = nan, c
         "node": state.cluster.specs[tasks.node[t]].name if placed or over else None,
         "exit": exit_status(int(tasks.outcome[t]), int(tasks.code[t])) if over else None,
         "reason": _reason(Outcome(int(tasks.outcome[t])), int(tasks.code[t])) if over else None,
+        "cpu_seconds": _known(tasks.cpu[t], 3),
+        "peak_memory": _whole(tasks.peak[t]),
         "started_at": _time(tasks.started_at[t]),
         "finished_at": _time(tasks.finished_at[t]),
         "expected_end": _time(expected),
@@ -117,14 +160,16 @@ def list_queues(state: State) -> list[QueueInfo]:
         waiting[state.queues.parent[row]] += waiting[row]
     q = state.queues
     inner = set(q.parent[: q.n].tolist())
+    fair = fair_shares(state)
     found: list[QueueInfo] = []
     for row in np.argsort(q.rank[: q.n]):
         name = state.tree.names[row]
-        declared = not name or name in state.tree.inner or settings_for(name, state.tree.declared) is not None
+        declared = state.tree.is_declared(name)
         if not declared and not waiting[row] and not q.tasks[row]:
             continue
-        draining = any(state.spec_of(path).draining for path in [name, *ancestors(name)])
-        column = drf.dominant_resource(q.used[row], state.cluster.total, q.weight[row])
+        draining = any(state.spec_of(path).draining for path in path_to_root(name))
+        weight = q.divisor(int(row))
+        column = drf.dominant_resource(q.used[row], state.cluster.total, weight)
         own = q.limit[row] != UNLIMITED
         found.append(
             {
@@ -132,14 +177,20 @@ def list_queues(state: State) -> list[QueueInfo]:
                 "status": "removed" if not declared else "draining" if draining else "open",
                 "policy": state.policy_of(row) if row in inner else None,
                 "used": state.quantities(q.used[row]),
-                "dominant_share": float(dominant_share(q.used[row], state.cluster.total, q.weight[row])),
+                "dominant_share": float(dominant_share(q.used[row], state.cluster.total, weight)),
                 "share_over_time": share_over_time(q, int(row), state.grain, state.cluster.total),
                 "dominant_resource": state.resources[column] if column >= 0 else None,
-                "weight": dict(zip(state.resources, map(float, q.weight[row]), strict=True)),
+                "weight": dict(zip(state.resources, map(float, q.weight[row] * (not q.weightless[row])), strict=True)),
                 "guarantee": state.quantities(q.guarantee[row]),
                 "limit": {name: int(v) for name, v, o in zip(state.resources, q.limit[row], own, strict=True) if o},
+                "fair_share": {
+                    "steady": state.quantities(fair.steady[row]),
+                    "instantaneous": state.quantities(fair.instantaneous[row]),
+                    "within_demand": state.quantities(fair.within_demand[row]),
+                },
                 "max_tasks": _count(q.max_tasks[row]),
                 "max_jobs": _count(q.max_jobs[row]),
+                "strict": bool(q.strict[row]),
                 "running": int(q.tasks[row]),
                 "waiting": int(waiting[row]),
             }
@@ -154,6 +205,8 @@ def list_nodes(state: State) -> list[NodeInfo]:
     tasks = np.bincount(held, minlength=nodes.n)
     found: list[NodeInfo] = []
     for row, spec in enumerate(state.cluster.specs):
+        if nodes.forgotten[row]:
+            continue
         found.append(
             {
                 "name": spec.name,
@@ -167,11 +220,31 @@ def list_nodes(state: State) -> list[NodeInfo]:
     return found
 
 
-def _job(state: State, row: int) -> JobInfo:
+def _beginning(work: Work, most: int | None) -> list[str]:
+    """The words of a command, or those that are so many characters together, and as much as there is room for of the next."""
+    if most is None:
+        return [work.readable(word) for word in work.argv]
+    words: list[str] = []
+    for word in work.argv:
+        if most <= 0:
+            return [*words, "..."]
+        cut = work.readable(word[:most]) + "..." * (len(word) > most)
+        words.append(cut)
+        most -= len(word) + 1
+    return words
+
+
+def _size_of_texts(job: JobInfo) -> int:
+    labels = (len(word) for name, values in job["on"].items() for word in (name, *values))
+    return sum(map(len, job["argv"])) + len(job["cwd"]) + len(job["name"]) + sum(labels) + 32 * len(job["after"])
+
+
+def _job(state: State, row: int, longest_command: int | None = None) -> JobInfo:
     jobs = state.jobs
     spec = state.index.specs[int(jobs.id[row])]
     count, waiting, holding = int(jobs.tasks[row]), int(jobs.waiting[row]), int(jobs.holding[row])
     failed, cancelled = int(jobs.failed[row]), int(jobs.cancelled[row])
+    own = slice(int(jobs.first[row]), int(jobs.first[row]) + count)
     return {
         "id": int(jobs.id[row]),
         "name": spec.name,
@@ -190,17 +263,45 @@ def _job(state: State, row: int) -> JobInfo:
         "gang": spec.gang,
         "retries": spec.retries,
         "time_limit": spec.time_limit,
+        "at_most": spec.at_most,
         "exit_done": spec.exit_done,
+        "grace": spec.grace,
+        "revoked": _revoked(state, int(jobs.id[row])),
         "after": [{"job": after.job, "how": after.how} for after in spec.after],
-        "argv": [spec.work.readable(argument) for argument in spec.work.argv],
+        "cpu_seconds": _known(state.tasks.cpu[own].sum(dtype=np.float64), 3),
+        "peak_memory": _whole(state.tasks.peak[own].max()),
+        "argv": _beginning(spec.work, longest_command),
         "cwd": spec.work.readable(spec.work.cwd),
         "submitted_at": float(jobs.submitted_at[row]),
         "finished_at": _time(jobs.finished_at[row]),
     }
 
 
+def _revoked(state: State, job: int) -> RevokedInfo | None:
+    found = state.revocations.get(job)
+    return None if found is None else {"at": found.at, "tasks": found.tasks, "text": f"revoked {whom(found.claim)}"}
+
+
+def whom(claim: Claim) -> str:
+    """For whom something is revoked, in words."""
+    queue = written(claim.queue)
+    if not claim.resource:
+        return f"for job {claim.job} of {queue}, which has a higher priority"
+    has, of = round_quantity(claim.resource, claim.has), format_quantity(claim.resource, claim.of)
+    what = "guaranteed" if claim.why == WHY[GUARANTEE] else "fair share of"
+    return f"for {queue}, which had {has} of its {of} {what} {claim.resource}"
+
+
 def _count(value: int) -> int | None:
     return None if value == UNLIMITED else int(value)
+
+
+def _known(value: float, digits: int) -> float | None:
+    return round(float(value), digits) if value > 0 else None
+
+
+def _whole(value: float) -> int | None:
+    return int(value) if value > 0 else None
 
 
 def _time(value: float) -> float | None:

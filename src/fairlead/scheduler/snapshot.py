@@ -14,10 +14,11 @@ import numpy as np
 from msgspec import Struct
 
 from fairlead.model.specs import Job, Settings
-from fairlead.scheduler import kernel_sketches
+from fairlead.scheduler import kernel_account, kernel_holds, kernel_sketches
 from fairlead.scheduler.cluster import Cluster
 from fairlead.scheduler.compaction import find_kinds
 from fairlead.scheduler.dependencies import Dependencies
+from fairlead.scheduler.facts import Revocation
 from fairlead.scheduler.growth import set_ended
 from fairlead.scheduler.job_index import JobIndex
 from fairlead.scheduler.queue_tree import QueueTree, mark_exact
@@ -25,7 +26,7 @@ from fairlead.scheduler.state import ShapeKey, State
 from fairlead.scheduler.tables import NONE, TABLES, Table
 from fairlead.scheduler.view import BEGAN, ENDED, HOLDS, SKETCHES
 
-FORMAT = 3
+FORMAT = 4
 
 PIECE = 4 * 2**20
 """Bytes of a piece, about: one job that takes more is one of its own."""
@@ -47,6 +48,7 @@ class Known(Struct, frozen=True, forbid_unknown_fields=True):
     dependencies: Dependencies
     shape_keys: list[ShapeKey]
     broken_gangs: list[int]
+    revocations: dict[int, Revocation]
     ended: list[int]
     rows: dict[str, int]
     began: float
@@ -88,6 +90,7 @@ def dump(state: State) -> Iterator[bytes]:
             dependencies=state.dependencies,
             shape_keys=state.shape_keys,
             broken_gangs=sorted(state.broken_gangs),
+            revocations=dict(sorted(state.revocations.items())),
             ended=state.ended_jobs().tolist(),
             rows={name: getattr(state, name).n for name in TABLES},
             began=float(state.times[BEGAN]),
@@ -134,6 +137,7 @@ def load(pieces: Iterable[bytes]) -> State:
         known.dependencies,
     )
     state.shape_keys, state.broken_gangs = known.shape_keys, set(known.broken_gangs)
+    state.revocations = known.revocations
     state.times[BEGAN], state.grain = known.began, np.array(known.grain, np.int64)
     for name in TABLES:
         _make_room(getattr(state, name), known.rows.get(name, 0), len(known.resources))
@@ -148,7 +152,7 @@ def load(pieces: Iterable[bytes]) -> State:
             _unpack(getattr(state, piece.table), piece)
     if not isinstance(piece, End):
         raise msgspec.DecodeError("it is cut off")
-    state.index.find_keys()
+    state.index.work_out()
     _work_out(state, known.ended)
     return state
 
@@ -165,6 +169,10 @@ def _work_out(state: State, ended: list[int]) -> None:
     state.dead_tasks = int(jobs.tasks[: jobs.n][jobs.id[: jobs.n] == NONE].sum())
     mark_exact(state.queues)
     rows = state.held_rows()
+    state.nodes.hold[:] = NONE
+    kernel_holds.link_holds(state.view())
+    kernel_account.link_tasks(state.view(), rows, state.job_rows_of(rows))
+    kernel_sketches.find_usual(state.view())
     until = state.tasks.started_at[rows] + jobs.time_limit[state.job_rows_of(rows)]
     limited = until < inf
     attempts = (column[limited].tolist() for column in state.attempts_of(rows))
@@ -179,7 +187,7 @@ def _refuse_unknown(names: Iterable[str], known: Iterable[str], what: str) -> No
 
 
 def _columns(table: Table) -> list[str]:
-    return [*(table.FIELDS.names or ()), *table.WIDE]
+    return [*(name for name in table.FIELDS.names or () if name not in table.FOLLOWS), *table.WIDE]
 
 
 def _pack_table(name: str, table: Table) -> Iterator[Rows]:

@@ -19,7 +19,7 @@ from fairlead.scheduler import effects, growth, kernel_attempts, kernel_history
 from fairlead.scheduler.cluster import Cluster, Constraints
 from fairlead.scheduler.deadlines import Attempt, Deadlines
 from fairlead.scheduler.dependencies import Dependencies
-from fairlead.scheduler.facts import Attempts, Contradiction, Fact, Ints, TasksPlaced
+from fairlead.scheduler.facts import Attempts, Contradiction, Fact, Ints, Revocation, TasksPlaced
 from fairlead.scheduler.job_index import JobIndex
 from fairlead.scheduler.order import Order
 from fairlead.scheduler.queue_tree import QueueTree
@@ -73,6 +73,8 @@ class State:
         Shapes and buckets by what they are.
     broken_gangs : set of int
         Job numbers: a task was lost while others run.
+    revocations : dict of int to Revocation
+        By the number of the job that had tasks revoked for others.
     ended : int64 array
         The numbers of the jobs that have ended, in that order; those that are remembered are `ended_jobs()`.
     times : float64 array
@@ -103,8 +105,9 @@ class State:
         self.shape_rows: dict[ShapeKey, int] = {}
         self.bucket_rows: dict[BucketKey, int] = {}
         self.broken_gangs: set[int] = set()
+        self.revocations: dict[int, Revocation] = {}
         self.ended: I64 = np.zeros(0, np.int64)
-        self.times: F64 = np.array([nan, -inf])
+        self.times: F64 = np.array([nan, -inf, inf, -inf, -inf])
         self.grain: I64 = np.zeros(0, np.int64)
         self.forgotten = self.dead_tasks = 0
         self.order = Order(self.moves)

@@ -20,6 +20,7 @@ UNLIMITED: Final = 2**63 - 1
 I8 = NDArray[np.int8]
 I32 = NDArray[np.int32]
 I64 = NDArray[np.int64]
+F32 = NDArray[np.float32]
 F64 = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 
@@ -39,6 +40,8 @@ class Table:
     FIELDS: ClassVar[np.dtype[Any]]
     WIDE: ClassVar[dict[str, tuple[str, float]]] = {}
     """Arrays with a column a resource: how they are stored, and what stands there for a resource that is new."""
+    FOLLOWS: ClassVar[frozenset[str]] = frozenset()
+    """Fields that follow from other columns, and are in no snapshot."""
 
     def __init__(self, moves: list[int]) -> None:
         self.n = 0
@@ -97,12 +100,19 @@ def fields(**kinds: str) -> np.dtype[Any]:
 
 
 class Nodes(Table):
-    """capacity, free; held: what holds keep of it, so that free - held is there for all."""
+    """capacity, free; held: what holds keep of it, so that free - held is there for all. One that is `forgotten` is lost, too.
 
-    FIELDS = fields(up="?", draining="?")
+    hold, task : the first of the holds, and of the tasks, that are on it; NONE: it has none
+    """
+
+    FIELDS = fields(up="?", draining="?", forgotten="?", hold="i8", task="i8")
     WIDE: ClassVar = {"capacity": ("i8", 0), "free": ("i8", 0), "held": ("i8", 0)}
+    FOLLOWS: ClassVar = frozenset({"hold", "task"})
     up: Bools
     draining: Bools
+    forgotten: Bools
+    hold: I64
+    task: I64
     capacity: I64
     free: I64
     held: I64
@@ -112,6 +122,7 @@ class Queues(Table):
     """The tree, parents before their children.
 
     policy : among its children; a leaf's among its buckets is priority
+    strict : a leaf of which nobody passes the first that waits
     rank : by name: breaks the last ties
     tasks, jobs : that hold resources
     served : how many tasks had been placed in all, with it, when one of it was placed last; the root's is the number of all
@@ -120,14 +131,26 @@ class Queues(Table):
     moment : of the tick that runs, of its parent's, up to which what it used is counted
     remains : what is left of the mean after a tick, in parts of 2**32
     part, whole : the weight as a fraction part / whole, both below 2**30; `exact` where all siblings' are that to the last digit
+    weightless : its weight is 0: under YARN's policies it goes after all others; the numbers say the least that there is
     used : what its tasks take; limits bound it
     mean, recent : what it used before (see :mod:`fairlead.scheduler.kernel_history`)
     even : under sdrf, its part of the whole by its weight among all its siblings'
+    trusted, overran : tasks that were taken to end by their cautious forecast, for a reservation's sake, and those that did not
+    promised : the free room that is kept for it from others, which it is charged
+    idled_before : the same over time: of a leaf, in all its reservations that are over, base units times seconds
+    guarantee_timeout, share_timeout, threshold, min_runtime, priority_revokes : as :class:`fairlead.model.specs.Queue` says,
+        with what is inherited; infinite where nothing is revoked
+    revocable : neither it nor one above says that it is not
+    guaranteed : it has a guarantee of something; `guarded` : it, or one above, and so others may be revoked for it
+    below_since : of each resource, when it last fell below its guarantee
+    short_since : since when it is known to be short of its fair share; infinite: it is not. The root's: when that was looked at
     """
 
     FIELDS = fields(
         parent="i8", policy="i8", rank="i8", max_tasks="i8", max_jobs="i8", tasks="i8", jobs="i8", served="i8",
-        ticks="i8", moment="i8", remains="i8", tick="f8", exact="?",
+        ticks="i8", moment="i8", remains="i8", trusted="i8", overran="i8", tick="f8", guarantee_timeout="f8",
+        share_timeout="f8", threshold="f8", min_runtime="f8", short_since="f8", exact="?", weightless="?", strict="?",
+        priority_revokes="?", revocable="?", guaranteed="?", guarded="?",
     )  # fmt: skip
     WIDE: ClassVar = {
         "weight": ("f8", 1.0),
@@ -139,7 +162,20 @@ class Queues(Table):
         "mean": ("i8", 0),
         "recent": ("i8", 0),
         "even": ("i8", 0),
+        "promised": ("i8", 0),
+        "idled_before": ("f8", 0),
+        "below_since": ("f8", 0),
     }
+    guarantee_timeout: F64
+    share_timeout: F64
+    threshold: F64
+    min_runtime: F64
+    short_since: F64
+    priority_revokes: Bools
+    revocable: Bools
+    guaranteed: Bools
+    guarded: Bools
+    below_since: F64
     parent: I64
     policy: I64
     rank: I64
@@ -148,6 +184,8 @@ class Queues(Table):
     tasks: I64
     jobs: I64
     exact: Bools
+    strict: Bools
+    weightless: Bools
     weight: F64
     part: I64
     whole: I64
@@ -157,11 +195,19 @@ class Queues(Table):
     mean: I64
     recent: I64
     even: I64
+    trusted: I64
+    overran: I64
+    promised: I64
+    idled_before: F64
     served: I64
     ticks: I64
     moment: I64
     remains: I64
     tick: F64
+
+    def divisor(self, row: int) -> F64:
+        """What people see a queue's shares divided by: its weights, and nothing where it has none."""
+        return np.ones(self.weight.shape[1]) if self.weightless[row] else np.asarray(self.weight[row])
 
 
 class Shapes(Table):
@@ -179,11 +225,14 @@ class Buckets(Table):
     gang : tasks at once; 0: one by one
     started : jobs in the list that run already
     passed_since : NaN: it was not passed over
+    since : when it was empty last; since then somebody waits in it
+    put_off : until then nothing is revoked for it: it was tried, and nothing that may be would make room
     """
 
     FIELDS = fields(
-        leaf="i8", priority="i8", shape_row="i8", gang="i8", head="i8", tail="i8", started="i8", passed_since="f8"
-    )
+        leaf="i8", priority="i8", shape_row="i8", gang="i8", head="i8", tail="i8", started="i8", passed_since="f8", since="f8",
+        put_off="f8",
+    )  # fmt: skip
     leaf: I64
     priority: I64
     shape_row: I64
@@ -192,6 +241,8 @@ class Buckets(Table):
     tail: I64
     started: I64
     passed_since: F64
+    since: F64
+    put_off: F64
 
 
 class Jobs(Table):
@@ -208,13 +259,15 @@ class Jobs(Table):
     bucket : NONE: not in one now
     after, before : rows in the bucket
     time_limit : seconds; infinite: none
+    at_most : tasks of it that may hold resources at once; 0: any number. One that has so many waits in no bucket
     finished_at : NaN: not yet
     """
 
     FIELDS = fields(
         id="i8", bucket="i8", after="i8", before="i8", waiting="i8", holding="i8", next="i8", first="i8", queue="i8",
         shape_row="i8", tasks="i8", family="i8", home="i8", priority="i8", retries="i8", failed="i8", cancelled="i8",
-        time_limit="f8", submitted_at="f8", finished_at="f8", gang="?", held="?", irregular="?", plain="?", exit_done="?",
+        at_most="i8", time_limit="f8", submitted_at="f8", finished_at="f8", gang="?", held="?", irregular="?", plain="?",
+        exit_done="?",
     )  # fmt: skip
     id: I64
     queue: I64
@@ -233,6 +286,7 @@ class Jobs(Table):
     after: I64
     before: I64
     family: I64
+    at_most: I64
     time_limit: F64
     submitted_at: F64
     finished_at: F64
@@ -242,19 +296,39 @@ class Jobs(Table):
     plain: Bools
     exit_done: Bools
 
+    def startable(self, rows: I64 | int) -> I64:
+        """How many tasks of jobs may start, as far as they say: all that wait, or as many as may run at once besides."""
+        most, waiting = self.at_most[rows], self.waiting[rows]
+        found: I64 = np.where(most > 0, np.clip(most - self.holding[rows], 0, waiting), waiting)
+        return found
+
 
 class Tasks(Table):
-    """`started_at` is NaN before the attempt runs; `finished_at` before the task is over."""
+    """What became of each task.
+
+    started_at, finished_at : NaN before the attempt runs, and before the task is over
+    until : when it is taken to have ended, NaN where nobody has had to know; `trusted` where that is by its cautious forecast
+    job, after, before : of one that holds resources, the row of its job, and the tasks after and before it on its node
+    cpu : seconds of CPU that its attempts used, together; `peak` is the most memory that one of them had, in bytes. 0: not known
+    """
 
     FIELDS = fields(
-        started_at="f8", finished_at="f8", attempt="i4", node="i4", code="i4", status="i1", outcome="i1", losses="i1",
-        failures="i1",
+        started_at="f8", finished_at="f8", until="f8", attempt="i4", node="i4", code="i4", job="i4", after="i4", before="i4",
+        cpu="f4", peak="f4", status="i1", outcome="i1", losses="i1", failures="i1", trusted="?",
     )  # fmt: skip
+    FOLLOWS: ClassVar = frozenset({"job", "after", "before"})
     started_at: F64
     finished_at: F64
+    until: F64
+    trusted: Bools
     attempt: I32
     node: I32
     code: I32
+    job: I32
+    after: I32
+    before: I32
+    cpu: F32
+    peak: F32
     status: I8
     outcome: I8
     losses: I8
@@ -262,28 +336,55 @@ class Tasks(Table):
 
 
 class Holds(Table):
-    """Resources of a node kept for an owner from a moment to a moment. Nothing is counted twice: see `Nodes.held`.
+    """Resources of a node kept for an owner from a moment to a moment; see :mod:`fairlead.scheduler.kernel_holds`.
 
-    kind : RESERVATION, for tasks of a job that found no room
-    node, bucket : rows
+    kind : RESERVATION, for tasks of a job that found no room; all those of a bucket are one reservation. Others are for claims
+        (:mod:`fairlead.scheduler.claims`), of room that is coming back; they are not planned anew.
+    node, bucket : rows; `after` is the next hold on the node, NONE where that is the last
     job : the number of the job that it is for
     tasks : how many of its tasks; `amount` is what they need
-    start, end : seconds
+    start, end : seconds; when that is there by the forecasts, and when it will be given back
+    rank : of the reservation: it was planned around those with smaller ones
+    slips : how often the start passed in vain; the last time, or when it was made, is `since`
+    planned : when it was planned last; `review`, when a task has to have ended on which that relies
+    change : whether what it was planned by is so no more: SAME, CHANGED, or BROKEN, where it must be planned anew at once
+    back : what tasks on the node are taken to give back until the start
+    idle : free room that it keeps from others since `counted`; and `idled`, what that was before, times seconds
     """
 
-    FIELDS = fields(kind="i8", node="i8", bucket="i8", job="i8", tasks="i8", start="f8", end="f8")
-    WIDE: ClassVar = {"amount": ("i8", 0)}
+    FIELDS = fields(
+        kind="i8", node="i8", bucket="i8", job="i8", tasks="i8", rank="i8", slips="i8", change="i8", after="i8", start="f8",
+        end="f8", since="f8", planned="f8", review="f8", counted="f8",
+    )  # fmt: skip
+    WIDE: ClassVar = {"amount": ("i8", 0), "back": ("i8", 0), "idle": ("i8", 0), "idled": ("f8", 0)}
+    FOLLOWS: ClassVar = frozenset({"after"})
     kind: I64
     node: I64
     bucket: I64
     job: I64
     tasks: I64
+    rank: I64
+    slips: I64
+    change: I64
+    after: I64
     start: F64
     end: F64
+    since: F64
+    planned: F64
+    review: F64
+    counted: F64
     amount: I64
+    back: I64
+    idle: I64
+    idled: F64
 
 
+SAME, CHANGED, BROKEN = range(3)
 RESERVATION: Final = 0
+GUARANTEE, FAIR_SHARE, PRIORITY = 1, 2, 3
+"""Kinds of holds: for a reservation; and of claims, those that come first having smaller numbers."""
+WHY: Final = {GUARANTEE: "guarantee", FAIR_SHARE: "fair share", PRIORITY: "priority"}
+"""What the kinds of claims are called."""
 
 OF_JOB, OF_FAMILY, OF_QUEUE = range(3)
 """What a sketch is about."""
@@ -302,14 +403,18 @@ class Sketches(Table):
     key : the job's number, the family's (see :func:`fairlead.scheduler.forecasts.family_of`), or the queue's row
     used : when something was added last; minus infinity where nobody will ask again, for the job has ended
     counts : by duration, see :func:`fairlead.scheduler.kernel_sketches.bin_of`; `total` of them together
+    usual : the bin of the one that a tenth are as long as, NONE where there are too few to say; `beyond`: those in longer bins
     places : int32, shape (SETS, WAYS): the rows of each set, NONE where there is none. It follows from the rows.
     """
 
-    FIELDS = fields(key="i8", used="f8", total="i4", about="i1", counts=f"({BINS},)i2")
+    FIELDS = fields(key="i8", used="f8", total="i4", beyond="i2", about="i1", usual="i1", counts=f"({BINS},)i2")
+    FOLLOWS: ClassVar = frozenset({"beyond", "usual"})
     key: I64
     used: F64
     total: I32
+    beyond: NDArray[np.int16]
     about: I8
+    usual: I8
     counts: NDArray[np.int16]
 
     def __init__(self, moves: list[int]) -> None:

@@ -8,7 +8,8 @@ the children's places and whose nodes say of all that is below them
 
     best    the child with the smallest key; NONE where nothing waits
     least   the least that anybody who waits there needs: of each resource; of jobs (0 where one that runs already waits), and the
-            smallest of the negative priorities and of the job numbers
+            smallest of the negative priorities, of the job numbers and of the durations, in microseconds; of a strict leaf, what
+            the best of them needs
     able    whether something there may have room anywhere: else all of it is **parked**, known to have room on no node but those
             where some came back since (the **fresh** ones), and no queue in it is **unsure** of that
 
@@ -60,6 +61,7 @@ class QueueSeats(Table):
     first, level : by its parent's policy; `column` is the resource at which the level is reached, NONE where that is not one
     base, slots, slot : of its tree, and its own place in its parent's; `children` have a slot in it
     keeping : nodes are kept for a job of it
+    shut : a strict leaf of which the first was stopped in this cycle, so that nothing of it is served any more in it
     limited : the cycle in which something below it was not looked at for a limit, NONE; listed in `limited_list`
     unsure : it was, so what is parked below may have room on other nodes than fresh ones
     touched : what it uses has changed; listed in `touched_list`
@@ -76,8 +78,9 @@ class QueueSeats(Table):
 
     FIELDS = fields(
         base="i8", slots="i8", slot="i8", children="i8", column="i8", first="i8", level="f8", entitled="f8", limited="i8",
-        limited_list="i8", touched_list="i8", turn="i8", moved_list="i8", level_now="f8", crowd="f8", below="i1", inner="?",
-        keeping="?", unsure="?", touched="?", works="?", crowded="?", moved="?",
+        limited_list="i8", touched_list="i8", turn="i8", moved_list="i8", level_now="f8", crowd="f8", below="i1",
+        inner="?", keeping="?", unsure="?", touched="?", works="?", crowded="?", moved="?",
+        shut="?",
     )  # fmt: skip
     WIDE: ClassVar = {
         "counts_as": ("f8", 0), "charged": ("i8", 0), "weighs": ("i8", 0), "at_work": ("i8", 0), "largest": ("f8", 0),
@@ -105,6 +108,7 @@ class QueueSeats(Table):
     works: Bools
     crowded: Bools
     moved: Bools
+    shut: Bools
     counts_as: F64
     charged: I64
     weighs: I64
@@ -125,12 +129,15 @@ class BucketSeats(Table):
     touched : what waits in it has changed; listed in `touched_list`
     keeping : nodes are kept for it
     hopeless : no nodes, were they empty, could hold its task or gang
+    lasts : how long a task of job row `lasts_job` usually lasts, where that is known to be so yet: `lasts_known`;
+        `shorter`, where it has become less since that was asked last
+    entered : where its next task may enter room that is kept for others
     """
 
     FIELDS = fields(
         slot="i8", cycle="i8", current="i8", left="i8", number="i8", taken="i8", begun="i8", stop="i8",
-        stop_cycle="i8", stop_order="i8", stop_job="i8", out_list="i8", touched_list="i8", parked="?", out="?", listed="?",
-        touched="?", keeping="?", hopeless="?",
+        stop_cycle="i8", stop_order="i8", stop_job="i8", out_list="i8", touched_list="i8", lasts="f8", lasts_job="i8",
+        entered="i8", lasts_known="?", shorter="?", parked="?", out="?", listed="?", touched="?", keeping="?", hopeless="?",
     )  # fmt: skip
     slot: I64
     cycle: I64
@@ -145,6 +152,11 @@ class BucketSeats(Table):
     stop_job: I64
     out_list: I64
     touched_list: I64
+    lasts: F64
+    lasts_job: I64
+    entered: I64
+    lasts_known: Bools
+    shorter: Bools
     parked: Bools
     out: Bools
     listed: Bools
@@ -168,17 +180,21 @@ FRAME: Final = fields(queue="i8", bottom="i8", bucket="i8", child="i8", below="i
 (
     NODES, QUEUES, BUCKETS, HOLDS, ENDED, IN_ORDER, CYCLE, TOUCHED_QUEUES, TOUCHED_BUCKETS, FRESH, OUT, LIMITED, STOPS,
     HDRF_SOMEWHERE, DIVIDED_SOMEWHERE, SKETCHES, HISTORY_MOVED, MOVED,
-) = range(18)  # fmt: skip
-COUNTS: Final = 18
-"""HISTORY_MOVED : whether what queues used before has faded since the trees were brought up to date
+    FORGOTTEN_SKETCHES,
+) = range(19)  # fmt: skip
+COUNTS: Final = 19
+"""FORGOTTEN_SKETCHES : how often a sketch that somebody may rely on made room for another
+HISTORY_MOVED : whether what queues used before has faded since the trees were brought up to date
 IN_ORDER : whether there is an order to keep; without, only the tables are changed, and it is made when it is needed"""
 
-# Numbers in `times`: when the first fact happened, and when the next tick of some queue's history is over; seconds.
-BEGAN, NEXT_TICK = range(2)
+# Numbers in `times`: when the first fact happened, when the next tick of some queue's history is over, when the cycle is that
+# runs, and the last start of those for whom room is kept on fresh nodes; seconds. CLAIM_DUE: no claim is due before; it follows
+# from the tables, and is worked out when that moment comes.
+BEGAN, NEXT_TICK, NOW, LAST_START, CLAIM_DUE = range(5)
 
 # After the resources, what a tree's `least` says.
-JOBS_NEEDED, NEGATIVE_PRIORITY, NUMBER = 0, 1, 2
-MORE_COLUMNS: Final = 3
+JOBS_NEEDED, NEGATIVE_PRIORITY, NUMBER, SHORTEST = 0, 1, 2, 3
+MORE_COLUMNS: Final = 4
 
 NOBODY: Final = 2**62
 """More than anything that is there: what is needed where nobody needs anything."""
@@ -196,7 +212,8 @@ ARRAYS: Final[dict[str, tuple[Any, int]]] = {
     **{name: (table.FIELDS, 1) for name, table in _TABLES.items()},
     **{name: (kind, 2) for table in _TABLES.values() for name, (kind, _) in table.WIDE.items()},
     "counts": _I64_1, "times": ("f8", 1), "grain": _I64_1,
-    "total": _I64_1, "ended": _I64_1, "most": _I64_1, "stack": _I64_1, "best": _I64_1,
+    "total": _I64_1, "ended": _I64_1, "most": _I64_1, "most_kept": _I64_1, "chosen_until": ("f8", 1), "stack": _I64_1,
+    "best": _I64_1,
     "sketch_places": ("i4", 2), "masks": ("?", 2), "able": ("?", 1), "counted": ("?", 1), "frames": (FRAME, 1),
     "least": _I64_2, "bounds": _I64_2, "large_bounds": _I64_2, "caps": _I64_2, "chosen": _I64_2,
 }  # fmt: skip

@@ -21,11 +21,13 @@ from fairlead.audit.over_time import (
     TIES,
     WHOLE_TASKS,
 )
+from fairlead.scheduler.cluster import tasks_that_fit
 from fairlead.scheduler.decide import Cycle
 from fairlead.scheduler.entitled import Parts
 from fairlead.scheduler.facts import (
     Fact,
     Ints,
+    JobEdited,
     JobReleased,
     JobsForgotten,
     JobSubmitted,
@@ -112,7 +114,7 @@ class Served:
                 self._ready[job] = self._number
         elif isinstance(fact, JobSubmitted):
             self._ready[fact.id] = self._number
-        elif isinstance(fact, JobReleased):
+        elif isinstance(fact, JobReleased | JobEdited):
             self._ready[fact.id], self._released[fact.id] = self._number, fact.at
         elif isinstance(fact, JobsForgotten):
             for job in fact.ids:
@@ -210,8 +212,8 @@ class Shortfalls:
         asked = demand > 0
         n = state.nodes.n
         allowed = self._open & state.cluster.masks[state.shapes.mask[shape], :n]
-        free = state.nodes.free[:n][:, asked]
-        if (free[allowed] // demand[asked]).min(axis=1).sum() >= count:
+        free = state.nodes.free[:n]
+        if tasks_that_fit(free[allowed], demand) >= count:
             return RESERVATIONS
         richer = self._has_more[held.leaf[since]]
         room = (state.nodes.free - state.nodes.held)[held.node[since]] + held.demand[since]
@@ -220,7 +222,7 @@ class Shortfalls:
             return ORDER
         if (fits & equal).any():
             return TIES
-        in_pieces = (free[self._open].sum(axis=0) >= count * demand[asked]).all()
+        in_pieces = (free[self._open][:, asked].sum(axis=0) >= count * demand[asked]).all()
         if in_pieces or (richer & ~fits).any():
             return PLACEMENT
         return WHOLE_TASKS if fits.any() else RUNNING_TASKS

@@ -16,8 +16,8 @@ from msgspec.structs import replace
 from fairlead.journal import Journal
 from fairlead.model.specs import Work
 from fairlead.people.door import Door
-from fairlead.people.rules import Caller, Rules, acts_on, sees_names
-from fairlead.scheduler.facts import JobSubmitted, decode, encode
+from fairlead.people.rules import Caller, Rules, acts_on, seen_queue, sees_names
+from fairlead.scheduler.facts import JobEdited, JobSubmitted, decode, encode
 from fairlead.service.loop import Loop
 from fairlead.service.wakeups import Wakeups, heard_within
 
@@ -53,16 +53,18 @@ class Feed:
     async def read(self, caller: Caller, after: int, follow: bool) -> AsyncIterator[bytes]:
         """The facts after a position, as far as somebody may know them, as the text of events; `follow` waits for more.
 
-        It ends when their token is good no more.
+        What they may know is asked anew for each page; it ends when their token is good no more, or their account is gone.
         """
-        same = caller._replace(token=None)  # who may know the same shares the pages
         self._readers += 1
         try:
             with self._wakeups.listen(["facts"]) as heard:
                 while True:
-                    page, count, after = await self._page(after, same)
-                    if not self._door.still_knows(caller):
+                    now = await self._door.again(caller)
+                    if now is None:
                         return
+                    page, count, after = await self._page(
+                        after, now._replace(token=None)
+                    )  # who may know the same shares it
                     if page:
                         yield page
                     if self._loop.stopped.is_set() or (not follow and count == 0):
@@ -105,8 +107,8 @@ class Feed:
         page = self._journal.look(after, PAGE)
         for position, body in page:
             kind = msgspec.json.decode(body, type=_Tagged).type
-            if kind == JobSubmitted.__name__:
-                body = submission_as_seen(rules, caller, body)  # noqa: PLW2901
+            if kind in (JobSubmitted.__name__, JobEdited.__name__):
+                body = fact_as_seen(rules, caller, body)  # noqa: PLW2901
             text += b"event: %s\ndata: %s\nid: %d\n\n" % (kind.encode(), body, position)
         return bytes(text), len(page), page[-1][0] if page else after
 
@@ -115,12 +117,14 @@ class _Tagged(msgspec.Struct):
     type: str
 
 
-def submission_as_seen(rules: Rules, caller: Caller, body: bytes) -> bytes:
-    """The fact that a job was submitted, less what they may not know of it."""
+def fact_as_seen(rules: Rules, caller: Caller, body: bytes) -> bytes:
+    """The fact that a job was submitted or edited, less what they may not know of it."""
     fact = decode(body)
+    if isinstance(fact, JobEdited) and fact.queue is not None:
+        return encode(replace(fact, queue=seen_queue(rules, caller, fact.queue)))
     if not isinstance(fact, JobSubmitted) or acts_on(rules, caller, fact.job):
         return body
     job = replace(fact.job, work=Work(), key="", digest="")
     if not sees_names(rules, caller, job):
-        job = replace(job, name="", user="", uid=None, gid=None)
+        job = replace(job, name="", user="", uid=None, gid=None, queue=seen_queue(rules, caller, job.queue))
     return encode(replace(fact, job=job))

@@ -1,8 +1,8 @@
 """Where the scheduler is reached: a Unix socket, and a port where one is asked for; and what a connection may take.
 
-A connection has little time to send a request and little room for its head, and one person or address has so many at once,
-so that silent and slow ones starve nobody. On the socket the kernel tells who called; that goes with each request as
-``peer``.
+A connection has little time to send a request and little room for its head, and little time to take its answer, so that silent
+and slow ones starve nobody; how many there may be, and what they may ask for at once, is in :mod:`fairlead.service.places`.
+On the socket the kernel tells who called; that goes with each request as ``peer``.
 """
 
 import asyncio
@@ -12,32 +12,34 @@ import resource
 import socket
 import ssl
 import stat
-from collections import Counter
 from collections.abc import Iterator
+from functools import partial
 from http import HTTPStatus
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import uvicorn
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from fairlead.data_folder import check_folder
 from fairlead.people.door import Peer
 from fairlead.scheduler.admission import Refused
+from fairlead.service.places import MOST_CONNECTIONS, Places, kind_of
 from fairlead.sockets import is_loopback, socket_name, uid_of_peer
 
 DEFAULT_PORT = 7373
-MOST_CONNECTIONS = 4000
-"""Connections, or requests in the making, at once; others are answered 503."""
-MOST_OF_ONE = 500
-"""Connections of one person on this machine, or of one address elsewhere; others are answered 429."""
+FILES_OF_A_PLACE = 4
+"""Descriptors for each connection that has a place: most are for those that have none, and are told to come back."""
 LARGEST_HEAD = 64 * 2**10
 """Bytes of a request line with its headers."""
 HEAD_WITHIN = 10.0
 """Seconds for a request's head to be there, from the connection or its first byte on."""
 BODY_WINDOW, BODY_LEAST = 20.0, 64 * 2**10
-"""A body brings so many bytes in so many seconds, or ends."""
+"""A body brings so many bytes in so many seconds, or ends; and so many of an answer are taken in that time."""
+LINGER = 1.0
+"""Seconds that one who was refused has to read why."""
 
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
@@ -146,20 +148,24 @@ def listening(where: Where) -> Iterator[list[Listener]]:
             listener.socket.close()
 
 
-def make_room() -> None:
-    """Let this process have as many files open as there may be connections, and as many again for all else.
+def make_room() -> int:
+    """Let this process have as many files open as there may be connections, and more for all else; how many may have a place.
 
     To be called once the tasks' supervisor runs: tasks are to have the usual number, which some programs count on.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = 2 * MOST_CONNECTIONS if hard == resource.RLIM_INFINITY else min(hard, 2 * MOST_CONNECTIONS)
+    wanted = FILES_OF_A_PLACE * MOST_CONNECTIONS
+    wanted = wanted if hard == resource.RLIM_INFINITY else min(hard, wanted)
     if soft != resource.RLIM_INFINITY and soft < wanted:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+    return wanted // FILES_OF_A_PLACE
 
 
 def names_of(where: Where) -> set[str]:
-    """The hosts that requests may be for."""
+    """The hosts that requests may be for; ``*.example`` is any name with one part before that, as in certificates."""
     names = {*where.names, "localhost"}
+    if where.certificate is not None:
+        names |= set(certified_names(where.certificate, where.key))
     if where.port is not None:
         names |= {where.host, *LOOPBACK} | (
             {socket.gethostname(), socket.getfqdn()} if not is_loopback(where.host) else set()
@@ -179,24 +185,54 @@ def tls_context(certificate: Path, key: Path | None) -> ssl.SSLContext:
     return context
 
 
-def make_server(app: ASGIApp, tls: ssl.SSLContext | None) -> uvicorn.Server:
+def certified_names(certificate: Path, key: Path | None) -> list[str]:
+    """The names and addresses that a certificate is for (its subjectAltName); raises Refused for what is none.
+
+    Python tells what stands in a certificate only of one that another has proved to have: so it does, here, to itself.
+    """
+    server = tls_context(certificate, key)
+    client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    client.check_hostname = False
+    client.load_verify_locations(certificate)
+    client.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN | _NO_CHECK_TIME
+    there, back = ssl.MemoryBIO(), ssl.MemoryBIO()
+    ends = (client.wrap_bio(back, there), server.wrap_bio(there, back, server_side=True))
+    for end in (*ends, *ends):
+        with contextlib.suppress(ssl.SSLWantReadError):  # it is the other's turn
+            end.do_handshake()
+    said: Any = (ends[0].getpeercert() or {}).get("subjectAltName", ())
+    return [str(ip_address(name)) if kind == "IP Address" else name for kind, name in said if kind in _KINDS]
+
+
+_NO_CHECK_TIME = 0x200000
+"""OpenSSL's X509_V_FLAG_NO_CHECK_TIME: one that has expired is for the same names still."""
+_KINDS = ("DNS", "IP Address")
+
+
+def make_server(app: ASGIApp, tls: ssl.SSLContext | None, places: Places) -> uvicorn.Server:
     """A web server for sockets that are of one kind."""
+
+    async def leaving(scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await app(scope, receive, send)
+        finally:
+            scope["leave"]()
+
     config = uvicorn.Config(
-        app,
+        leaving,
         log_config=None,
         access_log=False,
         timeout_graceful_shutdown=2,
         lifespan="off",
         http=Connection,
         ws="none",
-        limit_concurrency=MOST_CONNECTIONS,
         server_header=False,
         proxy_headers=False,  # nobody says for another who they are
     )
     config.load()
     config.ssl = tls
     server = _Server(config)
-    server.server_state.peers = Counter()  # type: ignore[attr-defined]
+    server.server_state.places = places  # type: ignore[attr-defined]
     return server
 
 
@@ -212,38 +248,48 @@ class Connection(HttpToolsProtocol):
     """One connection: who is at its other end, and what it may take."""
 
     _timer: asyncio.TimerHandle | None = None
-    _counted = False
-    _head, _body, _in_head = 0, 0, True
+    _taking: asyncio.TimerHandle | None = None
+    _refused = False
+    _head, _body, _unread, _in_head = 0, 0, 0, True
     _refusal = (400, "this is no HTTP request")
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self.peer = _peer(transport)
-        self._peers: Counter[Any] = self.server_state.peers  # type: ignore[attr-defined]
-        self._peers[self.peer] += 1
-        self._counted = True
-        if self._peers[self.peer] > MOST_OF_ONE:
-            self._refuse(429, f"{MOST_OF_ONE} connections of yours are open already: close some")
-        else:
-            self._wait_for_head()
+        self._places: Places = self.server_state.places  # type: ignore[attr-defined]
+        self._wait_for_head(HEAD_WITHIN if self._places.come(self) else LINGER)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        if self._counted:
-            self._counted = False
-            self._peers[self.peer] -= 1
-            if not self._peers[self.peer]:
-                del self._peers[self.peer]
+        self._places.go(self)
         self._stop_waiting()
+        self._stop_looking()
         super().connection_lost(exc)
 
+    def unread(self) -> int:
+        return self.transport.get_write_buffer_size()
+
+    def hang_up(self) -> None:
+        self._stop_waiting()
+        self.transport.abort()  # what it has not read by now it may never read, and would stay open for that
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._places.does_not_read(self)
+        self._look_at_unread()
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self._places.reads(self)
+        self._stop_looking()
+
     def data_received(self, data: bytes) -> None:
-        if self.transport.is_closing():
+        if self._refused or self.transport.is_closing():
             return
         if self._in_head:
             self._head += len(data)
         self._body += len(data)
         super().data_received(data)
-        if self.transport.is_closing():
+        if self._refused or self.transport.is_closing():
             return
         if self._in_head and self._head > LARGEST_HEAD:
             self._refuse(431, f"the head of the request is larger than {LARGEST_HEAD >> 10} KiB")
@@ -268,8 +314,19 @@ class Connection(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         self._in_head, self._head = False, 0
         self._stop_waiting()
+        self.scope["leave"] = lambda: None  # type: ignore[typeddict-unknown-key]
+        if self.cycle is None or self.cycle.response_complete:  # one that comes too early waits for the one before it
+            kind = kind_of(self.parser.get_method(), self.url)
+            if why := self._places.ask(self, kind):
+                self._turn_away(f"{why}: try again in a moment")
+                return
+            self.scope["leave"] = partial(self._places.answered, self.peer, kind)  # type: ignore[typeddict-unknown-key]
         self._wait_for_body()
         super().on_headers_complete()
+
+    def on_response_complete(self) -> None:
+        self._places.is_silent(self)
+        super().on_response_complete()
 
     def on_message_complete(self) -> None:
         self._in_head = True
@@ -279,15 +336,24 @@ class Connection(HttpToolsProtocol):
     def send_400_response(self, msg: str) -> None:
         self._refuse(*self._refusal)
 
+    def _turn_away(self, why: str) -> None:
+        """Say when to come back; one that has a place may do so over the same connection."""
+        if not self._places.has_place(self):
+            self._refusal = (429, why)
+            raise ValueError(why)  # as in `_tell`
+        self.transport.write(self._refusal_of(429, why, "keep-alive"))
+        self.cycle = _Answered()  # type: ignore[assignment]
+        self._wait_for_head()
+
     def _tell(self, size: int) -> None:
         self._told += size
         if self._told > LARGEST_HEAD:
             self._refusal = (431, f"the head of the request is larger than {LARGEST_HEAD >> 10} KiB")
             raise ValueError("too large")  # the parser gives up, and says so to `send_400_response`
 
-    def _wait_for_head(self) -> None:
+    def _wait_for_head(self, seconds: float | None = None) -> None:
         self._stop_waiting()
-        self._timer = self.loop.call_later(HEAD_WITHIN, self._too_slow)
+        self._timer = self.loop.call_later(seconds or HEAD_WITHIN, self._too_slow)
 
     def _wait_for_body(self) -> None:
         self._body = 0
@@ -299,6 +365,20 @@ class Connection(HttpToolsProtocol):
         else:
             self._too_slow()
 
+    def _look_at_unread(self) -> None:
+        """Hang up on one that has not taken enough since the last look."""
+        unread = self.unread()
+        if self._taking is not None and unread > self._unread - BODY_LEAST:
+            self.transport.abort()
+            return
+        self._unread = unread
+        self._taking = self.loop.call_later(BODY_WINDOW, self._look_at_unread)
+
+    def _stop_looking(self) -> None:
+        if self._taking is not None:
+            self._taking.cancel()
+            self._taking = None
+
     def _stop_waiting(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
@@ -306,19 +386,40 @@ class Connection(HttpToolsProtocol):
 
     def _too_slow(self) -> None:
         self._timer = None
-        self._refuse(408, "the request did not come in time")
+        if self._places.has_place(self):
+            self._refuse(408, "the request did not come in time")
+        else:
+            self._refuse(429, "too many connections are open: try again in a moment")
 
     def _refuse(self, status: int, message: str) -> None:
-        """Answer by hand, where no answer has begun, and hang up."""
+        """Answer by hand, where no answer has begun, and hang up, in a moment: what is sent meanwhile is passed over."""
         self._stop_waiting()
+        self._refused = True
         if self.cycle is None or self.cycle.response_complete or not self.cycle.response_started:
-            body = json.dumps({"error": message}).encode()
-            head = (
-                f"HTTP/1.1 {status} {HTTPStatus(status).phrase}\r\ncontent-type: application/json\r\n"
-                f"content-length: {len(body)}\r\nconnection: close\r\n\r\n"
-            )
-            self.transport.write(head.encode() + body)
+            self.transport.write(self._refusal_of(status, message, "close"))
+            if self.transport.can_write_eof():
+                self.transport.write_eof()
+                self._timer = self.loop.call_later(LINGER, self.transport.close)
+                return
         self.transport.close()
+
+    def _refusal_of(self, status: int, message: str, connection: str) -> bytes:
+        body = json.dumps({"error": message}).encode()
+        again = f"retry-after: {self._places.come_back()}\r\n" if status == 429 else ""
+        head = (
+            f"HTTP/1.1 {status} {HTTPStatus(status).phrase}\r\ncontent-type: application/json\r\n"
+            f"content-length: {len(body)}\r\nconnection: {connection}\r\n{again}\r\n"
+        )
+        return head.encode() + body
+
+
+class _Answered:
+    """In place of a request that was answered by hand."""
+
+    response_complete = True
+
+    def __init__(self) -> None:
+        self.message_event = asyncio.Event()
 
 
 def _peer(transport: asyncio.Transport) -> Peer:

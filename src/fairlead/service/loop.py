@@ -8,20 +8,25 @@ import logging
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 from typing import Any, NamedTuple
 
+from fairlead.disk_room import Reserve
+from fairlead.engines.contract import Superseded
 from fairlead.engines.step import Request, Scheduler, Stalled
+from fairlead.journal.store import TakenOver
 from fairlead.scheduler.admission import Refused
-from fairlead.scheduler.facts import Fact
+from fairlead.scheduler.facts import Fact, TasksRevoked
+from fairlead.scheduler.report import whom
 from fairlead.scheduler.state import State
 from fairlead.service import metrics
 
 log = logging.getLogger("fairlead")
 
 MOST_QUESTIONS = 1000
-"""Questions that may wait for an answer; another is turned away."""
+"""Questions that look, and as many that change something, that may wait for an answer; another is turned away."""
 IDLE = 1.0
 """Seconds between steps when nothing happens, for what only time brings."""
 
@@ -31,8 +36,13 @@ Question = Callable[[State, float], tuple[list[Fact], Any]]
 class _Asked(NamedTuple):
     question: Question
     changes: bool
+    takes_on: bool
     by: str
     answer: Future[Any]
+
+
+class HappensLater(Stalled):
+    """What was asked for was taken, and is not recorded yet: it happens when that can be, unless the scheduler ends before."""
 
 
 class Busy(RuntimeError):
@@ -48,6 +58,8 @@ class Loop(threading.Thread):
         Makes the scheduler, in this thread; takes the function that wakes the loop.
     on_record : callable
         Told, in this thread, the state and what was just recorded.
+    reserve : Reserve, optional
+        Of room on the disk: while that is low nothing is placed.
 
     Attributes
     ----------
@@ -61,6 +73,7 @@ class Loop(threading.Thread):
         self,
         make: Callable[[Callable[[], None]], Scheduler],
         on_record: Callable[[State, Sequence[Fact]], None] = lambda state, facts: None,
+        reserve: Reserve | None = None,
     ) -> None:
         super().__init__(name="scheduler", daemon=True)
         self.ready: Future[None] = Future()
@@ -69,15 +82,17 @@ class Loop(threading.Thread):
         self.on_stop: Callable[[], object] = lambda: None
         self.position = 0
         self.stepped_at = time.monotonic()
-        self._make, self._on_record = make, on_record
-        self._inbox: queue.Queue[_Asked] = queue.Queue(MOST_QUESTIONS)
+        self._make, self._on_record, self._reserve = make, on_record, reserve
+        self._inboxes: dict[bool, queue.Queue[_Asked]] = {
+            changes: queue.Queue(MOST_QUESTIONS) for changes in (True, False)
+        }
         self._awake = threading.Event()
         self.stopping = False
         self._drained: Callable[[State], bool] | None = None
         self.stalled: str | None = None
         self._stalled_since: float | None = None
 
-    def ask(self, question: Question, changes: bool = False, by: str = "") -> "Future[Any]":
+    def ask(self, question: Question, changes: bool = False, by: str = "", takes_on: bool = False) -> "Future[Any]":
         """Have a question answered in the scheduler's thread.
 
         Parameters
@@ -88,16 +103,28 @@ class Loop(threading.Thread):
             Whether it may return facts: not taken while the journal cannot be written.
         by : str
             Who asks, where that is known: it is recorded with the facts.
+        takes_on : bool
+            Whether there is more to do for it: not taken while there is too little room on the disk.
         """
         answer: Future[Any] = Future()
         try:
-            self._inbox.put_nowait(_Asked(question, changes, by, answer))
+            self._inboxes[changes].put_nowait(_Asked(question, changes, takes_on, by, answer))
         except queue.Full:
             raise Busy(f"{MOST_QUESTIONS} requests wait already: try again in a moment") from None
         self.wake()
         if self.stopped.is_set():
             self._turn_away()
         return answer
+
+    @property
+    def low(self) -> str:
+        """What is said of the room on the disk, while it is too little; else empty."""
+        return self._reserve.low if self._reserve else ""
+
+    @property
+    def takes_nothing_on(self) -> str | None:
+        """Why nothing new is taken on, while it is not: the journal cannot be written, or there is too little room."""
+        return self.stalled or self.low or None
 
     @property
     def stalled_for(self) -> float:
@@ -126,6 +153,7 @@ class Loop(threading.Thread):
         def recorded(facts: Sequence[Fact]) -> None:
             self.position = scheduler.journal.position
             metrics.count(facts)
+            _log_revocations(facts)
             self._on_record(scheduler.state, facts)
 
         scheduler.on_record = recorded
@@ -137,13 +165,14 @@ class Loop(threading.Thread):
                     self._awake.wait(IDLE)
                 self._awake.clear()
                 stopping = self.stopping
-                if stopping:
-                    scheduler.placing = scheduler.more = False
                 self._step(scheduler)
                 if stopping and (not self._drained or (not scheduler.stalled and self._drained(scheduler.state))):
                     break  # what could not be recorded was not acted on: it has never happened
         except BaseException as error:
-            log.exception("the scheduler failed")
+            if isinstance(error, (Superseded, TakenOver)):
+                log.error("%s", error)
+            else:
+                log.exception("the scheduler failed")
             self.failure = error
         finally:
             self.stopped.set()
@@ -152,32 +181,28 @@ class Loop(threading.Thread):
 
     def _turn_away(self) -> None:
         """Answer those who ask when nobody is left to answer."""
-        while True:
-            try:
-                answer = self._inbox.get_nowait().answer
-            except queue.Empty:
-                return
-            if answer.set_running_or_notify_cancel():
-                answer.set_exception(Busy("the scheduler has ended: try again in a moment, if it is to come back"))
+        for asked in self._taken():
+            if asked.answer.set_running_or_notify_cancel():
+                asked.answer.set_exception(
+                    Busy("the scheduler has ended: try again in a moment, if it is to come back")
+                )
 
     def _step(self, scheduler: Scheduler) -> None:
-        taken: list[_Asked] = []
-        while len(taken) < MOST_QUESTIONS:
-            try:
-                taken.append(self._inbox.get_nowait())
-            except queue.Empty:
-                break
+        low = self._look_at_room()
+        scheduler.placing = not self.stopping and not low
         answers: list[tuple[Future[Any], Any, bool]] = []
         requests, names = [], []
-        for question, changes, by, answer in taken:
+        for question, changes, takes_on, by, answer in self._taken():
             if not answer.set_running_or_notify_cancel():
                 continue  # whoever asked has gone away
             if changes and scheduler.stalled:
                 answer.set_exception(Stalled(self.stalled or "the journal cannot be written"))
+            elif takes_on and low:
+                answer.set_exception(Stalled(low))
             else:
                 requests.append(_request(question, answer, answers))
                 names.append(by)
-        metrics.questions.set(self._inbox.qsize())
+        metrics.questions.set(sum(inbox.qsize() for inbox in self._inboxes.values()))
         try:
             with metrics.step_seconds.time():
                 scheduler.step(requests, names)
@@ -197,11 +222,41 @@ class Loop(threading.Thread):
         self.stepped_at = time.monotonic()
         for answer, value, changed in answers:
             if self.stalled and changed:
-                answer.set_exception(Stalled(f"{self.stalled}; what was asked for happens once there is room"))
+                answer.set_exception(
+                    HappensLater(
+                        f"{self.stalled}; what was asked for is taken, and happens once there is room: do not ask again"
+                    )
+                )
             elif isinstance(value, BaseException):
                 answer.set_exception(value)
             else:
                 answer.set_result(value)
+
+    def _taken(self) -> Iterator[_Asked]:
+        """Take the questions that wait now; those that change something are asked first."""
+        for inbox in self._inboxes.values():
+            with suppress(queue.Empty):
+                for _ in range(MOST_QUESTIONS):
+                    yield inbox.get_nowait()
+
+    def _look_at_room(self) -> str:
+        """See how much room there is; why nothing new is to be taken on, if it is too little."""
+        if self._reserve is None:
+            return ""
+        was, now = self._reserve.low, self._reserve.look()
+        metrics.disk_free.set(self._reserve.free)
+        metrics.reserve.set(self._reserve.held)
+        if bool(was) != bool(now):
+            log.warning(now or "there is room on the disk again: going on")
+        return now
+
+
+def _log_revocations(facts: Sequence[Fact]) -> None:
+    """Tell what is revoked for whom."""
+    for fact in facts:
+        if isinstance(fact, TasksRevoked) and fact.claim is not None:
+            jobs = ", ".join(str(job) for job in dict.fromkeys(fact.job.tolist()))
+            log.info("revoked %d tasks of job %s %s", len(fact.job), jobs, whom(fact.claim))
 
 
 def _request(question: Question, answer: "Future[Any]", answers: list[tuple["Future[Any]", Any, bool]]) -> Request:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
+from typing import cast
 
 import numpy as np
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
@@ -9,6 +10,7 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 
 from fairlead.model.api_types import NodeInfo, QueueInfo
 from fairlead.model.quantity import BYTE_RESOURCES
+from fairlead.model.specs import Quantities
 from fairlead.scheduler.facts import Fact, JobSubmitted, Outcome, TasksFinished, TasksPlaced, TasksRevoked
 
 _FAST = (0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1, 3, 10)
@@ -23,6 +25,11 @@ journal_lag = Gauge(
     "fairlead_journal_lag_seconds", "How long the oldest unwritten fact waits; more than 0 when stalled.",
     registry=registry,
 )  # fmt: skip
+disk_free = Gauge("fairlead_disk_free_bytes", "Room on the disk of the data folder.", registry=registry)
+reserve = Gauge("fairlead_reserve_bytes", "Room that is kept for when the disk is full.", registry=registry)
+paused = Gauge(
+    "fairlead_paused_tasks", "Tasks that are paused: the disk has no room for their output.", registry=registry
+)
 questions = Gauge("fairlead_questions_waiting", "Requests that wait for the scheduler's thread.", registry=registry)
 outlooks = Counter(
     "fairlead_outlooks", "Jobs that started, of those that were told when, by whether it was within that.", ["within"],
@@ -31,6 +38,10 @@ outlooks = Counter(
 _submitted = Counter("fairlead_tasks_submitted", "Tasks submitted.", registry=registry)
 _placed = Counter("fairlead_tasks_placed", "Placements decided.", registry=registry)
 _revoked = Counter("fairlead_tasks_revoked", "Tasks revoked.", registry=registry)
+_revoked_for = Counter(
+    "fairlead_tasks_revoked_for", "Tasks revoked for others, by why: guarantee, fair share, priority.", ["why"],
+    registry=registry,
+)  # fmt: skip
 _ended = Counter("fairlead_attempts_ended", "Attempts that ended, by outcome.", ["outcome"], registry=registry)
 _facts = Counter("fairlead_facts", "Facts recorded.", registry=registry)
 
@@ -49,8 +60,10 @@ def count(facts: Sequence[Fact]) -> None:
                 _submitted.inc(job.tasks)
             case TasksPlaced(job=jobs):
                 _placed.inc(len(jobs))
-            case TasksRevoked(job=jobs):
+            case TasksRevoked(job=jobs, claim=claim):
                 _revoked.inc(len(jobs))
+                if claim is not None:
+                    _revoked_for.labels(claim.why).inc(len(jobs))
             case TasksFinished(outcome=outcome):
                 for kind, number in enumerate(np.bincount(outcome)):
                     if number:
@@ -75,6 +88,10 @@ class _Shares:
         running = GaugeMetricFamily("fairlead_queue_running_tasks", "Tasks that hold resources.", labels=["queue"])
         waiting = GaugeMetricFamily("fairlead_queue_waiting_tasks", "Tasks that wait.", labels=["queue"])
         used = GaugeMetricFamily("fairlead_queue_used", "What a queue uses.", labels=["queue", "resource"])
+        fair = GaugeMetricFamily(
+            "fairlead_queue_fair_share", "What a queue should have: steady, instantaneous, within_demand.",
+            labels=["queue", "resource", "kind"],
+        )  # fmt: skip
         for queue in self._queues:
             name = queue["name"]
             share.add_metric([name], queue["dominant_share"])
@@ -82,7 +99,10 @@ class _Shares:
             waiting.add_metric([name], queue["waiting"])
             for resource, amount in queue["used"].items():
                 used.add_metric([name, resource], _in_units(resource, amount))
-        yield from (share, running, waiting, used)
+            for kind, amounts in queue["fair_share"].items():
+                for resource, amount in cast("Quantities", amounts).items():
+                    fair.add_metric([name, resource, kind], _in_units(resource, amount))
+        yield from (share, running, waiting, used, fair)
         up = GaugeMetricFamily("fairlead_node_up", "Whether a node is there.", labels=["node"])
         capacity = GaugeMetricFamily("fairlead_node_capacity", "What a node has.", labels=["node", "resource"])
         taken = GaugeMetricFamily("fairlead_node_used", "What is used of a node.", labels=["node", "resource"])

@@ -1,4 +1,4 @@
-"""The audit over time of what runs live: a process of its own reads the journal, so that no step waits for it."""
+"""Looking back on what ran live, for audits and for usage: a process of its own reads the journal, so that no step waits."""
 
 import asyncio
 import sys
@@ -35,20 +35,27 @@ class Audits:
 
         Raises AuditFailed, OneAtATime. The process ends with whoever waits for it.
         """
+        return await self._one_of(uid, "over_time", over, starved_after)
+
+    async def usage(self, uid: int, over: float) -> bytes:
+        """What was used in the last so many seconds, as JSON: :class:`fairlead.model.api_types.UsageInfo`; raises alike."""
+        return await self._one_of(uid, "usage", over)
+
+    async def _one_of(self, uid: int, module: str, over: float, *more: float) -> bytes:
         if uid in self._asking:
-            raise OneAtATime("an audit over time is being made for you: wait until it is done")
+            raise OneAtATime("the journal is looked through for you already: wait until that is done")
         self._asking.add(uid)
         try:
-            return await self._make(over, starved_after)
+            return await self._make(module, over, *more)
         finally:
             self._asking.remove(uid)
 
-    async def _make(self, over: float, starved_after: float) -> bytes:
+    async def _make(self, module: str, over: float, *more: float) -> bytes:
         async with self._one:
-            arguments = [str(self._path), repr(over), repr(self._clock()), repr(starved_after)]
+            arguments = [str(self._path), *map(repr, (over, self._clock(), *more))]
             # Without what a folder or the environment may bring in: what is there may be anybody's.
             process = await asyncio.create_subprocess_exec(
-                sys.executable, "-I", "-m", "fairlead.journal.over_time", *arguments, cwd="/",
+                sys.executable, "-I", "-m", f"fairlead.journal.{module}", *arguments, cwd="/",
                 stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
             )  # fmt: skip
             try:

@@ -7,16 +7,21 @@ a service manager that restarts the scheduler, leaves the tasks running under th
 import asyncio
 import logging
 import signal
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
+from concurrent.futures import Future
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import uvloop
 
 from fairlead.data_folder import make_home
+from fairlead.disk_room import Reserve
+from fairlead.engines.contract import Superseded
 from fairlead.engines.local.engine import EngineError, LocalEngine
 from fairlead.engines.local.machine import this_machine
 from fairlead.engines.step import GRACE, Request, Scheduler, Stalled
@@ -24,6 +29,7 @@ from fairlead.journal import Journal, JournalFull
 from fairlead.journal.memory import MemoryStore
 from fairlead.journal.repair import check_outputs, highest_output
 from fairlead.journal.sql import SqlStore
+from fairlead.journal.store import TakenOver
 from fairlead.model.documents import Configuration
 from fairlead.model.specs import Job, Node, Queue, Settings
 from fairlead.people.deeds import Deeds
@@ -44,6 +50,7 @@ from fairlead.scheduler.facts import (
     NodesReserved,
     ReservationDropped,
     TasksFinished,
+    TasksPlaced,
     TasksRevoked,
     TasksStarted,
 )
@@ -60,9 +67,10 @@ from fairlead.service.api.cluster import configure
 from fairlead.service.clock import Clock
 from fairlead.service.exports import Exports
 from fairlead.service.listening import Where, listening, make_room, make_server, names_of
-from fairlead.service.loop import Loop
+from fairlead.service.loop import Busy, HappensLater, Loop, Question
 from fairlead.service.outlooks import Outlooks
 from fairlead.service.over_time import Audits
+from fairlead.service.places import Places
 from fairlead.service.sessions import Sessions
 from fairlead.service.unfinished import Unfinished
 from fairlead.service.wakeups import Wakeups
@@ -78,6 +86,24 @@ HANG_UP_WITHIN = 5.0
 
 class SchedulerFailed(RuntimeError):
     """A fault of fairlead's own ended the scheduler."""
+
+
+def _warm_up_claims() -> None:
+    """Compile what revokes: a task of one queue for another's guarantee."""
+    state = State()
+    one = np.zeros(1, np.int64)
+    queues = [Queue("a", guarantee={"cpu": 1000}, guarantee_timeout=0.0), Queue("b")]
+    facts: list[Fact] = [
+        Configured(at=0, queues=queues, settings=Settings()),
+        NodeJoined(at=0, node=Node("n", {"cpu": 1000})),
+        JobSubmitted(at=0, id=1, job=Job("b", {"cpu": 1000})),
+        TasksPlaced(at=0, job=one + 1, index=one, attempt=one + 1, node=one),
+        JobSubmitted(at=0, id=2, job=Job("a", {"cpu": 1000})),
+    ]
+    for fact in facts:
+        state.apply(fact)
+    for fact in decide(state, 0.0).facts:
+        state.apply(fact)
 
 
 def warm_up() -> None:
@@ -121,6 +147,7 @@ def warm_up() -> None:
     for fact in more:
         state.apply(fact)
         decide(state, 0.0)
+    _warm_up_claims()
     decide(snapshot.load(snapshot.dump(state)), 0.0)
 
 
@@ -166,7 +193,9 @@ def serve(
         It ended by a fault of its own.
     """
     make_home(home)
-    journal = Journal(SqlStore(home / "journal.db"))
+    reserve = Reserve(home)
+    reserve.make_way()
+    journal = Journal(SqlStore(home / "journal.db"), reserve.release)
     with ExitStack() as closing:
         closing.callback(journal.close)
         listeners = closing.enter_context(listening(where))
@@ -188,18 +217,19 @@ def serve(
         sessions, outlooks = Sessions(home / "calls", wakeups), Outlooks()
         closing.callback(outlooks.close)
         unfinished = Unfinished(Exports(home / "exports"))
-        loop = Loop(make, _announcing(wakeups, sessions, unfinished, door, outlooks))
+        loop = Loop(make, _announcing(wakeups, sessions, unfinished, door, outlooks), reserve)
         loop.start()
         loop.ready.result()
         engine = engines[0]
-        make_room()
+        most = make_room()
         stop = _Stop(loop, on_stopping)
         asker = Asker(loop, wakeups, door, clock)
         urls = [listener.url for listener in listeners]
         audits = Audits(home / "journal.db", clock)
         parts = Parts(journal, sessions, unfinished, engine, deeds, stop, read_again, urls, audits, outlooks)
         app = Entrance(TooLargeInJson(make_api(asker, parts)), door, deeds, names_of(where))
-        servers = [make_server(app, listener.tls) for listener in listeners]
+        places = Places(most, personal, door.knows)
+        servers = [make_server(app, listener.tls, places) for listener in listeners]
 
         async def main() -> None:
             running = asyncio.get_running_loop()
@@ -229,6 +259,8 @@ def serve(
         loop.join(timeout=30)
         engine.close(leave=stop.leave)
         engine.join(timeout=HANG_UP_WITHIN)
+        if isinstance(loop.failure, (Superseded, TakenOver)):
+            raise EngineError(str(loop.failure)) from None
         if loop.failure is not None:
             raise SchedulerFailed(f"the scheduler failed: {loop.failure!r}: see {home}/log") from loop.failure
 
@@ -259,6 +291,8 @@ def _start(
         engine.close()
         if isinstance(error, Stalled):
             raise JournalFull(str(error)) from None
+        if isinstance(error, Superseded):
+            raise EngineError(str(error)) from None
         raise
     return scheduler
 
@@ -312,10 +346,27 @@ class _Stop:
             rows = rows[(status == PLACED) | (status == RUNNING)]
             if not now or not len(rows):
                 return [], None
-            return [TasksRevoked(at=at, **state.task_columns(rows))], None
+            return [TasksRevoked(at=at, **state.task_columns(rows), claim=None)], None
 
         self._loop.stop(when=lambda state: not len(state.held_rows()))
-        self._loop.ask(revoke, changes=True, by=by)
+        self._ask_until_taken(revoke, by)
+
+    def _ask_until_taken(self, revoke: Question, by: str) -> None:
+        """Have it happen as soon as the journal can be written."""
+
+        def again() -> None:
+            timer = threading.Timer(1.0, self._ask_until_taken, (revoke, by))
+            timer.daemon = True
+            timer.start()
+
+        def taken(answer: Future[Any]) -> None:
+            if isinstance(answer.exception(), Stalled) and not isinstance(answer.exception(), HappensLater):
+                again()
+
+        try:
+            self._loop.ask(revoke, changes=True, by=by).add_done_callback(taken)
+        except Busy:
+            again()
 
     def at_once(self) -> None:
         """Ctrl-C: stop what runs and end; pressed again, end without waiting for it."""

@@ -16,8 +16,8 @@ import os
 import threading
 import time
 import uuid
-from collections.abc import Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
@@ -45,6 +45,8 @@ from fairlead.service.wakeups import Wakeups
 
 log = logging.getLogger("fairlead")
 
+MOST_SPARE = 2**30
+"""Bytes of payloads that one program may have put and not called."""
 LEASE = 120.0
 """Seconds after which a program that was not heard of is taken for gone."""
 MOST_SESSIONS = 1000
@@ -52,7 +54,10 @@ OVER = (SUCCEEDED, FAILED, CANCELLED)
 
 
 class Session:
-    """The events of one program, numbered from 0; those that it has seen are dropped. It is of one uid."""
+    """The events of one program, numbered from 0; those that it has seen are dropped. It is of one uid.
+
+    spare : by file, the bytes of payloads that were put and belong to no call yet.
+    """
 
     def __init__(self, uid: int) -> None:
         self.uid = uid
@@ -63,6 +68,7 @@ class Session:
         self.left: dict[int, int] = {}  # by job: tasks whose end the program has not seen
         self.ended: dict[int, set[int]] = {}  # by job: tasks whose end was told
         self.payloads: dict[int, str] = {}
+        self.spare: dict[str, int] = {}
 
 
 class Sessions:
@@ -89,7 +95,9 @@ class Sessions:
         for path in list(self.folder.iterdir()):
             uid = _whose(path)
             if uid is not None:
-                self._sessions[path.name] = Session(uid)
+                session = self._sessions[path.name] = Session(uid)
+                session.spare = {file.name: file.lstat().st_size for file in path.iterdir() if file.is_file()}
+                session.spare.pop(SETUP, None)
             else:  # it was being made, or removed, as the last scheduler ended
                 _remove(path)
         for number, job in state.index.specs.items():
@@ -144,8 +152,58 @@ class Sessions:
             os.chown(folder / RESULTS, person.uid, person.gid)
         fresh = folder / f"{SETUP}.setup"
         write_private(fresh, json.dumps(setup))
-        make_readable(fresh, folder / SETUP)
+        fresh.chmod(0o644)  # its workers may read it then, who alone have a way to the folder
+        fresh.rename(folder / SETUP)
         return name
+
+    @contextmanager
+    def putting(self, name: str, person: Person, payload: str) -> Iterator[Callable[[bytes], None]]:
+        """Put a payload into the folder of a session, which must be this person's; it is theirs, as what it calls is.
+
+        Yields what writes a piece of it; it has its name when all is written. Raises Refused where the session would have more
+        than `MOST_SPARE` bytes of payloads that belong to no call.
+        """
+        fresh = f"{payload}.{uuid.uuid4().hex}"
+        path = self.touch(name, person.uid) / fresh
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        try:
+            with os.fdopen(os.open(path, flags, 0o600), "wb") as file:
+                if os.geteuid() != person.uid:
+                    os.fchown(file.fileno(), person.uid, person.gid)
+
+                def write(piece: bytes) -> None:
+                    self._grow(name, fresh, len(piece))
+                    file.write(piece)
+
+                yield write
+            path.rename(path.with_name(payload))
+            self._named(name, fresh, payload)
+        finally:
+            path.unlink(missing_ok=True)
+            self._drop_spare(name, fresh)
+
+    def _grow(self, name: str, file: str, size: int) -> None:
+        with self._lock:
+            session = self._sessions.get(name)
+            if session is None:
+                raise Unknown(f"there is no session {name}: it was closed")
+            if sum(session.spare.values()) + size > MOST_SPARE:
+                raise Refused(
+                    f"payloads of this program that belong to no call would be more than {MOST_SPARE >> 20} MiB: call them"
+                )
+            session.spare[file] = session.spare.get(file, 0) + size
+
+    def _named(self, name: str, file: str, payload: str) -> None:
+        with self._lock:
+            session = self._sessions.get(name)
+            if session is not None:
+                session.spare[payload] = session.spare.pop(file, 0)
+
+    def _drop_spare(self, name: str, file: str) -> None:
+        with self._lock:
+            session = self._sessions.get(name)
+            if session is not None:
+                session.spare.pop(file, None)
 
     def touch(self, name: str, uid: int) -> Path:
         """Note that the program was heard of, which must be of this uid; returns its folder."""
@@ -206,6 +264,7 @@ class Sessions:
                 self._session_of[job] = name
                 session.going += tasks
                 session.left[job], session.payloads[job], session.ended[job] = tasks, payload, set()
+                session.spare.pop(payload, None)
 
     def _tell(self, state: State, job: int, indices: Iterable[int], running: bool = False) -> None:
         name = self._session_of[job]
@@ -270,12 +329,6 @@ def calls_of(state: State, session: str) -> list[int]:
 def unfinished_calls(state: State, session: str, now: float) -> list[JobCancelled]:
     """Cancel what a session still asks for."""
     return [fact for number in calls_of(state, session) if (fact := cancel(state, number, None, now))]
-
-
-def make_readable(fresh: Path, path: Path) -> None:
-    """Give a file of a session's folder its name; its workers may read it then, who alone have a way to that folder."""
-    fresh.chmod(0o644)
-    fresh.rename(path)
 
 
 def open_result(folder: Path, uid: int, job: int, index: int) -> BinaryIO | None:

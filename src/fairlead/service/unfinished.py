@@ -9,9 +9,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fairlead.model.specs import Job, ancestors
+from fairlead.model.specs import Job, path_to_root
 from fairlead.people.bounds import Load
 from fairlead.scheduler.facts import Fact, JobsForgotten
+from fairlead.scheduler.job_index import size_of
 from fairlead.scheduler.state import State
 from fairlead.scheduler.tables import NONE
 from fairlead.service.exports import Exports
@@ -51,8 +52,18 @@ class Unfinished:
     def begin(self, number: int, job: Job, load: Load) -> None:
         """A job is submitted, which adds so much."""
         known = self._jobs[number] = _Known(job.uid, job.queue, load, job.work.export)
+        self._more(known)
+
+    def _more(self, known: _Known) -> None:
         leaves = self._loads.setdefault(known.uid, {})
         leaves[known.leaf] = leaves.get(known.leaf, Load()).plus(known.load)
+
+    def moved(self, number: int, leaf: str) -> None:
+        """A job goes to another leaf."""
+        known = self._jobs[number]
+        self._less(known)
+        self._jobs[number] = moved = known._replace(leaf=leaf)
+        self._more(moved)
 
     def recorded(self, state: State, facts: Sequence[Fact]) -> list[int]:
         """Note the jobs that have ended; returns them."""
@@ -63,12 +74,15 @@ class Unfinished:
         self._end([*ended, *forgotten])
         return ended
 
-    def load(self, uid: int, queue: str) -> Load:
-        """What somebody has in a queue and those below it."""
+    def load(self, uid: int | None, queue: str, but: int | None = None) -> Load:
+        """What somebody has in a queue and those below it; without one job."""
         total = Load()
         for leaf, load in self._loads.get(uid, {}).items():
-            if queue in (leaf, *ancestors(leaf)):
+            if queue in path_to_root(leaf):
                 total = total.plus(load)
+        left_out = self._jobs.get(but) if but is not None else None
+        if left_out is not None and queue in path_to_root(left_out.leaf):
+            total = total.plus(left_out.load, -1)
         return total
 
     def _end(self, numbers: Iterable[int]) -> None:
@@ -78,23 +92,23 @@ class Unfinished:
                 continue
             if known.export:
                 self.exports.drop([known.export])
-            leaves = self._loads[known.uid]
-            left = leaves[known.leaf].plus(known.load, -1)
-            if left.jobs:
-                leaves[known.leaf] = left
-            else:
-                del leaves[known.leaf]
-                if not leaves:
-                    del self._loads[known.uid]
+            self._less(known)
+
+    def _less(self, known: _Known) -> None:
+        leaves = self._loads[known.uid]
+        left = leaves[known.leaf].plus(known.load, -1)
+        if left.jobs:
+            leaves[known.leaf] = left
+        else:
+            del leaves[known.leaf]
+            if not leaves:
+                del self._loads[known.uid]
 
 
 def load_of(job: Job, exports: Exports) -> Load:
     """What one job adds."""
-    work = job.work
-    labels = (word for name, values in job.on.items() for word in (name, *values))
-    words = [*work.argv, work.cwd, *work.env, *work.env.values(), *labels]
-    size = sum(len(word) if word.isascii() else len(word.encode("utf-8", "surrogatepass")) for word in words)
-    return Load(1, job.tasks, size + (exports.size(work.export) if work.export else 0))
+    export = job.work.export
+    return Load(1, job.tasks, size_of(job) + (exports.size(export) if export else 0))
 
 
 def _newest(state: State, last: int | None) -> list[int]:

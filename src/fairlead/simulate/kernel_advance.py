@@ -13,19 +13,21 @@ from fairlead.engines.kernel_simulated import Runs, Truth, end_into, next_end, s
 from fairlead.kernel_cache import compiled, unlocked
 from fairlead.scheduler.compiled_view import Arrays, View
 from fairlead.scheduler.kernel_account import (
-    drop_holds,
     end_job,
     enter_bucket,
     finished,
-    keep_nodes,
     placed,
     started,
 )
+from fairlead.scheduler.kernel_claims import look
 from fairlead.scheduler.kernel_cycle import DROP, KEEP, SERVE, plan, settle
 from fairlead.scheduler.kernel_history import fade
+from fairlead.scheduler.kernel_keep import drop_holds, keep_nodes
+from fairlead.scheduler.kernel_order import startable
 from fairlead.scheduler.kernel_room import INDEX, JOB, NODE
+from fairlead.scheduler.statuses import WAITING
 from fairlead.scheduler.tables import I64, NONE, RESERVATION
-from fairlead.scheduler.view import ENDED
+from fairlead.scheduler.view import BUCKETS, CLAIM_DUE, ENDED, HOLDS
 
 
 class Course(Arrays):
@@ -37,26 +39,30 @@ class Course(Arrays):
     ends : int64, shape (5, n): room for what ends at one moment
     rows, attempts : int64: room for rows of jobs and numbers of attempts, of what ends or is placed in one step
     log : int64: facts as their kind, what they are about, how many rows and columns, and these; empty where nobody asks for them
-    moments : float64: when each of them happened
+    moments, starts : float64: when each of them happened, and when what is reserved is to start
+    returned : int64: room for the rows of gangs that wait again
     numbers : int64: see below
     """
 
     ARRAYS: ClassVar = {
         "row": ("i8", 1), "bucket": ("i8", 1), "submit": ("f8", 1), "at": ("f8", 1), "ends": ("i8", 2), "after": ("i8", 2),
         "lacks": ("i8", 1),
-        "rows": ("i8", 1), "attempts": ("i8", 1), "log": ("i8", 1), "moments": ("f8", 1), "numbers": ("i8", 1),
+        "rows": ("i8", 1), "attempts": ("i8", 1), "log": ("i8", 1), "moments": ("f8", 1), "starts": ("f8", 1),
+        "returned": ("i8", 1), "numbers": ("i8", 1),
     }  # fmt: skip
 
 
 # Numbers in `numbers`: jobs that have arrived, jobs that may; how many facts and whole numbers are in the log; tasks placed,
-# moments that are over; how many of the jobs that ended are forgotten; whether there is more to do at the moment reached.
-ARRIVED, COMING, FACTS, LOGGED, DECISIONS, STEPS, FORGOTTEN, GOES_ON = range(8)
+# moments that are over; how many of the jobs that ended are forgotten; whether there is more to do at the moment reached; how
+# many gangs are in `returned`; whether whoever called serves claims (:mod:`fairlead.scheduler.claims`): else nothing is revoked.
+ARRIVED, COMING, FACTS, LOGGED, DECISIONS, STEPS, FORGOTTEN, GOES_ON, RETURNED, SERVES_CLAIMS = range(10)
+NUMBERS = 10
 
 LONGEST = 16
 """Whole numbers in the log for each task or job that something happens to in one step, at most."""
 
 # Why it came back.
-OVER, UNTIL, LOG_FULL, MORE_JOBS = range(4)
+OVER, UNTIL, LOG_FULL, MORE_JOBS, GANGS_BACK, CLAIMS = range(6)
 
 # Kinds of facts in the log.
 FINISHED, SUBMITTED, PLACED, PASSED_OVER, RESERVED, DROPPED, STARTED, FORGOT = range(8)
@@ -90,16 +96,49 @@ def advance(
             now = min(arrival, next_end(truth, runs))
             if now == np.inf:
                 return OVER
+            if numbers[SERVES_CLAIMS]:
+                now = min(now, _next_due(v, course.at[0]))
             if now > until:
                 course.at[1] = now
                 return UNTIL
             course.at[0] = now
         if next_end(truth, runs) <= now:
             _end(v, truth, runs, course, now, max_losses)
+            if numbers[RETURNED] > 0:
+                numbers[GOES_ON] = 1
+                return GANGS_BACK
         if not _arrive(v, truth, course, now):
             return MORE_JOBS
+        if numbers[SERVES_CLAIMS] and _keeps_for_claims(v):
+            return CLAIMS
         numbers[GOES_ON] = _decide(v, truth, runs, course, now, most, reserve_after, keep_jobs)
+        if numbers[SERVES_CLAIMS] and not numbers[GOES_ON] and now >= v.times[CLAIM_DUE] and _are_due(v, now):
+            return CLAIMS
         numbers[STEPS] += not numbers[GOES_ON]
+
+
+@compiled
+def _keeps_for_claims(v: View) -> bool:
+    """Whether room is kept for claims: whether these are any yet is looked at before each decision."""
+    for h in range(v.counts[HOLDS]):
+        if v.holds.kind[h] != RESERVATION:
+            return True
+    return False
+
+
+@compiled
+def _next_due(v: View, now: float) -> float:
+    """When the first claim is due, as :func:`fairlead.scheduler.claims.next_due` says."""
+    if v.times[CLAIM_DUE] <= now:
+        _are_due(v, now)
+    return float(max(now, v.times[CLAIM_DUE]))
+
+
+@compiled
+def _are_due(v: View, now: float) -> bool:
+    """Whether claims are due."""
+    length = v.counts[BUCKETS] + 1
+    return look(v, now, np.empty((2, length), np.int64), np.empty(length)) > 0
 
 
 @compiled
@@ -121,29 +160,34 @@ def _end(v: View, truth: Truth, runs: Runs, course: Course, now: float, max_loss
     if gangs > 0:
         for j in np.sort(touched[:gangs]):  # in the order of their rows, as fairlead.scheduler.state goes through them
             if v.jobs.waiting[j] > 0:
-                _wait_again(v, j)
+                if v.jobs.gang[j] and v.jobs.holding[j] == 0 and course.numbers[SERVES_CLAIMS]:
+                    course.returned[course.numbers[RETURNED]] = j
+                    course.numbers[RETURNED] += 1
+                else:
+                    _wait_again(v, j, now)
             elif v.jobs.holding[j] == 0:
                 end_job(v, j, now)
-                _let_follow(v, course, j)
+                _let_follow(v, course, j, now)
     _log(course, FINISHED, now, 0, count, 5)
     _log_columns(course, ends, count)
 
 
 @compiled
-def _wait_again(v: View, j: int) -> None:
+def _wait_again(v: View, j: int, at: float) -> None:
     """Tasks of a job that is not plain came back: a gang waits for all of those."""
     jobs = v.jobs
     if (
         jobs.bucket[j] == NONE
         and jobs.home[j] != NONE
         and not jobs.held[j]
+        and startable(v, j) > 0
         and not (jobs.gang[j] and jobs.holding[j] > 0)
     ):
-        enter_bucket(v, j, jobs.home[j])
+        enter_bucket(v, j, jobs.home[j], at)
 
 
 @compiled
-def _let_follow(v: View, course: Course, ended: int) -> None:
+def _let_follow(v: View, course: Course, ended: int, now: float) -> None:
     """A job has ended: those that come after it, and after no other any more, wait from now on."""
     after = course.after
     begin, end = 0, after.shape[0]
@@ -157,7 +201,7 @@ def _let_follow(v: View, course: Course, ended: int) -> None:
         j = after[begin, 1]
         course.lacks[j] -= 1
         if course.lacks[j] == 0 and not v.jobs.held[j]:
-            enter_bucket(v, j, v.jobs.home[j])
+            enter_bucket(v, j, v.jobs.home[j], now)
         begin += 1
 
 
@@ -174,7 +218,8 @@ def _arrive(v: View, truth: Truth, course: Course, now: float) -> bool:
             fade(v, now)
             v.jobs.submitted_at[row] = now
             submit(truth, k, v.jobs.tasks[row], now)
-            enter_bucket(v, row, course.bucket[k])
+            if not v.jobs.held[row]:
+                enter_bucket(v, row, course.bucket[k], now)
             _log(course, SUBMITTED, now, k, 0, 0)
         numbers[ARRIVED] += 1
     return True
@@ -185,23 +230,24 @@ def _decide(
     v: View, truth: Truth, runs: Runs, course: Course, now: float, most: int, reserve_after: float, keep_jobs: int
 ) -> bool:
     """Decide once, and let it happen; whether there is more to decide at this moment, or something to see: that tasks started."""
-    what, count, about, more = plan(v, False, most, now, reserve_after)
+    what, count, about, more, start, slips = plan(v, False, most, now, reserve_after)
     if what != SERVE or count > 0:
         fade(v, now)
     if what == KEEP:
         bucket, job = v.jobs.bucket[about], v.jobs.id[about]
-        _log(course, RESERVED, now, job, count, 2)
+        _log(course, RESERVED, now, job, count, 3)
         _log_columns(course, v.chosen[NODE : NODE + 1], count)
         _log_columns(course, v.chosen[INDEX : INDEX + 1], count)
-        keep_nodes(v, bucket, job, v.chosen[NODE, :count], v.chosen[INDEX, :count], RESERVATION, now)
+        _log_start(course, start, slips, count)
+        keep_nodes(v, bucket, about, v.chosen[NODE, :count], v.chosen[INDEX, :count], RESERVATION, start, slips, now)
     elif what == DROP:
         _log(course, DROPPED, now, v.holds.job[about], 0, 0)
-        drop_holds(v, v.holds.bucket[about], NONE)
+        drop_holds(v, v.holds.bucket[about], now)
     elif count == 0:
         settle(v, more)
     else:
         _place(v, course, now, count, about, more)
-    _forget(v, course, now, keep_jobs)
+    forget(v, course, now, keep_jobs)
     if what == SERVE and count > 0:
         _start(v, truth, runs, course, now, count)
         return True
@@ -211,6 +257,7 @@ def _decide(
 @compiled
 def _place(v: View, course: Course, now: float, count: int, about: int, more: bool) -> None:
     """What was planned is placed."""
+    _skip_gaps(v, count)
     rows, index, node = v.chosen[JOB, :count], v.chosen[INDEX, :count], v.chosen[NODE, :count]
     attempts, jobs = course.attempts[:count], course.rows[:count]
     for k in range(count):
@@ -230,6 +277,23 @@ def _place(v: View, course: Course, now: float, count: int, about: int, more: bo
 
 
 @compiled
+def _skip_gaps(v: View, count: int) -> None:
+    """Which tasks are placed of jobs whose waiting tasks have gaps between: the first that wait."""
+    gaps = False
+    for k in range(count):
+        gaps |= v.jobs.irregular[v.chosen[JOB, k]]
+    if gaps:
+        tried = np.zeros(len(v.jobs), np.int64)
+        for k in range(count):
+            j = v.chosen[JOB, k]
+            if v.jobs.irregular[j]:
+                while v.tasks.status[v.jobs.first[j] + tried[j]] != WAITING:
+                    tried[j] += 1
+                v.chosen[INDEX, k] = tried[j]
+                tried[j] += 1
+
+
+@compiled
 def _start(v: View, truth: Truth, runs: Runs, course: Course, now: float, count: int) -> None:
     """What was placed starts."""
     index, node = v.chosen[INDEX, :count], v.chosen[NODE, :count]
@@ -243,7 +307,7 @@ def _start(v: View, truth: Truth, runs: Runs, course: Course, now: float, count:
 
 
 @compiled
-def _forget(v: View, course: Course, now: float, keep_jobs: int) -> None:
+def forget(v: View, course: Course, now: float, keep_jobs: int) -> None:
     """Nobody asks any more for what ended long ago, as :func:`fairlead.scheduler.decide.decide` says; the tables have it yet."""
     first = course.numbers[FORGOTTEN]
     surplus = v.counts[ENDED] - first - keep_jobs
@@ -279,6 +343,16 @@ def _log_columns(course: Course, columns: I64, count: int) -> None:
             at = course.numbers[LOGGED]
             course.log[at : at + count] = columns[c, :count]
             course.numbers[LOGGED] += count
+
+
+@compiled
+def _log_start(course: Course, start: float, slips: int, count: int) -> None:
+    """When a reservation is to start, and how often it slipped."""
+    if course.log.shape[0] > 0:
+        at = course.numbers[LOGGED]
+        course.log[at : at + count] = slips
+        course.numbers[LOGGED] += count
+        course.starts[course.numbers[FACTS] - 1] = start
 
 
 @compiled

@@ -9,8 +9,11 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from fairlead.engines import kernel_simulated
+from fairlead.engines.step import with_graces
 from fairlead.model.specs import Job
-from fairlead.scheduler.decide import MOST_PLACEMENTS
+from fairlead.scheduler.decide import MOST_PLACEMENTS, decide_what_is_next
+from fairlead.scheduler.effects import enter_bucket_if_ready
 from fairlead.scheduler.facts import (
     Fact,
     JobsForgotten,
@@ -20,10 +23,12 @@ from fairlead.scheduler.facts import (
     ReservationDropped,
     TasksFinished,
     TasksPlaced,
+    TasksRevoked,
     TasksStarted,
 )
 from fairlead.scheduler.growth import rows_of_kinds, write_rows
 from fairlead.scheduler.invariants import check_invariants
+from fairlead.scheduler.kernel_reservations import MOST
 from fairlead.scheduler.state import State
 from fairlead.scheduler.tables import I64, NONE, Jobs
 from fairlead.scheduler.view import NOBODY
@@ -68,12 +73,13 @@ def by_many_steps(s: Simulation) -> int:
         row=np.full(jobs, NONE), bucket=np.full(jobs, NONE), submit=s.workload.submit, at=np.zeros(2),
         after=np.zeros((0, 2), np.int64), lacks=np.zeros(0, np.int64),
         ends=np.zeros((5, 0), np.int64), rows=np.zeros(0, np.int64), attempts=np.zeros(0, np.int64),
-        log=np.zeros(0, np.int64), moments=np.zeros(0), numbers=np.zeros(8, np.int64),
+        log=np.zeros(0, np.int64), moments=np.zeros(0), starts=np.zeros(0),
+        returned=np.zeros(0, np.int64), numbers=np.zeros(kernel.NUMBERS, np.int64),
     )  # fmt: skip
     course = _with_room(s, course)
     numbers = course.numbers
-    state.holds.extend(state.nodes.n)  # each is kept for one at most
-    state.holds.n = 0
+    numbers[kernel.SERVES_CLAIMS] = 1
+    _make_room_for_holds(state)
     settings = state.settings
     while True:
         view = state.order.ready(state, MOST_PLACEMENTS)
@@ -89,6 +95,14 @@ def by_many_steps(s: Simulation) -> int:
             s.tally(list(_facts(s, course)))
         if why == kernel.OVER:
             break
+        if why == kernel.GANGS_BACK:
+            _take_gangs_back(state, course)
+            continue
+        if why == kernel.CLAIMS:
+            _decide(s, course)
+            course = _with_room(s, course)
+            _make_room_for_holds(state)
+            continue
         if why == kernel.UNTIL:
             s.sampler.until(float(course.at[1]))
         elif why == kernel.MORE_JOBS:
@@ -103,6 +117,54 @@ def by_many_steps(s: Simulation) -> int:
     return int(numbers[kernel.STEPS])
 
 
+def _make_room_for_holds(state: State) -> None:
+    """Have rows for as many reservations as there may be, and one that is planned anew, beside what is kept for claims."""
+    n = state.holds.n
+    state.holds.extend((MOST + 1) * state.nodes.n)
+    state.holds.n = n
+
+
+def _take_gangs_back(state: State, course: Course) -> None:
+    """Gangs that were revoked wait again, with as many tasks as did not end by themselves."""
+    count = int(course.numbers[kernel.RETURNED])
+    for row in sorted(course.returned[:count].tolist()):
+        enter_bucket_if_ready(state, row, float(course.at[0]))
+    course.numbers[kernel.RETURNED] = 0
+
+
+def _decide(s: Simulation, course: Course) -> None:
+    """One decision as the live scheduler makes it, and what follows: so where claims are served."""
+    state, cluster, numbers = s.scheduler.state, s.cluster, course.numbers
+    now = cluster.now
+    decision = decide_what_is_next(state, now, strict=True)
+    for fact in decision.facts:
+        state.apply(fact)
+    if s.scheduler.checking:
+        check_invariants(state)
+    kernel.forget(state.order.ready(state, MOST_PLACEMENTS), course, now, state.settings.keep_jobs)
+    facts = [*decision.facts, *_facts(s, course)]
+    numbers[kernel.GOES_ON] = decision.more
+    for fact in decision.facts:
+        if isinstance(fact, TasksRevoked):
+            for attempts, grace in with_graces(state, fact.attempts):
+                cluster.stop(attempts, grace)
+        elif isinstance(fact, TasksPlaced):
+            facts.append(_start(s, fact))
+            numbers[kernel.DECISIONS] += len(fact.job)
+            numbers[kernel.GOES_ON] = 1
+    s.tally(facts)
+    numbers[kernel.STEPS] += not numbers[kernel.GOES_ON]
+
+
+def _start(s: Simulation, fact: TasksPlaced) -> TasksStarted:
+    """What was placed starts at once."""
+    s.cluster.make_room(len(fact.job))
+    kernel_simulated.start(s.cluster.truth, s.cluster.runs, fact.job - 1, fact.index, fact.attempt, fact.node, fact.at)
+    started = TasksStarted(at=fact.at, job=fact.job, index=fact.index, attempt=fact.attempt)
+    s.scheduler.state.apply(started)
+    return started
+
+
 def _with_room(s: Simulation, course: Course) -> Course:
     """The same with room for all that may end or be placed in one step."""
     tasks = len(s.cluster.runs.heap)
@@ -115,9 +177,11 @@ def _with_room(s: Simulation, course: Course) -> Course:
             **course.arrays,
             "ends": np.zeros((5, tasks), np.int64),
             "rows": np.zeros(most, np.int64),
+            "returned": np.zeros(tasks, np.int64),
             "attempts": np.zeros(most, np.int64),
             "log": np.zeros(log, np.int64),
             "moments": np.zeros(log // 4),
+            "starts": np.zeros(log // 4),
         }
     )
 
@@ -191,15 +255,16 @@ def _facts(s: Simulation, course: Course) -> Iterator[Fact]:
     """Read the log, and empty it."""
     numbers, log = course.numbers, course.log
     at = 0
-    for moment in course.moments[: numbers[kernel.FACTS]].tolist():
+    count = numbers[kernel.FACTS]
+    for moment, start in zip(course.moments[:count].tolist(), course.starts[:count].tolist(), strict=True):
         kind, about, count, width = log[at : at + 4].tolist()
         columns = log[at + 4 : at + 4 + count * width].reshape(width, count).copy()
         at += 4 + count * width
-        yield _fact(s, kind, moment, about, columns)
+        yield _fact(s, kind, moment, about, columns, start)
     numbers[kernel.FACTS] = numbers[kernel.LOGGED] = 0
 
 
-def _fact(s: Simulation, kind: int, at: float, about: int, columns: I64) -> Fact:
+def _fact(s: Simulation, kind: int, at: float, about: int, columns: I64, start: float) -> Fact:
     if kind == kernel.FINISHED:
         job, index, attempt, outcome, code = columns
         return TasksFinished(at=at, job=job, index=index, attempt=attempt, outcome=outcome, code=code)
@@ -212,7 +277,8 @@ def _fact(s: Simulation, kind: int, at: float, about: int, columns: I64) -> Fact
     if kind == kernel.SUBMITTED:
         return JobSubmitted(at=at, id=about + 1, job=job_of(s.seen, about))
     if kind == kernel.RESERVED:
-        return NodesReserved(at=at, id=about, nodes=columns[0].tolist(), tasks=columns[1].tolist())
+        nodes, tasks, slips = columns.tolist()
+        return NodesReserved(at=at, id=about, nodes=nodes, tasks=tasks, start=start, slips=slips[0])
     if kind == kernel.DROPPED:
         return ReservationDropped(at=at, id=about)
     if kind == kernel.FORGOT:

@@ -35,7 +35,9 @@ def summary(run: Run) -> dict[str, Any]:
         tasks' waits, its slowdown its completion over that of its longest task. ``by size``: jobs and mean completion of
         each bin of numbers of tasks. ``utilisation``: mean while jobs were submitted. ``unfairness``: the mean over time of half
         the sum over queues of how far each one's dominant share is from its fair one. ``over time``: see :func:`over_time`.
-        ``seconds``: that the simulation took; the only number here that differs from run to run.
+        ``lost``: what tasks did in vain that were revoked, in seconds of the whole cluster. ``below guarantee``: seconds in which
+        queues where somebody waited had less than that, added up. ``seconds``: that the simulation took; the only number here
+        that differs from run to run.
     """
     over = ~np.isnan(run.ended)
     completion = (run.ended - run.submitted)[over]
@@ -65,6 +67,9 @@ def summary(run: Run) -> dict[str, Any]:
         "over time": over_time(run),
         "unfairness": float(unfairness(run).mean()) if len(run.at) else 0.0,
         "revoked": run.revoked,
+        "revokes": run.revokes,
+        "lost": run.lost,
+        "below guarantee": run.missed,
         "decisions": run.decisions,
         "steps": run.steps,
         "notes": [*run.workload.notes, *run.notes],

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fairlead.model.quantity import format_quantity
-from fairlead.model.specs import ancestors, written
+from fairlead.model.specs import path_to_root, written
 from fairlead.scheduler.admission import job_row
 from fairlead.scheduler.copying import copy_of
 from fairlead.scheduler.decide import settled_before
@@ -145,7 +145,7 @@ def _never(paper: Paper) -> str:
         return f"on the nodes that take tasks now: they could not hold {what}, even empty"
     wanted = count * state.shapes.demand[jobs.shape_row[row]]
     leaf = state.tree.names[jobs.queue[row]]
-    for name in [leaf, *ancestors(leaf)]:
+    for name in path_to_root(leaf):
         q = state.tree.rows[name]
         over = np.flatnonzero((wanted > 0) & (wanted > queues.limit[q]))
         if len(over):

@@ -24,6 +24,8 @@ from fairlead.scheduler.copying import copy_of
 from fairlead.scheduler.decide import MOST_PLACEMENTS
 from fairlead.scheduler.divided_queues import write_entitled
 from fairlead.scheduler.growth import NEW_TASK, bucket_of, ensure_bucket
+from fairlead.scheduler.kernel_account import link_tasks
+from fairlead.scheduler.kernel_reservations import MOST
 from fairlead.scheduler.state import State
 from fairlead.scheduler.statuses import PLACED, REVOKING, RUNNING, WAITING
 from fairlead.scheduler.tables import F64, I64, NONE, OF_JOB, Tasks, longer
@@ -108,7 +110,7 @@ def paper_of(state: State, target: int, now: float) -> Paper:
     held_jobs = found.job_rows_of(held)
     ages = np.fmax(0.0, now - found.tasks.started_at[held])  # NaN where it is about to start
     kept = found.holds.n
-    found.holds.extend(found.nodes.n)
+    found.holds.extend((MOST + 1) * found.nodes.n)
     found.holds.n = kept
     found.order.ready(found, MOST_PLACEMENTS)
     write_entitled(found)
@@ -204,6 +206,8 @@ def _keep_live(state: State, live: I64) -> None:
     state.order.counts[[ENDED, SKETCHES]] = 0, sketches.n
     state.moves[0] += 1
     kernel_sketches.find_places(state.view())
+    rows = state.held_rows()
+    link_tasks(state.view(), rows, state.job_rows_of(rows))
 
 
 class Run:
@@ -246,14 +250,14 @@ class Run:
         self._coming = np.argsort(offsets, kind="stable")
         self._offsets, self._came = offsets[self._coming], 0
         more = min(1, len(offsets))  # of which it is known when they come, but they are not there yet
-        numbers = np.zeros(8, np.int64)
+        numbers = np.zeros(kernel.NUMBERS, np.int64)
         numbers[[kernel.ARRIVED, kernel.COMING]] = n
         numbers[kernel.GOES_ON] = 1  # there may be something to decide right now
         self._course = Course(
             row=np.arange(n + more), bucket=np.full(n + more, NONE), submit=np.append(np.zeros(n), self._when(np.arange(more))),
             at=np.full(2, paper.now), after=paper.after, lacks=paper.lacks.copy(), ends=np.zeros((5, 0), np.int64),
             rows=np.zeros(0, np.int64), attempts=np.zeros(0, np.int64), log=np.zeros(0, np.int64), moments=np.zeros(0),
-            numbers=numbers,
+            starts=np.zeros(0), returned=np.zeros(0, np.int64), numbers=numbers,
         )  # fmt: skip
         self._have_room()
 

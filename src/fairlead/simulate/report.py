@@ -21,7 +21,7 @@ def runs_text(summaries: Sequence[dict[str, Any]], width: int = 100) -> str:
     """The numbers of several runs, a column a run; in several tables where the width is not enough for one."""
     lines = _lines(summaries)
     names = [name for name, _ in lines]
-    columns = [[found["policy"], *(get(found) for _, get in lines)] for found in summaries]
+    columns = [[_title(found, summaries), *(get(found) for _, get in lines)] for found in summaries]
     tables: list[list[list[str]]] = []
     room = 0
     for column in columns:
@@ -39,6 +39,12 @@ def runs_text(summaries: Sequence[dict[str, Any]], width: int = 100) -> str:
         parts.append(printed(rows, width=400))
     notes = dict.fromkeys(note for found in summaries for note in found["notes"])
     return "\n\n".join([*parts, *(["\n".join(notes)] if notes else [])])
+
+
+def _title(found: dict[str, Any], summaries: Sequence[dict[str, Any]]) -> str:
+    """What a run is called: its policy, and whether it revokes, where others do not."""
+    both = len({each["revokes"] for each in summaries}) > 1
+    return f"{found['policy']}, revoke {'on' if found['revokes'] else 'off'}" if both else str(found["policy"])
 
 
 def _lines(summaries: Sequence[dict[str, Any]]) -> list[tuple[str, Any]]:
@@ -72,6 +78,11 @@ def _lines(summaries: Sequence[dict[str, Any]]) -> list[tuple[str, Any]]:
         ("decisions", lambda f: f"{f['decisions']:,}"),
         ("simulated in", lambda f: span(f["seconds"])),
     ]
+    if any(found["revoked"] or found["below guarantee"] for found in summaries):
+        lines += [
+            ("work lost", lambda f: span(f["lost"])),
+            ("below guarantee", lambda f: span(f["below guarantee"])),
+        ]
     return lines
 
 
@@ -98,7 +109,7 @@ def page(runs: Sequence[Run]) -> str:
     hours = [run.at / 3600 for run in runs]
     longest = max((h[-1] for h in hours if len(h)), default=0.0)
     unit, per = ("hours", 1.0) if longest > 3 else ("minutes", 60.0)
-    titles = [run.policy for run in runs]
+    titles = [run.policy if run.revokes else f"{run.policy}, revoke off" for run in runs]
     names, groups = _drawn(runs)
 
     shares = make_subplots(cols=len(runs), shared_yaxes=True, subplot_titles=titles)
@@ -115,22 +126,22 @@ def page(runs: Sequence[Run]) -> str:
         rows=len(runs[0].resources), shared_xaxes=True, vertical_spacing=0.06, subplot_titles=runs[0].resources
     )
     unfair = go.Figure()
-    for k, run in enumerate(runs):
+    for k, (run, title) in enumerate(zip(runs, titles, strict=True)):
         colour, over = COLOURS[k % len(COLOURS)], ~np.isnan(run.ended)
         times = np.sort((run.ended - run.submitted)[over])
         kept = np.unique(np.linspace(0, max(0, len(times) - 1), min(len(times), 800)).astype(np.int64))
         part = (kept + 1) / max(1, len(times))
-        completion.add_scatter(x=times[kept], y=part, name=run.policy, line={"color": colour, "shape": "hv"})
+        completion.add_scatter(x=times[kept], y=part, name=title, line={"color": colour, "shape": "hv"})
         size = bins(run.workload.tasks)
         which = [b for b in range(len(bin_names())) if (over & (size == b)).any()]
         means = [float((run.ended - run.submitted)[over & (size == b)].mean()) for b in which]
-        by_size.add_bar(x=[bin_names()[b] for b in which], y=means, name=run.policy, marker_color=colour)
+        by_size.add_bar(x=[bin_names()[b] for b in which], y=means, name=title, marker_color=colour)
         for r in range(len(run.resources)):
             used.add_scatter(
-                x=hours[k] * per, y=run.utilisation[:, r], name=run.policy, legendgroup=run.policy, showlegend=r == 0,
+                x=hours[k] * per, y=run.utilisation[:, r], name=title, legendgroup=title, showlegend=r == 0,
                 line={"color": colour, "width": 1.5}, row=r + 1, col=1,
             )  # fmt: skip
-        unfair.add_scatter(x=hours[k] * per, y=unfairness(run), name=run.policy, line={"color": colour, "width": 1.5})
+        unfair.add_scatter(x=hours[k] * per, y=unfairness(run), name=title, line={"color": colour, "width": 1.5})
     shares.update_xaxes(title=unit)
     shares.update_yaxes(tickformat=".0%", title="dominant shares", col=1)
     completion.update_xaxes(type="log", title="seconds from submission to the last end")

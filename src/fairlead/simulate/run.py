@@ -67,6 +67,12 @@ class Run:
         (:mod:`fairlead.scheduler.entitled`): what runs and waits, divided by DRF down the tree.
     running, waiting : int64, shape (samples,)
     completed, withdrawn, revoked, decisions, steps : int
+    revokes : bool
+        Whether tasks were revoked for others who were below what is theirs.
+    lost : float
+        What tasks did that were revoked: their seconds times the dominant share of each, so seconds of the whole cluster.
+    missed : float
+        Seconds in which queues where somebody waited were below their guarantee, added up over the queues.
     seconds : float
         That the simulation took.
     """
@@ -91,6 +97,9 @@ class Run:
     revoked: int
     decisions: int
     steps: int
+    revokes: bool
+    lost: float
+    missed: float
     seconds: float
     notes: list[str] = field(default_factory=list)
 
@@ -101,6 +110,7 @@ def simulate(
     *,
     reserve_after: float = Settings().reserve_after,
     history: float | None = None,
+    revoke: bool = True,
     samples: int = SAMPLES,
     watch: Watch | None = None,
     record: Callable[[Sequence[Fact]], None] | None = None,
@@ -122,6 +132,8 @@ def simulate(
     history : float, optional
         The half-life, in seconds, of what queues used before, where the tree names no other below the root; 0 for none. Without,
         it is what the root says, and a day where that says nothing, as in the live scheduler.
+    revoke : bool
+        Whether tasks are revoked for others, as in the live scheduler's settings.
     samples : int
         Moments at which shares are looked at, while jobs are submitted.
     watch : function, optional
@@ -157,9 +169,9 @@ def simulate(
     names = list(dict.fromkeys(workload.queue))
     cluster = _cluster(workload, seen, names, overcommitted)
     scheduler = Scheduler(Unrecorded(), cluster, lambda: cluster.now, repeat_after=np.inf, strict=True)
-    tally = Tally(record)
+    tally = Tally(record, scheduler.state, cluster)
     scheduler.on_record = tally
-    settings = Settings(reserve_after=reserve_after, keep_jobs=KEEP_JOBS)
+    settings = Settings(reserve_after=reserve_after, keep_jobs=KEEP_JOBS, revoke=revoke)
     tree = _tree(workload.queues, scheduling, history)
     if tree[0].history == 0.0 and isinstance(find_policy(scheduling), OverTime):
         raise PolicyError(f"{policy}: goes by what was used before: name a half-life such as 7d, not none")
@@ -191,6 +203,7 @@ def simulate(
         workload=workload, policy=policy, submitted=workload.submit, begun=truth.begun, ended=truth.ended,
         waited=truth.waited, refused=refused, queues=names, resources=workload.resources, **sampler.columns(),
         completed=cluster.completed, withdrawn=cluster.withdrawn, revoked=tally.revoked, decisions=tally.decisions, steps=steps,
+        revokes=revoke, lost=tally.lost, missed=sampler.missed,
         seconds=time.perf_counter() - began, notes=notes,
     )  # fmt: skip
 
@@ -267,7 +280,8 @@ def _as_seen(workload: Workload, policy: str) -> tuple[Workload, str, list[str],
         )
     chosen: Any = find_policy(policy)
     assert isinstance(chosen, Slots)
-    if any(queue.guarantee or queue.limit for queue in workload.queues):
+    bounded = (q.guarantee or q.limit or q.guarantee_percent or q.limit_percent for q in workload.queues)
+    if any(bounded):
         raise PolicyError("slots: cannot guarantee or limit quantities: remove them from the queues")
     size: Quantities = {}
     for node in workload.nodes:

@@ -8,11 +8,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fairlead.engines.simulated import SimulatedCluster
-from fairlead.engines.step import Request, Scheduler
-from fairlead.model.specs import ROOT, Job, Queue, ancestors, settings_for
+from fairlead.engines.step import Request, Scheduler, with_graces
+from fairlead.model.specs import ROOT, Job, Queue, ancestors, path_to_root, settings_for
+from fairlead.scheduler.claims import next_due
 from fairlead.scheduler.entitled import TreeDivision, bounds
 from fairlead.scheduler.facts import Fact, JobCancelled, JobSubmitted, TasksPlaced, TasksRevoked
-from fairlead.scheduler.queue_tree import vector, weights
+from fairlead.scheduler.queue_tree import amounts_of, weights
 from fairlead.scheduler.state import State
 from fairlead.scheduler.statuses import WAITING
 from fairlead.scheduler.tables import NONE, UNLIMITED
@@ -24,8 +25,12 @@ Watch = Callable[[State, list[Fact]], None]
 class Tally:
     """Counts what was decided, and passes the facts on."""
 
-    def __init__(self, record: Callable[[Sequence[Fact]], None] | None) -> None:
+    def __init__(
+        self, record: Callable[[Sequence[Fact]], None] | None, state: State, cluster: SimulatedCluster
+    ) -> None:
         self.revoked = self.decisions = 0
+        self.lost = 0.0
+        self._state, self._cluster = state, cluster
         self.happened: list[Fact] = []
         self._record = record
         self.wants_facts = record is not None
@@ -37,8 +42,20 @@ class Tally:
                 self.decisions += len(fact.job)
             elif isinstance(fact, TasksRevoked):
                 self.revoked += len(fact.job)
+                self.lost += self._lost(fact)
         if self._record is not None:
             self._record(facts)
+
+    def _lost(self, fact: TasksRevoked) -> float:
+        """What tasks will have done in vain when their grace is over: seconds times their dominant shares."""
+        state, truth, lost = self._state, self._cluster.truth, 0.0
+        for attempts, grace in with_graces(state, fact.attempts):
+            began = state.tasks.started_at[state.current_tasks(attempts)]
+            row = attempts.job - 1
+            ends = began + truth.duration[truth.first[row] + attempts.index % truth.several[row]]
+            share = (truth.demand[row] / np.maximum(1, truth.capacity.sum(axis=0))).max(axis=1, initial=0.0)
+            lost += float(((fact.at + grace - began) * share)[ends > fact.at + grace].sum())
+        return lost
 
 
 @dataclass(frozen=True)
@@ -68,6 +85,7 @@ def by_steps(s: Simulation) -> int:
         now = min(now, withdrawn[leaving[gone]] if gone < len(leaving) else np.inf)
         if now == np.inf:
             return moments
+        now = min(now, next_due(scheduler.state, cluster.now))
         s.sampler.until(now)
         cluster.now = float(now)
         moments += 1
@@ -131,12 +149,13 @@ class Sampler:
         self._cluster, self._total = cluster, total
         self._every, self._most = max(least / samples, 1.0), 10 * max(samples, 100)
         self.next = float(workload.submit[0])
+        self.missed = 0.0
         self._rows: list[tuple[float, F64, F64, F64, int, int]] = []
-        self._tree = _Tree(workload.queues, names, workload.resources)
+        self._tree = _Tree(workload.queues, names, workload.resources, self._total)
 
     def until(self, now: float) -> None:
         """Look at all the moments before `now`: nothing has happened since the last step."""
-        row = None
+        row, below = None, 0
         while self.next < now:
             if len(self._rows) >= self._most:
                 # It lasts much longer than it had to: every other moment will do.
@@ -144,7 +163,9 @@ class Sampler:
                 self._every *= 2
                 self.next = self._rows[-1][0] + self._every
                 continue
-            row = row or self._look()
+            if row is None:
+                row, below = self._look(), self._below()
+            self.missed += below * self._every
             self._rows.append((self.next, *row))
             self.next += self._every
 
@@ -160,6 +181,11 @@ class Sampler:
             tasks = self._tree.divide(total.astype(np.float64), rows, each, count[rows])
             fair[rows] = (each * tasks[:, None] / there).max(axis=1)
         return cluster.used.sum(axis=0) / there, shares, fair, int(cluster.running.sum()), int(cluster.waiting.sum())
+
+    def _below(self) -> int:
+        """How many leaf queues are below their guarantee of something that a task of theirs waits for."""
+        truth, least = self._cluster.truth, self._tree.guarantee_of_leaves
+        return int(((truth.used < least) & (truth.waits > 0)).any(axis=1).sum())
 
     def columns(self) -> dict[str, Any]:
         """What was seen, as arrays."""
@@ -178,18 +204,20 @@ class Sampler:
 class _Tree:
     """The queues of a workload with all above them, and what was declared for them; `leaves` are the rows of its queues."""
 
-    def __init__(self, queues: list[Queue], names: list[str], resources: list[str]) -> None:
+    def __init__(self, queues: list[Queue], names: list[str], resources: list[str], total: I64) -> None:
         declared = {queue.name: queue for queue in queues}
         paths = sorted(
-            {path for name in names for path in [name, *ancestors(name)]} | {ROOT}, key=lambda p: p.split("/") * bool(p)
+            {path for name in names for path in path_to_root(name)} | {ROOT}, key=lambda p: p.split("/") * bool(p)
         )
         specs = [settings_for(path, declared) or Queue(path) for path in paths]
         row = {path: k for k, path in enumerate(paths)}
         self.leaves = np.array([row[name] for name in names], np.int64)
         self._parent = np.array([row[ancestors(path)[0]] if path else NONE for path in paths])
         self._weight = np.array([weights(spec, resources) for spec in specs], np.float64)
-        self._guarantee = np.array([vector(spec.guarantee, resources) for spec in specs], np.float64)
-        self._limit = bounds(np.array([vector(spec.limit, resources, UNLIMITED) for spec in specs]))
+        least = [amounts_of(spec.guarantee, spec.guarantee_percent, resources, total, 0) for spec in specs]
+        most = [amounts_of(spec.limit, spec.limit_percent, resources, total, UNLIMITED) for spec in specs]
+        self._guarantee, self._limit = np.array(least, np.float64), bounds(np.array(most))
+        self.guarantee_of_leaves = self._guarantee[self.leaves]
         self._max_tasks = np.array([np.inf if spec.max_tasks is None else spec.max_tasks for spec in specs])
         self._division: tuple[I64, TreeDivision] | None = None
 

@@ -73,6 +73,9 @@ class Derivation:
     seed: int = 0
 
 
+OPENB_PODS = "openb_pod_list_default.csv"
+
+
 class Reader:
     """Goes through rows, and stops at, or counts, those that are wrong."""
 
@@ -128,7 +131,11 @@ def read_trace(
 
 def _kind(path: Path) -> str:
     name = path.name.lower()
-    if path.is_dir() or name.startswith("openb_pod"):
+    if name.startswith("openb_pod"):
+        return "openb"
+    if path.is_dir():
+        if not (path / OPENB_PODS).exists():
+            raise TraceError(f"{path}: is a folder without {OPENB_PODS}, as openb has one: name a file")
         return "openb"
     kinds = {".tsv": "swim", ".swf": "swf", ".csv": "table", ".parquet": "table", ".db": "journal"}
     if path.suffix.lower() in kinds:
@@ -147,12 +154,30 @@ def _number(row: Row, column: str, least: float = 0.0, most: float = math.inf) -
     return value
 
 
+def _whole(row: Row, column: str, least: int, most: int) -> int:
+    value = _number(row, column, least, most)
+    if value != int(value):
+        raise ValueError(f"{column}: {row[column]} is no whole number")
+    return int(value)
+
+
+def _switch(row: Row, column: str) -> bool:
+    text = row.get(column, "").strip().lower()
+    if text not in ("", "0", "1", "true", "false"):
+        raise ValueError(f"{column}: {row[column]!r}: write true or false")
+    return text in ("1", "true")
+
+
 def _csv_rows(path: Path) -> Iterator[tuple[int, Row]]:
-    with path.open(newline="", encoding="utf-8") as file:
+    with path.open(newline="", encoding="utf-8-sig") as file:
         reader = csv.DictReader(file)
+        names = reader.fieldnames or []
+        if len(names) == 1 and ";" in names[0]:
+            raise TraceError(f"{path}:1: has semicolons between its cells: write commas")
         for row in reader:
-            # A short row has None for what is missing, a long one a list under None.
-            yield reader.line_num, {k: v for k, v in row.items() if k is not None and v is not None}
+            if None in row:  # a long row has a list there, a short one None for what is missing
+                raise TraceError(f"{path}:{reader.line_num}: has more cells than the first line")
+            yield reader.line_num, {k: v for k, v in row.items() if v is not None}
 
 
 # -- openb ---------------------------------------------------------------------------------------------------------------
@@ -160,7 +185,7 @@ def _csv_rows(path: Path) -> Iterator[tuple[int, Row]]:
 
 def read_openb(path: Path, skip_bad: bool = False) -> Workload:
     """Read Alibaba's GPU cluster: the folder, or one of its lists of pods with the list of nodes beside it."""
-    pods = path / "openb_pod_list_default.csv" if path.is_dir() else path
+    pods = path / OPENB_PODS if path.is_dir() else path
     machines = pods.parent / "openb_node_list_all_node.csv"
     reader, nodes, jobs = Reader(machines, skip_bad), [], Jobs()
 
@@ -299,16 +324,21 @@ def read_jobs(path: Path, skip_bad: bool = False) -> Workload:
     reader, jobs = Reader(path, skip_bad), Jobs()
 
     def take(row: Row) -> None:
+        for name in _NO_RESOURCES:
+            if name in row:
+                raise ValueError(
+                    f"{name}: is no resource, and no column of a trace: leave it out, or say it in --config"
+                )
         demand = {
             name: parse_quantity(name, amount) for name, amount in row.items() if name not in _KNOWN and amount != ""
         }
         demand = {name: amount for name, amount in demand.items() if amount}
         if not demand:
             raise ValueError("asks for nothing: name something of some resource")
-        tasks = int(_number(row, "tasks", 1, MOST_TASKS)) if row.get("tasks") else 1
-        priority = int(_number(row, "priority", -1_000_000, 1_000_000)) if row.get("priority") else 0
+        tasks = _whole(row, "tasks", 1, MOST_TASKS) if row.get("tasks") else 1
+        priority = _whole(row, "priority", -1_000_000, 1_000_000) if row.get("priority") else 0
         queue = check_queue_name(row.get("queue") or "default")
-        gang = row.get("gang", "") in ("1", "true", "True")
+        gang = _switch(row, "gang")
         jobs.add(
             _number(row, "submit"),
             queue,
@@ -323,6 +353,8 @@ def read_jobs(path: Path, skip_bad: bool = False) -> Workload:
     return jobs.workload(path.stem, [], [], reader.skipped)
 
 
+_NO_RESOURCES = ("weight", "guarantee", "limit", "policy")
+"""Of queues, not of jobs: as a column it would be taken for a resource."""
 _KNOWN = ("submit", "queue", "duration", "tasks", "priority", "gang")
 
 

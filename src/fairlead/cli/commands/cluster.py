@@ -9,6 +9,7 @@ import typer
 
 from fairlead.cli.commands.options import Json
 from fairlead.cli.scheduler import change, connect, print_json
+from fairlead.plain_text import plain
 
 
 def up(
@@ -85,18 +86,34 @@ def resume(node: Annotated[str, typer.Argument(help="The node's name, as `fairle
     change(f"/v1/nodes/{node}/resume", f"node {node} takes tasks again", "")
 
 
+def forget(node: Annotated[str, typer.Argument(help="The node's name, as `fairlead nodes` shows it.")]) -> None:
+    """Tell no more of a node that is lost. Should it come back, it is there again."""
+    change(f"/v1/nodes/{node}/forget", f"node {node} is forgotten", "")
+
+
 def reload() -> None:
     """Have the scheduler read its configuration again: queues and settings. A wrong file is refused whole."""
-    change("/v1/reload", "the configuration is in force", "the configuration has not changed")
+    with connect() as connection:
+        done = connection.post("/v1/reload", {})
+    for doubt in done["doubts"]:
+        print(f"fairlead: {plain(doubt)}", file=sys.stderr)
+    same = "the configuration has not changed" + "; accounts and groups are looked up anew" * done["looked_up"]
+    print("the configuration is in force" if done["changed"] else same)
 
 
-def queues(as_json: Json = False) -> None:
+def queues(
+    shares: Annotated[bool, typer.Option("--shares", help="Show what each queue should have instead.")] = False,
+    as_json: Json = False,
+) -> None:
     """Show the queue tree: what each queue uses, its dominant share, its guarantee and limit."""
-    from fairlead.cli.tables import queue_table, show
+    from fairlead.cli.tables import queue_table, share_table, show, table_width
 
     with connect() as connection:
         found = connection.get("/v1/queues")
-    print_json(found) if as_json else show(queue_table(found["queues"]), "")
+    if as_json:
+        print_json(found)
+        return
+    show(share_table(found["queues"]) if shares else queue_table(found["queues"], table_width()), "")
 
 
 def nodes(as_json: Json = False) -> None:
@@ -106,6 +123,21 @@ def nodes(as_json: Json = False) -> None:
     with connect() as connection:
         found = connection.get("/v1/nodes")
     print_json(found) if as_json else show(node_table(found["nodes"]), "no nodes yet")
+
+
+def usage(
+    by: Annotated[str, typer.Option(help="user or queue.")] = "user",
+    since: Annotated[str, typer.Option(help="So long ago: 12h, 7d.")] = "7d",
+    as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV instead of a table.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Say who used how much: what was asked for times how long, what was really used of it, and what came to nothing.
+
+    Example: fairlead usage --by queue --since 30d --csv
+    """
+    from fairlead.cli.usage import print_usage
+
+    print_usage(by, since, as_csv, as_json)
 
 
 def top(

@@ -43,6 +43,7 @@ def policies(as_json: Json = False) -> None:
 
 
 def audit(
+    ctx: typer.Context,
     problem: Annotated[Path | None, typer.Argument(help="problem.toml or .json, as for `allocate`.")] = None,
     policy: Annotated[str, typer.Option("--policy", "-p", help="One or more, with commas between.")] = "drf",
     allocation: Annotated[
@@ -72,14 +73,16 @@ def audit(
     if over:
         from fairlead.cli.over_time import audit_over_time
 
-        if allocation or discrete:
-            raise Failure("--over takes no --allocation or --discrete: it looks at what really ran")
+        if allocation or discrete or _is_given(ctx, "policy"):
+            raise Failure("--over takes no --policy, --allocation or --discrete: it looks at what really ran")
         audit_over_time(over, journal, starved_after, report, as_json)
         return
     if journal or starved_after:
         raise Failure("--journal and --starved-after look back: write --over with a time, such as 7d")
-    if live and (report or allocation or discrete):
-        raise Failure("--live takes no --report, --allocation or --discrete: it is whole tasks, and nothing to draw")
+    if live and (report or allocation or discrete or _is_given(ctx, "policy")):
+        raise Failure(
+            "--live takes no --policy, --report, --allocation or --discrete: it is what runs, and nothing to draw"
+        )
     if live:
         from fairlead.cli.tables import show_fairness
 
@@ -91,6 +94,12 @@ def audit(
 
     assert problem is not None
     audit_problem(problem, policy.split(","), allocation, discrete, lies, report, as_json)
+
+
+def _is_given(ctx: typer.Context, name: str) -> bool:
+    """Whether an option stands on the command line."""
+    source = ctx.get_parameter_source(name)
+    return source is not None and source.name == "COMMANDLINE"
 
 
 def properties(

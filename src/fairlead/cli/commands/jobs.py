@@ -1,6 +1,5 @@
 """The commands about jobs: to submit, run, see, await and cancel them."""
 
-import os
 import re
 import sys
 from pathlib import Path
@@ -13,7 +12,7 @@ from fairlead.cli.failure import Failure
 from fairlead.cli.scheduler import change, connect, print_json
 from fairlead.plain_text import plain
 
-JobId = Annotated[int, typer.Argument(help="The job's number, as `fairlead jobs` shows it.", metavar="JOB")]
+JobId = Annotated[str, typer.Argument(help="The job's number, as `fairlead jobs` shows it.", metavar="JOB")]
 Command = Annotated[
     list[str], typer.Argument(help="The command and its arguments, after `--`.", metavar="-- COMMAND [ARG]...")
 ]
@@ -32,6 +31,10 @@ On = Annotated[
     list[str], typer.Option(help="Only on nodes with this label; several values: zone=a|b.", metavar="LABEL=VALUE")
 ]
 TimeLimit = Annotated[str | None, typer.Option(help="Stop a task that runs for longer: 90, 30s, 5min, 2h.")]
+Grace = Annotated[
+    str | None,
+    typer.Option(help="Time to end in when a task is told to stop, if its queue gives as much: 30s, 2min."),
+]
 Retries = Annotated[int, typer.Option(help="Start a task that fails again, so many times.")]
 AfterJob = Annotated[
     list[str],
@@ -50,7 +53,11 @@ Strict = Annotated[bool, typer.Option("--strict", help="Refuse what no node that
 
 
 def submit(
-    command: Command,
+    ctx: typer.Context,
+    command: Annotated[
+        list[str] | None,
+        typer.Argument(help="The command and its arguments, after `--`; or a script.", metavar="-- COMMAND [ARG]..."),
+    ] = None,
     queue: QueueName = None,
     cpu: Cpu = "1",
     memory: Memory = "1Gi",
@@ -59,9 +66,12 @@ def submit(
     tasks: Annotated[
         int | None,
         typer.Option(
-            "--tasks", "-n", help="So many tasks; each has its index in FAIRLEAD_INDEX, and in place of {index}."
+            "--tasks",
+            "-n",
+            help="So many tasks; each has its index in FAIRLEAD_INDEX, and in place of {index}; {{index}} is {index} itself.",
         ),
     ] = None,
+    at_most: Annotated[int | None, typer.Option(help="So many of its tasks run at once, at most.")] = None,
     name: Name = "",
     priority: Priority = 0,
     on: On = [],  # noqa: B006
@@ -74,52 +84,48 @@ def submit(
             "--exit-done", help="A task that is stopped to make room and then exits 0 is done: it does not start again."
         ),
     ] = False,
+    grace: Grace = None,
     after: AfterJob = [],  # noqa: B006
+    hold: Annotated[bool, typer.Option("--hold", help="Submit it held: `fairlead release` lets it go.")] = False,
     env: Env = [],  # noqa: B006
     export_all: ExportAll = False,
     cwd: Cwd = None,
     strict: Strict = False,
+    jobs: Annotated[
+        str | None,
+        typer.Option(
+            help="Submit what stands in a file, a job a line, as JSON or CSV: all or none. - is standard input.",
+            metavar="FILE",
+        ),
+    ] = None,
+    notify: Annotated[
+        list[str],
+        typer.Option(
+            help="Tell when it has ended: an https:// or mail address, or a command that reads JSON.", metavar="TO"
+        ),
+    ] = [],  # noqa: B006
     when: Annotated[
         bool, typer.Option("--when", help="Submit nothing: say when it would be expected to start.")
     ] = False,
 ) -> None:
     """Submit a job, and print its number.
 
-    Example: fairlead submit --queue lab/vision --cpu 2 --memory 4Gi --tasks 10 -- python train.py --fold {index}
+    Lines of a script that begin with #FAIRLEAD are options, too. Example: fairlead submit --queue lab/vision --cpu 2 --memory
+    4Gi --tasks 10 -- python train.py --fold {index}
     """
+    from fairlead.cli.asked import job_request
+    from fairlead.cli.submitting import all_asked, ask_when, submit_all
+
+    wanted = [job_request(each) for each in all_asked(ctx, command or [], jobs)]
     with connect() as connection:
-        body = _job_request(
-            command,
-            queue,
-            cpu,
-            memory,
-            gpu,
-            resource,
-            name,
-            priority,
-            on,
-            env,
-            export_all,
-            cwd,
-            strict,
-            retries,
-            time_limit,
-        )
-        body |= {"gang": gang, "exit_done": exit_done, "after": _after(after)} | (
-            {} if tasks is None else {"tasks": tasks}
-        )
         if when:
-            unsaid = ("argv", "cwd", "env", "exported", "encoding", "exit_done")
-            found = connection.post("/v1/when", {name: value for name, value in body.items() if name not in unsaid})
-            print(plain(found["text"]))
-            return
-        answer = connection.submit("/v1/jobs", body)
-    if answer["warning"]:
-        print(f"fairlead: {plain(answer['warning'])}", file=sys.stderr)
-    print(answer["id"])
+            ask_when(connection, wanted)
+        else:
+            submit_all(connection, wanted, notify, many=jobs is not None)
 
 
 def run(
+    ctx: typer.Context,
     command: Command,
     queue: QueueName = None,
     cpu: Cpu = "1",
@@ -134,27 +140,29 @@ def run(
     export_all: ExportAll = False,
     cwd: Cwd = None,
     strict: Strict = False,
+    pty: Annotated[
+        bool, typer.Option("--pty", help="In a terminal of its own, of this one's size: `fairlead run --pty -- bash`.")
+    ] = False,
 ) -> None:
-    """Run a command when it is its turn; stream its output, and exit as it did.
+    """Run a command when it is its turn, here: it reads what this reads, writes where this writes, and this exits as it did.
 
-    Ctrl-C cancels it. Example: fairlead run --cpu 2 --memory 4Gi -- make -j2
+    Ctrl-C, SIGTERM and SIGHUP cancel it, and its reader's end. Example: fairlead run --cpu 2 --memory 4Gi -- make -j2
     """
-    from fairlead.cli.output import stream_task
+    from fairlead.cli.asked import job_request
+    from fairlead.cli.run import follow, heard_signals
+    from fairlead.client.standard_input import is_terminal, kind_of_input
 
+    if pty and not is_terminal():
+        raise Failure("--pty: standard input is no terminal: leave it away, and what is read here is handed on")
+    kind = "terminal" if pty else kind_of_input()
     with connect() as connection:
-        body = _job_request(
-            command, queue, cpu, memory, gpu, resource, name, priority, on, env, export_all, cwd, strict, 0, time_limit
-        )
-        answer = connection.submit("/v1/jobs", body)
-        if answer["warning"]:
-            print(f"fairlead: {plain(answer['warning'])}", file=sys.stderr)
-        job = answer["id"]
-        try:
-            task = stream_task(connection, job, 0, follow=True)
-        except KeyboardInterrupt:
-            connection.post(f"/v1/jobs/{job}/cancel", {})
-            print(f"fairlead: job {job} is cancelled", file=sys.stderr)
-            raise typer.Exit(130) from None
+        body = job_request(ctx.params)
+        with heard_signals() as signals:
+            answer = connection.submit("/v1/jobs", {**body, "input": kind})
+            job = answer["id"]
+            if answer["warning"]:
+                print(f"fairlead: {plain(answer['warning'])}", file=sys.stderr)
+            task = follow(connection, job, kind, signals)
     if task["status"] != "succeeded" and task["reason"] not in (None, "exited", "stopped", "not started"):
         print(f"fairlead: job {job}: {_reason(task)}", file=sys.stderr)
     raise typer.Exit(task["exit"] if task["exit"] is not None else 130)
@@ -165,14 +173,28 @@ def jobs(
     user: Annotated[str | None, typer.Option("--user", "-u", help="Of this user.")] = None,
     status: Annotated[str | None, typer.Option(help="waiting, held, running, succeeded, failed or cancelled.")] = None,
     limit: Annotated[int, typer.Option("--limit", "-n", help="So many at most.", min=1, max=10_000)] = 30,
+    long: Annotated[
+        bool, typer.Option("--long", "-l", help="Also whose they are, and what they used of what they asked for.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """List the newest jobs, newest first."""
     from fairlead.cli.tables import job_table, show
 
     with connect() as connection:
-        found = connection.get("/v1/jobs", queue=queue, user=user, status=status, limit=limit)
-    print_json(found) if as_json else show(job_table(found["jobs"]), "no jobs yet: submit one with `fairlead submit`")
+        asked: dict[str, Any] = {"queue": queue, "user": user, "status": status}
+        found = connection.get("/v1/jobs", **asked, limit=limit)
+        while found["next"] is not None and len(found["jobs"]) < limit:  # a page ends early where commands are long
+            more = connection.get("/v1/jobs", **asked, before=found["next"], limit=limit - len(found["jobs"]))
+            found = {**more, "jobs": found["jobs"] + more["jobs"]}
+    if found["stalled"]:
+        print(f"fairlead: {plain(found['stalled'])}", file=sys.stderr)
+    if as_json:
+        print_json(found)
+        return
+    named = " ".join(f"--{option} {value}" for option, value in asked.items() if value is not None)
+    nothing = f"no jobs with {plain(named)}" if named else "no jobs yet: submit one with `fairlead submit`"
+    show(job_table(found["jobs"], long), nothing)
 
 
 def logs(
@@ -181,15 +203,30 @@ def logs(
         typer.Argument(help="The job's number; with .INDEX for another task than the first.", metavar="JOB[.INDEX]"),
     ],
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until the task ends.")] = False,
+    tail: Annotated[
+        int | None, typer.Option("--tail", help="Only the last so many lines of each stream.", min=0)
+    ] = None,
+    every: Annotated[
+        bool,
+        typer.Option("--all", help="Of all its tasks, one after another, each line with the task's index before it."),
+    ] = False,
 ) -> None:
     """Print what a task wrote: its output to standard output, its errors to standard error."""
-    from fairlead.cli.output import stream_task
+    from fairlead.cli.output import TaskOutput, print_all, print_tail
 
     number, _, index = job.partition(".")
     if not number.isdigit() or not (index or "0").isdigit():
         raise Failure(f"{job!r} is no task: write JOB or JOB.INDEX, such as 12 or 12.3")
+    if (every and (index or follow)) or (tail is not None and follow):
+        raise Failure("--all is of whole jobs, and neither that nor --tail goes with --follow")
     with connect() as connection:
-        stream_task(connection, int(number), int(index or 0), follow)
+        if every:
+            print_all(connection, int(number), tail)
+            return
+        if tail is not None:
+            print_tail(connection, int(number), int(index or 0), tail)
+            return
+        TaskOutput(connection, int(number), int(index or 0)).copy(follow)
 
 
 def cancel(
@@ -230,28 +267,35 @@ def cancel(
 
 def job(
     job: JobId,
+    status: Annotated[
+        str | None, typer.Option(help="Only tasks with this status, such as failed.", metavar="STATUS")
+    ] = None,
+    tasks: Annotated[
+        str | None, typer.Option("--tasks", help="Only these tasks, by index.", metavar="INDEX[-INDEX]")
+    ] = None,
     as_json: Json = False,
 ) -> None:
-    """Show one job: what it asked for, and what its tasks do."""
-    from fairlead.cli.tables import show_job
+    """Show one job: what it asked for, what it used, and what its tasks do, those first that did not do well."""
+    from fairlead.cli.job import find_tasks, show_job
 
     with connect() as connection:
-        found = connection.get(f"/v1/jobs/{job}")
-        tasks = connection.get(f"/v1/jobs/{job}/tasks", limit=1000)["tasks"]
-    print_json({**found, "task": tasks}) if as_json else show_job(found, tasks)
+        found = connection.get(f"/v1/jobs/{number_of(job)}")
+        chosen, left = find_tasks(connection, found, status, tasks, 1000 if as_json else 30)
+    print_json({**found, "task": chosen}) if as_json else show_job(found, chosen, left)
 
 
 def wait(
-    jobs: Annotated[list[int], typer.Argument(help="The jobs' numbers.", metavar="JOB...")],
+    jobs: Annotated[list[str], typer.Argument(help="The jobs' numbers.", metavar="JOB...")],
     timeout: Annotated[
         str | None, typer.Option(help="Give up after so long, with exit status 124: 90, 30s, 5min, 2h.")
     ] = None,
 ) -> None:
     """Wait until jobs have ended. Exit status 0 if all their tasks succeeded, else 1."""
+    from fairlead.cli.asked import seconds
     from fairlead.cli.output import wait_with_progress
 
     with connect() as connection:
-        ended = wait_with_progress(connection, jobs, _seconds("--timeout", timeout))
+        ended = wait_with_progress(connection, [*map(number_of, jobs)], seconds("--timeout", timeout))
     if ended is None:
         raise typer.Exit(124)
     raise typer.Exit(0 if all(job["status"] == "succeeded" for job in ended) else 1)
@@ -260,17 +304,21 @@ def wait(
 def why(job: JobId, as_json: Json = False) -> None:
     """Say what a job waits for, now, and when it is expected to start."""
     with connect() as connection:
-        found = connection.get(f"/v1/jobs/{job}/why")
-        found["when"] = connection.get(f"/v1/jobs/{job}/when")
+        found = connection.get(f"/v1/jobs/{number_of(job)}/why")
+        found["when"] = connection.get(f"/v1/jobs/{number_of(job)}/when")
     if as_json:
         print_json(found)
         return
     print(f"job {job}: {plain(found['text'])}")
+    for key in ("claim", "safety"):
+        if key in found:
+            print(plain(found[key]))
     if found["when"]["reason"] not in ("over", "running"):
         print(f"expected: {plain(found['when']['text'])}")
 
 
 def when(
+    ctx: typer.Context,
     queue: QueueName = None,
     cpu: Cpu = "1",
     memory: Memory = "1Gi",
@@ -291,66 +339,79 @@ def when(
 
     In eight of ten cases it starts within the interval. Example: fairlead when --cpu 4 --memory 8Gi --tasks 10 -q lab/vision
     """
-    body = _demand(queue, cpu, memory, gpu, resource, priority, on, 0, time_limit)
-    body |= {"name": name, "tasks": tasks, "gang": gang, "after": _after(after)}
+    from fairlead.cli.asked import demand
+
     with connect() as connection:
-        found = connection.post("/v1/when", body)
+        found = connection.post("/v1/when", {**demand(ctx.params), "gang": gang})
     print_json(found) if as_json else print(plain(found["text"]))
 
 
 def hold(job: JobId) -> None:
     """Keep the tasks of a job that wait from starting; those that run go on."""
-    change(f"/v1/jobs/{job}/hold", f"job {job} is held", f"job {job} was held already")
+    change(f"/v1/jobs/{number_of(job)}/hold", f"job {job} is held", f"job {job} was held already")
 
 
 def release(job: JobId) -> None:
     """Let a job go that was held."""
-    change(f"/v1/jobs/{job}/release", f"job {job} is released", f"job {job} was not held")
+    change(f"/v1/jobs/{number_of(job)}/release", f"job {job} is released", f"job {job} was not held")
 
 
-def _job_request(
-    command: list[str], queue: str | None, cpu: str, memory: str, gpu: str, resource: list[str], name: str, priority: int,
-    on: list[str], env: list[str], export_all: bool, cwd: Path | None, strict: bool, retries: int, time_limit: str | None,
-) -> dict[str, Any]:  # fmt: skip
-    from fairlead.client.environment import BadConfiguration, needed_environment
-    from fairlead.client.jobs import encoded
+def edit(
+    ctx: typer.Context,
+    job: JobId,
+    queue: Annotated[str | None, typer.Option("--queue", "-q", help="Another queue.")] = None,
+    cpu: Annotated[str | None, typer.Option(help="CPUs of each task.")] = None,
+    memory: Annotated[str | None, typer.Option(help="Memory of each task.")] = None,
+    gpu: Annotated[str | None, typer.Option(help="GPUs of each task.")] = None,
+    resource: Resource = [],  # noqa: B006
+    on: Annotated[
+        list[str], typer.Option(help="Only on nodes with this label, and no other condition.", metavar="LABEL=VALUE")
+    ] = [],  # noqa: B006
+    priority: Annotated[int | None, typer.Option(help="Higher goes first, within its queue.")] = None,
+    time_limit: Annotated[
+        str | None, typer.Option(help="Stop a task that runs for longer: 90, 30s, 5min, 2h; 0: no limit.")
+    ] = None,
+    retries: Annotated[int | None, typer.Option(help="Start a task that fails again, so many times.")] = None,
+    at_most: Annotated[
+        int | None, typer.Option(help="So many of its tasks run at once, at most; 0: any number.")
+    ] = None,
+) -> None:
+    """Have a job ask for something else. What it takes, where, and for how long can be changed while all of it waits.
 
-    folder = Path.cwd() if cwd is None else cwd.absolute()
-    asked = _demand(queue, cpu, memory, gpu, resource, priority, on, retries, time_limit)
-    try:
-        sent = {**needed_environment(), **_variables(env)}
-    except BadConfiguration as error:
-        raise Failure(str(error)) from None
-    rest = {name: value for name, value in os.environ.items() if export_all and name not in sent}
-    work = encoded({"argv": command, "cwd": str(folder), "env": sent, "exported": rest})
-    return {**asked, **work, "name": name, "strict": strict}
+    Example: fairlead edit 12 --memory 8Gi --priority 3
+    """
+    from fairlead.cli.asked import labels, pairs, seconds
+
+    demand = {name: asked for name, asked in (("cpu", cpu), ("memory", memory), ("gpu", gpu)) if asked is not None}
+    demand |= pairs("--resource", resource)
+    body: dict[str, Any] = {"queue": queue, "priority": priority, "retries": retries, "at_most": at_most}
+    body |= {"demand": demand or None, "on": labels(on) or None, "time_limit": seconds("--time-limit", time_limit)}
+    if all(asked is None for asked in body.values()):
+        raise Failure("edit what? Name what it is to ask for instead, such as --memory 8Gi")
+    with connect() as connection:
+        changed = connection.post(f"/v1/jobs/{number_of(job)}/edit", body)["changed"]
+    print(f"job {job} is changed" if changed else f"job {job} asked for that already")
 
 
-def _demand(
-    queue: str | None, cpu: str, memory: str, gpu: str, resource: list[str], priority: int, on: list[str], retries: int,
-    time_limit: str | None,
-) -> dict[str, Any]:  # fmt: skip
-    from fairlead.client.jobs import job_request
-
-    return job_request(
-        queue=queue,
-        cpu=cpu,
-        memory=memory,
-        gpu=gpu,
-        resources=_pairs("--resource", resource),
-        priority=priority,
-        retries=retries,
-        time_limit=_seconds("--time-limit", time_limit),
-        on={label: value.split("|") for label, value in _pairs("--on", on).items()},
-    )
+def rerun(
+    job: JobId,
+    failed: Annotated[
+        bool, typer.Option("--failed", help="Only its tasks that failed, with the indices that they had.")
+    ] = False,
+) -> None:
+    """Submit what a job was once more, as a new job, and print its number."""
+    with connect() as connection:
+        answer = connection.submit(f"/v1/jobs/{number_of(job)}/rerun", {"failed": failed})
+    if answer["warning"]:
+        print(f"fairlead: {plain(answer['warning'])}", file=sys.stderr)
+    print(answer["id"])
 
 
-def _variables(values: list[str]) -> dict[str, str]:
-    """What --env names: with its value, or as it is in this terminal."""
-    missing = [value for value in values if "=" not in value and value not in os.environ]
-    if missing:
-        raise Failure(f"--env {missing[0]!r}: there is no such variable here: write NAME=VALUE to set one")
-    return _pairs("--env", [value if "=" in value else f"{value}={os.environ[value]}" for value in values])
+def number_of(job: str) -> int:
+    """The number of a job, as it is written; a Failure where it is none."""
+    if not re.fullmatch(r"[0-9]{1,15}", job):
+        raise Failure(f"{job!r} is no job: write its number, such as 12, as `fairlead jobs` shows it")
+    return int(job)
 
 
 def _tasks(words: list[str]) -> tuple[list[int], dict[int, list[int]]]:
@@ -366,34 +427,6 @@ def _tasks(words: list[str]) -> tuple[list[int], dict[int, list[int]]]:
         else:
             parts.setdefault(int(match[1]), []).extend(range(int(match[2]), int(match[3] or match[2]) + 1))
     return whole, parts
-
-
-def _seconds(option: str, text: str | None) -> float | None:
-    if text is None:
-        return None
-    from fairlead.model.quantity import parse_seconds
-
-    try:
-        return parse_seconds(text)
-    except ValueError as error:
-        raise Failure(f"{option} {error}") from None
-
-
-def _after(values: list[str]) -> list[dict[str, Any]]:
-    found = []
-    for value in values:
-        job, _, how = value.partition(":")
-        if not job.isdigit() or how not in ("", "success", "failure", "end"):
-            raise Failure(f"--after {value!r}: write JOB, JOB:failure or JOB:end, such as 12 or 12:end")
-        found.append({"job": int(job), "how": how or "success"})
-    return found
-
-
-def _pairs(option: str, values: list[str]) -> dict[str, str]:
-    wrong = [value for value in values if not value.partition("=")[0] or "=" not in value]
-    if wrong:
-        raise Failure(f"{option} {wrong[0]!r}: write NAME=VALUE")
-    return {name: value for name, _, value in (pair.partition("=") for pair in values)}
 
 
 def _reason(task: dict[str, Any]) -> str:

@@ -1,13 +1,14 @@
 """The commands about people: tokens for those who call from elsewhere, who did what, and the service for all of a machine."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from fairlead.cli.commands.options import Json
 from fairlead.cli.failure import Failure
 from fairlead.cli.scheduler import connect, print_json
+from fairlead.plain_text import plain
 
 token = typer.Typer(
     no_args_is_help=True, help="Tokens: how people who call from elsewhere are known.", rich_markup_mode=None
@@ -93,9 +94,19 @@ def log(
         began = 0.0 if since is None else max(0.0, time.time() - parse_seconds(since))
     except ValueError as error:
         raise Failure(f"--since {error}") from None
+    entries: list[dict[str, Any]] = []
+    before = None
     with connect() as connection:
-        found = connection.get("/v1/log", user=user, queue=queue, since=began, limit=limit)
-    print_json(found) if as_json else show(log_table(found["log"]), "nobody did anything")
+        while True:
+            left = limit - len(entries)
+            page = connection.get("/v1/log", user=user, queue=queue, since=began, before=before, limit=left)
+            entries, before = page["log"] + entries, page["next"]
+            if before is None or len(entries) >= limit:
+                break
+    asked = {"--user": user, "--queue": queue, "--since": since}
+    named = " ".join(f"{option} {value}" for option, value in asked.items() if value is not None)
+    nothing = f"nobody did anything with {plain(named)}" if named else "nobody did anything"
+    print_json({"log": entries, "next": before}) if as_json else show(log_table(entries), nothing)
 
 
 @service.command("install")
@@ -104,15 +115,17 @@ def install(
     listen: Annotated[str | None, typer.Option(help="As for `fairlead up`.", metavar="HOST:PORT")] = None,
     tls_cert: Annotated[Path | None, typer.Option(help="As for `fairlead up`.")] = None,
     tls_key: Annotated[Path | None, typer.Option(help="As for `fairlead up`.")] = None,
+    name: Annotated[list[str], typer.Option(help="As for `fairlead up`; repeat for more.")] = [],  # noqa: B006
 ) -> None:
-    """Write the systemd unit of a scheduler for all of this machine, enable it and start it; as root.
+    """Write the systemd unit of a scheduler for all of this machine, enable it and start it, or start it anew; as root.
 
-    Where there is no systemd, print the unit and what to do.
+    What `fairlead up` would refuse is refused before anything is written. Tasks that run go on. Where there is no systemd, print
+    the unit and what to do.
     """
     from fairlead.cli.systemd import install_unit
+    from fairlead.cli.up import Asked
 
-    options = {"--listen": listen, "--tls-cert": tls_cert, "--tls-key": tls_key}
-    install_unit(UNIT, config, [f"{name}={value}" for name, value in options.items() if value is not None])
+    install_unit(UNIT, Asked(config, listen=listen, tls_cert=tls_cert, tls_key=tls_key, names=name, system=True))
 
 
 @service.command("remove")

@@ -30,6 +30,10 @@ def simulate(
         str,
         typer.Option(help="Half-life of what queues used before, such as 7d, or none; else as --config says, or 1d."),
     ] = "",
+    revoke: Annotated[
+        str,
+        typer.Option(help="Whether tasks are revoked for guarantees and fair shares: on, off, or on,off to compare."),
+    ] = "on",
     speed: Annotated[float, typer.Option(help="Jobs come so many times as fast.", min=1e-6, max=1e6)] = 1.0,
     scale: Annotated[float, typer.Option(help="So many times as many jobs.", min=1e-6, max=1000)] = 1.0,
     start: From = "",
@@ -54,6 +58,7 @@ def simulate(
         node,
         config,
         history,
+        revoke,
         speed,
         scale,
         start,

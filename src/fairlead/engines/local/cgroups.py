@@ -75,6 +75,19 @@ class Group:
                             return True
         return False
 
+    def used(self) -> tuple[int, int]:
+        """Milliseconds of CPU that all in it have used, and the most bytes of memory that it had; 0 where that is not told."""
+        cpu = peak = 0
+        for hierarchy, folder in self._folders:
+            if hierarchy.version == 2:
+                lines = dict(line.split() for line in _told(f"{folder}/cpu.stat").splitlines())
+                cpu = cpu or int(lines.get("usage_usec", 0)) // 1000
+                peak = peak or int(_told(f"{folder}/memory.peak") or 0)
+            else:
+                cpu = cpu or int(_told(f"{folder}/cpuacct.usage") or 0) // 1_000_000
+                peak = peak or int(_told(f"{folder}/memory.max_usage_in_bytes") or 0)
+        return cpu, peak
+
     def remove(self) -> bool:
         """Take it away if it is empty; whether it is gone."""
         for place in list(self._folders):
@@ -263,6 +276,14 @@ def _read(path: str) -> str:
         return os.read(fd, 1 << 20).decode()
     finally:
         os.close(fd)
+
+
+def _told(path: str) -> str:
+    """What a file says; nothing where there is no such file."""
+    try:
+        return _read(path)
+    except OSError:
+        return ""
 
 
 def _write(path: Path | str, text: str) -> None:

@@ -7,20 +7,27 @@ the program are theirs to use is the kernel's to say, since by then the child is
 import contextlib
 import ctypes
 import errno
+import fcntl
 import json
 import os
 import pwd
+import resource
 import signal
+import termios
 from pathlib import Path
 from typing import NamedTuple, NoReturn
 
 from fairlead.engines.local.cgroups import Group
 from fairlead.engines.local.messages import Person, Program
+from fairlead.engines.local.standard_input import StandardInput
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _SET_NO_NEW_PRIVS = 38
 _KEYCTL = {"x86_64": 250, "aarch64": 219, "riscv64": 219, "ppc64le": 271, "s390x": 280}.get(os.uname().machine)
 _JOIN_SESSION_KEYRING = 1
+
+PART = 4
+"""The processes of one person, threads among them, are at most one in so many of all that the machine can have."""
 
 ENDING_SIGNALS = (signal.SIGCHLD, signal.SIGPIPE, signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -79,29 +86,51 @@ def load_directory() -> None:
         os.getgrouplist(own.pw_name, own.pw_gid)
 
 
-def become(
-    program: Program, export: str, files: list[int], cgroup: Group | None, person: Person | None, report: int
-) -> NoReturn:
-    """In the forked child: become the program; the files become its descriptors from 1 on, and 0 is at its end.
+class Born(NamedTuple):
+    """What a program is born with.
 
-    Returns never; an error is told through `report`. `person` is None where it is to run as whose process this is; `export` is
-    empty, or a file with more of the environment.
+    person : as whom it runs; None for whose process this is.
+    export : a file with more of the environment; empty for none.
+    unless_set : variables that it has where nobody has set them.
+    cores : those that it keeps to; empty for no such bound.
+    input : what it reads; None for nothing.
+    cgroup : its own; None where none can be made.
+    """
+
+    person: Person | None
+    export: str
+    unless_set: dict[str, str]
+    cores: list[int]
+    input: StandardInput | None
+    cgroup: Group | None
+
+
+def become(program: Program, files: list[int], born: Born, report: int) -> NoReturn:
+    """In the forked child: become the program; the files become its descriptors from 1 on, and 0 is what it reads.
+
+    Where that is a terminal, it is all three of them. Returns never; an error is told through `report`.
     """
     at = "program"
     try:
         os.setsid()
-        if cgroup:
-            cgroup.join()
+        if born.cgroup:
+            born.cgroup.join()
+        if born.cores:
+            os.sched_setaffinity(0, born.cores)
         signal.set_wakeup_fd(-1)
         for name in ENDING_SIGNALS:
             signal.signal(name, signal.SIG_DFL)
-        null = os.open(os.devnull, os.O_RDONLY)
-        for target, fd in enumerate((null, *files)):
+        first = os.open(os.devnull, os.O_RDONLY) if born.input is None else born.input.theirs
+        for target, fd in enumerate((first, *files)):
             os.dup2(fd, target)
+        if born.input is not None and born.input.terminal:
+            fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+            os.dup2(0, 1)
+            os.dup2(0, 2)
         at = "environment"
-        exported = json.loads(Path(export).read_bytes()) if export else {}
+        exported = json.loads(Path(born.export).read_bytes()) if born.export else {}
         at = "account"
-        own = _act_as(person) if person is not None else _own_environment()
+        own = _act_as(born.person) if born.person is not None else _own_environment()
         environment = {os.fsencode(name): os.fsencode(value) for name, value in own.items()}
         at = "folder"
         cwd = program.cwd.encode(program.encoding)
@@ -111,7 +140,7 @@ def become(
             raise NotADirectoryError(errno.ENOTDIR, cwd) from None
         at = "program"
         argv = [argument.encode(program.encoding) for argument in program.argv]
-        asked = exported | program.env
+        asked = born.unless_set | exported | program.env
         environment |= {n.encode(program.encoding): value.encode(program.encoding) for n, value in asked.items()}
         os.execvpe(argv[0], argv, environment)
     except OSError as error:
@@ -133,6 +162,7 @@ def _act_as(person: Person) -> dict[str, str]:
         account = None
     if account is None or account.pw_uid != person.uid:
         raise PermissionError(errno.EPERM, "no such account")
+    _bound_processes()
     os.initgroups(account.pw_name, account.pw_gid)
     os.setresgid(account.pw_gid, account.pw_gid, account.pw_gid)
     os.setresuid(account.pw_uid, account.pw_uid, account.pw_uid)
@@ -146,6 +176,14 @@ def _act_as(person: Person) -> dict[str, str]:
         "LOGNAME": account.pw_name,
         "SHELL": account.pw_shell or "/bin/sh",
     }
+
+
+def _bound_processes() -> None:
+    """Have the kernel refuse processes to a person who has a part of all that can be, so that others can still start theirs."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NPROC)
+    most = min(int(Path("/proc/sys/kernel", name).read_text()) for name in ("threads-max", "pid_max")) // PART
+    if hard == resource.RLIM_INFINITY or hard > most:
+        resource.setrlimit(resource.RLIMIT_NPROC, (most, most))
 
 
 def _leave_keyring() -> None:

@@ -1,10 +1,13 @@
 """The scheduler's side of the local engine: columns become messages to the supervisor, and its messages columns."""
 
+import base64
+import contextlib
 import json
 import logging
 import queue
 import threading
 import time
+import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -13,7 +16,7 @@ import msgspec
 import numpy as np
 
 from fairlead.data_folder import NotPlain, open_plain, remove_folder
-from fairlead.engines.contract import NO_ATTEMPTS, NO_ENDS, Attempts, Ends, Launches, NodeDown, NodeUp, Seen
+from fairlead.engines.contract import NO_ATTEMPTS, NO_ENDS, Attempts, Ends, Launches, NodeDown, NodeUp, Seen, Superseded
 from fairlead.engines.local.supervisor_line import SupervisorLine
 from fairlead.model.specs import Job, Node
 from fairlead.scheduler.facts import Outcome
@@ -40,11 +43,33 @@ class Ended(msgspec.Struct, tag_field="saw", tag="ended"):
     task: Task
     outcome: Outcome
     code: Number
+    cpu: Number
+    peak: Number
 
 
 class Inventory(msgspec.Struct, tag_field="saw", tag="inventory"):
     tasks: list[Task]
     limits: dict[str, bool]
+
+
+class Paused(msgspec.Struct, tag_field="saw", tag="paused"):
+    """All that wait until there is room for their output."""
+
+    tasks: list[Task]
+
+
+class Refused(msgspec.Struct, tag_field="saw", tag="refused"):
+    """It obeys another scheduler."""
+
+    why: str
+
+
+class Fed(msgspec.Struct, tag_field="saw", tag="fed"):
+    """So much of a task's standard input was taken; `over` if no more will be."""
+
+    task: Task
+    taken: Number
+    over: bool
 
 
 class Here(msgspec.Struct, tag_field="saw", tag="here"):
@@ -64,6 +89,11 @@ class LocalEngine:
         Called, from another thread, when there is something to poll.
     as_people : bool
         Whether tasks run as the people who submitted them, which takes root; else as whose process this is.
+
+    Attributes
+    ----------
+    paused : int
+        Tasks that wait until there is room on the disk for their output.
     """
 
     def __init__(
@@ -76,6 +106,7 @@ class LocalEngine:
         self.output.mkdir(exist_ok=True, mode=0o700)
         self.nodes = list(nodes)
         self.limits: Mapping[str, bool] = {}
+        self.paused = 0
         self._gpus: dict[str, list[int]] = {}
         for node in nodes:
             first = sum(map(len, self._gpus.values()))
@@ -84,24 +115,36 @@ class LocalEngine:
         self._lock = threading.Lock()  # of what follows; held for moments
         self._known: list[Task] | None = None
         self._started: list[int] = []  # three numbers an attempt
-        self._ended: list[int] = []  # five: the attempt, its outcome and code
+        self._ended: list[int] = []  # seven: the attempt, its outcome and code, what it used
         self._news: list[NodeUp | NodeDown] = []
+        self._fed: dict[Task, Fed | None] = {}  # of those that are being fed
         self._forgotten: queue.SimpleQueue[int | None] = queue.SimpleQueue()
         self._forgetting = threading.Thread(target=self._remove_output, name="forgetting", daemon=True)
         self._forgetting.start()
-        self._line = SupervisorLine(self.folder, _message("inventory"), _message("answer"), self._hear)
+        self._superseded = ""
+        self._line: SupervisorLine | None = None
 
     @property
     def silent_for(self) -> float:
         """Seconds since the supervisor was heard; it is asked when it says nothing."""
-        return time.monotonic() - self._line.heard_at
+        return time.monotonic() - self._line.heard_at if self._line else 0.0
 
     @property
     def trouble(self) -> str | None:
         """Why the supervisor cannot be reached, while it cannot."""
-        if self._line.trouble is None and self.silent_for > SILENT:
+        trouble = self._line.trouble if self._line else None
+        if trouble is None and self.silent_for > SILENT:
             return f"the supervisor was not heard for {self.silent_for:.0f} s: is it stopped? see {self.folder}/log"
-        return self._line.trouble
+        return trouble
+
+    def serve(self, journal: str, epoch: int) -> None:
+        inventory = _message("inventory")
+        greeting = _message("greet", journal=journal, epoch=epoch, start=uuid.uuid4().hex) + inventory
+        self._line = SupervisorLine(self.folder, greeting, inventory, _message("answer"), self._hear)
+
+    def _tell(self, message: bytes) -> None:
+        assert self._line is not None, "it is said first whom it serves"
+        self._line.tell(message)
 
     def start(self, launches: Launches) -> None:
         for number, node, tasks in _alike(launches):
@@ -113,8 +156,8 @@ class LocalEngine:
                 "gpus": -(-job.demand.get("gpu", 0) // 1000),
                 "gpu_indices": self._gpus.get(node, []),
             }
-            work, person = self._work(job, limits), self._person(job)
-            self._line.tell(_message("start", work=work, limits=limits, person=person, tasks=tasks))
+            work, person = self._work(job, limits, [index for _, index, _ in tasks]), self._person(job)
+            self._tell(_message("start", work=work, limits=limits, person=person, tasks=tasks))
 
     def _person(self, job: Job) -> dict[str, Any] | None:
         """As whom the tasks of a job run. Where it is not known who submitted it, nobody's account will do."""
@@ -122,7 +165,7 @@ class LocalEngine:
             return None
         return {"name": job.user, "uid": job.uid if job.uid is not None else -1}
 
-    def _work(self, job: Job, limits: dict[str, Any]) -> dict[str, Any]:
+    def _work(self, job: Job, limits: dict[str, Any], indices: list[int]) -> dict[str, Any]:
         work, call = job.work, job.work.call
         if call is None:
             return {
@@ -132,14 +175,18 @@ class LocalEngine:
                 "encoding": work.encoding,
                 "numbered": work.numbered,
                 "export": str(self.exports / work.export) if work.export else "",
+                "input": work.input,
+                "known_as": {str(index): work.indices[index] for index in indices if work.indices},
             }
         shape = [call.session, job.queue, limits["cpu"], limits["memory"], limits["gpus"]]
         return {"session": str(self.calls / call.session), "payload": call.payload, "pool": json.dumps(shape)}
 
     def stop(self, attempts: Attempts, grace: float) -> None:
-        self._line.tell(_message("stop", tasks=_rows(attempts), grace=grace))
+        self._tell(_message("stop", tasks=_rows(attempts), grace=grace))
 
     def poll(self) -> Seen:
+        if self._superseded:
+            raise Superseded(self._superseded)
         with self._lock:
             known, self._known = self._known, None
             started, self._started = self._started, []
@@ -153,10 +200,10 @@ class LocalEngine:
         )
 
     def acknowledge(self, attempts: Attempts) -> None:
-        self._line.tell(_message("acknowledge", tasks=_rows(attempts)))
+        self._tell(_message("acknowledge", tasks=_rows(attempts)))
 
     def take_inventory(self) -> None:
-        self._line.tell(_message("inventory"))
+        self._tell(_message("inventory"))
 
     def forget(self, jobs: Iterable[int]) -> None:
         for job in jobs:
@@ -173,22 +220,43 @@ class LocalEngine:
             log.warning("the output of task %d.%d is not told: %s", job, index, error)
             return None
 
+    @contextlib.contextmanager
+    def feeding(
+        self, task: Task, offset: int, data: bytes, end: bool, size: tuple[int, int] | None = None
+    ) -> Iterator[Callable[[], Fed | None]]:
+        """Send a piece of a task's standard input, and the size of its terminal; what this gives says what came of it so far.
+
+        From any thread; no two at once for one task.
+        """
+        text = base64.b64encode(data).decode()
+        with self._lock:
+            self._fed[task] = None
+        try:
+            self._tell(_message("feed", task=task, offset=offset, data=text, end=end, size=size))
+            yield lambda: self._fed.get(task)
+        finally:
+            with self._lock:
+                self._fed.pop(task, None)
+
     def close(self, leave: bool = False) -> None:
         """Hang up. With `leave`, the supervisor goes too as soon as nothing runs."""
-        if leave:
-            self._line.tell(_message("leave"))
-        self._line.close()
+        if self._line is not None:
+            if leave:
+                self._tell(_message("leave"))
+            self._line.close()
         self._forgotten.put(None)
 
     def join(self, timeout: float) -> None:
         """Wait until what was told before `close` is done; for one who ends the process, and no part of the contract."""
-        self._line.join(timeout)
+        if self._line is not None:
+            self._line.join(timeout)
         self._forgetting.join(timeout)
 
     def _hear(self, lines: list[bytes]) -> None:
         known: list[Task] | None = None
         started: list[int] = []
         ended: list[int] = []
+        fed: list[Fed] = []
         for line in lines:
             try:
                 message = _decoder.decode(line)
@@ -198,8 +266,18 @@ class LocalEngine:
             match message:
                 case Started(task):
                     started += task
-                case Ended(task, outcome, code):
-                    ended += (*task, outcome, code)
+                case Refused(why):
+                    self._superseded = (
+                        f"{self.folder.parent}: the supervisor of the tasks obeys another scheduler ({why}): this one ends, "
+                        "and they go on; where this journal is to be the right one, stop the other, then `fairlead journal adopt`"
+                    )
+                    self.close()
+                case Paused(tasks):
+                    self.paused = len(tasks)
+                case Ended(task, outcome, code, cpu, peak):
+                    ended += (*task, outcome, code, cpu, peak)
+                case Fed():
+                    fed.append(message)
                 case Inventory(tasks, limits):
                     # What started before it and runs is told again after it; what does not run any more did not last.
                     known, started, self.limits = tasks, [], limits
@@ -209,7 +287,9 @@ class LocalEngine:
                 self._news = [NodeUp(node) for node in self.nodes]
             self._started += started
             self._ended += ended
-        self._wake()
+            self._fed |= {each.task: each for each in fed if each.task in self._fed}
+        if len(fed) < len(lines):
+            self._wake()
 
     def _remove_output(self) -> None:
         for job in iter(self._forgotten.get, None):
@@ -221,7 +301,7 @@ class LocalEngine:
                 log.warning("the output of job %d cannot be removed: %s: remove %s", job, error, self.output / str(job))
 
 
-_decoder = msgspec.json.Decoder(Started | Ended | Inventory | Here)
+_decoder = msgspec.json.Decoder(Started | Ended | Inventory | Fed | Here | Paused | Refused)
 
 
 def _message(do: str, **what: Any) -> bytes:
@@ -253,5 +333,5 @@ def _columns(rows: list[Any], width: int) -> np.ndarray:
 
 
 def _ends(rows: list[int]) -> Ends:
-    job, index, number, outcome, code = _columns(rows, 5)
-    return Ends(Attempts(job, index, number), outcome, code)
+    job, index, number, *columns = _columns(rows, 7)
+    return Ends(Attempts(job, index, number), *columns)

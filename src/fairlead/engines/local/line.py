@@ -1,4 +1,4 @@
-"""The line to the scheduler: one connection at a time, the latest; lines of JSON both ways.
+"""The line to the scheduler: one connection at a time, the latest of one that is obeyed; lines of JSON both ways.
 
 What it says is read into records by :mod:`fairlead.engines.local.messages`; a line that cannot be read is noted in the log,
 and the next one is heard. What we say waits in `outbox` for as long as the scheduler does not listen.
@@ -13,10 +13,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from fairlead.engines.local.messages import Message, read
+from fairlead.engines.local.messages import Greet, Message, read
 from fairlead.sockets import socket_name
 
 LONGEST_LINE = 64 * 2**20
+LONGEST_GREETING = 4096
 
 
 class Line:
@@ -24,13 +25,22 @@ class Line:
 
     Parameters
     ----------
+    refuses : callable
+        Told who connects; why that one is not obeyed, or nothing.
     hear : callable
         Called with each message of the scheduler.
     """
 
-    def __init__(self, folder: Path, selector: selectors.BaseSelector, hear: Callable[[Message], None]) -> None:
-        self._selector, self._hear = selector, hear
+    def __init__(
+        self,
+        folder: Path,
+        selector: selectors.BaseSelector,
+        refuses: Callable[[Greet], str],
+        hear: Callable[[Message], None],
+    ) -> None:
+        self._selector, self._refuses, self._hear = selector, refuses, hear
         self._connection: socket.socket | None = None
+        self._stranger: socket.socket | None = None  # who has connected, and not said who it is
         self._inbox = bytearray()
         self._outbox = bytearray()
         self._listener = _listen(folder)
@@ -64,12 +74,41 @@ class Line:
         self._selector.modify(self._connection, want, self._receive)
 
     def _accept(self) -> None:
-        connection, _ = self._listener.accept()
+        stranger, _ = self._listener.accept()
+        self._send_away()
+        stranger.setblocking(False)
+        self._stranger = stranger
+        self._selector.register(stranger, selectors.EVENT_READ, self._hear_stranger)
+
+    def _hear_stranger(self) -> None:
+        """Take the place of whoever is there, or be told why not. What else was said with the greeting is heard after it."""
+        stranger = self._stranger
+        if stranger is None:  # sent away since the selector saw it
+            return
+        try:
+            line, whole, _ = stranger.recv(LONGEST_GREETING, socket.MSG_PEEK).partition(b"\n")
+            greet = read(line) if whole else None
+        except (OSError, ValueError):
+            greet = None
+        if not isinstance(greet, Greet):
+            self._send_away()
+            return
+        stranger.recv(len(line) + 1)
+        if why := self._refuses(greet):
+            with contextlib.suppress(OSError):
+                stranger.send(json.dumps({"saw": "refused", "why": why}).encode() + b"\n")
+            self._send_away()
+            return
         if self._connection:
             self._hang_up()
-        connection.setblocking(False)
-        self._connection, self._inbox, self._outbox = connection, bytearray(), bytearray()
-        self._selector.register(connection, selectors.EVENT_READ, self._receive)
+        self._connection, self._stranger, self._inbox, self._outbox = stranger, None, bytearray(), bytearray()
+        self._selector.modify(stranger, selectors.EVENT_READ, self._receive)
+
+    def _send_away(self) -> None:
+        if self._stranger is not None:
+            self._selector.unregister(self._stranger)
+            self._stranger.close()
+            self._stranger = None
 
     def _hang_up(self) -> None:
         assert self._connection

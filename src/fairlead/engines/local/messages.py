@@ -1,14 +1,17 @@
 """What the scheduler may tell the supervisor, read from a line of JSON into records; whatever else it says is a ValueError.
 
+    {"do": "greet", "journal": id, "epoch": 3, "start": id}      who speaks: see fairlead.engines.local.fence
     {"do": "start", "work": {...}, "limits": {...}, "person": {"name": ..., "uid": ...}, "tasks": [[job, index, number], ...]}
-        work: argv, cwd, env, encoding, numbered, export; or session, payload and pool for calls of Python functions
+        work: argv, cwd, env, encoding, numbered, export, input, known_as; or session, payload and pool for Python calls
         person: as whom it runs; null for whose process the supervisor is
     {"do": "stop", "tasks": [...], "grace": seconds}      {"do": "acknowledge", "tasks": [...]}
+    {"do": "feed", "task": [...], "offset": bytes, "data": base64, "end": whether that is all, "size": null or [rows, columns]}
     {"do": "inventory"}          {"do": "answer"}          {"do": "leave"}
 
 Keys that are not known are passed over. Only the standard library: the supervisor stays small.
 """
 
+import base64
 import json
 from typing import Any, NamedTuple, TypeVar, get_origin
 
@@ -36,12 +39,16 @@ class Person(NamedTuple):
 class Command(NamedTuple):
     """A program that is the task; `numbered` if {index} in its arguments stands for the task's.
 
-    `export` is the path of a file with more of its environment, an object of JSON; empty for none.
+    `export` is the path of a file with more of its environment, an object of JSON; empty for none. `input` is what its standard
+    input is: "pipe" or "terminal", which are fed; empty for nothing. `known_as` says by index what a task knows itself by, where
+    that is another.
     """
 
     program: Program
     numbered: bool
     export: str
+    input: str
+    known_as: dict[str, int]
 
 
 class Call(NamedTuple):
@@ -62,6 +69,14 @@ class Limits(NamedTuple):
     gpu_indices: list[int]
 
 
+class Greet(NamedTuple):
+    """Which scheduler speaks: of the journal with this id, in its so-manieth start, which has an id of its own."""
+
+    journal: str
+    epoch: int
+    start: str
+
+
 class Start(NamedTuple):
     """Attempts to start, all with the same work, limits and person."""
 
@@ -80,6 +95,16 @@ class Acknowledge(NamedTuple):
     tasks: list[Task]
 
 
+class Feed(NamedTuple):
+    """A piece of a task's standard input, from an offset on, and whether it is the last; rows and columns of its terminal."""
+
+    task: Task
+    offset: int
+    data: bytes
+    end: bool
+    size: tuple[int, int] | None
+
+
 class Inventory(NamedTuple):
     pass
 
@@ -92,7 +117,7 @@ class Leave(NamedTuple):
     pass
 
 
-Message = Start | Stop | Acknowledge | Inventory | Answer | Leave
+Message = Greet | Start | Stop | Acknowledge | Feed | Inventory | Answer | Leave
 
 
 def read(line: bytes | bytearray) -> Message:
@@ -101,6 +126,8 @@ def read(line: bytes | bytearray) -> Message:
     if not isinstance(message, dict):
         raise ValueError("not an object")
     match message.get("do"):
+        case "greet":
+            return record(Greet, message)
         case "start":
             work, limits = _work(message.get("work")), record(Limits, message.get("limits"))
             return Start(_tasks(message), work, limits, _person(message))
@@ -108,6 +135,8 @@ def read(line: bytes | bytearray) -> Message:
             return Stop(_tasks(message), _number(message.get("grace")))
         case "acknowledge":
             return Acknowledge(_tasks(message))
+        case "feed":
+            return _feed(message)
         case "inventory":
             return Inventory()
         case "answer":
@@ -143,10 +172,29 @@ def _json(text: str | bytes | bytearray) -> Any:
 def _work(said: Any) -> Command | Call:
     if isinstance(said, dict) and "session" in said:
         return record(Call, said)
-    program, export = _program(said), said.get("export", "")
+    program, export, given = _program(said), said.get("export", ""), said.get("input", "")
     if not isinstance(export, str):
         raise ValueError(f"{export!r} is not the name of a file")
-    return Command(program, bool(said.get("numbered")), export)
+    if given not in ("", "pipe", "terminal"):
+        raise ValueError(f"{given!r} is no kind of input")
+    known_as = said.get("known_as", {})
+    if not isinstance(known_as, dict) or not all(type(index) is int for index in known_as.values()):
+        raise ValueError("what tasks are known as are numbers, by index")
+    return Command(program, bool(said.get("numbered")), export, given, known_as)
+
+
+def _feed(said: dict[str, Any]) -> Feed:
+    task, offset, data, size = (said.get(name) for name in ("task", "offset", "data", "size"))
+    if type(offset) is not int or not isinstance(data, str):
+        raise ValueError("a piece of input has an offset and data")
+    if size is not None and not (isinstance(size, list) and len(size) == 2 and all(_is_size(each) for each in size)):
+        raise ValueError(f"{size!r} is no size of a terminal")
+    shape = None if size is None else (size[0], size[1])
+    return Feed(_tasks({"tasks": [task]})[0], offset, base64.b64decode(data), bool(said.get("end")), shape)
+
+
+def _is_size(said: Any) -> bool:
+    return type(said) is int and 0 <= said < 2**16
 
 
 def _program(said: Any) -> Program:

@@ -1,5 +1,6 @@
 """What the kernel says about processes and memory, under /proc. One that is gone has no children, environment or memory."""
 
+import contextlib
 import os
 import sys
 from pathlib import Path
@@ -57,6 +58,32 @@ def resident(pid: int) -> int:
         return int(psutil.Process(pid).memory_info().rss)
     except psutil.Error:
         return 0
+
+
+def cpu_time(pid: int) -> int:
+    """The milliseconds of CPU that a process and the children that it waited for have used."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return 0
+    return sum(map(int, fields[11:15])) * 1000 // os.sysconf("SC_CLK_TCK")
+
+
+def most_resident(pid: int) -> int:
+    """The most memory that a process has used since it was asked to forget that, in bytes."""
+    try:
+        for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+            if line.startswith("VmHWM:"):
+                return int(line.split()[1]) * 1024
+    except OSError:
+        pass
+    return 0
+
+
+def forget_most_resident(pid: int) -> None:
+    """Have what it uses now be the most; where that may not be asked for, it is not known."""
+    with contextlib.suppress(OSError):
+        Path(f"/proc/{pid}/clear_refs").write_text("5")
 
 
 def available_memory() -> int:

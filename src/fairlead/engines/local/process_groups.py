@@ -16,17 +16,34 @@ from typing import NamedTuple
 
 from fairlead.engines.local import proc
 from fairlead.engines.local.cgroups import Cgroups, Group
-from fairlead.engines.local.child import Failure, become, open_output
+from fairlead.engines.local.child import Born, Failure, become, open_output
 from fairlead.engines.local.messages import Limits, Person, Program
+from fairlead.engines.local.standard_input import StandardInput
 
+THREADS = (
+    "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "BLIS_NUM_THREADS", "NUMEXPR_NUM_THREADS",
+    "NUMBA_NUM_THREADS", "RAYON_NUM_THREADS", "JULIA_NUM_THREADS", "GOMAXPROCS",
+)  # fmt: skip
+"""Variables that size pools of threads."""
 MARK = "FAIRLEAD_ATTEMPT"
 """In the environment of every process of a task: how its children are known where there are no cgroups."""
+
+
+class Used(NamedTuple):
+    """Milliseconds of CPU, and the most memory at once, in bytes; 0 where that is not known."""
+
+    cpu: int
+    peak: int
+
+
+NOTHING = Used(0, 0)
 
 
 class Given(NamedTuple):
     """What a process is given: limits, its part of the environment, GPUs, and where its output goes, without .out or .err.
 
     `person` is as whom it runs; None for whose process the supervisor is. `export` is a file with more of the environment.
+    `cores` are those that it keeps to, where that is not all. `input` is what it reads; None for nothing.
     """
 
     limits: Limits
@@ -35,6 +52,8 @@ class Given(NamedTuple):
     output: str
     person: Person | None
     export: str
+    cores: list[int]
+    input: StandardInput | None = None
 
 
 class ProcessGroup:
@@ -50,6 +69,8 @@ class ProcessGroup:
         When its time to end by itself is over.
     status : int or None
         The wait status of its first process.
+    reaped : Used
+        What the first process and the children that it waited for have used, once it is reaped.
     """
 
     def __init__(self, pid: int, cgroup: Group | None, mark: str) -> None:
@@ -58,6 +79,7 @@ class ProcessGroup:
         self.failure: Failure | None = None
         self.kill_at: float | None = None
         self.status: int | None = None
+        self.reaped = NOTHING
 
 
 class ProcessGroups:
@@ -87,19 +109,26 @@ class ProcessGroups:
         read, write = os.pipe2(os.O_CLOEXEC)
         try:
             files = open_output(given.output, given.person)
+            if given.input:
+                given.input.begin(files[0])
             if self.cgroups:
                 cgroup = self.cgroups.create(name, given.limits.memory, given.limits.cpu)
             pid = os.fork()
             if pid == 0:
-                become(program, given.export, [*files, *more], cgroup, given.person, write)
+                born = Born(given.person, given.export, threads(given.limits.cpu), given.cores, given.input, cgroup)
+                become(program, [*files, *more], born, write)
         except OSError:
             os.close(read)
+            if given.input:
+                given.input.close()
             if cgroup:
                 cgroup.remove()
             raise
         finally:
             for fd in (*files, write):
                 os.close(fd)
+            if given.input:
+                given.input.give_away()
         group = self._by_pid[pid] = ProcessGroup(pid, cgroup, mark)
 
         def hear_of_start() -> None:
@@ -126,9 +155,10 @@ class ProcessGroups:
             group = self._by_pid.pop(child.si_pid, None)
             if group is not None and group.kill_at is None:
                 signal_group(group, signal.SIGKILL)
-            _, status = os.waitpid(child.si_pid, 0)
+            _, status, used = os.wait4(child.si_pid, 0)
             if group is not None:
                 group.status = status
+                group.reaped = Used(round(1000 * (used.ru_utime + used.ru_stime)), 1024 * used.ru_maxrss)
                 reaped.append(group)
 
     def take_from_tracer(self, group: ProcessGroup) -> bool:
@@ -154,6 +184,12 @@ class ProcessGroups:
             signal_group(group, signal.SIGTERM)
             signal_group(group, signal.SIGCONT)
 
+    def signal_all(self, group: ProcessGroup, number: int) -> None:
+        """Signal all that belong to it."""
+        if group.status is None:
+            signal_group(group, number)
+        _signal_each(self.members(group), number)
+
     def clear(self, group: ProcessGroup, now: float) -> bool:
         """Kill what is left if its first process or its time is over; whether nothing is left."""
         late = group.kill_at is not None and now >= group.kill_at
@@ -175,7 +211,7 @@ class ProcessGroups:
         if group.cgroup:
             group.cgroup.kill()
         else:
-            _kill_each(members)
+            _signal_each(members, signal.SIGKILL)
 
     def members(self, group: ProcessGroup) -> set[int]:
         """The processes that belong to it, but for its first."""
@@ -192,6 +228,13 @@ class ProcessGroups:
         if group.cgroup and self.cgroups and self.cgroups.limits_memory:
             return group.cgroup.ran_out_of_memory()
         return sum(map(proc.resident, {group.pid, *self.members(group)})) > memory
+
+    def used(self, group: ProcessGroup) -> Used:
+        """What it has used until now: as its cgroup says, or as far as its first process tells."""
+        cpu, peak = group.cgroup.used() if group.cgroup else (0, 0)
+        if group.status is None:
+            return Used(cpu or proc.cpu_time(group.pid), peak or proc.most_resident(group.pid))
+        return Used(cpu or group.reaped.cpu, peak or group.reaped.peak)
 
     def bury(self, group: ProcessGroup) -> None:
         """Take its cgroup away, now or as soon as it is empty."""
@@ -219,11 +262,16 @@ class ProcessGroups:
             left |= {pid for pid in proc.processes() if mark in proc.environment(pid)}
             if not left:
                 break
-            _kill_each(left)
+            _signal_each(left, signal.SIGKILL)
             time.sleep(0.01)
         if self.cgroups:
             for cgroup in cgroups:
                 self.cgroups.remove_when_empty(cgroup)
+
+
+def threads(milli_cpu: int) -> dict[str, str]:
+    """What has pools of threads be of the size that was asked for; nothing where no CPU was."""
+    return dict.fromkeys(THREADS, str(-(-milli_cpu // 1000))) if milli_cpu else {}
 
 
 def signal_group(group: ProcessGroup, number: int) -> None:
@@ -237,7 +285,7 @@ def _has_ended(pid: int) -> bool:
     return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
 
-def _kill_each(pids: set[int]) -> None:
+def _signal_each(pids: set[int], number: int) -> None:
     for pid in pids:
         with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
+            os.kill(pid, number)

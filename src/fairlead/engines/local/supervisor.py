@@ -5,8 +5,10 @@
 It does what the scheduler tells it on :mod:`the line <fairlead.engines.local.line>`, and tells what it saw:
 
     {"saw": "inventory", "tasks": [...], "limits": {"memory": true, "cpu": true, "tracking": true}}
-    {"saw": "started", "task": [...]}                     {"saw": "ended", "task": [...], "outcome": 0, "code": 0}
-    {"saw": "here"}
+    {"saw": "started", "task": [...]}       {"saw": "ended", "task": [...], "outcome": 0, "code": 0, "cpu": ms, "peak": bytes}
+    {"saw": "fed", "task": [...], "taken": bytes, "over": whether it takes no more}
+    {"saw": "here"}      {"saw": "refused", "why": ...}, to one that it does not obey
+    {"saw": "paused", "tasks": [...]}, all that wait for room on the disk
 
 What it did is in FOLDER/spool before and after it is done, so that a supervisor that takes over from a killed one knows what
 to clean up: those tasks are ended and reported lost. Only the standard library is imported; forking must be cheap.
@@ -26,9 +28,10 @@ from pathlib import Path
 
 from fairlead.engines.local.cgroups import find
 from fairlead.engines.local.child import load_directory
+from fairlead.engines.local.fence import Fence
 from fairlead.engines.local.line import Line
-from fairlead.engines.local.messages import Acknowledge, Answer, Inventory, Leave, Message, Start, Stop, Task
-from fairlead.engines.local.process_groups import ProcessGroups
+from fairlead.engines.local.messages import Acknowledge, Answer, Feed, Inventory, Leave, Message, Start, Stop, Task
+from fairlead.engines.local.process_groups import NOTHING, ProcessGroups, Used
 from fairlead.engines.local.spool import End, Spool
 from fairlead.engines.local.tasks import Tasks
 from fairlead.engines.local.warm_workers import WarmWorkers
@@ -54,15 +57,18 @@ class Supervisor:
         self.selector = selectors.DefaultSelector()
         self.groups = ProcessGroups(folder, find(f"fairlead-{name}"), self.selector)
         self.workers = WarmWorkers(self.groups, self.selector)
-        self.tasks = Tasks(folder.parent / "output", self.groups, self.workers, self._has_started, self._has_ended)
+        output = folder.parent / "output"
+        on = (self._has_started, self._has_ended, self._was_fed)
+        self.tasks = Tasks(output, self.groups, self.workers, self.selector, *on)
         self.spool = Spool(folder)
         self.ended: dict[Task, End] = self._take_over()
         self.refused: dict[Task, None] = {}  # told to stop before they were to start; the newest
         self.postponed: dict[Task, Start] = {}  # until there is room again
+        self.paused: list[Task] = []  # as was told
         self.leaving = False
         self.busy_at = self.looked_at = time.monotonic()
         load_directory()
-        self.line = Line(folder, self.selector, self._hear)
+        self.line = Line(folder, self.selector, Fence(folder).refuses, self._hear)
         _wake_when_a_child_ends(self.selector)
 
     def run(self) -> None:
@@ -101,7 +107,11 @@ class Supervisor:
             self.looked_at = now
             for group in self.tasks.taken_from_tracers():
                 self.workers.ended(group)
+            self.tasks.copy_output()
             self.tasks.end_those_over_limits()
+            self.tasks.mind_the_room()
+            if self.tasks.paused() != self.paused:
+                self._tell_paused()
             self.workers.watch()
             postponed, self.postponed = self.postponed, {}
             for task, start in postponed.items():
@@ -134,6 +144,11 @@ class Supervisor:
                     self._stop(task, grace)
             case Acknowledge(tasks):
                 self._forget(tasks)
+            case Feed(task) as piece:
+                if task in self.postponed:
+                    self._was_fed(task, 0, False)
+                else:
+                    self.tasks.feed(piece)
             case Inventory():
                 self._tell_all()
             case Answer():
@@ -176,10 +191,15 @@ class Supervisor:
             "tracking": cgroups is not None,
         }
         self.line.say("inventory", tasks=[*self.tasks.running, *self.postponed, *self.ended], limits=limits)
-        for task, (outcome, code) in self.ended.items():
-            self.line.say("ended", task=task, outcome=outcome, code=code)
+        for task, end in self.ended.items():
+            self._say_end(task, end)
         for task in self.tasks.running:
             self.line.say("started", task=task)
+        self._tell_paused()
+
+    def _tell_paused(self) -> None:
+        self.paused = self.tasks.paused()
+        self.line.say("paused", tasks=self.paused)
 
     # -- what became of the tasks --------------------------------------------------------------------------------
 
@@ -187,16 +207,23 @@ class Supervisor:
         self.spool.note("started", task, pid)
         self.line.say("started", task=task)
 
-    def _has_ended(self, task: Task, outcome: Outcome, code: int) -> None:
-        self.ended[task] = (outcome, code)
-        self.spool.note("ended", task, outcome, code)
-        self.line.say("ended", task=task, outcome=outcome, code=code)
+    def _has_ended(self, task: Task, outcome: Outcome, code: int, used: Used = NOTHING) -> None:
+        end = self.ended[task] = (outcome, code, *used)
+        self.spool.note("ended", task, *end)
+        self._say_end(task, end)
+
+    def _say_end(self, task: Task, end: End) -> None:
+        outcome, code, cpu, peak = end
+        self.line.say("ended", task=task, outcome=outcome, code=code, cpu=cpu, peak=peak)
+
+    def _was_fed(self, task: Task, taken: int, over: bool) -> None:
+        self.line.say("fed", task=task, taken=taken, over=over)
 
     def _take_over(self) -> dict[Task, End]:
         """End what the last supervisor left running, and go on in its spool; the ends that nobody acknowledged."""
         begun, ended = self.spool.read()
         self.groups.end_leftovers()
-        ended |= dict.fromkeys(begun, (Outcome.LOST, 0))
+        ended |= dict.fromkeys(begun, (Outcome.LOST, 0, *NOTHING))
         self.spool.rewrite([], ended)
         return ended
 

@@ -41,7 +41,9 @@ class SupervisorLine:
     folder : Path
         The supervisor's.
     greeting : bytes
-        The message that is sent first on each connection, and after messages were dropped.
+        Messages that are sent first on each connection.
+    again : bytes
+        The message that is sent after some were dropped.
     are_you_there : bytes
         The message that it always answers.
     hear : callable
@@ -56,11 +58,12 @@ class SupervisorLine:
     """
 
     def __init__(
-        self, folder: Path, greeting: bytes, are_you_there: bytes, hear: Callable[[list[bytes]], None]
+        self, folder: Path, greeting: bytes, again: bytes, are_you_there: bytes, hear: Callable[[list[bytes]], None]
     ) -> None:
         self.trouble: str | None = None
         self.heard_at = time.monotonic()
-        self._folder, self._greeting, self._are_you_there, self._hear = folder, greeting, are_you_there, hear
+        self._folder, self._greeting, self._again = folder, greeting, again
+        self._are_you_there, self._hear = are_you_there, hear
         self._closing = threading.Event()
         self._lock = threading.Lock()  # held for moments, never while anything is waited for
         self._outbox = bytearray()
@@ -184,7 +187,7 @@ class SupervisorLine:
             self._sending, self._outbox = self._outbox, self._sending
             if self._dropped and not self._sending:
                 self._dropped = False
-                self._sending += self._greeting
+                self._sending += self._again
 
     def _send(self, connection: socket.socket) -> None:
         if self._sending:

@@ -2,17 +2,23 @@
 
 import contextlib
 import os
+import selectors
 import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
 
+from fairlead.disk_room import room_on
 from fairlead.engines.local import proc
 from fairlead.engines.local.child import open_output
-from fairlead.engines.local.messages import Call, Command, Program, Start, Task
-from fairlead.engines.local.process_groups import Given, ProcessGroup, ProcessGroups
+from fairlead.engines.local.messages import Call, Command, Feed, Program, Start, Task
+from fairlead.engines.local.process_groups import NOTHING, Given, ProcessGroup, ProcessGroups, Used, signal_group
+from fairlead.engines.local.standard_input import StandardInput
 from fairlead.engines.local.warm_workers import WarmWorkers, Worker
 from fairlead.outcomes import Outcome
+
+COARSE = 0.1
+"""Seconds by which a file's time may be behind the clock."""
 
 
 class Running:
@@ -20,7 +26,8 @@ class Running:
 
     def __init__(self, task: Task, given: Given, group: ProcessGroup, worker: Worker | None) -> None:
         self.task, self.given, self.group, self.worker = task, given, group, worker
-        self.over_memory = self.over_output = False
+        self.over_memory = self.over_output = self.paused = False
+        self.before = NOTHING  # what a worker had used for other calls
 
 
 class Tasks:
@@ -33,7 +40,9 @@ class Tasks:
     on_start : callable
         Called with the task and the number of its first process, once it is known that its program was executed.
     on_end : callable
-        Called with the task, its outcome and code, once nothing is left of it.
+        Called with the task, its outcome and code, and what it used, once nothing is left of it.
+    on_fed : callable
+        Called with a task, how much of its input was taken, and whether no more will be, when that has changed.
     """
 
     def __init__(
@@ -41,13 +50,16 @@ class Tasks:
         output: Path,
         groups: ProcessGroups,
         workers: WarmWorkers,
+        selector: selectors.BaseSelector,
         on_start: Callable[[Task, int], None],
-        on_end: Callable[[Task, Outcome, int], None],
+        on_end: Callable[[Task, Outcome, int, Used], None],
+        on_fed: Callable[[Task, int, bool], None],
     ) -> None:
-        self._output, self._groups, self._workers = output, groups, workers
-        self._on_start, self._on_end = on_start, on_end
+        self._output, self._groups, self._workers, self._selector = output, groups, workers, selector
+        self._on_start, self._on_end, self._on_fed = on_start, on_end, on_fed
         self._made = ""  # the output folder that was made last
         self.running: dict[Task, Running] = {}
+        self._room_is_low, self._room_seen_at = False, time.time()
 
     def start(self, task: Task, start: Start) -> None:
         """Start a task; raises OSError where that cannot be done."""
@@ -62,7 +74,13 @@ class Tasks:
 
     def _give(self, task: Task, start: Start) -> Given:
         (job, index, number), limits = task, start.limits
-        env = {"FAIRLEAD_JOB": str(job), "FAIRLEAD_INDEX": str(index), "FAIRLEAD_NUMBER": str(number)}
+        env = {"FAIRLEAD_JOB": str(job), "FAIRLEAD_INDEX": _known_as(task, start.work), "FAIRLEAD_NUMBER": str(number)}
+        if number > 1:
+            env["FAIRLEAD_RESUMED"] = "1"
+        if limits.cpu:
+            env["FAIRLEAD_CPU"] = f"{limits.cpu / 1000:g}"
+        if limits.memory:
+            env["FAIRLEAD_MEMORY"] = str(limits.memory)
         gpus: list[int] = []
         if limits.gpus:
             taken = {gpu for run in self.running.values() for gpu in run.given.gpus}
@@ -72,16 +90,48 @@ class Tasks:
         if folder != self._made:
             os.makedirs(folder, mode=0o700, exist_ok=True)
             self._made = folder
-        export = start.work.export if isinstance(start.work, Command) else ""
-        return Given(limits, env, gpus, f"{folder}/{index}", start.person, export)
+        given = Given(limits, env, gpus, f"{folder}/{index}", start.person, "", [])
+        if isinstance(start.work, Command):
+            return given._replace(export=start.work.export, cores=self._free_cores(limits.cpu))
+        return given
+
+    def _free_cores(self, milli_cpu: int) -> list[int]:
+        """As many cores as a task asks for, if it asks for whole ones, that no other task keeps to; else none: it may use all.
+
+        So what counts the cores that it may use sizes itself to what was asked for. A worker is used for one call after another,
+        with threads that stay where they began, and is kept to none.
+        """
+        count, rest = divmod(milli_cpu, 1000)
+        there = os.sched_getaffinity(0)
+        free = sorted(there.difference(*(run.given.cores for run in self.running.values())))
+        return free[:count] if not rest and 0 < count <= len(free) and count < len(there) else []
 
     def _start_command(self, task: Task, work: Command, given: Given) -> None:
         program = work.program
         if work.numbered:
-            program = program._replace(argv=[word.replace("{index}", str(task[1])) for word in program.argv])
+            program = program._replace(argv=[_with_index(word, _known_as(task, work)) for word in program.argv])
         name = ".".join(map(str, task))
+        if work.input:
+            given = given._replace(input=self._input(task, work.input == "terminal", given))
         group = self._groups.fork(name, program, given, lambda program: self._hear_of_start(run, program))
         run = self.running[task] = Running(task, given, group, None)
+
+    def _input(self, task: Task, terminal: bool, given: Given) -> StandardInput:
+        def say() -> None:
+            self._on_fed(task, made.taken, made.is_over())
+
+        made = StandardInput(self._selector, terminal, given.person, say)
+        return made
+
+    def feed(self, piece: Feed) -> None:
+        """Give a task a piece of its standard input, and tell how much was taken."""
+        run = self.running.get(piece.task)
+        given = run.given.input if run is not None else None
+        if given is not None:
+            given.feed(piece)
+            self._on_fed(piece.task, given.taken, given.is_over())
+        else:
+            self._on_fed(piece.task, 0, True)
 
     def _start_call(self, task: Task, call: Call, given: Given) -> None:
         job, index, _ = task
@@ -97,6 +147,8 @@ class Tasks:
                 os.close(fd)
         run = self.running[task] = Running(task, given, worker.group, worker)
         if warm:
+            run.before = self._groups.used(worker.group)
+            proc.forget_most_resident(worker.group.pid)
             self._on_start(task, worker.group.pid)
 
     def _hear_of_start(self, run: Running, program: Program) -> None:
@@ -113,8 +165,42 @@ class Tasks:
             os.close(err)
 
     def stop(self, task: Task, grace: float) -> None:
-        """SIGTERM, and SIGKILL for what is left after so many seconds."""
-        self._groups.stop(self.running[task].group, grace)
+        """SIGTERM, and SIGKILL for what is left after so many seconds. Shells end when their terminal hangs up: SIGHUP too."""
+        run = self.running[task]
+        if run.paused:
+            self._pause(run, False)
+        self._groups.stop(run.group, grace)
+        if run.given.input and run.given.input.terminal and run.group.status is None:
+            signal_group(run.group, signal.SIGHUP)
+
+    def paused(self) -> list[Task]:
+        """Those that wait for room on the disk."""
+        return [task for task, run in self.running.items() if run.paused]
+
+    def mind_the_room(self) -> None:
+        """Pause what wrote output since the last look, while there is too little room on its disk; have all go on when there is
+        enough again.
+
+        Looked at by when files were changed, which those are too that nothing more could be written to. What was told to end may
+        write until it has.
+        """
+        since, self._room_seen_at = self._room_seen_at - COARSE, time.time()
+        try:
+            self._room_is_low = room_on(self._output).is_low(self._room_is_low)
+        except OSError:  # somebody took the folder away: it is made again with the next task
+            self._room_is_low = False
+        for run in self.running.values():
+            if run.paused != self._is_to_wait(run, since):
+                self._pause(run, not run.paused)
+
+    def _is_to_wait(self, run: Running, since: float) -> bool:
+        if not self._room_is_low or run.group.status is not None or run.group.kill_at is not None:
+            return False
+        return run.paused or _changed_at(run.given.output) >= since
+
+    def _pause(self, run: Running, stop: bool) -> None:
+        run.paused = stop
+        self._groups.signal_all(run.group, signal.SIGSTOP if stop else signal.SIGCONT)
 
     def finish_those_over(self, keep_workers: bool) -> None:
         """Report those of which nothing is left; have the workers of calls that are over wait for another, if they may."""
@@ -122,19 +208,38 @@ class Tasks:
         for run in list(self.running.values()):
             group, worker = run.group, run.worker
             if worker and worker.answer is not None and group.status is None and group.kill_at is None:
+                used = self._used(run)
                 clean = not run.given.gpus and not run.over_memory and not self._groups.members(group)
                 if keep_workers and clean and self._workers.keep(worker):
-                    self._end(run, Outcome.EXITED, worker.answer)
+                    self._end(run, Outcome.EXITED, worker.answer, used)
                 else:
                     group.kill_at = now
             elif self._groups.clear(group, now):
                 run.over_memory |= bool(group.cgroup and group.cgroup.ran_out_of_memory())
+                used = self._used(run)
                 self._groups.bury(group)
-                self._end(run, *_how_it_ended(run))
+                self._end(run, *_how_it_ended(run), used)
 
-    def _end(self, run: Running, outcome: Outcome, code: int) -> None:
+    def copy_output(self) -> None:
+        """Try again to write down what tasks have written to their terminals, where a full disk kept it from being."""
+        for run in self.running.values():
+            if run.given.input:
+                run.given.input.copy_output()
+
+    def _used(self, run: Running) -> Used:
+        """What a task has used; of a call, what its worker has since it began, and at the most, where that is itself."""
+        used = self._groups.used(run.group)
+        if run.worker is None:
+            return used
+        peak = proc.most_resident(run.group.pid) if run.group.status is None else run.group.reaped.peak
+        return Used(max(0, used.cpu - run.before.cpu), peak)
+
+    def _end(self, run: Running, outcome: Outcome, code: int, used: Used) -> None:
         del self.running[run.task]
-        self._on_end(run.task, outcome, code)
+        if run.given.input:
+            run.given.input.copy_output()
+            run.given.input.close()
+        self._on_end(run.task, outcome, code, used)
 
     def end_those_over_limits(self) -> None:
         """End what uses more memory than it asked for, where the kernel does not, or ended only a part of it; and what has
@@ -155,6 +260,26 @@ class Tasks:
     def some_end_soon(self) -> bool:
         """Whether one is to be looked at again in a moment: nobody tells when its last process is gone."""
         return any(run.group.status is not None or run.group.kill_at is not None for run in self.running.values())
+
+
+def _changed_at(path: str) -> float:
+    """When a task wrote last, by the file system's clock; long ago where somebody has removed its output."""
+    changed = 0.0
+    for name in ("out", "err"):
+        with contextlib.suppress(FileNotFoundError):
+            changed = max(changed, os.stat(f"{path}.{name}").st_mtime)
+    return changed
+
+
+def _known_as(task: Task, work: Command | Call) -> str:
+    """The index that a task knows itself by."""
+    index = str(task[1])
+    return str(work.known_as.get(index, index)) if isinstance(work, Command) else index
+
+
+def _with_index(word: str, index: str) -> str:
+    """A word of a command with the index for {index}; {{index}} is {index} itself."""
+    return "{index}".join(part.replace("{index}", index) for part in word.split("{{index}}"))
 
 
 def _size_of_output(path: str) -> int:

@@ -1,8 +1,10 @@
 """Workers: processes that call Python functions, one after another; they stay warm between calls and wait for the next.
 
 A worker serves one pool of one person only: a session, queue and shape. It runs as that person, and what was pickled is read
-by nobody else. Its program is :mod:`fairlead.engines.local.worker`; it gets the session's folder, and the files of each task's
-output, as open descriptors, since the folders that these are in are closed to people.
+by nobody else. While it waits it stands still (SIGSTOP), with all threads that calls have left in it, since nothing that it used
+would count as anybody's; if its person has it go on by other means, it is ended. Its program is
+:mod:`fairlead.engines.local.worker`; it gets the session's folder, and the files of each task's output, as open descriptors,
+since the folders that these are in are closed to people.
 """
 
 import errno
@@ -17,11 +19,13 @@ from pathlib import Path
 from typing import Any
 
 from fairlead.engines.local.messages import Call, Person, Program, read_program
-from fairlead.engines.local.process_groups import Given, ProcessGroup, ProcessGroups
+from fairlead.engines.local.process_groups import Given, ProcessGroup, ProcessGroups, signal_group
 
 IDLE_FOR = 60.0
 """Seconds that a worker waits for another call."""
 MOST_IDLE = 4 * (os.cpu_count() or 1)
+STILL = 100
+"""Milliseconds of CPU that a worker may use while it waits, as it comes to a stop."""
 
 
 class Worker:
@@ -31,7 +35,7 @@ class Worker:
         self.pool, self.person, self.session = call.pool, person, call.session
         self.line, self.group = line, group
         self.answer: int | None = None
-        self.idle_since = 0.0
+        self.idle_since, self.used = 0.0, 0  # when it began to wait, and the CPU that it had used then
 
     def call(self, message: dict[str, Any], files: list[int]) -> None:
         """Have it call a function, and write what that prints to these files."""
@@ -65,7 +69,9 @@ class WarmWorkers:
         """Take the worker of somebody's pool that waits least long: the warmest."""
         for place in range(len(self._idle) - 1, -1, -1):
             if (self._idle[place].pool, self._idle[place].person) == (pool, person):
-                return self._idle.pop(place)
+                worker = self._idle.pop(place)
+                signal_group(worker.group, signal.SIGCONT)
+                return worker
         return None
 
     def start(self, call: Call, given: Given, then: Callable[[Program], None]) -> Worker:
@@ -94,7 +100,8 @@ class WarmWorkers:
         """Have a worker wait for another call, if there is room and its program is there; whether it does."""
         if worker.line.fileno() < 0 or len(self._idle) >= MOST_IDLE or not _is_there(worker.session):
             return False
-        worker.idle_since = time.monotonic()
+        worker.idle_since, worker.used = time.monotonic(), self._groups.used(worker.group).cpu
+        signal_group(worker.group, signal.SIGSTOP)
         self._idle.append(worker)
         return True
 
@@ -103,9 +110,15 @@ class WarmWorkers:
         self._dismiss(self._idle)
 
     def watch(self) -> None:
-        """End those that waited for long, or whose program is gone."""
+        """End those that waited for long or do not stand still, or whose program is gone."""
         now = time.monotonic()
-        self._dismiss([w for w in self._idle if now - w.idle_since > IDLE_FOR or not _is_there(w.session)])
+        self._dismiss(
+            [
+                w
+                for w in self._idle
+                if now - w.idle_since > IDLE_FOR or not self._stands_still(w) or not _is_there(w.session)
+            ]
+        )
 
     def ended(self, group: ProcessGroup) -> None:
         """The first process of a group was reaped: if it was a worker, it takes no more calls."""
@@ -115,6 +128,9 @@ class WarmWorkers:
             if worker in self._idle:
                 self._idle.remove(worker)
                 self._groups.bury(group)
+
+    def _stands_still(self, worker: Worker) -> bool:
+        return self._groups.used(worker.group).cpu - worker.used <= STILL
 
     def _dismiss(self, workers: list[Worker]) -> None:
         for worker in list(workers):

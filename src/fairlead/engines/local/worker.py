@@ -4,12 +4,13 @@
 
 The supervisor tells it on file descriptor 3 which: a message of JSON for each call, with the files for what the function prints;
 it answers 0 for one that returned and 1 for one that raised. File descriptor 4 is the session's folder, to which it has no other
-way. It ends when the supervisor hangs up.
+way. It ends when the supervisor hangs up, or ends: while it waits for a call it is stopped, and would not hear of that.
 """
 
 import json
 import os
 import pickle
+import signal
 import socket
 import sys
 import traceback
@@ -21,6 +22,7 @@ LONGEST_MESSAGE = 64 * 2**10
 
 
 def main() -> None:
+    _end_with_parent()
     for fd in (LINE, FOLDER):
         os.set_inheritable(fd, False)
     line = socket.socket(fileno=LINE)
@@ -40,6 +42,15 @@ def main() -> None:
         sys.stdout.flush()
         sys.stderr.flush()
         line.send(b"1\n" if failed else b"0\n")
+
+
+def _end_with_parent() -> None:
+    try:
+        import ctypes
+    except ImportError:  # this Python was built without it: the next supervisor ends what the last one left
+        return
+    set_parent_death_signal = 1
+    ctypes.CDLL(None).prctl(set_parent_death_signal, signal.SIGKILL, 0, 0, 0)
 
 
 def _call(session: Path, payload: str, job: int, index: int) -> bool:

@@ -18,7 +18,8 @@ from fairlead.people.deeds import Deeds
 from fairlead.people.door import Door, Stranger
 from fairlead.people.rates import Rates
 from fairlead.people.rules import Caller, Forbidden, check_operates
-from fairlead.service.api.asking import refusal, retry_after
+from fairlead.service.api.asking import OneEach, refusal, retry_after
+from fairlead.service.api.large_bodies import LargeBody
 
 
 class Who(Enum):
@@ -44,6 +45,9 @@ class Line(NamedTuple):
 
 LOOK, CHANGE = False, True
 
+DEAR = {("POST", "/v1/tokens"): 100}
+"""Requests that count as several of those that one may make in a second: each adds to what is kept."""
+
 ROUTES: Mapping[tuple[str, str], Line] = {
     ("GET", "/healthz"): Line(Who.ANYBODY, LOOK),
     ("GET", "/readyz"): Line(Who.ANYBODY, LOOK),
@@ -54,6 +58,7 @@ ROUTES: Mapping[tuple[str, str], Line] = {
     ("GET", "/v1/nodes"): Line(Who.PEOPLE, LOOK),
     ("GET", "/v1/audit"): Line(Who.PEOPLE, LOOK),
     ("GET", "/v1/audit/over-time"): Line(Who.PEOPLE, LOOK),
+    ("GET", "/v1/usage"): Line(Who.PEOPLE, LOOK),
     ("GET", "/metrics"): Line(Who.PEOPLE, LOOK),
     ("GET", "/v1/facts"): Line(Who.SEEN, LOOK),
     ("GET", "/v1/jobs"): Line(Who.SEEN, LOOK),
@@ -63,11 +68,14 @@ ROUTES: Mapping[tuple[str, str], Line] = {
     ("GET", "/v1/jobs/{job}/when"): Line(Who.SEEN, LOOK),
     ("POST", "/v1/when"): Line(Who.SUBMITTERS, LOOK),
     ("GET", "/v1/jobs/{job}/tasks/{index}/output/{stream}"): Line(Who.OWNERS, LOOK),
+    ("PUT", "/v1/jobs/{job}/tasks/{index}/input"): Line(Who.OWNERS, CHANGE),
     ("POST", "/v1/jobs"): Line(Who.SUBMITTERS, CHANGE),
     ("POST", "/v1/bulk"): Line(Who.SUBMITTERS, CHANGE),
     ("POST", "/v1/jobs/{job}/cancel"): Line(Who.OWNERS, CHANGE),
     ("POST", "/v1/jobs/{job}/hold"): Line(Who.OWNERS, CHANGE),
     ("POST", "/v1/jobs/{job}/release"): Line(Who.OWNERS, CHANGE),
+    ("POST", "/v1/jobs/{job}/edit"): Line(Who.OWNERS, CHANGE),
+    ("POST", "/v1/jobs/{job}/rerun"): Line(Who.OWNERS, CHANGE),
     ("POST", "/v1/cancel"): Line(Who.OWNERS, CHANGE),
     ("POST", "/v1/sessions"): Line(Who.PEOPLE, CHANGE),
     ("PUT", "/v1/sessions/{session}/payloads/{payload}"): Line(Who.SESSION, CHANGE),
@@ -77,6 +85,7 @@ ROUTES: Mapping[tuple[str, str], Line] = {
     ("DELETE", "/v1/sessions/{session}"): Line(Who.SESSION, CHANGE),
     ("POST", "/v1/nodes/{node}/drain"): Line(Who.OPERATORS, CHANGE),
     ("POST", "/v1/nodes/{node}/resume"): Line(Who.OPERATORS, CHANGE),
+    ("POST", "/v1/nodes/{node}/forget"): Line(Who.OPERATORS, CHANGE),
     ("POST", "/v1/reload"): Line(Who.OPERATORS, CHANGE),
     ("POST", "/v1/down"): Line(Who.OPERATORS, CHANGE),
     ("GET", "/v1/tokens"): Line(Who.TOKENS, LOOK),
@@ -106,7 +115,7 @@ class Entrance:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = dict(scope["headers"])
         host = _host(headers.get(b"host", b"").decode("latin-1"))
-        if host not in self._hosts:
+        if not {host, f"*.{host.partition('.')[2]}"} & self._hosts:
             answer = refusal(
                 421, f"{host or 'no host'!r} is no name of this scheduler: it answers for {_some(self._hosts)}"
             )
@@ -118,7 +127,7 @@ class Entrance:
             )
         except Stranger as stranger:
             scope["caller"] = stranger
-        wait = self._wait(scope["caller"])
+        wait = self._wait(scope["caller"], DEAR.get((scope["method"], scope["path"]), 1))
         if wait:
             answer = refusal(429, "that are more requests than one person may make: slow down", retry_after(wait))
             await answer(scope, receive, send)
@@ -126,12 +135,15 @@ class Entrance:
         scope["door"], scope["deeds"] = self._door, self._deeds
         await self._app(scope, receive, send)
 
-    def _wait(self, caller: Caller | Stranger) -> float:
-        """Seconds until somebody may make another request; 0 where that is now."""
+    def _wait(self, caller: Caller | Stranger, count: int) -> float:
+        """Seconds until somebody may make another request, which counts as so many; 0 where that is now."""
         if isinstance(caller, Stranger):
-            return self._rates.wait(caller.by, DEFAULT.requests or 1.0)
+            return self._rates.wait(caller.by, DEFAULT.requests or 1.0, count)
         a_second = default_bounds(self._door.rules, caller).requests
-        return self._rates.wait(caller.person.uid, a_second) if a_second is not None else 0.0
+        return self._rates.wait(caller.person.uid, a_second, count) if a_second is not None else 0.0
+
+
+_large_bodies = OneEach("a large request of yours is read already")
 
 
 class HeldRoute(APIRoute):
@@ -140,10 +152,11 @@ class HeldRoute(APIRoute):
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         handle = super().get_route_handler()
         lines = {method: ROUTES[method, self.path] for method in self.methods or ()}
+        model: Any = self.body_field.field_info.annotation if self.body_field is not None else None
 
         async def admitted(request: Request) -> Response:
             _admit(request, lines[request.method])
-            return await handle(request)
+            return await handle(LargeBody(request, model, _large_bodies) if model is not None else request)
 
         return admitted
 
@@ -164,8 +177,9 @@ def _admit(request: Request, line: Line) -> None:
 def note_refusal(request: Request, why: str) -> None:
     """Note in the log that somebody was refused."""
     caller = request.scope["caller"]
-    by = caller.by if isinstance(caller, Stranger) else caller.person.name
-    request.scope["deeds"].refused(by, f"{request.method} {request.url.path}", why)
+    unknown = isinstance(caller, Stranger)
+    by = caller.by if unknown else caller.person.name
+    request.scope["deeds"].refused(by, f"{request.method} {request.url.path}", why, stranger=unknown)
 
 
 async def _known(request: Request) -> Caller:

@@ -31,12 +31,14 @@ from fairlead.service.api.asking import LARGEST_BODY, Asker, Json, errors, refus
 from fairlead.service.api.calls import add_calls
 from fairlead.service.api.cluster import add_audits, add_cluster, add_facts, add_health, add_operating
 from fairlead.service.api.document import add_documents
+from fairlead.service.api.input import add_input
 from fairlead.service.api.jobs import add_jobs
+from fairlead.service.api.large_bodies import in_one_line
 from fairlead.service.api.outlooks import add_outlooks
 from fairlead.service.api.people import add_log, add_tokens
 from fairlead.service.api.submitting import Submitter
 from fairlead.service.feed import Feed
-from fairlead.service.loop import Busy
+from fairlead.service.loop import Busy, HappensLater
 from fairlead.service.outlooks import Outlooks
 from fairlead.service.over_time import Audits
 from fairlead.service.sessions import Sessions
@@ -91,8 +93,9 @@ def make_api(asker: Asker, parts: Parts) -> FastAPI:
     api = APIRouter(dependencies=checks, responses=known, route_class=HeldRoute)
     submitter = Submitter(asker, parts.unfinished)
     add_jobs(api, asker, submitter, parts.engine)
+    add_input(api, asker, parts.engine)
     add_outlooks(api, asker, parts.outlooks)
-    add_cluster(api, asker, parts.urls)
+    add_cluster(api, asker, parts.engine, parts.urls)
     add_operating(api, asker, parts.deeds, parts.down, parts.read_again)
     add_audits(api, asker, parts.audits)
     add_facts(api, asker, Feed(parts.journal, asker.door, asker.wakeups, asker.loop))
@@ -167,7 +170,7 @@ def _answer_errors_in_one_line(app: FastAPI) -> None:
 
     @app.exception_handler(Stalled)
     async def _(request: Request, error: Stalled) -> JSONResponse:
-        return refusal(503, str(error))
+        return refusal(503, str(error), may_happen=isinstance(error, HappensLater))
 
     @app.exception_handler(TimeoutError)
     async def _(request: Request, error: TimeoutError) -> JSONResponse:
@@ -185,9 +188,4 @@ def _answer_errors_in_one_line(app: FastAPI) -> None:
 
     @app.exception_handler(RequestValidationError)
     async def _(request: Request, error: RequestValidationError) -> JSONResponse:
-        first = error.errors()[0]
-        place = ".".join(str(part) for part in first["loc"] if part not in ("body", "query", "path", "header"))
-        reason = str(first["msg"]).removeprefix("Value error, ")
-        if first["type"] == "string_unicode":
-            reason = "is not UTF-8 text"
-        return refusal(422, f"{place}: {reason}" if place and not reason.startswith(f"{place}:") else reason)
+        return refusal(422, in_one_line(error.errors()))

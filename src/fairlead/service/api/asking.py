@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from http import HTTPStatus
 from math import ceil
@@ -19,11 +19,12 @@ from fairlead.model.specs import Job
 from fairlead.people.bounds import default_bounds
 from fairlead.people.door import Door
 from fairlead.people.rules import Caller, as_seen, check_acts
+from fairlead.people.telling import hidden_leaves, without
 from fairlead.scheduler import admission, report
 from fairlead.scheduler.facts import Fact
 from fairlead.scheduler.state import State
 from fairlead.service.clock import Clock
-from fairlead.service.loop import Busy, Loop, Question
+from fairlead.service.loop import Busy, HappensLater, Loop, Question
 from fairlead.service.wakeups import Wakeups
 
 LARGEST_BODY = 16 * 2**20
@@ -48,9 +49,10 @@ Key = Annotated[
 
 
 class Error(BaseModel):
-    """What was wrong, and what would be right."""
+    """What was wrong, and what would be right; whether what was asked for may happen all the same, since it was taken."""
 
     error: str
+    may_happen: bool = False
 
 
 def errors(*codes: int) -> dict[int | str, dict[str, Any]]:
@@ -65,11 +67,30 @@ class Asker:
         self.loop, self.wakeups, self.door, self.clock = loop, wakeups, door, clock
         self._waiters: Counter[int] = Counter()
 
-    async def ask(self, question: Question, changes: bool = False, by: str = "") -> Any:
-        return await asyncio.wait_for(asyncio.wrap_future(self.loop.ask(question, changes, by)), ANSWER_WITHIN)
+    async def ask(self, question: Question, changes: bool = False, by: str = "", takes_on: bool = False) -> Any:
+        answer = self.loop.ask(question, changes, by, takes_on)
+        try:
+            return await asyncio.wait_for(asyncio.wrap_future(answer), ANSWER_WITHIN)
+        except TimeoutError:
+            if changes and not answer.cancelled():
+                raise HappensLater(
+                    "the scheduler is too busy to answer now; what was asked for may happen yet"
+                ) from None
+            raise
 
     async def read(self, view: Callable[[State], Any]) -> Any:
         return await self.ask(lambda state, now: ([], view(state)))
+
+    async def read_seen(self, caller: Caller, view: Callable[[State], Any]) -> Any:
+        """As `read`, without the leaves of others in private queues."""
+        return await self.read(
+            lambda state: without(view(state), hidden_leaves(self.door.rules, caller, state.tree.names))
+        )
+
+    async def told_to(self, caller: Caller, told: Any, names: Iterable[str] = ()) -> Any:
+        """An answer without the leaves of others in private queues: of those that there are, and of `names`."""
+        there = await self.read(lambda state: list(state.tree.names))
+        return without(told, hidden_leaves(self.door.rules, caller, [*there, *names]))
 
     async def change(self, caller: Caller, make: Callable[[State, float], Fact | None]) -> bool:
         """Let a fact happen, if there is one; returns whether there was."""
@@ -116,6 +137,26 @@ class Asker:
                 del self._waiters[uid]
 
 
+class OneEach:
+    """What is done for each person one at a time: another is turned away."""
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+        self._for: set[int] = set()
+
+    @contextmanager
+    def of(self, caller: Caller) -> Iterator[None]:
+        """Do it for somebody; raises Busy where it is done for them already."""
+        uid = caller.person.uid
+        if uid in self._for:
+            raise Busy(f"{self._what}: wait until that is done")
+        self._for.add(uid)
+        try:
+            yield
+        finally:
+            self._for.remove(uid)
+
+
 class Json(JSONResponse):
     """Written by msgspec, which takes a tenth of the time."""
 
@@ -144,5 +185,5 @@ def retry_after(seconds: float) -> dict[str, str]:
     return {"Retry-After": str(ceil(seconds))}
 
 
-def refusal(code: int, message: str, headers: Mapping[str, str] | None = None) -> JSONResponse:
-    return JSONResponse({"error": message}, code, headers)
+def refusal(code: int, message: str, headers: Mapping[str, str] | None = None, **more: object) -> JSONResponse:
+    return JSONResponse({"error": message, **more}, code, headers)

@@ -5,7 +5,6 @@ import base64
 import logging
 import os
 import time
-import uuid
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -18,6 +17,7 @@ from fairlead.engines import calls
 from fairlead.engines.step import Stalled
 from fairlead.model.api_types import Cancelled, Changed, Event, Events, SessionInfo, SubmittedMany
 from fairlead.model.specs import Call, Work
+from fairlead.people.accounts import Person
 from fairlead.people.bounds import default_bounds
 from fairlead.people.rules import Caller, check_acts
 from fairlead.scheduler.admission import Refused, Unknown
@@ -28,7 +28,7 @@ from fairlead.service.api.asking import LARGEST_BODY, LONGEST_WAIT, Asker, Bytes
 from fairlead.service.api.requests import CallsJob, CallsRequest, SessionRequest
 from fairlead.service.api.submitting import Asked, Submitter
 from fairlead.service.loop import Busy
-from fairlead.service.sessions import Sessions, calls_of, make_readable, open_result, unfinished_calls, with_results
+from fairlead.service.sessions import Sessions, calls_of, open_result, unfinished_calls, with_results
 from fairlead.service.wakeups import heard_within
 
 log = logging.getLogger("fairlead")
@@ -57,21 +57,17 @@ def add_calls(api: APIRouter, asker: Asker, submitter: Submitter, sessions: Sess
     )
     async def put_payload(session: Identity, payload: Identity, request: Request, caller: Known) -> Response:
         """Put a payload that is too large to be submitted with its calls."""
-        fresh = sessions.touch(session, caller.person.uid) / f"{payload}.{uuid.uuid4().hex}"
-        try:
-            with fresh.open("wb") as file:
-                async for piece in request.stream():
-                    await asyncio.to_thread(file.write, piece)
-            make_readable(fresh, fresh.with_suffix(""))
-        finally:
-            fresh.unlink(missing_ok=True)
+        with sessions.putting(session, caller.person, payload) as write:
+            async for piece in request.stream():
+                await asyncio.to_thread(write, piece)
         return Json({"changed": True})
 
     @api.post("/v1/sessions/{session}/calls", status_code=201, response_model=SubmittedMany)
     async def call(session: Identity, request: CallsRequest, caller: Known, key: Key = "") -> Response:
         """Submit calls: jobs whose tasks are calls of Python functions."""
         folder = sessions.touch(session, caller.person.uid)
-        counts = await asyncio.to_thread(lambda: [_put(folder, job) for job in request.jobs])
+        put = partial(_put, sessions, session, caller.person, folder)
+        counts = await asyncio.to_thread(lambda: [put(job) for job in request.jobs])
         asked = [
             Asked(job, count, False, Work([job.name or "python"], call=Call(session, job.payload)), {})
             for job, count in zip(request.jobs, counts, strict=True)
@@ -177,14 +173,13 @@ async def end_session(asker: Asker, sessions: Sessions, session: str, caller: Ca
     return cancelled
 
 
-def _put(folder: Path, job: CallsJob) -> int:
+def _put(sessions: Sessions, session: str, person: Person, folder: Path, job: CallsJob) -> int:
     """Put the payload that came with a job into its file; returns how many calls it holds."""
     path = folder / job.payload
     try:
         if job.data is not None:
-            fresh = folder / f"{job.payload}.{uuid.uuid4().hex}"
-            fresh.write_bytes(base64.b64decode(job.data, validate=True))
-            make_readable(fresh, path)
+            with sessions.putting(session, person, job.payload) as write:
+                write(base64.b64decode(job.data, validate=True))
         return calls.count(path)
     except FileNotFoundError:
         raise Unknown(f"payload {job.payload} is not there: put it first, or send it as data") from None

@@ -3,18 +3,33 @@
 import asyncio
 import os
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import contextmanager
 from typing import Annotated, Any
 
+import msgspec
 from fastapi import APIRouter, Header, HTTPException, Query, Response
 from fastapi.responses import PlainTextResponse, StreamingResponse
 
 import fairlead
 from fairlead.audit.over_time import STARVED_AFTER
 from fairlead.engines.local.engine import LocalEngine
-from fairlead.model.api_types import Changed, FairnessInfo, Health, NodeList, OverTimeInfo, QueueList, Status
+from fairlead.model.api_types import (
+    Changed,
+    FairnessInfo,
+    Health,
+    NodeList,
+    OverTimeInfo,
+    QueueList,
+    Reloaded,
+    Status,
+    UsageInfo,
+)
 from fairlead.model.documents import Configuration, DocumentError
+from fairlead.model.specs import Job
 from fairlead.people.deeds import Deeds
+from fairlead.people.rules import sees_names
+from fairlead.people.telling import used_as_seen
 from fairlead.scheduler import admission, report
 from fairlead.scheduler.admission import Refused
 from fairlead.scheduler.facts import Configured
@@ -24,6 +39,7 @@ from fairlead.service import metrics
 from fairlead.service.api.access import Known
 from fairlead.service.api.asking import Asker, Json, NodeName, errors, retry_after
 from fairlead.service.api.requests import DownRequest
+from fairlead.service.doubts import doubts
 from fairlead.service.feed import Feed
 from fairlead.service.loop import Loop
 from fairlead.service.over_time import AuditFailed, Audits, OneAtATime
@@ -33,7 +49,7 @@ SLOW, STUCK = 10.0, 60.0
 """Seconds that a step takes when something is wrong, and when nobody should wait for it any more."""
 
 
-def add_cluster(api: APIRouter, asker: Asker, urls: list[str]) -> None:
+def add_cluster(api: APIRouter, asker: Asker, engine: LocalEngine, urls: list[str]) -> None:
     @api.get("/v1/status", response_model=Status)
     async def status(caller: Known) -> Response:
         """Whether the scheduler is well: its version, how much it knows, and why it is stalled, if it is."""
@@ -50,15 +66,15 @@ def add_cluster(api: APIRouter, asker: Asker, urls: list[str]) -> None:
             "pid": os.getpid(),
             "urls": urls,
             "you": caller.person.name,
-            "stalled": loop.stalled,
+            "stalled": loop.takes_nothing_on,
             "position": loop.position,
         }
         return Json({**about, **counts})
 
     @api.get("/v1/queues", response_model=QueueList)
-    async def queues() -> Response:
-        """The queue tree with what each uses."""
-        return Json({"queues": await asker.read(report.list_queues)})
+    async def queues(caller: Known) -> Response:
+        """The queue tree with what each uses; of a private queue not the leaves of others, but what they use together."""
+        return Json({"queues": await asker.read_seen(caller, report.list_queues)})
 
     @api.get("/v1/nodes", response_model=NodeList)
     async def nodes() -> Response:
@@ -66,9 +82,11 @@ def add_cluster(api: APIRouter, asker: Asker, urls: list[str]) -> None:
         return Json({"nodes": await asker.read(report.list_nodes)})
 
     @api.get("/metrics", response_class=PlainTextResponse)
-    async def prometheus() -> Response:
+    async def prometheus(caller: Known) -> Response:
         """What Prometheus reads."""
-        text = await asker.read(lambda s: metrics.exposition(report.list_queues(s), report.list_nodes(s)))
+        metrics.paused.set(engine.paused)
+        shown = await asker.read_seen(caller, report.list_queues)
+        text = metrics.exposition(shown, await asker.read(report.list_nodes))
         return Response(text, media_type="text/plain; version=0.0.4; charset=utf-8")
 
 
@@ -89,15 +107,27 @@ def add_operating(
         """Undo a drain."""
         return Json({"changed": await asker.change(caller, lambda s, now: admission.resume(s, node, now))})
 
-    @api.post("/v1/reload", response_model=Changed)
+    @api.post("/v1/nodes/{node}/forget", response_model=Changed)
+    async def forget(node: NodeName, caller: Known) -> Response:
+        """Tell no more of a node that is lost."""
+        return Json({"changed": await asker.change(caller, lambda s, now: admission.forget(s, node, now))})
+
+    @api.post("/v1/reload", response_model=Reloaded)
     async def reload_configuration(caller: Known) -> Response:
-        """Read the configuration file again: its queues and settings. One that is wrong is refused whole."""
+        """Read the configuration file again: its queues and settings. One that is wrong is refused whole; of one that is
+        doubtful it is told why.
+        """
         try:
             configuration = await asyncio.to_thread(read_again)
         except DocumentError as error:
             raise Refused(str(error)) from None
-        asker.door.accounts.forget()
-        return Json({"changed": await asker.change(caller, lambda s, now: configure(s, configuration, now))})
+        door = asker.door
+        door.accounts.forget()
+        changed = await asker.change(caller, lambda s, now: configure(s, configuration, now))
+        has = await asker.read(lambda s: s.quantities(s.cluster.total))
+        accounts = None if door.personal else door.accounts
+        found = await asyncio.to_thread(doubts, configuration, has, accounts)
+        return Json({"changed": changed, "looked_up": not door.personal, "doubts": found})
 
     @api.post("/v1/down", status_code=202, response_model=Changed)
     async def stop(request: DownRequest, caller: Known) -> Response:
@@ -108,11 +138,22 @@ def add_operating(
         return Json({"changed": True}, 202)
 
 
+@contextmanager
+def _refusing(done: str) -> Iterator[None]:
+    """Refuse, in HTTP's words, what looks back on the journal where that is not to be `done`."""
+    try:
+        yield
+    except OneAtATime as error:
+        raise HTTPException(429, str(error), retry_after(5)) from None
+    except AuditFailed as error:
+        raise HTTPException(503, f"the journal cannot be {done}: {error}") from None
+
+
 def add_audits(api: APIRouter, asker: Asker, audits: Audits) -> None:
     @api.get("/v1/audit", response_model=FairnessInfo)
-    async def audit() -> Response:
+    async def audit(caller: Known) -> Response:
         """Whether what runs now is fair, within one task: who is below its part, and why."""
-        return Json(await asker.read(audit_state))
+        return Json(await asker.read_seen(caller, audit_state))
 
     @api.get("/v1/audit/over-time", response_model=OverTimeInfo)
     async def audit_over_time(
@@ -125,12 +166,26 @@ def add_audits(api: APIRouter, asker: Asker, audits: Audits) -> None:
         ] = STARVED_AFTER,
     ) -> Response:
         """What each queue was entitled to and got while it had work: who was wronged, by how much, through what; who starved."""
-        try:
-            return Response(await audits(caller.person.uid, seconds, starved_after), media_type="application/json")
-        except OneAtATime as error:
-            raise HTTPException(429, str(error), retry_after(5)) from None
-        except AuditFailed as error:
-            raise HTTPException(503, f"the journal cannot be audited: {error}") from None
+        with _refusing("audited"):
+            found: OverTimeInfo = msgspec.json.decode(await audits(caller.person.uid, seconds, starved_after))
+        return Json(await asker.told_to(caller, found, [queue["name"] for queue in found["queues"]]))
+
+    @api.get("/v1/usage", response_model=UsageInfo)
+    async def usage(
+        caller: Known,
+        seconds: Annotated[
+            float, Query(gt=0, le=LONGEST_AUDIT, description="How long a time is looked back on.")
+        ] = 86400.0,
+    ) -> Response:
+        """What was used, by each user in each queue: what was asked for times how long, and what they really used of it."""
+        with _refusing("read"):
+            found: UsageInfo = msgspec.json.decode(await audits.usage(caller.person.uid, seconds))
+        rules = asker.door.rules
+        for each in found["usage"]:
+            if not sees_names(rules, caller, Job(each["queue"], {}, user=each["user"])):
+                each["user"] = ""
+        moments = {name: asker.clock.wall(found[name]) for name in ("since", "until")}
+        return Json({**found, **moments, "usage": used_as_seen(rules, caller, found["usage"])})
 
 
 def configure(state: State, configuration: Configuration, now: float) -> Configured | None:
@@ -199,6 +254,8 @@ def add_health(api: APIRouter, loop: Loop, engine: LocalEngine) -> None:
             raise HTTPException(503, "the scheduler is stopping: it takes nothing on")
         if loop.stalled:
             raise HTTPException(503, f"for {loop.stalled_for:.0f} s: {loop.stalled}")
+        if loop.low:
+            raise HTTPException(503, f"{loop.low}; {engine.paused} tasks are paused")
         if step > SLOW:
             raise HTTPException(503, f"the scheduler's thread has been at one step for {step:.0f} s")
         if engine.trouble:

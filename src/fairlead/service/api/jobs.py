@@ -11,23 +11,31 @@ from fairlead.model.api_types import (
     Cancelled,
     Changed,
     JobInfo,
+    JobList,
     JobPage,
     JobStatus,
     Submitted,
     SubmittedMany,
     TaskPage,
+    TaskStatus,
     Why,
 )
-from fairlead.model.specs import Job
-from fairlead.people.rules import acts_on, as_seen, check_acts, sees_names
+from fairlead.model.specs import Job, path_to_root
+from fairlead.people.rules import acts_on, as_seen, check_acts, seen_queue, sees_names
 from fairlead.scheduler import admission, report
-from fairlead.scheduler.admission import Unknown
 from fairlead.scheduler.explain import explain
 from fairlead.scheduler.facts import Fact
 from fairlead.scheduler.state import State
 from fairlead.service.api.access import Known
 from fairlead.service.api.asking import Asker, Bytes, Json, Key, Number, Wait, by_wall_clock, spec_of
-from fairlead.service.api.requests import CancelManyRequest, CancelRequest, JobRequest, JobsRequest
+from fairlead.service.api.requests import (
+    CancelManyRequest,
+    CancelRequest,
+    EditRequest,
+    JobRequest,
+    JobsRequest,
+    RerunRequest,
+)
 from fairlead.service.api.submitting import Asked, Submitter
 from fairlead.service.wakeups import heard_within
 
@@ -35,7 +43,7 @@ from fairlead.service.wakeups import heard_within
 def add_jobs(api: APIRouter, asker: Asker, submitter: Submitter, engine: LocalEngine) -> None:
     _add_submitting(api, submitter)
     _add_looking(api, asker, engine)
-    _add_changing(api, asker)
+    _add_changing(api, asker, submitter)
 
 
 def _add_submitting(api: APIRouter, submitter: Submitter) -> None:
@@ -52,7 +60,7 @@ def _add_submitting(api: APIRouter, submitter: Submitter) -> None:
 
 
 def _add_looking(api: APIRouter, asker: Asker, engine: LocalEngine) -> None:
-    @api.get("/v1/jobs", response_model=JobPage)
+    @api.get("/v1/jobs", response_model=JobList)
     async def jobs(
         caller: Known,
         queue: str | None = None,
@@ -65,14 +73,15 @@ def _add_looking(api: APIRouter, asker: Asker, engine: LocalEngine) -> None:
         rules = asker.door.rules
 
         def theirs(job: Job) -> bool:
-            return user is None or (job.user == user and sees_names(rules, caller, job))
+            named = user is None or (job.user == user and sees_names(rules, caller, job))
+            return named and (queue is None or queue.strip("/") in path_to_root(seen_queue(rules, caller, job.queue)))
 
         def view(state: State) -> JobPage:
             page = report.list_jobs(state, queue=queue, where=theirs, status=status, before=before, limit=limit)
             seen = [as_seen(rules, caller, state.index.specs[job["id"]], job) for job in page["jobs"]]  # type: ignore[arg-type]
             return {"jobs": [by_wall_clock(job, asker.clock) for job in seen], "next": page["next"]}
 
-        return Json(await asker.read(view))
+        return Json({**await asker.read(view), "stalled": asker.loop.takes_nothing_on})
 
     @api.get("/v1/jobs/{job}", response_model=JobInfo)
     async def job(job: Number, caller: Known, wait: Wait = 0) -> Response:
@@ -91,9 +100,10 @@ def _add_looking(api: APIRouter, asker: Asker, engine: LocalEngine) -> None:
         job: Number,
         first: Annotated[int, Query(ge=0, le=2**53)] = 0,
         limit: Annotated[int, Query(ge=1, le=10_000)] = 1000,
+        status: TaskStatus | None = None,
     ) -> Response:
-        """Tasks of a job by index, with when those that run are expected to end."""
-        page = await asker.ask(lambda s, now: ([], report.describe_tasks(s, job, now, first, limit)))
+        """Tasks of a job by index, with when those that run are expected to end; of one status, if named."""
+        page = await asker.ask(lambda s, now: ([], report.describe_tasks(s, job, now, first, limit, status)))
         return Json({**page, "tasks": [by_wall_clock(task, asker.clock) for task in page["tasks"]]})
 
     @api.get("/v1/jobs/{job}/tasks/{index}/output/{stream}", response_class=Bytes)
@@ -112,18 +122,16 @@ def _add_looking(api: APIRouter, asker: Asker, engine: LocalEngine) -> None:
             check_acts(asker.door.rules, caller, job, spec)
             return spec.tasks
 
-        count = await asker.read(view)
-        if not 0 <= index < count:
-            raise Unknown(f"job {job} has no task {index}: its tasks are 0 to {count - 1}")
+        report.check_index(job, index, await asker.read(view))
         return Bytes(await asyncio.to_thread(engine.read_output, job, index, stream, offset, limit) or b"")
 
     @api.get("/v1/jobs/{job}/why", response_model=Why)
-    async def why(job: Number) -> Response:
+    async def why(job: Number, caller: Known) -> Response:
         """What a job waits for, now."""
-        return Json(await asker.read(lambda s: explain(s, job)))
+        return Json(await asker.read_seen(caller, lambda s: explain(s, job)))
 
 
-def _add_changing(api: APIRouter, asker: Asker) -> None:
+def _add_changing(api: APIRouter, asker: Asker, submitter: Submitter) -> None:
     @api.post("/v1/jobs/{job}/cancel", response_model=Changed)
     async def cancel(job: Number, request: CancelRequest, caller: Known) -> Response:
         """Cancel a job, or some of its tasks. What runs is told to end; what waits never starts."""
@@ -161,6 +169,17 @@ def _add_changing(api: APIRouter, asker: Asker) -> None:
     async def release(job: Number, caller: Known) -> Response:
         """Undo a hold."""
         return Json({"changed": await asker.change_job(caller, job, lambda s, now: admission.release(s, job, now))})
+
+    @api.post("/v1/jobs/{job}/edit", response_model=Changed)
+    async def edit(job: Number, request: EditRequest, caller: Known) -> Response:
+        """Have a job ask for something else: while all of it waits, anything; later its priority, retries and `at_most`."""
+        changed = await asker.change_job(caller, job, lambda s, now: submitter.edit(s, now, caller, job, request))
+        return Json({"changed": changed})
+
+    @api.post("/v1/jobs/{job}/rerun", status_code=201, response_model=Submitted)
+    async def rerun(job: Number, request: RerunRequest, caller: Known, key: Key = "") -> Response:
+        """Submit what a job was once more, or its tasks that failed, as a new job."""
+        return Json(await submitter.rerun(caller, job, request.failed, key), 201)
 
 
 def _commands(request: JobRequest) -> Asked:

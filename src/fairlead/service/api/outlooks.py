@@ -7,6 +7,7 @@ from fastapi import APIRouter, Response
 
 from fairlead.model.api_types import WhenInfo
 from fairlead.model.specs import Work
+from fairlead.people.placing import leaf_of
 from fairlead.people.rules import check_submits
 from fairlead.scheduler import admission
 from fairlead.scheduler.copying import copy_of
@@ -20,19 +21,18 @@ from fairlead.simulate.outlook import Outlook, outlook
 
 def add_outlooks(api: APIRouter, asker: Asker, outlooks: Outlooks) -> None:
     @api.get("/v1/jobs/{job}/when", response_model=WhenInfo)
-    async def when(job: Number) -> Response:
+    async def when(job: Number, caller: Known) -> Response:
         """When a job is expected to start, as an interval: in eight of ten cases within it."""
         found = await outlooks.of_job(asker.loop, job)
-        return Json(_told(asker, found, found.job))
+        return Json(await asker.told_to(caller, _told(asker, found, found.job)))
 
     @api.post("/v1/when", response_model=WhenInfo)
     async def when_submitted(request: WhenRequest, caller: Known) -> Response:
         """When a job would start, were it submitted now. Nothing is submitted."""
-        name = caller.person.name
 
         def find(state: State, now: float, widen: float, seconds: float) -> Outlook:
-            leaf = admission.leaf_for(state, request.queue, request.user or name)
             rules = asker.door.rules
+            leaf = leaf_of(state, rules, caller, request.queue, request.user)
             user = check_submits(rules, caller, leaf, request.user)
             job = request.to_job(leaf, request.tasks, request.gang, Work())
             job = job if rules.personal else admission.with_usual(state, job)
@@ -42,7 +42,7 @@ def add_outlooks(api: APIRouter, asker: Asker, outlooks: Outlooks) -> None:
             return outlook(state, fact.id, now, widen, seconds)
 
         found = await outlooks.find(asker.loop, (caller, request.model_dump_json()), find)
-        return Json(_told(asker, found, None))
+        return Json(await asker.told_to(caller, _told(asker, found, None)))
 
 
 def _told(asker: Asker, found: Outlook, job: int | None) -> Any:

@@ -13,15 +13,17 @@ from fairlead.model.specs import Job
 from fairlead.people import doings
 from fairlead.people.deeds import Deeds
 from fairlead.people.door import Door
-from fairlead.people.rules import Forbidden, rules_all
+from fairlead.people.rules import Forbidden, is_queue, operates, rules_all
 from fairlead.people.tokens import Token
 from fairlead.scheduler.admission import Refused, Unknown
 from fairlead.scheduler.facts import Fact
 from fairlead.service.api.access import Known
-from fairlead.service.api.asking import Asker, Json
+from fairlead.service.api.asking import Asker, Json, OneEach
 from fairlead.service.api.requests import QueuePath, Text, TokenRequest
 
 PAGE_OF_RECORDS = 2000
+MOST_PAGES = 10
+"""Pages of records that one request looks at; whoever asks goes on where it ended."""
 
 TokenId = Annotated[str, PathParameter(pattern=r"^[0-9a-f]{12}$")]
 
@@ -48,6 +50,11 @@ def add_tokens(api: APIRouter, door: Door, deeds: Deeds) -> None:
         person = await door.person(name)
         if person is None:
             raise Unknown(f"there is no account {name!r} here: a token is for somebody who has one")
+        for queue in request.queues or ():
+            if not is_queue(door.rules, queue):
+                raise Unknown(
+                    f"there is no queue {queue!r} that a token could be for: `fairlead queues` shows those that there are"
+                )
         if request.seconds is not None and time.time() + request.seconds > 2**40:
             raise Refused("that is for ever: leave out when it expires")
         token, secret = await asyncio.to_thread(
@@ -79,42 +86,48 @@ def _told(token: Token) -> TokenInfo:
 
 
 def add_log(api: APIRouter, asker: Asker, journal: Journal, deeds: Deeds) -> None:
+    one_each = OneEach("the log is looked through for you already")
+
     @api.get("/v1/log", response_model=DoingList)
     async def log(
         caller: Known,
         user: Text | None = None,
         queue: QueuePath | None = None,
         since: Annotated[float, Query(ge=0, le=2**53, description="Seconds since the epoch of 1970.")] = 0,
+        before: Annotated[
+            str, Query(pattern=r"^\d{0,16}-(\d{1,16}(\.\d{1,16})?)?$", description="As `next` of another page says.")
+        ] = "-",
         limit: Annotated[int, Query(ge=1, le=10_000)] = 1000,
     ) -> Response:
-        """Who did what, the newest last: what people caused, and what they were refused. As far as the journal still tells."""
-        rules = asker.door.rules
+        """Who did what, the newest last: what people caused, and what they were refused. As far as the journal still tells,
+        and at most 1 MiB at once; `next` is the `before` of what was earlier.
+        """
+        rules, start = asker.door.rules, doings.Before.read(before)
         path = queue.strip("/") if queue is not None else None
-        found: list[Doing] = []
+        whose = (
+            user if user is not None or operates(rules, caller) else caller.person.name
+        )  # others' deeds are not for them
 
-        def take(entry: Doing, job: Job | None) -> None:
-            if doings.is_in(entry, path) and doings.may_know(rules, caller, entry, job):
-                found.append(entry)
+        def allows(entry: Doing, job: Job | None) -> bool:
+            return doings.is_in(entry, path) and doings.may_know(rules, caller, entry, job)
 
-        before: int | None = None
-        while len(found) < limit:
-            page = await asyncio.to_thread(journal.caused, since, user, before, PAGE_OF_RECORDS)
-            for entry, job in await _told_facts(asker, page):
-                take(entry, job)
-            if len(page) < PAGE_OF_RECORDS:
-                break
-            before = page[-1][0].sequence
-        for deed in await asyncio.to_thread(lambda: list(deeds.since(since))):
-            if user is None or deed.by == user:
-                take(doings.told_deed(deed), None)
-        return Json({"log": doings.newest(found, limit)})
+        with one_each.of(caller):
+            noted = deeds.newest_first(whose, since, start.deed)
+            page = await asyncio.to_thread(doings.Page, allows, noted, start, limit)
+            for _ in range(MOST_PAGES):
+                found = await asyncio.to_thread(journal.caused, since, user, page.before.fact, PAGE_OF_RECORDS)
+                await asyncio.to_thread(page.add_facts, await _told_facts(asker, found))
+                if not found or page.is_full:
+                    break
+            is_last = not found and await asyncio.to_thread(page.add_deeds)
+        return Json(page.told(is_last))
 
 
-async def _told_facts(asker: Asker, page: list[tuple[Envelope, Fact]]) -> list[tuple[Doing, Job | None]]:
+async def _told_facts(asker: Asker, page: list[tuple[Envelope, Fact]]) -> list[tuple[int, Doing, Job | None]]:
     facts = [fact for _, fact in page]
     specs = await asker.read(lambda s: doings.specs_in(facts, s.index.specs))
     told = []
     for envelope, fact in page:
         job = specs.get(doings.job_of(fact))
-        told.append((doings.told_fact(envelope, fact, job), job))
+        told.append((envelope.sequence, doings.told_fact(envelope, fact, job), job))
     return told

@@ -6,7 +6,7 @@ from msgspec.structs import replace
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from fairlead.model.documents import check_queue_name, read_quantities
-from fairlead.model.specs import After, Job, Work
+from fairlead.model.specs import After, Job, Quantities, Work
 from fairlead.scheduler.admission import MOST_TASKS, Refused
 
 LARGEST_ENVIRONMENT = 512 * 2**10
@@ -44,6 +44,12 @@ Environment = Annotated[dict[Text, Argument], AfterValidator(_check_environment)
 QueuePath = Annotated[Text, AfterValidator(_check_path)]
 JobNumber = Annotated[int, Field(ge=0, le=2**53)]
 Encoding = Literal["utf-8", "latin-1"]
+
+
+def check_gpus(demand: Quantities) -> None:
+    """Raises Refused for parts of GPUs."""
+    if demand.get("gpu", 0) % 1000:
+        raise Refused("gpu: a part of a GPU cannot be given here: ask for a whole number")
 
 
 class Body(BaseModel):
@@ -90,8 +96,7 @@ class JobAsked(Body):
 
     def to_job(self, leaf: str, tasks: int, gang: bool, work: Work) -> Job:
         """Make it a job of a leaf queue."""
-        if self.demand.get("gpu", 0) % 1000:
-            raise Refused("gpu: a part of a GPU cannot be given here: ask for a whole number")
+        check_gpus(self.demand)
         return Job(
             queue=leaf,
             demand=self.demand,
@@ -125,13 +130,29 @@ class JobRequest(JobAsked):
             description="What the characters of argv, cwd, env and exported stand for; latin-1 can stand for any bytes."
         ),
     ] = "utf-8"
+    input: Annotated[
+        Literal["", "pipe", "terminal"],
+        Field(
+            description="What each task reads as its standard input: nothing; or what is put to `.../input`, through a pipe, or "
+            "a terminal, which is all its output as well."
+        ),
+    ] = ""
     tasks: Annotated[
-        int | None, Field(description="So many tasks; `{index}` in an argument then stands for the task's index.")
+        int | None,
+        Field(
+            description="So many tasks; `{index}` in an argument then stands for the task's index, and `{{index}}` for itself."
+        ),
     ] = None
+    at_most: Annotated[int | None, Field(description="So many of its tasks run at once, at most.")] = None
+    hold: Annotated[bool, Field(description="Submit it held: it waits to be released.")] = False
     gang: bool = False
     exit_done: Annotated[
         bool, Field(description="A task that is stopped to make room and then exits 0 is done; else it starts again.")
     ] = False
+    grace: Annotated[
+        float | None,
+        Field(ge=0, le=86400, description="Seconds to end in when it is told to stop, if its queue gives as many."),
+    ] = None
 
     @model_validator(mode="after")
     def _check_bytes(self) -> Self:
@@ -143,10 +164,11 @@ class JobRequest(JobAsked):
         return self
 
     def to_job(self, leaf: str, tasks: int, gang: bool, work: Work) -> Job:
-        return replace(super().to_job(leaf, tasks, gang, work), exit_done=self.exit_done)
+        more = {"exit_done": self.exit_done, "grace": self.grace, "at_most": self.at_most, "held": self.hold}
+        return replace(super().to_job(leaf, tasks, gang, work), **more)
 
     def work(self) -> Work:
-        return Work(self.argv, self.cwd, self.env, self.encoding, numbered=self.tasks is not None)
+        return Work(self.argv, self.cwd, self.env, self.encoding, numbered=self.tasks is not None, input=self.input)
 
 
 class WhenRequest(JobAsked):
@@ -160,6 +182,30 @@ class JobsRequest(Body):
     """Jobs to submit together: all, or none."""
 
     jobs: Annotated[list[JobRequest], Field(min_length=1, max_length=MOST_JOBS)]
+
+
+class EditRequest(Body):
+    """What is to be asked for instead; the rest stays. A resource of 0 is asked for no more; 0 is no limit."""
+
+    queue: QueuePath | None = None
+    demand: Annotated[dict[str, int], BeforeValidator(read_quantities), Field(max_length=64)] | None = None
+    on: (
+        Annotated[
+            dict[Text, Annotated[list[Text], BeforeValidator(_as_list), Field(min_length=1, max_length=100)]],
+            Field(max_length=100),
+        ]
+        | None
+    ) = None
+    priority: int | None = None
+    retries: int | None = None
+    time_limit: Annotated[float, Field(ge=0)] | None = None
+    at_most: Annotated[int, Field(ge=0)] | None = None
+
+
+class RerunRequest(Body):
+    """Whether only the tasks that failed run again, with the indices that they had."""
+
+    failed: bool = False
 
 
 class CancelRequest(Body):

@@ -3,6 +3,7 @@
 import asyncio
 import hashlib
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import NamedTuple
 
 import msgspec
@@ -11,13 +12,14 @@ from fairlead.model.api_types import Submitted
 from fairlead.model.specs import Job, Work
 from fairlead.people.accounts import Person
 from fairlead.people.bounds import Load, check_load, output_limit
-from fairlead.people.rules import Caller, check_submits
+from fairlead.people.placing import leaf_of
+from fairlead.people.rules import Caller, check_acts, check_submits
 from fairlead.scheduler import admission
 from fairlead.scheduler.admission import Refused
-from fairlead.scheduler.facts import Fact
+from fairlead.scheduler.facts import Fact, JobEdited
 from fairlead.scheduler.state import State
-from fairlead.service.api.asking import Asker
-from fairlead.service.api.requests import JobAsked
+from fairlead.service.api.asking import Asker, spec_of
+from fairlead.service.api.requests import EditRequest, JobAsked, check_gpus
 from fairlead.service.exports import Exports
 from fairlead.service.loop import Busy
 from fairlead.service.unfinished import Unfinished, load_of
@@ -41,7 +43,7 @@ class Submitter:
 
     async def submit(self, caller: Caller, asked: Sequence[Asked], key: str) -> list[Submitted]:
         """Submit jobs: all or none."""
-        digest = _digest(asked) if key else ""
+        digest = await asyncio.to_thread(_digest, asked) if key else ""
         key = f"{caller.person.uid}:{key}" if key else ""  # nobody meets another's
         exports = self._unfinished.exports
         kept: list[str] = []
@@ -50,9 +52,12 @@ class Submitter:
                 asked = await asyncio.to_thread(_with_exports, asked, exports, caller.person, kept)
             answers: list[Submitted]
             answers, are_new = await self._asker.ask(
-                lambda state, now: self._submitted(state, now, caller, asked, key, digest),
+                lambda state, now: self._submitted(
+                    state, now, caller, self._jobs(state, caller, asked, digest), key, digest
+                ),
                 changes=True,
                 by=caller.person.name,
+                takes_on=True,
             )
         except (
             Refused,
@@ -64,11 +69,45 @@ class Submitter:
             exports.drop(kept)
         return answers
 
+    async def rerun(self, caller: Caller, number: int, failed: bool, key: str) -> Submitted:
+        """Submit what a job was once more, for the caller; only its tasks that failed, if so asked."""
+        digest = hashlib.sha256(f"rerun {number} {failed}".encode()).hexdigest() if key else ""
+        key = f"{caller.person.uid}:{key}" if key else ""
+
+        def question(state: State, now: float) -> tuple[list[Fact], tuple[list[Submitted], bool]]:
+            check_acts(self._asker.door.rules, caller, number, spec_of(state, number))
+            job = admission.again(state, number, failed)
+            job = self._as_theirs(caller, msgspec.structs.replace(job, digest=digest), None)
+            return self._submitted(state, now, caller, [job], key, digest)
+
+        (answer,), _ = await self._asker.ask(question, changes=True, by=caller.person.name)
+        found: Submitted = answer
+        return found
+
+    def edit(self, state: State, now: float, caller: Caller, number: int, request: EditRequest) -> JobEdited | None:
+        """The fact that an edit comes to, of a job that is theirs to change; None where nothing changes."""
+        spec, rules = spec_of(state, number), self._asker.door.rules
+        leaf = None if request.queue is None else admission.leaf_for(state, request.queue, spec.user)
+        demand = None if request.demand is None else {**spec.demand, **request.demand}
+        if demand is not None:
+            check_gpus(demand)
+            demand = {name: amount for name, amount in demand.items() if amount}
+        said = JobEdited(
+            at=now, id=number, queue=leaf, demand=demand, on=request.on, priority=request.priority, retries=request.retries,
+            time_limit=request.time_limit, at_most=request.at_most,
+        )  # fmt: skip
+        fact = admission.edit(state, number, said)
+        if fact is not None and leaf is not None and leaf != spec.queue:
+            check_submits(rules, caller, leaf, None)
+            has = partial(self._unfinished.load, spec.uid, but=number)
+            check_load(rules, caller, has, {leaf: load_of(spec, self._unfinished.exports)})
+            self._unfinished.moved(number, leaf)
+        return fact
+
     def _submitted(
-        self, state: State, now: float, caller: Caller, asked: Sequence[Asked], key: str, digest: str
+        self, state: State, now: float, caller: Caller, jobs: list[Job], key: str, digest: str
     ) -> tuple[list[Fact], tuple[list[Submitted], bool]]:
         """The facts that a submission comes to; the answers, and whether the jobs are new ones."""
-        jobs = self._jobs(state, caller, asked, digest)
         first = admission.repeated(state, key, digest)
         facts: list[Fact] = []
         if first is None:
@@ -80,7 +119,7 @@ class Submitter:
             for number, (job, load) in enumerate(zip(jobs, loads, strict=True), first):
                 self._unfinished.begin(number, job, load)
         answers: list[Submitted] = [
-            {"id": number, "queue": job.queue, "warning": admission.too_large(state, job)}
+            {"id": number, "queue": job.queue, "warning": admission.doubt(state, job)}
             for number, job in enumerate(jobs, first)
         ]
         return facts, (answers, bool(facts))
@@ -94,21 +133,26 @@ class Submitter:
 
     def _jobs(self, state: State, caller: Caller, asked: Sequence[Asked], digest: str) -> list[Job]:
         """The jobs that a submission asks for, each in its leaf; refuses those that the caller may not submit."""
-        own, rules = {"uid": caller.person.uid, "gid": caller.person.gid}, self._asker.door.rules
+        rules = self._asker.door.rules
         jobs = []
         for number, (request, tasks, gang, work, _) in enumerate(asked):
             try:
-                leaf = admission.leaf_for(state, request.queue, request.user or caller.person.name)
-                user, limit = check_submits(rules, caller, leaf, request.user), output_limit(rules, leaf)
+                leaf = leaf_of(state, rules, caller, request.queue, request.user)
                 job = request.to_job(leaf, tasks, gang, work)
                 job = job if rules.personal else admission.with_usual(state, job)
-                jobs.append(msgspec.structs.replace(job, digest=digest, user=user, output_limit=limit, **own))
-                warning = admission.too_large(state, jobs[-1])
-                if warning and request.strict:
+                jobs.append(self._as_theirs(caller, msgspec.structs.replace(job, digest=digest), request.user))
+                if request.strict and (warning := admission.too_large(state, jobs[-1])):
                     raise Refused(warning.partition(": ")[0])
             except Refused as refused:
                 raise type(refused)(f"jobs.{number}: {refused}") if len(asked) > 1 else refused from None
         return jobs
+
+    def _as_theirs(self, caller: Caller, job: Job, user: str | None) -> Job:
+        """A job as the caller submits it, under their own name or another; raises Forbidden where they may not."""
+        rules, person = self._asker.door.rules, caller.person
+        name = check_submits(rules, caller, job.queue, user)
+        limit = output_limit(rules, job.queue)
+        return msgspec.structs.replace(job, user=name, uid=person.uid, gid=person.gid, output_limit=limit)
 
 
 def _with_exports(asked: Sequence[Asked], exports: Exports, person: Person, kept: list[str]) -> list[Asked]:

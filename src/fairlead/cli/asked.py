@@ -1,0 +1,88 @@
+"""What is asked for with a job: from options, as they are on a command line, in a script or in a file, to requests of the API."""
+
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from fairlead.cli.failure import Failure
+
+
+def job_request(asked: Mapping[str, Any]) -> dict[str, Any]:
+    """A command to run, as the API takes it; `asked` has the options of `fairlead submit` by name, those that there are."""
+    from fairlead.client.environment import BadConfiguration, needed_environment
+    from fairlead.client.jobs import encoded
+
+    folder = Path.cwd() if asked["cwd"] is None else Path(asked["cwd"]).absolute()
+    try:
+        sent = {**needed_environment(), **_variables(asked["env"])}
+    except BadConfiguration as error:
+        raise Failure(str(error)) from None
+    rest = {name: value for name, value in os.environ.items() if asked["export_all"] and name not in sent}
+    work = encoded({"argv": asked["command"], "cwd": str(folder), "env": sent, "exported": rest})
+    more = {name: asked[name] for name in ("gang", "exit_done", "at_most", "hold") if asked.get(name)}
+    if asked.get("grace") is not None:
+        more["grace"] = seconds("--grace", asked["grace"])
+    return {**demand(asked), **work, "strict": asked["strict"], **more}
+
+
+def demand(asked: Mapping[str, Any]) -> dict[str, Any]:
+    """What is asked for of any job, submitted or not."""
+    from fairlead.client.jobs import job_request as request
+
+    found = request(
+        queue=asked["queue"],
+        cpu=asked["cpu"],
+        memory=asked["memory"],
+        gpu=asked["gpu"],
+        resources=pairs("--resource", asked["resource"]),
+        priority=asked["priority"],
+        retries=asked.get("retries", 0),
+        time_limit=seconds("--time-limit", asked["time_limit"]),
+        on=labels(asked["on"]),
+    )
+    found |= {"name": asked["name"], "after": _after(asked.get("after", []))}
+    return found if asked.get("tasks") is None else {**found, "tasks": asked["tasks"]}
+
+
+def labels(values: Iterable[str]) -> dict[str, list[str]]:
+    """What --on names."""
+    return {label: value.split("|") for label, value in pairs("--on", values).items()}
+
+
+def seconds(option: str, text: str | None) -> float | None:
+    """A length of time as it is written; a Failure where it is none."""
+    if text is None:
+        return None
+    from fairlead.model.quantity import parse_seconds
+
+    try:
+        return parse_seconds(text)
+    except ValueError as error:
+        raise Failure(f"{option} {error}") from None
+
+
+def pairs(option: str, values: Iterable[str]) -> dict[str, str]:
+    """Values of the form NAME=VALUE; a Failure where one is not."""
+    wrong = [value for value in values if not value.partition("=")[0] or "=" not in value]
+    if wrong:
+        raise Failure(f"{option} {wrong[0]!r}: write NAME=VALUE")
+    return {name: value for name, _, value in (pair.partition("=") for pair in values)}
+
+
+def _variables(values: Iterable[str]) -> dict[str, str]:
+    """What --env names: with its value, or as it is in this terminal."""
+    missing = [value for value in values if "=" not in value and value not in os.environ]
+    if missing:
+        raise Failure(f"--env {missing[0]!r}: there is no such variable here: write NAME=VALUE to set one")
+    return pairs("--env", [value if "=" in value else f"{value}={os.environ[value]}" for value in values])
+
+
+def _after(values: Iterable[str]) -> list[dict[str, Any]]:
+    found = []
+    for value in values:
+        job, _, how = value.partition(":")
+        if not job.isdigit() or how not in ("", "success", "failure", "end"):
+            raise Failure(f"--after {value!r}: write JOB, JOB:failure or JOB:end, such as 12 or 12:end")
+        found.append({"job": int(job), "how": how or "success"})
+    return found

@@ -1,0 +1,40 @@
+"""The commands about configurations as files. They need no scheduler."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fairlead.cli.commands.options import Json
+
+app = typer.Typer(no_args_is_help=True, help="Make a fairlead.toml from what another system was configured by.")
+
+
+@app.command()
+def yarn(
+    file: Annotated[Path, typer.Argument(help="YARN's fair-scheduler.xml.")],
+    yarn_site: Annotated[
+        Path | None, typer.Option(help="Its yarn-site.xml, for what that says of the fair scheduler.")
+    ] = None,
+) -> None:
+    """Print a fairlead.toml that does what YARN's fair scheduler did; each line says where it comes from.
+
+    What has no counterpart is listed in its first lines, and the exit status is 3 then.
+    """
+    from fairlead.cli.configuration import print_import
+
+    print_import(file, yarn_site)
+
+
+def diff(
+    old: Annotated[Path, typer.Argument(help="The fairlead.toml as it is.")],
+    new: Annotated[Path, typer.Argument(help="As it would be.")],
+    as_json: Json = False,
+) -> None:
+    """Say who would gain and who would lose by another configuration, in fair shares of each resource. Changes nothing.
+
+    Example: fairlead diff fairlead.toml new.toml
+    """
+    from fairlead.cli.configuration import print_diff
+
+    print_diff(old, new, as_json)

@@ -1,0 +1,75 @@
+"""The commands about configurations as files: made from another system's, and compared."""
+
+import json
+import sys
+from pathlib import Path
+
+import typer
+
+from fairlead.cli.failure import Failure
+from fairlead.cli.tables import plain_table, show
+from fairlead.engines.local.machine import this_machine
+from fairlead.imports.yarn import import_yarn
+from fairlead.model.documents import DocumentError, read_configuration
+from fairlead.model.quantity import round_quantity
+from fairlead.plain_text import plain, plain_lines
+from fairlead.policies.registry import find_policy
+from fairlead.scheduler.share_changes import Change, share_changes
+
+LEFT_OUT = 3
+"""The exit status where something has no counterpart."""
+
+
+def print_import(path: Path, site: Path | None) -> None:
+    """Print a fairlead.toml made from YARN's files; exit status 3 where it leaves something out."""
+    try:
+        found = import_yarn(path, site)
+    except DocumentError as error:
+        raise Failure(str(error)) from None
+    print(plain_lines(found.text), end="")
+    if found.left_out:
+        print(
+            f"fairlead: left out, as the first lines say: {len(found.left_out)} of what the file says", file=sys.stderr
+        )
+        raise typer.Exit(LEFT_OUT)
+
+
+def print_diff(old: Path, new: Path, as_json: bool) -> None:
+    """Print who would gain and who would lose in steady fair shares."""
+    try:
+        before, after = (read_configuration(path, find_policy) for path in (old, new))
+    except DocumentError as error:
+        raise Failure(str(error)) from None
+    found = share_changes(before, after, [this_machine()])
+    if as_json:
+        print(json.dumps({"changes": [change._asdict() for change in found]}, indent=2))
+        return
+    total = {change.resource: change for change in found if change.queue == "/"}
+    changed = [change for change in found if change.gained or None in (change.before, change.after)]
+    table = plain_table("queue", "resource", ">before", ">after", "")
+    last = ""
+    for change in changed:
+        table.add_row(
+            change.queue if change.queue != last else "", change.resource, *_cells(change, total[change.resource])
+        )
+        last = change.queue
+    show(table, "nobody gains and nobody loses")
+    same = {change.queue for change in found if change.queue != "/"} - {change.queue for change in changed}
+    if changed and same:
+        print(
+            f"\n{len(same)} other queue{'s' * (len(same) > 1)} would have what {'they have' if len(same) > 1 else 'it has'} now"
+        )
+
+
+def _cells(change: Change, total: Change) -> list[str]:
+    sides = []
+    for amount, whole in ((change.before, total.before), (change.after, total.after)):
+        part = f" {amount / whole:7.1%}" if amount is not None and whole else ""
+        sides.append("" if amount is None else round_quantity(change.resource, amount) + part)
+    if change.queue == "/":
+        what = "more" if change.gained > 0 else "less"
+    elif change.before is None or change.after is None:
+        what = "new" if change.before is None else "gone"
+    else:
+        what = "gains" if change.gained > 0 else "loses"
+    return [*map(plain, sides), what]

@@ -1,0 +1,99 @@
+"""`fairlead job`: one job, and those of its tasks that matter first."""
+
+import re
+import shlex
+import time
+from typing import Any, get_args
+
+from fairlead.cli.failure import Failure
+from fairlead.cli.tables import age, cpu_time, memory, plain_table, quantities, show, span
+from fairlead.client.connection import Connection
+from fairlead.model.api_types import TaskStatus
+from fairlead.plain_text import plain
+
+ORDER = ("failed", "stopping", "expiring", "revoking", "running", "starting", "cancelled", "succeeded")
+"""Whose tasks are shown first; those that wait have nothing to show."""
+
+
+def find_tasks(
+    connection: Connection, job: dict[str, Any], status: str | None, indices: str | None, most: int
+) -> tuple[list[dict[str, Any]], int]:
+    """The tasks that are asked for, `most` of them, and how many are left out: by index where one says which, else by status."""
+    if status is not None and status not in get_args(TaskStatus):
+        raise Failure(f"--status {status!r}: there are {', '.join(get_args(TaskStatus))}")
+    path = f"/v1/jobs/{job['id']}/tasks"
+    if indices is not None:
+        match = re.fullmatch(r"([0-9]{1,7})(?:-([0-9]{1,7}))?", indices)
+        if match is None:
+            raise Failure(f"--tasks {indices!r}: write an index, or a range such as 100-200")
+        first, last = int(match[1]), int(match[2] or match[1])
+        if first >= job["tasks"] or last < first:
+            raise Failure(f"--tasks {indices!r}: the tasks of job {job['id']} are 0 to {job['tasks'] - 1}")
+        found = connection.get(path, first=first, limit=min(10_000, last - first + 1), status=status)["tasks"]
+        return [task for task in found if task["index"] <= last], 0
+    wanted = ORDER if status is None else (status,)
+    tasks: list[dict[str, Any]] = []
+    for each in wanted:
+        if len(tasks) < most:
+            tasks += connection.get(path, limit=most - len(tasks), status=each)["tasks"]
+    total = job["tasks"] - job["waiting"] if status is None else job.get(status, 0)
+    return tasks, max(0, total - len(tasks))
+
+
+def show_job(job: dict[str, Any], tasks: list[dict[str, Any]], left: int) -> None:
+    """Print one job: a line each for what it is, then its tasks."""
+    counts = ", ".join(
+        f"{job[what]} {what}" for what in ("waiting", "running", "succeeded", "failed", "cancelled") if job[what]
+    )
+    used = [cpu_time(job["cpu_seconds"]) and f"{cpu_time(job['cpu_seconds'])} of CPU", memory(job["peak_memory"])]
+    bounds = f", at most {job['at_most']} at once" if job["at_most"] else ""
+    lines = {
+        "job": f"{job['id']} {job['name']}".strip(),
+        "status": job["status"],
+        "tasks": f"{job['tasks']}: {counts}" + (", a gang" if job["gang"] else "") + bounds,
+        "queue": job["queue"],
+        "user": job["user"],
+        "each": quantities(job["demand"]),
+        "used": ", at most ".join(filter(None, used)) + (" of memory each" if used[1] else ""),
+        "on": " ".join(f"{label}={'|'.join(values)}" for label, values in job["on"].items()),
+        "priority": str(job["priority"]) if job["priority"] else "",
+        "command": shlex.join(job["argv"]),
+        "folder": job["cwd"],
+        "submitted": f"{age(job['submitted_at'])} ago",
+        "ended": f"{age(job['finished_at'])} ago" if job["finished_at"] else "",
+    }
+    for name, value in lines.items():
+        if value:
+            print(f"{name:<10} {plain(value)}")
+    _show_tasks(tasks)
+    if left:
+        print(f"and {left} more: `fairlead job {job['id']} --tasks 0-99` or `--status succeeded` shows others")
+
+
+def _show_tasks(tasks: list[dict[str, Any]]) -> None:
+    now = time.time()
+    forecast = any(task["expected_end"] is not None for task in tasks)
+    left = (">ends in", ">cautiously") if forecast else ()
+    table = plain_table(">task", "status", ">exit", "reason", "node", ">attempt", ">seconds", *left)
+    for task in tasks:
+        seconds = (task["finished_at"] or now) - task["started_at"] if task["started_at"] else None
+        table.add_row(
+            str(task["index"]),
+            task["status"],
+            "" if task["exit"] is None else str(task["exit"]),
+            task["reason"] or "",
+            task["node"] or "",
+            str(task["attempt"]),
+            "" if seconds is None else f"{seconds:.1f}",
+            *(_left(task, end, now) for end in ("expected_end", "cautious_end")[: len(left)]),
+        )
+    if table.row_count:
+        print()
+        show(table, "")
+
+
+def _left(task: dict[str, Any], end: str, now: float) -> str:
+    """How long until a task is expected to end; nothing for one that does not run, ``?`` where nobody knows."""
+    if task["expected_end"] is None:
+        return ""
+    return "?" if task[end] is None else span(task[end] - now)

@@ -1,0 +1,91 @@
+"""Jobs from a file, a job a line: JSON objects or CSV, with the options of `fairlead submit` by name."""
+
+import csv
+import io
+import json
+import shlex
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from fairlead.cli.failure import Failure
+
+LISTS = ("resource", "on", "after", "env")
+SWITCHES = ("gang", "exit_done", "export_all", "strict", "hold")
+NUMBERS = ("tasks", "priority", "retries", "at_most")
+TEXTS = ("queue", "cpu", "memory", "gpu", "name", "time_limit", "grace", "cwd")
+
+
+def read_jobs(path: str, given: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """What each line asks for; what it does not say is as `given`. A Failure names the line that is wrong.
+
+    `path` is ``-`` for standard input.
+    """
+    try:
+        text = sys.stdin.read() if path == "-" else Path(path).read_text("utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise Failure(f"{path}: cannot be read: {getattr(error, 'strerror', None) or 'it is not UTF-8'}") from None
+    rows = _of_json(path, text) if text.lstrip()[:1] == "{" else _of_csv(path, text)
+    jobs = []
+    for number, row in rows:
+        where = f"{path}:{number}"
+        asked = {**given, **{name: _value(where, name, value) for name, value in row.items()}}
+        if not asked["command"]:
+            raise Failure(f"{where}: there is no command: write it after `--`, or as `command` here")
+        jobs.append(asked)
+    if not jobs:
+        raise Failure(f"{path}: there is no job in it")
+    return jobs
+
+
+def _of_json(path: str, text: str) -> Iterator[tuple[int, dict[str, Any]]]:
+    for number, line in enumerate(text.splitlines(), 1):
+        if line.strip():
+            try:
+                row = json.loads(line)
+            except (ValueError, RecursionError) as error:
+                raise Failure(f"{path}:{number}: no JSON: {getattr(error, 'msg', error)}") from None
+            if not isinstance(row, dict):
+                raise Failure(f'{path}:{number}: a job is an object, such as {{"command": ["echo", "hello"]}}')
+            yield number, {name.replace("-", "_"): value for name, value in row.items()}
+
+
+def _of_csv(path: str, text: str) -> Iterator[tuple[int, dict[str, Any]]]:
+    reader = csv.DictReader(io.StringIO(text, newline=""), strict=True)
+    try:
+        for row in reader:
+            if None in row or None in row.values():
+                raise Failure(f"{path}:{reader.line_num}: has not as many cells as the first line")
+            yield reader.line_num, {name.strip().replace("-", "_"): cell for name, cell in row.items() if cell.strip()}
+    except csv.Error as error:
+        raise Failure(f"{path}:{reader.line_num}: no CSV: {error}") from None
+
+
+def _value(where: str, name: str, value: Any) -> Any:
+    """What is asked for under a name, of the type that it has as an option."""
+    if name == "command" or name in LISTS:
+        if isinstance(value, str):
+            try:
+                return shlex.split(value)
+            except ValueError as error:
+                raise Failure(f"{where}: {name}: {str(error).lower()}") from None
+        if isinstance(value, dict) and name in LISTS and all(isinstance(each, str) for each in value.values()):
+            return [f"{key}={each}" for key, each in value.items()]
+        if isinstance(value, list) and all(isinstance(each, str) for each in value):
+            return value
+        raise Failure(f"{where}: {name}: write text, or a list of texts")
+    if name in SWITCHES:
+        if str(value).lower() in ("true", "false"):
+            return str(value).lower() == "true"
+        raise Failure(f"{where}: {name}: write true or false, not {value!r}")
+    if name in NUMBERS:
+        if type(value) is int or (isinstance(value, str) and value.strip().lstrip("-").isdecimal()):
+            return int(value)
+        raise Failure(f"{where}: {name}: write a whole number, not {value!r}")
+    if name in TEXTS:
+        if isinstance(value, str) or (type(value) in (int, float) and name in ("cpu", "memory", "gpu", "time_limit")):
+            return str(value)
+        raise Failure(f"{where}: {name}: write text, not {value!r}")
+    known = ", ".join(sorted(["command", *LISTS, *SWITCHES, *NUMBERS, *TEXTS]))
+    raise Failure(f"{where}: {name}: there is no such option: there are {known}")

@@ -1,0 +1,118 @@
+"""`fairlead run` while its task runs: what is read and written here is the task's, and it ends with whoever ran it.
+
+It is cancelled by Ctrl-C, SIGTERM and SIGHUP, and when nobody reads its output any more; then its end is waited for.
+"""
+
+import contextlib
+import os
+import select
+import signal
+import sys
+from collections.abc import Iterator
+from types import FrameType
+from typing import Any, NoReturn
+
+from fairlead.cli.failure import Failure
+from fairlead.cli.output import TaskOutput
+from fairlead.client.connection import Connection
+from fairlead.client.standard_input import InputLost, Kind, StandardInput
+
+ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+class Told(Exception):
+    """A signal came, which means that the task is to end."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+
+class Signals:
+    """Has the signals that end a run raise Told, once it is known what is to be ended; before, a first one waits for that."""
+
+    def __init__(self) -> None:
+        self._known, self._came = False, 0
+
+    def hear(self, number: int, frame: FrameType | None) -> None:
+        if self._known or self._came:
+            raise Told(number)
+        self._came = number
+
+    def let_through(self) -> None:
+        """From now on, what came and what comes is raised."""
+        self._known = True
+        if self._came:
+            raise Told(self._came)
+
+
+@contextlib.contextmanager
+def heard_signals() -> Iterator[Signals]:
+    """Hear those that are not ignored already, as by `nohup`."""
+    signals = Signals()
+    before = {number: signal.getsignal(number) for number in ENDING if signal.getsignal(number) != signal.SIG_IGN}
+    for number in before:
+        signal.signal(number, signals.hear)
+    try:
+        yield signals
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def follow(connection: Connection, job: int, kind: Kind, signals: Signals) -> dict[str, Any]:
+    """Be the task's terminal until it is over; the task as it is then. Exits where it was ended from here."""
+    output = TaskOutput(connection, job, 0)
+    try:
+        signals.let_through()
+        with StandardInput(connection, job, kind) as given, _resizes(given, kind):
+
+            def look(task: dict[str, Any]) -> None:
+                if _reader_has_gone():
+                    raise Told(signal.SIGPIPE)
+                given.look(task)
+
+            return output.copy(follow=True, look=look)
+    except BrokenPipeError:
+        return _end(connection, job, output, signal.SIGPIPE)
+    except Told as told:
+        return _end(connection, job, output, told.number)
+    except InputLost:
+        connection.post(f"/v1/jobs/{job}/cancel", {})
+        raise Failure(
+            f"job {job} was stopped and is to start again, but what it had read of a pipe is gone: it is cancelled"
+        ) from None
+
+
+def _end(connection: Connection, job: int, output: TaskOutput, number: int) -> NoReturn:
+    """Cancel the job, wait for its end, and exit as one does for a signal; another signal ends the waiting."""
+    told = number in (signal.SIGINT, signal.SIGTERM)
+    if not told:  # nobody reads what would still come
+        null = os.open(os.devnull, os.O_WRONLY)
+        for fd in (1, 2) if number == signal.SIGHUP else (1,):
+            os.dup2(null, fd)
+    with contextlib.suppress(Told):
+        connection.post(f"/v1/jobs/{job}/cancel", {})
+        output.copy(follow=True)
+    if told:
+        print(f"fairlead: job {job} is cancelled", file=sys.stderr)
+    sys.exit(128 + number)
+
+
+@contextlib.contextmanager
+def _resizes(given: StandardInput, kind: Kind) -> Iterator[None]:
+    """While a terminal is handed on, its size is."""
+    if kind != "terminal":
+        yield
+        return
+    before = signal.signal(signal.SIGWINCH, lambda *_: given.ring())
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGWINCH, before)
+
+
+def _reader_has_gone() -> bool:
+    """Whether standard output is a pipe that nobody reads any more."""
+    poll = select.poll()
+    poll.register(1, 0)
+    return any(event & select.POLLERR for _, event in poll.poll(0))

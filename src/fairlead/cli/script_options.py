@@ -1,0 +1,151 @@
+"""Options that stand in a script: `#FAIRLEAD --cpu 2`, and of Slurm's `#SBATCH` lines those that mean something here.
+
+They stand before the first line that is a command, each at the beginning of its line.
+"""
+
+import os
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from fairlead.cli.failure import Failure
+
+MOST_READ = 65536
+"""Bytes of a script that are looked at."""
+
+
+class ScriptOptions(NamedTuple):
+    """What a script says: Slurm's options as ours, ours, and what is passed over, with the lines where that stands."""
+
+    slurm: list[str]
+    own: list[str]
+    passed_over: list[str]
+
+
+def script_options(path: str) -> ScriptOptions | None:
+    """What stands in a file; None where that is no script, or says nothing."""
+    try:
+        with Path(path).open("rb") as file:
+            text = file.read(MOST_READ).decode("utf-8", "replace") if Path(path).is_file() else ""
+    except OSError:
+        return None
+    found = ScriptOptions([], [], [])
+    for number, line in enumerate(text.splitlines(), 1):
+        if line.strip() and not line.startswith("#"):
+            break
+        mark, _, rest = line.partition(" ")
+        if mark in ("#FAIRLEAD", "#SBATCH"):
+            where = f"{path}:{number}: {mark}"
+            words = _words(rest, where)
+            if mark == "#FAIRLEAD":
+                found.own.extend(words)
+            else:
+                _translate(words, where, found)
+    return found if any(found) else None
+
+
+def as_program(command: list[str]) -> list[str]:
+    """A command whose first word is a script: run by what its first line names, where it cannot be executed itself."""
+    if os.access(command[0], os.X_OK):
+        path = command[0]
+        return [path if "/" in path else f"./{path}", *command[1:]]
+    with Path(command[0]).open("rb") as file:
+        first = file.readline(MOST_READ).decode("utf-8", "replace")
+    return [*(_words(first[2:], f"{command[0]}:1: #!") if first.startswith("#!") else ["sh"]), *command]
+
+
+def _words(text: str, where: str) -> list[str]:
+    try:
+        return shlex.split(text, comments=True)
+    except ValueError as error:
+        raise Failure(f"{where}: {str(error).lower()}") from None
+
+
+def _translate(words: list[str], where: str, found: ScriptOptions) -> None:
+    """Slurm's options of one line as ours."""
+    for name, value in _slurm_options(words):
+        ours = _ours(name, value)
+        if ours is None:
+            found.passed_over.append(f"{where} {name}{f'={value}' if value else ''}")
+        else:
+            found.slurm.extend(ours)
+
+
+_LONG = {
+    "-J": "--job-name", "-p": "--partition", "-A": "--account", "-c": "--cpus-per-task", "-t": "--time", "-a": "--array",
+    "-G": "--gpus", "-d": "--dependency", "-C": "--constraint", "-D": "--chdir", "-H": "--hold", "-n": "--ntasks",
+    "-N": "--nodes", "-o": "--output", "-e": "--error",
+}  # fmt: skip
+_FLAGS = ("--hold", "--requeue", "--no-requeue", "--exclusive")
+
+
+def _slurm_options(words: list[str]) -> Iterator[tuple[str, str]]:
+    words = list(words)
+    while words:
+        word = words.pop(0)
+        name, _, value = word.partition("=")
+        if re.fullmatch(r"-\w.+", word):  # -c4
+            name, value = word[:2], word[2:].removeprefix("=")
+        name = _LONG.get(name, name)
+        if not value and name not in _FLAGS and words and not words[0].startswith("-"):
+            value = words.pop(0)
+        yield name, value
+
+
+def _ours(name: str, value: str) -> list[str] | None:
+    """One of Slurm's options as ours; None where it means nothing here."""
+    match name:
+        case "--job-name":
+            return ["--name", value]
+        case "--cpus-per-task":
+            return ["--cpu", value]
+        case "--mem":
+            return _memory(value)
+        case "--time":
+            return _time(value)
+        case "--array":
+            return _array(value)
+        case "--gpus" | "--gpus-per-node" | "--gpus-per-task" | "--gres":
+            count = value.removeprefix("gpu:") if name == "--gres" else value
+            return ["--gpu", count] if count.isdigit() else None
+        case "--dependency":
+            kind, _, jobs = value.partition(":")
+            how = {"afterok": "", "afternotok": ":failure", "afterany": ":end"}.get(kind)
+            known = how is not None and all(job.isdigit() for job in jobs.split(":"))
+            return [word for job in jobs.split(":") for word in ("--after", f"{job}{how}")] if known else None
+        case "--chdir":
+            return ["--cwd", value]
+        case "--hold":
+            return ["--hold"]
+        case "--ntasks" | "--nodes":
+            return [] if value == "1" else None
+    return None
+
+
+def _memory(value: str) -> list[str] | None:
+    match = re.fullmatch(r"(\d+)([KMGT]?)B?", value, re.IGNORECASE)
+    return ["--memory", f"{match[1]}{match[2].upper() or 'M'}i"] if match else None
+
+
+def _time(value: str) -> list[str] | None:
+    """``minutes``, ``minutes:seconds``, ``hours:minutes:seconds``, ``days-hours[:minutes[:seconds]]``."""
+    match = re.fullmatch(r"(?:(\d+)-)?(\d+)(?::(\d+))?(?::(\d+))?", value)
+    if match is None:
+        return None
+    days, *rest = (int(part) if part is not None else None for part in match.groups())
+    parts = [part for part in rest if part is not None]
+    if days is not None:
+        hours, minutes, seconds = [*parts, 0, 0][:3]
+    else:
+        hours, minutes, seconds = (parts if len(parts) == 3 else [0, *parts, 0])[:3]
+    total = (((days or 0) * 24 + hours) * 60 + minutes) * 60 + seconds
+    return ["--time-limit", f"{total}s"] if total else None
+
+
+def _array(value: str) -> list[str] | None:
+    match = re.fullmatch(r"0-(\d+)(?:%(\d+))?", value)
+    if match is None:
+        return None
+    return ["--tasks", str(int(match[1]) + 1), *(["--at-most", match[2]] if match[2] else [])]

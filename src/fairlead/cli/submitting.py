@@ -1,0 +1,80 @@
+"""`fairlead submit`: what is asked for, by the command line, a script and a file; submitted, and said."""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from fairlead.cli.failure import Failure
+from fairlead.cli.many_jobs import read_jobs
+from fairlead.cli.script_options import ScriptOptions, as_program, script_options
+from fairlead.client.connection import Connection
+from fairlead.client.notify import NotTold, request
+from fairlead.plain_text import plain
+
+MOST_TOLD_OF = 1000
+"""Jobs whose end somebody may be told of at once."""
+
+
+USAGE: type[Exception] = typer.BadParameter.__mro__[1]
+"""What a wrong option raises: click's, or that of the copy of click which typer brings."""
+
+
+def all_asked(ctx: typer.Context, command: list[str], jobs: str | None) -> list[dict[str, Any]]:
+    """What each job is asked for with. The command line goes before a script's own lines, and those before Slurm's."""
+    asked = {**ctx.params, "command": command}
+    if jobs is not None:
+        return read_jobs(jobs, asked)
+    if not command:
+        raise Failure("submit what? Write a command after `--`, such as: fairlead submit -- make")
+    said = script_options(command[0]) if Path(command[0]).is_file() else None
+    if said is None:
+        return [asked]
+    for line in said.passed_over:
+        print(f"fairlead: {plain(line)}: means nothing here, and is passed over", file=sys.stderr)
+    return [{**_with(ctx, command[0], said), "command": as_program(command)}]
+
+
+def _with(ctx: typer.Context, path: str, said: ScriptOptions) -> dict[str, Any]:
+    """The options of a command line, and for those that are not given there, a script's."""
+    mine = ctx.params
+    if not (said.slurm or said.own):
+        return mine
+    try:
+        theirs = ctx.command.make_context("submit", [*said.slurm, *said.own, "--", path])
+    except USAGE as error:
+        raise Failure(f"{path}: #FAIRLEAD: {getattr(error, 'message', error)}") from None
+
+    def is_given(name: str) -> bool:
+        source = ctx.get_parameter_source(name)
+        return source is not None and source.name == "COMMANDLINE"
+
+    return {name: value if is_given(name) else theirs.params[name] for name, value in mine.items()}
+
+
+def ask_when(connection: Connection, wanted: list[dict[str, Any]]) -> None:
+    """Say when jobs would be expected to start."""
+    unsaid = ("argv", "cwd", "env", "exported", "encoding", "exit_done", "grace", "at_most", "hold")
+    for body in wanted:
+        found = connection.post("/v1/when", {name: value for name, value in body.items() if name not in unsaid})
+        print(plain(found["text"]))
+
+
+def submit_all(connection: Connection, wanted: list[dict[str, Any]], notify: list[str], many: bool) -> None:
+    """Submit jobs in one request, say their numbers, and have somebody told when they have ended."""
+    try:
+        tellers = [request(to, []) for to in notify]
+    except NotTold as error:
+        raise Failure(f"--notify {error}") from None
+    if tellers and len(wanted) > MOST_TOLD_OF:
+        raise Failure(f"--notify: {len(wanted)} jobs are too many to wait for: {MOST_TOLD_OF} at most")
+    path, body = ("/v1/bulk", {"jobs": wanted}) if many else ("/v1/jobs", wanted[0])
+    answer = connection.submit(path, body)
+    answers = answer["jobs"] if many else [answer]
+    for warning in dict.fromkeys(answer["warning"] for answer in answers if answer["warning"]):
+        print(f"fairlead: {plain(warning)}", file=sys.stderr)
+    numbers = [answer["id"] for answer in answers]
+    for to in notify:
+        connection.submit("/v1/jobs", {**request(to, numbers), "queue": answers[0]["queue"]})
+    print(*numbers, sep="\n")

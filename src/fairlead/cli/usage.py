@@ -1,0 +1,79 @@
+"""`fairlead usage`: who used how much, in resource-hours, as a table, as CSV or as JSON."""
+
+import csv
+import sys
+from typing import Any
+
+from fairlead.cli.asked import seconds
+from fairlead.cli.failure import Failure
+from fairlead.cli.over_time import PATIENCE
+from fairlead.cli.scheduler import connect, print_json
+from fairlead.cli.tables import moment, plain_table, show
+from fairlead.model.quantity import BYTE_RESOURCES, round_quantity
+from fairlead.model.used import together
+
+GIB = 2**30
+
+
+def print_usage(by: str, since: str, as_csv: bool, as_json: bool) -> None:
+    """Ask the scheduler, and print what it says, added up by user or by queue."""
+    if by not in ("user", "queue"):
+        raise Failure(f"--by {by!r}: write user or queue")
+    with connect(timeout=PATIENCE) as connection:
+        found = connection.get("/v1/usage", seconds=seconds("--since", since))
+    if as_json:
+        print_json(found)
+        return
+    sums = added_up(found["usage"], by)
+    resources = sorted(
+        {name for row in sums.values() for name in row["asked"]}, key=lambda n: (n != "cpu", n != "memory", n)
+    )
+    if as_csv:
+        _write_csv(sums, by, resources)
+        return
+    begin = moment(found["since"])
+    print(f"since {begin}" if found["complete"] else f"since {begin}: the journal goes back no further")
+    _show(sums, by, resources)
+
+
+def added_up(usage: list[Any], by: str) -> dict[str, Any]:
+    """The sums of all that have the same user, or queue; the largest use of CPU first."""
+    found: dict[str, Any] = {}
+    for each in usage:
+        found[each[by]] = together(found[each[by]], each) if each[by] in found else each
+    return dict(sorted(found.items(), key=lambda pair: (-pair[1]["asked"].get("cpu", 0.0), pair[0])))
+
+
+def _hours(resource: str, amount: float) -> float:
+    """Base units x hours as people count them: CPU-hours, GiB-hours."""
+    return amount / (GIB if resource in BYTE_RESOURCES else 1000)
+
+
+def _unit(resource: str) -> str:
+    return f"{resource} GiB·h" if resource in BYTE_RESOURCES else f"{resource}·h"
+
+
+def _show(sums: dict[str, dict[str, Any]], by: str, resources: list[str]) -> None:
+    columns = [f">{_unit(name)}" for name in resources]
+    table = plain_table(by, ">tasks", ">failed", *columns, ">cpu·h used", ">lost", ">peak")
+    for name, row in sums.items():
+        asked, lost = (row[kind].get("cpu", 0.0) for kind in ("asked", "lost"))
+        table.add_row(
+            name or "(others)",
+            str(row["tasks"]),
+            str(row["failed"]),
+            *(f"{_hours(each, row['asked'].get(each, 0.0)):.2f}" for each in resources),
+            f"{row['cpu_hours']:.2f}",
+            f"{lost / asked:.0%}" if asked else "",
+            round_quantity("memory", row["peak_memory"]) if row["peak_memory"] else "",
+        )
+    show(table, "nothing was used")
+
+
+def _write_csv(sums: dict[str, dict[str, Any]], by: str, resources: list[str]) -> None:
+    writer = csv.writer(sys.stdout, lineterminator="\n")
+    hours = [f"{kind}_{name}_hours" for kind in ("asked", "lost") for name in resources]
+    writer.writerow([by, "tasks", "failed", *hours, "used_cpu_hours", "peak_memory_bytes"])
+    for name, row in sums.items():
+        amounts = [round(_hours(each, row[kind].get(each, 0.0)), 6) for kind in ("asked", "lost") for each in resources]
+        writer.writerow([name, row["tasks"], row["failed"], *amounts, row["cpu_hours"], row["peak_memory"] or 0])

@@ -1,0 +1,1 @@
+"""What other systems' files say, as fairlead's own configuration."""

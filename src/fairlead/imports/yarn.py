@@ -1,0 +1,405 @@
+"""A fair-scheduler.xml as fairlead.toml: each line says where it comes from, and what has no counterpart is listed.
+
+See docs/yarn.md for what stands for what. What YARN inherits down its tree is inherited here as well, but for who may submit:
+there a grant of a queue above holds below, here the nearest says it, so lists are written out.
+"""
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from fairlead.imports.yarn_amounts import Amounts, no_more_than, read_amounts, read_people, written
+from fairlead.imports.yarn_file import Allocations, Rule, Said, YarnQueue, policy_of, read_allocations, read_site
+from fairlead.plain_text import plain
+
+SITE = "yarn.scheduler.fair."
+NOT_HERE = {
+    "maxAMShare": "fairlead has no application masters",
+    "queueMaxAMShareDefault": "fairlead has no application masters",
+    "reservation": "queues cannot be reserved in advance",
+    "aclAdministerReservations": "queues cannot be reserved in advance",
+    "aclListReservations": "queues cannot be reserved in advance",
+    "aclSubmitReservations": "queues cannot be reserved in advance",
+    "reservation-agent": "queues cannot be reserved in advance",
+    "reservation-policy": "queues cannot be reserved in advance",
+    "reservation-planner": "queues cannot be reserved in advance",
+}
+SITE_READ = {
+    "preemption", "user-as-default-queue", "allow-undeclared-pools", "waitTimeBeforeKill", "allocation.file",
+}  # fmt: skip
+
+
+@dataclass
+class Imported:
+    """The document, and what it leaves out, each with its line."""
+
+    text: str
+    left_out: list[str]
+
+
+@dataclass
+class _Block:
+    """A table of the document: its header, and its lines."""
+
+    header: str
+    lines: list[str] = field(default_factory=list)
+
+    def put(self, key: str, value: str, source: Said | str) -> None:
+        comment = source if isinstance(source, str) else f"line {source.line}: {source.word}"
+        self.lines.append(f"{key} = {value}  # {comment}")
+
+
+@dataclass
+class _Import:
+    """What is known while a file is turned into another."""
+
+    file: Allocations
+    site: dict[str, Said]
+    has_site: bool
+    left_out: list[str] = field(default_factory=list)
+    blocks: list[_Block] = field(default_factory=list)
+
+    def leave_out(self, said: Said, why: str) -> None:
+        self.left_out.append(f"line {said.line}: {plain(said.word)}: {plain(why)}")
+
+    def amounts(self, said: Said) -> Amounts:
+        try:
+            return read_amounts(said.text)
+        except ValueError as error:
+            raise self.file.wrong(said.line, f"{said.word}: {error}") from None
+
+    def number(self, said: Said, kind: type[int] | type[float]) -> float:
+        try:
+            found = kind(said.text)
+        except ValueError:
+            found = -1
+        if not 0 <= found < 10**9:
+            raise self.file.wrong(said.line, f"{said.word}: {said.text!r} is no number that is 0 or more")
+        return found
+
+    def is_on(self, name: str, usual: bool) -> bool:
+        said = self.site.get(name)
+        return usual if said is None else said.text.lower() == "true"
+
+
+def import_yarn(path: Path, site: Path | None = None) -> Imported:
+    """Turn a fair-scheduler.xml, and what a yarn-site.xml says of it, into a fairlead.toml.
+
+    Raises
+    ------
+    DocumentError
+        A file that YARN refuses, or that cannot be read; with the line.
+    """
+    found = _Import(read_allocations(path), read_site(site) if site else {}, site is not None)
+    default = found.file.defaults.get("defaultQueueSchedulingPolicy")
+    if default and policy_of(found.file, default) == "fifo":
+        raise found.file.wrong(default.line, "YARN takes no fifo here: it is for leaf queues")
+    _drop_refused(found, found.file.root)
+    rules = _rules(found)
+    _declare_defaults(found, rules)
+    submit = _submitters(found, found.file.root, None)
+    _write_root(found, rules, submit)
+    for queue in found.file.root.children:
+        _write_queue(found, queue, submit, rules)
+    _write_placement(found, rules)
+    _write_settings(found)
+    _note_the_rest(found)
+    return Imported(_document(found, path, site), found.left_out)
+
+
+def _policy(found: _Import, queue: YarnQueue) -> str:
+    said = queue.said.get("schedulingPolicy") or found.file.defaults.get("defaultQueueSchedulingPolicy")
+    return policy_of(found.file, said) if said else "fair"
+
+
+def _drop_refused(found: _Import, queue: YarnQueue) -> None:
+    """Leave out the queues that YARN itself refuses: drf below fair, and fifo above other queues."""
+    if not queue.path and _policy(found, queue) == "fifo":
+        raise found.file.wrong(queue.said["schedulingPolicy"].line, "YARN takes no fifo here: it is for leaf queues")
+    kept = []
+    for child in queue.children:
+        policy, line = _policy(found, child), Said("", child.line, f"queue {child.path!r}")
+        if policy == "drf" and _policy(found, queue) == "fair":
+            found.leave_out(
+                line, "YARN refuses it, and all below it: its policy is drf, and that of the queue above is fair"
+            )
+        elif policy == "fifo" and _is_inner(child):
+            found.leave_out(line, "YARN refuses it, and all below it: its policy is fifo, which is for leaf queues")
+        else:
+            _drop_refused(found, child)
+            kept.append(child)
+    queue.children = kept
+
+
+def _is_inner(queue: YarnQueue) -> bool:
+    return bool(queue.children) or queue.is_parent or not queue.path
+
+
+def _rules(found: _Import) -> list[Rule]:
+    """The rules of the file, or those that YARN follows without any."""
+    if found.file.rules is not None:
+        return found.file.rules
+    create = found.is_on(f"{SITE}allow-undeclared-pools", usual=True)
+    first = [Rule("specified", 0, create)]
+    first += [Rule("user", 0, create)] if found.is_on(f"{SITE}user-as-default-queue", usual=True) else []
+    return first if first[-1].is_terminal else [*first, Rule("default", 0, create=True)]
+
+
+def _declare_defaults(found: _Import, rules: list[Rule]) -> None:
+    """Add the queues that are there though the file does not name them: root.default, and those that rules name."""
+    named = [("default", False), *((rule.queue, False) for rule in rules if rule.name == "default")]
+    named += [(rule.inner.queue, True) for rule in rules if rule.inner and rule.inner.name == "default"]
+    for name, is_parent in named:
+        above = found.file.root
+        for depth in range(1, name.count("/") + 2):
+            path = "/".join(name.split("/")[:depth])
+            there = next((child for child in above.children if child.path == path), None)
+            if there is None:
+                there = YarnQueue(path, 0)
+                above.children.append(there)
+            above = there
+        above.is_parent |= is_parent
+
+
+def _makes_queues(rules: list[Rule], queue: YarnQueue) -> bool:
+    """Whether rules make queues right below one."""
+    for rule in rules:
+        if rule.name == "specified" and rule.create:
+            return True
+        if rule.name in ("user", "primaryGroup") and rule.create and not queue.path:
+            return True
+        if rule.name == "nestedUserQueue" and rule.create and queue.children and queue.path:
+            return True
+    return queue.is_parent or "maxChildResources" in queue.said
+
+
+def _write_root(found: _Import, rules: list[Rule], submit: list[str]) -> None:
+    root = found.file.root
+    block = _Block('[[queue]]\nname = "/"')
+    found.blocks.append(block)
+    _put_policy(found, block, root)
+    for word in ("minResources", "maxResources", "weight"):
+        if word in root.said:
+            found.leave_out(root.said[word], "the root has all that there is")
+    if "maxContainerAllocation" in root.said:
+        found.leave_out(
+            root.said["maxContainerAllocation"],
+            "YARN takes none of the root either; see yarn.scheduler.maximum-allocation",
+        )
+    _put_apps(found, block, root, None)
+    _put_largest(found, block)
+    _put_people(found, block, root, submit)
+    _put_preemption(found, block, root)
+    _leave_out_unknown_here(found, root)
+    if _makes_queues(rules, root):
+        _write_star(found, root, submit)
+
+
+def _write_queue(found: _Import, queue: YarnQueue, above: list[str], rules: list[Rule]) -> None:
+    said, defaults = queue.said, found.file.defaults
+    where = (
+        f"line {queue.line}" if queue.line else "YARN has it always" if queue.path == "default" else "a rule names it"
+    )
+    block = _Block(f"[[queue]]  # {where}\nname = {json.dumps(queue.path)}")
+    found.blocks.append(block)
+    inner = _is_inner(queue) and (bool(queue.children) or _makes_queues(rules, queue))
+    if inner:
+        _put_policy(found, block, queue)
+    elif "schedulingPolicy" in said and _policy(found, queue) != "fifo":
+        why = (
+            "within a leaf jobs go by priority, then in order of submission; give each user a leaf with a queue named *"
+        )
+        found.leave_out(said["schedulingPolicy"], why)
+    if "weight" in said:
+        block.put("weight", f"{found.number(said['weight'], float):.12g}", said["weight"])
+    most = said.get("maxResources") or defaults.get("queueMaxResourcesDefault")
+    limit = found.amounts(most) if most else {}
+    if "minResources" in said:
+        asked = found.amounts(said["minResources"])
+        least = no_more_than(asked, limit)
+        word = f"line {said['minResources'].line}: minResources{', which the maximum bounds' * (least != asked)}"
+        block.put("guarantee", written(least), word)
+    if most:
+        block.put("limit", written(limit), most)
+    if "maxContainerAllocation" in said:
+        block.put(
+            "largest_task", written(found.amounts(said["maxContainerAllocation"])), said["maxContainerAllocation"]
+        )
+    _put_apps(found, block, queue, defaults.get("queueMaxAppsDefault"))
+    submit = _submitters(found, queue, above)
+    _put_people(found, block, queue, submit)
+    _put_preemption(found, block, queue)
+    _leave_out_unknown_here(found, queue)
+    if inner and _makes_queues(rules, queue):
+        _write_star(found, queue, submit)
+    for child in queue.children:
+        _write_queue(found, child, submit, rules)
+
+
+def _write_star(found: _Import, queue: YarnQueue, submit: list[str]) -> None:
+    """The queues that are made below one on the fly."""
+    defaults = found.file.defaults
+    name = f"{queue.path}/*".lstrip("/")
+    block = _Block(f'[[queue]]  # those that are made on the fly\nname = "{name}"')
+    most = queue.said.get("maxChildResources") or defaults.get("queueMaxResourcesDefault")
+    if most:
+        block.put("limit", written(found.amounts(most)), most)
+    if "queueMaxAppsDefault" in defaults:
+        said = defaults["queueMaxAppsDefault"]
+        block.put("max_jobs", str(found.number(said, int)), said)
+    block.put("submit", json.dumps(submit), "as above it: else each would be for the person of its name alone")
+    found.blocks.append(block)
+
+
+def _put_policy(found: _Import, block: _Block, queue: YarnQueue) -> None:
+    said = queue.said.get("schedulingPolicy") or found.file.defaults.get("defaultQueueSchedulingPolicy")
+    block.put("policy", f'"yarn-{_policy(found, queue)}"', said or "YARN's default")
+
+
+def _put_apps(found: _Import, block: _Block, queue: YarnQueue, default: Said | None) -> None:
+    said = queue.said.get("maxRunningApps") or default
+    if said:
+        block.put("max_jobs", str(found.number(said, int)), said)
+
+
+def _put_largest(found: _Import, block: _Block) -> None:
+    """What one container may have at all, which yarn-site.xml says."""
+    words = {"memory-mb": "yarn.scheduler.maximum-allocation-mb", "vcores": "yarn.scheduler.maximum-allocation-vcores"}
+    there = {resource: found.site[word] for resource, word in words.items() if word in found.site}
+    if there:
+        said = next(iter(there.values()))
+        amounts = found.amounts(Said(",".join(f"{r}={s.text}" for r, s in there.items()), said.line, said.word))
+        block.put("largest_task", written(amounts), f"yarn-site.xml: {', '.join(said.word for said in there.values())}")
+
+
+def _checks_people(found: _Import) -> bool:
+    return found.is_on("yarn.acl.enable", usual=not found.has_site)
+
+
+def _submitters(found: _Import, queue: YarnQueue, above: list[str] | None) -> list[str]:
+    """Who may submit to a queue: whom it names, and who may above it."""
+    if not _checks_people(found):
+        return ["*"]
+    own = read_people(queue.said["aclSubmitApps"].raw)[0] if "aclSubmitApps" in queue.said else None
+    if own is None and above is None:
+        return ["*"]
+    both = list(dict.fromkeys([*(above or []), *(own or [])]))
+    return ["*"] if "*" in both else both
+
+
+def _put_people(found: _Import, block: _Block, queue: YarnQueue, submit: list[str]) -> None:
+    if not _checks_people(found):
+        if not queue.path:
+            block.put("submit", '["*"]', "yarn-site.xml: without yarn.acl.enable everybody may")
+        return
+    for word in ("aclSubmitApps", "aclAdministerApps"):
+        if word in queue.said:
+            said = queue.said[word]
+            names, bad = read_people(said.raw)
+            for name in bad:
+                found.leave_out(said, f"{name!r} can be no account or group here")
+            if word == "aclSubmitApps":
+                block.put("submit", json.dumps(submit), said)
+            elif names:
+                block.put("admin", json.dumps(names), said)
+    if not queue.path and "aclSubmitApps" not in queue.said:
+        block.put("submit", json.dumps(submit), "YARN's default; it holds below, whatever is said there")
+
+
+def _put_preemption(found: _Import, block: _Block, queue: YarnQueue) -> None:
+    said, defaults = dict(queue.said), found.file.defaults
+    if not queue.path:
+        for word in ("MinSharePreemptionTimeout", "FairSharePreemptionTimeout", "FairSharePreemptionThreshold"):
+            if f"default{word}" in defaults:
+                said.setdefault(word[0].lower() + word[1:], defaults[f"default{word}"])
+        if "minSharePreemptionTimeout" not in said:
+            block.put("guarantee_timeout", '"never"', "YARN's default")
+    for word, key in (
+        ("minSharePreemptionTimeout", "guarantee_timeout"),
+        ("fairSharePreemptionTimeout", "fair_share_timeout"),
+    ):
+        if word in said:
+            block.put(key, f'"{found.number(said[word], int)}s"', said[word])
+    if "fairSharePreemptionThreshold" in said:
+        threshold = said["fairSharePreemptionThreshold"]
+        block.put("fair_share_threshold", f"{min(1.0, found.number(threshold, float)):g}", threshold)
+    if "allowPreemptionFrom" in said and said["allowPreemptionFrom"].text.lower() == "false":
+        block.put("revocable", "false", said["allowPreemptionFrom"])
+    wait = found.site.get(f"{SITE}waitTimeBeforeKill")
+    if wait and not queue.path:
+        block.put("grace", f'"{found.number(wait, int) / 1000:g}s"', f"yarn-site.xml: {wait.word}")
+
+
+def _leave_out_unknown_here(found: _Import, queue: YarnQueue) -> None:
+    for word, why in NOT_HERE.items():
+        if word in queue.said:
+            found.leave_out(queue.said[word], why)
+    if "maxChildResources" in queue.said and not _is_inner(queue):
+        found.leave_out(queue.said["maxChildResources"], "it is a leaf, which has no queues below it")
+
+
+def _write_placement(found: _Import, rules: list[Rule]) -> None:
+    for rule in rules:
+        where = f"line {rule.line}: {rule.name}" if rule.line else f"YARN's own rules: {rule.name}"
+        if rule.name == "reject":
+            if len(rules) == 1:
+                found.leave_out(Said("", rule.line, "reject"), "without another rule jobs go where they ask to")
+            continue
+        found.blocks.append(
+            _Block(f"[[placement]]  # {where}", _rule_lines(rule.inner or rule, nested=rule.inner is not None))
+        )
+        if rule.inner:
+            found.blocks[-1].lines += ["own = true", *["create_own = false"] * (not rule.create)]
+            if rule.inner.create and rule.inner.name in ("specified", "primaryGroup"):
+                why = f"the queue that {rule.inner.name} finds must be declared here, for users to have theirs below it"
+                found.leave_out(Said("", rule.line, rule.name), why)
+
+
+def _rule_lines(rule: Rule, nested: bool) -> list[str]:
+    by = {"specified": "asked", "user": "user", "primaryGroup": "group", "secondaryGroupExistingQueue": "groups"}
+    lines = [f"queue = {json.dumps(rule.queue)}" if rule.name == "default" else f'by = "{by[rule.name]}"']
+    if rule.name == "specified":
+        lines.append('not_asked = ["default"]')
+    elif rule.name != "default":
+        lines.append('dot = "_dot_"')
+    create = rule.name == "default" or (rule.create and not nested and rule.name != "secondaryGroupExistingQueue")
+    return lines + ["create = false"] * (not create)
+
+
+def _write_settings(found: _Import) -> None:
+    operators = found.site.get("yarn.admin.acl")
+    if operators:
+        names, bad = read_people(operators.raw)
+        for name in bad:
+            found.left_out.append(f"yarn-site.xml: {operators.word}: {name!r} can be no account or group here")
+        top = _Block("# who sees to the whole")
+        top.put("operators", json.dumps(names), f"yarn-site.xml: {operators.word}")
+        found.blocks.insert(0, top)
+    if found.has_site and not found.is_on(f"{SITE}preemption", usual=False):
+        block = _Block("[scheduler]")
+        block.put("revoke", "false", f"yarn-site.xml: {SITE}preemption is not on")
+        found.blocks.append(block)
+
+
+def _note_the_rest(found: _Import) -> None:
+    """What is left out that belongs to no queue."""
+    for word, said in found.file.defaults.items():
+        if word in NOT_HERE:
+            found.leave_out(said, NOT_HERE[word])
+        elif word == "userMaxAppsDefault":
+            found.leave_out(said, "there is no bound on how many jobs of one person run at once")
+    for name, said in found.file.users.items():
+        found.leave_out(said, f"of user {name!r}: there is no bound on how many jobs of one person run at once")
+    for word, said in found.site.items():
+        if word.startswith(SITE) and word.removeprefix(SITE) not in SITE_READ:
+            found.left_out.append(f"yarn-site.xml: {plain(word)} = {plain(said.text)}: there is nothing like it here")
+
+
+def _document(found: _Import, path: Path, site: Path | None) -> str:
+    lines = [f"# Made from {plain(path.name)}{f' and {plain(site.name)}' if site else ''} of YARN's fair scheduler."]
+    if found.left_out:
+        lines += ["#", "# Left out:", *(f"#   {each}" for each in found.left_out)]
+    unknown = [f"#   line {said.line}: {plain(said.word)}" for said in found.file.unknown]
+    if unknown:
+        lines += ["#", "# YARN itself does not know:", *unknown]
+    return "\n\n".join(["\n".join(lines), *("\n".join([block.header, *block.lines]) for block in found.blocks)]) + "\n"

@@ -1,0 +1,109 @@
+"""YARN's amounts and lists of people, read."""
+
+import re
+
+from fairlead.model.documents import check_who
+from fairlead.model.quantity import Percent, format_quantity, parse_amount, parse_percent, parse_quantity
+from fairlead.model.specs import ALL
+
+NAMES = {"memory-mb": "memory", "memory": "memory", "vcores": "cpu", "cpu": "cpu", "yarn.io/gpu": "gpu"}
+"""Resources by YARN's names; any other has its own."""
+_NUMBER = r"(\d+(?:\.\d+)?)"
+
+Amounts = dict[str, int | Percent]
+"""By resource: base units, or a part of the cluster."""
+
+
+def read_amounts(text: str) -> Amounts:
+    """Read ``1024 mb, 4 vcores``, ``50%``, ``50% cpu, 20% memory`` or ``vcores=4, memory-mb=50%, other=2``.
+
+    Raises ValueError for anything else.
+    """
+    text = text.strip()
+    if "=" in text:
+        return dict(_assigned(part) for part in text.split(","))
+    if "%" in text and "cpu" not in text.lower() and "memory" not in text.lower():
+        return {ALL: parse_percent(text)}
+    found: Amounts = {}
+    for part in filter(
+        None, re.split(r"\s*,\s*", re.sub(rf"({_NUMBER}\s*(?:%\s*)?[a-z]+)\s+(?=\d)", r"\1,", text.lower()))
+    ):
+        match = re.fullmatch(rf"{_NUMBER}\s*(%?)\s*(mb|vcores|memory|cpu)", part.strip())
+        if match is None or bool(match[2]) != (match[3] in ("memory", "cpu")):
+            raise ValueError(
+                f"{text!r} is no amount: it is written '1024 mb, 4 vcores', '50%', or 'memory-mb=1024, vcores=4'"
+            )
+        resource = "memory" if match[3] in ("mb", "memory") else "cpu"
+        found[resource] = parse_percent(f"{match[1]}%") if match[2] else _absolute(resource, match[1])
+    if set(found) != {"memory", "cpu"}:
+        raise ValueError(f"{text!r} names not both memory and cores: write '1024 mb, 4 vcores'")
+    return found
+
+
+def _assigned(part: str) -> tuple[str, int | Percent]:
+    name, _, value = (word.strip() for word in part.partition("="))
+    resource = NAMES.get(name, name)
+    if "%" in value:
+        return resource, parse_amount(resource, value)
+    return resource, _absolute(resource, value)
+
+
+def _absolute(resource: str, number: str) -> int:
+    """A number as YARN means it: whole megabytes of memory, whole ones of everything else."""
+    whole = number.strip().partition(".")[0]
+    if not re.fullmatch(r"\d{1,15}", whole):
+        raise ValueError(f"{resource}: {number!r} is no number that is 0 or more")
+    return parse_quantity(resource, f"{whole}Mi" if resource == "memory" else whole)
+
+
+def written(amounts: Amounts) -> str:
+    """Amounts as a value in TOML."""
+    if set(amounts) == {ALL}:
+        return f'"{float(amounts[ALL]):g}%"'
+    parts = [f"{_key(name)} = {_value(name, amount)}" for name, amount in amounts.items()]
+    return "{ " + ", ".join(parts) + " }" if parts else "{}"
+
+
+def _key(name: str) -> str:
+    return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else f'"{name}"'
+
+
+def _value(name: str, amount: int | Percent) -> str:
+    if isinstance(amount, Percent):
+        return f'"{float(amount):g}%"'
+    text = format_quantity(name, amount)
+    return text if text.isdigit() else f'"{text}"'
+
+
+def no_more_than(least: Amounts, most: Amounts) -> Amounts:
+    """Minimums of which none is above its maximum, as far as the two are said alike."""
+
+    def kept(name: str, amount: int | Percent) -> int | Percent:
+        bound = most.get(name, most.get(ALL))
+        return (
+            min(amount, bound)
+            if bound is not None and isinstance(bound, Percent) == isinstance(amount, Percent)
+            else amount
+        )
+
+    return {name: kept(name, amount) for name, amount in least.items()}
+
+
+def read_people(text: str) -> tuple[list[str], list[str]]:
+    """Read ``alice,bob admins``: the people and @groups; and what can be no name here.
+
+    ``*`` is everybody, white space nobody; before the first space are people, after it groups.
+    """
+    if text.strip() == "*":
+        return ["*"], []
+    users, _, groups = text.partition(" ")
+    names = [name.strip() for name in users.split(",")] + [
+        f"@{name.strip()}" for name in groups.split(",") if name.strip()
+    ]
+    good, bad = [], []
+    for name in filter(None, names):
+        try:
+            good.append(check_who(name))
+        except ValueError:
+            bad.append(name)
+    return good, bad

@@ -1,0 +1,23 @@
+"""What was used, of several users or queues together."""
+
+from collections.abc import Mapping
+
+from fairlead.model.api_types import UsedBy
+
+
+def together(one: UsedBy, other: UsedBy) -> UsedBy:
+    """Two sums as one, which has the queue and the user of the first."""
+    peaks = [row["peak_memory"] for row in (one, other) if row["peak_memory"] is not None]
+    return {
+        **one,
+        "tasks": one["tasks"] + other["tasks"],
+        "failed": one["failed"] + other["failed"],
+        "asked": _sum(one["asked"], other["asked"]),
+        "lost": _sum(one["lost"], other["lost"]),
+        "cpu_hours": one["cpu_hours"] + other["cpu_hours"],
+        "peak_memory": max(peaks, default=None),
+    }
+
+
+def _sum(one: Mapping[str, float], other: Mapping[str, float]) -> dict[str, float]:
+    return {name: one.get(name, 0.0) + other.get(name, 0.0) for name in {**one, **other}}

@@ -1,0 +1,103 @@
+"""Which queue a job goes to, by the rules of a configuration: the first rule that finds a queue decides.
+
+Whether somebody may submit there is asked afterwards (:mod:`fairlead.people.rules`): a queue that is not theirs is no reason to
+try the next rule. Without rules a job goes where it asks to; where it asks for nothing, to the one place that its person has.
+"""
+
+from collections.abc import Iterator
+from contextlib import suppress
+
+from fairlead.model.documents import check_queue_name
+from fairlead.model.specs import ROOT, USERS, Placement, settings_for
+from fairlead.people.accounts import Person
+from fairlead.people.rules import Caller, Rules, is_their_own, submits
+from fairlead.scheduler import admission
+from fairlead.scheduler.admission import Refused
+from fairlead.scheduler.state import State
+
+
+def leaf_of(state: State, rules: Rules, caller: Caller, asked: str | None, user: str | None) -> str:
+    """Find the leaf queue of a job.
+
+    Parameters
+    ----------
+    caller : Caller
+        Who submits.
+    asked : str or None
+        The queue that was asked for.
+    user : str or None
+        The name that it is to be submitted under, if that was said.
+
+    Raises
+    ------
+    Refused
+        No rule finds a queue, or there is no such leaf; with what would be right.
+    """
+    name = user or caller.person.name
+    placement = state.settings.placement
+    if placement:
+        asked = _placed(state, placement, caller.person, name, asked)
+    elif asked is None and not rules.personal:
+        asked = _usual(state, rules, caller)
+    return admission.leaf_for(state, asked, name)
+
+
+def _usual(state: State, rules: Rules, caller: Caller) -> str:
+    """The only leaf that somebody may submit to, or else the only one of these that is theirs alone; raises Refused."""
+    person = caller.person
+    leaves = [leaf.replace(USERS, person.name) for leaf in admission.declared_leaves(state)]
+    theirs = [leaf for leaf in leaves if submits(rules, caller, leaf)]
+    for found in (theirs, [leaf for leaf in theirs if is_their_own(rules, person, leaf)]):
+        if len(found) == 1:
+            return found[0]
+    if theirs:
+        raise Refused(f"no queue was named: choose one of {admission.some(theirs)}")
+    raise Refused(f"no queue was named, and there is none that {person.name} may submit to: {admission.some(leaves)}")
+
+
+def _placed(state: State, rules: list[Placement], person: Person, user: str, asked: str | None) -> str:
+    """The queue of the first rule that finds one."""
+    for rule in rules:
+        for queue in _candidates(rule, person, user, asked):
+            if rule.create or _is_there(state, queue):
+                own = f"{queue}/{user.replace('.', rule.dot)}".lstrip("/") if rule.own else queue
+                if not rule.own or (not _is_leaf(state, queue) and (rule.create_own or _is_there(state, own))):
+                    return own
+    wanted = f"queue {asked!r}" if asked else "no queue"
+    raise Refused(
+        f"{wanted} was asked for, and no rule of [[placement]] finds one for {user}: ask for one that is there"
+    )
+
+
+def _candidates(rule: Placement, person: Person, user: str, asked: str | None) -> Iterator[str]:
+    """The queues that a rule may mean, as far as they can be queues."""
+    if rule.by == "asked":
+        wanted = (asked or "").strip("/")
+        if wanted and wanted not in rule.not_asked:
+            yield wanted
+        return
+    if rule.by == "user":
+        names = [user]
+    elif rule.by == "group":
+        names = [person.group]
+    elif rule.by == "groups":
+        names = sorted(person.groups - {person.group})
+    else:
+        names = [rule.queue]
+    for name in names:
+        queue = name.replace(".", rule.dot) if rule.by else name
+        with suppress(ValueError):  # an account's name may be none that a queue can have
+            if queue and USERS not in check_queue_name(queue).split("/"):
+                yield queue
+
+
+def _is_there(state: State, queue: str) -> bool:
+    """Whether a queue is declared, or was made for somebody."""
+    tree = state.tree
+    return queue in tree.declared or (queue in tree.rows and settings_for(queue, tree.declared) is not None)
+
+
+def _is_leaf(state: State, queue: str) -> bool:
+    """Whether a queue is declared as one without others below it."""
+    tree = state.tree
+    return queue != ROOT and queue in tree.declared and queue not in tree.inner

@@ -1,0 +1,347 @@
+"""Taking back: what is revoked for whom, so that everybody has what they are guaranteed when they need it.
+
+A **claim** is a waiting task, or whole gang, that others make room for: :mod:`~fairlead.scheduler.kernel_claims` says who has
+one, and when it is due. :mod:`~fairlead.scheduler.kernel_victims` plans for one claim whole what is revoked for it, and where it
+goes. What comes back there is kept for it (a hold of its class), so it counts as served from then on, and nothing is revoked for
+it twice.
+
+It ends. Let the measure of a state be how many claims are open, by class: GUARANTEE, then FAIR_SHARE, then PRIORITY from the
+highest priority down (:func:`measure`). Each plan makes it fall, in the order of a dictionary, and nothing but an outside fact
+makes it rise: a plan serves one claim of its class, and opens none of that or one before. For a queue pays down to its guarantee
+only, and for FAIR_SHARE to its fair share as well, so nobody below it is within those afterwards who was not before; and for
+PRIORITY pays who is of lower priority, and not so much that its queues sink below a guarantee.
+"""
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from fairlead.policies.arithmetic import dominant_share
+from fairlead.scheduler import kernel_claims, kernel_victims
+from fairlead.scheduler.entitled import parts_of
+from fairlead.scheduler.facts import (
+    Claim,
+    ClaimsPutOff,
+    Fact,
+    NodesClaimed,
+    ReservationDropped,
+    SharesLooked,
+    TasksRevoked,
+)
+from fairlead.scheduler.kernel_stops import LIMIT, NOT_REACHED, over_limits
+from fairlead.scheduler.kernel_victims import FEW, MARKS, Ledger
+from fairlead.scheduler.statuses import PLACED, RUNNING
+from fairlead.scheduler.tables import FAIR_SHARE, GUARANTEE, I64, NONE, PRIORITY, RESERVATION, WHY
+from fairlead.scheduler.view import CLAIM_DUE
+
+if TYPE_CHECKING:
+    from fairlead.scheduler.state import State
+
+CLOSE = 1e-9
+"""What differs by less, in parts of the larger, is the same."""
+MOST_CLAIMS = 100
+"""That are served in one decision; the next one goes on."""
+SOONEST, PATIENCE, LATEST = 1.0, 0.25, 60.0
+"""A claim that nothing makes room for is tried again after this part of the time that it has waited, within these seconds."""
+
+
+class Due(NamedTuple):
+    """A claim that is due: of which bucket, of which class, and since when it has been open."""
+
+    kind: int
+    since: float
+    bucket: int
+
+
+class Taken(NamedTuple):
+    """What came of looking at claims: new facts, and whether some are left for the next decision."""
+
+    facts: list[Fact]
+    more: bool
+
+
+def take_back(state: "State", now: float) -> Taken:
+    """Serve the claims that are due: what is revoked for each, what is kept for it, and which nothing makes room for yet."""
+    due = _due(state, now)
+    if not due:
+        return Taken([], False)
+    v, ledger = state.view(), ledger_of(state, now)
+    facts: list[Fact] = []
+    if due[-1].kind == NONE:
+        facts.append(SharesLooked(at=now, short=_short(state, ledger)))
+        due.pop()
+    kept: dict[int, dict[int, int]] = {}  # of each bucket, tasks by node
+    left, planned = [], 0
+    for claim in due:
+        unserved = _unserved(state, claim.bucket)
+        while unserved and planned < MOST_CLAIMS and _is_open(state, ledger, claim):
+            count = _plan(v, ledger, state, claim)
+            if count == NONE:
+                left.append(claim)
+                break
+            planned += 1
+            unserved -= 1
+            facts += _revoked(state, ledger, claim, count, now)
+            where = kept.setdefault(claim.bucket, _held(state, claim.bucket))
+            for n in np.flatnonzero(ledger.hosts).tolist():
+                where[n] = where.get(n, 0) + int(ledger.hosts[n])
+            facts.append(_claimed(state, claim.bucket, where, WHY[claim.kind], now))
+    facts += _put_off(state, ledger, left, now)
+    return Taken(facts, planned == MOST_CLAIMS)
+
+
+def next_due(state: "State", now: float) -> float:
+    """When the first claim is due, of those that are open: now or later; infinite where none is."""
+    if state.times[CLAIM_DUE] <= now:
+        _due(state, now)
+    return max(now, float(state.times[CLAIM_DUE]))
+
+
+def withdrawn(state: "State", now: float) -> list[Fact]:
+    """Holds for claims that are none any more: their queue got what it is guaranteed otherwise, or fewer wait."""
+    h = state.holds
+    facts: list[Fact] = []
+    for bucket in dict.fromkeys(h.bucket[: h.n][h.kind[: h.n] != RESERVATION].tolist()):
+        where = _held(state, bucket)
+        most = _still_claimed(state, bucket, sum(where.values()))
+        if most == sum(where.values()):
+            continue
+        first = np.flatnonzero(h.bucket[: h.n] == bucket)[0]
+        job, kind = int(h.job[first]), int(h.kind[first])  # it may be another job's turn since it was kept
+        fewer: dict[int, int] = {}
+        for n, tasks in where.items():
+            fewer[n] = min(tasks, most - sum(fewer.values()))
+        fewer = {n: tasks for n, tasks in fewer.items() if tasks}
+        facts += [
+            _claimed(state, bucket, fewer, WHY[kind], now) if fewer else ReservationDropped(at=now, id=job)
+        ]  # fmt: skip
+    return facts
+
+
+def _still_claimed(state: "State", bucket: int, tasks: int) -> int:
+    """How many of so many tasks of a bucket that room is kept for are claims yet."""
+    v, b, gang = state.order.ready(state, 1), state.buckets, int(state.buckets.gang[bucket])
+    why = over_limits(v, bucket)
+    if why not in (NOT_REACHED, LIMIT):
+        return 0
+    kind = int(state.holds.kind[: state.holds.n][state.holds.bucket[: state.holds.n] == bucket][0])
+    if gang:
+        return tasks if kind != GUARANTEE or _within(state, bucket, 0) else 0
+    most = kernel_claims.waiting_tasks(v, bucket, tasks)
+    while kind == GUARANTEE and most and not _within(state, bucket, tasks - most):
+        most -= 1
+    return int(most) if b.head[bucket] != NONE else 0
+
+
+def _within(state: "State", bucket: int, fewer: int) -> bool:
+    """Whether a bucket is within what its queues are guaranteed with all that is kept for it, but for so many tasks."""
+    v, demand = state.view(), state.shapes.demand[state.buckets.shape_row[bucket]]
+    kept = kernel_claims.kept_for_claims(v)
+    q = int(state.buckets.leaf[bucket])
+    least = max(1, int(state.buckets.gang[bucket])) + fewer
+    while q != NONE:
+        kept[q] -= least * demand
+        q = int(state.queues.parent[q])
+    return bool(kernel_claims.guarded_part(v, bucket, kept)[0] != NONE)
+
+
+def _due(state: "State", now: float) -> list[Due]:
+    """The claims that are due, in the order in which they are served."""
+    v, b = state.order.ready(state, 1), state.buckets
+    found, since = np.zeros((2, b.n + 1), np.int64), np.zeros(b.n + 1)
+    count = kernel_claims.look(v, now, found, since)
+    look = [Due(NONE, float(since[count - 1]), NONE)] if count and found[1, count - 1] == NONE else []
+    count -= len(look)
+    claims = [Due(int(found[1, k]), float(since[k]), int(found[0, k])) for k in range(count)]
+    jobs = state.jobs.id[b.head[found[0, :count]]].tolist()
+    priority = b.priority[found[0, :count]].tolist()
+    order = sorted(range(count), key=lambda k: (claims[k].kind, claims[k].since, -priority[k], jobs[k]))
+    return [claims[k] for k in order] + look
+
+
+def _short(state: "State", ledger: Ledger) -> list[str]:
+    """The leaves where somebody waits who are short of their fair share, or below a queue that is."""
+    b, queues = state.buckets, state.queues
+    leaves = np.unique(b.leaf[: b.n][b.head[: b.n] != NONE])
+    found = []
+    for leaf in leaves[queues.share_timeout[leaves] < np.inf].tolist():
+        path = _path(state, leaf)
+        if any(_share(state, queues.used[q]) < queues.threshold[q] * ledger.entitled[q] for q in path):
+            found.append(state.tree.names[leaf])
+    return sorted(found)
+
+
+def _path(state: "State", leaf: int) -> list[int]:
+    """A leaf and the queues above it, but for the root."""
+    path = [leaf]
+    while state.queues.parent[path[-1]] != 0:
+        path.append(int(state.queues.parent[path[-1]]))
+    return path
+
+
+def _share(state: "State", amounts: I64) -> float:
+    return float(dominant_share(amounts, state.cluster.total, np.ones(len(amounts))))
+
+
+def ledger_of(state: "State", now: float) -> Ledger:
+    """What there will be when all that was told to stop has ended, and who may be revoked."""
+    queues, n, resources = state.queues.n, state.nodes.n, len(state.resources)
+    parent = state.queues.parent[:queues]
+    depth = np.zeros(queues, np.int64)
+    for q in range(1, queues):
+        depth[q] = depth[parent[q]] + 1
+    runs, marks = int(state.queues.tasks[0]), max(1, int(depth.max())) + MARKS
+    ledger = Ledger(
+        left=np.zeros((queues, resources), np.int64), kept=np.zeros((queues, resources), np.int64),
+        room=np.zeros((n, resources), np.int64), entitled=entitled_by_queue(state), above=np.zeros(queues), depth=depth,
+        runs=np.zeros(runs, Ledger.ARRAYS["runs"][0]), at=np.zeros(n + 1, np.int64), by_node=np.zeros(runs, np.int64),
+        own_child=np.zeros(queues, np.int64), asks=np.zeros(queues, np.bool_), may_pay=np.zeros(queues, np.bool_),
+        picked=np.zeros(runs + FEW + 1, np.int64), gains=np.zeros(n, np.int64), keys=np.zeros((n, marks)),
+        hosts=np.zeros(n, np.int64),
+    )  # fmt: skip
+    v = state.view()
+    kernel_victims.gather(v, ledger, now)
+    ledger.kept[:] = kernel_claims.kept_for_claims(v)
+    return ledger
+
+
+def entitled_by_queue(state: "State") -> np.ndarray:
+    """The dominant share that each queue is entitled to now, by what it runs and waits for, and all below it."""
+    parts = parts_of(state)
+    amounts = np.zeros((state.queues.n, len(state.resources)))
+    amounts[parts.queues] = parts.amounts
+    for q in range(state.queues.n - 1, 0, -1):
+        amounts[state.queues.parent[q]] += amounts[q]
+    total = state.cluster.total
+    return np.ascontiguousarray((amounts / np.where(total > 0, total, 1)).max(axis=1, initial=0.0))
+
+
+def _unserved(state: "State", bucket: int) -> int:
+    """How many claims a bucket may have: tasks that wait, or one gang, that no room is kept for."""
+    v = state.view()
+    served = kernel_claims.served_tasks(v, bucket)
+    if state.buckets.gang[bucket]:
+        return int(served == 0)
+    return kernel_claims.waiting_tasks(v, bucket, served + MOST_CLAIMS) - served
+
+
+def _is_open(state: "State", ledger: Ledger, claim: Due) -> bool:
+    """Whether a bucket's next is a claim of its class yet, after what was planned before it."""
+    return claim.kind == PRIORITY or _asked(state, ledger, claim)[0] != NONE
+
+
+def _plan(v: Any, ledger: Ledger, state: "State", claim: Due) -> int:
+    first, last = _asked(state, ledger, claim)
+    kernel_victims.ask(v, ledger, claim.bucket, claim.kind, first, last)
+    if over_limits(v, claim.bucket) not in (NOT_REACHED, LIMIT):
+        return NONE
+    count = int(kernel_victims.plan(v, ledger, claim.bucket, claim.kind))
+    if claim.kind == FAIR_SHARE and count != NONE and not kernel_victims.comes_first(v, ledger, claim.bucket, count):
+        kernel_victims.undo(v, ledger, claim.bucket, count)
+        return NONE
+    return count
+
+
+def _asked(state: "State", ledger: Ledger, claim: Due) -> tuple[int, int]:
+    """The lowest and the highest queue whose siblings may be asked for a claim."""
+    if claim.kind == GUARANTEE:
+        first, last, _ = kernel_claims.guarded_part(state.view(), claim.bucket, ledger.kept)
+        return first, last
+    last, leaf = NONE, int(state.buckets.leaf[claim.bucket])
+    if claim.kind == FAIR_SHARE:
+        demand = state.shapes.demand[state.buckets.shape_row[claim.bucket]] * max(
+            1, int(state.buckets.gang[claim.bucket])
+        )
+        for q in _path(state, leaf):
+            share = _share(state, state.queues.used[q] + ledger.kept[q] + demand)
+            if share > ledger.entitled[q] * (1 + CLOSE):
+                break
+            last = q
+    return (NONE if last == NONE else leaf), last
+
+
+def _held(state: "State", bucket: int) -> dict[int, int]:
+    """Tasks of a bucket that room is kept for, for claims, by node."""
+    h = state.holds
+    rows = np.flatnonzero((h.bucket[: h.n] == bucket) & (h.kind[: h.n] != RESERVATION))
+    return dict(zip(h.node[rows].tolist(), h.tasks[rows].tolist(), strict=True))
+
+
+def _claimed(state: "State", bucket: int, where: dict[int, int], why: str, now: float) -> NodesClaimed:
+    job = int(state.jobs.id[state.buckets.head[bucket]])
+    nodes = sorted(where)
+    return NodesClaimed(at=now, id=job, nodes=nodes, tasks=[where[n] for n in nodes], why=why)
+
+
+def _revoked(state: "State", ledger: Ledger, claim: Due, count: int, now: float) -> list[Fact]:
+    """What is revoked for a claim as a fact; none where what is coming back will do."""
+    runs = ledger.runs
+    tasks = [runs["task"][runs["first"][k] : runs["last"][k]] for k in ledger.picked[:count].tolist()]
+    if not tasks:
+        return []
+    rows: I64 = np.sort(np.concatenate(tasks))
+    return [TasksRevoked(at=now, **state.task_columns(rows), claim=_told(state, ledger, claim))]
+
+
+def _told(state: "State", ledger: Ledger, claim: Due) -> Claim:
+    """For whom, why, and the numbers: of the resource of which the queue has the least part of what is its."""
+    job = int(state.jobs.id[state.buckets.head[claim.bucket]])
+    leaf = int(state.buckets.leaf[claim.bucket])
+    if claim.kind == PRIORITY:
+        return Claim(job=job, why=WHY[PRIORITY], queue=state.tree.names[leaf])
+    if claim.kind == FAIR_SHARE:
+        total, used = state.cluster.total, state.queues.used[leaf]
+        r = int((used / np.where(total > 0, total, 1)).argmax())
+        of = int(ledger.entitled[leaf] * int(total[r]))
+        name, resource = state.tree.names[leaf], state.resources[r]
+        return Claim(job=job, why=WHY[FAIR_SHARE], queue=name, resource=resource, has=int(used[r]), of=of)
+    demand, q, found = state.shapes.demand[state.buckets.shape_row[claim.bucket]], leaf, []
+    while q != NONE:
+        guarantee, used = state.queues.guarantee[q], state.queues.used[q]
+        found += [(used[r] / guarantee[r], q, r) for r in np.flatnonzero((demand > 0) & (guarantee > 0)).tolist()]
+        q = int(state.queues.parent[q])
+    _, q, r = min(found)
+    has, of = int(state.queues.used[q, r]), int(state.queues.guarantee[q, r])
+    return Claim(job=job, why="guarantee", queue=state.tree.names[q], resource=state.resources[r], has=has, of=of)
+
+
+def _put_off(state: "State", ledger: Ledger, left: list[Due], now: float) -> list[Fact]:
+    """When claims that nothing makes room for are tried again."""
+    if not left:
+        return []
+    runs = ledger.runs
+    safe = runs["begun"][runs["safe"]] + state.queues.min_runtime[runs["leaf"][runs["safe"]]]
+    waited = now - max(claim.since for claim in left)
+    until = now + min(max(SOONEST, PATIENCE * waited), LATEST)
+    until = min(until, max(now + SOONEST, float(safe.min(initial=np.inf))))
+    jobs = state.jobs.id[state.buckets.head[[claim.bucket for claim in left]]]
+    return [ClaimsPutOff(at=now, ids=sorted(jobs.tolist()), until=until)]
+
+
+def measure(state: "State") -> list[int]:
+    """How many claims are open: of GUARANTEE, of FAIR_SHARE, and, by priority from the highest down, of PRIORITY."""
+    v, b = state.order.ready(state, 1), state.buckets
+    kept = kernel_claims.kept_for_claims(v)
+    guarded = shared = 0
+    ranked: dict[int, int] = {}
+    ledger = ledger_of(state, 0.0) if (state.queues.share_timeout[: state.queues.n] < np.inf).any() else None
+    for bucket in range(b.n):
+        served = kernel_claims.served_tasks(v, bucket)
+        waiting = kernel_claims.waiting_tasks(v, bucket, 2**40)
+        count = int(served == 0 and waiting > 0) if b.gang[bucket] else waiting - served
+        if count > 0 and not state.order.buckets.hopeless[bucket]:
+            leaf = int(b.leaf[bucket])
+            if kernel_claims.guarded_part(v, bucket, kept)[0] != NONE:
+                guarded += count
+            elif ledger is not None and _asked(state, ledger, Due(FAIR_SHARE, 0.0, bucket))[0] != NONE:
+                shared += count
+            elif state.queues.priority_revokes[leaf] and _lower_run(state, leaf, int(b.priority[bucket])):
+                ranked[-int(b.priority[bucket])] = ranked.get(-int(b.priority[bucket]), 0) + count
+    return [guarded, shared, *(ranked[p] for p in sorted(ranked))]
+
+
+def _lower_run(state: "State", leaf: int, priority: int) -> bool:
+    rows = state.held_rows()
+    rows = rows[np.isin(state.tasks.status[rows], (PLACED, RUNNING))]
+    jobs = state.job_rows_of(rows)
+    return bool(((state.jobs.queue[jobs] == leaf) & (state.jobs.priority[jobs] < priority)).any())

@@ -1,0 +1,199 @@
+"""Who may have others revoked for it, and when: claims, of three classes.
+
+A claim is a waiting task, or whole gang, whose service would keep its queue within its guarantee (GUARANTEE), within its fair
+share (FAIR_SHARE), or that has a higher priority than what its leaf runs (PRIORITY).
+
+GUARANTEE holds between a queue on the path from the leaf to the root and its siblings. Let `last` be the highest queue on the
+path so that it, and all below it there, stay within what they are guaranteed of whatever the task needs; a queue that is
+guaranteed nothing of that bounds nothing. Let `first` be the lowest that is guaranteed some of it. Then the siblings of all
+queues from `first` to `last` may be asked, and nobody where there are none.
+
+What a queue has counts with the room that is kept for its claims already: those are served. A claim is due when its bucket has
+waited, and all that these queues are guaranteed of what it needs has been missing, for the leaf's timeout.
+
+Nothing of that is looked at in a step in which nobody can be due: `times[CLAIM_DUE]` is never later than the first moment at
+which somebody may be. Events that may begin a claim lower it (:func:`expect_claim`, :func:`note_fall`), a look works it out
+(:func:`look`).
+"""
+
+import numpy as np
+
+from fairlead.kernel_cache import compiled
+from fairlead.scheduler.compiled_view import View
+from fairlead.scheduler.tables import F64, FAIR_SHARE, GUARANTEE, I64, NONE, PRIORITY, RESERVATION
+from fairlead.scheduler.view import BUCKETS, CLAIM_DUE, HOLDS, QUEUES
+
+SHORTEST = 1.0
+"""Seconds after which fair shares are worked out again, at least; else after a quarter of the shortest timeout of who waits."""
+
+
+@compiled
+def expect_claim(v: View, bucket: int, at: float) -> None:
+    """Somebody waits in a bucket from now on: there may be a claim when its leaf's timeout is over."""
+    leaf = v.buckets.leaf[bucket]
+    if v.queues.guarded[leaf]:
+        v.times[CLAIM_DUE] = min(v.times[CLAIM_DUE], at + v.queues.guarantee_timeout[leaf])
+    if v.queues.share_timeout[leaf] < np.inf:
+        v.times[CLAIM_DUE] = min(v.times[CLAIM_DUE], at)
+    if v.queues.priority_revokes[leaf]:
+        v.times[CLAIM_DUE] = min(v.times[CLAIM_DUE], at)
+
+
+@compiled
+def note_fall(v: View, q: int, demand: I64, at: float) -> None:
+    """A queue with a guarantee has just given back what a task needed."""
+    below = False
+    for r in range(demand.shape[0]):
+        if demand[r] > 0 and v.used[q, r] < v.guarantee[q, r]:
+            below = True
+            if v.used[q, r] + demand[r] >= v.guarantee[q, r]:
+                v.below_since[q, r] = at
+    if below:
+        v.times[CLAIM_DUE] = min(v.times[CLAIM_DUE], at)
+
+
+@compiled
+def tasks_at_once(v: View, b: int) -> int:
+    """How many tasks are one claim of a bucket."""
+    return int(max(1, v.buckets.gang[b]))
+
+
+@compiled
+def kept_for_claims(v: View) -> I64:
+    """What is kept for claims, by queue and resource: shape (queues, resources)."""
+    kept = np.zeros((v.counts[QUEUES], v.total.shape[0]), np.int64)
+    for h in range(v.counts[HOLDS]):
+        if v.holds.kind[h] != RESERVATION:
+            q = v.buckets.leaf[v.holds.bucket[h]]
+            while q != NONE:
+                for r in range(kept.shape[1]):
+                    kept[q, r] += v.amount[h, r]
+                q = v.queues.parent[q]
+    return kept
+
+
+@compiled
+def served_tasks(v: View, b: int) -> int:
+    """How many tasks of a bucket room is kept for, for claims."""
+    count = 0
+    for h in range(v.counts[HOLDS]):
+        if v.holds.bucket[h] == b and v.holds.kind[h] != RESERVATION:
+            count += v.holds.tasks[h]
+    return int(count)
+
+
+@compiled
+def waiting_tasks(v: View, b: int, most: int) -> int:
+    """How many tasks wait in a bucket; no more than are asked for."""
+    count, j = 0, v.buckets.head[b]
+    while j != NONE and count < most:
+        count += v.jobs.waiting[j]
+        j = v.jobs.after[j]
+    return int(min(count, most))
+
+
+@compiled
+def has_unserved(v: View, b: int) -> bool:
+    """Whether somebody waits in a bucket that no room is kept for yet."""
+    if v.buckets.head[b] == NONE:
+        return False
+    served = served_tasks(v, b) if v.counts[HOLDS] > 0 else 0
+    if v.buckets.gang[b] > 0:
+        return served == 0
+    return waiting_tasks(v, b, served + 1) > served
+
+
+@compiled
+def guarded_part(v: View, b: int, kept: I64) -> tuple[int, int, float]:
+    """The queues `first` and `last` whose siblings may be asked for a bucket's next claim of class GUARANTEE.
+
+    The third is since when they miss what they are guaranteed. NONE, NONE where there is no such claim.
+    """
+    demand, count = v.demand[v.buckets.shape_row[b]], tasks_at_once(v, b)
+    first, last, since = NONE, NONE, v.buckets.since[b]
+    q = v.buckets.leaf[b]
+    while v.queues.parent[q] != NONE:
+        if v.queues.guaranteed[q]:
+            named, missed = False, since
+            for r in range(demand.shape[0]):
+                if demand[r] > 0 and v.guarantee[q, r] > 0:
+                    if (
+                        demand[r] > (v.guarantee[q, r] - v.used[q, r] - kept[q, r]) // count
+                    ):  # a product might be too large
+                        return first, last, since
+                    named, missed = True, max(missed, v.below_since[q, r])
+            since = missed
+            if named and first == NONE:
+                first = q
+        if first != NONE:
+            last = q
+        q = v.queues.parent[q]
+    return first, last, since
+
+
+@compiled
+def _open_since(v: View, b: int, kind: int, kept: I64) -> tuple[float, float]:
+    """Since when a bucket has a claim of a class, infinite where it has none; and how long after that it is due."""
+    leaf = v.buckets.leaf[b]
+    if kind == GUARANTEE and v.queues.guarded[leaf]:
+        first, _, begun = guarded_part(v, b, kept)
+        return (begun if first != NONE else np.inf), v.queues.guarantee_timeout[leaf]
+    if kind == FAIR_SHARE and v.queues.share_timeout[leaf] < np.inf:
+        return max(v.buckets.since[b], v.queues.short_since[leaf]), v.queues.share_timeout[leaf]
+    if kind == PRIORITY and v.queues.priority_revokes[leaf]:
+        return v.buckets.since[b], 0.0
+    return np.inf, 0.0
+
+
+@compiled
+def look(v: View, now: float, found: I64, since: F64) -> int:
+    """Write down the claims that are due, and set `times[CLAIM_DUE]`: when the first is, of these and all others that are open.
+
+    Parameters
+    ----------
+    v : View
+        With its order: which buckets the nodes could never hold is known.
+    now : float
+        Seconds.
+    found : int64, shape (2, n)
+        Becomes their buckets and classes; the last is NONE and NONE where fair shares are to be worked out again.
+    since : float64, shape (n,)
+        Since when each has been open; n is the number of buckets, and one.
+
+    Returns
+    -------
+    int
+        How many are due.
+    """
+    count, due, shares = 0, np.inf, np.inf
+    kept = kept_for_claims(v)
+    for b in range(v.counts[BUCKETS]):
+        leaf = v.buckets.leaf[b]
+        guarded, ranked = v.queues.guarded[leaf], v.queues.priority_revokes[leaf]
+        shared = v.queues.share_timeout[leaf] < np.inf
+        if not (guarded or ranked or shared) or v.buckets.head[b] == NONE or v.bucket_seats.hopeless[b]:
+            continue
+        if not has_unserved(v, b):
+            continue
+        for kind in (
+            GUARANTEE,
+            FAIR_SHARE,
+            PRIORITY,
+        ):  # a bucket has a claim of one class at a time: the first that is due
+            if kind == FAIR_SHARE and shared:
+                shares = min(shares, v.queues.share_timeout[leaf])
+            begun, timeout = _open_since(v, b, kind, kept)
+            at = max(v.buckets.put_off[b], begun + timeout)
+            due = min(due, at)
+            if at <= now:
+                found[0, count], found[1, count], since[count] = b, kind, begun
+                count += 1
+                break
+    if shares < np.inf:
+        at = v.queues.short_since[0] + max(SHORTEST, shares / 4)
+        due = min(due, at)
+        if at <= now:
+            found[0, count], found[1, count], since[count] = NONE, NONE, at
+            count += 1
+    v.times[CLAIM_DUE] = due
+    return count

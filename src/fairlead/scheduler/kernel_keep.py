@@ -1,0 +1,233 @@
+"""What facts about reservations do to the state: holds made, made anew, and dropped."""
+
+import numpy as np
+
+from fairlead.kernel_cache import compiled
+from fairlead.scheduler.compiled_view import View
+from fairlead.scheduler.kernel_claims import served_tasks
+from fairlead.scheduler.kernel_forecasts import usual_duration
+from fairlead.scheduler.kernel_holds import (
+    charge_promise,
+    count_idle,
+    link_holds,
+    set_held,
+    set_idle,
+    unlink_holds,
+)
+from fairlead.scheduler.kernel_nodes import room_came_back
+from fairlead.scheduler.kernel_order import touch_bucket, touch_queue
+from fairlead.scheduler.kernel_reservations import expected_end, first_rank, next_rank
+from fairlead.scheduler.tables import BROKEN, CHANGED, I64, NONE, RESERVATION, SAME, Bools
+from fairlead.scheduler.view import CLAIM_DUE, HOLDS, IN_ORDER, NODES
+
+
+@compiled
+def keep_nodes(
+    v: View, bucket: int, job: int, nodes: I64, tasks: I64, kind: int, start: float, slips: int, at: float
+) -> None:
+    """Keep room on nodes, which rise, for tasks of a job row, and not what was kept for it before. There are rows for that.
+
+    Claims come before all reservations, which are planned anew around them.
+    """
+    rank = next_rank(v) if kind == RESERVATION else first_rank(v)
+    since, idled = at, np.zeros(v.total.shape[0])
+    changed = np.zeros(v.counts[NODES], np.bool_)
+    for h in range(v.counts[HOLDS]):
+        if v.holds.bucket[h] == bucket:
+            changed[v.holds.node[h]] = True
+            rank = v.holds.rank[h] if (v.holds.kind[h] == RESERVATION) == (kind == RESERVATION) else rank
+            since = v.holds.since[h] if v.holds.slips[h] == slips else at
+            count_idle(v, v.holds.node[h], at)
+            idled += v.idled[h]
+    _take_out(v, bucket, NONE)
+    for n in nodes:
+        count_idle(v, n, at)
+    unlink_holds(v)
+    first = v.counts[HOLDS]
+    end = start + usual_duration(v, job) if kind == RESERVATION else np.inf
+    v.times[CLAIM_DUE] = -np.inf
+    for k in range(nodes.shape[0]):
+        h = v.counts[HOLDS]
+        v.counts[HOLDS] += 1
+        v.holds.kind[h], v.holds.node[h], v.holds.bucket[h], v.holds.job[h] = kind, nodes[k], bucket, v.jobs.id[job]
+        v.holds.tasks[h], v.holds.rank[h], v.holds.slips[h], v.holds.start[h] = tasks[k], rank, slips, start
+        v.holds.end[h], v.holds.since[h], v.holds.planned[h], v.holds.counted[h] = end, since, at, at
+        v.holds.change[h] = SAME
+        v.amount[h] = tasks[k] * v.demand[v.buckets.shape_row[bucket]]
+        v.idle[h] = v.idled[h] = 0
+        changed[nodes[k]] = True
+    v.idled[first] = idled
+    link_holds(v)
+    _break(v, changed, rank)
+    for n in np.flatnonzero(changed):
+        _look_ahead(v, int(n), at)
+    _set_again(v, changed)
+    if v.counts[IN_ORDER]:
+        v.bucket_seats.keeping[bucket] = v.queue_seats.keeping[v.buckets.leaf[bucket]] = True
+        touch_bucket(v, bucket)
+
+
+@compiled
+def drop_holds(v: View, bucket: int, at: float) -> bool:
+    """Keep nothing for a bucket any more; whether there was something."""
+    changed, found, leaf = np.zeros(v.counts[NODES], np.bool_), False, v.buckets.leaf[bucket]
+    rank = 0
+    for h in range(v.counts[HOLDS]):
+        if v.holds.bucket[h] == bucket:
+            found, rank = True, v.holds.rank[h]
+            changed[v.holds.node[h]] = True
+            count_idle(v, v.holds.node[h], at)
+            v.idled_before[leaf] += v.idled[h]
+    if found:
+        _take_out(v, bucket, NONE)
+        _break(v, changed, rank)
+        _set_again(v, changed)
+        v.buckets.passed_since[bucket] = np.nan
+        v.times[CLAIM_DUE] = -np.inf
+        if v.counts[IN_ORDER]:
+            v.bucket_seats.keeping[bucket] = False
+            v.queue_seats.keeping[leaf] = _keeps(v, leaf)
+            touch_bucket(v, bucket)
+    return found
+
+
+@compiled
+def _keeps(v: View, leaf: int) -> bool:
+    """Whether something is kept for a leaf."""
+    for h in range(v.counts[HOLDS]):
+        if v.buckets.leaf[v.holds.bucket[h]] == leaf:
+            return True
+    return False
+
+
+@compiled
+def use_hold(v: View, bucket: int, node: int, at: float) -> None:
+    """A task of a bucket is placed on a node: its reservation is over, or, of what is kept for claims there, so much."""
+    for h in range(v.counts[HOLDS]):
+        if v.holds.bucket[h] == bucket:
+            if v.holds.kind[h] == RESERVATION or v.buckets.gang[bucket] > 0 or served_tasks(v, bucket) == 1:
+                drop_holds(v, bucket, at)
+                return
+            if v.holds.node[h] == node:
+                _use_one(v, h, at)
+                return
+
+
+@compiled
+def _use_one(v: View, h: int, at: float) -> None:
+    """A hold keeps room for one task less."""
+    n, bucket = v.holds.node[h], v.holds.bucket[h]
+    count_idle(v, n, at)
+    v.holds.tasks[h] -= 1
+    for r in range(v.total.shape[0]):
+        v.amount[h, r] -= v.demand[v.buckets.shape_row[bucket], r]
+    if v.holds.tasks[h] == 0:
+        v.idled_before[v.buckets.leaf[bucket]] += v.idled[h]
+        _take_out(v, bucket, n)
+    set_held(v, n)
+    set_idle(v, n)
+    if v.counts[IN_ORDER]:
+        touch_queue(v, v.buckets.leaf[bucket])
+        room_came_back(v, n)
+        touch_bucket(v, bucket)
+
+
+@compiled
+def drop_holds_on(v: View, node: int, at: float) -> None:
+    """A node takes nobody any more: whoever had room kept there has none kept, but is due at once for a new plan."""
+    while v.nodes.hold[node] != NONE:
+        owner = v.holds.bucket[v.nodes.hold[node]]
+        since = v.buckets.passed_since[owner]
+        drop_holds(v, owner, at)
+        v.buckets.passed_since[owner] = since
+
+
+@compiled
+def note_end(v: View, j: int, t: int, at: float) -> None:
+    """A task on a node with holds ends: whether it did what was counted on."""
+    h, until = v.nodes.hold[v.tasks.node[t]], v.tasks.until[t]
+    _note_overrun(v, j, t, at)
+    while h != NONE and at < until:
+        v.holds.change[h] = max(v.holds.change[h], CHANGED)
+        h = v.holds.after[h]
+
+
+@compiled
+def _note_overrun(v: View, j: int, t: int, at: float) -> None:
+    """A task that is not over when its cautious forecast is counts against its queue, once."""
+    if v.tasks.trusted[t] and at > v.tasks.until[t]:
+        v.queues.overran[v.jobs.queue[j]] += 1
+        v.tasks.trusted[t] = False
+
+
+@compiled
+def _take_out(v: View, bucket: int, node: int) -> None:
+    """Take the rows of a bucket's holds out of the table, or of that on a node; what is charged for them is so no more."""
+    unlink_holds(v)
+    left = 0
+    for h in range(v.counts[HOLDS]):
+        if v.holds.bucket[h] == bucket and (node == NONE or v.holds.node[h] == node):
+            for r in range(v.total.shape[0]):
+                charge_promise(v, h, r, -v.idle[h, r])
+        else:
+            v.holds[left] = v.holds[h]
+            v.amount[left], v.back[left] = v.amount[h], v.back[h]
+            v.idle[left], v.idled[left] = v.idle[h], v.idled[h]
+            left += 1
+    for h in range(left, v.counts[HOLDS]):
+        v.back[h] = 0
+    v.counts[HOLDS] = left
+    link_holds(v)
+    if v.counts[IN_ORDER]:
+        touch_queue(v, v.buckets.leaf[bucket])
+
+
+@compiled
+def _break(v: View, changed: Bools, rank: int) -> None:
+    """What a reservation kept on some nodes is another now: those after it there are to be planned anew, those before may be."""
+    for h in range(v.counts[HOLDS]):
+        if changed[v.holds.node[h]] and v.holds.rank[h] != rank:
+            change = BROKEN if v.holds.rank[h] > rank else CHANGED
+            v.holds.change[h] = max(v.holds.change[h], change)
+
+
+@compiled
+def _look_ahead(v: View, n: int, at: float) -> None:
+    """Say of what runs on a node when it is taken to have ended, and what that gives back for all holds there."""
+    h = v.nodes.hold[n]
+    while h != NONE:
+        v.back[h] = 0
+        v.holds.review[h] = np.inf
+        h = v.holds.after[h]
+    t = v.nodes.task[n]
+    while t != NONE:
+        j = v.tasks.job[t]
+        _note_overrun(v, j, t, at)
+        until = expected_end(v, t, at)
+        if until != v.tasks.until[t]:
+            v.tasks.until[t], v.tasks.trusted[t] = until, False
+        _count_on(v, j, t)
+        t = v.tasks.after[t]
+
+
+@compiled
+def _count_on(v: View, j: int, t: int) -> None:
+    """Count a task for the holds on its node: what it gives back until their starts, and when that is to be seen."""
+    h = v.nodes.hold[v.tasks.node[t]]
+    while h != NONE:
+        if v.tasks.until[t] <= v.holds.start[h]:
+            for r in range(v.total.shape[0]):
+                v.back[h, r] += v.demand[v.jobs.shape_row[j], r]
+            v.holds.review[h] = min(v.holds.review[h], v.tasks.until[t])
+        h = v.holds.after[h]
+
+
+@compiled
+def _set_again(v: View, changed: Bools) -> None:
+    """Work out what is held on some nodes; whoever waits may have more room there, or may enter what is kept."""
+    for row in np.flatnonzero(changed):
+        n = int(row)
+        set_held(v, n)
+        set_idle(v, n)
+        if v.counts[IN_ORDER]:
+            room_came_back(v, n)

@@ -1,0 +1,339 @@
+"""Reservations: for whom room is kept, where, and from when on.
+
+A reservation is all holds of one bucket: for its next task, or whole gang. Its start is the earliest moment at which the
+forecasts have all of it fit, over all nodes together, beside the reservations of lower rank, which were made before it. To find
+that, the ends that are expected of what runs are gone through in their order (:func:`plan_start`). On each node only what is
+needed at the start is kept, there where room is soonest. See :mod:`fairlead.scheduler.kernel_holds` for what that excludes.
+
+It is planned anew when it has slipped (its start is over and it did not fit), when one before it took what it counted on, and,
+now and then, when tasks ended that it did not expect, or did not end that it did.
+"""
+
+import numpy as np
+
+from fairlead.kernel_cache import compiled
+from fairlead.policies.codes import DIVIDED, FIFO, HDRF, PRIORITY
+from fairlead.scheduler.compiled_view import View
+from fairlead.scheduler.kernel_forecasts import FAR, duration, set_tails
+from fairlead.scheduler.kernel_holds import FIXED, next_reservation
+from fairlead.scheduler.kernel_keys import queue_goes_before, set_key, set_level
+from fairlead.scheduler.kernel_nodes import could_hold
+from fairlead.scheduler.kernel_order import current_job, is_leaf, tasks_left
+from fairlead.scheduler.kernel_room import INDEX, NODE
+from fairlead.scheduler.statuses import PLACED, RUNNING
+from fairlead.scheduler.tables import BINS, BROKEN, CHANGED, F64, I64, NONE, RESERVATION
+from fairlead.scheduler.view import HOLDS, NOBODY, NODES
+
+MOST = 16
+"""Reservations at once."""
+SOON = 1.0
+"""Seconds in which no task that runs is expected to have ended; and between two plans for one reservation, at least."""
+PATIENCE = 0.5
+"""A plan that may be improved is made anew when this part of the time that it foresaw is over."""
+
+_EXPECTED = 0.5
+
+
+@compiled
+def next_to_plan(v: View, now: float) -> int:
+    """The first reservation by rank that is to be planned anew: its bucket, NONE."""
+    found, least = NONE, 0
+    for h in range(v.counts[HOLDS]):
+        if (found == NONE or v.holds.rank[h] < least) and _is_stale(v, h, now):
+            found, least = v.holds.bucket[h], v.holds.rank[h]
+    return int(found)
+
+
+@compiled
+def _is_stale(v: View, h: int, now: float) -> bool:
+    """Whether a reservation is to be planned anew, as far as one of its holds can tell."""
+    holds = v.holds
+    if holds.kind[h] != RESERVATION:
+        return False
+    if holds.change[h] == BROKEN:
+        return True
+    if now > holds.start[h]:
+        return bool(now >= holds.planned[h] + SOON)
+    patience = max(SOON, PATIENCE * (holds.start[h] - holds.planned[h]))
+    return bool((holds.change[h] == CHANGED or now > holds.review[h]) and now >= holds.planned[h] + patience)
+
+
+@compiled
+def slips_of(v: View, b: int, now: float, reserve_after: float) -> int:
+    """How often the start of a bucket's reservation has passed in vain, with this time; once in `reserve_after` counts."""
+    for h in range(v.counts[HOLDS]):
+        if v.holds.bucket[h] == b:
+            late = now > v.holds.start[h] and now - v.holds.since[h] >= reserve_after
+            return int(v.holds.slips[h]) + int(late)
+    return 0
+
+
+@compiled
+def plan_anew(v: View, b: int, slips: int, now: float) -> tuple[int, float]:
+    """Plan a bucket's reservation anew, on its own nodes where these are fixed; see `plan_start`."""
+    rank, most = 0, np.zeros(v.counts[NODES], np.int64)
+    for h in range(v.counts[HOLDS]):
+        if v.holds.bucket[h] == b:
+            rank = v.holds.rank[h]
+            most[v.holds.node[h]] = v.holds.tasks[h]
+    if slips >= FIXED:
+        count, start = plan_start(v, b, rank, most, now)
+        if count > 0:
+            return count, start
+    most[:] = tasks_left(v, b)
+    return plan_start(v, b, rank, most, now)
+
+
+@compiled
+def plan_new(v: View, b: int, now: float) -> tuple[int, float]:
+    """Plan a reservation for a bucket that has none; see `plan_start`."""
+    return plan_start(v, b, next_rank(v), np.full(v.counts[NODES], tasks_left(v, b)), now)
+
+
+@compiled
+def next_rank(v: View) -> int:
+    """A rank higher than all."""
+    rank = 0
+    for h in range(v.counts[HOLDS]):
+        rank = max(rank, v.holds.rank[h] + 1)
+    return rank
+
+
+@compiled
+def first_rank(v: View) -> int:
+    """A rank lower than all."""
+    rank = 0
+    for h in range(v.counts[HOLDS]):
+        rank = min(rank, v.holds.rank[h] - 1)
+    return rank
+
+
+@compiled
+def how_many(v: View) -> int:
+    """How many reservations there are."""
+    count, h = 0, 0
+    while h < v.counts[HOLDS]:
+        count += v.holds.kind[h] == RESERVATION
+        h = next_reservation(v, h)
+    return count
+
+
+@compiled
+def plan_start(v: View, b: int, rank: int, most: I64, now: float) -> tuple[int, float]:
+    """Find the earliest start of a bucket's next task, or whole gang, beside all reservations of lower rank.
+
+    Parameters
+    ----------
+    v : View
+    b : int
+    rank : int
+    most : int64, shape (nodes,)
+        Tasks for which room may be kept on each node, at most; those that take none are left out here.
+    now : float
+
+    Returns
+    -------
+    count : int
+        Of columns in `chosen`: NODE, rising, and INDEX for how many tasks each. 0 where it never fits.
+    start : float
+        Seconds, as in the facts; `now` where it fits at once.
+    """
+    shape = v.buckets.shape_row[b]
+    wanted = tasks_left(v, b) if v.buckets.gang[b] > 0 else 1
+    for n in range(v.counts[NODES]):
+        most[n] = min(most[n], could_hold(v, n, shape))
+    times, nodes, tasks = _events(v, most, rank, now)
+    back, fits = np.zeros(v.free.shape, np.int64), np.zeros(v.counts[NODES], np.int64)
+    total, start, k = 0, now, 0
+    for n in range(v.counts[NODES]):
+        if most[n] > 0:
+            fits[n] = min(most[n], _fits_at(v, n, shape, rank, back, now))
+            total += fits[n]
+    at_once = fits.copy()
+    while total < wanted and k < len(times):
+        start, first = times[k], k
+        while k < len(times) and times[k] == start:
+            _give_back(v, tasks[k], back[nodes[k]])
+            k += 1
+        for n in nodes[first:k]:
+            total -= fits[n]
+            fits[n] = min(most[n], _fits_at(v, n, shape, rank, back, start))
+            total += fits[n]
+    if total < wanted:
+        return 0, np.inf
+    _choose(v, shape, rank, most, wanted, times[:k], nodes[:k], tasks[:k], at_once, fits)
+    count = 0
+    for n in range(v.counts[NODES]):
+        if at_once[n] > 0:
+            v.chosen[NODE, count], v.chosen[INDEX, count] = n, at_once[n]
+            count += 1
+    return count, start
+
+
+@compiled
+def _give_back(v: View, t: int, back: I64) -> None:
+    """A task, if it is one, gives back what it has."""
+    if t != NONE:
+        for r in range(v.total.shape[0]):
+            back[r] += v.demand[v.jobs.shape_row[v.tasks.job[t]], r]
+
+
+@compiled
+def _choose(
+    v: View, shape: int, rank: int, most: I64, wanted: int, times: F64, nodes: I64, tasks: I64, taken: I64, fits: I64
+) -> None:
+    """Set `taken`, at first what fits on each node at once, to what is to be kept there: where room is soonest of what `fits`."""
+    back, left = np.zeros(v.free.shape, np.int64), wanted
+    for n in range(v.counts[NODES]):
+        taken[n] = min(taken[n], fits[n], left)
+        left -= taken[n]
+    for k in range(len(times)):
+        n = nodes[k]
+        _give_back(v, tasks[k], back[n])
+        if left > 0:
+            more = min(fits[n], most[n], _fits_at(v, n, shape, rank, back, times[k])) - taken[n]
+            if more > 0:
+                taken[n] += min(more, left)
+                left -= min(more, left)
+
+
+@compiled
+def _fits_at(v: View, n: int, shape: int, rank: int, back: I64, at: float) -> int:
+    """How many tasks of a shape fit on a node from a time on, `back` having been given back, beside lower ranks."""
+    most = NOBODY
+    for r in range(v.total.shape[0]):
+        if v.demand[shape, r] > 0:
+            room, h = v.free[n, r] + back[n, r] - _taken_at(v, n, r, rank, at), v.nodes.hold[n]
+            while h != NONE:
+                if v.holds.rank[h] < rank and v.holds.start[h] > at:
+                    room = min(room, v.free[n, r] + v.back[h, r] - _taken_at(v, n, r, rank, v.holds.start[h]))
+                h = v.holds.after[h]
+            most = min(most, room // v.demand[shape, r])
+    return max(0, int(most))
+
+
+@compiled
+def _taken_at(v: View, n: int, r: int, rank: int, at: float) -> int:
+    """What reservations of lower rank take of a node at a time."""
+    taken, h = 0, v.nodes.hold[n]
+    while h != NONE:
+        if v.holds.rank[h] < rank and v.holds.start[h] <= at < v.holds.end[h]:
+            taken += v.amount[h, r]
+        h = v.holds.after[h]
+    return int(taken)
+
+
+@compiled
+def _events(v: View, most: I64, rank: int, now: float) -> tuple[F64, I64, I64]:
+    """When what is taken of the nodes that come into question changes, in this order.
+
+    Returns the times, nodes, and tasks that will have ended then; NONE where a reservation of lower rank starts or ends, of which
+    `_taken_at` says what it takes.
+    """
+    length = v.queues.tasks[0] + 2 * v.counts[HOLDS]
+    times, nodes, tasks = np.empty(length), np.empty(length, np.int64), np.empty(length, np.int64)
+    k = 0
+    for n in range(v.counts[NODES]):
+        if most[n] == 0:
+            continue
+        h = v.nodes.hold[n]
+        while h != NONE:
+            if v.holds.rank[h] < rank:
+                for at in (v.holds.start[h], v.holds.end[h]):
+                    if now < at < np.inf:
+                        times[k], nodes[k], tasks[k] = at, n, NONE
+                        k += 1
+            h = v.holds.after[h]
+        t = v.nodes.task[n]
+        while t != NONE:
+            at = expected_end(v, t, now)
+            if at < np.inf:
+                times[k], nodes[k], tasks[k] = at, n, t
+                k += 1
+            t = v.tasks.after[t]
+    order = np.argsort(
+        tasks[:k], kind="mergesort"
+    )  # those that end at one moment are gone through by row, however nodes have them in their lists
+    order = order[np.argsort(times[order], kind="mergesort")]
+    return times[order], nodes[order], tasks[order]
+
+
+@compiled
+def expected_end(v: View, t: int, now: float) -> float:
+    """When a task is expected to have ended: by even odds, and as was said before while that is not over."""
+    tasks = v.tasks
+    if now < tasks.until[t] < np.inf:
+        return float(tasks.until[t])
+    if tasks.status[t] != PLACED and tasks.status[t] != RUNNING:  # it was told to stop
+        return now + SOON
+    j, tails = tasks.job[t], np.empty((3, BINS + 1))
+    age = max(0.0, now - tasks.started_at[t]) if tasks.status[t] == RUNNING else 0.0
+    longest = set_tails(v, j, tails)
+    lasts = max(age, min(v.jobs.time_limit[j], duration(tails, longest, age, _EXPECTED, FAR)))
+    return now + max(SOON, lasts - age)
+
+
+@compiled
+def overtaken(v: View, line: int) -> int:
+    """A hold of one whose queue is due no longer, for that of the bucket `line`, which is due, goes before it; NONE.
+
+    It must go before even when it has what it waits for, and without what the other is charged for its reservation, so that they
+    do not take turns in dropping each other's.
+    """
+    h = 0
+    while h < v.counts[HOLDS]:
+        if v.holds.kind[h] == RESERVATION and _goes_before(v, line, h):
+            return h
+        h = next_reservation(v, h)
+    return NONE
+
+
+@compiled
+def _goes_before(v: View, b: int, first: int) -> bool:
+    """Whether a bucket's queue clearly goes before that for which there is the reservation whose first hold this is."""
+    other = v.holds.bucket[first]
+    x, y = _siblings(v, v.buckets.leaf[b], v.buckets.leaf[other])
+    policy, shape = v.queues.policy[v.queues.parent[x]], v.buckets.shape_row[b]
+    if policy == FIFO or policy == PRIORITY:
+        if policy == PRIORITY and v.buckets.priority[b] != v.buckets.priority[other]:
+            return bool(v.buckets.priority[b] > v.buckets.priority[other])
+        return bool(v.jobs.id[current_job(v, b)] < v.jobs.id[current_job(v, other)])
+    promised = np.zeros(v.total.shape[0], np.int64)
+    for h in range(first, next_reservation(v, first)):
+        for r in range(v.total.shape[0]):
+            promised[r] += v.idle[h, r]
+    count = tasks_left(v, b) if v.buckets.gang[b] > 0 else 1
+    _suppose(v, x, count * v.demand[shape], y, promised)
+    seat = v.queue_seats
+    before = queue_goes_before(
+        v, x, seat.below[x], seat.first[x], seat.level[x], y, seat.below[y], seat.first[y], seat.level[y]
+    )
+    _suppose(v, x, -count * v.demand[shape], y, -promised)
+    return bool(before)
+
+
+@compiled
+def _siblings(v: View, one: int, other: int) -> tuple[int, int]:
+    """The queues on the paths from two leaves to the root that have the same parent."""
+    x = one
+    while True:
+        y = other
+        while y > 0 and v.queues.parent[y] != v.queues.parent[x]:
+            y = v.queues.parent[y]
+        if y > 0:
+            return int(x), int(y)
+        x = v.queues.parent[x]
+
+
+@compiled
+def _suppose(v: View, x: int, more: I64, y: int, promised: I64) -> None:
+    """Work out the keys of two siblings as if one used more, and the other were promised less."""
+    for r in range(v.total.shape[0]):
+        v.used[x, r] += more[r]
+        v.counts_as[x, r] += more[r]
+        v.promised[y, r] -= promised[r]
+    for q in (x, y):
+        set_key(v, q)
+        policy = v.queues.policy[v.queues.parent[q]]
+        if policy == HDRF or policy == DIVIDED:
+            set_level(v, q, is_leaf(v, q))

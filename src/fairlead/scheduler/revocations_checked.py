@@ -1,0 +1,129 @@
+"""What is true of each revocation for a claim, worked out from the tables alone: for tests, audits, and FAIRLEAD_CHECK.
+
+All that are revoked for a claim together make room for it, and none can be spared; no queue that pays falls below its guarantee
+of what it pays with; and the claims that are open become fewer, as :mod:`fairlead.scheduler.claims` counts them.
+"""
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from fairlead.scheduler.claims import measure
+from fairlead.scheduler.cluster import tasks_that_fit
+from fairlead.scheduler.facts import Fact, NodesClaimed, TasksRevoked
+from fairlead.scheduler.statuses import PLACED, REVOKING, RUNNING
+from fairlead.scheduler.tables import I64, NONE, RESERVATION
+
+if TYPE_CHECKING:
+    from fairlead.scheduler.state import State
+
+
+class RevocationCheck:
+    """Looks at facts as they happen in a state: :meth:`before` each, and :meth:`after` it."""
+
+    def __init__(self) -> None:
+        self._revoked: TasksRevoked | None = None
+        self._measure: list[int] = []
+
+    def before(self, state: "State", fact: Fact) -> None:
+        """A fact is about to happen. Raises AssertionError for a revocation that is not as it must be."""
+        if isinstance(fact, TasksRevoked) and fact.claim is not None:
+            self._revoked, self._measure = fact, measure(state)
+            _check_guarantees(state, fact)
+
+    def after(self, state: "State", fact: Fact) -> None:
+        """It has happened. Raises AssertionError as well."""
+        if self._revoked is not None and isinstance(fact, NodesClaimed):
+            revoked, self._revoked = self._revoked, None
+            _check_room(state, revoked, fact)
+            what = f"what was revoked for job {fact.id}"
+            assert measure(state) < self._measure, f"{what} did not bring the open claims down from {self._measure}"
+
+
+def _left(state: "State") -> tuple[I64, I64]:
+    """What is free of nodes without what is kept for claims, and used by queues, when all that is told to stop has ended."""
+    room, used = state.nodes.free[: state.nodes.n].copy(), state.queues.used[: state.queues.n].copy()
+    rows = state.held_rows()
+    rows = rows[state.tasks.status[rows] > RUNNING]
+    jobs = state.job_rows_of(rows)
+    demand = state.shapes.demand[state.jobs.shape_row[jobs]]
+    np.add.at(room, state.tasks.node[rows], demand)
+    q = state.jobs.queue[jobs]
+    while (q != NONE).any():
+        np.subtract.at(used, q[q != NONE], demand[q != NONE])
+        q = np.where(q != NONE, state.queues.parent[q], NONE)
+    h = state.holds
+    claims = np.flatnonzero(h.kind[: h.n] != RESERVATION)
+    np.subtract.at(room, h.node[claims], h.amount[claims])
+    return room, used
+
+
+def _check_guarantees(state: "State", fact: TasksRevoked) -> None:
+    """Who pays keeps what is guaranteed, up to where its way to the root meets the claimant's."""
+    assert fact.claim is not None
+    _, used = _left(state)
+    above = _path(state, int(state.jobs.queue[state.job_row(fact.claim.job)]))
+    paid: dict[int, I64] = {}
+    for t in state.current_tasks(fact.attempts).tolist():
+        job = int(state.job_rows_of(np.array([t]))[0])
+        for q in _path(state, int(state.jobs.queue[job])):
+            paid[q] = paid.get(q, 0) + state.shapes.demand[state.jobs.shape_row[job]]
+            assert state.queues.revocable[q], f"queue {state.tree.names[q]!r} is not to be revoked"
+    for q, amounts in paid.items():
+        least = state.queues.guarantee[q]
+        bound = (amounts > 0) & (least > 0)
+        assert q in above or (used[q] - amounts >= least)[bound].all(), (
+            f"queue {state.tree.names[q]!r} pays below its guarantee for job {fact.claim.job}"
+        )
+
+
+def _path(state: "State", q: int) -> list[int]:
+    return [q] if q == 0 else [q, *_path(state, int(state.queues.parent[q]))]
+
+
+def _check_room(state: "State", revoked: TasksRevoked, claimed: NodesClaimed) -> None:
+    """What was revoked suffices, and none of it could be spared. Both facts have happened."""
+    row = state.job_row(claimed.id)
+    bucket = int(state.jobs.bucket[row])
+    demand = state.shapes.demand[state.jobs.shape_row[row]]
+    room, used = _left(state)
+    assert (room[claimed.nodes] >= 0).all(), f"what was revoked for job {claimed.id} does not make room for it"
+    wanted = max(1, int(state.buckets.gang[bucket]))
+    room[claimed.nodes] += np.array(claimed.tasks)[:, None] * demand
+    before = sum(claimed.tasks) - wanted  # claims of the same bucket that were served before
+    tasks = state.current_tasks(revoked.attempts)
+    jobs = state.job_rows_of(tasks)
+    alike = np.where(state.jobs.gang[jobs], -1 - jobs, tasks)
+    for unit in np.unique(alike):
+        mine = tasks[alike == unit]
+        assert ((state.tasks.status[mine] >= PLACED) & (state.tasks.status[mine] <= REVOKING)).all()
+        needs = state.shapes.demand[state.jobs.shape_row[jobs[alike == unit]]]
+        without = room.copy()
+        np.subtract.at(without, state.tasks.node[mine], needs)
+        back = used.copy()
+        for q in _path(state, int(state.jobs.queue[jobs[alike == unit][0]])):
+            back[q] += needs.sum(axis=0)
+        fits = _hosts(state, bucket, without) >= before + wanted and _within_limits(state, bucket, back)
+        assert not fits, (
+            f"task {revoked.job[alike == unit][0]}.{revoked.index[alike == unit][0]} is revoked for nothing"
+        )
+
+
+def _hosts(state: "State", bucket: int, room: I64) -> int:
+    """How many tasks of a bucket all nodes have room for."""
+    shape, nodes, n = state.buckets.shape_row[bucket], state.nodes, state.nodes.n
+    demand = state.shapes.demand[shape]
+    takes = nodes.up[:n] & ~nodes.draining[:n] & state.cluster.masks[state.shapes.mask[shape], :n]
+    return tasks_that_fit(room[takes], demand)
+
+
+def _within_limits(state: "State", bucket: int, used: I64) -> bool:
+    """Whether a bucket's claims are within the limits above it, its leaf and the queues above using so much without them."""
+    h, demand = state.holds, state.shapes.demand[state.buckets.shape_row[bucket]]
+    claims = np.flatnonzero(h.kind[: h.n] != RESERVATION)
+    for q in _path(state, int(state.buckets.leaf[bucket])):
+        mine = [k for k in claims.tolist() if q in _path(state, int(state.buckets.leaf[h.bucket[k]]))]
+        total = used[q] + h.amount[mine].sum(axis=0)
+        if (total > state.queues.limit[q])[demand > 0].any():
+            return False
+    return True

@@ -1,0 +1,76 @@
+"""What tasks read as their standard input, piece by piece, as whoever runs them hands it on."""
+
+import asyncio
+import time
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Request, Response
+
+from fairlead.engines.local.engine import LocalEngine
+from fairlead.model.api_types import InputTaken, TaskInfo
+from fairlead.people.rules import check_acts
+from fairlead.scheduler import report
+from fairlead.scheduler.admission import Refused
+from fairlead.scheduler.state import State
+from fairlead.service.api.access import Known
+from fairlead.service.api.asking import Asker, Json, Number, spec_of
+
+TAKEN_WITHIN = 1.0
+"""Seconds after which it is told how much was taken, though that is not all."""
+FIRST_PAUSE, LONGEST_PAUSE = 0.001, 0.05
+"""Seconds between looks at how much was taken."""
+
+Side = Annotated[int, Query(ge=1, lt=2**16)]
+
+
+def add_input(api: APIRouter, asker: Asker, engine: LocalEngine) -> None:
+    @api.put(
+        "/v1/jobs/{job}/tasks/{index}/input",
+        response_model=InputTaken,
+        openapi_extra={"requestBody": {"content": {"application/octet-stream": {"schema": {"type": "string"}}}}},
+    )
+    async def put_input(
+        job: Number,
+        index: Number,
+        request: Request,
+        caller: Known,
+        offset: Annotated[int, Query(ge=0, le=2**53)] = 0,
+        end: Annotated[bool, Query(description="Whether nothing comes after it.")] = False,
+        rows: Annotated[Side | None, Query(description="With `columns`, the size of its terminal.")] = None,
+        columns: Side | None = None,
+    ) -> Response:
+        """Hand a task a piece of its standard input, from an offset on; go on from what was `taken`.
+
+        What it had before is passed over, and after a gap nothing is taken. A task that waits takes nothing yet. One that starts
+        again has read nothing: its `attempt` is another.
+        """
+
+        def view(state: State) -> TaskInfo:
+            spec = spec_of(state, job)
+            check_acts(asker.door.rules, caller, job, spec)
+            if not spec.work.input:
+                raise Refused(f"job {job} was submitted to read nothing: its input is neither a pipe nor a terminal")
+            return report.find_task(state, job, index)
+
+        task: TaskInfo = await asker.read(view)
+        attempt, taken, over = task["attempt"], 0, task["status"] in ("succeeded", "failed", "cancelled")
+        if not over and task["status"] != "waiting":
+            size = (rows, columns) if rows is not None and columns is not None else None
+            taken, over = await _fed(engine, (job, index, attempt), offset, await request.body(), end, size)
+        return Json({"attempt": attempt, "taken": taken, "over": over})
+
+
+async def _fed(
+    engine: LocalEngine, task: tuple[int, int, int], offset: int, data: bytes, end: bool, size: tuple[int, int] | None
+) -> tuple[int, bool]:
+    """Feed a task, and wait a while for that to be taken: how much was, and whether no more will be."""
+    until, pause = time.monotonic() + TAKEN_WITHIN, FIRST_PAUSE
+    with engine.feeding(task, offset, data, end, size) as told:
+        while True:
+            found = told()
+            if found is not None and (found.over or found.taken >= offset + len(data)):
+                return found.taken, found.over
+            if time.monotonic() > until:
+                return (found.taken, found.over) if found is not None else (0, False)
+            await asyncio.sleep(pause)
+            pause = min(LONGEST_PAUSE, 2 * pause)

@@ -1,0 +1,94 @@
+"""Bodies that take long to read: read in a thread beside, one after another, and one at a time for each person.
+
+The interpreter goes on with others' requests only between two of its own steps, and neither a parser nor a validator has any
+inside: so what a body lists is validated piece by piece.
+"""
+
+import asyncio
+import json
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, get_args, get_origin
+
+from fastapi import HTTPException, Request
+from fastapi.exceptions import RequestValidationError
+from pydantic import BaseModel, ValidationError
+
+from fairlead.model.faults import reason
+from fairlead.people.rules import Caller
+from fairlead.service.api.asking import OneEach, retry_after
+from fairlead.service.loop import Busy
+
+LARGE = 256 * 2**10
+"""Bytes of a body that is read beside."""
+
+_reading = ThreadPoolExecutor(1, "bodies")
+
+
+class LargeBody(Request):
+    """A request whose body, where it is large, becomes a model of its kind in a thread beside.
+
+    Parameters
+    ----------
+    request : Request
+    model : subclass of BaseModel
+        What the body is to be.
+    one_each : OneEach
+        Who has one read.
+    """
+
+    def __init__(self, request: Request, model: type[BaseModel], one_each: OneEach) -> None:
+        super().__init__(request.scope, request.receive)
+        self._model, self._one_each = model, one_each
+
+    async def json(self) -> Any:
+        """The body: JSON, or an instance of the model, which is not validated again."""
+        body = await self.body()
+        if len(body) <= LARGE:
+            return await super().json()
+        caller: Caller = self.scope["caller"]
+        try:
+            with self._one_each.of(caller):
+                return await asyncio.get_running_loop().run_in_executor(_reading, read, self._model, body)
+        except Busy as busy:
+            raise HTTPException(429, str(busy), retry_after(1)) from None
+        except (ValidationError, RequestValidationError) as error:
+            raise HTTPException(422, in_one_line(error.errors())) from None
+
+
+def read(model: type[BaseModel], body: bytes) -> Any:
+    """A body as an instance of a model; what it lists is validated piece by piece.
+
+    Raises ValidationError, RequestValidationError, JSONDecodeError.
+    """
+    asked = json.loads(body)
+    if isinstance(asked, dict):
+        for name, kind in _lists(model).items():
+            if isinstance(asked.get(name), list):
+                asked[name] = [_piece(kind, name, place, each) for place, each in enumerate(asked[name])]
+    return model.model_validate(asked)
+
+
+def _lists(model: type[BaseModel]) -> dict[str, type[BaseModel]]:
+    """The fields of a model that are lists of models."""
+    kinds = {
+        name: get_args(field.annotation)
+        for name, field in model.model_fields.items()
+        if get_origin(field.annotation) is list
+    }
+    return {name: kind for name, (kind,) in kinds.items() if isinstance(kind, type) and issubclass(kind, BaseModel)}
+
+
+def _piece(kind: type[BaseModel], name: str, place: int, value: object) -> BaseModel:
+    try:
+        return kind.model_validate(value)
+    except ValidationError as error:
+        errors = [{**each, "loc": (name, place, *each["loc"])} for each in error.errors()]
+        raise RequestValidationError(errors) from None
+
+
+def in_one_line(errors: Any) -> str:
+    """What was wrong first, and where."""
+    first = errors[0]
+    place = ".".join(str(part) for part in first["loc"] if part not in ("body", "query", "path", "header"))
+    said = reason(first["type"], str(first["msg"]))
+    return f"{place}: {said}" if place and not said.startswith(f"{place}:") else said

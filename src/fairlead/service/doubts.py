@@ -1,0 +1,75 @@
+"""What a configuration says that is most likely not meant: told when it comes into force, and no reason to refuse it."""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from fairlead.model.documents import Configuration
+from fairlead.model.quantity import format_quantity
+from fairlead.model.specs import USERS, Quantities, Queue, ancestors, written
+from fairlead.people.accounts import Accounts
+
+MOST_TOLD = 10
+
+
+def doubts(configuration: Configuration, has: Quantities, accounts: Accounts | None) -> list[str]:
+    """What whoever wrote a configuration should look at again, a line each, the first few.
+
+    Parameters
+    ----------
+    configuration : Configuration
+    has : Quantities
+        What all nodes have together.
+    accounts : Accounts or None
+        Where accounts and groups are looked up, which may block; None where nobody asks who may do what.
+    """
+    found = _promised_beyond(configuration.queues, has)
+    if accounts is not None:
+        found += _unknown_names(configuration, accounts)
+    more = [f"and {len(found) - MOST_TOLD} more like these"] if len(found) > MOST_TOLD else []
+    return found[:MOST_TOLD] + more
+
+
+def _promised_beyond(queues: Sequence[Queue], has: Quantities) -> list[str]:
+    """Where guarantees come to more than there is: of one queue, or of all together."""
+    found = []
+    for queue in queues:
+        for resource, amount in queue.guarantee.items():
+            if amount > has.get(resource, 0):
+                found.append(f"queue {written(queue.name)!r}: is guaranteed {_beyond(resource, amount, has)}")
+    for resource, amount in _promised(queues).items():
+        if amount > has.get(resource, 0) and not any(
+            queue.guarantee.get(resource, 0) > has.get(resource, 0) for queue in queues
+        ):
+            found.append(f"all queues together are guaranteed {_beyond(resource, amount, has)}")
+    return found
+
+
+def _beyond(resource: str, amount: int, has: Quantities) -> str:
+    there = format_quantity(resource, has.get(resource, 0))
+    return f"{format_quantity(resource, amount)} {resource}, and all nodes together have {there}: it cannot be kept"
+
+
+def _promised(queues: Sequence[Queue]) -> Quantities:
+    """What those who are guaranteed something are guaranteed in all; what is below them is a part of that."""
+    guaranteed = {queue.name: queue.guarantee for queue in queues if queue.guarantee}
+    found: Quantities = {}
+    for name, guarantee in guaranteed.items():
+        for resource, amount in guarantee.items():
+            if not any(resource in guaranteed.get(up, {}) for up in ancestors(name)):
+                found[resource] = found.get(resource, 0) + amount
+    return found
+
+
+def _unknown_names(configuration: Configuration, accounts: Accounts) -> list[str]:
+    found = []
+    for queue in configuration.queues:
+        lists = {"submit": queue.submit or [], "admin": queue.admin}
+        found += [f"queue {written(queue.name)!r}: {text}" for text in _unknown(lists, accounts)]
+    return found + list(_unknown({"operators": configuration.settings.operators}, accounts))
+
+
+def _unknown(lists: Mapping[str, Iterable[str]], accounts: Accounts) -> Iterable[str]:
+    for key, names in lists.items():
+        for name in names:
+            if name != USERS and not accounts.knows(name):
+                kind = "a group" if name.startswith("@") else "an account"
+                yield f"{key} names {name!r}, {kind} that there is not here"

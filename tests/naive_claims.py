@@ -1,0 +1,253 @@
+"""A second planner of claims to compare with: no heap, no index, all sets of runs tried; by the rules of kernel_victims alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import floor, inf
+
+import numpy as np
+
+from fairlead.scheduler.claims import entitled_by_queue
+from fairlead.scheduler.state import State
+from fairlead.scheduler.statuses import PLACED, REVOKING, RUNNING
+from fairlead.scheduler.tables import NONE
+
+
+@dataclass(frozen=True)
+class Run:
+    """What pays together: a task, or a gang."""
+
+    tasks: tuple[int, ...]
+    nodes: tuple[int, ...]
+    job: int
+    leaf: int
+    demand: tuple[int, ...]
+    priority: int
+    lost: float
+    begun: float
+    safe: bool
+
+
+class Planner:
+    """Plans the next claim of a bucket whose leaf is below its guarantee. No room is kept for claims yet."""
+
+    def __init__(self, state: State, now: float, bucket: int) -> None:
+        self.state, self.now, self.bucket = state, now, bucket
+        self.need = state.shapes.demand[state.buckets.shape_row[bucket]]
+        self.wanted = max(1, int(state.buckets.gang[bucket]))
+        self.entitled = entitled_by_queue(state)
+        self.left = state.queues.used[: state.queues.n].copy()
+        self.room = state.nodes.free[: state.nodes.n].copy()
+        self.path = self.up(int(state.buckets.leaf[bucket]))
+        self.asked = self.who_may_be_asked()
+        self.runs = self.find_runs()
+
+    def up(self, q: int) -> list[int]:
+        return [q] if q == 0 else [q, *self.up(int(self.state.queues.parent[q]))]
+
+    def who_may_be_asked(self) -> set[int]:
+        """The queues on the path whose siblings may be asked."""
+        queues, asked, named = self.state.queues, set(), False
+        for q in self.path[:-1]:
+            for r in range(len(self.need)):
+                if self.need[r] and queues.guarantee[q, r]:
+                    if queues.used[q, r] + self.wanted * self.need[r] > queues.guarantee[q, r]:
+                        return asked
+                    named = True
+            if named:
+                asked.add(q)
+        return asked
+
+    def find_runs(self) -> list[Run]:
+        state, found = self.state, []
+        for j in range(state.jobs.n):
+            first = int(state.jobs.first[j])
+            rows = list(range(first, first + int(state.jobs.tasks[j])))
+            demand = state.shapes.demand[state.jobs.shape_row[j]]
+            held = [t for t in rows if PLACED <= state.tasks.status[t] <= REVOKING]
+            for t in [t for t in held if state.tasks.status[t] > RUNNING]:
+                self.room[state.tasks.node[t]] += demand
+                for q in self.up(int(state.jobs.queue[j])):
+                    self.left[q] -= demand
+            held = [t for t in held if state.tasks.status[t] <= RUNNING]
+            for group in [held] if state.jobs.gang[j] and held else [[t] for t in held]:
+                begun = [
+                    self.now if state.tasks.status[t] == PLACED else float(state.tasks.started_at[t]) for t in group
+                ]
+                total = state.cluster.total
+                share = max(d / c for d, c in zip(demand.tolist(), total.tolist(), strict=True) if c)
+                leaf = int(state.jobs.queue[j])
+                lost = 0.0
+                for at in begun:
+                    lost += (self.now - at) * share
+                safe = any(self.now - at < state.queues.min_runtime[leaf] for at in begun)
+                nodes = tuple(int(state.tasks.node[t]) for t in group)
+                found.append(
+                    Run(
+                        tuple(group),
+                        nodes,
+                        j,
+                        leaf,
+                        tuple(demand.tolist()),
+                        int(state.jobs.priority[j]),
+                        lost,
+                        min(begun),
+                        safe,
+                    )
+                )
+        return found
+
+    # -- what there is with some paying ----------------------------------------------------------------------------
+
+    def has(self, q: int, paid: list[Run]) -> np.ndarray:
+        mine = [run for run in paid if q in self.up(run.leaf)]
+        return self.left[q] - sum((len(run.tasks) * np.array(run.demand) for run in mine), np.zeros_like(self.need))
+
+    def above(self, q: int, paid: list[Run]) -> float:
+        shares = [
+            a / c for a, c in zip(self.has(q, paid).tolist(), self.state.cluster.total.tolist(), strict=True) if c
+        ]
+        return floor((max([0.0, *shares]) - self.entitled[q]) * 2.0**30 + 0.5)
+
+    def hosts(self, n: int, paid: list[Run]) -> int:
+        state = self.state
+        mask = state.cluster.masks[state.shapes.mask[state.buckets.shape_row[self.bucket]]]
+        if not state.nodes.up[n] or state.nodes.draining[n] or not mask[n]:
+            return 0
+        room = self.room[n] + sum((run.nodes.count(n) * np.array(run.demand) for run in paid), np.zeros_like(self.need))
+        return max(0, min(int(room[r] // self.need[r]) for r in range(len(self.need)) if self.need[r]))
+
+    def fits(self, paid: list[Run]) -> bool:
+        return sum(self.hosts(n, paid) for n in range(self.state.nodes.n)) >= self.wanted
+
+    def may_pay(self, run: Run, paid: list[Run]) -> bool:
+        queues = self.state.queues
+        line = self.up(run.leaf)
+        if run.safe or run.leaf == self.path[0] or not all(queues.revocable[q] for q in line):
+            return False
+        meet = next(q for q in line if q in self.path)
+        if self.path[self.path.index(meet) - 1] not in self.asked:
+            return False
+        for q in line[: line.index(meet)]:
+            after = self.has(q, [*paid, run])
+            for r in range(len(after)):
+                if run.demand[r] and queues.guarantee[q, r] and after[r] < queues.guarantee[q, r]:
+                    return False
+        return True
+
+    # -- who pays before whom --------------------------------------------------------------------------------------
+
+    def before(self, one: Run, other: Run, paid: list[Run]) -> bool:
+        if one.leaf != other.leaf:
+            a, b = self.up(one.leaf)[::-1], self.up(other.leaf)[::-1]
+            part = next(k for k in range(len(a)) if a[k] != b[k])
+            x, y = a[part], b[part]
+            keys = [(-self.above(q, paid), -int(self.state.queues.rank[q])) for q in (x, y)]
+            return keys[0] < keys[1]
+        return self.key_of(one) < self.key_of(other)
+
+    @staticmethod
+    def key_of(run: Run) -> tuple[float, ...]:
+        return (run.priority, run.lost, len(run.tasks), -run.begun, -run.job, -run.tasks[0])
+
+    def next_payer(self, n: int, paid: list[Run], wanted: int) -> Run | None:
+        room = self.room[n] + sum((run.nodes.count(n) * np.array(run.demand) for run in paid), np.zeros_like(self.need))
+        lacks = [r for r in range(len(self.need)) if self.need[r] and room[r] < wanted * self.need[r]]
+        best = None
+        for run in self.runs:
+            if (
+                run in paid
+                or n not in run.nodes
+                or not any(run.demand[r] for r in lacks)
+                or not self.may_pay(run, paid)
+            ):
+                continue
+            if best is None or self.before(run, best, paid):
+                best = run
+        return best
+
+    def on_node(self, n: int, paid: list[Run], missing: int) -> tuple[int, list[Run], tuple[float, ...]]:
+        """What a node adds to the claim, by whom, and its key."""
+        at_first, more = self.hosts(n, paid), []
+        if (self.state.nodes.capacity[n] < self.need).any():
+            return 0, [], ()
+        while self.hosts(n, [*paid, *more]) < at_first + missing:
+            run = self.next_payer(n, [*paid, *more], at_first + missing)
+            if run is None:
+                break
+            more.append(run)
+        gain = min(missing, self.hosts(n, [*paid, *more]) - at_first)
+        if gain <= 0:
+            return 0, [], ()
+        for chosen in range(
+            1, 2 ** len(more)
+        ):  # numbers rise with the last that pay: the first that does spares these first
+            some = [run for k, run in enumerate(more) if chosen >> k & 1]
+            if self.hosts(n, [*paid, *some]) >= at_first + gain:
+                return gain, some, self.key(some, [*paid, *some])
+        raise AssertionError("all of them do not do")
+
+    def key(self, some: list[Run], paid: list[Run]) -> tuple[float, ...]:
+        deepest = max(len(self.up(q)) - 1 for q in range(self.state.queues.n))
+        levels = []
+        for depth in range(1, deepest + 1):
+            there = [q for run in some for q in self.up(run.leaf) if len(self.up(q)) - 1 == depth]
+            levels.append(max([-self.above(q, paid) for q in there], default=-inf))
+        lost = 0.0
+        for run in some:
+            lost += run.lost
+        worst = (max(r.priority for r in some), lost, sum(len(r.tasks) for r in some), max(-r.begun for r in some))
+        return (*levels, *worst)
+
+    # -- the plan --------------------------------------------------------------------------------------------------
+
+    def plan(self) -> set[int] | None:
+        """The rows of the tasks that pay; None where nothing makes room."""
+        paid: list[Run] = []
+        while not self.fits(paid):
+            missing = self.wanted - sum(self.hosts(n, paid) for n in range(self.state.nodes.n))
+            found = [(self.on_node(n, paid, missing), n) for n in range(self.state.nodes.n)]
+            options = [(-gain, key, n, some) for (gain, some, key), n in found if gain]
+            if options:
+                paid += min(options, key=lambda o: o[:3])[3]
+                continue
+            some = self.any_set(paid)
+            if some is None:
+                return None
+            paid += some
+        for chosen in range(2 ** len(paid)):
+            some = [run for k, run in enumerate(paid) if chosen >> k & 1]
+            if self.fits(some):
+                return {t for run in some for t in run.tasks}
+        raise AssertionError("all of them do not do")
+
+    def any_set(self, paid: list[Run]) -> list[Run] | None:
+        """The first set of runs of one node that may pay together and make room for one task more."""
+        for n in range(self.state.nodes.n):
+            at_first = self.hosts(n, paid)
+            if (self.state.nodes.capacity[n] < self.need).any():
+                continue
+            lacks = [r for r in range(len(self.need)) if self.need[r]]
+            room = self.room[n] + sum(
+                (run.nodes.count(n) * np.array(run.demand) for run in paid), np.zeros_like(self.need)
+            )
+            lacks = [r for r in lacks if room[r] < (at_first + 1) * self.need[r]]
+            able = [
+                run for run in self.runs
+                if run not in paid and n in run.nodes and any(run.demand[r] for r in lacks) and self.may_pay(run, paid)
+            ]  # fmt: skip
+            ranked: list[Run] = []
+            for run in able:
+                place = len(ranked)
+                while place and self.before(run, ranked[place - 1], paid):
+                    place -= 1
+                ranked.insert(place, run)
+            for chosen in range(1, 2 ** len(ranked)):
+                some = [run for k, run in enumerate(ranked) if chosen >> k & 1]
+                together = all(self.may_pay(run, [*paid, *some[:k]]) for k, run in enumerate(some))
+                if together and self.hosts(n, [*paid, *some]) > at_first:
+                    return some
+        return None
+
+
+__all__ = ["NONE", "Planner"]

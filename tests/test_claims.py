@@ -1,0 +1,527 @@
+"""Taking back: what is revoked for whom. Stories in virtual time; random worlds against a planner that looks at everything."""
+
+import os
+from unittest import mock
+
+import numpy as np
+import pytest
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+
+from fairlead.model.documents import DocumentError, read_configuration
+from fairlead.model.specs import NEVER, Job, Node, Queue, Settings
+from fairlead.outcomes import Outcome
+from fairlead.scheduler import snapshot
+from fairlead.scheduler.claims import next_due, take_back
+from fairlead.scheduler.decide import decide
+from fairlead.scheduler.explain import explain
+from fairlead.scheduler.facts import (
+    ClaimsPutOff,
+    Configured,
+    Fact,
+    JobCancelled,
+    JobSubmitted,
+    NodeJoined,
+    NodesClaimed,
+    TasksFinished,
+    TasksPlaced,
+    TasksRevoked,
+    TasksStarted,
+    encode,
+)
+from fairlead.scheduler.report import describe_job
+from fairlead.scheduler.revocations_checked import RevocationCheck
+from fairlead.scheduler.state import State
+from fairlead.simulate.measure import summary
+from fairlead.simulate.run import Run, simulate
+from fairlead.simulate.workload import Jobs, Workload, synthetic_nodes
+from naive_claims import Planner
+from worlds import check_invariants, replay, same
+
+GRACE = 5.0
+
+
+class Story:
+    """A cluster on paper: jobs come and tasks last as it is said; what is revoked ends with its grace, or before by itself."""
+
+    def __init__(self, nodes: list[dict[str, int]], queues: list[Queue], **more) -> None:
+        self.state, self.facts, self.now = State(), [], 0.0
+        self.coming: list[tuple[float, Job, float]] = []
+        self.ends: dict[tuple[int, int, int], tuple[float, bool]] = {}
+        self.lasts: dict[int, float] = {}
+        self.began: dict[int, list[float]] = {}
+        more.setdefault("reserve_after", 1e9)
+        self.happen(Configured(at=0.0, queues=queues, settings=Settings(**more)))
+        for k, capacity in enumerate(nodes):
+            self.happen(NodeJoined(at=0.0, node=Node(f"n{k}", capacity)))
+
+    def happen(self, fact: Fact) -> None:
+        self.state.apply(fact)
+        self.facts.append(fact)
+        check_invariants(self.state)
+
+    def job(self, at: float, queue: str, lasts: float, tasks: int = 1, *, gang=False, priority=0, **demand) -> None:
+        self.coming.append((at, Job(queue, demand, tasks, priority=priority, gang=gang), lasts))
+
+    def until(self, end: float) -> "Story":
+        """Go on to a moment, deciding whenever something happens and whenever a claim is due."""
+        while True:
+            due = next_due(self.state, self.now)
+            moments = [due, *(c[0] for c in self.coming), *(at for at, _ in self.ends.values())]
+            now = min([m for m in moments if m > self.now or m in [c[0] for c in self.coming]], default=np.inf)
+            if now > end:
+                self.now = end
+                return self
+            self.now = now
+            self._step()
+
+    def _step(self) -> None:
+        over = [a for a, (at, _) in self.ends.items() if at <= self.now]
+        for attempt in over:
+            _, by_itself = self.ends.pop(attempt)
+            outcome, code = (Outcome.EXITED, 0) if by_itself else (Outcome.SIGNALLED, 15)
+            columns = dict(zip(("job", "index", "attempt"), (np.array([x]) for x in attempt), strict=True))
+            self.happen(TasksFinished(at=self.now, **columns, outcome=np.array([int(outcome)]), code=np.array([code])))
+        for c in [c for c in self.coming if c[0] <= self.now]:
+            self.coming.remove(c)
+            number = self.state.index.last + 1
+            self.lasts[number] = c[2]
+            self.happen(JobSubmitted(at=self.now, id=number, job=c[1]))
+        self.decide()
+
+    def decide(self) -> None:
+        more = True
+        while more:
+            decision = decide(self.state, self.now)
+            recovered = decide(snapshot.load(snapshot.dump(self.state)), self.now)
+            assert str(recovered.facts) == str(decision.facts), "a recovered state decides otherwise"
+            check = RevocationCheck()
+            for fact in decision.facts:
+                check.before(self.state, fact)
+                self.happen(fact)
+                check.after(self.state, fact)
+                if isinstance(fact, TasksPlaced):
+                    self._start(fact)
+                elif isinstance(fact, TasksRevoked):
+                    self._stop(fact)
+            more = decision.more
+
+    def _start(self, fact: TasksPlaced) -> None:
+        self.happen(TasksStarted(at=self.now, job=fact.job, index=fact.index, attempt=fact.attempt))
+        for job, index, attempt in zip(fact.job.tolist(), fact.index.tolist(), fact.attempt.tolist(), strict=True):
+            self.began.setdefault(job, []).append(self.now)
+            self.ends[job, index, attempt] = (self.now + self.lasts[job], True)
+
+    def _stop(self, fact: TasksRevoked) -> None:
+        for attempt in zip(fact.job.tolist(), fact.index.tolist(), fact.attempt.tolist(), strict=True):
+            at, by_itself = self.ends[attempt]
+            self.ends[attempt] = (at, by_itself) if at <= self.now + GRACE else (self.now + GRACE, False)
+
+    def of(self, kind: type[Fact]) -> list[Fact]:
+        return [fact for fact in self.facts if isinstance(fact, kind)]
+
+    def revoked(self) -> list[tuple[float, list[int]]]:
+        return [(f.at, f.job.tolist()) for f in self.of(TasksRevoked)]
+
+    def facts_of_claims(self) -> list[Fact]:
+        return self.of(TasksRevoked) + self.of(NodesClaimed) + self.of(ClaimsPutOff)
+
+    def runs(self, queue: str) -> int:
+        return int(self.state.queues.tasks[self.state.tree.rows[queue]])
+
+
+def test_a_guarantee_holds_within_its_timeout_and_a_grace():
+    story = Story([{"cpu": 4}], [Queue("a", guarantee={"cpu": 2}), Queue("b")])
+    story.job(0.0, "b", 1000.0, 4, cpu=1)
+    story.job(10.0, "a", 20.0, 3, cpu=1)
+    story.until(39.0)
+    assert not story.revoked()
+    story.until(40.0)
+    assert story.revoked() == [(40.0, [1]), (40.0, [1])]
+    claim = story.of(TasksRevoked)[0].claim
+    assert (claim.job, claim.why, claim.queue, claim.resource, claim.has, claim.of) == (
+        2,
+        "guarantee",
+        "a",
+        "cpu",
+        0,
+        2,
+    )
+    story.until(46.0)
+    assert story.began[2] == [45.0, 45.0]
+    assert (story.runs("a"), story.runs("b")) == (2, 2)
+    assert not story.state.holds.n
+    assert same(replay(story.facts)) == same(story.state)
+
+
+def test_nothing_is_revoked_where_everything_is_guaranteed_and_busy():
+    story = Story([{"cpu": 4}], [Queue("a", guarantee={"cpu": 2}), Queue("b", guarantee={"cpu": 2})])
+    story.job(0.0, "b", 1000.0, 2, cpu=1)
+    story.job(0.0, "a", 1000.0, 2, cpu=1)
+    story.job(1.0, "a", 10.0, 5, cpu=1)
+    story.job(1.0, "b", 10.0, 5, cpu=1)
+    story.until(900.0)
+    assert not story.revoked()
+
+
+def test_a_victim_that_ends_by_itself_in_its_grace_makes_room_once():
+    story = Story([{"cpu": 2}], [Queue("a", guarantee={"cpu": 1}), Queue("b")])
+    story.job(0.0, "b", 42.0, cpu=1)
+    story.job(0.0, "b", 1000.0, cpu=1)
+    story.job(9.0, "a", 10.0, cpu=1)
+    story.until(100.0)
+    assert story.revoked() == [(39.0, [2])] or story.revoked() == [(39.0, [1])]
+    assert story.began[3] == [42.0]
+
+
+def test_no_node_alone_but_several_together_make_room_for_a_gang():
+    """Each node has one task of b that is needed, and one that is not; the gang needs two places."""
+    nodes = [{"cpu": 2}, {"cpu": 2}, {"cpu": 2}]
+    story = Story(nodes, [Queue("a", guarantee={"cpu": 4}), Queue("b")])
+    story.job(0.0, "b", 1000.0, 6, cpu=1)
+    story.job(1.0, "a", 10.0, 2, cpu=2, gang=True)
+    story.until(40.0)
+    (fact,) = story.of(TasksRevoked)
+    assert len(fact.job) == 4
+    assert story.began[2] == [36.0, 36.0]
+
+
+def test_a_gang_pays_whole_or_not():
+    """One place is needed, and the gang of b has four: single tasks pay, though they have done more."""
+    story = Story([{"cpu": 4}, {"cpu": 4}], [Queue("a", guarantee={"cpu": 1}), Queue("b")])
+    story.job(0.0, "b", 1000.0, 4, cpu=1)
+    story.job(10.0, "b", 1000.0, 4, cpu=1, gang=True)
+    story.job(11.0, "a", 10.0, cpu=1)
+    story.until(60.0)
+    assert story.revoked() == [(41.0, [1])]
+    only = Story([{"cpu": 4}], [Queue("a", guarantee={"cpu": 1}), Queue("b")])
+    only.job(0.0, "b", 1000.0, 4, cpu=1, gang=True)
+    only.job(1.0, "a", 10.0, cpu=1)
+    only.until(60.0)
+    assert only.revoked() == [(31.0, [1, 1, 1, 1])]
+    assert only.began[2] == [36.0]
+    assert only.began[1] == [0.0, 0.0, 0.0, 0.0, 46.0, 46.0, 46.0, 46.0]
+
+
+def test_who_pays_least_lost_work_lower_priority_and_never_below_its_guarantee():
+    queues = [Queue("a", guarantee={"cpu": 2}), Queue("b", guarantee={"cpu": 3}), Queue("c")]
+    story = Story([{"cpu": 8}], queues)
+    story.job(0.0, "b", 1000.0, 3, cpu=1)
+    story.job(0.0, "c", 1000.0, 2, cpu=1, priority=1)
+    story.job(1.0, "c", 1000.0, 2, cpu=1)
+    story.job(5.0, "c", 1000.0, 1, cpu=1)
+    story.job(10.0, "a", 500.0, 2, cpu=1)
+    story.until(100.0)
+    assert story.revoked() == [(40.0, [4]), (40.0, [3])]
+
+
+def test_min_runtime_protects_and_the_claim_is_served_when_it_is_over():
+    queues = [Queue("a", guarantee={"cpu": 1}), Queue("b", min_runtime=100.0)]
+    story = Story([{"cpu": 1}], queues)
+    story.job(0.0, "b", 1000.0, cpu=1)
+    story.job(10.0, "a", 10.0, cpu=1)
+    story.until(200.0)
+    assert story.of(ClaimsPutOff)
+    assert story.revoked() == [(100.0, [1])]
+
+
+def test_what_is_not_revocable_is_left_alone_and_so_is_all_below_it():
+    queues = [Queue("a", guarantee={"cpu": 1}), Queue("b", revocable=False), Queue("b/x"), Queue("c", revocable=False)]
+    story = Story([{"cpu": 2}], queues)
+    story.job(0.0, "b/x", 300.0, cpu=1)
+    story.job(0.0, "c", 300.0, cpu=1)
+    story.job(10.0, "a", 10.0, cpu=1)
+    story.until(299.0)
+    assert not story.revoked()
+    story.until(301.0)
+    assert story.began[3] == [300.0]
+
+
+def test_never_and_revoke_off_leave_everybody_alone():
+    for queues, more in (
+        ([Queue("a", guarantee={"cpu": 1}, guarantee_timeout=NEVER), Queue("b")], {}),
+        ([Queue("a", guarantee={"cpu": 1}), Queue("b")], {"revoke": False}),
+    ):
+        story = Story([{"cpu": 1}], queues, **more)
+        story.job(0.0, "b", 300.0, cpu=1)
+        story.job(10.0, "a", 10.0, cpu=1)
+        story.until(299.0)
+        assert not story.facts_of_claims()
+
+
+def test_an_inner_queue_claims_for_what_is_below_it_and_does_not_take_from_its_own():
+    """The organisation's guarantee holds against others; within it, a user without one takes nothing from the other."""
+    queues = [Queue("org", guarantee={"cpu": 3}), Queue("org/*"), Queue("z")]
+    story = Story([{"cpu": 4}], queues)
+    story.job(0.0, "org/u", 1000.0, 2, cpu=1)
+    story.job(0.0, "z", 1000.0, 2, cpu=1)
+    story.job(10.0, "org/v", 1000.0, 3, cpu=1)
+    story.until(100.0)
+    assert story.revoked() == [(40.0, [2])]
+    claim = story.of(TasksRevoked)[0].claim
+    assert (claim.queue, claim.has, claim.of) == ("org", 2, 3)
+    assert (story.runs("org/u"), story.runs("org/v"), story.runs("z")) == (2, 1, 1)
+
+
+def test_two_resources_one_claim_takes_only_what_makes_room():
+    """B has tasks with and without gpu: for a gpu only one with a gpu goes; cpu is free."""
+    queues = [Queue("a", guarantee={"gpu": 1}), Queue("b")]
+    story = Story([{"cpu": 8, "gpu": 2}], queues)
+    story.job(0.0, "b", 1000.0, 2, cpu=1, gpu=1)
+    story.job(20.0, "b", 1000.0, 4, cpu=1)
+    story.job(25.0, "a", 10.0, cpu=1, gpu=1)
+    story.until(60.0)
+    assert story.revoked() == [(55.0, [1])]
+
+
+def test_priority_revokes_in_its_leaf_only_and_at_its_limit_as_well():
+    queues = [Queue("a", priority_revokes=True, limit={"cpu": 2}), Queue("b")]
+    story = Story([{"cpu": 4}], queues)
+    story.job(0.0, "a", 1000.0, 2, cpu=1)
+    story.job(0.0, "b", 1000.0, 2, cpu=1, priority=-5)
+    story.job(10.0, "a", 10.0, cpu=1, priority=3)
+    story.until(40.0)
+    assert story.revoked() == [(10.0, [1])]
+    assert story.of(TasksRevoked)[0].claim.why == "priority"
+    assert story.began[3] == [15.0]
+
+
+def test_a_withdrawn_claim_gives_back_what_was_kept():
+    story = Story([{"cpu": 2}], [Queue("a", guarantee={"cpu": 1}), Queue("b")])
+    story.job(0.0, "b", 1000.0, 2, cpu=1)
+    story.job(1.0, "a", 10.0, cpu=1)
+    story.until(32.0)
+    assert story.state.holds.n == 1
+    story.happen(JobCancelled(at=32.0, id=2))
+    assert not story.state.holds.n
+    story.until(40.0)
+    assert story.runs("b") == 2
+
+
+LEAVES = ("o/a", "o/b", "p/c", "d")
+
+
+def random_world(seed: int) -> State:
+    """Machines full of tasks of all queues, some of which are told to stop, and somebody who waits."""
+    rng = np.random.default_rng(seed)
+    names = ["o", "p", *LEAVES]
+    resources = ["cpu", "gpu"][: rng.integers(1, 3)]
+
+    def some(low: int, high: int, least: int = 0) -> dict[str, int]:
+        return {
+            r: int(x) for r, x in zip(resources, rng.integers(low, high, len(resources)), strict=True) if x >= least
+        }
+
+    queues = [
+        Queue(
+            name, guarantee=some(0, 5, 1) if rng.random() < 0.5 else {}, guarantee_timeout=0.0,
+            revocable=bool(rng.random() < 0.9), min_runtime=20.0 if rng.random() < 0.2 else None,
+        )
+        for name in names
+    ]  # fmt: skip
+    state = State()
+    state.apply(Configured(at=0.0, queues=queues, settings=Settings(reserve_after=1e9)))
+    for n in range(rng.integers(1, 4)):
+        state.apply(NodeJoined(at=0.0, node=Node(f"n{n}", some(2, 7))))
+    now = 1.0
+    for number in range(1, int(rng.integers(3, 12))):
+        gang = bool(rng.random() < 0.25)
+        demand = some(0, 4, 1) or {resources[0]: 1}
+        tasks = int(rng.integers(1, 4))
+        job = Job(str(rng.choice(LEAVES)), demand, tasks, priority=int(rng.integers(0, 3)), gang=gang)
+        state.apply(JobSubmitted(at=now, id=number, job=job))
+        place(state, rng, number, now)
+        now += int(rng.integers(0, 4)) * 10.0
+    job = Job(str(rng.choice(LEAVES)), some(0, 4, 1) or {resources[0]: 1}, gang=False)
+    if rng.random() < 0.4:
+        job = Job(job.queue, job.demand, int(rng.integers(2, 4)), gang=True)
+    state.apply(JobSubmitted(at=now, id=99, job=job))
+    return state
+
+
+def place(state: State, rng: np.random.Generator, number: int, now: float) -> None:
+    """Have the tasks of a job run where there is room, all or as many as there is; and stop one now and then."""
+    row = state.job_row(number)
+    demand, nodes = state.shapes.demand[state.jobs.shape_row[row]], []
+    free = state.nodes.free[: state.nodes.n].copy()
+    for _ in range(int(state.jobs.tasks[row])):
+        fit = np.flatnonzero((free >= demand).all(axis=1))
+        if len(fit):
+            nodes.append(int(rng.choice(fit)))
+            free[nodes[-1]] -= demand
+    count = len(nodes)
+    if count == 0 or (state.jobs.gang[row] and count < state.jobs.tasks[row]):
+        state.apply(JobCancelled(at=now, id=number))
+        return
+    columns = {"job": np.full(count, number), "index": np.arange(count), "attempt": np.ones(count, np.int64)}
+    state.apply(TasksPlaced(at=now, **columns, node=np.array(nodes)))
+    if rng.random() < 0.8:
+        state.apply(TasksStarted(at=now, **columns))
+    if count < state.jobs.tasks[row]:
+        state.apply(JobCancelled(at=now, id=number, indices=list(range(count, int(state.jobs.tasks[row])))))
+    if rng.random() < 0.15:
+        state.apply(JobCancelled(at=now, id=number, indices=[0]))
+
+
+@given(st.integers(0, 2**40))
+@settings(max_examples=int(os.environ.get("FAIRLEAD_FUZZ", "0")) // 4 or 150, deadline=None, phases=[Phase.generate])
+def test_the_plan_is_that_of_a_planner_that_tries_all_sets(seed):
+    state, now = random_world(seed), 1000.0
+    bucket = int(state.jobs.bucket[state.job_row(99)])
+    taken = take_back(state, now).facts
+    planner = Planner(state, now, bucket)
+    revoked = [f for f in taken if isinstance(f, TasksRevoked)]
+    if not planner.asked or state.order.buckets.hopeless[bucket]:
+        assert not taken, f"seed {seed}: a claim of nobody"
+        return
+    expected = planner.plan()
+    if expected is None:
+        assert [type(f) for f in taken] == [ClaimsPutOff], f"seed {seed}"
+        return
+    found = {t for f in revoked for t in state.current_tasks(f.attempts).tolist()}
+    assert found == expected, f"seed {seed}"
+    (claimed,) = [f for f in taken if isinstance(f, NodesClaimed)]
+    paid = [run for run in planner.runs if set(run.tasks) <= found]
+    assert sum(claimed.tasks) == planner.wanted
+    assert all(planner.hosts(n, paid) >= k for n, k in zip(claimed.nodes, claimed.tasks, strict=True)), f"seed {seed}"
+    check = RevocationCheck()
+    for fact in taken:
+        check.before(state, fact)
+        state.apply(fact)
+        check.after(state, fact)
+    check_invariants(state)
+
+
+def test_fair_shares_are_taken_back_when_somebody_was_short_of_theirs_for_so_long():
+    """B is entitled to half of four; with nothing for 60 seconds it gets two, and no third, for that would be a's."""
+    story = Story([{"cpu": 4}], [Queue("", fair_share_timeout=60.0, history=0.0), Queue("a"), Queue("b")])
+    story.job(0.0, "a", 1000.0, 4, cpu=1)
+    story.job(10.0, "b", 1000.0, 4, cpu=1)
+    story.until(69.0)
+    assert not story.revoked()
+    story.until(300.0)
+    assert [jobs for _, jobs in story.revoked()] == [[1], [1]]
+    assert all(70.0 <= at <= 90.0 for at, _ in story.revoked())
+    assert (story.runs("a"), story.runs("b")) == (2, 2)
+    claim = story.of(TasksRevoked)[0].claim
+    assert (claim.why, claim.queue, claim.has, claim.of) == ("fair share", "b", 0, 2)
+
+
+def test_two_queues_do_not_revoke_each_other_in_a_loop_where_the_next_task_does_not_use_the_dominant_resource():
+    """A's tasks are of cpu alone, b's of memory and a little cpu: whoever is served, the other would come first again."""
+    queues = [Queue("", fair_share_timeout=0.0, fair_share_threshold=1.0, history=0.0), Queue("a"), Queue("b")]
+    story = Story([{"cpu": 9, "memory": 18}], queues)
+    story.job(0.0, "a", 10_000.0, 9, cpu=3, memory=1)
+    story.job(0.0, "b", 10_000.0, 9, cpu=1, memory=4)
+    story.job(1.0, "a", 10_000.0, 9, cpu=1)
+    story.job(1.0, "b", 10_000.0, 9, memory=5)
+    story.until(2_000.0)
+    assert len(story.revoked()) <= 4
+    revoked = len(story.revoked())
+    story.until(6_000.0)
+    assert len(story.revoked()) == revoked
+
+
+def test_on_equal_shares_the_same_task_pays_whatever_the_order_in_which_they_came():
+    """Two queues with equal shares: the one whose name comes later pays, whoever began first."""
+    for names in (("b", "c"), ("c", "b")):
+        story = Story([{"cpu": 4}], [Queue("a", guarantee={"cpu": 1}), Queue("b"), Queue("c")])
+        for name in names:
+            story.job(0.0, name, 1000.0, 2, cpu=1)
+        story.job(1.0, "a", 10.0, cpu=1)
+        story.until(40.0)
+        assert (story.runs("b"), story.runs("c")) == (2, 1)
+
+
+def crowd(seed: int) -> Workload:
+    """Three queues, two of which are guaranteed something, gangs among their jobs, and more to do than the machines can."""
+    rng, jobs = np.random.default_rng(seed), Jobs()
+    for k in range(120):
+        demand = {"cpu": int(rng.integers(1, 4)) * 1000, "memory": int(rng.integers(1, 5)) << 30}
+        gang = bool(rng.random() < 0.2)
+        tasks = int(rng.integers(1, 4))
+        jobs.add(3.0 * k, f"q{rng.integers(3)}", demand, float(rng.uniform(10, 400)), tasks, gang=gang)
+    queues = [
+        Queue("q0", guarantee={"cpu": 6000}, guarantee_timeout=20.0),
+        Queue("q1", guarantee={"memory": 8 << 30}, min_runtime=15.0),
+        Queue("q2", grace=2.0),
+    ]
+    return jobs.workload("crowd", synthetic_nodes(3, "cpu=6,memory=8GiB"), queues)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_simulation_in_compiled_code_revokes_the_same(seed):
+    def run(compiled: bool) -> tuple[list[bytes], Run]:
+        facts: list[bytes] = []
+        with mock.patch("fairlead.simulate.many_steps.CHUNK_JOBS", 17):
+            done = simulate(crowd(seed), compiled=compiled, record=lambda new: facts.extend(map(encode, new)))
+        return facts, done
+
+    (many, one), (single, other) = run(True), run(False)
+    assert many == single
+    assert summary(one) | {"seconds": 0} == summary(other) | {"seconds": 0}
+    assert one.revoked > 0
+    assert one.lost > 0
+    assert one.completed == crowd(seed).tasks.sum()
+
+
+def test_with_revocations_queues_are_less_below_their_guarantee():
+    on, off = (simulate(crowd(1), revoke=revoke) for revoke in (True, False))
+    assert (off.revoked, off.lost) == (0, 0.0)
+    assert on.missed < off.missed
+
+
+def test_what_was_revoked_and_how_safe_it_is_is_told():
+    story = Story([{"cpu": 4000}], [Queue("a", guarantee={"cpu": 2000}), Queue("b")])
+    story.job(0.0, "b", 1000.0, 4, cpu=1000)
+    story.job(10.0, "a", 500.0, 2, cpu=1000)
+    story.until(20.0)
+    assert explain(story.state, 1)["safety"] == "others who are below theirs may have 4 cpu of its queue revoked"
+    waits = explain(story.state, 2)
+    assert waits["claim"] == "queue a has 0 of its 2 guaranteed cpu: others are revoked for it after 30 s of that"
+    story.until(42.0)
+    assert explain(story.state, 2)["claim"] == "room for 2 of it was made by revoking others, and is coming back"
+    told = describe_job(story.state, 1)["revoked"]
+    assert told == {"at": 40.0, "tasks": 2, "text": "revoked for a, which had 0 of its 2 guaranteed cpu"}
+    assert describe_job(story.state, 2)["revoked"] is None
+    story.until(50.0)
+    assert (
+        explain(story.state, 2)["safety"] == "its queue is within what it is guaranteed: it is not revoked for others'"
+    )
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ('guarantee_timeout = "soon"', "'soon' is no duration"),
+        ("guarantee_timeout = -1", "no duration"),
+        ("fair_share_threshold = 2", "less than or equal to 1"),
+        ('grace = "2d"', "less than or equal to 86400"),
+        ('lent = "x"', "no such key"),
+    ],
+)
+def test_a_wrong_key_is_refused_with_its_place(tmp_path, line, message):
+    file = tmp_path / "fairlead.toml"
+    file.write_text(f'[[queue]]\nname = "a"\n{line}\n')
+    with pytest.raises(DocumentError, match=message) as refused:
+        read_configuration(file, lambda policy: None)
+    assert f"{file}:3: " in str(refused.value)
+
+
+def test_the_keys_are_read_and_inherited(tmp_path):
+    file = tmp_path / "fairlead.toml"
+    file.write_text(
+        '[[queue]]\nname = "o"\nguarantee_timeout = "never"\nmin_runtime = "1min"\nrevocable = false\ngrace = 9\n'
+        '[[queue]]\nname = "o/a"\nguarantee = { cpu = 2 }\nborrow = { cpu = 1 }\nguarantee_timeout = 5\n'
+        '[[queue]]\nname = "o/b"\n[scheduler]\nrevoke = true\n'
+    )
+    found = read_configuration(file, lambda policy: None)
+    state = State()
+    state.apply(Configured(at=0.0, queues=found.queues, settings=found.settings))
+    a, b = state.tree.rows["o/a"], state.tree.rows["o/b"]
+    queues = state.queues
+    assert queues.guarantee_timeout[[a, b]].tolist() == [5.0, np.inf]
+    assert queues.min_runtime[[a, b]].tolist() == [60.0, 60.0]
+    assert not queues.revocable[[a, b]].any()
+    assert queues.limit[a].tolist() == [3000]
+    assert state.tree.inherited("o/b", "grace", 5.0) == 9.0

@@ -1,0 +1,355 @@
+"""Reservations: what they promise, in virtual time. Each story is a history that says what starts when."""
+
+import numpy as np
+import pytest
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+
+from fairlead.model.specs import Job, Node, Queue, Settings
+from fairlead.scheduler import snapshot
+from fairlead.scheduler.decide import decide
+from fairlead.scheduler.facts import (
+    Configured,
+    Fact,
+    JobsPassedOver,
+    JobSubmitted,
+    NodeDrained,
+    NodeJoined,
+    NodesReserved,
+    ReservationDropped,
+    TasksFinished,
+    TasksPlaced,
+    TasksStarted,
+)
+from fairlead.scheduler.state import State
+from fairlead.simulate.run import simulate
+from fairlead.simulate.workload import Jobs, Workload, synthetic_nodes
+from worlds import check_invariants, placed_keeping_promises, planned_naively, same
+
+
+class Story:
+    """A cluster on paper: jobs come when it is said, tasks last as long as it is said, and each is checked after each fact."""
+
+    def __init__(self, nodes: list[dict[str, int]], queues: list[Queue] | None = None, **more) -> None:
+        self.state, self.facts, self.now = State(), [], 0.0
+        self.coming: list[tuple[float, Job, float]] = []
+        self.ends: list[tuple[float, int, int, int]] = []
+        self.lasts: dict[int, float] = {}
+        self.begun: dict[int, float] = {}
+        self.idled = np.zeros((0, 0))
+        self.happen(Configured(at=0.0, queues=queues or [Queue("*")], settings=Settings(**more)))
+        for k, capacity in enumerate(nodes):
+            self.happen(NodeJoined(at=0.0, node=Node(f"n{k}", capacity)))
+
+    def happen(self, fact: Fact) -> None:
+        self._count_idle(fact.at)
+        if isinstance(fact, TasksPlaced):
+            placed_keeping_promises(self.state, fact)
+        else:
+            self.state.apply(fact)
+        self.facts.append(fact)
+        check_invariants(self.state)
+
+    def _count_idle(self, at: float) -> None:
+        """What lay free for promises until now, added up by leaf, is what the state says of it, now that the next fact comes."""
+        queues, holds = self.state.queues, self.state.holds
+        idled = np.zeros(queues.promised[: queues.n].shape)
+        idled[: len(self.idled), : self.idled.shape[1]] = self.idled
+        last = self.facts[-1].at if self.facts else at
+        self.idled = idled + queues.promised[: queues.n] * (at - last)
+        said = queues.idled_before[: queues.n].copy()
+        for h in range(holds.n):
+            said[queues_leaf(self.state, h)] += holds.idled[h] + holds.idle[h] * (at - holds.counted[h])
+        leaves = ~np.isin(np.arange(queues.n), queues.parent[: queues.n])
+        assert np.allclose(said[leaves], self.idled[leaves])
+
+    def job(self, at: float, queue: str, cpu: int, lasts: float, tasks: int = 1, **more) -> None:
+        self.coming.append((at, Job(queue, {"cpu": cpu}, tasks, **more), lasts))
+
+    def until(self, end: float, every: float = 1.0) -> None:
+        """Go on to a moment; besides whenever something happens, it is decided each second."""
+        while self.coming or self.ends or (self.state.buckets.head[: self.state.buckets.n] >= 0).any():
+            moments = [self.now + every, *(c[0] for c in self.coming), *(e[0] for e in self.ends)]
+            now = min(moments)
+            if now > end:
+                return
+            self.now = max(self.now, now)
+            self._step()
+
+    def _step(self) -> None:
+        for end in sorted(e for e in self.ends if e[0] <= self.now):
+            self.ends.remove(end)
+            one = {"job": np.array([end[1]]), "index": np.array([end[2]]), "attempt": np.array([end[3]])}
+            zero = np.zeros(1, np.int64)
+            self.happen(TasksFinished(at=self.now, **one, outcome=zero, code=zero))
+        for c in [c for c in self.coming if c[0] <= self.now]:
+            self.coming.remove(c)
+            number = self.state.index.last + 1
+            self.lasts[number] = c[2]
+            self.happen(JobSubmitted(at=self.now, id=number, job=c[1]))
+        more = True
+        while more:
+            decision = decide(self.state, self.now)
+            if decision.facts or self.state.holds.n:
+                recovered = decide(snapshot.load(snapshot.dump(self.state)), self.now)
+                assert str(recovered.facts) == str(decision.facts), "a recovered state decides otherwise"
+            for fact in decision.facts:
+                if isinstance(fact, NodesReserved):
+                    bucket = int(self.state.jobs.bucket[self.state.job_row(fact.id)])
+                    assert (fact.nodes, fact.tasks, fact.start) == planned_naively(self.state, self.now, bucket)
+                self.happen(fact)
+                if isinstance(fact, TasksPlaced):
+                    self._start(fact)
+            more = decision.more
+
+    def _start(self, fact: TasksPlaced) -> None:
+        columns = {"job": fact.job, "index": fact.index, "attempt": fact.attempt}
+        self.happen(TasksStarted(at=self.now, **columns))
+        for job, index, attempt in zip(*(c.tolist() for c in columns.values()), strict=True):
+            self.begun.setdefault(job, self.now)
+            lasts = self.lasts[job]
+            limit = self.state.jobs.time_limit[self.state.job_row(job)]
+            self.ends.append((self.now + min(lasts, limit), job, index, attempt))
+
+    def of(self, kind: type[Fact]) -> list[Fact]:
+        return [fact for fact in self.facts if isinstance(fact, kind)]
+
+    def places(self, job: int) -> list[int]:
+        return [n for f in self.of(TasksPlaced) for j, n in zip(f.job, f.node, strict=True) if j == job]
+
+
+def queues_leaf(state: State, hold: int) -> int:
+    """The row of the leaf that a hold is for."""
+    return int(state.buckets.leaf[state.holds.bucket[hold]])
+
+
+def starve() -> Workload:
+    """A task that holds a CPU for a day, small tasks that keep five others busy, and two gangs of four, the same queue's."""
+    jobs = Jobs()
+    one = {"cpu": 1000}
+    jobs.add(0.0, "x", one, 100_000.0)
+    for at in (0.0, 2.0, 4.0, 6.0, 8.0):
+        jobs.add(at, "y", one, 10.0)
+    jobs.add(8.5, "y", one, 10.0, 20)
+    for _ in range(2):
+        jobs.add(9.0, "g", one, 10.0, 4, gang=True)
+    return jobs.workload("starve", synthetic_nodes(3, "cpu=2"), [])
+
+
+@pytest.mark.parametrize("compiled", [True, False])
+def test_one_long_task_does_not_keep_a_gang_from_the_other_nodes(compiled):
+    """Without reservations the gangs start at 56 and 66; with, when it is their turn; and all is over at the same time."""
+    without = simulate(starve(), reserve_after=np.inf, compiled=compiled)
+    run = simulate(starve(), reserve_after=30.0, compiled=compiled)
+    assert without.begun[-2:].tolist() == [56.0, 66.0]
+    assert run.begun[-2:].tolist() == [46.0, 56.0]
+    assert np.nanmax(run.ended[1:]) == np.nanmax(without.ended[1:]) == 76.0
+    used = without.waited.sum() - run.waited.sum()
+    assert abs(used) <= 10.0 * 8, "nobody waits longer in all than the gangs wait less, but for one round of tasks"
+
+
+def test_a_gang_gets_its_room_though_small_tasks_keep_coming():
+    """Four CPUs, one of which ends each second: there would never be three at once."""
+    story = Story([{"cpu": 2000}, {"cpu": 2000}], reserve_after=10.0)
+    for second in range(200):
+        story.job(float(second), "small", 1000, 4.0)
+    story.job(20.0, "large", 1000, 5.0, 3, gang=True)
+    story.until(60.0)
+    gang = next(f.id for f in story.of(NodesReserved))
+    made = story.of(NodesReserved)[0]
+    assert made.at >= 30.0
+    assert story.begun[gang] <= made.at + 5.0, "as soon as three of them have ended"
+    small = [at for job, at in story.begun.items() if job != gang]
+    assert sum(at >= story.begun[gang] + 5.0 for at in small) >= 20, "then it is the turn of others again"
+
+
+def backfilled(time_limit: float | None, lasts: float, known: bool) -> Story:
+    """A gang of two whole nodes waits for a task that ends at 100; the other node is free. A small task comes at 40."""
+    story = Story([{"cpu": 1000}, {"cpu": 1000}], reserve_after=5.0)
+    for k in range(12 if known else 0):
+        story.job(0.0 + 2 * k, "small", 1000, lasts / 10, name="fit")
+    story.job(0.0, "long", 1000, 100.0, time_limit=100.0)
+    story.job(24.5, "large", 1000, 10.0, 2, gang=True)
+    story.job(25.0, "small", 1000, 1.0)  # whoever comes passes the gang over
+    story.job(40.0, "small", 1000, lasts / 10 if known else lasts, time_limit=time_limit, name="fit")
+    story.until(130.0)
+    return story
+
+
+def test_who_ends_before_by_a_time_limit_may_run_in_room_that_is_kept():
+    """The long task is expected to end at twice its age, some 60, and then at its limit, 100; who says nothing may not enter."""
+    for limit, begins in ((10.0, 40.0), (30.0, 61.0), (90.0, 110.0), (None, 110.0)):
+        story = backfilled(limit, 9.0, known=False)
+        gang = story.of(NodesReserved)[0].id
+        last = story.state.index.last
+        assert story.begun[gang] == 100.0
+        assert story.begun[last] == begins, limit
+
+
+def test_who_ends_before_by_a_cautious_forecast_may_run_there_too():
+    story = backfilled(None, 10.0, known=True)
+    gang = story.of(NodesReserved)[0].id
+    assert story.begun[story.state.index.last] == 40.0
+    assert story.begun[gang] == 100.0
+    assert story.state.queues.trusted[story.state.tree.rows["small"]] >= 1
+
+
+def test_who_does_not_keep_to_forecasts_is_trusted_no_more():
+    """Tasks that took a second until now take thirty from now on: two overrun, and then none enters any more."""
+    story = Story([{"cpu": 1000}, {"cpu": 1000}], reserve_after=5.0)
+    for k in range(40):
+        story.job(2.0 * k, "small", 1000, 1.0, name="fit")
+    story.job(0.0, "long", 1000, 1000.0, time_limit=1000.0)
+    story.job(79.5, "large", 1000, 10.0, 2, gang=True)
+    for k in range(12):
+        story.job(80.0 + 31 * k, "small", 1000, 30.0, name="fit")
+    story.until(600.0)
+    small = story.state.tree.rows["small"]
+    assert story.state.queues.overran[small] * 10 > story.state.queues.trusted[small] + 10
+    entered = [at for at in story.begun.values() if at >= 80.0]
+    assert 2 <= len(entered) <= 5, "then all the others wait for the gang"
+
+
+def test_after_two_slips_the_nodes_are_fixed_and_only_a_time_limit_lets_in():
+    """The forecast is wrong again and again: a task that goes on for ever, with no history at all."""
+    story = Story([{"cpu": 1000}, {"cpu": 1000}], reserve_after=5.0)
+    story.job(0.0, "long", 1000, 400.0)
+    for k in range(10):
+        story.job(float(k), "small", 1000, 0.5, name="fit")
+    story.job(10.0, "large", 1000, 10.0, 2, gang=True)
+    story.job(10.5, "small", 1000, 1.0, name="fit")
+    story.job(250.0, "small", 1000, 0.5, name="fit")
+    story.job(260.0, "small", 900, 0.5, name="fit", time_limit=1.0)
+    story.until(420.0)
+    large = story.of(NodesReserved)[0].id
+    made = [f for f in story.of(NodesReserved) if f.id == large]
+    assert [f.slips for f in made] == sorted(f.slips for f in made)
+    assert made[-1].slips >= 2
+    fixed = [f for f in made if f.slips >= 2]
+    assert all(f.nodes == fixed[0].nodes and f.tasks == fixed[0].tasks for f in fixed)
+    last = story.state.index.last
+    assert story.begun[last] < 262.0
+    assert story.begun[last - 1] >= 400.0
+    assert story.begun[made[0].id] == 400.0
+
+
+def test_a_reservation_is_dropped_when_its_queue_is_due_no_longer():
+    """The first uses three or four CPUs of eight, while five are kept for it; the second would use two and a half."""
+    story = Story([{"cpu": 8000}], reserve_after=5.0, queues=[Queue("", history=0.0), Queue("*")])
+    story.job(0.0, "w", 4000, 300.0, time_limit=300.0)
+    for lasts in (7.0, 5.0, 4.0):
+        story.job(1.0, "a", 1000, lasts, time_limit=lasts)
+    story.job(1.0, "a", 1000, 3.0, 400, time_limit=3.0)
+    story.job(2.0, "a", 5000, 10.0, 1, gang=True, priority=1)
+    story.job(30.0, "b", 2500, 10.0, 1, gang=True)
+    story.until(60.0)
+    first, second = 6, 7
+    passed = next(f.at for f in story.of(JobsPassedOver) if second in f.ids)
+    (dropped,) = story.of(ReservationDropped)
+    assert (passed, dropped.id, dropped.at) == (30.0, first, 36.0), "at 35 two of the first's have just ended"
+    made = [(f.id, f.at) for f in story.of(NodesReserved)]
+    assert (second, 36.0) in made, "it is the second's turn"
+    assert story.begun[second] == 38.0, "three of four have ended by then, and nobody else came in"
+
+
+def test_gangs_of_two_leaves_have_a_reservation_each_and_the_second_delays_not_the_first():
+    """Two nodes of two: each gang needs one of them whole. The second is planned where the first is not."""
+    story = Story([{"cpu": 2500}, {"cpu": 2500}], reserve_after=5.0)
+    for k, lasts in enumerate((50.0, 50.0, 80.0, 80.0)):
+        story.job(0.0, f"w{k}", 1000, lasts, time_limit=lasts)
+    for second in range(1, 100):
+        story.job(float(second), "small", 500, 3.0)
+    story.job(2.0, "a", 2000, 20.0, 1)
+    story.job(3.0, "b", 2000, 20.0, 1)
+    story.until(120.0)
+    first = {f.id: f for f in reversed(story.of(NodesReserved))}
+    assert len(first) == 2
+    assert sorted(story.begun[job] for job in first) == [50.0, 70.0]
+
+
+def test_other_gangs_of_the_leaf_start_where_there_is_room():
+    story = Story([{"cpu": 4000}, {"cpu": 1000}], reserve_after=5.0)
+    story.job(0.0, "w", 1000, 100.0, time_limit=100.0)
+    story.job(0.0, "v", 1000, 8.0, time_limit=8.0)
+    story.job(1.0, "g", 4000, 10.0, 1, gang=True)
+    for second in range(1, 30):
+        story.job(float(second), "small", 1000, 1.0, time_limit=2.0)
+    story.job(30.0, "g", 500, 5.0, 2, gang=True)
+    story.until(60.0)
+    assert story.state.reservations
+    assert story.begun[story.state.index.last] == 30.0
+
+
+def test_a_plan_is_made_anew_at_once_when_its_node_is_drained():
+    story = Story([{"cpu": 2000}, {"cpu": 2000}], reserve_after=5.0)
+    story.job(0.0, "w", 1500, 50.0, time_limit=50.0)
+    story.job(0.0, "v", 1500, 70.0, time_limit=70.0)
+    story.job(1.0, "large", 2000, 10.0)
+    for second in range(1, 60):
+        story.job(float(second), "small", 500, 1.0)
+    story.until(20.0)
+    before = story.of(NodesReserved)[-1]
+    story.happen(NodeDrained(at=story.now, node=f"n{before.nodes[0]}"))
+    story.until(21.0)
+    after = story.of(NodesReserved)[-1]
+    assert after.nodes == [1 - before.nodes[0]]
+
+
+def test_what_a_promise_idles_is_counted_and_charged_while_it_lasts():
+    """One CPU of two lies free from 20 to 60: 40,000 thousandths times seconds, charged to its owner, and to nobody's limit."""
+    story = Story([{"cpu": 2000}], reserve_after=5.0, queues=[Queue("", history=0.0), Queue("*")])
+    story.job(0.0, "long", 1000, 60.0, time_limit=60.0)
+    story.job(0.0, "small", 1000, 10.0, 1, time_limit=10.0)
+    story.job(1.0, "large", 2000, 5.0)
+    story.job(10.0, "small", 1000, 10.0, 1, time_limit=10.0)
+    story.job(11.0, "small", 1000, 100.0, 5)
+    state = story.state
+    story.until(19.0)
+    large = state.tree.rows["large"]
+    assert state.holds.n == 1
+    assert not state.queues.promised.any(), "it is kept, and is not free"
+    story.until(40.0)
+    assert state.queues.promised[[0, large], 0].tolist() == [1000, 1000]
+    assert state.queues.used[large].tolist() == [0]
+    story.until(64.0)
+    assert not state.queues.promised.any()
+    assert state.queues.idled_before[large].tolist() == [40_000.0]
+    assert same(snapshot.load(snapshot.dump(state))) == same(state)
+
+
+def test_what_becomes_known_of_durations_lets_in_who_was_kept_out():
+    """Eight tasks took a second when room is first kept, too few to say; when the ninth has ended the next may enter."""
+    story = Story([{"cpu": 1000}, {"cpu": 2000}], reserve_after=2.0)
+    story.job(0.0, "long", 1000, 500.0, time_limit=500.0)
+    for k in range(6):
+        story.job(1.2 * k, "small", 2000, 1.0)
+    story.job(9.0, "large", 1000, 10.0, 3, gang=True)
+    story.job(9.5, "small", 2000, 1.0, time_limit=2.0)
+    story.job(9.6, "small", 2000, 1.0, time_limit=2.0)
+    story.job(9.7, "small", 2000, 1.0, time_limit=2.0)
+    story.job(9.8, "small", 2000, 1.0)
+    story.until(60.0)
+    last = story.state.index.last
+    assert story.of(NodesReserved)[0].at <= story.begun[last - 1] < story.begun[last] < 20.0
+    assert story.state.queues.trusted[story.state.tree.rows["small"]] == 1, (
+        "by what is usual; the one before it had a time limit"
+    )
+
+
+@settings(max_examples=15, deadline=None, phases=[Phase.generate])
+@given(data=st.data())
+def test_no_reservation_delays_one_that_is_before_it(data):
+    """What is placed leaves to each what it needs at its start, but to those after the one whose turn it is; and all start."""
+    nodes = [{"cpu": data.draw(st.integers(2, 6)) * 1000} for _ in range(data.draw(st.integers(1, 3)))]
+    story = Story(nodes, reserve_after=data.draw(st.sampled_from([0.0, 2.0, 5.0])))
+    for _ in range(data.draw(st.integers(2, 12))):
+        tasks = data.draw(st.integers(1, 4))
+        cpu = data.draw(st.integers(1, 6)) * 500
+        if sum(node["cpu"] // cpu for node in nodes) >= tasks:
+            lasts = float(data.draw(st.integers(1, 20)))
+            gang = data.draw(st.booleans())
+            at, queue = float(data.draw(st.integers(0, 20))), data.draw(st.sampled_from("abcd"))
+            story.job(at, queue, cpu, lasts, tasks, gang=gang, time_limit=lasts)
+    story.until(400.0, every=3.0)
+    jobs = {int(job) for f in story.of(TasksPlaced) for job in f.job}
+    assert len(jobs) == story.state.index.last, "whoever comes, all have started in the end"

@@ -1,0 +1,64 @@
+"""What commands show and refuse that ask no scheduler."""
+
+import json
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+
+from fairlead.audit.over_time_report import over_time_text
+from fairlead.policies.allocation import number
+
+PROBLEM = 'capacity = { cpu = 9, memory = "18Gi" }\n' + "".join(
+    f'[[user]]\nname = "{name}"\ndemand = {{ cpu = {cpu}, memory = "{memory}Gi" }}\n'
+    for name, cpu, memory in (("A", 1, 4), ("B", 3, 1))
+)
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (Fraction(63, 25), "63/25"),
+        (Fraction(10**20 + 1, 3 * 10**20), "≈0.3333"),
+        (Fraction(1, 10**20), "≈1e-20"),
+        (-0.00001, "0"),
+        (2.5, "2.5"),
+        (0, "0"),
+    ],
+)
+def test_a_number_is_exact_or_says_that_it_is_not(value, text):
+    assert number(value) == text
+
+
+def test_steps_are_in_the_json_that_asks_for_them(command):
+    Path("problem.toml").write_text(PROBLEM)
+    (found,) = json.loads(command("allocate", "problem.toml", "--steps", "--json").stdout)["results"]
+    assert [step["serves"] for step in found["steps"]] == ["A", "B", "A", "B", "A"]
+    (found,) = json.loads(command("allocate", "problem.toml", "--discrete", "--json").stdout)["results"]
+    assert "steps" not in found
+
+
+def test_what_an_audit_of_what_ran_would_not_look_at_is_refused(command):
+    for how in (("--over", "1h"), ("--live",)):
+        refused = command("audit", *how, "--policy", "drf")
+        assert refused.stderr.startswith(f"fairlead: {how[0]} takes no --policy")
+
+
+def test_a_service_is_not_installed_with_a_configuration_that_would_not_start(command):
+    assert "missing.toml: there is no such file" in command("service", "install", "--config", "missing.toml").stderr
+    Path("wrong.toml").write_text("queues = 3\n")
+    refused = command("service", "install", "--config", "wrong.toml")
+    assert (refused.returncode, refused.stderr) == (1, "fairlead: wrong.toml:1: queues: no such key here\n")
+
+
+def test_an_audit_over_time_fits_into_80_columns():
+    through = {"whole tasks": 3.0, "running tasks": 2.0, "reservations": 1.0}
+    queue = {
+        "name": "research/vision", "resource": "memory", "entitled": 123456.0 * 2**30, "got": 1234.0 * 2**30,
+        "short": 122222.0 * 2**30, "status": "even", "through": {name: x * 1e5 * 2**30 for name, x in through.items()},
+    }  # fmt: skip
+    found = {
+        "since": 0.0, "until": 1e6, "asked": 1e6, "complete": True, "looks": 10, "every": 0.0, "error": 0.0, "fair": True,
+        "queues": [queue], "starved": [], "starved_after": 300.0,
+    }  # fmt: skip
+    assert max(map(len, over_time_text(found, 80).splitlines())) <= 80

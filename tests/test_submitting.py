@@ -1,0 +1,233 @@
+"""What is asked for with jobs: by options, by a script and by a file; edited, run again, and told of."""
+
+import json
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from threading import Thread
+
+import pytest
+
+from fairlead.cli.failure import Failure
+from fairlead.cli.many_jobs import read_jobs
+from fairlead.cli.script_options import script_options
+from fairlead.model.specs import Job, Queue
+from fairlead.scheduler import admission
+from test_scheduling import World
+
+NOTHING = {"command": [], "queue": None, "cpu": "1"}
+
+
+@pytest.mark.parametrize(
+    ("line", "ours"),
+    [
+        ("-J train -c4 --mem=4000", ["--name", "train", "--cpu", "4", "--memory", "4000Mi"]),
+        ("--mem 8G --time=2:00:00", ["--memory", "8Gi", "--time-limit", "7200s"]),
+        ("-t 90", ["--time-limit", "5400s"]),
+        ("-t 1:30", ["--time-limit", "90s"]),
+        ("--time=1-12", ["--time-limit", "129600s"]),
+        ("--time 2-03:04:05", ["--time-limit", "183845s"]),
+        ("-a 0-99%4", ["--tasks", "100", "--at-most", "4"]),
+        ("--gres=gpu:2 -n 1 -N 1", ["--gpu", "2"]),
+        ("-d afterok:12:13", ["--after", "12", "--after", "13"]),
+        ("--dependency=afterany:7", ["--after", "7:end"]),
+        ("-D /tmp --hold", ["--cwd", "/tmp", "--hold"]),
+    ],
+)
+def test_slurm_lines_mean_what_they_say(tmp_path, line, ours):
+    script = tmp_path / "job.sh"
+    script.write_text(f"#!/bin/sh\n# a comment\n\n#SBATCH {line}\necho hello\n#SBATCH -J late\n")
+    assert script_options(str(script)) == (ours, [], [])
+
+
+@pytest.mark.parametrize(
+    "line", ["-o out.txt", "--array=1-9", "--time=soon", "--gres=gpu:a100:2", "-n 4", "--exclusive"]
+)
+def test_what_means_nothing_here_is_said_with_its_place(tmp_path, line):
+    script = tmp_path / "job.sh"
+    script.write_text(f"#!/bin/sh\n#SBATCH {line}\n#FAIRLEAD --cpu 2  # for now\n")
+    slurm, own, passed_over = script_options(str(script))
+    assert (slurm, own) == ([], ["--cpu", "2"])
+    assert [each.rpartition("#SBATCH")[0] for each in passed_over] == [f"{script}:2: "]
+
+
+def test_a_script_without_such_lines_and_no_script_at_all_say_nothing(tmp_path):
+    (tmp_path / "plain").write_bytes(b"#!/bin/sh\n\xff\n")
+    for path in (tmp_path / "plain", tmp_path, tmp_path / "missing"):
+        assert script_options(str(path)) is None
+
+
+def test_jobs_of_a_file_are_read_as_json_and_as_csv(tmp_path):
+    path = tmp_path / "jobs"
+    path.write_text(
+        '{"command": "echo \'a b\'", "cpu": 2, "on": {"zone": "a"}}\n\n{"command": ["true"], "time-limit": "5min", "gang": true}'
+    )
+    assert read_jobs(str(path), NOTHING) == [
+        {**NOTHING, "command": ["echo", "a b"], "cpu": "2", "on": ["zone=a"]},
+        {**NOTHING, "command": ["true"], "time_limit": "5min", "gang": True},
+    ]
+    path.write_text("\ufeffcommand,queue,tasks\necho one,A,\n\"sh -c 'exit 1'\",B,3\n", "utf-8")
+    assert read_jobs(str(path), NOTHING) == [
+        {**NOTHING, "command": ["echo", "one"], "queue": "A"},
+        {**NOTHING, "command": ["sh", "-c", "exit 1"], "queue": "B", "tasks": 3},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "there is no job in it"),
+        ('{"command": 3}', ":1: command: write text, or a list of texts"),
+        ('{"comand": "x"}', ":1: comand: there is no such option: there are after, "),
+        ('{"command": "x"}\n{"command": ', ":2: no JSON: "),
+        ('{"command": "x", "tasks": 2.5}', ":1: tasks: write a whole number, not 2.5"),
+        ('{"cpu": 1}', ":1: there is no command"),
+        ("command,gang\ntrue,yes", ":2: gang: write true or false, not 'yes'"),
+        ("command,cpu\ntrue", ":2: has not as many cells as the first line"),
+        ('command\n"it\'s"', ":2: command: no closing quotation"),
+        ("{" * 100_000, ":1: no JSON: "),
+    ],
+)
+def test_what_is_wrong_in_a_file_of_jobs_is_said_with_its_line(tmp_path, text, said):
+    path = tmp_path / "jobs"
+    path.write_text(text)
+    with pytest.raises(Failure) as failure:
+        read_jobs(str(path), NOTHING)
+    assert str(failure.value).startswith(str(path))
+    assert said in str(failure.value)
+    assert len(str(failure.value)) < 400
+
+
+def test_the_only_place_for_users_is_the_default():
+    names = ("vision", "guests", "guests/*")
+    assert admission.leaf_for(World(list(map(Queue, names))).state, None, "ada") == "guests/ada"
+    world = World(list(map(Queue, (*names, "lab", "lab/*"))))
+    with pytest.raises(admission.Refused, match="no queue was named"):
+        admission.leaf_for(world.state, None, "ada")
+
+
+def test_a_job_of_bytes_is_doubted():
+    world = World([Queue("a")])
+    assert "was 4Mi or 4Gi meant" in admission.doubt(world.state, Job("a", {"cpu": 1000, "memory": 4}))
+
+
+def test_a_script_is_submitted_with_its_own_options(idle):
+    script = idle.folder / "job.sh"
+    script.write_text(
+        "#!/bin/sh\n#FAIRLEAD --queue A --name mine --cpu 2\n#SBATCH -c 3 -a 0-1 -o x.txt\necho $1 $FAIRLEAD_INDEX\n"
+    )
+    done = idle.call("submit", "--cpu", "4", "job.sh", "hello")
+    assert done.stderr == "fairlead: job.sh:3: #SBATCH --output=x.txt: means nothing here, and is passed over\n"
+    job = int(done.stdout)
+    assert idle.call("wait", str(job)).returncode == 0
+    found = idle.job(job)
+    assert (found["name"], found["queue"], found["tasks"], found["demand"]["cpu"]) == ("mine", "A", 2, 4000)
+    assert idle.ok("logs", f"{job}.1") == "hello 1\n"
+    script.write_text("#FAIRLEAD --speed 9\n")
+    wrong = idle.call("submit", "job.sh")
+    assert (wrong.returncode, wrong.stderr) == (1, "fairlead: job.sh: #FAIRLEAD: No such option: --speed\n")
+
+
+def test_a_file_of_jobs_is_submitted_whole_or_not_at_all(idle):
+    path = idle.folder / "jobs.csv"
+    path.write_text("command,name\necho one,first\necho two,second\n")
+    first, second = map(int, idle.ok("submit", "-q", "A", "--jobs", "jobs.csv").split())
+    assert [idle.job(job)["name"] for job in (first, second)] == ["first", "second"]
+    path.write_text("command,queue\necho one,A\necho two,nowhere\n")
+    wrong = idle.call("submit", "--jobs", "jobs.csv")
+    assert wrong.stderr.startswith("fairlead: jobs.1: there is no queue 'nowhere'")
+    assert idle.newest() == second
+
+
+def test_at_most_so_many_run_and_edits_change_that(idle):
+    go = idle.folder / "go"
+    gate = "until test -e go; do sleep 0.05; done"
+    job = idle.submit("-q", "A", "-n", "6", "--cpu", "0.5", "--memory", "1Mi", "--at-most", "2", "--", "sh", "-c", gate)
+    idle.until(lambda: idle.job(job)["running"] == 2)
+    assert idle.ok("why", f"{job}").startswith(f"job {job}: as many of it run as it asked for at once, 2")
+    assert idle.ok("edit", f"{job}", "--at-most", "4") == f"job {job} is changed\n"
+    idle.until(lambda: idle.job(job)["running"] == 4)
+    refused = idle.call("edit", f"{job}", "--memory", "2Mi")
+    assert (
+        refused.stderr
+        == f"fairlead: job {job} runs: its demand can be changed while all of it waits; others can at any time\n"
+    )
+    go.touch()
+    assert idle.call("wait", f"{job}").returncode == 0
+    assert "has ended: `fairlead rerun" in idle.call("edit", f"{job}", "--priority", "1").stderr
+
+
+def test_a_held_job_is_edited_and_released(idle):
+    job = idle.submit("-q", "A", "--hold", "--", "sh", "-c", "echo $FAIRLEAD_CPU")
+    assert idle.job(job)["status"] == "held"
+    edits = ("-q", "B", "--cpu", "3", "--priority", "7", "--time-limit", "1h")
+    assert idle.ok("edit", f"{job}", *edits) == f"job {job} is changed\n"
+    assert idle.ok("edit", f"{job}", *edits) == f"job {job} asked for that already\n"
+    found = idle.job(job)
+    assert [found[name] for name in ("queue", "priority", "time_limit")] == ["B", 7, 3600.0]
+    assert found["demand"] == {"cpu": 3000, "memory": 2**30}
+    assert "no queue 'C'" in idle.call("edit", f"{job}", "-q", "C").stderr
+    assert idle.call("edit", f"{job}").stderr.startswith("fairlead: edit what?")
+    idle.ok("release", f"{job}")
+    idle.ok("wait", f"{job}")
+    assert idle.ok("logs", f"{job}") == "3\n"
+
+
+def test_what_failed_runs_again_with_the_indices_it_had(idle):
+    script = (
+        "echo $FAIRLEAD_INDEX {index} {{index}}; test $FAIRLEAD_INDEX != 3 && test $FAIRLEAD_INDEX != 1 || test -e good"
+    )
+    job = idle.submit("-q", "A", "-n", "5", "--name", "mine", "--memory", "64Mi", "--", "sh", "-c", script)
+    assert idle.call("wait", f"{job}").returncode == 1
+    (idle.folder / "good").touch()
+    again = int(idle.ok("rerun", f"{job}", "--failed"))
+    assert idle.call("wait", f"{again}").returncode == 0
+    assert [idle.ok("logs", f"{again}.{k}") for k in (0, 1)] == ["1 1 {index}\n", "3 3 {index}\n"]
+    assert (idle.job(again)["tasks"], idle.job(again)["name"]) == (2, "mine")
+    whole = int(idle.ok("rerun", f"{again}"))
+    assert idle.call("wait", f"{whole}").returncode == 0
+    assert idle.ok("logs", f"{whole}.1") == "3 3 {index}\n"
+    refused = idle.call("rerun", f"{whole}", "--failed")
+    assert (
+        refused.stderr == f"fairlead: no task of job {whole} has failed: leave --failed away to run all of it again\n"
+    )
+
+
+def test_somebody_is_told_when_it_has_ended(idle):
+    heard = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self):
+            heard.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+            self.send_response(204)
+            self.end_headers()
+
+        def log_message(self, *_):
+            pass
+
+    with HTTPServer(("127.0.0.1", 0), Handler) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        to = (
+            "--notify",
+            f"http://127.0.0.1:{server.server_port}/x",
+            "--notify",
+            "cat > told; echo $FAIRLEAD_STATUS > status",
+        )
+        job = idle.submit("-q", "A", "--name", "mine", *to, "--", "false")
+        idle.until(lambda: heard and (idle.folder / "status").exists() and (idle.folder / "status").read_text())
+        server.shutdown()
+    assert heard[0]["text"] == f"job {job} mine has failed: 1 failed"
+    assert heard[0]["jobs"][0]["id"] == job
+    assert json.loads((idle.folder / "told").read_text())["jobs"][0]["status"] == "failed"
+    assert (idle.folder / "status").read_text() == "failed\n"
+    wrong = idle.call("submit", "-q", "A", "--notify", "ftp://x", "--", "true")
+    assert wrong.stderr == "fairlead: --notify ftp://x: write an address that begins with https:// or http://\n"
+
+
+@pytest.mark.parametrize("command", ["why", "job", "wait", "hold", "release", "edit", "rerun"])
+def test_what_is_no_job_is_said_in_one_line(command):
+    from typer.testing import CliRunner
+
+    from fairlead.cli.main import app
+
+    result = CliRunner().invoke(app, [command, "abc", *(["--priority", "1"] if command == "edit" else [])])
+    assert isinstance(result.exception, Exception)
+    assert "'abc' is no job" in str(result.exception)

@@ -1,0 +1,316 @@
+"""fairlead import yarn, and fairlead diff: what a fair-scheduler.xml becomes, and who gains by another configuration."""
+
+import json
+import re
+import tomllib
+
+import pytest
+
+from fairlead.imports.yarn import import_yarn
+from fairlead.imports.yarn_amounts import read_amounts, read_people
+from fairlead.model.documents import DocumentError, read_configuration
+from fairlead.model.quantity import Percent
+from fairlead.policies.registry import find_policy
+from test_yarn import CASES
+
+CLAIMS = re.compile(
+    r"^(guarantee_timeout|fair_share_timeout|fair_share_threshold|revocable|grace|revoke) = .*\n", re.MULTILINE
+)
+"""What is said of taking back is written here, and read elsewhere."""
+
+ALLOCATIONS = """<?xml version="1.0"?>
+<allocations>
+  <queue name="queueA"><minResources>1024mb,0vcores</minResources><maxResources>2048mb,10vcores</maxResources></queue>
+  <queue name="queueB">
+    <minResources>2048mb,0vcores</minResources><maxResources>5120mb,110vcores</maxResources>
+    <aclAdministerApps>alice,bob admins</aclAdministerApps><schedulingPolicy>fair</schedulingPolicy>
+  </queue>
+  <queue name="queueC"><minResources>5120mb,0vcores</minResources><aclSubmitApps>alice,bob admins</aclSubmitApps></queue>
+  <queue name="queueD"><maxRunningApps>3</maxRunningApps><maxAMShare>0.4</maxAMShare></queue>
+  <queue name="queueE"><minSharePreemptionTimeout>60</minSharePreemptionTimeout></queue>
+  <queue name="queueF" type="parent"><maxChildResources>2048mb,64vcores</maxChildResources></queue>
+  <queue name="queueG">
+    <maxChildResources>2048mb,64vcores</maxChildResources>
+    <fairSharePreemptionTimeout>120</fairSharePreemptionTimeout>
+    <minSharePreemptionTimeout>50</minSharePreemptionTimeout>
+    <fairSharePreemptionThreshold>0.6</fairSharePreemptionThreshold>
+    <maxContainerAllocation>vcores=16, memory-mb=512, a-custom-resource=10</maxContainerAllocation>
+    <queue name="queueH">
+      <fairSharePreemptionTimeout>180</fairSharePreemptionTimeout>
+      <minSharePreemptionTimeout>40</minSharePreemptionTimeout>
+      <fairSharePreemptionThreshold>0.7</fairSharePreemptionThreshold>
+      <maxContainerAllocation>1024mb,8vcores</maxContainerAllocation>
+    </queue>
+  </queue>
+  <queueMaxAppsDefault>15</queueMaxAppsDefault>
+  <queueMaxResourcesDefault>4096mb,100vcores</queueMaxResourcesDefault>
+  <userMaxAppsDefault>5</userMaxAppsDefault>
+  <queueMaxAMShareDefault>0.5</queueMaxAMShareDefault>
+  <user name="user1"><maxRunningApps>10</maxRunningApps></user>
+  <defaultMinSharePreemptionTimeout>120</defaultMinSharePreemptionTimeout>
+  <defaultFairSharePreemptionTimeout>300</defaultFairSharePreemptionTimeout>
+  <defaultFairSharePreemptionThreshold>.4</defaultFairSharePreemptionThreshold>
+  <defaultQueueSchedulingPolicy>drf</defaultQueueSchedulingPolicy>
+</allocations>
+"""
+
+
+def imported(tmp_path, xml, site=None):
+    """What becomes of a file: the queues by name as they are written, all of the document, and what is left out."""
+    path, other = tmp_path / "fair-scheduler.xml", tmp_path / "yarn-site.xml"
+    path.write_text(xml if xml.startswith("<?") else f"<allocations>\n{xml}\n</allocations>")
+    if site is not None:
+        properties = "".join(f"<property><name>{k}</name><value>{v}</value></property>" for k, v in site.items())
+        other.write_text(f"<configuration>{properties}</configuration>")
+    found = import_yarn(path, other if site is not None else None)
+    document = tomllib.loads(found.text)
+    (tmp_path / "fairlead.toml").write_text(CLAIMS.sub("", found.text))
+    read_configuration(tmp_path / "fairlead.toml", find_policy)  # what is printed is a valid file
+    return {queue["name"]: queue for queue in document["queue"]}, document, found.left_out
+
+
+def in_megabytes(amounts):
+    return [amounts["memory"] // 2**20, amounts["cpu"] // 1000]
+
+
+def test_allocation_file_of_the_conformance_case(tmp_path):
+    """YARN's own example. Where it says -1, to be inherited, nothing is written, for it is inherited here as well."""
+    expected = CASES["yarn-alloc-file"]["expected"]
+    queues, _, left = imported(tmp_path, ALLOCATIONS)
+    limits = {name: in_megabytes(read_amounts_of(queue["limit"])) for name, queue in queues.items() if "limit" in queue}
+    names = {name: next(n for n in queues if n.endswith(f"queue{name}")) for name in "ABCDEFGH"}
+    for some, limit in expected["maxResources"].items():
+        assert [limits[names[name]] for name in some.split(",")] == [limit] * len(some.split(","))
+    for some, count in expected["maxApps"].items():
+        assert all(queues[names.get(name, name)]["max_jobs"] == count for name in some.split(","))
+    for key, word in (("guarantee_timeout", "minShare"), ("fair_share_timeout", "fairShare")):
+        found = {name: queue[key] for name, queue in queues.items() if key in queue}
+        said = {k: v for k, v in expected[f"{word}PreemptionTimeout_ms"].items() if v != -1}
+        assert found == {("/" if name == "root" else names[name]): f"{ms // 1000}s" for name, ms in said.items()}
+    thresholds = {
+        name: queue["fair_share_threshold"] for name, queue in queues.items() if "fair_share_threshold" in queue
+    }
+    assert thresholds == {"/": 0.4, names["G"]: 0.6, names["H"]: 0.7}
+    assert queues["/"]["policy"] == "yarn-drf"
+    assert in_megabytes(read_amounts_of(queues[names["G"]]["largest_task"])) == [512, 16]
+    assert in_megabytes(read_amounts_of(queues["queueF/*"]["limit"])) == [2048, 64]
+    assert queues["queueB"]["admin"] == ["alice", "bob", "@admins"]
+    inner = {name.rpartition("/")[0] for name in queues if "/" in name.strip("/")}
+    leaves = [name for name in queues if name not in inner and "*" not in name and name != "/"]
+    assert len(leaves) - 1 == expected["leaf queues"], "and root.default, which YARN adds later"
+    assert [line.split(":")[1].strip() for line in left] == [
+        "schedulingPolicy", "maxAMShare", "userMaxAppsDefault", "queueMaxAMShareDefault", "maxRunningApps",
+    ]  # fmt: skip
+
+
+def read_amounts_of(table):
+    from fairlead.model.documents import read_amounts as read
+
+    return read(table)
+
+
+def test_policies_of_the_conformance_case(tmp_path):
+    """What YARN refuses, with all below it, is listed and not there; root.default is there in any case."""
+    created = CASES["yarn-policy-violation"]["expected"]["queue created"]
+    files = [
+        '<queue name="root"><schedulingPolicy>fair</schedulingPolicy>{}</queue>'.format(
+            '<queue name="child1"><schedulingPolicy>drf</schedulingPolicy></queue>'
+        ),
+        """<queue name="root"><schedulingPolicy>fair</schedulingPolicy><queue name="level2">
+           <schedulingPolicy>fair</schedulingPolicy><queue name="level3"><schedulingPolicy>drf</schedulingPolicy>
+           <queue name="leaf"><schedulingPolicy>fair</schedulingPolicy></queue></queue></queue></queue>""",
+        '<queue name="inner"><schedulingPolicy>fifo</schedulingPolicy><queue name="child"/></queue>',
+        '<queue name="inner"><queue name="leaf"><schedulingPolicy>fifo</schedulingPolicy></queue></queue>',
+    ]
+    there = []
+    for xml in files:
+        queues, _, left = imported(tmp_path, xml)
+        there.append(
+            (
+                {name for name in queues if "*" not in name} - {"/", "default"},
+                [line.split(":")[1] for line in left if "refuses" in line],
+            )
+        )
+    assert created == ["child1: no", "level2 yes, level3 no, leaf no", "no", "yes"]
+    assert there == [
+        (set(), [" queue 'child1'"]),
+        ({"level2"}, [" queue 'level2/level3'"]),
+        (set(), [" queue 'inner'"]),
+        ({"inner", "inner/leaf"}, []),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("1024 mb, 4 vcores", {"memory": 2**30, "cpu": 4000}),
+        ("4 vcores 1024 mb", {"memory": 2**30, "cpu": 4000}),
+        ("1024MB,4VCores", {"memory": 2**30, "cpu": 4000}),
+        ("50%", {"*": Percent(50)}),
+        ("25% cpu, 12.5% memory", {"memory": Percent(12.5), "cpu": Percent(25)}),
+        ("vcores=4, memory-mb=50%, yarn.io/gpu=2", {"cpu": 4000, "memory": Percent(50), "gpu": 2000}),
+        ("memory-mb=1024", {"memory": 2**30}),
+    ],
+)
+def test_amounts_in_each_of_yarns_ways(text, expected):
+    assert read_amounts(text) == expected
+
+
+@pytest.mark.parametrize(
+    "text", ["", "1024", "1024 mb", "-1 mb, 2 vcores", "10% mb, 2 vcores", "101%", "x=y", "cpu=-1"]
+)
+def test_what_is_no_amount(text):
+    with pytest.raises(ValueError, match=r"amount|number|both|part of the cluster"):
+        read_amounts(text)
+
+
+def test_lists_of_people():
+    assert read_people("alice,bob admins,ops") == (["alice", "bob", "@admins", "@ops"], [])
+    assert read_people(" admins") == (["@admins"], [])
+    assert read_people(" ") == ([], [])
+    assert read_people("*") == (["*"], [])
+    assert read_people("al!ce x") == (["@x"], ["al!ce"])
+
+
+def test_a_grant_above_holds_below(tmp_path):
+    """In YARN the lists of a queue and of those above it add up; here the nearest says it, so they are added up in it."""
+    queues, _, left = imported(
+        tmp_path,
+        """<queue name="root"><aclSubmitApps> ops</aclSubmitApps><queue name="a"><aclSubmitApps>ann</aclSubmitApps>
+           <queue name="b"/><queue name="c"><aclSubmitApps> </aclSubmitApps></queue></queue></queue>""",
+    )
+    submit = {name: queue.get("submit") for name, queue in queues.items()}
+    assert submit["/"] == submit["*"] == ["@ops"]
+    assert submit["a"] == submit["a/c"] == submit["a/*"] == ["@ops", "ann"]
+    assert submit["a/b"] is None
+    assert left == []
+
+
+def test_the_site_says_what_is_checked_made_and_taken_back(tmp_path):
+    fair = "yarn.scheduler.fair."
+    site = {
+        f"{fair}allow-undeclared-pools": "false",
+        f"{fair}sizebasedweight": "true",
+        "yarn.scheduler.maximum-allocation-mb": "8192",
+    }
+    queues, document, left = imported(tmp_path, '<queue name="a"><aclSubmitApps>ann</aclSubmitApps></queue>', site)
+    assert set(queues) == {"/", "a", "default"}, "nothing is made on the fly"
+    assert queues["/"]["submit"] == ["*"], "without yarn.acl.enable nobody is asked"
+    assert queues["/"]["largest_task"] == {"memory": "8Gi"}
+    assert document["scheduler"] == {"revoke": False}
+    assert [rule.get("by") for rule in document["placement"]] == ["asked", "user", None]
+    assert [rule.get("create", True) for rule in document["placement"]] == [False, False, True]
+    assert left == [f"yarn-site.xml: {fair}sizebasedweight = true: there is nothing like it here"]
+    site = {
+        "yarn.acl.enable": "true",
+        f"{fair}preemption": "true",
+        f"{fair}waitTimeBeforeKill": "15000",
+        "yarn.admin.acl": "olga ops",
+    }
+    queues, document, left = imported(tmp_path, '<queue name="a"><aclSubmitApps>ann</aclSubmitApps></queue>', site)
+    assert "scheduler" not in document
+    assert document["operators"] == ["olga", "@ops"]
+    assert (queues["/"]["grace"], queues["/"]["guarantee_timeout"], left) == ("15s", "never", [])
+
+
+def test_placement_rules(tmp_path):
+    queues, document, left = imported(
+        tmp_path,
+        """<queue name="g" type="parent"/><queuePlacementPolicy><rule name="specified" create="false"/>
+           <rule name="nestedUserQueue"><rule name="primaryGroup" create="false"/></rule>
+           <rule name="nestedUserQueue" create="false"><rule name="default" queue="root.p"/></rule>
+           <rule name="secondaryGroupExistingQueue"/><rule name="default" queue="x.y"/></queuePlacementPolicy>""",
+    )
+    assert document["placement"] == [
+        {"by": "asked", "not_asked": ["default"], "create": False},
+        {"by": "group", "dot": "_dot_", "create": False, "own": True},
+        {"queue": "p", "own": True, "create_own": False},
+        {"by": "groups", "dot": "_dot_", "create": False},
+        {"queue": "x/y"},
+    ]
+    assert {"g", "g/*", "p", "p/*", "x", "x/y"} <= set(queues)
+    assert left == []
+
+
+@pytest.mark.parametrize(
+    ("xml", "says"),
+    [
+        ("<queue>", r":\d+: not XML"),
+        (
+            "<?xml version='1.0'?><!DOCTYPE a [<!ENTITY b 'c'>]><allocations>&b;</allocations>",
+            "document type or entities",
+        ),
+        ("<?xml version='1.0'?><configuration/>", "its outermost element is <allocations>"),
+        ('<queue name="a.b"/>', ":2: queue name 'a.b': YARN takes none"),
+        ('<queue name="a"/><queue name="a"/>', "is there twice"),
+        ('<queue name="root"/><queue name="a"/>', "so all others are inside it"),
+        ('<queue name="a"><weight>-1</weight></queue>', ":2: weight: '-1' is no number"),
+        ('<queue name="a"><weight>nan</weight></queue>', "weight: 'nan' is no number"),
+        ('<queue name="a"><minResources>5</minResources></queue>', ":2: minResources: '5' is no amount"),
+        ("<defaultQueueSchedulingPolicy>fifo</defaultQueueSchedulingPolicy>", "YARN takes no fifo here"),
+        ('<queue name="a"><schedulingPolicy>best</schedulingPolicy></queue>', "'best' is none of fair, drf and fifo"),
+        ('<queuePlacementPolicy><rule name="specified"/></queuePlacementPolicy>', "YARN needs a last rule"),
+        (
+            '<queuePlacementPolicy><rule name="user"/><rule name="default"/></queuePlacementPolicy>',
+            "YARN refuses rules after",
+        ),
+        ('<queuePlacementPolicy><rule name="mine"/></queuePlacementPolicy>', "'mine' is no rule"),
+        ("<queue name='q'>" * 120 + "</queue>" * 120, "more than 100 elements in each other"),
+    ],
+)
+def test_what_yarn_or_we_refuse_is_said_with_its_line(tmp_path, xml, says):
+    with pytest.raises(DocumentError, match=says):
+        imported(tmp_path, xml)
+
+
+def test_the_commands(tmp_path, command):
+    (tmp_path / "fs.xml").write_text(
+        '<allocations><queue name="a"><weight>3</weight></queue><queue name="b"/></allocations>'
+    )
+    done = command("import", "yarn", str(tmp_path / "fs.xml"))
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "weight = 3  # line 1: weight" in done.stdout
+    new = CLAIMS.sub("", done.stdout) + '\n[[node]]\nname = "n"\ncapacity = { cpu = 10 }\n'
+    (tmp_path / "new.toml").write_text(new)
+    (tmp_path / "old.toml").write_text(new.replace("weight = 3", "weight = 0"))
+    done = command("diff", str(tmp_path / "old.toml"), str(tmp_path / "new.toml"), "--json")
+    found = [change for change in json.loads(done.stdout)["changes"] if change["resource"] == "cpu"]
+    changes = {change["queue"]: (change["before"], change["after"]) for change in found}
+    assert changes == {"/": (10_000, 10_000), "a": (0, 6000), "b": (5000, 2000), "default": (5000, 2000)}
+    text = command("diff", str(tmp_path / "old.toml"), str(tmp_path / "new.toml")).stdout
+    assert re.search(r"a +cpu +0 +0\.0% +6 +60\.0% +gains\n", text), text
+    assert re.search(r"b +cpu +5 +50\.0% +2 +20\.0% +loses\n", text), text
+    assert (
+        command("diff", str(tmp_path / "new.toml"), str(tmp_path / "new.toml")).stdout
+        == "nobody gains and nobody loses\n"
+    )
+    (tmp_path / "fs.xml").write_text("<allocations><queueMaxAMShareDefault>1</queueMaxAMShareDefault></allocations>")
+    done = command("import", "yarn", str(tmp_path / "fs.xml"))
+    assert done.returncode == 3
+    assert "# Left out:\n#   line 1: queueMaxAMShareDefault: fairlead has no application masters\n" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("toml", "says"),
+    [
+        ('[[queue]]\nname = "a"\nweight = 0', ":3: queue.0..weight: 0 is no weight under the policy of '/'"),
+        ('[[queue]]\nname = "a"\nlimit = { cpu = "120%" }', "no part of the cluster"),
+        ('[[queue]]\nname = "a"\nlimit = "x"', "no part of the cluster"),
+        (
+            '[[queue]]\nname = "a"\nguarantee = { cpu = "50%" }\nlimit = { cpu = "20%" }',
+            "guarantees 50% cpu, over its limit of 20%",
+        ),
+        (
+            '[[queue]]\nname = "a"\nguarantee = "10%"\n[[queue]]\nname = "a/b"\nguarantee = "20%"',
+            "its children are guaranteed 20% of everything, itself only 10%",
+        ),
+        ('[[queue]]\nname = "a"\n[[placement]]\nby = "user"\nqueue = "a"', "write either by"),
+        ('[[queue]]\nname = "a"\n[[placement]]\nqueue = "b"', "there is no queue 'b' here"),
+        ('[[queue]]\nname = "a"\n[[placement]]\nqueue = "a"\n[[placement]]\nby = "user"', "is never reached: rule 1"),
+        ('[[queue]]\nname = "a"\n[[placement]]\nby = "user"\nnot_asked = ["a"]', 'goes with by = "asked"'),
+    ],
+)
+def test_faults_of_a_configuration(tmp_path, toml, says):
+    (tmp_path / "fairlead.toml").write_text(toml)
+    with pytest.raises(DocumentError, match=says):
+        read_configuration(tmp_path / "fairlead.toml", find_policy)

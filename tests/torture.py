@@ -1,0 +1,279 @@
+"""Torture: a real scheduler with real tasks, to which everything is done that a machine can do to it, again and again.
+
+`python tests/torture.py SECONDS` does so, and writes what was done, promised and seen to docs/reliability.json, of
+which `make docs` makes the table of docs/reliability.md. tests/test_torture.py runs each fault once.
+
+All the while people submit jobs, under keys, and each attempt of each task writes a line when it begins and when it ends. In the
+end: whatever was acknowledged is done, and nothing was done twice.
+"""
+
+import contextlib
+import json
+import os
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import uuid
+from collections import Counter
+from pathlib import Path
+from random import Random
+
+from conftest import FAIRLEAD, Live
+
+RECORD = Path(__file__).parent.parent / "docs" / "reliability.json"
+ATTEMPT = "$FAIRLEAD_JOB.$FAIRLEAD_INDEX"
+TASK = f"echo start {ATTEMPT}.$FAIRLEAD_NUMBER >> LEDGER; sleep 0.2; echo end {ATTEMPT} >> LEDGER"
+FAULTS = {}
+
+
+class Broken(AssertionError):
+    """What was promised was not kept."""
+
+
+def fault(promised):
+    """A way to hurt it: takes the world, leaves it as it was, and returns what was seen."""
+
+    def known(function):
+        FAULTS[function.__name__.replace("_", " ")] = (promised, function)
+        return function
+
+    return known
+
+
+class World:
+    """A scheduler on a disk of its own, small where that can be, and the people who use it."""
+
+    def __init__(self, folder, disk):
+        self.live, self.ledger = Live(folder), folder / "ledger"
+        self.ballast = disk / "ballast"
+        self.live.home = disk / "home"
+        self.live.env["FAIRLEAD_HOME"] = str(self.live.home)
+        self.small = os.path.ismount(disk)
+        self.ledger.touch()
+        self.acknowledged, self.refused = {}, Counter()
+        self.over = threading.Event()
+        self.live.up()
+        self.people = threading.Thread(target=self._submit)
+        self.people.start()
+
+    def _submit(self):
+        """Jobs, one after another, each asked for until there is an answer."""
+        command = ["sh", "-c", TASK.replace("LEDGER", str(self.ledger))]
+        while not self.over.wait(0.3):
+            key = uuid.uuid4().hex
+            body = {
+                "argv": command,
+                "demand": {"cpu": 1},
+                "queue": "A",
+                "tasks": 3,
+                "env": {"PATH": os.environ["PATH"]},
+            }
+            while True:
+                try:
+                    status, answer = self.live.http("POST", "/v1/jobs", body, {"Idempotency-Key": key})
+                except OSError:
+                    status, answer = 0, None
+                if status == 201:
+                    self.acknowledged[answer["id"]] = key
+                    break
+                self.refused[status] += 1
+                time.sleep(0.1)
+
+    def supervisor(self):
+        self.live.until(self.live.supervisor)
+        return self.live.supervisor()[0].pid
+
+    def goes_on(self):
+        """Wait until something that is asked for now is done."""
+        before = len(self.acknowledged)
+        self.live.until(lambda: len(self.acknowledged) > before, 60)
+        newest = max(self.acknowledged)
+        self.live.until(lambda: self.live.http("GET", f"/v1/jobs/{newest}")[1]["status"] == "succeeded", 60)
+
+    def end(self):
+        """Let all that was asked for be done, and look whether it was, once."""
+        self.over.set()
+        self.people.join()
+        for number in self.acknowledged:
+            self.live.until(
+                lambda number=number: self.live.http("GET", f"/v1/jobs/{number}")[1]["status"] == "succeeded", 90
+            )
+        lines = Counter(self.ledger.read_text().splitlines())
+        done = {line: count for line, count in lines.items() if line.startswith("end")}
+        expected = {f"end {number}.{index}" for number in self.acknowledged for index in range(3)}
+        if missing := expected - set(done):
+            raise Broken(f"acknowledged, and not done: {sorted(missing)[:5]}")
+        if twice := [line for line, count in lines.items() if count > 1]:
+            raise Broken(f"twice: {twice[:5]}")
+        return len(expected)
+
+    def close(self):
+        self.over.set()
+        self.people.join()
+        self.live.close()
+
+
+@fault("nothing is lost, nothing runs twice; tasks run on and are adopted")
+def the_scheduler_is_killed(world):
+    world.live.kill()
+    world.live.up()
+    return "went on"
+
+
+@fault("its tasks are ended and start again; another supervisor is started")
+def the_supervisor_is_killed(world):
+    os.kill(world.supervisor(), signal.SIGKILL)
+    world.supervisor()
+    return "another was there"
+
+
+@fault("who asks waits, and is answered when it goes on")
+def the_scheduler_is_stopped_for_a_second(world):
+    world.live.process.send_signal(signal.SIGSTOP)
+    time.sleep(1)
+    world.live.process.send_signal(signal.SIGCONT)
+    return "went on"
+
+
+@fault("the scheduler answers all the while, and blocks on nothing")
+def the_supervisor_is_stopped_for_a_second(world):
+    pid, slowest = world.supervisor(), 0.0
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        until = time.monotonic() + 1
+        while time.monotonic() < until:
+            began = time.monotonic()
+            if world.live.http("GET", "/v1/status")[0] != 200:
+                raise Broken("no answer while the supervisor is stopped")
+            slowest = max(slowest, time.monotonic() - began)
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    return "answered within a second" if slowest < 1 else f"answered within {slowest:.0f} s"
+
+
+@fault("submissions are refused, cancel is answered, nothing is lost; it goes on when there is room")
+def the_disk_is_full(world):
+    if not world.small:
+        return "not tried: no small disk can be made here"
+    with contextlib.suppress(OSError), world.ballast.open("wb", buffering=0) as file:
+        for size in (2**16, 512):
+            with contextlib.suppress(OSError):
+                while True:
+                    file.write(bytes(size))
+    try:
+        world.live.until(lambda: world.live.http("GET", "/readyz")[0] == 503)
+        job = min(world.acknowledged, default=None)
+        status = world.live.http("POST", f"/v1/jobs/{job}/release", {})[0] if job else 200
+        if status not in (200, 400):
+            raise Broken(f"a change that takes nothing on was answered {status}")
+    finally:
+        world.ballast.unlink()
+    world.live.until(lambda: world.live.http("GET", "/readyz")[0] == 200)
+    return "said so, and went on"
+
+
+@fault("tasks wait until there are some again, and none fails for it")
+def the_supervisor_has_no_descriptors_left(world):
+    pid = world.supervisor()
+    usual = resource.prlimit(pid, resource.RLIMIT_NOFILE)
+    resource.prlimit(pid, resource.RLIMIT_NOFILE, (len(list(Path(f"/proc/{pid}/fd").iterdir())), usual[1]))
+    time.sleep(1.5)
+    resource.prlimit(pid, resource.RLIMIT_NOFILE, usual)
+    return "went on"
+
+
+@fault("it is refused, with what to do; nothing is started")
+def a_bit_of_the_journal_is_another(world):
+    world.live.kill()
+    kept = [path for path in world.live.home.glob("journal.db*") if path.is_file()]
+    copies = {path: path.read_bytes() for path in kept}
+    damaged = next((path for path in sorted(kept) if b'"JobSubmitted"' in copies[path]), None)
+    if damaged is not None:
+        content = bytearray(copies[damaged])
+        content[content.find(b'"JobSubmitted"') + 3] ^= 4
+        damaged.write_bytes(content)
+        told = subprocess.run(
+            [FAIRLEAD, "up"], env=world.live.env, capture_output=True, text=True, timeout=60, check=False
+        )
+        if told.returncode != 1 or told.stderr.count("\n") != 1:
+            raise Broken(f"a damaged journal: {told.stderr}")
+    for path, bytes_ in copies.items():
+        path.write_bytes(bytes_)
+    world.live.up()
+    return "was refused" if damaged is not None else "nothing was there to damage"
+
+
+@fault("it is refused; the one that runs goes on")
+def a_second_scheduler_is_started(world):
+    told = subprocess.run([FAIRLEAD, "up"], env=world.live.env, capture_output=True, text=True, timeout=60, check=False)
+    if told.returncode != 1 or told.stderr.count("\n") != 1:
+        raise Broken(f"a second scheduler: {told.stderr}")
+    return "was refused"
+
+
+@fault("everybody is answered, or told when to come back; health is answered")
+def two_thousand_ask_at_once(world):
+    wires = []
+    try:
+        for _ in range(2000):
+            wires.append(world.live.wire())
+            wires[-1].connect()
+            wires[-1].sock.sendall(b"GET /v1/status HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        told = Counter(wire.sock.recv(65536)[9:12].decode() for wire in wires)
+    finally:
+        for wire in wires:
+            wire.close()
+    if set(told) - {"200", "429"}:
+        raise Broken(f"answers: {dict(told)}")
+    return "all were"
+
+
+def torture(folder, disk, seconds, seed=0, once=False):
+    """Hurt it for so long, or by each fault once; returns the record. Raises AssertionError where a promise is not kept."""
+    rng, record = Random(seed), {name: {"promised": FAULTS[name][0], "injected": 0, "seen": {}} for name in FAULTS}
+    world = World(folder, disk)
+    try:
+        until, order = time.monotonic() + seconds, sorted(FAULTS)
+        while time.monotonic() < until or once:
+            rng.shuffle(order)
+            for name in order:
+                seen = FAULTS[name][1](world)
+                record[name]["injected"] += 1
+                record[name]["seen"][seen] = record[name]["seen"].get(seen, 0) + 1
+                if not once:
+                    world.goes_on()
+                if time.monotonic() > until and not once:
+                    break
+            if once:
+                break
+        return {"faults": record, "tasks": world.end()}
+    finally:
+        world.close()
+
+
+@contextlib.contextmanager
+def small_disk(folder):
+    """A folder on a small disk of its own, or an ordinary one where there can be none."""
+    disk = Path(folder) / "disk"
+    disk.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=64m", "none", str(disk)]
+    mounted = os.geteuid() == 0 and subprocess.run(mount, capture_output=True, check=False).returncode == 0
+    try:
+        yield disk
+    finally:
+        if mounted:
+            subprocess.run(["umount", "-l", str(disk)], check=True)
+
+
+if __name__ == "__main__":
+    folder = Path(tempfile.mkdtemp(prefix="fairlead-torture-"))
+    with small_disk(folder) as disk:
+        found = torture(folder, disk, float(sys.argv[1]))
+    shutil.rmtree(folder)
+    RECORD.write_text(json.dumps({"seconds": float(sys.argv[1]), **found}, indent=1, sort_keys=True) + "\n")
+    print(json.dumps(found, indent=1))
