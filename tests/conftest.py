@@ -201,9 +201,10 @@ class Live:
 
 
 def supervisor_of(home: Path) -> list[psutil.Process]:
-    """The supervisor of a data folder, where one runs."""
+    """The supervisor of a data folder, where one runs; not its child that has not yet become the program of a task."""
     mine = str(home / "supervisor")
-    return [each for each in psutil.process_iter(["cmdline"]) if mine in (each.info["cmdline"] or [])]
+    found = [each for each in psutil.process_iter(["cmdline", "ppid"]) if mine in (each.info["cmdline"] or [])]
+    return [each for each in found if each.info["ppid"] not in {other.pid for other in found}]
 
 
 def end_tasks(home: Path) -> None:
