@@ -54,12 +54,24 @@ class World:
         self.live.home = disk / "home"
         self.live.env["FAIRLEAD_HOME"] = str(self.live.home)
         self.small = os.path.ismount(disk)
+        self.wall_clock = self._preload_clock(folder)
         self.ledger.touch()
         self.acknowledged, self.refused, self.again = {}, Counter(), Counter()
-        self.over = threading.Event()
+        self.over, self.closed = threading.Event(), threading.Event()
         self.live.up()
         self.people = threading.Thread(target=self._submit)
         self.people.start()
+
+    def _preload_clock(self, folder):
+        """The file that holds by how many seconds the scheduler's wall clock is off; None where nothing compiles C here."""
+        compiler, library, off = shutil.which("cc"), folder / "wall_clock.so", folder / "wall_clock"
+        if compiler is None:
+            return None
+        source = Path(__file__).with_name("wall_clock.c")
+        subprocess.run([compiler, "-shared", "-fPIC", "-O1", "-o", library, source, "-ldl"], check=True)
+        off.write_bytes(bytes(8))
+        self.live.env |= {"LD_PRELOAD": str(library), "WALL_CLOCK": str(off)}
+        return off
 
     def _submit(self):
         """Jobs, one after another, each asked for until there is an answer."""
@@ -71,9 +83,10 @@ class World:
                 "demand": {"cpu": 1},
                 "queue": "A",
                 "tasks": 3,
+                "time_limit": 60.0,
                 "env": {"PATH": os.environ["PATH"]},
             }
-            while True:
+            while not self.closed.is_set():
                 try:
                     status, answer = self.live.http("POST", "/v1/jobs", body, {"Idempotency-Key": key})
                 except OSError:
@@ -127,6 +140,7 @@ class World:
 
     def close(self):
         self.over.set()
+        self.closed.set()
         self.people.join()
         self.live.close()
 
@@ -200,6 +214,40 @@ def the_supervisor_has_no_descriptors_left(world):
     resource.prlimit(pid, resource.RLIMIT_NOFILE, (len(list(Path(f"/proc/{pid}/fd").iterdir())), usual[1]))
     time.sleep(1.5)
     resource.prlimit(pid, resource.RLIMIT_NOFILE, usual)
+    return "went on"
+
+
+@fault("tasks wait until there may be processes again, and none fails for it")
+def the_supervisor_may_start_no_process(world):
+    """By a cgroup: root, whom this runs as, is held by no limit of its own."""
+    group = Path(f"/sys/fs/cgroup/pids/torture-{os.getpid()}")
+    try:
+        group.mkdir()
+    except OSError:
+        return "not tried: no cgroups that count processes can be made here"
+    try:
+        (group / "pids.max").write_text("1")
+        (group / "cgroup.procs").write_text(str(world.supervisor()))
+        time.sleep(1.5)
+    finally:
+        while members := (group / "cgroup.procs").read_text().split():
+            for pid in members:
+                with contextlib.suppress(ProcessLookupError):
+                    (group.parent / "cgroup.procs").write_text(pid)
+        group.rmdir()
+    return "went on"
+
+
+@fault("time limits hold, ages stay true, nothing is lost: the wall clock is for people's eyes alone")
+def the_wall_clock_is_set_an_hour_on_and_a_day_back(world):
+    if world.wall_clock is None:
+        return "not tried: nothing compiles C here"
+    for seconds in (3600, -86400, 0):
+        with world.wall_clock.open("r+b") as off:
+            off.write(seconds.to_bytes(8, sys.byteorder, signed=True))
+        time.sleep(0.7)
+        if (status := world.live.http("GET", "/readyz")[0]) != 200:
+            raise Broken(f"the clock was set by {seconds} s: not ready ({status})")
     return "went on"
 
 
