@@ -396,7 +396,7 @@ def test_a_cgroup_folder_that_was_taken_away_is_made_again(bench):
 def test_tasks_wait_where_there_are_no_more_files_and_none_fails(bench):
     supervisor = int(alive(f"{bench.folder}/supervisor")[0])
     job = bench.job("sleep", "0.2")
-    attempts = [Attempt(1, index, 1) for index in range(40)]
+    attempts = [Attempt(1, index, 1) for index in range(15)]
     bench.start_all(attempts[:1], job)
     bench.end_of(attempts[0])
     few = len(list(Path(f"/proc/{supervisor}/fd").iterdir())) + 5
