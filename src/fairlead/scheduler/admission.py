@@ -154,6 +154,8 @@ def _check(state: State, job: Job) -> None:
             raise Refused(f"queue {written(name)!r} is draining: it takes no more jobs")
         limit = state.spec_of(name).limit
         times = job.tasks if job.gang else 1
+        if job.revocable and state.settings.revoke:
+            continue  # it may go above limits
         for resource, most in limit.items():
             if job.demand.get(resource, 0) * times > most:
                 asked = format_quantity(resource, job.demand[resource] * times)
