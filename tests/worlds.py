@@ -239,7 +239,6 @@ def placed_naively(state: State, now: float, most: int = 10_000, beyond: bool = 
     spare = queues.spare[: queues.n].copy()
     used, count_tasks, count_jobs = queues.used[: queues.n].copy(), queues.tasks.copy(), queues.jobs.copy()
     waiting = {j: int(jobs.waiting[j]) for j in range(jobs.n) if jobs.id[j] != NONE and jobs.bucket[j] != NONE}
-    waiting = {j: count for j, count in waiting.items() if jobs.revocable[j] or not beyond}
     bounded = {j: int(jobs.at_most[j] - jobs.holding[j]) for j in waiting if jobs.at_most[j]}
     waiting |= {j: min(waiting[j], more) for j, more in bounded.items()}
     holding = {j: int(jobs.holding[j]) for j in waiting}
@@ -431,6 +430,10 @@ def placed_naively(state: State, now: float, most: int = 10_000, beyond: bool = 
 
     def attempt(job: int) -> tuple[list[int], np.ndarray, list[Kept]] | None:
         """Where the job's next task, or gang, would go, and the room that is left then; None, and why is kept, if nowhere."""
+        if beyond and not jobs.revocable[job]:
+            out.add(buckets[job])
+            shut.add(jobs.queue[job])
+            return None
         demand = state.shapes.demand[jobs.shape_row[job]]
         count = waiting[job] if jobs.gang[job] else 1
         line = path(int(jobs.queue[job]))

@@ -276,7 +276,7 @@ def edit(state: State, job: int, said: JobEdited) -> JobEdited | None:
         names = {"on": "constraint", "time_limit": "time limit"}
         what = " and ".join(names.get(name, name) for name in changed)
         raise Refused(f"job {job} runs: its {what} can be changed while all of it waits; others can at any time")
-    _check(state, edited)
+    _check(state, replace(edited, after=[]))  # what it came after may be forgotten since
     return said
 
 

@@ -16,6 +16,9 @@ VARIABLE = "FAIRLEAD_CHECKPOINT"
 """In the environment of a task: the path of its file."""
 
 
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
 class Checkpoints:
     """The files of this supervisor's tasks. `folder` is the supervisor's."""
 
@@ -25,7 +28,11 @@ class Checkpoints:
     def make(self, task: Task, person: Person | None) -> str:
         """Make a task's file, which it may touch, and nobody else; returns its path."""
         path = self._path(task)
-        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        try:
+            fd = os.open(path, _NEW, 0o600)
+        except FileNotFoundError:  # somebody has taken the folder away
+            os.makedirs(self._folder, 0o711, exist_ok=True)
+            fd = os.open(path, _NEW, 0o600)
         try:
             os.utime(fd, (0, 0))
             if person is not None:

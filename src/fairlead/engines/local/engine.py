@@ -338,7 +338,7 @@ def _make_checkpoints(place: Path, elsewhere: Path | None) -> None:
     if place.is_symlink():
         place.unlink()
     if elsewhere is None:
-        place.mkdir(exist_ok=True, mode=0o700)
+        place.mkdir(exist_ok=True, mode=0o711)
         return
     if place.exists():
         remove_folder(place)
