@@ -18,6 +18,7 @@ from fairlead.scheduler.facts import (
     Configured,
     Contradiction,
     JobCancelled,
+    JobEdited,
     JobHeld,
     JobReleased,
     JobSubmitted,
@@ -1029,3 +1030,16 @@ def test_a_job_that_ended_is_not_remembered_for_ever(monkeypatch):
         for fact in decide(world.state, 0.0).facts:
             world.happen(fact)
     assert world.state.ended_jobs().tolist() == list(range(10, 61))
+
+
+def test_a_job_is_edited_though_what_it_came_after_is_forgotten():
+    world = World([Queue("a")], {"cpu": 1}, keep_jobs=0)
+    first = world.submit("a", {"cpu": 1})
+    world.decide()
+    then = world.submit("a", {"cpu": 1}, after=[After(first, "end")], held=True)
+    world.end(first)
+    world.decide()
+    assert first not in world.state.index.specs
+    said = admission.edit(world.state, then, JobEdited(at=world.now, id=then, priority=3))
+    world.happen(said)
+    assert world.state.index.specs[then].priority == 3

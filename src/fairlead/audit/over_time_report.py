@@ -75,8 +75,17 @@ def verdict(found: Mapping[str, Any]) -> list[str]:
             f"✗ {each['queue']} starved: nothing of it was started for {span(each['seconds'])} from {moment(each['since'])} on, "
             f"while {listed(each['others'])} had no less and were served"
         )
-    if not lines:
+    fair = not lines
+    revoked = found["revocations"]
+    lines += [f"✗ at {moment(each['at'])}: {each['text']}" for each in revoked["faults"]]
+    if fair:
         lines.append(f"✓ nobody is short of more than {WRONGED:.0%} of its part, and nobody starved")
+    if revoked["claims"] and not revoked["faults"]:
+        tasks = listed([f"{count} for {why}" for why, count in sorted(revoked["tasks"].items())])
+        lines.append(
+            f"✓ what was revoked was needed, enough, and took nobody below what is theirs: tasks, {tasks}; "
+            f"{span(revoked['lost'])} of the whole cluster were lost"
+        )
     return [*lines, "fair over this time" if found["fair"] else "not fair over this time: see above"]
 
 

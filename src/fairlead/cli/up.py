@@ -149,6 +149,7 @@ def _log_to(home: Path) -> None:
     file.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     logging.getLogger("uvicorn").setLevel(logging.ERROR)  # what strangers send is no concern of the log
     logging.basicConfig(level=logging.WARNING, handlers=[terminal, file])
+    logging.getLogger("fairlead").setLevel(logging.INFO)  # what is revoked for whom
 
 
 def _ready(home: Path, urls: list[str], engine: LocalEngine, configuration: Configuration, everybody: bool) -> None:

@@ -24,10 +24,11 @@ class AfterInfo(TypedDict):
 
 
 class RevokedInfo(TypedDict):
-    """When tasks of a job were revoked for others last, for whom and why; `tasks` counts all of them so far."""
+    """When tasks of a job were revoked for others last, for which queue and why; `tasks` counts all of them so far."""
 
     at: float
     tasks: int
+    queue: str
     text: str
 
 
@@ -58,6 +59,8 @@ class JobInfo(TypedDict):
     at_most: int | None
     exit_done: bool
     grace: float | None
+    signal: str
+    revocable: bool
     revoked: "RevokedInfo | None"
     after: list[AfterInfo]
     cpu_seconds: float | None
@@ -86,7 +89,8 @@ class TaskInfo(TypedDict):
 
     `cpu_seconds` and `peak_memory` are what its attempts that ended have used, and the most bytes that one of them had; None
     where that is not known. Of one that holds resources `expected_end` is when it will have ended, by even odds, and
-    `cautious_end` by nine in ten; None where nothing is known.
+    `cautious_end` by nine in ten; None where nothing is known. `checkpointed_at` is when one that runs has said last that it kept
+    what it did.
     """
 
     index: int
@@ -99,6 +103,7 @@ class TaskInfo(TypedDict):
     peak_memory: int | None
     started_at: float | None
     finished_at: float | None
+    checkpointed_at: float | None
     expected_end: float | None
     cautious_end: float | None
 
@@ -229,6 +234,22 @@ class StarvedInfo(TypedDict):
     others: list[str]
 
 
+class RevocationFault(TypedDict):
+    """A revocation that was not as it must be: when, and how."""
+
+    at: float
+    text: str
+
+
+class RevocationsInfo(TypedDict):
+    """What was revoked for others: tasks by why, for how many claims, and seconds of the whole cluster that were lost by it."""
+
+    claims: int
+    tasks: dict[str, int]
+    lost: float
+    faults: list[RevocationFault]
+
+
 class OverTimeInfo(TypedDict):
     """Whether it was fair over time: each queue, most wronged first, who starved, and the shares over time of some.
 
@@ -248,6 +269,7 @@ class OverTimeInfo(TypedDict):
     error: float
     queues: list[QueueOverTime]
     starved: list[StarvedInfo]
+    revocations: RevocationsInfo
     series: dict[str, Any]
 
 

@@ -19,7 +19,7 @@ from fairlead.policies import arithmetic, drf
 from fairlead.scheduler.decide import Cycle, run_cycle
 from fairlead.scheduler.divided_queues import problem_of, wanted_by
 from fairlead.scheduler.entitled import parts_of
-from fairlead.scheduler.kernel_stops import LIMIT, MAX_JOBS, MAX_TASKS, NO_NODE
+from fairlead.scheduler.kernel_stops import LIMIT, MAX_JOBS, MAX_TASKS, NO_NODE, WITHHELD
 from fairlead.scheduler.state import State
 from fairlead.scheduler.tables import F64, I64, NONE
 from fairlead.scheduler.why_short import Shortfalls, Started
@@ -160,7 +160,7 @@ def _why(state: State, q: int, result: Cycle, free: I64) -> str:
     if np.isin(state.jobs.queue[result.job], q).any():
         return "about to start"
     stops = result.stop[mine]
-    if np.isin(stops, (LIMIT, MAX_TASKS, MAX_JOBS)).all():
+    if np.isin(stops, (LIMIT, MAX_TASKS, MAX_JOBS, WITHHELD)).all():
         return "limit"
     for b in mine[stops == NO_NODE]:
         shape = buckets.shape_row[b]

@@ -28,7 +28,7 @@ from fairlead.scheduler.tables import F64, I64, NONE, Buckets, Holds, Jobs, Node
 from fairlead.scheduler.view import BEGAN, ENDED, HOLDS, NEXT_TICK, SKETCHES
 
 ShapeKey = tuple[tuple[tuple[str, int], ...], Constraints]
-BucketKey = tuple[int, int, int, int]
+BucketKey = tuple[int, int, int, int, bool]
 
 
 @dataclass(frozen=True)

@@ -135,10 +135,11 @@ def _arrivals(state: State, into: State, target: int, now: float) -> Arrivals:
     bucket = jobs.home[source]
     gangs = np.flatnonzero(jobs.gang[source])
     kinds = np.stack(
-        [column[source[gangs]] for column in (jobs.queue, jobs.priority, jobs.shape_row, jobs.tasks)], axis=1
+        [column[source[gangs]] for column in (jobs.queue, jobs.priority, jobs.shape_row, jobs.tasks, jobs.revocable)],
+        axis=1,
     )
     distinct, which = np.unique(kinds, axis=0, return_inverse=True)
-    made = [ensure_bucket(into, (queue, priority, shape, size)) for queue, priority, shape, size in distinct.tolist()]
+    made = [ensure_bucket(into, (*key, bool(revocable))) for *key, revocable in distinct.tolist()]
     bucket[gangs] = np.array(made, np.int64)[which.reshape(-1)]
     window = max(HOUR, now - begin)
     return Arrivals(source, bucket, jobs.submitted_at[source] - (now - window), window)

@@ -18,8 +18,8 @@ from fairlead.model.api_types import JobInfo
 from fairlead.model.specs import Job
 from fairlead.people.bounds import default_bounds
 from fairlead.people.door import Door
-from fairlead.people.rules import Caller, as_seen, check_acts
-from fairlead.people.telling import hidden_leaves, without
+from fairlead.people.rules import Caller, check_acts
+from fairlead.people.telling import hidden_leaves, job_as_seen, without
 from fairlead.scheduler import admission, report
 from fairlead.scheduler.facts import Fact
 from fairlead.scheduler.state import State
@@ -33,7 +33,16 @@ ANSWER_WITHIN = 30.0
 MOST_WAITERS = 2000
 """Requests that wait for something to happen, at once: long polls and streams."""
 LONGEST_WAIT = 60.0
-MOMENTS = ("submitted_at", "started_at", "finished_at", "expected_end", "cautious_end", "earliest", "latest")
+MOMENTS = (
+    "submitted_at",
+    "started_at",
+    "finished_at",
+    "checkpointed_at",
+    "expected_end",
+    "cautious_end",
+    "earliest",
+    "latest",
+)
 """What is told of jobs and tasks in seconds of the scheduler's clock."""
 
 Number = Annotated[int, PathParameter(ge=0, le=2**53)]
@@ -115,7 +124,7 @@ class Asker:
         """A job, as far as it is for them to see."""
 
         def view(state: State) -> Any:
-            return as_seen(self.door.rules, caller, spec_of(state, job), report.describe_job(state, job))  # type: ignore[arg-type]
+            return job_as_seen(self.door.rules, caller, spec_of(state, job), report.describe_job(state, job))
 
         found: JobInfo = by_wall_clock(await self.read(view), self.clock)
         return found
@@ -170,7 +179,9 @@ class Bytes(Response):
 
 def by_wall_clock(told: Any, clock: Clock) -> Any:
     """The same about a job or a task, with its moments as the wall clock has them."""
-    moments = {name: clock.wall(told[name]) for name in MOMENTS if told.get(name) is not None}
+    moments: dict[str, Any] = {name: clock.wall(told[name]) for name in MOMENTS if told.get(name) is not None}
+    if told.get("revoked") is not None:
+        moments["revoked"] = {**told["revoked"], "at": clock.wall(told["revoked"]["at"])}
     return {**told, **moments}
 
 

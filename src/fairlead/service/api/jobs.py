@@ -21,7 +21,8 @@ from fairlead.model.api_types import (
     Why,
 )
 from fairlead.model.specs import Job, path_to_root
-from fairlead.people.rules import acts_on, as_seen, check_acts, seen_queue, sees_names
+from fairlead.people.rules import acts_on, check_acts, seen_queue, sees_names
+from fairlead.people.telling import job_as_seen
 from fairlead.scheduler import admission, report
 from fairlead.scheduler.explain import explain
 from fairlead.scheduler.facts import Fact
@@ -78,7 +79,7 @@ def _add_looking(api: APIRouter, asker: Asker, engine: LocalEngine) -> None:
 
         def view(state: State) -> JobPage:
             page = report.list_jobs(state, queue=queue, where=theirs, status=status, before=before, limit=limit)
-            seen = [as_seen(rules, caller, state.index.specs[job["id"]], job) for job in page["jobs"]]  # type: ignore[arg-type]
+            seen = [job_as_seen(rules, caller, state.index.specs[job["id"]], job) for job in page["jobs"]]
             return {"jobs": [by_wall_clock(job, asker.clock) for job in seen], "next": page["next"]}
 
         return Json({**await asker.read(view), "stalled": asker.loop.takes_nothing_on})
@@ -128,7 +129,7 @@ def _add_looking(api: APIRouter, asker: Asker, engine: LocalEngine) -> None:
     @api.get("/v1/jobs/{job}/why", response_model=Why)
     async def why(job: Number, caller: Known) -> Response:
         """What a job waits for, now."""
-        return Json(await asker.read_seen(caller, lambda s: explain(s, job)))
+        return Json(await asker.told_to(caller, await asker.ask(lambda s, now: ([], explain(s, job, now)))))
 
 
 def _add_changing(api: APIRouter, asker: Asker, submitter: Submitter) -> None:
