@@ -21,7 +21,7 @@ from fairlead.policies.contract import PolicyError
 from fairlead.policies.registry import find_policy
 from fairlead.simulate.measure import summary, write_parquet
 from fairlead.simulate.report import page, runs_text, sweep_page, sweep_text
-from fairlead.simulate.run import simulate
+from fairlead.simulate.run import check_policy, simulate
 from fairlead.simulate.sweep import Point, sweep
 from fairlead.simulate.traces import Derivation, read_trace
 from fairlead.simulate.workload import TraceError, Workload, cut, synthetic_nodes
@@ -48,8 +48,7 @@ def run_simulations(
         )
         workload = _cluster(workload, nodes, node, config)
         for policy in policies:
-            if policy != "slots":
-                find_policy(policy)
+            check_policy(policy)
         if workload.skipped:
             print(f"fairlead: {trace}: {workload.skipped:,} rows were wrong and left out", file=sys.stderr)
         runs = []
@@ -90,8 +89,7 @@ def run_sweep(
     _check_outputs(report)
     try:
         for policy in policies:
-            if policy != "slots":
-                find_policy(policy)
+            check_policy(policy)
         read_trace(trace, kind, skip_bad=skip_bad)  # so that what is wrong is told once, and at once
         grid = itertools.product(
             policies, _numbers("--scale", loads, float), _numbers("--nodes", sizes, int), _numbers("--seed", seeds, int)
