@@ -778,7 +778,7 @@ def test_a_policy_that_only_divides_is_come_near_to(monkeypatch):
 
 
 def fairness(world):
-    found = audit_state(world.state)
+    found = audit_state(world.state, 0.0)
     return found, {q["name"]: (q["status"], q["why"]) for q in found["queues"]}
 
 

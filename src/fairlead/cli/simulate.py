@@ -21,7 +21,7 @@ from fairlead.policies.registry import find_policy
 from fairlead.simulate.machines import on_machines
 from fairlead.simulate.measure import summary, write_parquet
 from fairlead.simulate.report import page, runs_text, sweep_page, sweep_text
-from fairlead.simulate.run import simulate
+from fairlead.simulate.run import check_policy, simulate
 from fairlead.simulate.sweep import Point, sweep
 from fairlead.simulate.traces import Derivation, read_trace
 from fairlead.simulate.workload import TraceError, cut, synthetic_nodes
@@ -46,8 +46,7 @@ def run_simulations(
         )
         workload = on_machines(workload, nodes, node, config)
         for policy in policies:
-            if policy != "slots":
-                find_policy(policy)
+            check_policy(policy)
         if workload.skipped:
             print(f"fairlead: {trace}: {workload.skipped:,} rows were wrong and left out", file=sys.stderr)
         runs = []
@@ -90,8 +89,7 @@ def run_sweep(
     modes = _modes(revoke)
     try:
         for policy in policies:
-            if policy != "slots":
-                find_policy(policy)
+            check_policy(policy)
         # So that what is wrong is told once, and at once.
         machines = _numbers("--nodes", sizes, int)
         on_machines(read_trace(trace, kind, skip_bad=skip_bad), max(machines), node, config)

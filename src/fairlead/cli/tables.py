@@ -226,6 +226,16 @@ def moment(at: float) -> str:
     return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at))
 
 
+def _kept(kept: dict[str, Any]) -> str:
+    """What is kept for a job, and what lies idle for it, in a sentence."""
+    what = f"room for {kept['tasks']} task{'s' * (kept['tasks'] > 1)} of job {kept['job']} of {kept['queue']} is kept"
+    why = "" if kept["why"] == "reservation" else f" for its {kept['why']}"
+    left = kept["start"] - time.time()
+    start = f"expected to start in {span(left)}" if left > 1 else "expected to start any moment"
+    idle = " and ".join(f"{round_quantity(name, amount)} {name}" for name, amount in kept["idle"].items())
+    return f"– {what}{why}, {start}: {idle or 'nothing'} lies idle for it now"
+
+
 def show_fairness(found: dict[str, Any]) -> None:
     """Print the audit of what runs now."""
     if not found["queues"]:
@@ -254,6 +264,8 @@ def show_fairness(found: dict[str, Any]) -> None:
             others = listed(queue["passed_over_for"])
             waits = f"{queue['name']}, at {queue['dominant_share']:.1%}, has waited for {age(queue['waits_since'])}"
             print(plain(f"– {waits}, while {others}, who had no less, were served"))
+    for kept in found["reservations"]:
+        print(plain(_kept(kept)))
     if found["fair"] is False:
         print("not fair at this moment: see above")
     elif found["fair"]:

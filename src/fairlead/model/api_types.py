@@ -184,16 +184,37 @@ class FairQueue(TypedDict):
     passed_over_for: list[str]
 
 
+class ReservationInfo(TypedDict):
+    """Room that is kept for a job, for so many `tasks` on so many `nodes`, since `made`; at `start` they are expected to start.
+
+    `why` is "reservation", or for what others are revoked: "guarantee", "fair share" or "priority". `slips` is how often the
+    start was put off. `idle` is the free room that is kept from others now, in base units; `idled`, that over time: base units x
+    hours.
+    """
+
+    job: int
+    queue: str
+    why: str
+    made: float
+    start: float
+    slips: int
+    nodes: int
+    tasks: int
+    idle: dict[str, int]
+    idled: dict[str, float]
+
+
 class FairnessInfo(TypedDict):
     """Whether what runs now is fair, within one task; `findings` name the property, whether it holds, and a witness.
 
     `fair` is null where it is at this moment, but some have waited while others, who had no less, were served: see the audit
-    over time.
+    over time. `reservations` are what is kept for whom, and what that idles.
     """
 
     fair: bool | None
     queues: list[FairQueue]
     findings: list[dict[str, Any]]
+    reservations: list[ReservationInfo]
 
 
 class Amounts(TypedDict):
