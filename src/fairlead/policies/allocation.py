@@ -9,7 +9,7 @@ import numpy as np
 
 from fairlead.model.arrays import WIDEST, Numbers
 from fairlead.model.problems import Problem, as_problem
-from fairlead.model.quantity import round_quantity
+from fairlead.model.quantity import BYTE_RESOURCES, is_written_exactly, round_quantity
 from fairlead.policies.by_filling import ByFilling
 from fairlead.policies.contract import DividingPolicy, Division, PolicyError
 from fairlead.policies.discrete import OrderingPolicy, Placement, Step, place
@@ -316,14 +316,20 @@ def number(value: Any) -> str:
 
 
 def amount(problem: Problem, column: int, value: Any) -> str:
-    """A quantity for reading, in its resource's units."""
+    """A quantity for reading, in its resource's units; where it is a fraction, after ≈ unless it is written to the last digit."""
     if not problem.quantities:
         return number(value)
-    return round_quantity(problem.resources[column], round(value))
+    resource = problem.resources[column]
+    text = round_quantity(resource, round(value))
+    if not isinstance(value, Fraction):
+        return text
+    if text == "0" and value:
+        text = f"{float(value if resource in BYTE_RESOURCES else value / 1000):.3g}"
+    return text if is_written_exactly(resource, value, text) else f"≈{text}"
 
 
 def _plain(value: Any) -> float | str:
-    return str(value) if isinstance(value, Fraction) else float(value)
+    return str(value) if isinstance(value, Fraction) else float(value) + 0.0  # and no -0
 
 
 def _named(problem: Problem, values: Numbers) -> dict[str, float | str]:

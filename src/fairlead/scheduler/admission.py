@@ -189,10 +189,11 @@ def too_large(state: State, job: Job) -> str | None:
     demand = np.array([job.demand.get(name, 0) for name in state.resources], np.int64)
     if not demand.any():  # what asks for nothing is refused for that
         return None
-    will_do = np.array([meets(node.labels, tuple(job.on.items())) for node in state.cluster.specs], np.bool_)
+    wanted = tuple((label, tuple(values)) for label, values in job.on.items())
+    will_do = np.array([meets(node.labels, wanted) for node in state.cluster.specs], np.bool_)
     capacity = state.nodes.capacity[:n][state.nodes.up[:n] & will_do]
     if job.on and not len(capacity):
-        labels = " ".join(f"{label}={'|'.join(values)}" for label, values in job.on.items())
+        labels = " ".join(f"{label}={'|'.join(values)}" for label, values in wanted)
         return f"no node has {labels}: the job waits for one to join"
     such = " with its labels" if job.on else ""
     room = tasks_that_fit(capacity, demand)
@@ -200,8 +201,8 @@ def too_large(state: State, job: Job) -> str | None:
         return None
     if room:
         return (
-            f"all nodes{such} together could hold {room} tasks of {format_quantities(job.demand)} at once, not the {job.tasks} of "
-            "this gang: the job waits for more to join"
+            f"all nodes{such} together could hold {room} tasks of {format_quantities(job.demand)} at once, not the {job.tasks} "
+            "of this gang: the job waits for more to join"
         )
     return f"no node{such} is large enough for {format_quantities(job.demand)}: the job waits for one to join"
 
