@@ -14,6 +14,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from fairlead.data_folder import SYSTEM_HOME, SYSTEM_SOCKET, home_folder, socket_of
 from fairlead.engines.local.engine import EngineError, LocalEngine
+from fairlead.engines.local.machine import kept, this_machine
 from fairlead.journal import JournalError
 from fairlead.kernel_cache import is_cached
 from fairlead.model.documents import Configuration, DocumentError, read_configuration
@@ -158,6 +159,9 @@ def _ready(home: Path, urls: list[str], engine: LocalEngine, configuration: Conf
         _say(f"node {node.name}: {capacity}")
     if len(engine.nodes) > 8:
         _say(f"and {len(engine.nodes) - 8} nodes more")
+    if not configuration.nodes and (keeps := kept(configuration.system, this_machine({}).capacity)):
+        amounts = " and ".join(f"{name} {round_quantity(name, amount)}" for name, amount in keeps.items())
+        _say(f"the machine keeps {amounts} of what it has for itself: `system` in fairlead.toml says how much")
     has: Counter[str] = Counter()
     for node in engine.nodes:
         has.update(node.capacity)

@@ -13,7 +13,8 @@ from fairlead.audit.allocation import check_allocation, own_part
 from fairlead.audit.findings import Finding
 from fairlead.audit.given import Given
 from fairlead.model.api_types import FairnessInfo, FairQueue
-from fairlead.model.problems import Numbers, Problem
+from fairlead.model.arrays import Numbers
+from fairlead.model.problems import Problem
 from fairlead.model.specs import written
 from fairlead.policies import arithmetic, drf
 from fairlead.scheduler.decide import Cycle, run_cycle

@@ -206,7 +206,7 @@ def serve(
         closing.callback(journal.close)
         listeners = closing.enter_context(listening(where))
         door, deeds = Door(Tokens(home / "tokens.json"), personal), Deeds(home / "deeds")
-        nodes = configuration.nodes or [this_machine()]
+        nodes = configuration.nodes or [this_machine(configuration.system)]
         clock = Clock(home / "clock.json", journal.last_at())
         engines: list[LocalEngine] = []
 
