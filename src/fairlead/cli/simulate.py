@@ -17,7 +17,6 @@ from fairlead.model.documents import DocumentError, read_half_life
 from fairlead.model.quantity import parse_seconds
 from fairlead.plain_text import plain_lines
 from fairlead.policies.contract import PolicyError
-from fairlead.policies.registry import find_policy
 from fairlead.simulate.machines import on_machines
 from fairlead.simulate.measure import summary, write_parquet
 from fairlead.simulate.report import page, runs_text, sweep_page, sweep_text
