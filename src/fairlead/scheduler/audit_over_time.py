@@ -17,6 +17,7 @@ from fairlead.model.specs import written
 from fairlead.scheduler.decide import run_cycle
 from fairlead.scheduler.entitled import parts_of
 from fairlead.scheduler.facts import Fact
+from fairlead.scheduler.reserved_over_time import Promises
 from fairlead.scheduler.state import State
 from fairlead.scheduler.why_short import CLOSE, Served, Short, Shortfalls
 
@@ -67,6 +68,7 @@ class Auditor:
         self._stretch, self._number, self._work = begin, 0, 0
         self._used = np.zeros((2, 0, 0))  # exactly, and as looked at
         self._served, self._waits, self._starved_after = Served(), dict[int, _Waits](), starved_after
+        self.promises = Promises(state)
 
     def feed(self, fact: Fact) -> None:
         """Let a fact happen. A clock that was set back stands still meanwhile."""
@@ -75,6 +77,7 @@ class Auditor:
         for queue in self._served.note(self.state, fact).tolist():
             self._close(queue, fact.at)
         self.state.apply(fact)
+        self.promises.happened(self.state, fact)
 
     def finish(self) -> OverTime:
         """Go on to the end, and give what was added up."""
@@ -95,6 +98,7 @@ class Auditor:
         if end <= begin:
             return
         self._count(0, end - begin)
+        self.promises.pass_time(self.state, end - begin)
         if not self.every:
             self._look(begin, end - begin)
             return
@@ -199,10 +203,13 @@ def audit_history(
         if number % 500 == 0:
             told(number)
     sums = auditor.finish()
+    promises, reservations = auditor.promises.told(begin, max(begin, end), state.resources)
     return sums.told([written(name) for name in state.tree.names], state.resources) | {
         "since": begin,
         "until": max(begin, end),
         "starved_after": starved_after,
         "every": auditor.every,
         "error": auditor.error() if auditor.every else 0.0,
+        "promises": promises,
+        "reservations": reservations,
     }
