@@ -15,6 +15,7 @@ from typing import Any
 import numba
 import numpy as np
 
+from bench.forecasts import data_folder
 from bench.heart import one_task_jobs
 from bench.outlooks import busy
 from bench.simulate import workload as many_alike
@@ -22,6 +23,7 @@ from fairlead.scheduler import kernel_sketches
 from fairlead.scheduler.state import State
 from fairlead.simulate.measure import idle_for_promises
 from fairlead.simulate.run import Run, simulate
+from fairlead.simulate.traces import read_trace
 from fairlead.simulate.workload import Bools, Jobs, Workload, cut
 
 NEVER = 1e15
@@ -69,29 +71,41 @@ def with_gangs(case: Workload) -> Workload:
     return found.workload(f"{case.name} with gangs", case.nodes, case.queues)
 
 
-def line(name: str, run: Run, large: Bools) -> str:
-    """What came of a run: waits of all, of the large ones and of the others, and what lay idle."""
-    wait = run.waited / run.workload.tasks
-    ran = ~np.isnan(run.ended)
+def line(name: str, runs: list[Run]) -> str:
+    """What came of some runs together: waits of all, of the large ones and of the others, and what lay idle."""
+    wait = np.concatenate([run.waited / run.workload.tasks for run in runs])
+    ran = np.concatenate([~np.isnan(run.ended) for run in runs])
+    large = np.concatenate([large_jobs(run.workload) for run in runs])
     columns = []
     for which in (ran, ran & large, ran & ~large):
         columns += [wait[which].mean(), np.quantile(wait[which], 0.99)]
-    idle = max(idle_for_promises(run).values())
-    return f"{name:<40}" + "".join(f"{x:>11,.0f}" for x in columns) + f"{idle:>9.2%}{int((~ran).sum()):>8,}"
+    idle = np.mean([max(idle_for_promises(run).values()) for run in runs])
+    return f"{name:<40}" + "".join(f"{x:>13,.0f}" for x in columns) + f"{idle:>9.2%}{int((~ran).sum()):>8,}"
+
+
+def cases(scale: float) -> list[tuple[str, list[Workload]]]:
+    """The traces that there are; that of openb on twelve different sets of its machines, for chance is large with few of them."""
+    found = []
+    for name, case in busy(scale):
+        if name == "openb":
+            nodes = read_trace(data_folder() / "openb").nodes
+            found.append((name, [replace(case, nodes=nodes[k::24]) for k in range(0, 24, 2)]))
+        else:
+            found.append((name, [case]))
+    return found
 
 
 def shown(scale: float) -> None:
     """Print a line for each trace, with and without gangs, and each way to schedule it."""
     heads = ("mean wait, s", "p99", "of large", "p99", "of others", "p99")
-    print(f"{'':<40}" + "".join(f"{head:>11}" for head in heads) + f"{'idle':>9}{'not run':>8}")
-    for name, trace in busy(scale):
+    print(f"{'':<40}" + "".join(f"{head:>13}" for head in heads) + f"{'idle':>9}{'not run':>8}")
+    for name, traces in cases(scale):
         for gangs in (False, True):
-            case = with_gangs(trace) if gangs else trace
-            large = large_jobs(case)
-            title = f"{name}{', gangs' * gangs}, {int(large.sum()):,} of {len(large):,} large"
-            print(title)
+            chosen = [with_gangs(trace) if gangs else trace for trace in traces]
+            large, jobs = int(large_jobs(chosen[0]).sum()), len(chosen[0].submit)
+            print(f"{name}{', gangs' * gangs}: {large:,} of {jobs:,} jobs are large")
             for way, how in WAYS.items():
-                print(line(f"  {way}", how(case), large), flush=True)
+                print(line(f"  {way}", [how(case) for case in chosen]), flush=True)
 
 
 def seconds(case: Workload, **more: Any) -> float:
