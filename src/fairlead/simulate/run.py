@@ -30,6 +30,7 @@ from fairlead.policies.registry import find_policy
 from fairlead.policies.slots import Slots
 from fairlead.scheduler.facts import Configured, Fact
 from fairlead.scheduler.reserved import idled_by_queue
+from fairlead.scheduler.state import State
 from fairlead.simulate.line import InLine, by_line, in_line, refuse_bounds, too_large_gangs
 from fairlead.simulate.many_steps import by_many_steps
 from fairlead.simulate.steps import Sampler, Simulation, Tally, Watch, by_steps
@@ -197,8 +198,7 @@ def simulate(
         plain = compiled and watch is None and not np.isfinite(workload.withdrawn).any()
         go = by_many_steps if plain and not _looks_around(tree, seen.resources) else by_steps
         steps = go(Simulation(seen, workload, scheduler, cluster, refused, sampler, tally, watch, tell))
-        idled = idled_by_queue(scheduler.state, cluster.now).sum(axis=0)
-        did = _Did(tally.decisions, steps, idled, tally.revoked, tally.lost)
+        did = _Did(tally.decisions, steps, _idled(scheduler.state, workload, cluster.now), tally.revoked, tally.lost)
     notes += _notes(cluster, refused, slots=scheduling == f"maxmin:{SLOT}")
     truth = cluster.truth
     return Run(
@@ -230,6 +230,15 @@ def _scheduler(
     while cluster.next_event() == 0.0:
         scheduler.step()
     return scheduler, tally
+
+
+def _idled(state: State, workload: Workload, now: float) -> F64:
+    """What lay free for promises, of each resource, times seconds; a slot that did is so large a part of a machine."""
+    idled = dict(zip(state.resources, idled_by_queue(state, now).sum(axis=0).tolist(), strict=True))
+    if workload.nodes and SLOT in idled and SLOT not in workload.resources:
+        part = idled[SLOT] / max(1, int(state.cluster.total[state.resources.index(SLOT)]))
+        return np.array([part * sum(n.capacity.get(r, 0) for n in workload.nodes) for r in workload.resources])
+    return np.array([idled.get(resource, 0.0) for resource in workload.resources])
 
 
 def _run_in_line(

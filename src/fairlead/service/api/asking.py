@@ -35,7 +35,7 @@ MOST_WAITERS = 2000
 LONGEST_WAIT = 60.0
 MOMENTS = (
     "submitted_at", "started_at", "finished_at", "checkpointed_at", "expected_end", "cautious_end", "earliest", "latest",
-    "waits_since", "made", "start",
+    "waits_since", "made", "start", "end",
 )  # fmt: skip
 """What is told of jobs, tasks, queues and reservations in seconds of the scheduler's clock."""
 
