@@ -1,9 +1,11 @@
 """The simulator: the live state machine with a virtual clock, against numbers by hand, simpy, and the live scheduler itself."""
 
+import html
 import itertools
 import json
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -20,6 +22,7 @@ from bench.simulate import workload as crowded
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import fairlead
 from conftest import FAIRLEAD
 from fairlead.journal import read_history
 from fairlead.journal.sql import SqlStore
@@ -695,6 +698,41 @@ def test_a_killed_sweep_goes_on(tmp_path):
     after = {f.name: f.stat().st_mtime_ns for f in (tmp_path / "o").glob("*.json")}
     assert len(after) == 40
     assert before.items() <= after.items()
+
+
+def test_no_worker_outlives_a_sweep_that_is_killed_alone(tmp_path):
+    command = [FAIRLEAD, "sweep", str(ROOT / "examples" / "trace.csv"), "--nodes", "4", "--node", "cpu=9,memory=18GiB"]
+    command += ["--seed", ",".join(map(str, range(900))), "--scale", "9", "--out", "o", "--workers", "2"]
+    process = subprocess.Popen(command, cwd=tmp_path, start_new_session=True, stderr=subprocess.DEVNULL)
+    deadline = time.monotonic() + 60
+    while not list((tmp_path / "o").glob("*.json")):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    process.kill()
+    process.wait()
+    while [p.pid for p in psutil.process_iter() if group_of(p.pid) == process.pid and p.status() != "zombie"]:
+        assert time.monotonic() < deadline, "a worker goes on"
+        time.sleep(0.02)
+
+
+def test_a_page_says_how_it_is_made_again(call, tmp_path):
+    arguments = [*MACHINES, "-p", "drf,fifo", "--seed", "7", "--scale", "2", "--report", "it's.html"]
+    result = call("simulate", "trace.csv", *arguments)
+    assert result.returncode == 0, result.stderr
+    page = html.unescape((tmp_path / "it's.html").read_text())
+    command = shlex.join(["fairlead", "simulate", "trace.csv", *arguments])
+    assert f"<footer>Made by fairlead {fairlead.__version__}: {command}</footer>" in page
+    told = "machines: 4 of cpu=9 memory=18Gi\npolicies: drf, fifo\nsettings: from the start to the end, speed 1, scale 2, seed 7"
+    assert told in page
+    assert "together they may be over 100%" in page
+    places = [at.end() for at in re.finditer(r"Plotly\.newPlot\(", page)]
+    drawn = [
+        json.JSONDecoder().raw_decode(page, page.index("[", place))[0] for place in places if place > page.index("<h2>")
+    ]
+    modes = {
+        trace["mode"] for traces in drawn for trace in traces if isinstance(trace["x"], list) and trace["x"][0] == "1"
+    }
+    assert modes == {"markers"}, "no bars on an axis that does not begin at 0"
 
 
 @pytest.mark.timeout(400)  # a cluster of two nodes is slow to start on a busy machine

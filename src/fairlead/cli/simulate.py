@@ -64,7 +64,15 @@ def run_simulations(
     except (TraceError, PolicyError, DocumentError) as error:
         raise Failure(str(error)) from None
     if report is not None:
-        write_page(report, page(runs))
+        parts = [
+            f"from {start or 'the start'} to {end or 'the end'}",
+            f"speed {speed:g}",
+            f"scale {scale:g}",
+            f"seed {seed}",
+        ]
+        used_before = "as the queues say" if half_life is None else history
+        parts.append(f"what was used before counts {used_before if used_before != 'none' else 'not'}")
+        write_page(report, page(runs, f"settings: {', '.join(parts)}"))
     summaries = [summary(run) for run in runs]
     print(json.dumps({"runs": summaries}, indent=2) if as_json else plain_lines(runs_text(summaries, width())))
 

@@ -1,16 +1,19 @@
 """A workload: machines, queues, and jobs with how long their tasks take. Traces are read into one, simulations run one."""
 
+from collections import Counter
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fairlead.model.quantity import parse_quantity
+from fairlead.model.quantity import format_quantities, parse_quantity
 from fairlead.model.specs import Node, Quantities, Queue
 
 F64 = NDArray[np.float64]
 I64 = NDArray[np.int64]
+MOST_KINDS = 5
+"""Of machines, that are named."""
 
 
 class TraceError(ValueError):
@@ -75,6 +78,14 @@ class Workload:
         """The resources of the machines and of the tasks, in the order in which they are named."""
         named = [*(r for node in self.nodes for r in node.capacity), *(r for demand in self.demands for r in demand)]
         return list(dict.fromkeys(named))
+
+    @property
+    def machines(self) -> str:
+        """Its machines for reading: ``400 of cpu=12 memory=48Gi``."""
+        kinds = Counter(format_quantities(node.capacity) for node in self.nodes)
+        named = [f"{count:,} of {capacity}" for capacity, count in kinds.most_common(MOST_KINDS)]
+        others = len(self.nodes) - sum(count for _, count in kinds.most_common(MOST_KINDS))
+        return ", ".join([*named, *([f"{others:,} others"] if others else [])]) or "none"
 
     @property
     def work(self) -> F64:
