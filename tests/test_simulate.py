@@ -416,6 +416,56 @@ def test_swf(tmp_path):
     assert simulate(found).ended.tolist() == [100.0, 60.0]
 
 
+TABLE = """submit,job,after,duration,tasks,cpu,on
+0,prepare,,10,1,1,
+0,train,prepare,5 20,,1,zone=a|b
+1,other,,4,,1,zone=b
+2,report,train other,1,1,1,
+"""
+
+
+def test_tasks_of_a_table_have_labels_durations_and_jobs_before_them(tmp_path):
+    path = tmp_path / "jobs.csv"
+    path.write_text(TABLE)
+    found = replace(
+        read_trace(path), nodes=[Node("a", {"cpu": 1000}, {"zone": "a"}), Node("b", {"cpu": 1000}, {"zone": "b"})]
+    )
+    assert found.tasks.tolist() == [1, 2, 1, 1]
+    assert found.after == {1: [0], 3: [1, 2]}
+    run = simulate(found)
+    # `train` begins when `prepare` has ended, on both machines: 5 s on the one, 20 s on the other; `other` has b before that.
+    assert run.begun.tolist() == [0, 10, 1, 30]
+    assert run.ended.tolist() == [10, 30, 5, 31]
+    at = {float(t): int(waits) for t, waits in zip(run.at, run.waiting, strict=True)}
+    assert at[6.0] == 0, "what cannot start before others have ended does not wait for room"
+    alone = simulate(replace(found, nodes=found.nodes[:1]))
+    assert np.isnan(alone.ended[2:]).all(), "nor does what comes after what no machine holds"
+    assert alone.refused.tolist() == [False, False, True, True]
+    twice = cut(found, scale=2.0)
+    assert twice.after == {2: [0], 3: [1], 6: [2, 4], 7: [3, 5]}
+    assert cut(found, start=1.0).after == {1: [0]}, "what was before is over"
+
+
+@pytest.mark.parametrize(
+    ("row", "wrong"),
+    [
+        ("0,a,nobody,1,1,1,", "after: 'nobody' is the name of no job above: a job comes after earlier ones"),
+        ("0,a,late,1,1,1,", "after: 'late' is submitted later: a job comes after earlier ones"),
+        ("0,late,,1,1,1,", "job: 'late' is there already: name it otherwise"),
+        ("0,a,,1 2 3,2,1,", "duration: 3 are named, for 2 tasks"),
+        ("0,a,,,1,1,", "duration: '' is no number"),
+        ("0,a,,1,1,1,zone", "on: 'zone': write LABEL=VALUE, or LABEL=VALUE|VALUE"),
+        ("0,a,,1,1,1,zone=a|", "on: 'zone=a|': write LABEL=VALUE, or LABEL=VALUE|VALUE"),
+    ],
+)
+def test_what_a_table_cannot_say_is_refused(tmp_path, row, wrong):
+    path = tmp_path / "jobs.csv"
+    path.write_text(f"submit,job,after,duration,tasks,cpu,on\n9,late,,1,1,1,\n{row}\n")
+    with pytest.raises(TraceError) as error:
+        read_trace(path)
+    assert str(error.value) == f"{path}:3: {wrong} (--skip-bad leaves such rows out)"
+
+
 def test_swf_says_which_field_is_missing_and_takes_more_than_there_should_be(tmp_path):
     path = tmp_path / "small.swf"
     row = "1 0 5 {} {} -1 -1 {} -1 -1 1 1 1 1 1 1 -1 -1"

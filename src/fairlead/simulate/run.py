@@ -179,6 +179,8 @@ def simulate(
     while cluster.next_event() == 0.0:
         scheduler.step()
     refused = ~_can_be_held(seen)
+    for job in sorted(workload.after):  # what comes after what never runs does not run either
+        refused[job] |= refused[workload.after[job]].any()
     total_capacity = cluster.truth.capacity.sum(axis=0)
     sampler = Sampler(
         cluster, workload, names, total_capacity, _least_seconds(workload, ~refused, total_capacity), samples
@@ -193,6 +195,7 @@ def simulate(
         compiled
         and watch is None
         and not np.isfinite(workload.withdrawn).any()
+        and not workload.after
         and not _looks_around(tree, seen.resources)
     )
     go = by_many_steps if plain else by_steps
