@@ -819,12 +819,28 @@ def test_dynamic_sharing():
     assert shares["3-6 min"].min() > 0.6
 
 
-def test_drf_and_slots():
-    """Section 6.2: no number of slots finishes as many small jobs; few leave CPUs unused, many slow everything down."""
+def test_drf_and_slots_on_the_papers_machines():
+    """Section 6.2: DRF finishes more small jobs than any number of slots, and no fewer large ones; by CPUs alone these gain."""
     import drf_and_slots
 
-    drf, two, _, _, _, six, *_ = drf_and_slots.compare()
-    work = {kind: tasks * demand["cpu"] * seconds for kind, (demand, tasks, seconds) in drf_and_slots.KINDS.items()}
+    drf, cpus, *slots = drf_and_slots.compare(drf_and_slots.PAPER)
+    assert [row["policy"] for row in slots] == [f"slots:{k}:overcommit" for k in range(3, 7)]
+    assert drf["small"] > 1.5 * max(row["small"] for row in slots)
+    assert drf["large"] >= max(row["large"] for row in slots)
+    assert drf["small response"] < min(row["small response"] for row in slots)
+    assert cpus["small"] < drf["small"]
+    assert cpus["large"] > drf["large"]
+
+
+def test_drf_and_slots_on_others():
+    """No number of slots finishes as many small jobs; few leave CPUs unused, many slow everything down."""
+    import drf_and_slots
+
+    setting = drf_and_slots.OTHERS
+    drf, _, two, _, _, _, six, *_ = drf_and_slots.compare(setting)
+    work = {
+        kind: setting.tasks[kind] * demand["cpu"] * seconds for kind, (demand, seconds) in drf_and_slots.KINDS.items()
+    }
 
     def done(row):
         return sum(row[kind] * work[kind] for kind in work)
@@ -835,15 +851,20 @@ def test_drf_and_slots():
 
 
 @needs_data
-def test_the_facebook_months():
+@pytest.mark.parametrize(("machines", "least"), [("PAPER", 0.2), ("OTHERS", 0.0)])
+def test_the_facebook_months(machines, least):
     """Section 6.3, on the first three hours: jobs of every size end sooner under DRF than under slots, but for the largest."""
     import facebook_months
 
-    drf, slots = map(summary, facebook_months.run(DATA, hours=3))
+    runs = facebook_months.run(DATA, getattr(facebook_months, machines), hours=3)
+    drf, slots = map(summary, runs)
     assert drf["completion"]["mean"] < slots["completion"]["mean"]
     sizes = [name for name in drf["by size"] if name != "over 10000"]
     assert all(drf["by size"][name]["mean completion"] <= slots["by size"][name]["mean completion"] for name in sizes)
     assert drf["unfairness"] < slots["unfairness"]
+    shorter = facebook_months.shorter(runs)
+    assert list(shorter)[:2] == ["1-500", "501-1000"]
+    assert shorter["1-500"] > least
 
 
 def test_what_each_queue_is_short_of_over_time():
