@@ -851,7 +851,7 @@ def test_drf_and_slots_on_others():
 
 
 @needs_data
-@pytest.mark.parametrize(("machines", "least"), [("PAPER", 0.2), ("OTHERS", 0.0)])
+@pytest.mark.parametrize(("machines", "least"), [("PAPER", 0.1), ("OTHERS", 0.0)])
 def test_the_facebook_months(machines, least):
     """Section 6.3, on the first three hours: jobs of every size end sooner under DRF than under slots, but for the largest."""
     import facebook_months
