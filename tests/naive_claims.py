@@ -26,6 +26,7 @@ class Run:
     lost: float
     begun: float
     safe: bool
+    spare: bool
 
 
 class Planner:
@@ -78,8 +79,8 @@ class Planner:
                 share = max(d / c for d, c in zip(demand.tolist(), total.tolist(), strict=True) if c)
                 leaf = int(state.jobs.queue[j])
                 lost = 0.0
-                for at in begun:
-                    lost += (self.now - at) * share
+                for t, at in zip(group, begun, strict=True):
+                    lost += (self.now - max(at, float(state.tasks.kept_at[t]))) * share
                 safe = any(self.now - at < state.queues.min_runtime[leaf] for at in begun)
                 nodes = tuple(int(state.tasks.node[t]) for t in group)
                 found.append(
@@ -93,6 +94,7 @@ class Planner:
                         lost,
                         min(begun),
                         safe,
+                        bool(state.jobs.revocable[j]),
                     )
                 )
         return found
@@ -138,6 +140,8 @@ class Planner:
     # -- who pays before whom --------------------------------------------------------------------------------------
 
     def before(self, one: Run, other: Run, paid: list[Run]) -> bool:
+        if one.spare != other.spare:
+            return one.spare
         if one.leaf != other.leaf:
             a, b = self.up(one.leaf)[::-1], self.up(other.leaf)[::-1]
             part = next(k for k in range(len(a)) if a[k] != b[k])
@@ -197,7 +201,7 @@ class Planner:
         for run in some:
             lost += run.lost
         worst = (max(r.priority for r in some), lost, sum(len(r.tasks) for r in some), max(-r.begun for r in some))
-        return (*levels, *worst)
+        return (not all(run.spare for run in some), *levels, *worst)
 
     # -- the plan --------------------------------------------------------------------------------------------------
 

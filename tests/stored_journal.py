@@ -69,6 +69,7 @@ def every_fact() -> list[f.Fact]:
         f.NodesClaimed(at=40.6, id=3, nodes=[0, 1], tasks=[1, 1], why="guarantee"),
         f.TasksExpired(at=41.0, **attempts(2, 1)),
         f.TasksFinished(at=42.0, **attempts(2, 1), **ends(f.Outcome.SIGNALLED, 15)),
+        f.TasksCheckpointed(at=42.5, **attempts(1, 1), ago=np.array([200])),
         f.TasksRevoked(
             at=43.0,
             **attempts(1, 1),

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from fairlead.model.documents import DocumentError, read_configuration
 from fairlead.model.specs import NEVER, Job, Node, Queue, Settings
@@ -23,13 +24,14 @@ from fairlead.scheduler.facts import (
     JobSubmitted,
     NodeJoined,
     NodesClaimed,
+    TasksCheckpointed,
     TasksFinished,
     TasksPlaced,
     TasksRevoked,
     TasksStarted,
     encode,
 )
-from fairlead.scheduler.report import describe_job
+from fairlead.scheduler.report import describe_job, describe_tasks
 from fairlead.scheduler.revocations_checked import RevocationCheck
 from fairlead.scheduler.state import State
 from fairlead.simulate.measure import summary
@@ -60,8 +62,10 @@ class Story:
         self.facts.append(fact)
         check_invariants(self.state)
 
-    def job(self, at: float, queue: str, lasts: float, tasks: int = 1, *, gang=False, priority=0, **demand) -> None:
-        self.coming.append((at, Job(queue, demand, tasks, priority=priority, gang=gang), lasts))
+    def job(
+        self, at: float, queue: str, lasts: float, tasks: int = 1, *, gang=False, priority=0, revocable=False, **demand
+    ):
+        self.coming.append((at, Job(queue, demand, tasks, priority=priority, gang=gang, revocable=revocable), lasts))
 
     def until(self, end: float) -> "Story":
         """Go on to a moment, deciding whenever something happens and whenever a claim is due."""
@@ -329,6 +333,7 @@ def random_world(seed: int) -> State:
         demand = some(0, 4, 1) or {resources[0]: 1}
         tasks = int(rng.integers(1, 4))
         job = Job(str(rng.choice(LEAVES)), demand, tasks, priority=int(rng.integers(0, 3)), gang=gang)
+        job = replace(job, revocable=bool(rng.random() < 0.15))
         state.apply(JobSubmitted(at=now, id=number, job=job))
         place(state, rng, number, now)
         now += int(rng.integers(0, 4)) * 10.0
@@ -357,6 +362,8 @@ def place(state: State, rng: np.random.Generator, number: int, now: float) -> No
     state.apply(TasksPlaced(at=now, **columns, node=np.array(nodes)))
     if rng.random() < 0.8:
         state.apply(TasksStarted(at=now, **columns))
+    if rng.random() < 0.2:
+        state.apply(TasksCheckpointed(at=now + 7.0, **columns, ago=np.zeros(count, np.int64)))
     if count < state.jobs.tasks[row]:
         state.apply(JobCancelled(at=now, id=number, indices=list(range(count, int(state.jobs.tasks[row])))))
     if rng.random() < 0.15:
@@ -433,6 +440,148 @@ def test_on_equal_shares_the_same_task_pays_whatever_the_order_in_which_they_cam
         assert (story.runs("b"), story.runs("c")) == (2, 1)
 
 
+def test_who_has_kept_what_it_did_pays_before_who_has_not():
+    story = Story([{"cpu": 2}], [Queue("a", guarantee={"cpu": 1}), Queue("b")])
+    story.job(0.0, "b", 1000.0, 2, cpu=1)
+    story.job(10.0, "a", 10.0, cpu=1)
+    story.until(35.0)
+    first = {"job": np.array([1]), "index": np.array([0]), "attempt": np.array([1])}
+    story.happen(TasksCheckpointed(at=35.0, **first, ago=np.array([500])))
+    assert describe_tasks(story.state, 1, 35.0)["tasks"][0]["checkpointed_at"] == 34.5
+    story.until(41.0)
+    assert [fact.index.tolist() for fact in story.of(TasksRevoked)] == [[0]]
+    assert same(replay(story.facts)) == same(story.state)
+
+
+def test_a_queue_lends_only_a_part_of_its_guarantee():
+    """A is guaranteed four of eight and lends one of those: others have five, and a has three at once whenever it comes."""
+    story = Story([{"cpu": 4}, {"cpu": 4}], [Queue("a", guarantee={"cpu": 4}, lend={"cpu": 1}), Queue("b")])
+    story.job(0.0, "b", 1000.0, 10, cpu=1)
+    story.until(1.0)
+    assert story.runs("b") == 5
+    why = explain(story.state, 1)
+    assert (why["reason"], why["withheld"], why["free"]) == ("withheld", 3, 3)
+    story.job(2.0, "a", 1000.0, 4, cpu=1)
+    story.until(2.0)
+    assert story.runs("a") == 3
+    story.until(40.0)
+    assert (story.runs("a"), story.runs("b")) == (4, 4)
+    assert story.revoked() == [(32.0, [1])]
+
+
+def test_what_queues_below_one_do_not_lend_is_not_withheld_twice():
+    """O withholds four for all below it, of which o/a withholds three from o/b."""
+    queues = [
+        Queue("o", guarantee={"cpu": 4}, lend={"cpu": 0}), Queue("o/a", guarantee={"cpu": 3}, lend={"cpu": 0}), Queue("o/b"),
+        Queue("c"),
+    ]  # fmt: skip
+    story = Story([{"cpu": 8}], queues)
+    story.job(0.0, "c", 1000.0, 8, cpu=1)
+    story.until(0.0)
+    assert story.runs("c") == 4
+    story.job(1.0, "o/b", 1000.0, 8, cpu=1)
+    story.until(1.0)
+    assert story.runs("o/b") == 1
+    story.job(2.0, "o/a", 1000.0, 3, cpu=1)
+    story.until(2.0)
+    assert (story.runs("o/a"), story.runs("o/b"), story.runs("c")) == (3, 1, 4)
+
+
+def test_a_claim_is_not_served_with_what_another_does_not_lend():
+    """Two of the free ones are a's alone; c's guarantee is served by taking back from b."""
+    queues = [Queue("a", guarantee={"cpu": 2}, lend={"cpu": 0}), Queue("b"), Queue("c", guarantee={"cpu": 2})]
+    story = Story([{"cpu": 6}], queues)
+    story.job(0.0, "b", 1000.0, 6, cpu=1)
+    story.job(10.0, "c", 100.0, 2, cpu=1)
+    story.until(50.0)
+    assert (story.runs("a"), story.runs("b"), story.runs("c")) == (0, 2, 2)
+    assert [jobs for _, jobs in story.revoked()] == [[1], [1]]
+
+
+def test_revocable_jobs_go_above_their_limit_into_what_is_idle_and_give_it_back_at_once():
+    queues = [Queue("a", limit={"cpu": 2}), Queue("b")]
+    story = Story([{"cpu": 6}], queues)
+    story.job(0.0, "a", 1000.0, 6, cpu=1, revocable=True)
+    story.until(1.0)
+    assert story.runs("a") == 6
+    assert "above its limit" in explain(story.state, 1)["safety"]
+    story.job(10.0, "b", 1000.0, 10, cpu=1)
+    story.until(10.0)
+    assert [(at, len(jobs)) for at, jobs in story.revoked()] == [(10.0, 1)] * 4
+    assert {fact.claim.why for fact in story.of(TasksRevoked)} == {"idle"}
+    assert describe_job(story.state, 1)["revoked"]["text"] == "revoked for job 2 of b, which needs what was idle"
+    story.until(100.0)
+    assert (story.runs("a"), story.runs("b")) == (2, 4), "what is within its limit is its own"
+    assert explain(story.state, 1)["reason"] == "limit"
+
+
+def test_revocable_jobs_are_nothing_to_the_limit_of_others():
+    """With all of a taken by revocable jobs, others of a still may have what a is limited to."""
+    story = Story([{"cpu": 6}], [Queue("a", limit={"cpu": 2}), Queue("b")])
+    story.job(0.0, "a", 1000.0, 6, cpu=1, revocable=True)
+    story.job(10.0, "a", 1000.0, 3, cpu=1)
+    story.until(100.0)
+    assert len(story.revoked()) == 2
+    assert int(story.state.queues.spare_tasks[story.state.tree.rows["a"]]) == 4
+    assert explain(story.state, 2)["reason"] == "limit"
+
+
+def test_revocable_jobs_pay_first_whatever_they_lose():
+    story = Story([{"cpu": 4}], [Queue("a", guarantee={"cpu": 1}), Queue("b"), Queue("c")])
+    story.job(0.0, "b", 1000.0, 1, cpu=1, revocable=True)
+    story.job(20.0, "c", 1000.0, 3, cpu=1)
+    story.job(30.0, "a", 10.0, cpu=1)
+    story.until(60.0)
+    assert story.revoked() == [(60.0, [1])]
+
+
+def test_without_revocation_nobody_goes_above_a_limit():
+    story = Story([{"cpu": 6}], [Queue("a", limit={"cpu": 2})], revoke=False)
+    story.job(0.0, "a", 1000.0, 6, cpu=1, revocable=True)
+    story.until(1.0)
+    assert story.runs("a") == 2
+
+
+def test_why_a_claim_is_not_served_says_what_prevents_it():
+    queues = [
+        Queue("a", guarantee={"cpu": 3}), Queue("b", revocable=False), Queue("c", min_runtime=100.0),
+        Queue("d", guarantee={"cpu": 1}),
+    ]  # fmt: skip
+    story = Story([{"cpu": 4}], queues)
+    story.job(0.0, "b", 1000.0, 2, cpu=1)
+    story.job(0.0, "c", 1000.0, 1, cpu=1)
+    story.job(0.0, "d", 1000.0, 1, cpu=1)
+    story.job(5.0, "a", 10.0, cpu=1)
+    story.until(60.0)
+    assert explain(story.state, 4, 60.0)["claim"] == (
+        "queue a has 0 of its 3m guaranteed cpu, and nothing that may be revoked makes room so far: "
+        "what others run is where nothing is revocable (2 tasks), begun less than 100 s ago (1 task), "
+        "within what is theirs (1 task)"
+    )
+
+
+def test_why_tells_of_fair_shares_and_priorities_too():
+    story = Story([{"cpu": 4000}], [Queue("", fair_share_timeout=60.0, history=0.0), Queue("a"), Queue("b")])
+    story.job(0.0, "a", 1000.0, 4, cpu=1000)
+    story.job(10.0, "b", 1000.0, 4, cpu=1000)
+    story.until(50.0)
+    assert explain(story.state, 2, 50.0)["claim"] == (
+        "queue b has 0 of its fair share of 2 cpu: others are revoked for it after 60 s of that"
+    )
+    story.until(80.0)
+    text = describe_job(story.state, 1)["revoked"]["text"]
+    assert text == "revoked for b, which had 0 of its fair share of 2 cpu" or "1 of its fair" in text
+    ranked = Story([{"cpu": 2}], [Queue("a", priority_revokes=True)])
+    ranked.job(0.0, "a", 1000.0, 2, cpu=1)
+    ranked.until(1.0)
+    assert explain(ranked.state, 1)["safety"].endswith("jobs of higher priority in its queue have it revoked at once")
+    ranked.happen(JobSubmitted(at=1.0, id=2, job=Job("a", {"cpu": 1}, priority=1)))
+    assert (
+        explain(ranked.state, 2, 1.0)["claim"]
+        == "lower priorities in its queue are running: they are revoked for it now"
+    )
+
+
 def crowd(seed: int) -> Workload:
     """Three queues, two of which are guaranteed something, gangs among their jobs, and more to do than the machines can."""
     rng, jobs = np.random.default_rng(seed), Jobs()
@@ -482,7 +631,7 @@ def test_what_was_revoked_and_how_safe_it_is_is_told():
     story.until(42.0)
     assert explain(story.state, 2)["claim"] == "room for 2 of it was made by revoking others, and is coming back"
     told = describe_job(story.state, 1)["revoked"]
-    assert told == {"at": 40.0, "tasks": 2, "text": "revoked for a, which had 0 of its 2 guaranteed cpu"}
+    assert told == {"at": 40.0, "tasks": 2, "queue": "a", "text": "revoked for a, which had 0 of its 2 guaranteed cpu"}
     assert describe_job(story.state, 2)["revoked"] is None
     story.until(50.0)
     assert (

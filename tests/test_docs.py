@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import typer
 
+import forked
 from conftest import FAIRLEAD, Live
 from fairlead.cli.main import app
 from fairlead.model.documents import read_configuration
@@ -88,7 +89,7 @@ def test_the_examples_of_a_page_do_what_it_says(page, tmp_path, command, monkeyp
 
 def shell(world, line):
     """A line as a person types it, and all that it prints."""
-    path = f"{Path(FAIRLEAD).parent}:{world.env['PATH']}"
+    path = f"{forked.folder_with_command()}:{world.env['PATH']}"
     command = ["bash", "-c", line]
     result = subprocess.run(
         command, env={**world.env, "PATH": path}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=60,

@@ -398,7 +398,7 @@ def test_a_cgroup_folder_that_was_taken_away_is_made_again(bench):
 def test_tasks_wait_where_there_are_no_more_files_and_none_fails(bench):
     supervisor = int(alive(f"{bench.folder}/supervisor")[0])
     job = bench.job("sleep", "0.2")
-    attempts = [Attempt(1, index, 1) for index in range(40)]
+    attempts = [Attempt(1, index, 1) for index in range(15)]
     bench.start_all(attempts[:1], job)
     bench.end_of(attempts[0])
     few = len(list(Path(f"/proc/{supervisor}/fd").iterdir())) + 5
@@ -834,3 +834,37 @@ def test_who_asks_for_whole_cores_keeps_to_as_many_that_are_nobody_elses(bench):
     small = bench.start(Attempt(99, 0, 1), "nproc")
     assert bench.end_of(small) == (0, 0)
     assert bench.wrote(small).strip() == "1"
+
+
+def test_a_task_says_that_it_has_kept_what_it_did_by_touching_a_file(bench):
+    """However it does that; what it writes there is thrown away, and the file is gone when it has ended."""
+    words = 'echo much > "$FAIRLEAD_CHECKPOINT"; echo $FAIRLEAD_CHECKPOINT; while [ ! -e go ]; do sleep 0.02; done'
+    a, quiet = bench.start(Attempt(1, 0, 1), "sh", "-c", words), bench.start(Attempt(2, 0, 1), "sleep", "60")
+    told = []
+    deadline = time.monotonic() + 20
+    while not told:
+        seen = bench.engine.poll()
+        told += zip(rows(seen.checkpointed), seen.ago.tolist(), strict=True)
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    ((attempt, ago),) = told
+    assert attempt == a
+    assert 0 <= ago < 20_000
+    file = Path(bench.wrote(a).strip())
+    assert (file.stat().st_size, file.stat().st_mode & 0o777) == (0, 0o600)
+    (bench.folder / "go").touch()
+    bench.stop(quiet)
+    bench.end_of(a)
+    bench.end_of(quiet)
+    assert not list(file.parent.iterdir())
+
+
+def test_a_task_is_stopped_by_the_signal_that_its_job_says(bench):
+    a = Attempt(1, 0, 1)
+    job = replace(
+        bench.job("sh", "-c", "trap 'exit 7' USR1; echo up; while :; do sleep 0.02; done"), signal=signal.SIGUSR1
+    )
+    bench.start_all([a], job)
+    bench.until(lambda: (bench.folder / "output" / "1" / "0.out").exists() and bench.wrote(a) == "up\n")
+    bench.stop(a)
+    assert bench.end_of(a) == (Outcome.STOPPED, 7)

@@ -18,6 +18,7 @@ from fairlead.scheduler.facts import (
     Configured,
     Contradiction,
     JobCancelled,
+    JobEdited,
     JobHeld,
     JobReleased,
     JobSubmitted,
@@ -326,8 +327,8 @@ def test_nothing_is_kept_on_a_node_that_is_drained():
     world.placed()
     assert any(isinstance(f, NodesReserved) and f.id == large for f in world.decide())
     world.happen(NodeDrained(at=world.now, node="n0"))
-    assert not world.state.reservations
-    assert not snapshot.load(snapshot.dump(world.state)).reservations
+    assert not world.state.holds.n
+    assert not snapshot.load(snapshot.dump(world.state)).holds.n
 
 
 def test_room_that_a_limit_kept_a_job_from_is_found_when_the_limit_does_not():
@@ -777,7 +778,7 @@ def test_a_policy_that_only_divides_is_come_near_to(monkeypatch):
 
 
 def fairness(world):
-    found = audit_state(world.state)
+    found = audit_state(world.state, 0.0)
     return found, {q["name"]: (q["status"], q["why"]) for q in found["queues"]}
 
 
@@ -827,7 +828,12 @@ def test_the_audit_says_why_a_queue_is_below_its_part():
     elsewhere.submit("b", {"cpu": 1}, 9, on={"zone": ["west"]})
     elsewhere.decide()
     assert fairness(elsewhere)[1] == {"a": ("fair", "no demand"), "b": ("below", "constraint")}
-    assert fairness(World([Queue("a")], {"cpu": 4}))[0] == {"fair": True, "queues": [], "findings": []}
+    assert fairness(World([Queue("a")], {"cpu": 4}))[0] == {
+        "fair": True,
+        "queues": [],
+        "findings": [],
+        "reservations": [],
+    }
 
 
 def test_hundreds_of_queues_placed_at_once_are_fair_within_one_task():
@@ -1029,3 +1035,16 @@ def test_a_job_that_ended_is_not_remembered_for_ever(monkeypatch):
         for fact in decide(world.state, 0.0).facts:
             world.happen(fact)
     assert world.state.ended_jobs().tolist() == list(range(10, 61))
+
+
+def test_a_job_is_edited_though_what_it_came_after_is_forgotten():
+    world = World([Queue("a")], {"cpu": 1}, keep_jobs=0)
+    first = world.submit("a", {"cpu": 1})
+    world.decide()
+    then = world.submit("a", {"cpu": 1}, after=[After(first, "end")], held=True)
+    world.end(first)
+    world.decide()
+    assert first not in world.state.index.specs
+    said = admission.edit(world.state, then, JobEdited(at=world.now, id=then, priority=3))
+    world.happen(said)
+    assert world.state.index.specs[then].priority == 3

@@ -9,6 +9,7 @@ import re
 from fractions import Fraction
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -19,12 +20,15 @@ from fairlead.people.accounts import Person
 from fairlead.people.placing import leaf_of
 from fairlead.people.rules import Caller, Forbidden, Rules, check_submits, rules_of
 from fairlead.policies.fair_shares import divide
-from fairlead.scheduler import admission, report, snapshot
+from fairlead.scheduler import admission, kernel_claims, report, snapshot
+from fairlead.scheduler.claims import take_back
 from fairlead.scheduler.decide import decide
-from fairlead.scheduler.facts import Configured, JobCancelled, JobSubmitted, NodeJoined, NodeLost
+from fairlead.scheduler.facts import Configured, JobCancelled, JobSubmitted, NodeJoined, NodeLost, SharesLooked
 from fairlead.scheduler.fair_shares import fair_shares
 from fairlead.scheduler.state import State
+from fairlead.scheduler.tables import FAIR_SHARE, GUARANTEE, NONE
 from fairlead.service import metrics
+from test_claims import Story
 from worlds import placements
 
 DATA = Path(os.environ.get("FAIRLEAD_DATA", Path(__file__).parents[2] / "shared" / "data"))
@@ -246,6 +250,135 @@ def test_who_goes_next_under_yarn_drf(case):
         number = world.state.index.last + 1
         world.happen(JobSubmitted(at=0.0, id=number, job=Job(name, {"memory": 1})))
     assert world.served(most=1) == [case["expected"]["first"]]
+
+
+# -- taking back -----------------------------------------------------------------------------------------------------
+
+
+def waiting_bucket(state, queue):
+    """The bucket of a leaf in which somebody waits; None."""
+    buckets, n = state.buckets, state.buckets.n
+    mine = np.flatnonzero((buckets.leaf[:n] == state.tree.rows[queue]) & (buckets.head[:n] != NONE))
+    return int(mine[0]) if len(mine) else None
+
+
+def is_starved(state, queue, kind):
+    """Whether a queue has a claim of this class open."""
+    bucket = waiting_bucket(state, queue)
+    if bucket is None:
+        return False
+    if kind == GUARANTEE:
+        view = state.order.ready(state, 1)
+        return bool(kernel_claims.guarded_part(view, bucket, kernel_claims.kept_for_claims(view))[0] != NONE)
+    looked = [fact for fact in take_back(state, 1e6).facts if isinstance(fact, SharesLooked)]
+    return queue in looked[0].short
+
+
+@of("yarn-fs-Starved")
+@pytest.mark.parametrize("kind", [GUARANTEE, FAIR_SHARE], ids=["min", "fair"])
+def test_who_is_starved(case, kind):
+    """YARN's words: below its minimum or fair share with more to ask for. Here: it has a claim of that class."""
+    expected = case["expected"]["min" if kind == GUARANTEE else "fair"]
+    least = {"guarantee": {"memory": 2048 * M}} if kind == GUARANTEE else {}
+    weights = {"A": 1.0, "B": 1.0} if kind == GUARANTEE else {"A": 0.25, "B": 0.75}
+    root = Queue(ROOT, policy="yarn-fair", fair_share_timeout=0.0 if kind == FAIR_SHARE else None)
+    world = World([root, *(Queue(name, weight=w, **least) for name, w in weights.items())], 4096)
+    world.ask("A", 3072)
+    world.served()
+    world.ask("B", 1024)
+    assert {name: is_starved(world.state, name, kind) for name in "AB"} == {"A": expected["A"], "B": expected["B"]}
+    world.served()
+    after = "B after getting 1024" if kind == GUARANTEE else "B after demand met"
+    assert is_starved(world.state, "B", kind) == expected[after]
+
+
+TWO = ((4096, 12), (4096, 12))
+MODES = pytest.mark.parametrize(
+    ("mode", "policy"), [(mode, policy) for mode in ("min share", "fair share") for policy in ("yarn-fair", "yarn-drf")]
+)
+
+
+def taking_back(queues, nodes, policy="yarn-fair"):
+    """A story on nodes of so many megabytes and cores; queues by the rules of YARN's fair scheduler."""
+    root = Queue(ROOT, policy=policy, history=0.0, guarantee_timeout=0.0)
+    return Story([{"memory": mb, "cpu": cores} for mb, cores in nodes], [root, *queues])
+
+
+def preemptable(mode, policy, leaf=None):
+    """The queues of YARN's own tests: each leaf with a minimum, or claiming its whole fair share, at once."""
+    least = {"guarantee": {"memory": 4096, "cpu": 4}} if mode == "min share" else {}
+    share = {} if least else {"fair_share_timeout": 0.0, "fair_share_threshold": 1.0}
+    queues = [Queue("preemptable", policy=policy), Queue("nonpreemptable", policy=policy, revocable=False)]
+    names = [f"{queue.name}/child-{k}" for queue in queues for k in (1, 2)]
+    queues += [Queue(name, **least, **share, policy=policy if name == leaf else "") for name in names]
+    return [*queues, Queue("preemptable-sibling", **least, **share)]
+
+
+@of("yarn-preempt-NextRound")
+def test_all_that_a_queue_is_short_of_is_taken_back_at_once(case):
+    """YARN rounds the fair share of 3276.8 MB up, and takes three; here it is rounded nowhere, and three fit into it."""
+    share = {"fair_share_timeout": float(case["setup"]["fairSharePreemptionTimeout_s"])}
+    queues = [Queue("queueA", weight=8.0, policy="yarn-fair"), Queue("queueA/A1"), Queue("queueA/A2", **share)]
+    story = taking_back([*queues, Queue("queueB", weight=2.0)], [(8192, 8)])
+    story.job(0.0, "queueA/A1", 1e4, 7, memory=1024, cpu=1)
+    story.job(0.0, "queueB", 1e4, 1, memory=1024, cpu=1)
+    story.job(1.0, "queueA/A2", 1e4, 7, memory=1024, cpu=1)
+    story.until(30.0)
+    revoked = [job for _, jobs in story.revoked() for job in jobs]
+    assert revoked == [1] * case["expected"]["containers preempted from A1"]
+    assert len({at for at, _ in story.revoked()}) == 1, "not in a round each"
+    assert (story.runs("queueA/A1"), story.runs("queueA/A2"), story.runs("queueB")) == (4, 3, 1)
+
+
+@of("yarn-preempt-testPreemptionWithinSameLeafQueue")
+@MODES
+def test_within_a_leaf(case, mode, policy):
+    """YARN shares a leaf between its jobs. Here these take turns; its users share it where each has a leaf of their own."""
+    leaf = "preemptable/child-1"
+    alone = taking_back(preemptable(mode, policy), TWO, policy)
+    users = taking_back([*preemptable(mode, policy, leaf), Queue(f"{leaf}/*")], TWO, policy)
+    for story, greedy, starving in ((alone, leaf, leaf), (users, f"{leaf}/greedy", f"{leaf}/starving")):
+        story.job(0.0, greedy, 1e4, 8, memory=1024, cpu=1)
+        story.job(1.0, starving, 1e4, 4, memory=2048, cpu=2)
+        story.until(20.0)
+    assert not alone.revoked()
+    if mode == "min share":
+        assert "no preemption" in case["expected"]["min-share modes"]
+        assert not users.revoked()
+    else:
+        expected = case["expected"]["fair-share modes"]
+        left = {"starved containers": users.runs(f"{leaf}/starving"), "greedy left": users.runs(f"{leaf}/greedy")}
+        assert left == expected
+
+
+@of("yarn-preempt-testPreemptionBetweenNonSiblingQueues")
+@MODES
+def test_between_queues_that_are_no_siblings(case, mode, policy):
+    """What is not to be taken from may take from others."""
+    story = taking_back(preemptable(mode, policy), TWO, policy)
+    story.job(0.0, "preemptable/child-1", 1e4, 8, memory=1024, cpu=1)
+    story.job(1.0, "nonpreemptable/child-1", 1e4, 4, memory=2048, cpu=2)
+    story.until(20.0)
+    (expected,) = case["expected"].values()
+    left = {
+        "starved containers": story.runs("nonpreemptable/child-1"),
+        "greedy left": story.runs("preemptable/child-1"),
+    }
+    assert left == expected
+
+
+@of("yarn-preempt-testPreemptionSelectNonAMContainer")
+@MODES
+def test_what_others_hang_on_is_spared(case, mode, policy):
+    """There are no application masters here; what is as dear has a higher priority, and goes after all others of its leaf."""
+    assert "from both nodes" in case["expected"]["with 2 AM containers per node"]
+    story = taking_back(preemptable(mode, policy), TWO, policy)
+    for at, priority in ((0.0, 1), (0.1, 0), (0.2, 1), (0.3, 0)):  # two of each on each node
+        story.job(at, "preemptable/child-1", 1e4, 2, priority=priority, memory=1024, cpu=1)
+    story.job(1.0, "preemptable/child-2", 1e4, 4, memory=2048, cpu=2)
+    story.until(20.0)
+    assert sorted(job for _, jobs in story.revoked() for job in jobs) == [2, 2, 4, 4]
+    assert (story.runs("preemptable/child-1"), story.runs("preemptable/child-2")) == (4, 2)
 
 
 # -- placement -------------------------------------------------------------------------------------------------------

@@ -223,8 +223,11 @@ def replay(facts: list[Fact]) -> State:
     return state
 
 
-def placed_naively(state: State, now: float, most: int = 10_000) -> list[tuple[int, int]]:
-    """What a cycle should place, as (job number, node) in order: no heap, no cursor, no bucket, everything looked at anew."""
+def placed_naively(state: State, now: float, most: int = 10_000, beyond: bool = False) -> list[tuple[int, int]]:
+    """What a cycle should place, as (job number, node) in order: no heap, no cursor, no bucket, everything looked at anew.
+
+    `beyond` has revocable jobs alone go above limits.
+    """
     jobs, nodes, queues = state.jobs, state.nodes, state.queues
     R = len(state.resources)
     free = nodes.free[: nodes.n].copy()
@@ -233,6 +236,7 @@ def placed_naively(state: State, now: float, most: int = 10_000) -> list[tuple[i
     before = counted_before(state) + promised
     served = queues.served.tolist()
     at_tick, mean = means(state, 0), means(state, 1)
+    spare = queues.spare[: queues.n].copy()
     used, count_tasks, count_jobs = queues.used[: queues.n].copy(), queues.tasks.copy(), queues.jobs.copy()
     waiting = {j: int(jobs.waiting[j]) for j in range(jobs.n) if jobs.id[j] != NONE and jobs.bucket[j] != NONE}
     bounded = {j: int(jobs.at_most[j] - jobs.holding[j]) for j in waiting if jobs.at_most[j]}
@@ -418,16 +422,35 @@ def placed_naively(state: State, now: float, most: int = 10_000) -> list[tuple[i
     write_entitled(state)
     parts = state.order.queues.entitled
 
+    def withheld(q: int) -> np.ndarray:
+        """What a queue, with those below it, does not lend to others just now."""
+        children = [c for c in range(1, queues.n) if queues.parent[c] == q]
+        below = sum((withheld(c) for c in children), np.zeros_like(used[q]))
+        return np.maximum(below, np.maximum(0, queues.reserve[q] - used[q]))
+
     def attempt(job: int) -> tuple[list[int], np.ndarray, list[Kept]] | None:
         """Where the job's next task, or gang, would go, and the room that is left then; None, and why is kept, if nowhere."""
+        if beyond and not jobs.revocable[job]:
+            out.add(buckets[job])
+            shut.add(jobs.queue[job])
+            return None
         demand = state.shapes.demand[jobs.shape_row[job]]
         count = waiting[job] if jobs.gang[job] else 1
         line = path(int(jobs.queue[job]))
-        over = any(
-            demand[r] > 0 and queues.limit[q, r] != UNLIMITED and used[q, r] + count * demand[r] > queues.limit[q, r]
-            for q in line
-            for r in range(R)
-        ) or any(count_tasks[q] + count > queues.max_tasks[q] for q in line)
+        bound = used if jobs.revocable[job] else used - spare
+        others = [c for c in range(1, queues.n) if c not in line and queues.parent[c] in line]
+        lent = state.cluster.total - used[0] - sum((withheld(c) for c in others), np.zeros_like(used[0]))
+        over = (
+            any(
+                demand[r] > 0
+                and queues.limit[q, r] != UNLIMITED
+                and bound[q, r] + count * demand[r] > queues.limit[q, r]
+                for q in (line if not beyond else [])
+                for r in range(R)
+            )
+            or any(count * demand[r] > lent[r] for r in range(R) if demand[r] and queues.reserve.any())
+            or any(count_tasks[q] + count > queues.max_tasks[q] for q in line)
+        )
         if over:
             out.add(buckets[job])
             shut.add(jobs.queue[job])
@@ -471,6 +494,7 @@ def placed_naively(state: State, now: float, most: int = 10_000) -> list[tuple[i
         for q in path(int(jobs.queue[job])):
             served[q] = served[0]
             used[q] += len(spots) * state.shapes.demand[jobs.shape_row[job]]
+            spare[q] += jobs.revocable[job] * len(spots) * state.shapes.demand[jobs.shape_row[job]]
             count_tasks[q] += len(spots)
             count_jobs[q] += holding[job] == 0
         holding[job] += len(spots)

@@ -9,6 +9,7 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from fairlead.client.aio import AsyncClient
+    from fairlead.client.checkpoint import checkpointed
     from fairlead.client.executor import Client
     from fairlead.client.jobs import SubmittedJob
     from fairlead.client.parallel import register_joblib
@@ -25,6 +26,7 @@ _WHERE = {
     "PolicyError": "fairlead.policies.contract",
     "Problem": "fairlead.model.problems",
     "allocate": "fairlead.policies.allocation",
+    "checkpointed": "fairlead.client.checkpoint",
     "AsyncClient": "fairlead.client.aio",
     "CallFailed": "fairlead.client.results",
     "Client": "fairlead.client.executor",
@@ -47,6 +49,7 @@ __all__ = [
     "SubmittedJob",
     "__version__",
     "allocate",
+    "checkpointed",
     "register_joblib",
 ]
 

@@ -55,6 +55,30 @@ class Starved:
 
 
 @dataclass
+class Revocations:
+    """What was revoked for claims: tasks by why, for how many claims in all, and seconds of the whole cluster that were lost.
+
+    faults : when a revocation was not as it must be, and how
+    """
+
+    tasks: dict[str, int] = field(default_factory=dict)
+    claims: int = 0
+    lost: float = 0.0
+    faults: list[tuple[float, str]] = field(default_factory=list)
+
+    def add(self, why: str, tasks: int, lost: float) -> None:
+        """Take in what was revoked for one claim."""
+        self.tasks[why] = self.tasks.get(why, 0) + tasks
+        self.claims += 1
+        self.lost += lost
+
+    def told(self) -> dict[str, Any]:
+        """The same as plain data."""
+        faults = [{"at": at, "text": text} for at, text in self.faults]
+        return {"claims": self.claims, "tasks": self.tasks, "lost": self.lost, "faults": faults}
+
+
+@dataclass
 class OverTime:
     """Adds up looks.
 

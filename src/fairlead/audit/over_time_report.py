@@ -1,6 +1,7 @@
 """The audit over time to read: a table with what is wrong below it, and a page with pictures of what each was due and got."""
 
 import html
+import textwrap
 import time
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -46,7 +47,8 @@ def over_time_text(found: Mapping[str, Any], width: int = 100) -> str:
     rows.columns[-1].no_wrap = False
     more = len(found["queues"]) - MOST_SHOWN
     lines += ["", printed(rows, width=width), *([f"and {more} more"] if more > 0 else [])]
-    return "\n".join([*lines, "", *verdict(found)])
+    told = [textwrap.fill(each, width, subsequent_indent="  ") for each in (*_promises(found), *verdict(found))]
+    return "\n".join([*lines, "", *told])
 
 
 def _cells(queue: Mapping[str, Any], scale: _Scale) -> list[str]:
@@ -57,6 +59,31 @@ def _cells(queue: Mapping[str, Any], scale: _Scale) -> list[str]:
     least = LEAST * queue["entitled"]
     through = [f"{name} {scale.said(queue['resource'], x)}" for name, x in queue["through"].items() if x > least]
     return [*amounts, short, ", ".join(through[:MOST_REASONS])]
+
+
+def _promises(found: Mapping[str, Any]) -> list[str]:
+    """What lay idle because it was kept for somebody, and for whom most; nothing where nothing was kept."""
+    promises, scale = found["promises"], _scale(found)
+    if not promises["count"]:
+        return []
+    many = promises["count"] > 1
+    count = f"{promises['count']:,} reservation{'s' * many}"
+    if not promises["share_hours"]:
+        return [f"{count}; nothing lay idle for {'them' if many else 'it'}"]
+    part = promises["share_hours"] * 3600 / max(1e-9, found["until"] - found["since"])
+    lines = [f"{count}; {part:.2%} of the cluster lay idle for {'them' if many else 'it'}"]
+    return lines + [_promise(each, scale) for each in found["reservations"][:MOST_REASONS] if each["share_hours"]]
+
+
+def _promise(each: Mapping[str, Any], scale: _Scale) -> str:
+    """One of them, in words."""
+    idled = listed([f"{scale.said(r, amount)} {_unit(r)}-{scale.word}" for r, amount in each["idled"].items()])
+    off = f", put off {each['slips']} time{'s' * (each['slips'] > 1)}" if each["slips"] else ""
+    how = {True: "then it started", False: "then it was dropped", None: "it is kept still"}[each["used"]]
+    lasted = f"from {moment(each['made'])}" + (
+        "" if each["until"] is None else f" for {span(each['until'] - each['made'])}"
+    )
+    return f"– for job {each['job']} of {each['queue']} {idled}, {lasted}{off}; {how}"
 
 
 def verdict(found: Mapping[str, Any]) -> list[str]:
@@ -75,8 +102,17 @@ def verdict(found: Mapping[str, Any]) -> list[str]:
             f"✗ {each['queue']} starved: nothing of it was started for {span(each['seconds'])} from {moment(each['since'])} on, "
             f"while {listed(each['others'])} had no less and were served"
         )
-    if not lines:
+    fair = not lines
+    revoked = found["revocations"]
+    lines += [f"✗ at {moment(each['at'])}: {each['text']}" for each in revoked["faults"]]
+    if fair:
         lines.append(f"✓ nobody is short of more than {WRONGED:.0%} of its part, and nobody starved")
+    if revoked["claims"] and not revoked["faults"]:
+        tasks = listed([f"{count} for {why}" for why, count in sorted(revoked["tasks"].items())])
+        lines.append(
+            f"✓ what was revoked was needed, enough, and took nobody below what is theirs: tasks, {tasks}; "
+            f"{span(revoked['lost'])} of the whole cluster were lost"
+        )
     return [*lines, "fair over this time" if found["fair"] else "not fair over this time: see above"]
 
 

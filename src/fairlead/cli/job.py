@@ -57,6 +57,9 @@ def show_job(job: dict[str, Any], tasks: list[dict[str, Any]], left: int) -> Non
         "used": ", at most ".join(filter(None, used)) + (" of memory each" if used[1] else ""),
         "on": " ".join(f"{label}={'|'.join(values)}" for label, values in job["on"].items()),
         "priority": str(job["priority"]) if job["priority"] else "",
+        "stops by": job["signal"] if job["signal"] != "SIGTERM" else "",
+        "revocable": "before jobs that are not" if job["revocable"] else "",
+        "revoked": _revoked(job["revoked"]) if job["revoked"] else "",
         "command": shlex.join(job["argv"]),
         "folder": job["cwd"],
         "submitted": f"{age(job['submitted_at'])} ago",
@@ -68,6 +71,14 @@ def show_job(job: dict[str, Any], tasks: list[dict[str, Any]], left: int) -> Non
     _show_tasks(tasks)
     if left:
         print(f"and {left} more: `fairlead job {job['id']} --tasks 0-99` or `--status succeeded` shows others")
+
+
+def _revoked(told: dict[str, Any]) -> str:
+    """When tasks of it were revoked for others, for whom and why; and how many, where it was more than one."""
+    then = time.localtime(told["at"])
+    when = time.strftime("%H:%M" if time.time() - told["at"] < 86400 else "%Y-%m-%d %H:%M", then)
+    more = f"; {told['tasks']} tasks in all" if told["tasks"] > 1 else ""
+    return f"at {when} {told['text'].removeprefix('revoked ')}{more}"
 
 
 def _show_tasks(tasks: list[dict[str, Any]]) -> None:

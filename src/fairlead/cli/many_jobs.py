@@ -12,9 +12,9 @@ from typing import Any
 from fairlead.cli.failure import Failure
 
 LISTS = ("resource", "on", "after", "env")
-SWITCHES = ("gang", "exit_done", "export_all", "strict", "hold")
+SWITCHES = ("gang", "exit_done", "revocable", "export_all", "strict", "hold")
 NUMBERS = ("tasks", "priority", "retries", "at_most")
-TEXTS = ("queue", "cpu", "memory", "gpu", "name", "time_limit", "grace", "cwd")
+TEXTS = ("queue", "cpu", "memory", "gpu", "name", "time_limit", "grace", "signal", "cwd")
 
 
 def read_jobs(path: str, given: Mapping[str, Any]) -> list[dict[str, Any]]:

@@ -4,7 +4,6 @@ import itertools
 import json
 import sys
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -14,17 +13,17 @@ from rich.progress import MofNCompleteColumn, Progress, TaskProgressColumn
 
 from fairlead.cli.failure import Failure, write_page
 from fairlead.cli.terminal import progress, width
-from fairlead.model.documents import DocumentError, read_configuration, read_half_life
+from fairlead.model.documents import DocumentError, read_half_life
 from fairlead.model.quantity import parse_seconds
 from fairlead.plain_text import plain_lines
 from fairlead.policies.contract import PolicyError
-from fairlead.policies.registry import find_policy
+from fairlead.simulate.machines import on_machines
 from fairlead.simulate.measure import summary, write_parquet
 from fairlead.simulate.report import page, runs_text, sweep_page, sweep_text
-from fairlead.simulate.run import simulate
+from fairlead.simulate.run import check_policy, simulate
 from fairlead.simulate.sweep import Point, sweep
 from fairlead.simulate.traces import Derivation, read_trace
-from fairlead.simulate.workload import TraceError, Workload, cut, synthetic_nodes
+from fairlead.simulate.workload import TraceError, cut, synthetic_nodes
 
 
 def run_simulations(
@@ -38,26 +37,23 @@ def run_simulations(
         half_life = read_half_life(history) if history else None
     except ValueError as error:
         raise Failure(f"--history: {error}") from None
-    modes = revoke.split(",")
-    if not set(modes) <= {"on", "off"}:
-        raise Failure(f"--revoke {revoke!r}: write on, off, or on,off to compare")
+    modes = _modes(revoke)
     try:
         workload = read_trace(trace, kind, skip_bad=skip_bad, derivation=Derivation(seed=seed))
         workload = cut(
             workload, _seconds("--from", start, 0.0), _seconds("--to", end, float("inf")), speed, scale, seed
         )
-        workload = _cluster(workload, nodes, node, config)
+        workload = on_machines(workload, nodes, node, config)
         for policy in policies:
-            if policy != "slots":
-                find_policy(policy)
+            check_policy(policy)
         if workload.skipped:
             print(f"fairlead: {trace}: {workload.skipped:,} rows were wrong and left out", file=sys.stderr)
         runs = []
         with progress(TaskProgressColumn()) as bars:
-            for policy, mode in itertools.product(policies, modes):
+            for policy, revokes in itertools.product(policies, modes):
                 bar = bars.add_task(policy, total=1.0)
                 told = partial(_tell, bars, bar)
-                runs.append(simulate(workload, policy, history=half_life, revoke=mode == "on", told=told))
+                runs.append(simulate(workload, policy, history=half_life, revoke=revokes, told=told))
                 bars.update(bar, completed=1.0)
         if out is not None:
             write_parquet(runs, out)
@@ -91,29 +87,46 @@ def _tell(bars: Progress, bar: Any, part: float) -> None:
 
 
 def run_sweep(
-    trace: Path, kind: str | None, policies: list[str], loads: str, sizes: str, node: str, seeds: str, start: str, end: str,
-    skip_bad: bool, out: Path, engine: str, workers: int | None, report: Path | None, as_json: bool,
+    trace: Path, kind: str | None, policies: list[str], loads: str, sizes: str, node: str, config: Path | None,
+    seeds: str, revoke: str, start: str, end: str, skip_bad: bool, out: Path, engine: str,
+    workers: int | None, report: Path | None, as_json: bool,
 ) -> None:  # fmt: skip
     """Run a grid of simulations, and print a line for each point."""
     _check_outputs(report)
+    modes = _modes(revoke)
     try:
         for policy in policies:
-            if policy != "slots":
-                find_policy(policy)
-        read_trace(trace, kind, skip_bad=skip_bad)  # so that what is wrong is told once, and at once
-        grid = itertools.product(
-            policies, _numbers("--scale", loads, float), _numbers("--nodes", sizes, int), _numbers("--seed", seeds, int)
-        )
+            check_policy(policy)
+        # So that what is wrong is told once, and at once.
+        machines = _numbers("--nodes", sizes, int)
+        on_machines(read_trace(trace, kind, skip_bad=skip_bad), max(machines), node, config)
+        loads_and_seeds = _numbers("--scale", loads, float), machines, _numbers("--seed", seeds, int)
+        grid = itertools.product(policies, modes, *loads_and_seeds)
+        tree = str(config.absolute()) if config else ""
         begin, until = _seconds("--from", start, 0.0), _seconds("--to", end, float("inf"))
         points = [
-            Point(str(trace.absolute()), kind or "", policy, scale, 1.0, begin, until, size, node, seed, skip_bad)
-            for policy, scale, size, seed in grid
+            Point(
+                str(trace.absolute()),
+                kind or "",
+                policy,
+                scale,
+                1.0,
+                begin,
+                until,
+                size,
+                node,
+                seed,
+                skip_bad,
+                tree,
+                revokes,
+            )
+            for policy, revokes, scale, size, seed in grid
         ]
         synthetic_nodes(0, node)  # so that wrong text is told at once
         with progress(MofNCompleteColumn()) as bars:
             bar = bars.add_task("simulating", total=None)
             found = sweep(points, out, engine, lambda done, of: bars.update(bar, completed=done, total=of), workers)
-    except (TraceError, PolicyError) as error:
+    except (TraceError, PolicyError, DocumentError) as error:
         raise Failure(str(error)) from None
     except KeyboardInterrupt:
         raise Failure(f"interrupted: what is done is in {out}; the same command goes on from there") from None
@@ -125,26 +138,12 @@ def run_sweep(
     print(plain_lines(sweep_text(found)))
 
 
-def _cluster(workload: Workload, nodes: int, node: str, config: Path | None) -> Workload:
-    """The machines of the trace, of a configuration (with its tree), or so many alike ones."""
-    if nodes and config:
-        raise TraceError("--nodes and --config: which machines? Name one of the two")
-    if config:
-        found = read_configuration(config, find_policy)
-        if not found.nodes:
-            raise TraceError(f"{config}: has no [[node]]: declare the machines")
-        inner = {queue.name for queue in found.queues}
-        lost = sorted(name for name in set(workload.queue) if not _is_leaf(name, inner))
-        if lost:
-            beside = "/".join([*lost[0].split("/")[:-1], "*"])
-            raise TraceError(f"{config}: has no leaf queue for {lost[0]!r} of the trace: declare it, or {beside}")
-        return replace(workload, nodes=found.nodes, queues=found.queues)
-    return replace(workload, nodes=synthetic_nodes(nodes, node)) if nodes else workload
-
-
-def _is_leaf(name: str, declared: set[str]) -> bool:
-    parent = name.rpartition("/")[0]
-    return name in declared or (f"{parent}/*" if parent else "*") in declared
+def _modes(revoke: str) -> list[bool]:
+    """With and without revocation, as --revoke says it."""
+    modes = revoke.split(",")
+    if not set(modes) <= {"on", "off"}:
+        raise Failure(f"--revoke {revoke!r}: write on, off, or on,off to compare")
+    return [mode == "on" for mode in modes]
 
 
 def _seconds(option: str, text: str, default: float) -> float:

@@ -55,7 +55,19 @@ def _with(ctx: typer.Context, path: str, said: ScriptOptions) -> dict[str, Any]:
 
 def ask_when(connection: Connection, wanted: list[dict[str, Any]]) -> None:
     """Say when jobs would be expected to start."""
-    unsaid = ("argv", "cwd", "env", "exported", "encoding", "exit_done", "grace", "at_most", "hold")
+    unsaid = (
+        "argv",
+        "cwd",
+        "env",
+        "exported",
+        "encoding",
+        "exit_done",
+        "grace",
+        "signal",
+        "revocable",
+        "at_most",
+        "hold",
+    )
     for body in wanted:
         found = connection.post("/v1/when", {name: value for name, value in body.items() if name not in unsaid})
         print(plain(found["text"]))

@@ -2,6 +2,7 @@
 
 import logging
 import os
+import socket
 import sys
 from collections import Counter
 from collections.abc import Sequence
@@ -110,9 +111,8 @@ def _where(asked: Asked, home: Path) -> Where:
             f"--listen {asked.listen}: others on the way could read all of it, and the tokens: "
             "give a certificate with --tls-cert and --tls-key, or say --insecure"
         )
-    socket = asked.socket or (SYSTEM_SOCKET if asked.system else socket_of(home))
     return Where(
-        socket,
+        asked.socket or (SYSTEM_SOCKET if asked.system else socket_of(home)),
         asked.system,
         host,
         port,
@@ -150,6 +150,7 @@ def _log_to(home: Path) -> None:
     file.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     logging.getLogger("uvicorn").setLevel(logging.ERROR)  # what strangers send is no concern of the log
     logging.basicConfig(level=logging.WARNING, handlers=[terminal, file])
+    logging.getLogger("fairlead").setLevel(logging.INFO)  # what is revoked for whom
 
 
 def _ready(home: Path, urls: list[str], engine: LocalEngine, configuration: Configuration, everybody: bool) -> None:
@@ -176,6 +177,17 @@ def _ready(home: Path, urls: list[str], engine: LocalEngine, configuration: Conf
         asked = ": who may do what is not asked" if _asks(configuration) else ""
         _say(f"{myself().name} alone is let in, and all tasks run as {myself().name}{asked}")
     _say(f"ready at {' and '.join(urls)}, data in {home}; Ctrl-C stops")
+    _tell_systemd()
+
+
+def _tell_systemd() -> None:
+    """That it is ready, where it was started as a unit of `Type=notify` (see sd_notify(3))."""
+    if path := os.environ.pop("NOTIFY_SOCKET", None):
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as line:
+            try:
+                line.sendto(b"READY=1", "\0" + path[1:] if path.startswith("@") else path)
+            except OSError as error:
+                _say(f"NOTIFY_SOCKET={path}: whoever started this is not told that it is ready: {error.strerror}")
 
 
 def _asks(configuration: Configuration) -> bool:

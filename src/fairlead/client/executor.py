@@ -155,6 +155,9 @@ class Client(Executor):
         export_all: bool = False,
         gang: bool = False,
         exit_done: bool = False,
+        grace: float | None = None,
+        signal: str = "SIGTERM",
+        revocable: bool = False,
         after: Iterable["int | SubmittedJob | tuple[int, str]"] = (),
         strict: bool = False,
         **options: Unpack[Asked],
@@ -177,6 +180,10 @@ class Client(Executor):
             All tasks start at once or none.
         exit_done : bool
             A task that is stopped to make room and then exits 0 is done; else it starts again.
+        grace, signal : float, optional, and str
+            When a task is told to stop: seconds to end in, if its queue gives as many, and what it gets.
+        revocable : bool
+            It may go above the limits of its queues into what is idle, and is revoked before others.
         after : iterable
             Jobs that must have succeeded before; (job, "failure") or (job, "end") for other ends.
         strict : bool
@@ -197,17 +204,10 @@ class Client(Executor):
         sent = needed_environment() if env is None else env
         exported = {name: value for name, value in os.environ.items() if export_all and name not in sent}
         body = replace(self.options, **options).request()
-        body |= {
-            "argv": list(argv),
-            "cwd": str(cwd) if cwd is not None else str(Path.cwd()),
-            "env": sent,
-            "exported": exported,
-            "name": name,
-            "gang": gang,
-            "exit_done": exit_done,
-            "strict": strict,
-            "after": [_after(each) for each in after],
-        }
+        body |= {"argv": list(argv), "cwd": str(cwd) if cwd is not None else str(Path.cwd()), "env": sent}
+        body |= {"exported": exported, "name": name, "gang": gang, "strict": strict}
+        body |= {"exit_done": exit_done, "grace": grace, "signal": signal, "revocable": revocable}
+        body["after"] = [_after(each) for each in after]
         if tasks is not None:
             body["tasks"] = tasks
         answer = self._connection.submit("/v1/jobs", body)

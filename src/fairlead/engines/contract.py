@@ -41,6 +41,7 @@ __all__ = [
 
 _NONE = np.zeros(0, np.int64)
 _NONE.flags.writeable = False
+NO_ATTEMPTS = Attempts(_NONE, _NONE, _NONE)
 
 
 class Launches(NamedTuple):
@@ -88,13 +89,15 @@ class NodeDown(NamedTuple):
 
 
 class Seen(NamedTuple):
-    """What an engine saw since it was last asked: `known` was true before the rest; then starts, then ends, then machines.
+    """What an engine saw since it was last asked: `known` was true before the rest; then starts, checkpoints, ends, machines.
 
     known : Attempts or None
         The answer to `take_inventory`, once; also given unasked by an engine that lost its memory or its line and is back.
         All that it knows of: running, or ended and not acknowledged.
     started : Attempts
         They run.
+    checkpointed : Attempts
+        They have kept what they did; `ago` milliseconds before, each. Of one that has ended it means nothing.
     ended : Ends
     nodes : list of NodeUp and NodeDown
         In order.
@@ -104,9 +107,10 @@ class Seen(NamedTuple):
     started: Attempts
     ended: Ends
     nodes: list[NodeUp | NodeDown]
+    checkpointed: Attempts = NO_ATTEMPTS
+    ago: Ints = _NONE
 
 
-NO_ATTEMPTS = Attempts(_NONE, _NONE, _NONE)
 NO_ENDS = Ends(NO_ATTEMPTS, _NONE, _NONE, _NONE, _NONE)
 
 
@@ -132,7 +136,7 @@ class Engine(Protocol):
         """Start attempts; those that are known already stay as they are."""
 
     def stop(self, attempts: Attempts, grace: float) -> None:
-        """Stop attempts: SIGTERM, so many seconds, SIGKILL."""
+        """Stop attempts: the signal that their jobs say, so many seconds, SIGKILL."""
 
     def poll(self) -> Seen:
         """What happened since the last call, and every end that was not acknowledged, once more after a while.

@@ -24,6 +24,7 @@ from fairlead.scheduler.facts import (
     NodeJoined,
     NodeLost,
     Outcome,
+    TasksCheckpointed,
     TasksExpired,
     TasksFinished,
     TasksPlaced,
@@ -151,11 +152,10 @@ class Scheduler:
     def _happen(self, facts: Iterable[Fact], by: str) -> None:
         check = RevocationCheck() if self.checking else None
         for fact in facts:
-            if check:
-                check.before(self.state, fact)
-            self.state.apply(fact)
-            if check:
-                check.after(self.state, fact)
+            if check is None:
+                self.state.apply(fact)
+            elif fault := check.happen(self.state, fact):
+                raise AssertionError(fault)
             self._unsaved.append(fact)
             self._unsaved_by.append(by)
 
@@ -227,6 +227,11 @@ def observe(state: State, seen: Seen, now: float) -> tuple[list[Fact], Attempts]
             started = _pick(started, chosen)
         if len(chosen):
             facts.append(TasksStarted(at=now, **_columns(started)))
+    if len(seen.ago):
+        rows = state.current_tasks(seen.checkpointed)
+        news = (rows != NONE) & (state.tasks.kept_at[rows] < now - seen.ago / 1000)
+        if news.any():
+            facts.append(TasksCheckpointed(at=now, **_columns(_pick(seen.checkpointed, news)), ago=seen.ago[news]))
     over = None
     if len(outcome):
         over = state.current_tasks(ended)

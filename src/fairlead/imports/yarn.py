@@ -205,11 +205,8 @@ def _write_queue(found: _Import, queue: YarnQueue, above: list[str], rules: list
     inner = _is_inner(queue) and (bool(queue.children) or _makes_queues(rules, queue))
     if inner:
         _put_policy(found, block, queue)
-    elif "schedulingPolicy" in said and _policy(found, queue) != "fifo":
-        why = (
-            "within a leaf jobs go by priority, then in order of submission; give each user a leaf with a queue named *"
-        )
-        found.leave_out(said["schedulingPolicy"], why)
+    elif _policy(found, queue) != "fifo":
+        _put_order(found, block, queue)
     if "weight" in said:
         block.put("weight", f"{found.number(said['weight'], float):.12g}", said["weight"])
     most = said.get("maxResources") or defaults.get("queueMaxResourcesDefault")
@@ -254,6 +251,14 @@ def _write_star(found: _Import, queue: YarnQueue, submit: list[str]) -> None:
 def _put_policy(found: _Import, block: _Block, queue: YarnQueue) -> None:
     said = queue.said.get("schedulingPolicy") or found.file.defaults.get("defaultQueueSchedulingPolicy")
     block.put("policy", f'"yarn-{_policy(found, queue)}"', said or "YARN's default")
+
+
+def _put_order(found: _Import, block: _Block, queue: YarnQueue) -> None:
+    """Within a leaf that is fair YARN is fair between jobs; here users take turns, and the jobs of each go in their order."""
+    said = queue.said.get("schedulingPolicy") or found.file.defaults.get("defaultQueueSchedulingPolicy")
+    where = f"line {said.line}: {said.word}" if said else "YARN's default"
+    block.put("order", '"fair"', f"{where}, between users: the jobs of one go by priority, then as they came")
+    _put_policy(found, block, queue)
 
 
 def _put_apps(found: _Import, block: _Block, queue: YarnQueue, default: Said | None) -> None:

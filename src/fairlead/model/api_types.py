@@ -24,10 +24,11 @@ class AfterInfo(TypedDict):
 
 
 class RevokedInfo(TypedDict):
-    """When tasks of a job were revoked for others last, for whom and why; `tasks` counts all of them so far."""
+    """When tasks of a job were revoked for others last, for which queue and why; `tasks` counts all of them so far."""
 
     at: float
     tasks: int
+    queue: str
     text: str
 
 
@@ -58,6 +59,8 @@ class JobInfo(TypedDict):
     at_most: int | None
     exit_done: bool
     grace: float | None
+    signal: str
+    revocable: bool
     revoked: "RevokedInfo | None"
     after: list[AfterInfo]
     cpu_seconds: float | None
@@ -86,7 +89,8 @@ class TaskInfo(TypedDict):
 
     `cpu_seconds` and `peak_memory` are what its attempts that ended have used, and the most bytes that one of them had; None
     where that is not known. Of one that holds resources `expected_end` is when it will have ended, by even odds, and
-    `cautious_end` by nine in ten; None where nothing is known.
+    `cautious_end` by nine in ten; None where nothing is known. `checkpointed_at` is when one that runs has said last that it kept
+    what it did.
     """
 
     index: int
@@ -99,6 +103,7 @@ class TaskInfo(TypedDict):
     peak_memory: int | None
     started_at: float | None
     finished_at: float | None
+    checkpointed_at: float | None
     expected_end: float | None
     cautious_end: float | None
 
@@ -179,16 +184,37 @@ class FairQueue(TypedDict):
     passed_over_for: list[str]
 
 
+class ReservationInfo(TypedDict):
+    """Room that is kept for a job, for so many `tasks` on so many `nodes`, since `made`; at `start` they are expected to start.
+
+    `why` is "reservation", or for what others are revoked: "guarantee", "fair share" or "priority". `slips` is how often the
+    start was put off. `idle` is the free room that is kept from others now, in base units; `idled`, that over time: base units x
+    hours.
+    """
+
+    job: int
+    queue: str
+    why: str
+    made: float
+    start: float
+    slips: int
+    nodes: int
+    tasks: int
+    idle: dict[str, int]
+    idled: dict[str, float]
+
+
 class FairnessInfo(TypedDict):
     """Whether what runs now is fair, within one task; `findings` name the property, whether it holds, and a witness.
 
     `fair` is null where it is at this moment, but some have waited while others, who had no less, were served: see the audit
-    over time.
+    over time. `reservations` are what is kept for whom, and what that idles.
     """
 
     fair: bool | None
     queues: list[FairQueue]
     findings: list[dict[str, Any]]
+    reservations: list[ReservationInfo]
 
 
 class Amounts(TypedDict):
@@ -229,8 +255,54 @@ class StarvedInfo(TypedDict):
     others: list[str]
 
 
+class RevocationFault(TypedDict):
+    """A revocation that was not as it must be: when, and how."""
+
+    at: float
+    text: str
+
+
+class RevocationsInfo(TypedDict):
+    """What was revoked for others: tasks by why, for how many claims, and seconds of the whole cluster that were lost by it."""
+
+    claims: int
+    tasks: dict[str, int]
+    lost: float
+    faults: list[RevocationFault]
+
+
+class PromisesInfo(TypedDict):
+    """All that was kept for somebody: how often, and the free room that lay idle for it, base units x hours and, as parts of the
+    whole cluster, in hours of that.
+    """
+
+    count: int
+    idled: dict[str, float]
+    share_hours: float
+
+
+class ReservationOverTime(TypedDict):
+    """What was kept for a job from `made` to `until`, null while it is; `start` is when it was expected to start, as said last.
+
+    `used` is whether the job started in it, false where it was dropped; `why`, `slips` and `idled` are as in ReservationInfo.
+    """
+
+    job: int
+    queue: str
+    why: str
+    made: float
+    until: float | None
+    start: float
+    slips: int
+    used: bool | None
+    idled: dict[str, float]
+    share_hours: float
+
+
 class OverTimeInfo(TypedDict):
     """Whether it was fair over time: each queue, most wronged first, who starved, and the shares over time of some.
+
+    `promises` says what lay idle for all reservations, `reservations` tells those of them that idled most.
 
     `asked` are the seconds that were asked for; `complete` is false where facts before `since` are not kept any more. There
     were `looks`, one in each `every` seconds; 0: one at every moment. `error` is how far what was used, as looked at, is from
@@ -248,6 +320,9 @@ class OverTimeInfo(TypedDict):
     error: float
     queues: list[QueueOverTime]
     starved: list[StarvedInfo]
+    revocations: RevocationsInfo
+    promises: PromisesInfo
+    reservations: list[ReservationOverTime]
     series: dict[str, Any]
 
 

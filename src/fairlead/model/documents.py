@@ -204,6 +204,7 @@ class QueueTable(Table):
     grace: Annotated[Seconds, Field(ge=0, le=LONGEST_GRACE)] | None = None
     priority_revokes: bool | None = None
     borrow: Amounts = Field(default_factory=dict)
+    lend: Amounts = Field(default_factory=dict)
 
 
 class NodeTable(Table):
@@ -404,6 +405,7 @@ def _queue(table: QueueTable) -> Queue:
         grace=table.grace,
         priority_revokes=table.priority_revokes,
         borrow=table.borrow,
+        lend=table.lend,
     )
 
 
@@ -546,6 +548,9 @@ def _guarantee_faults(queues: list[Queue], policies: dict[str, Any]) -> Iterator
             if most is not None and least > most:
                 message = f"guarantees {_amount(resource, least, kind)}, over its limit of "
                 yield number, "guarantee", message + _amount(resource, most, kind, named=False)
+        guaranteed = {*queue.guarantee, *queue.guarantee_percent}
+        for resource in sorted(queue.lend.keys() - guaranteed if ALL not in guaranteed else ()):
+            yield number, "lend", f"it is guaranteed no {resource} that it could lend: name that in its guarantee too"
         above = ancestors(queue.name)[0] if queue.name else ROOT
         if queue.weight == 0 and not getattr(policies.get(above), "has_floors", False):
             message = f"0 is no weight under the policy of {written(above)!r}: use more, or yarn-drf or yarn-fair there"

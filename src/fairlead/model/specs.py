@@ -33,6 +33,9 @@ HALF_LIFE = 86400.0
 NEVER = 2.0**62
 """Seconds that are never over; JSON has no infinite numbers."""
 
+TERM = 15
+"""The number of SIGTERM, on all systems: what a task gets when it is told to stop, unless its job says another."""
+
 USERS = "*"
 """A last path segment that stands for each user: ``lab/*`` gives everybody a leaf of their own under ``lab``."""
 
@@ -66,6 +69,7 @@ class Queue(Spec, frozen=True):
     grace : seconds that what it runs has to end when it is revoked, at most.
     priority_revokes : whether a job of higher priority has others of the same leaf revoked.
     borrow : what it may use above its guarantee.
+    lend : what others may use of its guarantee while it does not; None of a resource for all of it.
     """
 
     name: str
@@ -92,6 +96,7 @@ class Queue(Spec, frozen=True):
     grace: float | None = None
     priority_revokes: bool | None = None
     borrow: Quantities = field(default_factory=dict)
+    lend: Quantities = field(default_factory=dict)
 
 
 class Node(Spec, frozen=True):
@@ -159,7 +164,8 @@ class Job(Spec, frozen=True):
     was not known.
 
     At most ``at_most`` of its tasks run at once; None for no such bound. One that is submitted ``held`` waits to be released.
-    A task that is told to stop has ``grace`` seconds to end, if its queue gives it as many; None as the queue has it.
+    A task that is told to stop gets ``signal``, and has ``grace`` seconds to end, if its queue gives it as many; None as the
+    queue has it. One that is ``revocable`` may go above the limits of its queues into what is idle, and is revoked before others.
 
     A task that writes more than ``output_limit`` bytes as its output is stopped; None for no limit.
     """
@@ -185,6 +191,8 @@ class Job(Spec, frozen=True):
     at_most: int | None = None
     held: bool = False
     grace: float | None = None
+    signal: int = TERM
+    revocable: bool = False
 
 
 EVERYWHERE = "@default"

@@ -9,9 +9,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from fairlead.model.api_types import UsedBy
-from fairlead.model.specs import written
+from fairlead.model.specs import Job, written
 from fairlead.model.used import together
-from fairlead.people.rules import Caller, Rules, seen_queue
+from fairlead.people.rules import Caller, Rules, as_seen, seen_queue
 
 _NAME = re.compile(r"[\w.@+/-]*\w")
 
@@ -38,6 +38,17 @@ def without(told: Any, hidden: Mapping[str, str]) -> Any:
     if isinstance(told, str):
         return _NAME.sub(lambda found: hidden.get(found[0], found[0]), told)
     return told
+
+
+def job_as_seen(rules: Rules, caller: Caller, job: Job, told: Any) -> Any:
+    """What is told of a job, less what they may not know, also of the queue that tasks of it were revoked for."""
+    found = as_seen(rules, caller, job, told)
+    if found["revoked"] is not None:
+        found = {
+            **found,
+            "revoked": without(found["revoked"], hidden_leaves(rules, caller, [found["revoked"]["queue"]])),
+        }
+    return found
 
 
 def used_as_seen(rules: Rules, caller: Caller, rows: Iterable[UsedBy]) -> list[UsedBy]:

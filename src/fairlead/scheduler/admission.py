@@ -154,6 +154,8 @@ def _check(state: State, job: Job) -> None:
             raise Refused(f"queue {written(name)!r} is draining: it takes no more jobs")
         limit = state.spec_of(name).limit
         times = job.tasks if job.gang else 1
+        if job.revocable and state.settings.revoke:
+            continue  # it may go above limits
         for resource, most in limit.items():
             if job.demand.get(resource, 0) * times > most:
                 asked = format_quantity(resource, job.demand[resource] * times)
@@ -280,7 +282,7 @@ def edit(state: State, job: int, said: JobEdited) -> JobEdited | None:
         names = {"on": "constraint", "time_limit": "time limit"}
         what = " and ".join(names.get(name, name) for name in changed)
         raise Refused(f"job {job} runs: its {what} can be changed while all of it waits; others can at any time")
-    _check(state, edited)
+    _check(state, replace(edited, after=[]))  # what it came after may be forgotten since
     return said
 
 

@@ -12,11 +12,13 @@ from typing import Any
 
 import numpy as np
 
-from fairlead.audit.over_time import NOT_KNOWN, STARVED_AFTER, OverTime, Starved
+from fairlead.audit.over_time import NOT_KNOWN, STARVED_AFTER, OverTime, Revocations, Starved
 from fairlead.model.specs import written
 from fairlead.scheduler.decide import run_cycle
 from fairlead.scheduler.entitled import parts_of
-from fairlead.scheduler.facts import Fact
+from fairlead.scheduler.facts import Fact, NodesClaimed, TasksRevoked
+from fairlead.scheduler.reserved_over_time import Promises
+from fairlead.scheduler.revocations_checked import RevocationCheck
 from fairlead.scheduler.state import State
 from fairlead.scheduler.why_short import CLOSE, Served, Short, Shortfalls
 
@@ -67,6 +69,7 @@ class Auditor:
         self._stretch, self._number, self._work = begin, 0, 0
         self._used = np.zeros((2, 0, 0))  # exactly, and as looked at
         self._served, self._waits, self._starved_after = Served(), dict[int, _Waits](), starved_after
+        self._check, self.revocations, self.promises = RevocationCheck(), Revocations(), Promises(state)
 
     def feed(self, fact: Fact) -> None:
         """Let a fact happen. A clock that was set back stands still meanwhile."""
@@ -74,7 +77,24 @@ class Auditor:
             self._pass_until(fact.at)
         for queue in self._served.note(self.state, fact).tolist():
             self._close(queue, fact.at)
-        self.state.apply(fact)
+        if fact.at >= self.begin and isinstance(fact, TasksRevoked | NodesClaimed):
+            self._check_revocation(fact)
+        else:
+            self.state.apply(fact)
+        self.promises.happened(self.state, fact)
+
+    def _check_revocation(self, fact: TasksRevoked | NodesClaimed) -> None:
+        """Let it happen, and note what it cost and whether it was as it must be."""
+        if isinstance(fact, TasksRevoked) and fact.claim is not None:
+            rows = self.state.current_tasks(fact.attempts)
+            since = np.fmax(self.state.tasks.started_at[rows], self.state.tasks.kept_at[rows])
+            size = np.where(self.state.cluster.total > 0, self.state.cluster.total, 1)
+            demand = self.state.shapes.demand[self.state.jobs.shape_row[self.state.job_rows_of(rows)]]
+            lost = float((np.nan_to_num(fact.at - since) * (demand / size).max(axis=1, initial=0.0)).sum())
+            self.revocations.add(fact.claim.why, len(rows), lost)
+        fault = self._check.happen(self.state, fact)
+        if fault:
+            self.revocations.faults.append((fact.at, fault))
 
     def finish(self) -> OverTime:
         """Go on to the end, and give what was added up."""
@@ -95,6 +115,7 @@ class Auditor:
         if end <= begin:
             return
         self._count(0, end - begin)
+        self.promises.pass_time(self.state, end - begin)
         if not self.every:
             self._look(begin, end - begin)
             return
@@ -198,11 +219,17 @@ def audit_history(
         auditor.feed(fact)
         if number % 500 == 0:
             told(number)
-    sums = auditor.finish()
-    return sums.told([written(name) for name in state.tree.names], state.resources) | {
+    sums, revoked = auditor.finish(), auditor.revocations.told()
+    promises, reservations = auditor.promises.told(begin, max(begin, end), state.resources)
+    found = sums.told([written(name) for name in state.tree.names], state.resources)
+    return found | {
+        "fair": found["fair"] and not revoked["faults"],
+        "revocations": revoked,
         "since": begin,
         "until": max(begin, end),
         "starved_after": starved_after,
         "every": auditor.every,
         "error": auditor.error() if auditor.every else 0.0,
+        "promises": promises,
+        "reservations": reservations,
     }

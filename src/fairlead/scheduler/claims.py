@@ -6,10 +6,11 @@ goes. What comes back there is kept for it (a hold of its class), so it counts a
 it twice.
 
 It ends. Let the measure of a state be how many claims are open, by class: GUARANTEE, then FAIR_SHARE, then PRIORITY from the
-highest priority down (:func:`measure`). Each plan makes it fall, in the order of a dictionary, and nothing but an outside fact
-makes it rise: a plan serves one claim of its class, and opens none of that or one before. For a queue pays down to its guarantee
-only, and for FAIR_SHARE to its fair share as well, so nobody below it is within those afterwards who was not before; and for
-PRIORITY pays who is of lower priority, and not so much that its queues sink below a guarantee.
+highest priority down, and then IDLE (:func:`measure`). Each plan makes it fall, in the order of a dictionary, and nothing but
+an outside fact makes it rise: a plan serves one claim of its class, and opens none of that or one before. For a queue pays down
+to its guarantee only, and for FAIR_SHARE to its fair share as well, so nobody below it is within those afterwards who was not
+before; and for PRIORITY pays who is of lower priority, and not so much that its queues sink below a guarantee. For IDLE pay
+revocable jobs alone, which have no claims, and not so much that others of their queue would get one.
 """
 
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -28,10 +29,10 @@ from fairlead.scheduler.facts import (
     SharesLooked,
     TasksRevoked,
 )
-from fairlead.scheduler.kernel_stops import LIMIT, NOT_REACHED, over_limits
+from fairlead.scheduler.kernel_stops import LIMIT, NOT_REACHED, WITHHELD, over_limits
 from fairlead.scheduler.kernel_victims import FEW, MARKS, Ledger
 from fairlead.scheduler.statuses import PLACED, RUNNING
-from fairlead.scheduler.tables import FAIR_SHARE, GUARANTEE, I64, NONE, PRIORITY, RESERVATION, WHY
+from fairlead.scheduler.tables import FAIR_SHARE, GUARANTEE, I64, IDLE, NONE, PRIORITY, RESERVATION, WHY
 from fairlead.scheduler.view import CLAIM_DUE
 
 if TYPE_CHECKING:
@@ -122,7 +123,7 @@ def _still_claimed(state: "State", bucket: int, tasks: int) -> int:
     """How many of so many tasks of a bucket that room is kept for are claims yet."""
     v, b, gang = state.order.ready(state, 1), state.buckets, int(state.buckets.gang[bucket])
     why = over_limits(v, bucket)
-    if why not in (NOT_REACHED, LIMIT):
+    if why not in (NOT_REACHED, LIMIT, WITHHELD):
         return 0
     kind = int(state.holds.kind[: state.holds.n][state.holds.bucket[: state.holds.n] == bucket][0])
     if gang:
@@ -190,10 +191,11 @@ def ledger_of(state: "State", now: float) -> Ledger:
     depth = np.zeros(queues, np.int64)
     for q in range(1, queues):
         depth[q] = depth[parent[q]] + 1
-    runs, marks = int(state.queues.tasks[0]), max(1, int(depth.max())) + MARKS
+    runs, marks = int(state.queues.tasks[0]), 1 + max(1, int(depth.max())) + MARKS
     ledger = Ledger(
-        left=np.zeros((queues, resources), np.int64), kept=np.zeros((queues, resources), np.int64),
-        room=np.zeros((n, resources), np.int64), entitled=entitled_by_queue(state), above=np.zeros(queues), depth=depth,
+        left=np.zeros((queues, resources), np.int64), bound=np.zeros((queues, resources), np.int64),
+        kept=np.zeros((queues, resources), np.int64), room=np.zeros((n, resources), np.int64),
+        entitled=entitled_by_queue(state), above=np.zeros(queues), depth=depth,
         runs=np.zeros(runs, Ledger.ARRAYS["runs"][0]), at=np.zeros(n + 1, np.int64), by_node=np.zeros(runs, np.int64),
         own_child=np.zeros(queues, np.int64), asks=np.zeros(queues, np.bool_), may_pay=np.zeros(queues, np.bool_),
         picked=np.zeros(runs + FEW + 1, np.int64), gains=np.zeros(n, np.int64), keys=np.zeros((n, marks)),
@@ -227,13 +229,13 @@ def _unserved(state: "State", bucket: int) -> int:
 
 def _is_open(state: "State", ledger: Ledger, claim: Due) -> bool:
     """Whether a bucket's next is a claim of its class yet, after what was planned before it."""
-    return claim.kind == PRIORITY or _asked(state, ledger, claim)[0] != NONE
+    return claim.kind in (PRIORITY, IDLE) or asked_for(state, ledger, claim)[0] != NONE
 
 
 def _plan(v: Any, ledger: Ledger, state: "State", claim: Due) -> int:
-    first, last = _asked(state, ledger, claim)
+    first, last = asked_for(state, ledger, claim)
     kernel_victims.ask(v, ledger, claim.bucket, claim.kind, first, last)
-    if over_limits(v, claim.bucket) not in (NOT_REACHED, LIMIT):
+    if over_limits(v, claim.bucket) not in (NOT_REACHED, LIMIT, WITHHELD):
         return NONE
     count = int(kernel_victims.plan(v, ledger, claim.bucket, claim.kind))
     if claim.kind == FAIR_SHARE and count != NONE and not kernel_victims.comes_first(v, ledger, claim.bucket, count):
@@ -242,7 +244,7 @@ def _plan(v: Any, ledger: Ledger, state: "State", claim: Due) -> int:
     return count
 
 
-def _asked(state: "State", ledger: Ledger, claim: Due) -> tuple[int, int]:
+def asked_for(state: "State", ledger: Ledger, claim: Due) -> tuple[int, int]:
     """The lowest and the highest queue whose siblings may be asked for a claim."""
     if claim.kind == GUARANTEE:
         first, last, _ = kernel_claims.guarded_part(state.view(), claim.bucket, ledger.kept)
@@ -280,15 +282,15 @@ def _revoked(state: "State", ledger: Ledger, claim: Due, count: int, now: float)
     if not tasks:
         return []
     rows: I64 = np.sort(np.concatenate(tasks))
-    return [TasksRevoked(at=now, **state.task_columns(rows), claim=_told(state, ledger, claim))]
+    return [TasksRevoked(at=now, **state.task_columns(rows), claim=told(state, ledger, claim))]
 
 
-def _told(state: "State", ledger: Ledger, claim: Due) -> Claim:
+def told(state: "State", ledger: Ledger, claim: Due) -> Claim:
     """For whom, why, and the numbers: of the resource of which the queue has the least part of what is its."""
     job = int(state.jobs.id[state.buckets.head[claim.bucket]])
     leaf = int(state.buckets.leaf[claim.bucket])
-    if claim.kind == PRIORITY:
-        return Claim(job=job, why=WHY[PRIORITY], queue=state.tree.names[leaf])
+    if claim.kind in (PRIORITY, IDLE):
+        return Claim(job=job, why=WHY[claim.kind], queue=state.tree.names[leaf])
     if claim.kind == FAIR_SHARE:
         total, used = state.cluster.total, state.queues.used[leaf]
         r = int((used / np.where(total > 0, total, 1)).argmax())
@@ -318,29 +320,42 @@ def _put_off(state: "State", ledger: Ledger, left: list[Due], now: float) -> lis
     return [ClaimsPutOff(at=now, ids=sorted(jobs.tolist()), until=until)]
 
 
-def measure(state: "State") -> list[int]:
-    """How many claims are open: of GUARANTEE, of FAIR_SHARE, and, by priority from the highest down, of PRIORITY."""
+class Measure(NamedTuple):
+    """How many claims are open, by class; of PRIORITY each priority with how many, from the highest down."""
+
+    guarantee: int
+    fair_share: int
+    priority: list[tuple[int, int]]
+    idle: int
+
+
+def measure(state: "State") -> Measure:
+    """Count the claims that are open."""
     v, b = state.order.ready(state, 1), state.buckets
     kept = kernel_claims.kept_for_claims(v)
-    guarded = shared = 0
+    guarded = shared = idle = 0
+    idle_is_used = kernel_claims.idle_is_used(v)
     ranked: dict[int, int] = {}
     ledger = ledger_of(state, 0.0) if (state.queues.share_timeout[: state.queues.n] < np.inf).any() else None
     for bucket in range(b.n):
         served = kernel_claims.served_tasks(v, bucket)
         waiting = kernel_claims.waiting_tasks(v, bucket, 2**40)
         count = int(served == 0 and waiting > 0) if b.gang[bucket] else waiting - served
-        if count > 0 and not state.order.buckets.hopeless[bucket]:
+        if count > 0 and not state.order.buckets.hopeless[bucket] and not b.revocable[bucket]:
             leaf = int(b.leaf[bucket])
             if kernel_claims.guarded_part(v, bucket, kept)[0] != NONE:
                 guarded += count
-            elif ledger is not None and _asked(state, ledger, Due(FAIR_SHARE, 0.0, bucket))[0] != NONE:
+            elif ledger is not None and asked_for(state, ledger, Due(FAIR_SHARE, 0.0, bucket))[0] != NONE:
                 shared += count
-            elif state.queues.priority_revokes[leaf] and _lower_run(state, leaf, int(b.priority[bucket])):
-                ranked[-int(b.priority[bucket])] = ranked.get(-int(b.priority[bucket]), 0) + count
-    return [guarded, shared, *(ranked[p] for p in sorted(ranked))]
+            elif state.queues.priority_revokes[leaf] and lower_runs(state, leaf, int(b.priority[bucket])):
+                ranked[int(b.priority[bucket])] = ranked.get(int(b.priority[bucket]), 0) + count
+            elif idle_is_used:
+                idle += count
+    return Measure(guarded, shared, sorted(ranked.items(), reverse=True), idle)
 
 
-def _lower_run(state: "State", leaf: int, priority: int) -> bool:
+def lower_runs(state: "State", leaf: int, priority: int) -> bool:
+    """Whether a leaf runs tasks of a lower priority that were not told to stop."""
     rows = state.held_rows()
     rows = rows[np.isin(state.tasks.status[rows], (PLACED, RUNNING))]
     jobs = state.job_rows_of(rows)

@@ -138,7 +138,19 @@ def decide_what_is_next(state: State, now: float, most: int = MOST_PLACEMENTS, s
         else:
             facts, claims_left = take_back(state, now)
             more |= claims_left or bool(facts)
+    if not plan.more and state.settings.revoke and _revocable_wait(state):
+        if facts:
+            more = True  # theirs is what nobody else could use
+        else:
+            count, beyond = kernel_cycle.plan_beyond(state.order.ready(state, most), most, now)
+            facts, more = [_placed(state, count, now)] if count else [], more or beyond
     return Decision(facts, more)
+
+
+def _revocable_wait(state: State) -> bool:
+    """Whether revocable jobs wait, which may go above limits into what nobody else could use."""
+    b = state.buckets
+    return bool((b.revocable[: b.n] & (b.head[: b.n] != NONE)).any())
 
 
 def settled_before(state: State, now: float) -> list[Fact]:

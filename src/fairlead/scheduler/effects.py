@@ -39,6 +39,7 @@ from fairlead.scheduler.facts import (
     ReservationDropped,
     Revocation,
     SharesLooked,
+    TasksCheckpointed,
     TasksExpired,
     TasksFinished,
     TasksPlaced,
@@ -79,6 +80,7 @@ def _configured(state: "State", fact: Configured) -> None:
     forget_what_is_made_otherwise(state.queues, policies)
     share_evenly(state.queues, state.cluster.total)
     mark_exact(state.queues)
+    state.tree.write_withheld(state.queues)
     state.order.spoil()
 
 
@@ -226,6 +228,12 @@ def _tasks_finished(state: "State", fact: TasksFinished) -> None:
         state.tasks.peak[rows] = np.maximum(state.tasks.peak[rows], fact.peak)
 
 
+def _tasks_checkpointed(state: "State", fact: TasksCheckpointed) -> None:
+    rows = state.current_tasks(fact.attempts)
+    _refuse(state, int(np.argmax(rows == NONE)) if (rows == NONE).any() else -1, fact.job, fact.index, "checkpointed")
+    state.tasks.kept_at[rows] = np.maximum(state.tasks.kept_at[rows], fact.at - fact.ago / 1000)
+
+
 def _tasks_revoked(state: "State", fact: TasksRevoked) -> None:
     _change_status(state, fact, REVOKE, "been revoked")
     state.broken_gangs.difference_update(fact.job.tolist())
@@ -346,6 +354,7 @@ def _moved_nodes(state: "State") -> None:
     state.count_rows()
     state.holds.change[: state.holds.n] = np.maximum(state.holds.change[: state.holds.n], CHANGED)
     state.tree.follow_total(state.queues, state.resources, state.cluster.total)
+    state.tree.write_withheld(state.queues)
     coarsen(state.queues, state.grain, state.cluster.total)
     share_evenly(state.queues, state.cluster.total)
     state.order.spoil()
@@ -423,6 +432,7 @@ EFFECTS: dict[type[Fact], Callable[..., None]] = {
     TasksPlaced: _tasks_placed,
     TasksStarted: _tasks_started,
     TasksFinished: _tasks_finished,
+    TasksCheckpointed: _tasks_checkpointed,
     TasksRevoked: _tasks_revoked,
     TasksExpired: _tasks_expired,
     JobsPassedOver: _jobs_passed_over,

@@ -11,12 +11,15 @@ import numpy as np
 from fairlead.model.quantity import format_quantity, round_quantity
 from fairlead.model.specs import path_to_root, written
 from fairlead.policies.arithmetic import dominant_share
-from fairlead.scheduler import kernel_claims
+from fairlead.scheduler import kernel_holds
 from fairlead.scheduler.admission import job_row
 from fairlead.scheduler.cluster import tasks_that_fit
 from fairlead.scheduler.decide import Cycle, run_cycle
+from fairlead.scheduler.explain_claims import claim, safety
 from fairlead.scheduler.history import share_over_time
-from fairlead.scheduler.kernel_stops import LIMIT, MAX_JOBS, MAX_TASKS, NO_NODE, NOT_REACHED
+from fairlead.scheduler.kernel_lending import withheld_from
+from fairlead.scheduler.kernel_stops import LIMIT, MAX_JOBS, MAX_TASKS, NO_NODE, NOT_REACHED, WITHHELD
+from fairlead.scheduler.reserved import all_kept
 from fairlead.scheduler.state import State
 from fairlead.scheduler.tables import NONE
 
@@ -26,26 +29,28 @@ MOST_AHEAD = 10
 """Queues and jobs that are ahead are counted, and so many of them named."""
 
 
-def explain(state: State, job: int) -> dict[str, Any]:
+def explain(state: State, job: int, now: float = inf) -> dict[str, Any]:
     """Say why a job does not run, or runs in part only.
+
+    `now` is in seconds; infinite where nobody is to count as just started.
 
     Returns
     -------
     dict
-        ``reason`` is one of ``over``, ``running``, ``held``,
-        ``dependency``, ``at most``, ``gang is stopping``, ``turn``, ``limit``, ``max tasks``,
-        ``max jobs``, ``constraint``, ``too large``, ``no room``, ``gang does not fit``, ``behind``, ``about to start``;
-        ``text`` says it in a line; ``claim``, where its queue is short of a guarantee, what is revoked for it, and ``safety``,
-        where it runs, what may be revoked of its queue; ``ahead`` names the queues that are served before it, with their dominant
-        shares, now and over time; ``ahead_in_queue`` the jobs of its own queue that go first; the other keys hold what the text
-        is made of, in base units.
+        ``reason`` is one of ``over``, ``running``, ``held``, ``dependency``, ``at most``, ``gang is stopping``, ``turn``,
+        ``limit``, ``max tasks``, ``max jobs``, ``constraint``, ``too large``, ``withheld``, ``no room``, ``gang does not fit``,
+        ``behind``, ``about to start``; ``text`` says it in a line; ``claim``, where its queue is short of what is its, what is
+        revoked for it, and ``safety``, where it runs, what may be revoked of its queue; ``kept``, where room is kept for others,
+        for which jobs, on which nodes, and when these are expected to start and to be over; ``ahead`` names the queues that are
+        served before it, with their dominant shares, now and over time; ``ahead_in_queue`` the jobs of its own queue that go
+        first; the other keys hold what the text is made of, in base units.
     """
     row = job_row(state, job)
     jobs = state.jobs
     if not np.isnan(jobs.finished_at[row]):
         return _over(state, job, row)
     if jobs.waiting[row] == 0:
-        return {**_answer(job, "running", "all its tasks run: nothing of it waits"), **_safety(state, row)}
+        return {**_answer(job, "running", "all its tasks run: nothing of it waits"), **safety(state, row)}
     if jobs.held[row]:
         return _answer(job, "held", f"it is held: `fairlead release {job}` lets it go")
     if job in state.dependencies.waits_for:
@@ -61,7 +66,7 @@ def explain(state: State, job: int) -> dict[str, Any]:
     if bucket == NONE:
         text = "one task of the gang was lost: it starts again when the others have stopped"
         return _answer(job, "gang is stopping", text)
-    return {**_waiting(state, row, bucket, run_cycle(state)), **_claim(state, row)}
+    return {**_waiting(state, row, bucket, run_cycle(state)), **claim(state, row, now)}
 
 
 def _waiting(state: State, row: int, bucket: int, result: Cycle) -> dict[str, Any]:
@@ -73,6 +78,8 @@ def _waiting(state: State, row: int, bucket: int, result: Cycle) -> dict[str, An
     tried = int(result.stop_job[bucket])
     if stop == LIMIT:
         return _over_a_limit(state, row)
+    if stop == WITHHELD:
+        return _withheld(state, row)
     if stop in (MAX_TASKS, MAX_JOBS):
         return _over_a_count(state, row, stop == MAX_TASKS)
     if stop == NOT_REACHED and state.queues.strict[jobs.queue[row]]:
@@ -131,50 +138,6 @@ def _behind_the_first(state: State, row: int, cycle: Cycle) -> dict[str, Any]:
     return _answer(job, "behind", text, first=number, ahead=why["ahead"])
 
 
-def _safety(state: State, row: int) -> dict[str, Any]:
-    """How safe what runs is: how much others may have revoked of what its queue uses, beyond what is guaranteed."""
-    queues, leaf = state.queues, int(state.jobs.queue[row])
-    if not (state.settings.revoke and queues.revocable[leaf]):
-        return {"beyond": {}, "safety": "nothing of its queue is revoked for others"}
-    beyond = queues.used[leaf].copy()
-    for q in (state.tree.rows[name] for name in _path(state, row)[:-1]):
-        least = queues.guarantee[q]
-        beyond = np.where(least > 0, np.minimum(beyond, np.maximum(0, queues.used[q] - least)), beyond)
-    beyond *= state.shapes.demand[state.jobs.shape_row[row]] > 0
-    amounts = state.quantities(beyond)
-    told = " and ".join(f"{round_quantity(resource, amount)} {resource}" for resource, amount in amounts.items())
-    safe = (beyond < state.shapes.demand[state.jobs.shape_row[row]]).any()
-    text = "its queue is within what it is guaranteed: it is not revoked for others'"
-    return {
-        "beyond": amounts,
-        "safety": text if safe else f"others who are below theirs may have {told} of its queue revoked",
-    }
-
-
-def _claim(state: State, row: int) -> dict[str, Any]:
-    """What a job that waits may have revoked for it: nothing to add where its queue is not short of what is its."""
-    v, bucket = state.view(), int(state.jobs.bucket[row])
-    served = int(kernel_claims.served_tasks(v, bucket))
-    if served:
-        return {"claim": f"room for {served} of it was made by revoking others, and is coming back"}
-    first, _, _ = kernel_claims.guarded_part(v, bucket, kernel_claims.kept_for_claims(v))
-    if first == NONE:
-        return {}
-    queues, demand = state.queues, state.shapes.demand[state.jobs.shape_row[row]]
-    r = int(np.flatnonzero((demand > 0) & (queues.guarantee[first] > 0))[0])
-    has, of = int(queues.used[first, r]), int(queues.guarantee[first, r])
-    resource, timeout = state.resources[r], float(queues.guarantee_timeout[state.jobs.queue[row]])
-    text = (
-        f"queue {written(state.tree.names[first])} has {round_quantity(resource, has)} of its "
-        f"{format_quantity(resource, of)} guaranteed {resource}"
-    )
-    if timeout == inf:
-        return {"claim": f"{text}; nobody is revoked for it"}
-    if state.buckets.put_off[bucket] > state.buckets.since[bucket]:
-        return {"claim": f"{text}, and nothing that may be revoked makes room so far"}
-    return {"claim": f"{text}: others are revoked for it after {timeout:g} s of that"}
-
-
 def _answer(job: int, reason: str, text: str, **more: Any) -> dict[str, Any]:
     return {"job": job, "reason": reason, "text": text, "ahead": [], **more}
 
@@ -191,15 +154,35 @@ def _over_a_limit(state: State, row: int) -> dict[str, Any]:
         q = state.tree.rows[name]
         for r, resource in enumerate(state.resources):
             wanted = int(demand[r]) * count
-            if wanted and queues.used[q, r] + wanted > queues.limit[q, r]:
-                used, limit = int(queues.used[q, r]), int(queues.limit[q, r])
+            used, limit = int(queues.used[q, r]), int(queues.limit[q, r])
+            if not jobs.revocable[row]:
+                used -= int(queues.spare[q, r])
+            if wanted and used + wanted > limit:
                 text = (
                     f"queue {written(name)} is limited to {format_quantity(resource, limit)} {resource}: it uses "
                     f"{round_quantity(resource, used)}, and this needs {round_quantity(resource, wanted)} more"
                 )
+                if jobs.revocable[row]:
+                    text += "; it is revocable, and nothing is idle that it could have beyond that"
                 more = {"queue": written(name), "resource": resource, "limit": limit, "used": used, "needed": wanted}
                 return _answer(int(jobs.id[row]), "limit", text, **more)
     raise AssertionError("the kernel found a limit that is not there")
+
+
+def _withheld(state: State, row: int) -> dict[str, Any]:
+    """Which resource others are guaranteed and do not lend, so that too little of it is left for a job."""
+    jobs, queues = state.jobs, state.queues
+    demand = state.shapes.demand[jobs.shape_row[row]] * (int(jobs.waiting[row]) if jobs.gang[row] else 1)
+    for r, resource in enumerate(state.resources):
+        kept = int(withheld_from(state.view(), jobs.queue[row], r))
+        free = int(state.cluster.total[r]) - int(queues.used[0, r])
+        if demand[r] and free - kept < demand[r]:
+            text = (
+                f"of the {round_quantity(resource, free)} {resource} that is free, others do not lend "
+                f"{round_quantity(resource, kept)}, and this needs {round_quantity(resource, int(demand[r]))}"
+            )
+            return _answer(int(jobs.id[row]), "withheld", text, resource=resource, withheld=kept, free=free)
+    raise AssertionError("the kernel found that something is withheld that is not")
 
 
 def _over_a_count(state: State, row: int, tasks: bool) -> dict[str, Any]:
@@ -230,15 +213,12 @@ def _no_node(state: State, row: int) -> dict[str, Any]:
         wanted = " and ".join(f"{label}={'|'.join(values)}" for label, values in state.index.specs[job].on.items())
         return _answer(job, "constraint", f"no node has {wanted}", on=state.index.specs[job].on)
     large = up & meets & (nodes.capacity[:n] >= demand).all(axis=1)
-    kept = np.zeros((n, len(demand)), np.int64)
-    for bucket, reservation in state.reservations.items():
-        if bucket != jobs.bucket[row]:
-            for node, count in zip(reservation.nodes, reservation.tasks, strict=True):
-                kept[node] += count * state.shapes.demand[state.buckets.shape_row[bucket]]
-    # The closest: where the largest part of a demand that is missing is smallest.
+    kept = _kept_from(state, int(jobs.bucket[row]))
+    # The closest: where only what is kept for others is missing; else where the largest part of a demand is smallest that is.
     room = (nodes.free[:n] if large.any() else nodes.capacity[:n]) - kept * large.any()
     lack = np.maximum(0, demand - np.maximum(0, room)) * (demand > 0)
     part = (lack / np.maximum(1, demand)).max(axis=1)
+    part[(nodes.free[:n] >= demand).all(axis=1)] -= 1
     part[~(large if large.any() else up & meets)] = np.inf
     closest = int(np.argmin(part))
     name = state.cluster.specs[closest].name
@@ -256,10 +236,43 @@ def _no_node(state: State, row: int) -> dict[str, Any]:
             return _answer(job, "too large", f"{text} {jobs.waiting[row]}", fits=most, needed=int(jobs.waiting[row]))
         fits = tasks_that_fit((nodes.free[:n] - kept)[large], demand)
         text = f"a gang of {jobs.waiting[row]} starts at once or not at all, and there is room for {fits}"
-        return _answer(job, "gang does not fit", text, fits=fits, needed=int(jobs.waiting[row]))
+        where = np.flatnonzero(large & (kept > 0).any(axis=1))
+        owners, who = _owners(state, row, where)
+        text += f" beside what is kept for {who}" if owners else ""
+        return _answer(job, "gang does not fit", text, fits=fits, needed=int(jobs.waiting[row]), kept=owners)
+    owners, who = _owners(state, row, np.array([closest]) if (kept[closest] > 0).any() else np.zeros(0, np.int64))
     if not missing:
-        return _answer(job, "no room", f"{name} has room, but it is kept for another job", **more)
-    return _answer(job, "no room", f"no node has room: {name}, the closest, lacks {lacks}", **more)
+        text = f"{name} has room, but it is kept for {who or 'another job'}"
+        return _answer(job, "no room", text, **more, kept=owners)
+    beside = f" beside what is kept for {who}" if owners else ""
+    return _answer(job, "no room", f"no node has room: {name}, the closest, lacks {lacks}{beside}", **more, kept=owners)
+
+
+def _kept_from(state: State, bucket: int) -> np.ndarray:
+    """What is kept of each node from a bucket's tasks that may run for any time: shape (nodes, resources)."""
+    n, holds, v = state.nodes.n, state.holds, state.view()
+    kept = state.nodes.held[:n].copy()
+    for h in np.flatnonzero(holds.bucket[: holds.n] == bucket).tolist():
+        node, rank = int(holds.node[h]), int(holds.rank[h])
+        kept[node] = [kernel_holds.kept(v, node, r, inf, rank) for r in range(len(state.resources))]
+    return kept
+
+
+def _owners(state: State, row: int, nodes: np.ndarray) -> tuple[list[dict[str, Any]], str]:
+    """For whom room is kept on some nodes from a job that waits: who is expected to start first comes first; and in words."""
+    found = []
+    for kept in all_kept(state, 0.0):
+        there = np.intersect1d(kept.nodes, nodes)
+        if kept.bucket != state.jobs.bucket[row] and len(there):
+            names = [state.cluster.specs[node].name for node in there[:MOST_AHEAD]]
+            queue = written(state.tree.names[kept.leaf])
+            end = kept.end if kept.end < inf else None
+            told = {"job": kept.job, "queue": queue, "why": kept.why, "nodes": names, "start": kept.start, "end": end}
+            found.append(told)
+    found.sort(key=lambda told: (told["start"], told["job"]))
+    words = [f"job {told['job']} of {told['queue']}" for told in found[:3]]
+    more = [f"{len(found) - 3} more"] if len(found) > 3 else []
+    return found, ", ".join([*words, *more])
 
 
 def _ahead_in_queue(state: State, cycle: Cycle, bucket: int) -> list[int]:

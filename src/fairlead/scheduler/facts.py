@@ -166,6 +166,12 @@ class TasksFinished(TasksFact, frozen=True):
     peak: Ints = field(default_factory=_unknown)
 
 
+class TasksCheckpointed(TasksFact, frozen=True):
+    """They have kept what they did so far: `ago` milliseconds before, each. What they do in vain if they end counts from then."""
+
+    ago: Ints
+
+
 class Claim(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
     """What tasks are revoked for.
 
@@ -285,6 +291,7 @@ AnyFact = (
     | TasksPlaced
     | TasksStarted
     | TasksFinished
+    | TasksCheckpointed
     | TasksRevoked
     | TasksExpired
     | JobsPassedOver

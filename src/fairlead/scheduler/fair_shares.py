@@ -8,6 +8,8 @@ what everybody asks for, as whole tasks, is :mod:`fairlead.scheduler.entitled`.
 from dataclasses import dataclass
 from fractions import Fraction
 from math import floor
+from typing import NamedTuple
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -34,14 +36,38 @@ class FairShares:
     within_demand: I64
 
 
+class _Known(NamedTuple):
+    """Fair shares that were worked out: at which version of a state, and from what each kind of them."""
+
+    version: int
+    made_of: tuple[bytes, ...]
+    shares: FairShares
+
+
+_known: "WeakKeyDictionary[State, _Known]" = WeakKeyDictionary()
+"""The last ones of each state: to work them out for thousands of queues takes a good part of a second."""
+
+
 def fair_shares(state: State) -> FairShares:
-    """Work out the fair shares of all queues."""
+    """Work out the fair shares of all queues; those of a kind whose numbers have not changed are as they were."""
+    known = _known.get(state)
+    if known is not None and known.version == state.version:
+        return known.shares
     wanted, tasks = wanted_by(state)
     there = np.array([state.tree.is_declared(name) for name in state.tree.names], np.bool_)
-    at_work = tasks > 0
+    at_work, n, queues = tasks > 0, state.queues.n, state.queues
+    bounds = (queues.parent[:n], queues.weightless[:n], queues.weight[:n], queues.guarantee[:n], queues.limit[:n])
+    tree = b"".join(np.ascontiguousarray(each).tobytes() for each in (state.cluster.total, *bounds))
+    made_of = (tree + there.tobytes(), tree + at_work.tobytes(), tree + at_work.tobytes() + wanted.tobytes())
     demand = [[int(amount) for amount in row] for row in wanted]
-    kinds = (exact_shares(state, there), exact_shares(state, at_work), exact_shares(state, at_work, demand))
-    return FairShares(*(_rounded_down(shares, len(state.resources)) for shares in kinds))
+    found = []
+    for kind, (takes_part, asked) in enumerate(((there, None), (at_work, None), (at_work, demand))):
+        if known is not None and made_of[kind] == known.made_of[kind]:
+            found.append((known.shares.steady, known.shares.instantaneous, known.shares.within_demand)[kind])
+        else:
+            found.append(_rounded_down(exact_shares(state, takes_part, asked), len(state.resources)))
+    _known[state] = _Known(state.version, made_of, FairShares(*found))
+    return _known[state].shares
 
 
 def exact_shares(state: State, takes_part: np.ndarray, demand: list[list[int]] | None = None) -> Shares:

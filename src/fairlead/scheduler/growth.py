@@ -44,6 +44,7 @@ def ensure_resources(state: "State", names: Iterable[str]) -> None:
         for row in range(state.queues.n):
             write_queue(state, row)
         mark_exact(state.queues)
+        state.tree.write_withheld(state.queues)
 
 
 def ensure_queue(state: "State", name: str) -> int:
@@ -63,6 +64,8 @@ def ensure_queue(state: "State", name: str) -> int:
                 state.order.add_queue(state, row)
             elif row < state.order.queues.n:
                 state.order.spoil()  # it has queues below it from now on, which share by a policy of its own
+        if state.queues.reserve[state.tree.rows[name]].any():
+            state.tree.write_withheld(state.queues)
     return state.tree.rows[name]
 
 
@@ -72,7 +75,7 @@ def write_queue(state: "State", row: int) -> None:
     state.tree.write(row, state.queues, state.resources, state.cluster.total)
     if not state.settings.revoke:
         state.queues.guarantee_timeout[row] = state.queues.share_timeout[row] = inf
-        state.queues.priority_revokes[row] = False
+        state.queues.priority_revokes[row] = state.queues.revocable[row] = False
     if state.queues.tick[row] > 0:
         state.times[NEXT_TICK] = -inf  # the next fact finds it
 
@@ -143,7 +146,7 @@ def rows_of_kinds(state: "State", kinds: Sequence[Job]) -> tuple[NDArray[Any], I
         state.order.spoil()  # to give all buckets their places at once
     buckets = [ensure_bucket(state, key) for key in keys]
     rows = []
-    for job, (queue, priority, shape, _), bucket in zip(kinds, keys, buckets, strict=True):
+    for job, (queue, priority, shape, *_), bucket in zip(kinds, keys, buckets, strict=True):
         row = {
             **_NEW_JOB,
             "queue": queue,
@@ -159,6 +162,7 @@ def rows_of_kinds(state: "State", kinds: Sequence[Job]) -> tuple[NDArray[Any], I
             "held": job.held,
             "plain": not job.gang,
             "exit_done": job.exit_done,
+            "revocable": job.revocable,
             "family": family_of(job.queue, job.name, state.shape_keys[shape]),
         }
         rows.append(tuple(row.values()))
@@ -166,7 +170,8 @@ def rows_of_kinds(state: "State", kinds: Sequence[Job]) -> tuple[NDArray[Any], I
 
 
 def _bucket_key(state: "State", job: Job) -> "BucketKey":
-    return ensure_queue(state, job.queue), job.priority, _ensure_shape(state, job), job.tasks if job.gang else 0
+    gang = job.tasks if job.gang else 0
+    return ensure_queue(state, job.queue), job.priority, _ensure_shape(state, job), gang, job.revocable
 
 
 def set_ended(state: "State", ended: I64, length: int = 0) -> None:
@@ -177,12 +182,12 @@ def set_ended(state: "State", ended: I64, length: int = 0) -> None:
 
 
 def ensure_bucket(state: "State", key: "BucketKey") -> int:
-    """The bucket for tasks of a leaf, a priority and a shape, so many of them at once; 0 for one by one."""
+    """The bucket for tasks of a leaf, a priority and a shape, so many of them at once, 0 for one by one; revocable or not."""
     bucket = state.bucket_rows.get(key)
     if bucket is None:
         b = state.buckets
         bucket = state.bucket_rows[key] = b.extend(1)
-        b.leaf[bucket], b.priority[bucket], b.shape_row[bucket], b.gang[bucket] = key
+        b.leaf[bucket], b.priority[bucket], b.shape_row[bucket], b.gang[bucket], b.revocable[bucket] = key
         b.head[bucket] = b.tail[bucket] = NONE
         b.passed_since[bucket] = nan
         state.order.add_bucket(state, bucket)
@@ -193,4 +198,5 @@ def bucket_of(state: "State", row: int) -> int:
     """The bucket that a job waits in when it does."""
     jobs = state.jobs
     gang = int(jobs.waiting[row]) if jobs.gang[row] else 0
-    return ensure_bucket(state, (int(jobs.queue[row]), int(jobs.priority[row]), int(jobs.shape_row[row]), gang))
+    key = (int(jobs.queue[row]), int(jobs.priority[row]), int(jobs.shape_row[row]), gang, bool(jobs.revocable[row]))
+    return ensure_bucket(state, key)

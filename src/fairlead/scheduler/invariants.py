@@ -96,6 +96,7 @@ def _check_sums(state: State) -> None:
     assert state.cluster.total.tolist() == total, f"the cluster has {total}, not {state.cluster.total.tolist()}"
 
     queue_used, queue_tasks, queue_jobs = (np.zeros_like(kept) for kept in (queues.used, queues.tasks, queues.jobs))
+    spare, spare_tasks = np.zeros_like(queues.used), np.zeros_like(queues.tasks)
     leaves = state.jobs.queue[rows]
     for name, leaf in state.tree.rows.items():
         mine = leaves == leaf
@@ -103,10 +104,29 @@ def _check_sums(state: State) -> None:
             queue_used[q] += demand[mine].sum(axis=0)
             queue_tasks[q] += mine.sum()
             queue_jobs[q] += len(np.unique(rows[mine]))
+            revocable = mine & state.jobs.revocable[rows]
+            spare[q] += demand[revocable].sum(axis=0)
+            spare_tasks[q] += revocable.sum()
     for name, q in state.tree.rows.items():
         found = queue_used[q].tolist(), int(queue_tasks[q]), int(queue_jobs[q])
         kept = queues.used[q].tolist(), int(queues.tasks[q]), int(queues.jobs[q])
         assert kept == found, f"queue {name!r} uses {found[0]} in {found[1]} tasks of {found[2]} jobs, not {kept}"
+        amounts, count = spare[q].tolist(), int(spare_tasks[q])
+        said = queues.spare[q].tolist(), int(queues.spare_tasks[q])
+        assert said == (amounts, count), f"revocable jobs of queue {name!r} use {amounts} in {count} tasks, not {said}"
+    _check_lending(state)
+
+
+def _check_lending(state: State) -> None:
+    """What queues withhold from others is what is missing of what they do not lend, or what those below them withhold."""
+    queues = state.queues
+    below = np.zeros_like(queues.used)
+    for q in range(queues.n - 1, -1, -1):
+        found = np.maximum(below[q], queues.reserve[q] - queues.used[q]).tolist()
+        kept = queues.withheld[q].tolist()
+        assert kept == found, f"queue {state.tree.names[q]!r} withholds {found} from others, not {kept}"
+        if q:
+            below[queues.parent[q]] += queues.withheld[q]
 
 
 def _listed(first: int, after: I32 | I64) -> list[int]:

@@ -14,6 +14,7 @@ from fairlead.scheduler.kernel_forecasts import usual_duration
 from fairlead.scheduler.kernel_history import count_use
 from fairlead.scheduler.kernel_holds import count_idle, give_back_at, lasts_at_most, set_idle
 from fairlead.scheduler.kernel_keep import drop_holds, note_end, use_hold
+from fairlead.scheduler.kernel_lending import set_withheld
 from fairlead.scheduler.kernel_nodes import room_came_back
 from fairlead.scheduler.kernel_order import look_again, startable, touch_bucket, touch_queue
 from fairlead.scheduler.kernel_sketches import NOBODYS, let_go, note_duration
@@ -38,7 +39,7 @@ from fairlead.scheduler.statuses import (
     YIELDED,
 )
 from fairlead.scheduler.tables import I64, NONE
-from fairlead.scheduler.view import ENDED, HOLDS, IN_ORDER, NODES
+from fairlead.scheduler.view import CLAIM_DUE, ENDED, HOLDS, IN_ORDER, NODES
 
 _AFTER = np.array(TRANSITIONS, np.int64)
 EXITED, LOST, NOT_STARTED = int(Outcome.EXITED), int(Outcome.LOST), int(Outcome.NOT_STARTED)
@@ -179,9 +180,13 @@ def _take(v: View, n: int, j: int, t: int, sign: int, at: float) -> None:
             count_use(v, q, at)
         for r in range(demand.shape[0]):
             v.used[q, r] += sign * demand[r]
+            if v.jobs.revocable[j]:
+                v.spare[q, r] += sign * demand[r]
         if sign < 0 and v.queues.guaranteed[q]:
             note_fall(v, q, demand, at)
         v.queues.tasks[q] += sign
+        if v.jobs.revocable[j]:
+            v.queues.spare_tasks[q] += sign
         if first:
             v.queues.jobs[q] += sign
         if sign > 0:
@@ -189,6 +194,10 @@ def _take(v: View, n: int, j: int, t: int, sign: int, at: float) -> None:
             if v.counts[IN_ORDER]:
                 v.queue_seats.turn[q] = turn
         q = p
+    if v.queues.lends[0]:
+        set_withheld(v, v.jobs.queue[j])
+    if sign > 0 and v.jobs.revocable[j]:
+        v.times[CLAIM_DUE] = min(v.times[CLAIM_DUE], at)
 
 
 @compiled

@@ -1,7 +1,8 @@
 """Who may have others revoked for it, and when: claims, of three classes.
 
 A claim is a waiting task, or whole gang, whose service would keep its queue within its guarantee (GUARANTEE), within its fair
-share (FAIR_SHARE), or that has a higher priority than what its leaf runs (PRIORITY).
+share (FAIR_SHARE), or that has a higher priority than what its leaf runs (PRIORITY), or that needs what revocable jobs use above
+the limits of their queues, which was idle before (IDLE). Revocable jobs have no claims.
 
 GUARANTEE holds between a queue on the path from the leaf to the root and its siblings. Let `last` be the highest queue on the
 path so that it, and all below it there, stay within what they are guaranteed of whatever the task needs; a queue that is
@@ -20,7 +21,7 @@ import numpy as np
 
 from fairlead.kernel_cache import compiled
 from fairlead.scheduler.compiled_view import View
-from fairlead.scheduler.tables import F64, FAIR_SHARE, GUARANTEE, I64, NONE, PRIORITY, RESERVATION
+from fairlead.scheduler.tables import F64, FAIR_SHARE, GUARANTEE, I64, IDLE, NONE, PRIORITY, RESERVATION
 from fairlead.scheduler.view import BUCKETS, CLAIM_DUE, HOLDS, QUEUES
 
 SHORTEST = 1.0
@@ -31,11 +32,13 @@ SHORTEST = 1.0
 def expect_claim(v: View, bucket: int, at: float) -> None:
     """Somebody waits in a bucket from now on: there may be a claim when its leaf's timeout is over."""
     leaf = v.buckets.leaf[bucket]
+    if v.buckets.revocable[bucket]:
+        return
     if v.queues.guarded[leaf]:
         v.times[CLAIM_DUE] = min(v.times[CLAIM_DUE], at + v.queues.guarantee_timeout[leaf])
     if v.queues.share_timeout[leaf] < np.inf:
         v.times[CLAIM_DUE] = min(v.times[CLAIM_DUE], at)
-    if v.queues.priority_revokes[leaf]:
+    if v.queues.priority_revokes[leaf] or v.queues.spare_tasks[0] > 0:
         v.times[CLAIM_DUE] = min(v.times[CLAIM_DUE], at)
 
 
@@ -132,6 +135,25 @@ def guarded_part(v: View, b: int, kept: I64) -> tuple[int, int, float]:
 
 
 @compiled
+def is_above_limit(v: View, used: I64, q: int) -> bool:
+    """Whether a queue uses so much because of revocable jobs that it is above a limit of its."""
+    for r in range(v.total.shape[0]):
+        if v.spare[q, r] > 0 and used[q, r] > v.limit[q, r]:
+            return True
+    return False
+
+
+@compiled
+def idle_is_used(v: View) -> bool:
+    """Whether any queue is above a limit because of revocable jobs, and gives that back."""
+    if v.queues.spare_tasks[0] > 0 and v.queues.revocable[0]:
+        for q in range(v.counts[QUEUES]):
+            if v.queues.spare_tasks[q] > 0 and is_above_limit(v, v.used, q):
+                return True
+    return False
+
+
+@compiled
 def _open_since(v: View, b: int, kind: int, kept: I64) -> tuple[float, float]:
     """Since when a bucket has a claim of a class, infinite where it has none; and how long after that it is due."""
     leaf = v.buckets.leaf[b]
@@ -140,7 +162,7 @@ def _open_since(v: View, b: int, kind: int, kept: I64) -> tuple[float, float]:
         return (begun if first != NONE else np.inf), v.queues.guarantee_timeout[leaf]
     if kind == FAIR_SHARE and v.queues.share_timeout[leaf] < np.inf:
         return max(v.buckets.since[b], v.queues.short_since[leaf]), v.queues.share_timeout[leaf]
-    if kind == PRIORITY and v.queues.priority_revokes[leaf]:
+    if kind == IDLE or (kind == PRIORITY and v.queues.priority_revokes[leaf]):
         return v.buckets.since[b], 0.0
     return np.inf, 0.0
 
@@ -166,12 +188,14 @@ def look(v: View, now: float, found: I64, since: F64) -> int:
         How many are due.
     """
     count, due, shares = 0, np.inf, np.inf
-    kept = kept_for_claims(v)
+    kept, taken = kept_for_claims(v), idle_is_used(v)
     for b in range(v.counts[BUCKETS]):
         leaf = v.buckets.leaf[b]
-        guarded, ranked = v.queues.guarded[leaf], v.queues.priority_revokes[leaf]
+        guarded, ranked = v.queues.guarded[leaf], v.queues.priority_revokes[leaf] or taken
         shared = v.queues.share_timeout[leaf] < np.inf
         if not (guarded or ranked or shared) or v.buckets.head[b] == NONE or v.bucket_seats.hopeless[b]:
+            continue
+        if v.buckets.revocable[b]:
             continue
         if not has_unserved(v, b):
             continue
@@ -179,9 +203,12 @@ def look(v: View, now: float, found: I64, since: F64) -> int:
             GUARANTEE,
             FAIR_SHARE,
             PRIORITY,
+            IDLE,
         ):  # a bucket has a claim of one class at a time: the first that is due
             if kind == FAIR_SHARE and shared:
                 shares = min(shares, v.queues.share_timeout[leaf])
+            if kind == IDLE and not taken:
+                continue
             begun, timeout = _open_since(v, b, kind, kept)
             at = max(v.buckets.put_off[b], begun + timeout)
             due = min(due, at)

@@ -16,6 +16,7 @@ import numpy as np
 from fairlead.kernel_cache import compiled
 from fairlead.scheduler.compiled_view import View
 from fairlead.scheduler.kernel_holds import next_reservation
+from fairlead.scheduler.kernel_lending import set_withheld
 from fairlead.scheduler.kernel_order import (
     climb,
     current_job,
@@ -62,6 +63,7 @@ from fairlead.scheduler.kernel_search import (
 from fairlead.scheduler.kernel_stops import EXHAUSTED, MAX_JOBS, NO_NODE, NOT_REACHED, over_limits
 from fairlead.scheduler.tables import NONE, RESERVATION
 from fairlead.scheduler.view import (
+    BEYOND,
     BUCKETS,
     CYCLE,
     DIVIDED_SOMEWHERE,
@@ -133,6 +135,29 @@ def plan(
         passed = v.buckets.head[line]
     served_kept = _give_back(v, placed)
     return SERVE, placed, passed, more or served_kept, now, 0
+
+
+@compiled
+def plan_beyond(v: View, most: int, now: float) -> tuple[int, bool]:
+    """Place revocable jobs above their limits, where nobody else can be served; see `plan`.
+
+    Nothing is learned from it but who of them has room nowhere, and that only where nothing is placed.
+
+    Returns
+    -------
+    count : int
+        Of columns in `chosen`.
+    more : bool
+        Whether there is more to decide at once.
+    """
+    v.times[NOW], v.counts[BEYOND] = now, 1
+    _begin(v, False)
+    placed, more = _serve(v, False, most)
+    _give_back(v, placed)
+    v.counts[BEYOND] = 0
+    if placed == 0:
+        _park(v)
+    return placed, more
 
 
 @compiled
@@ -239,16 +264,20 @@ def _try_the_rest(v: View) -> None:
 
 
 @compiled
-def _take_share(v: View, leaf: int, shape: int, count: int, jobs: int) -> None:
-    """So many tasks of a shape more, or less, count for a leaf and the queues above it; room is another matter."""
-    q, turn = leaf, v.queue_seats.turn[0] + 1
+def _take_share(v: View, b: int, count: int, jobs: int) -> None:
+    """So many tasks of a bucket more, or less, count for its leaf and the queues above it; room is another matter."""
+    shape, q, turn = v.buckets.shape_row[b], v.buckets.leaf[b], v.queue_seats.turn[0] + 1
     while q != NONE:
         v.queue_seats.turn[q] = turn if count > 0 else v.queues.served[q]
         for r in range(v.total.shape[0]):
             v.used[q, r] += count * v.demand[shape, r]
+            if v.buckets.revocable[b]:
+                v.spare[q, r] += count * v.demand[shape, r]
         v.queues.tasks[q] += count
         v.queues.jobs[q] += jobs
         q = v.queues.parent[q]
+    if v.queues.lends[0]:
+        set_withheld(v, v.buckets.leaf[b])
 
 
 @compiled
@@ -259,7 +288,7 @@ def _place(v: View, b: int, count: int, placed: int) -> None:
     for k in range(count):
         v.chosen[JOB, placed + k], v.chosen[INDEX, placed + k], v.chosen[FRESH_JOB, placed + k] = job, first + k, 0
     v.chosen[FRESH_JOB, placed] = int(new)
-    _take_share(v, v.buckets.leaf[b], v.buckets.shape_row[b], count, int(new))
+    _take_share(v, b, count, int(new))
     remember(v, b)
     v.bucket_seats.taken[b] += count
     v.bucket_seats.begun[b] += int(new)
@@ -286,7 +315,7 @@ def _give_back(v: View, placed: int) -> bool:
     for k in range(v.counts[OUT]):
         b = seats.out_list[k]
         if seats.taken[b] > 0:
-            _take_share(v, v.buckets.leaf[b], v.buckets.shape_row[b], -seats.taken[b], -seats.begun[b])
+            _take_share(v, b, -seats.taken[b], -seats.begun[b])
             touch_queue(v, v.buckets.leaf[b])
             served_kept |= seats.keeping[b]
             seats.taken[b] = seats.begun[b] = 0
@@ -302,13 +331,7 @@ def _give_back(v: View, placed: int) -> bool:
 @compiled
 def settle(v: View, more: bool) -> None:
     """Keep what the last cycle learned, now that what it placed has happened: who has room on no node."""
-    seats = v.bucket_seats
-    for k in range(v.counts[OUT]):
-        b = v.bucket_seats.out_list[k]
-        if seats.stop_cycle[b] == v.counts[CYCLE] - 1 and seats.stop[b] == NO_NODE:
-            seats.parked[b] = True
-            touch_bucket(v, b)
-    v.counts[OUT] = 0
+    _park(v)
     if more:
         return
     for k in range(v.counts[FRESH]):
@@ -325,6 +348,18 @@ def settle(v: View, more: bool) -> None:
         else:
             v.queue_seats.limited[q] = NONE
     v.counts[LIMITED] = left
+
+
+@compiled
+def _park(v: View) -> None:
+    """Note of the buckets that the last cycle stopped for want of room that they have none."""
+    seats = v.bucket_seats
+    for k in range(v.counts[OUT]):
+        b = v.bucket_seats.out_list[k]
+        if seats.stop_cycle[b] == v.counts[CYCLE] - 1 and seats.stop[b] == NO_NODE:
+            seats.parked[b] = True
+            touch_bucket(v, b)
+    v.counts[OUT] = 0
 
 
 @compiled

@@ -16,7 +16,19 @@ from fairlead.scheduler.kernel_order import climb, current_job, is_leaf, is_star
 from fairlead.scheduler.kernel_room import has_room, may_enter, may_use_hold
 from fairlead.scheduler.kernel_stops import EXHAUSTED, MAX_JOBS, NO_NODE, NOT_REACHED, over_limits
 from fairlead.scheduler.tables import NONE, UNLIMITED
-from fairlead.scheduler.view import CYCLE, FRESH, HOLDS, JOBS_NEEDED, LAST_START, LIMITED, NOW, OUT, SHORTEST, STOPS
+from fairlead.scheduler.view import (
+    BEYOND,
+    CYCLE,
+    FRESH,
+    HOLDS,
+    JOBS_NEEDED,
+    LAST_START,
+    LIMITED,
+    NOW,
+    OUT,
+    SHORTEST,
+    STOPS,
+)
 
 ANYBODY, IN_LINE, SERVABLE = range(3)
 """Whom a search is for: all that wait; those within limits who are in line for room (none is kept for their queue, and nodes
@@ -141,7 +153,7 @@ def _can_be_served(v: View, b: int, whom: int, unsure: bool) -> bool:
     """Whether a bucket is one that the search is for; `unsure` where a queue on the path is."""
     if whom == ANYBODY:
         return True
-    if over_limits(v, b) != NOT_REACHED:
+    if (v.counts[BEYOND] and not v.buckets.revocable[b]) or over_limits(v, b) != NOT_REACHED:
         return False
     if whom == IN_LINE:
         return _is_in_line(v, b)
@@ -161,7 +173,7 @@ def _is_sure_key(v: View, q: int, b: int) -> bool:
 
 @compiled
 def _enter(v: View, depth: int, q: int, top: int) -> int:
-    """Begin to look below a queue: from the root of its tree, and within its limits."""
+    """Begin to look below a queue: from the root of its tree, and within its limits; revocable jobs have others."""
     caps, resources = v.caps[depth], v.total.shape[0]
     v.frames.queue[depth], v.frames.bottom[depth] = q, top
     if depth == 0:
@@ -171,8 +183,8 @@ def _enter(v: View, depth: int, q: int, top: int) -> int:
     for r in range(resources):
         # What needs nothing of a resource is not stopped by a limit of it, even one that is passed.
         caps[r] = UNLIMITED
-        if v.limit[q, r] != UNLIMITED:
-            caps[r] = max(0, v.limit[q, r] - v.used[q, r])
+        if v.limit[q, r] != UNLIMITED and not v.counts[BEYOND]:
+            caps[r] = max(0, v.limit[q, r] - v.used[q, r] + v.spare[q, r])
     caps[resources] = 1 if v.queues.jobs[q] < v.queues.max_jobs[q] else 0
     caps[resources + 1] = v.queues.max_tasks[q] - v.queues.tasks[q]
     if depth > 0:
@@ -362,8 +374,12 @@ def _may_have_room(v: View, b: int, unsure: bool) -> bool:
 
 @compiled
 def _is_within(v: View, depth: int, b: int, shape: int) -> bool:
-    """Whether a bucket's next task, or whole gang, is within the limits of all queues on the path."""
+    """Whether a bucket's next task, or whole gang, is within the limits of all queues on the path, and not withheld from it."""
     resources = v.total.shape[0]
+    if v.counts[BEYOND] and not v.buckets.revocable[b]:
+        return False
+    if v.buckets.revocable[b] or v.queues.lends[0]:
+        return bool(over_limits(v, b) == NOT_REACHED)
     if v.caps[depth, resources] == 0 and not is_started(v, b):
         return False
     if v.buckets.gang[b] > 0:

@@ -2,27 +2,48 @@
 
 from fairlead.kernel_cache import compiled
 from fairlead.scheduler.compiled_view import View
+from fairlead.scheduler.kernel_lending import withheld_from
 from fairlead.scheduler.kernel_order import is_started, tasks_left
 from fairlead.scheduler.tables import NONE
+from fairlead.scheduler.view import BEYOND
 
-NOT_REACHED, EXHAUSTED, NO_NODE, LIMIT, MAX_TASKS, MAX_JOBS = range(6)
+NOT_REACHED, EXHAUSTED, NO_NODE, LIMIT, MAX_TASKS, MAX_JOBS, WITHHELD = range(7)
 """Why a bucket was not served on in a cycle."""
 
 
 @compiled
 def over_limits(v: View, b: int) -> int:
-    """Which bound of a queue on the path to the root a bucket's next task, or whole gang, would break; NOT_REACHED for none."""
+    """Which bound of a queue on the path to the root a bucket's next task, or whole gang, would break; NOT_REACHED for none.
+
+    What revocable jobs use is nothing to others' limits; and in a cycle for these alone, limits are nothing to them.
+    """
     demand, started = v.demand[v.buckets.shape_row[b]], is_started(v, b)
     count = tasks_left(v, b) if v.buckets.gang[b] > 0 else 1
-    why = NOT_REACHED
+    why, beyond = NOT_REACHED, v.counts[BEYOND] and v.buckets.revocable[b]
     q = v.buckets.leaf[b]
     while q != NONE:
         for r in range(demand.shape[0]):
-            if demand[r] > 0 and demand[r] > (v.limit[q, r] - v.used[q, r]) // count:  # a product might be too large
-                why = LIMIT
+            if demand[r] > 0 and not beyond:
+                room = v.limit[q, r] - v.used[q, r] + (0 if v.buckets.revocable[b] else v.spare[q, r])
+                if demand[r] > room // count:  # a product might be too large
+                    why = LIMIT
         if why == NOT_REACHED and v.queues.tasks[q] + count > v.queues.max_tasks[q]:
             why = MAX_TASKS
         if why == NOT_REACHED and not started and v.queues.jobs[q] >= v.queues.max_jobs[q]:
             why = MAX_JOBS
         q = v.queues.parent[q]
+    if why == NOT_REACHED and v.queues.lends[0] and _is_withheld(v, b, count):
+        why = WITHHELD
     return why
+
+
+@compiled
+def _is_withheld(v: View, b: int, count: int) -> bool:
+    """Whether so many tasks of a bucket would use what others do not lend."""
+    demand = v.demand[v.buckets.shape_row[b]]
+    for r in range(demand.shape[0]):
+        if demand[r] > 0:
+            room = v.total[r] - v.used[0, r] - withheld_from(v, v.buckets.leaf[b], r)
+            if demand[r] > room // count:
+                return True
+    return False

@@ -3,10 +3,11 @@
 A plan is made on a **ledger**: what the tables will be when all that was told to stop has ended, and the claims that were planned
 before have what is kept for them. What may pay are **runs**: tasks that run or start; of a gang all of them pay together.
 
-Who pays before whom. Of two runs of different queues, the one whose queue is further above what it is entitled to, of the two
-queues among which their ways to the root part; then the queue whose name comes later. Of two of the same leaf the one of lower
-priority; then the one that loses less work; then the one that is fewer tasks; then the one that began later; then the later job,
-the later task. Each that pays brings its queues down, so the next is chosen anew.
+Who pays before whom. One of a revocable job before one that is none. Of two runs of different queues, the one whose queue is
+further above what it is entitled to, of the two queues among which their ways to the root part; then the queue whose name comes
+later. Of two of the same leaf the one of lower priority; then the one that loses less work; then the one that is fewer tasks;
+then the one that began later; then the later job, the later task. Each that pays brings its queues down, so the next is chosen
+anew.
 
 On one node those pay, one after another, that take of something that lacks there, until there is room; then, from the last to the
 first, all are spared that can be. Of several nodes the one is taken on which more of the claim finds room; then the one after
@@ -15,7 +16,8 @@ begin, and the order of the nodes. That goes on until all of the claim fits, and
 spared: so each that is revoked is needed.
 
 A queue pays down to its guarantee, and not below; for class FAIR_SHARE down to its fair share as well, and a plan after which who
-has the claim is not served before who has paid for it is none.
+has the claim is not served before who has paid for it is none. For class IDLE pay revocable jobs alone, whose queue is above a
+limit, or one above it; and not so much that it could claim a guarantee or fair share then.
 """
 
 from typing import ClassVar
@@ -27,10 +29,11 @@ from fairlead.policies.codes import DIVIDED, FIFO, HDRF
 from fairlead.policies.codes import PRIORITY as BY_PRIORITY
 from fairlead.scheduler.compiled_view import Arrays, View
 from fairlead.scheduler.kernel_keys import queue_goes_before, set_key, set_level
+from fairlead.scheduler.kernel_lending import withheld_from
 from fairlead.scheduler.kernel_nodes import could_hold
 from fairlead.scheduler.kernel_order import current_job, is_leaf
 from fairlead.scheduler.statuses import EXPIRING, PLACED, REVOKING, RUNNING, STOPPING
-from fairlead.scheduler.tables import FAIR_SHARE, I64, NONE, PRIORITY, RESERVATION, UNLIMITED, fields
+from fairlead.scheduler.tables import FAIR_SHARE, I64, IDLE, NONE, PRIORITY, RESERVATION, UNLIMITED, fields
 from fairlead.scheduler.view import HOLDS, NODES, QUEUES
 
 FINE = 2.0**30
@@ -38,19 +41,20 @@ FINE = 2.0**30
 FEW, MOST_SEARCHED = 8, 64
 """Runs of a node of which all sets are tried where one after another does not do, and nodes."""
 MARKS = 4
-"""What the key of a node says after the queues that pay: priority, lost work, tasks, begin."""
+"""What the key of a node says after whether any but revocable jobs pay, and the queues: priority, lost work, tasks, begin."""
 
 
 class Ledger(Arrays):
     """What there will be, and who may pay; rows of `runs` are in the order of the tasks, so those of a gang lie together.
 
-    left : shape (queues, resources): what they will use, without what is kept for claims
+    left : shape (queues, resources): what they will use, without what is kept for claims; `bound`: without revocable jobs, too
     kept : shape (queues, resources): that
     room : shape (nodes, resources): free, and not kept for claims
     entitled, above : of each queue the dominant share that it is entitled to, and how far it will be above that
     depth : of each queue; 0 for the root
     runs : task, job, leaf, node: rows; first, last: those that pay with it; count: how many these are; lost: seconds of all of
-        them times the dominant share of one; begun: seconds; safe: it began too short a while ago; gone: it pays
+        them times the dominant share of one, since they last said that they have kept what they did; begun: seconds; safe: it
+        began too short a while ago; spare: of a revocable job; gone: it pays
     at, by_node : the runs of node n are by_node[at[n]:at[n + 1]]
     own_child : for the claim that is looked at: of each queue above its leaf, the one below it on the way there; NONE
     asks : of each queue on that way whether its siblings may be asked
@@ -61,10 +65,11 @@ class Ledger(Arrays):
     """
 
     ARRAYS: ClassVar = {
-        "left": ("i8", 2), "kept": ("i8", 2), "room": ("i8", 2), "entitled": ("f8", 1), "above": ("f8", 1), "depth": ("i8", 1),
+        "left": ("i8", 2), "bound": ("i8", 2), "kept": ("i8", 2), "room": ("i8", 2), "entitled": ("f8", 1), "above": ("f8", 1),
+        "depth": ("i8", 1),
         "runs": (fields(
             task="i8", job="i8", leaf="i8", node="i8", first="i8", last="i8", count="i8", lost="f8", begun="f8", safe="?",
-            gone="?",
+            spare="?", gone="?",
         ), 1),
         "at": ("i8", 1), "by_node": ("i8", 1), "own_child": ("i8", 1), "asks": ("?", 1), "may_pay": ("?", 1), "picked": ("i8", 1),
         "gains": ("i8", 1), "keys": ("f8", 2), "hosts": ("i8", 1),
@@ -77,6 +82,8 @@ def gather(v: View, g: Ledger, now: float) -> None:
     resources, k = v.total.shape[0], 0
     for q in range(v.counts[QUEUES]):
         g.left[q] = v.used[q]
+        for r in range(resources):
+            g.bound[q, r] = v.used[q, r] - v.spare[q, r]
     for n in range(v.counts[NODES]):
         for r in range(resources):
             g.room[n, r] = v.free[n, r]
@@ -95,12 +102,15 @@ def gather(v: View, g: Ledger, now: float) -> None:
                 for r in range(resources):
                     g.room[n, r] += v.demand[shape, r]
                 _take_from(v, g.left, leaf, v.demand[shape], 1)
+                if not v.jobs.revocable[j]:
+                    _take_from(v, g.bound, leaf, v.demand[shape], 1)
                 continue
             started = v.tasks.started_at[t] if status == RUNNING else now
             runs = g.runs
             runs.task[k], runs.job[k], runs.leaf[k], runs.node[k] = t, j, leaf, n
             runs.first[k], runs.last[k], runs.count[k], runs.begun[k] = k, k + 1, 1, started
-            runs.lost[k] = max(0.0, now - started) * _largest(v, v.demand[shape])
+            runs.lost[k] = max(0.0, now - max(started, v.tasks.kept_at[t])) * _largest(v, v.demand[shape])
+            runs.spare[k] = v.jobs.revocable[j]
             runs.safe[k] = now - started < v.queues.min_runtime[leaf]
             safe |= runs.safe[k]
             lost += runs.lost[k]
@@ -175,6 +185,8 @@ def _pay(v: View, g: Ledger, k: int, sign: int) -> None:
         for r in range(demand.shape[0]):
             g.room[n, r] += sign * demand[r]
     _take_from(v, g.left, leaf, demand, sign * g.runs.count[k])
+    if not g.runs.spare[k]:
+        _take_from(v, g.bound, leaf, demand, sign * g.runs.count[k])
     q = leaf
     while q != NONE:
         _set_above(v, g, q)
@@ -191,6 +203,8 @@ def _pay_all(v: View, g: Ledger, begin: int, end: int, sign: int) -> None:
 @compiled
 def _pays_before(v: View, g: Ledger, one: int, other: int) -> bool:
     """Whether a run pays before another: see above."""
+    if g.runs.spare[one] != g.runs.spare[other]:
+        return bool(g.runs.spare[one])
     x, y = g.runs.leaf[one], g.runs.leaf[other]
     if x != y:
         while v.queues.parent[x] != v.queues.parent[y]:
@@ -214,7 +228,7 @@ def _pays_before(v: View, g: Ledger, one: int, other: int) -> bool:
 
 
 @compiled
-def _may_pay(v: View, g: Ledger, k: int, b: int, kind: int) -> bool:
+def may_pay(v: View, g: Ledger, k: int, b: int, kind: int) -> bool:
     """Whether a run may pay for a bucket's claim, those that pay already paying."""
     if g.runs.gone[k] or g.runs.safe[k] or not g.may_pay[g.runs.leaf[k]]:
         return False
@@ -222,14 +236,29 @@ def _may_pay(v: View, g: Ledger, k: int, b: int, kind: int) -> bool:
     if kind == PRIORITY:
         return bool(v.jobs.priority[job] < v.buckets.priority[b])
     demand, q = v.demand[v.jobs.shape_row[job]], g.runs.leaf[k]
+    if kind == IDLE and not (g.runs.spare[k] and _is_above_limit(v, g, q, demand)):
+        return False
+    shared = kind == FAIR_SHARE or (kind == IDLE and v.queues.share_timeout[q] < np.inf)
     while g.own_child[q] == NONE:
         for r in range(demand.shape[0]):
             if demand[r] > 0 and v.guarantee[q, r] > 0 and g.left[q, r] - count * demand[r] < v.guarantee[q, r]:
                 return False
-        if kind == FAIR_SHARE and not _stays_above(v, g, q, demand, count):
+        if shared and not _stays_above(v, g, q, demand, count):
             return False
         q = v.queues.parent[q]
     return True
+
+
+@compiled
+def _is_above_limit(v: View, g: Ledger, leaf: int, demand: I64) -> bool:
+    """Whether a leaf, or a queue above it, will use more than a limit of what a task of it takes."""
+    q = leaf
+    while q != NONE:
+        for r in range(demand.shape[0]):
+            if demand[r] > 0 and g.left[q, r] > v.limit[q, r]:
+                return True
+        q = v.queues.parent[q]
+    return False
 
 
 @compiled
@@ -312,7 +341,7 @@ def _next_payer(v: View, g: Ledger, n: int, b: int, kind: int, wanted: int) -> i
         has, helps = v.demand[v.jobs.shape_row[g.runs.job[k]]], False
         for r in range(need.shape[0]):
             helps |= has[r] > 0 and need[r] > 0 and g.room[n, r] < wanted * need[r]
-        if helps and (found == NONE or _pays_before(v, g, k, found)) and _may_pay(v, g, k, b, kind):
+        if helps and (found == NONE or _pays_before(v, g, k, found)) and may_pay(v, g, k, b, kind):
             found = k
     return int(found)
 
@@ -367,12 +396,15 @@ def _set_key(v: View, g: Ledger, n: int, first: int, end: int) -> None:
     key = g.keys[n]
     deepest = key.shape[0] - MARKS
     key[:deepest] = -np.inf
+    key[0] = 0.0
     key[deepest], key[deepest + 1], key[deepest + 2], key[deepest + 3] = -np.inf, 0.0, 0.0, -np.inf
     for i in range(first, end):
         k = g.picked[i]
         q = g.runs.leaf[k]
+        if not g.runs.spare[k]:
+            key[0] = 1.0
         while v.queues.parent[q] != NONE:
-            key[g.depth[q] - 1] = max(key[g.depth[q] - 1], -g.above[q])
+            key[g.depth[q]] = max(key[g.depth[q]], -g.above[q])
             q = v.queues.parent[q]
         key[deepest] = max(key[deepest], float(v.jobs.priority[g.runs.job[k]]))
         key[deepest + 1] += g.runs.lost[k]
@@ -432,7 +464,7 @@ def _few(v: View, g: Ledger, n: int, b: int, kind: int, first: int) -> int:
         has, helps = v.demand[v.jobs.shape_row[g.runs.job[k]]], False
         for r in range(free.shape[0]):
             helps |= has[r] > 0 and v.demand[shape, r] > 0 and g.room[n, r] < (before + 1) * v.demand[shape, r]
-        if helps and _may_pay(v, g, k, b, kind) and not _is_picked(g, k, first, first + count):
+        if helps and may_pay(v, g, k, b, kind) and not _is_picked(g, k, first, first + count):
             for m in range(g.runs.first[k], g.runs.last[k]):
                 if g.runs.node[m] == n:
                     for r in range(free.shape[0]):
@@ -467,7 +499,7 @@ def _suffices(v: View, g: Ledger, n: int, b: int, kind: int, first: int, few: in
     before = _hosts(v, g, n, shape, UNLIMITED)
     for i in range(few):
         if chosen >> i & 1 and fits:
-            fits = _may_pay(v, g, g.picked[first + i], b, kind)
+            fits = may_pay(v, g, g.picked[first + i], b, kind)
             if fits:
                 _pay(v, g, g.picked[first + i], 1)
                 paid |= 1 << i
@@ -490,7 +522,10 @@ def _all_hosts(v: View, g: Ledger, shape: int, most: int) -> int:
 
 @compiled
 def ask(v: View, g: Ledger, b: int, kind: int, first: int, last: int) -> None:
-    """Say who may pay for a claim: for PRIORITY its leaf, else the siblings of the queues from `first` to `last` on its path."""
+    """Say who may pay for a claim.
+
+    For PRIORITY its leaf, for IDLE all with revocable jobs, else the siblings of the queues from `first` to `last` on its path.
+    """
     g.own_child[:], g.asks[:], g.may_pay[:] = NONE, False, False
     leaf = v.buckets.leaf[b]
     if kind == PRIORITY:
@@ -504,7 +539,9 @@ def ask(v: View, g: Ledger, b: int, kind: int, first: int, last: int) -> None:
         asking &= q != last
         q = v.queues.parent[q]
     for other in range(1, v.counts[QUEUES]):
-        if g.own_child[other] == NONE and other != leaf and v.queues.revocable[other]:
+        if kind == IDLE:
+            g.may_pay[other] = v.queues.revocable[other] and v.queues.spare_tasks[other] > 0
+        elif g.own_child[other] == NONE and other != leaf and v.queues.revocable[other]:
             q = other
             while g.own_child[q] == NONE:
                 q = v.queues.parent[q]
@@ -565,30 +602,46 @@ def _give_up(v: View, g: Ledger, count: int) -> int:
 
 @compiled
 def _short(v: View, g: Ledger, b: int) -> int:
-    """The lowest queue on a bucket's path whose limit its claim would break; NONE."""
-    demand, count, q = v.demand[v.buckets.shape_row[b]], max(1, v.buckets.gang[b]), v.buckets.leaf[b]
+    """The lowest queue on a bucket's path whose limit its claim would break, the root if others withhold what it needs; NONE."""
+    demand, q = v.demand[v.buckets.shape_row[b]], v.buckets.leaf[b]
     while q != NONE:
         for r in range(demand.shape[0]):
-            if demand[r] > 0 and demand[r] > (v.limit[q, r] - g.left[q, r] - g.kept[q, r]) // count:
+            if demand[r] > 0 and (_is_over(v, g, b, q, r) or (q == 0 and _is_withheld(v, g, b, r))):
                 return int(q)
         q = v.queues.parent[q]
     return NONE
 
 
 @compiled
-def _next_below(v: View, g: Ledger, b: int, kind: int) -> int:
-    """The run that pays next so that a claim is within the limit that it would break; NONE."""
-    q, found, need = _short(v, g, b), NONE, v.demand[v.buckets.shape_row[b]]
+def _is_over(v: View, g: Ledger, b: int, q: int, r: int) -> bool:
+    """Whether a bucket's claim would break a queue's limit of a resource."""
     count = max(1, v.buckets.gang[b])
+    return bool(v.demand[v.buckets.shape_row[b], r] > (v.limit[q, r] - g.bound[q, r] - g.kept[q, r]) // count)
+
+
+@compiled
+def _is_withheld(v: View, g: Ledger, b: int, r: int) -> bool:
+    """Whether a bucket's claim would use what others do not lend. Who pays keeps its guarantee, so none withholds more then."""
+    if not v.queues.lends[0]:
+        return False
+    room = v.total[r] - g.left[0, r] - g.kept[0, r] - withheld_from(v, v.buckets.leaf[b], r)
+    return bool(v.demand[v.buckets.shape_row[b], r] > room // max(1, v.buckets.gang[b]))
+
+
+@compiled
+def _next_below(v: View, g: Ledger, b: int, kind: int) -> int:
+    """The run that pays next so that a claim is within the limit that it would break, or needs nothing withheld; NONE."""
+    q, found, need = _short(v, g, b), NONE, v.demand[v.buckets.shape_row[b]]
     for k in range(g.at[v.counts[NODES]]):
         x = g.runs.leaf[k]
         while x != NONE and x != q:
             x = v.queues.parent[x]
         has, helps = v.demand[v.jobs.shape_row[g.runs.job[k]]], False
         for r in range(need.shape[0]):
-            lacks = need[r] > 0 and need[r] > (v.limit[q, r] - g.left[q, r] - g.kept[q, r]) // count
-            helps |= lacks and has[r] > 0
-        if x == q and helps and (found == NONE or _pays_before(v, g, k, found)) and _may_pay(v, g, k, b, kind):
+            if need[r] > 0 and has[r] > 0:
+                over = _is_over(v, g, b, q, r) and not g.runs.spare[k]
+                helps |= over or (q == 0 and _is_withheld(v, g, b, r))
+        if x == q and helps and (found == NONE or _pays_before(v, g, k, found)) and may_pay(v, g, k, b, kind):
             found = k
     return int(found)
 

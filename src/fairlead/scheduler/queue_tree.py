@@ -167,12 +167,31 @@ class QueueTree(Struct, dict=True, forbid_unknown_fields=True):
     def write_bounds(self, row: int, table: Queues, resources: list[str], total: I64) -> None:
         """Write a queue's guarantee and limit into its row."""
         spec = self.spec_of(self.names[row])
+        table.reserve[row] = 0
         table.guarantee[row] = amounts_of(spec.guarantee, spec.guarantee_percent, resources, total, 0)
         table.limit[row] = amounts_of(spec.limit, spec.limit_percent, resources, total, UNLIMITED)
         for resource, more in spec.borrow.items():
             r = resources.index(resource)
             table.limit[row, r] = min(table.limit[row, r], table.guarantee[row, r] + more)
+        for resource, lent in spec.lend.items():
+            r = resources.index(resource)
+            table.reserve[row, r] = max(0, table.guarantee[row, r] - lent)
         self._write_guards(row, table)
+
+    def write_withheld(self, table: Queues) -> None:
+        """Work out anew which queues do not lend all that they are guaranteed, and what others may not use because of that."""
+        n = table.n
+        if not table.lends[0] and not table.reserve[:n].any():
+            return
+        table.lends[:n] = (table.reserve[:n] > 0).any(axis=1)
+        table.withheld_below[:n] = 0
+        for row in range(n - 1, -1, -1):
+            own = np.maximum(0, table.reserve[row] - table.used[row])
+            table.withheld[row] = np.maximum(own, table.withheld_below[row])
+            if row:
+                up = table.parent[row]
+                table.withheld_below[up] += table.withheld[row]
+                table.lends[up] |= table.lends[row]
 
     def follow_total(self, table: Queues, resources: list[str], total: I64) -> None:
         """Write the bounds of those queues anew that have some in percent of what the cluster has."""
@@ -186,7 +205,15 @@ class QueueTree(Struct, dict=True, forbid_unknown_fields=True):
         spec = self.spec_of(name)
         weighed = spec.weight if isinstance(spec.weight, dict) else {}
         in_percent = {*spec.guarantee_percent, *spec.limit_percent} - {ALL}
-        return {*resources_of(spec.policy), *spec.guarantee, *spec.limit, *spec.borrow, *weighed, *in_percent}
+        return {
+            *resources_of(spec.policy),
+            *spec.guarantee,
+            *spec.limit,
+            *spec.borrow,
+            *spec.lend,
+            *weighed,
+            *in_percent,
+        }
 
 
 def _fractions(weights: np.ndarray) -> tuple[list[int], list[int]]:

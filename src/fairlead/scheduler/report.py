@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from math import isfinite, nan
-from signal import SIGXFSZ
+from signal import SIGXFSZ, Signals
 
 import numpy as np
 
@@ -28,7 +28,7 @@ from fairlead.scheduler.forecasts import CAUTIOUS, EXPECTED, ends
 from fairlead.scheduler.history import share_over_time
 from fairlead.scheduler.state import State
 from fairlead.scheduler.statuses import CANCELLED, FAILED, PLACED, REVOKING, STATUS_NAMES, SUCCEEDED
-from fairlead.scheduler.tables import GUARANTEE, NONE, UNLIMITED, WHY, Jobs
+from fairlead.scheduler.tables import GUARANTEE, NONE, PRIORITY, UNLIMITED, WHY, Jobs
 
 LONGEST_COMMAND = 1000
 """Characters of a command in a listing; a job by itself has all of it."""
@@ -130,6 +130,7 @@ def describe_task(state: State, begin: int, index: int, expected: float = nan, c
         "peak_memory": _whole(tasks.peak[t]),
         "started_at": _time(tasks.started_at[t]),
         "finished_at": _time(tasks.finished_at[t]),
+        "checkpointed_at": _time(tasks.kept_at[t]) if placed and tasks.kept_at[t] >= tasks.started_at[t] else None,
         "expected_end": _time(expected),
         "cautious_end": _time(cautious),
     }
@@ -266,6 +267,8 @@ def _job(state: State, row: int, longest_command: int | None = None) -> JobInfo:
         "at_most": spec.at_most,
         "exit_done": spec.exit_done,
         "grace": spec.grace,
+        "signal": Signals(spec.signal).name,
+        "revocable": spec.revocable,
         "revoked": _revoked(state, int(jobs.id[row])),
         "after": [{"job": after.job, "how": after.how} for after in spec.after],
         "cpu_seconds": _known(state.tasks.cpu[own].sum(dtype=np.float64), 3),
@@ -279,17 +282,21 @@ def _job(state: State, row: int, longest_command: int | None = None) -> JobInfo:
 
 def _revoked(state: State, job: int) -> RevokedInfo | None:
     found = state.revocations.get(job)
-    return None if found is None else {"at": found.at, "tasks": found.tasks, "text": f"revoked {whom(found.claim)}"}
+    if found is None:
+        return None
+    return {"at": found.at, "tasks": found.tasks, "queue": found.claim.queue, "text": f"revoked {whom(found.claim)}"}
 
 
 def whom(claim: Claim) -> str:
     """For whom something is revoked, in words."""
     queue = written(claim.queue)
     if not claim.resource:
-        return f"for job {claim.job} of {queue}, which has a higher priority"
+        why = "has a higher priority" if claim.why == WHY[PRIORITY] else "needs what was idle"
+        return f"for job {claim.job} of {queue}, which {why}"
     has, of = round_quantity(claim.resource, claim.has), format_quantity(claim.resource, claim.of)
-    what = "guaranteed" if claim.why == WHY[GUARANTEE] else "fair share of"
-    return f"for {queue}, which had {has} of its {of} {what} {claim.resource}"
+    if claim.why == WHY[GUARANTEE]:
+        return f"for {queue}, which had {has} of its {of} guaranteed {claim.resource}"
+    return f"for {queue}, which had {has} of its fair share of {of} {claim.resource}"
 
 
 def _count(value: int) -> int | None:

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fairlead.scheduler.claims import measure
+from fairlead.scheduler.claims import Measure, measure
 from fairlead.scheduler.cluster import tasks_that_fit
 from fairlead.scheduler.facts import Fact, NodesClaimed, TasksRevoked
+from fairlead.scheduler.kernel_lending import withheld_from
 from fairlead.scheduler.statuses import PLACED, REVOKING, RUNNING
 from fairlead.scheduler.tables import I64, NONE, RESERVATION
 
@@ -18,63 +19,90 @@ if TYPE_CHECKING:
     from fairlead.scheduler.state import State
 
 
+class Unjust(AssertionError):
+    """A revocation is not as it must be; the message says how."""
+
+
 class RevocationCheck:
     """Looks at facts as they happen in a state: :meth:`before` each, and :meth:`after` it."""
 
     def __init__(self) -> None:
         self._revoked: TasksRevoked | None = None
-        self._measure: list[int] = []
+        self._measure = Measure(0, 0, [], 0)
+
+    def happen(self, state: "State", fact: Fact) -> str:
+        """Let a fact happen; what is wrong with what it revokes, empty where nothing is."""
+        fault = ""
+        try:
+            self.before(state, fact)
+        except Unjust as unjust:
+            fault = str(unjust)
+        state.apply(fact)
+        try:
+            self.after(state, fact)
+        except Unjust as unjust:
+            fault = fault or str(unjust)
+        return fault
 
     def before(self, state: "State", fact: Fact) -> None:
-        """A fact is about to happen. Raises AssertionError for a revocation that is not as it must be."""
+        """A fact is about to happen. Raises Unjust."""
         if isinstance(fact, TasksRevoked) and fact.claim is not None:
             self._revoked, self._measure = fact, measure(state)
             _check_guarantees(state, fact)
 
     def after(self, state: "State", fact: Fact) -> None:
-        """It has happened. Raises AssertionError as well."""
+        """It has happened. Raises Unjust as well."""
         if self._revoked is not None and isinstance(fact, NodesClaimed):
             revoked, self._revoked = self._revoked, None
             _check_room(state, revoked, fact)
             what = f"what was revoked for job {fact.id}"
-            assert measure(state) < self._measure, f"{what} did not bring the open claims down from {self._measure}"
+            _must(measure(state) < self._measure, f"{what} did not bring the open claims down from {self._measure}")
 
 
-def _left(state: "State") -> tuple[I64, I64]:
-    """What is free of nodes without what is kept for claims, and used by queues, when all that is told to stop has ended."""
+def _must(holds: object, otherwise: str) -> None:
+    if not holds:
+        raise Unjust(otherwise)
+
+
+def _left(state: "State") -> tuple[I64, I64, I64]:
+    """What is free of nodes without what is kept for claims, and used by queues, when all that is told to stop has ended.
+
+    The third is what revocable jobs will have ended to use by then.
+    """
     room, used = state.nodes.free[: state.nodes.n].copy(), state.queues.used[: state.queues.n].copy()
     rows = state.held_rows()
     rows = rows[state.tasks.status[rows] > RUNNING]
     jobs = state.job_rows_of(rows)
     demand = state.shapes.demand[state.jobs.shape_row[jobs]]
     np.add.at(room, state.tasks.node[rows], demand)
-    q = state.jobs.queue[jobs]
+    q, spare = state.jobs.queue[jobs], np.zeros_like(used)
+    revocable = demand * state.jobs.revocable[jobs][:, None]
     while (q != NONE).any():
         np.subtract.at(used, q[q != NONE], demand[q != NONE])
+        np.add.at(spare, q[q != NONE], revocable[q != NONE])
         q = np.where(q != NONE, state.queues.parent[q], NONE)
     h = state.holds
     claims = np.flatnonzero(h.kind[: h.n] != RESERVATION)
     np.subtract.at(room, h.node[claims], h.amount[claims])
-    return room, used
+    return room, used, spare
 
 
 def _check_guarantees(state: "State", fact: TasksRevoked) -> None:
     """Who pays keeps what is guaranteed, up to where its way to the root meets the claimant's."""
     assert fact.claim is not None
-    _, used = _left(state)
+    _, used, _ = _left(state)
     above = _path(state, int(state.jobs.queue[state.job_row(fact.claim.job)]))
     paid: dict[int, I64] = {}
     for t in state.current_tasks(fact.attempts).tolist():
         job = int(state.job_rows_of(np.array([t]))[0])
         for q in _path(state, int(state.jobs.queue[job])):
             paid[q] = paid.get(q, 0) + state.shapes.demand[state.jobs.shape_row[job]]
-            assert state.queues.revocable[q], f"queue {state.tree.names[q]!r} is not to be revoked"
+            _must(state.queues.revocable[q], f"queue {state.tree.names[q]!r} is not to be revoked")
     for q, amounts in paid.items():
         least = state.queues.guarantee[q]
         bound = (amounts > 0) & (least > 0)
-        assert q in above or (used[q] - amounts >= least)[bound].all(), (
-            f"queue {state.tree.names[q]!r} pays below its guarantee for job {fact.claim.job}"
-        )
+        kept = q in above or (used[q] - amounts >= least)[bound].all()
+        _must(kept, f"queue {state.tree.names[q]!r} pays below its guarantee for job {fact.claim.job}")
 
 
 def _path(state: "State", q: int) -> list[int]:
@@ -86,8 +114,8 @@ def _check_room(state: "State", revoked: TasksRevoked, claimed: NodesClaimed) ->
     row = state.job_row(claimed.id)
     bucket = int(state.jobs.bucket[row])
     demand = state.shapes.demand[state.jobs.shape_row[row]]
-    room, used = _left(state)
-    assert (room[claimed.nodes] >= 0).all(), f"what was revoked for job {claimed.id} does not make room for it"
+    room, used, spare_ends = _left(state)
+    _must((room[claimed.nodes] >= 0).all(), f"what was revoked for job {claimed.id} does not make room for it")
     wanted = max(1, int(state.buckets.gang[bucket]))
     room[claimed.nodes] += np.array(claimed.tasks)[:, None] * demand
     before = sum(claimed.tasks) - wanted  # claims of the same bucket that were served before
@@ -100,13 +128,14 @@ def _check_room(state: "State", revoked: TasksRevoked, claimed: NodesClaimed) ->
         needs = state.shapes.demand[state.jobs.shape_row[jobs[alike == unit]]]
         without = room.copy()
         np.subtract.at(without, state.tasks.node[mine], needs)
-        back = used.copy()
-        for q in _path(state, int(state.jobs.queue[jobs[alike == unit][0]])):
+        job = int(jobs[alike == unit][0])
+        back, bound = used.copy(), used - state.queues.spare[: state.queues.n] + spare_ends
+        for q in _path(state, int(state.jobs.queue[job])):
             back[q] += needs.sum(axis=0)
-        fits = _hosts(state, bucket, without) >= before + wanted and _within_limits(state, bucket, back)
-        assert not fits, (
-            f"task {revoked.job[alike == unit][0]}.{revoked.index[alike == unit][0]} is revoked for nothing"
-        )
+            bound[q] += needs.sum(axis=0) * (not state.jobs.revocable[job])
+        fits = _hosts(state, bucket, without) >= before + wanted and _within_limits(state, bucket, back, bound)
+        task = f"{revoked.job[alike == unit][0]}.{revoked.index[alike == unit][0]}"
+        _must(not fits, f"task {task} is revoked for nothing, for job {claimed.id}")
 
 
 def _hosts(state: "State", bucket: int, room: I64) -> int:
@@ -117,13 +146,20 @@ def _hosts(state: "State", bucket: int, room: I64) -> int:
     return tasks_that_fit(room[takes], demand)
 
 
-def _within_limits(state: "State", bucket: int, used: I64) -> bool:
-    """Whether a bucket's claims are within the limits above it, its leaf and the queues above using so much without them."""
+def _within_limits(state: "State", bucket: int, used: I64, bound: I64) -> bool:
+    """Whether a bucket's claims are within the limits above it, and use nothing that others do not lend.
+
+    `used` is what queues use without claims, and `bound` the same without what revocable jobs do.
+    """
     h, demand = state.holds, state.shapes.demand[state.buckets.shape_row[bucket]]
-    claims = np.flatnonzero(h.kind[: h.n] != RESERVATION)
-    for q in _path(state, int(state.buckets.leaf[bucket])):
+    claims, leaf = np.flatnonzero(h.kind[: h.n] != RESERVATION), int(state.buckets.leaf[bucket])
+    for q in _path(state, leaf):
         mine = [k for k in claims.tolist() if q in _path(state, int(state.buckets.leaf[h.bucket[k]]))]
-        total = used[q] + h.amount[mine].sum(axis=0)
+        total = bound[q] + h.amount[mine].sum(axis=0)
         if (total > state.queues.limit[q])[demand > 0].any():
             return False
-    return True
+    if not state.queues.lends[0]:
+        return True
+    withheld = np.array([withheld_from(state.view(), leaf, r) for r in range(len(state.resources))])
+    free = state.cluster.total - used[0] - h.amount[claims].sum(axis=0) - withheld
+    return bool((free >= 0)[demand > 0].all())

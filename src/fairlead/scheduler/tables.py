@@ -134,6 +134,9 @@ class Queues(Table):
     weightless : its weight is 0: under YARN's policies it goes after all others; the numbers say the least that there is
     used : what its tasks take; limits bound it
     mean, recent : what it used before (see :mod:`fairlead.scheduler.kernel_history`)
+    spare : of what it uses, what revocable jobs do: limits bound others without that; `spare_tasks` is their number
+    reserve : of what it is guaranteed, how much is not lent to others; `lends`: it, or one below, has such
+    withheld : what others may not use just now, for that; of all queues below it together, `withheld_below`
     even : under sdrf, its part of the whole by its weight among all its siblings'
     trusted, overran : tasks that were taken to end by their cautious forecast, for a reservation's sake, and those that did not
     promised : the free room that is kept for it from others, which it is charged
@@ -150,7 +153,7 @@ class Queues(Table):
         parent="i8", policy="i8", rank="i8", max_tasks="i8", max_jobs="i8", tasks="i8", jobs="i8", served="i8",
         ticks="i8", moment="i8", remains="i8", trusted="i8", overran="i8", tick="f8", guarantee_timeout="f8",
         share_timeout="f8", threshold="f8", min_runtime="f8", short_since="f8", exact="?", weightless="?", strict="?",
-        priority_revokes="?", revocable="?", guaranteed="?", guarded="?",
+        spare_tasks="i8", priority_revokes="?", revocable="?", guaranteed="?", guarded="?", lends="?",
     )  # fmt: skip
     WIDE: ClassVar = {
         "weight": ("f8", 1.0),
@@ -162,6 +165,10 @@ class Queues(Table):
         "mean": ("i8", 0),
         "recent": ("i8", 0),
         "even": ("i8", 0),
+        "spare": ("i8", 0),
+        "reserve": ("i8", 0),
+        "withheld": ("i8", 0),
+        "withheld_below": ("i8", 0),
         "promised": ("i8", 0),
         "idled_before": ("f8", 0),
         "below_since": ("f8", 0),
@@ -176,6 +183,12 @@ class Queues(Table):
     guaranteed: Bools
     guarded: Bools
     below_since: F64
+    spare_tasks: I64
+    spare: I64
+    lends: Bools
+    reserve: I64
+    withheld: I64
+    withheld_below: I64
     parent: I64
     policy: I64
     rank: I64
@@ -226,12 +239,13 @@ class Buckets(Table):
     started : jobs in the list that run already
     passed_since : NaN: it was not passed over
     since : when it was empty last; since then somebody waits in it
+    revocable : of jobs that are
     put_off : until then nothing is revoked for it: it was tried, and nothing that may be would make room
     """
 
     FIELDS = fields(
         leaf="i8", priority="i8", shape_row="i8", gang="i8", head="i8", tail="i8", started="i8", passed_since="f8", since="f8",
-        put_off="f8",
+        put_off="f8", revocable="?",
     )  # fmt: skip
     leaf: I64
     priority: I64
@@ -243,6 +257,7 @@ class Buckets(Table):
     passed_since: F64
     since: F64
     put_off: F64
+    revocable: Bools
 
 
 class Jobs(Table):
@@ -252,6 +267,7 @@ class Jobs(Table):
     plain : not a gang, waits for no other and is waited for by none: the kernels do all that its tasks' ends bring
     irregular : the tasks that wait are not just those from `next` on
     exit_done : a task that is revoked and then exits 0 is done
+    revocable : it may go above limits into what is idle, and is revoked before others
     first : its tasks' rows start here
     next : tasks from this index on were never placed
     holding : tasks that hold resources
@@ -267,7 +283,7 @@ class Jobs(Table):
         id="i8", bucket="i8", after="i8", before="i8", waiting="i8", holding="i8", next="i8", first="i8", queue="i8",
         shape_row="i8", tasks="i8", family="i8", home="i8", priority="i8", retries="i8", failed="i8", cancelled="i8",
         at_most="i8", time_limit="f8", submitted_at="f8", finished_at="f8", gang="?", held="?", irregular="?", plain="?",
-        exit_done="?",
+        exit_done="?", revocable="?",
     )  # fmt: skip
     id: I64
     queue: I64
@@ -295,6 +311,7 @@ class Jobs(Table):
     irregular: Bools
     plain: Bools
     exit_done: Bools
+    revocable: Bools
 
     def startable(self, rows: I64 | int) -> I64:
         """How many tasks of jobs may start, as far as they say: all that wait, or as many as may run at once besides."""
@@ -307,18 +324,20 @@ class Tasks(Table):
     """What became of each task.
 
     started_at, finished_at : NaN before the attempt runs, and before the task is over
+    kept_at : when it last said that it has kept what it did; of an earlier attempt, or 0, where this one has not
     until : when it is taken to have ended, NaN where nobody has had to know; `trusted` where that is by its cautious forecast
     job, after, before : of one that holds resources, the row of its job, and the tasks after and before it on its node
     cpu : seconds of CPU that its attempts used, together; `peak` is the most memory that one of them had, in bytes. 0: not known
     """
 
     FIELDS = fields(
-        started_at="f8", finished_at="f8", until="f8", attempt="i4", node="i4", code="i4", job="i4", after="i4", before="i4",
-        cpu="f4", peak="f4", status="i1", outcome="i1", losses="i1", failures="i1", trusted="?",
+        started_at="f8", finished_at="f8", kept_at="f8", until="f8", attempt="i4", node="i4", code="i4", job="i4",
+        after="i4", before="i4", cpu="f4", peak="f4", status="i1", outcome="i1", losses="i1", failures="i1", trusted="?",
     )  # fmt: skip
     FOLLOWS: ClassVar = frozenset({"job", "after", "before"})
     started_at: F64
     finished_at: F64
+    kept_at: F64
     until: F64
     trusted: Bools
     attempt: I32
@@ -345,6 +364,7 @@ class Holds(Table):
     tasks : how many of its tasks; `amount` is what they need
     start, end : seconds; when that is there by the forecasts, and when it will be given back
     rank : of the reservation: it was planned around those with smaller ones
+    made : when something was first kept for it
     slips : how often the start passed in vain; the last time, or when it was made, is `since`
     planned : when it was planned last; `review`, when a task has to have ended on which that relies
     change : whether what it was planned by is so no more: SAME, CHANGED, or BROKEN, where it must be planned anew at once
@@ -354,7 +374,7 @@ class Holds(Table):
 
     FIELDS = fields(
         kind="i8", node="i8", bucket="i8", job="i8", tasks="i8", rank="i8", slips="i8", change="i8", after="i8", start="f8",
-        end="f8", since="f8", planned="f8", review="f8", counted="f8",
+        end="f8", made="f8", since="f8", planned="f8", review="f8", counted="f8",
     )  # fmt: skip
     WIDE: ClassVar = {"amount": ("i8", 0), "back": ("i8", 0), "idle": ("i8", 0), "idled": ("f8", 0)}
     FOLLOWS: ClassVar = frozenset({"after"})
@@ -369,6 +389,7 @@ class Holds(Table):
     after: I64
     start: F64
     end: F64
+    made: F64
     since: F64
     planned: F64
     review: F64
@@ -381,9 +402,9 @@ class Holds(Table):
 
 SAME, CHANGED, BROKEN = range(3)
 RESERVATION: Final = 0
-GUARANTEE, FAIR_SHARE, PRIORITY = 1, 2, 3
+GUARANTEE, FAIR_SHARE, PRIORITY, IDLE = 1, 2, 3, 4
 """Kinds of holds: for a reservation; and of claims, those that come first having smaller numbers."""
-WHY: Final = {GUARANTEE: "guarantee", FAIR_SHARE: "fair share", PRIORITY: "priority"}
+WHY: Final = {GUARANTEE: "guarantee", FAIR_SHARE: "fair share", PRIORITY: "priority", IDLE: "idle"}
 """What the kinds of claims are called."""
 
 OF_JOB, OF_FAMILY, OF_QUEUE = range(3)

@@ -180,10 +180,11 @@ FRAME: Final = fields(queue="i8", bottom="i8", bucket="i8", child="i8", below="i
 (
     NODES, QUEUES, BUCKETS, HOLDS, ENDED, IN_ORDER, CYCLE, TOUCHED_QUEUES, TOUCHED_BUCKETS, FRESH, OUT, LIMITED, STOPS,
     HDRF_SOMEWHERE, DIVIDED_SOMEWHERE, SKETCHES, HISTORY_MOVED, MOVED,
-    FORGOTTEN_SKETCHES,
-) = range(19)  # fmt: skip
-COUNTS: Final = 19
+    FORGOTTEN_SKETCHES, BEYOND,
+) = range(20)  # fmt: skip
+COUNTS: Final = 20
 """FORGOTTEN_SKETCHES : how often a sketch that somebody may rely on made room for another
+BEYOND : in a cycle that serves revocable jobs alone, above limits
 HISTORY_MOVED : whether what queues used before has faded since the trees were brought up to date
 IN_ORDER : whether there is an order to keep; without, only the tables are changed, and it is made when it is needed"""
 

@@ -17,7 +17,7 @@ from fairlead.journal import Journal
 from fairlead.model.specs import Work
 from fairlead.people.door import Door
 from fairlead.people.rules import Caller, Rules, acts_on, seen_queue, sees_names
-from fairlead.scheduler.facts import JobEdited, JobSubmitted, decode, encode
+from fairlead.scheduler.facts import JobEdited, JobSubmitted, SharesLooked, TasksRevoked, decode, encode
 from fairlead.service.loop import Loop
 from fairlead.service.wakeups import Wakeups, heard_within
 
@@ -107,10 +107,14 @@ class Feed:
         page = self._journal.look(after, PAGE)
         for position, body in page:
             kind = msgspec.json.decode(body, type=_Tagged).type
-            if kind in (JobSubmitted.__name__, JobEdited.__name__):
+            if kind in TELLING:
                 body = fact_as_seen(rules, caller, body)  # noqa: PLW2901
             text += b"event: %s\ndata: %s\nid: %d\n\n" % (kind.encode(), body, position)
         return bytes(text), len(page), page[-1][0] if page else after
+
+
+TELLING = {kind.__name__ for kind in (JobSubmitted, JobEdited, TasksRevoked, SharesLooked)}
+"""The kinds of facts that name people, or queues."""
 
 
 class _Tagged(msgspec.Struct):
@@ -118,8 +122,12 @@ class _Tagged(msgspec.Struct):
 
 
 def fact_as_seen(rules: Rules, caller: Caller, body: bytes) -> bytes:
-    """The fact that a job was submitted or edited, less what they may not know of it."""
+    """A fact, less what they may not know of jobs and queues."""
     fact = decode(body)
+    if isinstance(fact, TasksRevoked) and fact.claim is not None:
+        return encode(replace(fact, claim=replace(fact.claim, queue=seen_queue(rules, caller, fact.claim.queue))))
+    if isinstance(fact, SharesLooked):
+        return encode(replace(fact, short=list(dict.fromkeys(seen_queue(rules, caller, name) for name in fact.short))))
     if isinstance(fact, JobEdited) and fact.queue is not None:
         return encode(replace(fact, queue=seen_queue(rules, caller, fact.queue)))
     if not isinstance(fact, JobSubmitted) or acts_on(rules, caller, fact.job):

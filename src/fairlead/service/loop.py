@@ -256,7 +256,8 @@ def _log_revocations(facts: Sequence[Fact]) -> None:
     for fact in facts:
         if isinstance(fact, TasksRevoked) and fact.claim is not None:
             jobs = ", ".join(str(job) for job in dict.fromkeys(fact.job.tolist()))
-            log.info("revoked %d tasks of job %s %s", len(fact.job), jobs, whom(fact.claim))
+            tasks = "1 task" if len(fact.job) == 1 else f"{len(fact.job)} tasks"
+            log.info("revoked %s of job %s %s", tasks, jobs, whom(fact.claim))
 
 
 def _request(question: Question, answer: "Future[Any]", answers: list[tuple["Future[Any]", Any, bool]]) -> Request:

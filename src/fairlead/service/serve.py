@@ -89,21 +89,27 @@ class SchedulerFailed(RuntimeError):
 
 
 def _warm_up_claims() -> None:
-    """Compile what revokes: a task of one queue for another's guarantee."""
-    state = State()
+    """Compile what revokes: a task of one queue for another's guarantee or fair share; and what goes above limits."""
     one = np.zeros(1, np.int64)
-    queues = [Queue("a", guarantee={"cpu": 1000}, guarantee_timeout=0.0), Queue("b")]
-    facts: list[Fact] = [
-        Configured(at=0, queues=queues, settings=Settings()),
-        NodeJoined(at=0, node=Node("n", {"cpu": 1000})),
-        JobSubmitted(at=0, id=1, job=Job("b", {"cpu": 1000})),
-        TasksPlaced(at=0, job=one + 1, index=one, attempt=one + 1, node=one),
-        JobSubmitted(at=0, id=2, job=Job("a", {"cpu": 1000})),
-    ]
-    for fact in facts:
-        state.apply(fact)
-    for fact in decide(state, 0.0).facts:
-        state.apply(fact)
+    for a, b, revocable in (
+        (Queue("a", guarantee={"cpu": 1000}, guarantee_timeout=0.0), Queue("b"), False),
+        (Queue("a", fair_share_timeout=0.0, fair_share_threshold=1.0), Queue("b", limit={"cpu": 500}), True),
+    ):
+        state = State()
+        facts: list[Fact] = [
+            Configured(at=0, queues=[a, b], settings=Settings()),
+            NodeJoined(at=0, node=Node("n", {"cpu": 1000})),
+            JobSubmitted(at=0, id=1, job=Job("b", {"cpu": 500}, 2, revocable=revocable)),
+            TasksPlaced(at=0, job=one + 1, index=one, attempt=one + 1, node=one),
+        ]
+        for fact in facts:
+            state.apply(fact)
+        for fact in decide(state, 0.0).facts:
+            state.apply(fact)
+        state.apply(JobSubmitted(at=0, id=2, job=Job("a", {"cpu": 500})))
+        for _ in range(3):
+            for fact in decide(state, 0.0).facts:
+                state.apply(fact)
 
 
 def warm_up() -> None:
@@ -124,7 +130,7 @@ def warm_up() -> None:
         state.apply(fact)
     task = {"job": one + 1, "index": one, "attempt": one + 1}
     state.apply(TasksStarted(at=0, **task))
-    audit_state(state)
+    audit_state(state, 0.0)
     waits = copy_of(state)
     waits.apply(JobSubmitted(at=0, id=2, job=Job("a", {"cpu": 1000})))
     outlook(waits, 2, 0.0)
@@ -205,7 +211,8 @@ def serve(
         engines: list[LocalEngine] = []
 
         def make(wake: Callable[[], None]) -> Scheduler:
-            engine = LocalEngine(home, nodes, wake, as_people=not personal)
+            checkpoints = None if personal else where.socket.with_name(f"{where.socket.name}.checkpoints")
+            engine = LocalEngine(home, nodes, wake, not personal, checkpoints)
             engines.append(engine)
             scheduler = _start(journal, engine, clock, configuration, door.owner.name, drop)
             door.rules = rules_of(scheduler.state, personal)

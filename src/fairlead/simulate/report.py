@@ -21,7 +21,7 @@ def runs_text(summaries: Sequence[dict[str, Any]], width: int = 100) -> str:
     """The numbers of several runs, a column a run; in several tables where the width is not enough for one."""
     lines = _lines(summaries)
     names = [name for name, _ in lines]
-    columns = [[_title(found, summaries), *(get(found) for _, get in lines)] for found in summaries]
+    columns = [[run_title(found, summaries), *(get(found) for _, get in lines)] for found in summaries]
     tables: list[list[list[str]]] = []
     room = 0
     for column in columns:
@@ -41,7 +41,7 @@ def runs_text(summaries: Sequence[dict[str, Any]], width: int = 100) -> str:
     return "\n\n".join([*parts, *(["\n".join(notes)] if notes else [])])
 
 
-def _title(found: dict[str, Any], summaries: Sequence[dict[str, Any]]) -> str:
+def run_title(found: dict[str, Any], summaries: Sequence[dict[str, Any]]) -> str:
     """What a run is called: its policy, and whether it revokes, where others do not."""
     both = len({each["revokes"] for each in summaries}) > 1
     return f"{found['policy']}, revoke {'on' if found['revokes'] else 'off'}" if both else str(found["policy"])
@@ -74,6 +74,7 @@ def _lines(summaries: Sequence[dict[str, Any]]) -> list[tuple[str, Any]]:
         ("unfairness", lambda f: f"{f['unfairness']:.2%}"),
         ("short over time", lambda f: f"{f['over time']['short']:.2%}"),
         ("most wronged", _most_wronged),
+        ("idle for promises", lambda f: f"{max(f['idle for promises'].values(), default=0.0):.2%}"),
         ("tasks revoked", lambda f: f"{f['revoked']:,}"),
         ("decisions", lambda f: f"{f['decisions']:,}"),
         ("simulated in", lambda f: span(f["seconds"])),
@@ -242,14 +243,18 @@ def _drawn(runs: Sequence[Run]) -> tuple[list[str], list[list[int]]]:
 def sweep_text(found: Sequence[dict[str, Any]]) -> str:
     """A sweep, a line a point: what :func:`fairlead.simulate.sweep.sweep` returns."""
     numbers = "scale nodes seed ended makespan completion p95 slowdown used unfair"
-    rows = new_table("policy", *(f">{name}" for name in numbers.split()))
+    takes_back = any(each["numbers"]["revoked"] or each["numbers"]["below guarantee"] for each in found)
+    more = (">revoked", ">lost", ">below") if takes_back else ()
+    rows = new_table("policy", *(f">{name}" for name in numbers.split()), *more)
+    runs = [each["numbers"] for each in found]
     for each in found:
         point, came = each["point"], each["numbers"]
         completion, slowdown = came["completion"], came["slowdown"]
         rows.add_row(
-            point["policy"], f"{point['scale']:g}", str(point["nodes"] or ""), str(point["seed"]), f"{came['ended']:,}",
+            run_title(came, runs), f"{point['scale']:g}", str(point["nodes"] or ""), str(point["seed"]), f"{came['ended']:,}",
             span(came["makespan"]), *(span(completion[which]) if completion else "" for which in ("mean", "p95")),
             f"{slowdown['mean']:.2f}" if slowdown else "", f"{_busiest(came):.0%}", f"{came['unfairness']:.1%}",
+            *((f"{came['revoked']:,}", span(came["lost"]), span(came["below guarantee"])) if takes_back else ()),
         )  # fmt: skip
     return printed(rows, width=200)
 
@@ -264,6 +269,10 @@ MEASURES: tuple[tuple[str, str, Any], ...] = (
     ("Slowdown, mean", "", lambda came: came["slowdown"]["mean"] if came["slowdown"] else None),
     ("Used of the busiest resource", ".0%", _busiest),
     ("Unfairness", ".1%", lambda came: came["unfairness"]),
+    ("Short over time, in parts of what queues were entitled to", ".1%", lambda came: came["over time"]["short"]),
+    ("Tasks revoked", "~s", lambda came: came["revoked"]),
+    ("Work lost, in seconds of the whole cluster", "~s", lambda came: came["lost"]),
+    ("Below guarantee, in seconds of queues", "~s", lambda came: came["below guarantee"]),
 )
 """What is drawn of a sweep: a title, how numbers are written, and where they are."""
 
@@ -279,7 +288,8 @@ def sweep_page(found: Sequence[dict[str, Any]]) -> str:
     def values(name: str) -> list[Any]:
         return sorted({each["point"][name] for each in found})
 
-    policies = list(dict.fromkeys(each["point"]["policy"] for each in found))
+    runs = [each["numbers"] for each in found]
+    policies = list(dict.fromkeys(run_title(came, runs) for came in runs))
     along, beside = ("nodes", "scale") if len(values("nodes")) > len(values("scale")) else ("scale", "nodes")
     columns, ticks, seeds = values(beside), values(along), len(values("seed")) > 1
     lines = len(ticks) > 1
@@ -288,7 +298,8 @@ def sweep_page(found: Sequence[dict[str, Any]]) -> str:
     for title, form, get in MEASURES:
         figure = make_subplots(cols=len(columns), shared_yaxes=True, subplot_titles=titles)
         for (column, value), (k, policy) in itertools.product(enumerate(columns, 1), enumerate(policies)):
-            here = [each for each in found if (each["point"]["policy"], each["point"][beside]) == (policy, value)]
+            alike = [each for each in found if each["point"][beside] == value]
+            here = [each for each in alike if run_title(each["numbers"], runs) == policy]
             xs, means, above, below = _over_seeds(here, along, get)
             style = {
                 "name": policy, "legendgroup": policy, "showlegend": column == 1 and lines, "row": 1, "col": column,

@@ -8,15 +8,16 @@ import hashlib
 import json
 import os
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from fairlead.processes import on_all_cores
+from fairlead.simulate.machines import on_machines
 from fairlead.simulate.measure import summary
 from fairlead.simulate.run import simulate
 from fairlead.simulate.traces import Derivation, read_trace
-from fairlead.simulate.workload import TraceError, cut, synthetic_nodes
+from fairlead.simulate.workload import TraceError, cut
 
 
 @dataclass(frozen=True)
@@ -24,7 +25,9 @@ class Point:
     """One simulation: all that decides its numbers.
 
     trace, kind : the file, and what kind of trace it is
-    nodes, node : how many alike machines, and of what; 0: those of the trace
+    nodes, node : how many alike machines, and of what; 0: those of the trace, or of `config`
+    config : a fairlead.toml with machines and the queue tree; empty for none
+    revoke : whether tasks are revoked for guarantees and fair shares
     """
 
     trace: str
@@ -38,15 +41,18 @@ class Point:
     node: str
     seed: int
     skip_bad: bool = False
+    config: str = ""
+    revoke: bool = True
 
     @property
     def name(self) -> str:
-        """A file's name: the same for the same point and the same trace."""
+        """A file's name: the same for the same point, the same trace and the same configuration."""
         there = Path(self.trace)
-        stamp = [
-            [str(p), p.stat().st_size, p.stat().st_mtime_ns]
-            for p in (sorted(there.iterdir()) if there.is_dir() else [there])
+        files = [
+            *(sorted(there.iterdir()) if there.is_dir() else [there]),
+            *([Path(self.config)] if self.config else []),
         ]
+        stamp = [[str(p), p.stat().st_size, p.stat().st_mtime_ns] for p in files]
         digest = hashlib.sha256(json.dumps([asdict(self), stamp], sort_keys=True).encode()).hexdigest()[:20]
         return f"{digest}.json"
 
@@ -57,9 +63,8 @@ def run_point(point: Point) -> dict[str, Any]:
         Path(point.trace), point.kind or None, skip_bad=point.skip_bad, derivation=Derivation(seed=point.seed)
     )
     workload = cut(workload, point.start, point.end, point.speed, point.scale, point.seed)
-    if point.nodes:
-        workload = replace(workload, nodes=synthetic_nodes(point.nodes, point.node))
-    found = summary(simulate(workload, point.policy))
+    workload = on_machines(workload, point.nodes, point.node, Path(point.config) if point.config else None)
+    found = summary(simulate(workload, point.policy, revoke=point.revoke))
     del found["seconds"]  # the same point gives the same file
     return {"point": asdict(point), "numbers": found}
 

@@ -13,6 +13,7 @@ from fairlead.model.specs import Node, Quantities, Queue
 
 F64 = NDArray[np.float64]
 I64 = NDArray[np.int64]
+Bools = NDArray[np.bool_]
 MOST_KINDS = 5
 """Of machines, that are named."""
 
@@ -214,6 +215,23 @@ def _after(after: dict[int, list[int]], rows: I64) -> dict[int, list[int]]:
             if there:
                 found[number] = [each[min(k, len(each) - 1)] for each in there]
     return found
+
+
+def most_at_once(demand: I64, total: I64) -> int:
+    """More tasks than run at once, whichever they are, for each needs some resource.
+
+    A task that needs most, in parts of what there is, of resource r needs no less of it than the smallest such one, and of that
+    there is room for as many as if there were no others; so for each resource there are at most as many as of the shape of which
+    most fit.
+
+    Parameters
+    ----------
+    demand : int64, shape (shapes, resources)
+    total : int64, shape (resources,)
+        What all machines have.
+    """
+    fit = np.where(demand > 0, total // np.maximum(demand, 1), np.iinfo(np.int64).max).min(axis=1)
+    return len(total) * int(fit.max())
 
 
 def synthetic_nodes(count: int, node: str) -> list[Node]:

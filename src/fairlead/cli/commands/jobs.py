@@ -35,6 +35,22 @@ Grace = Annotated[
     str | None,
     typer.Option(help="Time to end in when a task is told to stop, if its queue gives as much: 30s, 2min."),
 ]
+Signal = Annotated[
+    str | None,
+    typer.Option(help="What a task gets when it is told to stop: TERM, INT, USR1. Default: TERM.", metavar="NAME"),
+]
+Revocable = Annotated[
+    bool,
+    typer.Option(
+        "--revocable", help="It may go above the limits of its queues into what is idle, and is revoked before others."
+    ),
+]
+ExitDone = Annotated[
+    bool,
+    typer.Option(
+        "--exit-done", help="A task that is stopped to make room and then exits 0 is done: it does not start again."
+    ),
+]
 Retries = Annotated[int, typer.Option(help="Start a task that fails again, so many times.")]
 AfterJob = Annotated[
     list[str],
@@ -78,13 +94,10 @@ def submit(
     gang: Annotated[bool, typer.Option("--gang", help="Start all the tasks at once, or none.")] = False,
     time_limit: TimeLimit = None,
     retries: Retries = 0,
-    exit_done: Annotated[
-        bool,
-        typer.Option(
-            "--exit-done", help="A task that is stopped to make room and then exits 0 is done: it does not start again."
-        ),
-    ] = False,
+    exit_done: ExitDone = False,
     grace: Grace = None,
+    signal: Signal = None,
+    revocable: Revocable = False,
     after: AfterJob = [],  # noqa: B006
     hold: Annotated[bool, typer.Option("--hold", help="Submit it held: `fairlead release` lets it go.")] = False,
     env: Env = [],  # noqa: B006
@@ -303,6 +316,8 @@ def wait(
 
 def why(job: JobId, as_json: Json = False) -> None:
     """Say what a job waits for, now, and when it is expected to start."""
+    from fairlead.cli.tables import kept_until
+
     with connect() as connection:
         found = connection.get(f"/v1/jobs/{number_of(job)}/why")
         found["when"] = connection.get(f"/v1/jobs/{number_of(job)}/when")
@@ -313,6 +328,8 @@ def why(job: JobId, as_json: Json = False) -> None:
     for key in ("claim", "safety"):
         if key in found:
             print(plain(found[key]))
+    for kept in found.get("kept", [])[:3]:
+        print(plain(kept_until(kept)))
     if found["when"]["reason"] not in ("over", "running"):
         print(f"expected: {plain(found['when']['text'])}")
 
@@ -405,6 +422,16 @@ def rerun(
     if answer["warning"]:
         print(f"fairlead: {plain(answer['warning'])}", file=sys.stderr)
     print(answer["id"])
+
+
+def checkpointed() -> None:
+    """In a task: say that it has kept what it did so far, so that less is lost if it is revoked.
+
+    It touches the file that FAIRLEAD_CHECKPOINT names, which a program may do itself.
+    """
+    from fairlead.client.checkpoint import checkpointed as say
+
+    say()
 
 
 def number_of(job: str) -> int:

@@ -12,6 +12,10 @@ Format = Annotated[str | None, typer.Option("--format", help="openb, swim, swf, 
 SkipBad = Annotated[bool, typer.Option("--skip-bad", help="Leave rows out that are wrong, and count them.")]
 From = Annotated[str, typer.Option("--from", help="Only jobs submitted from this time of the trace on, such as 6h.")]
 To = Annotated[str, typer.Option("--to", help="Only jobs submitted before this time, such as 12h.")]
+Config = Annotated[Path | None, typer.Option(help="Machines and the queue tree from this fairlead.toml.")]
+Revoke = Annotated[
+    str, typer.Option(help="Whether tasks are revoked for guarantees and fair shares: on, off, or on,off to compare.")
+]
 OneNode = Annotated[str, typer.Option(help="What each of --nodes has.")]
 
 
@@ -25,15 +29,12 @@ def simulate(
         int, typer.Option(help="So many alike machines, instead of the trace's.", min=0, max=1_000_000)
     ] = 0,
     node: OneNode = "cpu=12,memory=48GiB",
-    config: Annotated[Path | None, typer.Option(help="Machines and the queue tree from this fairlead.toml.")] = None,
+    config: Config = None,
     history: Annotated[
         str,
         typer.Option(help="Half-life of what queues used before, such as 7d, or none; else as --config says, or 1d."),
     ] = "",
-    revoke: Annotated[
-        str,
-        typer.Option(help="Whether tasks are revoked for guarantees and fair shares: on, off, or on,off to compare."),
-    ] = "on",
+    revoke: Revoke = "on",
     speed: Annotated[float, typer.Option(help="Jobs come so many times as fast.", min=1e-6, max=1e6)] = 1.0,
     scale: Annotated[float, typer.Option(help="So many times as many jobs.", min=1e-6, max=1000)] = 1.0,
     start: From = "",
@@ -79,7 +80,9 @@ def sweep(
     scale: Annotated[str, typer.Option(help="Loads: so many times as many jobs; one or more.")] = "1",
     nodes: Annotated[str, typer.Option(help="Numbers of alike machines; 0: those of the trace.")] = "0",
     node: OneNode = "cpu=12,memory=48GiB",
+    config: Config = None,
     seed: Annotated[str, typer.Option(help="One or more.")] = "0",
+    revoke: Revoke = "on",
     start: From = "",
     end: To = "",
     skip_bad: SkipBad = False,
@@ -103,7 +106,9 @@ def sweep(
         scale,
         nodes,
         node,
+        config,
         seed,
+        revoke,
         start,
         end,
         skip_bad,

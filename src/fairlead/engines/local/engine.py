@@ -4,6 +4,7 @@ import base64
 import contextlib
 import json
 import logging
+import os
 import queue
 import threading
 import time
@@ -37,6 +38,13 @@ class EngineError(RuntimeError):
 
 class Started(msgspec.Struct, tag_field="saw", tag="started"):
     task: Task
+
+
+class Checkpointed(msgspec.Struct, tag_field="saw", tag="checkpointed"):
+    """It has kept what it did, so many milliseconds ago."""
+
+    task: Task
+    ago: Number
 
 
 class Ended(msgspec.Struct, tag_field="saw", tag="ended"):
@@ -89,6 +97,9 @@ class LocalEngine:
         Called, from another thread, when there is something to poll.
     as_people : bool
         Whether tasks run as the people who submitted them, which takes root; else as whose process this is.
+    checkpoints : Path, optional
+        A folder that people may enter, for the files by which their tasks say that they have kept what they did. Default: one
+        in `folder`.
 
     Attributes
     ----------
@@ -97,13 +108,19 @@ class LocalEngine:
     """
 
     def __init__(
-        self, folder: Path, nodes: Sequence[Node], wake: Callable[[], None] = lambda: None, as_people: bool = False
+        self,
+        folder: Path,
+        nodes: Sequence[Node],
+        wake: Callable[[], None] = lambda: None,
+        as_people: bool = False,
+        checkpoints: Path | None = None,
     ) -> None:
         self.folder = folder / "supervisor"
         self.output = folder / "output"
         self.calls, self.exports = folder / "calls", folder / "exports"
         self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         self.output.mkdir(exist_ok=True, mode=0o700)
+        _make_checkpoints(self.folder / "checkpoints", checkpoints)
         self.nodes = list(nodes)
         self.limits: Mapping[str, bool] = {}
         self.paused = 0
@@ -115,6 +132,7 @@ class LocalEngine:
         self._lock = threading.Lock()  # of what follows; held for moments
         self._known: list[Task] | None = None
         self._started: list[int] = []  # three numbers an attempt
+        self._checkpointed: dict[Task, int] = {}  # when, in milliseconds of the monotonic clock
         self._ended: list[int] = []  # seven: the attempt, its outcome and code, what it used
         self._news: list[NodeUp | NodeDown] = []
         self._fed: dict[Task, Fed | None] = {}  # of those that are being fed
@@ -157,7 +175,7 @@ class LocalEngine:
                 "gpu_indices": self._gpus.get(node, []),
             }
             work, person = self._work(job, limits, [index for _, index, _ in tasks]), self._person(job)
-            self._tell(_message("start", work=work, limits=limits, person=person, tasks=tasks))
+            self._tell(_message("start", work=work, limits=limits, person=person, signal=job.signal, tasks=tasks))
 
     def _person(self, job: Job) -> dict[str, Any] | None:
         """As whom the tasks of a job run. Where it is not known who submitted it, nobody's account will do."""
@@ -190,6 +208,7 @@ class LocalEngine:
         with self._lock:
             known, self._known = self._known, None
             started, self._started = self._started, []
+            checkpointed, self._checkpointed = self._checkpointed, {}
             ended, self._ended = self._ended, []
             news, self._news = self._news, []
         return Seen(
@@ -197,6 +216,8 @@ class LocalEngine:
             Attempts(*_columns(started, 3)) if started else NO_ATTEMPTS,
             _ends(ended) if ended else NO_ENDS,
             news,
+            Attempts(*_columns(list(checkpointed), 3)) if checkpointed else NO_ATTEMPTS,
+            _now() - np.array(list(checkpointed.values()), np.int64),
         )
 
     def acknowledge(self, attempts: Attempts) -> None:
@@ -255,6 +276,7 @@ class LocalEngine:
     def _hear(self, lines: list[bytes]) -> None:
         known: list[Task] | None = None
         started: list[int] = []
+        checkpointed: dict[Task, int] = {}
         ended: list[int] = []
         fed: list[Fed] = []
         for line in lines:
@@ -266,6 +288,8 @@ class LocalEngine:
             match message:
                 case Started(task):
                     started += task
+                case Checkpointed(task, ago):
+                    checkpointed[task] = _now() - ago
                 case Refused(why):
                     self._superseded = (
                         f"{self.folder.parent}: the supervisor of the tasks obeys another scheduler ({why}): this one ends, "
@@ -286,6 +310,7 @@ class LocalEngine:
                 self._known, self._started = known, []
                 self._news = [NodeUp(node) for node in self.nodes]
             self._started += started
+            self._checkpointed |= checkpointed
             self._ended += ended
             self._fed |= {each.task: each for each in fed if each.task in self._fed}
         if len(fed) < len(lines):
@@ -301,7 +326,27 @@ class LocalEngine:
                 log.warning("the output of job %d cannot be removed: %s: remove %s", job, error, self.output / str(job))
 
 
-_decoder = msgspec.json.Decoder(Started | Ended | Inventory | Fed | Here | Paused | Refused)
+_decoder = msgspec.json.Decoder(Started | Checkpointed | Ended | Inventory | Fed | Here | Paused | Refused)
+
+
+def _now() -> int:
+    return time.monotonic_ns() // 10**6
+
+
+def _make_checkpoints(place: Path, elsewhere: Path | None) -> None:
+    """Have a folder for the files by which tasks say that they have kept what they did: there, or elsewhere with a link there."""
+    if place.is_symlink():
+        place.unlink()
+    if elsewhere is None:
+        place.mkdir(exist_ok=True, mode=0o711)
+        return
+    if place.exists():
+        remove_folder(place)
+    elsewhere.mkdir(exist_ok=True, mode=0o711)
+    if elsewhere.is_symlink() or elsewhere.stat().st_uid != os.geteuid():
+        raise PermissionError(f"{elsewhere}: is not a folder of this scheduler's: move it away")
+    elsewhere.chmod(0o711)
+    place.symlink_to(elsewhere.resolve())
 
 
 def _message(do: str, **what: Any) -> bytes:

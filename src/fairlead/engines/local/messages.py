@@ -1,9 +1,11 @@
 """What the scheduler may tell the supervisor, read from a line of JSON into records; whatever else it says is a ValueError.
 
     {"do": "greet", "journal": id, "epoch": 3, "start": id}      who speaks: see fairlead.engines.local.fence
-    {"do": "start", "work": {...}, "limits": {...}, "person": {"name": ..., "uid": ...}, "tasks": [[job, index, number], ...]}
+    {"do": "start", "work": {...}, "limits": {...}, "person": {"name": ..., "uid": ...}, "signal": 15,
+     "tasks": [[job, index, number], ...]}
         work: argv, cwd, env, encoding, numbered, export, input, known_as; or session, payload and pool for Python calls
         person: as whom it runs; null for whose process the supervisor is
+        signal: what it gets when it is told to stop; SIGTERM where nothing is said
     {"do": "stop", "tasks": [...], "grace": seconds}      {"do": "acknowledge", "tasks": [...]}
     {"do": "feed", "task": [...], "offset": bytes, "data": base64, "end": whether that is all, "size": null or [rows, columns]}
     {"do": "inventory"}          {"do": "answer"}          {"do": "leave"}
@@ -13,6 +15,7 @@ Keys that are not known are passed over. Only the standard library: the supervis
 
 import base64
 import json
+import signal
 from typing import Any, NamedTuple, TypeVar, get_origin
 
 Task = tuple[int, int, int]
@@ -78,12 +81,13 @@ class Greet(NamedTuple):
 
 
 class Start(NamedTuple):
-    """Attempts to start, all with the same work, limits and person."""
+    """Attempts to start, all with the same work, limits and person, and the signal that stops them."""
 
     tasks: list[Task]
     work: Command | Call
     limits: Limits
     person: Person | None
+    signal: int
 
 
 class Stop(NamedTuple):
@@ -130,7 +134,9 @@ def read(line: bytes | bytearray) -> Message:
             return record(Greet, message)
         case "start":
             work, limits = _work(message.get("work")), record(Limits, message.get("limits"))
-            return Start(_tasks(message), work, limits, _person(message))
+            return Start(
+                _tasks(message), work, limits, _person(message), _signal(message.get("signal", signal.SIGTERM))
+            )
         case "stop":
             return Stop(_tasks(message), _number(message.get("grace")))
         case "acknowledge":
@@ -210,6 +216,12 @@ def _person(message: dict[str, Any]) -> Person | None:
     if "person" not in message:
         raise ValueError("it does not say as whom")
     return None if message["person"] is None else record(Person, message["person"])
+
+
+def _signal(said: Any) -> int:
+    if type(said) is not int or not 0 < said < signal.NSIG:
+        raise ValueError(f"{said!r} is no signal")
+    return said
 
 
 def _number(said: Any) -> float:

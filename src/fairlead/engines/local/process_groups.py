@@ -43,7 +43,8 @@ class Given(NamedTuple):
     """What a process is given: limits, its part of the environment, GPUs, and where its output goes, without .out or .err.
 
     `person` is as whom it runs; None for whose process the supervisor is. `export` is a file with more of the environment.
-    `cores` are those that it keeps to, where that is not all. `input` is what it reads; None for nothing.
+    `cores` are those that it keeps to, where that is not all. `input` is what it reads; None for nothing. `signal` is what
+    it gets when it is told to stop.
     """
 
     limits: Limits
@@ -54,6 +55,7 @@ class Given(NamedTuple):
     export: str
     cores: list[int]
     input: StandardInput | None = None
+    signal: int = signal.SIGTERM
 
 
 class ProcessGroup:
@@ -177,11 +179,11 @@ class ProcessGroups:
         group.status = status
         return True
 
-    def stop(self, group: ProcessGroup, grace: float) -> None:
+    def stop(self, group: ProcessGroup, grace: float, number: int) -> None:
         """Ask it to end, once, and give it so many seconds. One whose first process has ended is on its way out anyway."""
         if group.kill_at is None and group.status is None and not _has_ended(group.pid):
             group.kill_at = time.monotonic() + grace
-            signal_group(group, signal.SIGTERM)
+            signal_group(group, number)
             signal_group(group, signal.SIGCONT)
 
     def signal_all(self, group: ProcessGroup, number: int) -> None:

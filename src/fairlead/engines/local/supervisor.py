@@ -6,6 +6,7 @@ It does what the scheduler tells it on :mod:`the line <fairlead.engines.local.li
 
     {"saw": "inventory", "tasks": [...], "limits": {"memory": true, "cpu": true, "tracking": true}}
     {"saw": "started", "task": [...]}       {"saw": "ended", "task": [...], "outcome": 0, "code": 0, "cpu": ms, "peak": bytes}
+    {"saw": "checkpointed", "task": [...], "ago": ms}, that it has kept what it did
     {"saw": "fed", "task": [...], "taken": bytes, "over": whether it takes no more}
     {"saw": "here"}      {"saw": "refused", "why": ...}, to one that it does not obey
     {"saw": "paused", "tasks": [...]}, all that wait for room on the disk
@@ -27,6 +28,7 @@ import time
 from pathlib import Path
 
 from fairlead.engines.local.cgroups import find
+from fairlead.engines.local.checkpoints import Checkpoints
 from fairlead.engines.local.child import load_directory
 from fairlead.engines.local.fence import Fence
 from fairlead.engines.local.line import Line
@@ -59,7 +61,7 @@ class Supervisor:
         self.workers = WarmWorkers(self.groups, self.selector)
         output = folder.parent / "output"
         on = (self._has_started, self._has_ended, self._was_fed)
-        self.tasks = Tasks(output, self.groups, self.workers, self.selector, *on)
+        self.tasks = Tasks(output, Checkpoints(folder), self.groups, self.workers, self.selector, *on)
         self.spool = Spool(folder)
         self.ended: dict[Task, End] = self._take_over()
         self.refused: dict[Task, None] = {}  # told to stop before they were to start; the newest
@@ -110,6 +112,9 @@ class Supervisor:
             self.tasks.copy_output()
             self.tasks.end_those_over_limits()
             self.tasks.mind_the_room()
+            if self.line.is_open():  # else it is told to the next
+                for task, ago in self.tasks.checkpointed():
+                    self.line.say("checkpointed", task=task, ago=ago)
             if self.tasks.paused() != self.paused:
                 self._tell_paused()
             self.workers.watch()
@@ -223,6 +228,7 @@ class Supervisor:
         """End what the last supervisor left running, and go on in its spool; the ends that nobody acknowledged."""
         begun, ended = self.spool.read()
         self.groups.end_leftovers()
+        self.tasks.checkpoints.remove(begun)
         ended |= dict.fromkeys(begun, (Outcome.LOST, 0, *NOTHING))
         self.spool.rewrite([], ended)
         return ended

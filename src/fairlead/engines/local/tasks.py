@@ -10,6 +10,7 @@ from pathlib import Path
 
 from fairlead.disk_room import room_on
 from fairlead.engines.local import proc
+from fairlead.engines.local.checkpoints import VARIABLE, Checkpoints
 from fairlead.engines.local.child import open_output
 from fairlead.engines.local.messages import Call, Command, Feed, Program, Start, Task
 from fairlead.engines.local.process_groups import NOTHING, Given, ProcessGroup, ProcessGroups, Used, signal_group
@@ -37,6 +38,8 @@ class Tasks:
     ----------
     output : Path
         The folder for what tasks print, a folder a job.
+    checkpoints : Checkpoints
+        The files by which tasks say that they have kept what they did.
     on_start : callable
         Called with the task and the number of its first process, once it is known that its program was executed.
     on_end : callable
@@ -48,6 +51,7 @@ class Tasks:
     def __init__(
         self,
         output: Path,
+        checkpoints: Checkpoints,
         groups: ProcessGroups,
         workers: WarmWorkers,
         selector: selectors.BaseSelector,
@@ -57,6 +61,7 @@ class Tasks:
     ) -> None:
         self._output, self._groups, self._workers, self._selector = output, groups, workers, selector
         self._on_start, self._on_end, self._on_fed = on_start, on_end, on_fed
+        self.checkpoints = checkpoints
         self._made = ""  # the output folder that was made last
         self.running: dict[Task, Running] = {}
         self._room_is_low, self._room_seen_at = False, time.time()
@@ -90,7 +95,8 @@ class Tasks:
         if folder != self._made:
             os.makedirs(folder, mode=0o700, exist_ok=True)
             self._made = folder
-        given = Given(limits, env, gpus, f"{folder}/{index}", start.person, "", [])
+        env[VARIABLE] = self.checkpoints.make(task, start.person)
+        given = Given(limits, env, gpus, f"{folder}/{index}", start.person, "", [], signal=start.signal)
         if isinstance(start.work, Command):
             return given._replace(export=start.work.export, cores=self._free_cores(limits.cpu))
         return given
@@ -165,11 +171,11 @@ class Tasks:
             os.close(err)
 
     def stop(self, task: Task, grace: float) -> None:
-        """SIGTERM, and SIGKILL for what is left after so many seconds. Shells end when their terminal hangs up: SIGHUP too."""
+        """Its signal, and SIGKILL for what is left after so many seconds. Shells end when their terminal hangs up: SIGHUP too."""
         run = self.running[task]
         if run.paused:
             self._pause(run, False)
-        self._groups.stop(run.group, grace)
+        self._groups.stop(run.group, grace, run.given.signal)
         if run.given.input and run.given.input.terminal and run.group.status is None:
             signal_group(run.group, signal.SIGHUP)
 
@@ -201,6 +207,11 @@ class Tasks:
     def _pause(self, run: Running, stop: bool) -> None:
         run.paused = stop
         self._groups.signal_all(run.group, signal.SIGSTOP if stop else signal.SIGCONT)
+
+    def checkpointed(self) -> list[tuple[Task, int]]:
+        """Those that have said since the last look that they kept what they did, and how many milliseconds ago."""
+        seen = ((task, self.checkpoints.look(task)) for task in self.running)
+        return [(task, ago) for task, ago in seen if ago is not None]
 
     def finish_those_over(self, keep_workers: bool) -> None:
         """Report those of which nothing is left; have the workers of calls that are over wait for another, if they may."""
@@ -236,6 +247,7 @@ class Tasks:
 
     def _end(self, run: Running, outcome: Outcome, code: int, used: Used) -> None:
         del self.running[run.task]
+        self.checkpoints.remove([run.task])
         if run.given.input:
             run.given.input.copy_output()
             run.given.input.close()

@@ -21,7 +21,8 @@ from fairlead.model.api_types import (
     Why,
 )
 from fairlead.model.specs import Job, path_to_root
-from fairlead.people.rules import acts_on, as_seen, check_acts, seen_queue, sees_names
+from fairlead.people.rules import acts_on, check_acts, seen_queue, sees_names
+from fairlead.people.telling import job_as_seen
 from fairlead.scheduler import admission, report
 from fairlead.scheduler.explain import explain
 from fairlead.scheduler.facts import Fact
@@ -43,6 +44,7 @@ from fairlead.service.wakeups import heard_within
 def add_jobs(api: APIRouter, asker: Asker, submitter: Submitter, engine: LocalEngine) -> None:
     _add_submitting(api, submitter)
     _add_looking(api, asker, engine)
+    _add_why(api, asker)
     _add_changing(api, asker, submitter)
 
 
@@ -78,7 +80,7 @@ def _add_looking(api: APIRouter, asker: Asker, engine: LocalEngine) -> None:
 
         def view(state: State) -> JobPage:
             page = report.list_jobs(state, queue=queue, where=theirs, status=status, before=before, limit=limit)
-            seen = [as_seen(rules, caller, state.index.specs[job["id"]], job) for job in page["jobs"]]  # type: ignore[arg-type]
+            seen = [job_as_seen(rules, caller, state.index.specs[job["id"]], job) for job in page["jobs"]]
             return {"jobs": [by_wall_clock(job, asker.clock) for job in seen], "next": page["next"]}
 
         return Json({**await asker.read(view), "stalled": asker.loop.takes_nothing_on})
@@ -125,10 +127,14 @@ def _add_looking(api: APIRouter, asker: Asker, engine: LocalEngine) -> None:
         report.check_index(job, index, await asker.read(view))
         return Bytes(await asyncio.to_thread(engine.read_output, job, index, stream, offset, limit) or b"")
 
+
+def _add_why(api: APIRouter, asker: Asker) -> None:
     @api.get("/v1/jobs/{job}/why", response_model=Why)
     async def why(job: Number, caller: Known) -> Response:
         """What a job waits for, now."""
-        return Json(await asker.read_seen(caller, lambda s: explain(s, job)))
+        found = await asker.told_to(caller, await asker.ask(lambda s, now: ([], explain(s, job, now))))
+        kept = [by_wall_clock(each, asker.clock) for each in found.get("kept", [])]
+        return Json({**found, "kept": kept} if kept else found)
 
 
 def _add_changing(api: APIRouter, asker: Asker, submitter: Submitter) -> None:

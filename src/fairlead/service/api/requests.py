@@ -1,5 +1,6 @@
 """What may be asked of the API: bodies, checked and bounded before anything else sees them."""
 
+from signal import Signals
 from typing import Annotated, Literal, Self
 
 from msgspec.structs import replace
@@ -32,6 +33,13 @@ def _check_environment(values: dict[str, str]) -> dict[str, str]:
 def _check_path(text: str) -> str:
     check_queue_name(text.strip("/") or "/")
     return text
+
+
+def _check_signal(name: str) -> str:
+    found = name.upper() if name.upper().startswith("SIG") else f"SIG{name.upper()}"
+    if found not in Signals.__members__ or found in ("SIGKILL", "SIGSTOP"):
+        raise ValueError(f"{name!r} is no signal that a program can hear: write one such as TERM, INT or USR1")
+    return found
 
 
 def _as_list(value: object) -> object:
@@ -153,6 +161,15 @@ class JobRequest(JobAsked):
         float | None,
         Field(ge=0, le=86400, description="Seconds to end in when it is told to stop, if its queue gives as many."),
     ] = None
+    signal: Annotated[
+        str,
+        AfterValidator(_check_signal),
+        Field(description="What a task gets when it is told to stop, such as SIGUSR1."),
+    ] = "SIGTERM"
+    revocable: Annotated[
+        bool,
+        Field(description="It may go above the limits of its queues into what is idle, and is revoked before others."),
+    ] = False
 
     @model_validator(mode="after")
     def _check_bytes(self) -> Self:
@@ -165,6 +182,7 @@ class JobRequest(JobAsked):
 
     def to_job(self, leaf: str, tasks: int, gang: bool, work: Work) -> Job:
         more = {"exit_done": self.exit_done, "grace": self.grace, "at_most": self.at_most, "held": self.hold}
+        more |= {"signal": Signals[self.signal].value, "revocable": self.revocable}
         return replace(super().to_job(leaf, tasks, gang, work), **more)
 
     def work(self) -> Work:
