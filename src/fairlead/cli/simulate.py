@@ -60,17 +60,18 @@ def run_simulations(
     except (TraceError, PolicyError, DocumentError) as error:
         raise Failure(str(error)) from None
     if report is not None:
-        parts = [
-            f"from {start or 'the start'} to {end or 'the end'}",
-            f"speed {speed:g}",
-            f"scale {scale:g}",
-            f"seed {seed}",
-        ]
-        used_before = "as the queues say" if half_life is None else history
-        parts.append(f"what was used before counts {used_before if used_before != 'none' else 'not'}")
-        write_page(report, page(runs, f"settings: {', '.join(parts)}"))
+        write_page(report, page(runs, _settings(start, end, speed, scale, seed, history)))
     summaries = [summary(run) for run in runs]
     print(json.dumps({"runs": summaries}, indent=2) if as_json else plain_lines(runs_text(summaries, width())))
+
+
+def _settings(start: str, end: str, speed: float, scale: float, seed: int, history: str) -> str:
+    """What was chosen, in words."""
+    before = {"": "as the queues say", "none": "not"}.get(history, f"with a half-life of {history}")
+    return (
+        f"settings: from {start or 'the start'} to {end or 'the end'}, speed {speed:g}, scale {scale:g}, seed {seed}, "
+        f"what was used before counts {before}"
+    )
 
 
 def _check_outputs(report: Path | None, out: Path | None = None) -> None:

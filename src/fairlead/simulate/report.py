@@ -315,7 +315,8 @@ def sweep_page(found: Sequence[dict[str, Any]]) -> str:
         figure.update_yaxes(rangemode="tozero", tickformat=form)
         figures.append((title, figure, 340))
     point = found[0]["point"]
-    counts = ", ".join(f"{count:,} of {point['node']}" if count else "those of the trace" for count in values("nodes"))
+    own = f"those of {point['config'] or 'the trace'}"
+    counts = ", ".join(f"{count:,} of {point['node']}" if count else own for count in values("nodes"))
     scales, which = ", ".join(f"{scale:g}" for scale in values("scale")), ", ".join(map(str, values("seed")))
     told = f"machines: {counts}\nscale: {scales}\nseed: {which}"
     return _page(Path(point["trace"]).name, told, figures, sweep_text(found))
