@@ -406,7 +406,7 @@ def test_what_a_certificate_is_for_is_answered_for(tmp_path):
 def test_who_has_waited_for_long_is_told_to_come_back_and_health_is_answered(serving, monkeypatch):
     monkeypatch.setattr(accepting, "IN_A_TURN", 0)
     monkeypatch.setattr(accepting, "PATIENCE", 0.2)
-    asks, silent, healthy = serving(), serving(), serving()
+    silent, asks, healthy = serving(), serving(), serving()
     for wire, path in ((asks, "/v1/status"), (healthy, "/healthz")):
         wire.sendall(f"GET {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
     assert answer(healthy).startswith("HTTP/1.1 200")
@@ -434,7 +434,7 @@ def test_each_party_in_line_has_its_turn(monkeypatch):
     async def main():
         fake = SimpleNamespace(fileno=listener.fileno, setblocking=listener.setblocking, accept=accept)
         let_in = []
-        acceptor = accepting.Acceptor(fake, lambda: asyncio.Protocol(), None, Places(), bytes)
+        acceptor = accepting.Acceptor(fake, asyncio.Protocol, None, Places(), bytes)
         monkeypatch.setattr(acceptor, "_let_in", let_in.append)
         acceptor._accept()
         acceptor.close()
