@@ -401,7 +401,7 @@ def test_tasks_wait_where_there_are_no_more_files_and_none_fails(bench):
     attempts = [Attempt(1, index, 1) for index in range(15)]
     bench.start_all(attempts[:1], job)
     bench.end_of(attempts[0])
-    few = len(list(Path(f"/proc/{supervisor}/fd").iterdir())) + 5
+    few = len(list(Path(f"/proc/{supervisor}/fd").iterdir())) + 9  # six to start one, which keeps one of them
     resource.prlimit(supervisor, resource.RLIMIT_NOFILE, (few, 4096))
     bench.start_all(attempts[1:], job)
     for attempt in attempts:
@@ -857,6 +857,58 @@ def test_a_task_says_that_it_has_kept_what_it_did_by_touching_a_file(bench):
     bench.end_of(a)
     bench.end_of(quiet)
     assert not list(file.parent.iterdir())
+
+
+WHAT_ONE_MAY_TRY = """
+import fcntl, os
+path = os.environ["FAIRLEAD_CHECKPOINT"]
+os.chmod(path, 0o700)
+fd = os.open(path, os.O_RDWR)
+def tried(name, what, *words):
+    try:
+        what(*words)
+        print(name)
+    except OSError:
+        pass
+tried("leased", fcntl.fcntl, fd, fcntl.F_SETLEASE, fcntl.F_RDLCK)
+tried("made larger", os.posix_fallocate, fd, 0, 2**20)
+tried("made sparse", os.truncate, path, 2**20)
+tried("run", os.execv, path, ["x"])
+print(os.stat(path).st_blocks, "blocks", flush=True)
+os.set_blocking(fd, False)
+tried("filled", lambda: [os.write(fd, bytes(65536)) for _ in range(1000)])
+os.set_blocking(fd, True)
+os.write(fd, bytes(2**17))
+print("written", flush=True)
+"""
+
+
+def test_what_a_task_does_to_its_file_makes_nobody_wait(bench):
+    """It is theirs: nothing can be done to it that ends the supervisor, has it wait, or keeps anything on the disk."""
+    other, a = bench.start(Attempt(1, 0, 1), "sleep", "60"), Attempt(2, 0, 1)
+    bench.until(lambda: other in bench.started)
+    bench.start(a, sys.executable, "-c", WHAT_ONE_MAY_TRY)
+    assert bench.end_of(a) == (Outcome.EXITED, 0)
+    assert bench.wrote(a) == "0 blocks\nwritten\n"
+    assert bench.inventory() >= {other}
+    assert other not in bench.ended
+
+
+def test_more_tasks_run_than_one_process_usually_has_files(tmp_path):
+    """Tasks themselves may have as many open as ever."""
+    usual = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (64, usual[1]))
+    try:
+        bench = Bench(tmp_path)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, usual)
+    with closing(bench):
+        many = [Attempt(1, index, 1) for index in range(64)]
+        bench.start_all(many, bench.job("sleep", "60"))
+        bench.until(lambda: bench.started >= set(many))
+        a = bench.start(Attempt(2, 0, 1), "sh", "-c", "ulimit -Sn")
+        assert bench.end_of(a) == (Outcome.EXITED, 0)
+        assert bench.wrote(a) == "64\n"
 
 
 def test_a_task_is_stopped_by_the_signal_that_its_job_says(bench):

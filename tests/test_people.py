@@ -3,6 +3,7 @@ from elsewhere.
 """
 
 import asyncio
+import base64
 import contextlib
 import grp
 import json
@@ -14,6 +15,8 @@ import ssl
 import subprocess
 import threading
 import time
+import urllib.error
+import urllib.request
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -27,6 +30,7 @@ from fairlead.client.address import Address, NotTrusted, check_port, find
 from fairlead.client.connection import Connection
 from fairlead.client.service_error import ServiceError
 from fairlead.data_folder import check_folder, make_home
+from fairlead.engines import calls
 from fairlead.model.documents import Configuration
 from fairlead.model.specs import Call, Job, Queue, Settings, Work
 from fairlead.people import doings
@@ -171,6 +175,25 @@ def test_the_log_says_who_did_what_to_whom(machine):
     ]
 
 
+def test_the_log_tells_operators_no_names_in_a_private_queue(machine):
+    """They see what was done there, as they see the jobs; who it was, and their leaf, is for its people and root."""
+    alice, olga = machine["alice"], machine["olga"]
+    number = alice.ok("submit", "-q", "hidden", "--hold", "--name", "plan", "--", "true").strip()
+    alice.ok("cancel", number)
+    for who, sees in ((alice, True), (olga, False), (machine["root"], True)):
+        told = [entry for entry in who.http("GET", "/v1/log")[1]["log"] if entry["job"] == int(number)]
+        leaf, by, whose = ("hidden/alice", "alice", " of alice") if sees else ("hidden", "", "")
+        assert [(entry["by"], entry["queue"], entry["what"]) for entry in told] == [
+            (by, leaf, f"submitted job {number} to {leaf}: 1 task"),
+            (by, leaf, f"cancelled job {number}{whose}"),
+        ], who.name
+        for query in ("user=alice", "queue=hidden/alice"):
+            told = who.http("GET", f"/v1/log?{query}")[1]["log"]
+            assert any(entry["job"] == int(number) for entry in told) is sees, (who.name, query)
+    alice.http("POST", f"/v1/jobs/{number}/edit", {"queue": "hidden/bob"})
+    assert "hidden/" not in str(olga.http("GET", "/v1/log"))
+
+
 def test_a_token_is_made_listed_and_revoked(machine):
     alice, root = machine["alice"], machine["root"]
     options = ["--user", "alice", "--expires", "90d", "--queue", "vision", "--read-only", "--json"]
@@ -252,6 +275,41 @@ def test_a_token_is_for_what_it_says_until_when_it_says(machine, elsewhere):
     short = alice.ok("token", "new", "--expires", "0.001s").strip()
     time.sleep(0.01)
     assert "does not take this token" in ask(short, "jobs").stderr
+
+
+def test_a_token_for_some_queues_sees_and_changes_no_session_with_calls_in_others(machine, elsewhere):
+    url, _ = elsewhere
+    alice = machine["alice"]
+    context = ssl.create_default_context(cafile=machine.folder / "authority.pem")
+    token = alice.ok("token", "new", "--queue", "vision").strip()
+    payload, data = "a" * 32, base64.b64encode(calls.pack([b"x"])).decode()
+
+    def ask(method, path, body):
+        headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
+        request = urllib.request.Request(url + path, body.encode(), headers, method=method)
+        try:
+            with urllib.request.urlopen(request, context=context, timeout=30) as answer:
+                return answer.status, json.loads(answer.read())
+        except urllib.error.HTTPError as error:
+            return error.code, json.loads(error.read())
+
+    for queue, is_for in (("people", False), ("vision", True)):
+        job = {"payload": payload, "data": data, "queue": queue, "demand": {"cpu": "100"}}
+        session = f"/v1/sessions/{alice.http('POST', '/v1/sessions', {'argv': ['/bin/true']})[1]['id']}"
+        assert alice.http("POST", f"{session}/calls", {"jobs": [job]})[0] == 201
+        here = {**job, "queue": "vision", "payload": "b" * 32}
+        number = alice.http("GET", "/v1/jobs?limit=1")[1]["jobs"][0]["id"]
+        for method, path, body, code in (
+            ("PUT", f"/payloads/{payload}", "other", 200),
+            ("POST", "/calls", json.dumps({"jobs": [here]}), 201),
+            ("GET", "/events", "", 200),
+            ("GET", f"/results/{number}/0", "", 404),
+            ("DELETE", "", "", 200),
+        ):
+            status, told = ask(method, session + path, body)
+            assert status == (code if is_for else 403), (queue, method, path, told)
+            assert is_for or "this token is for vision only" in told["error"]
+        alice.http("DELETE", session)
 
 
 def test_a_server_that_cannot_show_who_it_is_gets_no_token(machine, elsewhere):

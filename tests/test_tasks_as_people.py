@@ -150,6 +150,20 @@ def test_nobody_takes_what_they_did_not_ask_for(machine, asked, gets):
         assert alice.http("GET", f"/v1/jobs/{each['id']}")[1]["demand"] == gets
 
 
+def test_no_bound_goes_by_an_edit(machine):
+    """A bound of zero is none: it is given what is usual, as in a submission."""
+    alice = machine["alice"]
+    job = alice.ok("submit", "-q", "people", "--hold", "--cpu", "2", "--memory", "64Mi", "--", "true").split()[0]
+    for edit, gets in (
+        (("--cpu", "0"), {"cpu": 1000, "memory": 2**26}),
+        (("--memory", "0"), {"cpu": 1000, "memory": 2**30}),
+        (("--cpu", "3", "--memory", "0"), {"cpu": 3000, "memory": 2**30}),
+    ):
+        alice.ok("edit", job, *edit)
+        assert alice.http("GET", f"/v1/jobs/{job}")[1]["demand"] == gets
+    alice.ok("cancel", job)
+
+
 # -- being more, getting away -------------------------------------------------------------------------------------------
 
 

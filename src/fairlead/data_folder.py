@@ -96,10 +96,12 @@ class NotPlain(OSError):
 def open_plain(path: Path, uid: int | None = None) -> BinaryIO:
     """Open a file to read, in a place where somebody else may have put one: a plain file, of this uid if one is named.
 
-    Never through a link, and never waiting for a writer. Raises NotPlain, OSError.
+    Never through a link, and never waiting for a writer or for who has a lease of it. Raises NotPlain, OSError.
     """
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except BlockingIOError:
+        raise NotPlain(f"{path}: a process has a lease of it") from None
     except OSError as error:
         if error.errno == errno.ELOOP:
             raise NotPlain(f"{path}: is a link") from None

@@ -10,7 +10,7 @@ import pickle
 import struct
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 LARGEST_PAYLOAD = 2**30
 """Bytes of the pickled calls of one job."""
@@ -33,18 +33,16 @@ def pack(calls: Sequence[bytes]) -> bytes:
     return struct.pack(f"<{len(offsets) + 1}Q", len(calls), *offsets) + b"".join(calls)
 
 
-def count(path: Path) -> int:
-    """How many calls a payload holds; raises ValueError where it is not one."""
-    size = path.stat().st_size
-    with path.open("rb") as file:
-        head = file.read(8)
-        n = struct.unpack("<Q", head)[0] if len(head) == 8 else 0
-        header = 8 * (n + 2)
-        if n == 0 or header > size:
-            raise ValueError("not a payload: it is too short")
-        file.seek(header - 8)
-        if file.read(8) != struct.pack("<Q", size - header):
-            raise ValueError("not a payload: its offsets are not those of its calls")
+def count(file: BinaryIO, size: int) -> int:
+    """How many calls a payload of so many bytes holds; raises ValueError where it is not one."""
+    head = file.read(8)
+    n = struct.unpack("<Q", head)[0] if len(head) == 8 else 0
+    header = 8 * (n + 2)
+    if n == 0 or header > size:
+        raise ValueError("not a payload: it is too short")
+    file.seek(header - 8)
+    if file.read(8) != struct.pack("<Q", size - header):
+        raise ValueError("not a payload: its offsets are not those of its calls")
     return int(n)
 
 

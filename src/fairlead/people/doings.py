@@ -4,11 +4,24 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from math import inf
 from typing import NamedTuple
 
+from msgspec.structs import replace
+
 from fairlead.journal import Envelope
 from fairlead.model.api_types import Doing, DoingList
-from fairlead.model.specs import Job, path_to_root
+from fairlead.model.specs import Job, path_to_root, written
 from fairlead.people.deeds import Deed
-from fairlead.people.rules import Caller, Rules, acts_on, administers, operates, reaches
+from fairlead.people.rules import (
+    Caller,
+    Rules,
+    acts_on,
+    administers,
+    operates,
+    reaches,
+    rules_all,
+    seen_queue,
+    sees_names,
+)
+from fairlead.people.telling import without
 from fairlead.scheduler.facts import (
     EDITABLE,
     Configured,
@@ -46,6 +59,34 @@ def told_fact(envelope: Envelope, fact: Fact, job: Job | None) -> Doing:
     }
 
 
+def fact_as_known(rules: Rules, caller: Caller, envelope: Envelope, fact: Fact, job: Job | None) -> Doing:
+    """As `told_fact`, less what they may not know: as in listings of jobs, whose those of a private queue are.
+
+    Of a job that is forgotten it is not known where it was: where there are private queues, it may have been in one.
+    """
+    told = told_fact(envelope, fact, job)
+    if told["job"] is None or envelope.by == caller.person.name:
+        return told
+    if job is None:
+        knows = rules_all(rules, caller) or not any(said.private for said in rules.queues.values())
+        return told if knows else {**told, "by": ""}
+    if sees_names(rules, caller, job):
+        return told
+    seen = replace(job, user="", queue=written(seen_queue(rules, caller, job.queue)))
+    told = told_fact(envelope, replace(fact, job=seen) if isinstance(fact, JobSubmitted) else fact, seen)
+    return {**told, "by": "" if envelope.by == job.user else envelope.by}
+
+
+def deed_as_known(caller: Caller, deed: Deed, hidden: Mapping[str, str]) -> Deed:
+    """A deed less what they may not know: the leaves of others in private queues, and who it was that had to do with one."""
+    if deed.by == caller.person.name:
+        return deed
+    what, why, queue = (without(text, hidden) for text in (deed.what, deed.why, deed.queue))
+    if (what, why, queue) == (deed.what, deed.why, deed.queue):
+        return deed
+    return replace(deed, by="", what=what, why=why, queue=queue)
+
+
 def told_deed(deed: Deed) -> Doing:
     """A deed as an entry of the log."""
     return {
@@ -60,7 +101,8 @@ def told_deed(deed: Deed) -> Doing:
 
 
 def may_know(rules: Rules, caller: Caller, entry: Doing, job: Job | None) -> bool:
-    """Whether an entry is for them: their own, about a job or a queue of theirs, or anything for operators.
+    """Whether an entry is for them, as far as they may know it: their own, about a job or a queue of theirs, or anything for
+    operators.
 
     By a token for some queues, only what is about these.
     """

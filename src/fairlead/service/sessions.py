@@ -238,6 +238,12 @@ class Sessions:
                 (self.folder / name / file).unlink()
         return following, events
 
+    def calls(self, name: str) -> list[int]:
+        """The jobs of a session of which its program has not seen all."""
+        with self._lock:
+            session = self._sessions.get(name)
+            return list(session.payloads) if session is not None else []
+
     def going(self, name: str) -> int:
         """How many of its calls have not ended."""
         with self._lock:

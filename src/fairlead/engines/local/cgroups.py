@@ -58,7 +58,7 @@ class Group:
         for _ in range(ROUNDS):
             pids = self.pids()
             for pid in pids:
-                with contextlib.suppress(ProcessLookupError):
+                with contextlib.suppress(ProcessLookupError, PermissionError):
                     os.kill(pid, signal.SIGKILL)
             if not pids:
                 return

@@ -29,6 +29,9 @@ _JOIN_SESSION_KEYRING = 1
 PART = 4
 """The processes of one person, threads among them, are at most one in so many of all that the machine can have."""
 
+FILES, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+"""How many files a task may have open: as many as the supervisor at first, since some programs count on that."""
+
 ENDING_SIGNALS = (signal.SIGCHLD, signal.SIGPIPE, signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -142,6 +145,7 @@ def become(program: Program, files: list[int], born: Born, report: int) -> NoRet
         argv = [argument.encode(program.encoding) for argument in program.argv]
         asked = born.unless_set | exported | program.env
         environment |= {n.encode(program.encoding): value.encode(program.encoding) for n, value in asked.items()}
+        _bound_files()
         os.execvpe(argv[0], argv, environment)
     except OSError as error:
         os.write(report, f"{at} {error.errno or errno.EIO}".encode())
@@ -184,6 +188,15 @@ def _bound_processes() -> None:
     most = min(int(Path("/proc/sys/kernel", name).read_text()) for name in ("threads-max", "pid_max")) // PART
     if hard == resource.RLIM_INFINITY or hard > most:
         resource.setrlimit(resource.RLIMIT_NPROC, (most, most))
+
+
+def _bound_files() -> None:
+    """Have no more files than is usual, if the supervisor may have more."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if FILES != resource.RLIM_INFINITY:
+        resource.setrlimit(
+            resource.RLIMIT_NOFILE, (FILES if hard == resource.RLIM_INFINITY else min(FILES, hard), hard)
+        )
 
 
 def _leave_keyring() -> None:

@@ -233,6 +233,8 @@ class LocalEngine:
     def read_output(self, job: int, index: int, stream: str, offset: int, most: int) -> bytes | None:
         try:
             with open_plain(self.output / str(job) / f"{index}.{stream}") as file:
+                if offset >= os.fstat(file.fileno()).st_size:  # it may be more than a disk can have
+                    return b""
                 file.seek(offset)
                 return file.read(most)
         except FileNotFoundError:  # it has not started

@@ -289,5 +289,7 @@ def _has_ended(pid: int) -> bool:
 
 def _signal_each(pids: set[int], number: int) -> None:
     for pid in pids:
-        with contextlib.suppress(ProcessLookupError):
+        with contextlib.suppress(
+            ProcessLookupError, PermissionError
+        ):  # as of a command that became another user, such as sudo
             os.kill(pid, number)

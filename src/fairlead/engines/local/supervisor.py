@@ -21,6 +21,7 @@ import errno
 import fcntl
 import hashlib
 import os
+import resource
 import selectors
 import signal
 import sys
@@ -29,7 +30,7 @@ from pathlib import Path
 
 from fairlead.engines.local.cgroups import find
 from fairlead.engines.local.checkpoints import Checkpoints
-from fairlead.engines.local.child import load_directory
+from fairlead.engines.local.child import FILES, load_directory
 from fairlead.engines.local.fence import Fence
 from fairlead.engines.local.line import Line
 from fairlead.engines.local.messages import Acknowledge, Answer, Feed, Inventory, Leave, Message, Start, Stop, Task
@@ -45,6 +46,8 @@ LOOK_EVERY = 0.5
 """Seconds between two looks at what nobody tells us."""
 ENDING = 0.01
 """The same while something ends."""
+MOST_FILES = 2**16
+"""Files that this process may have open, if its hard limit allows: each task has one or some."""
 MOST_REFUSED = 10_000
 """Attempts that are known to have been stopped before they began: no message is late by so many."""
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM)
@@ -256,6 +259,10 @@ def main() -> None:
         return  # another one is there already
     for name in (signal.SIGINT, signal.SIGHUP, signal.SIGPIPE):
         signal.signal(name, signal.SIG_IGN)
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = MOST_FILES if hard == resource.RLIM_INFINITY else min(hard, MOST_FILES)
+    if FILES != resource.RLIM_INFINITY and wanted > FILES:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
     set_child_subreaper = 36
     ctypes.CDLL(None).prctl(set_child_subreaper, 1, 0, 0, 0)
     Supervisor(folder).run()

@@ -39,7 +39,7 @@ class Tasks:
     output : Path
         The folder for what tasks print, a folder a job.
     checkpoints : Checkpoints
-        The files by which tasks say that they have kept what they did.
+        The pipes by which tasks say that they have kept what they did.
     on_start : callable
         Called with the task and the number of its first process, once it is known that its program was executed.
     on_end : callable
@@ -71,11 +71,15 @@ class Tasks:
         memory = start.limits.memory
         if memory and self._workers.are_idle() and proc.available_memory() < memory:
             self._workers.dismiss()
-        given = self._give(task, start)
-        if isinstance(start.work, Command):
-            self._start_command(task, start.work, given)
-        else:
-            self._start_call(task, start.work, given)
+        try:
+            given = self._give(task, start)
+            if isinstance(start.work, Command):
+                self._start_command(task, start.work, given)
+            else:
+                self._start_call(task, start.work, given)
+        except OSError:
+            self.checkpoints.remove([task])
+            raise
 
     def _give(self, task: Task, start: Start) -> Given:
         (job, index, number), limits = task, start.limits
@@ -275,10 +279,10 @@ class Tasks:
 
 
 def _changed_at(path: str) -> float:
-    """When a task wrote last, by the file system's clock; long ago where somebody has removed its output."""
+    """When a task wrote last, by the file system's clock; long ago where its output is not to be seen, as somebody removed it."""
     changed = 0.0
     for name in ("out", "err"):
-        with contextlib.suppress(FileNotFoundError):
+        with contextlib.suppress(OSError):
             changed = max(changed, os.stat(f"{path}.{name}").st_mtime)
     return changed
 
@@ -295,10 +299,10 @@ def _with_index(word: str, index: str) -> str:
 
 
 def _size_of_output(path: str) -> int:
-    """What a task's output takes on the disk, in bytes; nothing where somebody has removed it."""
+    """What a task's output takes on the disk, in bytes; nothing where it is not to be seen, as somebody removed it."""
     size = 0
     for name in ("out", "err"):
-        with contextlib.suppress(FileNotFoundError):
+        with contextlib.suppress(OSError):
             size += 512 * os.stat(f"{path}.{name}").st_blocks
     return size
 

@@ -43,7 +43,7 @@ class Worker:
         try:
             socket.send_fds(self.line, [json.dumps(message).encode()], files)
         except BlockingIOError:  # it answers, and does not read what it is told: nobody waits for that
-            os.kill(self.group.pid, signal.SIGKILL)
+            signal_group(self.group, signal.SIGKILL)
         except OSError:  # it is gone: that is seen when it is reaped
             pass
 

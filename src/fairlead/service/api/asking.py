@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from http import HTTPStatus
 from math import ceil
 from typing import Annotated, Any
+from weakref import WeakValueDictionary
 
 import msgspec
 from fastapi import Header, Query, Response
@@ -164,6 +165,19 @@ class OneEach:
             yield
         finally:
             self._for.remove(uid)
+
+
+class InTurn:
+    """What is done for each person in a thread, one after another: nobody takes more than one of the threads that all share."""
+
+    def __init__(self) -> None:
+        self._turns: WeakValueDictionary[int, asyncio.Lock] = WeakValueDictionary()
+
+    async def do(self, uid: int, what: Callable[[], None]) -> None:
+        """Do it for somebody when it is their turn."""
+        turn = self._turns.setdefault(uid, asyncio.Lock())
+        async with turn:
+            await asyncio.to_thread(what)
 
 
 class Json(JSONResponse):

@@ -5,7 +5,7 @@ import base64
 import logging
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Annotated, BinaryIO
@@ -13,6 +13,7 @@ from typing import Annotated, BinaryIO
 from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import StreamingResponse
 
+from fairlead.data_folder import NotPlain, open_plain
 from fairlead.engines import calls
 from fairlead.engines.step import Stalled
 from fairlead.model.api_types import Cancelled, Changed, Event, Events, SessionInfo, SubmittedMany
@@ -24,7 +25,7 @@ from fairlead.scheduler.admission import Refused, Unknown
 from fairlead.scheduler.facts import Fact
 from fairlead.scheduler.state import State
 from fairlead.service.api.access import Known
-from fairlead.service.api.asking import LARGEST_BODY, LONGEST_WAIT, Asker, Bytes, Identity, Json, Key, Number
+from fairlead.service.api.asking import LARGEST_BODY, LONGEST_WAIT, Asker, Bytes, Identity, InTurn, Json, Key, Number
 from fairlead.service.api.requests import CallsJob, CallsRequest, SessionRequest
 from fairlead.service.api.submitting import Asked, Submitter
 from fairlead.service.loop import Busy
@@ -40,6 +41,10 @@ SILENT_EVERY = 10.0
 PIECE = 2**20
 SMALL_RESULT = 64 * 2**10
 """Bytes of a result that is told with its event; a larger one is asked for by itself."""
+
+NOBODY = -1
+"""Whose turn it is where sessions are closed for nobody."""
+_closing = InTurn()
 
 
 def add_calls(api: APIRouter, asker: Asker, submitter: Submitter, sessions: Sessions) -> None:
@@ -57,6 +62,7 @@ def add_calls(api: APIRouter, asker: Asker, submitter: Submitter, sessions: Sess
     )
     async def put_payload(session: Identity, payload: Identity, request: Request, caller: Known) -> Response:
         """Put a payload that is too large to be submitted with its calls."""
+        await _check(asker, sessions, session, caller)
         with sessions.putting(session, caller.person, payload) as write:
             async for piece in request.stream():
                 await asyncio.to_thread(write, piece)
@@ -65,6 +71,7 @@ def add_calls(api: APIRouter, asker: Asker, submitter: Submitter, sessions: Sess
     @api.post("/v1/sessions/{session}/calls", status_code=201, response_model=SubmittedMany)
     async def call(session: Identity, request: CallsRequest, caller: Known, key: Key = "") -> Response:
         """Submit calls: jobs whose tasks are calls of Python functions."""
+        await _check(asker, sessions, session, caller)
         folder = sessions.touch(session, caller.person.uid)
         put = partial(_put, sessions, session, caller.person, folder)
         counts = await asyncio.to_thread(lambda: [put(job) for job in request.jobs])
@@ -83,9 +90,11 @@ def add_calls(api: APIRouter, asker: Asker, submitter: Submitter, sessions: Sess
         wait: Annotated[float, Query(ge=0, le=LONGEST_WAIT)] = 0,
     ) -> Response:
         """What happened to the calls; those before `after` were seen, and their results are dropped."""
+        await _check(asker, sessions, session, caller)
         look = partial(sessions.events, session, caller.person.uid, epoch, after, MOST_EVENTS)
         following, found = await _first_events(asker, caller, sessions, session, look, wait)
         if found:
+            await _check(asker, sessions, session, caller)  # there may be other calls by now
             folder = sessions.touch(session, caller.person.uid)
             found = await asyncio.to_thread(with_results, found, folder, caller.person.uid, SMALL_RESULT, LARGEST_BODY)
         return Json({"epoch": sessions.epoch, "next": following, "events": found})
@@ -93,6 +102,7 @@ def add_calls(api: APIRouter, asker: Asker, submitter: Submitter, sessions: Sess
     @api.get("/v1/sessions/{session}/results/{job}/{index}", response_class=Bytes)
     async def result(session: Identity, job: Number, index: Number, caller: Known) -> Response:
         """The pickled result of a call."""
+        await _check(asker, sessions, session, caller)
         uid = caller.person.uid
         file = await asyncio.to_thread(open_result, sessions.touch(session, uid), uid, job, index)
         if file is None:
@@ -104,7 +114,7 @@ def add_calls(api: APIRouter, asker: Asker, submitter: Submitter, sessions: Sess
     @api.delete("/v1/sessions/{session}", response_model=Cancelled)
     async def close_session(session: Identity, caller: Known) -> Response:
         """Close a session: what it still asks for is cancelled, its results are dropped and its workers end."""
-        sessions.touch(session, caller.person.uid)
+        await _check(asker, sessions, session, caller)
         return Json({"cancelled": await end_session(asker, sessions, session, caller)})
 
 
@@ -161,27 +171,44 @@ async def end_session(asker: Asker, sessions: Sessions, session: str, caller: Ca
     """Close a session, for somebody or because nobody is there; raises Forbidden for a token that is not for all its queues."""
 
     def question(state: State, now: float) -> tuple[list[Fact], list[int]]:
-        if caller is not None and caller.queues is not None:
-            for number in calls_of(state, session):
-                check_acts(asker.door.rules, caller, number, state.index.specs[number])
+        if caller is not None:
+            _check_queues(asker, state, caller, calls_of(state, session))
         facts = unfinished_calls(state, session, now)
         return list(facts), [fact.id for fact in facts]
 
     by = caller.person.name if caller is not None else ""
     cancelled: list[int] = await asker.ask(question, changes=True, by=by)
-    await asyncio.to_thread(sessions.close, session)
+    await _closing.do(caller.person.uid if caller is not None else NOBODY, partial(sessions.close, session))
     return cancelled
+
+
+async def _check(asker: Asker, sessions: Sessions, session: str, caller: Caller) -> None:
+    """Raises Unknown for a session that is not theirs, Forbidden for a token that is not for all the queues of its calls."""
+    sessions.touch(session, caller.person.uid)
+    if caller.queues is not None:
+        calls = sessions.calls(session)
+        await asker.read(lambda state: _check_queues(asker, state, caller, calls))
+
+
+def _check_queues(asker: Asker, state: State, caller: Caller, numbers: Iterable[int]) -> None:
+    if caller.queues is not None:
+        for number in numbers:
+            spec = state.index.specs.get(number)
+            if spec is not None:
+                check_acts(asker.door.rules, caller, number, spec)
 
 
 def _put(sessions: Sessions, session: str, person: Person, folder: Path, job: CallsJob) -> int:
     """Put the payload that came with a job into its file; returns how many calls it holds."""
-    path = folder / job.payload
     try:
         if job.data is not None:
             with sessions.putting(session, person, job.payload) as write:
                 write(base64.b64decode(job.data, validate=True))
-        return calls.count(path)
+        with open_plain(folder / job.payload, person.uid) as file:
+            return calls.count(file, os.fstat(file.fileno()).st_size)
     except FileNotFoundError:
         raise Unknown(f"payload {job.payload} is not there: put it first, or send it as data") from None
+    except NotPlain:
+        raise Refused(f"payload {job.payload}: cannot be read: put it anew, under another name") from None
     except ValueError as error:
         raise Refused(f"payload {job.payload}: {error}") from None

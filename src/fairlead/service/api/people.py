@@ -13,7 +13,8 @@ from fairlead.model.specs import Job
 from fairlead.people import doings
 from fairlead.people.deeds import Deeds
 from fairlead.people.door import Door
-from fairlead.people.rules import Forbidden, is_queue, operates, rules_all
+from fairlead.people.rules import Caller, Forbidden, is_queue, operates, rules_all
+from fairlead.people.telling import hidden_leaves
 from fairlead.people.tokens import Token
 from fairlead.scheduler.admission import Refused, Unknown
 from fairlead.scheduler.facts import Fact
@@ -109,25 +110,30 @@ def add_log(api: APIRouter, asker: Asker, journal: Journal, deeds: Deeds) -> Non
         )  # others' deeds are not for them
 
         def allows(entry: Doing, job: Job | None) -> bool:
-            return doings.is_in(entry, path) and doings.may_know(rules, caller, entry, job)
+            named = user is None or entry["by"] == user  # else who it was would be told by that
+            return named and doings.is_in(entry, path) and doings.may_know(rules, caller, entry, job)
 
         with one_each.of(caller):
-            noted = deeds.newest_first(whose, since, start.deed)
+            hidden = await asker.read(lambda state: hidden_leaves(rules, caller, state.tree.names))
+            newest = deeds.newest_first(whose, since, start.deed)
+            noted = (doings.deed_as_known(caller, deed, hidden) for deed in newest)
             page = await asyncio.to_thread(doings.Page, allows, noted, start, limit)
             for _ in range(MOST_PAGES):
                 found = await asyncio.to_thread(journal.caused, since, user, page.before.fact, PAGE_OF_RECORDS)
-                await asyncio.to_thread(page.add_facts, await _told_facts(asker, found))
+                await asyncio.to_thread(page.add_facts, await _told_facts(asker, caller, found))
                 if not found or page.is_full:
                     break
             is_last = not found and await asyncio.to_thread(page.add_deeds)
         return Json(page.told(is_last))
 
 
-async def _told_facts(asker: Asker, page: list[tuple[Envelope, Fact]]) -> list[tuple[int, Doing, Job | None]]:
+async def _told_facts(
+    asker: Asker, caller: Caller, page: list[tuple[Envelope, Fact]]
+) -> list[tuple[int, Doing, Job | None]]:
     facts = [fact for _, fact in page]
     specs = await asker.read(lambda s: doings.specs_in(facts, s.index.specs))
     told = []
     for envelope, fact in page:
         job = specs.get(doings.job_of(fact))
-        told.append((envelope.sequence, doings.told_fact(envelope, fact, job), job))
+        told.append((envelope.sequence, doings.fact_as_known(asker.door.rules, caller, envelope, fact, job), job))
     return told

@@ -76,7 +76,7 @@ class Submitter:
 
         def question(state: State, now: float) -> tuple[list[Fact], tuple[list[Submitted], bool]]:
             check_acts(self._asker.door.rules, caller, number, spec_of(state, number))
-            job = admission.again(state, number, failed)
+            job = self._with_usual(state, admission.again(state, number, failed))
             job = self._as_theirs(caller, msgspec.structs.replace(job, digest=digest), None)
             return self._submitted(state, now, caller, [job], key, digest)
 
@@ -92,6 +92,7 @@ class Submitter:
         if demand is not None:
             check_gpus(demand)
             demand = {name: amount for name, amount in demand.items() if amount}
+            demand = self._with_usual(state, msgspec.structs.replace(spec, demand=demand)).demand
         said = JobEdited(
             at=now, id=number, queue=leaf, demand=demand, on=request.on, priority=request.priority, retries=request.retries,
             time_limit=request.time_limit, at_most=request.at_most,
@@ -139,13 +140,17 @@ class Submitter:
             try:
                 leaf = leaf_of(state, rules, caller, request.queue, request.user)
                 job = request.to_job(leaf, tasks, gang, work)
-                job = job if rules.personal else admission.with_usual(state, job)
+                job = self._with_usual(state, job)
                 jobs.append(self._as_theirs(caller, msgspec.structs.replace(job, digest=digest), request.user))
                 if request.strict and (warning := admission.too_large(state, jobs[-1])):
                     raise Refused(warning.partition(": ")[0])
             except Refused as refused:
                 raise type(refused)(f"jobs.{number}: {refused}") if len(asked) > 1 else refused from None
         return jobs
+
+    def _with_usual(self, state: State, job: Job) -> Job:
+        """A job that is bounded in what every job is to be, where others share the machine."""
+        return job if self._asker.door.rules.personal else admission.with_usual(state, job)
 
     def _as_theirs(self, caller: Caller, job: Job, user: str | None) -> Job:
         """A job as the caller submits it, under their own name or another; raises Forbidden where they may not."""
