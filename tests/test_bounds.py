@@ -3,9 +3,10 @@
 import asyncio
 import json
 import time
+from types import SimpleNamespace
 
 import pytest
-from fastapi import Request
+from fastapi import APIRouter, Request
 from fastapi.exceptions import RequestValidationError
 from hypothesis import given
 from hypothesis import strategies as st
@@ -20,10 +21,13 @@ from fairlead.policies.registry import find_policy
 from fairlead.scheduler.admission import Refused
 from fairlead.service.api import large_bodies
 from fairlead.service.api.asking import OneEach
+from fairlead.service.api.jobs import LOOKED_AT, SHORT, add_jobs
 from fairlead.service.api.large_bodies import LARGE, LargeBody
 from fairlead.service.api.requests import JobsRequest
+from fairlead.service.loop import Busy
 from machine import CONFIG, SOCKET, Machine, why_not
 from test_rules import ALICE, BOB, ROOT
+from test_scheduling import World
 
 BOUNDS = """
 [bounds."@default"]
@@ -208,6 +212,37 @@ def test_large_bodies_are_read_one_at_a_time_for_each():
     first, second, other, small, later = asyncio.run(main())
     assert first == other == later == JobsRequest.model_validate(json.loads(large()))
     assert (second.status_code, small) == (429, {})
+
+
+def test_long_listings_are_made_one_at_a_time_for_each_and_others_are_asked_for_in_between():
+    world = World([Queue("A")], {"cpu": 10})
+    for _ in range(LOOKED_AT + 1):
+        world.submit("A", {"cpu": 1})
+
+    class Asked:
+        door, loop = SimpleNamespace(rules=rules()), SimpleNamespace(takes_nothing_on=False)
+        clock = SimpleNamespace(wall=lambda at: at)
+        questions = 0
+
+        async def read(self, view):
+            self.questions += 1
+            await asyncio.sleep(0)
+            return view(world.state)
+
+    api, asker = APIRouter(), Asked()
+    add_jobs(api, asker, None, None)
+    (listed,) = (route.endpoint for route in api.routes if route.name == "jobs")
+
+    async def main():
+        asked = [(ALICE, SHORT + 1), (ALICE, SHORT + 1), (BOB, SHORT + 1), (ALICE, SHORT), (ALICE, SHORT)]
+        found = await asyncio.gather(*(listed(who, limit=limit) for who, limit in asked), return_exceptions=True)
+        return [*found, await listed(ALICE, limit=SHORT + 1)]
+
+    first, second, other, *short, later = asyncio.run(main())
+    assert isinstance(second, Busy)
+    told = [json.loads(each.body) for each in (first, other, later, *short)]
+    assert [len(each["jobs"]) for each in told] == [SHORT + 1] * 3 + [SHORT] * 2
+    assert asker.questions == 2 * 5, "each is more than one question"
 
 
 # -- on a machine -------------------------------------------------------------------------------------------------------

@@ -981,6 +981,24 @@ def test_a_listing_has_the_beginning_of_long_commands_and_ends_early_where_texts
     assert pages > 1
 
 
+@given(
+    st.lists(st.booleans(), max_size=12), st.integers(1, 5), st.integers(1, 13), st.sampled_from([None, 1, 5, 9, 20])
+)
+def test_a_listing_that_is_made_piece_by_piece_is_the_same(theirs, limit, most, before):
+    world = World([Queue("A"), Queue("B")], {"cpu": 10})
+    for mine in theirs:
+        world.submit("A" if mine else "B", {"cpu": 1})
+    wanted = {"where": lambda job: job.queue == "A", "before": before, "limit": limit}
+    listing = report.Listing(**wanted)
+    while not listing.is_over:
+        assert listing.next is None
+        listing.look(world.state, most)
+    assert {"jobs": listing.found, "next": listing.next} == report.list_jobs(world.state, **wanted)
+    right = [number for number, mine in enumerate(theirs, 1) if mine and (before is None or number < before)][::-1]
+    assert [job["id"] for job in listing.found] == right[:limit]
+    assert listing.next == (right[limit - 1] if len(right) > limit else None)
+
+
 # -- what is remembered ------------------------------------------------------------------------------------------------
 
 

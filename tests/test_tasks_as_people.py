@@ -3,12 +3,15 @@ outlive their end, to read what is others', to have the scheduler read or write 
 """
 
 import asyncio
+import base64
+import fcntl
 import json
 import os
 import shutil
 import signal
 import sys
 import textwrap
+import threading
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,12 +21,14 @@ import pytest
 
 from conftest import supervisor_of
 from fairlead.data_folder import NotPlain, open_plain
+from fairlead.engines import calls
 from fairlead.model.specs import Call, Job, Work
 from fairlead.people.accounts import Person, myself
 from fairlead.scheduler.admission import Refused
 from fairlead.scheduler.facts import JobSubmitted
 from fairlead.scheduler.state import State
 from fairlead.service import sessions
+from fairlead.service.api.asking import InTurn
 from fairlead.service.api.calls import close_silent_sessions
 from fairlead.service.sessions import Sessions, open_result
 from fairlead.service.wakeups import Wakeups
@@ -351,6 +356,55 @@ def test_only_a_plain_file_of_the_person_is_taken_for_a_result(tmp_path):
         assert file.read() == b"theirs"
     with pytest.raises(NotPlain, match="no plain file"):
         open_plain(tmp_path)
+
+
+def test_what_somebody_has_a_lease_of_makes_nobody_wait(machine):
+    """A lease has whoever opens the file wait for its holder, but for those who say that they do not."""
+    alice = machine["alice"]
+    payload, data = "a" * 32, base64.b64encode(calls.pack([b"x"])).decode()
+    session = alice.http("POST", "/v1/sessions", {"argv": ["/bin/true"]})[1]["id"]
+    job = {"payload": payload, "queue": "people", "demand": {"cpu": "100"}}
+    path = f"/v1/sessions/{session}/calls"
+    assert alice.http("POST", path, {"jobs": [{**job, "data": data}]})[0] == 201
+    before = signal.signal(signal.SIGIO, signal.SIG_IGN)
+    try:
+        with (machine.home / "calls" / session / payload).open("rb") as file:
+            fcntl.fcntl(file, fcntl.F_SETLEASE, fcntl.F_WRLCK)
+            status, told = alice.http("POST", path, {"jobs": [job]})
+    finally:
+        signal.signal(signal.SIGIO, before)
+    assert (status, told["error"]) == (400, f"payload {payload}: cannot be read: put it anew, under another name")
+    assert alice.http("POST", path, {"jobs": [job]})[0] == 201
+    alice.http("DELETE", f"/v1/sessions/{session}")
+
+
+def test_what_is_done_in_turn_leaves_the_threads_to_others():
+    """However much one person asks for, one thing of theirs is done at once."""
+    going, begun, done = threading.Event(), [], []
+
+    def take_long():
+        begun.append("mallory")
+        going.wait(20)
+
+    async def main():
+        turns = InTurn()
+        theirs = [asyncio.create_task(turns.do(1, take_long)) for _ in range(100)]
+        for _ in range(20):
+            await turns.do(2, lambda: done.append("alice"))
+        assert len(begun) == 1
+        going.set()
+        await asyncio.gather(*theirs)
+
+    asyncio.run(main())
+    assert (len(begun), len(done)) == (100, 20)
+
+
+def test_output_from_further_on_than_a_disk_goes_is_empty(machine):
+    alice = machine["alice"]
+    job = alice.ok("submit", "-q", "people", "--cpu", "100m", "--memory", "128Mi", "--", "echo", "x").strip()
+    alice.ok("wait", job)
+    assert alice.http("GET", f"/v1/jobs/{job}/tasks/0/output/out?offset={2**53}") == (200, "")
+    assert alice.http("GET", f"/v1/jobs/{job}/tasks/0/output/out?offset=1") == (200, "\n")
 
 
 # -- Python calls -------------------------------------------------------------------------------------------------------

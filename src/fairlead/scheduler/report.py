@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from math import isfinite, nan
 from signal import SIGXFSZ, Signals
+from typing import Any
 
 import numpy as np
 
@@ -41,36 +42,68 @@ def describe_job(state: State, job: int) -> JobInfo:
     return _job(state, job_row(state, job))
 
 
-def list_jobs(
-    state: State,
-    *,
-    queue: str | None = None,
-    where: Callable[[Job], bool] = lambda job: True,
-    status: str | None = None,
-    before: int | None = None,
-    limit: int = 100,
-) -> JobPage:
+class Listing:
     """The newest jobs for which `where` is true, newest first, below `before`; `queue` means it and all below it.
 
-    Of a long command there is the beginning only, and the page ends early where the texts in it are large.
+    Of a long command there is the beginning only, and the listing ends early where the texts in it are large.
+
+    Attributes
+    ----------
+    found : list of JobInfo
+        Those that were found so far.
+    next : int or None
+        The `before` of the next listing; None where there are no more, or it is not over.
+    is_over : bool
+        Whether it has all that it is to have.
     """
-    jobs, n = state.jobs, state.jobs.n
-    chosen = jobs.id[:n] != NONE
-    if before is not None:
-        chosen &= jobs.id[:n] < before
-    if queue is not None:
-        chosen &= np.isin(jobs.queue[:n], rows_below(state, queue))
-    if status is not None:
-        chosen &= _statuses(jobs, slice(n)) == JOB_STATUSES.index(status)
-    found: list[JobInfo] = []
-    size = 0
-    for row in np.flatnonzero(chosen)[::-1]:
-        if where(state.index.specs[int(jobs.id[row])]):
-            if len(found) == limit or size > LARGEST_PAGE:
-                return {"jobs": found, "next": found[-1]["id"]}
-            found.append(_job(state, row, LONGEST_COMMAND))
-            size += _size_of_texts(found[-1])
-    return {"jobs": found, "next": None}
+
+    def __init__(
+        self,
+        *,
+        queue: str | None = None,
+        where: Callable[[Job], bool] = lambda job: True,
+        status: str | None = None,
+        before: int | None = None,
+        limit: int = 100,
+    ) -> None:
+        self.found: list[JobInfo] = []
+        self.next: int | None = None
+        self.is_over = False
+        self._queue, self._where, self._status, self._before, self._limit = queue, where, status, before, limit
+        self._size = 0
+
+    def look(self, state: State, most: int | None = None) -> None:
+        """Look at the next jobs, at so many at most; what is found is as it is now."""
+        rows = self._rows(state)
+        for row in rows[:most]:
+            number = int(state.jobs.id[row])
+            if self._where(state.index.specs[number]):
+                if len(self.found) == self._limit or self._size > LARGEST_PAGE:
+                    self.next, self.is_over = self.found[-1]["id"], True
+                    return
+                self.found.append(_job(state, row, LONGEST_COMMAND))
+                self._size += _size_of_texts(self.found[-1])
+            self._before = number
+        self.is_over = most is None or len(rows) <= most
+
+    def _rows(self, state: State) -> np.ndarray:
+        """Those that could be among the rest of it, the newest first."""
+        jobs, n = state.jobs, state.jobs.n
+        chosen = jobs.id[:n] != NONE
+        if self._before is not None:
+            chosen &= jobs.id[:n] < self._before
+        if self._queue is not None:
+            chosen &= np.isin(jobs.queue[:n], rows_below(state, self._queue))
+        if self._status is not None:
+            chosen &= _statuses(jobs, slice(n)) == JOB_STATUSES.index(self._status)
+        return np.flatnonzero(chosen)[::-1]
+
+
+def list_jobs(state: State, **wanted: Any) -> JobPage:
+    """A whole :class:`Listing` of a moment."""
+    listing = Listing(**wanted)
+    listing.look(state)
+    return {"jobs": listing.found, "next": listing.next}
 
 
 JOB_STATUSES: tuple[JobStatus, ...] = ("waiting", "held", "running", "succeeded", "failed", "cancelled")

@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from contextlib import nullcontext
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, Query, Response
@@ -12,7 +13,6 @@ from fairlead.model.api_types import (
     Changed,
     JobInfo,
     JobList,
-    JobPage,
     JobStatus,
     Submitted,
     SubmittedMany,
@@ -28,7 +28,7 @@ from fairlead.scheduler.explain import explain
 from fairlead.scheduler.facts import Fact
 from fairlead.scheduler.state import State
 from fairlead.service.api.access import Known
-from fairlead.service.api.asking import Asker, Bytes, Json, Key, Number, Wait, by_wall_clock, spec_of
+from fairlead.service.api.asking import Asker, Bytes, Json, Key, Number, OneEach, Wait, by_wall_clock, spec_of
 from fairlead.service.api.requests import (
     CancelManyRequest,
     CancelRequest,
@@ -39,6 +39,11 @@ from fairlead.service.api.requests import (
 )
 from fairlead.service.api.submitting import Asked, Submitter
 from fairlead.service.wakeups import heard_within
+
+SHORT = 500
+"""Jobs of a listing of which one person may ask for several at once."""
+LOOKED_AT = 500
+"""Jobs that are looked at for a listing before others are answered."""
 
 
 def add_jobs(api: APIRouter, asker: Asker, submitter: Submitter, engine: LocalEngine) -> None:
@@ -62,6 +67,8 @@ def _add_submitting(api: APIRouter, submitter: Submitter) -> None:
 
 
 def _add_looking(api: APIRouter, asker: Asker, engine: LocalEngine) -> None:
+    long_listings = OneEach("a long listing of jobs is made for you already")
+
     @api.get("/v1/jobs", response_model=JobList)
     async def jobs(
         caller: Known,
@@ -78,12 +85,18 @@ def _add_looking(api: APIRouter, asker: Asker, engine: LocalEngine) -> None:
             named = user is None or (job.user == user and sees_names(rules, caller, job))
             return named and (queue is None or queue.strip("/") in path_to_root(seen_queue(rules, caller, job.queue)))
 
-        def view(state: State) -> JobPage:
-            page = report.list_jobs(state, queue=queue, where=theirs, status=status, before=before, limit=limit)
-            seen = [job_as_seen(rules, caller, state.index.specs[job["id"]], job) for job in page["jobs"]]
-            return {"jobs": [by_wall_clock(job, asker.clock) for job in seen], "next": page["next"]}
+        listing = report.Listing(queue=queue, where=theirs, status=status, before=before, limit=limit)
+        seen: list[JobInfo] = []
 
-        return Json({**await asker.read(view), "stalled": asker.loop.takes_nothing_on})
+        def look(state: State) -> None:
+            listing.look(state, LOOKED_AT)
+            new = [job_as_seen(rules, caller, state.index.specs[job["id"]], job) for job in listing.found[len(seen) :]]
+            seen.extend(by_wall_clock(job, asker.clock) for job in new)
+
+        with long_listings.of(caller) if limit > SHORT else nullcontext():
+            while not listing.is_over:  # others are answered in between
+                await asker.read(look)
+        return Json({"jobs": seen, "next": listing.next, "stalled": asker.loop.takes_nothing_on})
 
     @api.get("/v1/jobs/{job}", response_model=JobInfo)
     async def job(job: Number, caller: Known, wait: Wait = 0) -> Response:
