@@ -169,10 +169,12 @@ class Tasks:
             return
         given = run.given
         with contextlib.suppress(OSError):  # a full disk: the outcome tells the errno
-            out, err = open_output(given.output, given.person)
-            os.write(err, f"fairlead: {failure.reason(program, given.person)}\n".encode("utf-8", "replace"))
-            os.close(out)
-            os.close(err)
+            files = open_output(given.output, given.person)
+            try:
+                os.write(files[1], f"fairlead: {failure.reason(program, given.person)}\n".encode("utf-8", "replace"))
+            finally:
+                for fd in files:
+                    os.close(fd)
 
     def stop(self, task: Task, grace: float) -> None:
         """Its signal, and SIGKILL for what is left after so many seconds. Shells end when their terminal hangs up: SIGHUP too."""

@@ -48,6 +48,7 @@ LOOKED_AT = 500
 
 def add_jobs(api: APIRouter, asker: Asker, submitter: Submitter, engine: LocalEngine) -> None:
     _add_submitting(api, submitter)
+    _add_listing(api, asker)
     _add_looking(api, asker, engine)
     _add_why(api, asker)
     _add_changing(api, asker, submitter)
@@ -66,7 +67,7 @@ def _add_submitting(api: APIRouter, submitter: Submitter) -> None:
         return Json({"jobs": await submitter.submit(caller, [_commands(job) for job in request.jobs], key)}, 201)
 
 
-def _add_looking(api: APIRouter, asker: Asker, engine: LocalEngine) -> None:
+def _add_listing(api: APIRouter, asker: Asker) -> None:
     long_listings = OneEach("a long listing of jobs is made for you already")
 
     @api.get("/v1/jobs", response_model=JobList)
@@ -98,6 +99,8 @@ def _add_looking(api: APIRouter, asker: Asker, engine: LocalEngine) -> None:
                 await asker.read(look)
         return Json({"jobs": seen, "next": listing.next, "stalled": asker.loop.takes_nothing_on})
 
+
+def _add_looking(api: APIRouter, asker: Asker, engine: LocalEngine) -> None:
     @api.get("/v1/jobs/{job}", response_model=JobInfo)
     async def job(job: Number, caller: Known, wait: Wait = 0) -> Response:
         """One job; with `wait`, as soon as it has ended, or as it is after so many seconds."""
