@@ -18,6 +18,7 @@ from fairlead.client.connection import PATIENCE
 from fairlead.engines.local.machine import this_machine
 from fairlead.model.documents import DocumentError, read_configuration
 from fairlead.policies.registry import find_policy
+from forked import Fairlead
 
 ROOT = Path(__file__).parent.parent
 
@@ -753,3 +754,18 @@ def test_a_node_that_is_gone_or_renamed_loses_nothing_without_a_word(live):
     live.up("--drop-node", "n1")
     live.until(lambda: live.ask(f"jobs/{number}/tasks")["tasks"][0]["node"] == "renamed")
     live.ok("cancel", str(number))
+
+
+def test_it_stops_what_runs_though_nobody_reads_what_it_says_and_its_log_is_no_file(tmp_path):
+    with Live(tmp_path) as world:
+        world.home.mkdir(mode=0o700)
+        (world.home / "log").mkdir()
+        read, write = os.pipe()
+        world.process = Fairlead(["up", "--config", str(world.config)], env=world.env, stdout=write, stderr=write)
+        os.close(write)
+        world.until(world.answers, 60)
+        os.close(read)
+        job = world.submit("-q", "A", "--", "sleep", "600")
+        world.until(lambda: world.job(job)["running"] == 1)
+        assert world.call("down", "--now").returncode == 0
+        assert world.process.wait(30) == 0
