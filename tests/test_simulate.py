@@ -585,7 +585,10 @@ def test_policies_are_compared_written_and_drawn(call, tmp_path):
     assert max(map(len, shown.splitlines())) <= 100
     assert "…" not in shown, "several tables rather than numbers that are cut off"
     assert [word for line in shown.splitlines() if not line[:4].strip() for word in line.split()] == many
-    runs = json.loads(call("simulate", "trace.csv", *MACHINES, "--json").stdout)["runs"]
+    told = json.loads(call("simulate", "trace.csv", *MACHINES, "--json").stdout)
+    command = shlex.join(["fairlead", "simulate", "trace.csv", *MACHINES, "--json"])
+    assert told["made"] == {"fairlead": fairlead.__version__, "command": command, "machines": "4 of cpu=9 memory=18Gi"}
+    runs = told["runs"]
     assert runs[0]["tasks"] == 451
     assert runs[0]["unfairness"] < 0.1
 
