@@ -67,7 +67,7 @@ def test_an_audit_over_time_fits_into_80_columns():
         "since": 0.0, "until": 1e6, "asked": 1e6, "complete": True, "looks": 10, "every": 0.0, "error": 0.0, "fair": True,
         "queues": [queue], "starved": [], "starved_after": 300.0,
         "promises": {"count": 1, "idled": kept["idled"], "share_hours": 3.0}, "reservations": [kept],
-        "revocations": {"claims": 0, "tasks": {}, "lost": 0.0, "faults": []},
+        "revocations": {"claims": 2, "tasks": {"guarantee": 3}, "lost": 9000.0, "faults": []},
     }  # fmt: skip
     assert max(map(len, over_time_text(found, 80).splitlines())) <= 80
 

@@ -47,7 +47,8 @@ def over_time_text(found: Mapping[str, Any], width: int = 100) -> str:
     rows.columns[-1].no_wrap = False
     more = len(found["queues"]) - MOST_SHOWN
     lines += ["", printed(rows, width=width), *([f"and {more} more"] if more > 0 else [])]
-    return "\n".join([*lines, "", *_promises(found, width), *verdict(found)])
+    told = [textwrap.fill(each, width, subsequent_indent="  ") for each in (*_promises(found), *verdict(found))]
+    return "\n".join([*lines, "", *told])
 
 
 def _cells(queue: Mapping[str, Any], scale: _Scale) -> list[str]:
@@ -60,7 +61,7 @@ def _cells(queue: Mapping[str, Any], scale: _Scale) -> list[str]:
     return [*amounts, short, ", ".join(through[:MOST_REASONS])]
 
 
-def _promises(found: Mapping[str, Any], width: int) -> list[str]:
+def _promises(found: Mapping[str, Any]) -> list[str]:
     """What lay idle because it was kept for somebody, and for whom most; nothing where nothing was kept."""
     promises, scale = found["promises"], _scale(found)
     if not promises["count"]:
@@ -71,9 +72,7 @@ def _promises(found: Mapping[str, Any], width: int) -> list[str]:
         return [f"{count}; nothing lay idle for {'them' if many else 'it'}"]
     part = promises["share_hours"] * 3600 / max(1e-9, found["until"] - found["since"])
     lines = [f"{count}; {part:.2%} of the cluster lay idle for {'them' if many else 'it'}"]
-    for each in found["reservations"][:MOST_REASONS]:
-        lines += textwrap.wrap(_promise(each, scale), width, subsequent_indent="  ") if each["share_hours"] else []
-    return lines
+    return lines + [_promise(each, scale) for each in found["reservations"][:MOST_REASONS] if each["share_hours"]]
 
 
 def _promise(each: Mapping[str, Any], scale: _Scale) -> str:
