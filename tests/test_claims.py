@@ -9,10 +9,12 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from fairlead.audit.over_time_report import over_time_text
 from fairlead.model.documents import DocumentError, read_configuration
 from fairlead.model.specs import NEVER, Job, Node, Queue, Settings
 from fairlead.outcomes import Outcome
 from fairlead.scheduler import snapshot
+from fairlead.scheduler.audit_over_time import audit_history
 from fairlead.scheduler.claims import next_due, take_back
 from fairlead.scheduler.decide import decide
 from fairlead.scheduler.explain import explain
@@ -580,6 +582,39 @@ def test_why_tells_of_fair_shares_and_priorities_too():
         explain(ranked.state, 2, 1.0)["claim"]
         == "lower priorities in its queue are running: they are revoked for it now"
     )
+
+
+def served_in_time() -> Story:
+    """Four of b run, a claims one for its guarantee and gets it."""
+    story = Story([{"cpu": 4}], [Queue("a", guarantee={"cpu": 2}), Queue("b", guarantee={"cpu": 1})])
+    story.job(0.0, "b", 1000.0, 4, cpu=1)
+    story.job(10.0, "a", 500.0, 1, cpu=1)
+    return story.until(60.0)
+
+
+def test_an_audit_checks_each_revocation():
+    found = audit_history(State(), served_in_time().facts, 0.0, 60.0, 100)
+    assert found["revocations"] == {"claims": 1, "tasks": {"guarantee": 1}, "lost": pytest.approx(10.0), "faults": []}
+    text = over_time_text({**found, "asked": 60.0, "complete": True})
+    assert "✓ what was revoked was needed, enough, and took nobody below what is theirs: tasks, 1 for guarantee" in text
+
+
+@pytest.mark.parametrize(
+    ("index", "fault"),
+    [
+        ([2, 3], "task 1.2 is revoked for nothing, for job 2"),
+        ([0, 1, 2, 3], "queue 'b' pays below its guarantee for job 2"),
+    ],
+)
+def test_an_audit_finds_what_was_revoked_without_need(index, fault):
+    facts = served_in_time().facts
+    (place,) = [k for k, fact in enumerate(facts) if isinstance(fact, TasksRevoked)]
+    columns = {"job": np.full(len(index), 1), "index": np.array(index), "attempt": np.ones(len(index), np.int64)}
+    facts[place] = replace(facts[place], **columns)
+    found = audit_history(State(), facts[: place + 2], 0.0, 60.0, 100)
+    assert fault in [each["text"] for each in found["revocations"]["faults"]]
+    assert not found["fair"]
+    assert f": {fault}" in over_time_text({**found, "asked": 60.0, "complete": True})
 
 
 def crowd(seed: int) -> Workload:
