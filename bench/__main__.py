@@ -15,6 +15,7 @@ ALL = [
     "simulate",
     "forecasts",
     "outlooks",
+    "claims",
 ]
 
 for name in sys.argv[1:] or ALL:

@@ -774,6 +774,20 @@ def test_the_facebook_months():
     assert drf["unfairness"] < slots["unfairness"]
 
 
+@needs_data
+def test_guarantees_in_traces():
+    """With revocation queues miss their guarantees for less long, and next to nothing is lost; the guide has the whole table."""
+    import guarantees_in_traces as example
+
+    found = example.run(DATA, 0.1)
+    assert [each["revokes"] for each in found] == [False, True] * 2
+    for off, on in (found[:2], found[2:]):
+        assert on["below guarantee"] <= off["below guarantee"]
+        assert (off["revoked"], off["lost"]) == (0, 0.0)
+        assert on["tasks"] == off["tasks"]
+    assert "of all work" in example.table(found)
+
+
 def test_what_each_queue_is_short_of_over_time():
     """The same figure as the audit over time has: B waits for all of A's first task, and gets nothing back for it from fifo."""
     found = {policy: summary(simulate(two_users(), policy, samples=400))["over time"] for policy in ("drf", "fifo")}

@@ -36,7 +36,7 @@ def summary(run: Run) -> dict[str, Any]:
         each bin of numbers of tasks. ``utilisation``: mean while jobs were submitted. ``unfairness``: the mean over time of half
         the sum over queues of how far each one's dominant share is from its fair one. ``over time``: see :func:`over_time`.
         ``lost``: what tasks did in vain that were revoked, in seconds of the whole cluster. ``below guarantee``: seconds in which
-        queues where somebody waited had less than that, added up. ``seconds``: that the simulation took; the only number here
+        queues where somebody waited had less than that of all that they waited for, added up. ``seconds``: that the simulation took; the only number here
         that differs from run to run.
     """
     over = ~np.isnan(run.ended)
