@@ -39,6 +39,7 @@ bench: .venv/ready  ## speeds, as ratios against a named peer in the same run
 
 docs: .venv/ready  ## the documentation as a site, in site/
 	$(RUN)python docs/site.py
+	$(RUN)python docs/share.py
 	$(RUN)zensical build --strict --config-file mkdocs.yml
 
 fuzz: .venv/ready  ## the long version of the random tests (FAIRLEAD_FUZZ histories; default 100000)

@@ -16,6 +16,7 @@ ALL = [
     "forecasts",
     "outlooks",
     "claims",
+    "promises",
 ]
 
 for name in sys.argv[1:] or ALL:

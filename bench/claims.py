@@ -28,10 +28,10 @@ def times(case: Workload, compiled: bool, rounds: int) -> tuple[float, float]:
     """Seconds of CPU with revocation and without: the least of some rounds, in turns."""
     took: dict[bool, list[float]] = {True: [], False: []}
     for _ in range(rounds):
-        for revoke in took:
+        for revoke, seconds in took.items():
             began = time.process_time()
             simulate(case, revoke=revoke, samples=10, compiled=compiled)
-            took[revoke].append(time.process_time() - began)
+            seconds.append(time.process_time() - began)
     return min(took[True]), min(took[False])
 
 

@@ -70,9 +70,14 @@ def told(what: str, seen: Columns) -> str:
     )
 
 
+def data_folder() -> Path:
+    """Where the published traces are."""
+    return Path(os.environ.get("FAIRLEAD_DATA", Path(__file__).parents[2] / "shared" / "data"))
+
+
 def traces(scale: float) -> list[tuple[str, Workload]]:
     """The traces that there are, with machines; that of 2010 for a part of its day."""
-    data = Path(os.environ.get("FAIRLEAD_DATA", Path(__file__).parents[2] / "shared" / "data"))
+    data = data_folder()
     if not (data / "openb").is_dir():
         print(f"no traces in {data}: set FAIRLEAD_DATA to measure forecasts")
         return []

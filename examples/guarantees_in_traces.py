@@ -1,8 +1,9 @@
 """What guarantees cost and bring: two published traces, with and without taking back.
 
-A third of the queues, every third by name, is guaranteed an equal part of everything, and has it after half a minute of missing it. FB-2010 runs
-on the machines of `examples/facebook_months.py`: its tasks last seconds, so there is little that waiting would not bring. The last 30 days
-of openb's pods, which last hours, come a thousand times as fast on an eighth of its machines, so that there is something to take back.
+A third of the queues, every third by name, is guaranteed an equal part of everything, and has it after half a minute of
+missing it. FB-2010 runs on the machines of `examples/facebook_months.py`: its tasks last seconds, so there is little that
+waiting would not bring. The last 30 days of openb's pods, which last hours, come a thousand times as fast on an eighth of its
+machines, so that there is something to take back.
 
     python examples/guarantees_in_traces.py [DATA_FOLDER] [PART]
 

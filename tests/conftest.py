@@ -16,12 +16,14 @@ from pathlib import Path
 import psutil
 import pytest
 
+import forked
 from fairlead.cli.main import main
 from fairlead.client.address import connect_to
 from fairlead.client.connection import Connection
 from fairlead.client.service_error import ServiceError
 from fairlead.engines.local.engine import LocalEngine
 from fairlead.processes import cores
+from forked import Fairlead, run
 
 pytest_plugins = ["leftovers"]
 
@@ -57,6 +59,11 @@ def pytest_xdist_auto_num_workers() -> int:
     return 3 * cores() // 2
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_sessionfinish() -> None:
+    forked.end()
+
+
 class SocketConnection(http.client.HTTPConnection):
     """A connection to a Unix socket."""
 
@@ -89,8 +96,11 @@ class Live:
 
     def up(self, *more: str) -> None:
         with self.log.open("ab") as log:
-            command = [FAIRLEAD, "up", "--config", str(self.config), *more]
-            self.process = subprocess.Popen(command, env=self.env, stdout=log, stderr=log)
+            arguments = ["up", "--config", str(self.config), *more]
+            if "LD_PRELOAD" in self.env:  # is for a new program
+                self.process = subprocess.Popen([FAIRLEAD, *arguments], env=self.env, stdout=log, stderr=log)
+            else:
+                self.process = Fairlead(arguments, env=self.env, stdout=log, stderr=log)
         self.until(self.answers, 60)
 
     def answers(self) -> bool:
@@ -121,27 +131,16 @@ class Live:
             return answer.status, json.loads(text) if is_json else text.decode()
 
     def call(self, *command: str, **more) -> subprocess.CompletedProcess:
-        return subprocess.run(
-            [FAIRLEAD, *command],
-            env=self.env,
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-            cwd=self.folder,
-            **more,
-        )
+        return run(command, env=self.env, timeout=60, cwd=self.folder, **more)
 
     def start(self, *command: str, **more) -> subprocess.Popen:
         """A command that goes on beside the test."""
-        self.beside.append(
-            subprocess.Popen([FAIRLEAD, *command], env=self.env, stdout=subprocess.PIPE, cwd=self.folder, **more)
-        )
+        self.beside.append(Fairlead(command, env=self.env, stdout=subprocess.PIPE, cwd=self.folder, **more))
         return self.beside[-1]
 
     def shell(self, line: str) -> subprocess.CompletedProcess:
         """A line as a person types it."""
-        path = f"{Path(FAIRLEAD).parent}:{self.env['PATH']}"
+        path = f"{forked.folder_with_command()}:{self.env['PATH']}"
         return subprocess.run(
             ["sh", "-c", line], env={**self.env, "PATH": path}, capture_output=True, text=True, timeout=60, check=False
         )
@@ -201,9 +200,10 @@ class Live:
 
 
 def supervisor_of(home: Path) -> list[psutil.Process]:
-    """The supervisor of a data folder, where one runs."""
+    """The supervisor of a data folder, where one runs; not its child that has not yet become the program of a task."""
     mine = str(home / "supervisor")
-    return [each for each in psutil.process_iter(["cmdline"]) if mine in (each.info["cmdline"] or [])]
+    found = [each for each in psutil.process_iter(["cmdline", "ppid"]) if mine in (each.info["cmdline"] or [])]
+    return [each for each in found if each.info["ppid"] not in {other.pid for other in found}]
 
 
 def end_tasks(home: Path) -> None:

@@ -100,3 +100,34 @@ def test_a_table_in_a_process_of_its_own(tmp_path):
     result = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=60, check=False)
     assert (result.returncode, result.stderr) == (0, "")
     assert "0.6667 memory" in result.stdout
+
+
+def test_what_is_not_written_to_the_last_digit_is_marked(call, tmp_path):
+    (tmp_path / "thirds.toml").write_text(
+        'capacity = { cpu = 1, memory = "7Gi" }\n'
+        + "".join(
+            f'[[user]]\nname = "{name}"\ndemand = {{ cpu = 3, memory = {memory} }}\n'
+            for name, memory in zip("ABC", (1, 1, 3), strict=True)
+        )
+    )
+    rows = call("allocate", str(tmp_path / "thirds.toml"), "--exact").stdout.splitlines()
+    assert rows[3].split()[:4] == ["A", "1/9", "≈0.333", "≈0.111"], rows
+    assert rows[5].split()[:4] == ["C", "1/9", "≈0.333", "≈0.333"], rows
+    assert rows[7].split() == ["used", "1", "≈1"], "1 2/3 bytes are two, or so"
+    assert rows[8].split() == ["left", "0", "≈7Gi"]
+
+
+def test_the_policies_that_can_be_exact_are_shown_beside_one_that_cannot(call):
+    result = call("allocate", "problem.toml", "--exact", "--policy", "drf,ceei,asset")
+    assert result.returncode == 1
+    assert result.stderr.startswith("fairlead: ceei: prices are roots of polynomials")
+    assert [line for line in result.stdout.splitlines() if line in ("drf", "ceei", "asset")] == ["drf", "asset"]
+    result = call("allocate", "problem.toml", "--exact", "--policy", "drf,ceei", "--json")
+    found = json.loads(result.stdout)
+    assert ([each["policy"] for each in found["results"]], len(found["refused"])) == (["drf"], 1)
+
+
+def test_the_steps_are_in_the_json_as_well(call):
+    found = json.loads(call("allocate", "problem.toml", "--steps", "--json").stdout)["results"][0]
+    assert [step["serves"] for step in found["steps"]] == ["A", "B", "A", "B", "A"]
+    assert "-0.0" not in json.dumps(found)

@@ -6,11 +6,13 @@ import shutil
 import subprocess
 import sys
 import time
+import tomllib
 from pathlib import Path
 
 import pytest
 import typer
 
+import forked
 from conftest import FAIRLEAD, Live
 from fairlead.cli.main import app
 from fairlead.model.documents import read_configuration
@@ -87,7 +89,7 @@ def test_the_examples_of_a_page_do_what_it_says(page, tmp_path, command, monkeyp
 
 def shell(world, line):
     """A line as a person types it, and all that it prints."""
-    path = f"{Path(FAIRLEAD).parent}:{world.env['PATH']}"
+    path = f"{forked.folder_with_command()}:{world.env['PATH']}"
     command = ["bash", "-c", line]
     result = subprocess.run(
         command, env={**world.env, "PATH": path}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=60,
@@ -126,10 +128,34 @@ def test_each_command_has_a_page():
         assert f"<!-- options: {name} -->" in told, f"`make docs` needs a page for {name}"
 
 
-def test_what_the_program_says_is_in_the_pages():
-    spec = importlib.util.spec_from_file_location("site_pages", ROOT / "docs" / "site.py")
+def of_docs(name):
+    """A module that writes pages."""
+    spec = importlib.util.spec_from_file_location(f"docs_{name.removesuffix('.py')}", ROOT / "docs" / name)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
+    return module
+
+
+def test_the_manual_page_and_the_completions_are_installed_as_the_program_says_them():
+    module = of_docs("share.py")
+    pages = module.pages()
+    for place, page in pages.items():
+        assert (ROOT / "share" / place).read_text("utf-8") == page, f"{place}: `make docs` brings it up to date"
+    there = {str(path.relative_to(ROOT / "share")) for path in (ROOT / "share").rglob("*") if path.is_file()}
+    assert there == {*pages}
+    for name in names_of(typer.main.get_command(app)):
+        heading = ".SS fairlead " + name.replace("-", "\\-")
+        assert f"{heading}\n" in pages["man/man1/fairlead.1"]
+    wheel = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["wheel"]
+    assert wheel["shared-data"] == {"share": "share"}
+    if shutil.which("groff"):
+        command = ["groff", "-man", "-ww", "-z", str(ROOT / "share/man/man1/fairlead.1")]
+        found = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+        assert found.stderr == ""
+
+
+def test_what_the_program_says_is_in_the_pages():
+    module = of_docs("site.py")
     for page in ROOT.glob("docs/**/*.md"):
         assert module.filled(page.read_text()) == page.read_text(), f"{page}: `make docs` brings it up to date"
 

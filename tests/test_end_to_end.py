@@ -15,6 +15,9 @@ import pytest
 
 from conftest import FAIRLEAD, Live
 from fairlead.client.connection import PATIENCE
+from fairlead.engines.local.machine import this_machine
+from fairlead.model.documents import DocumentError, read_configuration
+from fairlead.policies.registry import find_policy
 
 ROOT = Path(__file__).parent.parent
 
@@ -401,6 +404,38 @@ def test_a_wrong_configuration_is_refused_whole(shared):
     assert refused.returncode == 1
     assert refused.stderr == f"fairlead: {wrong}:3: queue[0].weight: -1 is no weight: use a number from 1e-9 to 1e9\n"
     assert not (shared.folder / "third").exists()
+
+
+def test_what_the_machine_keeps_for_itself_is_said_and_is_not_shared(tmp_path):
+    whole = this_machine({}).capacity
+    with Live(tmp_path) as world:
+        world.config.write_text('system = { memory = "50%" }\n')
+        world.up()
+        world.until(lambda: "ready at" in world.log.read_text())
+        (node,) = world.ask("nodes")["nodes"]
+        assert node["capacity"]["memory"] == whole["memory"] - whole["memory"] // 2
+        assert node["capacity"]["cpu"] == whole["cpu"]
+        assert "the machine keeps memory" in world.log.read_text()
+
+
+@pytest.mark.parametrize(
+    ("text", "wrong"),
+    [
+        ('system = "5%"', ':1: system: write a table such as { cpu = 0.5, memory = "5%" }, or {} to keep nothing'),
+        ("system = { disk = 1 }", ":1: system: there is no 'disk' to keep of this machine: use cpu, memory, gpu"),
+        ("system = { gpu = 0.5 }", ":1: system: gpu: a part of a GPU cannot be kept: write a whole number"),
+        (
+            'system = {}\n[[node]]\nname = "n"\ncapacity = { cpu = 1 }',
+            ":1: system: is kept of this machine as it is: here [[node]] tables say what there is",
+        ),
+    ],
+)
+def test_what_a_machine_cannot_keep_is_refused(tmp_path, text, wrong):
+    path = tmp_path / "fairlead.toml"
+    path.write_text(text)
+    with pytest.raises(DocumentError) as error:
+        read_configuration(path, find_policy)
+    assert str(error.value) == f"{path}{wrong}"
 
 
 def test_a_damaged_journal_is_refused(tmp_path):

@@ -2,18 +2,23 @@
 
 import asyncio
 import concurrent.futures as cf
+import inspect
 import json
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 from functools import partial
 from pathlib import Path
+from typing import Unpack, get_type_hints
 
 import joblib
 import pytest
 
 import fairlead
+from fairlead.client.options import Asked, Options
 from fairlead.client.results import RemoteTraceback
 
 
@@ -322,6 +327,130 @@ def test_the_async_twin(world):
             assert job.output(1) == b"1 1\n"
 
     asyncio.run(main())
+
+
+def test_a_call_is_stopped_while_it_waits_and_while_it_runs(client, world):
+    future = client.submit(nap, 60)
+    until(future.running)
+    assert not future.cancel()
+    assert future.stop()
+    with pytest.raises(cf.CancelledError, match="while it ran"):
+        future.result(timeout=30)
+    assert not future.stop(), "there is nothing left to stop"
+    waits = client.executor(on={"zone": "nowhere"}, wait_for_node=True).submit(nap, 60)
+    until(lambda: waits.place is not None)
+    assert waits.stop()
+    with pytest.raises(cf.CancelledError):
+        waits.result(timeout=30)
+    assert client.submit(square, 3).result(timeout=30) == 9
+
+
+def test_a_call_that_no_node_could_hold_says_so_at_once(client):
+    with pytest.raises(fairlead.ServiceError, match="no node is large enough for cpu=999 memory=256Mi"):
+        client.submit(square, 3, cpu=999).result(timeout=30)
+    with pytest.raises(fairlead.ServiceError, match="no node has zone=nowhere"):
+        client.executor(on={"zone": "nowhere"}).submit(square, 3).result(timeout=30)
+
+
+def test_tasks_of_asyncio_are_calls_and_stop_theirs(world):
+    stopped = []
+
+    async def main():
+        async with fairlead.AsyncClient(world.home, queue="A", memory="256MiB") as client:
+            async with asyncio.TaskGroup() as group:
+                tasks = [group.create_task(client.submit(square, x)) for x in range(5)]
+            assert [task.result() for task in tasks] == [0, 1, 4, 9, 16]
+            going = asyncio.create_task(client.submit(nap, 60, cpu=2))
+            under_way = client._client._caller._calls
+            while not any(future.running() for future in under_way.pending()):
+                await asyncio.sleep(0.01)
+            (future,) = under_way.pending()
+            stopped.append(future.place[0])
+            going.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await going
+            async for x in client.map(nap, [0, 60, 60], [1, 2, 3]):
+                assert x == 1
+                break
+
+    asyncio.run(main())  # which waits until all has ended: nothing naps on
+    assert world.job(stopped[0])["status"] == "cancelled"
+
+
+PROGRAMS = {
+    "with": """
+with fairlead.Client(queue="A", memory="256MiB") as client:
+    futures = [client.submit(nap, 600) for _ in range(40)]
+    told(futures)
+    futures[0].result()
+""",
+    "without": """
+client = fairlead.Client(queue="A", memory="256MiB")
+futures = [client.submit(nap, 600) for _ in range(40)]
+told(futures)
+futures[0].result()
+""",
+    "at its end": """
+client = fairlead.Client(queue="A", memory="256MiB")
+futures = [client.submit(nap, 600) for _ in range(40)]
+told(futures)
+""",
+    "executor": """
+client = fairlead.Client(queue="A", memory="256MiB")
+with client.executor(cpu=2) as executor:
+    futures = [executor.submit(nap, 600) for _ in range(40)]
+    told(futures)
+    futures[0].result()
+""",
+    "asyncio": """
+async def main():
+    async with fairlead.AsyncClient(queue="A", memory="256MiB") as client:
+        async with asyncio.TaskGroup() as group:
+            for _ in range(40):
+                group.create_task(client.submit(nap, 600))
+            await asyncio.sleep(0)
+            await asyncio.to_thread(told, client._client._caller._calls.pending())
+asyncio.run(main())
+""",
+}
+BEGINNING = """
+import asyncio, time
+import fairlead
+nap = time.sleep
+def told(futures):
+    while not any(future.running() for future in futures) or any(future.place is None for future in futures):
+        time.sleep(0.01)
+    print(*sorted({future.place[0] for future in futures}), flush=True)
+"""
+
+
+@pytest.mark.parametrize("how", PROGRAMS)
+def test_a_program_that_is_interrupted_ends_and_leaves_nothing(world, how):
+    program = subprocess.Popen(
+        [sys.executable, "-c", BEGINNING + PROGRAMS[how]], env={**os.environ, "FAIRLEAD_HOME": str(world.home)},
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
+    )  # fmt: skip
+    jobs = [int(job) for job in program.stdout.readline().split()]
+    assert jobs
+    program.send_signal(signal.SIGINT)
+    _, said = program.communicate(timeout=30)
+    assert "KeyboardInterrupt" in said
+    assert "fault of fairlead" not in said
+    for job in jobs:
+        until(lambda job=job: world.job(job)["status"] == "cancelled")
+
+
+@pytest.mark.parametrize(
+    "function",
+    [fairlead.Client, fairlead.Client.executor, fairlead.Client.map, fairlead.Client.submit_job, fairlead.AsyncClient,
+     fairlead.AsyncClient.map],
+)  # fmt: skip
+def test_options_are_named_where_they_may_be_given(function):
+    fields = set(Options.__dataclass_fields__)
+    assert fields <= set(inspect.signature(function).parameters)
+    assert set(get_type_hints(Asked)) == fields
+    method = function.__init__ if inspect.isclass(function) else function
+    assert get_type_hints(method)["options"] == Unpack[Asked]
 
 
 def test_jobs_from_a_program(world, client):

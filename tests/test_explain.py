@@ -146,6 +146,29 @@ def test_room_that_is_kept_for_another():
     assert explain(world.state, small)["reason"] == "running"
 
 
+def test_for_whom_room_is_kept_and_until_when():
+    """Room that is free is named before room that is nearly so, with the job that it is kept for."""
+    world = World([Queue("A"), Queue("B"), Queue("C")], {"cpu": 4000}, {"cpu": 1000})
+    world.submit("B", {"cpu": 2000}, time_limit=100.0)
+    world.submit("B", {"cpu": 500})
+    world.decide()
+    large = world.submit("A", {"cpu": 4000}, time_limit=50.0)
+    world.happen(NodesReserved(at=0, id=large, nodes=[0], tasks=[1], start=100.0))
+    waits = world.submit("C", {"cpu": 1500})
+    found = explain(world.state, waits)
+    assert found["text"].startswith(
+        "no node has room: n0, the closest, lacks 1.5 cpu beside what is kept for job 3 of A"
+    )
+    (kept,) = found["kept"]
+    assert (kept["job"], kept["queue"], kept["why"], kept["nodes"]) == (large, "A", "reservation", ["n0"])
+    assert (kept["start"], kept["end"]) == (100.0, 150.0)
+    gang = world.submit("C", {"cpu": 1000}, 3, gang=True)
+    found = explain(world.state, gang)
+    assert "there is room for 1 beside what is kept for job 3 of A" in found["text"]
+    assert [each["job"] for each in found["kept"]] == [large]
+    assert explain(world.state, large)["kept"] == [], "what is kept for a job does not keep it out"
+
+
 def test_behind_the_first_of_a_strict_leaf():
     world = World([Queue("A", strict=True)], {"cpu": 2000})
     world.submit("A", {"cpu": 1000}, name="runs")

@@ -411,8 +411,9 @@ def test_sdrf_decides_as_the_authors_simulator_does():
     digest = hashlib.sha256(json.dumps(found).encode()).hexdigest()
     assert digest == AUTHORS
     assert sum(at > jobs[job][0] for job, at in found) > 10_000, "there is something to decide"
-    fades_at_once = as_published(jobs, 1e-300)
-    assert sum(a != b for a, b in zip(found, fades_at_once, strict=True)) > 10_000, "the past matters"
+    some = jobs[:4000]
+    fades_at_once = as_published(some, 1e-300)
+    assert sum(a != b for a, b in zip(as_published(some, DELTA), fades_at_once, strict=True)) > 2000, "the past matters"
 
 
 def test_commitments_are_what_the_definition_says():

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from fairlead.scheduler.facts import TasksPlaced, decode
+from fairlead.scheduler.reserved import all_kept
 from fairlead.scheduler.state import State
 from fairlead.scheduler.tables import UNLIMITED
 
@@ -26,7 +27,7 @@ HISTORIES = [
 def fits(state: State, job: int, n: int) -> bool:
     """Whether a node has room for a task of a job, beside what is kept there for others."""
     demand, room = state.shapes.demand[state.jobs.shape_row[job]], state.nodes.free[n].copy()
-    for kept in state.reservations.values():
+    for kept in all_kept(state, 0.0):
         if kept.bucket != state.jobs.bucket[job] and n in kept.nodes:
             room -= kept.tasks[kept.nodes.index(n)] * state.shapes.demand[state.buckets.shape_row[kept.bucket]]
     return bool(((demand == 0) | (demand <= room)).all())

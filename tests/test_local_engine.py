@@ -29,7 +29,9 @@ from fairlead.engines import calls
 from fairlead.engines.contract import Launches, NodeUp, Superseded
 from fairlead.engines.local import cgroups, supervisor_line, worker
 from fairlead.engines.local.engine import LocalEngine
-from fairlead.engines.local.machine import this_machine
+from fairlead.engines.local.machine import kept, this_machine
+from fairlead.model.documents import KEPT_BY_DEFAULT
+from fairlead.model.quantity import Percent
 from fairlead.model.specs import Call, Job, Node, Work
 from fairlead.scheduler.facts import Outcome
 from fairlead.scheduler.report import exit_status
@@ -396,7 +398,7 @@ def test_a_cgroup_folder_that_was_taken_away_is_made_again(bench):
 def test_tasks_wait_where_there_are_no_more_files_and_none_fails(bench):
     supervisor = int(alive(f"{bench.folder}/supervisor")[0])
     job = bench.job("sleep", "0.2")
-    attempts = [Attempt(1, index, 1) for index in range(40)]
+    attempts = [Attempt(1, index, 1) for index in range(15)]
     bench.start_all(attempts[:1], job)
     bench.end_of(attempts[0])
     few = len(list(Path(f"/proc/{supervisor}/fd").iterdir())) + 5
@@ -649,10 +651,20 @@ def own_cgroups(folder):
 
 
 def test_this_machine_is_what_it_is():
-    node = this_machine()
+    node = this_machine({})
     assert node.capacity["cpu"] == 1000 * len(os.sched_getaffinity(0))
     total = int(Path("/proc/meminfo").read_text().split()[1]) * 1024
     assert node.capacity["memory"] == total
+
+
+def test_a_machine_keeps_something_for_itself_but_never_its_last_core():
+    large = {"cpu": 8000, "memory": 1000}
+    assert kept(KEPT_BY_DEFAULT, large) == {"cpu": 500, "memory": 50}
+    assert kept({"cpu": 10**6, "memory": Percent(100), "gpu": 1000}, large) == {"cpu": 7000, "memory": 1000}
+    assert kept(KEPT_BY_DEFAULT, {"cpu": 1000, "memory": 1000}) == {"memory": 50}
+    whole, rest = this_machine({}).capacity, this_machine(KEPT_BY_DEFAULT).capacity
+    assert whole["memory"] - rest["memory"] == int(whole["memory"] * 0.05)
+    assert rest["cpu"] == max(1000, whole["cpu"] - 500)
 
 
 def test_cgroups_are_found_by_trying():

@@ -597,6 +597,20 @@ def test_a_scheduler_for_everybody_is_roots_to_start_which_is_said_at_once(comma
     assert "root's to start: say it with sudo" in refused.stderr
 
 
+@pytest.mark.parametrize("name", ["{}/notify", "@{}"])
+def test_systemd_is_told_when_it_is_ready(command, monkeypatch, tmp_path, name):
+    address = name.format(tmp_path)
+    engine = SimpleNamespace(nodes=[], limits={"memory": True, "tracking": True})
+    monkeypatch.setattr("fairlead.cli.up.warm_up", lambda: None)
+    monkeypatch.setattr("fairlead.cli.up.serve", lambda *_, on_ready, **more: on_ready(["unix:///x"], engine))
+    monkeypatch.setenv("NOTIFY_SOCKET", address)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
+        systemd.bind(address.replace("@", "\0"))
+        systemd.setblocking(False)
+        assert command("up", "--home", str(tmp_path)).returncode == 0
+        assert systemd.recv(100) == b"READY=1"
+
+
 def test_what_is_most_likely_not_meant_is_said():
     queues = [
         Queue("vision", submit=["@visoin", "root", "*"], admin=["al1ce"], guarantee={"cpu": 6000}),

@@ -200,7 +200,7 @@ def test_hdrf_leaves_blocked_nodes_and_saturated_resources_out():
     assert fairlead.allocate(problem, "hdrf", exact=True).tasks.tolist() == [10, 10, 10, 15, 15]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(data=st.data())
 def test_down_a_tree_divided_is_the_limit_of_ever_smaller_tasks(data):
     """Floats agree with fractions; whole tasks of a 200th of the size come out within a few of them of the division."""
@@ -319,7 +319,7 @@ def test_guarantees_over_machines_that_differ():
     problem = make([17], [[1], [1], [1]], guarantee=[[0], [8], [0]], machines=kinds)
     assert fairlead.allocate(problem).tasks == pytest.approx([4.5, 8, 4.5])
     assert fairlead.allocate(problem, exact=True).tasks.tolist() == [F(9, 2), 8, F(9, 2)]
-    capped = make([17], [[1], [1], [1]], guarantee=[[0], [8], [0]], limit=[[-1], [6], [2]], machines=kinds)
+    capped = make([17], [[1], [1], [1]], guarantee=[[0], [6], [0]], limit=[[-1], [6], [2]], machines=kinds)
     found = fairlead.allocate(capped)
     assert found.tasks == pytest.approx([9, 6, 2])
     assert [found.stopped_by(i) for i in (1, 2)] == ["its limit", "its limit"]
@@ -688,11 +688,11 @@ def test_odd_problems_are_answered(policy):
 @pytest.mark.parametrize(
     ("arguments", "wrong"),
     [
-        (([4], [[0]]), "u0 asks for nothing"),
-        (([4], [[-1]]), "demand: must not be negative"),
-        (([math.nan], [[1]]), "capacity: must be finite"),
-        (([4], [[math.inf]]), "demand: must be finite"),
-        (([4], [[1, 2]]), "has shape"),
+        (([4], [[0]]), r"user\[0\].demand: asks for nothing"),
+        (([4], [[-1]]), r"user\[0\].demand: r0: -1.0 is no amount: use 0 or more"),
+        (([math.nan], [[1]]), "capacity: r0: nan is no finite number"),
+        (([4], [[math.inf]]), r"user\[0\].demand: r0: inf is no finite number"),
+        (([4], [[1, 2]]), r"capacity: has shape \(1,\), not \(2,\)"),
     ],
 )
 def test_wrong_arrays_are_refused(arguments, wrong):

@@ -5,8 +5,10 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
+from fairlead.audit.over_time_report import over_time_text
 from fairlead.model.specs import Job, Node, Queue, Settings
 from fairlead.scheduler import snapshot
+from fairlead.scheduler.audit_over_time import audit_history
 from fairlead.scheduler.decide import decide
 from fairlead.scheduler.facts import (
     Configured,
@@ -21,7 +23,12 @@ from fairlead.scheduler.facts import (
     TasksPlaced,
     TasksStarted,
 )
+from fairlead.scheduler.live_audit import audit_state
+from fairlead.scheduler.reserved import describe_kept, idled_queues
 from fairlead.scheduler.state import State
+from fairlead.service.metrics import exposition
+from fairlead.simulate.measure import summary
+from fairlead.simulate.report import runs_text
 from fairlead.simulate.run import simulate
 from fairlead.simulate.workload import Jobs, Workload, synthetic_nodes
 from worlds import check_invariants, placed_keeping_promises, planned_naively, same
@@ -276,7 +283,7 @@ def test_other_gangs_of_the_leaf_start_where_there_is_room():
         story.job(float(second), "small", 1000, 1.0, time_limit=2.0)
     story.job(30.0, "g", 500, 5.0, 2, gang=True)
     story.until(60.0)
-    assert story.state.reservations
+    assert story.state.holds.n
     assert story.begun[story.state.index.last] == 30.0
 
 
@@ -311,10 +318,72 @@ def test_what_a_promise_idles_is_counted_and_charged_while_it_lasts():
     story.until(40.0)
     assert state.queues.promised[[0, large], 0].tolist() == [1000, 1000]
     assert state.queues.used[large].tolist() == [0]
+    (told,) = audit_state(state, 40.0)["reservations"]
+    assert (told["job"], told["queue"], told["why"], told["start"]) == (3, "large", "reservation", 60.0)
+    assert (told["nodes"], told["tasks"], told["slips"], told["idle"]) == (1, 1, 1, {"cpu": 1000})
+    assert told["made"] == story.of(NodesReserved)[0].at
+    assert told["idled"]["cpu"] * 3600 == pytest.approx(20_000.0)
+    shown = exposition([], [], idled_queues(state, 40.0), describe_kept(state, 40.0)).decode().splitlines()
+    assert 'fairlead_reservation_start_seconds{job="3",queue="large",why="reservation"} 60.0' in shown
+    whose = '{job="3",queue="large",resource="cpu",why="reservation"}'
+    assert f"fairlead_reservation_idle{whose} 1.0" in shown
+    assert f"fairlead_reservation_idled{whose} 20.0" in shown
+    assert 'fairlead_queue_idled_total{queue="large",resource="cpu"} 20.0' in shown
     story.until(64.0)
+    assert audit_state(state, 64.0)["reservations"] == []
+    shown = exposition([], [], idled_queues(state, 64.0), describe_kept(state, 64.0)).decode().splitlines()
+    assert 'fairlead_queue_idled_total{queue="large",resource="cpu"} 40.0' in shown
+    assert not [line for line in shown if line.startswith("fairlead_reservation_idle")]
     assert not state.queues.promised.any()
     assert state.queues.idled_before[large].tolist() == [40_000.0]
     assert same(snapshot.load(snapshot.dump(state))) == same(state)
+
+
+def test_the_audit_over_time_tells_what_each_promise_idled():
+    """The same as the state has added up, promise by promise, of any part of the time; and what became of each."""
+    story = Story([{"cpu": 4000}, {"cpu": 1000}], reserve_after=5.0)
+    story.job(0.0, "w", 1000, 100.0, time_limit=100.0)
+    story.job(1.0, "g", 1000, 10.0, 4, gang=True)
+    story.job(1.0, "other", 4000, 3.0)
+    for second in range(1, 40):
+        story.job(float(second), "small", 1000, 1.0, time_limit=2.0)
+    story.until(200.0)
+    found = audit_history(State(), story.facts, 0.0, 200.0, 0)
+    idled = dict.fromkeys(("g", "other"), 0.0)
+    for each in found["reservations"]:
+        idled[each["queue"]] += each["idled"].get("cpu", 0.0) * 3600
+        assert each["used"] == (each["until"] == story.begun[each["job"]])
+    names = story.state.tree.rows
+    kept = {name: story.state.queues.idled_before[names[name], 0] for name in idled}
+    assert idled == pytest.approx(kept)
+    assert sum(idled.values()) > 0
+    assert found["promises"]["count"] == len(found["reservations"])
+    assert found["promises"]["idled"]["cpu"] * 3600 == pytest.approx(sum(idled.values()))
+    assert found["promises"]["share_hours"] * 3600 == pytest.approx(sum(idled.values()) / 5000)
+    parts = [audit_history(State(), story.facts, a, b, 0) for a, b in ((0.0, 50.0), (50.0, 200.0))]
+    seconds = sum(part["promises"]["idled"].get("cpu", 0.0) * 3600 for part in parts)
+    assert seconds == pytest.approx(sum(idled.values()))
+    assert {each["used"] for each in parts[0]["reservations"]} == {None}, "they start at 100"
+    assert "reservation" in over_time_text({**found, "asked": 200.0, "complete": True})
+
+
+def test_a_simulation_tells_what_promises_idled():
+    jobs = Jobs()
+    jobs.add(0.0, "w", {"cpu": 1000}, 100.0)
+    jobs.add(0.0, "v", {"cpu": 1000}, 50.0)
+    jobs.add(1.0, "g", {"cpu": 2000}, 10.0)
+    for second in range(2, 90):
+        jobs.add(float(second), "small", {"cpu": 1000}, 5.0)
+    case = jobs.workload("kept", synthetic_nodes(1, "cpu=2"), [])
+    for compiled in (True, False):
+        run = simulate(case, reserve_after=5.0, compiled=compiled)
+        none = simulate(case, reserve_after=1e9, compiled=compiled)
+        assert run.idled[0] > 0
+        assert not none.idled.any()
+        lasted = np.nanmax(run.ended)
+        found = summary(run)
+        assert found["idle for promises"] == {"cpu": pytest.approx(run.idled[0] / (2000 * lasted))}
+        assert "idle for promises" in runs_text([found])
 
 
 def test_what_becomes_known_of_durations_lets_in_who_was_kept_out():

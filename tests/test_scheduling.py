@@ -327,8 +327,8 @@ def test_nothing_is_kept_on_a_node_that_is_drained():
     world.placed()
     assert any(isinstance(f, NodesReserved) and f.id == large for f in world.decide())
     world.happen(NodeDrained(at=world.now, node="n0"))
-    assert not world.state.reservations
-    assert not snapshot.load(snapshot.dump(world.state)).reservations
+    assert not world.state.holds.n
+    assert not snapshot.load(snapshot.dump(world.state)).holds.n
 
 
 def test_room_that_a_limit_kept_a_job_from_is_found_when_the_limit_does_not():
@@ -778,7 +778,7 @@ def test_a_policy_that_only_divides_is_come_near_to(monkeypatch):
 
 
 def fairness(world):
-    found = audit_state(world.state)
+    found = audit_state(world.state, 0.0)
     return found, {q["name"]: (q["status"], q["why"]) for q in found["queues"]}
 
 
@@ -828,7 +828,12 @@ def test_the_audit_says_why_a_queue_is_below_its_part():
     elsewhere.submit("b", {"cpu": 1}, 9, on={"zone": ["west"]})
     elsewhere.decide()
     assert fairness(elsewhere)[1] == {"a": ("fair", "no demand"), "b": ("below", "constraint")}
-    assert fairness(World([Queue("a")], {"cpu": 4}))[0] == {"fair": True, "queues": [], "findings": []}
+    assert fairness(World([Queue("a")], {"cpu": 4}))[0] == {
+        "fair": True,
+        "queues": [],
+        "findings": [],
+        "reservations": [],
+    }
 
 
 def test_hundreds_of_queues_placed_at_once_are_fair_within_one_task():

@@ -57,8 +57,14 @@ def test_an_audit_over_time_fits_into_80_columns():
         "name": "research/vision", "resource": "memory", "entitled": 123456.0 * 2**30, "got": 1234.0 * 2**30,
         "short": 122222.0 * 2**30, "status": "even", "through": {name: x * 1e5 * 2**30 for name, x in through.items()},
     }  # fmt: skip
+    kept = {
+        "job": 1234567, "queue": "research/vision", "made": 10.0, "until": 400_000.0, "slips": 2, "used": True,
+        "idled": {"cpu": 123456.0, "memory": 1234.0 * 2**30}, "share_hours": 3.0,
+    }  # fmt: skip
     found = {
         "since": 0.0, "until": 1e6, "asked": 1e6, "complete": True, "looks": 10, "every": 0.0, "error": 0.0, "fair": True,
         "queues": [queue], "starved": [], "starved_after": 300.0,
+        "promises": {"count": 1, "idled": kept["idled"], "share_hours": 3.0}, "reservations": [kept],
+        "revocations": {"claims": 2, "tasks": {"guarantee": 3}, "lost": 9000.0, "faults": []},
     }  # fmt: skip
     assert max(map(len, over_time_text(found, 80).splitlines())) <= 80

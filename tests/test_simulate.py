@@ -413,6 +413,19 @@ def test_swf(tmp_path):
     assert simulate(found).ended.tolist() == [100.0, 60.0]
 
 
+def test_swf_says_which_field_is_missing_and_takes_more_than_there_should_be(tmp_path):
+    path = tmp_path / "small.swf"
+    row = "1 0 5 {} {} -1 -1 {} -1 -1 1 1 1 1 1 1 -1 -1"
+    path.write_text(row.format(-1, 8, 8) + "\n")
+    with pytest.raises(TraceError, match=r"small.swf:1: does not say how long it ran: field 4 is -1"):
+        read_trace(path)
+    path.write_text(row.format(10, -1, -1) + "\n")
+    with pytest.raises(TraceError, match=r"small.swf:1: does not say how many processors it had: field 8 is -1"):
+        read_trace(path)
+    path.write_text(row.format(10, 8, 8) + " 7 more\n")
+    assert read_trace(path).tasks.tolist() == [8]
+
+
 def test_a_table_of_ones_own(tmp_path):
     path = tmp_path / "jobs.csv"
     path.write_text("submit,queue,duration,tasks,cpu,memory\n0,a,10,2,0.5,1GiB\n5,b,20,,2,\n")

@@ -55,6 +55,17 @@ def test_a_script_without_such_lines_and_no_script_at_all_say_nothing(tmp_path):
         assert script_options(str(path)) is None
 
 
+def test_labels_that_no_node_has_are_said_at_once():
+    world = World([Queue("a")], ({"cpu": 9000}, {"zone": "a"}), ({"cpu": 2000}, {"zone": "b"}))
+    said = {
+        "c": "no node has zone=c: the job waits for one to join",
+        "b": "no node with its labels is large enough for cpu=4: the job waits for one to join",
+        "a": None,
+    }
+    for zone, expected in said.items():
+        assert admission.doubt(world.state, Job("a", {"cpu": 4000}, on={"zone": [zone]})) == expected
+
+
 def test_jobs_of_a_file_are_read_as_json_and_as_csv(tmp_path):
     path = tmp_path / "jobs"
     path.write_text(

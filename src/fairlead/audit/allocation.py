@@ -19,7 +19,8 @@ import numpy as np
 
 from fairlead.audit.findings import Finding, more, said, tasks_said
 from fairlead.audit.given import Given
-from fairlead.model.problems import Numbers, Problem
+from fairlead.model.arrays import Numbers
+from fairlead.model.problems import Problem
 from fairlead.policies import drf
 from fairlead.policies.linear_programs import dense, solve
 from fairlead.policies.tree import flattened

@@ -11,7 +11,8 @@ from fractions import Fraction
 from typing import Any
 
 from fairlead.audit.proved_bounds import equilibrium_bounds
-from fairlead.model.problems import Numbers, Problem, exact_array
+from fairlead.model.arrays import Numbers, exact_array
+from fairlead.model.problems import Problem
 from fairlead.policies.ceei import Ceei
 from fairlead.policies.contract import DividingPolicy
 from fairlead.policies.discrete import OrderingPolicy, place

@@ -1,6 +1,7 @@
 """The audit over time to read: a table with what is wrong below it, and a page with pictures of what each was due and got."""
 
 import html
+import textwrap
 import time
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -46,7 +47,8 @@ def over_time_text(found: Mapping[str, Any], width: int = 100) -> str:
     rows.columns[-1].no_wrap = False
     more = len(found["queues"]) - MOST_SHOWN
     lines += ["", printed(rows, width=width), *([f"and {more} more"] if more > 0 else [])]
-    return "\n".join([*lines, "", *verdict(found)])
+    told = [textwrap.fill(each, width, subsequent_indent="  ") for each in (*_promises(found), *verdict(found))]
+    return "\n".join([*lines, "", *told])
 
 
 def _cells(queue: Mapping[str, Any], scale: _Scale) -> list[str]:
@@ -57,6 +59,31 @@ def _cells(queue: Mapping[str, Any], scale: _Scale) -> list[str]:
     least = LEAST * queue["entitled"]
     through = [f"{name} {scale.said(queue['resource'], x)}" for name, x in queue["through"].items() if x > least]
     return [*amounts, short, ", ".join(through[:MOST_REASONS])]
+
+
+def _promises(found: Mapping[str, Any]) -> list[str]:
+    """What lay idle because it was kept for somebody, and for whom most; nothing where nothing was kept."""
+    promises, scale = found["promises"], _scale(found)
+    if not promises["count"]:
+        return []
+    many = promises["count"] > 1
+    count = f"{promises['count']:,} reservation{'s' * many}"
+    if not promises["share_hours"]:
+        return [f"{count}; nothing lay idle for {'them' if many else 'it'}"]
+    part = promises["share_hours"] * 3600 / max(1e-9, found["until"] - found["since"])
+    lines = [f"{count}; {part:.2%} of the cluster lay idle for {'them' if many else 'it'}"]
+    return lines + [_promise(each, scale) for each in found["reservations"][:MOST_REASONS] if each["share_hours"]]
+
+
+def _promise(each: Mapping[str, Any], scale: _Scale) -> str:
+    """One of them, in words."""
+    idled = listed([f"{scale.said(r, amount)} {_unit(r)}-{scale.word}" for r, amount in each["idled"].items()])
+    off = f", put off {each['slips']} time{'s' * (each['slips'] > 1)}" if each["slips"] else ""
+    how = {True: "then it started", False: "then it was dropped", None: "it is kept still"}[each["used"]]
+    lasted = f"from {moment(each['made'])}" + (
+        "" if each["until"] is None else f" for {span(each['until'] - each['made'])}"
+    )
+    return f"– for job {each['job']} of {each['queue']} {idled}, {lasted}{off}; {how}"
 
 
 def verdict(found: Mapping[str, Any]) -> list[str]:

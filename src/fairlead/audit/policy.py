@@ -14,7 +14,8 @@ import numpy as np
 from fairlead.audit.allocation import CLOSE, check_allocation, envy_freeness, pareto_efficiency, sharing_incentive
 from fairlead.audit.findings import Finding, more, said, tasks_said
 from fairlead.audit.given import Given
-from fairlead.model.problems import Numbers, Problem
+from fairlead.model.arrays import Numbers
+from fairlead.model.problems import Problem
 from fairlead.policies import naive
 from fairlead.policies.allocation import amount
 from fairlead.policies.contract import PolicyError

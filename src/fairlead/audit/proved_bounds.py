@@ -9,7 +9,8 @@ from fractions import Fraction
 
 import numpy as np
 
-from fairlead.model.problems import Numbers, Problem, exact_array
+from fairlead.model.arrays import Numbers, exact_array
+from fairlead.model.problems import Problem
 from fairlead.policies.contract import Division
 
 BOX = Fraction(1, 10**8)

@@ -25,7 +25,8 @@ from fairlead.audit.allocation import CLOSE
 from fairlead.audit.findings import Finding
 from fairlead.audit.given import give, give_floats
 from fairlead.audit.policy import Lie, check
-from fairlead.model.problems import Problem, exact_array
+from fairlead.model.arrays import exact_array
+from fairlead.model.problems import Problem
 from fairlead.policies.contract import DividingPolicy, PolicyError
 from fairlead.policies.tree import Collapsed, Tree
 

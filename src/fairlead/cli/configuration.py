@@ -40,7 +40,9 @@ def print_diff(old: Path, new: Path, as_json: bool) -> None:
         before, after = (read_configuration(path, find_policy) for path in (old, new))
     except DocumentError as error:
         raise Failure(str(error)) from None
-    found = share_changes(before, after, [this_machine()])
+    for configuration in (before, after):
+        configuration.nodes = configuration.nodes or [this_machine(configuration.system)]
+    found = share_changes(before, after)
     if as_json:
         print(json.dumps({"changes": [change._asdict() for change in found]}, indent=2))
         return

@@ -25,20 +25,30 @@ def print_allocations(
 ) -> None:
     """Compute and print allocations; exit status 1 with one line where that cannot be."""
     check_page("--plot", plot)
+    found, refused = [], []
     try:
         problem = read_problem(path)
-        found = [allocate(problem, name, exact=exact, discrete=discrete, placement=placement) for name in policies]
+        chosen = [find_policy(name) for name in policies]
+        for policy in chosen:
+            try:
+                found.append(allocate(problem, policy, exact=exact, discrete=discrete, placement=placement))
+            except PolicyError as error:
+                refused.append(str(error))
+        if not found:
+            raise PolicyError("\n".join(refused))
     except (DocumentError, PolicyError) as error:
         raise Failure(str(error)) from None
     if as_json:
         results = [each.to_dict() | ({"steps": each.steps_to_list()} if steps else {}) for each in found]
-        print(json.dumps({"results": results}, indent=2))
+        print(json.dumps({"results": results} | ({"refused": refused} if refused else {}), indent=2))
     else:
         if steps:
             print(*(plain_lines(f"{each.policy}\n{steps_table(each)}\n") for each in found), sep="\n")
         print(plain_lines(table(found)))
     if plot is not None:
         _draw(found, plot)
+    if refused:
+        raise Failure("\n".join(refused))
 
 
 def _draw(found: list[Any], plot: Path) -> None:

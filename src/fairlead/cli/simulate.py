@@ -17,11 +17,10 @@ from fairlead.model.documents import DocumentError, read_half_life
 from fairlead.model.quantity import parse_seconds
 from fairlead.plain_text import plain_lines
 from fairlead.policies.contract import PolicyError
-from fairlead.policies.registry import find_policy
 from fairlead.simulate.machines import on_machines
 from fairlead.simulate.measure import summary, write_parquet
 from fairlead.simulate.report import page, runs_text, sweep_page, sweep_text
-from fairlead.simulate.run import simulate
+from fairlead.simulate.run import check_policy, simulate
 from fairlead.simulate.sweep import Point, sweep
 from fairlead.simulate.traces import Derivation, read_trace
 from fairlead.simulate.workload import TraceError, cut, synthetic_nodes
@@ -46,8 +45,7 @@ def run_simulations(
         )
         workload = on_machines(workload, nodes, node, config)
         for policy in policies:
-            if policy != "slots":
-                find_policy(policy)
+            check_policy(policy)
         if workload.skipped:
             print(f"fairlead: {trace}: {workload.skipped:,} rows were wrong and left out", file=sys.stderr)
         runs = []
@@ -90,8 +88,7 @@ def run_sweep(
     modes = _modes(revoke)
     try:
         for policy in policies:
-            if policy != "slots":
-                find_policy(policy)
+            check_policy(policy)
         # So that what is wrong is told once, and at once.
         machines = _numbers("--nodes", sizes, int)
         on_machines(read_trace(trace, kind, skip_bad=skip_bad), max(machines), node, config)

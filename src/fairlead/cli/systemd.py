@@ -21,6 +21,9 @@ After=network-online.target nss-user-lookup.target
 Wants=network-online.target
 
 [Service]
+# Started when it answers; the first start compiles for a minute or two.
+Type=notify
+TimeoutStartSec=15min
 ExecStart={command}
 ExecReload={program} --url unix:///run/fairlead/socket reload
 # A restart of the scheduler leaves the tasks alone: they run on under their supervisor, and are adopted.

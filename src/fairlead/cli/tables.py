@@ -226,6 +226,22 @@ def moment(at: float) -> str:
     return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at))
 
 
+def kept_until(kept: dict[str, Any]) -> str:
+    """For whom room is kept, and until when, in a sentence."""
+    why = "" if kept["why"] == "reservation" else f" for its {kept['why']}"
+    left, lasts = kept["start"] - time.time(), kept.get("end")
+    start = f"in {span(left)}, at {moment(kept['start'])}" if left > 1 else "any moment"
+    over = f", and to be over at {moment(lasts)}" if lasts is not None else ""
+    return f"kept for job {kept['job']} of {kept['queue']}{why}: it is expected to start {start}{over}"
+
+
+def _kept(kept: dict[str, Any]) -> str:
+    """What is kept for a job, and what lies idle for it, in a sentence."""
+    tasks = f"{kept['tasks']} task{'s' * (kept['tasks'] > 1)} on {kept['nodes']} node{'s' * (kept['nodes'] > 1)}"
+    idle = " and ".join(f"{round_quantity(name, amount)} {name}" for name, amount in kept["idle"].items())
+    return f"{tasks} {kept_until(kept)}; {idle or 'nothing'} lies idle for it now"
+
+
 def show_fairness(found: dict[str, Any]) -> None:
     """Print the audit of what runs now."""
     if not found["queues"]:
@@ -254,6 +270,8 @@ def show_fairness(found: dict[str, Any]) -> None:
             others = listed(queue["passed_over_for"])
             waits = f"{queue['name']}, at {queue['dominant_share']:.1%}, has waited for {age(queue['waits_since'])}"
             print(plain(f"– {waits}, while {others}, who had no less, were served"))
+    for kept in found["reservations"]:
+        print(plain(f"– {_kept(kept)}"))
     if found["fair"] is False:
         print("not fair at this moment: see above")
     elif found["fair"]:

@@ -2,6 +2,7 @@
 
 import logging
 import os
+import socket
 import sys
 from collections import Counter
 from collections.abc import Sequence
@@ -13,6 +14,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from fairlead.data_folder import SYSTEM_HOME, SYSTEM_SOCKET, home_folder, socket_of
 from fairlead.engines.local.engine import EngineError, LocalEngine
+from fairlead.engines.local.machine import kept, this_machine
 from fairlead.journal import JournalError
 from fairlead.kernel_cache import is_cached
 from fairlead.model.documents import Configuration, DocumentError, read_configuration
@@ -109,9 +111,8 @@ def _where(asked: Asked, home: Path) -> Where:
             f"--listen {asked.listen}: others on the way could read all of it, and the tokens: "
             "give a certificate with --tls-cert and --tls-key, or say --insecure"
         )
-    socket = asked.socket or (SYSTEM_SOCKET if asked.system else socket_of(home))
     return Where(
-        socket,
+        asked.socket or (SYSTEM_SOCKET if asked.system else socket_of(home)),
         asked.system,
         host,
         port,
@@ -158,6 +159,9 @@ def _ready(home: Path, urls: list[str], engine: LocalEngine, configuration: Conf
         _say(f"node {node.name}: {capacity}")
     if len(engine.nodes) > 8:
         _say(f"and {len(engine.nodes) - 8} nodes more")
+    if not configuration.nodes and (keeps := kept(configuration.system, this_machine({}).capacity)):
+        amounts = " and ".join(f"{name} {round_quantity(name, amount)}" for name, amount in keeps.items())
+        _say(f"the machine keeps {amounts} of what it has for itself: `system` in fairlead.toml says how much")
     has: Counter[str] = Counter()
     for node in engine.nodes:
         has.update(node.capacity)
@@ -173,6 +177,17 @@ def _ready(home: Path, urls: list[str], engine: LocalEngine, configuration: Conf
         asked = ": who may do what is not asked" if _asks(configuration) else ""
         _say(f"{myself().name} alone is let in, and all tasks run as {myself().name}{asked}")
     _say(f"ready at {' and '.join(urls)}, data in {home}; Ctrl-C stops")
+    _tell_systemd()
+
+
+def _tell_systemd() -> None:
+    """That it is ready, where it was started as a unit of `Type=notify` (see sd_notify(3))."""
+    if path := os.environ.pop("NOTIFY_SOCKET", None):
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as line:
+            try:
+                line.sendto(b"READY=1", "\0" + path[1:] if path.startswith("@") else path)
+            except OSError as error:
+                _say(f"NOTIFY_SOCKET={path}: whoever started this is not told that it is ready: {error.strerror}")
 
 
 def _asks(configuration: Configuration) -> bool:

@@ -2,12 +2,15 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Self, TypeVar, Unpack
 
+from fairlead.client.calls_under_way import CallFuture
 from fairlead.client.executor import Client
 from fairlead.client.jobs import SubmittedJob
+from fairlead.client.options import Asked, names_options
 from fairlead.model.api_types import JobInfo
 
 T = TypeVar("T")
@@ -23,23 +26,48 @@ class AsyncClient:
     1024
     """
 
-    def __init__(self, home: Path | str | None = None, **options: Any) -> None:
+    @names_options
+    def __init__(self, home: Path | str | None = None, **options: Unpack[Asked]) -> None:
         self._client = Client(home, **options)
 
-    def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> "asyncio.Future[T]":
-        """Call a function when it is its turn; cancelling the future cancels a call that has not started."""
-        return asyncio.wrap_future(self._client.submit(fn, *args, **kwargs))
+    async def submit(
+        self,
+        fn: Callable[..., T],
+        /,
+        *args: Any,
+        cpu: float | str | None = None,
+        memory: float | str | None = None,
+        gpu: int | None = None,
+        queue: str | None = None,
+        **kwargs: Any,
+    ) -> T:
+        """Call a function when it is its turn, and give what it returns. A task that is cancelled while it waits stops the call.
 
-    async def map(self, fn: Callable[..., T], *iterables: Iterable[Any], **options: Any) -> AsyncIterator[T]:
-        """Call a function with an element of each iterable, and give the results in order."""
-        executor = self._client.executor(**options)
-        futures = [asyncio.wrap_future(executor.submit(fn, *each)) for each in zip(*iterables, strict=False)]
+        See :meth:`fairlead.Client.submit` for what can be asked for.
+        """
+        future = self._client.submit(fn, *args, cpu=cpu, memory=memory, gpu=gpu, queue=queue, **kwargs)
+        return await self._result(future)
+
+    @names_options
+    async def map(self, fn: Callable[..., T], *iterables: Iterable[Any], **options: Unpack[Asked]) -> AsyncIterator[T]:
+        """Call a function with an element of each iterable, and give the results in order. Who goes on no more stops the rest."""
+        caller, asked = self._client._caller, replace(self._client.options, **options)
+        futures = [caller.call(asked, fn, each, {}) for each in zip(*iterables, strict=False)]
         try:
             for future in futures:
-                yield await future
+                yield await self._result(future)
         finally:
-            for future in futures:
-                future.cancel()
+            caller.stop_all(futures)
+
+    async def _result(self, future: CallFuture[T]) -> T:
+        """What a call comes to; it is stopped where nobody waits for that any more."""
+        inner = asyncio.wrap_future(future)
+        inner.add_done_callback(lambda done: done.cancelled() or done.exception())  # so that it counts as seen
+        try:
+            return await asyncio.shield(inner)
+        except asyncio.CancelledError:
+            self._client._caller.stop_all([future])
+            raise
 
     async def submit_job(self, argv: Iterable[str], **options: Any) -> SubmittedJob:
         """Submit a command; see :meth:`fairlead.Client.submit_job`."""
@@ -51,7 +79,11 @@ class AsyncClient:
 
     async def aclose(self) -> None:
         """Wait until what was submitted has ended, and give the session back."""
-        await asyncio.to_thread(self._client.shutdown)
+        try:
+            await asyncio.to_thread(self._client.shutdown)
+        except asyncio.CancelledError:
+            self._client._caller.abandon()
+            raise
 
     async def __aenter__(self) -> Self:
         return self
@@ -59,4 +91,7 @@ class AsyncClient:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self.aclose()
+        if kind is not None and issubclass(kind, KeyboardInterrupt | asyncio.CancelledError):
+            await asyncio.to_thread(self._client._caller.abandon)
+        else:
+            await self.aclose()

@@ -1,13 +1,15 @@
 """Has functions called: one thread sends what was submitted, as much as there is in one request; one hears what happens.
 
-Both are started with the first call, and end when nothing more is to come.
+Both are started with the first call, and end when nothing more is to come. A program that is interrupted waits for nothing: all
+that it asked for is cancelled.
 """
 
 import atexit
+import sys
 import threading
 import weakref
-from collections.abc import Callable
-from concurrent.futures import CancelledError, Future
+from collections.abc import Callable, Iterable
+from concurrent.futures import CancelledError
 from typing import Any, TypeVar
 
 from fairlead.client.calls_under_way import CallFuture, CallsUnderWay, Waiting, alike
@@ -19,6 +21,8 @@ from fairlead.client.session import Session
 from fairlead.engines.calls import LARGEST_PAYLOAD
 
 T = TypeVar("T")
+LONGEST_GOODBYE = 0.8
+"""Seconds that an interrupted program waits for the scheduler to hear of it; else it hears of it by the program's silence."""
 
 
 class Caller:
@@ -29,14 +33,17 @@ class Caller:
         self.session = Session(connection)
         self._calls = CallsUnderWay()
         self._closed = False
+        self._ended = threading.Event()  # nothing more will happen to any call
         self._threads: list[threading.Thread] = []
         atexit.register(_shut_down, weakref.ref(self))
 
-    def call(self, options: Options, fn: Callable[..., T], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Future[T]:
+    def call(
+        self, options: Options, fn: Callable[..., T], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> CallFuture[T]:
         """Have a function called; see :meth:`fairlead.Client.submit`."""
         import cloudpickle
 
-        future: CallFuture[T] = CallFuture(self.cancel)
+        future: CallFuture[T] = CallFuture(self.cancel, self.stop)
         call = cloudpickle.dumps((fn, args, kwargs))
         if len(call) > LARGEST_PAYLOAD // 2:
             raise ValueError(
@@ -66,6 +73,39 @@ class Caller:
         self._cancelled(future)
         return future.cancelled()
 
+    def stop(self, future: CallFuture[Any]) -> bool:
+        """Cancel a call, or have its process told to end; whether there was something to stop."""
+        if self._calls.withdraw(future):
+            self._cancelled(future)
+            return True
+        if future.done():
+            return False
+        assert future.place is not None
+        try:
+            return self.session.cancel(future.place, only_waiting=False)
+        except ServiceError:  # nobody can say: what it comes to is told as for any call
+            return False
+
+    def stop_all(self, futures: Iterable[CallFuture[Any]]) -> None:
+        """Stop those that are not done, without waiting for it."""
+        left = [future for future in futures if not future.done()]
+        if left:
+            threading.Thread(
+                target=lambda: [future.stop() for future in left], name="fairlead-stop", daemon=True
+            ).start()
+
+    def abandon(self) -> None:
+        """The program is interrupted: cancel all calls, those that run too, and wait for none of them."""
+        for future in self._calls.break_off("the program was interrupted"):
+            if future.running():
+                fail(future, CancelledError("the program was interrupted while it ran"))
+            else:
+                self._cancelled(future)
+        self._ended.set()
+        goodbye = threading.Thread(target=self.session.close, name="fairlead-goodbye", daemon=True)
+        goodbye.start()
+        goodbye.join(LONGEST_GOODBYE)
+
     def shutdown(self, wait: bool, cancel_futures: bool) -> None:
         """Take no more calls; see :meth:`concurrent.futures.Executor.shutdown`."""
         self._calls.close()
@@ -73,14 +113,21 @@ class Caller:
             for future in self._calls.pending():
                 future.cancel()
         self._close_if_over()
-        if wait and threading.current_thread() not in self._threads:  # a callback cannot wait for what runs it
-            for thread in self._threads:
-                thread.join()
+        if (
+            wait and self._threads and threading.current_thread() not in self._threads
+        ):  # a callback cannot wait for itself
+            try:
+                self._ended.wait()
+            except KeyboardInterrupt:
+                self.abandon()
+                raise
 
     def _guard(self, work: Callable[[], None]) -> None:
         """Run a thread; where it ends by a fault, no future waits for ever."""
         try:
             work()
+            if work == self._hear:
+                self._ended.set()
         except ServiceError as error:
             self._break_off(str(error))
         except BaseException as error:
@@ -90,6 +137,7 @@ class Caller:
     def _break_off(self, why: str) -> None:
         for future in self._calls.break_off(why):
             fail(future, SchedulerGone(why))
+        self._ended.set()
 
     def _send(self) -> None:
         while batch := self._calls.next_batch():
@@ -174,5 +222,9 @@ class Caller:
 
 def _shut_down(caller: "weakref.ref[Caller]") -> None:
     there = caller()
-    if there is not None:
+    if there is None:
+        return
+    if issubclass(getattr(sys, "last_type", None) or Exception, KeyboardInterrupt):  # what the program ends with
+        there.abandon()
+    else:
         there.shutdown(wait=True, cancel_futures=False)

@@ -27,14 +27,21 @@ LARGEST_AT_ONCE = 4 * 2**20
 class CallFuture(Future[T]):
     """A future of a call; see :class:`concurrent.futures.Future`."""
 
-    def __init__(self, cancel: "Callable[[CallFuture[Any]], bool]") -> None:
+    def __init__(self, cancel: "Callable[[CallFuture[Any]], bool]", stop: "Callable[[CallFuture[Any]], bool]") -> None:
         super().__init__()
-        self._cancel = cancel
+        self._cancel, self._stop = cancel, stop
         self.place: Place | None = None  # once it was submitted
 
     def cancel(self) -> bool:
         """Cancel the call if it has not started; whether it could be."""
         return self._cancel(self)
+
+    def stop(self) -> bool:
+        """Cancel the call, or stop it where it runs: its process is told to end. Whether there was something to stop.
+
+        What it comes to is then :class:`concurrent.futures.CancelledError`.
+        """
+        return self._stop(self)
 
     def cancel_here(self) -> bool:
         """Cancel the future alone."""

@@ -7,17 +7,19 @@ import os
 import warnings
 import weakref
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Executor, Future
+from concurrent.futures import Executor
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, ParamSpec, TypeVar
+from types import TracebackType
+from typing import Any, ParamSpec, TypeVar, Unpack
 
 from fairlead.client.caller import Caller
+from fairlead.client.calls_under_way import CallFuture
 from fairlead.client.connection import Connection
 from fairlead.client.environment import needed_environment
 from fairlead.client.jobs import SubmittedJob
-from fairlead.client.options import Options
+from fairlead.client.options import Asked, Options, names_options
 from fairlead.model.quantity import parse_quantities
 
 P = ParamSpec("P")
@@ -48,7 +50,8 @@ class Client(Executor):
     1024
     """
 
-    def __init__(self, home: Path | str | None = None, **options: Any) -> None:
+    @names_options
+    def __init__(self, home: Path | str | None = None, **options: Unpack[Asked]) -> None:
         self.options = Options(**options)
         self._connection = Connection(Path(home) if home is not None else None, patience=60.0)
         self._connection.get("/v1/status")
@@ -66,7 +69,7 @@ class Client(Executor):
         gpu: int | None = None,
         queue: str | None = None,
         **kwargs: Any,
-    ) -> Future[T]:
+    ) -> CallFuture[T]:
         """Call ``fn(*args, **kwargs)`` when it is its turn.
 
         `cpu`, `memory`, `gpu` and `queue` are what the call asks for; a function that has arguments of these names is called
@@ -75,6 +78,7 @@ class Client(Executor):
         Returns
         -------
         concurrent.futures.Future
+            Its ``stop()`` stops the call also while it runs; a call that no node that is up could hold raises ServiceError.
 
         Raises
         ------
@@ -86,13 +90,14 @@ class Client(Executor):
         options = replace(self.options, **given) if given else self.options  # type: ignore[arg-type]
         return self._caller.call(options, fn, args, kwargs)
 
+    @names_options
     def map(
         self,
         fn: Callable[..., T],
         *iterables: Iterable[Any],
         timeout: float | None = None,
         chunksize: int = 1,
-        **options: Any,
+        **options: Unpack[Asked],
     ) -> Iterator[T]:
         """Call the function with an element of each iterable; results in order, as :meth:`concurrent.futures.Executor.map`.
 
@@ -108,13 +113,22 @@ class Client(Executor):
         )
         return itertools.chain.from_iterable(pieces)
 
-    def executor(self, **options: Any) -> Executor:
+    @names_options
+    def executor(self, **options: Unpack[Asked]) -> Executor:
         """Make an executor with options of its own, over this client: its ``submit`` passes on every argument as it is."""
         return _View(self, replace(self.options, **options))
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """Take no more calls. With `wait`, return when those that were submitted have ended; see the standard library's."""
         self._caller.shutdown(wait, cancel_futures)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is not None and issubclass(kind, KeyboardInterrupt):
+            self._caller.abandon()
+        else:
+            self.shutdown()
 
     def capacity(self) -> int:
         """How many calls, as this client asks for them, the nodes hold when they are empty; at least 1."""
@@ -129,6 +143,7 @@ class Client(Executor):
 
     # -- jobs ------------------------------------------------------------------------------------------------------
 
+    @names_options
     def submit_job(
         self,
         argv: Iterable[str],
@@ -145,7 +160,7 @@ class Client(Executor):
         revocable: bool = False,
         after: Iterable["int | SubmittedJob | tuple[int, str]"] = (),
         strict: bool = False,
-        **options: Any,
+        **options: Unpack[Asked],
     ) -> SubmittedJob:
         """Submit a command, as `fairlead submit` does.
 
@@ -212,10 +227,10 @@ class _View(Executor):
 
     def __init__(self, client: Client, options: Options) -> None:
         self._client, self._options = client, options
-        self._mine: weakref.WeakSet[Future[Any]] = weakref.WeakSet()
+        self._mine: weakref.WeakSet[CallFuture[Any]] = weakref.WeakSet()
         self._closed = False
 
-    def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
+    def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> CallFuture[T]:
         if self._closed:
             raise RuntimeError("cannot schedule new futures after shutdown")
         future = self._client._caller.call(self._options, fn, args, kwargs)
@@ -232,6 +247,15 @@ class _View(Executor):
                 future.cancel()
         if wait:
             wait_for(mine)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is not None and issubclass(kind, KeyboardInterrupt):
+            self._closed = True
+            self._client._caller.stop_all(self._mine)
+        else:
+            self.shutdown()
 
 
 def _after(each: "int | SubmittedJob | tuple[int, str]") -> dict[str, Any]:

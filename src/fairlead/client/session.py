@@ -39,7 +39,8 @@ class Session:
         jobs = []
         for group in groups:
             payload, packed = uuid.uuid4().hex, calls.pack([waiting.call for waiting in group])
-            job = {**group[0].options.request(), "name": group[0].name, "payload": payload}
+            options = group[0].options
+            job = {**options.request(), "name": group[0].name, "payload": payload, "strict": not options.wait_for_node}
             if len(packed) <= LARGEST_IN_BODY:
                 job["data"] = base64.b64encode(packed).decode()
             else:
@@ -65,10 +66,10 @@ class Session:
             return self._connection.get_bytes(f"/v1/sessions/{self.id}/results/{event['job']}/{event['index']}")
         return None
 
-    def cancel(self, place: Place) -> bool:
-        """Cancel a call that waits; whether it did."""
+    def cancel(self, place: Place, only_waiting: bool = True) -> bool:
+        """Cancel a call that waits, or, unless `only_waiting`, runs; whether it did."""
         job, index = place
-        body = {"indices": [index], "only_waiting": True}
+        body = {"indices": [index], "only_waiting": only_waiting}
         return bool(self._connection.post(f"/v1/jobs/{job}/cancel", body)["changed"])
 
     def close(self) -> None:

@@ -184,16 +184,37 @@ class FairQueue(TypedDict):
     passed_over_for: list[str]
 
 
+class ReservationInfo(TypedDict):
+    """Room that is kept for a job, for so many `tasks` on so many `nodes`, since `made`; at `start` they are expected to start.
+
+    `why` is "reservation", or for what others are revoked: "guarantee", "fair share" or "priority". `slips` is how often the
+    start was put off. `idle` is the free room that is kept from others now, in base units; `idled`, that over time: base units x
+    hours.
+    """
+
+    job: int
+    queue: str
+    why: str
+    made: float
+    start: float
+    slips: int
+    nodes: int
+    tasks: int
+    idle: dict[str, int]
+    idled: dict[str, float]
+
+
 class FairnessInfo(TypedDict):
     """Whether what runs now is fair, within one task; `findings` name the property, whether it holds, and a witness.
 
     `fair` is null where it is at this moment, but some have waited while others, who had no less, were served: see the audit
-    over time.
+    over time. `reservations` are what is kept for whom, and what that idles.
     """
 
     fair: bool | None
     queues: list[FairQueue]
     findings: list[dict[str, Any]]
+    reservations: list[ReservationInfo]
 
 
 class Amounts(TypedDict):
@@ -250,8 +271,38 @@ class RevocationsInfo(TypedDict):
     faults: list[RevocationFault]
 
 
+class PromisesInfo(TypedDict):
+    """All that was kept for somebody: how often, and the free room that lay idle for it, base units x hours and, as parts of the
+    whole cluster, in hours of that.
+    """
+
+    count: int
+    idled: dict[str, float]
+    share_hours: float
+
+
+class ReservationOverTime(TypedDict):
+    """What was kept for a job from `made` to `until`, null while it is; `start` is when it was expected to start, as said last.
+
+    `used` is whether the job started in it, false where it was dropped; `why`, `slips` and `idled` are as in ReservationInfo.
+    """
+
+    job: int
+    queue: str
+    why: str
+    made: float
+    until: float | None
+    start: float
+    slips: int
+    used: bool | None
+    idled: dict[str, float]
+    share_hours: float
+
+
 class OverTimeInfo(TypedDict):
     """Whether it was fair over time: each queue, most wronged first, who starved, and the shares over time of some.
+
+    `promises` says what lay idle for all reservations, `reservations` tells those of them that idled most.
 
     `asked` are the seconds that were asked for; `complete` is false where facts before `since` are not kept any more. There
     were `looks`, one in each `every` seconds; 0: one at every moment. `error` is how far what was used, as looked at, is from
@@ -270,6 +321,8 @@ class OverTimeInfo(TypedDict):
     queues: list[QueueOverTime]
     starved: list[StarvedInfo]
     revocations: RevocationsInfo
+    promises: PromisesInfo
+    reservations: list[ReservationOverTime]
     series: dict[str, Any]
 
 

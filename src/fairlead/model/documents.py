@@ -53,6 +53,9 @@ MOST_LEVELS = 100
 LONGEST_TIMEOUT = LONGEST_PROTECTION = 365 * 86400.0
 LONGEST_GRACE = 86400.0
 LARGEST_FILE = 16 * 2**20
+KEPT = ("cpu", "memory", "gpu")
+"""What this machine has, and may keep some of for itself."""
+KEPT_BY_DEFAULT: dict[str, int | Percent] = {"cpu": 500, "memory": Percent(5)}
 
 
 class DocumentError(ValueError):
@@ -73,6 +76,19 @@ def read_amounts(value: object) -> dict[str, int | Percent]:
     if not isinstance(value, dict):
         raise ValueError('write a table such as { cpu = 2, memory = "25%" }, or "25%" for all')
     return {name: parse_amount(name, amount) for name, amount in value.items()}
+
+
+def read_kept(value: object) -> dict[str, int | Percent]:
+    """Read what a machine keeps for itself: a table of quantities and parts of it; raises ValueError with the remedy."""
+    if not isinstance(value, dict):
+        raise ValueError('write a table such as { cpu = 0.5, memory = "5%" }, or {} to keep nothing')
+    kept = {name: parse_amount(name, amount) for name, amount in value.items()}
+    for name, amount in kept.items():
+        if name not in KEPT:
+            raise ValueError(f"there is no {name!r} to keep of this machine: use {', '.join(KEPT)}")
+        if name == "gpu" and (isinstance(amount, Percent) or amount % 1000):
+            raise ValueError("gpu: a part of a GPU cannot be kept: write a whole number")
+    return kept
 
 
 def check_queue_name(name: str) -> str:
@@ -233,6 +249,7 @@ class Document(Table):
     root_tasks: bool = False
     bounds: dict[str, BoundsTable] = Field(default_factory=dict)
     placement: list[PlacementTable] = Field(default_factory=list, max_length=1000)
+    system: Annotated[dict[str, Any] | None, BeforeValidator(read_kept)] = None
 
 
 class Configuration:
@@ -245,12 +262,21 @@ class Configuration:
     nodes : list of Node
         Empty where the document leaves them to be found out.
     settings : Settings
+    system : dict
+        What this machine keeps for itself, in base units or in percent of what it has, where it is found out.
     """
 
-    def __init__(self, queues: Sequence[Queue], nodes: Sequence[Node], settings: Settings) -> None:
+    def __init__(
+        self,
+        queues: Sequence[Queue],
+        nodes: Sequence[Node],
+        settings: Settings,
+        system: Mapping[str, int | Percent] = KEPT_BY_DEFAULT,
+    ) -> None:
         self.queues = list(queues) or [Queue(USERS)]
         self.nodes = list(nodes)
         self.settings = settings
+        self.system = system
 
 
 def validated(kind: type[T], path: Path, text: str, raw: dict[str, Any]) -> T:
@@ -298,7 +324,11 @@ def read_configuration(path: Path, check_policy: Callable[[str], object]) -> Con
         raise DocumentError(fault(path, text, ("node", number, key), message, ""))
     nodes = [node for table in document.node for node in _nodes(table)]
     queues.sort(key=lambda q: (q.name.count("/"), q.name))
-    return Configuration(queues, nodes, _settings(path, text, document, queues))
+    if nodes and document.system is not None:
+        message = "is kept of this machine as it is: here [[node]] tables say what there is"
+        raise DocumentError(fault(path, text, ("system",), message, ""))
+    system = KEPT_BY_DEFAULT if document.system is None else document.system
+    return Configuration(queues, nodes, _settings(path, text, document, queues), system)
 
 
 def _settings(path: Path, text: str, document: Document, queues: list[Queue]) -> Settings:

@@ -4,8 +4,7 @@ Numbers are float64, or exact fractions in object arrays. In documents they are 
 whatever the caller counts in. -1 means none, where there need not be one.
 """
 
-import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
@@ -15,8 +14,19 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from pydantic import AfterValidator, BeforeValidator, Field
 
+from fairlead.model.arrays import (
+    Fault,
+    Numbers,
+    amounts_of,
+    check_list,
+    check_names,
+    exact_array,
+    fractions_of,
+    priorities_of,
+    tasks_of,
+    weights_of,
+)
 from fairlead.model.documents import (
-    MOST_LEVELS,
     MOST_NODES,
     Amounts,
     DocumentError,
@@ -32,8 +42,6 @@ from fairlead.model.documents import (
 from fairlead.model.faults import shortened
 from fairlead.model.quantity import LARGEST
 from fairlead.model.specs import USERS
-
-Numbers = NDArray[Any]
 
 
 @dataclass(frozen=True)
@@ -116,67 +124,80 @@ class Problem:
         Raises
         ------
         ValueError
-            Shapes that do not fit, NaN, what is negative or infinite, a user who asks for nothing.
+            Shapes that do not fit, NaN, what is negative, infinite or out of range, a name that is there twice or is none, a user
+            who asks for nothing. It says where: ``user[3].tasks: ...``
         """
-        c = _numbers("capacity", capacity)
-        d = _numbers("demand", demand)
-        if d.ndim != 2 or c.ndim != 1 or d.shape[1] != len(c):
-            raise ValueError(
-                f"demand: has shape {d.shape}, not (users, resources) with {c.shape[0] if c.ndim else 0} resources"
-            )
+        d = np.asarray(demand, None if isinstance(demand, np.ndarray) else object)
+        if d.ndim != 2:
+            raise Fault("demand", None, f"has shape {d.shape}, not (users, resources)")
         n, m = d.shape
-        w = np.ones(1) if weight is None else _numbers("weight", weight)
-        if w.ndim == 1 and len(w) == n and n != 1:
-            w = w[:, None]
-        if (w <= 0).any():
-            raise ValueError("weight: must be positive")
+        if resources is not None:
+            check_list("resources", resources, m, "columns of demand")
+        resources = tuple(f"r{j}" for j in range(m)) if resources is None else tuple(resources)
+        if not m:
+            raise Fault("capacity", None, "there is nothing to share: name a resource, such as cpu = 9")
+        check_names("resources", resources, _check_name)
+        c = capacity if isinstance(capacity, np.ndarray) else np.asarray(capacity, object)
+        if c.shape != (m,):
+            raise Fault("capacity", None, f"has shape {c.shape}, not ({m},), as demand has resources")
         found = cls(
-            resources=tuple(resources) if resources is not None else tuple(f"r{j}" for j in range(m)),
+            resources=resources,
             users=users if users is not None else _Names(n),
-            capacity=c,
-            demand=d,
-            tasks=np.broadcast_to(_numbers("tasks", tasks, least=-1) if tasks is not None else np.full(1, -1.0), (n,)),
-            weight=np.broadcast_to(w, (n, m)),
-            guarantee=np.broadcast_to(
-                _numbers("guarantee", guarantee) if guarantee is not None else np.zeros(1), (n, m)
-            ),
-            limit=np.broadcast_to(
-                _numbers("limit", limit, least=-1) if limit is not None else np.full(1, -1.0), (n, m)
-            ),
-            priority=np.broadcast_to(np.asarray(priority if priority is not None else 0, np.int64), (n,)),
+            capacity=amounts_of("capacity", capacity, (m,), resources),
+            demand=amounts_of("demand", demand, (n, m), resources),
+            tasks=tasks_of(tasks, n),
+            weight=weights_of(weight, (n, m), resources),
+            guarantee=amounts_of("guarantee", guarantee, (n, m), resources, none=0),
+            limit=amounts_of("limit", limit, (n, m), resources, none=-1),
+            priority=priorities_of(priority, n),
             queues=queues if queues is not None else _Roots(n),
             nodes=nodes,
             machines=machines,
         )
-        if len(found.resources) != m or len(found.users) != n:
-            raise ValueError(
-                f"{len(found.users)} users and {len(found.resources)} resources are named: demand has {n} and {m}"
-            )
-        if len(found.queues) != n:
-            raise ValueError(f"queues: {len(found.queues)} are named, for {n} users")
-        for queue in {*found.queues} if queues is not None else ():
-            if queue.count("/") >= MOST_LEVELS:
-                raise ValueError(f"queues: a path of {queue.count('/') + 1} levels: at most {MOST_LEVELS}")
-        nothing = np.flatnonzero(~(d > 0).any(axis=1))
+        if users is not None:
+            check_list("users", users, n, "users")
+            check_names("name", users, _check_name)
+        if queues is not None:
+            check_list("queues", queues, n, "users")
+            _check_queues(queues)
+        if nodes < 1:
+            raise Fault("nodes", None, f"{nodes} is no number of machines: use 1 or more")
+        nothing = np.flatnonzero(~(found.demand > 0).any(axis=1))
         if len(nothing):
-            raise ValueError(
-                f"demand: user {found.users[nothing[0]]} asks for nothing: name something of some resource"
-            )
+            raise Fault("demand", int(nothing[0]), "asks for nothing: name something of some resource")
+        if guarantee is not None:
+            _check_guarantees(found)
         return found
 
     def exact(self) -> "Problem":
         """The same problem in fractions; a float counts as the decimal that it is written as."""
-        return self._each(_fractions)
+        return self._each(fractions_of)
 
     def floats(self) -> "Problem":
         """The same problem in float64."""
-        return self._each(_floats)
+        return self._each(lambda values: values.astype(np.float64))
 
     def _each(self, change: Callable[[Numbers], Numbers]) -> "Problem":
         arrays: dict[str, Any] = {name: change(getattr(self, name)) for name in _ARRAYS}
         if self.machines is not None:
             arrays["machines"] = replace(self.machines, capacity=change(self.machines.capacity))
         return replace(self, **arrays)
+
+    def spread(self) -> float:
+        """How many times the least part of a resource that a task takes, over its user's weight, the largest is."""
+        least, largest = np.inf, 0.0
+        for j in np.flatnonzero(self.capacity > 0):
+            taken, weight = self.demand[:, j], self.weight[:, j]
+            parts = (taken if weight.strides == (0,) else taken / weight).astype(np.float64) / float(self.capacity[j])
+            largest = max(largest, float(parts.max(initial=0.0)))
+            least = min(least, float(parts.min(where=parts > 0, initial=np.inf)))
+        return largest / least if largest else 1.0
+
+    def overpromised(self) -> str:
+        """The first resource of which more is guaranteed than there is; empty where all guarantees can be kept."""
+        near = 1 if self.guarantee.dtype == object else 1 + 1e-9  # sums of floats are not to the last digit
+        over = self.guarantee.sum(axis=0) > self.capacity * near
+        return self.resources[int(np.argmax(over))] if len(self.users) and over.any() else ""
 
     def most(self) -> tuple[Numbers, NDArray[np.bool_]]:
         """How many tasks each user may have at most, -1 for any number; and whether its limit says so, not its demand."""
@@ -229,32 +250,24 @@ class _Roots(_Names):
         return "" if isinstance(found, int) else [""] * len(found)
 
 
-def _numbers(name: str, values: ArrayLike, least: int = 0) -> Numbers:
-    array = np.asarray(values)
-    if array.dtype != object:
-        array = array.astype(np.float64)
-        finite = np.isfinite(array)
-    else:
-        finite = np.array([isinstance(x, int | Fraction) or math.isfinite(x) for x in array.ravel()], np.bool_)
-    if not finite.all():
-        raise ValueError(f"{name}: must be finite numbers")
-    if (array < least).any() or ((array < 0) & (array != least)).any():
-        raise ValueError(f"{name}: must not be negative{', but for -1, which is none' if least == -1 else ''}")
-    return array
+def _check_queues(queues: Sequence[str]) -> None:
+    """Raise a fault for the first that is no place of a user."""
+    there = {""}
+    for row, queue in enumerate(queues):
+        if queue not in there:
+            try:
+                _check_place(queue)
+            except ValueError as error:
+                raise Fault("queue", row, str(error)) from None
+            there.add(queue)
 
 
-def exact_array(values: Iterable[Any]) -> Numbers:
-    """An array of Python's own numbers, as they are: numpy would make something else of some."""
-    return np.array([*values, None], object)[:-1]
-
-
-def _fractions(values: Numbers) -> Numbers:
-    flat = [Fraction(x) if isinstance(x, int | Fraction) else Fraction(repr(float(x))) for x in values.ravel()]
-    return exact_array(flat).reshape(values.shape)
-
-
-def _floats(values: Numbers) -> Numbers:
-    return values.astype(np.float64)
+def _check_guarantees(problem: Problem) -> None:
+    """Raise a fault for the first guarantee that is more than its user's limit."""
+    above = np.argwhere((problem.limit >= 0) & (problem.guarantee > problem.limit))
+    if len(above):
+        row, j = above[0].tolist()
+        raise Fault("guarantee", row, f"guarantees more {problem.resources[j]} than the limit allows")
 
 
 def _check_tasks(value: float) -> float:
@@ -333,21 +346,24 @@ def read_problem(source: Path | str | Mapping[str, Any]) -> Problem:
     weights = [
         user.weight if isinstance(user.weight, dict) else dict.fromkeys(resources, user.weight) for user in users
     ]
-    found = Problem.from_arrays(
-        exact_array(Fraction(total[name]) for name in resources),
-        table("demand", 0),
-        tasks=_fractions(exact_array(-1 if user.tasks is None else user.tasks for user in users)),
-        weight=_fractions(
-            np.array([w.get(name, 1.0) for w in weights for name in resources]).reshape(len(users), len(resources))
-        ),
-        guarantee=table("guarantee", 0),
-        limit=table("limit", -1),
-        priority=[user.priority for user in users],
-        queues=[user.queue for user in users],
-        users=[user.name for user in users],
-        resources=resources,
-        nodes=nodes,
-    )
+    try:
+        found = Problem.from_arrays(
+            exact_array(Fraction(total[name]) for name in resources),
+            table("demand", 0),
+            tasks=fractions_of(exact_array(-1 if user.tasks is None else user.tasks for user in users)),
+            weight=fractions_of(
+                np.array([w.get(name, 1.0) for w in weights for name in resources]).reshape(len(users), len(resources))
+            ),
+            guarantee=table("guarantee", 0),
+            limit=table("limit", -1),
+            priority=[user.priority for user in users],
+            queues=[user.queue for user in users],
+            users=[user.name for user in users],
+            resources=resources,
+            nodes=nodes,
+        )
+    except Fault as wrong:
+        raise DocumentError(fault(path, text, wrong.place, wrong.message, "")) from None
     return replace(found, quantities=True, machines=_machines(document, resources))
 
 
@@ -407,15 +423,9 @@ def _faults(document: ProblemDocument) -> list[tuple[tuple[str | int, ...], str]
     machines = list(_machine_faults(document))
     if machines:
         return machines
-    seen = set()
     for number, user in enumerate(document.user):
-        if user.name in seen:
-            return [(("user", number, "name"), f"a user {user.name!r} is there already: name it otherwise")]
-        seen.add(user.name)
         if user.on and not document.node:
             return [(("user", number, "on"), "there are no machines with labels: write [[node]] tables")]
-        if not any(user.demand.values()):
-            return [(("user", number, "demand"), "asks for nothing: name something of some resource")]
         for key in ("demand", "guarantee", "limit"):
             unknown = sorted(set(getattr(user, key)) - there)
             if unknown:
@@ -430,7 +440,4 @@ def _faults(document: ProblemDocument) -> list[tuple[tuple[str | int, ...], str]
             ]
         if user.on and not any(_meets(node, user) for node in document.node):
             return [(("user", number, "on"), "no [[node]] has such labels: it could get nothing")]
-        for name, least in user.guarantee.items():
-            if name in user.limit and least > user.limit[name]:
-                return [(("user", number, "guarantee"), f"guarantees more {name} than the limit allows")]
     return []

@@ -66,11 +66,10 @@ def parse_quantity(resource: str, value: object) -> int:
             f"{resource}: {text!r} is no quantity: write a number, then one of m k M G T Ki Mi Gi Ti or nothing"
         )
     try:
-        exact = Fraction(match["number"]) * Fraction(_FACTORS[match["suffix"] or ""])
+        base = _base_units(resource, match)
     except ValueError:
         raise ValueError(f"{resource}: a number has more digits than can be read") from None
     unit = "byte" if resource in BYTE_RESOURCES else "thousandth"
-    base = exact if resource in BYTE_RESOURCES else exact * 1000
     if base >= LARGEST:
         raise ValueError(
             f"{resource}: {text} is too large: at most {_plain(_largest_written(resource))} can be counted"
@@ -79,6 +78,17 @@ def parse_quantity(resource: str, value: object) -> int:
         hint = f" (did you mean {match['number']}M?)" if match["suffix"] == "m" and unit == "byte" else ""
         raise ValueError(f"{resource}: {text} is finer than one {unit}{hint}")
     return int(base)
+
+
+def is_written_exactly(resource: str, base: Fraction, written: str) -> bool:
+    """Whether text that :func:`round_quantity` made of base units says them to the last digit."""
+    match = _QUANTITY.fullmatch(written.removeprefix("-"))
+    return match is not None and _base_units(resource, match) * (-1 if written.startswith("-") else 1) == base
+
+
+def _base_units(resource: str, match: re.Match[str]) -> Fraction:
+    exact = Fraction(match["number"]) * Fraction(_FACTORS[match["suffix"] or ""])
+    return exact if resource in BYTE_RESOURCES else exact * 1000
 
 
 def parse_quantities(values: Mapping[str, object]) -> dict[str, int]:

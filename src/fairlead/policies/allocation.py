@@ -1,14 +1,15 @@
 """What a policy gives each user of a problem, and why: the answer of :func:`fairlead.allocate`."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fairlead.model.problems import Numbers, Problem, as_problem
-from fairlead.model.quantity import round_quantity
+from fairlead.model.arrays import WIDEST, Numbers
+from fairlead.model.problems import Problem, as_problem
+from fairlead.model.quantity import BYTE_RESOURCES, is_written_exactly, round_quantity
 from fairlead.policies.by_filling import ByFilling
 from fairlead.policies.contract import DividingPolicy, Division, PolicyError
 from fairlead.policies.discrete import OrderingPolicy, Placement, Step, place
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     import plotly.graph_objects
 
 MOST_STEPS_SHOWN = 1000
+MOST_IN_FRACTIONS = 1000
+"""Users up to whom fractions are computed where nobody asked for them."""
 MOST_SHOWN = 40
 """Users that a printed allocation shows."""
 
@@ -229,7 +232,30 @@ def allocate(
     if not hasattr(chosen, "divide"):
         raise PolicyError(f"{chosen.name}: gives whole tasks only: ask for discrete")
     numbers = problem.exact() if exact else problem.floats()
-    return Allocation(numbers, chosen.name, chosen.divide(numbers))
+    spread = 1.0 if exact else numbers.spread()
+    division = chosen.divide(numbers) if spread <= WIDEST else _divide_wide(chosen, problem, spread)
+    over = numbers.overpromised()
+    if over:
+        note = f"more {over} is guaranteed than there is: each has its part of what there is"
+        division = replace(division, notes=[*division.notes, note])
+    return Allocation(numbers, chosen.name, division)
+
+
+def _divide_wide(chosen: DividingPolicy, problem: Problem, spread: float) -> Division:
+    """Divide in fractions what floating point cannot be trusted with, and give it in float64; or say that it was not."""
+    apart = f"what tasks take is up to {spread:.0e} times as much for one as for another: "
+    try:
+        if len(problem.users) > MOST_IN_FRACTIONS:
+            raise PolicyError(f"more than {MOST_IN_FRACTIONS:,} users")
+        found = chosen.divide(problem.exact())
+    except PolicyError as error:
+        found = chosen.divide(problem.floats())
+        return replace(
+            found, notes=[*found.notes, f"{apart}floating point may be wrong here, and in fractions: {error}"]
+        )
+    placed = None if found.placed is None else found.placed.astype(np.float64)
+    notes = [*found.notes, f"{apart}computed in fractions"]
+    return replace(found, tasks=found.tasks.astype(np.float64), placed=placed, notes=notes)
 
 
 def table(allocations: list[Allocation]) -> str:
@@ -290,14 +316,20 @@ def number(value: Any) -> str:
 
 
 def amount(problem: Problem, column: int, value: Any) -> str:
-    """A quantity for reading, in its resource's units."""
+    """A quantity for reading, in its resource's units; where it is a fraction, after ≈ unless it is written to the last digit."""
     if not problem.quantities:
         return number(value)
-    return round_quantity(problem.resources[column], round(value))
+    resource = problem.resources[column]
+    text = round_quantity(resource, round(value))
+    if not isinstance(value, Fraction):
+        return text
+    if text == "0" and value:
+        text = f"{float(value if resource in BYTE_RESOURCES else value / 1000):.3g}"
+    return text if is_written_exactly(resource, value, text) else f"≈{text}"
 
 
 def _plain(value: Any) -> float | str:
-    return str(value) if isinstance(value, Fraction) else float(value)
+    return str(value) if isinstance(value, Fraction) else float(value) + 0.0  # and no -0
 
 
 def _named(problem: Problem, values: Numbers) -> dict[str, float | str]:

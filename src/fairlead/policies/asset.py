@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 from fairlead.policies.drf import inverse, weighted_shares
 
 if TYPE_CHECKING:
-    from fairlead.model.problems import Numbers, Problem
+    from fairlead.model.arrays import Numbers
+    from fairlead.model.problems import Problem
     from fairlead.policies.by_filling import ByFilling
 
 

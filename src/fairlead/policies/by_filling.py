@@ -3,7 +3,8 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from fairlead.model.problems import Numbers, Problem
+from fairlead.model.arrays import Numbers
+from fairlead.model.problems import Problem
 from fairlead.policies.contract import Division
 from fairlead.policies.filling import Filling, fill
 from fairlead.policies.machines import divide_machines

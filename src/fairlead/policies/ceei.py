@@ -17,7 +17,8 @@ from typing import Any
 
 import numpy as np
 
-from fairlead.model.problems import Numbers, Problem
+from fairlead.model.arrays import Numbers
+from fairlead.model.problems import Problem
 from fairlead.policies.contract import Division, PolicyError
 from fairlead.policies.filling import DEMAND, LIMIT, SMALL
 
@@ -54,12 +55,16 @@ class Ceei:
         prices = np.zeros(len(problem.capacity))
         if buys.any():
             shares = np.ascontiguousarray(problem.demand[buys][:, there] / problem.capacity[there])
+            largest = shares.max(axis=1)  # a user's tasks are counted so that one takes all of something
+            shares /= largest[:, None]
+            usable = np.where(most[buys] >= 0, most[buys] * largest, -1.0)
             budget = np.ascontiguousarray(problem.weight[buys, 0])
-            found = equilibrium(shares, budget, most[buys])
+            with np.errstate(over="ignore", invalid="ignore"):  # of a step too far, which is taken back
+                found = equilibrium(shares, budget, usable)
             cost = shares @ found
             bought = np.divide(budget, cost, out=np.full(len(cost), np.inf), where=cost > 0)
-            full = (most[buys] >= 0) & (most[buys] <= bought)
-            tasks[buys] = np.where(full, most[buys], bought)
+            full = (usable >= 0) & (usable <= bought)
+            tasks[buys] = np.where(full, most[buys], bought / largest)
             stop[buys] = np.where(full, stop[buys], np.flatnonzero(there)[(shares * found).argmax(axis=1)])
             prices[there] = found / problem.capacity[there]
         return Division(tasks, stop, np.zeros(len(stop), np.int64), prices=prices)

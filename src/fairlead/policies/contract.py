@@ -7,7 +7,8 @@ An entry point in the group `fairlead.policies` gives it a name; what it points 
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from fairlead.model.problems import Numbers, Problem
+from fairlead.model.arrays import Numbers
+from fairlead.model.problems import Problem
 
 
 class PolicyError(ValueError):

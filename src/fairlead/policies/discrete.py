@@ -12,7 +12,8 @@ from typing import Any, Literal, Protocol, runtime_checkable
 
 import numpy as np
 
-from fairlead.model.problems import Problem, exact_array
+from fairlead.model.arrays import exact_array
+from fairlead.model.problems import Problem
 from fairlead.policies.contract import Division, PolicyError
 from fairlead.policies.filling import DEMAND, LIMIT, SLOT
 from fairlead.policies.orders import Order

@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from fairlead.model.problems import Numbers, Problem
+    from fairlead.model.arrays import Numbers
+    from fairlead.model.problems import Problem
     from fairlead.policies.by_filling import ByFilling
 
 

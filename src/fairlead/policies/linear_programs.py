@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from fairlead.model.problems import Numbers, exact_array
+from fairlead.model.arrays import Numbers, exact_array
 from fairlead.policies.contract import PolicyError
 
 TOO_CLOSE = "some numbers differ by too little for a linear program to tell them apart: round them"

@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from fairlead.model.problems import Numbers, Problem
+from fairlead.model.arrays import Numbers
+from fairlead.model.problems import Problem
 from fairlead.policies.contract import Division, PolicyError
 from fairlead.policies.filling import DEMAND, LIMIT
 from fairlead.policies.linear_programs import TOO_CLOSE, Program, solve
@@ -50,6 +51,7 @@ def _fill(problem: Problem, speed: Numbers, most: Numbers, floor: Numbers, limit
     ceiling = np.where(most < 0, np.inf, most)
     room = machines.capacity * machines.count[:, None]
     can = machines.allowed & np.array([[not (d[room[k] <= 0] > 0).any() for k in range(kinds)] for d in problem.demand])
+    whole = np.where(problem.capacity > 0, problem.capacity, problem.capacity + 1)
     level = floor / speed
     stop = np.full(n, DEMAND, np.int64)
     rounds = np.zeros(n, np.int64)
@@ -72,7 +74,7 @@ def _fill(problem: Problem, speed: Numbers, most: Numbers, floor: Numbers, limit
         rounds[stuck] = at
         stop[full] = np.where(limited[full], LIMIT, DEMAND)
         for i in np.flatnonzero(stuck & ~full):
-            stop[i] = int((prices[:, can[i]].sum(axis=1) * problem.demand[i]).argmax())
+            stop[i] = int((prices[:, can[i]].sum(axis=1) * problem.demand[i] / whole).argmax())
     tasks = np.minimum(placed.sum(axis=1), ceiling) if at else level * speed
     return Division(tasks, stop, rounds, placed=placed)
 
@@ -89,16 +91,20 @@ def _raise_least(
     users, classes = np.nonzero(can)
     zero = problem.capacity[0] * 0
     size = np.where(room > 0, room, zero + 1)
-    unit = max(1 / s for s in speed if s > 0)  # levels near 1, whatever the numbers are
+    # Near 1, whatever the numbers are, for a solver takes 10^-9 for nothing: levels in parts of the one that all would reach
+    # if machines were one, and each user's tasks in what it has of them at that level.
+    there = problem.capacity > 0
+    unit = 1 / ((problem.demand[:, there] * speed[:, None]).sum(axis=0) / problem.capacity[there]).max()
+    scale = speed * unit
     columns = len(users) + 1
     # Rows: what a class of machines has of each resource, then each user's level, then between what it may be.
     index: list[int] = []
     values: list[Any] = []
     starts = [0]
     for i, k in zip(users, classes, strict=True):
-        there = np.flatnonzero(problem.demand[i])
-        index += [*(k * m + there).tolist(), kinds * m + int(i), kinds * m + n + int(i)]
-        values += [*(problem.demand[i, there] / size[k, there]), *[1 / speed[i] / unit] * 2]
+        takes = np.flatnonzero(problem.demand[i])
+        index += [*(k * m + takes).tolist(), kinds * m + int(i), kinds * m + n + int(i)]
+        values += [*(problem.demand[i, takes] * scale[i] / size[k, takes]), *[zero + 1] * 2]
         starts.append(len(index))
     index += (kinds * m + np.flatnonzero(free)).tolist()
     values += [zero - 1] * int(free.sum())
@@ -106,7 +112,7 @@ def _raise_least(
     nothing = np.full(columns - 1, zero)
     # A user who is satisfied ends the round for all.
     none = np.full(n, np.inf)
-    lowest, highest = np.where(free, floor / speed / unit, -none), np.where(free, ceiling / speed / unit, none)
+    lowest, highest = np.where(free, floor / scale, -none), np.where(free, ceiling / scale, none)
     program = Program(
         cost=np.append(nothing, zero - 1),
         least=np.append(nothing, zero),
@@ -123,6 +129,6 @@ def _raise_least(
     if found is None:  # nobody loses what it had in the round before, so only for rounding
         raise PolicyError(TOO_CLOSE)
     placed = np.full((n, kinds), zero)
-    placed[users, classes] = found.x[:-1]
+    placed[users, classes] = found.x[:-1] * scale[users]
     prices = np.abs(found.prices)
     return found.x[-1] * unit, placed, prices[kinds * m : kinds * m + n], prices[: kinds * m].reshape(kinds, m).T

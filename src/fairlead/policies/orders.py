@@ -4,7 +4,7 @@ import heapq
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from fairlead.model.problems import Numbers
+from fairlead.model.arrays import Numbers
 
 Key = Callable[[int, int], Any]
 """From a user and how many tasks it has: who has the smallest goes next."""

@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from fairlead.model.problems import Numbers, Problem
+from fairlead.model.arrays import Numbers
+from fairlead.model.problems import Problem
 from fairlead.policies.contract import Division, PolicyError
 from fairlead.policies.filling import SLOT, fill
 from fairlead.policies.orders import ByKey, Order, by_rate

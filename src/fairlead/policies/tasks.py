@@ -1,13 +1,14 @@
 """The most tasks in total, whoever's they are: a linear program, as a yardstick of efficiency. It is not fair to anybody."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from fairlead.model.problems import Problem
+from fairlead.policies import drf
 from fairlead.policies.contract import Division, PolicyError
-from fairlead.policies.filling import DEMAND, LIMIT
-from fairlead.policies.linear_programs import dense, solve
+from fairlead.policies.filling import DEMAND, LIMIT, fill
+from fairlead.policies.linear_programs import TOO_CLOSE, dense, solve
 
 
 @dataclass(frozen=True)
@@ -22,25 +23,34 @@ class MostTasks:
         most, limited = problem.most()
         zero = problem.capacity[0] * 0
         there = problem.capacity > 0
-        # In parts of the capacity: a solver takes numbers of 10^18 for infinite.
+        # In parts of the capacity, and of what a user could have alone: a solver takes 10^18 for infinite, and 10^-9 for nothing.
         size = np.where(there, problem.capacity, zero + 1)
-        weight = problem.weight.sum(axis=1) / len(size)
-        found = solve(
-            dense(
-                cost=-weight,
-                matrix=(problem.demand / size).T,
-                upper=np.where(there, zero + 1, zero),
-                least=problem.promised(),
-                most=np.where(most < 0, np.inf, most),
-            )
+        shares = problem.demand / size
+        one = shares.max(axis=1)
+        worth = problem.weight.sum(axis=1) / one
+        program = dense(
+            cost=-worth / worth.max(),
+            matrix=(shares / one[:, None]).T,
+            upper=np.where(there, zero + 1, zero),
+            least=problem.promised() * one,
+            most=np.where(most < 0, np.inf, most * one),
         )
+        found = solve(program)
+        if (
+            found is None
+        ):  # the guarantees do not fit together: as in all policies, what there is for them is filled by all
+            promised = problem.promised()
+            speed = drf.speed(problem) * (promised > 0)
+            floor = fill(problem.capacity, problem.demand, speed, promised, most * 0, limited).tasks
+            found = solve(replace(program, least=floor * one))
         if found is None:
-            raise PolicyError("tasks: the guarantees do not fit together: lower one")
-        full = (most >= 0) & (found.x >= most * (1 if problem.demand.dtype == object else 1 - 1e-9))
-        tight = np.where(there, (problem.demand * found.x[:, None]).sum(axis=0) / size, zero + 1)
+            raise PolicyError(f"tasks: {TOO_CLOSE}")
+        tasks = np.maximum(found.x, zero) / one
+        full = (most >= 0) & (tasks >= most * (1 if problem.demand.dtype == object else 1 - 1e-9))
+        tight = np.where(there, (problem.demand * tasks[:, None]).sum(axis=0) / size, zero + 1)
         needed = np.where(problem.demand > 0, tight, zero - 1)
         stop = np.where(full, np.where(limited, LIMIT, DEMAND), needed.argmax(axis=1))
-        return Division(found.x, stop, np.zeros(len(stop), np.int64))
+        return Division(tasks, stop, np.zeros(len(stop), np.int64))
 
 
 def policy() -> MostTasks:

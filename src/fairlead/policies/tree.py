@@ -18,7 +18,8 @@ from typing import Any
 
 import numpy as np
 
-from fairlead.model.problems import Problem, exact_array
+from fairlead.model.arrays import exact_array
+from fairlead.model.problems import Problem
 from fairlead.policies import drf
 from fairlead.policies.by_filling import ByFilling
 from fairlead.policies.contract import Division

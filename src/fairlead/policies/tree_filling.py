@@ -23,7 +23,8 @@ from typing import Any
 
 import numpy as np
 
-from fairlead.model.problems import Numbers, Problem
+from fairlead.model.arrays import Numbers
+from fairlead.model.problems import Problem
 from fairlead.policies import drf
 from fairlead.policies.contract import Division
 from fairlead.policies.filling import DEMAND, LIMIT, NOT_TAKEN, fill

@@ -6,7 +6,8 @@ alike and nobody is constrained it is DRF; where users can use some machines onl
 
 import numpy as np
 
-from fairlead.model.problems import Numbers, Problem
+from fairlead.model.arrays import Numbers
+from fairlead.model.problems import Problem
 from fairlead.policies.by_filling import ByFilling
 
 

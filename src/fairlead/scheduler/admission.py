@@ -18,7 +18,7 @@ from fairlead.model.specs import (
     settings_for,
     written,
 )
-from fairlead.scheduler.cluster import tasks_that_fit
+from fairlead.scheduler.cluster import meets, tasks_that_fit
 from fairlead.scheduler.facts import (
     FIXED_WHILE_RUNNING,
     Configured,
@@ -189,18 +189,24 @@ def too_large(state: State, job: Job) -> str | None:
     """Say why no node that is up could hold a task of the job, or all together its gang, even empty; None where they could."""
     n = state.nodes.n
     demand = np.array([job.demand.get(name, 0) for name in state.resources], np.int64)
-    capacity = state.nodes.capacity[:n][state.nodes.up[:n]]
     if not demand.any():  # what asks for nothing is refused for that
         return None
+    wanted = tuple((label, tuple(values)) for label, values in job.on.items())
+    will_do = np.array([meets(node.labels, wanted) for node in state.cluster.specs], np.bool_)
+    capacity = state.nodes.capacity[:n][state.nodes.up[:n] & will_do]
+    if job.on and not len(capacity):
+        labels = " ".join(f"{label}={'|'.join(values)}" for label, values in wanted)
+        return f"no node has {labels}: the job waits for one to join"
+    such = " with its labels" if job.on else ""
     room = tasks_that_fit(capacity, demand)
     if room >= (job.tasks if job.gang else 1):
         return None
     if room:
         return (
-            f"all nodes together could hold {room} tasks of {format_quantities(job.demand)} at once, not the {job.tasks} of "
-            "this gang: the job waits for more to join"
+            f"all nodes{such} together could hold {room} tasks of {format_quantities(job.demand)} at once, not the {job.tasks} "
+            "of this gang: the job waits for more to join"
         )
-    return f"no node is large enough for {format_quantities(job.demand)}: the job waits for one to join"
+    return f"no node{such} is large enough for {format_quantities(job.demand)}: the job waits for one to join"
 
 
 def doubt(state: State, job: Job) -> str | None:

@@ -17,6 +17,7 @@ from fairlead.model.specs import written
 from fairlead.scheduler.decide import run_cycle
 from fairlead.scheduler.entitled import parts_of
 from fairlead.scheduler.facts import Fact, NodesClaimed, TasksRevoked
+from fairlead.scheduler.reserved_over_time import Promises
 from fairlead.scheduler.revocations_checked import RevocationCheck
 from fairlead.scheduler.state import State
 from fairlead.scheduler.why_short import CLOSE, Served, Short, Shortfalls
@@ -68,7 +69,7 @@ class Auditor:
         self._stretch, self._number, self._work = begin, 0, 0
         self._used = np.zeros((2, 0, 0))  # exactly, and as looked at
         self._served, self._waits, self._starved_after = Served(), dict[int, _Waits](), starved_after
-        self._check, self.revocations = RevocationCheck(), Revocations()
+        self._check, self.revocations, self.promises = RevocationCheck(), Revocations(), Promises(state)
 
     def feed(self, fact: Fact) -> None:
         """Let a fact happen. A clock that was set back stands still meanwhile."""
@@ -76,9 +77,14 @@ class Auditor:
             self._pass_until(fact.at)
         for queue in self._served.note(self.state, fact).tolist():
             self._close(queue, fact.at)
-        if fact.at < self.begin or not isinstance(fact, TasksRevoked | NodesClaimed):
+        if fact.at >= self.begin and isinstance(fact, TasksRevoked | NodesClaimed):
+            self._check_revocation(fact)
+        else:
             self.state.apply(fact)
-            return
+        self.promises.happened(self.state, fact)
+
+    def _check_revocation(self, fact: TasksRevoked | NodesClaimed) -> None:
+        """Let it happen, and note what it cost and whether it was as it must be."""
         if isinstance(fact, TasksRevoked) and fact.claim is not None:
             rows = self.state.current_tasks(fact.attempts)
             since = np.fmax(self.state.tasks.started_at[rows], self.state.tasks.kept_at[rows])
@@ -109,6 +115,7 @@ class Auditor:
         if end <= begin:
             return
         self._count(0, end - begin)
+        self.promises.pass_time(self.state, end - begin)
         if not self.every:
             self._look(begin, end - begin)
             return
@@ -213,6 +220,7 @@ def audit_history(
         if number % 500 == 0:
             told(number)
     sums, revoked = auditor.finish(), auditor.revocations.told()
+    promises, reservations = auditor.promises.told(begin, max(begin, end), state.resources)
     found = sums.told([written(name) for name in state.tree.names], state.resources)
     return found | {
         "fair": found["fair"] and not revoked["faults"],
@@ -222,4 +230,6 @@ def audit_history(
         "starved_after": starved_after,
         "every": auditor.every,
         "error": auditor.error() if auditor.every else 0.0,
+        "promises": promises,
+        "reservations": reservations,
     }

@@ -11,6 +11,7 @@ import numpy as np
 from fairlead.model.quantity import format_quantity, round_quantity
 from fairlead.model.specs import path_to_root, written
 from fairlead.policies.arithmetic import dominant_share
+from fairlead.scheduler import kernel_holds
 from fairlead.scheduler.admission import job_row
 from fairlead.scheduler.cluster import tasks_that_fit
 from fairlead.scheduler.decide import Cycle, run_cycle
@@ -18,6 +19,7 @@ from fairlead.scheduler.explain_claims import claim, safety
 from fairlead.scheduler.history import share_over_time
 from fairlead.scheduler.kernel_lending import withheld_from
 from fairlead.scheduler.kernel_stops import LIMIT, MAX_JOBS, MAX_TASKS, NO_NODE, NOT_REACHED, WITHHELD
+from fairlead.scheduler.reserved import all_kept
 from fairlead.scheduler.state import State
 from fairlead.scheduler.tables import NONE
 
@@ -38,7 +40,8 @@ def explain(state: State, job: int, now: float = inf) -> dict[str, Any]:
         ``reason`` is one of ``over``, ``running``, ``held``, ``dependency``, ``at most``, ``gang is stopping``, ``turn``,
         ``limit``, ``max tasks``, ``max jobs``, ``constraint``, ``too large``, ``withheld``, ``no room``, ``gang does not fit``,
         ``behind``, ``about to start``; ``text`` says it in a line; ``claim``, where its queue is short of what is its, what is
-        revoked for it, and ``safety``, where it runs, what may be revoked of its queue; ``ahead`` names the queues that are
+        revoked for it, and ``safety``, where it runs, what may be revoked of its queue; ``kept``, where room is kept for others,
+        for which jobs, on which nodes, and when these are expected to start and to be over; ``ahead`` names the queues that are
         served before it, with their dominant shares, now and over time; ``ahead_in_queue`` the jobs of its own queue that go
         first; the other keys hold what the text is made of, in base units.
     """
@@ -210,15 +213,12 @@ def _no_node(state: State, row: int) -> dict[str, Any]:
         wanted = " and ".join(f"{label}={'|'.join(values)}" for label, values in state.index.specs[job].on.items())
         return _answer(job, "constraint", f"no node has {wanted}", on=state.index.specs[job].on)
     large = up & meets & (nodes.capacity[:n] >= demand).all(axis=1)
-    kept = np.zeros((n, len(demand)), np.int64)
-    for bucket, reservation in state.reservations.items():
-        if bucket != jobs.bucket[row]:
-            for node, count in zip(reservation.nodes, reservation.tasks, strict=True):
-                kept[node] += count * state.shapes.demand[state.buckets.shape_row[bucket]]
-    # The closest: where the largest part of a demand that is missing is smallest.
+    kept = _kept_from(state, int(jobs.bucket[row]))
+    # The closest: where only what is kept for others is missing; else where the largest part of a demand is smallest that is.
     room = (nodes.free[:n] if large.any() else nodes.capacity[:n]) - kept * large.any()
     lack = np.maximum(0, demand - np.maximum(0, room)) * (demand > 0)
     part = (lack / np.maximum(1, demand)).max(axis=1)
+    part[(nodes.free[:n] >= demand).all(axis=1)] -= 1
     part[~(large if large.any() else up & meets)] = np.inf
     closest = int(np.argmin(part))
     name = state.cluster.specs[closest].name
@@ -236,10 +236,43 @@ def _no_node(state: State, row: int) -> dict[str, Any]:
             return _answer(job, "too large", f"{text} {jobs.waiting[row]}", fits=most, needed=int(jobs.waiting[row]))
         fits = tasks_that_fit((nodes.free[:n] - kept)[large], demand)
         text = f"a gang of {jobs.waiting[row]} starts at once or not at all, and there is room for {fits}"
-        return _answer(job, "gang does not fit", text, fits=fits, needed=int(jobs.waiting[row]))
+        where = np.flatnonzero(large & (kept > 0).any(axis=1))
+        owners, who = _owners(state, row, where)
+        text += f" beside what is kept for {who}" if owners else ""
+        return _answer(job, "gang does not fit", text, fits=fits, needed=int(jobs.waiting[row]), kept=owners)
+    owners, who = _owners(state, row, np.array([closest]) if (kept[closest] > 0).any() else np.zeros(0, np.int64))
     if not missing:
-        return _answer(job, "no room", f"{name} has room, but it is kept for another job", **more)
-    return _answer(job, "no room", f"no node has room: {name}, the closest, lacks {lacks}", **more)
+        text = f"{name} has room, but it is kept for {who or 'another job'}"
+        return _answer(job, "no room", text, **more, kept=owners)
+    beside = f" beside what is kept for {who}" if owners else ""
+    return _answer(job, "no room", f"no node has room: {name}, the closest, lacks {lacks}{beside}", **more, kept=owners)
+
+
+def _kept_from(state: State, bucket: int) -> np.ndarray:
+    """What is kept of each node from a bucket's tasks that may run for any time: shape (nodes, resources)."""
+    n, holds, v = state.nodes.n, state.holds, state.view()
+    kept = state.nodes.held[:n].copy()
+    for h in np.flatnonzero(holds.bucket[: holds.n] == bucket).tolist():
+        node, rank = int(holds.node[h]), int(holds.rank[h])
+        kept[node] = [kernel_holds.kept(v, node, r, inf, rank) for r in range(len(state.resources))]
+    return kept
+
+
+def _owners(state: State, row: int, nodes: np.ndarray) -> tuple[list[dict[str, Any]], str]:
+    """For whom room is kept on some nodes from a job that waits: who is expected to start first comes first; and in words."""
+    found = []
+    for kept in all_kept(state, 0.0):
+        there = np.intersect1d(kept.nodes, nodes)
+        if kept.bucket != state.jobs.bucket[row] and len(there):
+            names = [state.cluster.specs[node].name for node in there[:MOST_AHEAD]]
+            queue = written(state.tree.names[kept.leaf])
+            end = kept.end if kept.end < inf else None
+            told = {"job": kept.job, "queue": queue, "why": kept.why, "nodes": names, "start": kept.start, "end": end}
+            found.append(told)
+    found.sort(key=lambda told: (told["start"], told["job"]))
+    words = [f"job {told['job']} of {told['queue']}" for told in found[:3]]
+    more = [f"{len(found) - 3} more"] if len(found) > 3 else []
+    return found, ", ".join([*words, *more])
 
 
 def _ahead_in_queue(state: State, cycle: Cycle, bucket: int) -> list[int]:

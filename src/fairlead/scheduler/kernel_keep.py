@@ -27,15 +27,19 @@ def keep_nodes(
 ) -> None:
     """Keep room on nodes, which rise, for tasks of a job row, and not what was kept for it before. There are rows for that.
 
-    Claims come before all reservations, which are planned anew around them.
+    Claims come before all reservations, which are planned anew around them. Where no more came of a new plan than of the one
+    before, those that were made beside it hold as they are.
     """
     rank = next_rank(v) if kind == RESERVATION else first_rank(v)
-    since, idled = at, np.zeros(v.total.shape[0])
+    end = start + usual_duration(v, job) if kind == RESERVATION else np.inf
+    news = not _is_kept(v, bucket, nodes, tasks, start, end)
+    made, since, idled = at, at, np.zeros(v.total.shape[0])
     changed = np.zeros(v.counts[NODES], np.bool_)
     for h in range(v.counts[HOLDS]):
         if v.holds.bucket[h] == bucket:
             changed[v.holds.node[h]] = True
-            rank = v.holds.rank[h] if (v.holds.kind[h] == RESERVATION) == (kind == RESERVATION) else rank
+            if (v.holds.kind[h] == RESERVATION) == (kind == RESERVATION):
+                rank, made = v.holds.rank[h], v.holds.made[h]
             since = v.holds.since[h] if v.holds.slips[h] == slips else at
             count_idle(v, v.holds.node[h], at)
             idled += v.idled[h]
@@ -44,27 +48,40 @@ def keep_nodes(
         count_idle(v, n, at)
     unlink_holds(v)
     first = v.counts[HOLDS]
-    end = start + usual_duration(v, job) if kind == RESERVATION else np.inf
     v.times[CLAIM_DUE] = -np.inf
     for k in range(nodes.shape[0]):
         h = v.counts[HOLDS]
         v.counts[HOLDS] += 1
         v.holds.kind[h], v.holds.node[h], v.holds.bucket[h], v.holds.job[h] = kind, nodes[k], bucket, v.jobs.id[job]
         v.holds.tasks[h], v.holds.rank[h], v.holds.slips[h], v.holds.start[h] = tasks[k], rank, slips, start
-        v.holds.end[h], v.holds.since[h], v.holds.planned[h], v.holds.counted[h] = end, since, at, at
+        v.holds.end[h], v.holds.made[h], v.holds.since[h] = end, made, since
+        v.holds.planned[h] = v.holds.counted[h] = at
         v.holds.change[h] = SAME
         v.amount[h] = tasks[k] * v.demand[v.buckets.shape_row[bucket]]
         v.idle[h] = v.idled[h] = 0
         changed[nodes[k]] = True
     v.idled[first] = idled
     link_holds(v)
-    _break(v, changed, rank)
+    if news:
+        _break(v, changed, rank)
     for n in np.flatnonzero(changed):
         _look_ahead(v, int(n), at)
     _set_again(v, changed)
     if v.counts[IN_ORDER]:
         v.bucket_seats.keeping[bucket] = v.queue_seats.keeping[v.buckets.leaf[bucket]] = True
         touch_bucket(v, bucket)
+
+
+@compiled
+def _is_kept(v: View, bucket: int, nodes: I64, tasks: I64, start: float, end: float) -> bool:
+    """Whether just that is kept for a bucket: so many tasks on each of these nodes, from a start to an end."""
+    k, same = 0, True
+    for h in range(v.counts[HOLDS]):
+        if v.holds.bucket[h] == bucket:
+            same &= k < nodes.shape[0] and v.holds.start[h] == start and v.holds.end[h] == end
+            same = same and v.holds.node[h] == nodes[k] and v.holds.tasks[h] == tasks[k]
+            k += 1
+    return bool(same and k == nodes.shape[0])
 
 
 @compiled
@@ -144,11 +161,16 @@ def drop_holds_on(v: View, node: int, at: float) -> None:
 
 @compiled
 def note_end(v: View, j: int, t: int, at: float) -> None:
-    """A task on a node with holds ends: whether it did what was counted on."""
+    """A task on a node with holds ends: whether it did what was counted on.
+
+    Where it was to have ended before a start, there was not enough at that later moment, with its room and all else: so there is
+    not now, and a new plan would be the same.
+    """
     h, until = v.nodes.hold[v.tasks.node[t]], v.tasks.until[t]
     _note_overrun(v, j, t, at)
     while h != NONE and at < until:
-        v.holds.change[h] = max(v.holds.change[h], CHANGED)
+        if until >= v.holds.start[h]:
+            v.holds.change[h] = max(v.holds.change[h], CHANGED)
         h = v.holds.after[h]
 
 

@@ -13,13 +13,15 @@ from fairlead.audit.allocation import check_allocation, own_part
 from fairlead.audit.findings import Finding
 from fairlead.audit.given import Given
 from fairlead.model.api_types import FairnessInfo, FairQueue
-from fairlead.model.problems import Numbers, Problem
+from fairlead.model.arrays import Numbers
+from fairlead.model.problems import Problem
 from fairlead.model.specs import written
 from fairlead.policies import arithmetic, drf
 from fairlead.scheduler.decide import Cycle, run_cycle
 from fairlead.scheduler.divided_queues import problem_of, wanted_by
 from fairlead.scheduler.entitled import parts_of
 from fairlead.scheduler.kernel_stops import LIMIT, MAX_JOBS, MAX_TASKS, NO_NODE, WITHHELD
+from fairlead.scheduler.reserved import describe_kept
 from fairlead.scheduler.state import State
 from fairlead.scheduler.tables import F64, I64, NONE
 from fairlead.scheduler.why_short import Shortfalls, Started
@@ -30,8 +32,8 @@ MOST_WAITING = 100
 """Queues, at most, of which it is asked who was served while they waited: the scheduler waits for the answer."""
 
 
-def audit_state(state: State) -> FairnessInfo:
-    """Say of each leaf queue what it has, what it is entitled to, and why it has less where it does.
+def audit_state(state: State, now: float) -> FairnessInfo:
+    """Say of each leaf queue what it has, what it is entitled to, and why it has less where it does; and what is kept for whom.
 
     Returns
     -------
@@ -45,7 +47,7 @@ def audit_state(state: State) -> FairnessInfo:
     inner = set(state.queues.parent[: state.queues.n].tolist())
     leaves = np.array([q for q in range(state.queues.n) if q not in inner and tasks[q] > 0], np.int64)
     if not len(leaves):
-        return {"fair": True, "queues": [], "findings": []}
+        return {"fair": True, "queues": [], "findings": [], "reservations": []}
     problem = _problem(state, leaves, wanted, tasks)
     one_task = _shares(problem, problem.demand)
     used = _shares(problem, state.queues.used[leaves].astype(np.float64))
@@ -91,6 +93,7 @@ def audit_state(state: State) -> FairnessInfo:
         "fair": None if fair and turns else fair,
         "queues": queues,
         "findings": plain,
+        "reservations": describe_kept(state, now),
     }
 
 

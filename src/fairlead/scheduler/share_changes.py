@@ -1,10 +1,9 @@
 """Who would gain and who would lose by another configuration: steady fair shares before and after, no scheduler needed."""
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
 from fairlead.model.documents import Configuration
-from fairlead.model.specs import Node, written
+from fairlead.model.specs import written
 from fairlead.scheduler.facts import Configured, NodeJoined
 from fairlead.scheduler.fair_shares import fair_shares
 from fairlead.scheduler.state import State
@@ -24,13 +23,13 @@ class Change(NamedTuple):
         return (self.after or 0) - (self.before or 0)
 
 
-def share_changes(old: Configuration, new: Configuration, machine: Sequence[Node]) -> list[Change]:
-    """Compare two configurations, each on its own nodes, or on the machine where it names none.
+def share_changes(old: Configuration, new: Configuration) -> list[Change]:
+    """Compare two configurations, each on its own nodes.
 
     Queues that a ``*`` stands for are not there before somebody submits, so they have no share. The root comes first, as what
     there is; then all queues of the one and the other by name, those that stay the same among them.
     """
-    before, after = (_shares(configuration, machine) for configuration in (old, new))
+    before, after = (_shares(configuration) for configuration in (old, new))
     names = sorted({*before, *after}, key=lambda name: name.split("/") * bool(name))
     resources = sorted({resource for shares in (before, after) for row in shares.values() for resource in row})
     return [
@@ -45,11 +44,11 @@ def share_changes(old: Configuration, new: Configuration, machine: Sequence[Node
     ]
 
 
-def _shares(configuration: Configuration, machine: Sequence[Node]) -> dict[str, dict[str, int]]:
+def _shares(configuration: Configuration) -> dict[str, dict[str, int]]:
     """The steady fair share of each queue, by resource."""
     state = State()
     state.apply(Configured(at=0.0, queues=configuration.queues, settings=configuration.settings))
-    for node in configuration.nodes or machine:
+    for node in configuration.nodes:
         state.apply(NodeJoined(at=0.0, node=node))
     steady = fair_shares(state).steady
     return {

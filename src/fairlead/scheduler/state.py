@@ -8,7 +8,6 @@ Here is what it is made of, and how things are found in it. What each fact does 
 what is forgotten are taken out in :mod:`~fairlead.scheduler.compaction`.
 """
 
-from dataclasses import dataclass
 from math import inf, nan
 from typing import Any, NamedTuple
 
@@ -29,16 +28,6 @@ from fairlead.scheduler.view import BEGAN, ENDED, HOLDS, NEXT_TICK, SKETCHES
 
 ShapeKey = tuple[tuple[tuple[str, int], ...], Constraints]
 BucketKey = tuple[int, int, int, int, bool]
-
-
-@dataclass(frozen=True)
-class Reservation:
-    """Room for `tasks[k]` tasks of the job on node row `nodes[k]`, until its bucket uses it."""
-
-    job: int
-    bucket: int
-    nodes: list[int]
-    tasks: list[int]
 
 
 class Learned(NamedTuple):
@@ -172,17 +161,6 @@ class State:
         row = self.index.find(job)
         task = self.jobs.first[row] + index
         return row != NONE and bool(self.tasks.attempt[task] == number and self.tasks.status[task] == RUNNING)
-
-    @property
-    def reservations(self) -> dict[int, Reservation]:
-        """What is kept for jobs that found no room, by bucket."""
-        found: dict[int, Reservation] = {}
-        for h in range(self.holds.n):
-            bucket, job = int(self.holds.bucket[h]), int(self.holds.job[h])
-            kept = found.setdefault(bucket, Reservation(job, bucket, [], []))
-            kept.nodes.append(int(self.holds.node[h]))
-            kept.tasks.append(int(self.holds.tasks[h]))
-        return found
 
     def ended_jobs(self) -> I64:
         """The numbers of the jobs that have ended and are remembered, oldest end first."""

@@ -364,6 +364,7 @@ class Holds(Table):
     tasks : how many of its tasks; `amount` is what they need
     start, end : seconds; when that is there by the forecasts, and when it will be given back
     rank : of the reservation: it was planned around those with smaller ones
+    made : when something was first kept for it
     slips : how often the start passed in vain; the last time, or when it was made, is `since`
     planned : when it was planned last; `review`, when a task has to have ended on which that relies
     change : whether what it was planned by is so no more: SAME, CHANGED, or BROKEN, where it must be planned anew at once
@@ -373,7 +374,7 @@ class Holds(Table):
 
     FIELDS = fields(
         kind="i8", node="i8", bucket="i8", job="i8", tasks="i8", rank="i8", slips="i8", change="i8", after="i8", start="f8",
-        end="f8", since="f8", planned="f8", review="f8", counted="f8",
+        end="f8", made="f8", since="f8", planned="f8", review="f8", counted="f8",
     )  # fmt: skip
     WIDE: ClassVar = {"amount": ("i8", 0), "back": ("i8", 0), "idle": ("i8", 0), "idled": ("f8", 0)}
     FOLLOWS: ClassVar = frozenset({"after"})
@@ -388,6 +389,7 @@ class Holds(Table):
     after: I64
     start: F64
     end: F64
+    made: F64
     since: F64
     planned: F64
     review: F64

@@ -2,13 +2,13 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
-from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
-from fairlead.model.api_types import NodeInfo, QueueInfo
+from fairlead.model.api_types import NodeInfo, QueueInfo, ReservationInfo
 from fairlead.model.quantity import BYTE_RESOURCES
 from fairlead.model.specs import Quantities
 from fairlead.scheduler.facts import Fact, JobSubmitted, Outcome, TasksFinished, TasksPlaced, TasksRevoked
@@ -70,10 +70,16 @@ def count(facts: Sequence[Fact]) -> None:
                         _ended.labels(Outcome(kind).name.lower()).inc(int(number))
 
 
-def exposition(queues: Iterable[QueueInfo], nodes: Iterable[NodeInfo]) -> bytes:
-    """All metrics in Prometheus' text format."""
+def exposition(
+    queues: Iterable[QueueInfo],
+    nodes: Iterable[NodeInfo],
+    idled: Iterable[dict[str, Any]] = (),
+    reservations: Iterable[ReservationInfo] = (),
+) -> bytes:
+    """All metrics in Prometheus' text format; the last two as :mod:`fairlead.scheduler.reserved` tells them."""
     now = CollectorRegistry()
     now.register(_Shares(queues, nodes))
+    now.register(_Promises(idled, reservations))
     return generate_latest(registry) + generate_latest(now)
 
 
@@ -114,5 +120,43 @@ class _Shares:
         yield from (up, capacity, taken)
 
 
-def _in_units(resource: str, amount: int) -> float:
+class _Promises:
+    """What is kept for whom, when it is expected to be used, and the free room that lies idle for it."""
+
+    def __init__(self, idled: Iterable[dict[str, Any]], reservations: Iterable[ReservationInfo]) -> None:
+        self._idled, self._reservations = idled, reservations
+
+    def collect(self) -> Iterator[Metric]:
+        total = CounterMetricFamily(
+            "fairlead_queue_idled", "Free room that was kept for jobs of a queue from others, times seconds.",
+            labels=["queue", "resource"],
+        )  # fmt: skip
+        for queue in self._idled:
+            for resource, amount in queue["idled"].items():
+                total.add_metric([queue["name"], resource], _in_units(resource, 3600 * amount))
+        labels = ["job", "queue", "why"]
+        start = GaugeMetricFamily(
+            "fairlead_reservation_start_seconds", "When what is kept for a job is expected to be used.", labels=labels
+        )
+        slips = GaugeMetricFamily("fairlead_reservation_slips", "How often that was put off.", labels=labels)
+        idle = GaugeMetricFamily(
+            "fairlead_reservation_idle",
+            "Free room that is kept for a job from others now.",
+            labels=[*labels, "resource"],
+        )
+        so_far = GaugeMetricFamily(
+            "fairlead_reservation_idled", "The same so far, times seconds.", labels=[*labels, "resource"]
+        )
+        for kept in self._reservations:
+            whose = [str(kept["job"]), kept["queue"], kept["why"]]
+            start.add_metric(whose, kept["start"])
+            slips.add_metric(whose, kept["slips"])
+            for resource, now in kept["idle"].items():
+                idle.add_metric([*whose, resource], _in_units(resource, now))
+            for resource, amount in kept["idled"].items():
+                so_far.add_metric([*whose, resource], _in_units(resource, 3600 * amount))
+        yield from (total, start, slips, idle, so_far)
+
+
+def _in_units(resource: str, amount: float) -> float:
     return amount if resource in BYTE_RESOURCES else amount / 1000

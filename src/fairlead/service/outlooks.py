@@ -21,7 +21,7 @@ from fairlead.scheduler.facts import Fact, JobCancelled, JobHeld, JobSubmitted, 
 from fairlead.scheduler.state import State
 from fairlead.service import metrics
 from fairlead.service.loop import Busy, Loop
-from fairlead.simulate.outlook import Outlook, outlook
+from fairlead.simulate.outlook import Outlook, outlook, settled
 from fairlead.simulate.told import Told
 
 FRESH = 1.0
@@ -73,7 +73,9 @@ class Outlooks:
                 self._told.note(found, now, widen)
             return found
 
-        return await self.find(loop, job, find, job)
+        # A forecast may be as old as FRESH; whether the job has ended is told as it is now.
+        known = await asyncio.wrap_future(loop.ask(lambda state, _: ([], settled(state, job))))
+        return known or await self.find(loop, job, find, job)
 
     async def find(self, loop: Loop, key: Hashable, find: Find, last: int = 0) -> Outlook:
         """Have something found from a copy of the state that knows the job number `last`; the same key, once a second.

@@ -130,7 +130,7 @@ def warm_up() -> None:
         state.apply(fact)
     task = {"job": one + 1, "index": one, "attempt": one + 1}
     state.apply(TasksStarted(at=0, **task))
-    audit_state(state)
+    audit_state(state, 0.0)
     waits = copy_of(state)
     waits.apply(JobSubmitted(at=0, id=2, job=Job("a", {"cpu": 1000})))
     outlook(waits, 2, 0.0)
@@ -206,7 +206,7 @@ def serve(
         closing.callback(journal.close)
         listeners = closing.enter_context(listening(where))
         door, deeds = Door(Tokens(home / "tokens.json"), personal), Deeds(home / "deeds")
-        nodes = configuration.nodes or [this_machine()]
+        nodes = configuration.nodes or [this_machine(configuration.system)]
         clock = Clock(home / "clock.json", journal.last_at())
         engines: list[LocalEngine] = []
 

@@ -31,10 +31,10 @@ from fairlead.scheduler.invariants import check_invariants
 from fairlead.scheduler.kernel_reservations import MOST
 from fairlead.scheduler.state import State
 from fairlead.scheduler.tables import I64, NONE, Jobs
-from fairlead.scheduler.view import NOBODY
 from fairlead.simulate import kernel_advance as kernel
 from fairlead.simulate.kernel_advance import Course
 from fairlead.simulate.steps import Simulation, job_of
+from fairlead.simulate.workload import most_at_once
 
 CHUNK_JOBS, CHUNK_TASKS = 50_000, 1_000_000
 """Jobs that are written before they arrive, at most; and their tasks, but for one job."""
@@ -217,19 +217,7 @@ def _write_jobs(s: Simulation, course: Course, kinds: Kinds) -> None:
     course.bucket[chosen] = kinds.buckets[which]
     # All that waits may start at one moment, decision after decision.
     waiting = int(s.cluster.truth.waiting.sum() + s.workload.tasks[chosen].sum())
-    s.cluster.make_room(min(waiting, most_at_once(state)))
-
-
-def most_at_once(state: State) -> int:
-    """More tasks than run at once, whichever they are, for each needs some resource.
-
-    A task that needs most, in parts of what there is, of resource r needs no less of it than the smallest such one, and of that
-    there is room for as many as if there were no others; so for each resource there are at most as many as of the shape of which
-    most fit.
-    """
-    demand = state.shapes.demand[: state.shapes.n]
-    fit = np.where(demand > 0, state.cluster.total // np.maximum(demand, 1), NOBODY).min(axis=1)
-    return len(state.resources) * int(fit.max())
+    s.cluster.make_room(min(waiting, most_at_once(state.shapes.demand[: state.shapes.n], state.cluster.total)))
 
 
 def _forget(s: Simulation, course: Course) -> bool:

@@ -35,9 +35,10 @@ def summary(run: Run) -> dict[str, Any]:
         tasks' waits, its slowdown its completion over that of its longest task. ``by size``: jobs and mean completion of
         each bin of numbers of tasks. ``utilisation``: mean while jobs were submitted. ``unfairness``: the mean over time of half
         the sum over queues of how far each one's dominant share is from its fair one. ``over time``: see :func:`over_time`.
-        ``lost``: what tasks did in vain that were revoked, in seconds of the whole cluster. ``below guarantee``: seconds in which
-        queues where somebody waited had less than that of all that they waited for, added up. ``seconds``: that the simulation took; the only number here
-        that differs from run to run.
+        ``idle for promises``: of each resource, the part of all that there was, from the first submission to the last end, that
+        lay free because it was kept for somebody. ``lost``: what tasks did in vain that were revoked, in seconds of the whole
+        cluster. ``below guarantee``: seconds in which queues where somebody waited had less than that of all that they waited
+        for, added up. ``seconds``: that the simulation took; the only number here that differs from run to run.
     """
     over = ~np.isnan(run.ended)
     completion = (run.ended - run.submitted)[over]
@@ -66,6 +67,7 @@ def summary(run: Run) -> dict[str, Any]:
         "utilisation": dict(zip(run.resources, used.mean(axis=0).tolist() if len(used) else [], strict=False)),
         "over time": over_time(run),
         "unfairness": float(unfairness(run).mean()) if len(run.at) else 0.0,
+        "idle for promises": idle_for_promises(run),
         "revoked": run.revoked,
         "revokes": run.revokes,
         "lost": run.lost,
@@ -74,6 +76,16 @@ def summary(run: Run) -> dict[str, Any]:
         "steps": run.steps,
         "notes": [*run.workload.notes, *run.notes],
         "seconds": round(run.seconds, 3),
+    }
+
+
+def idle_for_promises(run: Run) -> dict[str, float]:
+    """Of each resource, the part of all that there was in the time of a run that lay free because it was kept for somebody."""
+    lasted = float(np.nanmax(run.ended, initial=run.submitted[0]) - run.submitted[0])
+    there = {resource: sum(node.capacity.get(resource, 0) for node in run.workload.nodes) for resource in run.resources}
+    return {
+        resource: float(idled / (there[resource] * lasted)) if there[resource] and lasted else 0.0
+        for resource, idled in zip(run.resources, run.idled, strict=True)
     }
 
 

@@ -81,13 +81,10 @@ def outlook(state: State, job: int, now: float, widen: float = 0.0, seconds: flo
     Unknown
         There is no such job (any more).
     """
+    known_already = settled(state, job)
+    if known_already is not None:
+        return known_already
     row = job_row(state, job)
-    if not np.isnan(state.jobs.finished_at[row]):
-        return Outlook(job, "over", "it has ended")
-    if state.jobs.waiting[row] == 0:
-        return Outlook(job, "running", "all its tasks have started")
-    if job in state.dependencies.doomed:
-        return Outlook(job, "never", "never: what it comes after did not end as it was to")
     state, held, once = _let_go(state, job, now)
     paper = paper_of(state, row, now)
     why = _never(paper)
@@ -102,6 +99,18 @@ def outlook(state: State, job: int, now: float, widen: float = 0.0, seconds: flo
     low, high = widened(low, -widen), widened(high, widen)
     text = _told(low, high, once, begun.min() < inf)
     return Outlook(job, "expected", text, now + low, now + high if high < inf else None, len(begun), held)
+
+
+def settled(state: State, job: int) -> Outlook | None:
+    """What needs no forecast: of a job that has ended, has started, or never will. Raises Unknown."""
+    row = job_row(state, job)
+    if not np.isnan(state.jobs.finished_at[row]):
+        return Outlook(job, "over", "it has ended")
+    if state.jobs.waiting[row] == 0:
+        return Outlook(job, "running", "all its tasks have started")
+    if job in state.dependencies.doomed:
+        return Outlook(job, "never", "never: what it comes after did not end as it was to")
+    return None
 
 
 def widened(wait: float, by: float) -> float:

@@ -33,7 +33,7 @@ from fairlead.scheduler.view import BEGAN, ENDED, SKETCHES, View
 from fairlead.simulate import kernel_advance as kernel
 from fairlead.simulate.kernel_advance import Course
 from fairlead.simulate.kernel_draw import draw, fill_in
-from fairlead.simulate.many_steps import most_at_once
+from fairlead.simulate.workload import most_at_once
 
 DAY = 86400.0
 HOUR = 3600.0
@@ -115,7 +115,8 @@ def paper_of(state: State, target: int, now: float) -> Paper:
     found.order.ready(found, MOST_PLACEMENTS)
     write_entitled(found)
     place = int(np.searchsorted(live, target))
-    return Paper(state, live, found, place, now, held, held_jobs, ages, after, lacks, arrivals, most_at_once(found))
+    most = most_at_once(found.shapes.demand[: found.shapes.n], found.cluster.total)
+    return Paper(state, live, found, place, now, held, held_jobs, ages, after, lacks, arrivals, most)
 
 
 def _arrivals(state: State, into: State, target: int, now: float) -> Arrivals:

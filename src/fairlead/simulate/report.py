@@ -74,6 +74,7 @@ def _lines(summaries: Sequence[dict[str, Any]]) -> list[tuple[str, Any]]:
         ("unfairness", lambda f: f"{f['unfairness']:.2%}"),
         ("short over time", lambda f: f"{f['over time']['short']:.2%}"),
         ("most wronged", _most_wronged),
+        ("idle for promises", lambda f: f"{max(f['idle for promises'].values(), default=0.0):.2%}"),
         ("tasks revoked", lambda f: f"{f['revoked']:,}"),
         ("decisions", lambda f: f"{f['decisions']:,}"),
         ("simulated in", lambda f: span(f["seconds"])),

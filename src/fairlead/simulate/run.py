@@ -11,10 +11,9 @@ it really uses; they are shared max-min.
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fairlead.engines.simulated import SimulatedCluster
 from fairlead.engines.step import Scheduler
@@ -29,13 +28,13 @@ from fairlead.policies.filling import SMALL
 from fairlead.policies.over_time import OverTime
 from fairlead.policies.registry import find_policy
 from fairlead.policies.slots import Slots
-from fairlead.scheduler.facts import (
-    Configured,
-    Fact,
-)
+from fairlead.scheduler.facts import Configured, Fact
+from fairlead.scheduler.reserved import idled_by_queue
+from fairlead.scheduler.state import State
+from fairlead.simulate.line import InLine, by_line, in_line, refuse_bounds, too_large_gangs
 from fairlead.simulate.many_steps import by_many_steps
 from fairlead.simulate.steps import Sampler, Simulation, Tally, Watch, by_steps
-from fairlead.simulate.workload import F64, I64, Jobs, TraceError, Workload, synthetic_nodes
+from fairlead.simulate.workload import F64, I64, Bools, Jobs, TraceError, Workload, synthetic_nodes
 
 SAMPLES = 400
 """Moments at which shares and utilisation are looked at while jobs are submitted; it goes on at the same pace after that."""
@@ -66,13 +65,15 @@ class Run:
         Dominant shares of the cluster: what each queue has, and what it is entitled to
         (:mod:`fairlead.scheduler.entitled`): what runs and waits, divided by DRF down the tree.
     running, waiting : int64, shape (samples,)
-    completed, withdrawn, revoked, decisions, steps : int
+    completed, withdrawn, decisions, steps, revoked : int
     revokes : bool
         Whether tasks were revoked for others who were below what is theirs.
     lost : float
         What tasks did that were revoked: their seconds times the dominant share of each, so seconds of the whole cluster.
     missed : float
         Seconds in which queues where somebody waited were below their guarantee, added up over the queues.
+    idled : float64, shape (resources,)
+        Free room that was kept for somebody from others, in base units times seconds.
     seconds : float
         That the simulation took.
     """
@@ -100,6 +101,7 @@ class Run:
     revokes: bool
     lost: float
     missed: float
+    idled: F64
     seconds: float
     notes: list[str] = field(default_factory=list)
 
@@ -126,7 +128,8 @@ def simulate(
     workload : Workload
     policy : str
         Among the queues at the top (and below, where the tree names no other): any that the live scheduler takes; ``slots``,
-        ``slots:K`` and ``slots:K:overcommit``.
+        ``slots:K`` and ``slots:K:overcommit``; and ``fifo-strict``, ``easy`` and ``easy:F``, which have neither queues nor the
+        scheduler (:mod:`fairlead.simulate.line`), so that of what is below only `samples` and `told` matter there.
     reserve_after : float
         Seconds, as in the live scheduler's settings.
     history : float, optional
@@ -168,17 +171,10 @@ def simulate(
     seen, scheduling, notes, overcommitted = _as_seen(workload, policy)
     names = list(dict.fromkeys(workload.queue))
     cluster = _cluster(workload, seen, names, overcommitted)
-    scheduler = Scheduler(Unrecorded(), cluster, lambda: cluster.now, repeat_after=np.inf, strict=True)
-    tally = Tally(record, scheduler.state, cluster)
-    scheduler.on_record = tally
-    settings = Settings(reserve_after=reserve_after, keep_jobs=KEEP_JOBS, revoke=revoke)
-    tree = _tree(workload.queues, scheduling, history)
-    if tree[0].history == 0.0 and isinstance(find_policy(scheduling), OverTime):
-        raise PolicyError(f"{policy}: goes by what was used before: name a half-life such as 7d, not none")
-    scheduler.step([lambda state, now: [Configured(at=0.0, queues=tree, settings=settings)]])
-    while cluster.next_event() == 0.0:
-        scheduler.step()
+    baseline = in_line(policy)
     refused = ~_can_be_held(seen)
+    if baseline is not None:
+        refused |= too_large_gangs(workload)
     total_capacity = cluster.truth.capacity.sum(axis=0)
     sampler = Sampler(
         cluster, workload, names, total_capacity, _least_seconds(workload, ~refused, total_capacity), samples
@@ -189,26 +185,76 @@ def simulate(
         if told is not None:
             told(cluster.completed / max(1, total))
 
-    plain = (
-        compiled
-        and watch is None
-        and not np.isfinite(workload.withdrawn).any()
-        and not _looks_around(tree, seen.resources)
-    )
-    go = by_many_steps if plain else by_steps
-    steps = go(Simulation(seen, workload, scheduler, cluster, refused, sampler, tally, watch, tell))
-    notes += _notes(cluster, refused, slots=seen is not workload)
+    if baseline is not None:
+        if watch is not None or record is not None:
+            raise PolicyError(f"{policy}: has no scheduler to watch, and no facts: it is a baseline")
+        did = _run_in_line(workload, cluster, baseline, refused, sampler, tell)
+    else:
+        tree = _tree(workload.queues, scheduling, history)
+        if tree[0].history == 0.0 and isinstance(find_policy(scheduling), OverTime):
+            raise PolicyError(f"{policy}: goes by what was used before: name a half-life such as 7d, not none")
+        settings = Settings(reserve_after=reserve_after, keep_jobs=KEEP_JOBS, revoke=revoke)
+        scheduler, tally = _scheduler(cluster, tree, settings, record)
+        plain = compiled and watch is None and not np.isfinite(workload.withdrawn).any()
+        go = by_many_steps if plain and not _looks_around(tree, seen.resources) else by_steps
+        steps = go(Simulation(seen, workload, scheduler, cluster, refused, sampler, tally, watch, tell))
+        did = _Did(tally.decisions, steps, _idled(scheduler.state, workload, cluster.now), tally.revoked, tally.lost)
+    notes += _notes(cluster, refused, slots=scheduling == f"maxmin:{SLOT}")
     truth = cluster.truth
     return Run(
         workload=workload, policy=policy, submitted=workload.submit, begun=truth.begun, ended=truth.ended,
         waited=truth.waited, refused=refused, queues=names, resources=workload.resources, **sampler.columns(),
-        completed=cluster.completed, withdrawn=cluster.withdrawn, revoked=tally.revoked, decisions=tally.decisions, steps=steps,
-        revokes=revoke, lost=tally.lost, missed=sampler.missed,
+        completed=cluster.completed, withdrawn=cluster.withdrawn, revokes=revoke, missed=sampler.missed, **did._asdict(),
         seconds=time.perf_counter() - began, notes=notes,
     )  # fmt: skip
 
 
-def _notes(cluster: SimulatedCluster, refused: NDArray[np.bool_], slots: bool) -> list[str]:
+class _Did(NamedTuple):
+    """What was done in a run; see :class:`Run`."""
+
+    decisions: int
+    steps: int
+    idled: F64
+    revoked: int = 0
+    lost: float = 0.0
+
+
+def _scheduler(
+    cluster: SimulatedCluster, tree: list[Queue], settings: Settings, record: Callable[[Sequence[Fact]], None] | None
+) -> tuple[Scheduler, Tally]:
+    """The scheduler of a simulated cluster, which knows its nodes, and what counts its decisions."""
+    scheduler = Scheduler(Unrecorded(), cluster, lambda: cluster.now, repeat_after=np.inf, strict=True)
+    tally = Tally(record, scheduler.state, cluster)
+    scheduler.on_record = tally
+    scheduler.step([lambda state, now: [Configured(at=0.0, queues=tree, settings=settings)]])
+    while cluster.next_event() == 0.0:
+        scheduler.step()
+    return scheduler, tally
+
+
+def _idled(state: State, workload: Workload, now: float) -> F64:
+    """What lay free for promises, of each resource, times seconds; a slot that did is so large a part of a machine."""
+    idled = dict(zip(state.resources, idled_by_queue(state, now).sum(axis=0).tolist(), strict=True))
+    if workload.nodes and SLOT in idled and SLOT not in workload.resources:
+        part = idled[SLOT] / max(1, int(state.cluster.total[state.resources.index(SLOT)]))
+        return np.array([part * sum(n.capacity.get(r, 0) for n in workload.nodes) for r in workload.resources])
+    return np.array([idled.get(resource, 0.0) for resource in workload.resources])
+
+
+def _run_in_line(
+    workload: Workload, cluster: SimulatedCluster, baseline: InLine, refused: Bools, sampler: Sampler, tell: Callable[[], None]
+) -> _Did:  # fmt: skip
+    """Run a workload under a baseline without queues."""
+
+    def look(now: float) -> float:
+        sampler.until(now)
+        tell()
+        return sampler.next
+
+    return _Did(*by_line(workload, cluster, baseline, ~refused, look))
+
+
+def _notes(cluster: SimulatedCluster, refused: Bools, slots: bool) -> list[str]:
     """What did not run, and why."""
     notes, stuck = [], int(((cluster.truth.left > 0) & ~refused).sum())
     if refused.any():
@@ -230,7 +276,7 @@ def _cluster(workload: Workload, seen: Workload, names: list[str], overcommitted
     )  # fmt: skip
 
 
-def _least_seconds(workload: Workload, which: NDArray[np.bool_], capacity: I64) -> float:
+def _least_seconds(workload: Workload, which: Bools, capacity: I64) -> float:
     """How long some jobs take at least: until the last is submitted, and until all that they need has been given."""
     sums = np.concatenate([[0.0], np.cumsum(workload.duration)])
     alike = np.where(workload.varied, 1, workload.tasks)
@@ -240,7 +286,7 @@ def _least_seconds(workload: Workload, which: NDArray[np.bool_], capacity: I64) 
     return max(float(workload.submit[-1] - workload.submit[0]), float(work.max(initial=0.0)))
 
 
-def _can_be_held(seen: Workload) -> NDArray[np.bool_]:
+def _can_be_held(seen: Workload) -> Bools:
     """Of each job, whether some machine could hold a task of it."""
     kinds = list({(tuple(n.capacity.items()), tuple(n.labels.items())): n for n in seen.nodes}.values())
     fits = [_fits(kinds, demand, place) for demand, place in zip(seen.demands, seen.places, strict=True)]
@@ -252,6 +298,12 @@ def _looks_around(queues: list[Queue], resources: list[str]) -> bool:
     return any(queue.policy and code_of(queue.policy, resources) in (HDRF, DIVIDED, SDRF) for queue in queues)
 
 
+def check_policy(policy: str) -> None:
+    """Raise PolicyError for one that :func:`simulate` does not take, whatever the workload."""
+    if policy != "slots" and in_line(policy) is None:
+        find_policy(policy)
+
+
 def warm_up() -> None:
     """Compile the kernels of a simulation, or load them: run a little one each way, and divide what is worth compiled code."""
     jobs = Jobs()
@@ -259,12 +311,20 @@ def warm_up() -> None:
     little = jobs.workload("little", synthetic_nodes(1, "cpu=1"), [])
     for compiled in (True, False):
         simulate(little, compiled=compiled, samples=1)
+    simulate(little, "easy", samples=1)
     drf.policy().divide(Problem.from_arrays([1.0], np.ones((SMALL + 1, 1))))
 
 
 def _as_seen(workload: Workload, policy: str) -> tuple[Workload, str, list[str], bool]:
     """The workload as the scheduler sees it, the policy that it follows, what was chosen, and whether machines overcommit."""
     notes: list[str] = []
+    if in_line(policy) is not None:
+        refuse_bounds(workload, policy)
+        if np.isfinite(workload.withdrawn).any():
+            raise PolicyError(
+                f"{policy}: cannot replay jobs that are withdrawn while they wait, as {workload.name} has"
+            )
+        return workload, policy, [f"{policy}: all jobs are in one line; queues and priorities do not count"], False
     if policy.partition(":")[0] != "slots":
         find_policy(policy)
         unknown = sorted(set(resources_of(policy)) - set(workload.resources))
@@ -280,9 +340,7 @@ def _as_seen(workload: Workload, policy: str) -> tuple[Workload, str, list[str],
         )
     chosen: Any = find_policy(policy)
     assert isinstance(chosen, Slots)
-    bounded = (q.guarantee or q.limit or q.guarantee_percent or q.limit_percent for q in workload.queues)
-    if any(bounded):
-        raise PolicyError("slots: cannot guarantee or limit quantities: remove them from the queues")
+    refuse_bounds(workload, "slots")
     size: Quantities = {}
     for node in workload.nodes:
         for resource, amount in node.capacity.items():

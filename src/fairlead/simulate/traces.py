@@ -289,7 +289,7 @@ def read_swf(path: Path, skip_bad: bool = False) -> Workload:
 
     def take(fields: list[str]) -> None:
         nonlocal most_memory
-        if len(fields) != 18:
+        if len(fields) < 18:  # some archives add their own after them
             raise ValueError(f"{len(fields)} fields: there are 18")
         row = dict(zip(("job", "submit", "wait", "run", "used"), fields, strict=False))
         row["asked"], row["memory"], row["status"], row["user"] = fields[7], fields[9], fields[10], fields[11]
@@ -298,8 +298,9 @@ def read_swf(path: Path, skip_bad: bool = False) -> Workload:
         processors = int(asked if asked > 0 else _number(row, "used", -1, MOST_TASKS))
         if row["status"] in ("0", "5") and run <= 0:
             return  # it was cancelled before it started, or never ran: nothing to replay
-        if processors < 1 or run < 0:
-            raise ValueError("says neither how many processors nor how long")
+        for known, what in ((processors >= 1, "how many processors it had"), (run >= 0, "how long it ran")):
+            if not known:
+                raise ValueError(f"does not say {what}: field {8 if what.endswith('had') else 4} is -1")
         demand = {"cpu": 1000}
         memory = int(_number(row, "memory", -1))
         if memory > 0:

@@ -11,6 +11,7 @@ from fairlead.model.specs import Node, Quantities, Queue
 
 F64 = NDArray[np.float64]
 I64 = NDArray[np.int64]
+Bools = NDArray[np.bool_]
 
 
 class TraceError(ValueError):
@@ -178,6 +179,23 @@ def cut(
         priority=workload.priority[rows],
         withdrawn=(workload.withdrawn[rows] - begin) / speed,
     )
+
+
+def most_at_once(demand: I64, total: I64) -> int:
+    """More tasks than run at once, whichever they are, for each needs some resource.
+
+    A task that needs most, in parts of what there is, of resource r needs no less of it than the smallest such one, and of that
+    there is room for as many as if there were no others; so for each resource there are at most as many as of the shape of which
+    most fit.
+
+    Parameters
+    ----------
+    demand : int64, shape (shapes, resources)
+    total : int64, shape (resources,)
+        What all machines have.
+    """
+    fit = np.where(demand > 0, total // np.maximum(demand, 1), np.iinfo(np.int64).max).min(axis=1)
+    return len(total) * int(fit.max())
 
 
 def synthetic_nodes(count: int, node: str) -> list[Node]:

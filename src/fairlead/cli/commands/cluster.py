@@ -144,7 +144,10 @@ def top(
     interval: Annotated[float, typer.Option(help="Seconds between looks.", min=0.1, max=3600)] = 1.0,
     once: Annotated[bool, typer.Option("--once", help="Print the screen once and end.")] = False,
 ) -> None:
-    """Watch the cluster on a full screen: what is used, the queues with their shares over time, the jobs. `q` quits."""
+    """Watch the cluster on a full screen: what is used, the queues with their shares over time, the jobs.
+
+    Keys, shown at the bottom, scroll, sort and filter; `q` quits.
+    """
     from fairlead.cli.top import run_top
 
     with connect() as connection:

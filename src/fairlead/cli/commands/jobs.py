@@ -316,6 +316,8 @@ def wait(
 
 def why(job: JobId, as_json: Json = False) -> None:
     """Say what a job waits for, now, and when it is expected to start."""
+    from fairlead.cli.tables import kept_until
+
     with connect() as connection:
         found = connection.get(f"/v1/jobs/{number_of(job)}/why")
         found["when"] = connection.get(f"/v1/jobs/{number_of(job)}/when")
@@ -326,6 +328,8 @@ def why(job: JobId, as_json: Json = False) -> None:
     for key in ("claim", "safety"):
         if key in found:
             print(plain(found[key]))
+    for kept in found.get("kept", [])[:3]:
+        print(plain(kept_until(kept)))
     if found["when"]["reason"] not in ("over", "running"):
         print(f"expected: {plain(found['when']['text'])}")
 

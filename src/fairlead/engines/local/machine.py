@@ -2,20 +2,40 @@
 
 import os
 import socket
+from collections.abc import Mapping
 
 import psutil
 
-from fairlead.model.specs import Node
+from fairlead.model.quantity import Percent
+from fairlead.model.specs import Node, Quantities
+
+CORE = 1000
 
 
-def this_machine() -> Node:
-    """This machine as one node, with all the cores that we may use, its memory, and its NVIDIA GPUs if there are any."""
+def this_machine(system: Mapping[str, int | Percent]) -> Node:
+    """This machine as one node: the cores that we may use, its memory, and its NVIDIA GPUs if there are any.
+
+    `system` is what it keeps of them for itself; a whole core is left in any case.
+    """
     capacity = {"cpu": 1000 * len(os.sched_getaffinity(0)), "memory": int(psutil.virtual_memory().total)}
     gpus = _gpus()
     if gpus:
         capacity["gpu"] = 1000 * len(gpus)
     labels = {"gpu_model": gpus[0].replace(" ", "-")} if gpus else {}
+    for name, amount in kept(system, capacity).items():
+        capacity[name] -= amount
     return Node(socket.gethostname() or "localhost", capacity, labels)
+
+
+def kept(system: Mapping[str, int | Percent], capacity: Quantities) -> Quantities:
+    """What a machine with such a capacity keeps for itself, in base units."""
+    found = {}
+    for name, amount in system.items():
+        if name in capacity:
+            whole = capacity[name] - (CORE if name == "cpu" else 0)
+            part = int(capacity[name] * amount / 100) if isinstance(amount, Percent) else amount
+            found[name] = max(0, min(part, whole))
+    return {name: amount for name, amount in found.items() if amount}
 
 
 def _gpus() -> list[str]:

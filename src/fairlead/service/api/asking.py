@@ -34,16 +34,10 @@ MOST_WAITERS = 2000
 """Requests that wait for something to happen, at once: long polls and streams."""
 LONGEST_WAIT = 60.0
 MOMENTS = (
-    "submitted_at",
-    "started_at",
-    "finished_at",
-    "checkpointed_at",
-    "expected_end",
-    "cautious_end",
-    "earliest",
-    "latest",
-)
-"""What is told of jobs and tasks in seconds of the scheduler's clock."""
+    "submitted_at", "started_at", "finished_at", "checkpointed_at", "expected_end", "cautious_end", "earliest", "latest",
+    "waits_since", "made", "start", "end",
+)  # fmt: skip
+"""What is told of jobs, tasks, queues and reservations in seconds of the scheduler's clock."""
 
 Number = Annotated[int, PathParameter(ge=0, le=2**53)]
 NodeName = Annotated[str, PathParameter(max_length=253)]
@@ -92,9 +86,15 @@ class Asker:
 
     async def read_seen(self, caller: Caller, view: Callable[[State], Any]) -> Any:
         """As `read`, without the leaves of others in private queues."""
-        return await self.read(
-            lambda state: without(view(state), hidden_leaves(self.door.rules, caller, state.tree.names))
-        )
+        return await self.read_seen_at(caller, lambda state, now: view(state))
+
+    async def read_seen_at(self, caller: Caller, view: Callable[[State, float], Any]) -> Any:
+        """As `read_seen`, of the state and what time it is."""
+
+        def question(state: State, now: float) -> tuple[list[Fact], Any]:
+            return [], without(view(state, now), hidden_leaves(self.door.rules, caller, state.tree.names))
+
+        return await self.ask(question)
 
     async def told_to(self, caller: Caller, told: Any, names: Iterable[str] = ()) -> Any:
         """An answer without the leaves of others in private queues: of those that there are, and of `names`."""
@@ -178,7 +178,7 @@ class Bytes(Response):
 
 
 def by_wall_clock(told: Any, clock: Clock) -> Any:
-    """The same about a job or a task, with its moments as the wall clock has them."""
+    """The same about one thing, with its moments as the wall clock has them."""
     moments: dict[str, Any] = {name: clock.wall(told[name]) for name in MOMENTS if told.get(name) is not None}
     if told.get("revoked") is not None:
         moments["revoked"] = {**told["revoked"], "at": clock.wall(told["revoked"]["at"])}

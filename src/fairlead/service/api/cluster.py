@@ -34,10 +34,11 @@ from fairlead.scheduler import admission, report
 from fairlead.scheduler.admission import Refused
 from fairlead.scheduler.facts import Configured
 from fairlead.scheduler.live_audit import audit_state
+from fairlead.scheduler.reserved import describe_kept, idled_queues
 from fairlead.scheduler.state import State
 from fairlead.service import metrics
 from fairlead.service.api.access import Known
-from fairlead.service.api.asking import Asker, Json, NodeName, errors, retry_after
+from fairlead.service.api.asking import Asker, Json, NodeName, by_wall_clock, errors, retry_after
 from fairlead.service.api.requests import DownRequest
 from fairlead.service.doubts import doubts
 from fairlead.service.feed import Feed
@@ -86,7 +87,9 @@ def add_cluster(api: APIRouter, asker: Asker, engine: LocalEngine, urls: list[st
         """What Prometheus reads."""
         metrics.paused.set(engine.paused)
         shown = await asker.read_seen(caller, report.list_queues)
-        text = metrics.exposition(shown, await asker.read(report.list_nodes))
+        reserved = await asker.read_seen_at(caller, lambda s, now: [idled_queues(s, now), describe_kept(s, now)])
+        idled, kept = reserved[0], [by_wall_clock(each, asker.clock) for each in reserved[1]]
+        text = metrics.exposition(shown, await asker.read(report.list_nodes), idled, kept)
         return Response(text, media_type="text/plain; version=0.0.4; charset=utf-8")
 
 
@@ -152,8 +155,10 @@ def _refusing(done: str) -> Iterator[None]:
 def add_audits(api: APIRouter, asker: Asker, audits: Audits) -> None:
     @api.get("/v1/audit", response_model=FairnessInfo)
     async def audit(caller: Known) -> Response:
-        """Whether what runs now is fair, within one task: who is below its part, and why."""
-        return Json(await asker.read_seen(caller, audit_state))
+        """Whether what runs now is fair, within one task: who is below its part, and why; what is kept for whom, and idles."""
+        found = await asker.read_seen_at(caller, audit_state)
+        rows = {name: [by_wall_clock(row, asker.clock) for row in found[name]] for name in ("queues", "reservations")}
+        return Json({**found, **rows})
 
     @api.get("/v1/audit/over-time", response_model=OverTimeInfo)
     async def audit_over_time(

@@ -44,6 +44,7 @@ from fairlead.service.wakeups import heard_within
 def add_jobs(api: APIRouter, asker: Asker, submitter: Submitter, engine: LocalEngine) -> None:
     _add_submitting(api, submitter)
     _add_looking(api, asker, engine)
+    _add_why(api, asker)
     _add_changing(api, asker, submitter)
 
 
@@ -126,10 +127,14 @@ def _add_looking(api: APIRouter, asker: Asker, engine: LocalEngine) -> None:
         report.check_index(job, index, await asker.read(view))
         return Bytes(await asyncio.to_thread(engine.read_output, job, index, stream, offset, limit) or b"")
 
+
+def _add_why(api: APIRouter, asker: Asker) -> None:
     @api.get("/v1/jobs/{job}/why", response_model=Why)
     async def why(job: Number, caller: Known) -> Response:
         """What a job waits for, now."""
-        return Json(await asker.told_to(caller, await asker.ask(lambda s, now: ([], explain(s, job, now)))))
+        found = await asker.told_to(caller, await asker.ask(lambda s, now: ([], explain(s, job, now))))
+        kept = [by_wall_clock(each, asker.clock) for each in found.get("kept", [])]
+        return Json({**found, "kept": kept} if kept else found)
 
 
 def _add_changing(api: APIRouter, asker: Asker, submitter: Submitter) -> None:

@@ -1,0 +1,114 @@
+"""Writes what is installed beside the program: its manual page, and the completion of commands in three shells.
+
+`python docs/share.py` writes them into share/, from where the wheel takes them.
+"""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import typer.main
+from typer import Context
+
+import fairlead
+from fairlead.cli.main import app
+
+SHARE = Path(__file__).parent.parent / "share"
+SHELLS = {
+    "bash": "bash-completion/completions/fairlead",
+    "zsh": "zsh/site-functions/_fairlead",
+    "fish": "fish/vendor_completions.d/fairlead.fish",
+}
+FILES = """.SH FILES
+.TP
+.I fairlead.toml
+Who shares, and what: named with \\fBfairlead up \\-\\-config\\fR.
+.TP
+.I ~/.local/share/fairlead
+The scheduler's data, unless \\fBFAIRLEAD_HOME\\fR names another folder; of a scheduler for all of a machine,
+\\fI/var/lib/fairlead\\fR.
+.SH ENVIRONMENT
+.TP
+.B FAIRLEAD_URL
+The scheduler to ask: unix:///path, https://host:port. With \\fBFAIRLEAD_TOKEN\\fR elsewhere, and \\fBFAIRLEAD_CA\\fR
+for the authority of its certificate.
+.SH EXIT STATUS
+0 where it was done, 1 where it was not, 2 where it was asked wrongly; \\fBfairlead run\\fR exits as its command did.
+"""
+
+
+def pages() -> dict[str, str]:
+    """The files, by their paths in share/."""
+    return {"man/man1/fairlead.1": manual()} | {path: completion(shell) for shell, path in SHELLS.items()}
+
+
+def completion(shell: str) -> str:
+    """What a shell is to read, as the program itself says it."""
+    program = Path(sys.executable).with_name("fairlead")
+    env = {**os.environ, "_FAIRLEAD_COMPLETE": f"source_{shell}"}
+    told = subprocess.run([program], env=env, capture_output=True, text=True, check=True).stdout
+    return told.strip() + "\n"
+
+
+def manual() -> str:
+    """The manual page: each command with its options."""
+    group: Any = typer.main.get_command(app)
+    lines = [
+        f'.TH FAIRLEAD 1 "" "fairlead {fairlead.__version__}" "User Commands"',
+        ".SH NAME",
+        "fairlead \\- run many people's work on shared machines, fairly",
+        ".SH SYNOPSIS",
+        ".B fairlead",
+        '.RI [ options ] " command " [ arguments ]',
+        ".SH DESCRIPTION",
+        *roff(group.help),
+        ".SH OPTIONS",
+        *parameters(group),
+        ".SH COMMANDS",
+    ]
+    for name, command in commands(group, []):
+        lines += [f".SS fairlead {roff(name)[0]}", *roff(command.help), *parameters(command)]
+    return "\n".join(lines) + "\n" + FILES
+
+
+def commands(group: Any, above: list[str]) -> list[tuple[str, Any]]:
+    """All commands with their names, those of a group one after another."""
+    found = []
+    for name in group.list_commands(Context(group)):
+        command = group.get_command(Context(group), name)
+        inner = hasattr(command, "list_commands")
+        found += commands(command, [*above, name]) if inner else [(" ".join([*above, name]), command)]
+    return found
+
+
+def parameters(command: Any) -> list[str]:
+    """The arguments and options of a command, a paragraph each."""
+    lines = []
+    for parameter in command.params:
+        if parameter.param_type_name == "argument":
+            label = f"\\fI{roff(parameter.metavar or parameter.name.upper())[0]}\\fR"
+        else:
+            value = "" if getattr(parameter, "is_flag", False) else f" \\fI{(parameter.metavar or 'VALUE').upper()}\\fR"
+            label = ", ".join(f"\\fB{roff(name)[0]}\\fR" for name in parameter.opts) + value
+        lines += [".TP", label, *(roff(getattr(parameter, "help", None) or "") or [""])]
+    return lines
+
+
+def roff(text: str) -> list[str]:
+    """Text as roff reads it, a line a sentence or so; an empty line begins a paragraph."""
+    plain = re.sub(r"[ \t]*\n[ \t]*", "\n", text.strip()).replace("\\", "\\e").replace("-", "\\-")
+    return (
+        [".PP" if not line else "\\&" * line.startswith((".", "'")) + line for line in plain.split("\n")]
+        if plain
+        else []
+    )
+
+
+if __name__ == "__main__":
+    for place, page in pages().items():
+        path = SHARE / place
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(page, "utf-8")

@@ -1,0 +1,1 @@
+complete --command fairlead --no-files --arguments "(env _FAIRLEAD_COMPLETE=complete_fish _TYPER_COMPLETE_FISH_ACTION=get-args _TYPER_COMPLETE_ARGS=(commandline -cp) fairlead)" --condition "env _FAIRLEAD_COMPLETE=complete_fish _TYPER_COMPLETE_FISH_ACTION=is-args _TYPER_COMPLETE_ARGS=(commandline -cp) fairlead"

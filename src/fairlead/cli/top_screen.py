@@ -1,0 +1,243 @@
+"""What `fairlead top` shows: plain functions from what was seen, and from the keys that were pressed, to a screen."""
+
+import re
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from rich.console import Group
+from rich.table import Table
+from rich.text import Text
+
+from fairlead.cli.tables import job_table, plain_table
+from fairlead.model.quantity import round_quantity
+from fairlead.plain_text import plain
+
+HISTORY = 600
+"""Samples of each queue's share that are kept."""
+LEVELS = " ▁▂▃▄▅▆▇█"
+PAGE = 10
+"""Rows that PageUp and PageDown scroll by."""
+
+Seen = dict[str, Any]
+"""What the scheduler said: its status, queues, nodes and jobs."""
+History = dict[str, deque[float]]
+
+QUEUE_ORDERS: dict[str, Callable[[Any], Any]] = {
+    "name": lambda queue: queue["name"].split("/"),
+    "share": lambda queue: (-queue["dominant_share"], queue["name"]),
+    "running": lambda queue: (-queue["running"], queue["name"]),
+    "waiting": lambda queue: (-queue["waiting"], queue["name"]),
+}
+JOB_ORDERS: dict[str, Callable[[Any], Any]] = {
+    "status": lambda job: 0,  # as they come: those that run, then those that wait, then others
+    "newest": lambda job: -job["id"],
+    "queue": lambda job: (job["queue"], -job["id"]),
+    "tasks": lambda job: (-job["tasks"], -job["id"]),
+}
+_KEY = re.compile(r"\x1b(?:\[[0-9;]*[A-Za-z~]|O[A-Za-z])|.", re.DOTALL)
+_MOVES = {
+    "\x1b[A": -1, "\x1bOA": -1, "k": -1, "\x1b[B": 1, "\x1bOB": 1, "j": 1, "\x1b[5~": -PAGE, "\x1b[6~": PAGE, " ": PAGE,
+    "\x1b[H": -(10**9), "g": -(10**9), "\x1b[F": 10**9, "G": 10**9,
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class View:
+    """What the keys have chosen.
+
+    table : "queues" or "jobs", which the keys scroll and sort.
+    first : of each table, the first row that is shown.
+    order : of each table, its order.
+    wanted : text that a queue's name, or a job's name, queue or person, has in it.
+    typing : whether that text is being typed.
+    idle : whether queues are shown in which nothing runs or waits.
+    """
+
+    table: str = "jobs"
+    first: tuple[int, int] = (0, 0)
+    order: tuple[str, str] = ("name", "status")
+    wanted: str = ""
+    typing: bool = False
+    idle: bool = False
+
+    @property
+    def which(self) -> int:
+        """The table that the keys are for: 0 for queues, 1 for jobs."""
+        return int(self.table == "jobs")
+
+
+def keys_in(text: str) -> list[str]:
+    """The keys that a terminal sent: a character each, or an escape sequence."""
+    return _KEY.findall(text)
+
+
+def pressed(view: View, key: str, seen: Seen) -> View | None:
+    """What is to be shown after a key; None where it ends."""
+    if view.typing:
+        return _typed(view, key)
+    if key in ("q", "Q"):
+        return None
+    if key == "\t":
+        return replace(view, table="queues" if view.table == "jobs" else "jobs")
+    if key == "s":
+        orders = [*(JOB_ORDERS if view.which else QUEUE_ORDERS)]
+        following = orders[(orders.index(view.order[view.which]) + 1) % len(orders)]
+        return replace(view, order=_with(view.order, view.which, following))
+    if key == "i":
+        return replace(view, idle=not view.idle, first=(0, view.first[1]))
+    if key == "/":
+        return replace(view, typing=True)
+    if key == "\x1b":
+        return replace(view, wanted="", first=(0, 0))
+    if key in _MOVES:
+        last = max(0, len(chosen(view, seen)[view.which]) - 1)
+        first = max(0, min(last, view.first[view.which] + _MOVES[key]))
+        return replace(view, first=_with(view.first, view.which, first))
+    return view
+
+
+def _typed(view: View, key: str) -> View:
+    if key in ("\r", "\n"):
+        return replace(view, typing=False)
+    if key == "\x1b":
+        return replace(view, typing=False, wanted="", first=(0, 0))
+    if key in ("\x7f", "\b"):
+        return replace(view, wanted=view.wanted[:-1], first=(0, 0))
+    return replace(view, wanted=view.wanted + key, first=(0, 0)) if key.isprintable() and len(key) == 1 else view
+
+
+def _with(pair: tuple[Any, Any], which: int, value: Any) -> tuple[Any, Any]:
+    """A pair with one of the two changed."""
+    return (value, pair[1]) if which == 0 else (pair[0], value)
+
+
+def chosen(view: View, seen: Seen) -> tuple[list[Any], list[Any]]:
+    """The queues and the jobs that are wanted, in their order."""
+    text = view.wanted.lower()
+    queues = [
+        queue
+        for queue in seen["queues"]
+        if queue["name"] != "/" and text in queue["name"].lower() and (view.idle or not _is_idle(queue))
+    ]
+    jobs = [
+        job
+        for job in seen["jobs"]
+        if any(text in part.lower() for part in (job["name"] or " ".join(job["argv"]), job["queue"], job["user"]))
+    ]
+    return sorted(queues, key=QUEUE_ORDERS[view.order[0]]), sorted(jobs, key=JOB_ORDERS[view.order[1]])
+
+
+def _is_idle(queue: Any) -> bool:
+    return not queue["running"] and not queue["waiting"]
+
+
+def remember(seen: Seen, history: History) -> None:
+    """Keep the queues' shares on."""
+    for queue in seen["queues"]:
+        history.setdefault(queue["name"], deque(maxlen=HISTORY)).append(queue["dominant_share"])
+
+
+def frame(
+    seen: Seen, history: History, view: View, width: int, height: int, interval: float, keys: bool = True
+) -> Group:
+    """Draw what was seen, on so many columns and lines."""
+    status, nodes = seen["status"], seen["nodes"]
+    root = seen["queues"][0]
+    up = [node for node in nodes if node["status"] != "lost"]
+    head = Text.assemble(
+        ("fairlead", "bold"),
+        f"  {len(up)} node{'s' * (len(up) != 1)}, {root['running']} running, {root['waiting']} waiting",
+        (f"  every {interval:g} s, q quits", "dim"),
+    )
+    parts: list[Any] = [head]
+    if status["stalled"]:
+        parts.append(Text(plain(f"stalled: {status['stalled']}"), style="bold red"))
+    bars = _bars(up, root["used"], width)
+    queues, jobs = chosen(view, seen)
+    left = max(6, height - bars.row_count - 9 - bool(status["stalled"]))  # lines for the rows of both tables
+    most = max(3, left // 2, left - len(jobs))
+    queue_rows = _from(queues, view.first[0], most)
+    job_rows = _from(jobs, view.first[1], max(3, left - min(len(queues), most)))
+    parts += [bars, Text(), _queue_table(queue_rows, history, view.order[0] == "name", width), Text()]
+    parts.append(job_table(job_rows))
+    foot = [
+        _left_out(view, seen, len(queues) - len(queue_rows), len(jobs) - len(job_rows)),
+        _keys(view) if keys else "",
+    ]
+    return Group(*parts, *(Text(plain(line), style="dim", no_wrap=True) for line in foot if line))
+
+
+def _from(rows: list[Any], first: int, most: int) -> list[Any]:
+    """So many rows from the first that is to be shown, or the last ones."""
+    begin = max(0, min(first, len(rows) - most))
+    return rows[begin : begin + most]
+
+
+def _bars(up: list[Any], used: dict[str, int], width: int) -> Table:
+    """How much of each resource is used."""
+    capacity: dict[str, int] = {}
+    for node in up:
+        for name, amount in node["capacity"].items():
+            capacity[name] = capacity.get(name, 0) + amount
+    bars = Table.grid(padding=(0, 1))
+    for name, amount in capacity.items():
+        share = used.get(name, 0) / amount if amount else 0.0
+        text = f"{round_quantity(name, used.get(name, 0))}/{round_quantity(name, amount)}"
+        bars.add_row(Text(plain(name)), bar(share, max(10, min(50, width - 40))), f"{share:4.0%}", text)
+    return bars
+
+
+def _queue_table(queues: list[Any], history: History, as_tree: bool, width: int) -> Table:
+    table = plain_table("queue", "share", ">now", "over time", ">running", ">waiting")
+    room = max(8, min(60, width - 74))
+    over_time = {queue["name"]: list(history[queue["name"]])[-room:] for queue in queues}
+    largest = max((share for shares in over_time.values() for share in shares), default=0.0)
+    shown: set[str] = set()
+    for queue in queues:
+        # Below its parent a queue is set in; where that is not shown, or not above it, it has its whole name.
+        parent, _, last = queue["name"].rpartition("/")
+        below = as_tree and parent in shown
+        shown.add(queue["name"])
+        table.add_row(
+            "  " * queue["name"].count("/") + last if below else queue["name"],
+            bar(queue["dominant_share"], 12),
+            f"{queue['dominant_share']:.1%} {queue['dominant_resource'] or ''}".strip(),
+            sparkline(over_time[queue["name"]], largest),
+            str(queue["running"]),
+            str(queue["waiting"]),
+        )
+    return table
+
+
+def _left_out(view: View, seen: Seen, more_queues: int, more_jobs: int) -> str:
+    """What is there and not shown."""
+    idle = 0 if view.idle else sum(_is_idle(queue) for queue in seen["queues"] if queue["name"] != "/")
+    said = [
+        f"{count} {what}{'s' * (count != 1)}{more}"
+        for count, what, more in (
+            (more_queues, "more queue", ""), (more_jobs, "more job", ""), (idle, "idle queue", " left out"),
+        )
+        if count
+    ]  # fmt: skip
+    return ", ".join(said)
+
+
+def _keys(view: View) -> str:
+    """What the keys do now."""
+    if view.typing:
+        return f"/{view.wanted}▏  Enter keeps it, Esc clears it"
+    only = f" {view.wanted!r}, Esc clears it" if view.wanted else ""
+    return f"↑↓ {view.table} (tab)  s by {view.order[view.which]}  i idle  / only{only}  q quits"
+
+
+def bar(share: float, width: int) -> Text:
+    """A bar of so many characters, filled to a share; red where it is over 1, as a weighted share may be."""
+    full = min(width, round(share * width))
+    return Text("█" * full, style="red" if share > 1.0005 else "green") + Text("░" * (width - full), style="dim")
+
+
+def sparkline(values: Iterable[float], top: float) -> str:
+    """Values from 0 to `top`, one a character."""
+    return "".join(LEVELS[round(value / top * (len(LEVELS) - 1))] if top else LEVELS[0] for value in values)

@@ -1,0 +1,197 @@
+"""The numbers and names of a problem, checked in the same way and refused in the same words, whatever they came from.
+
+What is wrong is a :class:`Fault`, which says where: ``user[3].tasks: ...`` stands for row 3 of arrays as for the fourth
+``[[user]]`` of a document, which adds its file and line.
+"""
+
+import numbers
+from collections.abc import Callable, Iterable, Sequence
+from decimal import Decimal
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from fairlead.model.faults import shortened
+from fairlead.model.quantity import LARGEST
+
+Numbers = NDArray[Any]
+
+LEAST, MOST = 1e-60, 1e60
+"""Between these all amounts are, but for 0: what is computed of them stays far from what floating point cannot hold."""
+WIDEST = 1e20
+"""How many times the least of its numbers the largest may be, for a problem to be solved in floating point."""
+_WHOLE = 2**53
+"""Whole numbers up to this one are themselves in float64."""
+
+
+class Fault(ValueError):
+    """What is wrong with a problem: under which key, of which user (None: of none), and what would be right."""
+
+    def __init__(self, key: str, row: int | None, message: str) -> None:
+        self.place: tuple[str | int, ...] = (key,) if row is None else ("user", row, key)
+        self.message = message
+        super().__init__(f"{key if row is None else f'user[{row}].{key}'}: {message}")
+
+
+def numbers_of(key: str, values: ArrayLike, shape: tuple[int, ...], names: Sequence[str] = ()) -> Numbers:
+    """Numbers as float64, or as they are in an object array where those could not hold them; broadcast to a shape.
+
+    Parameters
+    ----------
+    key : str
+        What they are, as a document names it.
+    values : array_like
+    shape : tuple of int
+        The first dimension is users, but for a capacity, which is of nobody.
+    names : sequence of str
+        Of the columns, where there are several.
+
+    Raises
+    ------
+    Fault
+        Shapes that do not fit, what is no finite number.
+    """
+    array = values if isinstance(values, np.ndarray) else np.asarray(values, object)
+    if array.dtype.kind not in "iufO" and array.size:
+        raise Fault(key, None, f"{shortened(repr(array.ravel()[0].item()))} is no number")
+    try:
+        array = np.broadcast_to(array, shape)
+    except ValueError:
+        raise Fault(key, None, f"has shape {array.shape}, not {shape}") from None
+    if array.dtype.kind == "O":
+        refuse_where(key, ~_each(_is_number, array), array, "no number", names)
+        refuse_where(key, ~_each(_is_finite, array), array, "no finite number", names)
+        if isinstance(values, np.ndarray) or not all(map(_is_held, array.ravel())):
+            return exact_array(map(_own, array.ravel())).reshape(shape)
+    if array.dtype.kind in "iu" and array.size and max(int(array.max()), -int(array.min())) > _WHOLE:
+        return exact_array(int(x) for x in array.ravel()).reshape(shape)
+    array = array.astype(np.float64) if array.dtype != np.float64 else array
+    refuse_where(key, ~np.isfinite(array), array, "no finite number", names)
+    return array
+
+
+def amounts_of(
+    key: str, values: ArrayLike | None, shape: tuple[int, ...], names: Sequence[str], none: int | None = None
+) -> Numbers:
+    """Amounts, 0 or more; `none` is what there is without values, and may stand for none of a limit."""
+    array = numbers_of(key, float(none or 0) if values is None else values, shape, names)
+    if values is not None:
+        absent = (array == none) if none is not None else np.zeros(shape, np.bool_)
+        also = "" if none in (None, 0) else f", or {none} for none"
+        refuse_where(key, (array < 0) & ~absent, array, f"no amount: use 0 or more{also}", names)
+        out = (array != 0) & ~absent & ((array < LEAST) | (array > MOST))
+        refuse_where(key, out, array, f"out of range: use {LEAST:g} to {MOST:g}, or 0", names)
+    return array
+
+
+def tasks_of(values: ArrayLike | None, users: int) -> Numbers:
+    """How many tasks each user can use; -1: any number."""
+    array = numbers_of("tasks", -1.0 if values is None else values, (users,))
+    wrong = ((array < 0) & (array != -1)) | (array >= LARGEST)
+    refuse_where("tasks", wrong, array, "no number of tasks: use 0 or more, below 2**62; -1 for any number")
+    return array
+
+
+def weights_of(values: ArrayLike | None, shape: tuple[int, ...], names: Sequence[str]) -> Numbers:
+    """Weights; one number a user, or one for each resource."""
+    if values is None:
+        return np.broadcast_to(np.ones(1), shape)
+    users = shape[0]
+    array = values if isinstance(values, np.ndarray) else np.asarray(values, object)
+    if array.ndim == 1 and len(array) == users and users != 1:
+        values = array[:, None] if isinstance(values, np.ndarray) else array[:, None].tolist()
+    found = numbers_of("weight", values, shape, names)
+    refuse_where(
+        "weight", ~((found >= 1e-9) & (found <= 1e9)), found, "no weight: use a number from 1e-9 to 1e9", names
+    )
+    return found
+
+
+def priorities_of(values: ArrayLike | None, users: int) -> NDArray[np.int64]:
+    """Priorities, whole numbers."""
+    array = numbers_of("priority", 0 if values is None else values, (users,))
+    what = "no priority: use a whole number from -1000000 to 1000000"
+    refuse_where("priority", (array > 1_000_000) | (array < -1_000_000), array, what)
+    whole = array.astype(np.int64)
+    refuse_where("priority", array != whole, array, what)
+    return whole
+
+
+def refuse_where(key: str, wrong: Any, array: Numbers, what: str, names: Sequence[str] = ()) -> None:
+    """Raise a fault for the first number that is wrong: ``user[2].demand: cpu: nan is no finite number``."""
+    if not wrong.any():
+        return
+    at = tuple(int(i) for i in np.argwhere(wrong)[0])
+    row = at[0] if key != "capacity" else None
+    column = f"{names[at[-1]]}: " if names else ""
+    value = array[at]
+    written = str(value) if isinstance(value, Fraction | Decimal) else repr(getattr(value, "item", lambda: value)())
+    raise Fault(key, row, f"{column}{shortened(written)} is {what}")
+
+
+def check_list(key: str, names: object, many: int, of: str) -> None:
+    """Raise a fault where these are no list of so many."""
+    if isinstance(names, str) or not isinstance(names, Sequence | np.ndarray):
+        raise Fault(key, None, f"{shortened(repr(names))} is no list of texts")
+    if len(names) != many:
+        raise Fault(key, None, f"{len(names)} are named, for {many} {of}")
+    for row, name in enumerate(names):
+        if not isinstance(name, str):
+            raise Fault(key, None, f"[{row}]: {shortened(repr(name))} is no text")
+
+
+def check_names(key: str, names: Iterable[str], check: Callable[[str], object]) -> None:
+    """Raise a fault for the first name that is there twice, or that `check` refuses with a ValueError."""
+    seen = set()
+    for row, name in enumerate(names):
+        at = row if key == "name" else None
+        try:
+            check(name)
+        except ValueError as error:
+            raise Fault(key, at, str(error)) from None
+        if name in seen:
+            kind = "user" if key == "name" else "resource"
+            raise Fault(key, at, f"a {kind} {name!r} is there already: name it otherwise")
+        seen.add(name)
+
+
+def exact_array(values: Iterable[Any]) -> Numbers:
+    """An array of Python's own numbers, as they are: numpy would make something else of some."""
+    return np.array([*values, None], object)[:-1]
+
+
+def fractions_of(values: Numbers) -> Numbers:
+    """The same as fractions; a float counts as the decimal that it is written as."""
+    return exact_array(map(_fraction, values.ravel())).reshape(values.shape)
+
+
+def _fraction(value: Any) -> Fraction:
+    if isinstance(value, numbers.Rational):
+        return Fraction(int(value.numerator), int(value.denominator))
+    return Fraction(value) if isinstance(value, Decimal) else Fraction(repr(float(value)))
+
+
+def _each(check: Callable[[Any], bool], array: Numbers) -> NDArray[np.bool_]:
+    return np.array([check(x) for x in array.ravel()], np.bool_).reshape(array.shape)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, numbers.Real | Decimal) and not isinstance(value, bool)
+
+
+def _is_held(value: Any) -> bool:
+    """Whether float64 holds a number as it is written."""
+    return isinstance(value, float | np.floating) or (isinstance(value, numbers.Integral) and abs(int(value)) <= _WHOLE)
+
+
+def _own(value: Any) -> Any:
+    """The same as one of Python's own numbers, which neither overflow nor warn."""
+    if isinstance(value, numbers.Integral):
+        return int(value)
+    return value if isinstance(value, Fraction | Decimal) else float(value)
+
+
+def _is_finite(value: Any) -> bool:
+    return isinstance(value, numbers.Rational) or bool(np.isfinite(float(value)))

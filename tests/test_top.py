@@ -1,0 +1,134 @@
+"""`fairlead top`: what its keys do, and what is on its screen."""
+
+import os
+import pty
+import re
+import select
+import subprocess
+
+import pytest
+from rich.console import Console
+
+from conftest import FAIRLEAD
+from fairlead.cli.top_screen import View, chosen, frame, keys_in, pressed, remember
+
+
+def queue(name, running=0, waiting=0, share=0.0):
+    mine = {"name": name, "running": running, "waiting": waiting, "used": {"cpu": int(9000 * share)}}
+    return {**mine, "dominant_share": share, "dominant_resource": "cpu"}
+
+
+def job(number, name, leaf, status="running", tasks=1):
+    mine = {"id": number, "name": name, "queue": leaf, "status": status, "tasks": tasks}
+    return {
+        **mine,
+        "succeeded": 0,
+        "failed": 0,
+        "cancelled": 0,
+        "argv": [],
+        "user": "ada",
+        "demand": {},
+        "submitted_at": 0.0,
+    }
+
+
+RUNNING = [job(7, "train", "lab/a", tasks=3), job(9, "serve", "lab/b")]
+SEEN = {
+    "status": {"stalled": ""},
+    "queues": [
+        queue("/", 3, 2, 1.0), queue("idle"), queue("lab", 3, 2, 1.0), queue("lab/a", 1, 2, 0.4), queue("lab/b", 2, 0, 0.6),
+        queue("lab/none"),
+    ],
+    "nodes": [{"name": "n", "status": "up", "capacity": {"cpu": 9000}}],
+    "jobs": [*RUNNING, *(job(number, f"j{number}", "lab/a", "waiting") for number in range(60, 20, -1))],
+}  # fmt: skip
+
+
+def after(*keys, view=None):
+    view = view or View()
+    for key in keys:
+        view = pressed(view, key, SEEN)
+    return view
+
+
+def screen(view, height=30, width=100):
+    history = {}
+    remember(SEEN, history)
+    console = Console(width=width, height=height, highlight=False, color_system=None)
+    with console.capture() as capture:
+        console.print(frame(SEEN, history, view, width, height, 1.0))
+    return capture.get().splitlines()
+
+
+def names(view):
+    queues, jobs = chosen(view, SEEN)
+    return [each["name"] for each in queues], [each["id"] for each in jobs]
+
+
+def test_idle_queues_are_left_out_and_counted():
+    assert names(View())[0] == ["lab", "lab/a", "lab/b"]
+    assert names(after("i"))[0] == ["idle", "lab", "lab/a", "lab/b", "lab/none"]
+    assert "2 idle queues left out" in "\n".join(screen(View()))
+    assert "idle queues" not in "\n".join(screen(after("i")))
+
+
+def test_keys_sort_the_table_that_they_are_for():
+    assert names(after("s"))[1] == sorted((each["id"] for each in SEEN["jobs"]), reverse=True)
+    assert names(after("s", "s", "s"))[1][0] == 7, "by tasks"
+    assert names(after("s", "s", "s", "s")) == names(View())
+    assert names(after("\t", "s"))[0] == ["lab", "lab/b", "lab/a"], "by share"
+    assert names(after("\t", "s", "s", "s"))[0][:2] == ["lab", "lab/a"], "by waiting"
+
+
+def test_keys_filter_both_tables_by_what_is_typed():
+    view = after("/", *"TRAX", "\x7f", "\r")
+    assert (view.wanted, view.typing, names(view)) == ("TRA", False, ([], [7]))
+    assert names(after("/", *"lab/b")) == (["lab/b"], [9])
+    assert after("/", *"q", "\r").wanted == "q", "while one types no key does anything else"
+    assert after("/", *"x", "\x1b") == View()
+    assert after("\x1b", view=view).wanted == ""
+
+
+def test_keys_scroll_no_further_than_there_is_something():
+    assert after(*["\x1b[B"] * 3, "k").first == (0, 2)
+    assert after("G", "j").first == (0, len(SEEN["jobs"]) - 1)
+    assert after("G", "\x1b[5~", "g", "k").first == (0, 0)
+    assert after("\t", "j", "j", "j", "j").first == (2, 0)
+    shown = "\n".join(screen(after("G")))
+    assert "j21" in shown
+    assert "train" not in shown
+    assert re.search(r"\d+ more jobs, 2 idle", shown)
+
+
+@pytest.mark.parametrize("height", [24, 30, 50, 200])
+@pytest.mark.parametrize("keys", ["", "i", "G", "\tG", "/lab", "/none of that"])
+def test_it_fits_the_screen_with_its_keys_at_the_bottom(height, keys):
+    lines = screen(after(*keys_in(keys)), height)
+    assert len(lines) <= height
+    assert ("Enter keeps it" if keys.startswith("/") else "q quits") in lines[-1]
+
+
+def test_keys_are_told_apart():
+    assert keys_in("j\x1b[A\x1bOB\x1b[5~ä\x1b") == ["j", "\x1b[A", "\x1bOB", "\x1b[5~", "ä", "\x1b"]
+    assert pressed(View(), "q", SEEN) is None
+
+
+def read_until(terminal, *texts):
+    """Wait until all of these were written to a terminal."""
+    seen = b""
+    while not all(text in seen for text in texts):
+        assert select.select([terminal], [], [], 30)[0], seen
+        seen += os.read(terminal, 65536)
+
+
+def test_on_a_terminal_keys_change_what_is_shown(shared):
+    outer, inner = pty.openpty()
+    command = [FAIRLEAD, "top", "--interval", "60"]
+    program = subprocess.Popen(command, env=shared.env, stdin=inner, stdout=inner, stderr=inner)
+    os.close(inner)
+    read_until(outer, b"q quits", b"left out")
+    os.write(outer, b"i")
+    read_until(outer, b"lab")
+    os.write(outer, b"q")
+    assert program.wait(30) == 0
+    os.close(outer)
