@@ -70,7 +70,7 @@ def table(found: list[dict[str, Any]]) -> str:
         wait = each["wait"]
         done = max(each["utilisation"].values()) * each["makespan"]
         rows.add_row(
-            Path(each["workload"]).name, "on" if each["revokes"] else "off", span(each["below guarantee"]), f"{each['revoked']:,}",
+            each["workload"], "on" if each["revokes"] else "off", span(each["below guarantee"]), f"{each['revoked']:,}",
             span(each["lost"]), f"{each['lost'] / done:.2%}", span(wait["mean"]), span(wait["p95"]),
         )  # fmt: skip
     return printed(rows, width=200)

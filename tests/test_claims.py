@@ -1,6 +1,7 @@
 """Taking back: what is revoked for whom. Stories in virtual time; random worlds against a planner that looks at everything."""
 
 import os
+import re
 from unittest import mock
 
 import numpy as np
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from fairlead.audit.over_time_report import over_time_text
+from fairlead.cli.tables import queue_table
 from fairlead.model.documents import DocumentError, read_configuration
 from fairlead.model.specs import NEVER, Job, Node, Queue, Settings
 from fairlead.outcomes import Outcome
@@ -33,12 +35,14 @@ from fairlead.scheduler.facts import (
     TasksStarted,
     encode,
 )
-from fairlead.scheduler.report import describe_job, describe_tasks
+from fairlead.scheduler.report import describe_job, describe_tasks, list_queues
 from fairlead.scheduler.revocations_checked import RevocationCheck
 from fairlead.scheduler.state import State
+from fairlead.service import metrics
 from fairlead.simulate.measure import summary
 from fairlead.simulate.run import Run, simulate
 from fairlead.simulate.workload import Jobs, Workload, synthetic_nodes
+from fairlead.text_tables import printed
 from naive_claims import Planner
 from worlds import check_invariants, replay, same
 
@@ -560,6 +564,33 @@ def test_why_a_claim_is_not_served_says_what_prevents_it():
         "what others run is where nothing is revocable (2 tasks), begun less than 100 s ago (1 task), "
         "within what is theirs (1 task)"
     )
+
+
+def test_queues_tell_who_claims_and_why():
+    story = Story([{"cpu": 4}], [Queue("a", guarantee={"cpu": 2}), Queue("b")])
+    story.job(0.0, "b", 1000.0, 4, cpu=1)
+    story.until(1.0)
+
+    def claims():
+        queues = list_queues(story.state)
+        text = metrics.exposition(queues, []).decode()
+        told = {queue["name"]: queue["claims"] for queue in queues if queue["claims"]}
+        assert set(re.findall(r'fairlead_queue_claims\{queue="(.*)",why="(.*)"\} 1.0', text)) == {
+            (name, why) for name, each in told.items() for why in each
+        }
+        return told
+
+    assert claims() == {}
+    story.job(2.0, "a", 1000.0, 3, cpu=1)
+    story.until(10.0)
+    before = same(story.state)
+    assert claims() == {"a": ["guarantee"]}
+    assert same(story.state) == before
+    story.until(33.0)
+    assert claims() == {"a": ["coming back"]}
+    assert printed(queue_table(list_queues(story.state), 100), width=100).splitlines()[0].split()[-1] == "claims"
+    story.until(40.0)
+    assert claims() == {}
 
 
 def test_why_tells_of_fair_shares_and_priorities_too():
