@@ -713,6 +713,7 @@ def test_what_was_revoked_and_how_safe_it_is_is_told():
         ("fair_share_threshold = 2", "less than or equal to 1"),
         ('grace = "2d"', "less than or equal to 86400"),
         ('lent = "x"', "no such key"),
+        ("lend = { cpu = 1 }", "it is guaranteed no cpu that it could lend: name that in its guarantee too"),
     ],
 )
 def test_a_wrong_key_is_refused_with_its_place(tmp_path, line, message):

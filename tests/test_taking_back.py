@@ -5,6 +5,7 @@ import re
 import pytest
 
 from conftest import FAIRLEAD, Live
+from fairlead import Client
 
 CONFIG = """
 [[queue]]
@@ -84,6 +85,23 @@ def test_who_has_kept_what_it_did_is_revoked_and_goes_on_with_it(world):
     assert world.ok("logs", f"{batch}.0").splitlines() == ["attempt 1 new from 0", f"attempt 2 1 from {kept}"]
     assert [task(world, batch, k)["attempt"] for k in (0, 1)] == [2, 1]
     assert f"revoked 1 task of job {batch} for vision, which had 0" in world.log.read_text()
+
+
+def test_what_is_asked_for_is_kept_and_a_wrong_signal_is_told(world):
+    job = submit(world, "batch", "true", "--revocable", "--signal", "INT", "--hold")
+    told = world.job(job)
+    assert (told["revocable"], told["signal"]) == (True, "SIGINT")
+    assert re.search(r"^revocable +before jobs that are not$", world.ok("job", str(job)), re.MULTILINE)
+    again = int(world.ok("rerun", str(job)))
+    assert (world.job(again)["revocable"], world.job(again)["signal"]) == (True, "SIGINT")
+    for name in ("KILL", "soon"):
+        refused = world.call("submit", "-q", "batch", "--signal", name, "--", "true")
+        assert (refused.returncode, refused.stderr.count("\n")) == (1, 1)
+        assert f"{name!r} is no signal that a program can hear: write one such as TERM, INT or USR1" in refused.stderr
+    with Client(world.home) as client:
+        mine = client.submit_job(["true"], queue="batch", signal="USR2", revocable=True, grace=1.5)
+        assert [mine.info()[what] for what in ("signal", "revocable", "grace")] == ["SIGUSR2", True, 1.5]
+        mine.wait(20)
 
 
 def test_a_scheduler_that_is_killed_during_the_grace_goes_on_with_it(world):

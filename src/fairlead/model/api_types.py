@@ -141,8 +141,8 @@ class FairShare(TypedDict):
 class QueueInfo(TypedDict):
     """A queue of the tree. Shares are of the whole cluster, divided by the queue's weight; over time, of what was used before.
 
-    `claims` say of a leaf why others may be revoked for what waits there: guarantee, fair share, priority, idle; and "coming back"
-    where they were.
+    `claims` say of a leaf why others may be revoked for what waits there: guarantee, fair share, priority, idle; and "coming
+    back" where they were.
     """
 
     name: str

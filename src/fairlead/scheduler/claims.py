@@ -122,7 +122,7 @@ def withdrawn(state: "State", now: float) -> list[Fact]:
 
 
 def claims_by_leaf(state: "State") -> dict[int, list[str]]:
-    """Why others may be revoked for what waits in a leaf, by its row; "coming back" where they were, and the room is on its way."""
+    """Why others may be revoked for what waits in a leaf, by its row; "coming back" where they were, and room is on its way."""
     h = state.holds
     found: dict[int, set[str]] = {}
     for bucket in np.unique(h.bucket[: h.n][h.kind[: h.n] != RESERVATION]).tolist():
