@@ -117,6 +117,8 @@ def trees(draw):
                 guarantee_percent=draw(percent) if leaf and draw(rarely) else {},
                 limit_percent=draw(percent) if name and draw(rarely) else {},
                 guarantee_timeout=draw(st.sampled_from([None, None, 0.0, 3.0])),
+                fair_share_timeout=draw(st.sampled_from([None, None, None, 0.0, 2.0])),
+                fair_share_threshold=draw(st.sampled_from([None, None, 1.0])),
                 min_runtime=draw(st.sampled_from([None, None, 2.0])),
                 revocable=not draw(rarely),
                 priority_revokes=draw(st.sampled_from([None, None, None, True])) if leaf else None,

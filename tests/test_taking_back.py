@@ -1,9 +1,11 @@
 """Taking back with real processes: what is told to stop keeps what it has done, and goes on with it when it is its turn again."""
 
 import re
+import time
 
 import pytest
 
+import fairlead
 from conftest import FAIRLEAD, Live
 from fairlead import Client
 
@@ -121,3 +123,28 @@ def test_a_scheduler_that_is_killed_during_the_grace_goes_on_with_it(world):
     assert found == [1, 2]
     (back,) = [k for k in (0, 1) if task(world, batch, k)["attempt"] == 2]
     assert world.ok("logs", f"{batch}.{back}") == "1\n2\n"
+
+
+def keeps(folder):
+    fairlead.checkpointed()
+    (folder / "kept").touch()
+    while not (folder / "enough").exists():
+        time.sleep(0.02)
+    return 7
+
+
+def test_a_function_says_that_it_has_kept_what_it_did(world):
+    with Client(world.home, queue="batch", memory="256Mi") as client:
+        future = client.submit(keeps, world.folder)
+        world.until((world.folder / "kept").exists)
+        job = world.newest()
+        world.until(lambda: task(world, job)["checkpointed_at"] is not None)
+        (world.folder / "enough").touch()
+        assert future.result(20) == 7
+
+
+@pytest.mark.parametrize("variable", ["", "/nowhere/at/all"])
+def test_who_is_no_task_is_told_so(monkeypatch, variable):
+    monkeypatch.setenv("FAIRLEAD_CHECKPOINT", variable)
+    with pytest.raises(fairlead.ServiceError, match="FAIRLEAD_CHECKPOINT is"):
+        fairlead.checkpointed()
