@@ -43,7 +43,7 @@ docs: .venv/ready  ## the documentation as a site, in site/
 	$(RUN)zensical build --strict --config-file mkdocs.yml
 
 fuzz: .venv/ready  ## the long version of the random tests (FAIRLEAD_FUZZ histories; default 100000)
-	NUMBA_BOUNDSCHECK=1 FAIRLEAD_CHECK=1 FAIRLEAD_FUZZ=$${FAIRLEAD_FUZZ:-100000} $(RUN)pytest -n auto --timeout 0 tests/test_crash.py tests/test_state_machine.py tests/test_documents_fuzz.py
+	NUMBA_BOUNDSCHECK=1 FAIRLEAD_CHECK=1 FAIRLEAD_FUZZ=$${FAIRLEAD_FUZZ:-100000} $(RUN)pytest -n auto --timeout 0 tests/test_crash.py tests/test_state_machine.py tests/test_documents_fuzz.py tests/test_arrays_fuzz.py
 
 torture: .venv/ready  ## ten minutes of everything that a machine can do to a scheduler; its record is docs/reliability.json
 	$(RUN)python tests/torture.py $${FAIRLEAD_SECONDS:-600}

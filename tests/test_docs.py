@@ -170,6 +170,21 @@ def test_the_site_is_built_without_a_warning(tmp_path):
     assert "submit_job" in (tmp_path / "site" / "python" / "index.html").read_text()
 
 
+def test_each_line_for_who_comes_from_slurm_names_commands_and_options_that_there_are():
+    group = typer.main.get_command(app)
+    rows = [
+        line.split(" | ")[1] for line in (ROOT / "docs" / "slurm.md").read_text().splitlines() if line.startswith("| `")
+    ]
+    assert len(rows) > 25
+    for row in rows:
+        for words in map(str.split, re.findall(r"`([^`]*)`", row)):
+            name, *options = words[1:] if words[0] == "fairlead" else ("submit", *words)
+            assert name in group.list_commands(None), row
+            known = {option for parameter in group.get_command(None, name).params for option in parameter.opts}
+            end = options.index("--") if "--" in options else len(options)
+            assert {option for option in options[:end] if option.startswith("-")} <= known, row
+
+
 def test_every_command_of_the_readme_is_in_the_makefile_or_the_program():
     text = (ROOT / "README.md").read_text()
     targets = re.findall(r"^make (\w+)", text, re.MULTILINE)

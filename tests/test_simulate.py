@@ -1,9 +1,11 @@
 """The simulator: the live state machine with a virtual clock, against numbers by hand, simpy, and the live scheduler itself."""
 
+import html
 import itertools
 import json
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -20,6 +22,7 @@ from bench.simulate import workload as crowded
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import fairlead
 from conftest import FAIRLEAD
 from fairlead.journal import read_history
 from fairlead.journal.sql import SqlStore
@@ -413,6 +416,56 @@ def test_swf(tmp_path):
     assert simulate(found).ended.tolist() == [100.0, 60.0]
 
 
+TABLE = """submit,job,after,duration,tasks,cpu,on
+0,prepare,,10,1,1,
+0,train,prepare,5 20,,1,zone=a|b
+1,other,,4,,1,zone=b
+2,report,train other,1,1,1,
+"""
+
+
+def test_tasks_of_a_table_have_labels_durations_and_jobs_before_them(tmp_path):
+    path = tmp_path / "jobs.csv"
+    path.write_text(TABLE)
+    found = replace(
+        read_trace(path), nodes=[Node("a", {"cpu": 1000}, {"zone": "a"}), Node("b", {"cpu": 1000}, {"zone": "b"})]
+    )
+    assert found.tasks.tolist() == [1, 2, 1, 1]
+    assert found.after == {1: [0], 3: [1, 2]}
+    run = simulate(found)
+    # `train` begins when `prepare` has ended, on both machines: 5 s on the one, 20 s on the other; `other` has b before that.
+    assert run.begun.tolist() == [0, 10, 1, 30]
+    assert run.ended.tolist() == [10, 30, 5, 31]
+    at = {float(t): int(waits) for t, waits in zip(run.at, run.waiting, strict=True)}
+    assert at[6.0] == 0, "what cannot start before others have ended does not wait for room"
+    alone = simulate(replace(found, nodes=found.nodes[:1]))
+    assert np.isnan(alone.ended[2:]).all(), "nor does what comes after what no machine holds"
+    assert alone.refused.tolist() == [False, False, True, True]
+    twice = cut(found, scale=2.0)
+    assert twice.after == {2: [0], 3: [1], 6: [2, 4], 7: [3, 5]}
+    assert cut(found, start=1.0).after == {1: [0]}, "what was before is over"
+
+
+@pytest.mark.parametrize(
+    ("row", "wrong"),
+    [
+        ("0,a,nobody,1,1,1,", "after: 'nobody' is the name of no job above: a job comes after earlier ones"),
+        ("0,a,late,1,1,1,", "after: 'late' is submitted later: a job comes after earlier ones"),
+        ("0,late,,1,1,1,", "job: 'late' is there already: name it otherwise"),
+        ("0,a,,1 2 3,2,1,", "duration: 3 are named, for 2 tasks"),
+        ("0,a,,,1,1,", "duration: '' is no number"),
+        ("0,a,,1,1,1,zone", "on: 'zone': write LABEL=VALUE, or LABEL=VALUE|VALUE"),
+        ("0,a,,1,1,1,zone=a|", "on: 'zone=a|': write LABEL=VALUE, or LABEL=VALUE|VALUE"),
+    ],
+)
+def test_what_a_table_cannot_say_is_refused(tmp_path, row, wrong):
+    path = tmp_path / "jobs.csv"
+    path.write_text(f"submit,job,after,duration,tasks,cpu,on\n9,late,,1,1,1,\n{row}\n")
+    with pytest.raises(TraceError) as error:
+        read_trace(path)
+    assert str(error.value) == f"{path}:3: {wrong} (--skip-bad leaves such rows out)"
+
+
 def test_swf_says_which_field_is_missing_and_takes_more_than_there_should_be(tmp_path):
     path = tmp_path / "small.swf"
     row = "1 0 5 {} {} -1 -1 {} -1 -1 1 1 1 1 1 1 -1 -1"
@@ -726,6 +779,41 @@ def test_a_killed_sweep_goes_on(tmp_path):
     assert before.items() <= after.items()
 
 
+def test_no_worker_outlives_a_sweep_that_is_killed_alone(tmp_path):
+    command = [FAIRLEAD, "sweep", str(ROOT / "examples" / "trace.csv"), "--nodes", "4", "--node", "cpu=9,memory=18GiB"]
+    command += ["--seed", ",".join(map(str, range(900))), "--scale", "9", "--out", "o", "--workers", "2"]
+    process = subprocess.Popen(command, cwd=tmp_path, start_new_session=True, stderr=subprocess.DEVNULL)
+    deadline = time.monotonic() + 60
+    while not list((tmp_path / "o").glob("*.json")):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    process.kill()
+    process.wait()
+    while [p.pid for p in psutil.process_iter() if group_of(p.pid) == process.pid and p.status() != "zombie"]:
+        assert time.monotonic() < deadline, "a worker goes on"
+        time.sleep(0.02)
+
+
+def test_a_page_says_how_it_is_made_again(call, tmp_path):
+    arguments = [*MACHINES, "-p", "drf,fifo", "--seed", "7", "--scale", "2", "--report", "it's.html"]
+    result = call("simulate", "trace.csv", *arguments)
+    assert result.returncode == 0, result.stderr
+    page = html.unescape((tmp_path / "it's.html").read_text())
+    command = shlex.join(["fairlead", "simulate", "trace.csv", *arguments])
+    assert f"<footer>Made by fairlead {fairlead.__version__}: {command}</footer>" in page
+    told = "machines: 4 of cpu=9 memory=18Gi\npolicies: drf, fifo\nsettings: from the start to the end, speed 1, scale 2, seed 7"
+    assert told in page
+    assert "together they may be over 100%" in page
+    places = [at.end() for at in re.finditer(r"Plotly\.newPlot\(", page)]
+    drawn = [
+        json.JSONDecoder().raw_decode(page, page.index("[", place))[0] for place in places if place > page.index("<h2>")
+    ]
+    modes = {
+        trace["mode"] for traces in drawn for trace in traces if isinstance(trace["x"], list) and trace["x"][0] == "1"
+    }
+    assert modes == {"markers"}, "no bars on an axis that does not begin at 0"
+
+
 @pytest.mark.timeout(400)  # a cluster of two nodes is slow to start on a busy machine
 def test_a_sweep_on_a_ray_cluster(tmp_path, monkeypatch):
     """A real cluster of two nodes on this machine."""
@@ -760,12 +848,28 @@ def test_dynamic_sharing():
     assert shares["3-6 min"].min() > 0.6
 
 
-def test_drf_and_slots():
-    """Section 6.2: no number of slots finishes as many small jobs; few leave CPUs unused, many slow everything down."""
+def test_drf_and_slots_on_the_papers_machines():
+    """Section 6.2: DRF finishes more small jobs than any number of slots, and no fewer large ones; by CPUs alone these gain."""
     import drf_and_slots
 
-    drf, two, _, _, _, six, *_ = drf_and_slots.compare()
-    work = {kind: tasks * demand["cpu"] * seconds for kind, (demand, tasks, seconds) in drf_and_slots.KINDS.items()}
+    drf, cpus, *slots = drf_and_slots.compare(drf_and_slots.PAPER)
+    assert [row["policy"] for row in slots] == [f"slots:{k}:overcommit" for k in range(3, 7)]
+    assert drf["small"] > 1.5 * max(row["small"] for row in slots)
+    assert drf["large"] >= max(row["large"] for row in slots)
+    assert drf["small response"] < min(row["small response"] for row in slots)
+    assert cpus["small"] < drf["small"]
+    assert cpus["large"] > drf["large"]
+
+
+def test_drf_and_slots_on_others():
+    """No number of slots finishes as many small jobs; few leave CPUs unused, many slow everything down."""
+    import drf_and_slots
+
+    setting = drf_and_slots.OTHERS
+    drf, _, two, _, _, _, six, *_ = drf_and_slots.compare(setting)
+    work = {
+        kind: setting.tasks[kind] * demand["cpu"] * seconds for kind, (demand, seconds) in drf_and_slots.KINDS.items()
+    }
 
     def done(row):
         return sum(row[kind] * work[kind] for kind in work)
@@ -776,15 +880,20 @@ def test_drf_and_slots():
 
 
 @needs_data
-def test_the_facebook_months():
+@pytest.mark.parametrize(("machines", "least"), [("PAPER", 0.1), ("OTHERS", 0.0)])
+def test_the_facebook_months(machines, least):
     """Section 6.3, on the first three hours: jobs of every size end sooner under DRF than under slots, but for the largest."""
     import facebook_months
 
-    drf, slots = map(summary, facebook_months.run(DATA, hours=3))
+    runs = facebook_months.run(DATA, getattr(facebook_months, machines), hours=3)
+    drf, slots = map(summary, runs)
     assert drf["completion"]["mean"] < slots["completion"]["mean"]
     sizes = [name for name in drf["by size"] if name != "over 10000"]
     assert all(drf["by size"][name]["mean completion"] <= slots["by size"][name]["mean completion"] for name in sizes)
     assert drf["unfairness"] < slots["unfairness"]
+    shorter = facebook_months.shorter(runs)
+    assert list(shorter)[:2] == ["1-500", "501-1000"]
+    assert shorter["1-500"] > least
 
 
 @needs_data

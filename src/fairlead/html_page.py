@@ -19,11 +19,13 @@ COLOURS = (
 """One after another, for what is drawn side by side; the last is grey."""
 
 _FRAME = """<!doctype html>
-<html lang="en"><head><meta charset="utf-8"><title>TITLE</title><style>
+<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>TITLE</title><style>
 body { font: 15px/1.5 system-ui, sans-serif; max-width: 1100px; margin: 2rem auto; padding: 0 1rem; color: #222 }
 pre { background: #f6f6f4; padding: .7rem; overflow-x: auto } h2 { margin-top: 2rem } a { color: #b64f4f }
 table { border-collapse: collapse; margin: 1rem 0 } th { font-weight: 600 }
 td, th { padding: .25rem .7rem; text-align: left; border-bottom: 1px solid #ddd }
+footer { margin-top: 3rem; color: #666; overflow-wrap: anywhere }
+@media (max-width: 600px) { body { margin: 1rem auto } pre { font-size: 11px } table { display: block; overflow-x: auto } }
 </style></head><body><h1>TITLE</h1>
 BODY
 </body></html>
@@ -33,3 +35,9 @@ BODY
 def framed(title: str, parts: Iterable[str]) -> str:
     """A page of a title and parts, which are HTML."""
     return _FRAME.replace("TITLE", html.escape(title)).replace("BODY", "\n".join(parts))
+
+
+def signed(page: str, line: str) -> str:
+    """A page with a last line that says what made it."""
+    before, end, after = page.rpartition("</body>")
+    return f"{before}<footer>{html.escape(line)}</footer>{end}{after}"

@@ -1,5 +1,6 @@
 """Many calls of one function on all cores, in processes of their own, which end with the program that waits for them."""
 
+import ctypes
 import os
 import signal
 from collections.abc import Callable, Iterator, Sequence
@@ -13,16 +14,29 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+PR_SET_PDEATHSIG = 1
+
+
+def end_with(parent: int) -> None:
+    """Have the kernel kill this process when the one that started it ends, however it does."""
+    ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:  # it has ended before that
+        os._exit(1)
+
+
 def on_all_cores(
     function: Callable[..., Any], calls: Sequence[tuple[Any, ...]], workers: int | None = None
 ) -> Iterator[tuple[int, Any]]:
     """Make all the calls; gives the place of each with its result, as they come.
 
-    An interrupt, an exception of a call, or not asking for the rest, kills the processes: none goes on unheard.
+    An interrupt, an exception of a call, or not asking for the rest, kills the processes, and so does whatever kills this
+    one: none goes on unheard.
     """
     if not calls:
         return
-    pool = ProcessPoolExecutor(min(workers or cores(), len(calls)), mp_context=get_context("spawn"))
+    pool = ProcessPoolExecutor(
+        min(workers or cores(), len(calls)), get_context("spawn"), initializer=end_with, initargs=(os.getpid(),)
+    )
     # The processes are started here: not half, and with interrupts left to this one.
     before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
     try:

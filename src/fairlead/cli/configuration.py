@@ -2,6 +2,7 @@
 
 import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import typer
@@ -9,6 +10,9 @@ import typer
 from fairlead.cli.failure import Failure
 from fairlead.cli.tables import plain_table, show
 from fairlead.engines.local.machine import this_machine
+from fairlead.imports.imported import Imported
+from fairlead.imports.mesos import import_mesos
+from fairlead.imports.mesos_state import read_state
 from fairlead.imports.yarn import import_yarn
 from fairlead.model.documents import DocumentError, read_configuration
 from fairlead.model.quantity import round_quantity
@@ -20,17 +24,24 @@ LEFT_OUT = 3
 """The exit status where something has no counterpart."""
 
 
-def print_import(path: Path, site: Path | None) -> None:
+def print_yarn(path: Path, site: Path | None) -> None:
     """Print a fairlead.toml made from YARN's files; exit status 3 where it leaves something out."""
+    _print_import(lambda: import_yarn(path, site), "the file")
+
+
+def print_mesos(state: str, roles: Path | None) -> None:
+    """Print a fairlead.toml made from what a Mesos master says; exit status 3 where it leaves something out."""
+    _print_import(lambda: import_mesos(read_state(state, roles), state), "the master")
+
+
+def _print_import(make: Callable[[], Imported], who: str) -> None:
     try:
-        found = import_yarn(path, site)
+        found = make()
     except DocumentError as error:
         raise Failure(str(error)) from None
     print(plain_lines(found.text), end="")
     if found.left_out:
-        print(
-            f"fairlead: left out, as the first lines say: {len(found.left_out)} of what the file says", file=sys.stderr
-        )
+        print(f"fairlead: left out, as the first lines say: {len(found.left_out)} of what {who} says", file=sys.stderr)
         raise typer.Exit(LEFT_OUT)
 
 

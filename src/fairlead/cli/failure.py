@@ -1,6 +1,11 @@
 """How a command fails: with one line on standard error and exit status 1."""
 
+import shlex
+import sys
 from pathlib import Path
+
+import fairlead
+from fairlead.html_page import signed
 
 
 class Failure(Exception):
@@ -14,8 +19,9 @@ def check_page(option: str, path: Path | None) -> None:
 
 
 def write_page(path: Path, body: str) -> None:
-    """Write a page; a Failure where that cannot be."""
+    """Write a page, with the command that made it at its end; a Failure where that cannot be."""
+    command = shlex.join(["fairlead", *sys.argv[1:]])
     try:
-        path.write_text(body, "utf-8")
+        path.write_text(signed(body, f"Made by fairlead {fairlead.__version__}: {command}"), "utf-8")
     except OSError as error:
         raise Failure(f"{path}: cannot be written: {error.strerror}") from None

@@ -60,9 +60,18 @@ def run_simulations(
     except (TraceError, PolicyError, DocumentError) as error:
         raise Failure(str(error)) from None
     if report is not None:
-        write_page(report, page(runs))
+        write_page(report, page(runs, _settings(start, end, speed, scale, seed, history)))
     summaries = [summary(run) for run in runs]
     print(json.dumps({"runs": summaries}, indent=2) if as_json else plain_lines(runs_text(summaries, width())))
+
+
+def _settings(start: str, end: str, speed: float, scale: float, seed: int, history: str) -> str:
+    """What was chosen, in words."""
+    before = {"": "as the queues say", "none": "not"}.get(history, f"with a half-life of {history}")
+    return (
+        f"settings: from {start or 'the start'} to {end or 'the end'}, speed {speed:g}, scale {scale:g}, seed {seed}, "
+        f"what was used before counts {before}"
+    )
 
 
 def _check_outputs(report: Path | None, out: Path | None = None) -> None:

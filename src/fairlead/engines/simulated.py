@@ -101,6 +101,12 @@ class SimulatedCluster:
         """A job's tasks wait from now on."""
         kernel_simulated.submit(self.truth, job, tasks, self.now)
 
+    def hold_back(self, job: int, tasks: int, back: bool = True) -> None:
+        """A job's tasks, which were submitted, do not count as waiting, since others must end before; or they do again."""
+        truth, change = self.truth, -tasks if back else tasks
+        truth.waiting[truth.queue[job]] += change
+        truth.waits[truth.queue[job]] += change * truth.demand[job]
+
     def withdraw(self, job: int, tasks: int) -> None:
         """So many of a job's tasks, which wait, are not run after all."""
         truth, queue = self.truth, self.truth.queue[job]

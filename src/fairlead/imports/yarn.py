@@ -8,6 +8,7 @@ import json
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from fairlead.imports.imported import Imported, document
 from fairlead.imports.yarn_amounts import Amounts, no_more_than, read_amounts, read_people, written
 from fairlead.imports.yarn_file import Allocations, Rule, Said, YarnQueue, policy_of, read_allocations, read_site
 from fairlead.plain_text import plain
@@ -27,14 +28,6 @@ NOT_HERE = {
 SITE_READ = {
     "preemption", "user-as-default-queue", "allow-undeclared-pools", "waitTimeBeforeKill", "allocation.file",
 }  # fmt: skip
-
-
-@dataclass
-class Imported:
-    """The document, and what it leaves out, each with its line."""
-
-    text: str
-    left_out: list[str]
 
 
 @dataclass
@@ -401,10 +394,7 @@ def _note_the_rest(found: _Import) -> None:
 
 
 def _document(found: _Import, path: Path, site: Path | None) -> str:
-    lines = [f"# Made from {plain(path.name)}{f' and {plain(site.name)}' if site else ''} of YARN's fair scheduler."]
-    if found.left_out:
-        lines += ["#", "# Left out:", *(f"#   {each}" for each in found.left_out)]
-    unknown = [f"#   line {said.line}: {plain(said.word)}" for said in found.file.unknown]
-    if unknown:
-        lines += ["#", "# YARN itself does not know:", *unknown]
-    return "\n\n".join(["\n".join(lines), *("\n".join([block.header, *block.lines]) for block in found.blocks)]) + "\n"
+    source = f"{plain(path.name)}{f' and {plain(site.name)}' if site else ''} of YARN's fair scheduler"
+    unknown = [f"line {said.line}: {plain(said.word)}" for said in found.file.unknown]
+    blocks = ["\n".join([block.header, *block.lines]) for block in found.blocks]
+    return document(source, {"Left out": found.left_out, "YARN itself does not know": unknown}, blocks)

@@ -57,19 +57,24 @@ def numbers_of(key: str, values: ArrayLike, shape: tuple[int, ...], names: Seque
     if array.dtype.kind not in "iufO" and array.size:
         raise Fault(key, None, f"{shortened(repr(array.ravel()[0].item()))} is no number")
     try:
-        array = np.broadcast_to(array, shape)
+        whole = np.broadcast_to(array, shape)
     except ValueError:
         raise Fault(key, None, f"has shape {array.shape}, not {shape}") from None
+
+    def refuse(wrong: NDArray[np.bool_], what: str) -> None:
+        refuse_where(key, np.broadcast_to(wrong, shape), whole, what, names)
+
+    # Looked at one by one before one number stands for all of a million users.
     if array.dtype.kind == "O":
-        refuse_where(key, ~_each(_is_number, array), array, "no number", names)
-        refuse_where(key, ~_each(_is_finite, array), array, "no finite number", names)
+        refuse(~_each(_is_number, array), "no number")
+        refuse(~_each(_is_finite, array), "no finite number")
         if isinstance(values, np.ndarray) or not all(map(_is_held, array.ravel())):
-            return exact_array(map(_own, array.ravel())).reshape(shape)
+            return np.broadcast_to(exact_array(map(_own, array.ravel())).reshape(array.shape), shape)
     if array.dtype.kind in "iu" and array.size and max(int(array.max()), -int(array.min())) > _WHOLE:
-        return exact_array(int(x) for x in array.ravel()).reshape(shape)
+        return np.broadcast_to(exact_array(int(x) for x in array.ravel()).reshape(array.shape), shape)
     array = array.astype(np.float64) if array.dtype != np.float64 else array
-    refuse_where(key, ~np.isfinite(array), array, "no finite number", names)
-    return array
+    refuse(~np.isfinite(array), "no finite number")
+    return np.broadcast_to(array, shape)
 
 
 def amounts_of(

@@ -101,32 +101,60 @@ def span(seconds: float) -> str:
     return f"{seconds / 3600:.1f} h"
 
 
-def page(runs: Sequence[Run]) -> str:
-    """One self-contained page: the numbers, shares over time, completion times, utilisation. Needs plotly."""
-    import plotly.graph_objects as go
+def page(runs: Sequence[Run], settings: str = "") -> str:
+    """One self-contained page: the numbers, shares over time, completion times, utilisation. Needs plotly.
+
+    `settings` is what was chosen, in words; the machines and the policies are told in any case.
+    """
+    summaries = [summary(run) for run in runs]
+    longest = max((run.at[-1] for run in runs if len(run.at)), default=0.0)
+    unit, seconds = ("hours", 3600.0) if longest > 3 * 3600 else ("minutes", 60.0)
+    titles = [run.policy if run.revokes else f"{run.policy}, revoke off" for run in runs]
+    completion, by_size = _completion(runs, titles)
+    used, unfair = _over_time(runs, titles, unit, seconds)
+    figures = [
+        (
+            "Dominant shares over time, one upon another: each is of its own resource, so together they may be over 100%",
+            _shares(runs, titles, unit, seconds),
+            150 * len(runs) + 130,
+        ),
+        ("Completion times", completion, 360),
+        ("Completion by the size of the job", by_size, 360),
+        ("Utilisation", used, 190 * len(runs[0].resources) + 80),
+        ("Unfairness: how much of the cluster would change hands for all to have their fair shares", unfair, 320),
+        ("Short over time, in parts of what each was entitled to; below zero: it got more", _short(summaries), 320),
+    ]
+    workload = runs[0].workload
+    told = [f"machines: {workload.machines}", f"policies: {', '.join(titles)}", *([settings] if settings else [])]
+    return _page(workload.name, "\n".join(told) + "\n\n" + runs_text(summaries, 140), figures)
+
+
+def _shares(runs: Sequence[Run], titles: Sequence[str], unit: str, seconds: float) -> Any:
+    """The queues' dominant shares as stacked areas, a picture a run."""
     from plotly.subplots import make_subplots
 
-    summaries = [summary(run) for run in runs]
-    hours = [run.at / 3600 for run in runs]
-    longest = max((h[-1] for h in hours if len(h)), default=0.0)
-    unit, per = ("hours", 1.0) if longest > 3 else ("minutes", 60.0)
-    titles = [run.policy if run.revokes else f"{run.policy}, revoke off" for run in runs]
     names, groups = _drawn(runs)
-
-    shares = make_subplots(cols=len(runs), shared_yaxes=True, subplot_titles=titles)
-    for column, run in enumerate(runs, 1):
+    figure = make_subplots(
+        rows=len(runs), shared_xaxes=True, shared_yaxes="all", vertical_spacing=0.3 / len(runs), subplot_titles=titles
+    )
+    for row, run in enumerate(runs, 1):
         for k, (name, members) in enumerate(zip(names, groups, strict=True)):
-            shares.add_scatter(
-                x=hours[column - 1] * per, y=run.shares[:, members].sum(axis=1), name=name, legendgroup=name,
-                showlegend=column == 1, stackgroup="shares", line={"width": 0}, fillcolor=COLOURS[k % len(COLOURS)],
-                row=1, col=column,
+            figure.add_scatter(
+                x=run.at / seconds, y=run.shares[:, members].sum(axis=1), name=name, legendgroup=name,
+                showlegend=row == 1, stackgroup="shares", line={"width": 0}, fillcolor=COLOURS[k % len(COLOURS)],
+                row=row, col=1,
                 hovertemplate=f"{name}: %{{y:.1%}}<extra></extra>",
             )  # fmt: skip
+    figure.update_xaxes(title=unit, row=len(runs))
+    figure.update_yaxes(tickformat=".0%", rangemode="tozero")
+    return figure
+
+
+def _completion(runs: Sequence[Run], titles: Sequence[str]) -> tuple[Any, Any]:
+    """What part of the jobs is done after so long, and how long jobs of a size take: points, for a log axis has no 0."""
+    import plotly.graph_objects as go
+
     completion, by_size = go.Figure(), go.Figure()
-    used = make_subplots(
-        rows=len(runs[0].resources), shared_xaxes=True, vertical_spacing=0.06, subplot_titles=runs[0].resources
-    )
-    unfair = go.Figure()
     for k, (run, title) in enumerate(zip(runs, titles, strict=True)):
         colour, over = COLOURS[k % len(COLOURS)], ~np.isnan(run.ended)
         times = np.sort((run.ended - run.submitted)[over])
@@ -136,32 +164,35 @@ def page(runs: Sequence[Run]) -> str:
         size = bins(run.workload.tasks)
         which = [b for b in range(len(bin_names())) if (over & (size == b)).any()]
         means = [float((run.ended - run.submitted)[over & (size == b)].mean()) for b in which]
-        by_size.add_bar(x=[bin_names()[b] for b in which], y=means, name=title, marker_color=colour)
-        for r in range(len(run.resources)):
-            used.add_scatter(
-                x=hours[k] * per, y=run.utilisation[:, r], name=title, legendgroup=title, showlegend=r == 0,
-                line={"color": colour, "width": 1.5}, row=r + 1, col=1,
-            )  # fmt: skip
-        unfair.add_scatter(x=hours[k] * per, y=unfairness(run), name=title, line={"color": colour, "width": 1.5})
-    shares.update_xaxes(title=unit)
-    shares.update_yaxes(tickformat=".0%", title="dominant shares", col=1)
+        by_size.add_scatter(
+            x=[bin_names()[b] for b in which], y=means, name=title, mode="markers", marker={"color": colour, "size": 11}
+        )
     completion.update_xaxes(type="log", title="seconds from submission to the last end")
     completion.update_yaxes(tickformat=".0%", title="of jobs")
-    by_size.update_xaxes(title="tasks of a job", type="category")
+    by_size.update_xaxes(title="tasks of a job", type="category", categoryorder="array", categoryarray=bin_names())
     by_size.update_yaxes(title="mean completion, seconds", type="log")
+    by_size.update_layout(scattermode="group")
+    return completion, by_size
+
+
+def _over_time(runs: Sequence[Run], titles: Sequence[str], unit: str, seconds: float) -> tuple[Any, Any]:
+    """How much of each resource is used, and how much is in the wrong hands."""
+    import plotly.graph_objects as go
+    from plotly.subplots import make_subplots
+
+    resources = runs[0].resources
+    used = make_subplots(rows=len(resources), shared_xaxes=True, vertical_spacing=0.06, subplot_titles=resources)
+    unfair = go.Figure()
+    for k, (run, title) in enumerate(zip(runs, titles, strict=True)):
+        style = {"x": run.at / seconds, "name": title, "line": {"color": COLOURS[k % len(COLOURS)], "width": 1.5}}
+        for r in range(len(run.resources)):
+            used.add_scatter(y=run.utilisation[:, r], legendgroup=title, showlegend=r == 0, row=r + 1, col=1, **style)
+        unfair.add_scatter(y=unfairness(run), **style)
     used.update_yaxes(tickformat=".0%", rangemode="tozero")
-    used.update_xaxes(title=unit, row=len(runs[0].resources))
-    unfair.update_yaxes(tickformat=".0%", title="in the wrong hands")
+    used.update_xaxes(title=unit, row=len(resources))
+    unfair.update_yaxes(tickformat=".0%", title="in the wrong hands", rangemode="tozero")
     unfair.update_xaxes(title=unit)
-    figures = [
-        ("Dominant shares over time", shares, 380),
-        ("Completion times", completion, 360),
-        ("Completion by the size of the job", by_size, 360),
-        ("Utilisation", used, 190 * len(runs[0].resources) + 80),
-        ("Unfairness: how much of the cluster would change hands for all to have their fair shares", unfair, 320),
-        ("Short over time, in parts of what each was entitled to; below zero: it got more", _short(summaries), 320),
-    ]
-    return _page(runs[0].workload.name, runs_text(summaries, 140), figures)
+    return used, unfair
 
 
 def _short(summaries: Sequence[dict[str, Any]]) -> Any:
@@ -187,8 +218,13 @@ def _page(title: str, before: str, figures: Sequence[tuple[str, Any, int]], afte
     """A page of figures with their titles and heights, and of text before and after them."""
     parts = [f"<pre>{html.escape(before)}</pre>"] if before else []
     for number, (what, figure, height) in enumerate(figures):
-        figure.update_layout(template="plotly_white", height=height, margin={"t": 40, "b": 50})
-        drawn = figure.to_html(full_html=False, include_plotlyjs=number == 0, config={"displayModeBar": False})
+        margin, legend = (
+            {"t": 40, "b": 50, "l": 50, "r": 10},
+            {"orientation": "h", "yref": "container", "y": 0, "yanchor": "bottom"},
+        )
+        figure.update_layout(template="plotly_white", height=height + 40, margin=margin, legend=legend)
+        style = {"displayModeBar": False, "responsive": True}
+        drawn = figure.to_html(full_html=False, include_plotlyjs=number == 0, config=style)
         parts.append(f"<h2>{html.escape(what)}</h2>{drawn}")
     parts += [f"<pre>{html.escape(after)}</pre>"] if after else []
     return framed(title, parts)
@@ -278,7 +314,12 @@ def sweep_page(found: Sequence[dict[str, Any]]) -> str:
             figure.update_xaxes(title=along, tickvals=ticks)
         figure.update_yaxes(rangemode="tozero", tickformat=form)
         figures.append((title, figure, 340))
-    return _page(Path(found[0]["point"]["trace"]).name, "", figures, sweep_text(found))
+    point = found[0]["point"]
+    own = f"those of {point['config'] or 'the trace'}"
+    counts = ", ".join(f"{count:,} of {point['node']}" if count else own for count in values("nodes"))
+    scales, which = ", ".join(f"{scale:g}" for scale in values("scale")), ", ".join(map(str, values("seed")))
+    told = f"machines: {counts}\nscale: {scales}\nseed: {which}"
+    return _page(Path(point["trace"]).name, told, figures, sweep_text(found))
 
 
 def _over_seeds(

@@ -173,6 +173,8 @@ def simulate(
     cluster = _cluster(workload, seen, names, overcommitted)
     baseline = in_line(policy)
     refused = ~_can_be_held(seen)
+    for job in sorted(workload.after):  # what comes after what never runs does not run either
+        refused[job] |= refused[workload.after[job]].any()
     if baseline is not None:
         refused |= too_large_gangs(workload)
     total_capacity = cluster.truth.capacity.sum(axis=0)
@@ -188,6 +190,8 @@ def simulate(
     if baseline is not None:
         if watch is not None or record is not None:
             raise PolicyError(f"{policy}: has no scheduler to watch, and no facts: it is a baseline")
+        if workload.after:
+            raise PolicyError(f"{policy}: knows no jobs that come after others: it is a baseline")
         did = _run_in_line(workload, cluster, baseline, refused, sampler, tell)
     else:
         tree = _tree(workload.queues, scheduling, history)
@@ -195,7 +199,7 @@ def simulate(
             raise PolicyError(f"{policy}: goes by what was used before: name a half-life such as 7d, not none")
         settings = Settings(reserve_after=reserve_after, keep_jobs=KEEP_JOBS, revoke=revoke)
         scheduler, tally = _scheduler(cluster, tree, settings, record)
-        plain = compiled and watch is None and not np.isfinite(workload.withdrawn).any()
+        plain = compiled and watch is None and not np.isfinite(workload.withdrawn).any() and not workload.after
         go = by_many_steps if plain and not _looks_around(tree, seen.resources) else by_steps
         steps = go(Simulation(seen, workload, scheduler, cluster, refused, sampler, tally, watch, tell))
         did = _Did(tally.decisions, steps, _idled(scheduler.state, workload, cluster.now), tally.revoked, tally.lost)

@@ -4,12 +4,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from fairlead.engines.simulated import SimulatedCluster
 from fairlead.engines.step import Request, Scheduler, with_graces
-from fairlead.model.specs import ROOT, Job, Queue, ancestors, path_to_root, settings_for
+from fairlead.model.specs import ROOT, After, Job, Queue, ancestors, path_to_root, settings_for
 from fairlead.scheduler.claims import next_due
 from fairlead.scheduler.entitled import TreeDivision, bounds
 from fairlead.scheduler.facts import Fact, JobCancelled, JobSubmitted, TasksPlaced, TasksRevoked
@@ -80,6 +81,7 @@ def by_steps(s: Simulation) -> int:
     leaving = np.argsort(withdrawn, kind="stable")
     leaving = leaving[np.isfinite(withdrawn[leaving])]
     upcoming = gone = moments = 0
+    held_back: dict[int, list[int]] = {}
     while True:
         now = min(submit[upcoming] if upcoming < len(submit) else np.inf, cluster.next_event())
         now = min(now, withdrawn[leaving[gone]] if gone < len(leaving) else np.inf)
@@ -91,7 +93,7 @@ def by_steps(s: Simulation) -> int:
         moments += 1
         requests: list[Request] = []
         while upcoming < len(submit) and submit[upcoming] == now:
-            requests += [] if s.refused[upcoming] else [_submission(s, upcoming)]
+            requests += [] if s.refused[upcoming] else [_submission(s, upcoming, held_back)]
             upcoming += 1
         while gone < len(leaving) and withdrawn[leaving[gone]] <= now:
             requests.append(_withdrawal(s, int(leaving[gone])))
@@ -99,6 +101,7 @@ def by_steps(s: Simulation) -> int:
         scheduler.step(requests)
         while scheduler.more or cluster.next_event() == now:
             scheduler.step()
+        _let_go(s, held_back)
         if s.watch is not None:
             s.watch(scheduler.state, s.tally.happened)
         s.tally.happened.clear()
@@ -106,12 +109,30 @@ def by_steps(s: Simulation) -> int:
             s.tell()
 
 
-def _submission(s: Simulation, job: int) -> Request:
+def _submission(s: Simulation, job: int, held_back: dict[int, list[int]]) -> Request:
     def submit(state: State, now: float) -> list[Fact]:
         s.cluster.submit(job, int(s.workload.tasks[job]))
-        return [JobSubmitted(at=now, id=job + 1, job=job_of(s.seen, job))]
+        before = _not_over(s, s.workload.after.get(job, ()))
+        if before:
+            held_back[job] = before
+            s.cluster.hold_back(job, int(s.workload.tasks[job]))
+        after = [After(other + 1, "end") for other in before]
+        return [JobSubmitted(at=now, id=job + 1, job=msgspec.structs.replace(job_of(s.seen, job), after=after))]
 
     return submit
+
+
+def _not_over(s: Simulation, jobs: Sequence[int]) -> list[int]:
+    return [job for job in jobs if np.isnan(s.cluster.truth.ended[job])]
+
+
+def _let_go(s: Simulation, held_back: dict[int, list[int]]) -> None:
+    """Have the jobs wait whose turn it may be now that others have ended."""
+    for job, before in list(held_back.items()):
+        held_back[job] = _not_over(s, before)
+        if not held_back[job]:
+            del held_back[job]
+            s.cluster.hold_back(job, int(s.workload.tasks[job]), back=False)
 
 
 def _withdrawal(s: Simulation, job: int) -> Request:

@@ -37,10 +37,13 @@ MOST_TASKS = 10_000_000
 TABLE_COLUMNS = {
     "submit": "seconds from the start",
     "queue": "a path, such as research/vision; without, `default`",
-    "duration": "seconds that each task takes",
-    "tasks": "how many; without, 1",
+    "duration": "seconds that each task takes; or of each task one after another, with spaces between",
+    "tasks": "how many; without, 1, or as many as there are durations",
     "priority": "without, 0",
     "gang": "1: all tasks start at once or none",
+    "on": "labels that a node must have, such as zone=east model=A100|H100",
+    "job": "a name of its own, for others to come after it",
+    "after": "the names of jobs that must have ended before, with spaces between",
     "cpu, memory, gpu, ...": "what one task needs, as quantities: 0.5, 4GiB",
 }
 """The columns of a table of one's own; `submit`, `duration` and a resource must be there."""
@@ -323,6 +326,7 @@ def read_swf(path: Path, skip_bad: bool = False) -> Workload:
 def read_jobs(path: Path, skip_bad: bool = False) -> Workload:
     """Read a table of one's own, CSV or Parquet; see `TABLE_COLUMNS`."""
     reader, jobs = Reader(path, skip_bad), Jobs()
+    named: dict[str, tuple[int, float]] = {}
 
     def take(row: Row) -> None:
         for name in _NO_RESOURCES:
@@ -336,18 +340,28 @@ def read_jobs(path: Path, skip_bad: bool = False) -> Workload:
         demand = {name: amount for name, amount in demand.items() if amount}
         if not demand:
             raise ValueError("asks for nothing: name something of some resource")
-        tasks = _whole(row, "tasks", 1, MOST_TASKS) if row.get("tasks") else 1
+        durations = [_number({"duration": each}, "duration", 0, LONGEST) for each in row["duration"].split() or [""]]
+        tasks = _whole(row, "tasks", 1, MOST_TASKS) if row.get("tasks") else len(durations)
+        if len(durations) not in (1, tasks):
+            raise ValueError(f"duration: {len(durations)} are named, for {tasks} tasks")
         priority = _whole(row, "priority", -1_000_000, 1_000_000) if row.get("priority") else 0
-        queue = check_queue_name(row.get("queue") or "default")
-        gang = _switch(row, "gang")
+        queue, gang, on = check_queue_name(row.get("queue") or "default"), _switch(row, "gang"), _labels(row)
+        submit, name = _number(row, "submit"), row.get("job", "")
+        if name in named:
+            raise ValueError(f"job: {name!r} is there already: name it otherwise")
+        after = [_before(named, other, submit) for other in row.get("after", "").split()]
+        if name:
+            named[name] = len(jobs), submit
         jobs.add(
-            _number(row, "submit"),
+            submit,
             queue,
             demand,
-            _number(row, "duration", 0, LONGEST),
+            durations if len(durations) > 1 else durations[0],
             tasks,
-            gang=gang,
-            priority=priority,
+            on,
+            gang,
+            priority,
+            after=after,
         )
 
     reader.each(_parquet_rows(path) if path.suffix == ".parquet" else _csv_rows(path), take)
@@ -356,7 +370,26 @@ def read_jobs(path: Path, skip_bad: bool = False) -> Workload:
 
 _NO_RESOURCES = ("weight", "guarantee", "limit", "policy")
 """Of queues, not of jobs: as a column it would be taken for a resource."""
-_KNOWN = ("submit", "queue", "duration", "tasks", "priority", "gang")
+_KNOWN = ("submit", "queue", "duration", "tasks", "priority", "gang", "on", "job", "after")
+
+
+def _labels(row: Row) -> dict[str, list[str]]:
+    """The labels that a row asks for, with the values that will do."""
+    found = {}
+    for each in row.get("on", "").split():
+        label, equals, values = each.partition("=")
+        if not label or not equals or not all(values.split("|")):
+            raise ValueError(f"on: {each!r}: write LABEL=VALUE, or LABEL=VALUE|VALUE")
+        found[label] = values.split("|")
+    return found
+
+
+def _before(named: dict[str, tuple[int, float]], name: str, submit: float) -> int:
+    """The job of a row above that another, submitted then, comes after."""
+    if name not in named or named[name][1] > submit:
+        why = "is submitted later" if name in named else "is the name of no job above"
+        raise ValueError(f"after: {name!r} {why}: a job comes after earlier ones")
+    return named[name][0]
 
 
 def _parquet_rows(path: Path) -> Iterator[tuple[int, Row]]:

@@ -1,17 +1,21 @@
 """A workload: machines, queues, and jobs with how long their tasks take. Traces are read into one, simulations run one."""
 
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fairlead.model.quantity import parse_quantity
+from fairlead.model.quantity import format_quantities, parse_quantity
 from fairlead.model.specs import Node, Quantities, Queue
 
 F64 = NDArray[np.float64]
 I64 = NDArray[np.int64]
 Bools = NDArray[np.bool_]
+MOST_KINDS = 5
+"""Of machines, that are named."""
 
 
 class TraceError(ValueError):
@@ -47,6 +51,8 @@ class Workload:
     priority : int64, shape (jobs,)
     withdrawn : float64, shape (jobs,)
         When the tasks of a job that still wait are cancelled; those that run go on. Infinite: never.
+    after : dict of int to list of int
+        By job: the jobs, earlier ones, that must have ended before it.
     skipped : int
         Rows of the trace that were left out for being wrong.
     notes : list of str
@@ -68,6 +74,7 @@ class Workload:
     gang: NDArray[np.bool_]
     priority: I64
     withdrawn: F64
+    after: dict[int, list[int]] = field(default_factory=dict)
     skipped: int = 0
     notes: list[str] = field(default_factory=list)
 
@@ -76,6 +83,14 @@ class Workload:
         """The resources of the machines and of the tasks, in the order in which they are named."""
         named = [*(r for node in self.nodes for r in node.capacity), *(r for demand in self.demands for r in demand)]
         return list(dict.fromkeys(named))
+
+    @property
+    def machines(self) -> str:
+        """Its machines for reading: ``400 of cpu=12 memory=48Gi``."""
+        kinds = Counter(format_quantities(node.capacity) for node in self.nodes)
+        named = [f"{count:,} of {capacity}" for capacity, count in kinds.most_common(MOST_KINDS)]
+        others = len(self.nodes) - sum(count for _, count in kinds.most_common(MOST_KINDS))
+        return ", ".join([*named, *([f"{others:,} others"] if others else [])]) or "none"
 
     @property
     def work(self) -> F64:
@@ -91,6 +106,7 @@ class Jobs:
     def __init__(self) -> None:
         self._rows: list[tuple[float, int, str, int, int, bool, int, float]] = []
         self._durations: list[list[float]] = []
+        self._after: dict[int, list[int]] = {}
         self._shapes: dict[tuple[tuple[tuple[str, int], ...], tuple[tuple[str, tuple[str, ...]], ...]], int] = {}
 
     def __len__(self) -> int:
@@ -107,8 +123,11 @@ class Jobs:
         gang: bool = False,
         priority: int = 0,
         withdrawn: float = np.inf,
+        after: Sequence[int] = (),
     ) -> None:
-        """Add a job; a list of durations has one for each task."""
+        """Add a job; durations are one for all tasks or one for each, and `after` are places of jobs as they were added."""
+        if after:
+            self._after[len(self._rows)] = list(after)
         key = (tuple(sorted(demand.items())), tuple(sorted((k, tuple(v)) for k, v in (on or {}).items())))
         shape = self._shapes.setdefault(key, len(self._shapes))
         self._durations.append(duration if isinstance(duration, list) else [duration])
@@ -119,6 +138,7 @@ class Jobs:
     ) -> Workload:
         """All of them, in the order of their submission."""
         rows = sorted(self._rows)
+        place = {row[1]: number for number, row in enumerate(rows)}
         durations = [self._durations[row[1]] for row in rows]
         lengths = np.array([len(d) for d in durations], np.int64)
         return Workload(
@@ -137,6 +157,7 @@ class Jobs:
             gang=np.array([row[5] for row in rows], np.bool_),
             priority=np.array([row[6] for row in rows], np.int64),
             withdrawn=np.array([row[7] for row in rows], float),
+            after={place[job]: [place[other] for other in others] for job, others in self._after.items()},
             skipped=skipped,
             notes=list(notes or []),
         )
@@ -178,7 +199,22 @@ def cut(
         gang=workload.gang[rows],
         priority=workload.priority[rows],
         withdrawn=(workload.withdrawn[rows] - begin) / speed,
+        after=_after(workload.after, rows),
     )
+
+
+def _after(after: dict[int, list[int]], rows: I64) -> dict[int, list[int]]:
+    """The jobs before others, of so many copies: each copy comes after the same of theirs. What is left out is not waited for."""
+    copies: dict[int, list[int]] = {}
+    for number, row in enumerate(rows.tolist() if after else ()):
+        copies.setdefault(row, []).append(number)
+    found = {}
+    for job, others in after.items():
+        for k, number in enumerate(copies.get(job, ())):
+            there = [copies[other] for other in others if other in copies]
+            if there:
+                found[number] = [each[min(k, len(each) - 1)] for each in there]
+    return found
 
 
 def most_at_once(demand: I64, total: I64) -> int:

@@ -21,9 +21,33 @@ def yarn(
 
     What has no counterpart is listed in its first lines, and the exit status is 3 then.
     """
-    from fairlead.cli.configuration import print_import
+    from fairlead.cli.configuration import print_yarn
 
-    print_import(file, yarn_site)
+    print_yarn(file, yarn_site)
+
+
+@app.command()
+def mesos(
+    state: Annotated[
+        str,
+        typer.Option(
+            help="The master's /state: its URL, such as http://master:5050/state, or a file with what that said.",
+            metavar="URL|FILE",
+        ),
+    ],
+    roles: Annotated[
+        Path | None, typer.Option(help="A file with what /roles said, for quota; of a URL it is asked for as well.")
+    ] = None,
+) -> None:
+    """Print a fairlead.toml with the roles, weights and quota of a Mesos master; each line says where it comes from.
+
+    What has no counterpart is listed in its first lines, and the exit status is 3 then.
+
+    Example: fairlead import mesos --state http://master.example:5050/state
+    """
+    from fairlead.cli.configuration import print_mesos
+
+    print_mesos(state, roles)
 
 
 def diff(

@@ -1,0 +1,21 @@
+"""A fairlead.toml that was made from what another system was configured by."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+
+@dataclass
+class Imported:
+    """The document, and what it leaves out, each with where that is said."""
+
+    text: str
+    left_out: list[str]
+
+
+def document(source: str, notes: Mapping[str, Sequence[str]], blocks: Sequence[str]) -> str:
+    """The text: what it was made from, what is to be noted under each head, and its tables."""
+    lines = [f"# Made from {source}."]
+    for head, told in notes.items():
+        if told:
+            lines += ["#", f"# {head}:", *(f"#   {each}" for each in told)]
+    return "\n\n".join(["\n".join(lines), *blocks]) + "\n"

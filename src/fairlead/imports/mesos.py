@@ -1,0 +1,191 @@
+"""What a Mesos master says of roles, weights and quota, as fairlead.toml; what has no counterpart is listed.
+
+A role is a queue, at the same place in the tree. A role that has frameworks of its own beside roles below it competes there as
+Mesos' `path/.` does: with a leaf of weight 1, which is called `path/own` here.
+"""
+
+import json
+from collections.abc import Container
+from dataclasses import dataclass, field
+from decimal import Decimal
+
+from fairlead.imports.imported import Imported, document
+from fairlead.imports.mesos_state import Amounts, Role, State
+from fairlead.model.documents import check_queue_name
+from fairlead.model.quantity import parse_quantity
+from fairlead.model.specs import LEAST_WEIGHT, ancestors
+from fairlead.plain_text import plain
+
+RESOURCES = {"cpus": "cpu", "mem": "memory", "gpus": "gpu", "disk": "disk"}
+"""Mesos' names, and fairlead's; others are the same."""
+IN_MIB = ("mem", "disk")
+ANYBODY, NAMED = "*", "default"
+"""Mesos' role of those who have no other, and the queue that stands for it."""
+OWN = "own"
+MOST_WEIGHT = 1e9
+
+
+@dataclass
+class _Import:
+    """What is known while it is turned into a configuration."""
+
+    state: State
+    left_out: list[str] = field(default_factory=list)
+    blocks: list[str] = field(default_factory=list)
+
+
+def import_mesos(state: State, source: str) -> Imported:
+    """Turn what a master says into a fairlead.toml.
+
+    Parameters
+    ----------
+    state : State
+    source : str
+        Where it was said, for the first line.
+
+    Examples
+    --------
+    >>> state = State(roles=[Role(name="ads", weight=2), Role(name="web")])
+    >>> print(import_mesos(state, "state.json").text.strip())
+    # Made from state.json of a Mesos master.
+    <BLANKLINE>
+    [[queue]]
+    name = "/"
+    policy = "drf"
+    history = "none"  # Mesos goes by what is allocated now
+    <BLANKLINE>
+    [[queue]]  # role ads
+    name = "ads"
+    weight = 2.0  # its weight
+    <BLANKLINE>
+    [[queue]]  # role web
+    name = "web"
+    """
+    found = _Import(state)
+    roles = _roles(found)
+    if roles:
+        found.blocks.append(
+            '[[queue]]\nname = "/"\npolicy = "drf"\nhistory = "none"  # Mesos goes by what is allocated now'
+        )
+    subscribed = {role for framework in state.frameworks if framework.active for role in framework.all_roles()}
+    above = {up for path in roles for up in ancestors(path)}
+    for path, role in sorted(roles.items(), key=lambda item: item[0].split("/")):
+        _write(
+            found, roles, path, role, inner=path in above, subscribed=bool(role.frameworks) or role.name in subscribed
+        )
+    _note_the_rest(found)
+    version = f" {plain(state.version)}" if state.version else ""
+    text = document(f"{plain(source)} of a Mesos{version} master", {"Left out": found.left_out}, found.blocks)
+    return Imported(text, found.left_out)
+
+
+def _roles(found: _Import) -> dict[str, Role]:
+    """All roles by the queue that each is: what is named, what frameworks subscribe to, and what is above these."""
+    state, said = found.state, {}
+    if state.roles is None:
+        found.left_out.append("quota: /state does not tell it: save what /roles says as well, and name it with --roles")
+        said = {name: Role(name=name, weight=weight) for name, weight in _weights(found).items()}
+    else:
+        said = {role.name: role for role in state.roles}
+    for framework in state.frameworks:
+        for name in framework.all_roles():
+            said.setdefault(name, Role(name=name))
+    roles: dict[str, Role] = {}
+    for name, role in said.items():
+        path = NAMED if name == ANYBODY else name
+        if name == ANYBODY and not (_is_used(state, role) or role.weight != 1):
+            continue
+        try:
+            check_queue_name(path)
+        except ValueError as error:
+            found.left_out.append(f"role {plain(name)}: {plain(str(error))}")
+            continue
+        if path in roles or (name == ANYBODY and NAMED in said):
+            found.left_out.append(f"role {plain(name)}: a role {NAMED!r} is there as well: rename one of them")
+            continue
+        roles[path] = role
+    for path in list(roles):
+        for up in ancestors(path):
+            if up:
+                roles.setdefault(up, Role(name=up))
+    return roles
+
+
+def _is_used(state: State, role: Role) -> bool:
+    return bool(role.frameworks) or any(role.name in each.all_roles() for each in state.frameworks)
+
+
+def _weights(found: _Import) -> dict[str, float]:
+    """Of the master's flag `--weights`: ``a=2,b=1``."""
+    weights = {}
+    for part in filter(None, str(found.state.flags.get("weights") or "").split(",")):
+        name, _, weight = part.partition("=")
+        try:
+            weights[name] = Role(name=name, weight=float(weight)).weight
+        except ValueError:
+            found.left_out.append(f"flag weights: {plain(part)}: not ROLE=WEIGHT")
+    return weights
+
+
+def _write(found: _Import, paths: Container[str], path: str, role: Role, inner: bool, subscribed: bool) -> None:
+    lines = [f"[[queue]]  # role {plain(role.name)}", f"name = {json.dumps(path)}"]
+    if not LEAST_WEIGHT <= role.weight <= MOST_WEIGHT:
+        found.left_out.append(
+            f"role {plain(role.name)}: weight {role.weight:g}: not from {LEAST_WEIGHT:g} to {MOST_WEIGHT:g}"
+        )
+    elif role.weight != 1:
+        lines.append(f"weight = {role.weight!r}  # its weight")
+    for key, amounts in (("guarantee", role.quota.guarantee), ("limit", role.quota.limit)):
+        if amounts:
+            lines.append(f"{key} = {_table(found, role, amounts)}  # its quota's {key}")
+    found.blocks.append("\n".join(lines))
+    if inner and subscribed and f"{path}/{OWN}" not in paths:
+        found.blocks.append(
+            f"[[queue]]  # the frameworks of {plain(path)} itself\nname = {json.dumps(f'{path}/{OWN}')}"
+        )
+
+
+def _table(found: _Import, role: Role, amounts: Amounts) -> str:
+    parts = []
+    for name, amount in amounts.items():
+        ours = RESOURCES.get(name, name)
+        text = f'"{_mebibytes(amount)}"' if name in IN_MIB else _number(amount)
+        try:
+            parse_quantity(ours, text.strip('"'))
+        except ValueError as error:
+            found.left_out.append(f"role {plain(role.name)}: quota of {plain(name)}: {plain(str(error))}")
+            continue
+        key = ours if ours.replace("_", "").replace("-", "").isalnum() and ours.isascii() else json.dumps(ours)
+        parts.append(f"{key} = {text}")
+    return "{ " + ", ".join(parts) + " }"
+
+
+def _number(value: float) -> str:
+    """A number as people write it, to Mesos' three decimals."""
+    return f"{Decimal(repr(value)).quantize(Decimal('0.001')).normalize():f}"
+
+
+def _mebibytes(value: float) -> str:
+    """An amount of memory or disk; what Mesos calls MB are MiB."""
+    return f"{_number(value / 1024)}Gi" if value % 1024 == 0 else f"{_number(value)}Mi"
+
+
+def _note_the_rest(found: _Import) -> None:
+    """What is left out that is of no role's weight or quota."""
+    reserved: dict[str, dict[str, float]] = {}
+    for agent in found.state.agents:
+        for role, amounts in agent.reserved_resources.items():
+            sums = reserved.setdefault(role, {})
+            for name, amount in amounts.items():
+                sums[name] = sums.get(name, 0.0) + amount
+    for role, sums in reserved.items():
+        told = ", ".join(f"{name} {_number(amount)}" for name, amount in sums.items() if amount)
+        if told:
+            found.left_out.append(
+                f"reserved for {plain(role)}: {plain(told)}: no resources of a node are kept for a queue: a guarantee is near it"
+            )
+    excluded = found.state.flags.get("fair_sharing_excluded_resource_names")
+    if excluded:
+        found.left_out.append(f"flag fair_sharing_excluded_resource_names={plain(str(excluded))}: all resources count")
+    if found.state.flags.get("acls"):
+        found.left_out.append("flag acls: who may do what: write `submit` and `admin` of each queue")
