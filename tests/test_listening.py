@@ -14,7 +14,7 @@ import pytest
 import trustme
 
 from fairlead.people.door import Peer, Stranger
-from fairlead.service import listening, places
+from fairlead.service import accepting, listening, places
 from fairlead.service.api.access import Entrance
 from fairlead.service.listening import CannotListen, Listener, Where, make_server, names_of, open_socket
 from fairlead.service.places import ROOM, Kind, Places, kind_of
@@ -401,3 +401,48 @@ def test_what_a_certificate_is_for_is_answered_for(tmp_path):
         for host in ("a.example", "x.b.example", "b.example", "x.y.b.example")
     ]
     assert asked == [("a.example", 200), ("x.b.example", 200), ("b.example", 421), ("x.y.b.example", 421)]
+
+
+def test_who_has_waited_for_long_is_told_to_come_back_and_health_is_answered(serving, monkeypatch):
+    monkeypatch.setattr(accepting, "IN_A_TURN", 0)
+    monkeypatch.setattr(accepting, "PATIENCE", 0.2)
+    silent, asks, healthy = serving(), serving(), serving()
+    for wire, path in ((asks, "/v1/status"), (healthy, "/healthz")):
+        wire.sendall(f"GET {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+    assert answer(healthy).startswith("HTTP/1.1 200")
+    told = answer(asks)
+    assert told.startswith("HTTP/1.1 429")
+    assert "retry-after: 1" in told
+    assert "too many connections come at once" in told
+    silent.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+    assert answer(silent).startswith("HTTP/1.1 200"), "it is let in, and may ask now"
+
+
+def test_each_party_in_line_has_its_turn(monkeypatch):
+    """Of six of one and then one of another, two are let in: one of each."""
+    monkeypatch.setattr(accepting, "IN_A_TURN", 2)
+    monkeypatch.setattr(accepting, "peer_of", lambda _, address: Peer(address, ""))
+    pairs = [socket.socketpair() for _ in range(7)]
+    came = [(theirs, 1001 if number < 6 else 1002) for number, (theirs, _) in enumerate(pairs)]
+    listener, other = socket.socketpair()
+
+    def accept():
+        if not came:
+            raise BlockingIOError
+        return came.pop(0)
+
+    async def main():
+        fake = SimpleNamespace(fileno=listener.fileno, setblocking=listener.setblocking, accept=accept)
+        let_in = []
+        acceptor = accepting.Acceptor(fake, asyncio.Protocol, None, Places(), bytes)
+        monkeypatch.setattr(acceptor, "_let_in", let_in.append)
+        acceptor._accept()
+        acceptor.close()
+        return [connection.fileno() for connection in let_in]
+
+    with listener, other:
+        numbers = [theirs.fileno() for theirs, _ in pairs]
+        assert asyncio.run(main()) == [numbers[0], numbers[6]]
+    for pair in pairs:
+        for end in pair:
+            end.close()

@@ -24,10 +24,10 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from fairlead.data_folder import check_folder
-from fairlead.people.door import Peer
 from fairlead.scheduler.admission import Refused
+from fairlead.service.accepting import Acceptor, peer_of
 from fairlead.service.places import MOST_CONNECTIONS, Places, kind_of
-from fairlead.sockets import is_loopback, socket_name, uid_of_peer
+from fairlead.sockets import is_loopback, socket_name
 
 DEFAULT_PORT = 7373
 FILES_OF_A_PLACE = 4
@@ -237,7 +237,20 @@ def make_server(app: ASGIApp, tls: ssl.SSLContext | None, places: Places) -> uvi
 
 
 class _Server(uvicorn.Server):
-    """uvicorn, with the signals left to us."""
+    """uvicorn, with the signals and the connections left to us."""
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Accept what comes to these sockets; uvicorn's own, but for that."""
+        await super().startup([])
+        places: Places = self.server_state.places  # type: ignore[attr-defined]
+
+        def make() -> asyncio.Protocol:
+            return Connection(self.config, self.server_state, self.lifespan.state)
+
+        def refusal() -> bytes:
+            return _refusal(429, "too many connections come at once: try again in a moment", "close", places)
+
+        self.servers = [Acceptor(each, make, self.config.ssl, places, refusal) for each in sockets or []]  # type: ignore[misc]
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -255,7 +268,7 @@ class Connection(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self.peer = _peer(transport)
+        self.peer = peer_of(transport.get_extra_info("socket"), transport.get_extra_info("peername"))
         self._places: Places = self.server_state.places  # type: ignore[attr-defined]
         self._wait_for_head(HEAD_WITHIN if self._places.come(self) else LINGER)
 
@@ -341,7 +354,7 @@ class Connection(HttpToolsProtocol):
         if not self._places.has_place(self):
             self._refusal = (429, why)
             raise ValueError(why)  # as in `_tell`
-        self.transport.write(self._refusal_of(429, why, "keep-alive"))
+        self.transport.write(_refusal(429, why, "keep-alive", self._places))
         self.cycle = _Answered()  # type: ignore[assignment]
         self._wait_for_head()
 
@@ -396,21 +409,23 @@ class Connection(HttpToolsProtocol):
         self._stop_waiting()
         self._refused = True
         if self.cycle is None or self.cycle.response_complete or not self.cycle.response_started:
-            self.transport.write(self._refusal_of(status, message, "close"))
+            self.transport.write(_refusal(status, message, "close", self._places))
             if self.transport.can_write_eof():
                 self.transport.write_eof()
                 self._timer = self.loop.call_later(LINGER, self.transport.close)
                 return
         self.transport.close()
 
-    def _refusal_of(self, status: int, message: str, connection: str) -> bytes:
-        body = json.dumps({"error": message}).encode()
-        again = f"retry-after: {self._places.come_back()}\r\n" if status == 429 else ""
-        head = (
-            f"HTTP/1.1 {status} {HTTPStatus(status).phrase}\r\ncontent-type: application/json\r\n"
-            f"content-length: {len(body)}\r\nconnection: {connection}\r\n{again}\r\n"
-        )
-        return head.encode() + body
+
+def _refusal(status: int, message: str, connection: str, places: Places) -> bytes:
+    """An answer that is written by hand."""
+    body = json.dumps({"error": message}).encode()
+    again = f"retry-after: {places.come_back()}\r\n" if status == 429 else ""
+    head = (
+        f"HTTP/1.1 {status} {HTTPStatus(status).phrase}\r\ncontent-type: application/json\r\n"
+        f"content-length: {len(body)}\r\nconnection: {connection}\r\n{again}\r\n"
+    )
+    return head.encode() + body
 
 
 class _Answered:
@@ -420,11 +435,3 @@ class _Answered:
 
     def __init__(self) -> None:
         self.message_event = asyncio.Event()
-
-
-def _peer(transport: asyncio.Transport) -> Peer:
-    connection = transport.get_extra_info("socket")
-    if connection.family == socket.AF_UNIX:
-        return Peer(uid_of_peer(connection), "this machine")
-    name = transport.get_extra_info("peername")
-    return Peer(None, str(name[0]) if name else "somewhere")

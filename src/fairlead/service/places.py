@@ -105,7 +105,7 @@ class Places:
     def __init__(
         self, most: int = MOST_CONNECTIONS, personal: bool = False, knows: Callable[[int], bool] = lambda uid: True
     ) -> None:
-        self._most, self._personal, self._knows = most, personal, knows
+        self._most, self.personal, self._knows = most, personal, knows
         self._party: dict[Seat, Party] = {}  # of those that have a place
         self._seated: defaultdict[Party, set[Seat]] = defaultdict(set)
         self._silent: defaultdict[Party, dict[Seat, float]] = defaultdict(dict)  # since when, the longest first
@@ -116,7 +116,7 @@ class Places:
 
     def come(self, seat: Seat) -> bool:
         """A connection is there, and says nothing yet; whether it has a place."""
-        party = self._party_of(seat.peer)
+        party = self.party_of(seat.peer)
         if self._is_full(party) or self._has_most(party):
             return False
         self._party[seat] = party
@@ -164,7 +164,7 @@ class Places:
         peer, asking = seat.peer, self._asking[kind]
         if sum(slow.unread() for slow in self._slow[peer]) > MOST_UNREAD:
             return f"{MOST_UNREAD >> 20} MiB of answers wait to be read by you: read them"
-        if asking.total() >= ROOM[kind] or (asking[peer] >= ROOM[kind] // 2 and not self._personal):
+        if asking.total() >= ROOM[kind] or (asking[peer] >= ROOM[kind] // 2 and not self.personal):
             return f"too many requests to {kind.value} wait for an answer"
         if not self._stays(seat):
             return "too many connections are open"
@@ -190,12 +190,13 @@ class Places:
 
     def _stays(self, seat: Seat) -> bool:
         """Whether a connection has a place, if need be that of another; who is found to have an account has it as such."""
-        party = self._party_of(seat.peer)
+        party = self.party_of(seat.peer)
         if self._party.get(seat, party) != party:
             self.go(seat)
         return self.has_place(seat) or (self._make_place(party) and self.come(seat))
 
-    def _party_of(self, peer: Peer) -> Party:
+    def party_of(self, peer: Peer) -> Party:
+        """Whose places those of a peer are counted with."""
         if peer.uid is None:
             return network_of(peer.address)
         return peer.uid if self._knows(peer.uid) else UNKNOWN
@@ -216,10 +217,10 @@ class Places:
     def _is_barred(self, party: Party) -> bool:
         """Whether what is left is for people with an account, and a party is no such."""
         left = self._most - self._most // FOR_PEOPLE
-        return not isinstance(party, int) and self._others >= left and not self._personal
+        return not isinstance(party, int) and self._others >= left and not self.personal
 
     def _has_most(self, party: Party) -> bool:
-        return len(self._seated.get(party, ())) >= MOST_OF_ONE and not self._personal
+        return len(self._seated.get(party, ())) >= MOST_OF_ONE and not self.personal
 
     def _turn_out(self, party: Party) -> bool:
         longest, since = next(iter(self._silent[party].items()), (None, 0.0))
