@@ -1,7 +1,7 @@
 """The benchmarks in short: they run, and what they measure is right. How fast is for `make bench` to say."""
 
 import pytest
-from bench import calls, end_to_end, heart, kernel, people, policies, promises, recovery, service
+from bench import calls, claims, end_to_end, heart, kernel, people, policies, promises, recovery, service
 from bench import simulate as simulator
 
 from fairlead.journal import Journal
@@ -16,6 +16,13 @@ def test_the_kernel_places_what_plain_python_places(capsys):
     assert kernel.place_in_python(kernel.make_state(20, 10, 100_000), 10**9) == placed
     kernel.run(50, 10, 1000)
     assert "tasks/s" in capsys.readouterr().out
+
+
+def test_what_taking_back_costs(capsys):
+    claims.run(jobs=200, rounds=1, nodes=20, tasks=100)
+    shown = capsys.readouterr().out
+    assert "of CPU time with revocation" in shown
+    assert "a plan over 20 nodes and 100 running tasks" in shown
 
 
 def test_tasks_go_through_the_whole_of_fairlead(capsys):
