@@ -15,6 +15,7 @@ ALL = [
     "simulate",
     "forecasts",
     "outlooks",
+    "claims",
     "promises",
 ]
 

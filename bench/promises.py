@@ -33,6 +33,7 @@ AT_ONCE = 4
 WAYS: dict[str, Callable[[Workload], Run]] = {
     "no reservations": lambda case: simulate(case, "drf", reserve_after=NEVER, samples=20),
     "reservations": lambda case: simulate(case, "drf", samples=20),
+    "reservations, one leaf": lambda case: simulate(in_one_leaf(case), "drf", samples=20),
     "fifo-strict": lambda case: simulate(case, "fifo-strict", samples=20),
     "easy": lambda case: simulate(case, "easy", samples=20),
 }
@@ -47,6 +48,11 @@ def large_jobs(case: Workload) -> Bools:
     need = np.array([[demand.get(r, 0) for r in case.resources] for demand in case.demands])[case.shape]
     share = (need * case.tasks[:, None] / np.maximum(1, total)).max(axis=1)
     return np.asarray((share >= 0.05) & (share <= 0.5))
+
+
+def in_one_leaf(case: Workload) -> Workload:
+    """The same first come, first served."""
+    return replace(case, queue=["all"] * len(case.queue), queues=[])
 
 
 def with_gangs(case: Workload) -> Workload:
@@ -134,7 +140,8 @@ def _note(view: Any, rows: Any, lasted: Any) -> None:
 def noting(case: Workload, count: int = 200_000) -> float:
     """CPU seconds that it takes to note how long a task of a workload took: what forecasts cost where nobody asks for one."""
     states: list[State] = []
-    simulate(cut(case, end=float(case.submit[100])), watch=lambda state, facts: states.append(state), samples=1)
+    few = cut(case, end=float(case.submit[min(100, len(case.submit) - 1)]) + 1)
+    simulate(few, watch=lambda state, facts: states.append(state), samples=1)
     state, rng = states[-1], np.random.default_rng(0)
     rows, lasted = rng.integers(0, state.jobs.n, count), rng.uniform(10, 200, count)
     _note(state.view(), rows[:1], lasted[:1])  # compiled before it is measured

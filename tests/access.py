@@ -128,6 +128,7 @@ ALONE = (
     "sweep",
     "import",
     "diff",
+    "checkpointed",
 )
 """Commands that ask no scheduler, or need not."""
 

@@ -97,7 +97,9 @@ class Live:
     def up(self, *more: str) -> None:
         with self.log.open("ab") as log:
             arguments = ["up", "--config", str(self.config), *more]
-            if "LD_PRELOAD" in self.env:  # is for a new program
+            if any(
+                self.env.get(name) != os.environ.get(name) for name in ("LD_PRELOAD", "PYTHONPATH")
+            ):  # for a new program
                 self.process = subprocess.Popen([FAIRLEAD, *arguments], env=self.env, stdout=log, stderr=log)
             else:
                 self.process = Fairlead(arguments, env=self.env, stdout=log, stderr=log)

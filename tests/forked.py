@@ -60,10 +60,16 @@ def folder_with_command():
 _COMMAND = """\
 #!{python} -SEs
 import json, os, socket, sys
+closed = []
+for number in range(3):
+    try:
+        os.fstat(number)
+    except OSError:
+        closed.append(os.open("/dev/null", os.O_RDWR))  # which gets this very number
 line = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
 line.connect("{socket}")
 request = os.memfd_create("request")
-asked = dict(argv=sys.argv[1:], cwd=os.getcwd(), env=dict(os.environ), new_session=False)
+asked = dict(argv=sys.argv[1:], cwd=os.getcwd(), env=dict(os.environ), new_session=False, closed=closed)
 os.write(request, json.dumps(asked).encode())
 socket.send_fds(line, [b"run"], [request, 0, 1, 2])
 line.recv(32)
@@ -174,6 +180,8 @@ def _become(files):
         asked = json.load(request)
     for number, given in enumerate(files[1:]):
         os.dup2(given, number)
+    for number in asked.get("closed", ()):
+        os.close(number)
     os.closerange(3, 1 << 16)
     os.environ.clear()
     os.environ.update(asked["env"])
@@ -182,6 +190,9 @@ def _become(files):
     if asked["new_session"]:
         os.setsid()
     for name, number, how in (("stdin", 0, "r"), ("stdout", 1, "w"), ("stderr", 2, "w")):
+        if number in asked.get("closed", ()):
+            setattr(sys, name, None)
+            continue
         stream = os.fdopen(
             number, how, closefd=False, encoding="utf-8", errors="backslashreplace" if number == 2 else "strict"
         )

@@ -1,12 +1,13 @@
 """The benchmarks in short: they run, and what they measure is right. How fast is for `make bench` to say."""
 
 import pytest
-from bench import calls, end_to_end, heart, kernel, people, policies, recovery, service
+from bench import calls, claims, end_to_end, heart, kernel, people, policies, promises, recovery, service
 from bench import simulate as simulator
 
 from fairlead.journal import Journal
 from fairlead.journal.sql import SqlStore
 from fairlead.scheduler.decide import decide
+from fairlead.simulate.workload import Jobs, synthetic_nodes
 
 
 def test_the_kernel_places_what_plain_python_places(capsys):
@@ -15,6 +16,13 @@ def test_the_kernel_places_what_plain_python_places(capsys):
     assert kernel.place_in_python(kernel.make_state(20, 10, 100_000), 10**9) == placed
     kernel.run(50, 10, 1000)
     assert "tasks/s" in capsys.readouterr().out
+
+
+def test_what_taking_back_costs(capsys):
+    claims.run(jobs=200, rounds=1, nodes=20, tasks=100)
+    shown = capsys.readouterr().out
+    assert "of CPU time with revocation" in shown
+    assert "a plan over 20 nodes and 100 running tasks" in shown
 
 
 def test_tasks_go_through_the_whole_of_fairlead(capsys):
@@ -80,3 +88,30 @@ def test_the_heart(capsys):
 
 def test_the_plain_loop_ends_every_task():
     assert heart.in_python(heart.one_task_jobs(200, 4.0)) == 200
+
+
+def test_gangs_are_made_of_large_jobs_and_all_ways_run_them(capsys):
+    jobs = Jobs()
+    for k in range(10):
+        jobs.add(float(k), "a", {"cpu": 1000, "gpu": 8000 if k % 2 else 1000}, 10.0 + k)
+    pods = jobs.workload("pods", synthetic_nodes(4, "cpu=8,gpu=8"), [])
+    gangs = promises.with_gangs(pods)
+    assert gangs.tasks.tolist() == [1, 1, 1, 1, 4, 1]  # the fifth large one has nobody to start with
+    assert gangs.submit.tolist() == [0.0, 2.0, 4.0, 6.0, 7.0, 8.0]
+    assert gangs.duration[gangs.first[4] :].tolist()[:4] == [11.0, 13.0, 15.0, 17.0]
+    assert promises.large_jobs(gangs).tolist() == gangs.gang.tolist() == [False] * 4 + [True, False]
+    parallel = simulator.workload(40, 2, 6, tasks=60)
+    large = promises.large_jobs(parallel)
+    assert promises.with_gangs(parallel).gang.tolist() == large.tolist()
+    assert large.any()
+    for how in promises.WAYS.values():
+        run = how(gangs)
+        assert run.completed == gangs.tasks.sum()
+        assert "0.00%" in promises.line("pods", [run]) or run.idled.any()
+
+
+def test_what_promises_add_to_a_step_is_measured(capsys, monkeypatch):
+    monkeypatch.setattr(promises, "busy", lambda scale: [])
+    promises.run(scale=0.003)
+    table = capsys.readouterr().out.splitlines()
+    assert len([line for line in table if line.endswith("%")]) == 3

@@ -1,6 +1,7 @@
 """Taking back: what is revoked for whom. Stories in virtual time; random worlds against a planner that looks at everything."""
 
 import os
+import re
 from unittest import mock
 
 import numpy as np
@@ -9,10 +10,13 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from fairlead.audit.over_time_report import over_time_text
+from fairlead.cli.tables import queue_table
 from fairlead.model.documents import DocumentError, read_configuration
 from fairlead.model.specs import NEVER, Job, Node, Queue, Settings
 from fairlead.outcomes import Outcome
 from fairlead.scheduler import snapshot
+from fairlead.scheduler.audit_over_time import audit_history
 from fairlead.scheduler.claims import next_due, take_back
 from fairlead.scheduler.decide import decide
 from fairlead.scheduler.explain import explain
@@ -31,12 +35,14 @@ from fairlead.scheduler.facts import (
     TasksStarted,
     encode,
 )
-from fairlead.scheduler.report import describe_job, describe_tasks
+from fairlead.scheduler.report import describe_job, describe_tasks, list_queues
 from fairlead.scheduler.revocations_checked import RevocationCheck
 from fairlead.scheduler.state import State
+from fairlead.service import metrics
 from fairlead.simulate.measure import summary
 from fairlead.simulate.run import Run, simulate
 from fairlead.simulate.workload import Jobs, Workload, synthetic_nodes
+from fairlead.text_tables import printed
 from naive_claims import Planner
 from worlds import check_invariants, replay, same
 
@@ -560,6 +566,33 @@ def test_why_a_claim_is_not_served_says_what_prevents_it():
     )
 
 
+def test_queues_tell_who_claims_and_why():
+    story = Story([{"cpu": 4}], [Queue("a", guarantee={"cpu": 2}), Queue("b")])
+    story.job(0.0, "b", 1000.0, 4, cpu=1)
+    story.until(1.0)
+
+    def claims():
+        queues = list_queues(story.state)
+        text = metrics.exposition(queues, []).decode()
+        told = {queue["name"]: queue["claims"] for queue in queues if queue["claims"]}
+        assert set(re.findall(r'fairlead_queue_claims\{queue="(.*)",why="(.*)"\} 1.0', text)) == {
+            (name, why) for name, each in told.items() for why in each
+        }
+        return told
+
+    assert claims() == {}
+    story.job(2.0, "a", 1000.0, 3, cpu=1)
+    story.until(10.0)
+    before = same(story.state)
+    assert claims() == {"a": ["guarantee"]}
+    assert same(story.state) == before
+    story.until(33.0)
+    assert claims() == {"a": ["coming back"]}
+    assert printed(queue_table(list_queues(story.state), 100), width=100).splitlines()[0].split()[-1] == "claims"
+    story.until(40.0)
+    assert claims() == {}
+
+
 def test_why_tells_of_fair_shares_and_priorities_too():
     story = Story([{"cpu": 4000}], [Queue("", fair_share_timeout=60.0, history=0.0), Queue("a"), Queue("b")])
     story.job(0.0, "a", 1000.0, 4, cpu=1000)
@@ -580,6 +613,39 @@ def test_why_tells_of_fair_shares_and_priorities_too():
         explain(ranked.state, 2, 1.0)["claim"]
         == "lower priorities in its queue are running: they are revoked for it now"
     )
+
+
+def served_in_time() -> Story:
+    """Four of b run, a claims one for its guarantee and gets it."""
+    story = Story([{"cpu": 4}], [Queue("a", guarantee={"cpu": 2}), Queue("b", guarantee={"cpu": 1})])
+    story.job(0.0, "b", 1000.0, 4, cpu=1)
+    story.job(10.0, "a", 500.0, 1, cpu=1)
+    return story.until(60.0)
+
+
+def test_an_audit_checks_each_revocation():
+    found = audit_history(State(), served_in_time().facts, 0.0, 60.0, 100)
+    assert found["revocations"] == {"claims": 1, "tasks": {"guarantee": 1}, "lost": pytest.approx(10.0), "faults": []}
+    text = over_time_text({**found, "asked": 60.0, "complete": True})
+    assert "✓ what was revoked was needed, enough, and took nobody below what is theirs: tasks, 1 for guarantee" in text
+
+
+@pytest.mark.parametrize(
+    ("index", "fault"),
+    [
+        ([2, 3], "task 1.2 is revoked for nothing, for job 2"),
+        ([0, 1, 2, 3], "queue 'b' pays below its guarantee for job 2"),
+    ],
+)
+def test_an_audit_finds_what_was_revoked_without_need(index, fault):
+    facts = served_in_time().facts
+    (place,) = [k for k, fact in enumerate(facts) if isinstance(fact, TasksRevoked)]
+    columns = {"job": np.full(len(index), 1), "index": np.array(index), "attempt": np.ones(len(index), np.int64)}
+    facts[place] = replace(facts[place], **columns)
+    found = audit_history(State(), facts[: place + 2], 0.0, 60.0, 100)
+    assert fault in [each["text"] for each in found["revocations"]["faults"]]
+    assert not found["fair"]
+    assert f": {fault}" in over_time_text({**found, "asked": 60.0, "complete": True})
 
 
 def crowd(seed: int) -> Workload:
@@ -647,6 +713,7 @@ def test_what_was_revoked_and_how_safe_it_is_is_told():
         ("fair_share_threshold = 2", "less than or equal to 1"),
         ('grace = "2d"', "less than or equal to 86400"),
         ('lent = "x"', "no such key"),
+        ("lend = { cpu = 1 }", "it is guaranteed no cpu that it could lend: name that in its guarantee too"),
     ],
 )
 def test_a_wrong_key_is_refused_with_its_place(tmp_path, line, message):

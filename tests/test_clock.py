@@ -39,6 +39,15 @@ def test_after_a_restart_in_the_same_boot_it_goes_on_where_it_was(tmp_path, wall
     assert (tmp_path / "clock.json").stat().st_mode & 0o777 == 0o600
 
 
+def test_a_digit_that_is_another_is_not_believed(tmp_path, wall, caplog):
+    first = Clock(tmp_path / "clock.json")
+    told = json.loads((tmp_path / "clock.json").read_text())
+    told["begin"] += 2e9
+    (tmp_path / "clock.json").write_text(json.dumps(told))
+    assert Clock(tmp_path / "clock.json", first())() == pytest.approx(first(), abs=1)
+    assert "it is not what was written" in caplog.text
+
+
 def test_after_a_boot_it_goes_by_the_wall_clock_but_never_back(tmp_path, wall, monkeypatch):
     first = Clock(tmp_path / "clock.json")
     another = tmp_path / "boot_id"

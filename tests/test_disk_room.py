@@ -48,6 +48,42 @@ def test_little_room_is_low_until_there_is_twice_as_much():
     assert room._replace(free=63).is_low(False)
 
 
+def test_who_removes_the_reserve_to_make_room_harms_nothing(disk):
+    reserve = Reserve(disk)
+    reserve.look()
+    (disk / "reserve").unlink()
+    fill(disk)
+    assert not reserve.release()
+    assert "0.0 MiB are free" in reserve.look()
+    (disk / "ballast").unlink()
+    assert reserve.look() == ""
+    assert (disk / "reserve").stat().st_size == reserve.held > 0
+
+
+def test_a_folder_that_is_away_is_said_and_noticed_when_it_is_back(disk):
+    home = disk / "home"
+    home.mkdir()
+    reserve = Reserve(home)
+    home.rename(disk / "away")
+    assert "No such file or directory: nothing new is taken on until it is there again" in reserve.look()
+    (disk / "away").rename(home)
+    assert reserve.look() == ""
+
+
+def test_a_disk_on_which_no_more_files_can_be_made_is_low(disk):
+    files = room_on(disk).files
+    if files > 20_000:
+        pytest.skip("more files than a test is to make")
+    reserve = Reserve(disk)
+    for number in range(files - 10):
+        (disk / str(number)).touch()
+    assert "10 more files can be made on the disk of" in reserve.look()
+    assert "until 1,000 can" in reserve.low
+    for number in range(files - 10):
+        (disk / str(number)).unlink()
+    assert reserve.look() == ""
+
+
 def test_what_must_be_recorded_is_while_the_reserve_lasts(disk):
     reserve = Reserve(disk)
     reserve.look()

@@ -231,7 +231,7 @@ def test_what_is_not_recorded_is_counted():
         journal.look(0, 10)
     journal.close()
     public = {name for name in dir(Journal) + list(vars(Journal(MemoryStore()))) if not name.startswith("_")}
-    only_kept = {"prove", "check_end", "check_kept", "go_on", "last_at"}
+    only_kept = {"prove", "beginnings", "check_end", "check_kept", "go_on", "last_at"}
     assert public - only_kept == {name for name in dir(journal) if not name.startswith("_")}
 
 
@@ -801,6 +801,67 @@ def test_a_journal_without_its_head_can_be_repaired(path):
     assert (found.position, found.lost) == (4, None)
     with contextlib.closing(Journal(SqlStore(path))) as journal:
         assert journal.recover().index.last == 1 + repair.UNKNOWN_LOSS
+
+
+def harmed(path):
+    """A journal of four facts of which the last is not what was written; the state before that."""
+    written(path)[0].close()
+    alter(path, "update facts set body = x'00' where sequence = 4")
+    return kept(path)
+
+
+def kept(path):
+    return {file.name: file.read_bytes() for file in path.parent.iterdir() if file.suffix not in (".db-wal", ".db-shm")}
+
+
+def test_where_what_is_proved_cannot_be_written_nothing_has_changed(path, monkeypatch):
+    before = harmed(path)
+    monkeypatch.setattr(Journal, "go_on", lambda *_: (_ for _ in ()).throw(JournalFull("the disk is full")))
+    with pytest.raises(JournalError, match="cannot be written: the disk is full: nothing has changed"):
+        repair.repair(path)
+    assert kept(path) == before
+
+
+@pytest.mark.parametrize("step", range(8))
+def test_wherever_a_repair_is_stopped_no_empty_journal_is_taken_for_it(path, monkeypatch, step):
+    harmed(path)
+    done = []
+
+    def or_killed(really):
+        def call(*arguments, **more):
+            done.append(really)
+            if len(done) > step:
+                raise KeyboardInterrupt
+            return really(*arguments, **more)
+
+        return call
+
+    with monkeypatch.context() as killing:
+        killing.setattr(os, "link", or_killed(os.link))
+        for name in ("unlink", "replace", "mkdir"):
+            killing.setattr(Path, name, or_killed(getattr(Path, name)))
+        with contextlib.suppress(KeyboardInterrupt):
+            repair.repair(path)
+    try:
+        with contextlib.closing(Journal(SqlStore(path))) as journal:
+            journal.recover()
+    except Damaged:
+        assert repair.repair(path)[0].position == 3
+    with contextlib.closing(Journal(SqlStore(path))) as journal:
+        assert journal.recover().index.last >= 1
+        assert journal.position == 4, "three, and that one is lost"
+
+
+def test_where_the_newest_snapshot_is_harmed_the_facts_prove_it_all(path):
+    journal, state = written(path)
+    journal.save(state)
+    journal.close()
+    alter(path, "update snapshots set body = x'00'")
+    found = repair.examine(path)
+    assert (found.position, found.lost, "snapshot" in found.wrong) == (4, 0, True)
+    repair.repair(path)
+    with contextlib.closing(Journal(SqlStore(path))) as journal:
+        assert same(journal.recover()) == same(state)
 
 
 def test_of_what_is_not_proved_nothing_is_repaired(path):

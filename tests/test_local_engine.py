@@ -13,6 +13,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from contextlib import closing
@@ -909,6 +910,35 @@ def test_more_tasks_run_than_one_process_usually_has_files(tmp_path):
         a = bench.start(Attempt(2, 0, 1), "sh", "-c", "ulimit -Sn")
         assert bench.end_of(a) == (Outcome.EXITED, 0)
         assert bench.wrote(a) == "64\n"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can start tasks as other people")
+def test_people_touch_the_files_of_their_own_tasks_alone(tmp_path):
+    """They are where people may enter; the folder tells nobody what is in it, and a stranger's touch is refused."""
+    nobody = pwd.getpwnam("nobody")
+    touch = (
+        'touch "$FAIRLEAD_CHECKPOINT" && ls "${FAIRLEAD_CHECKPOINT%/*}"; touch "$OTHER"; while :; do sleep 0.02; done'
+    )
+    with tempfile.TemporaryDirectory() as place:
+        Path(place).chmod(0o755)
+        folder = Path(place) / "socket.checkpoints"
+        with closing(Bench(tmp_path, as_people=True, checkpoints=folder)) as bench:
+            a, b = Attempt(1, 0, 1), Attempt(2, 0, 1)
+            rest = {"user": "nobody", "uid": nobody.pw_uid}
+            bench.start_all([b], Job("q", {"cpu": 1000}, work=Work(["sleep", "60"], "/"), user="root", uid=0))
+            bench.until(lambda: b in bench.started)
+            work = Work(["sh", "-c", touch], "/", {"OTHER": str(folder / "2.0.1"), "PATH": os.environ["PATH"]})
+            bench.start_all([a], Job("q", {"cpu": 1000}, work=work, **rest))
+            bench.until(lambda: a in bench.started)
+            seen = []
+            deadline = time.monotonic() + 20
+            while not seen:
+                seen += rows(bench.engine.poll().checkpointed)
+                assert time.monotonic() < deadline, bench.wrote(a, "err")
+                time.sleep(0.01)
+            assert seen == [a]
+            assert "Permission denied" in bench.wrote(a, "err")
+            assert bench.wrote(a) == "", "what is in the folder is not told"
 
 
 def test_a_task_is_stopped_by_the_signal_that_its_job_says(bench):

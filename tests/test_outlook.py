@@ -11,10 +11,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fairlead.engines.step import GRACE
-from fairlead.model.specs import After, Job, Queue
+from fairlead.model.specs import After, Job, Queue, Settings
 from fairlead.scheduler import snapshot
 from fairlead.scheduler.admission import Unknown
-from fairlead.scheduler.facts import JobHeld, JobsForgotten, JobSubmitted, TasksRevoked, TasksStarted
+from fairlead.scheduler.facts import (
+    Configured,
+    JobCancelled,
+    JobHeld,
+    JobsForgotten,
+    JobSubmitted,
+    TasksRevoked,
+    TasksStarted,
+)
+from fairlead.scheduler.state import State
 from fairlead.service import outlooks as service
 from fairlead.service.loop import Busy
 from fairlead.service.outlooks import Outlooks
@@ -452,3 +461,33 @@ def test_arrivals_are_drawn_from_what_is_remembered_and_no_more(monkeypatch):
     assert shop.state.jobs.id[last.source].tolist() == [17, 18, 19, 20]
     monkeypatch.setattr(paper_runs, "DAY", 150.0)
     assert shop.state.jobs.id[paper_of(shop.state, row, shop.now).arrivals.source].tolist() == [19, 20]
+
+
+def test_what_was_told_is_known_after_a_restart(tmp_path, caplog):
+    """How far off it was of late, and of whom nothing has started; who started meanwhile is forgotten."""
+    path = tmp_path / "outlooks.json"
+    state = State()
+    state.apply(Configured(at=0.0, queues=[Queue("*")], settings=Settings()))
+    for number in (1, 2, 3):
+        state.apply(JobSubmitted(at=0.0, id=number, job=Job("a", {"cpu": 1000})))
+    before = Outlooks(path)
+    for number in range(1, 40):
+        latest = None if number == 3 else 20.0
+        before._told.note(Outlook(number, "expected", "", earliest=10.0, latest=latest), 0.0, 0.0)
+    for number in range(4, 40):
+        before._told.started(number, 60.0)
+    before.close()
+    state.apply(JobCancelled(at=1.0, id=2))
+    after = Outlooks(path)
+    assert after._told.waits_for() == [1, 2, 3]
+    assert after._told.widen(1.0) == before._told.widen(1.0) > 0
+    after.recover(state)
+    assert after._told.waits_for() == [1, 3]
+    assert after._told.started(3, 1e9)
+    after.close()
+
+    path.write_text('{"open": [[1]]}')
+    anew = Outlooks(path)
+    assert (anew._told.waits_for(), anew._told.widen(0.0)) == ([], 0.0)
+    assert "outlooks.json: cannot be read" in caplog.text
+    anew.close()

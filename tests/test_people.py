@@ -26,6 +26,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from conftest import FAIRLEAD
+from fairlead.cli.background import Background
 from fairlead.client.address import Address, NotTrusted, check_port, find
 from fairlead.client.connection import Connection
 from fairlead.client.service_error import ServiceError
@@ -653,6 +654,24 @@ def test_a_scheduler_for_everybody_is_roots_to_start_which_is_said_at_once(comma
     refused = command("up", "--system")
     assert (refused.returncode, refused.stderr.count("\n")) == (1, 1)
     assert "root's to start: say it with sudo" in refused.stderr
+
+
+def test_who_says_something_waits_for_no_terminal_and_fails_with_none():
+    held, written = threading.Event(), []
+
+    def write(line):
+        if line == "no":
+            raise BrokenPipeError
+        held.wait(20)
+        written.append(line)
+
+    says = Background(write)
+    for line in ["no", "a", "no", *map(str, range(2000))]:
+        says.say(line)
+    held.set()
+    says.close()
+    assert written[0] == "a"
+    assert len(written) >= 900
 
 
 @pytest.mark.parametrize("name", ["{}/notify", "@{}"])

@@ -405,6 +405,33 @@ def test_what_becomes_known_of_durations_lets_in_who_was_kept_out():
     )
 
 
+@settings(max_examples=3, deadline=None, phases=[Phase.explicit, Phase.generate])
+@given(st.data())
+def test_nobody_waits_longer_than_a_bound_though_the_others_always_have_work(data):
+    """Where no task runs for longer than L, a task or gang that would fit starts within reserve_after and L for each person.
+
+    Whoever has nothing comes first, is passed over for reserve_after at most, and all that runs then has ended after L, by its
+    limit; but others who have nothing either may have come before, each with a reservation, and L for what runs in it.
+    """
+    longest, reserve_after = 6.0, 4.0
+    nodes = data.draw(st.lists(st.integers(2, 4), min_size=1, max_size=3))
+    story = Story([{"cpu": 1000 * n} for n in nodes], [Queue("", history=0.0), Queue("*")], reserve_after=reserve_after)
+    people = data.draw(st.integers(2, 4))
+    for k in range(people):
+        lasts = float(data.draw(st.integers(1, int(longest))))
+        cpu = data.draw(st.integers(1, max(nodes)))
+        always = int(60.0 / lasts) * sum(n // cpu for n in nodes)  # enough, had they all there is
+        story.job(0.0, f"p{k}", 1000 * cpu, lasts, always, time_limit=lasts)
+    size = data.draw(st.integers(1, max(nodes)))
+    most = sum(n // size for n in nodes)
+    gang = data.draw(st.integers(1, most))
+    story.job(10.5, "late", 1000 * size, 2.0, gang, gang=True, time_limit=2.0)
+    bound = reserve_after + (people + 2) * longest
+    story.until(10.5 + bound + 1.0)
+    late = people + 1
+    assert story.begun[late] - 10.5 <= bound
+
+
 @settings(max_examples=15, deadline=None, phases=[Phase.generate])
 @given(data=st.data())
 def test_no_reservation_delays_one_that_is_before_it(data):

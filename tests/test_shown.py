@@ -1,12 +1,14 @@
 """What commands show and refuse that ask no scheduler."""
 
 import json
+import time
 from fractions import Fraction
 from pathlib import Path
 
 import pytest
 
 from fairlead.audit.over_time_report import over_time_text
+from fairlead.cli.tables import kept_until, show_fairness
 from fairlead.policies.allocation import number
 
 PROBLEM = 'capacity = { cpu = 9, memory = "18Gi" }\n' + "".join(
@@ -68,3 +70,23 @@ def test_an_audit_over_time_fits_into_80_columns():
         "revocations": {"claims": 2, "tasks": {"guarantee": 3}, "lost": 9000.0, "faults": []},
     }  # fmt: skip
     assert max(map(len, over_time_text(found, 80).splitlines())) <= 80
+
+
+def test_what_is_kept_for_whom_is_said_in_a_sentence(capsys):
+    kept = {
+        "job": 7, "queue": "lab/g", "why": "reservation", "made": 0.0, "start": time.time() + 190, "end": None, "slips": 1,
+        "nodes": 2, "tasks": 4, "idle": {"cpu": 3000, "memory": 2**30}, "idled": {},
+    }  # fmt: skip
+    assert kept_until(kept).startswith("kept for job 7 of lab/g: it is expected to start in 3min, at 20")
+    late = {**kept, "start": 0.0, "end": 86400.0 * 365, "why": "guarantee"}
+    assert kept_until(late).startswith(
+        "kept for job 7 of lab/g for its guarantee: it is expected to start any moment, and to be over at 197"
+    )
+    queue = {
+        "name": "a", "dominant_share": 0.5, "dominant_resource": "cpu", "entitled": 0.5, "status": "fair", "running": 1,
+        "waiting": 0, "why": "no demand", "passed_over_for": [],
+    }  # fmt: skip
+    show_fairness({"queues": [queue], "findings": [], "reservations": [kept], "fair": True})
+    shown = capsys.readouterr().out.splitlines()
+    assert any(line.startswith("– 4 tasks on 2 nodes kept for job 7 of lab/g:") for line in shown)
+    assert any(line.endswith("3 cpu and 1Gi memory lies idle for it now") for line in shown)

@@ -29,7 +29,7 @@ from fairlead.journal.sql import SqlStore
 from fairlead.model.specs import Node, Queue
 from fairlead.scheduler.facts import TasksFinished, TasksPlaced, encode
 from fairlead.simulate.measure import summary, unfairness, write_parquet
-from fairlead.simulate.report import MEASURES
+from fairlead.simulate.report import MEASURES, sweep_text
 from fairlead.simulate.run import simulate
 from fairlead.simulate.sweep import Point, sweep
 from fairlead.simulate.traces import Derivation, read_trace
@@ -585,7 +585,10 @@ def test_policies_are_compared_written_and_drawn(call, tmp_path):
     assert max(map(len, shown.splitlines())) <= 100
     assert "…" not in shown, "several tables rather than numbers that are cut off"
     assert [word for line in shown.splitlines() if not line[:4].strip() for word in line.split()] == many
-    runs = json.loads(call("simulate", "trace.csv", *MACHINES, "--json").stdout)["runs"]
+    told = json.loads(call("simulate", "trace.csv", *MACHINES, "--json").stdout)
+    command = shlex.join(["fairlead", "simulate", "trace.csv", *MACHINES, "--json"])
+    assert told["made"] == {"fairlead": fairlead.__version__, "command": command, "machines": "4 of cpu=9 memory=18Gi"}
+    runs = told["runs"]
     assert runs[0]["tasks"] == 451
     assert runs[0]["unfairness"] < 0.1
 
@@ -623,6 +626,11 @@ def test_machines_and_the_tree_come_from_a_configuration(call, tmp_path):
         (["sweep", "trace.csv", "--out", "o", "--report", "nowhere/out.html"], "there is no folder nowhere: make it"),
         (["sweep", "trace.csv", "--out", "o", "--nodes", "2,x"], "--nodes '2,x': write numbers"),
         (["sweep", "trace.csv", "--out", "trace.csv"], "trace.csv: File exists"),
+        (["sweep", "trace.csv", "--out", "o", "--revoke", "maybe"], "--revoke 'maybe': write on, off, or on,off"),
+        (
+            ["sweep", "trace.csv", "--out", "o", "--nodes", "2", "--config", "x.toml"],
+            "--nodes and --config: which machines?",
+        ),
         (["sweep", "trace.csv", "--out", "o", "--nodes", "2", "--engine", "slurm"], "there is no engine 'slurm'"),
     ],
 )
@@ -704,6 +712,30 @@ def test_a_sweep_is_the_same_on_any_number_of_processes_and_goes_on_where_it_was
     assert sweep(points(trace), tmp_path / "one", told=lambda done, of: told.append((done, of))) == one
     assert told == [(7, 8), (8, 8)]
     assert all(file.stat().st_mtime_ns == at for file, at in kept.items())
+
+
+def test_a_sweep_with_and_without_revocation(tmp_path):
+    """Guarantees are of a configuration; what is lost and what is missed stands side by side."""
+    config, trace = tmp_path / "guarantees.toml", tmp_path / "jobs.csv"
+    config.write_text(
+        '[[queue]]\nname = "analytics"\nguarantee = { cpu = 9 }\nguarantee_timeout = 1\n[[queue]]\nname = "*"\n'
+        '[[node]]\nname = "n"\ncount = 2\ncapacity = { cpu = 9, memory = "18Gi" }\n'
+    )
+    trace.write_text("submit,queue,tasks,duration,cpu\n0,batch,18,500,1\n10,analytics,9,20,1\n100,batch,5,20,1\n")
+    grid = [
+        Point(str(trace), "", "drf", 1.0, 1.0, 0.0, 1e9, 0, "", 0, config=str(config), revoke=revoke)
+        for revoke in (True, False)
+    ]
+    assert len({point.name for point in grid}) == 2
+    found = sweep(grid, tmp_path / "o", workers=1)
+    on, off = (each["numbers"] for each in found)
+    assert (on["revokes"], off["revokes"]) == (True, False)
+    assert (on["revoked"], off["revoked"], off["lost"]) == (9, 0, 0.0)
+    assert on["below guarantee"] < off["below guarantee"]
+    assert on["lost"] > 0
+    lines = sweep_text(found).splitlines()
+    assert lines[0].split()[-3:] == ["revoked", "lost", "below"]
+    assert [line.split()[:3] for line in lines[2:4]] == [["drf,", "revoke", "on"], ["drf,", "revoke", "off"]]
 
 
 @pytest.mark.parametrize(
@@ -865,6 +897,20 @@ def test_the_facebook_months(machines, least):
     shorter = facebook_months.shorter(runs)
     assert list(shorter)[:2] == ["1-500", "501-1000"]
     assert shorter["1-500"] > least
+
+
+@needs_data
+def test_guarantees_in_traces():
+    """With revocation queues miss their guarantees for less long, and next to nothing is lost; the guide has the whole table."""
+    import guarantees_in_traces as example
+
+    found = example.run(DATA, 0.1)
+    assert [each["revokes"] for each in found] == [False, True] * 2
+    for off, on in (found[:2], found[2:]):
+        assert on["below guarantee"] <= off["below guarantee"]
+        assert (off["revoked"], off["lost"]) == (0, 0.0)
+        assert on["tasks"] == off["tasks"]
+    assert "of all work" in example.table(found)
 
 
 def test_what_each_queue_is_short_of_over_time():

@@ -12,7 +12,7 @@ from fairlead.model.specs import After, Job, Node, Queue, Settings
 from fairlead.scheduler import admission, snapshot
 from fairlead.scheduler.compaction import compact
 from fairlead.scheduler.copying import copy_of
-from fairlead.scheduler.decide import decide
+from fairlead.scheduler.decide import decide, settled_before
 from fairlead.scheduler.facts import (
     Fact,
     JobEdited,
@@ -117,6 +117,8 @@ def trees(draw):
                 guarantee_percent=draw(percent) if leaf and draw(rarely) else {},
                 limit_percent=draw(percent) if name and draw(rarely) else {},
                 guarantee_timeout=draw(st.sampled_from([None, None, 0.0, 3.0])),
+                fair_share_timeout=draw(st.sampled_from([None, None, None, 0.0, 2.0])),
+                fair_share_threshold=draw(st.sampled_from([None, None, 1.0])),
                 min_runtime=draw(st.sampled_from([None, None, 2.0])),
                 revocable=not draw(rarely),
                 priority_revokes=draw(st.sampled_from([None, None, None, True])) if leaf else None,
@@ -213,7 +215,9 @@ class Histories(RuleBasedStateMachine):
         assert [encode(f) for f in decision.facts] == [encode(f) for f in recovered.facts]
         assert same(self.state) == before, "deciding changed the state"
         settled = not any(isinstance(f, TasksRevoked) for f in decision.facts) and not decision.more
-        room_first = any(isinstance(f, (NodesReserved, ReservationDropped, NodesClaimed)) for f in decision.facts)
+        before_all = len(settled_before(self.state, self.now))  # claims that are none any more, whoever is served
+        room = (NodesReserved, ReservationDropped, NodesClaimed)
+        room_first = any(isinstance(f, room) for f in decision.facts[before_all:])
         assert placements(decision.facts) == ([] if room_first else expected)
         for fact in decision.facts:
             if isinstance(fact, NodesReserved):

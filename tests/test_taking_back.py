@@ -1,10 +1,13 @@
 """Taking back with real processes: what is told to stop keeps what it has done, and goes on with it when it is its turn again."""
 
 import re
+import time
 
 import pytest
 
+import fairlead
 from conftest import FAIRLEAD, Live
+from fairlead import Client
 
 CONFIG = """
 [[queue]]
@@ -86,6 +89,23 @@ def test_who_has_kept_what_it_did_is_revoked_and_goes_on_with_it(world):
     assert f"revoked 1 task of job {batch} for vision, which had 0" in world.log.read_text()
 
 
+def test_what_is_asked_for_is_kept_and_a_wrong_signal_is_told(world):
+    job = submit(world, "batch", "true", "--revocable", "--signal", "INT", "--hold")
+    told = world.job(job)
+    assert (told["revocable"], told["signal"]) == (True, "SIGINT")
+    assert re.search(r"^revocable +before jobs that are not$", world.ok("job", str(job)), re.MULTILINE)
+    again = int(world.ok("rerun", str(job)))
+    assert (world.job(again)["revocable"], world.job(again)["signal"]) == (True, "SIGINT")
+    for name in ("KILL", "soon"):
+        refused = world.call("submit", "-q", "batch", "--signal", name, "--", "true")
+        assert (refused.returncode, refused.stderr.count("\n")) == (1, 1)
+        assert f"{name!r} is no signal that a program can hear: write one such as TERM, INT or USR1" in refused.stderr
+    with Client(world.home) as client:
+        mine = client.submit_job(["true"], queue="batch", signal="USR2", revocable=True, grace=1.5)
+        assert [mine.info()[what] for what in ("signal", "revocable", "grace")] == ["SIGUSR2", True, 1.5]
+        mine.wait(20)
+
+
 def test_a_scheduler_that_is_killed_during_the_grace_goes_on_with_it(world):
     """The grace goes on without it: when it is back, what it told to stop is gone, and who was to have the room has it."""
     batch = submit(world, "batch", HOLDS_OUT, "-n", "2", "--grace", "0.5s")
@@ -103,3 +123,28 @@ def test_a_scheduler_that_is_killed_during_the_grace_goes_on_with_it(world):
     assert found == [1, 2]
     (back,) = [k for k in (0, 1) if task(world, batch, k)["attempt"] == 2]
     assert world.ok("logs", f"{batch}.{back}") == "1\n2\n"
+
+
+def keeps(folder):
+    fairlead.checkpointed()
+    (folder / "kept").touch()
+    while not (folder / "enough").exists():
+        time.sleep(0.02)
+    return 7
+
+
+def test_a_function_says_that_it_has_kept_what_it_did(world):
+    with Client(world.home, queue="batch", memory="256Mi") as client:
+        future = client.submit(keeps, world.folder)
+        world.until((world.folder / "kept").exists)
+        job = world.newest()
+        world.until(lambda: task(world, job)["checkpointed_at"] is not None)
+        (world.folder / "enough").touch()
+        assert future.result(20) == 7
+
+
+@pytest.mark.parametrize("variable", ["", "/nowhere/at/all"])
+def test_who_is_no_task_is_told_so(monkeypatch, variable):
+    monkeypatch.setenv("FAIRLEAD_CHECKPOINT", variable)
+    with pytest.raises(fairlead.ServiceError, match="FAIRLEAD_CHECKPOINT is"):
+        fairlead.checkpointed()

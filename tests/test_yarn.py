@@ -8,6 +8,7 @@ import os
 import re
 from fractions import Fraction
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -21,9 +22,19 @@ from fairlead.people.placing import leaf_of
 from fairlead.people.rules import Caller, Forbidden, Rules, check_submits, rules_of
 from fairlead.policies.fair_shares import divide
 from fairlead.scheduler import admission, kernel_claims, report, snapshot
+from fairlead.scheduler import fair_shares as fair_shares_module
 from fairlead.scheduler.claims import take_back
 from fairlead.scheduler.decide import decide
-from fairlead.scheduler.facts import Configured, JobCancelled, JobSubmitted, NodeJoined, NodeLost, SharesLooked
+from fairlead.scheduler.facts import (
+    Configured,
+    JobCancelled,
+    JobHeld,
+    JobReleased,
+    JobSubmitted,
+    NodeJoined,
+    NodeLost,
+    SharesLooked,
+)
 from fairlead.scheduler.fair_shares import fair_shares
 from fairlead.scheduler.state import State
 from fairlead.scheduler.tables import FAIR_SHARE, GUARANTEE, NONE
@@ -97,6 +108,25 @@ def test_shares_of_siblings(case):
         [q["max_share"] for q in queues],
     )
     assert shares == case["expected"]["fair_shares"]
+
+
+def test_fair_shares_are_worked_out_again_only_where_something_of_theirs_has_changed():
+    world = World(parents_and_children(), 10_000)
+    with mock.patch("fairlead.scheduler.fair_shares.exact_shares", wraps=fair_shares_module.exact_shares) as worked_out:
+        fair_shares(world.state)
+        assert worked_out.call_count == 3
+        assert fair_shares(world.state) is fair_shares(world.state)
+        job = world.ask("parentA/childA1", 2048)
+        before = fair_shares(world.state)
+        assert worked_out.call_count == 5, "the steady ones are as they were"
+        world.happen(JobHeld(at=1.0, id=job), JobReleased(at=1.0, id=job))
+        assert fair_shares(world.state).within_demand is before.within_demand
+        assert worked_out.call_count == 5
+        world.join("m", 1000)
+        found = fair_shares(world.state)
+    again = fair_shares(snapshot.load(snapshot.dump(world.state)))
+    for kind in ("steady", "instantaneous", "within_demand"):
+        assert (getattr(found, kind) == getattr(again, kind)).all()
 
 
 def parents_and_children():

@@ -16,6 +16,8 @@ from typing import NamedTuple
 
 LARGEST_FLOOR = 64 * 2**20
 """Bytes of the floor; on a small disk it is a sixteenth of that."""
+FEWEST_FILES = 500
+"""Files that there must be room for; on a disk for few it is a sixteenth of all."""
 PIECES = 4
 """In which the reserve is given back."""
 LOOK_EVERY = 0.5
@@ -23,20 +25,31 @@ LOOK_EVERY = 0.5
 
 
 class Room(NamedTuple):
-    """Bytes that are free on a disk, and the floor under which that is too little."""
+    """Bytes that are free on a disk, and the floor under which that is too little; and files that can be made, in the same way.
+
+    Where a disk has no bound on files both are 0.
+    """
 
     free: int
     floor: int
+    files: int = 0
+    least_files: int = 0
 
     def is_low(self, was_low: bool) -> bool:
         """Whether it is too little; once it was, there must be twice the floor."""
-        return self.free < (2 * self.floor if was_low else self.floor)
+        times = 2 if was_low else 1
+        return self.free < times * self.floor or self.lacks_files(was_low)
+
+    def lacks_files(self, was_low: bool) -> bool:
+        """Whether files are what there is too little of."""
+        return self.files < (2 if was_low else 1) * self.least_files
 
 
 def room_on(folder: Path | str) -> Room:
     """The room on the disk of a folder. Raises OSError."""
     disk = os.statvfs(folder)
-    return Room(disk.f_bavail * disk.f_frsize, min(LARGEST_FLOOR, disk.f_blocks * disk.f_frsize // 16))
+    floor = min(LARGEST_FLOOR, disk.f_blocks * disk.f_frsize // 16)
+    return Room(disk.f_bavail * disk.f_frsize, floor, disk.f_favail, min(FEWEST_FILES, disk.f_files // 16))
 
 
 class Reserve:
@@ -69,16 +82,23 @@ class Reserve:
         if time.monotonic() - self._looked_at < LOOK_EVERY:
             return self.low
         self._looked_at = time.monotonic()
-        room = room_on(self._home)
+        try:
+            room = room_on(self._home)
+        except OSError as error:
+            self.low = f"{self._home}: {error.strerror}: nothing new is taken on until it is there again"
+            return self.low
         self.free = room.free
         if not room.is_low(bool(self.low)):
             self.low = ""
             if self.held < room.floor // 2 and room.free > 2 * room.floor + room.floor // 2:
                 self._take(room.floor // 2)
         else:
+            files = room.lacks_files(bool(self.low))
+            there = f"{room.files:,} more files can be made" if files else f"{_size(room.free)} are free"
+            enough = f"{2 * room.least_files:,} can" if files else f"{_size(2 * room.floor)} are"
             self.low = (
-                f"{_size(room.free)} are free on the disk of {self._home}: nothing new is taken on and what writes output is "
-                f"paused until {_size(2 * room.floor)} are; make room on its disk, or cancel what fills it"
+                f"{there} on the disk of {self._home}: nothing new is taken on and what writes output is "
+                f"paused until {enough}; make room on its disk, or cancel what fills it"
             )
         return self.low
 
@@ -87,23 +107,30 @@ class Reserve:
         room = room_on(self._home)
         if not self.held or not room.is_low(True):
             return False
-        self.held = max(0, self.held - max(1, room.floor // 2 // PIECES))
-        file = os.open(self._path, os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        left = max(0, self.held - max(1, room.floor // 2 // PIECES))
         try:
-            os.ftruncate(file, self.held)
+            file = os.open(self._path, os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        except OSError:  # somebody removed it, to make room: there is none to give back
+            self.held = 0
+            return False
+        try:
+            os.ftruncate(file, left)
             os.fsync(file)  # the room is there only when the file system has written that down
         finally:
             os.close(file)
+        self.held = left
         return True
 
     def _take(self, size: int) -> None:
-        file = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-        try:
-            with suppress(OSError):  # somebody else took the room meanwhile: the next look sees
-                os.posix_fallocate(file, 0, size)
-            self.held = os.fstat(file).st_size
-        finally:
-            os.close(file)
+        """Take room, as far as there is some: who was faster is seen at the next look."""
+        with suppress(OSError):
+            file = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+            try:
+                with suppress(OSError):
+                    os.posix_fallocate(file, 0, size)
+                self.held = os.fstat(file).st_size
+            finally:
+                os.close(file)
 
 
 def _size(size: int) -> str:

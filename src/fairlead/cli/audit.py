@@ -10,7 +10,8 @@ from rich.progress import MofNCompleteColumn
 from fairlead.audit import audit_allocation, audit_policy
 from fairlead.audit.properties import every_policy, search_all, search_one
 from fairlead.audit.report import counterexample_text, findings_text, page, verdicts_text
-from fairlead.cli.failure import Failure, write_page
+from fairlead.cli.failure import Failure
+from fairlead.cli.reports import write_page
 from fairlead.cli.terminal import progress, width
 from fairlead.model.documents import DocumentError, read_table
 from fairlead.model.problems import Problem, read_problem

@@ -4,7 +4,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from fairlead.cli.failure import Failure, check_page, write_page
+from fairlead.cli.failure import Failure
+from fairlead.cli.reports import check_page, write_page
 from fairlead.model.documents import DocumentError
 from fairlead.model.problems import read_problem
 from fairlead.plain_text import plain_lines

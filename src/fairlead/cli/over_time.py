@@ -9,7 +9,8 @@ from rich.progress import TaskProgressColumn
 
 from fairlead.audit.over_time import STARVED_AFTER
 from fairlead.audit.over_time_report import over_time_page, over_time_text
-from fairlead.cli.failure import Failure, write_page
+from fairlead.cli.failure import Failure
+from fairlead.cli.reports import write_page
 from fairlead.cli.scheduler import connect, print_json
 from fairlead.cli.terminal import progress, width
 from fairlead.model.quantity import parse_seconds

@@ -11,7 +11,8 @@ from typing import Any
 
 from rich.progress import MofNCompleteColumn, Progress, TaskProgressColumn
 
-from fairlead.cli.failure import Failure, write_page
+from fairlead.cli.failure import Failure
+from fairlead.cli.reports import made_by, write_page
 from fairlead.cli.terminal import progress, width
 from fairlead.model.documents import DocumentError, read_half_life
 from fairlead.model.quantity import parse_seconds
@@ -62,7 +63,12 @@ def run_simulations(
     if report is not None:
         write_page(report, page(runs, _settings(start, end, speed, scale, seed, history)))
     summaries = [summary(run) for run in runs]
-    print(json.dumps({"runs": summaries}, indent=2) if as_json else plain_lines(runs_text(summaries, width())))
+    made = {**made_by(), "machines": workload.machines}
+    print(
+        json.dumps({"made": made, "runs": summaries}, indent=2)
+        if as_json
+        else plain_lines(runs_text(summaries, width()))
+    )
 
 
 def _settings(start: str, end: str, speed: float, scale: float, seed: int, history: str) -> str:
@@ -134,7 +140,7 @@ def run_sweep(
     if report is not None:
         write_page(report, sweep_page(found))
     if as_json:
-        print(json.dumps({"points": found}, indent=2))
+        print(json.dumps({"made": made_by(), "points": found}, indent=2))
         return
     print(plain_lines(sweep_text(found)))
 

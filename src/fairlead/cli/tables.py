@@ -127,10 +127,13 @@ def _queue_columns(queues: list[dict[str, Any]]) -> dict[str, list[str]]:
         ">waiting": [str(queue["waiting"]) for queue in queues],
         "guarantee": [quantities(queue["guarantee"]) for queue in queues],
         "limit": [_limits(queue) for queue in queues],
+        "claims": [", ".join(queue["claims"]) for queue in queues],
     }
     if not any(queue["share_over_time"] >= 0.0005 for queue in queues[1:]):
         del columns[">over time"]
-    return {name: cells for name, cells in columns.items() if name not in ("guarantee", "limit") or any(cells)}
+    return {
+        name: cells for name, cells in columns.items() if name not in ("guarantee", "limit", "claims") or any(cells)
+    }
 
 
 def share_table(queues: list[dict[str, Any]]) -> Table:

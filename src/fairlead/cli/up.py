@@ -1,17 +1,20 @@
 """`fairlead up`: what it says while it starts, runs and stops."""
 
+import contextlib
 import logging
 import os
 import socket
 import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 import typer
 from sqlalchemy.exc import SQLAlchemyError
 
+from fairlead.cli.background import Background, InBackground
 from fairlead.data_folder import SYSTEM_HOME, SYSTEM_SOCKET, home_folder, socket_of
 from fairlead.engines.local.engine import EngineError, LocalEngine
 from fairlead.engines.local.machine import kept, this_machine
@@ -67,17 +70,17 @@ def run_scheduler(asked: Asked) -> None:
         if not is_cached():
             _say("compiling the scheduling kernels for this machine: a minute or two, once")
         warm_up()
-        _log_to(home)
-        serve(
-            home,
-            configuration,
-            where,
-            personal=not asked.system,
-            drop=asked.drop_nodes,
-            read_again=lambda: _read(asked.config),
-            on_ready=lambda urls, engine: _ready(home, urls, engine, configuration, asked.system),
-            on_stopping=_stopping,
-        )
+        with _saying(home) as say:
+            serve(
+                home,
+                configuration,
+                where,
+                personal=not asked.system,
+                drop=asked.drop_nodes,
+                read_again=lambda: _read(asked.config),
+                on_ready=lambda urls, engine: _ready(say, home, urls, engine, configuration, asked.system),
+                on_stopping=partial(_stopping, say),
+            )
     except (DocumentError, JournalError, EngineError, Refused, SchedulerFailed, OSError, SQLAlchemyError) as error:
         _say(str(error))
         raise typer.Exit(1) from None
@@ -143,51 +146,75 @@ class _OneLine(logging.Formatter):
         return ""
 
 
-def _log_to(home: Path) -> None:
-    terminal = logging.StreamHandler()
-    terminal.setFormatter(_OneLine("fairlead: %(message)s"))
-    file = logging.FileHandler(home / "log", delay=True)
-    file.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+@contextlib.contextmanager
+def _saying(home: Path) -> Iterator[Callable[[str], None]]:
+    """Log to the terminal and to the data folder; gives what says a line on the terminal."""
+    terminal, file = Background(_write), Background(partial(_append, home / "log"))
+    handlers = [
+        InBackground(terminal, _OneLine("fairlead: %(message)s")),
+        InBackground(file, logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s")),
+    ]
     logging.getLogger("uvicorn").setLevel(logging.ERROR)  # what strangers send is no concern of the log
-    logging.basicConfig(level=logging.WARNING, handlers=[terminal, file])
+    logging.basicConfig(level=logging.WARNING, handlers=handlers)
     logging.getLogger("fairlead").setLevel(logging.INFO)  # what is revoked for whom
+    try:
+        yield lambda line: terminal.say(f"fairlead: {line}")
+    finally:
+        for each in (terminal, file):
+            each.close()
 
 
-def _ready(home: Path, urls: list[str], engine: LocalEngine, configuration: Configuration, everybody: bool) -> None:
+def _append(path: Path, line: str) -> None:
+    with path.open("a") as file:
+        file.write(line + "\n")
+
+
+def _write(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+def _ready(
+    say: Callable[[str], None],
+    home: Path,
+    urls: list[str],
+    engine: LocalEngine,
+    configuration: Configuration,
+    everybody: bool,
+) -> None:
     for node in engine.nodes[:8]:
         capacity = "  ".join(f"{name} {round_quantity(name, amount)}" for name, amount in node.capacity.items())
-        _say(f"node {node.name}: {capacity}")
+        say(f"node {node.name}: {capacity}")
     if len(engine.nodes) > 8:
-        _say(f"and {len(engine.nodes) - 8} nodes more")
+        say(f"and {len(engine.nodes) - 8} nodes more")
     if not configuration.nodes and (keeps := kept(configuration.system, this_machine({}).capacity)):
         amounts = " and ".join(f"{name} {round_quantity(name, amount)}" for name, amount in keeps.items())
-        _say(f"the machine keeps {amounts} of what it has for itself: `system` in fairlead.toml says how much")
+        say(f"the machine keeps {amounts} of what it has for itself: `system` in fairlead.toml says how much")
     has: Counter[str] = Counter()
     for node in engine.nodes:
         has.update(node.capacity)
     for doubt in doubts(configuration, has, Accounts() if everybody else None):
-        _say(plain_lines(doubt))
+        say(plain_lines(doubt))
     if not engine.limits["memory"]:
-        _say("no cgroups here: memory is watched twice a second, CPU is not limited")
+        say("no cgroups here: memory is watched twice a second, CPU is not limited")
     if not engine.limits["tracking"]:
-        _say("no cgroups here: what a task leaves behind is ended only as long as it keeps its environment")
+        say("no cgroups here: what a task leaves behind is ended only as long as it keeps its environment")
     if everybody:
-        _say("everybody who has an account here is let in, and known by it; tasks run as who submitted them")
+        say("everybody who has an account here is let in, and known by it; tasks run as who submitted them")
     else:
         asked = ": who may do what is not asked" if _asks(configuration) else ""
-        _say(f"{myself().name} alone is let in, and all tasks run as {myself().name}{asked}")
-    _say(f"ready at {' and '.join(urls)}, data in {home}; Ctrl-C stops")
-    _tell_systemd()
+        say(f"{myself().name} alone is let in, and all tasks run as {myself().name}{asked}")
+    say(f"ready at {' and '.join(urls)}, data in {home}; Ctrl-C stops")
+    _tell_systemd(say)
 
 
-def _tell_systemd() -> None:
+def _tell_systemd(say: Callable[[str], None]) -> None:
     """That it is ready, where it was started as a unit of `Type=notify` (see sd_notify(3))."""
     if path := os.environ.pop("NOTIFY_SOCKET", None):
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as line:
             try:
                 line.sendto(b"READY=1", "\0" + path[1:] if path.startswith("@") else path)
             except OSError as error:
-                _say(f"NOTIFY_SOCKET={path}: whoever started this is not told that it is ready: {error.strerror}")
+                say(f"NOTIFY_SOCKET={path}: whoever started this is not told that it is ready: {error.strerror}")
 
 
 def _asks(configuration: Configuration) -> bool:
@@ -196,10 +223,11 @@ def _asks(configuration: Configuration) -> bool:
     return bool(configuration.settings.operators) or any(says)
 
 
-def _stopping(running: int) -> None:
+def _stopping(say: Callable[[str], None], running: int) -> None:
     if running:
-        _say(f"stopping; {running} task{'s' if running != 1 else ''} still to end")
+        say(f"stopping; {running} task{'s' if running != 1 else ''} still to end")
 
 
 def _say(line: str) -> None:
-    print(f"fairlead: {line}", file=sys.stderr, flush=True)
+    with contextlib.suppress(OSError):  # who read it may be gone
+        _write(f"fairlead: {line}")

@@ -154,8 +154,13 @@ class Journal:
         after = oldest[0].envelope.sequence - 1 if oldest else self.position
         return sum(1 for _ in self._records(after, beginning(self.id) if after == 0 else None))
 
-    def prove(self) -> Iterator[tuple[int, int, State]]:
-        """Go through what is kept, from the newest snapshot on, as far as it is proved to be what was written.
+    def prove(self, begin: int | None = None) -> Iterator[tuple[int, int, State]]:
+        """Go through what is kept, from a snapshot on, as far as it is proved to be what was written.
+
+        Parameters
+        ----------
+        begin : int, optional
+            With the newest snapshot that is as of this fact or one before it, or with the first fact; without, the newest.
 
         Yields
         ------
@@ -169,7 +174,7 @@ class Journal:
         JournalError
             Where it is no further proved; as :meth:`recover`.
         """
-        saved, head = self._store.snapshot(), self._store.head()
+        saved, head = self._store.snapshot(begin), self._store.head()
         position, checksum = saved[:2] if saved else (0, beginning(self.id))
         if head and head[0] < position:
             raise Damaged(self._store.name, f"its head is at fact {head[0]}, its snapshot at {position}")
@@ -184,6 +189,10 @@ class Journal:
             except (Contradiction, ValueError) as error:
                 raise Damaged(self._store.name, f"fact {position}: {error}") from None
             yield position, checksum, state
+
+    def beginnings(self) -> list[int | None]:
+        """All that :meth:`prove` can begin with, the newest first."""
+        return [None, *self._store.snapshots()[-2::-1], 0]
 
     def last_at(self) -> float:
         """When the last fact happened that is kept, in seconds of the clock that facts go by; minus infinity for none."""

@@ -5,6 +5,8 @@ comes after the first that is not proved counts as lost, even where it reads wel
 is anybody's guess.
 """
 
+import os
+import shutil
 import time
 from contextlib import closing
 from dataclasses import dataclass
@@ -14,7 +16,7 @@ from fairlead.journal import head
 from fairlead.journal.head import Head, HeadFile
 from fairlead.journal.journal import Journal
 from fairlead.journal.sql import SqlStore
-from fairlead.journal.store import Damaged, JournalError
+from fairlead.journal.store import Damaged, JournalError, JournalFull
 from fairlead.scheduler.facts import FactsLost
 from fairlead.scheduler.state import State
 
@@ -38,6 +40,8 @@ class Finding:
         What is wrong with it; empty where nothing is.
     last_job : int
         The highest number that a job was given, by what is proved.
+    begin : int or None
+        With which snapshot the proof begins; see :meth:`fairlead.journal.journal.Journal.prove`.
     """
 
     position: int = 0
@@ -46,6 +50,7 @@ class Finding:
     head: Head | None = None
     wrong: str = ""
     last_job: int = 0
+    begin: int | None = None
 
     @property
     def lost(self) -> int | None:
@@ -62,8 +67,7 @@ def examine(path: Path) -> Finding:
     try:
         with closing(SqlStore(path, to_read=True)) as store:
             journal = Journal(store)
-            for position, checksum, state in journal.prove():
-                found.position, found.checksum, found.last_job = position, checksum, state.index.last
+            _prove_most(journal, found)
             journal.check_end(found.position)
             found.wrong = store.missing_starts()
             found.kept = journal.check_kept()
@@ -72,6 +76,25 @@ def examine(path: Path) -> Finding:
     except Damaged as error:
         found.wrong = error.why
     return found
+
+
+def _prove_most(journal: Journal, found: Finding) -> None:
+    """Find how far it is proved from the newest snapshot; where that fails, from whichever proves most.
+
+    Raises the first failure.
+    """
+    failure = None
+    for begin in journal.beginnings():
+        try:
+            for position, checksum, state in journal.prove(begin):
+                if position > found.position:
+                    found.position, found.checksum, found.last_job = position, checksum, state.index.last
+                    found.begin = begin
+            break
+        except Damaged as error:
+            failure = failure or error
+    if failure:
+        raise failure
 
 
 def repair(path: Path) -> tuple[Finding, Path]:
@@ -95,20 +118,63 @@ def repair(path: Path) -> tuple[Finding, Path]:
         if not found.wrong:
             raise JournalError(f"{path}: nothing is wrong with it: {found.position:,} facts are proved")
         name, state = _proved(path, found)
+        made = _made_anew(path, found, name, state)
         aside = path.with_name(f"{path.name}.damaged-{time.strftime('%Y%m%d-%H%M%S')}")
-        aside.mkdir(mode=0o700)
-        for file in path.parent.glob(f"{path.name}*"):
-            if file.is_file():
-                file.rename(aside / file.name)
+        while aside.exists():  # of a repair that was stopped in this very second
+            aside = aside.with_name(aside.name + "+")
+        _exchange(path, made, aside)
     finally:
         lock.close()
-    epoch = found.head.epoch if found.head else 0
-    with closing(Journal(SqlStore(path, name=name, epoch=epoch))) as journal:
-        journal.go_on(state, found.position, found.checksum)
-        lost = UNKNOWN_LOSS if found.lost is None else found.lost
-        if lost:
-            journal.append([FactsLost(at=time.time(), count=lost)])
     return found, aside
+
+
+def _made_anew(path: Path, found: Finding, name: str, state: State) -> Path:
+    """What is proved as a journal of its own, in a folder beside; nothing is left of it where that fails."""
+    made = path.with_name(f"{path.name}.repaired") / path.name
+    shutil.rmtree(made.parent, ignore_errors=True)
+    try:
+        made.parent.mkdir(mode=0o700)
+        epoch = found.head.epoch if found.head else 0
+        with closing(Journal(SqlStore(made, name=name, epoch=epoch))) as journal:
+            journal.go_on(state, found.position, found.checksum)
+            lost = UNKNOWN_LOSS if found.lost is None else found.lost
+            if lost:
+                journal.append([FactsLost(at=time.time(), count=lost)])
+    except BaseException as error:
+        shutil.rmtree(made.parent, ignore_errors=True)
+        if isinstance(error, OSError | JournalFull):
+            raise JournalError(
+                f"{path}: what is proved of it cannot be written: {error}: nothing has changed"
+            ) from None
+        raise
+    return made
+
+
+def _exchange(path: Path, made: Path, aside: Path) -> None:
+    """Keep the damaged files aside, and have the new ones in their place.
+
+    Wherever this is stopped, there is a journal in the place that is refused as damaged, or the new one: never none.
+    """
+    aside.mkdir(mode=0o700)
+    for file in path.parent.glob(f"{path.name}*"):
+        if file.is_file():
+            os.link(file, aside / file.name)
+    _sync(aside)
+    for ending in ("-wal", "-shm"):  # of the damaged one: they are not to be read with the new one
+        path.with_name(path.name + ending).unlink(missing_ok=True)
+    _sync(path.parent)
+    made.replace(path)
+    head.path_of(made).replace(head.path_of(path))
+    _sync(path.parent)
+    shutil.rmtree(made.parent)
+
+
+def _sync(folder: Path) -> None:
+    file = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(file)
+    finally:
+        os.close(file)
 
 
 def _proved(path: Path, found: Finding) -> tuple[str, State]:
@@ -116,7 +182,7 @@ def _proved(path: Path, found: Finding) -> tuple[str, State]:
     if found.position == 0:
         raise JournalError(f"{path}: nothing of it is proved ({found.wrong}): restore a copy of it and its head")
     with closing(SqlStore(path, to_read=True)) as store:
-        for position, _, state in Journal(store).prove():
+        for position, _, state in Journal(store).prove(found.begin):
             if position == found.position:
                 return store.id, state
     raise JournalError(f"{path}: it changes while it is read: stop what writes it")

@@ -139,7 +139,11 @@ class FairShare(TypedDict):
 
 
 class QueueInfo(TypedDict):
-    """A queue of the tree. Shares are of the whole cluster, divided by the queue's weight; over time, of what was used before."""
+    """A queue of the tree. Shares are of the whole cluster, divided by the queue's weight; over time, of what was used before.
+
+    `claims` say of a leaf why others may be revoked for what waits there: guarantee, fair share, priority, idle; and "coming
+    back" where they were.
+    """
 
     name: str
     status: Literal["open", "draining", "removed"]
@@ -155,6 +159,7 @@ class QueueInfo(TypedDict):
     max_tasks: int | None
     max_jobs: int | None
     strict: bool
+    claims: list[str]
     running: int
     waiting: int
 

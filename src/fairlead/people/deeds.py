@@ -91,6 +91,8 @@ class Deeds:
                 yield deed
 
     def _names(self) -> list[str]:
+        if not self._folder.is_dir():  # somebody removed it
+            return []
         return sorted({path.name.removesuffix(".older") for path in self._folder.iterdir()})
 
     def _deeds_in(self, name: str) -> Iterator[Deed]:
@@ -106,6 +108,7 @@ class Deeds:
         path = self._folder / f"{whose}.{deed.outcome}"
         with self._lock:
             try:
+                self._folder.mkdir(mode=0o700, exist_ok=True)
                 with open_private(path) as file:
                     file.write(line)
                     full = file.tell() > LARGEST

@@ -40,6 +40,8 @@ if TYPE_CHECKING:
 
 CLOSE = 1e-9
 """What differs by less, in parts of the larger, is the same."""
+OPEN = 2.0**61
+"""A moment at which all claims are due that are open: before NEVER."""
 MOST_CLAIMS = 100
 """That are served in one decision; the next one goes on."""
 SOONEST, PATIENCE, LATEST = 1.0, 0.25, 60.0
@@ -117,6 +119,18 @@ def withdrawn(state: "State", now: float) -> list[Fact]:
             _claimed(state, bucket, fewer, WHY[kind], now) if fewer else ReservationDropped(at=now, id=job)
         ]  # fmt: skip
     return facts
+
+
+def claims_by_leaf(state: "State") -> dict[int, list[str]]:
+    """Why others may be revoked for what waits in a leaf, by its row; "coming back" where they were, and room is on its way."""
+    h = state.holds
+    found: dict[int, set[str]] = {}
+    for bucket in np.unique(h.bucket[: h.n][h.kind[: h.n] != RESERVATION]).tolist():
+        found.setdefault(int(state.buckets.leaf[bucket]), set()).add("coming back")
+    for claim in _due(state, OPEN) if state.cluster.total.any() else []:
+        if claim.kind != NONE:
+            found.setdefault(int(state.buckets.leaf[claim.bucket]), set()).add(WHY[claim.kind])
+    return {leaf: sorted(why) for leaf, why in found.items()}
 
 
 def _still_claimed(state: "State", bucket: int, tasks: int) -> int:

@@ -60,6 +60,7 @@ def find_kinds(state: "State") -> None:
     columns = (b.leaf[: b.n], b.priority[: b.n], b.shape_row[: b.n], b.gang[: b.n], b.revocable[: b.n])
     keys = zip(*(column.tolist() for column in columns), strict=True)
     state.bucket_rows = {key: row for row, key in enumerate(keys)}
+    state.any_revocable = bool(b.revocable[: b.n].any())
     state.order.spoil()
 
 

@@ -150,7 +150,7 @@ def decide_what_is_next(state: State, now: float, most: int = MOST_PLACEMENTS, s
 def _revocable_wait(state: State) -> bool:
     """Whether revocable jobs wait, which may go above limits into what nobody else could use."""
     b = state.buckets
-    return bool((b.revocable[: b.n] & (b.head[: b.n] != NONE)).any())
+    return state.any_revocable and bool((b.revocable[: b.n] & (b.head[: b.n] != NONE)).any())
 
 
 def settled_before(state: State, now: float) -> list[Fact]:

@@ -92,7 +92,7 @@ def _waiting(state: State, row: int, bucket: int, result: Cycle) -> dict[str, An
         first = int(jobs.id[tried])
         found = _no_node(state, tried)
         text = f"job {first}, which is like it and was submitted before, is first: {found['text']}"
-        return _answer(job, "behind", text, first=first, ahead=ahead, ahead_in_queue=before)
+        return _answer(job, "behind", text, first=first, ahead=ahead, ahead_in_queue=before, kept=found.get("kept", []))
     found = _no_node(state, row)
     if found["reason"] == "no room" and before:
         other = job_row(state, before[0])
@@ -135,7 +135,7 @@ def _behind_the_first(state: State, row: int, cycle: Cycle) -> dict[str, Any]:
     first = int(min(tried, key=lambda j: (-jobs.priority[j], jobs.id[j])))
     why, number = _waiting(state, first, int(jobs.bucket[first]), cycle), int(jobs.id[first])
     text = f"queue {name} is strict, so that job {number} goes first: {why['text']}"
-    return _answer(job, "behind", text, first=number, ahead=why["ahead"])
+    return _answer(job, "behind", text, first=number, ahead=why["ahead"], kept=why.get("kept", []))
 
 
 def _answer(job: int, reason: str, text: str, **more: Any) -> dict[str, Any]:

@@ -188,6 +188,7 @@ def ensure_bucket(state: "State", key: "BucketKey") -> int:
         b = state.buckets
         bucket = state.bucket_rows[key] = b.extend(1)
         b.leaf[bucket], b.priority[bucket], b.shape_row[bucket], b.gang[bucket], b.revocable[bucket] = key
+        state.any_revocable |= key[-1]
         b.head[bucket] = b.tail[bucket] = NONE
         b.passed_since[bucket] = nan
         state.order.add_bucket(state, bucket)

@@ -23,6 +23,7 @@ from fairlead.model.specs import Job, Work, path_to_root, written
 from fairlead.policies import drf
 from fairlead.policies.arithmetic import dominant_share
 from fairlead.scheduler.admission import Unknown, job_row, rows_below
+from fairlead.scheduler.claims import claims_by_leaf
 from fairlead.scheduler.facts import Claim, Outcome
 from fairlead.scheduler.fair_shares import fair_shares
 from fairlead.scheduler.forecasts import CAUTIOUS, EXPECTED, ends
@@ -194,7 +195,7 @@ def list_queues(state: State) -> list[QueueInfo]:
         waiting[state.queues.parent[row]] += waiting[row]
     q = state.queues
     inner = set(q.parent[: q.n].tolist())
-    fair = fair_shares(state)
+    fair, claims = fair_shares(state), claims_by_leaf(state)
     found: list[QueueInfo] = []
     for row in np.argsort(q.rank[: q.n]):
         name = state.tree.names[row]
@@ -225,6 +226,7 @@ def list_queues(state: State) -> list[QueueInfo]:
                 "max_tasks": _count(q.max_tasks[row]),
                 "max_jobs": _count(q.max_jobs[row]),
                 "strict": bool(q.strict[row]),
+                "claims": claims.get(int(row), []),
                 "running": int(q.tasks[row]),
                 "waiting": int(waiting[row]),
             }

@@ -49,10 +49,11 @@ def all_kept(state: State, now: float) -> list[Kept]:
     for bucket, group in groupby(range(holds.n), key=lambda h: int(holds.bucket[h])):  # rows of one lie together
         rows = list(group)
         first, kind = rows[0], int(holds.kind[rows[0]])
+        made = float(holds.made[first] or holds.since[first])  # snapshots of before it was noted have 0
         found.append(
             Kept(
                 int(holds.job[first]), bucket, int(state.buckets.leaf[bucket]), RESERVED if kind == RESERVATION else WHY[kind],
-                float(holds.made[first]), float(holds.start[first]), float(holds.end[first]), int(holds.slips[first]),
+                made, float(holds.start[first]), float(holds.end[first]), int(holds.slips[first]),
                 holds.node[rows].tolist(), holds.tasks[rows].tolist(), holds.idle[rows].sum(axis=0), idled[rows].sum(axis=0),
             )
         )  # fmt: skip

@@ -60,6 +60,8 @@ class State:
         Of each shape, its demand and its constraints.
     shape_rows, bucket_rows : dict
         Shapes and buckets by what they are.
+    any_revocable : bool
+        Whether some bucket is of revocable jobs.
     broken_gangs : set of int
         Job numbers: a task was lost while others run.
     revocations : dict of int to Revocation
@@ -93,6 +95,7 @@ class State:
         self.shape_keys: list[ShapeKey] = []
         self.shape_rows: dict[ShapeKey, int] = {}
         self.bucket_rows: dict[BucketKey, int] = {}
+        self.any_revocable = False
         self.broken_gangs: set[int] = set()
         self.revocations: dict[int, Revocation] = {}
         self.ended: I64 = np.zeros(0, np.int64)

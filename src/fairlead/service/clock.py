@@ -11,6 +11,7 @@ What people are shown is what happened by the wall clock as it is set now: :meth
 import json
 import logging
 import time
+import zlib
 from math import inf, isfinite
 from pathlib import Path
 
@@ -38,7 +39,11 @@ class Clock:
         self._begin = max(time.time() - now if known is None else known, not_before - now)
         if self._begin != known:
             try:
-                write_private(path, json.dumps({"boot": boot, "begin": self._begin}), durable=True)
+                write_private(
+                    path,
+                    json.dumps({"boot": boot, "begin": self._begin, "check": _check(boot, self._begin)}),
+                    durable=True,
+                )
             except OSError as error:  # it can run without: its next start takes the wall clock's word instead
                 log.warning("%s: cannot be written: %s", path, error.strerror)
 
@@ -58,11 +63,18 @@ class Clock:
         return at + round(time.time() - self())
 
 
+def _check(boot: object, begin: float) -> int:
+    """What tells a file that is as it was written: a bit that flips in it would end tasks, or let them run for years."""
+    return zlib.crc32(f"{boot} {begin!r}".encode())
+
+
 def _read(path: Path, boot: str) -> float | None:
     """Where the clock began in this boot; None where that is not known."""
     try:
         told = json.loads(path.read_text())
         begin = float(told["begin"])
+        if told["check"] != _check(told["boot"], begin):
+            raise ValueError("it is not what was written")
         return begin if boot and told["boot"] == boot and isfinite(begin) else None
     except FileNotFoundError:
         return None

@@ -169,11 +169,11 @@ class Loop(threading.Thread):
                 if stopping and (not self._drained or (not scheduler.stalled and self._drained(scheduler.state))):
                     break  # what could not be recorded was not acted on: it has never happened
         except BaseException as error:
+            self.failure = error
             if isinstance(error, (Superseded, TakenOver)):
                 log.error("%s", error)
             else:
                 log.exception("the scheduler failed")
-            self.failure = error
         finally:
             self.stopped.set()
             self._turn_away()
@@ -247,7 +247,7 @@ class Loop(threading.Thread):
         metrics.disk_free.set(self._reserve.free)
         metrics.reserve.set(self._reserve.held)
         if bool(was) != bool(now):
-            log.warning(now or "there is room on the disk again: going on")
+            log.warning(now or "there is room on the disk again, and all is there: going on")
         return now
 
 

@@ -98,8 +98,15 @@ class _Shares:
             "fairlead_queue_fair_share", "What a queue should have: steady, instantaneous, within_demand.",
             labels=["queue", "resource", "kind"],
         )  # fmt: skip
+        claims = GaugeMetricFamily(
+            "fairlead_queue_claims",
+            "Whether others may be revoked for what waits in a queue, by why.",
+            labels=["queue", "why"],
+        )
         for queue in self._queues:
             name = queue["name"]
+            for why in queue["claims"]:
+                claims.add_metric([name, why], 1)
             share.add_metric([name], queue["dominant_share"])
             running.add_metric([name], queue["running"])
             waiting.add_metric([name], queue["waiting"])
@@ -108,7 +115,7 @@ class _Shares:
             for kind, amounts in queue["fair_share"].items():
                 for resource, amount in cast("Quantities", amounts).items():
                     fair.add_metric([name, resource, kind], _in_units(resource, amount))
-        yield from (share, running, waiting, used, fair)
+        yield from (share, running, waiting, used, fair, claims)
         up = GaugeMetricFamily("fairlead_node_up", "Whether a node is there.", labels=["node"])
         capacity = GaugeMetricFamily("fairlead_node_capacity", "What a node has.", labels=["node", "resource"])
         taken = GaugeMetricFamily("fairlead_node_used", "What is used of a node.", labels=["node", "resource"])

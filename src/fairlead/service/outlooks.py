@@ -2,27 +2,33 @@
 
 The scheduler's thread only copies its state, once a second at most however many ask. What is found from that copy is told to
 whoever asks the same within the second. What was told of a job is remembered until it starts, and what is told next is as much
-wider as that shows to be needed. So that there is something to learn from where nobody asks, a job that was just submitted is
-looked at now and then.
+wider as that shows to be needed; a file beside the journal has it for the next start. So that there is something to learn from
+where nobody asks, a job that was just submitted is looked at now and then.
 """
 
 import asyncio
+import logging
 import time
 from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from pathlib import Path
 from threading import Lock
 
 import numpy as np
 
+from fairlead.data_folder import write_private
 from fairlead.scheduler.admission import Refused
 from fairlead.scheduler.copying import copy_of
 from fairlead.scheduler.facts import Fact, JobCancelled, JobHeld, JobSubmitted, TasksStarted
 from fairlead.scheduler.state import State
+from fairlead.scheduler.tables import NONE
 from fairlead.service import metrics
 from fairlead.service.loop import Busy, Loop
 from fairlead.simulate.outlook import Outlook, outlook, settled
 from fairlead.simulate.told import Told
+
+log = logging.getLogger("fairlead")
 
 FRESH = 1.0
 """Seconds for which a copy of the state, and what was found from it, will do."""
@@ -38,15 +44,52 @@ Find = Callable[[State, float, float, float], Outlook]
 
 
 class Outlooks:
-    """Outlooks on one scheduler's jobs. Asked from the event loop's thread; told of facts in the scheduler's."""
+    """Outlooks on one scheduler's jobs. Asked from the event loop's thread; told of facts in the scheduler's.
 
-    def __init__(self) -> None:
+    Parameters
+    ----------
+    path : Path, optional
+        The file in which what was told is kept over a restart. It is written now and then, and lost with little harm.
+    """
+
+    def __init__(self, path: Path | None = None) -> None:
         self._worker = ThreadPoolExecutor(1, "outlook")
         self._copy: tuple[float, asyncio.Future[tuple[State, float]]] | None = None
         self._found: dict[Hashable, tuple[float, asyncio.Future[Outlook]]] = {}
         self._waiting = 0
-        self._told, self._lock = Told(), Lock()
+        self._path, self._kept = path, ""
+        self._told, self._lock = self._read(), Lock()
         self._newest = 0
+
+    def _read(self) -> Told:
+        """What was told before, as far as that is known."""
+        try:
+            return Told() if self._path is None else Told.from_text(self._path.read_text())
+        except FileNotFoundError:
+            return Told()
+        except (OSError, ValueError, TypeError, KeyError) as error:
+            log.warning("%s: cannot be read (%s): what was told of starts is forgotten", self._path, error)
+            return Told()
+
+    def recover(self, state: State) -> None:
+        """Forget of whom started, or ended, since that was written."""
+        with self._lock:
+            for job in self._told.waits_for():
+                row = state.index.find(job)
+                tasks = slice(int(state.jobs.first[row]), int(state.jobs.first[row] + state.jobs.tasks[row]))
+                if row == NONE or state.tasks.attempt[tasks].any() or not state.jobs.waiting[row]:
+                    self._told.forget(job)
+
+    def keep(self) -> None:
+        """Write what was told, if it is news."""
+        with self._lock:
+            text = self._told.as_text()
+        if self._path is not None and text != self._kept:
+            try:
+                write_private(self._path, text)
+                self._kept = text
+            except OSError as error:  # the intervals are right without it, in the end
+                log.warning("%s: cannot be written: %s", self._path, error.strerror)
 
     def happened(self, facts: Sequence[Fact]) -> None:
         """Hear of what was recorded."""
@@ -123,7 +166,9 @@ class Outlooks:
                 with suppress(Refused, Busy):  # it was forgotten, or there is too much to do for this
                     await self.of_job(loop, seen)
             pause = max(LEARN_EVERY, (time.monotonic() - begin) / LEARN_PART)
+            await asyncio.to_thread(self.keep)
 
     def close(self) -> None:
         """Find nothing more."""
         self._worker.shutdown(wait=False, cancel_futures=True)
+        self.keep()

@@ -218,10 +218,11 @@ def serve(
             door.rules = rules_of(scheduler.state, personal)
             sessions.recover(scheduler.state)  # what is recorded from now on it is told
             unfinished.recover(scheduler.state)
+            outlooks.recover(scheduler.state)
             return scheduler
 
         wakeups = Wakeups()
-        sessions, outlooks = Sessions(home / "calls", wakeups), Outlooks()
+        sessions, outlooks = Sessions(home / "calls", wakeups), Outlooks(home / "outlooks.json")
         closing.callback(outlooks.close)
         unfinished = Unfinished(Exports(home / "exports"))
         loop = Loop(make, _announcing(wakeups, sessions, unfinished, door, outlooks), reserve)

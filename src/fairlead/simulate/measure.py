@@ -37,8 +37,8 @@ def summary(run: Run) -> dict[str, Any]:
         the sum over queues of how far each one's dominant share is from its fair one. ``over time``: see :func:`over_time`.
         ``idle for promises``: of each resource, the part of all that there was, from the first submission to the last end, that
         lay free because it was kept for somebody. ``lost``: what tasks did in vain that were revoked, in seconds of the whole
-        cluster. ``below guarantee``: seconds in which queues where somebody waited had less than that, added up. ``seconds``:
-        that the simulation took; the only number here that differs from run to run.
+        cluster. ``below guarantee``: seconds in which queues where somebody waited had less than that of all that they waited
+        for, added up. ``seconds``: that the simulation took; the only number here that differs from run to run.
     """
     over = ~np.isnan(run.ended)
     completion = (run.ended - run.submitted)[over]

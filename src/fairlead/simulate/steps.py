@@ -204,9 +204,10 @@ class Sampler:
         return cluster.used.sum(axis=0) / there, shares, fair, int(cluster.running.sum()), int(cluster.waiting.sum())
 
     def _below(self) -> int:
-        """How many leaf queues are below their guarantee of something that a task of theirs waits for."""
+        """How many leaf queues wait, and have less than they are guaranteed of all of that which they wait for."""
         truth, least = self._cluster.truth, self._tree.guarantee_of_leaves
-        return int(((truth.used < least) & (truth.waits > 0)).any(axis=1).sum())
+        asked = (least > 0) & (truth.waits > 0)
+        return int((asked.any(axis=1) & ((truth.used < least) | ~asked).all(axis=1)).sum())
 
     def columns(self) -> dict[str, Any]:
         """What was seen, as arrays."""

@@ -5,6 +5,7 @@ told next is wider by what eight in ten of the last ones would have needed: conf
 Candès, NeurIPS 2019), which holds whatever is wrong with the runs on paper, as long as it goes on being wrong alike.
 """
 
+import json
 from collections import deque
 from math import ceil, inf, log
 from typing import NamedTuple
@@ -37,6 +38,22 @@ class Told:
     def __init__(self) -> None:
         self._open: dict[int, _Open] = {}
         self._factors: deque[float] = deque(maxlen=LATEST)
+
+    def as_text(self) -> str:
+        """All of it as JSON, for :meth:`from_text`."""
+        return json.dumps({"open": list(self._open.items()), "factors": list(self._factors)})
+
+    @classmethod
+    def from_text(cls, text: str) -> "Told":
+        """Read what :meth:`as_text` wrote. Raises ValueError, TypeError or KeyError for anything else."""
+        told, found = json.loads(text), cls()
+        found._open = {int(job): _Open(*map(float, each)) for job, each in told["open"][-MOST_OPEN:]}
+        found._factors.extend(map(float, told["factors"]))
+        return found
+
+    def waits_for(self) -> list[int]:
+        """The jobs of which something was told, and that have not started."""
+        return list(self._open)
 
     def note(self, told: Outlook, now: float, widen: float) -> None:
         """Remember what was told of a job, by how much it was made wider."""

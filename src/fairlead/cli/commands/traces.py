@@ -22,7 +22,8 @@ OneNode = Annotated[str, typer.Option(help="What each of --nodes has.")]
 def simulate(
     trace: Trace,
     policy: Annotated[
-        str, typer.Option("--policy", "-p", help="One or more; also slots, slots:K, slots:K:overcommit.")
+        str,
+        typer.Option("--policy", "-p", help="One or more; also slots[:K[:overcommit]], fifo-strict, easy[:F]."),
     ] = "drf",
     kind: Format = None,
     nodes: Annotated[

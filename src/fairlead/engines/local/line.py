@@ -9,6 +9,7 @@ import json
 import selectors
 import socket
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,8 @@ from fairlead.sockets import socket_name
 
 LONGEST_LINE = 64 * 2**20
 LONGEST_GREETING = 4096
+PAUSE = 0.01
+"""Seconds until who cannot be let in for want of a descriptor is looked at again."""
 
 
 class Line:
@@ -74,7 +77,11 @@ class Line:
         self._selector.modify(self._connection, want, self._receive)
 
     def _accept(self) -> None:
-        stranger, _ = self._listener.accept()
+        try:
+            stranger, _ = self._listener.accept()
+        except OSError:  # no descriptor is left, until a task ends; it is asked again at once, so not without a pause
+            time.sleep(PAUSE)
+            return
         self._send_away()
         stranger.setblocking(False)
         self._stranger = stranger

@@ -1,0 +1,85 @@
+"""What guarantees cost and bring: two published traces, with and without taking back.
+
+A third of the queues, every third by name, is guaranteed an equal part of everything, and has it after half a minute of
+missing it. FB-2010 runs on the machines of `examples/facebook_months.py`: its tasks last seconds, so there is little that
+waiting would not bring. The last 30 days of openb's pods, which last hours, come a thousand times as fast on an eighth of its
+machines, so that there is something to take back.
+
+    python examples/guarantees_in_traces.py [DATA_FOLDER] [PART]
+
+PART, 1 as usual, is how much of the traces is run.
+"""
+
+import os
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from fairlead.model.specs import Queue
+from fairlead.simulate.measure import summary
+from fairlead.simulate.report import span
+from fairlead.simulate.run import simulate
+from fairlead.simulate.traces import read_trace
+from fairlead.simulate.workload import Workload, cut, synthetic_nodes
+from fairlead.text_tables import new_table, printed
+
+
+def data_folder() -> Path:
+    """Where the traces are: `$FAIRLEAD_DATA`, or `../shared/data`."""
+    return Path(os.environ.get("FAIRLEAD_DATA", Path(__file__).parents[1].parent / "shared" / "data"))
+
+
+def guaranteed(workload: Workload) -> Workload:
+    """The same, every third of its queues guaranteed an equal part of all that there is; none to the others."""
+    names = sorted(set(workload.queue))
+    total = {name: sum(node.capacity.get(name, 0) for node in workload.nodes) for name in workload.resources}
+    part = {name: amount // len(names) for name, amount in total.items()}
+    return replace(workload, queues=[Queue(name, guarantee={} if k % 3 else part) for k, name in enumerate(names)])
+
+
+def facebook(data: Path, part: float) -> Workload:
+    """FB-2010, a day, on 400 machines."""
+    trace = read_trace(data / "facebook" / "FB-2010_samples_24_times_1hr_0.tsv")
+    return replace(cut(trace, end=86400 * part), nodes=synthetic_nodes(400, "cpu=12,memory=48GiB"))
+
+
+def openb(data: Path, part: float) -> Workload:
+    """The last 30 days of openb, a thousand times as fast, on every eighth machine."""
+    trace = read_trace(data / "openb")
+    last = float(trace.submit[-1])
+    return replace(cut(trace, start=last - 30 * 86400 * part, speed=1000.0), nodes=trace.nodes[::8])
+
+
+def run(data: Path, part: float = 1.0) -> list[dict[str, Any]]:
+    """Simulate both with and without revocation; a summary each."""
+    found = []
+    for workload in (guaranteed(facebook(data, part)), guaranteed(openb(data, part))):
+        for revoke in (False, True):
+            done = simulate(workload, revoke=revoke)
+            found.append({**summary(done), "workload": workload.name})
+    return found
+
+
+def table(found: list[dict[str, Any]]) -> str:
+    """Side by side: how long queues were below their guarantee, what work was lost, and how long jobs waited."""
+    rows = new_table(
+        "trace", "revoke", ">below guarantee", ">tasks revoked", ">work lost", ">of all work", ">mean wait", ">p95"
+    )
+    for each in found:
+        wait = each["wait"]
+        done = max(each["utilisation"].values()) * each["makespan"]
+        rows.add_row(
+            each["workload"], "on" if each["revokes"] else "off", span(each["below guarantee"]), f"{each['revoked']:,}",
+            span(each["lost"]), f"{each['lost'] / done:.2%}", span(wait["mean"]), span(wait["p95"]),
+        )  # fmt: skip
+    return printed(rows, width=200)
+
+
+def main() -> None:
+    data = Path(sys.argv[1]) if len(sys.argv) > 1 else data_folder()
+    print(table(run(data, float(sys.argv[2]) if len(sys.argv) > 2 else 1.0)))
+
+
+if __name__ == "__main__":
+    main()

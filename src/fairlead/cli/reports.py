@@ -1,0 +1,29 @@
+"""What commands write to be read later: pages, and what made them."""
+
+import shlex
+import sys
+from pathlib import Path
+
+import fairlead
+from fairlead.cli.failure import Failure
+from fairlead.html_page import signed
+
+
+def made_by() -> dict[str, str]:
+    """The version and the command of this program."""
+    return {"fairlead": fairlead.__version__, "command": shlex.join(["fairlead", *sys.argv[1:]])}
+
+
+def check_page(option: str, path: Path | None) -> None:
+    """A Failure for a page that no browser would open by its name."""
+    if path is not None and path.suffix.lower() not in (".html", ".htm"):
+        raise Failure(f"{option} {path}: writes a page: name a file that ends in .html")
+
+
+def write_page(path: Path, body: str) -> None:
+    """Write a page, with the command that made it at its end; a Failure where that cannot be."""
+    made = made_by()
+    try:
+        path.write_text(signed(body, f"Made by fairlead {made['fairlead']}: {made['command']}"), "utf-8")
+    except OSError as error:
+        raise Failure(f"{path}: cannot be written: {error.strerror}") from None
