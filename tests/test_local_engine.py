@@ -880,6 +880,8 @@ os.set_blocking(fd, False)
 tried("filled", lambda: [os.write(fd, bytes(65536)) for _ in range(1000)])
 os.set_blocking(fd, True)
 os.write(fd, bytes(2**17))
+os.unlink(path)
+os.mkdir(path)
 print("written", flush=True)
 """
 

@@ -45,10 +45,11 @@ class Checkpoints:
     def look(self, task: Task) -> int | None:
         """For how many milliseconds a task has kept what it did, where it has said so since the last look."""
         fd = self._open[task]
-        changed = os.fstat(fd).st_mtime_ns
-        if changed:
-            os.utime(fd, (0, 0))
-        with contextlib.suppress(BlockingIOError):  # nothing was written
+        changed = 0
+        with contextlib.suppress(OSError):  # nothing was written, or the disk that it is on is not there
+            changed = os.fstat(fd).st_mtime_ns
+            if changed:
+                os.utime(fd, (0, 0))
             os.read(fd, MOST_READ)
         if not changed:
             return None
@@ -60,7 +61,7 @@ class Checkpoints:
             fd = self._open.pop(task, None)
             if fd is not None:
                 os.close(fd)
-            with contextlib.suppress(FileNotFoundError):
+            with contextlib.suppress(OSError):  # somebody has taken it away, or put a folder there
                 os.unlink(self._path(task))
 
     def _path(self, task: Task) -> str:
