@@ -13,6 +13,7 @@ from types import SimpleNamespace
 import pytest
 import trustme
 
+from fairlead.client.address import connect_to
 from fairlead.people.door import Peer, Stranger
 from fairlead.service import accepting, listening, places
 from fairlead.service.api.access import Entrance
@@ -446,3 +447,17 @@ def test_each_party_in_line_has_its_turn(monkeypatch):
     for pair in pairs:
         for end in pair:
             end.close()
+
+
+def test_one_that_connects_where_very_many_do_waits(tmp_path):
+    """A timeout of Python's own has the kernel turn it away at once."""
+    with socket.socket(socket.AF_UNIX) as listener, contextlib.ExitStack() as opened:
+        listener.bind(str(tmp_path / "socket"))
+        listener.listen(0)
+        opened.enter_context(connect_to(tmp_path / "socket", 5))
+        with pytest.raises(TimeoutError, match="nobody answers within"):
+            connect_to(tmp_path / "socket", 0.2)
+        later = threading.Timer(0.2, lambda: opened.enter_context(listener.accept()[0]))
+        later.start()
+        opened.enter_context(connect_to(tmp_path / "socket", 20))
+        later.join()

@@ -8,6 +8,7 @@ machine the kernel says whose it is, which must be root or oneself; from elsewhe
 import os
 import socket
 import ssl
+import struct
 from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import unquote, urlsplit
@@ -62,9 +63,15 @@ def connect_to(path: Path, timeout: float | None) -> socket.socket:
     """A connection to a Unix socket, whose server is root's or one's own. Raises NotTrusted, OSError."""
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
+        # Where very many connect at once the kernel has one wait; a socket with Python's own timeout it turns away.
+        within = struct.pack("ll", *divmod(round((timeout or 0.0) * 10**6), 10**6))
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, within)
+        try:
+            with socket_name(path) as name:
+                connection.connect(name)
+        except BlockingIOError:
+            raise TimeoutError(f"{path}: nobody answers within {timeout} s") from None
         connection.settimeout(timeout)
-        with socket_name(path) as name:
-            connection.connect(name)
         uid = uid_of_peer(connection)
         if uid not in (0, os.geteuid()):
             raise NotTrusted(f"{path}: uid {uid} answers there, who is neither root nor you: nothing was sent")

@@ -41,6 +41,8 @@ BODY_WINDOW, BODY_LEAST = 20.0, 64 * 2**10
 LINGER = 1.0
 """Seconds that one who was refused has to read why."""
 
+BACKLOG = 4096
+"""Connections that may come before the next turn of the event loop accepts them; the kernel may allow fewer."""
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
@@ -78,7 +80,7 @@ def open_socket(path: Path, shared: bool) -> socket.socket:
             _make_way(path, name)
             listener.bind(name)
             Path(name).chmod(0o666 if shared else 0o600)  # before it listens: nobody connects to it as it was
-        listener.listen(1024)
+        listener.listen(BACKLOG)
     except OSError as error:
         listener.close()
         if isinstance(error, CannotListen):
@@ -113,7 +115,7 @@ def open_port(host: str, port: int) -> socket.socket:
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind((host, port))
-        listener.listen(1024)
+        listener.listen(BACKLOG)
     except OSError as error:
         listener.close()
         raise CannotListen(
