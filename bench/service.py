@@ -5,13 +5,18 @@
 """
 
 import asyncio
+import contextlib
 import json
 import os
+import resource
+import selectors
+import socket
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Awaitable, Callable
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 
 import uvicorn
@@ -132,6 +137,48 @@ async def _measure(address: str, token: str, requests: int, sizes: tuple[int, ..
     print(f"           in bulk, {len(jobs):,} jobs in a request: {len(jobs) / took_one:,.0f} submissions/s")
 
 
+def _all_at_once(path: str, many: int) -> None:
+    """So many connections at the same moment, each with one request: who is answered, and how long all of it takes."""
+    request = b"GET /v1/status HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    began, took, told = {}, [], Counter[str]()
+    with selectors.DefaultSelector() as selector, connecting(many) as connect:
+
+        def hear(timeout: float) -> None:
+            for key, _ in selector.select(timeout):
+                told[key.fileobj.recv(65536)[9:12].decode()] += 1
+                took.append(time.monotonic() - began[key.fd])
+                selector.unregister(key.fileobj)
+
+        for number in range(many):
+            wire = connect(path)
+            began[wire.fileno()] = time.monotonic()
+            wire.sendall(request)
+            selector.register(wire, selectors.EVENT_READ)
+            if number % 50 == 0:
+                hear(0)
+        until = time.monotonic() + 60
+        while len(took) < many and time.monotonic() < until:
+            hear(1)
+    took.sort()
+    print(f"           {many:,} at once: {dict(told)}, {_percentiles(took)}, the last after {took[-1]:.2f} s")
+
+
+@contextlib.contextmanager
+def connecting(many: int) -> Iterator[Callable[[str], socket.socket]]:
+    """Makes connections to Unix sockets, as many as there may be files; all are closed at the end."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(hard, many + 200)), hard))
+    with contextlib.ExitStack() as opened:
+
+        def connect(path: str) -> socket.socket:
+            wire = opened.enter_context(socket.socket(socket.AF_UNIX))
+            wire.connect(path)
+            return wire
+
+        yield connect
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
 def run(requests: int = 5000, sizes: tuple[int, ...] = (1, 100, 1000)) -> None:
     """Print submissions a second, latencies, and the peer's."""
     with tempfile.TemporaryDirectory() as folder, scheduler(Path(folder), cpus=64) as home:
@@ -140,6 +187,7 @@ def run(requests: int = 5000, sizes: tuple[int, ...] = (1, 100, 1000)) -> None:
             token = asked.post("/v1/tokens", {})["token"]
         asyncio.run(_beside_a_port(address, port, token, requests))
         asyncio.run(_measure(address, token, requests, sizes))
+        _all_at_once(address.removeprefix("unix://"), 2 * requests)
     with uvicorn.Config(lambda: None, port=0).bind_socket() as free:
         port = free.getsockname()[1]
     server = subprocess.Popen([sys.executable, "-c", CONSTANT.replace("PORT", str(port))], env=os.environ)

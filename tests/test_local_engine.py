@@ -3,6 +3,7 @@
 import contextlib
 import errno
 import hashlib
+import itertools
 import json
 import os
 import pickle
@@ -36,6 +37,7 @@ from fairlead.model.quantity import Percent
 from fairlead.model.specs import Call, Job, Node, Work
 from fairlead.scheduler.facts import Outcome
 from fairlead.scheduler.report import exit_status
+from fairlead.sockets import socket_name
 from fake_engine import Attempt, columns, rows
 
 NODE = Node("here", {"cpu": 4000, "memory": 8 << 30, "gpu": 4000})
@@ -407,6 +409,25 @@ def test_tasks_wait_where_there_are_no_more_files_and_none_fails(bench):
     bench.start_all(attempts[1:], job)
     for attempt in attempts:
         assert bench.end_of(attempt, 60) == (Outcome.EXITED, 0)
+
+
+def test_who_connects_when_no_descriptor_is_left_harms_nobody(bench):
+    runs = bench.start(Attempt(1, 0, 1), "sleep", "600")
+    bench.until(lambda: runs in bench.started)
+    supervisor = int(alive(f"{bench.folder}/supervisor")[0])
+    there = {int(path.name) for path in Path(f"/proc/{supervisor}/fd").iterdir()}
+    soft, hard = resource.prlimit(supervisor, resource.RLIMIT_NOFILE)
+    resource.prlimit(supervisor, resource.RLIMIT_NOFILE, (next(k for k in itertools.count() if k not in there), hard))
+    with socket.socket(socket.AF_UNIX) as stranger, socket_name(bench.folder / "supervisor" / "socket") as name:
+        stranger.connect(name)
+        log = bench.folder / "supervisor" / "log"
+        ended = time.monotonic() + 0.3  # it would have failed at once
+        while time.monotonic() < ended:
+            assert psutil.pid_exists(supervisor), log.read_text()
+            time.sleep(0.02)
+    resource.prlimit(supervisor, resource.RLIMIT_NOFILE, (soft, hard))
+    assert bench.end_of(bench.start(Attempt(2, 0, 1), "true")) == (Outcome.EXITED, 0)
+    assert alive(f"{bench.folder}/supervisor")[0] == str(supervisor)
 
 
 def test_a_task_cannot_use_more_cpu_than_it_asked_for(bench):
