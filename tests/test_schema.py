@@ -27,7 +27,7 @@ def world(tmp_path_factory):
 
 
 @schema.parametrize()
-@settings(max_examples=20, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@settings(max_examples=12, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 def test_it_answers_as_it_says(case, world):
     if case.path == "/v1/facts":
         case.query = {**(case.query or {}), "follow": False}
