@@ -296,6 +296,27 @@ def test_priority_revokes_in_its_leaf_only_and_at_its_limit_as_well():
     assert story.began[3] == [15.0]
 
 
+@pytest.mark.parametrize("bound", [{"max_jobs": 1}, {"max_tasks": 4}])
+def test_who_may_have_no_more_jobs_or_tasks_has_nobody_revoked_though_a_limit_stops_it_too(bound):
+    """Else the room comes back, the bound shows, and the one that was revoked takes it again: a circle."""
+    story = Story(
+        [{"cpu": 8}], [Queue("a", limit={"cpu": 4}, **bound), Queue("a/x", guarantee={"cpu": 2}), Queue("a/y")]
+    )
+    story.job(0.0, "a/y", 1e6, 4, cpu=1)
+    story.job(1.0, "a/x", 1e6, cpu=1)
+    assert story.until(200.0).revoked() == []
+
+
+def test_nobody_is_revoked_for_who_is_not_the_first_of_a_strict_queue():
+    story = Story([{"cpu": 4}], [Queue("a", guarantee={"cpu": 2}, strict=True), Queue("b")])
+    story.job(0.0, "b", 1e6, 4, cpu=1)
+    story.job(1.0, "a", 1e6, cpu=3)  # not within the guarantee
+    story.job(2.0, "a", 1e6, cpu=1)
+    assert story.until(200.0).revoked() == []
+    story.happen(JobCancelled(at=200.0, id=2))
+    assert len(story.until(240.0).revoked()) == 1
+
+
 def test_a_withdrawn_claim_gives_back_what_was_kept():
     story = Story([{"cpu": 2}], [Queue("a", guarantee={"cpu": 1}), Queue("b")])
     story.job(0.0, "b", 1000.0, 2, cpu=1)

@@ -29,6 +29,7 @@ from fairlead.scheduler.facts import (
     SharesLooked,
     TasksRevoked,
 )
+from fairlead.scheduler.kernel_order import is_started, tasks_left
 from fairlead.scheduler.kernel_stops import LIMIT, NOT_REACHED, WITHHELD, over_limits
 from fairlead.scheduler.kernel_victims import FEW, MARKS, Ledger
 from fairlead.scheduler.statuses import PLACED, RUNNING
@@ -136,8 +137,7 @@ def claims_by_leaf(state: "State") -> dict[int, list[str]]:
 def _still_claimed(state: "State", bucket: int, tasks: int) -> int:
     """How many of so many tasks of a bucket that room is kept for are claims yet."""
     v, b, gang = state.order.ready(state, 1), state.buckets, int(state.buckets.gang[bucket])
-    why = over_limits(v, bucket)
-    if why not in (NOT_REACHED, LIMIT, WITHHELD):
+    if not _lacks_room_alone(state, bucket):
         return 0
     kind = int(state.holds.kind[: state.holds.n][state.holds.bucket[: state.holds.n] == bucket][0])
     if gang:
@@ -146,6 +146,27 @@ def _still_claimed(state: "State", bucket: int, tasks: int) -> int:
     while kind == GUARANTEE and most and not _within(state, bucket, tasks - most):
         most -= 1
     return int(most) if b.head[bucket] != NONE else 0
+
+
+def _lacks_room_alone(state: "State", bucket: int) -> bool:
+    """Whether a bucket's next task, or whole gang, would start if there were room.
+
+    Nobody is revoked for what waits for something else as well: a bound on how many tasks or jobs there are, which a limit may
+    hide, or the first of a strict leaf.
+    """
+    v, b, queues = state.view(), state.buckets, state.queues
+    if over_limits(v, bucket) not in (NOT_REACHED, LIMIT, WITHHELD):
+        return False
+    count, started = tasks_left(v, bucket) if b.gang[bucket] else 1, is_started(v, bucket)
+    leaf = int(b.leaf[bucket])
+    for q in (*_path(state, leaf), 0):
+        if queues.tasks[q] + count > queues.max_tasks[q] or (not started and queues.jobs[q] >= queues.max_jobs[q]):
+            return False
+    if queues.strict[leaf]:
+        waits = np.flatnonzero((b.leaf[: b.n] == leaf) & (b.head[: b.n] != NONE))
+        jobs = state.jobs.id[b.head[waits]]
+        return bool(bucket == waits[np.lexsort((jobs, -b.priority[waits]))[0]])
+    return True
 
 
 def _within(state: "State", bucket: int, fewer: int) -> bool:
@@ -249,7 +270,7 @@ def _is_open(state: "State", ledger: Ledger, claim: Due) -> bool:
 def _plan(v: Any, ledger: Ledger, state: "State", claim: Due) -> int:
     first, last = asked_for(state, ledger, claim)
     kernel_victims.ask(v, ledger, claim.bucket, claim.kind, first, last)
-    if over_limits(v, claim.bucket) not in (NOT_REACHED, LIMIT, WITHHELD):
+    if not _lacks_room_alone(state, claim.bucket):
         return NONE
     count = int(kernel_victims.plan(v, ledger, claim.bucket, claim.kind))
     if claim.kind == FAIR_SHARE and count != NONE and not kernel_victims.comes_first(v, ledger, claim.bucket, count):
