@@ -39,7 +39,7 @@ def test_slurm_lines_mean_what_they_say(tmp_path, line, ours):
 
 
 @pytest.mark.parametrize(
-    "line", ["-o out.txt", "--array=1-9", "--time=soon", "--gres=gpu:a100:2", "-n 4", "--exclusive"]
+    "line", ["-o out.txt", "--array=1-9", "--time=soon", "--gres=gpu:a100:2", "-n 4", "--exclusive", "--mem=0"]
 )
 def test_what_means_nothing_here_is_said_with_its_place(tmp_path, line):
     script = tmp_path / "job.sh"
@@ -53,6 +53,33 @@ def test_a_script_without_such_lines_and_no_script_at_all_say_nothing(tmp_path):
     (tmp_path / "plain").write_bytes(b"#!/bin/sh\n\xff\n")
     for path in (tmp_path / "plain", tmp_path, tmp_path / "missing"):
         assert script_options(str(path)) is None
+
+
+def test_lines_may_have_a_tab_after_their_mark(tmp_path):
+    script = tmp_path / "job.sh"
+    script.write_text("#!/bin/sh\n#SBATCH\t-c 3\n#FAIRLEAD\t--name mine\n")
+    assert script_options(str(script)) == (["--cpu", "3"], ["--name", "mine"], [])
+
+
+def test_what_slurm_tells_a_task_is_said_to_mean_nothing_and_what_is_its_like(tmp_path):
+    script = tmp_path / "job.sh"
+    script.write_text('#!/bin/sh\n#SBATCH --array=0-1\necho "${SLURM_ARRAY_TASK_ID}" $SLURM_NODELIST\n')
+    said = script_options(str(script)).passed_over
+    assert said == [f"{script}: $SLURM_ARRAY_TASK_ID ($FAIRLEAD_INDEX is its like)", f"{script}: $SLURM_NODELIST"]
+
+
+def waited(idle, *words):
+    """The number of a job that has ended well."""
+    job = idle.submit(*words)
+    idle.ok("wait", str(job))
+    return job
+
+
+def test_a_script_runs_whether_it_may_be_executed_or_not(idle):
+    (idle.folder / "plain.sh").write_text("#!/bin/sh\necho plain $1\n")
+    for mode, name in ((0o644, "plain.sh"), (0o644, "./plain.sh"), (0o755, "plain.sh"), (0o755, "./plain.sh")):
+        (idle.folder / "plain.sh").chmod(mode)
+        assert idle.ok("logs", str(waited(idle, "-q", "A", name, "x"))) == "plain x\n"
 
 
 def test_labels_that_no_node_has_are_said_at_once():

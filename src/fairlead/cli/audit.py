@@ -11,7 +11,7 @@ from fairlead.audit import audit_allocation, audit_policy
 from fairlead.audit.properties import every_policy, search_all, search_one
 from fairlead.audit.report import counterexample_text, findings_text, page, verdicts_text
 from fairlead.cli.failure import Failure
-from fairlead.cli.reports import write_page
+from fairlead.cli.reports import check_page, write_page
 from fairlead.cli.terminal import progress, width
 from fairlead.model.documents import DocumentError, read_table
 from fairlead.model.problems import Problem, read_problem
@@ -32,6 +32,7 @@ def audit_problem(
     as_json: bool,
 ) -> None:
     """Check policies, or an allocation, on a problem, and print what was found."""
+    check_page("--report", report)
     try:
         problem = read_problem(path)
         if len(problem.users) > MOST_USERS:
@@ -91,6 +92,7 @@ def print_properties(
     policies: list[str], seed: int, cases: int, zeros: bool, show: str | None, report: Path | None, as_json: bool
 ) -> None:
     """Search for counterexamples, and print the table, or one of them."""
+    check_page("--report", report)
     try:
         if show is not None:
             policy, _, name = show.rpartition("/")

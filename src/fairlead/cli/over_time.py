@@ -10,7 +10,7 @@ from rich.progress import TaskProgressColumn
 from fairlead.audit.over_time import STARVED_AFTER
 from fairlead.audit.over_time_report import over_time_page, over_time_text
 from fairlead.cli.failure import Failure
-from fairlead.cli.reports import write_page
+from fairlead.cli.reports import check_page, write_page
 from fairlead.cli.scheduler import connect, print_json
 from fairlead.cli.terminal import progress, width
 from fairlead.model.quantity import parse_seconds
@@ -21,6 +21,7 @@ PATIENCE = 900.0
 
 def audit_over_time(over: str, journal: Path | None, starved_after: str, report: Path | None, as_json: bool) -> None:
     """Ask the scheduler that runs, or read a journal, and print what was found."""
+    check_page("--report", report)
     seconds = _seconds("--over", over)
     bound = _seconds("--starved-after", starved_after) if starved_after else STARVED_AFTER
     if report is not None and find_spec("plotly") is None:

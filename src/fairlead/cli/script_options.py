@@ -6,6 +6,7 @@ They stand before the first line that is a command, each at the beginning of its
 import os
 import re
 import shlex
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -14,6 +15,13 @@ from fairlead.cli.failure import Failure
 
 MOST_READ = 65536
 """Bytes of a script that are looked at."""
+
+
+OURS = {
+    "SLURM_ARRAY_TASK_ID": "FAIRLEAD_INDEX", "SLURM_JOB_ID": "FAIRLEAD_JOB", "SLURM_JOBID": "FAIRLEAD_JOB",
+    "SLURM_CPUS_PER_TASK": "FAIRLEAD_CPU", "SLURM_RESTART_COUNT": "FAIRLEAD_NUMBER",
+}  # fmt: skip
+"""What Slurm tells a task, and what tells it here."""
 
 
 class ScriptOptions(NamedTuple):
@@ -35,7 +43,8 @@ def script_options(path: str) -> ScriptOptions | None:
     for number, line in enumerate(text.splitlines(), 1):
         if line.strip() and not line.startswith("#"):
             break
-        mark, _, rest = line.partition(" ")
+        mark, *after = line.split(None, 1) or [""]
+        rest = "".join(after)
         if mark in ("#FAIRLEAD", "#SBATCH"):
             where = f"{path}:{number}: {mark}"
             words = _words(rest, where)
@@ -43,7 +52,22 @@ def script_options(path: str) -> ScriptOptions | None:
                 found.own.extend(words)
             else:
                 _translate(words, where, found)
+    if "#SBATCH" in text:
+        for name in sorted(set(re.findall(r"\$\{?(SLURM_[A-Z_]+)", text))):
+            ours = f" (${OURS[name]} is its like)" if name in OURS else ""
+            found.passed_over.append(f"{path}: ${name}{ours}")
     return found if any(found) else None
+
+
+def is_script(name: str) -> bool:
+    """Whether a command is a script in this folder that the system would not run by this name."""
+    if shutil.which(name) is not None:
+        return False
+    try:
+        with Path(name).open("rb") as file:
+            return file.read(2) == b"#!"
+    except OSError:
+        return False
 
 
 def as_program(command: list[str]) -> list[str]:
@@ -126,7 +150,9 @@ def _ours(name: str, value: str) -> list[str] | None:
 
 def _memory(value: str) -> list[str] | None:
     match = re.fullmatch(r"(\d+)([KMGT]?)B?", value, re.IGNORECASE)
-    return ["--memory", f"{match[1]}{match[2].upper() or 'M'}i"] if match else None
+    if match is None or int(match[1]) == 0:  # 0 is all of a node's there
+        return None
+    return ["--memory", f"{match[1]}{match[2].upper() or 'M'}i"]
 
 
 def _time(value: str) -> list[str] | None:

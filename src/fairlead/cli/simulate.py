@@ -12,7 +12,7 @@ from typing import Any
 from rich.progress import MofNCompleteColumn, Progress, TaskProgressColumn
 
 from fairlead.cli.failure import Failure
-from fairlead.cli.reports import made_by, write_page
+from fairlead.cli.reports import check_page, made_by, write_page
 from fairlead.cli.terminal import progress, width
 from fairlead.model.documents import DocumentError, read_half_life
 from fairlead.model.quantity import parse_seconds
@@ -82,6 +82,7 @@ def _settings(start: str, end: str, speed: float, scale: float, seed: int, histo
 
 def _check_outputs(report: Path | None, out: Path | None = None) -> None:
     """Say before anything is simulated what could not be written after it."""
+    check_page("--report", report)
     for file, option, needed in ((report, "--report", "plotly"), (out, "--out", "pyarrow")):
         if file is not None and find_spec(needed) is None:
             raise Failure(f"{option} needs {needed}: pip install 'fairlead[simulate]'")

@@ -8,7 +8,7 @@ import typer
 
 from fairlead.cli.failure import Failure
 from fairlead.cli.many_jobs import read_jobs
-from fairlead.cli.script_options import ScriptOptions, as_program, script_options
+from fairlead.cli.script_options import ScriptOptions, as_program, is_script, script_options
 from fairlead.client.connection import Connection
 from fairlead.client.notify import NotTold, request
 from fairlead.plain_text import plain
@@ -30,7 +30,7 @@ def all_asked(ctx: typer.Context, command: list[str], jobs: str | None) -> list[
         raise Failure("submit what? Write a command after `--`, such as: fairlead submit -- make")
     said = script_options(command[0]) if Path(command[0]).is_file() else None
     if said is None:
-        return [asked]
+        return [{**asked, "command": as_program(command)}] if is_script(command[0]) else [asked]
     for line in said.passed_over:
         print(f"fairlead: {plain(line)}: means nothing here, and is passed over", file=sys.stderr)
     return [{**_with(ctx, command[0], said), "command": as_program(command)}]
