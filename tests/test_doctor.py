@@ -88,6 +88,12 @@ def test_what_is_wrong_is_found_with_what_helps(home, monkeypatch, spoil, thing,
     assert helps in seen[thing].help
 
 
+def test_a_clock_with_another_digit_is_told(home):
+    told = json.loads((home / "clock.json").read_text())
+    (home / "clock.json").write_text(json.dumps({**told, "begin": told["begin"] + 2e9}))
+    assert found(home)["clocks"].what == "clock.json says nothing"
+
+
 def test_a_clock_that_was_set_is_told(home, monkeypatch):
     true = time.time
     monkeypatch.setattr(time, "time", lambda: true() + 7200)

@@ -1,6 +1,7 @@
 """What is asked for with jobs: by options, by a script and by a file; edited, run again, and told of."""
 
 import json
+import os
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from threading import Thread
 
@@ -8,7 +9,7 @@ import pytest
 
 from fairlead.cli.failure import Failure
 from fairlead.cli.many_jobs import read_jobs
-from fairlead.cli.script_options import script_options
+from fairlead.cli.script_options import is_script, script_options
 from fairlead.model.specs import Job, Queue
 from fairlead.scheduler import admission
 from test_scheduling import World
@@ -53,6 +54,12 @@ def test_a_script_without_such_lines_and_no_script_at_all_say_nothing(tmp_path):
     (tmp_path / "plain").write_bytes(b"#!/bin/sh\n\xff\n")
     for path in (tmp_path / "plain", tmp_path, tmp_path / "missing"):
         assert script_options(str(path)) is None
+
+
+def test_nobody_waits_for_a_pipe_that_is_named_as_a_script(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    assert script_options(str(tmp_path / "pipe")) is None
+    assert not is_script(str(tmp_path / "pipe"))
 
 
 def test_lines_may_have_a_tab_after_their_mark(tmp_path):

@@ -4,7 +4,6 @@ Each thing that is looked at is a function over the data folder that gives what 
 hides no other.
 """
 
-import json
 import os
 import platform
 import resource
@@ -31,7 +30,7 @@ from fairlead.engines.local import cgroups
 from fairlead.journal import JournalError
 from fairlead.journal.repair import examine
 from fairlead.kernel_cache import is_cached
-from fairlead.service.clock import Clock
+from fairlead.service.clock import Clock, read_clock
 
 TIGHT, FULL = 2**30, 64 * 2**20
 """Bytes of room on a disk under which it is worth a word, and under which things fail."""
@@ -201,11 +200,10 @@ def _disk(home: Path) -> Finding:
 
 def _clocks(home: Path) -> Finding:
     try:
-        known = json.loads((home / "clock.json").read_text())
-        begin, boot = float(known["begin"]), str(known["boot"])
+        boot, begin = read_clock(home / "clock.json")
     except FileNotFoundError:
         return Finding("clocks", "well", "nothing has been timed yet")
-    except (ValueError, KeyError, TypeError):
+    except ValueError:
         return Finding("clocks", "look", "clock.json says nothing", "the next `fairlead up` writes it anew")
     if boot != Clock.boot():
         return Finding("clocks", "well", "the machine was booted since: `fairlead up` takes its clock's word")

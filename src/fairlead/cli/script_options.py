@@ -15,8 +15,6 @@ from fairlead.cli.failure import Failure
 
 MOST_READ = 65536
 """Bytes of a script that are looked at."""
-
-
 OURS = {
     "SLURM_ARRAY_TASK_ID": "FAIRLEAD_INDEX", "SLURM_JOB_ID": "FAIRLEAD_JOB", "SLURM_JOBID": "FAIRLEAD_JOB",
     "SLURM_CPUS_PER_TASK": "FAIRLEAD_CPU", "SLURM_RESTART_COUNT": "FAIRLEAD_NUMBER",
@@ -34,11 +32,7 @@ class ScriptOptions(NamedTuple):
 
 def script_options(path: str) -> ScriptOptions | None:
     """What stands in a file; None where that is no script, or says nothing."""
-    try:
-        with Path(path).open("rb") as file:
-            text = file.read(MOST_READ).decode("utf-8", "replace") if Path(path).is_file() else ""
-    except OSError:
-        return None
+    text = _beginning(path)
     found = ScriptOptions([], [], [])
     for number, line in enumerate(text.splitlines(), 1):
         if line.strip() and not line.startswith("#"):
@@ -61,13 +55,7 @@ def script_options(path: str) -> ScriptOptions | None:
 
 def is_script(name: str) -> bool:
     """Whether a command is a script in this folder that the system would not run by this name."""
-    if shutil.which(name) is not None:
-        return False
-    try:
-        with Path(name).open("rb") as file:
-            return file.read(2) == b"#!"
-    except OSError:
-        return False
+    return shutil.which(name) is None and _beginning(name).startswith("#!")
 
 
 def as_program(command: list[str]) -> list[str]:
@@ -75,9 +63,19 @@ def as_program(command: list[str]) -> list[str]:
     if os.access(command[0], os.X_OK):
         path = command[0]
         return [path if "/" in path else f"./{path}", *command[1:]]
-    with Path(command[0]).open("rb") as file:
-        first = file.readline(MOST_READ).decode("utf-8", "replace")
+    first = _beginning(command[0]).partition("\n")[0]
     return [*(_words(first[2:], f"{command[0]}:1: #!") if first.startswith("#!") else ["sh"]), *command]
+
+
+def _beginning(path: str) -> str:
+    """What a file begins with; nothing where there is none that can be read, or what would be waited for, as a pipe."""
+    try:
+        if not Path(path).is_file():
+            return ""
+        with Path(path).open("rb") as file:
+            return file.read(MOST_READ).decode("utf-8", "replace")
+    except OSError:
+        return ""
 
 
 def _words(text: str, where: str) -> list[str]:

@@ -1,7 +1,6 @@
 """`fairlead submit`: what is asked for, by the command line, a script and a file; submitted, and said."""
 
 import sys
-from pathlib import Path
 from typing import Any
 
 import typer
@@ -28,7 +27,7 @@ def all_asked(ctx: typer.Context, command: list[str], jobs: str | None) -> list[
         return read_jobs(jobs, asked)
     if not command:
         raise Failure("submit what? Write a command after `--`, such as: fairlead submit -- make")
-    said = script_options(command[0]) if Path(command[0]).is_file() else None
+    said = script_options(command[0])
     if said is None:
         return [{**asked, "command": as_program(command)}] if is_script(command[0]) else [asked]
     for line in said.passed_over:

@@ -1,5 +1,7 @@
 """A fairlead.toml that was made from what another system was configured by."""
 
+import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -19,3 +21,8 @@ def document(source: str, notes: Mapping[str, Sequence[str]], blocks: Sequence[s
         if told:
             lines += ["#", f"# {head}:", *(f"#   {each}" for each in told)]
     return "\n\n".join(["\n".join(lines), *blocks]) + "\n"
+
+
+def toml_key(name: str) -> str:
+    """A name as a key in TOML, quoted where it must be."""
+    return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else json.dumps(name)

@@ -9,7 +9,7 @@ from collections.abc import Container
 from dataclasses import dataclass, field
 from decimal import Decimal
 
-from fairlead.imports.imported import Imported, document
+from fairlead.imports.imported import Imported, document, toml_key
 from fairlead.imports.mesos_state import Amounts, Role, State
 from fairlead.model.documents import check_queue_name
 from fairlead.model.quantity import parse_quantity
@@ -155,8 +155,7 @@ def _table(found: _Import, role: Role, amounts: Amounts) -> str:
         except ValueError as error:
             found.left_out.append(f"role {plain(role.name)}: quota of {plain(name)}: {plain(str(error))}")
             continue
-        key = ours if ours.replace("_", "").replace("-", "").isalnum() and ours.isascii() else json.dumps(ours)
-        parts.append(f"{key} = {text}")
+        parts.append(f"{toml_key(ours)} = {text}")
     return "{ " + ", ".join(parts) + " }"
 
 

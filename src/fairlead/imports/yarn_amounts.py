@@ -2,6 +2,7 @@
 
 import re
 
+from fairlead.imports.imported import toml_key
 from fairlead.model.documents import check_who
 from fairlead.model.quantity import Percent, format_quantity, parse_amount, parse_percent, parse_quantity
 from fairlead.model.specs import ALL
@@ -60,12 +61,8 @@ def written(amounts: Amounts) -> str:
     """Amounts as a value in TOML."""
     if set(amounts) == {ALL}:
         return f'"{float(amounts[ALL]):g}%"'
-    parts = [f"{_key(name)} = {_value(name, amount)}" for name, amount in amounts.items()]
+    parts = [f"{toml_key(name)} = {_value(name, amount)}" for name, amount in amounts.items()]
     return "{ " + ", ".join(parts) + " }" if parts else "{}"
-
-
-def _key(name: str) -> str:
-    return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else f'"{name}"'
 
 
 def _value(name: str, amount: int | Percent) -> str:

@@ -71,13 +71,22 @@ def _check(boot: object, begin: float) -> int:
 def _read(path: Path, boot: str) -> float | None:
     """Where the clock began in this boot; None where that is not known."""
     try:
-        told = json.loads(path.read_text())
-        begin = float(told["begin"])
-        if told["check"] != _check(told["boot"], begin):
-            raise ValueError("it is not what was written")
-        return begin if boot and told["boot"] == boot and isfinite(begin) else None
+        known, begin = read_clock(path)
     except FileNotFoundError:
         return None
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError) as error:
         log.warning("%s: cannot be read (%s): going by the wall clock", path, error)
         return None
+    return begin if boot and known == boot and isfinite(begin) else None
+
+
+def read_clock(path: Path) -> tuple[str, float]:
+    """In which boot a clock was begun, and at which second of that. Raises OSError, ValueError where it is not as written."""
+    try:
+        told = json.loads(path.read_text())
+        boot, begin = told["boot"], float(told["begin"])
+        if told["check"] != _check(boot, begin):
+            raise ValueError("it is not what was written")
+    except (KeyError, TypeError) as error:
+        raise ValueError(f"{type(error).__name__}: {error}") from None
+    return boot, begin

@@ -49,6 +49,8 @@ LONGEST_AUDIT = 10 * 365 * 86400.0
 SLOW, STUCK = 10.0, 60.0
 """Seconds that a step takes when something is wrong, and when nobody should wait for it any more."""
 
+LookBack = Annotated[float, Query(gt=0, le=LONGEST_AUDIT, description="How long a time is looked back on.")]
+
 
 def add_cluster(api: APIRouter, asker: Asker, engine: LocalEngine, urls: list[str]) -> None:
     @api.get("/v1/status", response_model=Status)
@@ -163,9 +165,7 @@ def add_audits(api: APIRouter, asker: Asker, audits: Audits) -> None:
     @api.get("/v1/audit/over-time", response_model=OverTimeInfo)
     async def audit_over_time(
         caller: Known,
-        seconds: Annotated[
-            float, Query(gt=0, le=LONGEST_AUDIT, description="How long a time is looked back on.")
-        ] = 86400.0,
+        seconds: LookBack = 86400.0,
         starved_after: Annotated[
             float, Query(gt=0, le=LONGEST_AUDIT, description="Seconds without a start after which a queue starves.")
         ] = STARVED_AFTER,
@@ -178,9 +178,7 @@ def add_audits(api: APIRouter, asker: Asker, audits: Audits) -> None:
     @api.get("/v1/usage", response_model=UsageInfo)
     async def usage(
         caller: Known,
-        seconds: Annotated[
-            float, Query(gt=0, le=LONGEST_AUDIT, description="How long a time is looked back on.")
-        ] = 86400.0,
+        seconds: LookBack = 86400.0,
     ) -> Response:
         """What was used, by each user in each queue: what was asked for times how long, and what they really used of it."""
         with _refusing("read"):
