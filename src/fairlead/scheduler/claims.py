@@ -29,8 +29,7 @@ from fairlead.scheduler.facts import (
     SharesLooked,
     TasksRevoked,
 )
-from fairlead.scheduler.kernel_order import is_started, tasks_left
-from fairlead.scheduler.kernel_stops import LIMIT, NOT_REACHED, WITHHELD, over_limits
+from fairlead.scheduler.kernel_stops import NOT_REACHED, over_counts
 from fairlead.scheduler.kernel_victims import FEW, MARKS, Ledger
 from fairlead.scheduler.statuses import PLACED, RUNNING
 from fairlead.scheduler.tables import FAIR_SHARE, GUARANTEE, I64, IDLE, NONE, PRIORITY, RESERVATION, WHY
@@ -154,15 +153,10 @@ def _lacks_room_alone(state: "State", bucket: int) -> bool:
     Nobody is revoked for what waits for something else as well: a bound on how many tasks or jobs there are, which a limit may
     hide, or the first of a strict leaf.
     """
-    v, b, queues = state.view(), state.buckets, state.queues
-    if over_limits(v, bucket) not in (NOT_REACHED, LIMIT, WITHHELD):
+    v, b, leaf = state.view(), state.buckets, int(state.buckets.leaf[bucket])
+    if over_counts(v, bucket) != NOT_REACHED:
         return False
-    count, started = tasks_left(v, bucket) if b.gang[bucket] else 1, is_started(v, bucket)
-    leaf = int(b.leaf[bucket])
-    for q in (*_path(state, leaf), 0):
-        if queues.tasks[q] + count > queues.max_tasks[q] or (not started and queues.jobs[q] >= queues.max_jobs[q]):
-            return False
-    if queues.strict[leaf]:
+    if state.queues.strict[leaf]:
         waits = np.flatnonzero((b.leaf[: b.n] == leaf) & (b.head[: b.n] != NONE))
         jobs = state.jobs.id[b.head[waits]]
         return bool(bucket == waits[np.lexsort((jobs, -b.priority[waits]))[0]])

@@ -15,26 +15,38 @@ NOT_REACHED, EXHAUSTED, NO_NODE, LIMIT, MAX_TASKS, MAX_JOBS, WITHHELD = range(7)
 def over_limits(v: View, b: int) -> int:
     """Which bound of a queue on the path to the root a bucket's next task, or whole gang, would break; NOT_REACHED for none.
 
-    What revocable jobs use is nothing to others' limits; and in a cycle for these alone, limits are nothing to them.
+    A limit is named before a bound on how many tasks or jobs there are. What revocable jobs use is nothing to others' limits; and
+    in a cycle for these alone, limits are nothing to them.
     """
-    demand, started = v.demand[v.buckets.shape_row[b]], is_started(v, b)
+    demand, beyond = v.demand[v.buckets.shape_row[b]], v.counts[BEYOND] and v.buckets.revocable[b]
     count = tasks_left(v, b) if v.buckets.gang[b] > 0 else 1
-    why, beyond = NOT_REACHED, v.counts[BEYOND] and v.buckets.revocable[b]
-    q = v.buckets.leaf[b]
+    q = NONE if beyond else v.buckets.leaf[b]
     while q != NONE:
         for r in range(demand.shape[0]):
-            if demand[r] > 0 and not beyond:
+            if demand[r] > 0:
                 room = v.limit[q, r] - v.used[q, r] + (0 if v.buckets.revocable[b] else v.spare[q, r])
                 if demand[r] > room // count:  # a product might be too large
-                    why = LIMIT
-        if why == NOT_REACHED and v.queues.tasks[q] + count > v.queues.max_tasks[q]:
-            why = MAX_TASKS
-        if why == NOT_REACHED and not started and v.queues.jobs[q] >= v.queues.max_jobs[q]:
-            why = MAX_JOBS
+                    return LIMIT
         q = v.queues.parent[q]
+    why = over_counts(v, b)
     if why == NOT_REACHED and v.queues.lends[0] and _is_withheld(v, b, count):
         why = WITHHELD
     return why
+
+
+@compiled
+def over_counts(v: View, b: int) -> int:
+    """Which bound on how many tasks or jobs there are a bucket's next task, or whole gang, would break; NOT_REACHED for none."""
+    started = is_started(v, b)
+    count = tasks_left(v, b) if v.buckets.gang[b] > 0 else 1
+    q = v.buckets.leaf[b]
+    while q != NONE:
+        if v.queues.tasks[q] + count > v.queues.max_tasks[q]:
+            return MAX_TASKS
+        if not started and v.queues.jobs[q] >= v.queues.max_jobs[q]:
+            return MAX_JOBS
+        q = v.queues.parent[q]
+    return NOT_REACHED
 
 
 @compiled
