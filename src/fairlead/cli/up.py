@@ -16,7 +16,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from fairlead.cli.background import Background, InBackground
 from fairlead.data_folder import SYSTEM_HOME, SYSTEM_SOCKET, home_folder, socket_of
-from fairlead.engines.local.engine import EngineError, LocalEngine
+from fairlead.engines.contract import EngineError, LiveEngine
 from fairlead.engines.local.machine import kept, this_machine
 from fairlead.journal import JournalError
 from fairlead.kernel_cache import is_cached
@@ -177,7 +177,7 @@ def _ready(
     say: Callable[[str], None],
     home: Path,
     urls: list[str],
-    engine: LocalEngine,
+    engine: LiveEngine,
     configuration: Configuration,
     everybody: bool,
 ) -> None:

@@ -21,8 +21,8 @@ import uvloop
 
 from fairlead.data_folder import make_home
 from fairlead.disk_room import Reserve
-from fairlead.engines.contract import Superseded
-from fairlead.engines.local.engine import EngineError, LocalEngine
+from fairlead.engines.contract import EngineError, LiveEngine, Superseded
+from fairlead.engines.local.engine import LocalEngine
 from fairlead.engines.local.machine import this_machine
 from fairlead.engines.step import GRACE, Request, Scheduler, Stalled
 from fairlead.journal import Journal, JournalFull
@@ -165,7 +165,7 @@ def serve(
     personal: bool,
     drop: Sequence[str] = (),
     read_again: Callable[[], Configuration],
-    on_ready: Callable[[list[str], LocalEngine], None],
+    on_ready: Callable[[list[str], LiveEngine], None],
     on_stopping: Callable[[int], None],
 ) -> None:
     """Run the scheduler until it is told to stop.
@@ -208,13 +208,13 @@ def serve(
         door, deeds = Door(Tokens(home / "tokens.json"), personal), Deeds(home / "deeds")
         nodes = configuration.nodes or [this_machine(configuration.system)]
         clock = Clock(home / "clock.json", journal.last_at())
-        engines: list[LocalEngine] = []
+        engines: list[LiveEngine] = []
 
         def make(wake: Callable[[], None]) -> Scheduler:
             checkpoints = None if personal else where.socket.with_name(f"{where.socket.name}.checkpoints")
             engine = LocalEngine(home, nodes, wake, not personal, checkpoints)
             engines.append(engine)
-            scheduler = _start(journal, engine, clock, configuration, door.owner.name, drop)
+            scheduler = _start(journal, engine, clock, configuration, home, door.owner.name, drop)
             door.rules = rules_of(scheduler.state, personal)
             sessions.recover(scheduler.state)  # what is recorded from now on it is told
             unfinished.recover(scheduler.state)
@@ -274,7 +274,13 @@ def serve(
 
 
 def _start(
-    journal: Journal, engine: LocalEngine, clock: Clock, configuration: Configuration, by: str, drop: Sequence[str]
+    journal: Journal,
+    engine: LiveEngine,
+    clock: Clock,
+    configuration: Configuration,
+    home: Path,
+    by: str,
+    drop: Sequence[str],
 ) -> Scheduler:
     """Make a scheduler that is configured and knows what runs; raises EngineError where the engine does not tell."""
     scheduler = Scheduler(journal, engine, clock, [node.name for node in engine.nodes], metrics.timed)
@@ -282,17 +288,17 @@ def _start(
     until = time.monotonic() + HEAR_WITHIN
     try:
         if journal.position:
-            check_outputs(engine.output.parent / "journal.db", scheduler.state)
+            check_outputs(home / "journal.db", scheduler.state)
         _refuse_to_lose(scheduler.state, {*drop, *(node.name for node in engine.nodes)})
         begins: list[Request] = [lambda state, now: [fact for fact in [configure(state, configuration, now)] if fact]]
-        if not journal.position and (used := highest_output(engine.output.parent)):
+        if not journal.position and (used := highest_output(home)):
             begins.insert(0, lambda state, now: [FactsLost(at=now, count=used)])  # whose outputs are no job's to come
         scheduler.step(begins, [by] * len(begins))
         while not scheduler.reconciled:
             if engine.trouble:
                 raise EngineError(engine.trouble)
             if time.monotonic() > until:
-                raise EngineError(f"{engine.folder}: the supervisor does not answer: see {engine.folder}/log")
+                raise EngineError(f"{home}/supervisor: the supervisor does not answer: see {home}/supervisor/log")
             time.sleep(0.005)
             scheduler.step()
     except BaseException as error:

@@ -19,7 +19,7 @@ from starlette.exceptions import HTTPException as StarletteHTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 import fairlead
-from fairlead.engines.local.engine import LocalEngine
+from fairlead.engines.contract import LiveEngine
 from fairlead.engines.step import Stalled
 from fairlead.journal import Forgotten, Journal
 from fairlead.model.documents import Configuration
@@ -63,7 +63,7 @@ class Parts(NamedTuple):
     journal: Journal
     sessions: Sessions
     unfinished: Unfinished
-    engine: LocalEngine
+    engine: LiveEngine
     deeds: Deeds
     down: Callable[[bool, str], None]
     read_again: Callable[[], Configuration]
