@@ -234,8 +234,9 @@ def test_a_machine_that_is_said_to_be_gone_is_lost_as_soon_as_its_supervisor_has
 
 def test_what_the_journal_believes_in_and_nobody_admits_is_lost_when_it_must_have_ended(fleet):
     many = fleet(1, SOON)
-    engine = RemoteEngine(many.home, lambda: None, SOON, expected=["away"])
+    engine = RemoteEngine(many.home, lambda: None, SOON)
     engine.serve("another", 1)
+    engine.expect(["away"])
     since, lost = time.monotonic(), []
     while not lost:
         seen = engine.poll()

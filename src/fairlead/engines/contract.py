@@ -137,15 +137,11 @@ class EngineError(RuntimeError):
 
 
 class Engine(Protocol):
-    """Where tasks run. No call blocks; all but `read_output` are made by one thread.
+    """Where tasks run. No call blocks; all but `read_output` are made by one thread."""
 
-    Attributes
-    ----------
-    limits : mapping of str to bool
-        What it holds tasks to: "cpu", "memory", "tracking" (of all that a task starts); empty until that is known.
-    """
-
-    limits: Mapping[str, bool]
+    @property
+    def limits(self) -> Mapping[str, bool]:
+        """What it holds tasks to: "cpu", "memory", "tracking" (of all that a task starts); empty until that is known."""
 
     def serve(self, journal: str, epoch: int) -> None:
         """Obey a scheduler from now on: that of the journal with this id, in its so-manieth start. Said before all else."""
@@ -198,11 +194,15 @@ class LiveEngine(Engine, Protocol):
 
     Attributes
     ----------
-    paused : int
-        Tasks that wait until there is room on the disk for their output.
+    elastic : bool
+        Whether machines come and go by themselves; else there are those of the configuration.
     """
 
-    paused: int
+    elastic: bool
+
+    @property
+    def paused(self) -> int:
+        """Tasks that wait until there is room on the disk for their output."""
 
     @property
     def nodes(self) -> Sequence[Node]:
@@ -215,6 +215,12 @@ class LiveEngine(Engine, Protocol):
     @property
     def trouble(self) -> str | None:
         """Why it cannot do its work, while it cannot."""
+
+    def expect(self, names: Iterable[str]) -> None:
+        """The journal believes in these machines: where they come and go, they are lost only when nothing can run there."""
+
+    def wait_for_nodes(self) -> None:
+        """Wait a while for machines that are to be there; raises EngineError where who knows them does not answer."""
 
     def feeding(
         self, task: tuple[int, int, int], offset: int, data: bytes, end: bool, size: tuple[int, int] | None = None

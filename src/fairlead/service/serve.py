@@ -84,6 +84,9 @@ HANG_UP_WITHIN = 5.0
 """Seconds that the engine is given to pass on what it was told, before the process ends."""
 
 
+EngineMaker = Callable[[Callable[[], None]], LiveEngine]
+
+
 class SchedulerFailed(RuntimeError):
     """A fault of fairlead's own ended the scheduler."""
 
@@ -164,6 +167,7 @@ def serve(
     *,
     personal: bool,
     drop: Sequence[str] = (),
+    make_engine: EngineMaker | None = None,
     read_again: Callable[[], Configuration],
     on_ready: Callable[[list[str], LiveEngine], None],
     on_stopping: Callable[[int], None],
@@ -184,6 +188,8 @@ def serve(
         Whether it is for one person, whose process this is, or for everybody who has an account here.
     drop : sequence of str
         Nodes that may be gone though tasks run on them, which are stopped and go back to their jobs.
+    make_engine : callable, optional
+        Makes the engine, of the function that wakes the scheduler; default: this machine, as the configuration says.
     read_again : callable
         Reads the configuration anew, when the scheduler is told to.
     on_ready : callable
@@ -206,13 +212,16 @@ def serve(
         closing.callback(journal.close)
         listeners = closing.enter_context(listening(where))
         door, deeds = Door(Tokens(home / "tokens.json"), personal), Deeds(home / "deeds")
-        nodes = configuration.nodes or [this_machine(configuration.system)]
         clock = Clock(home / "clock.json", journal.last_at())
         engines: list[LiveEngine] = []
 
-        def make(wake: Callable[[], None]) -> Scheduler:
+        def make_local(wake: Callable[[], None]) -> LiveEngine:
             checkpoints = None if personal else where.socket.with_name(f"{where.socket.name}.checkpoints")
-            engine = LocalEngine(home, nodes, wake, not personal, checkpoints)
+            nodes = configuration.nodes or [this_machine(configuration.system)]
+            return LocalEngine(home, nodes, wake, not personal, checkpoints)
+
+        def make(wake: Callable[[], None]) -> Scheduler:
+            engine = make_engine(wake) if make_engine is not None else make_local(wake)
             engines.append(engine)
             scheduler = _start(journal, engine, clock, configuration, home, door.owner.name, drop)
             door.rules = rules_of(scheduler.state, personal)
@@ -283,13 +292,17 @@ def _start(
     drop: Sequence[str],
 ) -> Scheduler:
     """Make a scheduler that is configured and knows what runs; raises EngineError where the engine does not tell."""
-    scheduler = Scheduler(journal, engine, clock, [node.name for node in engine.nodes], metrics.timed)
+    there = None if engine.elastic else [node.name for node in engine.nodes]
+    scheduler = Scheduler(journal, engine, clock, there, metrics.timed)
+    state = scheduler.state
+    engine.expect(spec.name for spec, up in zip(state.cluster.specs, state.nodes.up, strict=False) if up)
     scheduler.on_record = metrics.count
     until = time.monotonic() + HEAR_WITHIN
     try:
         if journal.position:
             check_outputs(home / "journal.db", scheduler.state)
-        _refuse_to_lose(scheduler.state, {*drop, *(node.name for node in engine.nodes)})
+        if there is not None:
+            _refuse_to_lose(scheduler.state, {*drop, *there})
         begins: list[Request] = [lambda state, now: [fact for fact in [configure(state, configuration, now)] if fact]]
         if not journal.position and (used := highest_output(home)):
             begins.insert(0, lambda state, now: [FactsLost(at=now, count=used)])  # whose outputs are no job's to come
@@ -301,6 +314,7 @@ def _start(
                 raise EngineError(f"{home}/supervisor: the supervisor does not answer: see {home}/supervisor/log")
             time.sleep(0.005)
             scheduler.step()
+        engine.wait_for_nodes()
     except BaseException as error:
         engine.close()
         if isinstance(error, Stalled):

@@ -3,13 +3,15 @@
 import sys
 import time
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
 from fairlead.cli.commands.options import Json
 from fairlead.cli.scheduler import change, connect, print_json
 from fairlead.plain_text import plain
+
+Engines = Literal["local", "ray"]
 
 
 def up(
@@ -48,6 +50,25 @@ def up(
             help="A node that is gone, or has another name now: what runs there is stopped, and starts again."
         ),
     ] = [],  # noqa: B006
+    engine: Annotated[
+        Engines, typer.Option(help="Where tasks run: this machine, or the nodes of a Ray cluster.")
+    ] = "local",
+    ray_address: Annotated[
+        str | None,
+        typer.Option(help="With --engine ray: its head. Default: RAY_ADDRESS, or what runs here.", metavar="HOST:PORT"),
+    ] = None,
+    try_: Annotated[
+        int | None,
+        typer.Option(
+            "--try", help="With --engine ray: start so many nodes on this machine, to try it.", min=1, max=100
+        ),
+    ] = None,
+    lost_after: Annotated[
+        float,
+        typer.Option(
+            help="With --engine ray: seconds after which a node that is not heard ends its tasks.", min=1, max=86400
+        ),
+    ] = 30.0,
 ) -> None:
     """Start the scheduler, in the foreground.
 
@@ -56,7 +77,10 @@ def up(
     """
     from fairlead.cli.up import Asked, run_scheduler
 
-    run_scheduler(Asked(config, home, system, socket, port, listen, tls_cert, tls_key, insecure, name, drop_node))
+    of_ray = (engine, ray_address, try_, lost_after)
+    run_scheduler(
+        Asked(config, home, system, socket, port, listen, tls_cert, tls_key, insecure, name, drop_node, *of_ray)
+    )
 
 
 def doctor(

@@ -52,6 +52,8 @@ class LocalEngine:
         Tasks that wait until there is room on the disk for their output.
     """
 
+    elastic = False
+
     def __init__(
         self,
         folder: Path,
@@ -97,6 +99,12 @@ class LocalEngine:
         inventory = message("inventory")
         greeting = message("greet", journal=journal, epoch=epoch, start=uuid.uuid4().hex) + inventory
         self._line = SupervisorLine(self.folder, greeting, inventory, message("answer"), self._hear)
+
+    def expect(self, names: Iterable[str]) -> None:
+        """This machine is there, and no other will be."""
+
+    def wait_for_nodes(self) -> None:
+        """They are there."""
 
     def _tell(self, message: bytes) -> None:
         assert self._line is not None, "it is said first whom it serves"

@@ -132,7 +132,8 @@ class Supervisor:
             self.busy_at = time.monotonic()
         if self.leaving:
             return not self.tasks.running and not self.postponed
-        return time.monotonic() - self.busy_at > (LINGER if self.lease is None else LINGER_OF_MANY)
+        linger = LINGER if self.lease is None or self.fencing else LINGER_OF_MANY
+        return time.monotonic() - self.busy_at > linger
 
     def _timeout(self) -> float:
         timeout = self._time_to_look()

@@ -58,9 +58,6 @@ class RemoteEngine:
     as_people : bool
         Whether tasks run as the people who submitted them, which takes root on each machine; else as whose process the
         supervisors are.
-    expected : iterable of str
-        Machines that the journal believes in: until they are admitted their tasks count as running there, and they are lost
-        when their leases must be over.
 
     Attributes
     ----------
@@ -68,20 +65,20 @@ class RemoteEngine:
         What whoever knows the machines has to complain of.
     """
 
+    elastic = True
+
     def __init__(
         self,
         home: Path,
         wake: Callable[[], None],
         promise: Promise,
         as_people: bool = False,
-        expected: Iterable[str] = (),
     ) -> None:
         self.complaint: str | None = None
         self._home, self._wake, self._promise, self._as_people = home, wake, promise, as_people
         self._folders = Folders(home / "calls", home / "exports")
-        now = time.monotonic()
         self._lock = threading.Lock()  # of what follows; held for moments
-        self._members = {name: Member(name, None, now) for name in expected}
+        self._members: dict[str, Member] = {}
         self._places: dict[str, Place] = {}
         self._gpus: dict[str, list[int]] = {}
         self._seen: dict[str, Sightings] = {}
@@ -133,6 +130,16 @@ class RemoteEngine:
             return None
         why = [f"{name}: {self._links.trouble_of(name) or 'does not answer'}" for name in waits[:3] if self._links]
         return f"none of {len(waits)} machines can be reached: " + "; ".join(why)
+
+    def expect(self, names: Iterable[str]) -> None:
+        """The journal believes in these: until they are admitted they are waited for, and are lost when no lease can last."""
+        now = time.monotonic()
+        with self._lock:
+            for name in names:
+                self._members.setdefault(name, Member(name, None, now))
+
+    def wait_for_nodes(self) -> None:
+        """They come when they come."""
 
     def silent(self) -> list[str]:
         """Machines that are not heard, and are not lost yet."""

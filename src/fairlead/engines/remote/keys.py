@@ -7,6 +7,7 @@ node is given its own and the scheduler's certificate, without the key: so no no
 import datetime
 import hashlib
 import ssl
+import threading
 from pathlib import Path
 
 from fairlead.data_folder import write_private
@@ -18,12 +19,13 @@ YEARS = 20
 
 
 class KeyRing:
-    """The keys of one scheduler. `folder` is made where there is none."""
+    """The keys of one scheduler, for any thread. `folder` is made where there is none."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         folder.mkdir(mode=0o700, exist_ok=True)
         self._contexts: dict[str, ssl.SSLContext] = {}
+        self._lock = threading.Lock()
 
     def of(self, node: str) -> Keys:
         """What a node's supervisor is given."""
@@ -40,7 +42,9 @@ class KeyRing:
         """The file of a node, or of the scheduler where it is nameless."""
         name = f"node-{hashlib.sha256(node.encode()).hexdigest()[:24]}" if node else "scheduler"
         path = self._folder / f"{name}.pem"
-        if not path.exists():
+        with self._lock:
+            if path.exists():
+                return path
             write_private(path, _make(f"fairlead {node or 'scheduler'}"[:60]), durable=True)
         return path
 
