@@ -5,7 +5,7 @@ no fault of the framework's, which may not have heard of it yet: so that is an e
 a task that cannot be launched, :class:`InvalidTask`. Both change nothing.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -183,8 +183,8 @@ def decline(state: State, who: str, offers: Sequence[int], refuse_seconds: float
 
 def accept(
     state: State, who: str, offers: Sequence[int], jobs: Sequence[Job], refuse_seconds: float | None, now: float
-) -> list[Fact]:
-    """Launch tasks in offers; what is left over is refused.
+) -> tuple[list[Fact], list[InvalidTask]]:
+    """Launch tasks in offers, each in what those before it leave; what is left over at the end is refused.
 
     Parameters
     ----------
@@ -193,11 +193,16 @@ def accept(
     jobs : sequence of Job
         The tasks: what each needs and runs, and its name in `task`. Where they go is filled in here.
 
+    Returns
+    -------
+    facts : list of Fact
+    refused : list of InvalidTask
+        What cannot be launched, each with the reason.
+
     Raises
     ------
     InvalidOffers
-    InvalidTask
-        The first that is wrong; the others could be launched without it, as far as was looked at.
+        Then nothing is launched.
     """
     member, ids = _member(state, who), [*dict.fromkeys(offers)]
     if not ids or any(_whose(state, offer) != who for offer in ids):
@@ -206,36 +211,41 @@ def accept(
     places = {*zip(state.offers.leaf[rows].tolist(), state.offers.node[rows].tolist(), strict=True)}
     if len(places) > 1:
         raise InvalidOffers("offers that are accepted together are of one node and one role")
-    if not jobs:
-        return decline(state, who, ids, refuse_seconds, now)
-    (leaf, node) = places.pop()
+    leaf, node = places.pop()
     left = state.offers.rest[rows].sum(axis=0)
-    launched: list[Job] = []
+    launched: dict[str, Job] = {}
+    refused = []
     for asked in jobs:
         job = replace(
             asked, queue=state.tree.names[leaf], framework=who, tasks=1, retries=0, revocable=member.framework.revocable
         )
-        _check_task(state, job, launched, state.quantities(left))
+        try:
+            _check_task(state, job, launched, state.quantities(left))
+        except InvalidTask as invalid:
+            refused.append(invalid)
+            continue
         left = left - [job.demand.get(name, 0) for name in state.resources]
-        launched.append(job)
+        launched[job.task] = job
+    if not launched:
+        return decline(state, who, ids, refuse_seconds, now), refused
     first, count = state.index.last + 1, len(launched)
     numbers = [*range(first, first + count)]
     rest = state.quantities(left)
     facts: list[Fact] = [
         OffersAccepted(at=now, framework=who, ids=ids, jobs=numbers, left=rest, until=until(refuse_seconds, now))
     ]
-    facts += [JobSubmitted(at=now, id=number, job=job) for number, job in zip(numbers, launched, strict=True)]
+    facts += [JobSubmitted(at=now, id=number, job=job) for number, job in zip(numbers, launched.values(), strict=True)]
     zeros, ones = np.zeros(count, np.int64), np.ones(count, np.int64)
     facts.append(TasksPlaced(at=now, job=np.array(numbers, np.int64), index=zeros, attempt=ones, node=node * ones))
-    return facts
+    return facts, refused
 
 
-def _check_task(state: State, job: Job, others: Sequence[Job], left: Quantities) -> None:
+def _check_task(state: State, job: Job, others: Mapping[str, Job], left: Quantities) -> None:
     """Refuse a task that cannot be launched beside others, in what is left of the offers."""
     queues = state.queues
     if not job.task:
         raise InvalidTask(job.task, "a task has a name")
-    if job.task in state.frameworks.tasks.get(job.framework, {}) or job.task in {other.task for other in others}:
+    if job.task in state.frameworks.tasks.get(job.framework, {}) or job.task in others:
         raise InvalidTask(job.task, f"task {job.task!r} is there already")
     try:
         check_job(state, job, limits=False)  # the offer is within them
