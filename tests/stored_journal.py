@@ -98,7 +98,7 @@ def offers() -> list[f.Fact]:
     """What happens with a framework: it launches a task, refuses the rest, goes and does not come back."""
     framework = Framework("marathon", user="ada", roles=["web/front", "*"], failover_timeout=5.0, info="{}")
     two = {"cpu": 2000, "memory": 2 * G}
-    task = Job("./1", {"cpu": 1000, "memory": G}, framework="f-1", task="t", work=Work(argv=["serve"]))
+    task = Job("default/./1", {"cpu": 1000, "memory": G}, framework="f-1", task="t", work=Work(argv=["serve"]))
     return [
         f.FrameworkSubscribed(at=60.0, id="f-1", framework=framework, suppressed=["web/front"]),
         f.OffersMade(at=61.0, offers=[Offer(1, "f-1", "*", 0, two), Offer(2, "f-1", "*", 0, {"memory": G})]),

@@ -98,7 +98,9 @@ def _node_joined(state: "State", fact: NodeJoined) -> None:
     before = state.nodes.capacity[row] * state.nodes.up[row] if row is not None else 0
     if (state.cluster.total - before >= LARGEST - vector(fact.node.capacity, state.resources)).any():
         raise Contradiction(f"with node {fact.node.name} there would be more of a resource than can be counted")
-    state.cluster.join(fact.node, state.nodes, state.resources)
+    row = state.cluster.join(fact.node, state.nodes, state.resources)
+    if (state.nodes.free[row] < 0).any():
+        drop_offers_on(state, row, "node changed", fact.at)
     _moved_nodes(state)
 
 
@@ -120,7 +122,7 @@ def _node_lost(state: "State", fact: NodeLost) -> None:
     if not state.nodes.up[row]:
         raise Contradiction(f"node {fact.node} is lost already")
     kernel_keep.drop_holds_on(state.view(), row, fact.at)
-    drop_offers_on(state, row, fact.at)
+    drop_offers_on(state, row, "node lost", fact.at)
     rows = state.held_rows()
     rows = rows[state.tasks.node[rows] == row]
     outcome, code = np.full(len(rows), Outcome.LOST, np.int64), np.zeros(len(rows), np.int64)

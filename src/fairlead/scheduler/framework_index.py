@@ -17,6 +17,8 @@ OWN = "."
 """The last part of the name of the queue that stands for a role itself, beside those below it."""
 JOBS = "jobs"
 """The last part of the name of the leaf for the jobs of a queue that is a role of frameworks as well."""
+ANYBODYS = "default"
+"""The queue that Mesos' role ``*`` is: of those who name no other."""
 MOST_GONE = 1000
 """So many ids of frameworks that are gone are remembered, at most; who comes back with one is told so."""
 
@@ -83,8 +85,8 @@ class Frameworks(Struct, dict=True, forbid_unknown_fields=True):
         Ids that nobody has any more, the last ones.
     last_offer : int
         The id of the last offer that was made.
-    void : list of int
-        Offers on nodes that were lost, which nobody was told yet.
+    void : dict of int to str
+        Offers on nodes that are lost or have less than they had, by id, with the reason: nobody was told yet.
     at : dict of str to tuple of str and str
         By leaf queue, whose it is: the framework and the role.
     task_of : dict of int to tuple of str and str
@@ -95,7 +97,7 @@ class Frameworks(Struct, dict=True, forbid_unknown_fields=True):
     tasks: dict[str, dict[str, Launched]] = field(default_factory=dict)
     gone: list[str] = field(default_factory=list)
     last_offer: int = 0
-    void: list[int] = field(default_factory=list)
+    void: dict[int, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.at = {leaf: (who, role) for who, m in self.members.items() for role, leaf in m.leaves.items()}
@@ -114,7 +116,7 @@ class Frameworks(Struct, dict=True, forbid_unknown_fields=True):
             }
             for who, of in self.tasks.items()
         }
-        return Frameworks(members, tasks, list(self.gone), self.last_offer, list(self.void))
+        return Frameworks(members, tasks, list(self.gone), self.last_offer, dict(self.void))
 
     def leave(self, who: str) -> None:
         """A framework is gone, and so is what it was to be told."""
@@ -150,6 +152,11 @@ class Frameworks(Struct, dict=True, forbid_unknown_fields=True):
         return leaf
 
 
+def queue_of(role: str) -> str:
+    """The queue that a role is."""
+    return ANYBODYS if role == USERS else role
+
+
 def own_queue(role: str) -> str:
     """The queue that stands for a role itself."""
-    return OWN if role == USERS else f"{role}/{OWN}"
+    return f"{queue_of(role)}/{OWN}"

@@ -28,7 +28,7 @@ from fairlead.scheduler.facts import (
     TasksPlaced,
     UpdatesAcknowledged,
 )
-from fairlead.scheduler.framework_index import Launched, Member, Update
+from fairlead.scheduler.framework_index import Launched, Member, Update, queue_of
 from fairlead.scheduler.state import State
 from fairlead.scheduler.tables import UNLIMITED, Bools
 
@@ -121,7 +121,7 @@ def subscribe(
 def _taken_by_jobs(state: State, role: str) -> str | None:
     """Why there can be no queues below that of a role; None where there can."""
     live = {*state.jobs.queue[: state.jobs.n][np.isnan(state.jobs.finished_at[: state.jobs.n])].tolist()}
-    for name in path_to_root(role) if role != USERS else []:
+    for name in path_to_root(queue_of(role)):
         row = state.tree.rows.get(name)
         if name and row in live and row not in state.tree.inner_rows:
             return f"queue {written(name)!r} has jobs, and can be a role of frameworks when these have ended"
@@ -298,14 +298,13 @@ def unacknowledged(state: State, who: str) -> list[Unacknowledged]:
 def settled(state: State, now: float) -> list[Fact]:
     """What time and others bring: offers that hold no longer, and frameworks that have been away for too long."""
     f, facts = state.frameworks, list[Fact]()
-    if f.void:
-        facts.append(OffersRescinded(at=now, ids=[*f.void], why="node lost"))
+    for why in sorted({*f.void.values()}):
+        facts.append(OffersRescinded(at=now, ids=[offer for offer, each in f.void.items() if each == why], why=why))
     offers, n = state.offers, state.offers.n
     if n:
         left, node = np.ones(n, np.bool_), offers.node[:n]
         for why, ended in (
             ("node drained", state.nodes.draining[node]),
-            ("node changed", (state.nodes.free[node] < 0).any(axis=1)),
             ("limit", _over_a_limit(state)),
             ("expired", offers.made[:n] + state.settings.offer_timeout <= now),
         ):
@@ -331,6 +330,13 @@ def _over_a_limit(state: State) -> Bools:
             over[row] |= over[queues.parent[row]]
         found = (over[offers.leaf[:n]] & (offers.rest[:n] > 0)).any(axis=1) & ~offers.revocable[:n]
     return found
+
+
+def exceeded(state: State, role: str, limit: Quantities) -> Quantities | None:
+    """What a role uses now, tasks and offers, where that is more of something than a limit that is asked for it; else None."""
+    row = state.tree.rows.get(queue_of(role))
+    used = {} if row is None else state.quantities(state.queues.used[row] - state.queues.spare[row])
+    return used if any(used.get(name, 0) > most for name, most in limit.items()) else None
 
 
 def _rescinded(state: State, who: str, why: str, now: float, roles: set[str] | None = None) -> list[Fact]:

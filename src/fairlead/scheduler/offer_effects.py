@@ -122,9 +122,7 @@ def _offers_declined(state: "State", fact: OffersDeclined) -> None:
 
 
 def _offers_rescinded(state: "State", fact: OffersRescinded) -> None:
-    void = {*state.frameworks.void}
-    state.frameworks.void = [offer for offer in state.frameworks.void if offer not in fact.ids]
-    _close(state, [offer for offer in fact.ids if offer not in void], fact.at)
+    _close(state, [offer for offer in fact.ids if state.frameworks.void.pop(offer, None) is None], fact.at)
 
 
 def _updates_acknowledged(state: "State", fact: UpdatesAcknowledged) -> None:
@@ -134,10 +132,10 @@ def _updates_acknowledged(state: "State", fact: UpdatesAcknowledged) -> None:
         state.frameworks.acknowledge(job, update)
 
 
-def drop_offers_on(state: "State", node: int, at: float) -> None:
-    """A node is lost, and so is what it had to offer."""
+def drop_offers_on(state: "State", node: int, why: str, at: float) -> None:
+    """What a node had to offer is not there any more."""
     lost = state.offers.id[: state.offers.n][state.offers.node[: state.offers.n] == node].tolist()
-    state.frameworks.void += lost
+    state.frameworks.void |= dict.fromkeys(lost, why)
     _close(state, lost, at)
 
 

@@ -42,6 +42,19 @@ def up(
     name: Annotated[
         list[str], typer.Option(help="With --listen: a further name that this machine is called by; repeat for more.")
     ] = [],  # noqa: B006
+    mesos: Annotated[
+        str | None,
+        typer.Option(
+            help="Have frameworks connect there as they did to Mesos. The port is 5050 where none is named; 0 for any.",
+            metavar="HOST[:PORT]",
+        ),
+    ] = None,
+    mesos_principals: Annotated[
+        Path | None,
+        typer.Option(
+            help="With --mesos: the principals with their secrets. Default: each is known by whose process of this machine it is."
+        ),
+    ] = None,
     drop_node: Annotated[
         list[str],
         typer.Option(
@@ -56,7 +69,8 @@ def up(
     """
     from fairlead.cli.up import Asked, run_scheduler
 
-    run_scheduler(Asked(config, home, system, socket, port, listen, tls_cert, tls_key, insecure, name, drop_node))
+    asked = Asked(config, home, system, socket, port, listen, tls_cert, tls_key, insecure, name, drop_node)
+    run_scheduler(asked._replace(mesos=mesos, mesos_principals=mesos_principals))
 
 
 def doctor(
