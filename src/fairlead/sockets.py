@@ -54,16 +54,15 @@ def uid_of_caller(here: tuple[str, int], there: tuple[str, int], tables: tuple[P
     """
     if not (is_loopback(here[0]) and is_loopback(there[0])):
         return None
-    ends = [_in_table(*there), _in_table(*here), _ESTABLISHED]
+    ends = f" {_in_table(*there)} {_in_table(*here)} {_ESTABLISHED} "
     for table in tables:
         try:
-            lines = table.read_text("ascii").splitlines()[1:]
+            text = table.read_text("ascii")
         except OSError:
             continue
-        for line in lines:
-            words = line.split()
-            if words[1:4] == ends:
-                return int(words[7])
+        found = text.find(ends)
+        if found >= 0:
+            return int(text[found:].split(maxsplit=7)[6])
     return None
 
 

@@ -162,7 +162,7 @@ class MesosApp:
         accepts = _accepted(request.headers)
         if "mesos-stream-id" in request.headers:
             raise Answer(400, "Subscribe calls should not include the 'Mesos-Stream-Id' header")
-        stream = Stream(accepts)
+        stream = Stream(accepts, request.who.identity)
         refusal = await self._calls.subscribe(request.who, call, stream)
         if refusal is not None:
             raise Answer(refusal.status, refusal.message)

@@ -40,6 +40,11 @@ class Framed(NamedTuple):
         """The principal's name, or none."""
         return self.principal.name if self.principal else ""
 
+    @property
+    def identity(self) -> tuple[str, int]:
+        """Who they are, for who asks whether somebody is the same: the principal's name and the account's uid."""
+        return self.name, self.caller.person.uid
+
 
 class Callers:
     """Tells who calls, by a request's connection and its ``Authorization`` header.
@@ -73,8 +78,10 @@ class Callers:
         return Framed(Caller(person, principal.roles), principal)
 
     async def _local(self, scope: Mapping[str, Any]) -> Person:
-        uid = await asyncio.to_thread(uid_of_caller, scope["server"], scope["client"])
-        door = self._door
+        noted, door = scope["noted"], self._door
+        if "uid" not in noted:  # it stays the same for as long as the connection lasts
+            noted["uid"] = await asyncio.to_thread(uid_of_caller, scope["server"], scope["client"])
+        uid: int | None = noted["uid"]
         if uid is None:
             raise NotKnown(
                 "whose process this is cannot be seen from here: start the scheduler with --mesos-principals"

@@ -17,6 +17,7 @@ from fairlead.scheduler.state import State
 from fairlead.service.api.asking import Asker
 from fairlead.service.loop import Busy, HappensLater
 from fairlead.service.mesos import events, launching, statuses
+from fairlead.service.mesos.acknowledgements import Acknowledgements
 from fairlead.service.mesos.callers import Framed
 from fairlead.service.mesos.descriptions import BadDescription, check_id, roles_of, to_framework
 from fairlead.service.mesos.messages.mesos_pb2 import FrameworkInfo, MasterInfo, TaskStatus
@@ -78,6 +79,7 @@ class Calls:
         self._sandboxes, self._master = sandboxes, master
         self._whose: dict[Stream, str] = {}
         self._leaving: set[asyncio.Task[None]] = set()
+        self._acknowledgements = Acknowledgements(asker)
 
     @property
     def recovering(self) -> bool:
@@ -116,10 +118,7 @@ class Calls:
         if stream.ended:  # nobody waits for it any more
             return [], None
         member = state.frameworks.members.get(identity)
-        if member is not None and (member.framework.principal, member.framework.uid) != (
-            who.name,
-            who.caller.person.uid,
-        ):
+        if member is not None and (member.framework.principal, member.framework.uid) != who.identity:
             return [], _invalid(_mismatch(who.name or who.caller.person.name, member.framework.principal))
         try:
             facts = self._description(state, now, identity, who, call.subscribe.framework_info, call.subscribe)
@@ -209,6 +208,9 @@ class Calls:
             return _invalid(f"Expecting '{body}' to be present")
         if call.type == Call.ACCEPT:
             return await self._accept(caller, call, stream)
+        if call.type == Call.ACKNOWLEDGE and self._is_current(caller, call, stream):
+            self._acknowledgements.note(call)
+            return None
         handle = self._handlers().get(call.type) if call.HasField("type") else None
 
         def question(state: State, now: float) -> tuple[list[Fact], Refusal | None]:
@@ -236,13 +238,18 @@ class Calls:
                     raise
                 await asyncio.sleep(PAUSE)
 
+    def _is_current(self, caller: Framed, call: Call, stream: str | None) -> bool:
+        """Whether a call comes from who reads its framework's stream."""
+        current = self._subscriptions.streams.get(call.framework_id.value)
+        return current is not None and (current.id, current.whose) == (stream, caller.identity)
+
     def _refusal(self, calling: Calling, stream: str | None) -> Refusal | None:
         """Why nothing is taken from who calls, as it is now."""
         member = calling.state.frameworks.members.get(calling.who)
         if member is None:
             return Refusal(400, "Framework cannot be found")
         caller = calling.caller
-        if (member.framework.principal, member.framework.uid) != (caller.name, caller.caller.person.uid):
+        if (member.framework.principal, member.framework.uid) != caller.identity:
             return Refusal(400, _mismatch(caller.name or caller.caller.person.name, member.framework.principal))
         current = self._subscriptions.streams.get(calling.who)
         if current is None:
@@ -259,9 +266,8 @@ class Calls:
 
     async def _accept(self, caller: Framed, call: Call, stream: str | None) -> Refusal | None:
         """Launch tasks; their sandboxes are made before it is known whether they can be launched."""
-        current = self._subscriptions.streams.get(call.framework_id.value)
         asked: list[launching.Task] = []
-        if current is not None and current.id == stream:
+        if self._is_current(caller, call, stream):
             asked = await asyncio.to_thread(
                 launching.asked_for,
                 call.accept,
@@ -304,7 +310,7 @@ class Calls:
             Call.SUPPRESS: lambda c: frameworks.suppress(c.state, c.who, list(c.call.suppress.roles), c.now),
             Call.KILL: self._kill,
             Call.SHUTDOWN: self._shutdown,
-            Call.ACKNOWLEDGE: _acknowledge,
+            Call.ACKNOWLEDGE: _nothing,
             Call.RECONCILE: self._reconcile,
             Call.MESSAGE: _nothing,
             Call.REQUEST: _nothing,
@@ -373,15 +379,6 @@ def _decline(calling: Calling) -> list[Fact]:
     offers = [events.offer_number(each.value) for each in decline.offer_ids]
     seconds = decline.filters.refuse_seconds if decline.HasField("filters") else None
     return frameworks.decline(calling.state, calling.who, offers, seconds, calling.now)
-
-
-def _acknowledge(calling: Calling) -> list[Fact]:
-    """Note that a framework knows an update, if it is one of that task's."""
-    acknowledge, known = calling.call.acknowledge, frameworks.tasks_of(calling.state, calling.who)
-    found, task = events.update_of(acknowledge.uuid), acknowledge.task_id.value
-    if found is None or task not in known or known[task].job != found[0]:
-        return []
-    return frameworks.acknowledge(calling.state, calling.who, task, found[1], calling.now)
 
 
 def _nothing(calling: Calling) -> list[Fact]:

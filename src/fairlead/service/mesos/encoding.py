@@ -86,6 +86,8 @@ def _with_numbers(descriptor: Any, told: dict[str, Any]) -> None:
         elif field.message_type is not None:
             is_map = field.message_type.GetOptions().map_entry
             within = field.message_type.fields_by_name["value"].message_type if is_map else field.message_type
+            if within is None:
+                continue
             for each in list(value.values()) if is_map else value if isinstance(value, list) else [value]:
                 _with_numbers(within, each)
 

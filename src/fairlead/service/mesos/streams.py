@@ -24,6 +24,8 @@ class Stream:
     ----------
     kind : str
         The content type of its records.
+    whose : tuple
+        The principal's name and the uid of who reads it.
 
     Attributes
     ----------
@@ -35,8 +37,8 @@ class Stream:
         That it has ended as its reader does not read, and not even that is to be sent which it had.
     """
 
-    def __init__(self, kind: str) -> None:
-        self.id, self.kind = str(uuid.uuid4()), kind
+    def __init__(self, kind: str, whose: tuple[str, int]) -> None:
+        self.id, self.kind, self.whose = str(uuid.uuid4()), kind, whose
         self.ended = False
         self.cut_off = asyncio.Event()
         self._waiting: deque[bytes] = deque()
