@@ -98,7 +98,7 @@ def subscribe(
     """
     f = state.frameworks
     if who in f.gone:
-        raise Refused(f"framework {who} is gone: subscribe without an who, as a new one")
+        raise Refused(f"framework {who} is gone: subscribe without an id, as a new one")
     if update and who not in f.members:
         raise Unknown(f"there is no framework {who}")
     if not framework.roles:
