@@ -36,6 +36,15 @@ def test_policies_side_by_side(call):
     assert [[user["tasks"] for user in each["users"]] for each in found] == [["3", "2"], ["63/25", "54/25"]]
 
 
+def test_a_table_is_as_wide_as_there_is_room(call, tmp_path, monkeypatch):
+    name = "somebody with quite a long name"
+    (tmp_path / "problem.toml").write_text(PROBLEM.replace('"A"', f'"{name}"'))
+    monkeypatch.setenv("COLUMNS", "60")
+    told = [call(*words).stdout for words in (("audit", "problem.toml"), ("allocate", "problem.toml", "--exact"))]
+    assert max(map(len, "".join(told).splitlines())) <= 60
+    assert "somebody" in told[1]
+
+
 def test_steps_as_table_1_of_the_paper(call):
     lines = call("allocate", "problem.toml", "--steps").stdout.splitlines()
     assert lines[3].split() == ["1", "A", "<1/9,", "2/9>", "2/9", "<0,", "0>", "0", "1/9", "2/9"]

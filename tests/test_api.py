@@ -269,6 +269,21 @@ def test_any_bytes_can_be_said(world):
     assert ask(world, "/v1/jobs", job(argv=["echo", "\u20ac"], encoding="latin-1"))[0] == 422
 
 
+def test_a_body_is_read_as_it_is_meant_or_not_at_all(world):
+    long = "9" * 5000
+    for body, said in (
+        (b'{"argv": ["a"], "argv": ["b"]}', "argv: is there twice: keep one of them"),
+        (b'{"argv": [""], "demand": {"cpu": 1}}', "argv: names no program: its first word is empty"),
+        (b'{"argv": ["a"', "JSON decode error"),
+        (f'{{"argv": ["a"], "tasks": {long}}}'.encode(), "Exceeds the limit"),
+    ):
+        code, answer = ask(world, "/v1/jobs", body)
+        assert code == 422
+        assert said in answer["error"]
+    code, answer = ask(world, "/v1/tokens/x", method="DELETE")
+    assert (code, answer["error"]) == (422, "token: 'x' is no token's number: `fairlead token list` shows them")
+
+
 def test_sessions_and_payloads_are_checked(world):
     none = "0" * 32
     assert ask(world, f"/v1/sessions/{none}/events")[0] == 404

@@ -122,6 +122,7 @@ WRONG = {
     "many tasks": (RIGHT + f"tasks = {'9' * 400}\n", "user[0].tasks"),
     "half a task less": (RIGHT + "tasks = -0.5\n", "is no number of tasks"),
     "a weight as text": (RIGHT + 'weight = "2"\n', ":5: user[0].weight: write a number"),
+    "tasks that are none": (RIGHT + "tasks = nan\n", ":5: user[0].tasks: write a finite number"),
     "a weight that is true": (RIGHT + "weight = true\n", ":5: user[0].weight: write a number"),
     "a weight of nothing": (
         RIGHT + "weight = { gpu = 2 }\n",
@@ -155,6 +156,7 @@ def test_what_was_taken_or_raised_is_refused_with_its_place(tmp_path, what):
     assert expected in str(error.value)
     assert str(error.value).startswith(f"{path}:")
     assert len(str(error.value).splitlines()[0]) < 600
+    assert len(str(error.value).splitlines()) == 1
 
 
 def test_a_byte_order_mark_is_no_matter_and_a_key_twice_is(tmp_path):
@@ -212,6 +214,9 @@ def test_a_page_is_written_to_what_a_browser_opens(command):
         ("submit,duration,cpu\n0,1,1,9\n", ":2: has more cells than the first line"),
         ("submit;duration;cpu\n0;1;1\n", ":1: has semicolons between its cells: write commas"),
         ("submit,duration,cpu,weight\n0,1,1,2\n", ":2: weight: is no resource"),
+        ("submit,duration,cpu,queue\n0,1,1,a/*\n", ":2: queue: 'a/*': a job is in one queue"),
+        ("submit,duration,cpu,cpu\n0,1,1,1\n", ":1: there are two columns 'cpu': keep one of them"),
+        (f"submit,duration,cpu,tasks\n0,1,1,{'9' * 5000}\n", " ... "),
     ],
 )
 def test_a_trace_says_where_it_is_wrong(tmp_path, text, expected):
@@ -222,6 +227,7 @@ def test_a_trace_says_where_it_is_wrong(tmp_path, text, expected):
     with pytest.raises(TraceError) as error:
         read_trace(path)
     assert expected in str(error.value)
+    assert len(str(error.value)) < 600
     path.write_text("\ufeffsubmit,duration,cpu\n0,1,1\n", "utf-8")
     assert len(read_trace(path).submit) == 1
     with pytest.raises(TraceError, match="is a folder without openb_pod_list_default"):

@@ -457,6 +457,8 @@ def test_jobs_from_a_program(world, client):
     job = client.submit_job(["sh", "-c", "echo out; echo err >&2; exit 3"], name="three", cpu="500m")
     with pytest.raises(TimeoutError):
         client.submit_job(["sleep", "30"], name="nap").wait(timeout=0.1)
+    with pytest.raises(TypeError, match='a command is a list of words: \\["sh", "-c", "echo x"\\] runs a line'):
+        client.submit_job("echo x")
     assert job.wait(timeout=30)["status"] == "failed"
     assert (job.output(), job.output(stream="err")) == (b"out\n", b"err\n")
     assert [task["exit"] for task in job.tasks()] == [3]

@@ -474,6 +474,8 @@ def test_a_data_folder_that_somebody_planted_is_refused(shared, tmp_path):
         os.chown(team, 0, gid)
         team.chmod(mode)
         make_home(team / "home")
+    with pytest.raises(NotADirectoryError, match="is no folder: name another with --home"):
+        make_home(filled / "tokens.json" / "home")
     make_home(tmp_path / "new" / "home")
     assert (tmp_path / "new" / "home").stat().st_mode & 0o777 == 0o700
 
@@ -708,6 +710,11 @@ def test_what_is_most_likely_not_meant_is_said():
     assert doubts(there, {"cpu": 10000}, None) == []
     assert doubts(there, {"cpu": 5000}, None) == [
         "queue 'vision': is guaranteed 6 cpu, and all nodes together have 5: it cannot be kept"
+    ]
+    there = Configuration([Queue("a", weight={"cpu": 1.0, "gpus": 2.0}, limit={"disk": 1})], [], Settings())
+    assert doubts(there, {"cpu": 5000}, None) == [
+        "queue 'a': weight names 'gpus', which no node has",
+        "queue 'a': limit names 'disk', which no node has",
     ]
 
 

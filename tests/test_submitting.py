@@ -129,6 +129,9 @@ def test_jobs_of_a_file_are_read_as_json_and_as_csv(tmp_path):
         ("command,cpu\ntrue", ":2: has not as many cells as the first line"),
         ('command\n"it\'s"', ":2: command: no closing quotation"),
         ("{" * 100_000, ":1: no JSON: "),
+        ('{"command": "a", "command": "b"}', ":1: command: is there twice: keep one of them"),
+        ('[{"command": "a"}]', ":1: begins with [: write a job a line"),
+        ("command,cpu,cpu\na,1,2", ":1: there are two columns 'cpu': keep one of them"),
     ],
 )
 def test_what_is_wrong_in_a_file_of_jobs_is_said_with_its_line(tmp_path, text, said):
@@ -157,18 +160,80 @@ def test_a_job_of_bytes_is_doubted():
 def test_a_script_is_submitted_with_its_own_options(idle):
     script = idle.folder / "job.sh"
     script.write_text(
-        "#!/bin/sh\n#FAIRLEAD --queue A --name mine --cpu 2\n#SBATCH -c 3 -a 0-1 -o x.txt\necho $1 $FAIRLEAD_INDEX\n"
+        "#!/bin/sh\n#FAIRLEAD --queue A --name mine --cpu 2\n#FAIRLEAD --notify 'touch told-by-script'\n"
+        "#SBATCH -c 3 -a 0-1 -o x.txt\necho $1 $FAIRLEAD_INDEX\n"
     )
     done = idle.call("submit", "--cpu", "4", "job.sh", "hello")
-    assert done.stderr == "fairlead: job.sh:3: #SBATCH --output=x.txt: means nothing here, and is passed over\n"
+    assert done.stderr == "fairlead: job.sh:4: #SBATCH --output=x.txt: means nothing here, and is passed over\n"
     job = int(done.stdout)
     assert idle.call("wait", str(job)).returncode == 0
     found = idle.job(job)
     assert (found["name"], found["queue"], found["tasks"], found["demand"]["cpu"]) == ("mine", "A", 2, 4000)
     assert idle.ok("logs", f"{job}.1") == "hello 1\n"
+    idle.until((idle.folder / "told-by-script").exists)
     script.write_text("#FAIRLEAD --speed 9\n")
     wrong = idle.call("submit", "job.sh")
     assert (wrong.returncode, wrong.stderr) == (1, "fairlead: job.sh: #FAIRLEAD: No such option: --speed\n")
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("--when", "--when: is no option of a script: write it on the command line"),
+        ("--jobs=x.csv", "--jobs=x.csv: is no option of a script: write it on the command line"),
+        ("--cpu 2 make all", "make: is no option: a command stands in a line of its own, below"),
+    ],
+)
+def test_a_script_says_how_it_is_submitted_and_nothing_else(idle, line, said):
+    (idle.folder / "job.sh").write_text(f"#!/bin/sh\n#FAIRLEAD {line}\ntrue\n")
+    before = idle.newest()
+    wrong = idle.call("submit", "-q", "A", "job.sh")
+    assert (wrong.returncode, wrong.stderr) == (1, f"fairlead: job.sh: #FAIRLEAD {said}\n")
+    assert idle.newest() == before
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("nope.sh",), "nope.sh: there is no such program; a file in a folder is written ./nope.sh"),
+        (("./nope",), "./nope: there is no such file in {folder}"),
+        (("--cwd", "/nope", "--", "true"), "/nope: there is no such folder to run in"),
+    ],
+)
+def test_what_is_not_here_is_said_when_it_is_submitted(idle, words, said):
+    done = idle.call("submit", "-q", "A", "--hold", *words)
+    assert (done.returncode, done.stderr) == (0, f"fairlead: {said.format(folder=idle.folder)}\n")
+    idle.ok("cancel", done.stdout.strip())
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--at-most", "0", "--", "true"), "at most 0 at once: use a number from 1 to 1,000,000"),
+        (
+            ("--notify", "adalovelace", "--", "true"),
+            "--notify adalovelace: is no address, and there is no such command",
+        ),
+        (("",), "submit what? Write a command after `--`"),
+    ],
+)
+def test_what_is_most_likely_a_slip_is_refused(idle, words, said):
+    refused = idle.call("submit", "-q", "A", *words)
+    assert refused.returncode == 1
+    assert refused.stderr.startswith(f"fairlead: {said}")
+
+
+def test_an_edit_and_a_question_are_doubted_as_a_submission_is(idle):
+    job = idle.submit("-q", "A", "--hold", "--", "true")
+    edited = idle.call("edit", f"{job}", "--memory", "10")
+    bytes_ = "fairlead: memory: 10 is 10 bytes for each task: was 10Mi or 10Gi meant?\n"
+    assert (edited.returncode, edited.stderr) == (0, bytes_)
+    assert (
+        "no node is large enough for cpu=10000"
+        in idle.call("edit", f"{job}", "--cpu", "10000", "--memory", "1Gi").stderr
+    )
+    assert idle.call("submit", "-q", "A", "--when", "--memory", "10", "--", "true").stderr == bytes_
+    idle.ok("cancel", f"{job}")
 
 
 def test_a_file_of_jobs_is_submitted_whole_or_not_at_all(idle):

@@ -38,7 +38,12 @@ def make_home(home: Path) -> None:
 
     What others may change above it they may put in its place; what they have put in it would be taken for the scheduler's own.
     """
-    home.mkdir(parents=True, exist_ok=True, mode=0o700)
+    try:
+        home.mkdir(parents=True, exist_ok=True, mode=0o700)
+    except (FileExistsError, NotADirectoryError):
+        raise NotADirectoryError(
+            f"{home}: it, or what it is to be in, is no folder: name another with --home"
+        ) from None
     me = os.geteuid()
     for link in {home, home.resolve()}:  # a link is its owner's to change
         if link.lstat().st_uid != me:

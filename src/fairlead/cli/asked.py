@@ -20,7 +20,8 @@ def job_request(asked: Mapping[str, Any]) -> dict[str, Any]:
         raise Failure(str(error)) from None
     rest = {name: value for name, value in os.environ.items() if asked["export_all"] and name not in sent}
     work = encoded({"argv": asked["command"], "cwd": str(folder), "env": sent, "exported": rest})
-    more = {name: asked[name] for name in ("gang", "exit_done", "revocable", "at_most", "hold") if asked.get(name)}
+    more = {name: asked[name] for name in ("gang", "exit_done", "revocable", "hold") if asked.get(name)}
+    more |= {"at_most": asked["at_most"]} if asked.get("at_most") is not None else {}
     if asked.get("grace") is not None:
         more["grace"] = seconds("--grace", asked["grace"])
     if asked.get("signal") is not None:

@@ -6,6 +6,7 @@ from typing import Any
 
 from fairlead.cli.failure import Failure
 from fairlead.cli.reports import check_page, write_page
+from fairlead.cli.terminal import width
 from fairlead.model.documents import DocumentError
 from fairlead.model.problems import read_problem
 from fairlead.plain_text import plain_lines
@@ -45,7 +46,7 @@ def print_allocations(
     else:
         if steps:
             print(*(plain_lines(f"{each.policy}\n{steps_table(each)}\n") for each in found), sep="\n")
-        print(plain_lines(table(found)))
+        print(plain_lines(table(found, width(200))))
     if plot is not None:
         _draw(found, plot)
     if refused:

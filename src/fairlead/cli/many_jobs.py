@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from fairlead.cli.failure import Failure
+from fairlead.model.faults import each_once, repeated, shortened
 
 LISTS = ("resource", "on", "after", "env")
 SWITCHES = ("gang", "exit_done", "revocable", "export_all", "strict", "hold")
@@ -26,7 +27,12 @@ def read_jobs(path: str, given: Mapping[str, Any]) -> list[dict[str, Any]]:
         text = sys.stdin.read() if path == "-" else Path(path).read_text("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise Failure(f"{path}: cannot be read: {getattr(error, 'strerror', None) or 'it is not UTF-8'}") from None
-    rows = _of_json(path, text) if text.lstrip()[:1] == "{" else _of_csv(path, text)
+    begins = text.lstrip()[:1]
+    if begins == "[":
+        raise Failure(
+            f"{path}:1: begins with [: write a job a line, each an object, without brackets or commas around them"
+        )
+    rows = _of_json(path, text) if begins == "{" else _of_csv(path, text)
     jobs = []
     for number, row in rows:
         where = f"{path}:{number}"
@@ -43,9 +49,11 @@ def _of_json(path: str, text: str) -> Iterator[tuple[int, dict[str, Any]]]:
     for number, line in enumerate(text.splitlines(), 1):
         if line.strip():
             try:
-                row = json.loads(line)
-            except (ValueError, RecursionError) as error:
-                raise Failure(f"{path}:{number}: no JSON: {getattr(error, 'msg', error)}") from None
+                row = json.loads(line, object_pairs_hook=each_once)
+            except json.JSONDecodeError as error:
+                raise Failure(f"{path}:{number}: no JSON: {error.msg}") from None
+            except (ValueError, RecursionError) as error:  # a key twice, a number too long, brackets too deep
+                raise Failure(f"{path}:{number}: {shortened(str(error))}") from None
             if not isinstance(row, dict):
                 raise Failure(f'{path}:{number}: a job is an object, such as {{"command": ["echo", "hello"]}}')
             yield number, {name.replace("-", "_"): value for name, value in row.items()}
@@ -54,6 +62,8 @@ def _of_json(path: str, text: str) -> Iterator[tuple[int, dict[str, Any]]]:
 def _of_csv(path: str, text: str) -> Iterator[tuple[int, dict[str, Any]]]:
     reader = csv.DictReader(io.StringIO(text, newline=""), strict=True)
     try:
+        if (twice := repeated(reader.fieldnames or [])) is not None:
+            raise Failure(f"{path}:1: there are two columns {shortened(twice)!r}: keep one of them")
         for row in reader:
             if None in row or None in row.values():
                 raise Failure(f"{path}:{reader.line_num}: has not as many cells as the first line")

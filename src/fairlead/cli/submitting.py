@@ -1,6 +1,8 @@
 """`fairlead submit`: what is asked for, by the command line, a script and a file; submitted, and said."""
 
+import shutil
 import sys
+from pathlib import Path
 from typing import Any
 
 import typer
@@ -12,6 +14,8 @@ from fairlead.client.connection import Connection
 from fairlead.client.notify import NotTold, request
 from fairlead.plain_text import plain
 
+NOT_IN_SCRIPTS = ("--when", "--jobs", "--help")
+"""What says what is to be done with a script, or without one."""
 MOST_TOLD_OF = 1000
 """Jobs whose end somebody may be told of at once."""
 
@@ -25,7 +29,7 @@ def all_asked(ctx: typer.Context, command: list[str], jobs: str | None) -> list[
     asked = {**ctx.params, "command": command}
     if jobs is not None:
         return read_jobs(jobs, asked)
-    if not command:
+    if not command or not command[0]:
         raise Failure("submit what? Write a command after `--`, such as: fairlead submit -- make")
     said = script_options(command[0])
     if said is None:
@@ -38,12 +42,18 @@ def all_asked(ctx: typer.Context, command: list[str], jobs: str | None) -> list[
 def _with(ctx: typer.Context, path: str, said: ScriptOptions) -> dict[str, Any]:
     """The options of a command line, and for those that are not given there, a script's."""
     mine = ctx.params
+    for word in said.own:
+        if word.partition("=")[0] in NOT_IN_SCRIPTS:
+            raise Failure(f"{path}: #FAIRLEAD {word}: is no option of a script: write it on the command line")
     if not (said.slurm or said.own):
         return mine
     try:
         theirs = ctx.command.make_context("submit", [*said.slurm, *said.own, "--", path])
     except USAGE as error:
         raise Failure(f"{path}: #FAIRLEAD: {getattr(error, 'message', error)}") from None
+    if theirs.params["command"] != [path]:
+        word = theirs.params["command"][0]
+        raise Failure(f"{path}: #FAIRLEAD {word}: is no option: a command stands in a line of its own, below")
 
     def is_given(name: str) -> bool:
         source = ctx.get_parameter_source(name)
@@ -63,17 +73,21 @@ def ask_when(connection: Connection, wanted: list[dict[str, Any]]) -> None:
         "exit_done",
         "grace",
         "signal",
-        "revocable",
         "at_most",
         "hold",
     )
     for body in wanted:
         found = connection.post("/v1/when", {name: value for name, value in body.items() if name not in unsaid})
+        if found["warning"]:
+            print(f"fairlead: {plain(found['warning'])}", file=sys.stderr)
         print(plain(found["text"]))
 
 
 def submit_all(connection: Connection, wanted: list[dict[str, Any]], notify: list[str], many: bool) -> None:
     """Submit jobs in one request, say their numbers, and have somebody told when they have ended."""
+    if connection.is_here():
+        for doubt in dict.fromkeys(filter(None, map(doubt_about_command, wanted))):
+            print(f"fairlead: {plain(doubt)}", file=sys.stderr)
     try:
         tellers = [request(to, []) for to in notify]
     except NotTold as error:
@@ -89,3 +103,18 @@ def submit_all(connection: Connection, wanted: list[dict[str, Any]], notify: lis
     for to in notify:
         connection.submit("/v1/jobs", {**request(to, numbers), "queue": answers[0]["queue"]})
     print(*numbers, sep="\n")
+
+
+def doubt_about_command(body: dict[str, Any]) -> str | None:
+    """What of a request is not here now, and most likely will not be when it runs; None where all is, as far as one sees."""
+    folder, program = body["cwd"], body["argv"][0]
+    if "encoding" in body:  # bytes that are no text
+        return None
+    if not Path(folder).is_dir():
+        return f"{folder}: there is no such folder to run in"
+    if "{" in program:  # a task's index
+        return None
+    if "/" not in program:
+        found = shutil.which(program, path=body["env"].get("PATH"))
+        return None if found else f"{program}: there is no such program; a file in a folder is written ./{program}"
+    return None if Path(folder, program).exists() else f"{program}: there is no such file in {folder}"

@@ -1,7 +1,5 @@
 """Tables for people: at most 80 columns where that is possible, readable without colour."""
 
-import os
-import sys
 import time
 from typing import Any
 
@@ -9,10 +7,14 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from fairlead.cli.terminal import width
 from fairlead.model.quantity import round_quantity
 from fairlead.model.specs import written
 from fairlead.plain_text import plain
 from fairlead.text_tables import PlainTable, listed
+
+WITHOUT_TERMINAL = 200
+"""Columns of a listing that is read by no person, most likely."""
 
 
 def show(table: Table, empty: str) -> None:
@@ -20,12 +22,7 @@ def show(table: Table, empty: str) -> None:
     if not table.row_count:
         print(empty)
         return
-    Console(width=table_width(), highlight=False).print(table)
-
-
-def table_width() -> int:
-    """The columns of the terminal, or many where standard output is none."""
-    return Console().width if sys.stdout.isatty() or "COLUMNS" in os.environ else 200
+    Console(width=width(WITHOUT_TERMINAL), highlight=False).print(table)
 
 
 def job_table(jobs: list[dict[str, Any]], long: bool = False) -> Table:

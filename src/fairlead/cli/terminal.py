@@ -1,5 +1,6 @@
 """What commands that compute for a while show of it, and how wide their tables may be."""
 
+import os
 import sys
 
 from rich.console import Console
@@ -13,6 +14,6 @@ def progress(count: ProgressColumn) -> Progress:
     return Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
 
 
-def width() -> int:
-    """The columns of the terminal, or 100 where standard output is none."""
-    return Console().width if sys.stdout.isatty() else 100
+def width(without: int = 100) -> int:
+    """The columns of the terminal, or what `COLUMNS` says; so many where standard output is no terminal."""
+    return Console().width if sys.stdout.isatty() or "COLUMNS" in os.environ else without

@@ -74,6 +74,10 @@ class Connection:
     def close(self) -> None:
         self._pool.close()
 
+    def is_here(self) -> bool:
+        """Whether it runs on this machine, as far as its address tells."""
+        return self._address.socket is not None
+
     def is_there(self) -> bool:
         """Whether its socket still has a name; that of a port cannot be told."""
         return self._address.socket is not None and self._address.socket.exists()

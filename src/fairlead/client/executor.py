@@ -3,6 +3,7 @@ for, and run in warm worker processes on whatever the scheduler shares.
 """
 
 import itertools
+import json
 import os
 import warnings
 import weakref
@@ -198,13 +199,13 @@ class Client(Executor):
 
         Raises
         ------
-        ServiceError
-            It was refused; the message says why.
+        ServiceError, TypeError
+            It was refused, and why; the command is one text, not a list of words.
         """
         sent = needed_environment() if env is None else env
         exported = {name: value for name, value in os.environ.items() if export_all and name not in sent}
         body = replace(self.options, **options).request()
-        body |= {"argv": list(argv), "cwd": str(cwd) if cwd is not None else str(Path.cwd()), "env": sent}
+        body |= {"argv": _words(argv), "cwd": str(cwd) if cwd is not None else str(Path.cwd()), "env": sent}
         body |= {"exported": exported, "name": name, "gang": gang, "strict": strict}
         body |= {"exit_done": exit_done, "grace": grace, "signal": signal, "revocable": revocable}
         body["after"] = [_after(each) for each in after]
@@ -256,6 +257,12 @@ class _View(Executor):
             self._client._caller.stop_all(self._mine)
         else:
             self.shutdown()
+
+
+def _words(argv: Iterable[str]) -> list[str]:
+    if isinstance(argv, str):
+        raise TypeError(f'a command is a list of words: ["sh", "-c", {json.dumps(argv)}] runs a line for the shell')
+    return list(argv)
 
 
 def _after(each: "int | SubmittedJob | tuple[int, str]") -> dict[str, Any]:

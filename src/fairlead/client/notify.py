@@ -5,6 +5,7 @@ TO is an address of the web, which is sent JSON; an address of mail; or a line f
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -36,6 +37,10 @@ def kind_of(to: str) -> str:
         if sendmail() is None:
             raise NotTold(f"{to}: there is no sendmail here to send mail with: name an https:// address, or a command")
         return "mail"
+    if re.fullmatch(r"[\w.-]+", to) and shutil.which(to) is None:
+        raise NotTold(
+            f"{to}: is no address, and there is no such command: name an https:// or mail address, or a command"
+        )
     return "command"
 
 

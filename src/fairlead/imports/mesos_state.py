@@ -13,7 +13,7 @@ import urllib3
 from pydantic import AliasChoices, BaseModel, Field, ValidationError, field_validator
 
 from fairlead.model.documents import DocumentError
-from fairlead.model.faults import shortened
+from fairlead.model.faults import reason, shortened
 
 LARGEST = 256 * 2**20
 """Bytes of an answer: a master of thousands of agents says tens of MiB."""
@@ -121,7 +121,9 @@ def _checked(said: dict[str, Any], place: str) -> State:
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"]))
-        raise DocumentError(f"{place}: {where}: {first['msg']}: got {shortened(repr(first['input']))}") from None
+        raise DocumentError(
+            f"{place}: {where}: {reason(first['type'], first['msg'])}: got {shortened(repr(first['input']))}"
+        ) from None
 
 
 def _beside(url: str, name: str) -> str:
@@ -138,8 +140,8 @@ def _asked(url: str) -> dict[str, Any]:
         body = answer.read(LARGEST + 1)
         answer.release_conn()
     except urllib3.exceptions.HTTPError as error:
-        reason = getattr(error, "reason", None) or error
-        raise DocumentError(f"{url}: nobody answers: {reason}") from None
+        why = getattr(error, "reason", None) or error
+        raise DocumentError(f"{url}: nobody answers: {why}") from None
     if answer.status != 200:
         raise DocumentError(
             f"{url}: answers {answer.status} {answer.reason or ''}: save it, and name the file".rstrip()

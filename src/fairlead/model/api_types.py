@@ -410,6 +410,12 @@ class Changed(TypedDict):
     changed: bool
 
 
+class Edited(Changed):
+    """Also what whoever changed a job should look at again, such as that no node could hold it now."""
+
+    warning: str | None
+
+
 class Reloaded(Changed):
     """Whether the configuration changed; whether accounts and groups are looked up anew; what in it is most likely not meant."""
 
@@ -509,6 +515,7 @@ class WhenInfo(TypedDict):
     latest: float | None
     runs: int
     held: list[int]
+    warning: str | None
 
 
 class Why(TypedDict):

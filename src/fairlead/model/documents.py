@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
-from fairlead.model.faults import check_digits, reason, shortened
+from fairlead.model.faults import check_digits, each_once, reason, shortened
 from fairlead.model.quantity import (
     Percent,
     check_total,
@@ -174,6 +174,8 @@ Amounts = Annotated[dict[str, int], BeforeValidator(read_quantities)]
 AmountsOrPercent = Annotated[dict[str, Any], BeforeValidator(read_amounts)]
 Strict = Annotated[float, Field(strict=True)]
 """A number that is written as one."""
+Switch = Annotated[bool, Field(strict=True)]
+"""true or false, and nothing that could be taken for one."""
 Weight = Annotated[Strict | dict[str, Strict], AfterValidator(_check_weight)]
 PositiveWeight = Annotated[Weight, AfterValidator(_check_positive)]
 Who = Annotated[list[Annotated[str, AfterValidator(check_who)]], Field(max_length=10_000)]
@@ -203,19 +205,19 @@ class QueueTable(Table):
     max_tasks: Count | None = None
     policy: Annotated[Policy, AfterValidator(_check_policy)] | None = None
     history: Annotated[float | None, BeforeValidator(read_half_life)] = None
-    draining: bool = False
+    draining: Switch = False
     submit: Who | None = None
     admin: Who = Field(default_factory=list)
-    private: bool = False
+    private: Switch = False
     order: Literal["priority", "fair"] = "priority"
-    strict: Annotated[bool, Field(strict=True)] = False
+    strict: Switch = False
     guarantee_timeout: Timeout | None = None
     fair_share_timeout: Timeout | None = None
     fair_share_threshold: Annotated[float, Field(ge=0, le=1)] | None = None
-    revocable: bool = True
+    revocable: Switch = True
     min_runtime: Annotated[Seconds, Field(ge=0, le=LONGEST_PROTECTION)] | None = None
     grace: Annotated[Seconds, Field(ge=0, le=LONGEST_GRACE)] | None = None
-    priority_revokes: bool | None = None
+    priority_revokes: Switch | None = None
     borrow: Amounts = Field(default_factory=dict)
     lend: Amounts = Field(default_factory=dict)
     offer: OfferTable | None = None
@@ -232,7 +234,7 @@ class SchedulerTable(Table):
     reserve_after: Annotated[float, BeforeValidator(parse_seconds), Field(ge=0)] = Settings().reserve_after
     max_losses: Annotated[int, Field(ge=1, le=100, strict=True)] = Settings().max_losses
     keep_jobs: Annotated[int, Field(ge=0, le=1_000_000, strict=True)] = Settings().keep_jobs
-    revoke: bool = Settings().revoke
+    revoke: Switch = Settings().revoke
     offer_timeout: Annotated[float, BeforeValidator(parse_seconds), Field(gt=0)] = Settings().offer_timeout
     offer: OfferTable | None = None
 
@@ -250,9 +252,9 @@ class BoundsTable(Table):
 class PlacementTable(Table):
     by: Literal["asked", "user", "group", "groups"] | None = None
     queue: Annotated[str, AfterValidator(check_queue_name)] | None = None
-    create: bool = True
-    own: bool = False
-    create_own: bool = True
+    create: Switch = True
+    own: Switch = False
+    create_own: Switch = True
     not_asked: list[Annotated[str, AfterValidator(check_queue_name)]] = Field(default_factory=list, max_length=100)
     dot: Annotated[str, Field(pattern=r"^[A-Za-z0-9_.@+-]{0,20}$")] = "."
 
@@ -262,7 +264,7 @@ class Document(Table):
     node: list[NodeTable] = Field(default_factory=list, max_length=MOST_NODES)
     scheduler: SchedulerTable = Field(default_factory=SchedulerTable)
     operators: Who = Field(default_factory=list)
-    root_tasks: bool = False
+    root_tasks: Switch = False
     bounds: dict[str, BoundsTable] = Field(default_factory=dict)
     placement: list[PlacementTable] = Field(default_factory=list, max_length=1000)
     system: Annotated[dict[str, Any] | None, BeforeValidator(read_kept)] = None
@@ -300,7 +302,12 @@ def validated(kind: type[T], path: Path, text: str, raw: dict[str, Any]) -> T:
     try:
         return kind.model_validate(raw)
     except ValidationError as error:
-        faults = [fault(path, text, e["loc"], e["msg"], e["type"]) for e in error.errors()]
+        told: dict[tuple[str | int, ...], Any] = {}
+        for each in error.errors():  # what may be of several kinds is wrong as each of them
+            place = _place(each["loc"])
+            if place not in told or each["type"] in ("finite_number", "value_error"):
+                told[place] = each
+        faults = [fault(path, text, e["loc"], e["msg"], e["type"]) for e in told.values()]
         more = f"\n(and {len(faults) - 5} more)" if len(faults) > 5 else ""
         raise DocumentError("\n".join(faults[:5]) + more) from None
 
@@ -619,7 +626,7 @@ def read_table(path: Path) -> tuple[str, dict[str, Any]]:
     if long is not None:
         raise DocumentError(f"{path}:{long}: a number has more digits than can be read")
     try:
-        raw = json.loads(text, object_pairs_hook=_once) if path.suffix == ".json" else tomllib.loads(text)
+        raw = json.loads(text, object_pairs_hook=each_once) if path.suffix == ".json" else tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         place = re.fullmatch(r"(.*) \(at line (\d+), column \d+\)", str(error))
         where, why = (f"{path}:{place[2]}", place[1]) if place else (str(path), str(error))
@@ -635,21 +642,17 @@ def read_table(path: Path) -> tuple[str, dict[str, Any]]:
     return text, raw
 
 
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """An object of JSON, each of whose keys is there once."""
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        names = [name for name, _ in pairs]
-        raise ValueError(f"{next(name for name in names if names.count(name) > 1)}: is there twice: keep one of them")
-    return found
-
-
 def fault(path: Path, text: str, location: Sequence[str | int], message: str, kind: str) -> str:
-    location = [part for part in location if part not in ("float", "int", "dict[str,float]")]
+    location = _place(location)
     line = _line_of(text, location)
     key = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in location).lstrip(".")
     place = f"{path}:{line}" if path.suffix != ".json" else str(path)
     return f"{place}: {shortened(key)}: {reason(kind, message)}"
+
+
+def _place(location: Sequence[str | int]) -> tuple[str | int, ...]:
+    """Where a fault is, without the kind of value that it was taken for there."""
+    return tuple(part for part in location if part not in ("float", "int", "dict[str,float]"))
 
 
 def _line_of(text: str, location: Sequence[str | int]) -> int:

@@ -1,6 +1,8 @@
 """What is wrong with something that came from outside, in the same words wherever it came from: a document, a request, a row."""
 
 import re
+from collections.abc import Sequence
+from typing import Any
 
 from fairlead.plain_text import plain
 
@@ -38,6 +40,20 @@ def shortened(text: str) -> str:
     """One line, of plain text, and no longer than anybody reads."""
     line = plain(text.replace("\n", " "))
     return line if len(line) <= LONGEST else f"{line[: LONGEST // 2]} ... {line[-LONGEST // 3 :]}"
+
+
+def each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object of JSON, each of whose keys is there once: for `json.loads`, as `object_pairs_hook`. Raises ValueError."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        name = repeated([name for name, _ in pairs])
+        raise ValueError(f"{shortened(str(name))}: is there twice: keep one of them")
+    return found
+
+
+def repeated(names: Sequence[str]) -> str | None:
+    """The first of some names that is there more than once; None where each is there once."""
+    return next((name for place, name in enumerate(names) if name in names[:place]), None)
 
 
 def check_digits(text: str) -> int | None:

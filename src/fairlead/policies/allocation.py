@@ -258,13 +258,15 @@ def _divide_wide(chosen: DividingPolicy, problem: Problem, spread: float) -> Div
     return replace(found, tasks=found.tasks.astype(np.float64), placed=placed, notes=notes)
 
 
-def table(allocations: list[Allocation]) -> str:
-    """Allocations of the same problem side by side, as text."""
+def table(allocations: list[Allocation], width: int = 200) -> str:
+    """Allocations of the same problem side by side, as text; names and reasons are wrapped where there is too little room."""
     parts: list[Any] = []
     for found in allocations:
         problem = found.problem
         resources = [f">{name}" for name in problem.resources]
         rows = new_table("user", ">tasks", *resources, ">dominant share", "stopped by")
+        for column in (rows.columns[0], rows.columns[-1]):
+            column.no_wrap, column.overflow = False, "fold"
         dominant = found.dominant_shares
         for i in range(min(len(found.tasks), MOST_SHOWN)):
             rows.add_row(
@@ -283,7 +285,7 @@ def table(allocations: list[Allocation]) -> str:
             spent = found.division.prices * problem.capacity
             rows.add_row("price of all", "", *(number(price) for price in spent))
         parts += ([""] if parts else []) + [found.policy, rows, *found.division.notes]
-    return printed(*parts, width=200)
+    return printed(*parts, width=width)
 
 
 def steps_table(found: Allocation) -> str:

@@ -217,10 +217,15 @@ def too_large(state: State, job: Job) -> str | None:
 
 def doubt(state: State, job: Job) -> str | None:
     """What whoever submits a job should know: that it is too large for now, or asks for bytes where more was meant; else None."""
+    return doubt_about_memory(job) or too_large(state, job)
+
+
+def doubt_about_memory(job: Job) -> str | None:
+    """Say that a job asks for bytes, where more was meant most likely; None where it does not."""
     memory = job.demand.get("memory", 0)
     if 0 < memory < LEAST_MEMORY:
         return f"memory: {memory} is {memory} bytes for each task: was {memory}Mi or {memory}Gi meant?"
-    return too_large(state, job)
+    return None
 
 
 def cancel(

@@ -21,7 +21,7 @@ def doubts(configuration: Configuration, has: Quantities, accounts: Accounts | N
     accounts : Accounts or None
         Where accounts and groups are looked up, which may block; None where nobody asks who may do what.
     """
-    found = _promised_beyond(configuration.queues, has)
+    found = _promised_beyond(configuration.queues, has) + _of_nothing(configuration.queues, has)
     if accounts is not None:
         found += _unknown_names(configuration, accounts)
     more = [f"and {len(found) - MOST_TOLD} more like these"] if len(found) > MOST_TOLD else []
@@ -40,6 +40,17 @@ def _promised_beyond(queues: Sequence[Queue], has: Quantities) -> list[str]:
             queue.guarantee.get(resource, 0) > has.get(resource, 0) for queue in queues
         ):
             found.append(f"all queues together are guaranteed {_beyond(resource, amount, has)}")
+    return found
+
+
+def _of_nothing(queues: Sequence[Queue], has: Quantities) -> list[str]:
+    """Where a weight or a limit is said of a resource that no node has."""
+    found = []
+    for queue in queues:
+        weights = queue.weight if isinstance(queue.weight, dict) else {}
+        for key, said in (("weight", weights), ("limit", queue.limit)):
+            for resource in [resource for resource in said if not has.get(resource)]:
+                found.append(f"queue {written(queue.name)!r}: {key} names {resource!r}, which no node has")
     return found
 
 

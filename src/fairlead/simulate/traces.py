@@ -23,8 +23,9 @@ from typing import Any
 import numpy as np
 
 from fairlead.model.documents import check_queue_name
+from fairlead.model.faults import repeated, shortened
 from fairlead.model.quantity import parse_quantity
-from fairlead.model.specs import Node, Quantities, Queue
+from fairlead.model.specs import USERS, Node, Quantities, Queue
 from fairlead.scheduler.facts import Configured, JobSubmitted, NodeJoined, TasksFinished, TasksPlaced
 from fairlead.simulate.workload import Jobs, TraceError, Workload
 
@@ -94,7 +95,9 @@ class Reader:
             except (ValueError, KeyError, IndexError) as error:
                 if not self._skip_bad:
                     what = f"there is no column {error}" if isinstance(error, KeyError) else str(error)
-                    raise TraceError(f"{self._path}:{line}: {what} (--skip-bad leaves such rows out)") from None
+                    raise TraceError(
+                        f"{self._path}:{line}: {shortened(what)} (--skip-bad leaves such rows out)"
+                    ) from None
                 self.skipped += 1
 
 
@@ -177,10 +180,15 @@ def _csv_rows(path: Path) -> Iterator[tuple[int, Row]]:
         names = reader.fieldnames or []
         if len(names) == 1 and ";" in names[0]:
             raise TraceError(f"{path}:1: has semicolons between its cells: write commas")
-        for row in reader:
-            if None in row:  # a long row has a list there, a short one None for what is missing
-                raise TraceError(f"{path}:{reader.line_num}: has more cells than the first line")
-            yield reader.line_num, {k: v for k, v in row.items() if v is not None}
+        if (twice := repeated(names)) is not None:
+            raise TraceError(f"{path}:1: there are two columns {shortened(twice)!r}: keep one of them")
+        try:
+            for row in reader:
+                if None in row:  # a long row has a list there, a short one None for what is missing
+                    raise TraceError(f"{path}:{reader.line_num}: has more cells than the first line")
+                yield reader.line_num, {k: v for k, v in row.items() if v is not None}
+        except csv.Error as error:
+            raise TraceError(f"{path}:{reader.line_num}: no CSV: {error}") from None
 
 
 # -- openb ---------------------------------------------------------------------------------------------------------------
@@ -345,7 +353,7 @@ def read_jobs(path: Path, skip_bad: bool = False) -> Workload:
         if len(durations) not in (1, tasks):
             raise ValueError(f"duration: {len(durations)} are named, for {tasks} tasks")
         priority = _whole(row, "priority", -1_000_000, 1_000_000) if row.get("priority") else 0
-        queue, gang, on = check_queue_name(row.get("queue") or "default"), _switch(row, "gang"), _labels(row)
+        queue, gang, on = _leaf(row), _switch(row, "gang"), _labels(row)
         submit, name = _number(row, "submit"), row.get("job", "")
         if name in named:
             raise ValueError(f"job: {name!r} is there already: name it otherwise")
@@ -371,6 +379,14 @@ def read_jobs(path: Path, skip_bad: bool = False) -> Workload:
 _NO_RESOURCES = ("weight", "guarantee", "limit", "policy")
 """Of queues, not of jobs: as a column it would be taken for a resource."""
 _KNOWN = ("submit", "queue", "duration", "tasks", "priority", "gang", "on", "job", "after")
+
+
+def _leaf(row: Row) -> str:
+    """The queue of a job."""
+    name = check_queue_name(row.get("queue") or "default")
+    if USERS in name.split("/"):
+        raise ValueError(f"queue: {name!r}: a job is in one queue: write its own name instead of {USERS!r}")
+    return name
 
 
 def _labels(row: Row) -> dict[str, list[str]]:

@@ -120,14 +120,15 @@ def queues(
     as_json: Json = False,
 ) -> None:
     """Show the queue tree: what each queue uses, its dominant share, its guarantee and limit."""
-    from fairlead.cli.tables import queue_table, share_table, show, table_width
+    from fairlead.cli.tables import WITHOUT_TERMINAL, queue_table, share_table, show
+    from fairlead.cli.terminal import width
 
     with connect() as connection:
         found = connection.get("/v1/queues")
     if as_json:
         print_json(found)
         return
-    show(share_table(found["queues"]) if shares else queue_table(found["queues"], table_width()), "")
+    show(share_table(found["queues"]) if shares else queue_table(found["queues"], width(WITHOUT_TERMINAL)), "")
 
 
 def nodes(as_json: Json = False) -> None:

@@ -129,12 +129,13 @@ def submit(
     from fairlead.cli.asked import job_request
     from fairlead.cli.submitting import all_asked, ask_when, submit_all
 
-    wanted = [job_request(each) for each in all_asked(ctx, command or [], jobs)]
+    asked = all_asked(ctx, command or [], jobs)
+    wanted = [job_request(each) for each in asked]
     with connect() as connection:
         if when:
             ask_when(connection, wanted)
         else:
-            submit_all(connection, wanted, notify, many=jobs is not None)
+            submit_all(connection, wanted, asked[0]["notify"], many=jobs is not None)
 
 
 def run(
@@ -406,8 +407,10 @@ def edit(
     if all(asked is None for asked in body.values()):
         raise Failure("edit what? Name what it is to ask for instead, such as --memory 8Gi")
     with connect() as connection:
-        changed = connection.post(f"/v1/jobs/{number_of(job)}/edit", body)["changed"]
-    print(f"job {job} is changed" if changed else f"job {job} asked for that already")
+        answer = connection.post(f"/v1/jobs/{number_of(job)}/edit", body)
+    if answer["warning"]:
+        print(f"fairlead: {plain(answer['warning'])}", file=sys.stderr)
+    print(f"job {job} is changed" if answer["changed"] else f"job {job} asked for that already")
 
 
 def rerun(

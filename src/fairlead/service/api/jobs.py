@@ -11,6 +11,7 @@ from fairlead.engines.local.engine import LocalEngine
 from fairlead.model.api_types import (
     Cancelled,
     Changed,
+    Edited,
     JobInfo,
     JobList,
     JobStatus,
@@ -192,11 +193,12 @@ def _add_changing(api: APIRouter, asker: Asker, submitter: Submitter) -> None:
         """Undo a hold."""
         return Json({"changed": await asker.change_job(caller, job, lambda s, now: admission.release(s, job, now))})
 
-    @api.post("/v1/jobs/{job}/edit", response_model=Changed)
+    @api.post("/v1/jobs/{job}/edit", response_model=Edited)
     async def edit(job: Number, request: EditRequest, caller: Known) -> Response:
         """Have a job ask for something else: while all of it waits, anything; later its priority, retries and `at_most`."""
         changed = await asker.change_job(caller, job, lambda s, now: submitter.edit(s, now, caller, job, request))
-        return Json({"changed": changed})
+        warning = await asker.read(lambda s: admission.doubt(s, spec_of(s, job))) if changed else None
+        return Json({"changed": changed, "warning": warning})
 
     @api.post("/v1/jobs/{job}/rerun", status_code=201, response_model=Submitted)
     async def rerun(job: Number, request: RerunRequest, caller: Known, key: Key = "") -> Response:

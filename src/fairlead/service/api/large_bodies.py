@@ -13,7 +13,7 @@ from fastapi import HTTPException, Request
 from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, ValidationError
 
-from fairlead.model.faults import reason
+from fairlead.model.faults import each_once, reason, shortened
 from fairlead.people.rules import Caller
 from fairlead.service.api.asking import OneEach, retry_after
 from fairlead.service.loop import Busy
@@ -43,24 +43,28 @@ class LargeBody(Request):
     async def json(self) -> Any:
         """The body: JSON, or an instance of the model, which is not validated again."""
         body = await self.body()
-        if len(body) <= LARGE:
-            return await super().json()
         caller: Caller = self.scope["caller"]
         try:
+            if len(body) <= LARGE:
+                return json.loads(body, object_pairs_hook=each_once)
             with self._one_each.of(caller):
                 return await asyncio.get_running_loop().run_in_executor(_reading, read, self._model, body)
         except Busy as busy:
             raise HTTPException(429, str(busy), retry_after(1)) from None
         except (ValidationError, RequestValidationError) as error:
             raise HTTPException(422, in_one_line(error.errors())) from None
+        except json.JSONDecodeError:
+            raise
+        except ValueError as error:  # a key twice, a number with too many digits, or what is no text
+            raise HTTPException(422, shortened(str(error))) from None
 
 
 def read(model: type[BaseModel], body: bytes) -> Any:
     """A body as an instance of a model; what it lists is validated piece by piece.
 
-    Raises ValidationError, RequestValidationError, JSONDecodeError.
+    Raises ValidationError, RequestValidationError, JSONDecodeError, and ValueError for a key that is there twice.
     """
-    asked = json.loads(body)
+    asked = json.loads(body, object_pairs_hook=each_once)
     if isinstance(asked, dict):
         for name, kind in _lists(model).items():
             if isinstance(asked.get(name), list):

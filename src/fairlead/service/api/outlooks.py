@@ -6,7 +6,7 @@ import msgspec
 from fastapi import APIRouter, Response
 
 from fairlead.model.api_types import WhenInfo
-from fairlead.model.specs import Work
+from fairlead.model.specs import Job, Work
 from fairlead.people.placing import leaf_of
 from fairlead.people.rules import check_submits
 from fairlead.scheduler import admission
@@ -30,20 +30,24 @@ def add_outlooks(api: APIRouter, asker: Asker, outlooks: Outlooks) -> None:
     async def when_submitted(request: WhenRequest, caller: Known) -> Response:
         """When a job would start, were it submitted now. Nothing is submitted."""
 
-        def find(state: State, now: float, widen: float, seconds: float) -> Outlook:
+        def asked(state: State) -> Job:
             rules = asker.door.rules
             leaf = leaf_of(state, rules, caller, request.queue, request.user)
             user = check_submits(rules, caller, leaf, request.user)
             job = request.to_job(leaf, request.tasks, request.gang, Work())
-            job = job if rules.personal else admission.with_usual(state, job)
-            (fact,) = admission.submit(state, [msgspec.structs.replace(job, user=user)], now)
+            return msgspec.structs.replace(job if rules.personal else admission.with_usual(state, job), user=user)
+
+        def find(state: State, now: float, widen: float, seconds: float) -> Outlook:
+            (fact,) = admission.submit(state, [job], now)
             state = copy_of(state)
             state.apply(fact)
             return outlook(state, fact.id, now, widen, seconds)
 
+        job = await asker.read(asked)
         found = await outlooks.find(asker.loop, (caller, request.model_dump_json()), find)
-        return Json(await asker.told_to(caller, _told(asker, found, None)))
+        warning = admission.doubt_about_memory(job)
+        return Json(await asker.told_to(caller, _told(asker, found, None, warning)))
 
 
-def _told(asker: Asker, found: Outlook, job: int | None) -> Any:
-    return by_wall_clock({**found._asdict(), "job": job}, asker.clock)
+def _told(asker: Asker, found: Outlook, job: int | None, warning: str | None = None) -> Any:
+    return by_wall_clock({**found._asdict(), "job": job, "warning": warning}, asker.clock)

@@ -1,14 +1,17 @@
 """Requests about people: their tokens, and who did what."""
 
 import asyncio
+import re
 import time
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Response
 from fastapi import Path as PathParameter
+from pydantic import AfterValidator
 
 from fairlead.journal import Envelope, Journal
 from fairlead.model.api_types import Changed, Doing, DoingList, NewToken, TokenInfo, TokenList
+from fairlead.model.faults import shortened
 from fairlead.model.specs import Job
 from fairlead.people import doings
 from fairlead.people.deeds import Deeds
@@ -26,7 +29,14 @@ PAGE_OF_RECORDS = 2000
 MOST_PAGES = 10
 """Pages of records that one request looks at; whoever asks goes on where it ended."""
 
-TokenId = Annotated[str, PathParameter(pattern=r"^[0-9a-f]{12}$")]
+
+def _check_token(text: str) -> str:
+    if not re.fullmatch(r"[0-9a-f]{12}", text):
+        raise ValueError(f"{shortened(text)!r} is no token's number: `fairlead token list` shows them")
+    return text
+
+
+TokenId = Annotated[str, AfterValidator(_check_token), PathParameter()]
 
 
 def add_tokens(api: APIRouter, door: Door, deeds: Deeds) -> None:

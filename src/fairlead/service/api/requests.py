@@ -42,6 +42,12 @@ def _check_signal(name: str) -> str:
     return found
 
 
+def _check_program(argv: list[str]) -> list[str]:
+    if not argv[0]:
+        raise ValueError("names no program: its first word is empty")
+    return argv
+
+
 def _as_list(value: object) -> object:
     return [value] if isinstance(value, str) else value
 
@@ -123,7 +129,7 @@ class JobAsked(Body):
 class JobRequest(JobAsked):
     """A command to run, in one task or many."""
 
-    argv: Annotated[list[Argument], Field(min_length=1, max_length=100_000)]
+    argv: Annotated[list[Argument], Field(min_length=1, max_length=100_000), AfterValidator(_check_program)]
     cwd: Text = "/"
     env: Environment = Field(default_factory=dict)
     exported: Annotated[
@@ -194,6 +200,10 @@ class WhenRequest(JobAsked):
 
     tasks: int = 1
     gang: bool = False
+    revocable: bool = False
+
+    def to_job(self, leaf: str, tasks: int, gang: bool, work: Work) -> Job:
+        return replace(super().to_job(leaf, tasks, gang, work), revocable=self.revocable)
 
 
 class JobsRequest(Body):
