@@ -44,6 +44,19 @@ def up(
     name: Annotated[
         list[str], typer.Option(help="With --listen: a further name that this machine is called by; repeat for more.")
     ] = [],  # noqa: B006
+    mesos: Annotated[
+        str | None,
+        typer.Option(
+            help="Have frameworks connect there as they did to Mesos. The port is 5050 where none is named; 0 for any.",
+            metavar="HOST[:PORT]",
+        ),
+    ] = None,
+    mesos_principals: Annotated[
+        Path | None,
+        typer.Option(
+            help="With --mesos: the principals with their secrets. Default: each is known by whose process of this machine it is."
+        ),
+    ] = None,
     drop_node: Annotated[
         list[str],
         typer.Option(
@@ -77,10 +90,9 @@ def up(
     """
     from fairlead.cli.up import Asked, run_scheduler
 
-    of_ray = (engine, ray_address, try_, lost_after)
-    run_scheduler(
-        Asked(config, home, system, socket, port, listen, tls_cert, tls_key, insecure, name, drop_node, *of_ray)
-    )
+    asked = Asked(config, home, system, socket, port, listen, tls_cert, tls_key, insecure, name, drop_node)
+    asked = asked._replace(engine=engine, ray_address=ray_address, try_nodes=try_, lost_after=lost_after)
+    run_scheduler(asked._replace(mesos=mesos, mesos_principals=mesos_principals))
 
 
 def doctor(
