@@ -103,8 +103,8 @@ class Places:
         Whether a uid is known to be that of an account.
     room : mapping
         For requests of each kind at once.
-    most_of_one : int
-        Connections of one party, at most.
+    most_of_one : int, optional
+        Connections of one party, at most, where that is another number than is usual.
     full : int
         The status of who is told to come back.
     patience : float, optional
@@ -117,7 +117,7 @@ class Places:
         personal: bool = False,
         knows: Callable[[int], bool] = lambda uid: True,
         room: Mapping[Kind, int] = MappingProxyType(ROOM),
-        most_of_one: int = MOST_OF_ONE,
+        most_of_one: int | None = None,
         full: int = 429,
         patience: float | None = None,
     ) -> None:
@@ -238,7 +238,8 @@ class Places:
         return not isinstance(party, int) and self._others >= left and not self.personal
 
     def _has_most(self, party: Party) -> bool:
-        return len(self._seated.get(party, ())) >= self._most_of_one and not self.personal
+        most = MOST_OF_ONE if self._most_of_one is None else self._most_of_one
+        return len(self._seated.get(party, ())) >= most and not self.personal
 
     def _turn_out(self, party: Party) -> bool:
         longest, since = next(iter(self._silent[party].items()), (None, 0.0))
