@@ -101,7 +101,11 @@ def _least(name: str, cells: list[str]) -> int:
     header = len(name.removeprefix(">"))
     if name == "queue":
         return max(header, min(LONGEST_NAME, max(map(len, cells))))
-    parts = (word for cell in cells for word in (cell.split() if name in ("used", "guarantee", "limit") else [cell]))
+    parts = (
+        word
+        for cell in cells
+        for word in (cell.split() if name in ("used", "offered", "guarantee", "limit") else [cell])
+    )
     return max(header, *map(len, parts), 0)
 
 
@@ -120,6 +124,7 @@ def _queue_columns(queues: list[dict[str, Any]]) -> dict[str, list[str]]:
             f"{queue['share_over_time']:.1%}" if depth else "" for depth, queue in zip(depths, queues, strict=True)
         ],
         "used": [quantities(queue["used"]) for queue in queues],
+        "offered": [quantities(queue["offered"]) for queue in queues],
         ">running": [str(queue["running"]) for queue in queues],
         ">waiting": [str(queue["waiting"]) for queue in queues],
         "guarantee": [quantities(queue["guarantee"]) for queue in queues],
@@ -129,7 +134,9 @@ def _queue_columns(queues: list[dict[str, Any]]) -> dict[str, list[str]]:
     if not any(queue["share_over_time"] >= 0.0005 for queue in queues[1:]):
         del columns[">over time"]
     return {
-        name: cells for name, cells in columns.items() if name not in ("guarantee", "limit", "claims") or any(cells)
+        name: cells
+        for name, cells in columns.items()
+        if name not in ("offered", "guarantee", "limit", "claims") or any(cells)
     }
 
 

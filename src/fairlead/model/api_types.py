@@ -141,6 +141,8 @@ class FairShare(TypedDict):
 class QueueInfo(TypedDict):
     """A queue of the tree. Shares are of the whole cluster, divided by the queue's weight; over time, of what was used before.
 
+    Of what is used, `offered` is promised to frameworks that have not answered.
+
     `claims` say of a leaf why others may be revoked for what waits there: guarantee, fair share, priority, idle; and "coming
     back" where they were.
     """
@@ -149,6 +151,7 @@ class QueueInfo(TypedDict):
     status: Literal["open", "draining", "removed"]
     policy: str | None
     used: Quantities
+    offered: Quantities
     dominant_share: float
     share_over_time: float
     dominant_resource: str | None

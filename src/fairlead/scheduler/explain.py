@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from fairlead.model.quantity import format_quantity, round_quantity
+from fairlead.model.quantity import format_quantities, format_quantity, round_quantity
 from fairlead.model.specs import path_to_root, written
 from fairlead.policies.arithmetic import dominant_share
 from fairlead.scheduler import kernel_holds
@@ -241,11 +241,31 @@ def _no_node(state: State, row: int) -> dict[str, Any]:
         text += f" beside what is kept for {who}" if owners else ""
         return _answer(job, "gang does not fit", text, fits=fits, needed=int(jobs.waiting[row]), kept=owners)
     owners, who = _owners(state, row, np.array([closest]) if (kept[closest] > 0).any() else np.zeros(0, np.int64))
+    offered = _offered_on(state, closest)
     if not missing:
-        text = f"{name} has room, but it is kept for {who or 'another job'}"
+        to_be_offered = "it is first the turn of a framework, which is offered it" if state.buckets.wants.any() else ""
+        text = f"{name} has room, but " + (
+            f"it is kept for {who}" if who else to_be_offered or "it is kept for another job"
+        )
         return _answer(job, "no room", text, **more, kept=owners)
     beside = f" beside what is kept for {who}" if owners else ""
-    return _answer(job, "no room", f"no node has room: {name}, the closest, lacks {lacks}{beside}", **more, kept=owners)
+    text = f"no node has room: {name}, the closest, lacks {lacks}{beside}{offered}"
+    return _answer(job, "no room", text, **more, kept=owners)
+
+
+def _offered_on(state: State, node: int) -> str:
+    """To whom something of a node is offered, and what; and who of them lets offers go by unanswered. Empty where nothing is."""
+    offers, n, amounts = state.offers, state.offers.n, dict[str, np.ndarray]()
+    for row in np.flatnonzero(offers.node[:n] == node).tolist():
+        who, _ = state.frameworks.at[state.tree.names[offers.leaf[row]]]
+        amounts[who] = amounts.get(who, 0) + offers.rest[row]
+    told = []
+    for who, amount in list(amounts.items())[:MOST_AHEAD]:
+        member = state.frameworks.members[who]
+        offers_let_go = f"{member.unanswered} offer{'s' * (member.unanswered > 1)}"
+        slow = f", which let {offers_let_go} go by unanswered" if member.unanswered else ""
+        told.append(f"{format_quantities(state.quantities(amount))} to framework {member.framework.name} ({who}){slow}")
+    return f"; there is offered, and not answered yet, {'; '.join(told)}" if told else ""
 
 
 def _kept_from(state: State, bucket: int) -> np.ndarray:
