@@ -349,7 +349,7 @@ def test_offers_that_are_accepted_together_are_of_one_node_and_role():
 
 
 def test_for_a_guarantee_offers_are_taken_back_before_tasks_are():
-    c = Cluster(Queue("lab", guarantee={"cpu": 4000}, guarantee_timeout=5.0), Queue("web"), nodes=2)
+    c = Cluster(Queue("lab", guarantee={"cpu": 4000}, guarantee_timeout=5.0), Queue("web"), nodes=2, offer_timeout=1e9)
     c.join("f", "web")
     one, other = c.offers()
     c.launch(one, "t", demand=WHOLE)
