@@ -209,6 +209,23 @@ def test_who_is_below_a_guarantee_goes_first_and_a_limit_chops_what_is_offered()
     assert (second.framework, second.amount) == ("g", {"cpu": 2500})
 
 
+@pytest.mark.parametrize(
+    "policy", ["drf", "ceei", "asset", "maxmin:cpu", "hdrf", "sdrf", "fifo", "priority", "mesos", "yarn-drf"]
+)
+def test_any_policy_says_who_is_offered_what(policy):
+    """Two frameworks that take all that they are offered, in roles of the same weight: each gets a half, where shares decide."""
+    c = Cluster(nodes=8)
+    queues = [Queue(ROOT, policy=policy, history=0.0), Queue("x"), Queue("y")]
+    c.happen(admission.configure(c.state, queues, Settings(), 0.0))
+    c.join("f", "x")
+    c.join("g", "y")
+    for _ in range(8):
+        for offer in c.offers(1.0):
+            c.launch(offer, f"t{offer.id}", demand=WHOLE)
+    assert c.state.queues.tasks[0] == 8
+    assert c.used("x") == c.used("y")
+
+
 def test_frameworks_of_a_role_are_in_order_of_their_own_shares():
     c = Cluster(nodes=2)
     for name in "fg":
