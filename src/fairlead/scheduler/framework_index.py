@@ -7,7 +7,7 @@ kernels know of frameworks is that a bucket may want whatever there is. The leaf
 else a thousand short-lived ones would leave a thousand queues.
 """
 
-from collections.abc import Iterable
+from collections.abc import Container
 
 from msgspec import Struct, field
 
@@ -103,6 +103,7 @@ class Frameworks(Struct, dict=True, forbid_unknown_fields=True):
 
     def __post_init__(self) -> None:
         self.at = {leaf: (who, role) for who, m in self.members.items() for role, leaf in m.leaves.items()}
+        self._lowest: dict[str, int] = {}  # by the queue of a role, a number below which all leaves are somebody's
         self.task_of = {t.job: (who, task) for who, tasks in self.tasks.items() for task, t in tasks.items()}
 
     def copy(self) -> "Frameworks":
@@ -124,7 +125,7 @@ class Frameworks(Struct, dict=True, forbid_unknown_fields=True):
         """A framework is gone, and so is what it was to be told."""
         member = self.members.pop(who)
         for leaf in member.leaves.values():
-            self.at.pop(leaf, None)
+            self.free(leaf)
         for launched in self.tasks.pop(who, {}).values():
             self.task_of.pop(launched.job, None)
         self.gone = [*self.gone, who][-MOST_GONE:]
@@ -146,12 +147,21 @@ class Frameworks(Struct, dict=True, forbid_unknown_fields=True):
         if launched.over and not launched.updates:
             del self.tasks[who][task], self.task_of[job]
 
-    def free_leaf(self, role: str, taken: Iterable[str]) -> str:
-        """A name for the leaf of a framework more in a role; `taken` are leaves that are nobody's and still have tasks."""
-        used, number = {*self.at, *taken}, 1
-        while (leaf := f"{own_queue(role)}/{number}") in used:
+    def free_leaf(self, role: str, busy: Container[str]) -> str:
+        """A name for the leaf of a framework more in a role; those that are `busy` are nobody's, and still have tasks."""
+        own = own_queue(role)
+        number = self._lowest.get(own, 1)
+        while f"{own}/{number}" in self.at:
+            number += 1
+        self._lowest[own] = number
+        while (leaf := f"{own}/{number}") in self.at or leaf in busy:
             number += 1
         return leaf
+
+    def free(self, leaf: str) -> None:
+        """A leaf is nobody's any more."""
+        self.at.pop(leaf, None)
+        self._lowest.pop(leaf.rpartition("/")[0], None)
 
 
 def queue_of(role: str) -> str:

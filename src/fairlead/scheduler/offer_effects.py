@@ -43,7 +43,7 @@ def _framework_subscribed(state: "State", fact: FrameworkSubscribed) -> None:
     for role, leaf in kept.items():
         if role not in fact.framework.roles:
             _want_nothing(state, leaf)
-            f.at.pop(leaf)
+            f.free(leaf)
     busy = {state.tree.names[row] for row in np.flatnonzero(state.queues.tasks[: state.queues.n])}
     leaves = {}
     for role in fact.framework.roles:

@@ -122,9 +122,9 @@ class QueueTree(Struct, dict=True, forbid_unknown_fields=True):
     def _rank(self, row: int, table: Queues) -> None:
         """Put the last queue where it belongs among the others, by name."""
         rank = table.rank[:row]
-        place = bisect_left(
-            np.argsort(rank), self.names[row].split("/"), key=lambda other: self.names[other].split("/")
-        )
+        in_order = np.empty(row, np.int64)
+        in_order[rank] = np.arange(row)
+        place = bisect_left(in_order, self.names[row].split("/"), key=lambda other: self.names[other].split("/"))
         rank[rank >= place] += 1
         table.rank[row] = place
 
