@@ -61,6 +61,7 @@ def test_no_number_of_a_queue_is_ever_cut(width):
         "max_jobs": None,
         "strict": False,
         "offered": {},
+        "framework": None,
         "used": used,
         "claims": [],
     }
