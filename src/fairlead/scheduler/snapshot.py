@@ -14,7 +14,7 @@ import numpy as np
 from msgspec import Struct
 
 from fairlead.model.specs import Job, Settings
-from fairlead.scheduler import kernel_account, kernel_holds, kernel_sketches
+from fairlead.scheduler import kernel_account, kernel_claims, kernel_holds, kernel_sketches
 from fairlead.scheduler.cluster import Cluster
 from fairlead.scheduler.compaction import find_kinds
 from fairlead.scheduler.dependencies import Dependencies
@@ -171,6 +171,8 @@ def _work_out(state: State, ended: list[int]) -> None:
     rows = state.held_rows()
     state.nodes.hold[:] = NONE
     kernel_holds.link_holds(state.view())
+    kernel_claims.count_claimed(state.view())
+    state.tree.write_withheld(state.queues)
     kernel_account.link_tasks(state.view(), rows, state.job_rows_of(rows))
     kernel_sketches.find_usual(state.view())
     until = state.tasks.started_at[rows] + jobs.time_limit[state.job_rows_of(rows)]
@@ -187,7 +189,7 @@ def _refuse_unknown(names: Iterable[str], known: Iterable[str], what: str) -> No
 
 
 def _columns(table: Table) -> list[str]:
-    return [*(name for name in table.FIELDS.names or () if name not in table.FOLLOWS), *table.WIDE]
+    return [name for name in (*(table.FIELDS.names or ()), *table.WIDE) if name not in table.FOLLOWS]
 
 
 def _pack_table(name: str, table: Table) -> Iterator[Rows]:
