@@ -16,7 +16,7 @@ import numpy as np
 from fairlead.journal import Journal, head
 from fairlead.journal.repair import adopt
 from fairlead.journal.sql import SCHEMA_VERSION, SqlStore
-from fairlead.model.specs import After, Call, Job, Node, Queue, Settings, Work
+from fairlead.model.specs import After, Call, Framework, Job, Node, Offer, Queue, Settings, Work
 from fairlead.scheduler import facts as f
 from fairlead.scheduler import report
 from fairlead.scheduler.state import State
@@ -90,6 +90,33 @@ def every_fact() -> list[f.Fact]:
         f.TasksPlaced(at=52.0, **attempts(1, 1, attempt=2), node=np.array([0])),
         f.TasksStarted(at=53.0, **attempts(1, 1, attempt=2)),
         f.FactsLost(at=54.0, count=3),
+        *offers(),
+    ]
+
+
+def offers() -> list[f.Fact]:
+    """What happens with a framework: it launches a task, refuses the rest, goes and does not come back."""
+    framework = Framework("marathon", user="ada", roles=["web/front", "*"], failover_timeout=5.0, info="{}")
+    two = {"cpu": 2000, "memory": 2 * G}
+    task = Job("default/./1", {"cpu": 1000, "memory": G}, framework="f-1", task="t", work=Work(argv=["serve"]))
+    return [
+        f.FrameworkSubscribed(at=60.0, id="f-1", framework=framework, suppressed=["web/front"]),
+        f.OffersMade(at=61.0, offers=[Offer(1, "f-1", "*", 0, two), Offer(2, "f-1", "*", 0, {"memory": G})]),
+        f.OffersAccepted(at=62.0, framework="f-1", ids=[1], jobs=[9], left={"cpu": 1000, "memory": G}, until=67.0),
+        f.JobSubmitted(at=62.0, id=9, job=task),
+        f.TasksPlaced(at=62.0, **attempts(9, 0), node=np.array([0])),
+        f.OffersDeclined(at=62.5, framework="f-1", ids=[2], until=72.5),
+        f.TasksStarted(at=63.0, **attempts(9, 0)),
+        f.UpdatesAcknowledged(at=63.5, jobs=[9], updates=[1]),
+        f.RolesSuppressed(at=64.0, id="f-1", roles=["*"]),
+        f.RolesRevived(at=65.0, id="f-1", roles=["*", "web/front"]),
+        f.OffersMade(at=66.0, offers=[Offer(3, "f-1", "*", 0, {"cpu": 500})]),
+        f.OffersRescinded(at=67.0, ids=[3], why="disconnected"),
+        f.FrameworkDisconnected(at=67.0, id="f-1"),
+        f.FrameworkGone(at=72.0, id="f-1"),
+        f.JobCancelled(at=72.0, id=9),
+        f.FrameworkSubscribed(at=73.0, id="f-2", framework=framework, suppressed=[]),
+        f.OffersMade(at=74.0, offers=[Offer(4, "f-2", "web/front", 0, {"cpu": 500})]),
     ]
 
 

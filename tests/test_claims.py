@@ -694,6 +694,15 @@ def test_why_tells_of_fair_shares_and_priorities_too():
     )
 
 
+def test_why_promises_nothing_to_a_task_larger_than_its_fair_share():
+    story = Story([{"cpu": 4000}], [Queue("", fair_share_timeout=60.0, history=0.0), Queue("a"), Queue("b")])
+    story.job(0.0, "a", 1000.0, 4, cpu=1000)
+    story.job(10.0, "b", 1000.0, 1, cpu=3000)
+    story.until(200.0)
+    assert "claim" not in explain(story.state, 2, 200.0)
+    assert "revoked" not in describe_job(story.state, 1) or describe_job(story.state, 1)["revoked"] is None
+
+
 def served_in_time() -> Story:
     """Four of b run, a claims one for its guarantee and gets it."""
     story = Story([{"cpu": 4}], [Queue("a", guarantee={"cpu": 2}), Queue("b", guarantee={"cpu": 1})])

@@ -63,6 +63,11 @@ class Shop(World):
                 if hasattr(fact, "node"):
                     self.happen(TasksStarted(at=self.now, job=fact.job, index=fact.index, attempt=fact.attempt))
 
+    def spare(self, queue, demand):
+        """Submit a revocable job."""
+        self.happen(JobSubmitted(at=self.now, id=self.state.index.last + 1, job=Job(queue, demand, revocable=True)))
+        return self.state.index.last
+
     def told(self, job, **more):
         return outlook(self.state, job, self.now, **more)
 
@@ -130,6 +135,20 @@ def test_a_gang_starts_when_there_is_room_for_all_of_it(monkeypatch):
     one = shop.submit("a", {"cpu": 1000})
     assert shop.expected(one)[1] <= 24.0 + 1e-6, "the first two end before, and nothing is kept for the gang yet"
     assert shop.told(first).reason == "running"
+
+
+def test_revocable_jobs_go_above_a_limit_into_what_is_idle(monkeypatch):
+    monkeypatch.setattr(paper_runs, "DAY", -1.0)  # nothing comes in between
+    shop = Shop([Queue("a", limit={"cpu": 1000}), Queue("b")])
+    for queue in "ab":
+        shop.submit(queue, {"cpu": 1000})
+    shop.work()
+    own, spare, large = shop.submit("a", {"cpu": 1000}), *(shop.spare("a", {"cpu": cpus * 1000}) for cpus in (1, 2))
+    assert about(MINUTE, shop.expected(own))
+    assert about(MINUTE, shop.expected(spare))
+    assert about(2 * MINUTE, shop.expected(large))
+    last = shop.submit("a", {"cpu": 1000})
+    assert about(2 * MINUTE, shop.expected(last))
 
 
 def test_a_limit_is_waited_for_as_well():

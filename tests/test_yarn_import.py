@@ -99,6 +99,13 @@ def test_allocation_file_of_the_conformance_case(tmp_path):
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize(("seconds", "said"), [(31536000, "31536000s"), (31536001, "never"), (2**63 - 1, "never")])
+def test_a_time_that_is_never_over_is_never(tmp_path, seconds, said):
+    words = ("minSharePreemptionTimeout", "fairSharePreemptionTimeout")
+    queues, _, _ = imported(tmp_path, f'<queue name="q">{"".join(f"<{w}>{seconds}</{w}>" for w in words)}</queue>')
+    assert (queues["q"]["guarantee_timeout"], queues["q"]["fair_share_timeout"]) == (said, said)
+
+
 def read_amounts_of(table):
     from fairlead.model.documents import read_amounts as read
 

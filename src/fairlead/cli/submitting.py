@@ -73,7 +73,6 @@ def ask_when(connection: Connection, wanted: list[dict[str, Any]]) -> None:
         "exit_done",
         "grace",
         "signal",
-        "revocable",
         "at_most",
         "hold",
     )

@@ -11,8 +11,11 @@ from pathlib import Path
 from fairlead.imports.imported import Imported, document
 from fairlead.imports.yarn_amounts import Amounts, no_more_than, read_amounts, read_people, written
 from fairlead.imports.yarn_file import Allocations, Rule, Said, YarnQueue, policy_of, read_allocations, read_site
+from fairlead.model.documents import LONGEST_TIMEOUT
 from fairlead.plain_text import plain
 
+LONGEST_OF_YARN = 2**63
+"""What YARN reads a time as ends there."""
 SITE = "yarn.scheduler.fair."
 NOT_HERE = {
     "maxAMShare": "fairlead has no application masters",
@@ -61,12 +64,12 @@ class _Import:
         except ValueError as error:
             raise self.file.wrong(said.line, f"{said.word}: {error}") from None
 
-    def number(self, said: Said, kind: type[int] | type[float]) -> float:
+    def number(self, said: Said, kind: type[int] | type[float], most: int = 10**9) -> float:
         try:
             found = kind(said.text)
         except ValueError:
             found = -1
-        if not 0 <= found < 10**9:
+        if not 0 <= found < most:
             raise self.file.wrong(said.line, f"{said.word}: {said.text!r} is no number that is 0 or more")
         return found
 
@@ -317,7 +320,8 @@ def _put_preemption(found: _Import, block: _Block, queue: YarnQueue) -> None:
         ("fairSharePreemptionTimeout", "fair_share_timeout"),
     ):
         if word in said:
-            block.put(key, f'"{found.number(said[word], int)}s"', said[word])
+            seconds = found.number(said[word], int, LONGEST_OF_YARN)
+            block.put(key, f'"{seconds}s"' if seconds <= LONGEST_TIMEOUT else '"never"', said[word])
     if "fairSharePreemptionThreshold" in said:
         threshold = said["fairSharePreemptionThreshold"]
         block.put("fair_share_threshold", f"{min(1.0, found.number(threshold, float)):g}", threshold)

@@ -147,6 +147,13 @@ def read_timeout(value: object) -> float:
     return seconds
 
 
+def _read_part(value: object) -> float:
+    part = parse_percent(value) if isinstance(value, str) else 0.0
+    if not 0 < part <= 100:
+        raise ValueError(f'{value!r} is no part of the cluster: write "25%", or another above 0% and up to 100%')
+    return part
+
+
 def _check_node_name(name: str) -> str:
     if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.:-]{0,252}", name):
         raise ValueError(f"{name!r} is no node name: use letters, digits and . _ : -")
@@ -182,6 +189,12 @@ class Table(BaseModel):
     model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
 
 
+class OfferTable(Table):
+    """How much of the cluster one framework may be offered at once, in hundredths."""
+
+    most: Annotated[float, BeforeValidator(_read_part)]
+
+
 class QueueTable(Table):
     name: Annotated[str, AfterValidator(check_queue_name)]
     weight: Weight = 1.0
@@ -207,6 +220,7 @@ class QueueTable(Table):
     priority_revokes: Switch | None = None
     borrow: Amounts = Field(default_factory=dict)
     lend: Amounts = Field(default_factory=dict)
+    offer: OfferTable | None = None
 
 
 class NodeTable(Table):
@@ -221,6 +235,8 @@ class SchedulerTable(Table):
     max_losses: Annotated[int, Field(ge=1, le=100, strict=True)] = Settings().max_losses
     keep_jobs: Annotated[int, Field(ge=0, le=1_000_000, strict=True)] = Settings().keep_jobs
     revoke: Switch = Settings().revoke
+    offer_timeout: Annotated[float, BeforeValidator(parse_seconds), Field(gt=0)] = Settings().offer_timeout
+    offer: OfferTable | None = None
 
 
 class BoundsTable(Table):
@@ -352,7 +368,16 @@ def _settings(path: Path, text: str, document: Document, queues: list[Queue]) ->
         Placement(**{**dict(table), "by": table.by or "", "queue": table.queue or ""}) for table in document.placement
     ]
     return Settings(
-        s.reserve_after, s.max_losses, s.keep_jobs, document.operators, document.root_tasks, bounds, placement, s.revoke
+        s.reserve_after,
+        s.max_losses,
+        s.keep_jobs,
+        document.operators,
+        document.root_tasks,
+        bounds,
+        placement,
+        s.revoke,
+        s.offer_timeout,
+        s.offer.most if s.offer else None,
     )
 
 
@@ -413,6 +438,7 @@ def _queue(table: QueueTable) -> Queue:
         priority_revokes=table.priority_revokes,
         borrow=table.borrow,
         lend=table.lend,
+        offer_most=table.offer.most if table.offer else None,
     )
 
 

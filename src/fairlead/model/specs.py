@@ -70,6 +70,7 @@ class Queue(Spec, frozen=True):
     priority_revokes : whether a job of higher priority has others of the same leaf revoked.
     borrow : what it may use above its guarantee.
     lend : what others may use of its guarantee while it does not; None of a resource for all of it.
+    offer_most : hundredths of what there is that one framework may be offered at once here; None as the queue above has it.
     """
 
     name: str
@@ -97,6 +98,7 @@ class Queue(Spec, frozen=True):
     priority_revokes: bool | None = None
     borrow: Quantities = field(default_factory=dict)
     lend: Quantities = field(default_factory=dict)
+    offer_most: float | None = None
 
 
 class Node(Spec, frozen=True):
@@ -168,6 +170,8 @@ class Job(Spec, frozen=True):
     queue has it. One that is ``revocable`` may go above the limits of its queues into what is idle, and is revoked before others.
 
     A task that writes more than ``output_limit`` bytes as its output is stopped; None for no limit.
+
+    What a ``framework`` launches in what it was offered is a job of one task, known to it as ``task``. It starts at most once.
     """
 
     queue: str
@@ -193,6 +197,40 @@ class Job(Spec, frozen=True):
     grace: float | None = None
     signal: int = TERM
     revocable: bool = False
+    framework: str = ""
+    task: str = ""
+
+
+class Framework(Spec, frozen=True):
+    """A program that takes offers and launches tasks of its own in them.
+
+    roles : the queues that it is offered for; ``*`` is a role of those who name none
+    revocable : what it is offered may be above limits, and what it launches is revoked before others
+    failover_timeout : seconds that its tasks live on after its connection is lost
+    partition_aware : told more of tasks that are lost; the scheduler does not look at it
+    info : what it says of itself, as JSON; the scheduler does not look at it
+    """
+
+    name: str
+    user: str = ""
+    uid: int | None = None
+    gid: int | None = None
+    principal: str = ""
+    roles: list[str] = field(default_factory=lambda: ["*"])
+    revocable: bool = False
+    failover_timeout: float = 0.0
+    partition_aware: bool = False
+    info: str = ""
+
+
+class Offer(Spec, frozen=True):
+    """Resources of one node, by its row, promised to a framework in one of its roles until it answers. The ids count up."""
+
+    id: int
+    framework: str
+    role: str
+    node: int
+    amount: Quantities
 
 
 EVERYWHERE = "@default"
@@ -250,6 +288,8 @@ class Settings(Spec, frozen=True):
     bounds : by queue, and ``@default``.
     placement : rules for the queues of jobs, in order; without any, jobs go where they ask to.
     revoke : whether tasks are revoked for others who are below what is theirs.
+    offer_timeout : seconds that a framework has to answer an offer.
+    offer_most : hundredths of what the cluster has that one framework may be offered at once; None for any part.
     """
 
     reserve_after: float = 30.0
@@ -260,6 +300,8 @@ class Settings(Spec, frozen=True):
     bounds: dict[str, Bounds] = field(default_factory=dict)
     placement: list[Placement] = field(default_factory=list)
     revoke: bool = True
+    offer_timeout: float = 60.0
+    offer_most: float | None = None
 
 
 def path_to_root(name: str) -> list[str]:

@@ -17,6 +17,7 @@ from fairlead.policies.codes import (
     HDRF,
     HTCONDOR,
     MAXMIN,
+    MESOS,
     PRIORITY,
     SDRF,
     YARN_DRF,
@@ -25,6 +26,7 @@ from fairlead.policies.codes import (
 
 CODES: dict[Policy, int] = {
     "drf": DRF, "fifo": FIFO, "priority": PRIORITY, "asset": ASSET, "hdrf": HDRF, "sdrf": SDRF, "yarn-drf": YARN_DRF,
+    "mesos": MESOS,
 }  # fmt: skip
 OF_ONE_RESOURCE = {"maxmin": MAXMIN, "fairtree": FAIRTREE, "htcondor": HTCONDOR, "yarn-fair": YARN_FAIR}
 """Policies that look at one resource, as ``maxmin:memory``; where they name none, at CPUs, and YARN's at memory."""

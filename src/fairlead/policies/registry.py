@@ -24,7 +24,7 @@ HERE = {
 OVER_TIME = {"fairtree": "fairtree[:RESOURCE]", "htcondor": "htcondor", "sdrf": "sdrf"}
 """Those that go by what was used before, and only order queues; each with how it is written."""
 
-ORDERS_ONLY = {**OVER_TIME, "yarn-fair": "yarn-fair", "yarn-drf": "yarn-drf"}
+ORDERS_ONLY = {**OVER_TIME, "yarn-fair": "yarn-fair", "yarn-drf": "yarn-drf", "mesos": "mesos"}
 """All that only order queues."""
 
 

@@ -31,6 +31,7 @@ from fairlead.scheduler.facts import (
     NodeForgotten,
     NodeResumed,
 )
+from fairlead.scheduler.framework_index import JOBS, own_queue
 from fairlead.scheduler.state import State
 from fairlead.scheduler.statuses import FAILED, PLACED, RUNNING, WAITING
 from fairlead.scheduler.tables import NONE
@@ -84,6 +85,10 @@ def leaf_for(state: State, queue: str | None, user: str) -> str:
         raise Refused(f"no queue was named, and there is none for everybody: choose one of {some(leaves)}")
     if USERS in name.split("/") or settings_for(name, declared) is None:
         raise Refused(f"there is no queue {name!r}: choose one of {some(declared_leaves(state))}")
+    if (
+        name not in state.tree.inner and state.tree.rows.get(name) in state.tree.inner_rows
+    ):  # frameworks are in it as well
+        name = f"{own_queue(name)}/{JOBS}"
     if name in state.tree.inner:
         below = ", ".join(sorted(n for n in declared if ancestors(n)[0] == name))
         raise Refused(f"{name!r} is not a leaf queue: choose one below it: {below}")
@@ -107,7 +112,7 @@ def submit(state: State, jobs: Sequence[Job], now: float) -> list[JobSubmitted]:
     facts = []
     for number, job in enumerate(jobs):
         try:
-            _check(state, job)
+            check_job(state, job)
         except Refused as refused:
             raise type(refused)(f"jobs.{number}: {refused}") if len(jobs) > 1 else refused from None
         facts.append(JobSubmitted(at=now, id=state.index.last + 1 + number, job=job))
@@ -126,7 +131,8 @@ def repeated(state: State, key: str, digest: str) -> int | None:
     return first
 
 
-def _check(state: State, job: Job) -> None:
+def check_job(state: State, job: Job, limits: bool = True) -> None:
+    """Refuse a job that cannot be one; with `limits`, also where those of its queues could never let it start."""
     if not 1 <= job.tasks <= MOST_TASKS:
         raise Refused(f"{job.tasks} tasks: a job has from 1 to {MOST_TASKS:,}")
     if not any(job.demand.values()):
@@ -154,7 +160,7 @@ def _check(state: State, job: Job) -> None:
             raise Refused(f"queue {written(name)!r} is draining: it takes no more jobs")
         limit = state.spec_of(name).limit
         times = job.tasks if job.gang else 1
-        if job.revocable and state.settings.revoke:
+        if not limits or (job.revocable and state.settings.revoke):
             continue  # it may go above limits
         for resource, most in limit.items():
             if job.demand.get(resource, 0) * times > most:
@@ -287,7 +293,7 @@ def edit(state: State, job: int, said: JobEdited) -> JobEdited | None:
         names = {"on": "constraint", "time_limit": "time limit"}
         what = " and ".join(names.get(name, name) for name in changed)
         raise Refused(f"job {job} runs: its {what} can be changed while all of it waits; others can at any time")
-    _check(state, replace(edited, after=[]))  # what it came after may be forgotten since
+    check_job(state, replace(edited, after=[]))  # what it came after may be forgotten since
     return said
 
 

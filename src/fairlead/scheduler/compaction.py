@@ -27,7 +27,7 @@ def compact(state: "State") -> None:
         links[:] = new_job[links]
 
     used = np.zeros(buckets.n, np.bool_)
-    used[buckets.head[: buckets.n] != NONE] = True
+    used[(buckets.head[: buckets.n] != NONE) | buckets.wants[: buckets.n]] = True
     used[jobs.home[: jobs.n][jobs.home[: jobs.n] != NONE]] = True
     live = np.flatnonzero(used)
     new_bucket = renumbering(live, buckets.n)
@@ -36,7 +36,7 @@ def compact(state: "State") -> None:
     jobs.home[:] = new_bucket[jobs.home]
     state.holds.bucket[: state.holds.n] = new_bucket[state.holds.bucket[: state.holds.n]]
 
-    live = np.unique(jobs.shape_row[: jobs.n])
+    live = np.union1d(jobs.shape_row[: jobs.n], buckets.shape_row[: buckets.n])
     new_shape = renumbering(live, shapes.n)
     shapes.keep(live)
     jobs.shape_row[: jobs.n] = new_shape[jobs.shape_row[: jobs.n]]

@@ -19,6 +19,7 @@ def copy_of(state: State) -> State:
     found.sketches.make_room()
     found.sketches.places[:] = state.sketches.places
     found.tree, found.cluster, found.index = state.tree.copy(), state.cluster.copy(), state.index.copy()
+    found.frameworks = state.frameworks.copy()
     found.dependencies, found.deadlines = state.dependencies.copy(), state.deadlines.copy()
     found.shape_keys, found.shape_rows = list(state.shape_keys), dict(state.shape_rows)
     found.bucket_rows, found.broken_gangs = dict(state.bucket_rows), set(state.broken_gangs)

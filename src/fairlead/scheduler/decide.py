@@ -11,27 +11,33 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fairlead.scheduler import kernel_attempts, kernel_cycle
+from fairlead.model.specs import Offer
+from fairlead.scheduler import frameworks, kernel_attempts, kernel_cycle
 from fairlead.scheduler.claims import take_back, withdrawn
 from fairlead.scheduler.divided_queues import write_entitled
 from fairlead.scheduler.facts import (
     Fact,
+    FrameworkGone,
     JobCancelled,
     JobsForgotten,
     JobsPassedOver,
     NodesReserved,
+    OffersMade,
+    OffersRescinded,
     ReservationDropped,
     TasksExpired,
     TasksPlaced,
     TasksRevoked,
 )
 from fairlead.scheduler.kernel_cycle import DROP, KEEP
+from fairlead.scheduler.kernel_offers import LEAF
+from fairlead.scheduler.kernel_offers import NODE as OFFERED_NODE
 from fairlead.scheduler.kernel_room import INDEX, JOB, NODE
 from fairlead.scheduler.kernel_stops import NOT_REACHED
 from fairlead.scheduler.state import Learned, State
 from fairlead.scheduler.statuses import PLACED, RUNNING, WAITING
 from fairlead.scheduler.tables import I64, NONE
-from fairlead.scheduler.view import CLAIM_DUE, CYCLE
+from fairlead.scheduler.view import CLAIM_DUE, CYCLE, OFFERED
 
 MOST_PLACEMENTS = 20_000
 """A decision places no more tasks than this, so that facts stay small; the next one goes on."""
@@ -116,22 +122,27 @@ def decide(state: State, now: float, most: int = MOST_PLACEMENTS, strict: bool =
 def decide_what_is_next(state: State, now: float, most: int = MOST_PLACEMENTS, strict: bool = False) -> Decision:
     """The same without what is forgotten."""
     facts = settled_before(state, now)
+    rescinds = any(isinstance(fact, OffersRescinded | FrameworkGone) for fact in facts)
     plan = _plan(state, most, now, thorough=False, strict=strict)
+    offers = _offered(state, now)
     if plan.what == KEEP:
         nodes, tasks = state.order.chosen[[NODE, INDEX], : plan.columns].tolist()
         job = int(state.jobs.id[plan.about])
         facts.append(NodesReserved(at=now, id=job, nodes=nodes, tasks=tasks, start=plan.start, slips=plan.slips))
     elif plan.what == DROP:
         facts.append(ReservationDropped(at=now, id=int(state.holds.job[plan.about])))
-    elif plan.columns:
-        placed = _placed(state, plan.columns, now)
-        state.learned = Learned(state.version, placed, plan.more)
-        facts.append(placed)
+    elif plan.columns or offers:
+        if plan.columns:
+            placed = _placed(state, plan.columns, now)
+            facts.append(placed)
+            if not offers:  # what was seen with offers on paper is not so before they have happened
+                state.learned = Learned(state.version, placed, plan.more)
+        facts += offers
         if plan.about != NONE:
             facts.append(JobsPassedOver(at=now, ids=[int(state.jobs.id[plan.about])]))
     else:
         kernel_cycle.settle(state.view(), plan.more)
-    more = plan.more or bool(state.dependencies.doomed)
+    more = plan.more or bool(state.dependencies.doomed) or rescinds
     if now >= state.times[CLAIM_DUE] and not plan.more:
         if facts:
             more = True  # claims are what nobody else can serve: looked at when all that can be placed is
@@ -144,13 +155,14 @@ def decide_what_is_next(state: State, now: float, most: int = MOST_PLACEMENTS, s
         else:
             count, beyond = kernel_cycle.plan_beyond(state.order.ready(state, most), most, now)
             facts, more = [_placed(state, count, now)] if count else [], more or beyond
+            facts += _offered(state, now)
     return Decision(facts, more)
 
 
 def _revocable_wait(state: State) -> bool:
     """Whether revocable jobs wait, which may go above limits into what nobody else could use."""
     b = state.buckets
-    return state.any_revocable and bool((b.revocable[: b.n] & (b.head[: b.n] != NONE)).any())
+    return state.any_revocable and bool((b.revocable[: b.n] & ((b.head[: b.n] != NONE) | b.wants[: b.n])).any())
 
 
 def settled_before(state: State, now: float) -> list[Fact]:
@@ -166,6 +178,8 @@ def settled_before(state: State, now: float) -> list[Fact]:
     facts += [JobCancelled(at=now, id=job) for job in sorted(state.dependencies.doomed)]
     if state.holds.n:
         facts += withdrawn(state, now)
+    if state.frameworks.members or state.frameworks.void:
+        facts += frameworks.settled(state, now)
     return facts
 
 
@@ -227,6 +241,17 @@ def _placed(state: State, count: int, now: float) -> TasksPlaced:
         _skip_gaps(state, rows, index)
         attempt[:] = state.tasks.attempt[state.jobs.first[rows] + index] + 1
     return TasksPlaced(at=now, job=job, index=index, attempt=attempt, node=node)
+
+
+def _offered(state: State, now: float) -> list[Fact]:
+    """The offers of the last cycle as a fact; none where it made none."""
+    f, count = state.frameworks, int(state.order.counts[OFFERED])
+    offers = []
+    for k in range(count):
+        who, role = f.at[state.tree.names[state.order.offered_to[LEAF, k]]]
+        amount = state.quantities(state.order.offered_rest[k])
+        offers.append(Offer(f.last_offer + 1 + k, who, role, int(state.order.offered_to[OFFERED_NODE, k]), amount))
+    return [OffersMade(at=now, offers=offers)] if offers else []
 
 
 def _skip_gaps(state: State, rows: I64, index: I64) -> None:

@@ -48,6 +48,14 @@ from fairlead.scheduler.facts import (
 )
 from fairlead.scheduler.growth import bucket_of, ensure_resources, rows_of_kinds, set_ended, write_jobs, write_queue
 from fairlead.scheduler.history import begin_ticks, coarsen, forget_what_is_made_otherwise, share_evenly
+from fairlead.scheduler.offer_effects import (
+    OFFER_EFFECTS,
+    drop_offers_on,
+    launched,
+    note_ended,
+    note_placed,
+    note_started,
+)
 from fairlead.scheduler.queue_tree import mark_exact, vector
 from fairlead.scheduler.statuses import CANCEL, EXPIRE, IMPOSSIBLE, PLACED, REVOKE, REVOKING, TRANSITIONS, WAITING
 from fairlead.scheduler.tables import CHANGED, GUARANTEE, NONE, RESERVATION, WHY
@@ -90,7 +98,9 @@ def _node_joined(state: "State", fact: NodeJoined) -> None:
     before = state.nodes.capacity[row] * state.nodes.up[row] if row is not None else 0
     if (state.cluster.total - before >= LARGEST - vector(fact.node.capacity, state.resources)).any():
         raise Contradiction(f"with node {fact.node.name} there would be more of a resource than can be counted")
-    state.cluster.join(fact.node, state.nodes, state.resources)
+    row = state.cluster.join(fact.node, state.nodes, state.resources)
+    if (state.nodes.free[row] < 0).any():
+        drop_offers_on(state, row, "node changed", fact.at)
     _moved_nodes(state)
 
 
@@ -112,6 +122,7 @@ def _node_lost(state: "State", fact: NodeLost) -> None:
     if not state.nodes.up[row]:
         raise Contradiction(f"node {fact.node} is lost already")
     kernel_keep.drop_holds_on(state.view(), row, fact.at)
+    drop_offers_on(state, row, "node lost", fact.at)
     rows = state.held_rows()
     rows = rows[state.tasks.node[rows] == row]
     outcome, code = np.full(len(rows), Outcome.LOST, np.int64), np.zeros(len(rows), np.int64)
@@ -135,6 +146,8 @@ def _job_submitted(state: "State", fact: JobSubmitted) -> None:
     row, buckets = write_jobs(state, np.array([fact.id]), [job], np.zeros(1, np.int64))
     state.jobs.submitted_at[row] = fact.at
     state.index.add(fact.id, job, row)
+    if job.framework:
+        launched(state, fact.id, job, fact.at)
     if job.after:
         _come_after(state, row, fact)
     elif not job.held:
@@ -206,6 +219,8 @@ def _tasks_placed(state: "State", fact: TasksPlaced) -> None:
     rows, view = state.job_rows(fact.job), state.view()
     bad = kernel_account.placed(view, rows, fact.index, fact.attempt, fact.node, fact.at)
     _refuse(state, bad, fact.job, fact.index, "been placed")
+    if state.frameworks.task_of:
+        note_placed(state, rows, fact.node, fact.at)
     learned, state.learned = state.learned, None
     if learned is not None and learned.version == state.version - 1 and learned.placed is fact:
         kernel_cycle.settle(view, learned.more)
@@ -215,6 +230,8 @@ def _tasks_started(state: "State", fact: TasksStarted) -> None:
     rows, view = state.job_rows(fact.job), state.view()
     bad = kernel_account.started(view, rows, fact.index, fact.attempt, fact.at)
     _refuse(state, bad, fact.job, fact.index, "been started")
+    if state.frameworks.task_of:
+        note_started(state, rows, fact.at)
     for k in kernel_attempts.limited(view, rows).tolist():
         until = fact.at + float(state.jobs.time_limit[rows[k]])
         state.deadlines.add(until, (int(fact.job[k]), int(fact.index[k]), int(fact.attempt[k])))
@@ -390,9 +407,12 @@ def _leave_bucket(state: "State", row: int, at: float) -> None:
 def _finish(state: "State", attempts: Attempts, outcome: Ints, code: Ints, at: float) -> None:
     """Attempts are over."""
     rows, touched = state.job_rows(attempts.job), np.empty(len(outcome), np.int64)
+    was = state.tasks.status[state.jobs.first[rows]] if state.frameworks.task_of else None
     most = state.settings.max_losses
     bad = kernel_account.finished(state.view(), rows, attempts.index, attempts.number, outcome, code, at, most, touched)
     _refuse(state, bad, attempts.job, attempts.index, "ended")
+    if was is not None:
+        note_ended(state, rows, was, outcome, code, at)
     state.deadlines.clean(state.runs)
     for row in sorted({*touched.tolist()} - {NONE}):
         _after_change(state, row, at)
@@ -448,4 +468,5 @@ EFFECTS: dict[type[Fact], Callable[..., None]] = {
     ClaimsPutOff: _claims_put_off,
     JobsForgotten: _jobs_forgotten,
     FactsLost: _facts_lost,
+    **OFFER_EFFECTS,
 }

@@ -98,11 +98,16 @@ def _kind_of(state: State, bucket: int) -> int | None:
         return None
     if kernel_claims.guarded_part(v, bucket, kernel_claims.kept_for_claims(v))[0] != NONE:
         return GUARANTEE
-    if queues.share_timeout[leaf] < inf and queues.short_since[leaf] < inf:
+    if queues.share_timeout[leaf] < inf and queues.short_since[leaf] < inf and _is_within_share(state, bucket):
         return FAIR_SHARE
     if queues.priority_revokes[leaf] and lower_runs(state, leaf, int(state.buckets.priority[bucket])):
         return PRIORITY
     return IDLE if kernel_claims.idle_is_used(v) else None
+
+
+def _is_within_share(state: State, bucket: int) -> bool:
+    """Whether a bucket's next would leave its queue within its fair share."""
+    return asked_for(state, ledger_of(state, 0.0), Due(FAIR_SHARE, 0.0, bucket))[0] != NONE
 
 
 def _short_of(state: State, bucket: int, kind: int) -> str:

@@ -16,7 +16,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from fairlead.model.specs import Job, Node, Quantities, Queue, Settings
+from fairlead.model.specs import Framework, Job, Node, Offer, Quantities, Queue, Settings
 from fairlead.outcomes import Outcome as Outcome  # noqa: PLC0414 a word of the facts, for all who read them
 
 Ints = NDArray[np.int64]
@@ -280,6 +280,89 @@ class FactsLost(Fact, frozen=True):
     count: int
 
 
+class FrameworkSubscribed(Fact, frozen=True):
+    """A framework is there: new, come back, or with another description of itself. What it was offered was rescinded before.
+
+    suppressed : the roles for which it wants no offers
+    """
+
+    id: str
+    framework: Framework
+    suppressed: list[str]
+
+
+class FrameworkDisconnected(Fact, frozen=True):
+    """Its tasks live on for its failover timeout. What it was offered was rescinded before."""
+
+    id: str
+
+
+class FrameworkGone(Fact, frozen=True):
+    """It does not come back. What it was offered was rescinded before; its tasks are cancelled by facts that follow."""
+
+    id: str
+
+
+class RolesSuppressed(Fact, frozen=True):
+    """The framework wants no offers for these roles; those that it has stay."""
+
+    id: str
+    roles: list[str]
+
+
+class RolesRevived(Fact, frozen=True):
+    """The framework wants offers for these roles, and what it refused before as well."""
+
+    id: str
+    roles: list[str]
+
+
+class OffersMade(Fact, frozen=True):
+    """Decided: these resources are kept for frameworks until they answer, and count as used by their roles."""
+
+    offers: list[Offer]
+
+
+class OffersAccepted(Fact, frozen=True):
+    """A framework launches tasks in what it was offered; JobSubmitted and TasksPlaced follow for them.
+
+    ids : of the offers, all of one node and role
+    jobs : the numbers of what is launched
+    left : what is left over, which is refused until `until`; there and before `at`, it may be offered again at once
+    """
+
+    framework: str
+    ids: list[int]
+    jobs: list[int]
+    left: Quantities
+    until: float
+
+
+class OffersDeclined(Fact, frozen=True):
+    """What was offered is not wanted; until `until` the framework is offered nothing in that role that is a part of it."""
+
+    framework: str
+    ids: list[int]
+    until: float
+
+
+class OffersRescinded(Fact, frozen=True):
+    """Offers hold no longer, and nobody refused anything.
+
+    why : "expired", "disconnected", "subscribed", "gone", "node lost", "node drained", "node changed" or "limit"
+    """
+
+    ids: list[int]
+    why: str
+
+
+class UpdatesAcknowledged(Fact, frozen=True):
+    """Frameworks know these updates of their tasks, update `updates[k]` of job `jobs[k]`: they are not told again."""
+
+    jobs: list[int]
+    updates: list[int]
+
+
 AnyFact = (
     Configured
     | NodeJoined
@@ -306,6 +389,16 @@ AnyFact = (
     | ClaimsPutOff
     | JobsForgotten
     | FactsLost
+    | FrameworkSubscribed
+    | FrameworkDisconnected
+    | FrameworkGone
+    | RolesSuppressed
+    | RolesRevived
+    | OffersMade
+    | OffersAccepted
+    | OffersDeclined
+    | OffersRescinded
+    | UpdatesAcknowledged
 )
 
 

@@ -73,6 +73,8 @@ def write_queue(state: "State", row: int) -> None:
     """Write what holds for a queue into its row."""
     ensure_resources(state, state.tree.needed_resources(state.tree.names[row]))
     state.tree.write(row, state.queues, state.resources, state.cluster.total)
+    most = state.tree.inherited(state.tree.names[row], "offer_most", state.settings.offer_most or 0.0)
+    state.queues.offer_most[row] = most / 100
     if not state.settings.revoke:
         state.queues.guarantee_timeout[row] = state.queues.share_timeout[row] = inf
         state.queues.priority_revokes[row] = state.queues.revocable[row] = False
@@ -80,7 +82,7 @@ def write_queue(state: "State", row: int) -> None:
         state.times[NEXT_TICK] = -inf  # the next fact finds it
 
 
-def _ensure_shape(state: "State", job: Job) -> int:
+def ensure_shape(state: "State", job: Job) -> int:
     """The row of a job's shape."""
     constraints = tuple(sorted((label, tuple(sorted(values))) for label, values in job.on.items()))
     key = (tuple(sorted((name, q) for name, q in job.demand.items() if q)), constraints)
@@ -163,6 +165,7 @@ def rows_of_kinds(state: "State", kinds: Sequence[Job]) -> tuple[NDArray[Any], I
             "plain": not job.gang,
             "exit_done": job.exit_done,
             "revocable": job.revocable,
+            "once": bool(job.framework),
             "family": family_of(job.queue, job.name, state.shape_keys[shape]),
         }
         rows.append(tuple(row.values()))
@@ -171,7 +174,7 @@ def rows_of_kinds(state: "State", kinds: Sequence[Job]) -> tuple[NDArray[Any], I
 
 def _bucket_key(state: "State", job: Job) -> "BucketKey":
     gang = job.tasks if job.gang else 0
-    return ensure_queue(state, job.queue), job.priority, _ensure_shape(state, job), gang, job.revocable
+    return ensure_queue(state, job.queue), job.priority, ensure_shape(state, job), gang, job.revocable
 
 
 def set_ended(state: "State", ended: I64, length: int = 0) -> None:

@@ -27,6 +27,7 @@ def check_invariants(state: State) -> None:
         _check_job(state, int(row))
     _check_sums(state)
     _check_holds(state)
+    _check_offers(state)
     _check_sketches(state)
     order.check(state)
 
@@ -84,6 +85,8 @@ def _check_sums(state: State) -> None:
     demand = state.shapes.demand[state.jobs.shape_row[rows]]
     used = np.zeros_like(nodes.capacity[: nodes.n])
     np.add.at(used, state.tasks.node[tasks], demand)
+    offers = state.offers
+    np.add.at(used, offers.node[: offers.n], offers.rest[: offers.n])
     for n, spec in enumerate(state.cluster.specs):
         free, found = nodes.free[n].tolist(), (nodes.capacity[n] - used[n]).tolist()
         assert free == found, f"node {spec.name} has {found} free, not {free}"
@@ -97,20 +100,24 @@ def _check_sums(state: State) -> None:
 
     queue_used, queue_tasks, queue_jobs = (np.zeros_like(kept) for kept in (queues.used, queues.tasks, queues.jobs))
     spare, spare_tasks = np.zeros_like(queues.used), np.zeros_like(queues.tasks)
-    leaves = state.jobs.queue[rows]
+    leaves, offered = state.jobs.queue[rows], np.zeros_like(queues.used)
     for name, leaf in state.tree.rows.items():
-        mine = leaves == leaf
+        mine, promised = leaves == leaf, offers.leaf[: offers.n] == leaf
         for q in (state.tree.rows[above] for above in path_to_root(name)):
-            queue_used[q] += demand[mine].sum(axis=0)
+            offered[q] += offers.rest[: offers.n][promised].sum(axis=0)
+            queue_used[q] += demand[mine].sum(axis=0) + offers.rest[: offers.n][promised].sum(axis=0)
             queue_tasks[q] += mine.sum()
             queue_jobs[q] += len(np.unique(rows[mine]))
             revocable = mine & state.jobs.revocable[rows]
             spare[q] += demand[revocable].sum(axis=0)
+            spare[q] += offers.rest[: offers.n][promised & offers.revocable[: offers.n]].sum(axis=0)
             spare_tasks[q] += revocable.sum()
     for name, q in state.tree.rows.items():
         found = queue_used[q].tolist(), int(queue_tasks[q]), int(queue_jobs[q])
         kept = queues.used[q].tolist(), int(queues.tasks[q]), int(queues.jobs[q])
         assert kept == found, f"queue {name!r} uses {found[0]} in {found[1]} tasks of {found[2]} jobs, not {kept}"
+        found_offered, kept_offered = offered[q].tolist(), queues.offered[q].tolist()
+        assert kept_offered == found_offered, f"queue {name!r} is offered {found_offered}, not {kept_offered}"
         amounts, count = spare[q].tolist(), int(spare_tasks[q])
         said = queues.spare[q].tolist(), int(queues.spare_tasks[q])
         assert said == (amounts, count), f"revocable jobs of queue {name!r} use {amounts} in {count} tasks, not {said}"
@@ -190,6 +197,37 @@ def _check_holds(state: State) -> None:
     leaves = state.buckets.leaf[np.unique(holds.bucket[:n][holds.kind[:n] == RESERVATION])].tolist()
     assert len(leaves) <= MOST, f"there are {len(leaves)} reservations, over {MOST}"
     assert len(set(leaves)) == len(leaves), f"of queues {leaves} one has two reservations"
+
+
+def _check_offers(state: State) -> None:
+    """Offers are to frameworks that are there, who wait for more where they want them; each refusal is found from its leaf."""
+    f, offers, refusals = state.frameworks, state.offers, state.refusals
+    ids = offers.id[: offers.n].tolist()
+    assert ids == sorted({*ids}), f"offers {ids} are not in order"
+    assert max([*ids, *f.void], default=0) <= f.last_offer, f"offer {ids[-1:]} is after the last, {f.last_offer}"
+    for leaf, node in zip(offers.leaf[: offers.n].tolist(), offers.node[: offers.n].tolist(), strict=True):
+        who, _ = f.at[state.tree.names[leaf]]
+        assert f.members[who].away_since is None, f"framework {who} is away, and is offered something"
+        assert state.nodes.up[node], f"framework {who} is offered a node that is lost"
+    wanted = {
+        state.tree.rows[leaf]
+        for member in f.members.values()
+        for role, leaf in member.leaves.items()
+        if member.away_since is None and role not in member.suppressed
+    }
+    waits = state.buckets.leaf[: state.buckets.n][state.buckets.wants[: state.buckets.n]].tolist()
+    assert sorted(waits) == sorted(wanted), f"frameworks wait for offers in leaves {waits}, not {wanted}"
+    for leaf in range(state.queues.n):
+        listed, row = [], int(state.queues.refusal[leaf])
+        while row:
+            listed.append(row - 1)
+            row = int(refusals.after[row - 1])
+        mine = np.flatnonzero(refusals.leaf[: refusals.n] == leaf).tolist()
+        assert sorted(listed) == mine, f"leaf {leaf} has refusals {mine}, not {listed}"
+    for who, tasks in f.tasks.items():
+        for task, told in tasks.items():
+            assert f.task_of[told.job] == (who, task), f"job {told.job} is task {task!r} of framework {who}"
+            assert told.updates or not told.over, f"task {task!r} of framework {who} is over, all of it acknowledged"
 
 
 def _check_sketches(state: State) -> None:

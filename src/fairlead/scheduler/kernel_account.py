@@ -14,6 +14,7 @@ from fairlead.scheduler.kernel_forecasts import usual_duration
 from fairlead.scheduler.kernel_history import count_use
 from fairlead.scheduler.kernel_holds import count_idle, give_back_at, lasts_at_most, set_idle
 from fairlead.scheduler.kernel_keep import drop_holds, note_end, use_hold
+from fairlead.scheduler.kernel_keys import turn_of
 from fairlead.scheduler.kernel_lending import set_withheld
 from fairlead.scheduler.kernel_nodes import room_came_back
 from fairlead.scheduler.kernel_order import look_again, startable, touch_bucket, touch_queue
@@ -193,8 +194,10 @@ def _take(v: View, n: int, j: int, t: int, sign: int, at: float) -> None:
             v.queues.jobs[q] += sign
         if sign > 0:
             v.queues.served[q] = turn
+            if not v.jobs.once[j]:  # else that was counted when the room was offered
+                v.queues.allocations[q] += 1
             if v.counts[IN_ORDER]:
-                v.queue_seats.turn[q] = turn
+                v.queue_seats.turn[q] = turn_of(v, q)
         q = p
     if v.queues.lends[0]:
         set_withheld(v, v.jobs.queue[j])
@@ -310,6 +313,8 @@ def _end_event(v: View, j: int, t: int, outcome: int, code: int, max_losses: int
     tasks = v.tasks
     if outcome == EXITED and code == 0:
         return DONE
+    if v.jobs.once[j]:
+        return GIVE_UP
     if outcome == STOPPED and code == 0:
         return DONE if v.jobs.exit_done[j] and tasks.status[t] == REVOKING else YIELDED
     if outcome == NOT_STARTED:

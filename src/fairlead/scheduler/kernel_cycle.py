@@ -14,9 +14,12 @@ through at its end.
 import numpy as np
 
 from fairlead.kernel_cache import compiled
+from fairlead.policies.codes import MESOS
 from fairlead.scheduler.compiled_view import View
 from fairlead.scheduler.kernel_holds import next_reservation
+from fairlead.scheduler.kernel_keys import turn_of
 from fairlead.scheduler.kernel_lending import set_withheld
+from fairlead.scheduler.kernel_offers import find_offer, offer_found, untake_offer
 from fairlead.scheduler.kernel_order import (
     climb,
     current_job,
@@ -74,6 +77,7 @@ from fairlead.scheduler.view import (
     NOBODY,
     NODES,
     NOW,
+    OFFERED,
     OUT,
     QUEUES,
     STOPS,
@@ -116,7 +120,7 @@ def plan(
     slips : int
         How often that was put off.
     """
-    v.times[NOW] = now
+    v.times[NOW], v.counts[OFFERED] = now, 0
     h = 0
     while not thorough and h < v.counts[HOLDS]:
         if v.holds.kind[h] == RESERVATION and over_limits(v, v.holds.bucket[h]) != NOT_REACHED:
@@ -131,7 +135,12 @@ def plan(
             return what, count, about, True, start, slips
     placed, more = _serve(v, thorough, most)
     passed = NONE
-    if line != NONE and placed > 0 and np.isnan(v.buckets.passed_since[line]) and not _was_served(v, line):
+    if (
+        line != NONE
+        and placed + v.counts[OFFERED] > 0
+        and np.isnan(v.buckets.passed_since[line])
+        and not _was_served(v, line)
+    ):
         passed = v.buckets.head[line]
     served_kept = _give_back(v, placed)
     return SERVE, placed, passed, more or served_kept, now, 0
@@ -192,7 +201,7 @@ def _first_hold(v: View, b: int) -> int:
 @compiled
 def _begin(v: View, thorough: bool) -> None:
     v.counts[CYCLE] += 1
-    v.counts[OUT] = v.counts[STOPS] = 0
+    v.counts[OUT] = v.counts[STOPS] = v.counts[OFFERED] = 0
     if v.counts[HDRF_SOMEWHERE] or v.counts[DIVIDED_SOMEWHERE]:
         v.counted[:] = True
         if v.counts[HDRF_SOMEWHERE]:
@@ -207,23 +216,27 @@ def _begin(v: View, thorough: bool) -> None:
 
 @compiled
 def _serve(v: View, thorough: bool, most: int) -> tuple[int, bool]:
-    """Place tasks until nobody can be served, or `most` are placed."""
+    """Place tasks and make offers until nobody can be served, or `most` are placed, or there is no room for offers more."""
     whom = ANYBODY if v.counts[HDRF_SOMEWHERE] else SERVABLE
     placed = 0
     b = find_next(v, whom)
-    while b != NONE and placed < most:
+    while b != NONE and placed < most and (not v.buckets.wants[b] or v.counts[OFFERED] < v.offered_rest.shape[0]):
         why = over_limits(v, b) if whom == ANYBODY else NOT_REACHED
         if why == MAX_JOBS and v.buckets.started[b] > 0 and skip_to_started(v, b):
             b = find_next(v, whom)
             continue
         count = tasks_left(v, b) if v.buckets.gang[b] > 0 else 1
         if why == NOT_REACHED:
-            if whom == SERVABLE and is_single(v, b):
+            if v.buckets.wants[b]:
+                found = whom == SERVABLE or find_offer(v, b)
+            elif whom == SERVABLE and is_single(v, b):
                 take_found(v, b, placed)
                 found = True
             else:
                 found = find_room(v, b, count, placed)
-            if found:
+            if found and v.buckets.wants[b]:
+                offer_found(v, b)
+            elif found:
                 _place(v, b, count, placed)
                 placed += count
             else:
@@ -233,7 +246,9 @@ def _serve(v: View, thorough: bool, most: int) -> tuple[int, bool]:
             if why == NO_NODE and v.counts[HDRF_SOMEWHERE] and _leave_out_saturated(v, b):
                 rebuild(v)
         else:
-            if current_job(v, b) == NONE:
+            if v.buckets.wants[b]:
+                remember(v, b)
+            elif current_job(v, b) == NONE:
                 take_out(v, b, EXHAUSTED)
             elif v.chosen[FRESH_JOB, placed - count] or v.bucket_seats.number[b] != v.jobs.id[current_job(v, b)]:
                 set_bucket(v, b)
@@ -268,7 +283,12 @@ def _take_share(v: View, b: int, count: int, jobs: int) -> None:
     """So many tasks of a bucket more, or less, count for its leaf and the queues above it; room is another matter."""
     shape, q, turn = v.buckets.shape_row[b], v.buckets.leaf[b], v.queue_seats.turn[0] + 1
     while q != NONE:
-        v.queue_seats.turn[q] = turn if count > 0 else v.queues.served[q]
+        if count <= 0:
+            v.queue_seats.turn[q] = turn_of(v, q)
+        elif q != 0 and v.queues.policy[v.queues.parent[q]] == MESOS:
+            v.queue_seats.turn[q] += count
+        else:
+            v.queue_seats.turn[q] = turn
         for r in range(v.total.shape[0]):
             v.used[q, r] += count * v.demand[shape, r]
             if v.buckets.revocable[b]:
@@ -310,6 +330,8 @@ def _was_served(v: View, b: int) -> bool:
 def _give_back(v: View, placed: int) -> bool:
     """Undo what the cycle took; whether it served one that nodes are kept for, so that there may be more to decide at once."""
     served_kept, seats = False, v.bucket_seats
+    for k in range(v.counts[OFFERED]):
+        untake_offer(v, k)
     for k in range(placed):
         untake(v, v.jobs.shape_row[v.chosen[JOB, k]], k)
     for k in range(v.counts[OUT]):
@@ -356,7 +378,7 @@ def _park(v: View) -> None:
     seats = v.bucket_seats
     for k in range(v.counts[OUT]):
         b = v.bucket_seats.out_list[k]
-        if seats.stop_cycle[b] == v.counts[CYCLE] - 1 and seats.stop[b] == NO_NODE:
+        if seats.stop_cycle[b] == v.counts[CYCLE] - 1 and seats.stop[b] == NO_NODE and not v.buckets.wants[b]:
             seats.parked[b] = True
             touch_bucket(v, b)
     v.counts[OUT] = 0

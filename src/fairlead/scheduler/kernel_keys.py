@@ -18,6 +18,7 @@ from fairlead.policies.codes import (
     HDRF,
     HTCONDOR,
     MAXMIN,
+    MESOS,
     PRIORITY,
     SDRF,
     YARN_DRF,
@@ -92,6 +93,10 @@ def set_key(v: View, q: int) -> None:
     if compares_shares(policy):
         charge(v, q)
     if policy == DRF:
+        _set_dominant(v, q, v.queues.exact[p])
+    elif policy == MESOS:  # what was used before is nothing to it
+        for r in range(v.total.shape[0]):
+            v.charged[q, r] = v.used[q, r] + v.promised[q, r]
         _set_dominant(v, q, v.queues.exact[p])
     elif policy == SDRF:
         seat.level[q] = _rounded(_stateful_share(v, q))
@@ -244,6 +249,15 @@ def set_level(v: View, q: int, leaf: bool) -> None:
 
 
 @compiled
+def turn_of(v: View, q: int) -> int:
+    """What breaks ties between queue q and its siblings: when it was served last; under Mesos' policy, how often."""
+    p = v.queues.parent[q]
+    if p != NONE and v.queues.policy[p] == MESOS:
+        return int(v.queues.allocations[q])
+    return int(v.queues.served[q])
+
+
+@compiled
 def queue_goes_before(
     v: View, a: int, a_below: int, a_first: int, a_level: float, b: int, b_below: int, b_first: int, b_level: float
 ) -> bool:
@@ -275,10 +289,16 @@ def bucket_goes_before(v: View, a: int, b: int) -> bool:
 
 @compiled
 def exact_below(v: View, q: int, shape: int) -> int:
-    """0 where queue q is below its guarantee of something that a task of the shape needs, else 1; as YARN's key has it."""
+    """0 where queue q is below its guarantee of something that a task of the shape needs, else 1; as YARN's key has it.
+
+    Who needs nothing in particular, a framework, needs anything.
+    """
     if v.queue_seats.column[q] == _AS_YARN:
         return int(v.queue_seats.below[q])
+    anything = True
     for r in range(v.total.shape[0]):
-        if v.demand[shape, r] > 0 and v.used[q, r] < v.guarantee[q, r]:
-            return 0
-    return 1
+        if v.demand[shape, r] > 0:
+            anything = False
+            if v.used[q, r] < v.guarantee[q, r]:
+                return 0
+    return int(v.queue_seats.below[q]) if anything else 1

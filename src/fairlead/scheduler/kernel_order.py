@@ -84,6 +84,8 @@ def tasks_left(v: View, b: int) -> int:
 def is_started(v: View, b: int) -> bool:
     """Whether that job runs already, if only on paper."""
     job = current_job(v, b)
+    if job == NONE:
+        return False
     return v.jobs.holding[job] > 0 or tasks_left(v, b) < startable(v, job)
 
 
@@ -94,14 +96,16 @@ def set_bucket(v: View, b: int) -> bool:
     leaf = v.buckets.leaf[b]
     base, place = v.queue_seats.base[leaf], v.queue_seats.slots[leaf] + seats.slot[b]
     first, job = v.best[base + 1], current_job(v, b)
-    if job == NONE or seats.out[b]:
+    if (job == NONE and not v.buckets.wants[b]) or seats.out[b]:
         seats.lasts_known[b] = False  # nobody tells those who are not in the tree
         if v.best[base + place] == NONE:
             return False
         _clear(v, base + place)
     else:
-        seats.number[b] = v.jobs.id[job]
-        shortest = max(0, int(min(1e15, 1e6 * lasts(v, b, job))) - 1)  # so that rounding leaves nobody out
+        seats.number[b], shortest = v.buckets.number[b], NOBODY
+        if job != NONE:
+            seats.number[b] = v.jobs.id[job]
+            shortest = max(0, int(min(1e15, 1e6 * lasts(v, b, job))) - 1)  # so that rounding leaves nobody out
         if seats.keeping[b]:
             shortest = -1  # however long it takes, and whenever that is, it may go where room is kept for it
         least, shape = v.least[base + place], v.buckets.shape_row[b]
@@ -396,7 +400,7 @@ def rebuild(v: View) -> None:
     v.counts[TOUCHED_BUCKETS] = v.counts[TOUCHED_QUEUES] = v.counts[MOVED] = v.counts[HISTORY_MOVED] = 0
     _count_work(v)
     for b in range(v.counts[BUCKETS]):
-        if current_job(v, b) != NONE:
+        if current_job(v, b) != NONE or v.buckets.wants[b]:
             set_bucket(v, b)
     for q in range(v.counts[QUEUES] - 1, 0, -1):
         set_queue(v, q)
@@ -411,7 +415,7 @@ def _count_work(v: View) -> None:
         seats.works[q] = v.queues.tasks[q] > 0
         seats.crowd[q], seats.crowded[q] = np.inf, False
     for b in range(v.counts[BUCKETS]):
-        q = v.buckets.leaf[b] if v.buckets.head[b] != NONE else NONE
+        q = v.buckets.leaf[b] if v.buckets.head[b] != NONE or v.buckets.wants[b] else NONE
         while q != NONE:
             seats.works[q] = True
             q = v.queues.parent[q]

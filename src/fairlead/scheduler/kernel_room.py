@@ -8,6 +8,7 @@ from fairlead.kernel_cache import compiled
 from fairlead.scheduler.compiled_view import View
 from fairlead.scheduler.kernel_holds import ALL, count_claim, fits_beside, give_back_at, lasts_at_most, set_held
 from fairlead.scheduler.kernel_nodes import first_fit, raise_bounds
+from fairlead.scheduler.kernel_offers import find_offer
 from fairlead.scheduler.kernel_order import current_job, lasts, tasks_left
 from fairlead.scheduler.tables import NONE
 from fairlead.scheduler.view import HOLDS, NODES, NOW
@@ -147,7 +148,12 @@ def give_room_back(v: View, b: int, count: int, placed: int) -> None:
 
 @compiled
 def has_room(v: View, b: int) -> bool:
-    """Whether there is room for a bucket's next task, or whole gang; for a single task :func:`take_found` can take it then."""
+    """Whether there is room for a bucket's next task, or whole gang; for a single task :func:`take_found` can take it then.
+
+    For a framework: whether there is something to offer.
+    """
+    if v.buckets.wants[b]:
+        return bool(find_offer(v, b))
     if is_single(v, b):
         if first_fit(v, v.buckets.shape_row[b]) < v.counts[NODES]:
             return True

@@ -350,7 +350,7 @@ def _may_be_served(v: View, depth: int, b: int, whom: int) -> bool:
 @compiled
 def _is_in_line(v: View, b: int) -> bool:
     """Whether a bucket is in line for room: none is kept for it, and the nodes could hold its task or gang."""
-    return not v.bucket_seats.keeping[b] and not v.bucket_seats.hopeless[b]
+    return not v.bucket_seats.keeping[b] and not v.bucket_seats.hopeless[b] and not v.buckets.wants[b]
 
 
 @compiled

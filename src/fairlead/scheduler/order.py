@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fairlead.policies.codes import DIVIDED, HDRF
+from fairlead.policies.codes import DIVIDED, HDRF, MESOS
 from fairlead.scheduler import kernel_nodes, kernel_order
 from fairlead.scheduler.tables import F64, I64, NONE, TABLES
 from fairlead.scheduler.view import (
@@ -22,6 +22,7 @@ from fairlead.scheduler.view import (
     HISTORY_MOVED,
     HOLDS,
     IN_ORDER,
+    LAST_OFFER,
     LIMITED,
     MORE_COLUMNS,
     MOVED,
@@ -40,6 +41,10 @@ from fairlead.scheduler.view import (
 
 WEIGHT = 2**40
 """What the largest weight among siblings counts as."""
+MOST_OFFERS = 1000
+"""A cycle makes no more offers than this."""
+WORTH = {"cpu": 10, "memory": 32 * 2**20}
+"""What is left of a node is offered if there is so much of one of these."""
 
 if TYPE_CHECKING:
     from fairlead.scheduler.state import State
@@ -77,6 +82,8 @@ class Order:
         self.stack = np.zeros(128 * depth, np.int64)
         self.most_kept = np.zeros(resources, np.int64)
         self.chosen, self.chosen_until = np.zeros((5, 0), np.int64), np.zeros(0)
+        self.worth, self.offer_room = np.full(resources, NOBODY), np.zeros(resources, np.int64)
+        self.offered_to, self.offered_rest = np.zeros((3, 0), np.int64), np.zeros((0, resources), np.int64)
         for name in (TOUCHED_QUEUES, TOUCHED_BUCKETS, FRESH, OUT, LIMITED, MOVED, HISTORY_MOVED):
             self.counts[name] = 0
         moves[0] += 1
@@ -105,7 +112,8 @@ class Order:
             best=self.best, able=self.able, sketch_places=s.sketches.places, least=self.least, bounds=self.bounds,
             large_bounds=self.large_bounds,
             counted=self.counted, most=self.most, most_kept=self.most_kept, frames=self.frames, caps=self.caps,
-            stack=self.stack, chosen=self.chosen, chosen_until=self.chosen_until,
+            stack=self.stack, chosen=self.chosen, chosen_until=self.chosen_until, worth=self.worth,
+            offer_room=self.offer_room, offered_to=self.offered_to, offered_rest=self.offered_rest,
         )  # fmt: skip
 
     def spoil(self) -> None:
@@ -120,6 +128,11 @@ class Order:
             self.chosen = np.zeros((5, most + 4 * self.largest_gang + 2 * state.nodes.n), np.int64)
             self.chosen_until = np.zeros(self.chosen.shape[1])
             self._moves[0] += 1
+        if state.frameworks.members and not len(self.offered_rest):
+            self.offered_to = np.zeros((3, MOST_OFFERS), np.int64)
+            self.offered_rest = np.zeros((MOST_OFFERS, self.resources), np.int64)
+            self._moves[0] += 1
+        self.counts[LAST_OFFER] = state.frameworks.last_offer
         return self.view(state)
 
     def _make(self, state: "State") -> None:
@@ -139,7 +152,11 @@ class Order:
         seats.inner[parents] = seats.inner[0] = True
         seats.base[: queues.n] = np.concatenate([[0], np.cumsum(2 * slots)[:-1]])
         seats.slot[1 : queues.n] = _numbered(parents)
-        seats.turn[: queues.n] = queues.served[: queues.n]
+        by_count = (queues.policy[queues.parent[: queues.n]] == MESOS) & (queues.parent[: queues.n] != NONE)
+        seats.turn[: queues.n] = np.where(by_count, queues.allocations[: queues.n], queues.served[: queues.n])
+        for name, least in WORTH.items():
+            if name in state.resources:
+                self.worth[state.resources.index(name)] = least
         np.maximum.at(seats.largest, parents, queues.weight[1 : queues.n])
         seats.weighs[1 : queues.n] = _weighs(queues.weight[1 : queues.n], seats.largest[parents])
         self._allot(int(slots.sum()))

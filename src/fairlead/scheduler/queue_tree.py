@@ -23,6 +23,7 @@ from fairlead.model.specs import (
     settings_for,
 )
 from fairlead.policies import HALF_LIVES, code_of, resources_of
+from fairlead.scheduler.framework_index import OWN, own_queue
 from fairlead.scheduler.history import slurm_ticks_of, ticks_of
 from fairlead.scheduler.tables import I64, NONE, UNLIMITED, Queues
 
@@ -80,14 +81,16 @@ class QueueTree(Struct, dict=True, forbid_unknown_fields=True):
         return settings_for(queue, self.declared) or self.removed.get(queue) or Queue(queue)
 
     def is_declared(self, name: str) -> bool:
-        """Whether a queue is declared, or stands for one person under a ``*`` that is."""
+        """Whether a queue is declared, or stands for one person under a ``*`` that is, or is a role of frameworks."""
+        if OWN in name.split("/") or own_queue(name) in self.rows:  # a role needs no declaration
+            return True
         return not name or name in self.inner or settings_for(name, self.declared) is not None
 
     def policy_of(self, name: str) -> Policy:
         """The policy among a queue's children: its own, else what it shares by itself where that is one for trees, else drf."""
         own = self.spec_of(name).policy
         above = self.policy_of(ancestors(name)[0]) if name and not own else ""
-        return own or (above if above.partition(":")[0] in ("hdrf", "fairtree") else "drf")
+        return own or (above if above.partition(":")[0] in ("hdrf", "fairtree", "mesos") else "drf")
 
     def half_life_of(self, name: str) -> float:
         """The half-life of what the children used before: its own, its policy's, or that of the queue above; seconds."""
@@ -173,6 +176,10 @@ class QueueTree(Struct, dict=True, forbid_unknown_fields=True):
         for resource, more in spec.borrow.items():
             r = resources.index(resource)
             table.limit[row, r] = min(table.limit[row, r], table.guarantee[row, r] + more)
+        if (
+            self.names[row] and self.policy_of(ancestors(self.names[row])[0]) == "mesos"
+        ):  # which lends nothing of its own accord
+            table.reserve[row] = table.guarantee[row]
         for resource, lent in spec.lend.items():
             r = resources.index(resource)
             table.reserve[row, r] = max(0, table.guarantee[row, r] - lent)

@@ -11,14 +11,15 @@ from math import inf
 
 import msgspec
 import numpy as np
-from msgspec import Struct
+from msgspec import Struct, field
 
 from fairlead.model.specs import Job, Settings
-from fairlead.scheduler import kernel_account, kernel_claims, kernel_holds, kernel_sketches
+from fairlead.scheduler import kernel_account, kernel_claims, kernel_holds, kernel_offers, kernel_sketches
 from fairlead.scheduler.cluster import Cluster
 from fairlead.scheduler.compaction import find_kinds
 from fairlead.scheduler.dependencies import Dependencies
 from fairlead.scheduler.facts import Revocation
+from fairlead.scheduler.framework_index import Frameworks
 from fairlead.scheduler.growth import set_ended
 from fairlead.scheduler.job_index import JobIndex
 from fairlead.scheduler.queue_tree import QueueTree, mark_exact
@@ -53,6 +54,7 @@ class Known(Struct, frozen=True, forbid_unknown_fields=True):
     rows: dict[str, int]
     began: float
     grain: list[int]
+    frameworks: Frameworks = field(default_factory=Frameworks)
 
 
 class Submitted(Struct, frozen=True, tag="jobs", forbid_unknown_fields=True):
@@ -95,6 +97,7 @@ def dump(state: State) -> Iterator[bytes]:
             rows={name: getattr(state, name).n for name in TABLES},
             began=float(state.times[BEGAN]),
             grain=state.grain.tolist(),
+            frameworks=state.frameworks,
         )
     )
     specs, size = {}, 0
@@ -137,7 +140,7 @@ def load(pieces: Iterable[bytes]) -> State:
         known.dependencies,
     )
     state.shape_keys, state.broken_gangs = known.shape_keys, set(known.broken_gangs)
-    state.revocations = known.revocations
+    state.revocations, state.frameworks = known.revocations, known.frameworks
     state.times[BEGAN], state.grain = known.began, np.array(known.grain, np.int64)
     for name in TABLES:
         _make_room(getattr(state, name), known.rows.get(name, 0), len(known.resources))
@@ -173,6 +176,7 @@ def _work_out(state: State, ended: list[int]) -> None:
     kernel_holds.link_holds(state.view())
     kernel_claims.count_claimed(state.view())
     state.tree.write_withheld(state.queues)
+    kernel_offers.link_refusals(state.view(), state.refusals.n)
     kernel_account.link_tasks(state.view(), rows, state.job_rows_of(rows))
     kernel_sketches.find_usual(state.view())
     until = state.tasks.started_at[rows] + jobs.time_limit[state.job_rows_of(rows)]

@@ -19,11 +19,26 @@ from fairlead.scheduler.cluster import Cluster, Constraints
 from fairlead.scheduler.deadlines import Attempt, Deadlines
 from fairlead.scheduler.dependencies import Dependencies
 from fairlead.scheduler.facts import Attempts, Contradiction, Fact, Ints, Revocation, TasksPlaced
+from fairlead.scheduler.framework_index import Frameworks
 from fairlead.scheduler.job_index import JobIndex
 from fairlead.scheduler.order import Order
 from fairlead.scheduler.queue_tree import QueueTree
 from fairlead.scheduler.statuses import PLACED, REVOKING, RUNNING
-from fairlead.scheduler.tables import F64, I64, NONE, Buckets, Holds, Jobs, Nodes, Queues, Shapes, Sketches, Tasks
+from fairlead.scheduler.tables import (
+    F64,
+    I64,
+    NONE,
+    Buckets,
+    Holds,
+    Jobs,
+    Nodes,
+    Offers,
+    Queues,
+    Refusals,
+    Shapes,
+    Sketches,
+    Tasks,
+)
 from fairlead.scheduler.view import BEGAN, ENDED, HOLDS, NEXT_TICK, SKETCHES
 
 ShapeKey = tuple[tuple[tuple[str, int], ...], Constraints]
@@ -51,11 +66,11 @@ class State:
     settings : Settings
     resources : list of str
         The columns of every array of quantities.
-    nodes, queues, shapes, buckets, jobs, tasks, holds, sketches
+    nodes, queues, shapes, buckets, jobs, tasks, holds, offers, refusals, sketches
         Tables (see :mod:`fairlead.scheduler.tables`).
-    tree, cluster, index, dependencies, deadlines
-        What is known beside the tables: queues and nodes by name, jobs by number, which jobs come after which, and when time is
-        over. Each has a file of its own.
+    tree, cluster, index, dependencies, deadlines, frameworks
+        What is known beside the tables: queues and nodes by name, jobs by number, which jobs come after which, when time is
+        over, and frameworks with their tasks. Each has a file of its own.
     shape_keys : list
         Of each shape, its demand and its constraints.
     shape_rows, bucket_rows : dict
@@ -90,6 +105,7 @@ class State:
         self.nodes, self.queues, self.shapes = Nodes(self.moves), Queues(self.moves), Shapes(self.moves)
         self.buckets, self.jobs, self.tasks = Buckets(self.moves), Jobs(self.moves), Tasks(self.moves)
         self.holds, self.sketches = Holds(self.moves), Sketches(self.moves)
+        self.offers, self.refusals, self.frameworks = Offers(self.moves), Refusals(self.moves), Frameworks()
         self.tree, self.cluster, self.index, self.dependencies = QueueTree(), Cluster(), JobIndex(), Dependencies()
         self.deadlines = Deadlines()
         self.shape_keys: list[ShapeKey] = []

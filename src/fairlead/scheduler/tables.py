@@ -1,4 +1,4 @@
-"""The state's arrays: rows for nodes, queues, shapes, buckets, jobs, tasks, holds and sketches; they grow by doubling.
+"""The state's arrays: rows for nodes, queues, shapes, buckets, jobs, tasks, holds, offers and sketches; they grow by doubling.
 
 What is one number a row is a field of one structured array a table, so that a row lies together in memory and a table is one
 argument to a kernel; what is one number a resource is an array of its own, and the width of all of them is the number of
@@ -6,7 +6,8 @@ resources. Python and kernels read both alike: ``jobs.waiting[row]``, ``nodes.fr
 
 A **bucket** is the waiting jobs of one leaf queue that are alike to the scheduler: same priority, same shape, same gang
 size. They wait in a list linked through the jobs' rows, by job number; whatever stops the first of them stops all.
-Only jobs with tasks that may start now are in their bucket.
+Only jobs with tasks that may start now are in their bucket. A framework that wants offers is a bucket as well, the only one of
+its leaf that **wants**: no job is in it, and it asks for nothing in particular.
 """
 
 from typing import Any, ClassVar, Final
@@ -125,7 +126,12 @@ class Queues(Table):
     strict : a leaf of which nobody passes the first that waits
     rank : by name: breaks the last ties
     tasks, jobs : that hold resources
-    served : how many tasks had been placed in all, with it, when one of it was placed last; the root's is the number of all
+    served : how many tasks had been placed in all, with it, when one of it was placed last; the root's is the number of all.
+        An offer is as good as a task
+    allocations : how often something of it was placed or offered
+    refusal : one more than the row of the first refusal of the leaf's framework; 0: there is none
+    offer_most : the part of the cluster that it may be offered at once; 0: any
+    offered : of what it uses, what is offered and not answered
     tick : of its children's history, seconds; 0 where there is none
     ticks : how many of these are over
     moment : of the tick that runs, of its parent's, up to which what it used is counted
@@ -155,7 +161,8 @@ class Queues(Table):
         parent="i8", policy="i8", rank="i8", max_tasks="i8", max_jobs="i8", tasks="i8", jobs="i8", served="i8",
         ticks="i8", moment="i8", remains="i8", trusted="i8", overran="i8", tick="f8", guarantee_timeout="f8",
         share_timeout="f8", threshold="f8", min_runtime="f8", short_since="f8", exact="?", weightless="?", strict="?",
-        spare_tasks="i8", priority_revokes="?", revocable="?", guaranteed="?", guarded="?", lends="?",
+        spare_tasks="i8", priority_revokes="?", revocable="?", guaranteed="?", guarded="?", lends="?", allocations="i8",
+        refusal="i8", offer_most="f8",
     )  # fmt: skip
     WIDE: ClassVar = {
         "weight": ("f8", 1.0),
@@ -173,10 +180,15 @@ class Queues(Table):
         "withheld_below": ("i8", 0),
         "promised": ("i8", 0),
         "claimed": ("i8", 0),
+        "offered": ("i8", 0),
         "idled_before": ("f8", 0),
         "below_since": ("f8", 0),
     }
-    FOLLOWS: ClassVar = frozenset({"claimed"})
+    FOLLOWS: ClassVar = frozenset({"refusal", "claimed"})
+    allocations: I64
+    refusal: I64
+    offer_most: F64
+    offered: I64
     guarantee_timeout: F64
     share_timeout: F64
     threshold: F64
@@ -247,12 +259,15 @@ class Buckets(Table):
     revocable : of jobs that are
     put_off : until then nothing is revoked for its claims of class `put_off_from` or one after that: it was tried, and nothing
         that may be would make room
+    wants : of a framework that wants offers; `number` is what it has in the place of a job's number
     """
 
     FIELDS = fields(
         leaf="i8", priority="i8", shape_row="i8", gang="i8", head="i8", tail="i8", started="i8", passed_since="f8", since="f8",
-        put_off="f8", put_off_from="i8", revocable="?",
+        put_off="f8", put_off_from="i8", revocable="?", wants="?", number="i8",
     )  # fmt: skip
+    wants: Bools
+    number: I64
     leaf: I64
     priority: I64
     shape_row: I64
@@ -275,6 +290,7 @@ class Jobs(Table):
     irregular : the tasks that wait are not just those from `next` on
     exit_done : a task that is revoked and then exits 0 is done
     revocable : it may go above limits into what is idle, and is revoked before others
+    once : of a framework: a task of it starts at most once
     first : its tasks' rows start here
     next : tasks from this index on were never placed
     holding : tasks that hold resources
@@ -290,8 +306,9 @@ class Jobs(Table):
         id="i8", bucket="i8", after="i8", before="i8", waiting="i8", holding="i8", next="i8", first="i8", queue="i8",
         shape_row="i8", tasks="i8", family="i8", home="i8", priority="i8", retries="i8", failed="i8", cancelled="i8",
         at_most="i8", time_limit="f8", submitted_at="f8", finished_at="f8", gang="?", held="?", irregular="?", plain="?",
-        exit_done="?", revocable="?",
+        exit_done="?", revocable="?", once="?",
     )  # fmt: skip
+    once: Bools
     id: I64
     queue: I64
     shape_row: I64
@@ -407,6 +424,42 @@ class Holds(Table):
     idled: F64
 
 
+class Offers(Table):
+    """Resources of nodes that are kept for frameworks until they answer, in the order of their ids: see `kernel_offers`.
+
+    leaf, node : rows
+    made : when, seconds
+    revocable : of a framework that is
+    """
+
+    FIELDS = fields(id="i8", leaf="i8", node="i8", made="f8", revocable="?")
+    WIDE: ClassVar = {"rest": ("i8", 0)}
+    id: I64
+    leaf: I64
+    node: I64
+    made: F64
+    revocable: Bools
+    rest: I64
+
+
+class Refusals(Table):
+    """What frameworks do not want, by leaf and node, until a moment: nothing that is a part of it is offered to them there.
+
+    after : one more than the row of the next of the same leaf, 0: there is none; `beside`: the same of the leaf and the node,
+        as a search for a node has noted
+    """
+
+    FIELDS = fields(leaf="i8", node="i8", until="f8", after="i8", beside="i8")
+    WIDE: ClassVar = {"refused": ("i8", 0)}
+    FOLLOWS: ClassVar = frozenset({"after", "beside"})
+    leaf: I64
+    node: I64
+    until: F64
+    after: I64
+    beside: I64
+    refused: I64
+
+
 SAME, CHANGED, BROKEN = range(3)
 RESERVATION: Final = 0
 GUARANTEE, FAIR_SHARE, PRIORITY, IDLE = 1, 2, 3, 4
@@ -463,5 +516,7 @@ TABLES: Final = {
     "jobs": Jobs,
     "tasks": Tasks,
     "holds": Holds,
+    "offers": Offers,
+    "refusals": Refusals,
     "sketches": Sketches,
 }

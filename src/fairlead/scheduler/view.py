@@ -32,7 +32,9 @@ from fairlead.scheduler.tables import (
     Holds,
     Jobs,
     Nodes,
+    Offers,
     Queues,
+    Refusals,
     Shapes,
     Sketches,
     Table,
@@ -46,9 +48,12 @@ class NodeSeats(Table):
 
     fresh : the list, from the first row on
     is_fresh : whether the row's node is in it
+    refusal : in the search for an offer `refusal_search`, one more than the row of the first refusal that is of the node
     """
 
-    FIELDS = fields(fresh="i8", is_fresh="?")
+    FIELDS = fields(fresh="i8", is_fresh="?", refusal="i8", refusal_search="i8")
+    refusal: I64
+    refusal_search: I64
     fresh: I64
     is_fresh: Bools
 
@@ -180,10 +185,12 @@ FRAME: Final = fields(queue="i8", bottom="i8", bucket="i8", child="i8", below="i
 (
     NODES, QUEUES, BUCKETS, HOLDS, ENDED, IN_ORDER, CYCLE, TOUCHED_QUEUES, TOUCHED_BUCKETS, FRESH, OUT, LIMITED, STOPS,
     HDRF_SOMEWHERE, DIVIDED_SOMEWHERE, SKETCHES, HISTORY_MOVED, MOVED,
-    FORGOTTEN_SKETCHES, BEYOND,
-) = range(20)  # fmt: skip
-COUNTS: Final = 20
-"""FORGOTTEN_SKETCHES : how often a sketch that somebody may rely on made room for another
+    FORGOTTEN_SKETCHES, BEYOND, OFFERED, OFFER_SEARCHES, LAST_OFFER,
+) = range(23)  # fmt: skip
+COUNTS: Final = 23
+"""OFFERED : how many offers the last cycle made, on paper; LAST_OFFER is the id of the last that was made
+OFFER_SEARCHES : how often a node was looked for to be offered
+FORGOTTEN_SKETCHES : how often a sketch that somebody may rely on made room for another
 BEYOND : in a cycle that serves revocable jobs alone, above limits
 HISTORY_MOVED : whether what queues used before has faded since the trees were brought up to date
 IN_ORDER : whether there is an order to keep; without, only the tables are changed, and it is made when it is needed"""
@@ -206,6 +213,7 @@ BLOCK: Final = 32
 _I64_1, _I64_2 = ("i8", 1), ("i8", 2)
 _TABLES: Final = {
     "nodes": Nodes, "queues": Queues, "shapes": Shapes, "buckets": Buckets, "jobs": Jobs, "tasks": Tasks, "holds": Holds,
+    "offers": Offers, "refusals": Refusals,
     "sketches": Sketches, "node_seats": NodeSeats, "queue_seats": QueueSeats, "bucket_seats": BucketSeats,
     "shape_seats": ShapeSeats,
 }  # fmt: skip
@@ -216,6 +224,7 @@ ARRAYS: Final[dict[str, tuple[Any, int]]] = {
     "total": _I64_1, "ended": _I64_1, "most": _I64_1, "most_kept": _I64_1, "chosen_until": ("f8", 1), "stack": _I64_1,
     "best": _I64_1,
     "sketch_places": ("i4", 2), "masks": ("?", 2), "able": ("?", 1), "counted": ("?", 1), "frames": (FRAME, 1),
+    "worth": _I64_1, "offer_room": _I64_1, "offered_to": _I64_2, "offered_rest": _I64_2,
     "least": _I64_2, "bounds": _I64_2, "large_bounds": _I64_2, "caps": _I64_2, "chosen": _I64_2,
 }  # fmt: skip
 """What a view holds, each with its type and its number of dimensions: the tables' rows by the tables' names, their wide arrays by

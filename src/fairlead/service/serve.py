@@ -14,15 +14,15 @@ from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import uvloop
 
 from fairlead.data_folder import make_home
 from fairlead.disk_room import Reserve
-from fairlead.engines.contract import Superseded
-from fairlead.engines.local.engine import EngineError, LocalEngine
+from fairlead.engines.contract import EngineError, LiveEngine, Superseded
+from fairlead.engines.local.engine import LocalEngine
 from fairlead.engines.local.machine import this_machine
 from fairlead.engines.step import GRACE, Request, Scheduler, Stalled
 from fairlead.journal import Journal, JournalFull
@@ -66,7 +66,15 @@ from fairlead.service.api.calls import close_silent_sessions
 from fairlead.service.api.cluster import configure
 from fairlead.service.clock import Clock
 from fairlead.service.exports import Exports
-from fairlead.service.listening import Where, listening, make_room, make_server, names_of
+from fairlead.service.listening import (
+    Listener,
+    Where,
+    listening,
+    listening_for_frameworks,
+    make_room,
+    make_server,
+    names_of,
+)
 from fairlead.service.loop import Busy, HappensLater, Loop, Question
 from fairlead.service.outlooks import Outlooks
 from fairlead.service.over_time import Audits
@@ -76,12 +84,18 @@ from fairlead.service.unfinished import Unfinished
 from fairlead.service.wakeups import Wakeups
 from fairlead.simulate.outlook import outlook
 
+if TYPE_CHECKING:
+    from fairlead.service.mesos.door import MesosDoor
+
 log = logging.getLogger("fairlead")
 
 HEAR_WITHIN = 30.0
 """Seconds in which the engine must have told what it knows of, for the scheduler to start."""
 HANG_UP_WITHIN = 5.0
 """Seconds that the engine is given to pass on what it was told, before the process ends."""
+
+
+EngineMaker = Callable[[Callable[[], None]], LiveEngine]
 
 
 class SchedulerFailed(RuntimeError):
@@ -164,8 +178,9 @@ def serve(
     *,
     personal: bool,
     drop: Sequence[str] = (),
+    make_engine: EngineMaker | None = None,
     read_again: Callable[[], Configuration],
-    on_ready: Callable[[list[str], LocalEngine], None],
+    on_ready: Callable[[list[str], LiveEngine], None],
     on_stopping: Callable[[int], None],
 ) -> None:
     """Run the scheduler until it is told to stop.
@@ -184,6 +199,8 @@ def serve(
         Whether it is for one person, whose process this is, or for everybody who has an account here.
     drop : sequence of str
         Nodes that may be gone though tasks run on them, which are stopped and go back to their jobs.
+    make_engine : callable, optional
+        Makes the engine, of the function that wakes the scheduler; default: this machine, as the configuration says.
     read_again : callable
         Reads the configuration anew, when the scheduler is told to.
     on_ready : callable
@@ -205,16 +222,20 @@ def serve(
     with ExitStack() as closing:
         closing.callback(journal.close)
         listeners = closing.enter_context(listening(where))
+        for_frameworks = closing.enter_context(listening_for_frameworks(where))
         door, deeds = Door(Tokens(home / "tokens.json"), personal), Deeds(home / "deeds")
-        nodes = configuration.nodes or [this_machine(configuration.system)]
         clock = Clock(home / "clock.json", journal.last_at())
-        engines: list[LocalEngine] = []
+        engines: list[LiveEngine] = []
+
+        def make_local(wake: Callable[[], None]) -> LiveEngine:
+            checkpoints = None if personal else where.socket.with_name(f"{where.socket.name}.checkpoints")
+            nodes = configuration.nodes or [this_machine(configuration.system)]
+            return LocalEngine(home, nodes, wake, not personal, checkpoints)
 
         def make(wake: Callable[[], None]) -> Scheduler:
-            checkpoints = None if personal else where.socket.with_name(f"{where.socket.name}.checkpoints")
-            engine = LocalEngine(home, nodes, wake, not personal, checkpoints)
+            engine = make_engine(wake) if make_engine is not None else make_local(wake)
             engines.append(engine)
-            scheduler = _start(journal, engine, clock, configuration, door.owner.name, drop)
+            scheduler = _start(journal, engine, clock, configuration, home, door.owner.name, drop)
             door.rules = rules_of(scheduler.state, personal)
             sessions.recover(scheduler.state)  # what is recorded from now on it is told
             unfinished.recover(scheduler.state)
@@ -225,7 +246,8 @@ def serve(
         sessions, outlooks = Sessions(home / "calls", wakeups), Outlooks(home / "outlooks.json")
         closing.callback(outlooks.close)
         unfinished = Unfinished(Exports(home / "exports"))
-        loop = Loop(make, _announcing(wakeups, sessions, unfinished, door, outlooks), reserve)
+        mesos = _mesos_door(where, for_frameworks, personal, clock) if for_frameworks is not None else None
+        loop = Loop(make, _announcing(wakeups, sessions, unfinished, door, outlooks, mesos), reserve)
         loop.start()
         loop.ready.result()
         engine = engines[0]
@@ -238,12 +260,19 @@ def serve(
         app = Entrance(TooLargeInJson(make_api(asker, parts)), door, deeds, names_of(where))
         places = Places(most, personal, door.knows)
         servers = [make_server(app, listener.tls, places) for listener in listeners]
+        if mesos is not None:
+            listeners.append(mesos.listener)
+            servers.append(mesos.open(asker, unfinished, home, most))
 
         async def main() -> None:
             running = asyncio.get_running_loop()
             wakeups.attach(running)
+            if mesos is not None:
+                mesos.attach(running)
 
             def ended() -> None:
+                if mesos is not None:
+                    mesos.end()
                 for server in servers:
                     running.call_soon_threadsafe(setattr, server, "should_exit", True)
                 wakeups.wake()
@@ -251,10 +280,10 @@ def serve(
             loop.on_stop = ended
             running.add_signal_handler(signal.SIGINT, stop.at_once)
             running.add_signal_handler(signal.SIGTERM, loop.stop)
-            beside = (close_silent_sessions(asker, sessions), outlooks.learn(loop))
+            beside = (close_silent_sessions(asker, sessions), outlooks.learn(loop), *(mesos.beside() if mesos else ()))
             tasks = [running.create_task(each) for each in beside]
             try:
-                running.call_soon(on_ready, urls, engine)
+                running.call_soon(on_ready, urls if mesos is None else [*urls, mesos.listener.url], engine)
                 if not loop.stopped.is_set():
                     serving = (s.serve(sockets=[each.socket]) for s, each in zip(servers, listeners, strict=True))
                     await asyncio.gather(*serving)
@@ -274,27 +303,38 @@ def serve(
 
 
 def _start(
-    journal: Journal, engine: LocalEngine, clock: Clock, configuration: Configuration, by: str, drop: Sequence[str]
+    journal: Journal,
+    engine: LiveEngine,
+    clock: Clock,
+    configuration: Configuration,
+    home: Path,
+    by: str,
+    drop: Sequence[str],
 ) -> Scheduler:
     """Make a scheduler that is configured and knows what runs; raises EngineError where the engine does not tell."""
-    scheduler = Scheduler(journal, engine, clock, [node.name for node in engine.nodes], metrics.timed)
+    there = None if engine.elastic else [node.name for node in engine.nodes]
+    scheduler = Scheduler(journal, engine, clock, there, metrics.timed)
+    state = scheduler.state
+    engine.expect(spec.name for spec, up in zip(state.cluster.specs, state.nodes.up, strict=False) if up)
     scheduler.on_record = metrics.count
     until = time.monotonic() + HEAR_WITHIN
     try:
         if journal.position:
-            check_outputs(engine.output.parent / "journal.db", scheduler.state)
-        _refuse_to_lose(scheduler.state, {*drop, *(node.name for node in engine.nodes)})
+            check_outputs(home / "journal.db", scheduler.state)
+        if there is not None:
+            _refuse_to_lose(scheduler.state, {*drop, *there})
         begins: list[Request] = [lambda state, now: [fact for fact in [configure(state, configuration, now)] if fact]]
-        if not journal.position and (used := highest_output(engine.output.parent)):
+        if not journal.position and (used := highest_output(home)):
             begins.insert(0, lambda state, now: [FactsLost(at=now, count=used)])  # whose outputs are no job's to come
         scheduler.step(begins, [by] * len(begins))
         while not scheduler.reconciled:
             if engine.trouble:
                 raise EngineError(engine.trouble)
             if time.monotonic() > until:
-                raise EngineError(f"{engine.folder}: the supervisor does not answer: see {engine.folder}/log")
+                raise EngineError(f"{home}/supervisor: the supervisor does not answer: see {home}/supervisor/log")
             time.sleep(0.005)
             scheduler.step()
+        engine.wait_for_nodes()
     except BaseException as error:
         engine.close()
         if isinstance(error, Stalled):
@@ -318,11 +358,23 @@ def _refuse_to_lose(state: State, known: Collection[str]) -> None:
             )
 
 
+def _mesos_door(where: Where, listener: Listener, personal: bool, clock: Clock) -> "MesosDoor":
+    """What answers Mesos' frameworks; what it is made of is loaded only where there may be any."""
+    from fairlead.service.mesos.door import MesosDoor
+
+    return MesosDoor(where, listener, personal, clock)
+
+
 def _announcing(
-    wakeups: Wakeups, sessions: Sessions, unfinished: Unfinished, door: Door, outlooks: Outlooks
+    wakeups: Wakeups,
+    sessions: Sessions,
+    unfinished: Unfinished,
+    door: Door,
+    outlooks: Outlooks,
+    mesos: "MesosDoor | None",
 ) -> Callable[[State, Sequence[Fact]], None]:
     """Ring for the jobs that ended, and that there are more facts; tell programs what happened to their calls, the door of new
-    rules, and the outlooks of what came true.
+    rules, the outlooks of what came true, and frameworks what concerns them.
     """
 
     def announce(state: State, facts: Sequence[Fact]) -> None:
@@ -330,6 +382,8 @@ def _announcing(
             door.rules = rules_of(state, door.personal)
         sessions.recorded(state, facts)
         outlooks.happened(facts)
+        if mesos is not None:
+            mesos.recorded(state, facts)
         wakeups.wake([("job", job) for job in unfinished.recorded(state, facts)] + ["facts"])
 
     return announce

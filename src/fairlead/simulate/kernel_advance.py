@@ -20,7 +20,7 @@ from fairlead.scheduler.kernel_account import (
     started,
 )
 from fairlead.scheduler.kernel_claims import look
-from fairlead.scheduler.kernel_cycle import DROP, KEEP, SERVE, plan, settle
+from fairlead.scheduler.kernel_cycle import DROP, KEEP, SERVE, plan, plan_beyond, settle
 from fairlead.scheduler.kernel_history import fade
 from fairlead.scheduler.kernel_keep import drop_holds, keep_nodes
 from fairlead.scheduler.kernel_order import startable
@@ -54,9 +54,10 @@ class Course(Arrays):
 
 # Numbers in `numbers`: jobs that have arrived, jobs that may; how many facts and whole numbers are in the log; tasks placed,
 # moments that are over; how many of the jobs that ended are forgotten; whether there is more to do at the moment reached; how
-# many gangs are in `returned`; whether whoever called serves claims (:mod:`fairlead.scheduler.claims`): else nothing is revoked.
-ARRIVED, COMING, FACTS, LOGGED, DECISIONS, STEPS, FORGOTTEN, GOES_ON, RETURNED, SERVES_CLAIMS = range(10)
-NUMBERS = 10
+# many gangs are in `returned`; whether whoever called serves claims (:mod:`fairlead.scheduler.claims`): else nothing is revoked;
+# whether revocable jobs go above their limits into what is idle.
+ARRIVED, COMING, FACTS, LOGGED, DECISIONS, STEPS, FORGOTTEN, GOES_ON, RETURNED, SERVES_CLAIMS, GOES_BEYOND = range(11)
+NUMBERS = 11
 
 LONGEST = 16
 """Whole numbers in the log for each task or job that something happens to in one step, at most."""
@@ -231,6 +232,7 @@ def _decide(
 ) -> bool:
     """Decide once, and let it happen; whether there is more to decide at this moment, or something to see: that tasks started."""
     what, count, about, more, start, slips = plan(v, False, most, now, reserve_after)
+    passed = v.jobs.bucket[about] if what == SERVE and about != NONE else NONE
     if what != SERVE or count > 0:
         fade(v, now)
     if what == KEEP:
@@ -243,10 +245,17 @@ def _decide(
     elif what == DROP:
         _log(course, DROPPED, now, v.holds.job[about], 0, 0)
         drop_holds(v, v.holds.bucket[about], now)
-    elif count == 0:
+    elif count > 0:
+        _place(v, course, now, count)
         settle(v, more)
+        _pass_over(v, course, now, about, passed)
     else:
-        _place(v, course, now, count, about, more)
+        settle(v, more)
+        if course.numbers[GOES_BEYOND] and not more:
+            count, more = plan_beyond(v, most, now)
+            if count > 0:
+                fade(v, now)
+                _place(v, course, now, count)
     forget(v, course, now, keep_jobs)
     if what == SERVE and count > 0:
         _start(v, truth, runs, course, now, count)
@@ -255,7 +264,7 @@ def _decide(
 
 
 @compiled
-def _place(v: View, course: Course, now: float, count: int, about: int, more: bool) -> None:
+def _place(v: View, course: Course, now: float, count: int) -> None:
     """What was planned is placed."""
     _skip_gaps(v, count)
     rows, index, node = v.chosen[JOB, :count], v.chosen[INDEX, :count], v.chosen[NODE, :count]
@@ -266,14 +275,17 @@ def _place(v: View, course: Course, now: float, count: int, about: int, more: bo
     _log(course, PLACED, now, 0, count, 4)
     _log_attempts(v, course, count)
     _log_columns(course, v.chosen[NODE : NODE + 1], count)
-    passed = v.jobs.bucket[about] if about != NONE else NONE
     placed(v, rows, index, attempts, node, now)
-    settle(v, more)
+    course.numbers[DECISIONS] += count
+
+
+@compiled
+def _pass_over(v: View, course: Course, now: float, about: int, bucket: int) -> None:
+    """Others were placed though it was the turn of a job, if there is one, of a bucket, if it was in one then."""
     if about != NONE:
         _log(course, PASSED_OVER, now, v.jobs.id[about], 0, 0)
-        if passed != NONE:
-            v.buckets.passed_since[passed] = now
-    course.numbers[DECISIONS] += count
+        if bucket != NONE:
+            v.buckets.passed_since[bucket] = now
 
 
 @compiled

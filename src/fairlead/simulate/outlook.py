@@ -157,7 +157,7 @@ def _never(paper: Paper) -> str:
     for name in path_to_root(leaf):
         q = state.tree.rows[name]
         over = np.flatnonzero((wanted > 0) & (wanted > queues.limit[q]))
-        if len(over):
+        if len(over) and not (jobs.revocable[row] and state.settings.revoke):
             resource = state.resources[over[0]]
             limit = format_quantity(resource, int(queues.limit[q, over[0]]))
             return f"while queue {written(name)} is limited to {limit} {resource}: it needs more at once"

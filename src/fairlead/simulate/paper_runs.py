@@ -254,6 +254,7 @@ class Run:
         more = min(1, len(offsets))  # of which it is known when they come, but they are not there yet
         numbers = np.zeros(kernel.NUMBERS, np.int64)
         numbers[[kernel.ARRIVED, kernel.COMING]] = n
+        numbers[kernel.GOES_BEYOND] = paper.state.settings.revoke and paper.state.any_revocable
         numbers[kernel.GOES_ON] = 1  # there may be something to decide right now
         self._course = Course(
             row=np.arange(n + more), bucket=np.full(n + more, NONE), submit=np.append(np.zeros(n), self._when(np.arange(more))),

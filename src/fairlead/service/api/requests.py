@@ -200,6 +200,10 @@ class WhenRequest(JobAsked):
 
     tasks: int = 1
     gang: bool = False
+    revocable: bool = False
+
+    def to_job(self, leaf: str, tasks: int, gang: bool, work: Work) -> Job:
+        return replace(super().to_job(leaf, tasks, gang, work), revocable=self.revocable)
 
 
 class JobsRequest(Body):

@@ -1,0 +1,367 @@
+"""What frameworks ask for, checked against the state and turned into facts, or refused with the reason; and what time brings.
+
+Nothing here knows of a wire: who is connected and may be told is the caller's business. An offer that does not hold any more is
+no fault of the framework's, which may not have heard of it yet: so that is an error of its own, :class:`InvalidOffers`, and so is
+a task that cannot be launched, :class:`InvalidTask`. Both change nothing.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from msgspec.structs import replace
+
+from fairlead.model.quantity import format_quantities
+from fairlead.model.specs import USERS, Framework, Job, Quantities, path_to_root, written
+from fairlead.scheduler.admission import MOST_LEAVES, Refused, Unknown, cancel, check_job
+from fairlead.scheduler.facts import (
+    Fact,
+    FrameworkDisconnected,
+    FrameworkGone,
+    FrameworkSubscribed,
+    JobSubmitted,
+    OffersAccepted,
+    OffersDeclined,
+    OffersRescinded,
+    RolesRevived,
+    RolesSuppressed,
+    TasksPlaced,
+    UpdatesAcknowledged,
+)
+from fairlead.scheduler.framework_index import Launched, Member, Update, queue_of
+from fairlead.scheduler.state import State
+from fairlead.scheduler.tables import UNLIMITED, Bools
+
+REFUSE_SECONDS = 5.0
+"""For so long is refused what is not wanted, where a framework does not say."""
+LONGEST_REFUSAL = 365 * 86400.0
+"""For no longer is anything refused."""
+NOT_IN_ROLES = "\t\n\v\f\r \x7f"
+
+
+class InvalidOffers(Refused):
+    """Offers that do not hold, or are not of one framework, node and role."""
+
+
+class InvalidTask(Refused):
+    """A task that cannot be launched in what was offered.
+
+    task : the framework's name for it
+    """
+
+    def __init__(self, task: str, message: str) -> None:
+        super().__init__(message)
+        self.task = task
+
+
+@dataclass(frozen=True)
+class Unacknowledged:
+    """An update of a task that its framework has not acknowledged."""
+
+    job: int
+    task: str
+    node: str
+    update: Update
+
+
+def check_role(role: str) -> str | None:
+    """What is wrong with the name of a role, as Mesos has it; None where nothing is."""
+    parts = role.split("/")
+    if role == USERS:
+        return None
+    if not role or "" in parts:
+        return f"role {role!r} is empty, or a part of it is"
+    for part in parts:
+        if part in (".", "..", USERS):
+            return f"role {role!r}: no part may be {part!r}"
+        if part.startswith("-"):
+            return f"role {role!r}: no part may begin with '-'"
+    wrong = next((c for c in NOT_IN_ROLES if c in role), None)
+    return None if wrong is None else f"role {role!r} may not contain {wrong!r}"
+
+
+def parse_roles(text: str) -> list[str]:
+    """Roles in a list with commas between; raises Refused for one that is none."""
+    roles = [role for role in text.split(",") if role]
+    for role in roles:
+        if fault := check_role(role):
+            raise Refused(fault)
+    return roles
+
+
+def subscribe(
+    state: State, framework: Framework, who: str, suppressed: Sequence[str], now: float, update: bool = False
+) -> list[Fact]:
+    """A framework comes, comes back, or says something else of itself.
+
+    Who comes back loses the offers that it had, which are made anew; with `update`, only those of roles that it gives up.
+    """
+    f = state.frameworks
+    if who in f.gone:
+        raise Refused(f"framework {who} is gone: subscribe without an id, as a new one")
+    if update and who not in f.members:
+        raise Unknown(f"there is no framework {who}")
+    if not framework.roles:
+        raise Refused("a framework has at least one role")
+    if not framework.failover_timeout >= 0:
+        raise Refused(f"a failover timeout of {framework.failover_timeout:g} seconds: use 0 or more")
+    for role in framework.roles:
+        if fault := check_role(role) or _taken_by_jobs(state, role):
+            raise Refused(fault)
+    if unknown := [role for role in suppressed if role not in framework.roles]:
+        raise Refused(f"role {unknown[0]!r} is suppressed, and none of the framework's roles")
+    if len(state.tree.names) + 3 * len(framework.roles) > MOST_LEAVES + len(state.tree.declared):
+        raise Refused(f"there are {MOST_LEAVES} queues of users and frameworks already: no more can be added")
+    roles = {role for role in f.members[who].leaves if role not in framework.roles} if update else None
+    framework = replace(framework, roles=[*dict.fromkeys(framework.roles)])
+    fact = FrameworkSubscribed(at=now, id=who, framework=framework, suppressed=sorted({*suppressed}))
+    facts = _rescinded(state, who, "subscribed", now, roles)
+    if not update and who in f.members and f.members[who].away_since is None:
+        facts.append(FrameworkDisconnected(at=now, id=who))  # which nobody had noticed
+    return [*facts, fact]
+
+
+def _taken_by_jobs(state: State, role: str) -> str | None:
+    """Why there can be no queues below that of a role; None where there can."""
+    live = {*state.jobs.queue[: state.jobs.n][np.isnan(state.jobs.finished_at[: state.jobs.n])].tolist()}
+    for name in path_to_root(queue_of(role)):
+        row = state.tree.rows.get(name)
+        if name and row in live and row not in state.tree.inner_rows:
+            return f"queue {written(name)!r} has jobs, and can be a role of frameworks when these have ended"
+    return None
+
+
+def disconnect(state: State, who: str, now: float) -> list[Fact]:
+    """The connection of a framework is lost; nothing where it was before."""
+    if _member(state, who).away_since is not None:
+        return []
+    return [*_rescinded(state, who, "disconnected", now), FrameworkDisconnected(at=now, id=who)]
+
+
+def tear_down(state: State, who: str, now: float) -> list[Fact]:
+    """A framework goes for good, and its tasks are stopped."""
+    _member(state, who)
+    return [*_rescinded(state, who, "gone", now), *_gone(state, who, now)]
+
+
+def _gone(state: State, who: str, now: float) -> list[Fact]:
+    facts: list[Fact] = [FrameworkGone(at=now, id=who)]
+    for launched in state.frameworks.tasks.get(who, {}).values():
+        stopped = cancel(state, launched.job, None, now) if not launched.over else None
+        facts += [stopped] if stopped is not None else []
+    return facts
+
+
+def suppress(state: State, who: str, roles: Sequence[str], now: float) -> list[Fact]:
+    """Want no offers for roles, for all of the framework's where none is named."""
+    roles = _roles(state, who, roles)
+    return [RolesSuppressed(at=now, id=who, roles=roles)] if {*roles} - {*_member(state, who).suppressed} else []
+
+
+def revive(state: State, who: str, roles: Sequence[str], now: float) -> list[Fact]:
+    """Want offers for roles again, and what was refused as well; for all of the framework's where none is named."""
+    return [RolesRevived(at=now, id=who, roles=_roles(state, who, roles))]
+
+
+def _roles(state: State, who: str, roles: Sequence[str]) -> list[str]:
+    mine = _member(state, who).framework.roles
+    if unknown := [role for role in roles if role not in mine]:
+        raise Refused(f"framework {who} has no role {unknown[0]!r}: it has {', '.join(mine)}")
+    return [*dict.fromkeys(roles)] or [*mine]
+
+
+def until(seconds: float | None, now: float) -> float:
+    """Until when something is refused: for so many seconds, as Mesos takes what frameworks say."""
+    if seconds is None or not seconds >= 0:
+        seconds = REFUSE_SECONDS
+    return now + min(seconds, LONGEST_REFUSAL)
+
+
+def decline(state: State, who: str, offers: Sequence[int], refuse_seconds: float | None, now: float) -> list[Fact]:
+    """Refuse offers; those that do not hold any more, or are not the framework's, are passed over."""
+    _member(state, who)
+    mine = [offer for offer in dict.fromkeys(offers) if _whose(state, offer) == who]
+    return [OffersDeclined(at=now, framework=who, ids=mine, until=until(refuse_seconds, now))] if mine else []
+
+
+def accept(
+    state: State, who: str, offers: Sequence[int], jobs: Sequence[Job], refuse_seconds: float | None, now: float
+) -> tuple[list[Fact], list[InvalidTask]]:
+    """Launch tasks in offers, each in what those before it leave; what is left over at the end is refused.
+
+    Parameters
+    ----------
+    offers : sequence of int
+        Of one node and one role.
+    jobs : sequence of Job
+        The tasks: what each needs and runs, and its name in `task`. Where they go is filled in here.
+
+    Returns
+    -------
+    facts : list of Fact
+    refused : list of InvalidTask
+        What cannot be launched, each with the reason.
+
+    Raises
+    ------
+    InvalidOffers
+        Then nothing is launched.
+    """
+    member, ids = _member(state, who), [*dict.fromkeys(offers)]
+    if not ids or any(_whose(state, offer) != who for offer in ids):
+        raise InvalidOffers(f"of offers {', '.join(map(str, ids))} some do not hold any more")
+    rows = np.searchsorted(state.offers.id[: state.offers.n], ids)
+    places = {*zip(state.offers.leaf[rows].tolist(), state.offers.node[rows].tolist(), strict=True)}
+    if len(places) > 1:
+        raise InvalidOffers("offers that are accepted together are of one node and one role")
+    leaf, node = places.pop()
+    left = state.offers.rest[rows].sum(axis=0)
+    launched: dict[str, Job] = {}
+    refused = []
+    for asked in jobs:
+        job = replace(
+            asked, queue=state.tree.names[leaf], framework=who, tasks=1, retries=0, revocable=member.framework.revocable
+        )
+        try:
+            _check_task(state, job, launched, state.quantities(left))
+        except InvalidTask as invalid:
+            refused.append(invalid)
+            continue
+        left = left - [job.demand.get(name, 0) for name in state.resources]
+        launched[job.task] = job
+    if not launched:
+        return decline(state, who, ids, refuse_seconds, now), refused
+    first, count = state.index.last + 1, len(launched)
+    numbers = [*range(first, first + count)]
+    rest = state.quantities(left)
+    facts: list[Fact] = [
+        OffersAccepted(at=now, framework=who, ids=ids, jobs=numbers, left=rest, until=until(refuse_seconds, now))
+    ]
+    facts += [JobSubmitted(at=now, id=number, job=job) for number, job in zip(numbers, launched.values(), strict=True)]
+    zeros, ones = np.zeros(count, np.int64), np.ones(count, np.int64)
+    facts.append(TasksPlaced(at=now, job=np.array(numbers, np.int64), index=zeros, attempt=ones, node=node * ones))
+    return facts, refused
+
+
+def _check_task(state: State, job: Job, others: Mapping[str, Job], left: Quantities) -> None:
+    """Refuse a task that cannot be launched beside others, in what is left of the offers."""
+    queues = state.queues
+    if not job.task:
+        raise InvalidTask(job.task, "a task has a name")
+    if job.task in state.frameworks.tasks.get(job.framework, {}) or job.task in others:
+        raise InvalidTask(job.task, f"task {job.task!r} is there already")
+    try:
+        check_job(state, job, limits=False)  # the offer is within them
+    except Refused as refused:
+        raise InvalidTask(job.task, str(refused)) from None
+    if any(amount > left.get(name, 0) for name, amount in job.demand.items()):
+        asked, there = format_quantities(job.demand), format_quantities(left) or "nothing"
+        raise InvalidTask(job.task, f"task {job.task!r} needs {asked}, and of the offers is left {there}")
+    for name in path_to_root(job.queue):
+        row = state.tree.rows[name]
+        for kind, now, most in (("tasks", queues.tasks, queues.max_tasks), ("jobs", queues.jobs, queues.max_jobs)):
+            if now[row] + len(others) >= most[row]:
+                raise InvalidTask(
+                    job.task, f"queue {written(name)!r} may have {most[row]} {kind} at once, and has them"
+                )
+
+
+def kill(state: State, who: str, task: str, now: float) -> list[Fact]:
+    """Stop a task; nothing where it is stopping or over. Raises Unknown for one that there is not."""
+    launched = tasks_of(state, who).get(task)
+    if launched is None:
+        raise Unknown(f"framework {who} has no task {task!r}")
+    stopped = None if launched.over else cancel(state, launched.job, None, now)
+    return [] if stopped is None else [stopped]
+
+
+def acknowledge(state: State, who: str, task: str, update: int, now: float) -> list[Fact]:
+    """Hear no more of an update of a task; nothing where it is acknowledged, or there was none."""
+    launched = tasks_of(state, who).get(task)
+    if launched is None or update not in [each.number for each in launched.updates]:
+        return []
+    return [UpdatesAcknowledged(at=now, jobs=[launched.job], updates=[update])]
+
+
+def tasks_of(state: State, who: str) -> dict[str, Launched]:
+    """The tasks of a framework by its own names: those that are not over, or of which it has not acknowledged all."""
+    _member(state, who)
+    return state.frameworks.tasks.get(who, {})
+
+
+def unacknowledged(state: State, who: str) -> list[Unacknowledged]:
+    """What a framework has not acknowledged, by task and then in the order in which it came to be."""
+    return [
+        Unacknowledged(launched.job, task, launched.node, update)
+        for task, launched in tasks_of(state, who).items()
+        for update in launched.updates
+    ]
+
+
+def settled(state: State, now: float) -> list[Fact]:
+    """What time and others bring: offers that hold no longer, and frameworks that have been away for too long."""
+    f, facts = state.frameworks, list[Fact]()
+    for why in sorted({*f.void.values()}):
+        facts.append(OffersRescinded(at=now, ids=[offer for offer, each in f.void.items() if each == why], why=why))
+    offers, n = state.offers, state.offers.n
+    if n:
+        left, node = np.ones(n, np.bool_), offers.node[:n]
+        for why, ended in (
+            ("node drained", state.nodes.draining[node]),
+            ("limit", _over_a_limit(state)),
+            ("expired", offers.made[:n] + state.settings.offer_timeout <= now),
+        ):
+            if (left & ended).any():
+                facts.append(OffersRescinded(at=now, ids=offers.id[:n][left & ended].tolist(), why=why))
+                left &= ~ended
+    for who, member in f.members.items():
+        away = member.away_since
+        if away is not None and away + member.framework.failover_timeout <= now:
+            facts += _gone(state, who, now)
+    return facts
+
+
+def _over_a_limit(state: State) -> Bools:
+    """Of each offer, whether a queue that it counts in is over its limit of something that is offered."""
+    queues, offers, n = state.queues, state.offers, state.offers.n
+    over = (queues.used[: queues.n] - queues.spare[: queues.n] > queues.limit[: queues.n]) & (
+        queues.limit[: queues.n] < UNLIMITED
+    )
+    found = np.zeros(n, np.bool_)
+    if over.any():
+        for row in range(1, queues.n):
+            over[row] |= over[queues.parent[row]]
+        found = (over[offers.leaf[:n]] & (offers.rest[:n] > 0)).any(axis=1) & ~offers.revocable[:n]
+    return found
+
+
+def exceeded(state: State, role: str, limit: Quantities) -> Quantities | None:
+    """What a role uses now, tasks and offers, where that is more of something than a limit that is asked for it; else None."""
+    row = state.tree.rows.get(queue_of(role))
+    used = {} if row is None else state.quantities(state.queues.used[row] - state.queues.spare[row])
+    return used if any(used.get(name, 0) > most for name, most in limit.items()) else None
+
+
+def _rescinded(state: State, who: str, why: str, now: float, roles: set[str] | None = None) -> list[Fact]:
+    """Rescind all offers of a framework, or those of some roles."""
+    f, offers = state.frameworks, state.offers
+    if who not in f.members:
+        return []
+    leaves = [state.tree.rows[leaf] for role, leaf in f.members[who].leaves.items() if roles is None or role in roles]
+    ids = offers.id[: offers.n][np.isin(offers.leaf[: offers.n], leaves)].tolist()
+    return [OffersRescinded(at=now, ids=ids, why=why)] if ids else []
+
+
+def _whose(state: State, offer: int) -> str | None:
+    """The framework that an offer is for; None where it does not hold."""
+    ids = state.offers.id[: state.offers.n]
+    row = int(np.searchsorted(ids, offer))
+    if row == len(ids) or ids[row] != offer:
+        return None
+    return state.frameworks.at[state.tree.names[state.offers.leaf[row]]][0]
+
+
+def _member(state: State, who: str) -> Member:
+    if who not in state.frameworks.members:
+        raise Unknown(f"there is no framework {who}")
+    return state.frameworks.members[who]
