@@ -7,7 +7,7 @@ from math import floor, inf
 
 import numpy as np
 
-from fairlead.scheduler.claims import entitled_by_queue
+from fairlead.scheduler.claims import entitled_by_queue, lower_runs
 from fairlead.scheduler.state import State
 from fairlead.scheduler.statuses import PLACED, REVOKING, RUNNING
 from fairlead.scheduler.tables import NONE
@@ -253,5 +253,56 @@ class Planner:
                     return some
         return None
 
+    # -- any set -----------------------------------------------------------------------------------------------------
 
-__all__ = ["NONE", "Planner"]
+    def serves(self, some: list[Run], ranked: bool) -> bool:
+        """Whether some may pay together, and serve the claim: of class PRIORITY, where it is ranked, else GUARANTEE."""
+        may = (
+            self.may_for_priority(some)
+            if ranked
+            else all(self.may_pay(r, [o for o in some if o is not r]) for r in some)
+        )
+        return may and self.fits(some) and self.within_limits(some)
+
+    def may_for_priority(self, some: list[Run]) -> bool:
+        """Each is of the claim's leaf and of lower priority, and together they bring no queue below its guarantee, or further."""
+        queues, leaf = self.state.queues, self.path[0]
+        priority = int(self.state.buckets.priority[self.bucket])
+        if any(run.leaf != leaf or run.priority >= priority or run.safe for run in some):
+            return False
+        if some and not all(queues.revocable[q] for q in self.path):
+            return False
+        gone = sum((len(run.tasks) * np.array(run.demand) for run in some), np.zeros_like(self.need))
+        more = self.wanted * self.need
+        return not any(
+            ((self.has(q, some) + more < queues.guarantee[q]) & (gone > more)).any() for q in self.path[:-1]
+        )  # fmt: skip
+
+    def within_limits(self, some: list[Run]) -> bool:
+        """Whether the claim breaks no limit above it; what revocable jobs use is nothing to that."""
+        bound = [run for run in self.runs if run.spare and run not in some]
+        for q in self.path:
+            spare = sum(
+                (len(r.tasks) * np.array(r.demand) for r in bound if q in self.up(r.leaf)), np.zeros_like(self.need)
+            )
+            after = self.has(q, some) - spare + self.wanted * self.need
+            if ((self.need > 0) & (after > self.state.queues.limit[q])).any():
+                return False
+        return True
+
+    def any_plan(self, ranked: bool) -> list[Run] | None:
+        """The first of all sets of runs that serves the claim."""
+        helps = [run for run in self.runs if not run.safe]
+        for chosen in range(2 ** len(helps)):
+            some = [run for k, run in enumerate(helps) if chosen >> k & 1]
+            if self.serves(some, ranked):
+                return some
+        return None
+
+    def is_ranked(self) -> bool:
+        """Whether the claim is of class PRIORITY."""
+        leaf, priority = self.path[0], int(self.state.buckets.priority[self.bucket])
+        return bool(self.state.queues.priority_revokes[leaf]) and lower_runs(self.state, leaf, priority)
+
+
+__all__ = ["NONE", "Planner", "Run"]

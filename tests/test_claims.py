@@ -44,7 +44,7 @@ from fairlead.simulate.run import Run, simulate
 from fairlead.simulate.workload import Jobs, Workload, synthetic_nodes
 from fairlead.text_tables import printed
 from naive_claims import Planner
-from worlds import check_invariants, replay, same
+from worlds import check_claims_are_served, check_invariants, replay, same
 
 GRACE = 5.0
 
@@ -115,6 +115,7 @@ class Story:
                 elif isinstance(fact, TasksRevoked):
                     self._stop(fact)
             more = decision.more
+        check_claims_are_served(self.state)
 
     def _start(self, fact: TasksPlaced) -> None:
         self.happen(TasksStarted(at=self.now, job=fact.job, index=fact.index, attempt=fact.attempt))
@@ -317,6 +318,32 @@ def test_nobody_is_revoked_for_who_is_not_the_first_of_a_strict_queue():
     assert len(story.until(240.0).revoked()) == 1
 
 
+@pytest.mark.parametrize(("why", "served"), [("fair share", [45.0]), ("", [105.0])])
+def test_a_guarantee_is_not_put_off_with_a_fair_share(why, served):
+    story = Story([{"cpu": 2}], [Queue("a", guarantee={"cpu": 1}), Queue("b")])
+    story.job(0.0, "b", 1000.0, 2, cpu=1)
+    story.job(10.0, "a", 10.0, cpu=1)
+    story.until(11.0)
+    story.happen(ClaimsPutOff(at=11.0, ids=[2], until=100.0, why=why))
+    story.until(110.0)
+    assert story.began[2] == served
+
+
+def test_room_that_limits_do_not_allow_any_more_is_kept_no_longer():
+    queues = [Queue("a", limit={"cpu": 2}), Queue("a/x", guarantee={"cpu": 1}), Queue("a/y", guarantee={"cpu": 1})]
+    story = Story([{"cpu": 2}], queues)
+    story.job(0.0, "a/y", 1000.0, 2, cpu=1)
+    story.job(10.0, "a/x", 1000.0, cpu=1)
+    story.until(41.0)
+    assert story.state.holds.n == 1
+    less = [replace(queues[0], limit={"cpu": 1}), *queues[1:]]
+    story.happen(Configured(at=41.0, queues=less, settings=story.state.settings))
+    story.until(60.0)
+    assert not story.state.holds.n
+    assert (story.runs("a/x"), story.runs("a/y")) == (0, 1)
+    assert explain(story.state, 2)["reason"] == "limit"
+
+
 def test_a_withdrawn_claim_gives_back_what_was_kept():
     story = Story([{"cpu": 2}], [Queue("a", guarantee={"cpu": 1}), Queue("b")])
     story.job(0.0, "b", 1000.0, 2, cpu=1)
@@ -332,9 +359,9 @@ def test_a_withdrawn_claim_gives_back_what_was_kept():
 LEAVES = ("o/a", "o/b", "p/c", "d")
 
 
-def random_world(seed: int) -> State:
-    """Machines full of tasks of all queues, some of which are told to stop, and somebody who waits."""
-    rng = np.random.default_rng(seed)
+def random_world(seed: int, bounds: bool = False) -> State:
+    """Machines full of tasks of all queues, some of which are told to stop, and somebody who waits; perhaps with more bounds."""
+    rng, more = np.random.default_rng(seed), np.random.default_rng([seed, 1])
     names = ["o", "p", *LEAVES]
     resources = ["cpu", "gpu"][: rng.integers(1, 3)]
 
@@ -347,6 +374,8 @@ def random_world(seed: int) -> State:
         Queue(
             name, guarantee=some(0, 5, 1) if rng.random() < 0.5 else {}, guarantee_timeout=0.0,
             revocable=bool(rng.random() < 0.9), min_runtime=20.0 if rng.random() < 0.2 else None,
+            limit={r: int(more.integers(5, 9)) for r in resources if bounds and more.random() < 0.4},
+            priority_revokes=bool(more.random() < 0.5) if bounds and name in LEAVES else None,
         )
         for name in names
     ]  # fmt: skip
@@ -367,6 +396,7 @@ def random_world(seed: int) -> State:
     job = Job(str(rng.choice(LEAVES)), some(0, 4, 1) or {resources[0]: 1}, gang=False)
     if rng.random() < 0.4:
         job = Job(job.queue, job.demand, int(rng.integers(2, 4)), gang=True)
+    job = replace(job, priority=int(more.integers(0, 4)) if bounds else 0)
     state.apply(JobSubmitted(at=now, id=99, job=job))
     return state
 
@@ -409,6 +439,9 @@ def test_the_plan_is_that_of_a_planner_that_tries_all_sets(seed):
         assert not taken, f"seed {seed}: a claim of nobody"
         return
     expected = planner.plan()
+    if expected is None and planner.any_plan(ranked=False) is not None:
+        assert any(isinstance(f, NodesClaimed) for f in taken), f"seed {seed}: there is a set that would do"
+        return
     if expected is None:
         assert [type(f) for f in taken] == [ClaimsPutOff], f"seed {seed}"
         return
@@ -424,6 +457,31 @@ def test_the_plan_is_that_of_a_planner_that_tries_all_sets(seed):
         state.apply(fact)
         check.after(state, fact)
     check_invariants(state)
+
+
+@given(st.integers(0, 2**40))
+@settings(max_examples=int(os.environ.get("FAIRLEAD_FUZZ", "0")) // 4 or 150, deadline=None, phases=[Phase.generate])
+def test_where_any_set_of_revocations_serves_the_claim_within_the_rules_a_plan_is_found(seed):
+    state, now = random_world(seed, bounds=True), 1000.0
+    planner = Planner(state, now, int(state.jobs.bucket[state.job_row(99)]))
+    ranked = not planner.asked
+    if (ranked and not planner.is_ranked()) or len(planner.runs) > 12:
+        return
+    taken = take_back(state, now).facts
+    found = {t for f in taken if isinstance(f, TasksRevoked) for t in state.current_tasks(f.attempts).tolist()}
+    served = any(isinstance(f, NodesClaimed) for f in taken)
+    assert served == (planner.any_plan(ranked) is not None), f"seed {seed}"
+    paid = [run for run in planner.runs if set(run.tasks) <= found]
+    assert not served or planner.serves(paid, ranked), f"seed {seed}"
+    for one in paid:
+        assert not planner.serves([run for run in paid if run is not one], ranked), (
+            f"seed {seed}: {one} pays for nothing"
+        )
+    check = RevocationCheck()
+    for fact in taken:
+        check.before(state, fact)
+        state.apply(fact)
+        check.after(state, fact)
 
 
 def test_fair_shares_are_taken_back_when_somebody_was_short_of_theirs_for_so_long():
@@ -771,3 +829,132 @@ def test_the_keys_are_read_and_inherited(tmp_path):
     assert not queues.revocable[[a, b]].any()
     assert queues.limit[a].tolist() == [3000]
     assert state.tree.inherited("o/b", "grace", 5.0) == 9.0
+
+
+def test_for_a_priority_the_next_pays_where_the_first_would_bring_its_queue_below_its_guarantee():
+    """The one of lowest priority has three of four, and without it the queue would use two of the four that it is guaranteed."""
+    story = Story([{"cpu": 4}], [Queue("a", priority_revokes=True, guarantee={"cpu": 4})])
+    story.job(0.0, "a", 1000.0, cpu=3)
+    story.job(0.0, "a", 1000.0, cpu=1, priority=1)
+    story.job(10.0, "a", 10.0, cpu=1, priority=5)
+    story.until(40.0)
+    assert story.revoked() == [(10.0, [2])]
+    assert story.began[3] == [15.0]
+
+
+def test_a_gang_pays_where_a_single_task_that_pays_first_would_keep_it_from_that():
+    """B may give back four of its six, and its gang has just that; without its single task it may not give up the gang."""
+    story = Story([{"cpu": 2}] * 3, [Queue("a", guarantee={"cpu": 4}), Queue("b", guarantee={"cpu": 2})])
+    story.job(0.0, "b", 1000.0, 2, cpu=2, gang=True)
+    story.job(5.0, "b", 1000.0, cpu=2)
+    story.job(10.0, "a", 10.0, 2, cpu=2, gang=True)
+    story.until(60.0)
+    assert story.revoked() == [(40.0, [1, 1])]
+    assert story.began[3] == [45.0, 45.0]
+
+
+def test_the_one_that_has_what_is_needed_pays_however_many_have_a_part_of_it():
+    """Of b's nine only the oldest has the gpu, and b may give up one of them."""
+    story = Story([{"cpu": 9, "gpu": 1}], [Queue("a", guarantee={"gpu": 1}), Queue("b", guarantee={"cpu": 8})])
+    story.job(0.0, "b", 1000.0, cpu=1, gpu=1)
+    story.job(5.0, "b", 1000.0, 8, cpu=1)
+    story.job(10.0, "a", 10.0, cpu=1, gpu=1)
+    story.until(60.0)
+    assert story.revoked() == [(40.0, [1])]
+    assert story.began[3] == [45.0]
+
+
+def test_what_somebody_gave_up_under_a_limit_is_for_whom_it_was_revoked():
+    """A's two cpus are y's: y gives up one for x's guarantee, with the gpu, and neither y nor another of x takes it first."""
+    queues = [
+        Queue("a", limit={"cpu": 2000}), Queue("a/x", guarantee={"gpu": 1}, guarantee_timeout=2.0), Queue("a/y"),
+    ]  # fmt: skip
+    story = Story([{"cpu": 8000, "gpu": 2}], queues)
+    story.job(0.0, "a/y", 1000.0, 2, cpu=1000)
+    story.job(10.0, "a/x", 1000.0, cpu=1000)
+    story.job(11.0, "a/x", 100.0, cpu=1000, gpu=1)
+    story.until(14.0)
+    assert explain(story.state, 2)["text"] == (
+        "queue a is limited to 2 cpu: it uses 2, 1 is kept for others, and this needs 1 more"
+    )
+    story.until(50.0)
+    assert story.revoked() == [(13.0, [1])]
+    assert story.began[3] == [18.0]
+    assert (story.runs("a/x"), story.runs("a/y")) == (1, 1)
+
+
+def test_what_somebody_gave_up_that_others_do_not_lend_is_for_whom_it_was_revoked():
+    """B lends none of its two cpus, so that c has six of eight; it gives up one for a's guarantee, and does not take it again."""
+    queues = [Queue("a", guarantee={"gpu": 1}), Queue("b", guarantee={"cpu": 2}, lend={"cpu": 0}), Queue("c")]
+    story = Story([{"cpu": 8, "gpu": 1}], queues)
+    story.job(0.0, "c", 1000.0, 7, cpu=1)
+    story.job(10.0, "a", 100.0, cpu=1, gpu=1)
+    story.until(42.0)
+    why = explain(story.state, 1)
+    assert (why["reason"], why["withheld"], why["free"], why["kept_for_others"]) == ("withheld", 2, 2, 1)
+    story.until(100.0)
+    assert story.revoked() == [(40.0, [1])]
+    assert story.began[2] == [45.0]
+    assert (story.runs("a"), story.runs("c")) == (1, 5)
+
+
+def test_who_does_not_lend_withholds_nothing_twice_when_it_has_a_claim():
+    """What is kept for b is of what it withholds: nobody else gives anything up for it, and c keeps all the rest."""
+    queues = [
+        Queue("a", guarantee={"cpu": 2}), Queue("b", guarantee={"cpu": 2, "gpu": 1}, lend={"cpu": 0}), Queue("c"),
+    ]  # fmt: skip
+    story = Story([{"cpu": 8, "gpu": 1}], queues)
+    story.job(0.0, "c", 1000.0, cpu=1, gpu=1)
+    story.job(0.0, "c", 1000.0, 9, cpu=1)
+    story.until(1.0)
+    assert story.runs("c") == 6
+    story.job(2.0, "b", 1000.0, cpu=2, gpu=1)
+    story.job(2.0, "a", 1000.0, 2, cpu=1)
+    story.until(100.0)
+    assert (story.runs("a"), story.runs("b"), story.runs("c")) == (2, 1, 4)
+    assert story.revoked() == [(32.0, [1]), (32.0, [2])], "a has what c's first gives up beside what b needs"
+
+
+def random_story(seed: int) -> Story:
+    """Few machines and many bounds: limits, what is not lent, priorities, revocable jobs and gangs; and too much to do."""
+    rng = np.random.default_rng(seed)
+
+    def some(low: int, high: int) -> dict[str, int]:
+        found = zip(("cpu", "gpu"), rng.integers(low, high, 2).tolist(), strict=True)
+        return {r: x for r, x in found if x > 0}
+
+    queues = []
+    for name in ("o", "o/a", "o/b", "c"):
+        guarantee = some(-2, 4) if rng.random() < 0.6 else {}
+        lend = {r: 0 for r in guarantee if rng.random() < 0.3}
+        bounds = {"limit": {r: x + guarantee.get(r, 0) for r, x in some(0, 4).items()}} if rng.random() < 0.4 else {}
+        ranked = bool(rng.random() < 0.3) if name != "o" else None
+        queues.append(
+            Queue(name, guarantee=guarantee, lend=lend, guarantee_timeout=2.0, priority_revokes=ranked, **bounds)
+        )
+    story = Story([some(1, 5) for _ in range(rng.integers(1, 4))], queues)
+    for _ in range(rng.integers(4, 14)):
+        at, lasts = float(rng.integers(0, 20)), float(rng.choice([15.0, 1000.0]))
+        how = {
+            "gang": bool(rng.random() < 0.2),
+            "revocable": bool(rng.random() < 0.3),
+            "priority": int(rng.integers(0, 3)),
+        }
+        story.job(
+            at,
+            str(rng.choice(["o/a", "o/b", "c"])),
+            lasts,
+            int(rng.integers(1, 4)),
+            **how,
+            **(some(0, 3) or {"cpu": 1}),
+        )
+    return story
+
+
+@given(st.integers(0, 2**40))
+@settings(max_examples=int(os.environ.get("FAIRLEAD_FUZZ", "0")) // 20 or 12, deadline=None, phases=[Phase.generate])
+def test_whoever_others_gave_something_up_for_has_it_when_they_are_gone(seed):
+    """Each step of a story checks that; and that it comes to rest: who was told to stop does not take it again, and again."""
+    story = random_story(seed).until(60.0)
+    revoked = len(story.revoked())
+    assert len(story.until(160.0).revoked()) <= revoked + len(story.lasts), f"seed {seed}"

@@ -543,7 +543,9 @@ class Frameworks(Histories):
                     continue
                 room = np.full(len(s.resources), UNLIMITED)
                 for p in path:
-                    within = np.where(q.limit[p] == UNLIMITED, UNLIMITED, q.limit[p] - q.used[p] + q.spare[p])
+                    within = np.where(
+                        q.limit[p] == UNLIMITED, UNLIMITED, q.limit[p] - q.used[p] - q.claimed[p] + q.spare[p]
+                    )
                     room = np.minimum(room, within)
                 if self.settings.offer_most:
                     part = (s.cluster.total * (self.settings.offer_most / 100)).astype(np.int64)

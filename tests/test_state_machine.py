@@ -34,6 +34,7 @@ from fairlead.scheduler.state import State
 from fairlead.scheduler.statuses import PLACED, RUNNING
 from fairlead.simulate.outlook import outlook
 from worlds import (
+    check_claims_are_served,
     check_invariants,
     placed_keeping_promises,
     placed_naively,
@@ -228,7 +229,10 @@ class Histories(RuleBasedStateMachine):
             check.before(self.state, fact)
             self.happen(fact)
             check.after(self.state, fact)
-        assert not settled or not placements(decide(self.state, self.now).facts), "a decision left something to place"
+        then = decide(self.state, self.now)
+        assert not settled or not placements(then.facts), "a decision left something to place"
+        if not then.facts and not then.more:
+            check_claims_are_served(self.state)
 
     @precondition(lambda self: len(self.state.held_rows()))
     @rule(data=st.data())

@@ -16,7 +16,8 @@ from fairlead.scheduler.forecasts import ends
 from fairlead.scheduler.invariants import check_invariants
 from fairlead.scheduler.kernel_sketches import EDGES
 from fairlead.scheduler.state import State
-from fairlead.scheduler.tables import NONE, UNLIMITED
+from fairlead.scheduler.statuses import RUNNING
+from fairlead.scheduler.tables import NONE, RESERVATION, UNLIMITED
 
 
 def rounded(x: float) -> float:
@@ -81,6 +82,7 @@ class Kept:
     slips: int
     rank: int
     back: np.ndarray
+    claim: bool = False
 
 
 def usual_naively(state: State, job: int) -> float:
@@ -105,7 +107,18 @@ def kept_in(state: State) -> list[Kept]:
         back = demands[(state.tasks.node[rows] == n) & (state.tasks.until[rows] <= h.start[k])].sum(axis=0)
         amount = count * state.shapes.demand[state.buckets.shape_row[bucket]]
         found.append(
-            Kept(n, bucket, count, amount, float(h.start[k]), float(h.end[k]), int(h.slips[k]), int(h.rank[k]), back)
+            Kept(
+                n,
+                bucket,
+                count,
+                amount,
+                float(h.start[k]),
+                float(h.end[k]),
+                int(h.slips[k]),
+                int(h.rank[k]),
+                back,
+                bool(h.kind[k] != RESERVATION),
+            )
         )
     return found
 
@@ -221,6 +234,16 @@ def replay(facts: list[Fact]) -> State:
     for fact in facts:
         state.apply(decode(encode(fact)))
     return state
+
+
+def check_claims_are_served(state: State) -> None:
+    """Where all that was decided has happened and nobody is stopping, nothing is kept for a claim: whose it was is served."""
+    held, h = state.held_rows(), state.holds
+    claims = np.flatnonzero(h.kind[: h.n] != RESERVATION)
+    if len(claims) and (state.tasks.status[held] <= RUNNING).all():
+        raise AssertionError(
+            f"room is kept for jobs {h.job[claims].tolist()} that has come back, and they are not served"
+        )
 
 
 def placed_naively(state: State, now: float, most: int = 10_000, beyond: bool = False) -> list[tuple[int, int]]:
@@ -426,7 +449,12 @@ def placed_naively(state: State, now: float, most: int = 10_000, beyond: bool = 
         """What a queue, with those below it, does not lend to others just now."""
         children = [c for c in range(1, queues.n) if queues.parent[c] == q]
         below = sum((withheld(c) for c in children), np.zeros_like(used[q]))
-        return np.maximum(below, np.maximum(0, queues.reserve[q] - used[q]))
+        return np.maximum(below, np.maximum(0, queues.reserve[q] - used[q] - claimed(q, NONE)))
+
+    def claimed(q: int, but: int) -> np.ndarray:
+        """What is kept for claims below a queue, but for those of a bucket."""
+        mine = [k.amount for k in kept if k.claim and k.bucket != but and q in path(int(state.buckets.leaf[k.bucket]))]
+        return sum(mine, np.zeros_like(used[q]))
 
     def attempt(job: int) -> tuple[list[int], np.ndarray, list[Kept]] | None:
         """Where the job's next task, or gang, would go, and the room that is left then; None, and why is kept, if nowhere."""
@@ -440,11 +468,13 @@ def placed_naively(state: State, now: float, most: int = 10_000, beyond: bool = 
         bound = used if jobs.revocable[job] else used - spare
         others = [c for c in range(1, queues.n) if c not in line and queues.parent[c] in line]
         lent = state.cluster.total - used[0] - sum((withheld(c) for c in others), np.zeros_like(used[0]))
+        lent -= claimed(0, buckets[job])
+        others_have = {q: claimed(q, buckets[job]) for q in line}
         over = (
             any(
                 demand[r] > 0
                 and queues.limit[q, r] != UNLIMITED
-                and bound[q, r] + count * demand[r] > queues.limit[q, r]
+                and bound[q, r] + others_have[q][r] + count * demand[r] > queues.limit[q, r]
                 for q in (line if not beyond else [])
                 for r in range(R)
             )

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from fairlead.policies.arithmetic import dominant_share
-from fairlead.scheduler import kernel_claims, kernel_victims
+from fairlead.scheduler import kernel_claims, kernel_ledger, kernel_victims
 from fairlead.scheduler.entitled import parts_of
 from fairlead.scheduler.facts import (
     Claim,
@@ -29,8 +29,10 @@ from fairlead.scheduler.facts import (
     SharesLooked,
     TasksRevoked,
 )
-from fairlead.scheduler.kernel_stops import NOT_REACHED, over_counts
-from fairlead.scheduler.kernel_victims import FEW, MARKS, Ledger
+from fairlead.scheduler.kernel_ledger import Ledger
+from fairlead.scheduler.kernel_stops import NOT_REACHED, over_counts, over_limits
+from fairlead.scheduler.kernel_victim_sets import MOST_WORK
+from fairlead.scheduler.kernel_victims import FEW, MARKS
 from fairlead.scheduler.statuses import PLACED, RUNNING
 from fairlead.scheduler.tables import FAIR_SHARE, GUARANTEE, I64, IDLE, NONE, PRIORITY, RESERVATION, WHY
 from fairlead.scheduler.view import CLAIM_DUE
@@ -136,7 +138,7 @@ def claims_by_leaf(state: "State") -> dict[int, list[str]]:
 def _still_claimed(state: "State", bucket: int, tasks: int) -> int:
     """How many of so many tasks of a bucket that room is kept for are claims yet."""
     v, b, gang = state.order.ready(state, 1), state.buckets, int(state.buckets.gang[bucket])
-    if not _lacks_room_alone(state, bucket):
+    if not _lacks_room_alone(state, bucket) or _is_over_for_good(state, bucket):
         return 0
     kind = int(state.holds.kind[: state.holds.n][state.holds.bucket[: state.holds.n] == bucket][0])
     if gang:
@@ -161,6 +163,13 @@ def _lacks_room_alone(state: "State", bucket: int) -> bool:
         jobs = state.jobs.id[b.head[waits]]
         return bool(bucket == waits[np.lexsort((jobs, -b.priority[waits]))[0]])
     return True
+
+
+def _is_over_for_good(state: "State", bucket: int) -> bool:
+    """Whether limits, or what others do not lend, stop a bucket, and nobody is stopping: they are others than they were."""
+    if over_limits(state.view(), bucket) == NOT_REACHED:
+        return False
+    return bool((state.tasks.status[state.held_rows()] <= RUNNING).all())
 
 
 def _within(state: "State", bucket: int, fewer: int) -> bool:
@@ -228,10 +237,10 @@ def ledger_of(state: "State", now: float) -> Ledger:
         runs=np.zeros(runs, Ledger.ARRAYS["runs"][0]), at=np.zeros(n + 1, np.int64), by_node=np.zeros(runs, np.int64),
         own_child=np.zeros(queues, np.int64), asks=np.zeros(queues, np.bool_), may_pay=np.zeros(queues, np.bool_),
         picked=np.zeros(runs + FEW + 1, np.int64), gains=np.zeros(n, np.int64), keys=np.zeros((n, marks)),
-        hosts=np.zeros(n, np.int64),
+        hosts=np.zeros(n, np.int64), paid=np.zeros(resources, np.int64), work=np.array([MOST_WORK]),
     )  # fmt: skip
     v = state.view()
-    kernel_victims.gather(v, ledger, now)
+    kernel_ledger.gather(v, ledger, now)
     ledger.kept[:] = kernel_claims.kept_for_claims(v)
     return ledger
 
@@ -262,15 +271,11 @@ def _is_open(state: "State", ledger: Ledger, claim: Due) -> bool:
 
 
 def _plan(v: Any, ledger: Ledger, state: "State", claim: Due) -> int:
-    first, last = asked_for(state, ledger, claim)
-    kernel_victims.ask(v, ledger, claim.bucket, claim.kind, first, last)
     if not _lacks_room_alone(state, claim.bucket):
         return NONE
-    count = int(kernel_victims.plan(v, ledger, claim.bucket, claim.kind))
-    if claim.kind == FAIR_SHARE and count != NONE and not kernel_victims.comes_first(v, ledger, claim.bucket, count):
-        kernel_victims.undo(v, ledger, claim.bucket, count)
-        return NONE
-    return count
+    first, last = asked_for(state, ledger, claim)
+    kernel_ledger.ask(v, ledger, claim.bucket, claim.kind, first, last)
+    return int(kernel_victims.plan(v, ledger, claim.bucket, claim.kind))
 
 
 def asked_for(state: "State", ledger: Ledger, claim: Due) -> tuple[int, int]:
@@ -345,8 +350,10 @@ def _put_off(state: "State", ledger: Ledger, left: list[Due], now: float) -> lis
     waited = now - max(claim.since for claim in left)
     until = now + min(max(SOONEST, PATIENCE * waited), LATEST)
     until = min(until, max(now + SOONEST, float(safe.min(initial=np.inf))))
-    jobs = state.jobs.id[state.buckets.head[[claim.bucket for claim in left]]]
-    return [ClaimsPutOff(at=now, ids=sorted(jobs.tolist()), until=until)]
+    by_kind: dict[int, list[int]] = {}
+    for claim in left:
+        by_kind.setdefault(claim.kind, []).append(int(state.jobs.id[state.buckets.head[claim.bucket]]))
+    return [ClaimsPutOff(at=now, ids=sorted(ids), until=until, why=WHY[kind]) for kind, ids in sorted(by_kind.items())]
 
 
 class Measure(NamedTuple):

@@ -58,7 +58,7 @@ from fairlead.scheduler.offer_effects import (
 )
 from fairlead.scheduler.queue_tree import mark_exact, vector
 from fairlead.scheduler.statuses import CANCEL, EXPIRE, IMPOSSIBLE, PLACED, REVOKE, REVOKING, TRANSITIONS, WAITING
-from fairlead.scheduler.tables import CHANGED, NONE, RESERVATION, WHY
+from fairlead.scheduler.tables import CHANGED, GUARANTEE, NONE, RESERVATION, WHY
 from fairlead.scheduler.view import BEGAN, CLAIM_DUE, ENDED
 
 if TYPE_CHECKING:
@@ -278,10 +278,14 @@ def _nodes_reserved(state: "State", fact: NodesReserved) -> None:
 
 
 def _nodes_claimed(state: "State", fact: NodesClaimed) -> None:
-    kinds = [kind for kind, why in WHY.items() if why == fact.why]
-    if not kinds:
-        raise Contradiction(f"there are no claims for {fact.why!r}")
-    _keep_nodes(state, fact, kinds[0], fact.at, 0)
+    _keep_nodes(state, fact, _kind_of_claim(fact.why), fact.at, 0)
+
+
+def _kind_of_claim(why: str) -> int:
+    for kind, known in WHY.items():
+        if why == known:
+            return kind
+    raise Contradiction(f"there are no claims for {why!r}")
 
 
 def _keep_nodes(state: "State", fact: NodesReserved | NodesClaimed, kind: int, start: float, slips: int) -> None:
@@ -311,10 +315,11 @@ def _shares_looked(state: "State", fact: SharesLooked) -> None:
 
 
 def _claims_put_off(state: "State", fact: ClaimsPutOff) -> None:
+    kind = _kind_of_claim(fact.why) if fact.why else GUARANTEE
     for job in fact.ids:
         bucket = state.jobs.bucket[state.job_row(job)]
         if bucket != NONE:
-            state.buckets.put_off[bucket] = fact.until
+            state.buckets.put_off[bucket], state.buckets.put_off_from[bucket] = fact.until, kind
 
 
 def _reservation_dropped(state: "State", fact: ReservationDropped) -> None:

@@ -12,7 +12,7 @@ from fairlead.model.quantity import format_quantity, round_quantity
 from fairlead.model.specs import path_to_root, written
 from fairlead.plain_text import listed
 from fairlead.policies.arithmetic import dominant_share
-from fairlead.scheduler import kernel_holds
+from fairlead.scheduler import kernel_claims, kernel_holds
 from fairlead.scheduler.admission import job_row
 from fairlead.scheduler.cluster import tasks_that_fit
 from fairlead.scheduler.decide import Cycle, run_cycle
@@ -157,18 +157,33 @@ def _over_a_limit(state: State, row: int) -> dict[str, Any]:
         for r, resource in enumerate(state.resources):
             wanted = int(demand[r]) * count
             used, limit = int(queues.used[q, r]), int(queues.limit[q, r])
+            kept = _kept_for_others(state, row, q, r)
             if not jobs.revocable[row]:
                 used -= int(queues.spare[q, r])
-            if wanted and used + wanted > limit:
+            if wanted and used + kept + wanted > limit:
                 text = (
                     f"queue {written(name)} is limited to {format_quantity(resource, limit)} {resource}: it uses "
-                    f"{round_quantity(resource, used)}, and this needs {round_quantity(resource, wanted)} more"
+                    f"{round_quantity(resource, used)}, {_said_to_be_kept(resource, kept)}and this needs "
+                    f"{round_quantity(resource, wanted)} more"
                 )
                 if jobs.revocable[row]:
                     text += "; it is revocable, and nothing is idle that it could have beyond that"
                 more = {"queue": written(name), "resource": resource, "limit": limit, "used": used, "needed": wanted}
+                more["kept_for_others"] = kept
                 return _answer(int(jobs.id[row]), "limit", text, **more)
     raise AssertionError("the kernel found a limit that is not there")
+
+
+def _kept_for_others(state: State, row: int, q: int, r: int) -> int:
+    """How much of a resource is kept for claims below a queue, but for those of the bucket that a job below it waits in."""
+    demand, bucket = state.shapes.demand[state.jobs.shape_row[row]], int(state.jobs.bucket[row])
+    own = int(kernel_claims.served_tasks(state.view(), bucket)) * int(demand[r])
+    return int(state.queues.claimed[q, r]) - own
+
+
+def _said_to_be_kept(resource: str, amount: int) -> str:
+    """What is kept for others, in a list of what there is."""
+    return f"{round_quantity(resource, amount)} is kept for others, " if amount else ""
 
 
 def _withheld(state: State, row: int) -> dict[str, Any]:
@@ -178,12 +193,15 @@ def _withheld(state: State, row: int) -> dict[str, Any]:
     for r, resource in enumerate(state.resources):
         kept = int(withheld_from(state.view(), jobs.queue[row], r))
         free = int(state.cluster.total[r]) - int(queues.used[0, r])
-        if demand[r] and free - kept < demand[r]:
+        others = _kept_for_others(state, row, 0, r)
+        if demand[r] and free - kept - others < demand[r]:
             text = (
                 f"of the {round_quantity(resource, free)} {resource} that is free, others do not lend "
-                f"{round_quantity(resource, kept)}, and this needs {round_quantity(resource, int(demand[r]))}"
+                f"{round_quantity(resource, kept)}, {_said_to_be_kept(resource, others)}and this needs "
+                f"{round_quantity(resource, int(demand[r]))}"
             )
-            return _answer(int(jobs.id[row]), "withheld", text, resource=resource, withheld=kept, free=free)
+            more = {"resource": resource, "withheld": kept, "free": free, "kept_for_others": others}
+            return _answer(int(jobs.id[row]), "withheld", text, **more)
     raise AssertionError("the kernel found that something is withheld that is not")
 
 

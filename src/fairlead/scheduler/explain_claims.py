@@ -11,7 +11,7 @@ import numpy as np
 
 from fairlead.model.quantity import format_quantity, round_quantity
 from fairlead.model.specs import written
-from fairlead.scheduler import kernel_claims, kernel_victims
+from fairlead.scheduler import kernel_claims, kernel_ledger
 from fairlead.scheduler.claims import Due, asked_for, ledger_of, lower_runs, told
 from fairlead.scheduler.state import State
 from fairlead.scheduler.tables import FAIR_SHARE, GUARANTEE, IDLE, NONE, PRIORITY, WHY
@@ -74,7 +74,7 @@ def claim(state: State, row: int, now: float) -> dict[str, Any]:
     begin = begin or _short_of(state, bucket, kind)
     if seconds == inf:
         return {"claim": f"{begin}; nobody is revoked for it"}
-    if state.buckets.put_off[bucket] > state.buckets.since[bucket]:
+    if state.buckets.put_off[bucket] > state.buckets.since[bucket] and kind >= state.buckets.put_off_from[bucket]:
         return {
             "claim": f"{begin}, and nothing that may be revoked makes room so far: {_prevented(state, bucket, kind, now)}"
         }
@@ -122,14 +122,14 @@ def _prevented(state: State, bucket: int, kind: int, now: float) -> str:
     """Why those who run make no room for a claim: how many tasks of others are kept from paying by what."""
     v, ledger = state.view(), ledger_of(state, now)
     first, last = asked_for(state, ledger, Due(kind, now, bucket))
-    kernel_victims.ask(v, ledger, bucket, kind, first, last)
+    kernel_ledger.ask(v, ledger, bucket, kind, first, last)
     own, demand = int(state.buckets.leaf[bucket]), state.shapes.demand[state.buckets.shape_row[bucket]]
     found: Counter[str] = Counter()
     for k, run in enumerate(ledger.runs):
         q, helps = int(run["leaf"]), (state.shapes.demand[state.jobs.shape_row[run["job"]]] > 0) & (demand > 0)
         if not helps.any() or (q == own) != (kind == PRIORITY):
             continue
-        if kernel_victims.may_pay(v, ledger, k, bucket, kind):
+        if kernel_ledger.may_pay(v, ledger, k, bucket, kind):
             found["revocable, but makes no room for it on a node"] += 1
         elif not state.queues.revocable[q]:
             found["where nothing is revocable"] += 1

@@ -255,10 +255,14 @@ class SharesLooked(Fact, frozen=True):
 
 
 class ClaimsPutOff(Fact, frozen=True):
-    """Nothing that may be revoked makes room for the claims of these jobs: they are looked at again at `until`."""
+    """Nothing that may be revoked makes room for the claims of these jobs: they are looked at again at `until`.
+
+    why : as of :class:`Claim`; a job's claims of classes before that are none of these. Empty: all
+    """
 
     ids: list[int]
     until: float
+    why: str = ""
 
 
 class JobsForgotten(Fact, frozen=True):

@@ -6,7 +6,7 @@ For tests, fuzzing, and a scheduler that runs with ``FAIRLEAD_CHECK`` set; it lo
 import numpy as np
 
 from fairlead.model.specs import path_to_root
-from fairlead.scheduler import order
+from fairlead.scheduler import kernel_claims, order
 from fairlead.scheduler.kernel_reservations import MOST
 from fairlead.scheduler.kernel_sketches import IN_TEN, set_of
 from fairlead.scheduler.state import State
@@ -129,7 +129,7 @@ def _check_lending(state: State) -> None:
     queues = state.queues
     below = np.zeros_like(queues.used)
     for q in range(queues.n - 1, -1, -1):
-        found = np.maximum(below[q], queues.reserve[q] - queues.used[q]).tolist()
+        found = np.maximum(below[q], queues.reserve[q] - queues.used[q] - queues.claimed[q]).tolist()
         kept = queues.withheld[q].tolist()
         assert kept == found, f"queue {state.tree.names[q]!r} withholds {found} from others, not {kept}"
         if q:
@@ -176,6 +176,8 @@ def _check_holds(state: State) -> None:
         promised[state.queues.parent[q]] += promised[q]
         found, kept = promised[q].tolist(), state.queues.promised[q].tolist()
         assert found == kept, f"for queue {state.tree.names[q]!r} {found} is kept idle, not {kept}"
+    claimed = kernel_claims.kept_for_claims(state.view())
+    assert (state.queues.claimed[: state.queues.n] == claimed).all(), f"{claimed} is kept for claims, by queue"
     for bucket in np.unique(holds.bucket[:n]):
         mine = np.flatnonzero(holds.bucket[:n] == bucket)
         assert state.buckets.head[bucket] != NONE, f"nodes are kept for bucket {bucket}, where nobody waits"

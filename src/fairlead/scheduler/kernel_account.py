@@ -9,7 +9,7 @@ import numpy as np
 from fairlead.kernel_cache import compiled
 from fairlead.outcomes import Outcome
 from fairlead.scheduler.compiled_view import View
-from fairlead.scheduler.kernel_claims import expect_claim, note_fall
+from fairlead.scheduler.kernel_claims import expect_claim, is_above_limit, note_fall
 from fairlead.scheduler.kernel_forecasts import usual_duration
 from fairlead.scheduler.kernel_history import count_use
 from fairlead.scheduler.kernel_holds import count_idle, give_back_at, lasts_at_most, set_idle
@@ -188,6 +188,8 @@ def _take(v: View, n: int, j: int, t: int, sign: int, at: float) -> None:
         v.queues.tasks[q] += sign
         if v.jobs.revocable[j]:
             v.queues.spare_tasks[q] += sign
+        if sign > 0 and v.queues.spare_tasks[q] > 0 and is_above_limit(v, v.used, q):
+            v.times[CLAIM_DUE] = min(v.times[CLAIM_DUE], at)  # whoever waits may have that back now
         if first:
             v.queues.jobs[q] += sign
         if sign > 0:
@@ -291,6 +293,8 @@ def finished(
         if now == WAITING:
             jobs.waiting[j] += 1
             jobs.irregular[j] = True
+            if jobs.bucket[j] != NONE:
+                expect_claim(v, jobs.bucket[j], at)
         elif now == FAILED:
             jobs.failed[j] += 1
         elif now == CANCELLED:

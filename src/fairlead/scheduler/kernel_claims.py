@@ -76,6 +76,12 @@ def kept_for_claims(v: View) -> I64:
 
 
 @compiled
+def count_claimed(v: View) -> None:
+    """Work out what is kept for claims, in `claimed`."""
+    v.claimed[: v.counts[QUEUES]] = kept_for_claims(v)
+
+
+@compiled
 def served_tasks(v: View, b: int) -> int:
     """How many tasks of a bucket room is kept for, for claims."""
     count = 0
@@ -210,7 +216,9 @@ def look(v: View, now: float, found: I64, since: F64) -> int:
             if kind == IDLE and not taken:
                 continue
             begun, timeout = _open_since(v, b, kind, kept)
-            at = max(v.buckets.put_off[b], begun + timeout)
+            at = begun + timeout
+            if kind >= v.buckets.put_off_from[b]:
+                at = max(at, v.buckets.put_off[b])
             due = min(due, at)
             if at <= now:
                 found[0, count], found[1, count], since[count] = b, kind, begun

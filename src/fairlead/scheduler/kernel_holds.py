@@ -20,7 +20,7 @@ import numpy as np
 from fairlead.kernel_cache import compiled
 from fairlead.scheduler.compiled_view import View
 from fairlead.scheduler.kernel_order import touch_queue
-from fairlead.scheduler.tables import NONE
+from fairlead.scheduler.tables import NONE, RESERVATION
 from fairlead.scheduler.view import HOLDS, IN_ORDER
 
 FIXED = 2
@@ -108,6 +108,16 @@ def give_back_at(v: View, n: int, shape: int, until: float, sign: int) -> None:
                 v.back[h, r] += sign * v.demand[shape, r]
         h = v.holds.after[h]
     set_held(v, n)
+
+
+@compiled
+def count_claim(v: View, h: int, tasks: int) -> None:
+    """A hold, if it is for a claim, keeps room for so many tasks more: that counts for its leaf and all above."""
+    q = v.buckets.leaf[v.holds.bucket[h]] if v.holds.kind[h] != RESERVATION else NONE
+    while q != NONE:
+        for r in range(v.total.shape[0]):
+            v.claimed[q, r] += tasks * v.demand[v.buckets.shape_row[v.holds.bucket[h]], r]
+        q = v.queues.parent[q]
 
 
 @compiled

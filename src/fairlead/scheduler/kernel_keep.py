@@ -8,12 +8,14 @@ from fairlead.scheduler.kernel_claims import served_tasks
 from fairlead.scheduler.kernel_forecasts import usual_duration
 from fairlead.scheduler.kernel_holds import (
     charge_promise,
+    count_claim,
     count_idle,
     link_holds,
     set_held,
     set_idle,
     unlink_holds,
 )
+from fairlead.scheduler.kernel_lending import set_withheld
 from fairlead.scheduler.kernel_nodes import room_came_back
 from fairlead.scheduler.kernel_order import touch_bucket, touch_queue
 from fairlead.scheduler.kernel_reservations import expected_end, first_rank, next_rank
@@ -58,10 +60,12 @@ def keep_nodes(
         v.holds.planned[h] = v.holds.counted[h] = at
         v.holds.change[h] = SAME
         v.amount[h] = tasks[k] * v.demand[v.buckets.shape_row[bucket]]
+        count_claim(v, h, tasks[k])
         v.idle[h] = v.idled[h] = 0
         changed[nodes[k]] = True
     v.idled[first] = idled
     link_holds(v)
+    _withhold(v, bucket)
     if news:
         _break(v, changed, rank)
     for n in np.flatnonzero(changed):
@@ -70,6 +74,13 @@ def keep_nodes(
     if v.counts[IN_ORDER]:
         v.bucket_seats.keeping[bucket] = v.queue_seats.keeping[v.buckets.leaf[bucket]] = True
         touch_bucket(v, bucket)
+
+
+@compiled
+def _withhold(v: View, bucket: int) -> None:
+    """What is kept for a bucket has changed, and so may have what its queues do not lend."""
+    if v.queues.lends[0]:
+        set_withheld(v, v.buckets.leaf[bucket])
 
 
 @compiled
@@ -97,6 +108,7 @@ def drop_holds(v: View, bucket: int, at: float) -> bool:
             v.idled_before[leaf] += v.idled[h]
     if found:
         _take_out(v, bucket, NONE)
+        _withhold(v, bucket)
         _break(v, changed, rank)
         _set_again(v, changed)
         v.buckets.passed_since[bucket] = np.nan
@@ -136,6 +148,8 @@ def _use_one(v: View, h: int, at: float) -> None:
     n, bucket = v.holds.node[h], v.holds.bucket[h]
     count_idle(v, n, at)
     v.holds.tasks[h] -= 1
+    count_claim(v, h, -1)
+    _withhold(v, bucket)
     for r in range(v.total.shape[0]):
         v.amount[h, r] -= v.demand[v.buckets.shape_row[bucket], r]
     if v.holds.tasks[h] == 0:
@@ -189,6 +203,7 @@ def _take_out(v: View, bucket: int, node: int) -> None:
     left = 0
     for h in range(v.counts[HOLDS]):
         if v.holds.bucket[h] == bucket and (node == NONE or v.holds.node[h] == node):
+            count_claim(v, h, -v.holds.tasks[h])
             for r in range(v.total.shape[0]):
                 charge_promise(v, h, r, -v.idle[h, r])
         else:

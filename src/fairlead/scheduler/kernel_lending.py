@@ -1,8 +1,8 @@
 """What queues do not lend: a part of what a queue is guaranteed is withheld from others while it does not use that.
 
-A queue withholds what is missing of its own `reserve`, or, where that is more, what the queues below it withhold together. So
-from a leaf is withheld what the siblings of all queues on its way to the root withhold; whatever else is free it may use. Only
-amounts count, not on which nodes they are.
+A queue withholds what is missing of its own `reserve`, with what is kept for its claims, or, where that is more, what the queues
+below it withhold together. So from a leaf is withheld what the siblings of all queues on its way to the root withhold; whatever
+else is free it may use. Only amounts count, not on which nodes they are.
 """
 
 from fairlead.kernel_cache import compiled
@@ -12,12 +12,12 @@ from fairlead.scheduler.tables import NONE
 
 @compiled
 def set_withheld(v: View, leaf: int) -> None:
-    """After what a leaf uses has changed: work out what it, and the queues above it, withhold."""
+    """After what a leaf uses, or is kept for its claims, has changed: work out what it, and the queues above it, withhold."""
     q = leaf
     while q != NONE:
         p = v.queues.parent[q]
         for r in range(v.total.shape[0]):
-            now = max(0, v.reserve[q, r] - v.used[q, r], v.withheld_below[q, r])
+            now = max(0, v.reserve[q, r] - v.used[q, r] - v.claimed[q, r], v.withheld_below[q, r])
             if p != NONE:
                 v.withheld_below[p, r] += now - v.withheld[q, r]
             v.withheld[q, r] = now

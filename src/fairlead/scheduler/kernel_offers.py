@@ -1,9 +1,9 @@
 """Offers: what is left of a node, kept for a framework until it answers.
 
 An offer takes room of its node and counts as used by its leaf and all queues above, as a task does; but it is no task. It is the
-node's whole rest, less what would break a limit, what others do not lend, and what is more than one framework may be offered at
-once. Nodes are gone through in an order that is another for each offer and follows from its id: each comes once, from a place on,
-by steps that have no divisor in common with their number.
+node's whole rest, less what would break a limit with what is kept for claims, what others do not lend, and what is more than one
+framework may be offered at once. Nodes are gone through in an order that is another for each offer and follows from its id: each
+comes once, from a place on, by steps that have no divisor in common with their number.
 
 A framework that no node has anything for is parked, as a bucket of jobs is, unless a limit bounds what it may have: it is asked
 for again when room came back on some node, or when something that it refused may be offered to it again.
@@ -123,12 +123,12 @@ def _set_room(v: View, b: int) -> bool:
         if v.queues.offer_most[leaf] > 0.0:
             room = int(v.total[r] * v.queues.offer_most[leaf]) - v.offered[leaf, r]
         if v.queues.lends[0]:
-            room = min(room, v.total[r] - v.used[0, r] - withheld_from(v, leaf, r))
+            room = min(room, v.total[r] - v.used[0, r] - v.claimed[0, r] - withheld_from(v, leaf, r))
         q = NONE if v.counts[BEYOND] else leaf
         while q != NONE:
             if v.limit[q, r] != UNLIMITED:
                 spare = 0 if v.buckets.revocable[b] else v.spare[q, r]
-                room = min(room, v.limit[q, r] - v.used[q, r] + spare)
+                room = min(room, v.limit[q, r] - v.used[q, r] - v.claimed[q, r] + spare)
             q = v.queues.parent[q]
         v.offer_room[r] = max(0, room)
         v.bucket_seats.bounded[b] |= room != UNLIMITED

@@ -6,7 +6,7 @@ import numpy as np
 
 from fairlead.kernel_cache import compiled
 from fairlead.scheduler.compiled_view import View
-from fairlead.scheduler.kernel_holds import ALL, fits_beside, give_back_at, lasts_at_most, set_held
+from fairlead.scheduler.kernel_holds import ALL, count_claim, fits_beside, give_back_at, lasts_at_most, set_held
 from fairlead.scheduler.kernel_nodes import first_fit, raise_bounds
 from fairlead.scheduler.kernel_offers import find_offer
 from fairlead.scheduler.kernel_order import current_job, lasts, tasks_left
@@ -62,6 +62,7 @@ def _keep(v: View, h: int, tasks: int) -> None:
     """Have a hold keep room for so many tasks more, or less."""
     shape = v.buckets.shape_row[v.holds.bucket[h]]
     v.holds.tasks[h] += tasks
+    count_claim(v, h, tasks)
     for r in range(v.total.shape[0]):
         v.amount[h, r] += tasks * v.demand[shape, r]
     set_held(v, v.holds.node[h])

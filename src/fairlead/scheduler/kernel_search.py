@@ -173,7 +173,10 @@ def _is_sure_key(v: View, q: int, b: int) -> bool:
 
 @compiled
 def _enter(v: View, depth: int, q: int, top: int) -> int:
-    """Begin to look below a queue: from the root of its tree, and within its limits; revocable jobs have others."""
+    """Begin to look below a queue: from the root of its tree, and within its limits; revocable jobs have others.
+
+    What is kept for claims is left out here, for it is kept from all but some: who is found is asked (`over_limits`).
+    """
     caps, resources = v.caps[depth], v.total.shape[0]
     v.frames.queue[depth], v.frames.bottom[depth] = q, top
     if depth == 0:
@@ -373,12 +376,21 @@ def _may_have_room(v: View, b: int, unsure: bool) -> bool:
 
 
 @compiled
+def _claims_are_kept(v: View) -> bool:
+    """Whether anything is kept for a claim."""
+    for r in range(v.total.shape[0]):
+        if v.claimed[0, r] > 0:
+            return True
+    return False
+
+
+@compiled
 def _is_within(v: View, depth: int, b: int, shape: int) -> bool:
     """Whether a bucket's next task, or whole gang, is within the limits of all queues on the path, and not withheld from it."""
     resources = v.total.shape[0]
     if v.counts[BEYOND] and not v.buckets.revocable[b]:
         return False
-    if v.buckets.revocable[b] or v.queues.lends[0]:
+    if v.buckets.revocable[b] or v.queues.lends[0] or _claims_are_kept(v):
         return bool(over_limits(v, b) == NOT_REACHED)
     if v.caps[depth, resources] == 0 and not is_started(v, b):
         return False

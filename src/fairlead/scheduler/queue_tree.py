@@ -193,7 +193,7 @@ class QueueTree(Struct, dict=True, forbid_unknown_fields=True):
         table.lends[:n] = (table.reserve[:n] > 0).any(axis=1)
         table.withheld_below[:n] = 0
         for row in range(n - 1, -1, -1):
-            own = np.maximum(0, table.reserve[row] - table.used[row])
+            own = np.maximum(0, table.reserve[row] - table.used[row] - table.claimed[row])
             table.withheld[row] = np.maximum(own, table.withheld_below[row])
             if row:
                 up = table.parent[row]

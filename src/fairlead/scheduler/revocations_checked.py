@@ -11,7 +11,6 @@ import numpy as np
 from fairlead.scheduler.claims import Measure, measure
 from fairlead.scheduler.cluster import tasks_that_fit
 from fairlead.scheduler.facts import Fact, NodesClaimed, TasksRevoked
-from fairlead.scheduler.kernel_lending import withheld_from
 from fairlead.scheduler.statuses import PLACED, REVOKING, RUNNING
 from fairlead.scheduler.tables import I64, NONE, RESERVATION
 
@@ -160,6 +159,17 @@ def _within_limits(state: "State", bucket: int, used: I64, bound: I64) -> bool:
             return False
     if not state.queues.lends[0]:
         return True
-    withheld = np.array([withheld_from(state.view(), leaf, r) for r in range(len(state.resources))])
-    free = state.cluster.total - used[0] - h.amount[claims].sum(axis=0) - withheld
+    free = state.cluster.total - used[0] - h.amount[claims].sum(axis=0) - _withheld_from(state, leaf, used)
     return bool((free >= 0)[demand > 0].all())
+
+
+def _withheld_from(state: "State", leaf: int, used: I64) -> I64:
+    """What others withhold from a leaf, all using so much."""
+    queues, path = state.queues, _path(state, leaf)
+    below, amount = np.zeros_like(used), np.zeros(len(state.resources), np.int64)
+    for q in range(queues.n - 1, 0, -1):
+        withheld = np.maximum(below[q], queues.reserve[q] - used[q] - queues.claimed[q])
+        if q not in path:
+            below[queues.parent[q]] += withheld
+            amount += withheld * (int(queues.parent[q]) in path)
+    return amount

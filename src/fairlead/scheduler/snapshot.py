@@ -14,7 +14,7 @@ import numpy as np
 from msgspec import Struct, field
 
 from fairlead.model.specs import Job, Settings
-from fairlead.scheduler import kernel_account, kernel_holds, kernel_offers, kernel_sketches
+from fairlead.scheduler import kernel_account, kernel_claims, kernel_holds, kernel_offers, kernel_sketches
 from fairlead.scheduler.cluster import Cluster
 from fairlead.scheduler.compaction import find_kinds
 from fairlead.scheduler.dependencies import Dependencies
@@ -174,6 +174,8 @@ def _work_out(state: State, ended: list[int]) -> None:
     rows = state.held_rows()
     state.nodes.hold[:] = NONE
     kernel_holds.link_holds(state.view())
+    kernel_claims.count_claimed(state.view())
+    state.tree.write_withheld(state.queues)
     kernel_offers.link_refusals(state.view(), state.refusals.n)
     kernel_account.link_tasks(state.view(), rows, state.job_rows_of(rows))
     kernel_sketches.find_usual(state.view())
@@ -191,7 +193,7 @@ def _refuse_unknown(names: Iterable[str], known: Iterable[str], what: str) -> No
 
 
 def _columns(table: Table) -> list[str]:
-    return [*(name for name in table.FIELDS.names or () if name not in table.FOLLOWS), *table.WIDE]
+    return [name for name in (*(table.FIELDS.names or ()), *table.WIDE) if name not in table.FOLLOWS]
 
 
 def _pack_table(name: str, table: Table) -> Iterator[Rows]:

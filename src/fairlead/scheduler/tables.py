@@ -42,7 +42,7 @@ class Table:
     WIDE: ClassVar[dict[str, tuple[str, float]]] = {}
     """Arrays with a column a resource: how they are stored, and what stands there for a resource that is new."""
     FOLLOWS: ClassVar[frozenset[str]] = frozenset()
-    """Fields that follow from other columns, and are in no snapshot."""
+    """Columns that follow from others, and are in no snapshot."""
 
     def __init__(self, moves: list[int]) -> None:
         self.n = 0
@@ -146,6 +146,8 @@ class Queues(Table):
     even : under sdrf, its part of the whole by its weight among all its siblings'
     trusted, overran : tasks that were taken to end by their cautious forecast, for a reservation's sake, and those that did not
     promised : the free room that is kept for it from others, which it is charged
+    claimed : what is kept for its claims; as what it uses, it counts against limits and against what others do not lend, for all
+        but those that it is kept for
     idled_before : the same over time: of a leaf, in all its reservations that are over, base units times seconds
     guarantee_timeout, share_timeout, threshold, min_runtime, priority_revokes : as :class:`fairlead.model.specs.Queue` says,
         with what is inherited; infinite where nothing is revoked
@@ -177,11 +179,12 @@ class Queues(Table):
         "withheld": ("i8", 0),
         "withheld_below": ("i8", 0),
         "promised": ("i8", 0),
+        "claimed": ("i8", 0),
         "offered": ("i8", 0),
         "idled_before": ("f8", 0),
         "below_since": ("f8", 0),
     }
-    FOLLOWS: ClassVar = frozenset({"refusal"})
+    FOLLOWS: ClassVar = frozenset({"refusal", "claimed"})
     allocations: I64
     refusal: I64
     offer_most: F64
@@ -224,6 +227,7 @@ class Queues(Table):
     trusted: I64
     overran: I64
     promised: I64
+    claimed: I64
     idled_before: F64
     served: I64
     ticks: I64
@@ -253,13 +257,14 @@ class Buckets(Table):
     passed_since : NaN: it was not passed over
     since : when it was empty last; since then somebody waits in it
     revocable : of jobs that are
-    put_off : until then nothing is revoked for it: it was tried, and nothing that may be would make room
+    put_off : until then nothing is revoked for its claims of class `put_off_from` or one after that: it was tried, and nothing
+        that may be would make room
     wants : of a framework that wants offers; `number` is what it has in the place of a job's number
     """
 
     FIELDS = fields(
         leaf="i8", priority="i8", shape_row="i8", gang="i8", head="i8", tail="i8", started="i8", passed_since="f8", since="f8",
-        put_off="f8", revocable="?", wants="?", number="i8",
+        put_off="f8", put_off_from="i8", revocable="?", wants="?", number="i8",
     )  # fmt: skip
     wants: Bools
     number: I64
@@ -273,6 +278,7 @@ class Buckets(Table):
     passed_since: F64
     since: F64
     put_off: F64
+    put_off_from: I64
     revocable: Bools
 
 
