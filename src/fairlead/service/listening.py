@@ -293,7 +293,7 @@ class Connection(HttpToolsProtocol):
         super().connection_made(transport)
         self.peer = peer_of(transport.get_extra_info("socket"), transport.get_extra_info("peername"))
         self._places: Places = self.server_state.places  # type: ignore[attr-defined]
-        self.noted: dict[str, object] = {}
+        self.noted: dict[str, object] = {}  # of the connection, by who answers its requests
         self._wait_for_head(HEAD_WITHIN if self._places.come(self) else LINGER)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -336,7 +336,7 @@ class Connection(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         super().on_message_begin()
         self.scope["peer"] = self.peer  # type: ignore[typeddict-unknown-key]
-        self.scope["noted"] = self.noted  # type: ignore[typeddict-unknown-key] of the connection, by who answers
+        self.scope["noted"] = self.noted  # type: ignore[typeddict-unknown-key]
         self._in_head, self._told = True, 0
         if self._timer is None:
             self._wait_for_head()

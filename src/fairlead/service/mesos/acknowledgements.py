@@ -5,6 +5,7 @@ next. What is not recorded before the scheduler is killed is told again, and ack
 """
 
 import asyncio
+from functools import partial
 
 from fairlead.engines.step import Stalled
 from fairlead.scheduler import frameworks
@@ -40,13 +41,15 @@ class Acknowledgements:
             while self._noted:
                 noted, self._noted = self._noted, []
                 try:
-                    await self._asker.ask(
-                        lambda state, now, noted=noted: (recorded(state, noted, now), None), changes=True
-                    )
+                    await self._asker.ask(partial(_question, noted), changes=True)
                 except (Stalled, Busy, TimeoutError):  # they are told again, and acknowledged again
                     await asyncio.sleep(1.0)
         finally:
             self._recording = None
+
+
+def _question(noted: list[Noted], state: State, now: float) -> tuple[list[Fact], None]:
+    return recorded(state, noted, now), None
 
 
 def recorded(state: State, noted: list[Noted], now: float) -> list[Fact]:
