@@ -4,7 +4,7 @@ import asyncio
 import logging
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, NamedTuple
 
 from fairlead.engines.step import Stalled
@@ -16,7 +16,7 @@ from fairlead.scheduler.framework_index import queue_of
 from fairlead.scheduler.state import State
 from fairlead.service.api.asking import Asker
 from fairlead.service.loop import Busy, HappensLater
-from fairlead.service.mesos import events, launching, statuses
+from fairlead.service.mesos import events, groups, launching, statuses
 from fairlead.service.mesos.acknowledgements import Acknowledgements
 from fairlead.service.mesos.callers import Framed
 from fairlead.service.mesos.descriptions import BadDescription, check_id, roles_of, to_framework
@@ -78,7 +78,8 @@ class Calls:
         self._asker, self._subscriptions, self._unfinished = asker, subscriptions, unfinished
         self._sandboxes, self._master = sandboxes, master
         self._whose: dict[Stream, str] = {}
-        self._leaving: set[asyncio.Task[None]] = set()
+        self._doing: set[asyncio.Task[None]] = set()
+        subscriptions.on_broken = self.end_groups
         self._acknowledgements = Acknowledgements(asker)
 
     @property
@@ -157,9 +158,7 @@ class Calls:
         stream.end()
         who = self._whose.pop(stream, None)
         if who is not None:
-            task = asyncio.get_running_loop().create_task(self._left(who, stream))
-            self._leaving.add(task)
-            task.add_done_callback(self._leaving.discard)
+            self._do(self._left(who, stream))
 
     async def _left(self, who: str, stream: Stream) -> None:
         def question(state: State, now: float) -> tuple[list[Fact], None]:
@@ -180,6 +179,22 @@ class Calls:
                 await asyncio.sleep(AGAIN)
             else:
                 return
+
+    def end_groups(self, broken: set[groups.Group]) -> None:
+        """Stop what is left of groups of tasks of which one has ended as it should not."""
+        self._do(self._ask_until_taken(lambda state, now: (groups.end_all(state, broken, now), None)))
+
+    async def end_groups_of_before(self) -> None:
+        """The same of what ended when nobody looked."""
+        await self._ask_until_taken(
+            lambda state, now: (groups.end_all(state, groups.broken_groups(state, list(state.index.specs)), now), None)
+        )
+
+    def _do(self, what: Coroutine[Any, Any, None]) -> None:
+        """Have something done beside."""
+        task = asyncio.get_running_loop().create_task(what)
+        self._doing.add(task)
+        task.add_done_callback(self._doing.discard)
 
     async def disconnect_those_gone(self) -> None:
         """After a while, disconnect who has not come back since the scheduler has."""
@@ -318,7 +333,8 @@ class Calls:
         """Stop a task; of one that is not known, what its reconciliation would tell."""
         kill = calling.call.kill
         try:
-            return frameworks.kill(calling.state, calling.who, kill.task_id.value, calling.now)
+            facts = frameworks.kill(calling.state, calling.who, kill.task_id.value, calling.now)
+            return facts + groups.end_with(calling.state, calling.who, kill.task_id.value, calling.now)
         except Unknown:
             told = statuses.reconciled(calling.state, calling.who, kill.task_id.value, kill.agent_id.value)
             self._tell(calling.who, [told])
