@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fairlead.engines.contract import NO_ATTEMPTS, NO_ENDS, Attempts, Ends, NodeDown, NodeUp, Seen, Superseded
+from fairlead.engines.contract import NO_ATTEMPTS, NO_ENDS, NOWHERE, Attempts, Ends, NodeDown, NodeUp, Seen, Superseded
 from fairlead.model.specs import Node
 from fairlead.scheduler.facts import Outcome
 
@@ -131,7 +131,7 @@ class FakeEngine:
             self.tick("in the middle of acting")
             self._send("start", attempt, launches.nodes[place], launches.jobs[attempt.job])
 
-    def stop(self, attempts, grace):
+    def stop(self, attempts, grace, where=NOWHERE):
         for attempt in rows(attempts):
             self.tick("in the middle of acting")
             self._send("stop", attempt)
@@ -293,8 +293,8 @@ class Connected:
     def start(self, launches):
         self.obeyed and self.engine.start(launches)
 
-    def stop(self, attempts, grace):
-        self.obeyed and self.engine.stop(attempts, grace)
+    def stop(self, attempts, grace, where=NOWHERE):
+        self.obeyed and self.engine.stop(attempts, grace, where)
 
     def acknowledge(self, attempts):
         self.obeyed and self.engine.acknowledge(attempts)

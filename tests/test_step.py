@@ -6,7 +6,7 @@ from random import Random
 import numpy as np
 import pytest
 
-from fairlead.engines.contract import NO_ATTEMPTS, NO_ENDS, NodeDown, NodeUp, Seen
+from fairlead.engines.contract import NO_ATTEMPTS, NO_ENDS, NOWHERE, NodeDown, NodeUp, Seen
 from fairlead.engines.step import GRACE, REPEAT_AFTER, Scheduler, act, observe
 from fairlead.journal import Journal
 from fairlead.journal.memory import MemoryStore
@@ -42,9 +42,9 @@ class Told(FakeEngine):
         self.told.append(("start", rows(launches.attempts), names))
         super().start(launches)
 
-    def stop(self, attempts, grace):
+    def stop(self, attempts, grace, where=NOWHERE):
         self.told.append(("stop", rows(attempts), grace))
-        super().stop(attempts, grace)
+        super().stop(attempts, grace, where)
 
     def acknowledge(self, attempts):
         self.told.append(("acknowledge", rows(attempts)))

@@ -1,10 +1,12 @@
 """`fairlead up`: what it says while it starts, runs and stops."""
 
 import contextlib
+import importlib.util
 import logging
 import os
 import socket
 import sys
+import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -15,9 +17,10 @@ import typer
 from sqlalchemy.exc import SQLAlchemyError
 
 from fairlead.cli.background import Background, InBackground
-from fairlead.data_folder import SYSTEM_HOME, SYSTEM_SOCKET, home_folder, socket_of
-from fairlead.engines.local.engine import EngineError, LocalEngine
+from fairlead.data_folder import SYSTEM_HOME, SYSTEM_SOCKET, home_folder, make_home, socket_of
+from fairlead.engines.contract import EngineError, LiveEngine
 from fairlead.engines.local.machine import kept, this_machine
+from fairlead.engines.step import GRACE
 from fairlead.journal import JournalError
 from fairlead.kernel_cache import is_cached
 from fairlead.model.documents import Configuration, DocumentError, read_configuration
@@ -29,8 +32,11 @@ from fairlead.policies.registry import find_policy
 from fairlead.scheduler.admission import Refused
 from fairlead.service.doubts import doubts
 from fairlead.service.listening import DEFAULT_PORT, Where, tls_context
-from fairlead.service.serve import SchedulerFailed, serve, warm_up
+from fairlead.service.serve import EngineMaker, SchedulerFailed, serve, warm_up
 from fairlead.sockets import is_loopback
+
+LOST_AFTER = 30.0
+"""Seconds after which a machine that nobody has heard or vouches for ends what it runs."""
 
 
 class Asked(NamedTuple):
@@ -47,6 +53,10 @@ class Asked(NamedTuple):
     insecure: bool = False
     names: Sequence[str] = ()
     drop_nodes: Sequence[str] = ()
+    engine: str = "local"
+    ray_address: str | None = None
+    try_nodes: int | None = None
+    lost_after: float = LOST_AFTER
     mesos: str | None = None
     mesos_principals: Path | None = None
 
@@ -74,12 +84,14 @@ def run_scheduler(asked: Asked) -> None:
             _say("compiling the scheduling kernels for this machine: a minute or two, once")
         warm_up()
         with _saying(home) as say:
+            make_engine = _engine(asked, home, configuration, say)
             serve(
                 home,
                 configuration,
                 where,
                 personal=not asked.system,
                 drop=asked.drop_nodes,
+                make_engine=make_engine,
                 read_again=lambda: _read(asked.config),
                 on_ready=lambda urls, engine: _ready(say, home, urls, engine, configuration, asked.system),
                 on_stopping=partial(_stopping, say),
@@ -88,6 +100,53 @@ def run_scheduler(asked: Asked) -> None:
         _say(str(error))
         raise typer.Exit(1) from None
     _say("stopped")
+
+
+def _engine(asked: Asked, home: Path, configuration: Configuration, say: Callable[[str], None]) -> EngineMaker | None:
+    """What makes the engine that was asked for; None for this machine's."""
+    if asked.engine == "local":
+        for name, value in (("--ray-address", asked.ray_address), ("--try", asked.try_nodes)):
+            if value is not None:
+                raise Refused(f"{name}: with which engine? Say --engine ray as well")
+        return None
+    if importlib.util.find_spec("ray") is None:
+        raise Refused("--engine ray: Ray is not installed here: pip install 'fairlead[ray]'")
+    if configuration.nodes:
+        raise Refused(f"{asked.config}: [[node]]: with --engine ray the nodes are Ray's: take these away")
+    from fairlead.engines.ray.engine import RayEngine
+    from fairlead.engines.ray.trial import Trial
+
+    make_home(home)
+    folder, after_leaving = None, lambda: None
+    if asked.try_nodes is not None:
+        if asked.ray_address is not None:
+            raise Refused("--try starts a Ray cluster here, and --ray-address names another: say one of them")
+        say(f"a Ray cluster of {asked.try_nodes} nodes on this machine is started, unless it runs")
+        trial = Trial(home)
+        address, folder, after_leaving = trial.start(asked.try_nodes), home / "nodes", trial.end
+    else:
+        address = _ray_address(asked)
+    say(f"the machines are those of the Ray cluster at {address}")
+    return lambda wake: RayEngine(
+        home, wake, address, asked.lost_after, GRACE, folder, as_people=asked.system, after_leaving=after_leaving
+    )
+
+
+def _ray_address(asked: Asked) -> str:
+    """Where Ray's head is: as it was named, or that of a cluster that was started on this machine."""
+    named = asked.ray_address or os.environ.get("RAY_ADDRESS", "")
+    if named in ("", "auto"):
+        started = Path(tempfile.gettempdir(), "ray", "ray_current_cluster")
+        named = started.read_text().strip() if started.exists() else ""
+    if not named:
+        raise Refused(
+            "--engine ray: which Ray cluster? Name its head with --ray-address HOST:PORT or RAY_ADDRESS, start one here with "
+            "`ray start --head`, or try four nodes on this machine with --try 4"
+        )
+    host, _, port = named.rpartition(":")
+    if not host or not port.isdigit():
+        raise Refused(f"{named}: write the address of Ray's head as HOST:PORT, such as 10.0.0.1:6379")
+    return named
 
 
 def check_start(asked: Asked) -> Asked:
@@ -201,7 +260,7 @@ def _ready(
     say: Callable[[str], None],
     home: Path,
     urls: list[str],
-    engine: LocalEngine,
+    engine: LiveEngine,
     configuration: Configuration,
     everybody: bool,
 ) -> None:
@@ -210,7 +269,11 @@ def _ready(
         say(f"node {node.name}: {capacity}")
     if len(engine.nodes) > 8:
         say(f"and {len(engine.nodes) - 8} nodes more")
-    if not configuration.nodes and (keeps := kept(configuration.system, this_machine({}).capacity)):
+    if (
+        not engine.elastic
+        and not configuration.nodes
+        and (keeps := kept(configuration.system, this_machine({}).capacity))
+    ):
         amounts = " and ".join(f"{name} {round_quantity(name, amount)}" for name, amount in keeps.items())
         say(f"the machine keeps {amounts} of what it has for itself: `system` in fairlead.toml says how much")
     has: Counter[str] = Counter()
@@ -218,9 +281,9 @@ def _ready(
         has.update(node.capacity)
     for doubt in doubts(configuration, has, Accounts() if everybody else None):
         say(plain_lines(doubt))
-    if not engine.limits["memory"]:
+    if not engine.limits.get("memory", True):
         say("no cgroups here: memory is watched twice a second, CPU is not limited")
-    if not engine.limits["tracking"]:
+    if not engine.limits.get("tracking", True):
         say("no cgroups here: what a task leaves behind is ended only as long as it keeps its environment")
     if everybody:
         say("everybody who has an account here is let in, and known by it; tasks run as who submitted them")

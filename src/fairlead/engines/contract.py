@@ -11,13 +11,14 @@ never, and either side may die and come back. So
 - it reports the loss of a machine together with, or after, every end that it knows of there;
 - a machine that was lost starts nothing that it was told to start before `poll` reported the loss;
 - what it knows of, once it was asked or has come back by itself, is true after all that earlier polls told, and every machine
-  is reported once more with it or after it, there or gone;
+  is reported once more with it or after it, there or gone; it may be told of some machines at a time;
 - the scheduler repeats what it was not answered to;
 - an engine obeys one scheduler: the one of the latest start of a journal. It tells another one so, at its next `poll`, and does
   nothing that it says.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from contextlib import AbstractContextManager
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -26,6 +27,7 @@ from fairlead.model.specs import Job, Node
 from fairlead.scheduler.facts import Attempts, Ints
 
 __all__ = [
+    "NOWHERE",
     "NO_ATTEMPTS",
     "NO_ENDS",
     "Attempts",
@@ -36,6 +38,7 @@ __all__ = [
     "NodeUp",
     "Seen",
     "Superseded",
+    "Where",
 ]
 
 
@@ -60,6 +63,13 @@ class Launches(NamedTuple):
     node: Ints
     nodes: Sequence[str]
     jobs: Mapping[int, Job]
+
+
+class Where(NamedTuple):
+    """Where some attempts are: for each the place of its machine in `nodes`; both empty where that is not known."""
+
+    node: Ints
+    nodes: Sequence[str]
 
 
 class Ends(NamedTuple):
@@ -101,6 +111,8 @@ class Seen(NamedTuple):
     ended : Ends
     nodes : list of NodeUp and NodeDown
         In order.
+    of : set of str or None
+        The machines that `known` is of, where it is not of all: of the others nothing is said.
     """
 
     known: Attempts | None
@@ -109,8 +121,10 @@ class Seen(NamedTuple):
     nodes: list[NodeUp | NodeDown]
     checkpointed: Attempts = NO_ATTEMPTS
     ago: Ints = _NONE
+    of: Set[str] | None = None
 
 
+NOWHERE = Where(_NONE, ())
 NO_ENDS = Ends(NO_ATTEMPTS, _NONE, _NONE, _NONE, _NONE)
 
 
@@ -118,16 +132,16 @@ class Superseded(RuntimeError):
     """The engine obeys another scheduler than this one: a later start of the same journal, or another journal's."""
 
 
+class EngineError(RuntimeError):
+    """The engine cannot work here; the message says why."""
+
+
 class Engine(Protocol):
-    """Where tasks run. No call blocks; all but `read_output` are made by one thread.
+    """Where tasks run. No call blocks; all but `read_output` are made by one thread."""
 
-    Attributes
-    ----------
-    limits : mapping of str to bool
-        What it holds tasks to: "cpu", "memory", "tracking" (of all that a task starts); empty until that is known.
-    """
-
-    limits: Mapping[str, bool]
+    @property
+    def limits(self) -> Mapping[str, bool]:
+        """What it holds tasks to: "cpu", "memory", "tracking" (of all that a task starts); empty until that is known."""
 
     def serve(self, journal: str, epoch: int) -> None:
         """Obey a scheduler from now on: that of the journal with this id, in its so-manieth start. Said before all else."""
@@ -135,8 +149,8 @@ class Engine(Protocol):
     def start(self, launches: Launches) -> None:
         """Start attempts; those that are known already stay as they are."""
 
-    def stop(self, attempts: Attempts, grace: float) -> None:
-        """Stop attempts: the signal that their jobs say, so many seconds, SIGKILL."""
+    def stop(self, attempts: Attempts, grace: float, where: Where = NOWHERE) -> None:
+        """Stop attempts: the signal that their jobs say, so many seconds, SIGKILL. `where` says where the journal has them."""
 
     def poll(self) -> Seen:
         """What happened since the last call, and every end that was not acknowledged, once more after a while.
@@ -153,11 +167,65 @@ class Engine(Protocol):
     def forget(self, jobs: Iterable[int]) -> None:
         """Nobody will ask for the output of these jobs any more."""
 
-    def read_output(self, job: int, index: int, stream: str, offset: int, most: int) -> bytes | None:
-        """A piece of what a task wrote, of "out" or "err"; None where there is nothing (yet).
+    def read_output(self, job: int, index: int, stream: str, offset: int, most: int, node: str = "") -> bytes | None:
+        """A piece of what a task wrote, of "out" or "err"; None where there is nothing (yet). `node` is where it ran last.
 
         It may read a file, so it is called in other threads than the scheduler's.
         """
 
     def close(self, leave: bool = False) -> None:
         """Hang up. With `leave`, what runs the tasks goes too as soon as nothing runs."""
+
+
+class Taken(Protocol):
+    """How much of a task's standard input was taken."""
+
+    @property
+    def taken(self) -> int:
+        """Bytes, from the beginning."""
+
+    @property
+    def over(self) -> bool:
+        """Whether it takes no more."""
+
+
+class LiveEngine(Engine, Protocol):
+    """One with real processes, as the service has it.
+
+    Attributes
+    ----------
+    elastic : bool
+        Whether machines come and go by themselves; else there are those of the configuration.
+    """
+
+    elastic: bool
+
+    @property
+    def paused(self) -> int:
+        """Tasks that wait until there is room on the disk for their output."""
+
+    @property
+    def nodes(self) -> Sequence[Node]:
+        """The machines that there are."""
+
+    @property
+    def silent_for(self) -> float:
+        """Seconds since it was heard."""
+
+    @property
+    def trouble(self) -> str | None:
+        """Why it cannot do its work, while it cannot."""
+
+    def expect(self, names: Iterable[str]) -> None:
+        """The journal believes in these machines: where they come and go, they are lost only when nothing can run there."""
+
+    def wait_for_nodes(self) -> None:
+        """Wait a while for machines that are to be there; raises EngineError where who knows them does not answer."""
+
+    def feeding(
+        self, task: tuple[int, int, int], offset: int, data: bytes, end: bool, size: tuple[int, int] | None = None
+    ) -> AbstractContextManager[Callable[[], Taken | None]]:
+        """Send a piece of a task's standard input, and the size of its terminal; what this gives says what came of it so far."""
+
+    def join(self, timeout: float) -> None:
+        """Wait until what was told before `close` is done; for one who ends the process."""

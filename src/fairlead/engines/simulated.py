@@ -16,7 +16,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fairlead.engines import kernel_simulated
-from fairlead.engines.contract import NO_ATTEMPTS, NO_ENDS, Attempts, Ends, Launches, NodeDown, NodeUp, Seen
+from fairlead.engines.contract import (
+    NO_ATTEMPTS,
+    NO_ENDS,
+    NOWHERE,
+    Attempts,
+    Ends,
+    Launches,
+    NodeDown,
+    NodeUp,
+    Seen,
+    Where,
+)
 from fairlead.engines.kernel_simulated import Truth
 from fairlead.model.specs import Node
 from fairlead.outcomes import Outcome
@@ -156,7 +167,7 @@ class SimulatedCluster:
         if need > len(self.runs.heap):
             self.runs = kernel_simulated.longer(self.runs, max(need, 2 * len(self.runs.heap)))
 
-    def stop(self, attempts: Attempts, grace: float) -> None:
+    def stop(self, attempts: Attempts, grace: float, where: Where = NOWHERE) -> None:
         never = kernel_simulated.stop(
             self.truth, self.runs, attempts.job - 1, attempts.index, attempts.number, self.now, grace
         )
@@ -209,7 +220,7 @@ class SimulatedCluster:
     def forget(self, jobs: Iterable[int]) -> None:
         pass  # there is no output
 
-    def read_output(self, job: int, index: int, stream: str, offset: int, most: int) -> bytes | None:
+    def read_output(self, job: int, index: int, stream: str, offset: int, most: int, node: str = "") -> bytes | None:
         return None
 
     def close(self, leave: bool = False) -> None:

@@ -7,13 +7,13 @@ attempt twice, is told again whatever it may have missed.
 
 import logging
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from contextlib import AbstractContextManager, nullcontext
 from math import inf
 
 import numpy as np
 
-from fairlead.engines.contract import NO_ATTEMPTS, Attempts, Engine, Launches, NodeUp, Seen
+from fairlead.engines.contract import NO_ATTEMPTS, NOWHERE, Attempts, Engine, Launches, NodeUp, Seen, Where
 from fairlead.journal import ENGINE, Journal, JournalFull, Unrecorded
 from fairlead.scheduler.decide import decide, settled_before
 from fairlead.scheduler.facts import (
@@ -111,6 +111,7 @@ class Scheduler:
         self._unsaved_by: list[str] = []
         self._to_acknowledge: list[Attempts] = []
         self._to_repeat_at = -inf
+        self._back: Set[str] = frozenset()  # machines that told what they know of, and are told again at once
 
     @property
     def stalled(self) -> bool:
@@ -133,6 +134,9 @@ class Scheduler:
         if now >= self._to_repeat_at or now < self._to_repeat_at - 2 * self._repeat_after:
             self._to_repeat_at = now + self._repeat_after
             self._tell_again()
+        elif self._back:
+            tell_again(self.state, self.engine, self._back)
+        self._back = frozenset()
         for request, who in zip(requests, by or [""] * len(requests), strict=True):
             self._happen(request(self.state, now), who)
         self.more = False
@@ -169,7 +173,10 @@ class Scheduler:
             self._to_acknowledge.append(seen.ended.attempts)
         if seen.known is not None:
             self.reconciled = True
-            self._to_repeat_at = -inf
+            if seen.of is None:
+                self._to_repeat_at = -inf
+            else:
+                self._back = seen.of
 
     def _tell_again(self) -> None:
         """Repeat what was not answered to. All that is told to start or stop was recorded by a step before."""
@@ -242,7 +249,7 @@ def observe(state: State, seen: Seen, now: float) -> tuple[list[Fact], Attempts]
     if seen.known is not None:
         rows = state.current_tasks(seen.known)
         strays.append(_pick(seen.known, rows == NONE))
-        lost = _lost(state, rows if over is None else np.concatenate([rows, over]))
+        lost = _lost(state, rows if over is None else np.concatenate([rows, over]), seen.of)
         ended = _joined([ended, lost])
         outcome = np.concatenate([outcome, np.full(len(lost.job), Outcome.LOST, np.int64)])
         unknown = np.zeros(len(lost.job), np.int64)
@@ -271,9 +278,11 @@ def act(state: State, engine: Engine, facts: Iterable[Fact]) -> None:
                 engine.forget(ids)
 
 
-def tell_again(state: State, engine: Engine) -> None:
-    """Repeat what the engine has not answered to."""
+def tell_again(state: State, engine: Engine, machines: Set[str] | None = None) -> None:
+    """Repeat what the engine has not answered to, of some machines or of all."""
     rows = state.held_rows()
+    if machines is not None:
+        rows = rows[_are_on(state, rows, machines)]
     status = state.tasks.status[rows]
     waiting = rows[status == PLACED]
     if len(waiting):
@@ -298,18 +307,43 @@ def _grace_of(state: State, job: int) -> float:
 
 def _stop(state: State, engine: Engine, attempts: Attempts) -> None:
     for some, grace in with_graces(state, attempts):
-        engine.stop(some, grace)
+        engine.stop(some, grace, _where(state, some))
 
 
-def _lost(state: State, known: I64) -> Attempts:
-    """The tasks that have started and hold resources, but for some rows: the engine that ran them does not know them any more.
+def _where(state: State, attempts: Attempts) -> Where:
+    """Where attempts are that hold resources."""
+    held = state.current_tasks(attempts)
+    if (held == NONE).any():
+        return NOWHERE
+    return _places(state, state.tasks.node[held])
+
+
+def _places(state: State, node: np.ndarray) -> Where:
+    if len(node) == 1:  # what a busy scheduler does most, and sorting takes its time
+        return Where(np.zeros(1, np.int64), [state.cluster.specs[node[0]].name])
+    rows, place = np.unique(node, return_inverse=True)
+    return Where(place, [state.cluster.specs[row].name for row in rows.tolist()])
+
+
+def _lost(state: State, known: I64, machines: Set[str] | None) -> Attempts:
+    """The tasks that have started and hold resources, on some machines or on all, but for some rows: the engine that ran them
+    does not know them any more.
 
     One that was not seen to start may yet: it is told again, to start or to stop.
     """
     there = np.zeros(state.tasks.n + 1, np.bool_)  # the last one is for NONE
     there[known] = True
     rows = state.held_rows()
-    return state.attempts_of(rows[~there[rows] & ~np.isnan(state.tasks.started_at[rows])])
+    gone = ~there[rows] & ~np.isnan(state.tasks.started_at[rows])
+    if machines is not None:
+        gone &= _are_on(state, rows, machines)
+    return state.attempts_of(rows[gone])
+
+
+def _are_on(state: State, rows: I64, machines: Set[str]) -> np.ndarray:
+    """Which of the tasks that hold resources are on some machines."""
+    there = np.array([spec.name in machines for spec in state.cluster.specs], np.bool_)
+    return there[state.tasks.node[rows]]
 
 
 def _changed_nodes(state: State, seen: Seen, now: float) -> list[Fact]:
@@ -335,10 +369,7 @@ def _stopping_rows(state: State, job: int) -> I64:
 
 
 def _launches(state: State, attempts: Attempts, node: Ints) -> Launches:
-    if len(node) == 1:  # what a busy scheduler does most, and sorting takes its time
-        return Launches(attempts, np.zeros(1, np.int64), [state.cluster.specs[node[0]].name], state.index.specs)
-    rows, place = np.unique(node, return_inverse=True)
-    return Launches(attempts, place, [state.cluster.specs[row].name for row in rows.tolist()], state.index.specs)
+    return Launches(attempts, *_places(state, node), state.index.specs)
 
 
 def _pick(attempts: Attempts, which: np.ndarray) -> Attempts:

@@ -21,8 +21,8 @@ import uvloop
 
 from fairlead.data_folder import make_home
 from fairlead.disk_room import Reserve
-from fairlead.engines.contract import Superseded
-from fairlead.engines.local.engine import EngineError, LocalEngine
+from fairlead.engines.contract import EngineError, LiveEngine, Superseded
+from fairlead.engines.local.engine import LocalEngine
 from fairlead.engines.local.machine import this_machine
 from fairlead.engines.step import GRACE, Request, Scheduler, Stalled
 from fairlead.journal import Journal, JournalFull
@@ -93,6 +93,9 @@ HEAR_WITHIN = 30.0
 """Seconds in which the engine must have told what it knows of, for the scheduler to start."""
 HANG_UP_WITHIN = 5.0
 """Seconds that the engine is given to pass on what it was told, before the process ends."""
+
+
+EngineMaker = Callable[[Callable[[], None]], LiveEngine]
 
 
 class SchedulerFailed(RuntimeError):
@@ -175,8 +178,9 @@ def serve(
     *,
     personal: bool,
     drop: Sequence[str] = (),
+    make_engine: EngineMaker | None = None,
     read_again: Callable[[], Configuration],
-    on_ready: Callable[[list[str], LocalEngine], None],
+    on_ready: Callable[[list[str], LiveEngine], None],
     on_stopping: Callable[[int], None],
 ) -> None:
     """Run the scheduler until it is told to stop.
@@ -195,6 +199,8 @@ def serve(
         Whether it is for one person, whose process this is, or for everybody who has an account here.
     drop : sequence of str
         Nodes that may be gone though tasks run on them, which are stopped and go back to their jobs.
+    make_engine : callable, optional
+        Makes the engine, of the function that wakes the scheduler; default: this machine, as the configuration says.
     read_again : callable
         Reads the configuration anew, when the scheduler is told to.
     on_ready : callable
@@ -218,15 +224,18 @@ def serve(
         listeners = closing.enter_context(listening(where))
         for_frameworks = closing.enter_context(listening_for_frameworks(where))
         door, deeds = Door(Tokens(home / "tokens.json"), personal), Deeds(home / "deeds")
-        nodes = configuration.nodes or [this_machine(configuration.system)]
         clock = Clock(home / "clock.json", journal.last_at())
-        engines: list[LocalEngine] = []
+        engines: list[LiveEngine] = []
+
+        def make_local(wake: Callable[[], None]) -> LiveEngine:
+            checkpoints = None if personal else where.socket.with_name(f"{where.socket.name}.checkpoints")
+            nodes = configuration.nodes or [this_machine(configuration.system)]
+            return LocalEngine(home, nodes, wake, not personal, checkpoints)
 
         def make(wake: Callable[[], None]) -> Scheduler:
-            checkpoints = None if personal else where.socket.with_name(f"{where.socket.name}.checkpoints")
-            engine = LocalEngine(home, nodes, wake, not personal, checkpoints)
+            engine = make_engine(wake) if make_engine is not None else make_local(wake)
             engines.append(engine)
-            scheduler = _start(journal, engine, clock, configuration, door.owner.name, drop)
+            scheduler = _start(journal, engine, clock, configuration, home, door.owner.name, drop)
             door.rules = rules_of(scheduler.state, personal)
             sessions.recover(scheduler.state)  # what is recorded from now on it is told
             unfinished.recover(scheduler.state)
@@ -294,27 +303,38 @@ def serve(
 
 
 def _start(
-    journal: Journal, engine: LocalEngine, clock: Clock, configuration: Configuration, by: str, drop: Sequence[str]
+    journal: Journal,
+    engine: LiveEngine,
+    clock: Clock,
+    configuration: Configuration,
+    home: Path,
+    by: str,
+    drop: Sequence[str],
 ) -> Scheduler:
     """Make a scheduler that is configured and knows what runs; raises EngineError where the engine does not tell."""
-    scheduler = Scheduler(journal, engine, clock, [node.name for node in engine.nodes], metrics.timed)
+    there = None if engine.elastic else [node.name for node in engine.nodes]
+    scheduler = Scheduler(journal, engine, clock, there, metrics.timed)
+    state = scheduler.state
+    engine.expect(spec.name for spec, up in zip(state.cluster.specs, state.nodes.up, strict=False) if up)
     scheduler.on_record = metrics.count
     until = time.monotonic() + HEAR_WITHIN
     try:
         if journal.position:
-            check_outputs(engine.output.parent / "journal.db", scheduler.state)
-        _refuse_to_lose(scheduler.state, {*drop, *(node.name for node in engine.nodes)})
+            check_outputs(home / "journal.db", scheduler.state)
+        if there is not None:
+            _refuse_to_lose(scheduler.state, {*drop, *there})
         begins: list[Request] = [lambda state, now: [fact for fact in [configure(state, configuration, now)] if fact]]
-        if not journal.position and (used := highest_output(engine.output.parent)):
+        if not journal.position and (used := highest_output(home)):
             begins.insert(0, lambda state, now: [FactsLost(at=now, count=used)])  # whose outputs are no job's to come
         scheduler.step(begins, [by] * len(begins))
         while not scheduler.reconciled:
             if engine.trouble:
                 raise EngineError(engine.trouble)
             if time.monotonic() > until:
-                raise EngineError(f"{engine.folder}: the supervisor does not answer: see {engine.folder}/log")
+                raise EngineError(f"{home}/supervisor: the supervisor does not answer: see {home}/supervisor/log")
             time.sleep(0.005)
             scheduler.step()
+        engine.wait_for_nodes()
     except BaseException as error:
         engine.close()
         if isinstance(error, Stalled):

@@ -3,13 +3,43 @@
 import sys
 import time
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
 from fairlead.cli.commands.options import Json
 from fairlead.cli.scheduler import change, connect, print_json
 from fairlead.plain_text import plain
+
+Engines = Literal["local", "ray"]
+
+Mesos = Annotated[
+    str | None,
+    typer.Option(
+        help="Have frameworks connect there as they did to Mesos. The port is 5050 where none is named; 0 for any.",
+        metavar="HOST[:PORT]",
+    ),
+]
+MesosPrincipals = Annotated[
+    Path | None,
+    typer.Option(
+        help="With --mesos: the principals with their secrets. Default: each is known by whose process of this machine it is."
+    ),
+]
+RayAddress = Annotated[
+    str | None,
+    typer.Option(help="With --engine ray: its head. Default: RAY_ADDRESS, or what runs here.", metavar="HOST:PORT"),
+]
+TryNodes = Annotated[
+    int | None,
+    typer.Option("--try", help="With --engine ray: start so many nodes on this machine, to try it.", min=1, max=100),
+]
+LostAfter = Annotated[
+    float,
+    typer.Option(
+        help="With --engine ray: seconds after which a node that is not heard ends its tasks.", min=1, max=86400
+    ),
+]
 
 
 def up(
@@ -42,25 +72,20 @@ def up(
     name: Annotated[
         list[str], typer.Option(help="With --listen: a further name that this machine is called by; repeat for more.")
     ] = [],  # noqa: B006
-    mesos: Annotated[
-        str | None,
-        typer.Option(
-            help="Have frameworks connect there as they did to Mesos. The port is 5050 where none is named; 0 for any.",
-            metavar="HOST[:PORT]",
-        ),
-    ] = None,
-    mesos_principals: Annotated[
-        Path | None,
-        typer.Option(
-            help="With --mesos: the principals with their secrets. Default: each is known by whose process of this machine it is."
-        ),
-    ] = None,
+    mesos: Mesos = None,
+    mesos_principals: MesosPrincipals = None,
     drop_node: Annotated[
         list[str],
         typer.Option(
             help="A node that is gone, or has another name now: what runs there is stopped, and starts again."
         ),
     ] = [],  # noqa: B006
+    engine: Annotated[
+        Engines, typer.Option(help="Where tasks run: this machine, or the nodes of a Ray cluster.")
+    ] = "local",
+    ray_address: RayAddress = None,
+    try_: TryNodes = None,
+    lost_after: LostAfter = 30.0,
 ) -> None:
     """Start the scheduler, in the foreground.
 
@@ -70,6 +95,7 @@ def up(
     from fairlead.cli.up import Asked, run_scheduler
 
     asked = Asked(config, home, system, socket, port, listen, tls_cert, tls_key, insecure, name, drop_node)
+    asked = asked._replace(engine=engine, ray_address=ray_address, try_nodes=try_, lost_after=lost_after)
     run_scheduler(asked._replace(mesos=mesos, mesos_principals=mesos_principals))
 
 

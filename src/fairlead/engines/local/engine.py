@@ -2,7 +2,6 @@
 
 import base64
 import contextlib
-import json
 import logging
 import os
 import queue
@@ -11,77 +10,19 @@ import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any
 
-import msgspec
-import numpy as np
-
-from fairlead.data_folder import NotPlain, open_plain, remove_folder
-from fairlead.engines.contract import NO_ATTEMPTS, NO_ENDS, Attempts, Ends, Launches, NodeDown, NodeUp, Seen, Superseded
+from fairlead.data_folder import NotPlain, remove_folder
+from fairlead.engines.contract import NOWHERE, Attempts, Launches, NodeUp, Seen, Superseded, Where
+from fairlead.engines.local.output import read_piece
+from fairlead.engines.local.sightings import Fed, Inventory, Paused, Refused, Sightings, Task, read_lines
 from fairlead.engines.local.supervisor_line import SupervisorLine
-from fairlead.model.specs import Job, Node
-from fairlead.scheduler.facts import Outcome
+from fairlead.engines.local.telling import Folders, gpus_of, message, rows, starts
+from fairlead.model.specs import Node
 
 log = logging.getLogger("fairlead")
 
-Number = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
-Task = tuple[Number, Number, Number]
-
-
 SILENT = 10.0
 """Seconds after which a supervisor that says nothing is taken for stopped."""
-
-
-class EngineError(RuntimeError):
-    """The engine cannot work here; the message says why."""
-
-
-class Started(msgspec.Struct, tag_field="saw", tag="started"):
-    task: Task
-
-
-class Checkpointed(msgspec.Struct, tag_field="saw", tag="checkpointed"):
-    """It has kept what it did, so many milliseconds ago."""
-
-    task: Task
-    ago: Number
-
-
-class Ended(msgspec.Struct, tag_field="saw", tag="ended"):
-    task: Task
-    outcome: Outcome
-    code: Number
-    cpu: Number
-    peak: Number
-
-
-class Inventory(msgspec.Struct, tag_field="saw", tag="inventory"):
-    tasks: list[Task]
-    limits: dict[str, bool]
-
-
-class Paused(msgspec.Struct, tag_field="saw", tag="paused"):
-    """All that wait until there is room for their output."""
-
-    tasks: list[Task]
-
-
-class Refused(msgspec.Struct, tag_field="saw", tag="refused"):
-    """It obeys another scheduler."""
-
-    why: str
-
-
-class Fed(msgspec.Struct, tag_field="saw", tag="fed"):
-    """So much of a task's standard input was taken; `over` if no more will be."""
-
-    task: Task
-    taken: Number
-    over: bool
-
-
-class Here(msgspec.Struct, tag_field="saw", tag="here"):
-    """It is there, and has nothing else to say."""
 
 
 class LocalEngine:
@@ -107,6 +48,8 @@ class LocalEngine:
         Tasks that wait until there is room on the disk for their output.
     """
 
+    elastic = False
+
     def __init__(
         self,
         folder: Path,
@@ -117,24 +60,17 @@ class LocalEngine:
     ) -> None:
         self.folder = folder / "supervisor"
         self.output = folder / "output"
-        self.calls, self.exports = folder / "calls", folder / "exports"
+        self._folders = Folders(folder / "calls", folder / "exports")
         self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         self.output.mkdir(exist_ok=True, mode=0o700)
         _make_checkpoints(self.folder / "checkpoints", checkpoints)
-        self.nodes = list(nodes)
+        self.nodes: Sequence[Node] = list(nodes)
         self.limits: Mapping[str, bool] = {}
         self.paused = 0
-        self._gpus: dict[str, list[int]] = {}
-        for node in nodes:
-            first = sum(map(len, self._gpus.values()))
-            self._gpus[node.name] = list(range(first, first + node.capacity.get("gpu", 0) // 1000))
+        self._gpus = gpus_of(nodes)
         self._wake, self._as_people = wake, as_people
         self._lock = threading.Lock()  # of what follows; held for moments
-        self._known: list[Task] | None = None
-        self._started: list[int] = []  # three numbers an attempt
-        self._checkpointed: dict[Task, int] = {}  # when, in milliseconds of the monotonic clock
-        self._ended: list[int] = []  # seven: the attempt, its outcome and code, what it used
-        self._news: list[NodeUp | NodeDown] = []
+        self._seen = Sightings()
         self._fed: dict[Task, Fed | None] = {}  # of those that are being fed
         self._forgotten: queue.SimpleQueue[int | None] = queue.SimpleQueue()
         self._forgetting = threading.Thread(target=self._remove_output, name="forgetting", daemon=True)
@@ -156,89 +92,47 @@ class LocalEngine:
         return trouble
 
     def serve(self, journal: str, epoch: int) -> None:
-        inventory = _message("inventory")
-        greeting = _message("greet", journal=journal, epoch=epoch, start=uuid.uuid4().hex) + inventory
-        self._line = SupervisorLine(self.folder, greeting, inventory, _message("answer"), self._hear)
+        inventory = message("inventory")
+        greeting = message("greet", journal=journal, epoch=epoch, start=uuid.uuid4().hex) + inventory
+        self._line = SupervisorLine(self.folder, greeting, inventory, message("answer"), self._hear)
+
+    def expect(self, names: Iterable[str]) -> None:
+        """This machine is there, and no other will be."""
+
+    def wait_for_nodes(self) -> None:
+        """They are there."""
 
     def _tell(self, message: bytes) -> None:
         assert self._line is not None, "it is said first whom it serves"
         self._line.tell(message)
 
     def start(self, launches: Launches) -> None:
-        for number, node, tasks in _alike(launches):
-            job = launches.jobs[number]
-            limits = {
-                "cpu": job.demand.get("cpu", 0),
-                "memory": job.demand.get("memory", 0),
-                "output": job.output_limit or 0,
-                "gpus": -(-job.demand.get("gpu", 0) // 1000),
-                "gpu_indices": self._gpus.get(node, []),
-            }
-            work, person = self._work(job, limits, [index for _, index, _ in tasks]), self._person(job)
-            self._tell(_message("start", work=work, limits=limits, person=person, signal=job.signal, tasks=tasks))
+        for _, told, _ in starts(launches, self._gpus, self._folders, self._as_people, lambda job: "127.0.0.1"):
+            self._tell(told)
 
-    def _person(self, job: Job) -> dict[str, Any] | None:
-        """As whom the tasks of a job run. Where it is not known who submitted it, nobody's account will do."""
-        if not self._as_people:
-            return None
-        return {"name": job.user, "uid": job.uid if job.uid is not None else -1}
-
-    def _work(self, job: Job, limits: dict[str, Any], indices: list[int]) -> dict[str, Any]:
-        work, call = job.work, job.work.call
-        if call is None:
-            return {
-                "argv": work.argv,
-                "cwd": work.cwd or "/",
-                "env": work.env,
-                "encoding": work.encoding,
-                "numbered": work.numbered,
-                "export": str(self.exports / work.export) if work.export else "",
-                "input": work.input,
-                "known_as": {str(index): work.indices[index] for index in indices if work.indices},
-            }
-        shape = [call.session, job.queue, limits["cpu"], limits["memory"], limits["gpus"]]
-        return {"session": str(self.calls / call.session), "payload": call.payload, "pool": json.dumps(shape)}
-
-    def stop(self, attempts: Attempts, grace: float) -> None:
-        self._tell(_message("stop", tasks=_rows(attempts), grace=grace))
+    def stop(self, attempts: Attempts, grace: float, where: Where = NOWHERE) -> None:
+        self._tell(message("stop", tasks=rows(attempts), grace=grace))
 
     def poll(self) -> Seen:
         if self._superseded:
             raise Superseded(self._superseded)
         with self._lock:
-            known, self._known = self._known, None
-            started, self._started = self._started, []
-            checkpointed, self._checkpointed = self._checkpointed, {}
-            ended, self._ended = self._ended, []
-            news, self._news = self._news, []
-        return Seen(
-            None if known is None else Attempts(*_columns(known, 3)),
-            Attempts(*_columns(started, 3)) if started else NO_ATTEMPTS,
-            _ends(ended) if ended else NO_ENDS,
-            news,
-            Attempts(*_columns(list(checkpointed), 3)) if checkpointed else NO_ATTEMPTS,
-            _now() - np.array(list(checkpointed.values()), np.int64),
-        )
+            seen, self._seen = self._seen, Sightings()
+        return seen.seen()
 
     def acknowledge(self, attempts: Attempts) -> None:
-        self._tell(_message("acknowledge", tasks=_rows(attempts)))
+        self._tell(message("acknowledge", tasks=rows(attempts)))
 
     def take_inventory(self) -> None:
-        self._tell(_message("inventory"))
+        self._tell(message("inventory"))
 
     def forget(self, jobs: Iterable[int]) -> None:
         for job in jobs:
             self._forgotten.put(job)
 
-    def read_output(self, job: int, index: int, stream: str, offset: int, most: int) -> bytes | None:
+    def read_output(self, job: int, index: int, stream: str, offset: int, most: int, node: str = "") -> bytes | None:
         try:
-            with open_plain(self.output / str(job) / f"{index}.{stream}") as file:
-                if offset >= os.fstat(file.fileno()).st_size:  # it may be more than a disk can have
-                    return b""
-                file.seek(offset)
-                return file.read(most)
-        except FileNotFoundError:  # it has not started
-            return None
+            return read_piece(self.output, job, index, stream, offset, most)
         except NotPlain as error:
             log.warning("the output of task %d.%d is not told: %s", job, index, error)
             return None
@@ -255,7 +149,7 @@ class LocalEngine:
         with self._lock:
             self._fed[task] = None
         try:
-            self._tell(_message("feed", task=task, offset=offset, data=text, end=end, size=size))
+            self._tell(message("feed", task=task, offset=offset, data=text, end=end, size=size))
             yield lambda: self._fed.get(task)
         finally:
             with self._lock:
@@ -265,7 +159,7 @@ class LocalEngine:
         """Hang up. With `leave`, the supervisor goes too as soon as nothing runs."""
         if self._line is not None:
             if leave:
-                self._tell(_message("leave"))
+                self._tell(message("leave"))
             self._line.close()
         self._forgotten.put(None)
 
@@ -276,22 +170,10 @@ class LocalEngine:
         self._forgetting.join(timeout)
 
     def _hear(self, lines: list[bytes]) -> None:
-        known: list[Task] | None = None
-        started: list[int] = []
-        checkpointed: dict[Task, int] = {}
-        ended: list[int] = []
+        new = Sightings()
         fed: list[Fed] = []
-        for line in lines:
-            try:
-                message = _decoder.decode(line)
-            except msgspec.MsgspecError as error:
-                log.warning("the supervisor said what cannot be read, %r: %s", line[:200], error)
-                continue
-            match message:
-                case Started(task):
-                    started += task
-                case Checkpointed(task, ago):
-                    checkpointed[task] = _now() - ago
+        for heard in read_lines(lines):
+            match heard:
                 case Refused(why):
                     self._superseded = (
                         f"{self.folder.parent}: the supervisor of the tasks obeys another scheduler ({why}): this one ends, "
@@ -300,20 +182,17 @@ class LocalEngine:
                     self.close()
                 case Paused(tasks):
                     self.paused = len(tasks)
-                case Ended(task, outcome, code, cpu, peak):
-                    ended += (*task, outcome, code, cpu, peak)
                 case Fed():
-                    fed.append(message)
-                case Inventory(tasks, limits):
-                    # What started before it and runs is told again after it; what does not run any more did not last.
-                    known, started, self.limits = tasks, [], limits
+                    fed.append(heard)
+                case Inventory(limits=limits):
+                    self.limits = limits
+                    new.add(heard)
+                case _:
+                    new.add(heard)
         with self._lock:
-            if known is not None:
-                self._known, self._started = known, []
-                self._news = [NodeUp(node) for node in self.nodes]
-            self._started += started
-            self._checkpointed |= checkpointed
-            self._ended += ended
+            if new.known is not None:
+                self._seen.nodes, new.nodes = [], [NodeUp(node) for node in self.nodes]
+            self._seen.join(new)
             self._fed |= {each.task: each for each in fed if each.task in self._fed}
         if len(fed) < len(lines):
             self._wake()
@@ -326,13 +205,6 @@ class LocalEngine:
                 pass
             except OSError as error:
                 log.warning("the output of job %d cannot be removed: %s: remove %s", job, error, self.output / str(job))
-
-
-_decoder = msgspec.json.Decoder(Started | Checkpointed | Ended | Inventory | Fed | Here | Paused | Refused)
-
-
-def _now() -> int:
-    return time.monotonic_ns() // 10**6
 
 
 def _make_checkpoints(place: Path, elsewhere: Path | None) -> None:
@@ -349,36 +221,3 @@ def _make_checkpoints(place: Path, elsewhere: Path | None) -> None:
         raise PermissionError(f"{elsewhere}: is not a folder of this scheduler's: move it away")
     elsewhere.chmod(0o711)
     place.symlink_to(elsewhere.resolve())
-
-
-def _message(do: str, **what: Any) -> bytes:
-    return json.dumps({"do": do, **what}).encode("utf-8", "surrogateescape") + b"\n"
-
-
-def _alike(launches: Launches) -> Iterator[tuple[int, str, list[list[int]]]]:
-    """Launches of the same job on the same node together, so that its environment is sent once: job, node, attempts.
-
-    They come in the order of the first of each.
-    """
-    attempts, node = launches.attempts, launches.node
-    if not len(node):
-        return
-    _, first, group = np.unique(attempts.job * len(launches.nodes) + node, return_index=True, return_inverse=True)
-    order = np.argsort(first[group], kind="stable")
-    rows = np.stack(attempts, axis=1)[order]
-    begins = np.flatnonzero(np.diff(first[group][order], prepend=-1))
-    for at, tasks in zip(order[begins].tolist(), np.split(rows, begins[1:]), strict=True):
-        yield int(attempts.job[at]), launches.nodes[node[at]], tasks.tolist()
-
-
-def _rows(attempts: Attempts) -> list[list[int]]:
-    return np.stack(attempts, axis=1).tolist()
-
-
-def _columns(rows: list[Any], width: int) -> np.ndarray:
-    return np.array(rows, np.int64).reshape(-1, width).T.copy()
-
-
-def _ends(rows: list[int]) -> Ends:
-    job, index, number, *columns = _columns(rows, 7)
-    return Ends(Attempts(job, index, number), *columns)

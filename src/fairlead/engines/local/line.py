@@ -1,7 +1,9 @@
 """The line to the scheduler: one connection at a time, the latest of one that is obeyed; lines of JSON both ways.
 
 What it says is read into records by :mod:`fairlead.engines.local.messages`; a line that cannot be read is noted in the log,
-and the next one is heard. What we say waits in `outbox` for as long as the scheduler does not listen.
+and the next one is heard. What we say waits in `outbox` for as long as the scheduler does not listen. One of many supervisors
+listens on a port too, under TLS, see :mod:`fairlead.engines.local.secured`: who has not the scheduler's key gets no further
+than to say hello.
 """
 
 import contextlib
@@ -12,15 +14,28 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from fairlead.engines.local.member import how_to_listen, tell_address
 from fairlead.engines.local.messages import Greet, Message, read
 from fairlead.sockets import socket_name
+
+if TYPE_CHECKING:
+    from fairlead.engines.local.secured import Secured
 
 LONGEST_LINE = 64 * 2**20
 LONGEST_GREETING = 4096
 PAUSE = 0.01
 """Seconds until who cannot be let in for want of a descriptor is looked at again."""
+MOST_STRANGERS = 16
+"""Who have connected, and not said who they are: one more, and the first goes."""
+
+
+class _Stranger:
+    """Who has connected and is not known yet, and what they said so far."""
+
+    def __init__(self, connection: "socket.socket | Secured") -> None:
+        self.connection, self.said = connection, bytearray()
 
 
 class Line:
@@ -42,12 +57,31 @@ class Line:
         hear: Callable[[Message], None],
     ) -> None:
         self._selector, self._refuses, self._hear = selector, refuses, hear
-        self._connection: socket.socket | None = None
-        self._stranger: socket.socket | None = None  # who has connected, and not said who it is
+        self._connection: socket.socket | Secured | None = None
+        self._strangers: list[_Stranger] = []
         self._inbox = bytearray()
         self._outbox = bytearray()
         self._listener = _listen(folder)
-        selector.register(self._listener, selectors.EVENT_READ, self._accept)
+        selector.register(self._listener, selectors.EVENT_READ, lambda: self._accept(self._listener, lambda line: line))
+        self._listen_for_others(folder)
+
+    def _listen_for_others(self, folder: Path) -> None:
+        """Where this is one of many: listen on a port, if machines are to reach it by one, and tell how it is reached."""
+        how = how_to_listen(folder)
+        host, port = "", 0
+        if how is not None:
+            from fairlead.engines.local import secured
+
+            context = secured.between(folder / "own.pem", (folder / "scheduler.pem").read_text(), at_supervisor=True)
+            listener = socket.create_server((how["host"], 0), family=_family(how["host"]), backlog=16)
+            listener.setblocking(False)
+            host, port = listener.getsockname()[:2]
+
+            def accept() -> None:
+                self._accept(listener, lambda line: secured.Secured(line, context))
+
+            self._selector.register(listener, selectors.EVENT_READ, accept)
+        tell_address(folder, host, port)
 
     def is_open(self) -> bool:
         """Whether a scheduler is there."""
@@ -71,57 +105,74 @@ class Line:
         except BlockingIOError:
             pass
         except OSError:
-            self._hang_up()
+            self.hang_up()
             return
         want = selectors.EVENT_READ | (selectors.EVENT_WRITE if self._outbox else 0)
         self._selector.modify(self._connection, want, self._receive)
 
-    def _accept(self) -> None:
+    def _accept(self, listener: socket.socket, over: "Callable[[socket.socket], socket.socket | Secured]") -> None:
         try:
-            stranger, _ = self._listener.accept()
+            line, _ = listener.accept()
         except OSError:  # no descriptor is left, until a task ends; it is asked again at once, so not without a pause
             time.sleep(PAUSE)
             return
-        self._send_away()
-        stranger.setblocking(False)
-        self._stranger = stranger
-        self._selector.register(stranger, selectors.EVENT_READ, self._hear_stranger)
+        line.setblocking(False)
+        if line.family != socket.AF_UNIX:
+            line.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        while len(self._strangers) >= MOST_STRANGERS:
+            self._send_away(self._strangers[0])
+        try:
+            stranger = _Stranger(over(line))
+        except OSError:  # it is gone
+            line.close()
+            return
+        self._strangers.append(stranger)
+        self._selector.register(stranger.connection, selectors.EVENT_READ, lambda: self._hear_stranger(stranger))
 
-    def _hear_stranger(self) -> None:
+    def _hear_stranger(self, stranger: _Stranger) -> None:
         """Take the place of whoever is there, or be told why not. What else was said with the greeting is heard after it."""
-        stranger = self._stranger
-        if stranger is None:  # sent away since the selector saw it
+        if stranger not in self._strangers:  # sent away since the selector saw it
             return
         try:
-            line, whole, _ = stranger.recv(LONGEST_GREETING, socket.MSG_PEEK).partition(b"\n")
+            data = stranger.connection.recv(LONGEST_GREETING)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        stranger.said += data
+        line, whole, rest = stranger.said.partition(b"\n")
+        if data and not whole and len(stranger.said) < LONGEST_GREETING:
+            return
+        try:
             greet = read(line) if whole else None
-        except (OSError, ValueError):
+        except ValueError:
             greet = None
         if not isinstance(greet, Greet):
-            self._send_away()
+            self._send_away(stranger)
             return
-        stranger.recv(len(line) + 1)
         if why := self._refuses(greet):
             with contextlib.suppress(OSError):
-                stranger.send(json.dumps({"saw": "refused", "why": why}).encode() + b"\n")
-            self._send_away()
+                stranger.connection.send(json.dumps({"saw": "refused", "why": why}).encode() + b"\n")
+            self._send_away(stranger)
             return
+        self.hang_up()
+        self._strangers.remove(stranger)
+        self._connection, self._inbox, self._outbox = stranger.connection, bytearray(), bytearray()
+        self._selector.modify(self._connection, selectors.EVENT_READ, self._receive)
+        self._hear(greet)
+        self._take_in(rest)
+
+    def _send_away(self, stranger: _Stranger) -> None:
+        self._strangers.remove(stranger)
+        self._selector.unregister(stranger.connection)
+        stranger.connection.close()
+
+    def hang_up(self) -> None:
+        """Close the connection, if there is one: nothing that is on its way here is heard any more."""
         if self._connection:
-            self._hang_up()
-        self._connection, self._stranger, self._inbox, self._outbox = stranger, None, bytearray(), bytearray()
-        self._selector.modify(stranger, selectors.EVENT_READ, self._receive)
-
-    def _send_away(self) -> None:
-        if self._stranger is not None:
-            self._selector.unregister(self._stranger)
-            self._stranger.close()
-            self._stranger = None
-
-    def _hang_up(self) -> None:
-        assert self._connection
-        self._selector.unregister(self._connection)
-        self._connection.close()
-        self._connection = None
+            self._selector.unregister(self._connection)
+            self._connection.close()
+            self._connection = None
 
     def _receive(self) -> None:
         if self._connection is None:  # hung up since the selector saw it
@@ -134,10 +185,14 @@ class Line:
         except OSError:
             data = b""
         if not data or len(self._inbox) > LONGEST_LINE:
-            self._hang_up()
+            self.hang_up()
             return
+        self._take_in(data)
+
+    def _take_in(self, data: bytes | bytearray) -> None:
         self._inbox += data
         *lines, self._inbox = self._inbox.split(b"\n")
+        was = self._connection
         for line in lines:
             try:
                 message = read(line)
@@ -146,6 +201,12 @@ class Line:
                     sys.stderr.write(f"fairlead: not understood: {error}: {bytes(line[:200])!r}\n")
             else:
                 self._hear(message)
+            if self._connection is not was:  # it was hung up on: the rest is not heard
+                return
+
+
+def _family(host: str) -> socket.AddressFamily:
+    return socket.AF_INET6 if ":" in host else socket.AF_INET
 
 
 def _listen(folder: Path) -> socket.socket:

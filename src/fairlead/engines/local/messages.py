@@ -6,9 +6,16 @@
         work: argv, cwd, env, encoding, numbered, export, input, known_as; or session, payload and pool for Python calls
         person: as whom it runs; null for whose process the supervisor is
         signal: what it gets when it is told to stop; SIGTERM where nothing is said
+        gang: {"size": tasks, "master": host} where all tasks of the job run at once; else nothing is said
     {"do": "stop", "tasks": [...], "grace": seconds}      {"do": "acknowledge", "tasks": [...]}
     {"do": "feed", "task": [...], "offset": bytes, "data": base64, "end": whether that is all, "size": null or [rows, columns]}
     {"do": "inventory"}          {"do": "answer"}          {"do": "leave"}
+
+To one of many, besides:
+
+    {"do": "lease", "lost_after": seconds, "grace": seconds}      {"do": "renew", "number": as it was said}      {"do": "fence"}
+    {"do": "read", "ask": id, "job": 1, "task": 0, "stream": "out", "offset": bytes, "most": bytes}
+    {"do": "forget", "jobs": [...]}
 
 Keys that are not known are passed over. Only the standard library: the supervisor stays small.
 """
@@ -80,14 +87,22 @@ class Greet(NamedTuple):
     start: str
 
 
+class Gang(NamedTuple):
+    """How many tasks run at once, and the host that the first of them is on."""
+
+    size: int
+    master: str
+
+
 class Start(NamedTuple):
-    """Attempts to start, all with the same work, limits and person, and the signal that stops them."""
+    """Attempts to start, all with the same work, limits and person, and the signal that stops them; and their gang, if any."""
 
     tasks: list[Task]
     work: Command | Call
     limits: Limits
     person: Person | None
     signal: int
+    gang: Gang | None
 
 
 class Stop(NamedTuple):
@@ -121,7 +136,43 @@ class Leave(NamedTuple):
     pass
 
 
-Message = Greet | Start | Stop | Acknowledge | Feed | Inventory | Answer | Leave
+class Promised(NamedTuple):
+    """How long the lease of one of many lasts, and how long tasks have to end when it is over, in seconds."""
+
+    lost_after: float
+    grace: float
+
+
+class Renew(NamedTuple):
+    """A number that was said to the scheduler."""
+
+    number: int
+
+
+class Fence(NamedTuple):
+    """End all tasks and start no more: they are to run elsewhere."""
+
+
+class Read(NamedTuple):
+    """A piece of what a task wrote is asked for."""
+
+    ask: int
+    job: int
+    task: int
+    stream: str
+    offset: int
+    most: int
+
+
+class Forget(NamedTuple):
+    """Nobody will ask for the output of these jobs any more."""
+
+    jobs: list[int]
+
+
+Message = (
+    Greet | Start | Stop | Acknowledge | Feed | Inventory | Answer | Leave | Promised | Renew | Fence | Read | Forget
+)
 
 
 def read(line: bytes | bytearray) -> Message:
@@ -134,9 +185,9 @@ def read(line: bytes | bytearray) -> Message:
             return record(Greet, message)
         case "start":
             work, limits = _work(message.get("work")), record(Limits, message.get("limits"))
-            return Start(
-                _tasks(message), work, limits, _person(message), _signal(message.get("signal", signal.SIGTERM))
-            )
+            sent, gang = _signal(message.get("signal", signal.SIGTERM)), message.get("gang")
+            gang = None if gang is None else record(Gang, gang)
+            return Start(_tasks(message), work, limits, _person(message), sent, gang)
         case "stop":
             return Stop(_tasks(message), _number(message.get("grace")))
         case "acknowledge":
@@ -149,6 +200,16 @@ def read(line: bytes | bytearray) -> Message:
             return Answer()
         case "leave":
             return Leave()
+        case "fence":
+            return Fence()
+        case "lease":
+            return Promised(_number(message.get("lost_after")), _number(message.get("grace")))
+        case "renew":
+            return record(Renew, message)
+        case "read":
+            return _read(message)
+        case "forget":
+            return Forget(_numbers(message.get("jobs")))
     raise ValueError(f"no such thing to do: {message.get('do')!r}")
 
 
@@ -197,6 +258,19 @@ def _feed(said: dict[str, Any]) -> Feed:
         raise ValueError(f"{size!r} is no size of a terminal")
     shape = None if size is None else (size[0], size[1])
     return Feed(_tasks({"tasks": [task]})[0], offset, base64.b64decode(data), bool(said.get("end")), shape)
+
+
+def _read(said: dict[str, Any]) -> Read:
+    asked = record(Read, said)
+    if asked.stream not in ("out", "err") or min(asked.offset, asked.most) < 0:
+        raise ValueError("what is read is a piece of out or err")
+    return asked
+
+
+def _numbers(said: Any) -> list[int]:
+    if not isinstance(said, list) or not all(type(number) is int for number in said):
+        raise ValueError("jobs are numbers")
+    return said
 
 
 def _is_size(said: Any) -> bool:

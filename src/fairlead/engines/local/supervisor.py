@@ -1,6 +1,8 @@
 """The parent of all tasks on this machine. It is small, has one thread, and outlives the scheduler.
 
-    python -m fairlead.engines.local.supervisor FOLDER
+    python -m fairlead.engines.local.supervisor [--apart] FOLDER
+
+`--apart` has it run as nobody's child, and returns at once.
 
 It does what the scheduler tells it on :mod:`the line <fairlead.engines.local.line>`, and tells what it saw:
 
@@ -11,10 +13,16 @@ It does what the scheduler tells it on :mod:`the line <fairlead.engines.local.li
     {"saw": "here"}      {"saw": "refused", "why": ...}, to one that it does not obey
     {"saw": "paused", "tasks": [...]}, all that wait for room on the disk
 
+One of many, which was promised a lease (:mod:`fairlead.engines.local.lease`), besides:
+
+    {"saw": "number", "number": to be said back}      {"saw": "fenced"}, that nothing runs here and nothing will
+    {"saw": "read", "ask": id, "data": base64 or null}
+
 What it did is in FOLDER/spool before and after it is done, so that a supervisor that takes over from a killed one knows what
 to clean up: those tasks are ended and reported lost. Only the standard library is imported; forking must be cheap.
 """
 
+import base64
 import contextlib
 import ctypes
 import errno
@@ -28,12 +36,31 @@ import sys
 import time
 from pathlib import Path
 
+from fairlead.data_folder import remove_folder
+from fairlead.engines.local import messages
 from fairlead.engines.local.cgroups import find
 from fairlead.engines.local.checkpoints import Checkpoints
 from fairlead.engines.local.child import FILES, load_directory
 from fairlead.engines.local.fence import Fence
+from fairlead.engines.local.lease import Lease
 from fairlead.engines.local.line import Line
-from fairlead.engines.local.messages import Acknowledge, Answer, Feed, Inventory, Leave, Message, Start, Stop, Task
+from fairlead.engines.local.messages import (
+    Acknowledge,
+    Answer,
+    Feed,
+    Forget,
+    Greet,
+    Inventory,
+    Leave,
+    Message,
+    Promised,
+    Read,
+    Renew,
+    Start,
+    Stop,
+    Task,
+)
+from fairlead.engines.local.output import read_piece
 from fairlead.engines.local.process_groups import NOTHING, ProcessGroups, Used
 from fairlead.engines.local.spool import End, Spool
 from fairlead.engines.local.tasks import Tasks
@@ -42,12 +69,16 @@ from fairlead.outcomes import Outcome
 
 LINGER = 10.0
 """Seconds that a supervisor stays with nothing to do and nobody connected."""
+LINGER_OF_MANY = 600.0
+"""The same of one that has a lease: whoever reaches it by a network may be away for longer."""
 LOOK_EVERY = 0.5
 """Seconds between two looks at what nobody tells us."""
 ENDING = 0.01
 """The same while something ends."""
 MOST_FILES = 2**16
 """Files that this process may have open, if its hard limit allows: each task has one or some."""
+MOST_READ = 2**18
+"""Bytes of output that are told at once: whoever reads more asks again, and others are heard in between."""
 MOST_REFUSED = 10_000
 """Attempts that are known to have been stopped before they began: no message is late by so many."""
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM)
@@ -62,14 +93,18 @@ class Supervisor:
         self.selector = selectors.DefaultSelector()
         self.groups = ProcessGroups(folder, find(f"fairlead-{name}"), self.selector)
         self.workers = WarmWorkers(self.groups, self.selector)
-        output = folder.parent / "output"
+        self.folder, self.output = folder, folder.parent / "output"
         on = (self._has_started, self._has_ended, self._was_fed)
-        self.tasks = Tasks(output, Checkpoints(folder), self.groups, self.workers, self.selector, *on)
+        self.tasks = Tasks(self.output, Checkpoints(folder), self.groups, self.workers, self.selector, *on)
         self.spool = Spool(folder)
         self.ended: dict[Task, End] = self._take_over()
         self.refused: dict[Task, None] = {}  # told to stop before they were to start; the newest
         self.postponed: dict[Task, Start] = {}  # until there is room again
         self.paused: list[Task] = []  # as was told
+        self.lease: Lease | None = None  # where this one has its machine for itself
+        self.lapsed = True  # there is a lease, and it is over
+        self.fencing = False  # told to end everything
+        self.fenced: set[Task] = set()  # that were ended for either
         self.leaving = False
         self.busy_at = self.looked_at = time.monotonic()
         load_directory()
@@ -80,7 +115,9 @@ class Supervisor:
         """Until there is nothing to do, or nothing left to do for one that was told to leave."""
         try:
             while not self._is_over():
-                for key, _ in self.selector.select(self._timeout()):
+                ready = self.selector.select(self._timeout())
+                self._mind_the_lease()
+                for key, _ in ready:
                     key.data()
                 self._reap()
                 self.tasks.finish_those_over(keep_workers=not self.leaving)
@@ -95,9 +132,14 @@ class Supervisor:
             self.busy_at = time.monotonic()
         if self.leaving:
             return not self.tasks.running and not self.postponed
-        return time.monotonic() - self.busy_at > LINGER
+        linger = LINGER if self.lease is None or self.fencing else LINGER_OF_MANY
+        return time.monotonic() - self.busy_at > linger
 
     def _timeout(self) -> float:
+        timeout = self._time_to_look()
+        return timeout if self.lease is None else min(timeout, self.lease.next_look(self.line.is_open()))
+
+    def _time_to_look(self) -> float:
         if self.tasks.some_end_soon() or not self.groups.are_swept():
             return ENDING
         return LOOK_EVERY if self.tasks.running or self.postponed or self.workers.are_idle() else LINGER / 2
@@ -125,6 +167,29 @@ class Supervisor:
             for task, start in postponed.items():
                 self._start(task, start)
 
+    def _mind_the_lease(self) -> None:
+        """Say the next number, where there is a lease; where it is over, end what runs, and hear nothing that was said before."""
+        lease = self.lease
+        if lease is None:
+            return
+        if not self.lapsed and lease.is_over():
+            self.lapsed = True
+            self.line.hang_up()
+            self._end_all(lease.grace)
+        if self.line.is_open() and (number := lease.number()) is not None:
+            self.line.say("number", number=number)
+
+    def _end_all(self, grace: float) -> None:
+        """End everything, as lost: it is to run elsewhere."""
+        postponed, self.postponed = self.postponed, {}
+        for task in postponed:
+            self._has_ended(task, Outcome.LOST, 0)
+        self.workers.dismiss()
+        for task in self.tasks.running:
+            if task not in self.fenced:
+                self.fenced.add(task)
+                self.tasks.stop(task, grace)
+
     def _close(self) -> None:
         """Leave nothing behind: no worker, and no cgroup that is empty."""
         self.line.flush()
@@ -142,11 +207,8 @@ class Supervisor:
     def _hear(self, message: Message) -> None:
         match message:
             case Start() as start:
-                for task in start.tasks:
-                    if task in self.refused:
-                        self._has_ended(task, Outcome.SIGNALLED, signal.SIGTERM)
-                    elif task not in self.tasks.running and task not in self.ended and task not in self.postponed:
-                        self._start(task, start)
+                if not self._is_fenced():
+                    self._hear_start(start)
             case Stop(tasks, grace):
                 for task in tasks:
                     self._stop(task, grace)
@@ -163,6 +225,62 @@ class Supervisor:
                 self.line.say("here")
             case Leave():
                 self.leaving = True
+            case Greet():
+                self.fencing = False
+                if self.lease is not None:
+                    self.lease.greeted()
+            case _:
+                self._hear_as_one_of_many(message)
+
+    def _hear_as_one_of_many(self, message: Message) -> None:
+        match message:
+            case Promised(lost_after, grace):
+                if self.lease is None:
+                    self.lease = Lease(self.folder, lost_after, grace)
+                self.lease.lost_after, self.lease.grace = lost_after, grace
+            case Renew(number) if self.lease is not None:
+                self.lease.said_back(number)
+            case messages.Fence():
+                self.fencing = True
+                self._end_all(self.lease.grace if self.lease is not None else 0.0)
+                self._tell_if_fenced()
+            case Read(ask, job, index, stream, offset, most):
+                try:
+                    data = read_piece(self.output, job, index, stream, offset, min(most, MOST_READ))
+                except OSError as error:
+                    data = None
+                    _note(f"the output of task {job}.{index} is not told: {error}")
+                self.line.say("read", ask=ask, data=None if data is None else base64.b64encode(data).decode())
+            case Forget(jobs):
+                self._remove_output(jobs)
+
+    def _remove_output(self, jobs: list[int]) -> None:
+        for job in jobs:
+            try:
+                remove_folder(self.output / str(job))
+            except FileNotFoundError:  # none of it ran here
+                pass
+            except OSError as error:
+                _note(f"the output of job {job} cannot be removed: {error}: remove {self.output / str(job)}")
+
+    def _is_fenced(self) -> bool:
+        """Whether nothing may start here, as it may run elsewhere."""
+        if self.fencing or self.lease is None:
+            return self.fencing
+        over = self.lease.is_over()
+        self.lapsed = self.lapsed and over
+        return over
+
+    def _tell_if_fenced(self) -> None:
+        if self.fencing and not self.tasks.running:
+            self.line.say("fenced")
+
+    def _hear_start(self, start: Start) -> None:
+        for task in start.tasks:
+            if task in self.refused:
+                self._has_ended(task, Outcome.SIGNALLED, signal.SIGTERM)
+            elif task not in self.tasks.running and task not in self.ended and task not in self.postponed:
+                self._start(task, start)
 
     def _start(self, task: Task, start: Start) -> None:
         self.spool.note("starting", task)
@@ -216,9 +334,14 @@ class Supervisor:
         self.line.say("started", task=task)
 
     def _has_ended(self, task: Task, outcome: Outcome, code: int, used: Used = NOTHING) -> None:
+        if task in self.fenced:
+            self.fenced.remove(task)
+            if outcome in (Outcome.STOPPED, Outcome.SIGNALLED):
+                outcome, code = Outcome.LOST, 0
         end = self.ended[task] = (outcome, code, *used)
         self.spool.note("ended", task, *end)
         self._say_end(task, end)
+        self._tell_if_fenced()
 
     def _say_end(self, task: Task, end: End) -> None:
         outcome, code, cpu, peak = end
@@ -244,6 +367,11 @@ def _wake_when_a_child_ends(selector: selectors.BaseSelector) -> None:
     selector.register(read, selectors.EVENT_READ, lambda: _drain(read))
 
 
+def _note(line: str) -> None:
+    with contextlib.suppress(OSError):  # the log is on a full disk
+        sys.stderr.write(f"fairlead: {line}\n")
+
+
 def _drain(fd: int) -> None:
     with contextlib.suppress(BlockingIOError):
         while os.read(fd, 4096):
@@ -251,7 +379,9 @@ def _drain(fd: int) -> None:
 
 
 def main() -> None:
-    folder = Path(sys.argv[1])
+    folder = Path(sys.argv[-1])
+    if sys.argv[1] == "--apart" and os.fork():
+        os._exit(0)
     lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -86,6 +86,12 @@ class Tasks:
         env = {"FAIRLEAD_JOB": str(job), "FAIRLEAD_INDEX": _known_as(task, start.work), "FAIRLEAD_NUMBER": str(number)}
         if number > 1:
             env["FAIRLEAD_RESUMED"] = "1"
+        if start.gang is not None:
+            env |= {
+                "FAIRLEAD_RANK": str(index),
+                "FAIRLEAD_SIZE": str(start.gang.size),
+                "FAIRLEAD_MASTER": start.gang.master,
+            }
         if limits.cpu:
             env["FAIRLEAD_CPU"] = f"{limits.cpu / 1000:g}"
         if limits.memory:

@@ -19,7 +19,7 @@ from starlette.exceptions import HTTPException as StarletteHTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 import fairlead
-from fairlead.engines.local.engine import LocalEngine
+from fairlead.engines.contract import LiveEngine
 from fairlead.engines.step import Stalled
 from fairlead.journal import Forgotten, Journal
 from fairlead.model.documents import Configuration
@@ -63,7 +63,7 @@ class Parts(NamedTuple):
     journal: Journal
     sessions: Sessions
     unfinished: Unfinished
-    engine: LocalEngine
+    engine: LiveEngine
     deeds: Deeds
     down: Callable[[bool, str], None]
     read_again: Callable[[], Configuration]
@@ -89,7 +89,7 @@ def make_api(asker: Asker, parts: Parts) -> FastAPI:
     )
     _answer_errors_in_one_line(app)
     checks = [Depends(HTTPBearer(auto_error=False)), Depends(_refusing_unknown_queries(app))]
-    known = errors(400, 401, 403, 404, 409, 413, 422, 429, 503)
+    known = errors(400, 401, 403, 404, 409, 413, 422, 429, 431, 503)
     api = APIRouter(dependencies=checks, responses=known, route_class=HeldRoute)
     submitter = Submitter(asker, parts.unfinished)
     add_jobs(api, asker, submitter, parts.engine)

@@ -13,7 +13,7 @@ from fastapi.responses import PlainTextResponse, StreamingResponse
 
 import fairlead
 from fairlead.audit.over_time import STARVED_AFTER
-from fairlead.engines.local.engine import LocalEngine
+from fairlead.engines.contract import LiveEngine
 from fairlead.model.api_types import (
     Changed,
     FairnessInfo,
@@ -52,7 +52,7 @@ SLOW, STUCK = 10.0, 60.0
 LookBack = Annotated[float, Query(gt=0, le=LONGEST_AUDIT, description="How long a time is looked back on.")]
 
 
-def add_cluster(api: APIRouter, asker: Asker, engine: LocalEngine, urls: list[str]) -> None:
+def add_cluster(api: APIRouter, asker: Asker, engine: LiveEngine, urls: list[str]) -> None:
     @api.get("/v1/status", response_model=Status)
     async def status(caller: Known) -> Response:
         """Whether the scheduler is well: its version, how much it knows, and why it is stalled, if it is."""
@@ -239,7 +239,7 @@ def add_facts(api: APIRouter, asker: Asker, feed: Feed) -> None:
         return StreamingResponse(text(), media_type="text/event-stream", headers=headers)
 
 
-def add_health(api: APIRouter, loop: Loop, engine: LocalEngine) -> None:
+def add_health(api: APIRouter, loop: Loop, engine: LiveEngine) -> None:
     @api.get("/healthz", responses=errors(503))
     async def healthy() -> dict[str, bool]:
         """Whether the scheduler runs, and its thread goes on. Needs no token."""

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query, Request, Response
 
-from fairlead.engines.local.engine import LocalEngine
+from fairlead.engines.contract import LiveEngine
 from fairlead.model.api_types import InputTaken, TaskInfo
 from fairlead.people.rules import check_acts
 from fairlead.scheduler import report
@@ -23,7 +23,7 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.001, 0.05
 Side = Annotated[int, Query(ge=1, lt=2**16)]
 
 
-def add_input(api: APIRouter, asker: Asker, engine: LocalEngine) -> None:
+def add_input(api: APIRouter, asker: Asker, engine: LiveEngine) -> None:
     @api.put(
         "/v1/jobs/{job}/tasks/{index}/input",
         response_model=InputTaken,
@@ -61,7 +61,7 @@ def add_input(api: APIRouter, asker: Asker, engine: LocalEngine) -> None:
 
 
 async def _fed(
-    engine: LocalEngine, task: tuple[int, int, int], offset: int, data: bytes, end: bool, size: tuple[int, int] | None
+    engine: LiveEngine, task: tuple[int, int, int], offset: int, data: bytes, end: bool, size: tuple[int, int] | None
 ) -> tuple[int, bool]:
     """Feed a task, and wait a while for that to be taken: how much was, and whether no more will be."""
     until, pause = time.monotonic() + TAKEN_WITHIN, FIRST_PAUSE

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from fastapi import APIRouter, Query, Response
 
-from fairlead.engines.local.engine import LocalEngine
+from fairlead.engines.contract import LiveEngine
 from fairlead.model.api_types import (
     Cancelled,
     Changed,
@@ -47,7 +47,7 @@ LOOKED_AT = 500
 """Jobs that are looked at for a listing before others are answered."""
 
 
-def add_jobs(api: APIRouter, asker: Asker, submitter: Submitter, engine: LocalEngine) -> None:
+def add_jobs(api: APIRouter, asker: Asker, submitter: Submitter, engine: LiveEngine) -> None:
     _add_submitting(api, submitter)
     _add_listing(api, asker)
     _add_looking(api, asker, engine)
@@ -101,7 +101,7 @@ def _add_listing(api: APIRouter, asker: Asker) -> None:
         return Json({"jobs": seen, "next": listing.next, "stalled": asker.loop.takes_nothing_on})
 
 
-def _add_looking(api: APIRouter, asker: Asker, engine: LocalEngine) -> None:
+def _add_looking(api: APIRouter, asker: Asker, engine: LiveEngine) -> None:
     @api.get("/v1/jobs/{job}", response_model=JobInfo)
     async def job(job: Number, caller: Known, wait: Wait = 0) -> Response:
         """One job; with `wait`, as soon as it has ended, or as it is after so many seconds."""
@@ -136,13 +136,12 @@ def _add_looking(api: APIRouter, asker: Asker, engine: LocalEngine) -> None:
     ) -> Response:
         """A piece of what a task wrote, as bytes, from an offset on; empty where there is no more yet."""
 
-        def view(state: State) -> int:
-            spec = spec_of(state, job)
-            check_acts(asker.door.rules, caller, job, spec)
-            return spec.tasks
+        def view(state: State) -> str:
+            check_acts(asker.door.rules, caller, job, spec_of(state, job))
+            return report.find_task(state, job, index)["node"] or ""
 
-        report.check_index(job, index, await asker.read(view))
-        return Bytes(await asyncio.to_thread(engine.read_output, job, index, stream, offset, limit) or b"")
+        node = await asker.read(view)
+        return Bytes(await asyncio.to_thread(engine.read_output, job, index, stream, offset, limit, node) or b"")
 
 
 def _add_why(api: APIRouter, asker: Asker) -> None:

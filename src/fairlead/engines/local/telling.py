@@ -1,0 +1,114 @@
+"""What a supervisor is told: messages as :mod:`fairlead.engines.local.messages` reads them."""
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fairlead.engines.contract import Attempts, Launches
+from fairlead.model.specs import Job, Node
+
+
+class Folders(NamedTuple):
+    """Where sessions with Python calls are, and environments that are kept apart from the journal."""
+
+    calls: Path
+    exports: Path
+
+
+def message(do: str, **what: Any) -> bytes:
+    """A message, as a line."""
+    return json.dumps({"do": do, **what}).encode("utf-8", "surrogateescape") + b"\n"
+
+
+def rows(attempts: Attempts) -> list[list[int]]:
+    """Attempts as a message has them."""
+    return np.stack(attempts, axis=1).tolist()
+
+
+def gpus_of(nodes: Sequence[Node]) -> dict[str, list[int]]:
+    """The indices of the GPUs of each node of one machine."""
+    found: dict[str, list[int]] = {}
+    for node in nodes:
+        first = sum(map(len, found.values()))
+        found[node.name] = list(range(first, first + node.capacity.get("gpu", 0) // 1000))
+    return found
+
+
+def starts(
+    launches: Launches,
+    gpus: Mapping[str, list[int]],
+    folders: Folders,
+    as_people: bool,
+    master_of: Callable[[int], str | None],
+) -> Iterator[tuple[str, bytes, list[list[int]]]]:
+    """The messages that start attempts, one for each job on each node: the node, the message, and the attempts in it.
+
+    Parameters
+    ----------
+    master_of : callable
+        The host that the first task of a gang is on, by the number of its job; where that is not known, its tasks are left out.
+    """
+    for number, node, tasks in _alike(launches):
+        job, gang = launches.jobs[number], None
+        if job.gang:
+            master = master_of(number)
+            if master is None:
+                continue
+            gang = {"size": job.tasks, "master": master}
+        limits = {
+            "cpu": job.demand.get("cpu", 0),
+            "memory": job.demand.get("memory", 0),
+            "output": job.output_limit or 0,
+            "gpus": -(-job.demand.get("gpu", 0) // 1000),
+            "gpu_indices": gpus.get(node, []),
+        }
+        work, person = _work(job, limits, [index for _, index, _ in tasks], folders), _person(job, as_people)
+        more = {"gang": gang} if gang else {}
+        yield (
+            node,
+            message("start", work=work, limits=limits, person=person, signal=job.signal, **more, tasks=tasks),
+            tasks,
+        )
+
+
+def _person(job: Job, as_people: bool) -> dict[str, Any] | None:
+    """As whom the tasks of a job run. Where it is not known who submitted it, nobody's account will do."""
+    if not as_people:
+        return None
+    return {"name": job.user, "uid": job.uid if job.uid is not None else -1}
+
+
+def _work(job: Job, limits: dict[str, Any], indices: list[int], folders: Folders) -> dict[str, Any]:
+    work, call = job.work, job.work.call
+    if call is None:
+        return {
+            "argv": work.argv,
+            "cwd": work.cwd or "/",
+            "env": work.env,
+            "encoding": work.encoding,
+            "numbered": work.numbered,
+            "export": str(folders.exports / work.export) if work.export else "",
+            "input": work.input,
+            "known_as": {str(index): work.indices[index] for index in indices if work.indices},
+        }
+    shape = [call.session, job.queue, limits["cpu"], limits["memory"], limits["gpus"]]
+    return {"session": str(folders.calls / call.session), "payload": call.payload, "pool": json.dumps(shape)}
+
+
+def _alike(launches: Launches) -> Iterator[tuple[int, str, list[list[int]]]]:
+    """Launches of the same job on the same node together, so that its environment is sent once: job, node, attempts.
+
+    They come in the order of the first of each.
+    """
+    attempts, node = launches.attempts, launches.node
+    if not len(node):
+        return
+    _, first, group = np.unique(attempts.job * len(launches.nodes) + node, return_index=True, return_inverse=True)
+    order = np.argsort(first[group], kind="stable")
+    chosen = np.stack(attempts, axis=1)[order]
+    begins = np.flatnonzero(np.diff(first[group][order], prepend=-1))
+    for at, tasks in zip(order[begins].tolist(), np.split(chosen, begins[1:]), strict=True):
+        yield int(attempts.job[at]), launches.nodes[node[at]], tasks.tolist()

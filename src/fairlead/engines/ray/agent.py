@@ -1,0 +1,70 @@
+"""What fairlead has on each node of a Ray cluster: a detached actor that keeps a supervisor running, and vouches for the node.
+
+The supervisor is nobody's child: Ray ends the children of an actor with it, and tasks outlive the actor, the scheduler and the
+raylet. As long as Ray says that the node is alive, the actor has the supervisor's lease last.
+"""
+
+import os
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import fairlead
+from fairlead.data_folder import home_folder
+from fairlead.engines.local import lease
+from fairlead.engines.local.member import Keys, start_member
+
+VOUCH_EVERY = 1.0
+"""Seconds between two questions to Ray whether this node is alive."""
+ASK_WITHIN = 5.0
+"""Seconds that Ray is given to answer."""
+
+
+class Agent:
+    """The actor of one node.
+
+    Parameters
+    ----------
+    cluster : str
+        The journal's id: schedulers with others have agents and supervisors of their own.
+    name : str
+        The node's.
+    folder : str
+        Where its supervisor and what tasks print are to be; empty for a place in the data folder of whoever runs the raylet.
+    own, scheduler : str
+        The supervisor's certificate with its key, and the scheduler's certificate, as PEM.
+    host : str
+        The node's address.
+    """
+
+    def __init__(self, cluster: str, name: str, folder: str, own: str, scheduler: str, host: str) -> None:
+        self._folder = Path(folder) if folder else home_folder() / "nodes" / cluster / name
+        self._keys, self._host = Keys(own, scheduler), host
+        self._lock = threading.Lock()  # one at a time starts a supervisor
+        threading.Thread(target=self._vouch, name="vouching", daemon=True).start()
+
+    def start(self) -> dict[str, Any]:
+        """Have the supervisor run; how it is reached, and the version of fairlead here."""
+        with self._lock:
+            address = start_member(self._folder, self._keys, self._host)
+        return {"address": address._asdict(), "version": fairlead.__version__}
+
+    def _vouch(self) -> None:
+        """Long as the actor lives: a supervisor that was killed is started again, too."""
+        import ray
+        from ray._raylet import GcsClient  # type: ignore[attr-defined]
+
+        context = ray.get_runtime_context()
+        node, client = ray.NodeID.from_hex(context.get_node_id()), None
+        while True:
+            asked_at = lease.clock()
+            try:
+                client = client or GcsClient(address=context.gcs_address)
+                if client.check_alive([node], timeout=ASK_WITHIN) == [True]:
+                    lease.vouch(self._folder / "supervisor", asked_at)
+                    self.start()
+            except Exception as error:  # Ray's own, of many kinds: without an answer nothing is vouched for
+                client = None
+                os.write(2, f"fairlead: node {self._host} is not vouched for: {error!r}\n".encode())
+            time.sleep(VOUCH_EVERY)

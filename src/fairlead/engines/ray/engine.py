@@ -1,0 +1,238 @@
+"""The engine over a Ray cluster: the engine of many machines, whose machines are the nodes that Ray says are alive."""
+
+import json
+import logging
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import fairlead
+from fairlead.engines.contract import EngineError
+from fairlead.engines.local.member import Address
+from fairlead.engines.ray.nodes import RayNode, seen_as
+from fairlead.engines.remote.engine import RemoteEngine
+from fairlead.engines.remote.keys import KeyRing
+from fairlead.engines.remote.links import Place
+from fairlead.engines.remote.members import Promise
+
+log = logging.getLogger("fairlead")
+
+HEAR_WITHIN = 30.0
+"""Seconds in which Ray must tell its nodes when the scheduler starts, and these must answer."""
+AGAIN_AFTER = 5.0
+"""Seconds after which an agent is asked again to start a supervisor that does not answer."""
+FIRST_PAUSE, LONGEST_PAUSE = 1.0, 30.0
+"""Seconds between tries to reach Ray; each is twice the one before."""
+DISMISSED_WITHIN = 5.0
+"""Seconds that agents are given to go."""
+
+
+class RayEngine(RemoteEngine):
+    """Tasks on the nodes of a Ray cluster.
+
+    Parameters
+    ----------
+    home : Path
+        The scheduler's data folder.
+    wake : callable
+        Called, from another thread, when there is something to poll.
+    address : str
+        Of Ray's head: host:port.
+    lost_after, grace : float
+        Seconds that leases last, and that tasks have to end when one is over.
+    folder : Path, optional
+        Where the folders of nodes are, where all are on this machine; else each has one in its own data folder.
+    as_people : bool
+        As :class:`RemoteEngine` takes it.
+    after_leaving : callable
+        Called when all was left for good, and supervisors were told to go.
+    """
+
+    def __init__(
+        self,
+        home: Path,
+        wake: Callable[[], None],
+        address: str,
+        lost_after: float,
+        grace: float,
+        folder: Path | None = None,
+        as_people: bool = False,
+        after_leaving: Callable[[], None] = lambda: None,
+    ) -> None:
+        super().__init__(home, wake, Promise(lost_after, grace, vouched=True), as_people)
+        self._address, self._folder = address, folder
+        self._ring = KeyRing(home / "keys")
+        self._child: subprocess.Popen[str] | None = None
+        self._alive: dict[str, RayNode] = {}  # by Ray's id
+        self._asked_at: dict[str, float] = {}
+        self._told = threading.Event()
+        self._dismissed = threading.Event()
+        self._ending = threading.Event()
+        self._threads: list[threading.Thread] = []
+        self._after_leaving, self._leaves = after_leaving, False
+        self._writing = threading.Lock()
+        self._cluster = ""
+
+    def serve(self, journal: str, epoch: int) -> None:
+        super().serve(journal, epoch)
+        self._cluster = journal
+        for what in (self._watch, self._keep_asking):
+            self._threads.append(threading.Thread(target=self._run, args=(what,), name="membership", daemon=True))
+            self._threads[-1].start()
+
+    def wait_for_nodes(self) -> None:
+        """Wait until Ray's nodes take tasks, or the time for that is over. Raises EngineError where Ray does not answer."""
+        until = time.monotonic() + HEAR_WITHIN
+        while not self._told.is_set():
+            if self.complaint or time.monotonic() > until:
+                raise EngineError(
+                    self.complaint or f"Ray at {self._address} did not tell its nodes in {HEAR_WITHIN:g} s"
+                )
+            time.sleep(0.02)
+        while len(self.nodes) < len(self._alive) and time.monotonic() < until:
+            time.sleep(0.02)
+
+    def close(self, leave: bool = False) -> None:
+        """Hang up. With `leave`, agents go, and supervisors as soon as nothing runs."""
+        if leave and self._say(do="dismiss"):
+            self._dismissed.wait(DISMISSED_WITHIN)
+        self._ending.set()
+        child = self._child
+        if child is not None and child.stdin is not None:
+            child.stdin.close()
+        self._leaves = leave
+        super().close(leave)
+
+    def join(self, timeout: float) -> None:
+        super().join(timeout)
+        if self._leaves:
+            self._after_leaving()
+
+    # -- the process that talks to Ray --------------------------------------------------------------------------
+
+    def _run(self, what: Callable[[], None]) -> None:
+        """Do something to the end; that a fault ended it is not passed over."""
+        try:
+            what()
+        except Exception as error:
+            self.complaint = (
+                f"what asks Ray for its nodes failed: {error!r}: restart the scheduler: tasks go on meanwhile"
+            )
+            log.exception(self.complaint)
+
+    def _watch(self) -> None:
+        """Have that process run, and hear it."""
+        pause = 0.0
+        while not self._ending.wait(pause):
+            began = time.monotonic()
+            said = self._hear_child()
+            if self._ending.is_set():
+                return
+            self.complaint = said or f"what talks to Ray at {self._address} ended"
+            log.warning("%s; trying again until it can be", self.complaint)
+            pause = (
+                FIRST_PAUSE
+                if time.monotonic() - began > LONGEST_PAUSE
+                else min(LONGEST_PAUSE, max(FIRST_PAUSE, 2 * pause))
+            )
+
+    def _hear_child(self) -> str:
+        """Run it until it ends; the last line of what it said then."""
+        trouble = self._home / "ray.log"
+        with trouble.open("w") as errors:
+            self._child = subprocess.Popen(
+                [sys.executable, "-m", "fairlead.engines.ray.membership", self._address, self._cluster],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                start_new_session=True,
+                text=True,
+            )
+            assert self._child.stdout is not None
+            for line in self._child.stdout:
+                self._hear_membership(json.loads(line))
+            self._child.wait()
+        return (trouble.read_text(errors="replace").strip().splitlines() or [""])[-1]
+
+    def _say(self, **message: Any) -> bool:
+        child = self._child
+        if child is None or child.stdin is None:
+            return False
+        try:
+            with self._writing:
+                child.stdin.write(json.dumps(message) + "\n")
+                child.stdin.flush()
+        except (OSError, ValueError):  # it has ended, and another will be told
+            return False
+        return True
+
+    def _hear_membership(self, message: dict[str, Any]) -> None:
+        match message["saw"]:
+            case "nodes":
+                self.complaint = None
+                self._hear_nodes(seen_as(message["nodes"]))
+                self._told.set()
+            case "agent":
+                self._hear_agent(message)
+            case "failed":
+                there = self._alive.get(message["id"])
+                log.warning("no agent on %s: %s", there.node.name if there else message["id"], message["why"])
+            case "dismissed":
+                self._dismissed.set()
+
+    def _hear_nodes(self, nodes: list[RayNode]) -> None:
+        before, self._alive = self._alive, {each.id: each for each in nodes}
+        self._part_from_others()
+        for each in nodes:
+            if before.get(each.id) != each:
+                self._ask_for_agent(each)
+
+    def _part_from_others(self) -> None:
+        """Part from the machines that Ray does not say are alive."""
+        for name in self.names() - {each.node.name for each in self._alive.values()}:
+            self.part(name)
+
+    def _ask_for_agent(self, each: RayNode) -> None:
+        self._asked_at[each.id] = time.monotonic()
+        keys = self._ring.of(each.node.name)
+        folder = str(self._folder / each.node.name) if self._folder else ""
+        self._say(
+            do="agent",
+            id=each.id,
+            name=each.node.name,
+            folder=folder,
+            own=keys.own,
+            scheduler=keys.scheduler,
+            host=each.address,
+        )
+
+    def _hear_agent(self, message: dict[str, Any]) -> None:
+        there = self._alive.get(message["id"])
+        if there is None:  # it has gone meanwhile
+            return
+        if message["version"] != fairlead.__version__:
+            name, version = there.node.name, message["version"]
+            log.warning(
+                "node %s has fairlead %s, and the scheduler is %s: install that there",
+                name,
+                version,
+                fairlead.__version__,
+            )
+            return
+        address = Address(**message["address"])
+        self.admit(there.node, Place(address, self._ring.context(there.node.name)))
+
+    def _keep_asking(self) -> None:
+        """Have supervisors started that do not answer, and part from what was expected and is not there."""
+        while not self._ending.wait(1.0):
+            if self._told.is_set():
+                self._part_from_others()
+            there = {node.name for node in self.nodes} - set(self.silent())
+            now = time.monotonic()
+            for each in list(self._alive.values()):
+                if each.node.name not in there and now - self._asked_at.get(each.id, now) > AGAIN_AFTER:
+                    self._ask_for_agent(each)

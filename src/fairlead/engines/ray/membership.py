@@ -1,0 +1,157 @@
+"""The process that talks to Ray for the scheduler: it tells which nodes there are, and has an agent on each.
+
+    python -m fairlead.engines.ray.membership ADDRESS CLUSTER
+
+Ray ends a program that has called `ray.init` when its head is gone for a minute: then this process ends, not the scheduler, and
+is started again. Each line that it prints, and reads, is an object of JSON:
+
+    {"saw": "nodes", "nodes": [{"id": hex, "name": ..., "address": ..., "host": ..., "resources": {...}, "labels": {...}}]}
+        all that are alive, once at first and then when they have changed
+    {"saw": "agent", "id": hex, "address": {...}, "version": ...}      {"saw": "failed", "id": hex, "why": ...}
+    {"do": "agent", "id": hex, "name": ..., "folder": ..., "own": PEM, "scheduler": PEM, "host": ...}
+    {"do": "dismiss"}, to end all agents, and {"saw": "dismissed"}
+
+It ends when nobody reads or tells it anything any more.
+"""
+
+import json
+import os
+import queue
+import socket
+import sys
+import threading
+import time
+from typing import Any
+
+EVERY = 1.0
+"""Seconds between two questions to Ray for its nodes."""
+CONNECT_WITHIN = 5.0
+"""Seconds in which Ray's head must take a connection."""
+NAMESPACE = "fairlead"
+
+
+class Membership:
+    """What Ray says, and the agents."""
+
+    def __init__(self, address: str, cluster: str) -> None:
+        import ray
+        from ray._raylet import GcsClient  # type: ignore[attr-defined]
+
+        self._ray, self._cluster = ray, cluster
+        self._client = GcsClient(address=address)
+        ray.init(address=address, namespace=NAMESPACE, log_to_driver=False, configure_logging=False)
+        self._agents: dict[str, Any] = {}
+        self._starting: dict[Any, str] = {}
+        self._told: list[dict[str, Any]] | None = None
+
+    def look(self) -> None:
+        """Tell of the nodes, if they are others than before, and of agents that have answered."""
+        found = [_described(node) for node in self._client.get_all_node_info(timeout=10).values() if node.state == 0]
+        found.sort(key=lambda node: node["id"])
+        if found != self._told:
+            self._told = found
+            say("nodes", nodes=found)
+        self.hear_agents()
+
+    def hear_agents(self) -> None:
+        """Pass on what agents have answered."""
+        if not self._starting:
+            return
+        done, _ = self._ray.wait(list(self._starting), num_returns=len(self._starting), timeout=0)
+        for each in done:
+            node = self._starting.pop(each)
+            try:
+                say("agent", id=node, **self._ray.get(each))
+            except Exception as error:  # whatever kept the agent from it, as that fairlead is not installed there
+                self._agents.pop(node, None)
+                say("failed", id=node, why=(str(error).strip().splitlines() or [repr(error)])[-1])
+
+    def have_agent(self, asked: dict[str, Any]) -> None:
+        """Have an agent on a node, and its supervisor running."""
+        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+        from fairlead.engines.ray.agent import Agent
+
+        node = asked["id"]
+        if node in self._starting.values():
+            return
+        if node not in self._agents:
+            options = {
+                "name": f"{self._cluster}/{node}",
+                "lifetime": "detached",
+                "get_if_exists": True,
+                "num_cpus": 0,
+                "max_restarts": -1,
+                "max_concurrency": 4,
+                "scheduling_strategy": NodeAffinitySchedulingStrategy(node, soft=False),
+            }
+            given = [asked[key] for key in ("name", "folder", "own", "scheduler", "host")]
+            self._agents[node] = self._ray.remote(Agent).options(**options).remote(self._cluster, *given)
+        self._starting[self._agents[node].start.remote()] = node
+
+    def dismiss(self) -> None:
+        """End the agents: what they started goes on until it is told to leave."""
+        for agent in self._agents.values():
+            self._ray.kill(agent)
+        say("dismissed")
+
+
+def _described(node: Any) -> dict[str, Any]:
+    return {
+        "id": node.node_id.hex(),
+        "name": node.node_name,
+        "address": node.node_manager_address,
+        "host": node.node_manager_hostname,
+        "resources": dict(sorted(node.resources_total.items())),
+        "labels": dict(sorted(node.labels.items())),
+    }
+
+
+_SCHEDULER = 1
+"""What the scheduler reads, until `main` takes it from everybody else: Ray prints to the standard output as it pleases."""
+
+
+def say(saw: str, **what: Any) -> None:
+    """Tell the scheduler."""
+    line = (json.dumps({"saw": saw, **what}) + "\n").encode()
+    while line:
+        line = line[os.write(_SCHEDULER, line) :]
+
+
+def _listen(told: "queue.SimpleQueue[dict[str, Any]]") -> None:
+    for line in sys.stdin:
+        told.put(json.loads(line))
+    os._exit(0)  # the scheduler is gone
+
+
+def main() -> None:
+    global _SCHEDULER  # noqa: PLW0603
+    address, cluster = sys.argv[1:]
+    _SCHEDULER = os.dup(1)
+    os.dup2(2, 1)
+    told: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
+    threading.Thread(target=_listen, args=(told,), daemon=True).start()
+    host, _, port = address.rpartition(":")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), CONNECT_WITHIN).close()
+    except (OSError, ValueError) as error:
+        sys.exit(f"no Ray cluster answers at {address}: {error}")
+    membership = Membership(address, cluster)
+    ask_at = 0.0
+    while True:
+        if time.monotonic() >= ask_at:
+            ask_at = time.monotonic() + EVERY
+            membership.look()
+        try:
+            message = told.get(timeout=0.05)
+        except queue.Empty:
+            membership.hear_agents()
+            continue
+        if message["do"] == "agent":
+            membership.have_agent(message)
+        elif message["do"] == "dismiss":
+            membership.dismiss()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,120 @@
+"""A Ray cluster of several nodes on this machine, to try things: raylets on 127.0.0.2 and up, which share its cores.
+
+They run apart from whoever started them, with their files in a folder below /tmp (their sockets' paths must be short); what was
+started is in HOME/ray.json, so that the next scheduler finds them. They are ended by their numbers: `ray stop` would end every
+cluster of this person.
+"""
+
+import contextlib
+import hashlib
+import json
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import psutil
+
+from fairlead.data_folder import write_private
+from fairlead.engines.contract import EngineError
+from fairlead.processes import cores
+
+START_WITHIN = 60.0
+"""Seconds that one node is given to start."""
+END_WITHIN = 5.0
+"""Seconds that they have to end before they are killed."""
+STORE = 80 * 10**6
+"""Bytes of Ray's own store of objects on each."""
+
+
+class Trial:
+    """The cluster of a scheduler's data folder."""
+
+    def __init__(self, home: Path) -> None:
+        self._home = home
+        name = hashlib.sha256(str(home.resolve()).encode()).hexdigest()[:8]
+        self._folder = Path(tempfile.gettempdir(), f"fairlead-{os.geteuid()}-{name}")
+
+    def start(self, count: int) -> str:
+        """Start it with so many nodes, or find it where it runs; its address. Raises EngineError where it cannot be started."""
+        running = self._running()
+        if running:
+            return running
+        self.end()
+        self._folder.mkdir(mode=0o700, exist_ok=True)
+        if self._folder.stat().st_uid != os.geteuid():
+            raise EngineError(f"{self._folder} belongs to somebody else: move it away")
+        address = f"127.0.0.2:{_free_port()}"
+        self._start_node(1, count, ["--head", f"--port={address.rpartition(':')[2]}", "--include-dashboard=false"])
+        for number in range(2, count + 1):  # one after another: together they would take the same names for their files
+            self._start_node(number, count, [f"--address={address}"])
+        write_private(self._home / "ray.json", json.dumps({"address": address}))
+        return address
+
+    def end(self) -> None:
+        """End all of it."""
+        mark = f"{self._folder}/"
+        found = []
+        for process in psutil.process_iter(["cmdline", "uids"]):
+            uids, words = process.info["uids"], process.info["cmdline"] or []
+            if uids is not None and uids.real == os.geteuid() and any(mark in word for word in words):
+                found += [process, *_children(process)]
+        for process in found:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.terminate()
+        _, left = psutil.wait_procs(found, END_WITHIN)
+        for process in left:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()
+        (self._home / "ray.json").unlink(missing_ok=True)
+
+    def _running(self) -> str:
+        """Its address, where its head takes connections; else empty."""
+        with contextlib.suppress(OSError, ValueError, KeyError):
+            address = str(json.loads((self._home / "ray.json").read_text())["address"])
+            host, _, port = address.rpartition(":")
+            socket.create_connection((host, int(port)), 1.0).close()
+            return address
+        return ""
+
+    def _start_node(self, number: int, count: int, more: list[str]) -> None:
+        host, name = f"127.0.0.{number + 1}", f"try-{number}"
+        memory = psutil.virtual_memory().total // (2 * count)
+        command = [
+            sys.executable, "-m", "ray.scripts.scripts", "start", *more, f"--node-ip-address={host}", f"--node-name={name}",
+            f"--num-cpus={max(1, cores() // count)}", f"--memory={memory}", f"--object-store-memory={STORE}",
+            "--disable-usage-stats", "--min-worker-port=0", "--max-worker-port=0",
+        ]  # fmt: skip
+        if number == 1:
+            command.append(f"--temp-dir={self._folder}")
+        said = self._folder / f"{name}.log"
+        try:
+            with said.open("w") as log:  # no pipe: what was started would keep it open
+                subprocess.run(
+                    command,
+                    env={**os.environ, "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "1", "RAY_USAGE_STATS_ENABLED": "0"},
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                    start_new_session=True,
+                    check=True,
+                    timeout=START_WITHIN,
+                )
+        except subprocess.SubprocessError as error:
+            self.end()
+            last = (said.read_text(errors="replace").strip().splitlines() or [str(error)])[-1]
+            raise EngineError(f"a Ray node could not be started: `ray start` said: {last}: see {said}") from None
+
+
+def _children(process: psutil.Process) -> list[psutil.Process]:
+    try:
+        return process.children(recursive=True)
+    except psutil.NoSuchProcess:
+        return []
+
+
+def _free_port() -> int:
+    with socket.create_server(("127.0.0.2", 0)) as probe:
+        return int(probe.getsockname()[1])

@@ -1,0 +1,422 @@
+"""The scheduler's side of an engine of many machines: decisions fan out to their supervisors, and what those saw comes together.
+
+Machines come and go by :meth:`RemoteEngine.admit` and :meth:`RemoteEngine.part`, which whoever knows the machines calls from a
+thread of their own. When one is told to be lost is decided by :mod:`fairlead.engines.remote.members`.
+"""
+
+import base64
+import contextlib
+import logging
+import queue
+import threading
+import time
+import uuid
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+from fairlead.engines.contract import NOWHERE, Attempts, Launches, NodeDown, NodeUp, Seen, Superseded, Where
+from fairlead.engines.local.sightings import (
+    Ended,
+    Fed,
+    Fenced,
+    Inventory,
+    Message,
+    Paused,
+    Refused,
+    Said,
+    Sightings,
+    Started,
+    Task,
+    WasRead,
+    read_lines,
+)
+from fairlead.engines.local.telling import Folders, gpus_of, message, rows, starts
+from fairlead.engines.remote.links import Links, Place
+from fairlead.engines.remote.members import Member, Promise, Standing
+from fairlead.model.specs import Node
+
+log = logging.getLogger("fairlead")
+
+READ_WITHIN = 10.0
+"""Seconds in which a machine must tell what a task wrote."""
+SILENT = 10.0
+"""Seconds after which a line that says nothing is begun anew, and a machine is said not to answer."""
+
+
+class RemoteEngine:
+    """Tasks on many machines; see :class:`fairlead.engines.contract.LiveEngine`.
+
+    Parameters
+    ----------
+    home : Path
+        The scheduler's data folder.
+    wake : callable
+        Called, from another thread, when there is something to poll.
+    promise : Promise
+        When machines are lost.
+    as_people : bool
+        Whether tasks run as the people who submitted them, which takes root on each machine; else as whose process the
+        supervisors are.
+
+    Attributes
+    ----------
+    complaint : str or None
+        What whoever knows the machines has to complain of.
+    """
+
+    elastic = True
+
+    def __init__(
+        self,
+        home: Path,
+        wake: Callable[[], None],
+        promise: Promise,
+        as_people: bool = False,
+    ) -> None:
+        self.complaint: str | None = None
+        self._home, self._wake, self._promise, self._as_people = home, wake, promise, as_people
+        self._folders = Folders(home / "calls", home / "exports")
+        self._lock = threading.Lock()  # of what follows; held for moments
+        self._members: dict[str, Member] = {}
+        self._places: dict[str, Place] = {}
+        self._gpus: dict[str, list[int]] = {}
+        self._seen: dict[str, Sightings] = {}
+        self._on: dict[Task, str] = {}  # where attempts are that were started, or seen
+        self._firsts: dict[int, str] = {}  # by job, where its first task is
+        self._fed: dict[Task, Fed | None] = {}  # of those that are being fed
+        self._reads: dict[int, queue.SimpleQueue[bytes | None]] = {}
+        self._next_read = 0
+        self._superseded = ""
+        self._told_at_all = False
+        self._links: Links | None = None
+
+    # -- what is there ------------------------------------------------------------------------------------------
+
+    @property
+    def nodes(self) -> Sequence[Node]:
+        with self._lock:
+            return [m.node for m in self._members.values() if m.node is not None and m.standing is Standing.THERE]
+
+    @property
+    def limits(self) -> Mapping[str, bool]:
+        """What tasks are held to on all machines."""
+        with self._lock:
+            known = [m.limits for m in self._members.values() if m.standing is Standing.THERE]
+        return {
+            name: all(limits.get(name, False) for limits in known) for name in ("cpu", "memory", "tracking") if known
+        }
+
+    @property
+    def paused(self) -> int:
+        return sum(member.paused for member in list(self._members.values()))
+
+    @property
+    def silent_for(self) -> float:
+        """Seconds since that machine was heard that was not heard for longest."""
+        with self._lock:
+            heard = [m.renewed_at for m in self._members.values() if m.standing is Standing.THERE]
+        return max(0.0, time.monotonic() - min(heard)) if heard else 0.0
+
+    @property
+    def trouble(self) -> str | None:
+        """What keeps all work from being done; machines that do not answer are told by :meth:`silent`."""
+        if self.complaint:
+            return self.complaint
+        with self._lock:
+            waits = [name for name, member in self._members.items() if member.standing is Standing.UNHEARD]
+            works = len(waits) < len(self._members)
+        if works or not waits:
+            return None
+        why = [f"{name}: {self._links.trouble_of(name) or 'does not answer'}" for name in waits[:3] if self._links]
+        return f"none of {len(waits)} machines can be reached: " + "; ".join(why)
+
+    def expect(self, names: Iterable[str]) -> None:
+        """The journal believes in these: until they are admitted they are waited for, and are lost when no lease can last."""
+        now = time.monotonic()
+        with self._lock:
+            for name in names:
+                self._members.setdefault(name, Member(name, None, now))
+
+    def wait_for_nodes(self) -> None:
+        """They come when they come."""
+
+    def silent(self) -> list[str]:
+        """Machines that are not heard, and are not lost yet."""
+        now = time.monotonic()
+        with self._lock:
+            found = [m for m in self._members.values() if m.standing is not Standing.LOST]
+        return [m.name for m in found if now - m.renewed_at > SILENT]
+
+    def admit(self, node: Node, place: Place) -> None:
+        """A machine is there, or is another than it was, with a supervisor that is reached there."""
+        with self._lock:
+            member = self._members.get(node.name)
+            if member is None or member.standing is Standing.LOST:
+                member = self._members[node.name] = Member(node.name, node, time.monotonic())
+            changed, member.node = member.node != node, node
+            self._gpus |= gpus_of([node])
+            anew = self._places.get(node.name) != place or member.gone_at is not None
+            member.gone_at, member.fenced = None, False
+            self._places[node.name] = place
+            if changed and member.standing is Standing.THERE:
+                self._sightings(node.name).nodes.append(NodeUp(node))
+        if anew and self._links is not None:
+            self._links.connect(node.name, place)
+        self._wake()
+
+    def part(self, name: str) -> None:
+        """A machine is gone, or is to go: nothing is to run there any more. It is lost when nothing can."""
+        with self._lock:
+            member = self._members.get(name)
+            if member is None or member.gone_at is not None:
+                return
+            member.gone_at = time.monotonic()
+        if self._links is not None:
+            self._links.tell(name, message("fence"))
+
+    def names(self) -> set[str]:
+        """The machines that are admitted, or expected, and have not parted."""
+        with self._lock:
+            return {name for name, m in self._members.items() if m.gone_at is None and m.standing is not Standing.LOST}
+
+    # -- the contract -------------------------------------------------------------------------------------------
+
+    def serve(self, journal: str, epoch: int) -> None:
+        inventory = message("inventory")
+        lease = message("lease", lost_after=self._promise.lost_after, grace=self._promise.grace)
+        greeting = message("greet", journal=journal, epoch=epoch, start=uuid.uuid4().hex) + lease + inventory
+        every = min(0.5, self._promise.lost_after / 20)
+        self._links = Links(greeting, inventory, self._hear, self._broken, self._look, every)
+        self._links.begin()
+        with self._lock:
+            places = dict(self._places)
+        for name, place in places.items():
+            self._links.connect(name, place)
+
+    def _tell(self, name: str, told: bytes) -> None:
+        assert self._links is not None, "it is said first whom it serves"
+        self._links.tell(name, told)
+
+    def start(self, launches: Launches) -> None:
+        attempts = launches.attempts
+        with self._lock:
+            for job, place in zip(
+                attempts.job[attempts.index == 0].tolist(), launches.node[attempts.index == 0].tolist(), strict=True
+            ):
+                self._firsts[job] = launches.nodes[place]
+        for node, told, tasks in starts(launches, self._gpus, self._folders, self._as_people, self._master_of):
+            with self._lock:
+                for job, index, number in tasks:
+                    self._on[job, index, number] = node
+            self._tell(node, told)
+
+    def _master_of(self, job: int) -> str | None:
+        with self._lock:
+            place = self._places.get(self._firsts.get(job, ""))
+        if place is None:
+            return None
+        return place.address.host or "127.0.0.1"
+
+    def stop(self, attempts: Attempts, grace: float, where: Where = NOWHERE) -> None:
+        self._fan_out("stop", attempts, [where.nodes[place] for place in where.node.tolist()], grace=grace)
+
+    def acknowledge(self, attempts: Attempts) -> None:
+        tasks = self._fan_out("acknowledge", attempts, [])
+        with self._lock:
+            for task in tasks:
+                self._on.pop(task, None)
+                if task[1] == 0:
+                    self._firsts.pop(task[0], None)
+
+    def _fan_out(self, do: str, attempts: Attempts, names: list[str], **more: object) -> list[Task]:
+        """Tell the machines that attempts are on something of them; which they are, where that is not said, is known of old."""
+        tasks: list[Task] = [(job, index, number) for job, index, number in rows(attempts)]
+        by_node: dict[str, list[Task]] = defaultdict(list)
+        with self._lock:
+            for task, name in zip(tasks, names or [self._on.get(task, "") for task in tasks], strict=True):
+                by_node[name].append(task)
+        for name, some in by_node.items():
+            self._tell(name, message(do, tasks=some, **more))
+        return tasks
+
+    def poll(self) -> Seen:
+        if self._superseded:
+            raise Superseded(self._superseded)
+        if self._links is not None and self._links.failure is not None:
+            raise RuntimeError("the thread of the lines to the machines failed") from self._links.failure
+        with self._lock:
+            seen, self._seen = self._seen, {}
+        total, of = Sightings(), {name for name, one in seen.items() if one.known is not None}
+        for one in seen.values():
+            known, one.known = one.known, None
+            total.join(one)
+            if known is not None:
+                total.known = (total.known or []) + known
+        if of:
+            total.known = total.known or []
+        if not self._told_at_all:  # that nothing is known of any machine yet is an answer
+            self._told_at_all, total.known = True, total.known or []
+        return total.seen()._replace(of=of) if total.known is not None else total.seen()
+
+    def take_inventory(self) -> None:
+        self._told_at_all = False
+        for name in self.names():
+            self._tell(name, message("inventory"))
+
+    def forget(self, jobs: Iterable[int]) -> None:
+        told = message("forget", jobs=list(jobs))
+        for name in self.names():
+            self._tell(name, told)
+
+    def read_output(self, job: int, index: int, stream: str, offset: int, most: int, node: str = "") -> bytes | None:
+        answer: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+        with self._lock:
+            there = node in self._members and self._members[node].standing is Standing.THERE
+            self._next_read += 1
+            ask = self._next_read
+            if there:
+                self._reads[ask] = answer
+        if not there:
+            return None
+        try:
+            asked = {"ask": ask, "job": job, "task": index, "stream": stream, "offset": offset, "most": most}
+            self._tell(node, message("read", **asked))
+            return answer.get(timeout=READ_WITHIN)
+        except queue.Empty:
+            return None
+        finally:
+            with self._lock:
+                self._reads.pop(ask, None)
+
+    @contextlib.contextmanager
+    def feeding(
+        self, task: Task, offset: int, data: bytes, end: bool, size: tuple[int, int] | None = None
+    ) -> Iterator[Callable[[], Fed | None]]:
+        """Send a piece of a task's standard input, and the size of its terminal; what this gives says what came of it so far.
+
+        From any thread; no two at once for one task.
+        """
+        text = base64.b64encode(data).decode()
+        with self._lock:
+            self._fed[task] = None
+            name = self._on.get(task, "")
+        try:
+            self._tell(name, message("feed", task=task, offset=offset, data=text, end=end, size=size))
+            yield lambda: self._fed.get(task)
+        finally:
+            with self._lock:
+                self._fed.pop(task, None)
+
+    def close(self, leave: bool = False) -> None:
+        """Hang up. With `leave`, the supervisors go too as soon as nothing runs."""
+        if self._links is not None:
+            if leave:
+                for name in self.names():
+                    self._tell(name, message("leave"))
+            self._links.close()
+
+    def join(self, timeout: float) -> None:
+        if self._links is not None:
+            self._links.join(timeout)
+
+    # -- in the thread of the lines -----------------------------------------------------------------------------
+
+    def _sightings(self, name: str) -> Sightings:
+        return self._seen.setdefault(name, Sightings())
+
+    def _hear(self, name: str, lines: list[bytes]) -> None:
+        now = time.monotonic()
+        messages = read_lines(lines)
+        with self._lock:
+            member = self._members.get(name)
+            if member is None:
+                return
+            member.heard_at = now
+            for each in messages:
+                self._take_in(member, each, now)
+        if any(not isinstance(each, Said | Fed | WasRead) for each in messages):
+            self._wake()
+
+    def _take_in(self, member: Member, each: Message, now: float) -> None:
+        assert self._links is not None
+        match each:
+            case Said(number):
+                # Its lease lasts from before now: we may say so only where nobody was told that it is over.
+                if member.standing is not Standing.LOST:
+                    member.renewed_at = now
+                    self._links.answer(member.name, b'{"do": "renew", "number": %d}\n' % number)
+            case Inventory():
+                self._take_inventory_in(member, each)
+            case Refused(why):
+                self._superseded = (
+                    f"{self._home}: the supervisor of {member.name} obeys another scheduler ({why}): this one ends, and what "
+                    "runs goes on"
+                )
+            case Paused(tasks):
+                member.paused = len(tasks)
+            case Fed(task):
+                if task in self._fed:
+                    self._fed[task] = each
+            case WasRead(ask, data):
+                if ask in self._reads:
+                    self._reads[ask].put(None if data is None else base64.b64decode(data))
+            case Fenced():
+                member.fenced = member.gone_at is not None
+            case _:
+                if isinstance(each, Started | Ended):
+                    self._on[each.task] = member.name
+                self._sightings(member.name).add(each)
+
+    def _take_inventory_in(self, member: Member, told: Inventory) -> None:
+        assert self._links is not None
+        member.limits = told.limits
+        for task in told.tasks:
+            self._on[task] = member.name
+            if task[1] == 0:
+                self._firsts[task[0]] = member.name
+        self._links.accept(member.name)
+        seen = self._sightings(member.name)
+        seen.add(told)
+        if member.gone_at is not None:
+            self._links.tell(member.name, message("fence"))
+        elif member.node is not None:
+            member.standing = Standing.THERE
+            seen.nodes = [NodeUp(member.node)]
+
+    def _broken(self, name: str) -> None:
+        with self._lock:
+            member = self._members.get(name)
+            if member is not None:
+                member.heard_at = time.monotonic()
+
+    def _look(self) -> None:
+        """Tell of machines that are lost now, and begin lines anew that are dead."""
+        assert self._links is not None
+        now = time.monotonic()
+        news = False
+        with self._lock:
+            for name, member in list(self._members.items()):
+                if member.standing is not Standing.LOST and member.is_lost(self._promise, now):
+                    self._lose(member)
+                    news = True
+                elif now - member.heard_at > SILENT:
+                    member.heard_at = now
+                    self._links.mend(name)
+        if news:
+            self._wake()
+
+    def _lose(self, member: Member) -> None:
+        """Tell that a machine is lost. Should it be heard again, it comes as one that is new, with what ended there."""
+        assert self._links is not None
+        log.warning("node %s is lost: what ran there starts again elsewhere", member.name)
+        member.standing = Standing.LOST
+        self._sightings(member.name).nodes.append(NodeDown(member.name))
+        place = self._places.get(member.name)
+        if member.gone_at is None and place is not None:
+            self._members[member.name] = Member(member.name, member.node, time.monotonic())
+            self._members[member.name].standing = Standing.LOST
+            self._links.connect(member.name, place)
+        else:
+            self._links.disconnect(member.name)
+            self._places.pop(member.name, None)

@@ -1,0 +1,118 @@
+"""Several nodes on this machine, each with a real supervisor in a folder of its own, and one engine over all of them."""
+
+import contextlib
+import os
+import time
+from pathlib import Path
+
+import numpy as np
+import psutil
+
+from conftest import supervisor_of
+from fairlead.engines.contract import Launches, NodeDown, NodeUp, Where
+from fairlead.engines.local.member import Keys, start_member
+from fairlead.engines.remote.engine import RemoteEngine
+from fairlead.engines.remote.keys import KeyRing
+from fairlead.engines.remote.links import Place
+from fairlead.engines.remote.members import Promise
+from fairlead.model.specs import Job, Node, Work
+from fake_engine import Attempt, columns, rows
+
+SOON = Promise(lost_after=1.0, grace=0.3, vouched=False)
+LATE = Promise(lost_after=60.0, grace=5.0, vouched=False)
+
+
+class Fleet:
+    """Nodes `n0` to `n{count - 1}`, reached by sockets, or by ports under TLS as if they were machines of their own."""
+
+    def __init__(self, folder: Path, count: int, promise: Promise = LATE, tls: bool = False) -> None:
+        self.folder, self.promise, self.tls = folder, promise, tls
+        self.names = [f"n{k}" for k in range(count)]
+        self.home = folder / "home"
+        self.home.mkdir()
+        self.ring = KeyRing(self.home / "keys") if tls else None
+        self.nodes = {name: Node(name, {"cpu": 4000, "memory": 8 << 30, "gpu": 2000}) for name in self.names}
+        self.started, self.ended, self.known, self.news = set(), {}, {}, []
+        self.serve()
+
+    def place(self, name: str) -> Place:
+        keys: Keys | None = self.ring.of(name) if self.ring else None
+        address = start_member(self.folder / name, keys, "127.0.0.1")
+        if self.ring is None:
+            return Place(address, None)
+        return Place(address._replace(machine="another"), self.ring.context(name))
+
+    def serve(self, **more) -> None:
+        """A scheduler comes, the first or another."""
+        self.engine = RemoteEngine(self.home, lambda: None, self.promise, **more)
+        self.engine.serve("fleet", time.monotonic_ns())
+        for name in self.names:
+            self.engine.admit(self.nodes[name], self.place(name))
+        self.until(lambda: {node.name for node in self.engine.nodes} == set(self.names))
+
+    def job(self, *argv: str, env=None, **more) -> Job:
+        demand = {"cpu": 1000} | more.pop("demand", {})
+        given = more.pop("input", "")
+        work = Work(list(argv), str(self.folder), {"PATH": os.environ["PATH"], **(env or {})}, input=given)
+        return Job("q", demand, work=work, **more)
+
+    def start(self, job: Job, **places: list[Attempt]) -> None:
+        """Start attempts of a job, by node."""
+        names = list(places)
+        attempts = [attempt for some in places.values() for attempt in some]
+        node = np.repeat(np.arange(len(names)), [len(some) for some in places.values()])
+        self.engine.start(Launches(columns(attempts), node, names, {attempt.job: job for attempt in attempts}))
+
+    def where(self, **counts: int) -> Where:
+        """So many attempts on each node, in order."""
+        return Where(np.repeat(np.arange(len(counts)), list(counts.values())), list(counts))
+
+    def look(self) -> None:
+        seen = self.engine.poll()
+        if seen.known is not None:
+            known = rows(seen.known)
+            self.known |= {name: set(known) for name in seen.of}
+        self.started.update(rows(seen.started))
+        outcomes = zip(seen.ended.outcome.tolist(), seen.ended.code.tolist(), strict=True)
+        self.ended.update(zip(rows(seen.ended.attempts), outcomes, strict=True))
+        self.news += seen.nodes
+
+    def until(self, condition, seconds: float = 20.0) -> None:
+        deadline = time.monotonic() + seconds
+        while not condition():
+            assert time.monotonic() < deadline, (self.known, self.started, self.ended, self.news, self.engine.trouble)
+            self.look()
+            time.sleep(0.01)
+
+    def end_of(self, attempt: Attempt, seconds: float = 20.0):
+        self.until(lambda: attempt in self.ended, seconds)
+        return self.ended[attempt]
+
+    def is_down(self, name: str) -> bool:
+        told = [event for event in self.news if event == NodeDown(name) or event == NodeUp(self.nodes[name])]
+        return bool(told) and isinstance(told[-1], NodeDown)
+
+    def supervisor(self, name: str) -> psutil.Process:
+        (found,) = supervisor_of(self.folder / name)
+        return found
+
+    def wrote(self, attempt: Attempt, name: str, stream: str = "out") -> str:
+        return (self.folder / name / "output" / str(attempt.job) / f"{attempt.task}.{stream}").read_text()
+
+    def close(self) -> None:
+        """End all that runs, however the test left it."""
+        for name in self.names:
+            for process in supervisor_of(self.folder / name):
+                for child in process.children(recursive=True):
+                    with contextlib.suppress(psutil.NoSuchProcess):
+                        child.kill()
+                process.resume()
+        self.engine.close(leave=True)
+        self.engine.join(10)
+        deadline = time.monotonic() + 3
+        while (
+            left := [p for name in self.names for p in supervisor_of(self.folder / name)]
+        ) and time.monotonic() < deadline:
+            time.sleep(0.02)
+        for process in left:
+            process.kill()

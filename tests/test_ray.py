@@ -1,0 +1,196 @@
+"""Fairlead over a real Ray cluster: four raylets on this machine, which are started once, for what is one test."""
+
+import os
+import signal
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from conftest import Live
+from fairlead.engines.ray.nodes import seen_as
+from fairlead.engines.ray.trial import Trial
+
+SOONER = {
+    "RAY_health_check_initial_delay_ms": "1000",
+    "RAY_health_check_period_ms": "500",
+    "RAY_health_check_timeout_ms": "1000",
+    "RAY_health_check_failure_threshold": "3",
+}
+"""How soon Ray's head sees that a node is dead."""
+
+
+class Cluster(Live):
+    """A scheduler over a Ray cluster of its own, with its raylets."""
+
+    def __init__(self, folder):
+        super().__init__(folder)
+        self.config.write_text("")
+        self.env |= SOONER
+        # A process of its own: what is forked from the tests may have loaded what Ray does not stand.
+        self.env["PYTHONPATH"] = ""
+
+    def start_up(self):
+        self.up("--engine", "ray", "--try", "4", "--lost-after", "5")
+        self.until(lambda: len(self.nodes("up")) == 4, 60)
+
+    def nodes(self, status):
+        return [node["name"] for node in self.ask("nodes")["nodes"] if node["status"] == status]
+
+    def tasks(self, job):
+        return {task["index"]: task for task in self.ask(f"jobs/{job}/tasks")["tasks"]}
+
+    def raylet(self, name):
+        address = f"--node_ip_address=127.0.0.{int(name.removeprefix('try-')) + 1}"
+        mark = str(Trial(self.home)._folder)
+        for process in psutil.process_iter(["cmdline"]):
+            words = process.info["cmdline"] or []
+            if address in words and any(mark in word for word in words) and words[0].endswith("raylet"):
+                return process
+        raise AssertionError(f"no raylet of {name}")
+
+
+@pytest.mark.timeout(170)
+def test_four_raylets(tmp_path):
+    """What works on one machine works over nodes; who is killed is the scheduler, then a raylet."""
+    with Cluster(tmp_path) as cluster:
+        try:
+            cluster.start_up()
+            what_runs_is_seen_as_it_runs(cluster)
+            a_gang_knows_its_ranks_and_where_its_first_task_is(cluster)
+            a_drained_node_takes_no_more_and_a_cancelled_job_ends(cluster)
+            job = the_next_scheduler_adopts_what_runs(cluster)
+            what_ran_on_a_node_that_died_runs_elsewhere_once_it_has_ended_there(cluster, job)
+            cluster.end()
+            assert [p for p in psutil.pids() if is_of(cluster, p)] == [], "nothing is left of a trial"
+        finally:
+            cluster.kill()
+            Trial(cluster.home).end()
+            end_supervisors(cluster)
+
+
+def is_of(cluster, pid):
+    try:
+        process = psutil.Process(pid)
+        words = process.cmdline()
+    except psutil.NoSuchProcess:
+        return False
+    return str(Trial(cluster.home)._folder) + "/" in " ".join(words) and process.status() != psutil.STATUS_ZOMBIE
+
+
+def end_supervisors(cluster):
+    for process in psutil.process_iter(["cmdline"]):
+        words = process.info["cmdline"] or []
+        if words and words[-1].startswith(str(cluster.home / "nodes")):
+            process.kill()
+
+
+def what_runs_is_seen_as_it_runs(cluster):
+    assert {node["labels"]["host"] for node in cluster.ask("nodes")["nodes"]} == {os.uname().nodename}
+    result = cluster.call(
+        "run", "--", "sh", "-c", "echo out; echo err >&2; read x; echo got $x; exit 3", input="word\n"
+    )
+    assert (result.returncode, result.stdout) == (3, "out\ngot word\n")
+    assert "err\n" in result.stderr
+    (number,) = {job["id"] for job in cluster.ask("jobs")["jobs"]}
+    assert cluster.ok("logs", str(number)) == "out\ngot word\n"
+
+
+def a_gang_knows_its_ranks_and_where_its_first_task_is(cluster):
+    told = "echo $FAIRLEAD_RANK/$FAIRLEAD_SIZE $FAIRLEAD_MASTER"
+    job = cluster.submit("--gang", "-n", "3", "--cpu", "1", "--", "sh", "-c", told)
+    cluster.ok("wait", str(job))
+    first = cluster.tasks(job)[0]["node"]
+    assert len({task["node"] for task in cluster.tasks(job).values()}) == 3
+    master = f"127.0.0.{int(first.removeprefix('try-')) + 1}"
+    assert [cluster.ok("logs", f"{job}.{index}") for index in range(3)] == [f"{i}/3 {master}\n" for i in range(3)]
+
+
+def a_drained_node_takes_no_more_and_a_cancelled_job_ends(cluster):
+    cluster.ok("drain", "try-2")
+    job = cluster.submit("-n", "4", "--cpu", "1", "--", "sleep", "100")
+    cluster.until(lambda: sum(task["status"] == "running" for task in cluster.tasks(job).values()) == 3)
+    assert "try-2" not in {task["node"] for task in cluster.tasks(job).values()}
+    cluster.ok("cancel", str(job))
+    cluster.until(lambda: cluster.job(job)["status"] == "cancelled" and cluster.job(job)["running"] == 0)
+    cluster.ok("resume", "try-2")
+
+
+def the_next_scheduler_adopts_what_runs(cluster):
+    mark = cluster.folder / "ran"
+    job = cluster.submit(
+        "-n", "4", "--cpu", "1", "--", "sh", "-c", f"echo $FAIRLEAD_INDEX $FAIRLEAD_NUMBER >> {mark}; sleep 100"
+    )
+    cluster.until(lambda: sum(task["status"] == "running" for task in cluster.tasks(job).values()) == 4)
+    cluster.kill()
+    time.sleep(6)  # longer than leases last: Ray vouches for the nodes
+    cluster.start_up()
+    assert sorted(mark.read_text().splitlines()) == [f"{index} 1" for index in range(4)]
+    assert {task["status"] for task in cluster.tasks(job).values()} == {"running"}
+    return job
+
+
+def what_ran_on_a_node_that_died_runs_elsewhere_once_it_has_ended_there(cluster, job):
+    dead = next(task["node"] for task in cluster.tasks(job).values() if task["index"] == 3)
+    keep = next(task["node"] for task in cluster.tasks(job).values() if task["index"] == 0)
+    assert keep != dead
+    cluster.raylet(dead).send_signal(signal.SIGKILL)
+    cluster.until(lambda: dead in cluster.nodes("lost"), 60)
+    sleeping = [
+        p for p in psutil.process_iter(["environ"]) if (p.info["environ"] or {}).get("FAIRLEAD_JOB") == str(job)
+    ]
+    ours = [p for p in sleeping if (p.info["environ"] or {}).get("FAIRLEAD_ATTEMPT", "").startswith(f"{job}.3.")]
+    assert not [p for p in ours if str(cluster.home) in p.info["environ"].get("FAIRLEAD_CHECKPOINT", "")]
+    other = cluster.submit("--cpu", "1", "--", "true")
+    cluster.ok("cancel", str(other))
+    cluster.until(lambda: cluster.tasks(job)[3]["status"] == "waiting")
+    cluster.ok("cancel", str(job))
+    cluster.until(lambda: cluster.job(job)["running"] == 0)
+
+
+def test_a_head_that_is_not_there_is_said_soon(tmp_path):
+    with Live(tmp_path) as world:
+        world.config.write_text("")
+        began = time.monotonic()
+        result = world.call("up", "--config", str(world.config), "--engine", "ray", "--ray-address", "127.0.0.1:1")
+        assert result.returncode == 1
+        assert "no Ray cluster answers at 127.0.0.1:1: " in result.stderr.splitlines()[-1]
+        assert time.monotonic() - began < 40
+
+
+NOT_TOGETHER = {
+    "--try 4": "--try: with which engine? Say --engine ray as well",
+    "--ray-address a:1": "--ray-address: with which engine? Say --engine ray as well",
+    "--engine ray --ray-address head": "head: write the address of Ray's head as HOST:PORT, such as 10.0.0.1:6379",
+    "--engine ray --try 2 --ray-address a:1": "--try starts a Ray cluster here, and --ray-address names another",
+    "--engine ray --config nodes.toml --try 2": "nodes.toml: [[node]]: with --engine ray the nodes are Ray's",
+}
+
+
+@pytest.mark.parametrize("words", NOT_TOGETHER)
+def test_what_does_not_go_together_is_refused(command, tmp_path, words):
+    Path("nodes.toml").write_text('[[node]]\nname = "n"\ncapacity = { cpu = 1 }\n')
+    result = command("up", "--home", str(tmp_path / "home"), *words.split())
+    assert result.returncode == 1
+    assert NOT_TOGETHER[words] in result.stderr
+
+
+def ray_says(node, name, address, **more):
+    resources = {"CPU": 4.0, "memory": 1e9, "object_store_memory": 5e8, f"node:{address}": 1.0, **more}
+    labels = {"ray.io/node-id": node, "zone": "a"}
+    return {"id": node, "name": name, "address": address, "host": "box", "resources": resources, "labels": labels}
+
+
+def test_how_nodes_of_ray_are_seen():
+    given = [
+        ray_says("1", "10.0.0.1", "10.0.0.1", GPU=2.0, **{"accelerator_type:A100": 1.0}),
+        ray_says("2", "10.0.0.2", "10.0.0.2"),
+        ray_says("3", "fast", "10.0.0.3", licence=1.5),
+    ]
+    one, two, three = (each.node for each in seen_as(given))
+    assert [node.name for node in (one, two, three)] == ["box-10.0.0.1", "box-10.0.0.2", "fast"]
+    assert one.capacity == {"cpu": 4000, "memory": 10**9, "gpu": 2000}
+    assert one.labels == {"host": "box", "ray.io/node-id": "1", "zone": "a", "gpu_model": "A100"}
+    assert three.capacity == {"cpu": 4000, "memory": 10**9, "licence": 1500}
+    assert seen_as(given[:1])[0].node.name == "box", "it has the host's name where no other has"

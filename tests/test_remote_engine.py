@@ -1,0 +1,326 @@
+"""The engine of many machines, with a real supervisor for each: what one does, is slow at or dies of is nobody else's.
+
+A machine is lost when nothing can run there any more, and no sooner.
+"""
+
+import contextlib
+import signal
+import socket
+import ssl
+import time
+
+import psutil
+import pytest
+
+from fairlead.engines.contract import Superseded
+from fairlead.engines.local import lease, secured
+from fairlead.engines.local.lease import Lease
+from fairlead.engines.remote import links
+from fairlead.engines.remote.engine import RemoteEngine
+from fairlead.engines.remote.keys import KeyRing
+from fairlead.engines.remote.members import Member, Promise, Standing
+from fairlead.scheduler.facts import Outcome
+from fake_engine import Attempt, columns
+from fleet import LATE, SOON, Fleet
+
+
+@pytest.fixture
+def fleet(tmp_path):
+    made = []
+
+    def make(*arguments, **more):
+        made.append(Fleet(tmp_path, *arguments, **more))
+        return made[0]
+
+    yield make
+    for each in made:
+        each.close()
+
+
+@pytest.mark.parametrize("tls", [False, True])
+def test_a_decision_goes_to_each_machine_its_part_and_what_they_saw_comes_together(fleet, tls):
+    many = fleet(3, tls=tls)
+    a, b, c = (Attempt(1, index, 1) for index in range(3))
+    show = "echo $FAIRLEAD_INDEX $FAIRLEAD_RANK/$FAIRLEAD_SIZE at $FAIRLEAD_MASTER on $CUDA_VISIBLE_DEVICES; read x; "
+    show += "echo $x; exit $x"
+    job = many.job("sh", "-c", show, tasks=3, gang=True, demand={"gpu": 1000}, input="pipe")
+    many.start(job, n0=[a], n1=[b], n2=[c])
+    many.until(lambda: many.started >= {a, b, c})
+    for attempt in (a, b, c):
+        with many.engine.feeding(tuple(attempt), 0, b"%d\n" % (attempt.task + 3), True) as told:
+            many.until(lambda told=told: told() is not None)
+    assert [many.end_of(each) for each in (a, b, c)] == [(Outcome.EXITED, code) for code in (3, 4, 5)]
+    for index, name in enumerate(many.names):
+        master = "127.0.0.1"
+        expected = f"{index} {index}/3 at {master} on 0\n{index + 3}\n".encode()
+        assert many.engine.read_output(1, index, "out", 0, 1000, name) == expected
+        assert many.engine.read_output(1, index, "out", 2, 3, name) == expected[2:5]
+    assert many.engine.read_output(1, 0, "out", 0, 10, "n1") is None, "it ran elsewhere"
+    many.engine.acknowledge(columns([a, b]))
+    many.engine.forget([1])
+    many.engine.take_inventory()
+    many.known = {}
+    many.until(lambda: many.known.keys() == set(many.names))
+    assert {task for known in many.known.values() for task in known} == {c}, "the others are acknowledged"
+    many.until(lambda: not (many.folder / "n0" / "output" / "1").exists())
+
+
+def test_an_attempt_is_stopped_where_the_journal_has_it_and_where_it_was_seen(fleet):
+    many = fleet(2)
+    a, b = Attempt(1, 0, 1), Attempt(2, 0, 1)
+    many.start(many.job("sleep", "60"), n0=[a], n1=[b])
+    many.until(lambda: many.started >= {a, b})
+    many.engine.stop(columns([a]), 5.0, many.where(n0=1))
+    many.engine.stop(columns([b]), 5.0)
+    assert many.end_of(a) == many.end_of(b) == (Outcome.SIGNALLED, signal.SIGTERM)
+
+
+def test_tasks_outlive_the_scheduler_and_the_next_one_adopts_them_all(fleet):
+    many = fleet(2, tls=True)
+    a, b = Attempt(1, 0, 1), Attempt(1, 1, 1)
+    many.start(many.job("sh", "-c", "until test -e go; do sleep 0.02; done; exit 7"), n0=[a], n1=[b])
+    many.until(lambda: many.started >= {a, b})
+    before = [many.supervisor(name).pid for name in many.names]
+    many.engine.close()
+    many.engine.join(10)
+    many.started, many.known = set(), {}
+    many.serve()
+    many.until(lambda: many.known.keys() == set(many.names))
+    assert {task for known in many.known.values() for task in known} == {a, b}
+    (many.folder / "go").touch()
+    assert many.end_of(a) == many.end_of(b) == (Outcome.EXITED, 7)
+    assert [many.supervisor(name).pid for name in many.names] == before
+    assert many.supervisor("n0").ppid() not in (0, psutil.Process().pid), "it is nobody's child here"
+
+
+def answer(address, context):
+    """What one who says to be a scheduler is told; nothing where they are not heard."""
+    greeting = b'{"do": "greet", "journal": "fleet", "epoch": 1, "start": "x"}\n{"do": "inventory"}\n'
+    with contextlib.suppress(OSError), contextlib.ExitStack() as closing:
+        line = closing.enter_context(socket.create_connection((address.host, address.port), timeout=10))
+        if context is not None:
+            line = closing.enter_context(context.wrap_socket(line))
+        line.sendall(greeting)
+        return line.recv(1000)
+    return b""
+
+
+def test_who_has_not_the_key_of_the_scheduler_is_not_heard_and_no_other_supervisor_is_believed(fleet, tmp_path):
+    many = fleet(2, tls=True)
+    address = many.place("n0").address
+    other = KeyRing(tmp_path / "other")
+    keyless = ssl.create_default_context()
+    keyless.check_hostname, keyless.verify_mode = False, ssl.CERT_NONE
+    # A node that has its own key alone speaks neither as the scheduler nor as another node.
+    own = tmp_path / "own.pem"
+    own.write_text(many.ring.of("n1").own)
+    as_scheduler = secured.between(own, many.ring.of("n0").own, at_supervisor=False)
+    for context in (None, keyless, other.context("n0"), as_scheduler, many.ring.context("n1")):
+        assert answer(address, context) == b""
+    assert b"refused" in answer(address, many.ring.context("n0")), "who has the key is heard"
+    a = Attempt(1, 0, 1)
+    many.start(many.job("true"), n0=[a])
+    assert many.end_of(a) == (Outcome.EXITED, 0), "and the line that is there goes on"
+
+
+def test_one_that_does_not_read_keeps_nobody_from_the_others(fleet, monkeypatch):
+    monkeypatch.setattr(links, "MOST_UNSENT", 300_000)
+    many = fleet(2)
+    stopped = many.supervisor("n0")
+    stopped.suspend()
+    lost = [Attempt(1, index, 1) for index in range(400)]
+    for attempt in lost:
+        many.start(many.job("true", env={"X": "x" * 20_000}), n0=[attempt])
+    a = Attempt(2, 0, 1)
+    many.start(many.job("true"), n1=[a])
+    assert many.end_of(a) == (Outcome.EXITED, 0)
+    many.known = {}
+    stopped.resume()
+    many.until(lambda: "n0" in many.known)
+    assert not many.known["n0"].issuperset(lost), "some were dropped, and it was asked for everything"
+    many.start(many.job("true"), n0=[lost[-1]])
+    assert many.end_of(lost[-1]) == (Outcome.EXITED, 0)
+
+
+def test_when_the_supervisor_of_one_machine_is_killed_its_tasks_alone_are_lost(fleet):
+    many = fleet(2)
+    a, b = Attempt(1, 0, 1), Attempt(1, 1, 1)
+    many.start(many.job("sleep", "60"), n0=[a], n1=[b])
+    many.until(lambda: many.started >= {a, b})
+    killed = many.supervisor("n0")
+    killed.kill()
+    killed.wait(10)
+    many.known = {}
+    many.engine.admit(many.nodes["n0"], many.place("n0"))
+    assert many.end_of(a) == (Outcome.LOST, 0)
+    assert b not in many.ended
+    assert set(many.known) == {"n0"}, "nothing is said of the other"
+
+
+def test_without_a_scheduler_tasks_end_when_their_lease_is_over_and_not_before(fleet):
+    many = fleet(2, SOON)
+    a = Attempt(1, 0, 1)
+    many.start(many.job("sh", "-c", "trap 'echo ended' TERM; while :; do sleep 0.02; done"), n0=[a])
+    many.until(lambda: a in many.started)
+    (task,) = many.supervisor("n0").children()
+    began = time.monotonic()
+    while time.monotonic() < began + 2 * SOON.lost_after:
+        many.look()
+        time.sleep(0.05)
+    assert task.is_running(), "the scheduler's line renews it"
+    many.engine.close()
+    many.engine.join(10)
+    task.wait(10)
+    assert many.wrote(a, "n0") == "ended\n"
+    many.serve()
+    assert many.end_of(a) == (Outcome.LOST, 0)
+
+
+def test_who_vouches_for_a_machine_has_its_tasks_live_without_a_scheduler(fleet):
+    many = fleet(1, SOON)
+    a = Attempt(1, 0, 1)
+    many.start(many.job("sleep", "60"), n0=[a])
+    many.until(lambda: a in many.started)
+    (task,) = many.supervisor("n0").children()
+    many.engine.close()
+    many.engine.join(10)
+    until = time.monotonic() + 2.5 * SOON.lost_after
+    while time.monotonic() < until:
+        lease.vouch(many.folder / "n0" / "supervisor", lease.clock())
+        time.sleep(0.05)
+    assert task.is_running()
+    task.wait(10)  # and no longer
+
+
+def test_a_frozen_machine_is_lost_when_its_lease_is_over_and_starts_nothing_of_before_when_it_thaws(fleet):
+    many = fleet(2, SOON)
+    a, late = Attempt(1, 0, 1), Attempt(2, 0, 1)
+    many.start(many.job("sleep", "60"), n0=[a])
+    many.until(lambda: a in many.started)
+    frozen = many.supervisor("n0")
+    frozen.suspend()
+    since = time.monotonic()
+    many.start(many.job("touch", "ran"), n0=[late])
+    many.until(lambda: many.is_down("n0"))
+    assert time.monotonic() - since > SOON.lost_after + SOON.grace
+    assert not many.is_down("n1")
+    frozen.resume()
+    many.until(lambda: not many.is_down("n0"))
+    assert many.end_of(a) == (Outcome.LOST, 0)
+    assert late not in many.known["n0"]
+    b = Attempt(3, 0, 1)
+    many.start(many.job("true"), n0=[b])
+    assert many.end_of(b) == (Outcome.EXITED, 0)
+    assert not (many.folder / "ran").exists()
+
+
+def test_a_machine_that_is_said_to_be_gone_is_lost_as_soon_as_its_supervisor_has_ended_everything(fleet):
+    many = fleet(2, LATE._replace(grace=0.3))
+    a, late = Attempt(1, 0, 1), Attempt(2, 0, 1)
+    many.start(many.job("sh", "-c", "trap '' TERM; sleep 60"), n0=[a])
+    many.until(lambda: a in many.started)
+    many.engine.part("n0")
+    many.until(lambda: many.is_down("n0"), seconds=15)
+    assert many.ended[a] == (Outcome.LOST, 0)
+    many.start(many.job("touch", "ran"), n0=[late])
+    many.news = []
+    many.engine.admit(many.nodes["n0"], many.place("n0"))
+    many.until(lambda: many.news)
+    b = Attempt(3, 0, 1)
+    many.start(many.job("true"), n0=[b])
+    assert many.end_of(b) == (Outcome.EXITED, 0), "it was admitted again"
+    assert not (many.folder / "ran").exists()
+
+
+def test_what_the_journal_believes_in_and_nobody_admits_is_lost_when_it_must_have_ended(fleet):
+    many = fleet(1, SOON)
+    engine = RemoteEngine(many.home, lambda: None, SOON)
+    engine.serve("another", 1)
+    engine.expect(["away"])
+    since, lost = time.monotonic(), []
+    while not lost:
+        seen = engine.poll()
+        lost = seen.nodes
+        assert seen.of is None or not seen.of
+        time.sleep(0.02)
+    assert 0.9 * SOON.over_within() < time.monotonic() - since < 10
+    engine.close()
+    engine.join(10)
+
+
+def test_a_newer_scheduler_takes_over_and_the_one_before_is_told(fleet):
+    many = fleet(2)
+    before = many.engine
+    many.serve()
+    with pytest.raises(Superseded, match="obeys another scheduler"):
+        poll_for(before, 10)
+    before.close()
+
+
+def poll_for(engine, seconds):
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        engine.poll()
+        time.sleep(0.02)
+
+
+PROMISE = Promise(lost_after=30.0, grace=5.0, vouched=False)
+
+
+@pytest.mark.parametrize(
+    ("standing", "vouched", "gone_at", "fenced", "is_lost_after"),
+    [
+        (Standing.THERE, False, None, False, 36.6),
+        (Standing.UNHEARD, False, None, False, 36.6),
+        (Standing.THERE, True, None, False, None),
+        (Standing.THERE, True, 20.0, False, 56.6),
+        (Standing.THERE, False, 20.0, True, 20.0),
+        (Standing.LOST, True, None, False, 0.0),
+    ],
+)
+def test_when_a_machine_is_lost(standing, vouched, gone_at, fenced, is_lost_after):
+    """`is_lost_after`: seconds after it was heard last."""
+    member = Member("n", None, 0.0)
+    member.standing, member.gone_at, member.fenced = standing, gone_at, fenced
+    promise = PROMISE._replace(vouched=vouched)
+    if is_lost_after is None:
+        assert not member.is_lost(promise, 1e9)
+        return
+    assert member.is_lost(promise, is_lost_after + 0.01)
+    if is_lost_after > 20:
+        assert not member.is_lost(promise, is_lost_after - 0.01)
+
+
+def test_a_lease_lasts_from_when_its_number_was_said_however_late_that_comes_back(tmp_path, monkeypatch):
+    now = 1000.0
+    monkeypatch.setattr(lease, "clock", lambda: now)
+    held = Lease(tmp_path, 10.0, 1.0)
+    assert held.is_over()
+    held.said_back(1)
+    assert held.is_over(), "it was not said"
+    first = held.number()
+    assert held.number() is None, "not so soon"
+    now += 4
+    second = held.number()
+    held.said_back(first)
+    now += 5.9
+    assert not held.is_over()
+    now += 0.2
+    assert held.is_over()
+    held.said_back(first)
+    assert held.is_over(), "it came before"
+    held.said_back(second)
+    assert not held.is_over()
+    now += 3.9
+    assert held.is_over()
+    third = held.number()
+    held.greeted()
+    held.said_back(third)
+    assert held.is_over(), "that was told another"
+    lease.vouch(tmp_path, now + 1e6)
+    assert not held.is_over()
+    now += 10.1
+    assert held.is_over() is False, "who vouches from the future vouches for now"
+    (tmp_path / "vouched").write_text("no number")
+    now += 10.1
+    assert held.is_over()
