@@ -31,7 +31,7 @@ from fairlead.service.mesos.streams import Stream
 
 TELL_AGAIN = 10.0
 """Seconds after which an update that is not acknowledged is told again."""
-TOLD_OF_RESCINDED = ("expired", "node lost", "node drained", "node changed", "limit")
+TOLD_OF_RESCINDED = ("expired", "node lost", "node drained", "node changed", "limit", "claimed")
 """Why offers are rescinded that their framework believes to hold; it knows itself that it went, or came back."""
 
 
