@@ -5,6 +5,7 @@ import logging
 import time
 import uuid
 from collections.abc import Callable, Coroutine, Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
 from fairlead.engines.step import Stalled
@@ -33,6 +34,8 @@ COME_BACK_WITHIN = 60.0
 """Seconds that frameworks have to come back after the scheduler has; who does not is disconnected."""
 PATIENCE, PAUSE = 5.0, 0.05
 """Seconds that a call waits for a place among the questions to the scheduler, and between two tries."""
+AT_ONCE = 1000
+"""Tasks that are reconciled before others get an answer."""
 AGAIN = 1.0
 """Seconds after which what could not be recorded is asked for again."""
 
@@ -216,6 +219,8 @@ class Calls:
             return _invalid(f"Expecting '{body}' to be present")
         if call.type == Call.ACCEPT:
             return await self._accept(caller, call, stream)
+        if call.type == Call.RECONCILE:
+            return await self._reconcile(caller, call, stream)
         if call.type == Call.ACKNOWLEDGE and self._is_current(caller, call, stream):
             self._acknowledgements.note(call)
             return None
@@ -272,9 +277,38 @@ class Calls:
             )
         return None
 
+    async def _reconcile(self, caller: Framed, call: Call, stream: str | None) -> Refusal | None:
+        """Tell the states of tasks, of those that are asked for or of all that are not over: some at a time."""
+        asked = [(each.task_id.value, each.agent_id.value) for each in call.reconcile.tasks]
+
+        def question(
+            part: list[tuple[str, str]], state: State, now: float
+        ) -> tuple[list[Fact], tuple[Refusal | None, list[tuple[str, str]]]]:
+            who = call.framework_id.value
+            refusal = self._refusal(Calling(state, now, who, caller, call), stream)
+            if refusal is not None:
+                return [], (refusal, [])
+            if not asked:
+                known = frameworks.tasks_of(state, who)
+                return [], (None, [(task, found.node) for task, found in known.items() if not found.over])
+            self._tell(who, [statuses.reconciled(state, who, task, agent) for task, agent in part])
+            return [], (None, [])
+
+        if not asked:
+            refusal, asked = await self._ask(caller, partial(question, []))
+            if refusal is not None or not asked:
+                return refusal
+        for start in range(0, len(asked), AT_ONCE):
+            refusal, _ = await self._ask(caller, partial(question, asked[start : start + AT_ONCE]))
+            if refusal is not None:
+                return refusal
+        return None
+
     async def _accept(self, caller: Framed, call: Call, stream: str | None) -> Refusal | None:
         """Launch tasks; their sandboxes are made before it is known whether they can be launched."""
         asked: list[launching.Task] = []
+        if launching.count(call.accept) > launching.MOST_TASKS:
+            return _invalid(f"more than {launching.MOST_TASKS} tasks are to be launched")
         if self._is_current(caller, call, stream):
             asked = await asyncio.to_thread(
                 launching.asked_for,
@@ -319,7 +353,6 @@ class Calls:
             Call.KILL: self._kill,
             Call.SHUTDOWN: self._shutdown,
             Call.ACKNOWLEDGE: _nothing,
-            Call.RECONCILE: self._reconcile,
             Call.MESSAGE: _nothing,
             Call.REQUEST: _nothing,
             Call.ACCEPT_INVERSE_OFFERS: _nothing,
@@ -345,15 +378,6 @@ class Calls:
         task = calling.call.shutdown.executor_id.value
         known = frameworks.tasks_of(calling.state, calling.who)
         return frameworks.kill(calling.state, calling.who, task, calling.now) if task in known else []
-
-    def _reconcile(self, calling: Calling) -> list[Fact]:
-        """Tell the states of tasks: of those that are asked for, or of all that are not over."""
-        state, who = calling.state, calling.who
-        asked = [(each.task_id.value, each.agent_id.value) for each in calling.call.reconcile.tasks]
-        if not asked:
-            asked = [(task, found.node) for task, found in frameworks.tasks_of(state, who).items() if not found.over]
-        self._tell(who, [statuses.reconciled(state, who, task, agent) for task, agent in asked])
-        return []
 
     def _update_framework(self, calling: Calling) -> list[Fact]:
         asked = calling.call.update_framework

@@ -26,6 +26,8 @@ from fairlead.service.unfinished import Unfinished, load_of
 
 Operation = Offer.Operation
 INVALID_GROUP = TaskStatus.REASON_TASK_GROUP_INVALID
+MOST_TASKS = 10_000
+"""Tasks of one call."""
 
 
 class Task(NamedTuple):
@@ -40,6 +42,12 @@ class Task(NamedTuple):
     wrong: str = ""
     reason: TaskStatus.Reason = TaskStatus.REASON_TASK_INVALID
     group: str = ""
+
+
+def count(accept: Call.Accept) -> int:
+    """How many tasks a call is to launch."""
+    each = accept.operations
+    return sum(len(one.launch.task_infos) + len(one.launch_group.task_group.tasks) for one in each)
 
 
 def asked_for(accept: Call.Accept, who: str, person: Person, endpoint: str, sandboxes: Sandboxes) -> list[Task]:
