@@ -5,25 +5,34 @@ import gzip
 import io
 import json
 import tarfile
+import threading
 import zipfile
 from http.server import BaseHTTPRequestHandler, HTTPServer
-from threading import Thread
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 from google.protobuf.message import EncodeError
 from hypothesis import given
 from hypothesis import strategies as st
 
 from fairlead.model.documents import DocumentError
+from fairlead.model.specs import Framework, Job, Node, Queue, Settings, Work
 from fairlead.people.principals import Principals
+from fairlead.scheduler import frameworks
 from fairlead.scheduler.admission import Refused
-from fairlead.service.mesos import fetch, streams
+from fairlead.scheduler.decide import decide
+from fairlead.scheduler.facts import Configured, NodeJoined, TasksFinished, TasksStarted
+from fairlead.scheduler.state import State
+from fairlead.service.mesos import calls, fetch, groups, streams
+from fairlead.service.mesos.calls import Calls
 from fairlead.service.mesos.encoding import JSON, PROTOBUF, Malformed, accepted_kind, as_json, decode, encode, record
 from fairlead.service.mesos.fetch import CannotFetch, bring
-from fairlead.service.mesos.messages.mesos_pb2 import TASK_RUNNING, Offer, Resource, TaskStatus, Value
+from fairlead.service.mesos.messages.mesos_pb2 import TASK_RUNNING, MasterInfo, Offer, Resource, TaskStatus, Value
 from fairlead.service.mesos.messages.scheduler_pb2 import Call, Event
 from fairlead.service.mesos.resources import demand_of, resources_of
 from fairlead.service.mesos.streams import HEARTBEAT, Stream
+from fairlead.service.mesos.subscriptions import Subscriptions
 
 
 def test_the_numbers_of_fields_are_mesos_own():
@@ -172,7 +181,7 @@ def test_over_http(sandbox):
             pass
 
     with HTTPServer(("127.0.0.1", 0), Serves) as server:
-        Thread(target=server.serve_forever, daemon=True).start()
+        threading.Thread(target=server.serve_forever, daemon=True).start()
         address = f"http://127.0.0.1:{server.server_port}"
         bring([{"value": f"{address}/x/y%20z?q", "executable": True}], 2**20)
         assert (sandbox / "y z").read_text() == "served"
@@ -250,3 +259,79 @@ def test_a_stream_beats_and_is_cut_off_when_nobody_reads(monkeypatch):
         assert [each async for each in records] == []
 
     asyncio.run(main())
+
+
+@pytest.fixture
+def state():
+    """Of a framework that is offered a node."""
+    found = State()
+    queues, node = [Queue("A")], Node("n", {"cpu": 4000, "memory": 2**32})
+    for fact in (Configured(at=0, queues=queues, settings=Settings()), NodeJoined(at=0, node=node)):
+        found.apply(fact)
+    apply(found, frameworks.subscribe(found, Framework("f", roles=["A"], failover_timeout=9.0), "F", [], 0.0))
+    apply(found, decide(found, 0.0).facts)
+    return found
+
+
+def apply(state, facts):
+    for fact in facts:
+        state.apply(fact)
+    return facts
+
+
+class Asks:
+    """Answers questions from a state, as the scheduler's thread does."""
+
+    def __init__(self, state):
+        self.state, self.loop, self.facts = state, SimpleNamespace(stopped=threading.Event()), []
+
+    async def ask(self, question, **_):
+        facts, answer = question(self.state, 1.0)
+        self.facts += apply(self.state, facts)
+        return answer
+
+
+def calls_of(asker):
+    return Calls(asker, Subscriptions(SimpleNamespace(wall=float)), None, None, MasterInfo())
+
+
+def test_who_does_not_come_back_after_the_scheduler_has_is_disconnected(state, monkeypatch):
+    monkeypatch.setattr(calls, "COME_BACK_WITHIN", 0.0)
+    asker = Asks(state)
+    asyncio.run(calls_of(asker).disconnect_those_gone())
+    assert [type(fact).__name__ for fact in asker.facts] == ["OffersRescinded", "FrameworkDisconnected"]
+    gone = apply(state, decide(state, 11.0).facts)
+    assert "FrameworkGone" in [type(fact).__name__ for fact in gone]
+
+
+def test_what_is_left_of_a_group_is_stopped_also_when_nobody_looked_as_it_broke(state):
+    jobs = [groups.member(Job("", {"cpu": 100}, task=name, work=Work(["true"])), "g", "pod") for name in ("a", "b")]
+    jobs.append(Job("", {"cpu": 100}, task="alone", work=Work(["true"])))
+    facts, refused = frameworks.accept(state, "F", [1], jobs, 0.0, 0.0)
+    assert not refused
+    apply(state, facts)
+    one = np.ones(1, np.int64)
+    first = {"job": one * state.frameworks.tasks["F"]["a"].job, "index": 0 * one, "attempt": one}
+    apply(state, [TasksStarted(at=0, **first), TasksFinished(at=0, **first, outcome=0 * one, code=one)])
+    asker = Asks(state)
+    asyncio.run(calls_of(asker).end_groups_of_before())
+    assert [fact.id for fact in asker.facts] == [state.frameworks.tasks["F"]["b"].job]
+
+
+def test_an_update_is_told_when_it_is_recorded_and_the_next_when_it_is_acknowledged(state):
+    told = []
+    subscriptions = Subscriptions(SimpleNamespace(wall=float))
+    subscriptions.attach(SimpleNamespace(call_soon_threadsafe=lambda what, *more: what(*more)))
+    subscriptions.begin("F", SimpleNamespace(tell=told.extend, end=None))
+    facts, _ = frameworks.accept(state, "F", [1], [Job("", {"cpu": 100}, task="t", work=Work(["true"]))], 0.0, 0.0)
+    one = np.ones(1, np.int64)
+    attempt = {"job": one * facts[1].id, "index": 0 * one, "attempt": one}
+    ends = [TasksStarted(at=0, **attempt), TasksFinished(at=0, **attempt, outcome=0 * one, code=0 * one)]
+    subscriptions.recorded(state, apply(state, facts))
+    subscriptions.recorded(state, apply(state, ends))
+    states = ["TASK_STARTING", "TASK_RUNNING", "TASK_FINISHED"]
+    for number in (1, 2, 3):
+        seen = [as_json(each)["update"]["status"]["state"] for each in told if each.type == Event.UPDATE]
+        assert seen == states[:number]
+        subscriptions.recorded(state, apply(state, frameworks.acknowledge(state, "F", "t", number, 0.0)))
+    assert state.frameworks.tasks["F"] == {}
