@@ -33,7 +33,7 @@ def test_what_a_framework_has_and_does_not_answer():
     web = next(queue for queue in list_queues(c.state) if queue["name"] == "web")
     assert (web["used"], web["offered"]) == (WHOLE, rest.amount)
     lines = printed(queue_table(list_queues(c.state), 100), width=100).splitlines()
-    assert "of it offered" in lines[0]
+    assert "offered" in lines[0]
     assert any(line.split()[:1] == ["spark"] for line in lines)
     assert "spark" in printed(framework_table([found]), width=80)
     text = metrics.exposition(list_queues(c.state), list_nodes(c.state), [], []).decode()

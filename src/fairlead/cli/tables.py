@@ -89,10 +89,10 @@ def queue_table(queues: list[dict[str, Any]], width: int) -> Table:
     return table
 
 
-_LEFT_OUT = (">over time", "", "of it offered", "guarantee", "limit")
+_LEFT_OUT = (">over time", "", "offered", "guarantee", "limit")
 """Columns of the queues that are left out where there is no room, the first first."""
-_WHERE_ANY = ("of it offered", "guarantee", "limit", "claims")
-_VECTORS = ("used", "of it offered", "guarantee", "limit")
+_WHERE_ANY = ("offered", "guarantee", "limit", "claims")
+_VECTORS = ("used", "offered", "guarantee", "limit")
 GAP = 2
 """Columns of the terminal between two of a table."""
 LONGEST_NAME = 30
@@ -122,7 +122,7 @@ def _queue_columns(queues: list[dict[str, Any]]) -> dict[str, list[str]]:
             f"{queue['share_over_time']:.1%}" if depth else "" for depth, queue in zip(depths, queues, strict=True)
         ],
         "used": [quantities(queue["used"]) for queue in queues],
-        "of it offered": [quantities(queue["offered"]) for queue in queues],
+        "offered": [quantities(queue["offered"]) for queue in queues],
         ">running": [str(queue["running"]) for queue in queues],
         ">waiting": [str(queue["waiting"]) for queue in queues],
         "guarantee": [quantities(queue["guarantee"]) for queue in queues],

@@ -244,7 +244,10 @@ def _no_node(state: State, row: int) -> dict[str, Any]:
         return _answer(job, "gang does not fit", text, fits=fits, needed=int(jobs.waiting[row]), kept=owners)
     owners, who = _owners(state, row, np.array([closest]) if (kept[closest] > 0).any() else np.zeros(0, np.int64))
     if not missing:
-        text = f"{name} has room, but it is kept for {who or 'another job'}"
+        to_be_offered = "it is first the turn of a framework, which is offered it" if state.buckets.wants.any() else ""
+        text = f"{name} has room, but " + (
+            f"it is kept for {who}" if who else to_be_offered or "it is kept for another job"
+        )
         return _answer(job, "no room", text, **more, kept=owners)
     beside = f" beside what is kept for {who}" if owners else ""
     text = f"no node has room: {name}, the closest, lacks {lacks}{beside}{_in_offers(state, demand, large)}"

@@ -11,7 +11,10 @@ from fairlead.scheduler.state import State
 from fairlead.scheduler.tables import I64, UNLIMITED, Bools
 
 HOARDS_AFTER = 10.0
-"""Seconds for which offers are not answered, after which a framework is said to hoard them, where others want something."""
+"""Seconds for which offers are not answered, after which a framework is said to hoard them, where others want something.
+
+One that has let such go by unanswered before is said to at once.
+"""
 
 
 def list_frameworks(state: State, now: float) -> list[FrameworkInfo]:
@@ -25,7 +28,8 @@ def _described(state: State, who: str, member: Member, now: float) -> FrameworkI
     offered = state.queues.offered[leaves].sum(axis=0)
     made = state.offers.made[mine]
     since = float(made.min()) if len(made) else None
-    hoards = since is not None and now - since > HOARDS_AFTER and _others_want(state, leaves)
+    late = since is not None and (now - since > HOARDS_AFTER or member.unanswered > 0)
+    hoards = late and _others_want(state, leaves)
     return {
         "id": who,
         "name": member.framework.name,
@@ -56,6 +60,7 @@ def _told(state: State, member: Member, leaves: I64, mine: I64, now: float, hoar
         nodes = sorted({state.cluster.specs[n].name for n in state.offers.node[mine].tolist()})
         waits = now - float(state.offers.made[mine].min())
         said = f"has not answered {_count(len(mine), 'offer')} of {held} on {listed(nodes)} for {waits:.0f} s"
+        said += f"; it let {_count(member.unanswered, 'offer')} go by unanswered before" if member.unanswered else ""
         return f"{said}, and others wait for that: it hoards" if hoards else said
     wants = [role for role in member.framework.roles if role not in member.suppressed]
     if not wants:
