@@ -84,7 +84,7 @@ class Subscribed:
         )
         self.buffer = bytearray()
         self.pieces = bytearray()
-        self.events = []
+        self.events, self.others = [], []
         self.id = None
 
     @cached_property
@@ -178,13 +178,16 @@ class Subscribed:
         return self.call("ACCEPT", offer_ids=[offer["id"]], operations=[operation], **more)
 
     def status(self, task: str, *, acknowledge: bool = True) -> dict:
-        """The next status of a task."""
+        """The next status of a task; those of others are kept."""
         while True:
+            for found in self.others:
+                if found["task_id"]["value"] == task:
+                    self.others.remove(found)
+                    return found
             found = self.wait_for("UPDATE")["status"]
             if acknowledge and "uuid" in found:
                 assert self.acknowledge(found).status == 202
-            if found["task_id"]["value"] == task:
-                return found
+            self.others.append(found)
 
     def acknowledge(self, status: dict) -> Answer:
         return self.call("ACKNOWLEDGE", agent_id=status["agent_id"], task_id=status["task_id"], uuid=status["uuid"])

@@ -5,6 +5,7 @@ import json
 import re
 import socket
 from pathlib import Path
+from random import Random
 
 import pytest
 
@@ -35,6 +36,9 @@ labels = { zone = "east" }
 name = "n2"
 capacity = { cpu = 4, memory = "4Gi", disk = "100Gi" }
 """
+
+STREAMS = 200
+"""Frameworks that are subscribed at once; a thousand take the same path."""
 
 
 def port_of(live: Live) -> int:
@@ -244,16 +248,16 @@ class TestStream:
                 pytest.fail("megabytes wait for a reader that does not read")
             assert framework.call("REVIVE").status == 202
 
-    def test_a_thousand_streams(self, wire):
+    def test_many_streams(self, wire):
         with contextlib.ExitStack() as closing:
             streams = []
-            for n in range(1000):
+            for n in range(STREAMS):
                 streams.append(
                     closing.enter_context(wire.subscribed({"name": f"f{n}", "roles": ["B"]}, suppressed_roles=["B"]))
                 )
             for framework in streams:
                 framework.welcome()
-            assert len({framework.id for framework in streams}) == 1000
+            assert len({framework.id for framework in streams}) == STREAMS
 
 
 class TestTasks:
@@ -401,6 +405,44 @@ class TestTasks:
             assert framework.last("none")["state"] == "TASK_FAILED"
             assert "/no/such" in world.call("logs", str(world.newest())).stderr
 
+    def group(self, framework, offer, *tasks):
+        executor = {"type": "DEFAULT", "executor_id": {"value": "pod"}, "resources": task("", "", offer)["resources"]}
+        launch = {"executor": executor, "task_group": {"tasks": list(tasks)}}
+        operation = {"type": "LAUNCH_GROUP", "launch_group": launch}
+        filters = {"refuse_seconds": 0}
+        assert framework.call("ACCEPT", offer_ids=[offer["id"]], operations=[operation], filters=filters).status == 202
+
+    def test_a_group_lives_and_dies_together(self, wire):
+        with wire.subscribed() as framework:
+            offer = framework.welcome().offer()
+            self.group(
+                framework,
+                offer,
+                task("g1", "true", offer),
+                task("g2", "sleep 60", offer),
+                task("g3", "sleep 60", offer),
+            )
+            assert framework.last("g1")["state"] == "TASK_FINISHED"
+            while framework.status("g2")["state"] != "TASK_RUNNING":
+                pass
+            assert framework.call("KILL", task_id={"value": "g2"}).status == 202
+            assert framework.last("g2")["state"] == "TASK_KILLED"
+            assert framework.last("g3")["state"] == "TASK_KILLED"
+            offer = framework.offer()
+            self.group(framework, offer, task("g4", "sleep 1; exit 3", offer), task("g5", "sleep 60", offer))
+            assert framework.last("g4")["state"] == "TASK_FAILED"
+            assert framework.last("g5")["state"] == "TASK_KILLED"
+
+    def test_of_a_group_all_are_launched_or_none(self, wire):
+        with wire.subscribed() as framework:
+            offer = framework.welcome().offer()
+            for wrong in (task("h1", "true", offer, cpus=1000), task("h1", "true", offer, container={"type": "MESOS"})):
+                self.group(framework, offer, task("h0", "true", offer), wrong, task("h2", "true", offer))
+                for name in ("h0", "h1", "h2"):
+                    found = framework.status(name)
+                    assert (found["state"], found["reason"]) == ("TASK_ERROR", "REASON_TASK_GROUP_INVALID")
+                offer = framework.offer()
+
     @pytest.mark.parametrize("aware", [True, False])
     def test_reconciliation(self, wire, aware):
         """`mesos-reconcile-table` of the conformance cases, as far as there are such agents here."""
@@ -534,6 +576,48 @@ class TestOperators:
         assert wire.post({"type": "LIST_FILES"}, path="/api/v1").status == 400
         assert wire.post({}, path="/api/v1").status == 400
 
+    def test_weights_and_quota(self, wire, world):
+        """What is set so goes into force at once, all of a call or nothing, and is gone when the configuration is read again."""
+        weights = {"weight_infos": [{"role": "B", "weight": 3.0}, {"role": "eng/web", "weight": 0.5}]}
+        assert wire.post({"type": "UPDATE_WEIGHTS", "update_weights": weights}, path="/api/v1").status == 200
+        told = {each["role"]: each["weight"] for each in wire.get("/weights")}
+        assert (told["A"], told["B"], told["eng"], told["eng/web"]) == (2.0, 3.0, 1.0, 0.5)
+        limits = {
+            "role": "B",
+            "guarantees": {"cpus": {"value": 1}},
+            "limits": {"cpus": {"value": 2}, "mem": {"value": 512}},
+        }
+        assert wire.post(_quota(limits), path="/api/v1").status == 200
+        queue = next(each for each in world.ask("queues")["queues"] if each["name"] == "B")
+        assert (queue["weight"]["cpu"], queue["guarantee"], queue["limit"]) == (
+            3.0,
+            {"cpu": 1000},
+            {"cpu": 2000, "memory": 512 * 2**20},
+        )
+        with wire.subscribed({"roles": ["B"]}) as framework:
+            offer = framework.welcome().offer()
+            framework.launch(offer, task("q", "sleep 60", offer, cpus=1.5))
+            while framework.status("q")["state"] != "TASK_RUNNING":
+                pass
+            less = {"role": "B", "limits": {"cpus": {"value": 1}}}
+            assert wire.post(_quota(less), path="/api/v1").status == 400
+            assert wire.post(_quota(less, force=True), path="/api/v1").status == 200
+        for wrong in ({"role": "A/x"}, {"role": "A", "limits": {"cpus": {"value": -1}}}, {"role": "-"}):
+            assert wire.post(_quota({"role": "B"}, wrong), path="/api/v1").status == 400
+        assert (
+            wire.post(
+                {"type": "UPDATE_WEIGHTS", "update_weights": {"weight_infos": [{"role": "A", "weight": 0}]}},
+                path="/api/v1",
+            ).status
+            == 400
+        )
+        world.ok("reload")
+        assert {each["role"]: each["weight"] for each in wire.get("/weights")}["B"] == 1.0
+
+
+def _quota(*configs, force=False):
+    return {"type": "UPDATE_QUOTA", "update_quota": {"force": force, "quota_configs": list(configs)}}
+
 
 PRINCIPALS = """
 [[principal]]
@@ -582,3 +666,46 @@ class TestPrincipals:
                 offer = framework.offer()
                 framework.launch(offer, task("p", "true", offer))
                 assert framework.last("p")["state"] == "TASK_FINISHED"
+
+
+def _mangled(random: Random, value):
+    """A value with something in it changed, left out or put in the place of another."""
+    odd = [None, 0, -1, 2**70, 1e308, "", "x" * 1000, "\0", [], {}, [[]], {"value": 3}, True, "NaN", "é\ud800"]
+    if random.random() < 0.15:
+        return random.choice(odd)
+    if isinstance(value, dict):
+        return {key: _mangled(random, each) for key, each in value.items() if random.random() > 0.1}
+    if isinstance(value, list):
+        return [_mangled(random, each) for each in value for _ in range(random.randint(0, 2))]
+    return value
+
+
+def test_calls_that_make_no_sense_change_nothing(wire, world):
+    random = Random(16)
+    with wire.subscribed() as framework:
+        offer = framework.welcome().offer()
+        whole = task(
+            "m", {"value": "true", "uris": [{"value": "/x"}]}, offer, kill_policy={"grace_period": {"nanoseconds": 1}}
+        )
+        accept = {"offer_ids": [offer["id"]], "operations": [{"type": "LAUNCH", "launch": {"task_infos": [whole]}}]}
+        bodies = {
+            "ACCEPT": {**accept, "filters": {"refuse_seconds": 0}},
+            "DECLINE": {"offer_ids": [{"value": "O1"}], "filters": {"refuse_seconds": 1}},
+            "KILL": {"task_id": {"value": "m"}, "agent_id": {"value": "n1"}},
+            "ACKNOWLEDGE": {"agent_id": {"value": "n1"}, "task_id": {"value": "m"}, "uuid": "AAAAAAAAAAEAAAAAAAAAAQ=="},
+            "RECONCILE": {"tasks": [{"task_id": {"value": "m"}}]},
+            "SUPPRESS": {"roles": ["A"]},
+            "REVIVE": {"roles": ["A"]},
+            "SHUTDOWN": {"executor_id": {"value": "m"}, "agent_id": {"value": "n1"}},
+            "UPDATE_FRAMEWORK": {"framework_info": {"name": "f", "user": "", "roles": ["A"]}},
+        }
+        for _ in range(300):
+            kind, body = random.choice(list(bodies.items()))
+            call = {"type": kind, "framework_id": {"value": framework.id}, kind.lower(): _mangled(random, body)}
+            call = _mangled(random, call) if random.random() < 0.2 else call
+            answer = wire.post(call, {"Mesos-Stream-Id": framework.stream})
+            assert answer.status in (202, 400, 501) or call.get("type") == "SUBSCRIBE", (call, answer.raw)
+        assert framework.call("REVIVE").status == 202
+    assert "a question could not be answered" not in world.log.read_text()
+    log = world.home / "log"
+    assert not log.exists() or "Traceback" not in log.read_text()

@@ -16,6 +16,7 @@ from pydantic import AfterValidator, Field, model_validator
 
 from fairlead.model.documents import DocumentError, Table, check_queue_name, read_table, validated
 from fairlead.scheduler.admission import Refused
+from fairlead.scheduler.framework_index import queue_of
 
 
 class PrincipalTable(Table):
@@ -106,7 +107,7 @@ class Principals:
         self._secrets = {each.name: each.secret for each in document.principal}
         self._known = {
             each.name: Principal(
-                each.name, each.account, None if each.roles is None else tuple(each.roles), each.requests
+                each.name, each.account, None if each.roles is None else tuple(map(queue_of, each.roles)), each.requests
             )
             for each in document.principal
         }

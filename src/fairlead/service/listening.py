@@ -40,6 +40,8 @@ BODY_WINDOW, BODY_LEAST = 20.0, 64 * 2**10
 """A body brings so many bytes in so many seconds, or ends; and so many of an answer are taken in that time."""
 KEEP_ALIVE = 5
 """Seconds for the next request to begin, after an answer."""
+GONE_AFTER = 75.0
+"""Seconds in which what is sent must have arrived: a machine that has lost its power does not hang up."""
 LINGER = 1.0
 """Seconds that one who was refused has to read why."""
 
@@ -293,7 +295,8 @@ class Connection(HttpToolsProtocol):
         super().connection_made(transport)
         self.peer = peer_of(transport.get_extra_info("socket"), transport.get_extra_info("peername"))
         self._places: Places = self.server_state.places  # type: ignore[attr-defined]
-        self.noted: dict[str, object] = {}
+        _end_when_gone(transport.get_extra_info("socket"))
+        self.noted: dict[str, object] = {}  # of the connection, by who answers its requests
         self._wait_for_head(HEAD_WITHIN if self._places.come(self) else LINGER)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -336,7 +339,7 @@ class Connection(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         super().on_message_begin()
         self.scope["peer"] = self.peer  # type: ignore[typeddict-unknown-key]
-        self.scope["noted"] = self.noted  # type: ignore[typeddict-unknown-key]  # of the connection, by who answers
+        self.scope["noted"] = self.noted  # type: ignore[typeddict-unknown-key]
         self._in_head, self._told = True, 0
         if self._timer is None:
             self._wait_for_head()
@@ -451,6 +454,12 @@ def _refusal(status: int, message: str, connection: str, places: Places) -> byte
         f"content-length: {len(body)}\r\nconnection: {connection}\r\n{again}\r\n"
     )
     return head.encode() + body
+
+
+def _end_when_gone(connection: socket.socket) -> None:
+    """Have the kernel end a connection of whose other end nothing is heard any more, though something is sent to it."""
+    if connection.family != socket.AF_UNIX:
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(1000 * GONE_AFTER))
 
 
 class _Answered:

@@ -19,7 +19,6 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping
 from enum import Enum
 from ipaddress import IPv6Address, ip_address
-from types import MappingProxyType
 from typing import Protocol
 
 from fairlead.people.door import Peer
@@ -101,10 +100,10 @@ class Places:
         Whether all are one person's, who may have all of the room then.
     knows : callable
         Whether a uid is known to be that of an account.
-    room : mapping
-        For requests of each kind at once.
+    room : mapping, optional
+        For requests of each kind at once, where that is not `ROOM`.
     most_of_one : int, optional
-        Connections of one party, at most, where that is another number than is usual.
+        Connections of one party, where that is not `MOST_OF_ONE`.
     full : int
         The status of who is told to come back.
     patience : float, optional
@@ -116,14 +115,14 @@ class Places:
         most: int = MOST_CONNECTIONS,
         personal: bool = False,
         knows: Callable[[int], bool] = lambda uid: True,
-        room: Mapping[Kind, int] = MappingProxyType(ROOM),
+        room: Mapping[Kind, int] | None = None,
         most_of_one: int | None = None,
         full: int = 429,
         patience: float | None = None,
     ) -> None:
         self.full, self.patience = full, patience
         self._most, self.personal, self._knows = most, personal, knows
-        self._room, self._most_of_one = room, most_of_one
+        self._room, self._most_of_one = room or ROOM, most_of_one
         self._party: dict[Seat, Party] = {}  # of those that have a place
         self._seated: defaultdict[Party, set[Seat]] = defaultdict(set)
         self._silent: defaultdict[Party, dict[Seat, float]] = defaultdict(dict)  # since when, the longest first
@@ -238,7 +237,7 @@ class Places:
         return not isinstance(party, int) and self._others >= left and not self.personal
 
     def _has_most(self, party: Party) -> bool:
-        most = MOST_OF_ONE if self._most_of_one is None else self._most_of_one
+        most = self._most_of_one or MOST_OF_ONE
         return len(self._seated.get(party, ())) >= most and not self.personal
 
     def _turn_out(self, party: Party) -> bool:

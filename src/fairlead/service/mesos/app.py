@@ -34,6 +34,8 @@ from fairlead.service.mesos.streams import Stream
 log = logging.getLogger("fairlead")
 
 LARGEST_BODY = 16 * 2**20
+LARGE = 64 * 2**10
+"""Bytes of a body that takes a while to be read."""
 LONGEST_WAIT = 10.0
 """Seconds that a call waits for its turn, where a framework makes more than it may."""
 TEXT = "text/plain; charset=utf-8"
@@ -116,7 +118,7 @@ class MesosApp:
     async def _operator(self, scope: Scope, headers: Mapping[str, str], receive: Receive, send: Send) -> None:
         """Answer a call of an operator."""
         request = await self._read(scope, headers, receive)
-        call = _decoded(request, master_pb2.Call())
+        call = await _decoded(request, master_pb2.Call())
         if not call.HasField("type"):
             if type_is_unknown(request.kind, request.body, call):
                 raise Answer(501)
@@ -134,7 +136,7 @@ class MesosApp:
     async def _scheduler(self, scope: Scope, headers: Mapping[str, str], receive: Receive, send: Send) -> None:
         """Answer a call of a framework."""
         request = await self._read(scope, headers, receive)
-        call = _decoded(request, scheduler_pb2.Call())
+        call = await _decoded(request, scheduler_pb2.Call())
         unknown = type_is_unknown(request.kind, request.body, call)
         if not call.HasField("type") and not unknown:
             raise Answer(400, "Failed to validate scheduler::Call: Expecting 'type' to be present")
@@ -219,8 +221,11 @@ async def _body(receive: Receive) -> bytes:
             return bytes(body)
 
 
-def _decoded(request: Request, into: Any) -> Any:
+async def _decoded(request: Request, into: Any) -> Any:
+    """The message of a request; a large one is read beside, so that others are answered meanwhile."""
     try:
+        if len(request.body) > LARGE:
+            return await asyncio.to_thread(decode, request.kind, request.body, into)
         return decode(request.kind, request.body, into)
     except Malformed as error:
         raise Answer(400, str(error)) from None

@@ -4,19 +4,20 @@ import asyncio
 import logging
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
 from fairlead.engines.step import Stalled
-from fairlead.model.specs import ROOT, USERS
-from fairlead.people.rules import Forbidden, check_submits
+from fairlead.people.rules import check_submits
 from fairlead.scheduler import frameworks
 from fairlead.scheduler.admission import Refused, Unknown
 from fairlead.scheduler.facts import Fact
+from fairlead.scheduler.framework_index import queue_of
 from fairlead.scheduler.state import State
 from fairlead.service.api.asking import Asker
 from fairlead.service.loop import Busy, HappensLater
-from fairlead.service.mesos import events, launching, statuses
+from fairlead.service.mesos import events, groups, launching, statuses
 from fairlead.service.mesos.acknowledgements import Acknowledgements
 from fairlead.service.mesos.callers import Framed
 from fairlead.service.mesos.descriptions import BadDescription, check_id, roles_of, to_framework
@@ -33,6 +34,8 @@ COME_BACK_WITHIN = 60.0
 """Seconds that frameworks have to come back after the scheduler has; who does not is disconnected."""
 PATIENCE, PAUSE = 5.0, 0.05
 """Seconds that a call waits for a place among the questions to the scheduler, and between two tries."""
+AT_ONCE = 1000
+"""Tasks that are reconciled before others get an answer."""
 AGAIN = 1.0
 """Seconds after which what could not be recorded is asked for again."""
 
@@ -78,7 +81,8 @@ class Calls:
         self._asker, self._subscriptions, self._unfinished = asker, subscriptions, unfinished
         self._sandboxes, self._master = sandboxes, master
         self._whose: dict[Stream, str] = {}
-        self._leaving: set[asyncio.Task[None]] = set()
+        self._doing: set[asyncio.Task[None]] = set()
+        subscriptions.on_broken = self.end_groups
         self._acknowledgements = Acknowledgements(asker)
 
     @property
@@ -149,24 +153,15 @@ class Calls:
 
     def _check_roles(self, who: Framed, info: FrameworkInfo) -> None:
         """Refuse roles that are not for a framework's account and principal."""
-        rules, principal = self._asker.door.rules, who.principal
         for role in roles_of(info):
-            bound = principal.roles if principal is not None else None
-            if bound is not None and role == USERS:
-                if USERS not in bound:
-                    raise Forbidden(f"principal {who.name!r} is for {', '.join(bound)}, not for role '*'")
-                check_submits(rules, who.caller._replace(queues=None), ROOT, None)
-            else:
-                check_submits(rules, who.caller, ROOT if role == USERS else role, None)
+            check_submits(self._asker.door.rules, who.caller, queue_of(role), None)
 
     def leave(self, stream: Stream) -> None:
         """A stream has ended: its framework is disconnected, unless it has another."""
         stream.end()
         who = self._whose.pop(stream, None)
         if who is not None:
-            task = asyncio.get_running_loop().create_task(self._left(who, stream))
-            self._leaving.add(task)
-            task.add_done_callback(self._leaving.discard)
+            self._do(self._left(who, stream))
 
     async def _left(self, who: str, stream: Stream) -> None:
         def question(state: State, now: float) -> tuple[list[Fact], None]:
@@ -188,6 +183,22 @@ class Calls:
             else:
                 return
 
+    def end_groups(self, broken: set[groups.Group]) -> None:
+        """Stop what is left of groups of tasks of which one has ended as it should not."""
+        self._do(self._ask_until_taken(lambda state, now: (groups.end_all(state, broken, now), None)))
+
+    async def end_groups_of_before(self) -> None:
+        """The same of what ended when nobody looked."""
+        await self._ask_until_taken(
+            lambda state, now: (groups.end_all(state, groups.broken_groups(state, list(state.index.specs)), now), None)
+        )
+
+    def _do(self, what: Coroutine[Any, Any, None]) -> None:
+        """Have something done beside."""
+        task = asyncio.get_running_loop().create_task(what)
+        self._doing.add(task)
+        task.add_done_callback(self._doing.discard)
+
     async def disconnect_those_gone(self) -> None:
         """After a while, disconnect who has not come back since the scheduler has."""
         await asyncio.sleep(COME_BACK_WITHIN)
@@ -208,6 +219,8 @@ class Calls:
             return _invalid(f"Expecting '{body}' to be present")
         if call.type == Call.ACCEPT:
             return await self._accept(caller, call, stream)
+        if call.type == Call.RECONCILE:
+            return await self._reconcile(caller, call, stream)
         if call.type == Call.ACKNOWLEDGE and self._is_current(caller, call, stream):
             self._acknowledgements.note(call)
             return None
@@ -264,9 +277,38 @@ class Calls:
             )
         return None
 
+    async def _reconcile(self, caller: Framed, call: Call, stream: str | None) -> Refusal | None:
+        """Tell the states of tasks, of those that are asked for or of all that are not over: some at a time."""
+        asked = [(each.task_id.value, each.agent_id.value) for each in call.reconcile.tasks]
+
+        def question(
+            part: list[tuple[str, str]], state: State, now: float
+        ) -> tuple[list[Fact], tuple[Refusal | None, list[tuple[str, str]]]]:
+            who = call.framework_id.value
+            refusal = self._refusal(Calling(state, now, who, caller, call), stream)
+            if refusal is not None:
+                return [], (refusal, [])
+            if not asked:
+                known = frameworks.tasks_of(state, who)
+                return [], (None, [(task, found.node) for task, found in known.items() if not found.over])
+            self._tell(who, [statuses.reconciled(state, who, task, agent) for task, agent in part])
+            return [], (None, [])
+
+        if not asked:
+            refusal, asked = await self._ask(caller, partial(question, []))
+            if refusal is not None or not asked:
+                return refusal
+        for start in range(0, len(asked), AT_ONCE):
+            refusal, _ = await self._ask(caller, partial(question, asked[start : start + AT_ONCE]))
+            if refusal is not None:
+                return refusal
+        return None
+
     async def _accept(self, caller: Framed, call: Call, stream: str | None) -> Refusal | None:
         """Launch tasks; their sandboxes are made before it is known whether they can be launched."""
         asked: list[launching.Task] = []
+        if launching.count(call.accept) > launching.MOST_TASKS:
+            return _invalid(f"more than {launching.MOST_TASKS} tasks are to be launched")
         if self._is_current(caller, call, stream):
             asked = await asyncio.to_thread(
                 launching.asked_for,
@@ -311,7 +353,6 @@ class Calls:
             Call.KILL: self._kill,
             Call.SHUTDOWN: self._shutdown,
             Call.ACKNOWLEDGE: _nothing,
-            Call.RECONCILE: self._reconcile,
             Call.MESSAGE: _nothing,
             Call.REQUEST: _nothing,
             Call.ACCEPT_INVERSE_OFFERS: _nothing,
@@ -325,7 +366,8 @@ class Calls:
         """Stop a task; of one that is not known, what its reconciliation would tell."""
         kill = calling.call.kill
         try:
-            return frameworks.kill(calling.state, calling.who, kill.task_id.value, calling.now)
+            facts = frameworks.kill(calling.state, calling.who, kill.task_id.value, calling.now)
+            return facts + groups.end_with(calling.state, calling.who, kill.task_id.value, calling.now)
         except Unknown:
             told = statuses.reconciled(calling.state, calling.who, kill.task_id.value, kill.agent_id.value)
             self._tell(calling.who, [told])
@@ -336,15 +378,6 @@ class Calls:
         task = calling.call.shutdown.executor_id.value
         known = frameworks.tasks_of(calling.state, calling.who)
         return frameworks.kill(calling.state, calling.who, task, calling.now) if task in known else []
-
-    def _reconcile(self, calling: Calling) -> list[Fact]:
-        """Tell the states of tasks: of those that are asked for, or of all that are not over."""
-        state, who = calling.state, calling.who
-        asked = [(each.task_id.value, each.agent_id.value) for each in calling.call.reconcile.tasks]
-        if not asked:
-            asked = [(task, found.node) for task, found in frameworks.tasks_of(state, who).items() if not found.over]
-        self._tell(who, [statuses.reconciled(state, who, task, agent) for task, agent in asked])
-        return []
 
     def _update_framework(self, calling: Calling) -> list[Fact]:
         asked = calling.call.update_framework

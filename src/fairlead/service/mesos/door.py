@@ -91,7 +91,12 @@ class MesosDoor:
 
     def beside(self) -> list[Coroutine[Any, Any, None]]:
         """What goes on for ever, or for a while, beside the answers."""
-        return [self._calls.disconnect_those_gone(), self._tell_again(), self._sweep()]
+        return [
+            self._calls.disconnect_those_gone(),
+            self._calls.end_groups_of_before(),
+            self._tell_again(),
+            self._sweep(),
+        ]
 
     async def _tell_again(self) -> None:
         while True:

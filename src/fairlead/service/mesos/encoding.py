@@ -39,6 +39,8 @@ def decode(kind: str, body: bytes, into: M) -> M:
         return into
     try:
         value = json.loads(body)
+        if b"\\u" in body:  # halves of characters can be written so, which protobuf does not survive
+            json.dumps(value, ensure_ascii=False).encode()
     except (ValueError, RecursionError) as error:
         raise Malformed(f"Failed to parse body into JSON: {error}") from None
     if not isinstance(value, dict):

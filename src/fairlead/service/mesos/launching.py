@@ -1,6 +1,8 @@
 """An ACCEPT: which tasks it launches, and what is told of those that it cannot."""
 
+import uuid
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -16,23 +18,36 @@ from fairlead.scheduler.admission import Refused
 from fairlead.scheduler.facts import Fact, JobSubmitted
 from fairlead.scheduler.frameworks import InvalidOffers, InvalidTask
 from fairlead.scheduler.state import State
-from fairlead.service.mesos import events, statuses, tasks
+from fairlead.service.mesos import events, groups, statuses, tasks
 from fairlead.service.mesos.messages.mesos_pb2 import Offer, TaskInfo, TaskStatus
 from fairlead.service.mesos.messages.scheduler_pb2 import Call
 from fairlead.service.mesos.sandboxes import Sandboxes
 from fairlead.service.unfinished import Unfinished, load_of
 
 Operation = Offer.Operation
+INVALID_GROUP = TaskStatus.REASON_TASK_GROUP_INVALID
+MOST_TASKS = 10_000
+"""Tasks of one call."""
 
 
 class Task(NamedTuple):
-    """A task that is asked for: its id, its agent, and the job that it is, or what is wrong with it and of which kind that is."""
+    """A task that is asked for: its id, its agent, and the job that it is, or what is wrong with it and of which kind that is.
+
+    Of a group of tasks all are launched, or none.
+    """
 
     id: str
     agent: str
     job: Job | None
     wrong: str = ""
     reason: TaskStatus.Reason = TaskStatus.REASON_TASK_INVALID
+    group: str = ""
+
+
+def count(accept: Call.Accept) -> int:
+    """How many tasks a call is to launch."""
+    each = accept.operations
+    return sum(len(one.launch.task_infos) + len(one.launch_group.task_group.tasks) for one in each)
 
 
 def asked_for(accept: Call.Accept, who: str, person: Person, endpoint: str, sandboxes: Sandboxes) -> list[Task]:
@@ -42,13 +57,25 @@ def asked_for(accept: Call.Accept, who: str, person: Person, endpoint: str, sand
         if operation.type == Operation.LAUNCH:
             found += [_asked(info, who, person, endpoint, sandboxes) for info in operation.launch.task_infos]
         elif operation.type == Operation.LAUNCH_GROUP:
-            why, kind = (
-                "task groups are not run here: launch the tasks one by one",
-                TaskStatus.REASON_TASK_GROUP_INVALID,
-            )
-            group = operation.launch_group.task_group.tasks
-            found += [Task(info.task_id.value, info.agent_id.value, None, why, kind) for info in group]
+            task_of = partial(_asked, who=who, person=person, endpoint=endpoint, sandboxes=sandboxes)
+            found += _group(operation.launch_group, task_of)
     return found
+
+
+def _group(asked: Offer.Operation.LaunchGroup, task_of: Callable[[TaskInfo], Task]) -> list[Task]:
+    """The tasks of a group. What its executor asks for is added to what the first of them does."""
+    name, infos = uuid.uuid4().hex, list(asked.task_group.tasks)
+    executor = asked.executor
+    if executor.type == executor.CUSTOM or executor.HasField("command") or executor.HasField("container"):
+        why = "the executor of a task group is the default one, without a command or a container"
+        return [Task(info.task_id.value, info.agent_id.value, None, why, INVALID_GROUP, name) for info in infos]
+    for info in infos[:1]:
+        info.resources.extend(executor.resources)
+    found = [task_of(info)._replace(reason=INVALID_GROUP, group=name) for info in infos]
+    return [
+        task if task.job is None else task._replace(job=groups.member(task.job, name, executor.executor_id.value))
+        for task in found
+    ]
 
 
 def _asked(info: TaskInfo, who: str, person: Person, endpoint: str, sandboxes: Sandboxes) -> Task:
@@ -90,6 +117,37 @@ def place_of(state: State, offers: Sequence[int]) -> Place | None:
     return Place(state.tree.names[leaf], state.cluster.specs[node].name)
 
 
+Tasks = dict[str, Task]
+"""Tasks that can be launched, as far as is known, by their ids."""
+Wrong = list[tuple[Task, str]]
+"""Tasks that cannot, each with what is wrong with it."""
+
+
+def _sorted_out(asked: Sequence[Task], place: Place | None) -> tuple[Tasks, Wrong]:
+    """The tasks that can be launched in offers of a place, and those that cannot, whatever there is room for."""
+    good: Tasks = {}
+    wrong: Wrong = []
+    for task in asked:
+        if task.job is None:
+            wrong.append((task, task.wrong))
+        elif task.id in good:
+            wrong.append((task, f"Task has duplicate ID: {task.id}"))
+        elif place is not None and task.agent != place.node:
+            wrong.append((task, f"Task uses invalid agent {task.agent} while agent {place.node} is expected"))
+        else:
+            good[task.id] = task
+    return _without_broken_groups(good, wrong)
+
+
+def _without_broken_groups(good: Tasks, wrong: Wrong) -> tuple[Tasks, Wrong]:
+    """The same, with all tasks of a group among the wrong ones of which one is."""
+    broken = {task.group for task, _ in wrong} - {""}
+    there = {task.id for task, _ in wrong}
+    found = [(task, "another task of its group cannot be launched") for task in good.values() if task.group in broken]
+    left = {name: task for name, task in good.items() if task.group not in broken and name not in there}
+    return left, wrong + [(task, why) for task, why in found if task.id not in there]
+
+
 class Launcher(NamedTuple):
     """Launches tasks for a caller, in the scheduler's thread."""
 
@@ -104,20 +162,19 @@ class Launcher(NamedTuple):
         """The facts of an ACCEPT, and the sandboxes of what it launches, with the numbers of the jobs; what is wrong is told."""
         offers = [events.offer_number(each.value) for each in accept.offer_ids]
         seconds = accept.filters.refuse_seconds if accept.HasField("filters") else None
-        wrong = [(task, task.wrong) for task in asked if task.job is None]
         place = place_of(state, offers)
-        jobs = {
-            task.id: self._as_theirs(state, task, place) for task in asked if task.job is not None and place is not None
-        }
-        wrong += self._elsewhere(jobs, asked, place)
+        good, wrong = _sorted_out(asked, place)
         try:
-            facts, refused = self._accepted(state, now, who, offers, jobs, seconds)
+            facts, refused = self._accepted(state, now, who, offers, good, place, seconds)
+            if any(good[error.task].group for error in refused):  # without these there is no less room for the others
+                wrong += [(good[error.task], str(error)) for error in refused]
+                good, wrong = _without_broken_groups(good, wrong)
+                facts, refused = self._accepted(state, now, who, offers, good, place, seconds)
         except InvalidOffers as error:
             member = state.frameworks.members[who].framework
             self.tell([statuses.dropped(task.id, task.agent, str(error), member) for task in asked])
             return frameworks.decline(state, who, offers, 0.0, now), {}
-        by_id = {task.id: task for task in asked}
-        wrong += [(by_id[error.task], str(error)) for error in refused]
+        wrong += [(good[error.task], str(error)) for error in refused]
         self.tell([statuses.invalid(task.id, task.agent, why, task.reason) for task, why in wrong])
         launched = [fact for fact in facts if isinstance(fact, JobSubmitted)]
         for fact in launched:
@@ -130,31 +187,24 @@ class Launcher(NamedTuple):
         job = task.job if self.rules.personal else admission.with_usual(state, task.job)
         return replace(job, output_limit=output_limit(self.rules, place.leaf))
 
-    @staticmethod
-    def _elsewhere(jobs: dict[str, Job], asked: Sequence[Task], place: Place | None) -> list[tuple[Task, str]]:
-        """Take out the tasks for other agents than that of the offers, and those whose name another of the call has."""
-        wrong, seen = [], set()
-        for task in asked:
-            if task.job is None or place is None:
-                continue
-            if task.id in seen:
-                wrong.append((task, f"Task has duplicate ID: {task.id}"))
-            elif task.agent != place.node:
-                wrong.append((task, f"Task uses invalid agent {task.agent} while agent {place.node} is expected"))
-                jobs.pop(task.id, None)
-            seen.add(task.id)
-        return wrong
-
     def _accepted(
-        self, state: State, now: float, who: str, offers: Sequence[int], jobs: dict[str, Job], seconds: float | None
+        self,
+        state: State,
+        now: float,
+        who: str,
+        offers: Sequence[int],
+        good: Tasks,
+        place: Place | None,
+        seconds: float | None,
     ) -> tuple[list[Fact], list[InvalidTask]]:
         """The facts of the tasks that can be launched, and what is wrong with the others. Raises InvalidOffers."""
-        facts, refused = frameworks.accept(state, who, offers, list(jobs.values()), seconds, now)
+        jobs = [self._as_theirs(state, task, place) for task in good.values() if place is not None]
+        facts, refused = frameworks.accept(state, who, offers, jobs, seconds, now)
         try:
             self._check_load([fact for fact in facts if isinstance(fact, JobSubmitted)])
         except Refused as error:
             facts, _ = frameworks.accept(state, who, offers, [], seconds, now)
-            refused = [InvalidTask(task, str(error)) for task in jobs]
+            refused = [InvalidTask(task, str(error)) for task in good]
         return facts, refused
 
     def _check_load(self, facts: Sequence[JobSubmitted]) -> None:

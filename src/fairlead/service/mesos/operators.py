@@ -13,7 +13,7 @@ from fairlead.scheduler.facts import Fact
 from fairlead.scheduler.framework_index import Member
 from fairlead.scheduler.state import State
 from fairlead.service.api.asking import Asker
-from fairlead.service.mesos import events
+from fairlead.service.mesos import events, shares
 from fairlead.service.mesos.callers import Framed
 from fairlead.service.mesos.descriptions import info_of
 from fairlead.service.mesos.encoding import as_json
@@ -219,6 +219,9 @@ class Operators:
         if call.type == Call.TEARDOWN:
             await self._tear_down(who, call.teardown.framework_id.value)
             return None
+        if call.type in (Call.UPDATE_WEIGHTS, Call.UPDATE_QUOTA):
+            await self._update(who, call)
+            return None
         name = Call.Type.Name(call.type)
         if name not in _ANSWERED:
             raise Refused(f"{name} is not answered here")
@@ -304,6 +307,19 @@ class Operators:
                 made.resources.extend(resources_of(task.launched.demand, role=task.launched.role))
                 at = self._asker.clock.wall(task.launched.at)
                 made.statuses.append(events.status(task.id, task.state, agent=task.launched.node, at=at))
+
+    async def _update(self, who: Framed, call: Call) -> None:
+        """Set weights or quota."""
+        check_operates(self._asker.door.rules, who.caller)
+
+        def question(state: State, now: float) -> tuple[list[Fact], None]:
+            if call.type == Call.UPDATE_WEIGHTS:
+                fact = shares.with_weights(state, call.update_weights.weight_infos, now)
+            else:
+                fact = shares.with_quota(state, call.update_quota.quota_configs, call.update_quota.force, now)
+            return ([fact] if fact else []), None
+
+        await self._asker.ask(question, changes=True, by=who.name or who.caller.person.name)
 
     async def _tear_down(self, who: Framed, identity: str) -> None:
         """Tear a framework down: one's own, or as an operator any."""

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from fairlead.model.specs import Node, Offer, Quantities, Queue
-from fairlead.scheduler.framework_index import OWN, Launched, Member
+from fairlead.scheduler.framework_index import OWN, Launched, Member, queue_of
 from fairlead.scheduler.state import State
 from fairlead.service.mesos.messages.mesos_pb2 import TaskState
 from fairlead.service.mesos.statuses import latest
@@ -113,9 +113,9 @@ def _roles(state: State, seen: dict[str, Member], hidden: Callable[[str], bool])
     names |= {name for name in state.tree.declared if name and not name.endswith("*")} | set(frameworks)
     found = []
     for name in sorted(names):
-        row = state.tree.rows.get(OWN if name == "*" else name)
+        row = state.tree.rows.get(queue_of(name))
         used = state.quantities(state.queues.used[row]) if row is not None else {}
-        found.append(RolePicture(name, state.tree.spec_of(name), used, frameworks.get(name, [])))
+        found.append(RolePicture(name, state.tree.spec_of(queue_of(name)), used, frameworks.get(name, [])))
     return found
 
 

@@ -15,7 +15,8 @@ NAMES = {"cpus": "cpu", "mem": "memory", "disk": "disk", "gpus": "gpu"}
 THEIRS = {ours: theirs for theirs, ours in NAMES.items()}
 MIB = 2**20
 IN_MIB = ("mem", "disk")
-MOST = 2.0**53 / MIB
+MOST_MIB, MOST = 2.0**62 / MIB, 2.0**53 / 1000
+"""Of memory and disk, and of all else, at most."""
 
 
 class NoResource(ValueError):
@@ -31,7 +32,7 @@ def to_mesos(name: str, amount: int) -> float:
 
 def to_base(name: str, value: float) -> int:
     """An amount as Mesos says it in base units. Raises NoResource for what is no amount."""
-    if not math.isfinite(value) or not 0 <= value <= MOST:
+    if not math.isfinite(value) or not 0 <= value <= (MOST_MIB if name in IN_MIB else MOST):
         raise NoResource(f"{name}: {value:g} is no amount")
     thousandths = round(value * 1000)
     return thousandths * MIB // 1000 if name in IN_MIB else thousandths

@@ -13,7 +13,7 @@ from fairlead.service.mesos.messages.scheduler_pb2 import Event
 
 BEAT_EVERY = 15.0
 """Seconds between two heartbeats."""
-MOST_UNREAD = 2 * 2**20
+MOST_UNREAD = 8 * 2**20
 """Bytes of records that may wait for a reader, or else one record."""
 
 

@@ -6,7 +6,7 @@ All of it is used in the scheduler's thread; the streams themselves are told thi
 import asyncio
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 
 from fairlead.scheduler.facts import (
@@ -25,12 +25,13 @@ from fairlead.scheduler.facts import (
 from fairlead.scheduler.state import State
 from fairlead.service.clock import Clock
 from fairlead.service.mesos import events, statuses
+from fairlead.service.mesos.groups import Group, broken_groups
 from fairlead.service.mesos.messages.scheduler_pb2 import Event
 from fairlead.service.mesos.streams import Stream
 
 TELL_AGAIN = 10.0
 """Seconds after which an update that is not acknowledged is told again."""
-TOLD_OF_RESCINDED = ("expired", "node lost", "node drained", "node changed", "limit")
+TOLD_OF_RESCINDED = ("expired", "node lost", "node drained", "node changed", "limit", "claimed")
 """Why offers are rescinded that their framework believes to hold; it knows itself that it went, or came back."""
 
 
@@ -41,6 +42,8 @@ class Subscriptions:
     ----------
     streams : dict of str to Stream
         By framework.
+    on_broken : callable
+        Told, in the event loop, the groups of tasks of which one has ended as it should not.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -48,6 +51,7 @@ class Subscriptions:
         self._loop: asyncio.AbstractEventLoop | None = None
         self.streams: dict[str, Stream] = {}
         self._offered: dict[int, str] = {}  # whose an offer is
+        self.on_broken: Callable[[set[Group]], object] = lambda groups: None
         self._told: dict[int, tuple[int, float]] = {}  # by job, the update that its framework was told last, and when
 
     def attach(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -112,6 +116,8 @@ class Subscriptions:
                 self._rescinded(fact)
             elif isinstance(fact, TasksPlaced | TasksStarted | TasksFinished) and state.frameworks.task_of:
                 changed |= dict.fromkeys(fact.job.tolist())
+                if isinstance(fact, TasksFinished) and (broken := broken_groups(state, fact.job.tolist())):
+                    self._soon(self.on_broken, broken)
             elif isinstance(fact, UpdatesAcknowledged):
                 changed |= dict.fromkeys(fact.jobs)
             elif isinstance(fact, NodeLost):

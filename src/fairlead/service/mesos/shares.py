@@ -1,0 +1,78 @@
+"""Weights and quota that operators set over Mesos' API: pure functions that make a configuration of the one that is in force.
+
+What is set so holds until fairlead.toml is read again: that file is the place for what is to last.
+"""
+
+from collections.abc import Iterable, Mapping
+
+from msgspec.structs import replace
+
+from fairlead.model.specs import ROOT, USERS, Quantities, Queue, ancestors
+from fairlead.scheduler import admission, frameworks
+from fairlead.scheduler.admission import Refused
+from fairlead.scheduler.facts import Configured
+from fairlead.scheduler.framework_index import queue_of
+from fairlead.scheduler.state import State
+from fairlead.service.mesos.messages.mesos_pb2 import Value, WeightInfo
+from fairlead.service.mesos.messages.quota_pb2 import QuotaConfig
+from fairlead.service.mesos.resources import NAMES, NoResource, to_base
+
+LEAST_WEIGHT, LARGEST_WEIGHT = 1e-6, 1e6
+
+
+def with_weights(state: State, infos: Iterable[WeightInfo], now: float) -> Configured | None:
+    """The fact that new weights of roles come to; None where nothing changes. Raises Refused."""
+    queues = dict(state.tree.declared)
+    for info in infos:
+        if not LEAST_WEIGHT <= info.weight <= LARGEST_WEIGHT:
+            raise Refused(
+                f"role {info.role!r}: {info.weight:g} is no weight: use {LEAST_WEIGHT:g} to {LARGEST_WEIGHT:g}"
+            )
+        name = _declared(queues, info.role)
+        queues[name] = replace(queues[name], weight=info.weight)
+    return _configured(state, queues, now)
+
+
+def with_quota(state: State, configs: Iterable[QuotaConfig], force: bool, now: float) -> Configured | None:
+    """The fact that new guarantees and limits of roles come to; None where nothing changes. Raises Refused: then none holds."""
+    queues = dict(state.tree.declared)
+    for config in configs:
+        role = config.role
+        if "/" in role or role == USERS:
+            raise Refused(f"role {role!r}: quota is for roles of the first level that have a name")
+        guarantee, limit = _amounts(config.guarantees), _amounts(config.limits)
+        above = [name for name, amount in guarantee.items() if amount > limit.get(name, amount)]
+        if above:
+            raise Refused(f"role {role!r}: the guarantee of {above[0]} is above the limit")
+        used = frameworks.exceeded(state, role, limit)
+        if used is not None and not force:
+            raise Refused(f"role {role!r} uses more than that limit already: wait until it uses less, or say force")
+        name = _declared(queues, role)
+        queues[name] = replace(queues[name], guarantee=guarantee, limit=limit, guarantee_percent={}, limit_percent={})
+    return _configured(state, queues, now)
+
+
+def _amounts(said: Mapping[str, Value.Scalar]) -> Quantities:
+    try:
+        return {NAMES.get(name, name): to_base(name, scalar.value) for name, scalar in said.items()}
+    except NoResource as error:
+        raise Refused(str(error)) from None
+
+
+def _declared(queues: dict[str, Queue], role: str) -> str:
+    """The queue of a role, which is declared from now on, and those above it."""
+    fault = frameworks.check_role(role)
+    if fault:
+        raise Refused(fault)
+    name = queue_of(role)
+    for each in (name, *ancestors(name)):
+        if each != ROOT:
+            queues.setdefault(each, Queue(each))
+    return name
+
+
+def _configured(state: State, queues: Mapping[str, Queue], now: float) -> Configured | None:
+    if queues == state.tree.declared:
+        return None
+    ordered = sorted(queues.values(), key=lambda queue: (queue.name.count("/"), queue.name))
+    return admission.configure(state, ordered, state.settings, now)

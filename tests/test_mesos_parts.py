@@ -1,0 +1,337 @@
+"""The parts of Mesos' wire by themselves: messages, amounts, what is fetched, principals, streams."""
+
+import asyncio
+import gzip
+import io
+import json
+import tarfile
+import threading
+import zipfile
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from google.protobuf.message import EncodeError
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fairlead.model.documents import DocumentError
+from fairlead.model.specs import Framework, Job, Node, Queue, Settings, Work
+from fairlead.people.principals import Principals
+from fairlead.scheduler import frameworks
+from fairlead.scheduler.admission import Refused
+from fairlead.scheduler.decide import decide
+from fairlead.scheduler.facts import Configured, NodeJoined, TasksFinished, TasksStarted
+from fairlead.scheduler.state import State
+from fairlead.service.mesos import calls, fetch, groups, streams
+from fairlead.service.mesos.calls import Calls
+from fairlead.service.mesos.encoding import JSON, PROTOBUF, Malformed, accepted_kind, as_json, decode, encode, record
+from fairlead.service.mesos.fetch import CannotFetch, bring
+from fairlead.service.mesos.messages.mesos_pb2 import TASK_RUNNING, MasterInfo, Offer, Resource, TaskStatus, Value
+from fairlead.service.mesos.messages.scheduler_pb2 import Call, Event
+from fairlead.service.mesos.resources import demand_of, resources_of
+from fairlead.service.mesos.streams import HEARTBEAT, Stream
+from fairlead.service.mesos.subscriptions import Subscriptions
+
+
+def test_the_numbers_of_fields_are_mesos_own():
+    """Some of the odd ones, as bytes that Mesos' own clients send."""
+    call = Call.FromString(bytes.fromhex("0a030a0161100c8201030a0141"))
+    assert (call.framework_id.value, call.type, list(call.suppress.roles)) == ("a", Call.SUPPRESS, ["A"])
+    status = TaskStatus.FromString(bytes.fromhex("0a030a017410015a02aabb5009"))
+    assert (status.state, status.uuid, status.reason) == (TASK_RUNNING, b"\xaa\xbb", TaskStatus.REASON_RECONCILIATION)
+    assert Offer.Operation.LAUNCH_GROUP == 6
+
+
+def test_json_is_as_mesos_writes_it():
+    event = Event(type=Event.UPDATE)
+    event.update.status.task_id.value = "é"
+    event.update.status.state = TASK_RUNNING
+    event.update.status.uuid = b"\xff\xfe"
+    event.update.status.unreachable_time.nanoseconds = 2**60
+    told = '{"type":"UPDATE","update":{"status":{"task_id":{"value":"\\u00e9"},"state":"TASK_RUNNING","uuid":"//4=",'
+    assert encode(JSON, event).decode() == told + '"unreachable_time":{"nanoseconds":1152921504606846976}}}}'
+    ports = Resource(name="ports", type=Value.RANGES)
+    ports.ranges.range.add(begin=1, end=2**40)
+    assert as_json(ports)["ranges"] == {"range": [{"begin": 1, "end": 2**40}]}
+    assert decode(PROTOBUF, encode(PROTOBUF, event), Event()) == event
+
+
+def test_what_a_message_must_have_is_sent_or_nothing():
+    event = Event(type=Event.RESCIND)
+    event.rescind.SetInParent()
+    for kind in (JSON, PROTOBUF):
+        with pytest.raises(EncodeError):
+            encode(kind, event)
+
+
+@pytest.mark.parametrize(
+    "body", [b'{"type": "KILL", "kill": {"task_id": {"value": "\\ud800"}}}', b'{"a":' * 5000, b"1"]
+)
+def test_what_is_no_message(body):
+    with pytest.raises(Malformed):
+        decode(JSON, body, Call())
+
+
+@pytest.mark.parametrize(
+    ("accept", "kind"),
+    [
+        (None, JSON),
+        ("*/*", JSON),
+        (PROTOBUF, PROTOBUF),
+        (f"{PROTOBUF}, */*;q=0.1", JSON),
+        (f"{JSON};q=0, {PROTOBUF}", PROTOBUF),
+    ],
+)
+def test_what_is_accepted(accept, kind):
+    assert accepted_kind(accept) == kind
+    assert accepted_kind("text/html") is None
+
+
+@given(st.dictionaries(st.sampled_from(["cpu", "memory", "disk", "gpu", "fpga"]), st.integers(0, 2**52)))
+def test_what_is_offered_is_there_when_it_is_asked_for(amounts):
+    """Rounded down to what Mesos can say, and not by more than a thousandth of its unit."""
+    amounts = {name: amount // 1000 * 1000 if name == "gpu" else amount for name, amount in amounts.items()}
+    asked = demand_of(decode(JSON, encode(JSON, each), Resource()) for each in resources_of(amounts))
+    for name, amount in amounts.items():
+        unit = 1050 if name in ("memory", "disk") else 1
+        assert amount - unit < asked.get(name, 0) <= amount
+
+
+@pytest.fixture
+def sandbox(tmp_path, monkeypatch):
+    folder = tmp_path / "sandbox"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    return folder
+
+
+def tar(path, *members):
+    with tarfile.open(path, "w:gz") as file:
+        for name, kind, data in members:
+            info = tarfile.TarInfo(name)
+            info.type, info.size = kind, len(data) if kind == tarfile.REGTYPE else 0
+            if kind != tarfile.REGTYPE:
+                info.linkname = data.decode()
+            file.addfile(info, io.BytesIO(data) if kind == tarfile.REGTYPE else None)
+    return {"value": str(path)}
+
+
+@pytest.mark.parametrize(
+    "members",
+    [
+        [("../out", tarfile.REGTYPE, b"x")],
+        [("link", tarfile.SYMTYPE, b"../.."), ("link/out", tarfile.REGTYPE, b"x")],
+        [("link", tarfile.SYMTYPE, b"/etc/passwd")],
+        [("hard", tarfile.LNKTYPE, b"../secret")],
+        [("pipe", tarfile.FIFOTYPE, b"")],
+    ],
+)
+def test_nothing_in_an_archive_leaves_the_sandbox(sandbox, tmp_path, members):
+    with pytest.raises(CannotFetch):
+        bring([tar(tmp_path / "evil.tgz", *members)], 2**20)
+    assert not (tmp_path / "out").exists()
+
+
+def test_archives_and_single_files(sandbox, tmp_path):
+    with zipfile.ZipFile(tmp_path / "a.zip", "w") as file:
+        file.writestr("in/a", "zipped")
+        file.writestr("../../out", "kept within")
+    (tmp_path / "b.gz").write_bytes(gzip.compress(b"packed"))
+    (tmp_path / "c.tgz").write_bytes(b"as it is")
+    uris = [{"value": str(tmp_path / name)} for name in ("a.zip", "b.gz")]
+    bring([*uris, {"value": f"file://{tmp_path}/c.tgz", "extract": False, "output_file": "sub/c"}], 2**20)
+    assert (sandbox / "in/a").read_text() == "zipped"
+    assert (sandbox / "b").read_text() == "packed"
+    assert (sandbox / "sub/c").read_text() == "as it is"
+    assert not (tmp_path / "out").exists()
+    assert not (tmp_path.parent / "out").exists()
+
+
+def test_what_is_fetched_is_bounded(sandbox, tmp_path):
+    (tmp_path / "bomb.gz").write_bytes(gzip.compress(bytes(2**22)))
+    with pytest.raises(CannotFetch, match="more than the 1048576 bytes"):
+        bring([{"value": str(tmp_path / "bomb.gz")}], 2**20)
+    with zipfile.ZipFile(tmp_path / "bomb.zip", "w", zipfile.ZIP_DEFLATED) as file:
+        file.writestr("a", bytes(2**22))
+    with pytest.raises(CannotFetch, match="more than"):
+        bring([{"value": str(tmp_path / "bomb.zip")}], 2**20)
+    with pytest.raises(CannotFetch):
+        bring([{"value": "/dev/zero"}], 2**20)
+    assert sum(path.stat().st_size for path in sandbox.rglob("*")) < 2**21
+
+
+def test_a_link_in_the_place_of_a_file_is_not_written_through(sandbox, tmp_path):
+    (tmp_path / "precious").write_text("mine")
+    (tmp_path / "data").write_text("theirs")
+    (sandbox / "data").symlink_to(tmp_path / "precious")
+    bring([{"value": str(tmp_path / "data")}], 2**20)
+    assert (tmp_path / "precious").read_text() == "mine"
+
+
+def test_over_http(sandbox):
+    class Serves(BaseHTTPRequestHandler):
+        def do_GET(self):
+            self.send_response(200 if self.path == "/x/y%20z?q" else 404)
+            self.end_headers()
+            self.wfile.write(b"served")
+
+        def log_message(self, *_):
+            pass
+
+    with HTTPServer(("127.0.0.1", 0), Serves) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        address = f"http://127.0.0.1:{server.server_port}"
+        bring([{"value": f"{address}/x/y%20z?q", "executable": True}], 2**20)
+        assert (sandbox / "y z").read_text() == "served"
+        assert (sandbox / "y z").stat().st_mode & 0o111
+        with pytest.raises(CannotFetch, match="404"):
+            bring([{"value": f"{address}/none"}], 2**20)
+        server.shutdown()
+
+
+def test_names_in_the_sandbox():
+    assert str(fetch.name_of({"value": "http://x/a/b.tgz?c=d"})) == "b.tgz"
+    for uri in (
+        {"value": "http://x/"},
+        {"value": "/a", "output_file": "/b"},
+        {"value": "/a", "output_file": "b/../../c"},
+    ):
+        with pytest.raises(CannotFetch):
+            fetch.name_of(uri)
+
+
+def basic(text):
+    import base64
+
+    return "Basic " + base64.b64encode(text.encode()).decode()
+
+
+def test_principals_are_read_again_when_they_change(tmp_path):
+    path = tmp_path / "principals.json"
+    path.write_text(json.dumps({"principal": [{"name": "a", "secret": "one", "roles": ["*", "x"]}]}))
+    path.chmod(0o600)
+    principals = Principals(path, personal=True)
+    assert principals.find(basic("a:one")).roles == ("default", "x")
+    for wrong in ("", "Basic", "Basic ?", "Bearer x", basic("a"), basic("a:two"), basic("b:one"), basic(":")):
+        assert principals.find(wrong) is None
+    path.write_text(json.dumps({"principal": [{"name": "a", "secret": "two:and more"}]}))
+    assert principals.find(basic("a:one")) is None
+    assert principals.find(basic("a:two:and more")).roles is None
+    path.chmod(0o640)
+    with pytest.raises(Refused, match="chmod 600"):
+        principals.find(basic("a:two:and more"))
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ('[[principal]]\nname = "a"\n', "secret"),
+        ('[[principal]]\nname = "a:b"\nsecret = "s"\n', "name"),
+        ('[[principal]]\nname = "a"\nsecret = "s"\n' * 2, "more than once"),
+        ('[[principal]]\nname = "a"\nsecret = "s"\n', "account"),
+    ],
+)
+def test_principals_that_cannot_be(tmp_path, text, why):
+    path = tmp_path / "principals.toml"
+    path.write_text(text)
+    path.chmod(0o600)
+    with pytest.raises(DocumentError, match=why) as error:
+        Principals(path, personal=False)
+    assert '"s"' not in str(error.value)
+
+
+def test_a_stream_beats_and_is_cut_off_when_nobody_reads(monkeypatch):
+    async def main():
+        stream = Stream(JSON, ("", 0))
+        records = stream.records()
+        monkeypatch.setattr(streams, "BEAT_EVERY", 0.05)
+        assert await anext(records) == record(JSON, HEARTBEAT)
+        stream.tell([HEARTBEAT])
+        assert await anext(records) == b'20\n{"type":"HEARTBEAT"}'
+        large = Event(type=Event.ERROR, error=Event.Error(message="x" * streams.MOST_UNREAD))
+        stream.tell([large])
+        assert not stream.ended, "one record may be as large as it is"
+        stream.tell([HEARTBEAT])
+        assert stream.ended
+        assert stream.cut_off.is_set()
+        assert [each async for each in records] == []
+
+    asyncio.run(main())
+
+
+@pytest.fixture
+def state():
+    """Of a framework that is offered a node."""
+    found = State()
+    queues, node = [Queue("A")], Node("n", {"cpu": 4000, "memory": 2**32})
+    for fact in (Configured(at=0, queues=queues, settings=Settings()), NodeJoined(at=0, node=node)):
+        found.apply(fact)
+    apply(found, frameworks.subscribe(found, Framework("f", roles=["A"], failover_timeout=9.0), "F", [], 0.0))
+    apply(found, decide(found, 0.0).facts)
+    return found
+
+
+def apply(state, facts):
+    for fact in facts:
+        state.apply(fact)
+    return facts
+
+
+class Asks:
+    """Answers questions from a state, as the scheduler's thread does."""
+
+    def __init__(self, state):
+        self.state, self.loop, self.facts = state, SimpleNamespace(stopped=threading.Event()), []
+
+    async def ask(self, question, **_):
+        facts, answer = question(self.state, 1.0)
+        self.facts += apply(self.state, facts)
+        return answer
+
+
+def calls_of(asker):
+    return Calls(asker, Subscriptions(SimpleNamespace(wall=float)), None, None, MasterInfo())
+
+
+def test_who_does_not_come_back_after_the_scheduler_has_is_disconnected(state, monkeypatch):
+    monkeypatch.setattr(calls, "COME_BACK_WITHIN", 0.0)
+    asker = Asks(state)
+    asyncio.run(calls_of(asker).disconnect_those_gone())
+    assert [type(fact).__name__ for fact in asker.facts] == ["OffersRescinded", "FrameworkDisconnected"]
+    gone = apply(state, decide(state, 11.0).facts)
+    assert "FrameworkGone" in [type(fact).__name__ for fact in gone]
+
+
+def test_what_is_left_of_a_group_is_stopped_also_when_nobody_looked_as_it_broke(state):
+    jobs = [groups.member(Job("", {"cpu": 100}, task=name, work=Work(["true"])), "g", "pod") for name in ("a", "b")]
+    jobs.append(Job("", {"cpu": 100}, task="alone", work=Work(["true"])))
+    facts, refused = frameworks.accept(state, "F", [1], jobs, 0.0, 0.0)
+    assert not refused
+    apply(state, facts)
+    one = np.ones(1, np.int64)
+    first = {"job": one * state.frameworks.tasks["F"]["a"].job, "index": 0 * one, "attempt": one}
+    apply(state, [TasksStarted(at=0, **first), TasksFinished(at=0, **first, outcome=0 * one, code=one)])
+    asker = Asks(state)
+    asyncio.run(calls_of(asker).end_groups_of_before())
+    assert [fact.id for fact in asker.facts] == [state.frameworks.tasks["F"]["b"].job]
+
+
+def test_an_update_is_told_when_it_is_recorded_and_the_next_when_it_is_acknowledged(state):
+    told = []
+    subscriptions = Subscriptions(SimpleNamespace(wall=float))
+    subscriptions.attach(SimpleNamespace(call_soon_threadsafe=lambda what, *more: what(*more)))
+    subscriptions.begin("F", SimpleNamespace(tell=told.extend, end=None))
+    facts, _ = frameworks.accept(state, "F", [1], [Job("", {"cpu": 100}, task="t", work=Work(["true"]))], 0.0, 0.0)
+    one = np.ones(1, np.int64)
+    attempt = {"job": one * facts[1].id, "index": 0 * one, "attempt": one}
+    ends = [TasksStarted(at=0, **attempt), TasksFinished(at=0, **attempt, outcome=0 * one, code=0 * one)]
+    subscriptions.recorded(state, apply(state, facts))
+    subscriptions.recorded(state, apply(state, ends))
+    states = ["TASK_STARTING", "TASK_RUNNING", "TASK_FINISHED"]
+    for number in (1, 2, 3):
+        seen = [as_json(each)["update"]["status"]["state"] for each in told if each.type == Event.UPDATE]
+        assert seen == states[:number]
+        subscriptions.recorded(state, apply(state, frameworks.acknowledge(state, "F", "t", number, 0.0)))
+    assert state.frameworks.tasks["F"] == {}

@@ -1,0 +1,107 @@
+"""Frameworks on a machine of many people: each is an account, by its secret or by whose process it is, and runs as that."""
+
+import re
+
+import pytest
+
+from machine import Machine, why_not
+from mesos_wire import Wire, task
+
+PRINCIPALS = """
+[[principal]]
+name = "marathon"
+secret = "wing"
+account = "alice"
+
+[[principal]]
+name = "aurora"
+secret = "borealis"
+account = "bob"
+roles = ["people"]
+"""
+
+
+@pytest.fixture(scope="module")
+def crowd():
+    """A machine where frameworks connect, and where."""
+    if (reason := why_not()) is not None:
+        pytest.skip(reason)
+    there = Machine()
+    secrets = there.folder / "principals.toml"
+    secrets.write_text(PRINCIPALS)
+    secrets.chmod(0o600)
+    try:
+        there.up("--mesos", "127.0.0.1:0", "--mesos-principals", str(secrets))
+        there.port = int(re.findall(r"http://127.0.0.1:(\d+)", there.log.read_text())[-1])
+        yield there
+    finally:
+        there.close()
+
+
+def test_tasks_run_as_the_account_of_their_framework(crowd):
+    wire = Wire(crowd.port, ("marathon", "wing"))
+    with wire.subscribed({"roles": ["vision"], "user": "root"}) as framework:
+        offer = framework.welcome().offer()
+        look = "id -un; pwd; stat -c %U:%a .; touch mine && ls ..; cat ../*/mine"
+        framework.launch(offer, task("who", look, offer, mem=64))
+        assert framework.last("who")["state"] == "TASK_FAILED"
+        out = crowd["alice"].ok("logs", _newest(crowd)).splitlines()
+        assert (out[0], out[2]) == ("alice", "alice:700")
+        assert out[1].startswith(f"{crowd.home}-sandboxes/")
+        assert len(out) == 3, "the names of others' sandboxes are not to be seen"
+        framework.call("REVIVE")
+        offer = framework.offer()
+        framework.launch(offer, task("su", {"value": "true", "user": "root"}, offer))
+        assert framework.status("su")["state"] == "TASK_ERROR"
+
+
+def _newest(crowd):
+    return str(crowd["alice"].http("GET", "/v1/jobs?limit=1")[1]["jobs"][0]["id"])
+
+
+@pytest.mark.parametrize(
+    ("who", "role"),
+    [
+        (("aurora", "borealis"), "vision"),
+        (("aurora", "borealis"), "*"),
+        (("aurora", "borealis"), "people/alice"),
+        (("marathon", "wing"), "people/bob"),
+        (("marathon", "wing"), "new"),
+    ],
+)
+def test_roles_that_are_not_theirs(crowd, who, role):
+    with Wire(crowd.port, who).subscribed({"roles": [role]}) as framework:
+        assert framework.event()["type"] == "ERROR"
+
+
+def test_others_frameworks_are_not_told(crowd):
+    alice, bob = Wire(crowd.port, ("marathon", "wing")), Wire(crowd.port, ("aurora", "borealis"))
+    with alice.subscribed({"roles": ["vision"]}) as framework:
+        framework.welcome()
+        assert [each["id"] for each in alice.get("/frameworks")["frameworks"]] == [framework.id]
+        assert bob.get("/frameworks")["frameworks"] == bob.get("/tasks")["tasks"] == []
+        call = {"type": "TEARDOWN", "teardown": {"framework_id": {"value": framework.id}}}
+        assert bob.post(call, path="/api/v1").status == 403
+        assert bob.post({"type": "UPDATE_WEIGHTS", "update_weights": {}}, path="/api/v1").status == 403
+
+
+def test_whose_process_it_is_is_enough_without_secrets(crowd):
+    """Without principals, the kernel's word about a process of this machine."""
+    there = Machine()
+    try:
+        there.up("--mesos", "127.0.0.1:0")
+        port = int(re.findall(r"http://127.0.0.1:(\d+)", there.log.read_text())[-1])
+        look = (
+            "import http.client as h, json\n"
+            f"c = h.HTTPConnection('127.0.0.1', {port})\n"
+            "info = {'name': 'x', 'user': '', 'role': '%s'}\n"
+            "body = json.dumps({'type': 'SUBSCRIBE', 'subscribe': {'framework_info': info}})\n"
+            "c.request('POST', '/api/v1/scheduler', body, {'Content-Type': 'application/json'})\n"
+            "a = c.getresponse()\n"
+            "print(a.status, a.read(60))\n"
+        )
+        assert "SUBSCRIBED" in there["alice"].python(look % "vision").stdout
+        assert "ERROR" in there["bob"].python(look % "vision").stdout
+        assert there["stranger"].python(look % "vision").stdout.startswith("401")
+    finally:
+        there.close()
