@@ -248,6 +248,15 @@ def test_what_the_journal_believes_in_and_nobody_admits_is_lost_when_it_must_hav
     engine.join(10)
 
 
+def test_what_a_scheduler_before_promised_for_longer_is_waited_for(tmp_path):
+    for lost_after, waits in ((60.0, 60.0), (2.0, 60.0)):
+        engine = RemoteEngine(tmp_path, lambda: None, LATE._replace(lost_after=lost_after))
+        engine.expect(["away"])
+        member = engine._members["away"]
+        assert not member.is_lost(engine._promise, member.renewed_at + waits)
+        assert member.is_lost(engine._promise, member.renewed_at + LATE.over_within() + 0.1)
+
+
 def test_a_newer_scheduler_takes_over_and_the_one_before_is_told(fleet):
     many = fleet(2)
     before = many.engine
@@ -281,7 +290,8 @@ PROMISE = Promise(lost_after=30.0, grace=5.0, vouched=False)
 def test_when_a_machine_is_lost(standing, vouched, gone_at, fenced, is_lost_after):
     """`is_lost_after`: seconds after it was heard last."""
     member = Member("n", None, 0.0)
-    member.standing, member.gone_at, member.fenced = standing, gone_at, fenced
+    assert not member.is_lost(PROMISE, 1e9), "nobody believes in it"
+    member.believed, member.standing, member.gone_at, member.fenced = True, standing, gone_at, fenced
     promise = PROMISE._replace(vouched=vouched)
     if is_lost_after is None:
         assert not member.is_lost(promise, 1e9)

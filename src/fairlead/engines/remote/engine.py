@@ -15,6 +15,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
+from fairlead.data_folder import write_private
 from fairlead.engines.contract import NOWHERE, Attempts, Launches, NodeDown, NodeUp, Seen, Superseded, Where
 from fairlead.engines.local.sightings import (
     Ended,
@@ -121,22 +122,33 @@ class RemoteEngine:
     @property
     def trouble(self) -> str | None:
         """What keeps all work from being done; machines that do not answer are told by :meth:`silent`."""
-        if self.complaint:
-            return self.complaint
         with self._lock:
             waits = [name for name, member in self._members.items() if member.standing is Standing.UNHEARD]
-            works = len(waits) < len(self._members)
-        if works or not waits:
+            works = any(member.standing is Standing.THERE for member in self._members.values())
+        if works:
             return None
+        if not waits or self.complaint:
+            return self.complaint
         why = [f"{name}: {self._links.trouble_of(name) or 'does not answer'}" for name in waits[:3] if self._links]
         return f"none of {len(waits)} machines can be reached: " + "; ".join(why)
 
     def expect(self, names: Iterable[str]) -> None:
         """The journal believes in these: until they are admitted they are waited for, and are lost when no lease can last."""
-        now = time.monotonic()
+        now, before = time.monotonic(), self._promised_before()
         with self._lock:
             for name in names:
-                self._members.setdefault(name, Member(name, None, now))
+                member = self._members.setdefault(name, Member(name, None, now))
+                member.promised, member.believed = before, True
+
+    def _promised_before(self) -> float:
+        """For how many seconds a lease may last that a scheduler before this one promised; what this one does is kept."""
+        path = self._home / "lost_after"
+        try:
+            before = float(path.read_text())
+        except (OSError, ValueError):  # there was none
+            before = 0.0
+        write_private(path, repr(max(before, self._promise.lost_after)), durable=True)
+        return before
 
     def wait_for_nodes(self) -> None:
         """They come when they come."""
@@ -370,7 +382,7 @@ class RemoteEngine:
 
     def _take_inventory_in(self, member: Member, told: Inventory) -> None:
         assert self._links is not None
-        member.limits = told.limits
+        member.limits, member.promised = told.limits, 0.0
         for task in told.tasks:
             self._on[task] = member.name
             if task[1] == 0:
@@ -381,7 +393,7 @@ class RemoteEngine:
         if member.gone_at is not None:
             self._links.tell(member.name, message("fence"))
         elif member.node is not None:
-            member.standing = Standing.THERE
+            member.standing, member.believed = Standing.THERE, True
             seen.nodes = [NodeUp(member.node)]
 
     def _broken(self, name: str) -> None:
@@ -401,6 +413,10 @@ class RemoteEngine:
                     self._lose(member)
                     news = True
                 elif now - member.heard_at > SILENT:
+                    if member.standing is Standing.THERE and now - member.renewed_at < 2 * SILENT:
+                        log.warning(
+                            "node %s was not heard for %.0f s: what runs there may go on", name, now - member.renewed_at
+                        )
                     member.heard_at = now
                     self._links.mend(name)
         if news:

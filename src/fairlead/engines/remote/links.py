@@ -27,6 +27,8 @@ CONNECT_WITHIN = 10.0
 """Seconds for a connection, with all that is said before the first message."""
 FIRST_PAUSE, LONGEST_PAUSE = 0.05, 5.0
 """Seconds between tries to reach one; each is twice the one before, and not the same for all."""
+MOST_AT_ONCE = 64
+"""Connections that are made at once, of those that could be made before; and as many of those that could not."""
 HANG_UP_WITHIN = 2.0
 """Seconds that closed lines are given to send what they were told."""
 
@@ -60,7 +62,8 @@ class _Link(asyncio.Protocol):
             await asyncio.sleep(pause * random.uniform(0.7, 1.3))  # noqa: S311
             heard = self.links.heard_of(self.name)
             try:
-                await asyncio.wait_for(self._connect(), CONNECT_WITHIN)
+                async with self.links.turns[bool(self.trouble)]:
+                    await asyncio.wait_for(self._connect(), CONNECT_WITHIN)
             except (OSError, TimeoutError) as error:
                 self.trouble = str(error) or f"no answer within {CONNECT_WITHIN:g} s"
             else:
@@ -176,6 +179,7 @@ class Links:
         self._heard: dict[str, int] = {}
         self._to_flush: set[_Link] = set()
         self._rung = False
+        self.turns = {failed: asyncio.Semaphore(MOST_AT_ONCE) for failed in (False, True)}
         self._loop = uvloop.new_event_loop()
         self._closing = asyncio.Event()
         self.failure: BaseException | None = None
@@ -280,9 +284,10 @@ class Links:
         until = time.monotonic() + HANG_UP_WITHIN
         while any(link.is_sending() for link in self._links.values()) and time.monotonic() < until:
             await asyncio.sleep(0.005)
+        tasks = [link.task for link in self._links.values() if link.task is not None]
         for name in list(self._links):
             self._drop(name, at_once=False)
-        await asyncio.sleep(0)  # the connections close
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _tick_on(self) -> None:
         while True:
