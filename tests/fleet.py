@@ -52,8 +52,8 @@ class Fleet:
 
     def job(self, *argv: str, env=None, **more) -> Job:
         demand = {"cpu": 1000} | more.pop("demand", {})
-        given = more.pop("input", "")
-        work = Work(list(argv), str(self.folder), {"PATH": os.environ["PATH"], **(env or {})}, input=given)
+        given = {"input": more.pop("input", ""), "export": more.pop("export", "")}
+        work = Work(list(argv), str(self.folder), {"PATH": os.environ["PATH"], **(env or {})}, **given)
         return Job("q", demand, work=work, **more)
 
     def start(self, job: Job, **places: list[Attempt]) -> None:

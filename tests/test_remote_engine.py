@@ -4,6 +4,7 @@ A machine is lost when nothing can run there any more, and no sooner.
 """
 
 import contextlib
+import errno
 import signal
 import socket
 import ssl
@@ -63,6 +64,22 @@ def test_a_decision_goes_to_each_machine_its_part_and_what_they_saw_comes_togeth
     many.until(lambda: many.known.keys() == set(many.names))
     assert {task for known in many.known.values() for task in known} == {c}, "the others are acknowledged"
     many.until(lambda: not (many.folder / "n0" / "output" / "1").exists())
+
+
+@pytest.mark.parametrize("tls", [False, True])
+def test_an_environment_that_is_kept_apart_goes_to_whoever_cannot_read_it(fleet, tls):
+    many = fleet(1, tls=tls)
+    kept = many.home / "exports" / "kept"
+    kept.parent.mkdir()
+    kept.write_text('{"SECRET": "word", "Y": "exported"}')
+    a, b = Attempt(1, 0, 1), Attempt(2, 0, 1)
+    show = ("sh", "-c", "echo $SECRET $Y")
+    many.start(many.job(*show, env={"Y": "own"}, export="kept"), n0=[a])
+    many.start(many.job(*show, export="gone"), n0=[b])
+    assert many.end_of(a) == (Outcome.EXITED, 0)
+    assert many.wrote(a, "n0") == "word own\n"
+    assert many.end_of(b) == (Outcome.NOT_STARTED, errno.ENOENT)
+    assert "the environment that was kept for it cannot be read" in many.wrote(b, "n0", "err")
 
 
 def test_an_attempt_is_stopped_where_the_journal_has_it_and_where_it_was_seen(fleet):

@@ -15,8 +15,11 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
+import msgspec
+
 from fairlead.data_folder import write_private
 from fairlead.engines.contract import NOWHERE, Attempts, Launches, NodeDown, NodeUp, Seen, Superseded, Where
+from fairlead.engines.local.member import is_here
 from fairlead.engines.local.sightings import (
     Ended,
     Fed,
@@ -217,11 +220,32 @@ class RemoteEngine:
                 attempts.job[attempts.index == 0].tolist(), launches.node[attempts.index == 0].tolist(), strict=True
             ):
                 self._firsts[job] = launches.nodes[place]
-        for node, told, tasks in starts(launches, self._gpus, self._folders, self._as_people, self._master_of):
+        jobs = {number: launches.jobs[number] for number in set(attempts.job.tolist())}
+        if any(job.work.export for job in jobs.values()) and self._links is not None:
+            # What is kept apart is read from the disk, for which the scheduler does not wait.
+            self._links.do(lambda: self._start(launches._replace(jobs=jobs)))
+        else:
+            self._start(launches)
+
+    def _start(self, launches: Launches) -> None:
+        told_so = (self._gpus, self._folders, self._as_people, self._master_of, self._exported)
+        for node, told, tasks in starts(launches, *told_so):
             with self._lock:
                 for job, index, number in tasks:
                     self._on[job, index, number] = node
             self._tell(node, told)
+
+    def _exported(self, node: str, name: str) -> dict[str, str] | None:
+        """An environment that is kept apart, for a node that does not see this machine's files."""
+        with self._lock:
+            place = self._places.get(node)
+        if place is None or is_here(place.address):
+            return None
+        try:
+            return msgspec.json.decode((self._folders.exports / name).read_bytes(), type=dict[str, str])
+        except (OSError, msgspec.MsgspecError) as error:
+            log.warning("an environment that was kept for a job cannot be read: %s", error)
+            return None  # the task says so, too: it is not there either
 
     def _master_of(self, job: int) -> str | None:
         with self._lock:

@@ -240,6 +240,10 @@ class Links:
         if not rung:
             self._call(self._flush)
 
+    def do(self, what: Callable[[], object]) -> None:
+        """Do something in the thread of the lines."""
+        self._call(what)
+
     def trouble_of(self, name: str) -> str:
         """Why a node could not be reached when that was last tried; empty where it could."""
         with self.lock:
