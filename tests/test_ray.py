@@ -177,7 +177,9 @@ def the_next_scheduler_adopts_what_runs(cluster):
 def tasks_live_on_when_the_head_has_died(cluster):
     """And what comes is started: the scheduler's own lines hold the nodes. That Ray is gone is said."""
     cluster.process_of("gcs_server").kill()
-    (child,) = [p for p in cluster.process.children() if "fairlead.engines.ray.membership" in p.cmdline()]
+    (child,) = [
+        p for p in psutil.Process(cluster.process.pid).children() if "fairlead.engines.ray.membership" in p.cmdline()
+    ]
     child.kill()
     cluster.until(lambda: "neither come nor go until it can be reached" in cluster.log.read_text(), 60)
     assert cluster.ok("run", "--cpu", "1", "--", "echo", "still") == "still\n"

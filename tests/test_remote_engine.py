@@ -82,6 +82,19 @@ def test_an_environment_that_is_kept_apart_goes_to_whoever_cannot_read_it(fleet,
     assert "the environment that was kept for it cannot be read" in many.wrote(b, "n0", "err")
 
 
+def test_what_a_machine_tells_of_the_tasks_of_another_is_not_believed(fleet, caplog):
+    many = fleet(2)
+    a = Attempt(1, 0, 1)
+    many.start(many.job("sh", "-c", "until test -e go; do sleep 0.02; done"), n0=[a])
+    many.until(lambda: a in many.started)
+    many.engine._hear("n1", [b'{"saw": "ended", "task": [1, 0, 1], "outcome": 0, "code": 0, "cpu": 0, "peak": 0}'])
+    many.look()
+    assert a not in many.ended
+    assert "node n1 tells of task 1.0, which is on another" in caplog.text
+    (many.folder / "go").touch()
+    assert many.end_of(a) == (Outcome.EXITED, 0)
+
+
 def test_an_attempt_is_stopped_where_the_journal_has_it_and_where_it_was_seen(fleet):
     many = fleet(2)
     a, b = Attempt(1, 0, 1), Attempt(2, 0, 1)

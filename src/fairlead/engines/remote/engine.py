@@ -87,7 +87,7 @@ class RemoteEngine:
         self._gpus: dict[str, list[int]] = {}
         self._seen: dict[str, Sightings] = {}
         self._on: dict[Task, str] = {}  # where attempts are that were started, or seen
-        self._firsts: dict[int, str] = {}  # by job, where its first task is
+        self._firsts: dict[int, tuple[int, str]] = {}  # by job, the attempt of its first task, and where that is
         self._fed: dict[Task, Fed | None] = {}  # of those that are being fed
         self._reads: dict[int, queue.SimpleQueue[bytes | None]] = {}
         self._next_read = 0
@@ -215,11 +215,11 @@ class RemoteEngine:
 
     def start(self, launches: Launches) -> None:
         attempts = launches.attempts
+        first = attempts.index == 0
+        rest = (attempts.job[first].tolist(), attempts.number[first].tolist(), launches.node[first].tolist())
         with self._lock:
-            for job, place in zip(
-                attempts.job[attempts.index == 0].tolist(), launches.node[attempts.index == 0].tolist(), strict=True
-            ):
-                self._firsts[job] = launches.nodes[place]
+            for job, number, place in zip(*rest, strict=True):
+                self._firsts[job] = number, launches.nodes[place]
         jobs = {number: launches.jobs[number] for number in set(attempts.job.tolist())}
         if any(job.work.export for job in jobs.values()) and self._links is not None:
             # What is kept apart is read from the disk, for which the scheduler does not wait.
@@ -249,7 +249,8 @@ class RemoteEngine:
 
     def _master_of(self, job: int) -> str | None:
         with self._lock:
-            place = self._places.get(self._firsts.get(job, ""))
+            _, name = self._firsts.get(job, (0, ""))
+            place = self._places.get(name)
         if place is None:
             return None
         return place.address.host or "127.0.0.1"
@@ -260,10 +261,10 @@ class RemoteEngine:
     def acknowledge(self, attempts: Attempts) -> None:
         tasks = self._fan_out("acknowledge", attempts, [])
         with self._lock:
-            for task in tasks:
-                self._on.pop(task, None)
-                if task[1] == 0:
-                    self._firsts.pop(task[0], None)
+            for job, index, number in tasks:
+                self._on.pop((job, index, number), None)
+                if index == 0 and self._firsts.get(job, (0, ""))[0] == number:
+                    del self._firsts[job]
 
     def _fan_out(self, do: str, attempts: Attempts, names: list[str], **more: object) -> list[Task]:
         """Tell the machines that attempts are on something of them; which they are, where that is not said, is known of old."""
@@ -399,18 +400,23 @@ class RemoteEngine:
                     self._reads[ask].put(None if data is None else base64.b64decode(data))
             case Fenced():
                 member.fenced = member.gone_at is not None
+            case Started(task) | Ended(task):
+                if self._on.setdefault(task, member.name) == member.name:
+                    self._sightings(member.name).add(each)
+                else:
+                    log.warning(
+                        "node %s tells of task %d.%d, which is on another: it is not believed", member.name, *task[:2]
+                    )
             case _:
-                if isinstance(each, Started | Ended):
-                    self._on[each.task] = member.name
                 self._sightings(member.name).add(each)
 
     def _take_inventory_in(self, member: Member, told: Inventory) -> None:
         assert self._links is not None
         member.limits, member.promised = told.limits, 0.0
-        for task in told.tasks:
-            self._on[task] = member.name
-            if task[1] == 0:
-                self._firsts[task[0]] = member.name
+        for job, index, number in told.tasks:
+            self._on.setdefault((job, index, number), member.name)
+            if index == 0 and number >= self._firsts.get(job, (0, ""))[0]:
+                self._firsts[job] = number, member.name
         self._links.accept(member.name)
         seen = self._sightings(member.name)
         seen.add(told)
@@ -451,6 +457,7 @@ class RemoteEngine:
         assert self._links is not None
         log.warning("node %s is lost: what ran there starts again elsewhere", member.name)
         member.standing = Standing.LOST
+        self._on = {task: name for task, name in self._on.items() if name != member.name}
         self._sightings(member.name).nodes.append(NodeDown(member.name))
         place = self._places.get(member.name)
         if member.gone_at is None and place is not None:

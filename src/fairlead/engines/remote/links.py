@@ -23,6 +23,8 @@ from fairlead.sockets import socket_name
 
 MOST_UNSENT = 16 * 2**20
 """Bytes of messages that wait for one supervisor."""
+LONGEST_LINE = 64 * 2**20
+"""Bytes that a message of a supervisor has at most."""
 CONNECT_WITHIN = 10.0
 """Seconds for a connection, with all that is said before the first message."""
 FIRST_PAUSE, LONGEST_PAUSE = 0.05, 5.0
@@ -92,6 +94,9 @@ class _Link(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         if b"\n" not in data:
             self._torn += data
+            if len(self._torn) > LONGEST_LINE:
+                self.trouble = "it said a line without an end"
+                self.hang_up()
             return
         *lines, self._torn = (self._torn + data).split(b"\n")
         self.trouble = ""
