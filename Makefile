@@ -7,7 +7,7 @@ RUN := .venv/bin/
 # Hundreds of processes are started here: none compiles anew what another has compiled.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test check bench docs fuzz torture soak clean help
+.PHONY: demo test check messages bench docs fuzz torture soak clean help
 
 help:  ## list the targets
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
@@ -33,6 +33,10 @@ check: .venv/ready  ## formatter, linter and type checker alone
 	$(RUN)ruff format --check .
 	$(RUN)ruff check .
 	$(RUN)mypy
+
+messages: .venv/ready  ## the Python of Mesos' messages, from their .proto files
+	cd src && ../.venv/bin/uv run --quiet --no-project --with grpcio-tools==1.76.0 python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. \
+		fairlead/service/mesos/messages/*.proto
 
 bench: .venv/ready  ## speeds, as ratios against a named peer in the same run
 	$(RUN)python -m bench

@@ -2,7 +2,7 @@
 
 import pytest
 
-from fairlead.engines.local.engine import EngineError
+from fairlead.engines.contract import EngineError
 from fairlead.journal import JournalFull
 from fairlead.journal.sql import SqlStore
 from fairlead.model.documents import Configuration

@@ -10,6 +10,9 @@ from pathlib import Path
 
 _CREDENTIALS = struct.Struct("3i")
 """What SO_PEERCRED tells: pid, uid, gid."""
+_TABLES = (Path("/proc/net/tcp"), Path("/proc/net/tcp6"))
+_ESTABLISHED = "01"
+"""How those tables call a connection that both ends have."""
 
 
 @contextmanager
@@ -39,3 +42,35 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return host == "localhost"
+
+
+def uid_of_caller(here: tuple[str, int], there: tuple[str, int], tables: tuple[Path, ...] = _TABLES) -> int | None:
+    """Whose socket of this machine is at the other end of a TCP connection, by the kernel's word; None where that is not told.
+
+    Parameters
+    ----------
+    here, there : tuple of str and int
+        Both ends' addresses and ports. Only for a loopback address is it certain that the other end is on this machine.
+    """
+    if not (is_loopback(here[0]) and is_loopback(there[0])):
+        return None
+    ends = f" {_in_table(*there)} {_in_table(*here)} {_ESTABLISHED} "
+    for table in tables:
+        try:
+            text = table.read_text("ascii")
+        except OSError:
+            continue
+        found = text.find(ends)
+        if found >= 0:
+            return int(text[found:].split(maxsplit=7)[6])
+    return None
+
+
+def _in_table(host: str, port: int) -> str:
+    """An address and a port as the kernel's tables write them: words of four bytes, each the wrong way round."""
+    address = ipaddress.ip_address(host)
+    if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped:
+        address = address.ipv4_mapped
+    packed = address.packed
+    words = [packed[start : start + 4][::-1].hex().upper() for start in range(0, len(packed), 4)]
+    return f"{''.join(words)}:{port:04X}"

@@ -57,9 +57,12 @@ class Asked(NamedTuple):
     ray_address: str | None = None
     try_nodes: int | None = None
     lost_after: float = LOST_AFTER
+    mesos: str | None = None
+    mesos_principals: Path | None = None
 
 
-_PATHS = ("config", "socket", "tls_cert", "tls_key")
+_PATHS = ("config", "socket", "tls_cert", "tls_key", "mesos_principals")
+MESOS_PORT = 5050
 
 
 def run_scheduler(asked: Asked) -> None:
@@ -166,7 +169,7 @@ def _where(asked: Asked, home: Path) -> Where:
     host, port = _host_and_port(asked.listen) if asked.listen is not None else ("127.0.0.1", asked.port)
     if asked.tls_cert is None and asked.tls_key is not None:
         raise Refused("--tls-key: whose? Name the certificate with --tls-cert as well")
-    if asked.tls_cert is not None and port is None:
+    if asked.tls_cert is not None and port is None and asked.mesos is None:
         raise Refused("--tls-cert: for which port? Name it with --listen HOST:PORT")
     if port is not None and not is_loopback(host) and asked.tls_cert is None and not asked.insecure:
         raise Refused(
@@ -181,13 +184,34 @@ def _where(asked: Asked, home: Path) -> Where:
         asked.tls_cert,
         asked.tls_key,
         tuple(name.lower() for name in asked.names),
+        _where_for_frameworks(asked),
+        asked.mesos_principals,
     )
 
 
-def _host_and_port(text: str) -> tuple[str, int]:
+def _where_for_frameworks(asked: Asked) -> tuple[str, int] | None:
+    """Where to listen for Mesos' frameworks, if anywhere."""
+    if asked.mesos is None:
+        if asked.mesos_principals is not None:
+            raise Refused("--mesos-principals: whose? Say with --mesos where they connect to")
+        return None
+    has_port = asked.mesos.rpartition(":")[2].isdigit() and not asked.mesos.endswith("]")
+    text = asked.mesos if has_port else f"{asked.mesos}:{MESOS_PORT}"
+    host, port = _host_and_port(text, "--mesos", MESOS_PORT)
+    if not is_loopback(host) and asked.tls_cert is None and not asked.insecure:
+        raise Refused(
+            f"--mesos {asked.mesos}: others on the way could read all of it, and the secrets: "
+            "give a certificate with --tls-cert and --tls-key, or say --insecure"
+        )
+    if not is_loopback(host) and asked.mesos_principals is None:
+        raise Refused(f"--mesos {asked.mesos}: who connects from elsewhere? Name their secrets with --mesos-principals")
+    return host, port
+
+
+def _host_and_port(text: str, option: str = "--listen", usual: int = DEFAULT_PORT) -> tuple[str, int]:
     host, _, port = text.rpartition(":")
     if not port.isdigit() or not host or int(port) > 65535:
-        raise Refused(f"--listen {text!r}: write HOST:PORT, such as 0.0.0.0:{DEFAULT_PORT} or [::]:{DEFAULT_PORT}")
+        raise Refused(f"{option} {text!r}: write HOST:PORT, such as 0.0.0.0:{usual} or [::]:{usual}")
     return host.removeprefix("[").removesuffix("]"), int(port)
 
 

@@ -15,7 +15,7 @@ class Mesos:
     """See the module. Inner queues that name no policy share as the queue above them does."""
 
     name: str = "mesos"
-    summary: str = "drf, ties by how often each was served, and guarantees that are not lent: as Mesos has it"
+    summary: str = "drf, ties by how often each was served: as Mesos has it"
 
     def divide(self, problem: Problem) -> Division:
         """Refuse to: it differs from drf in what breaks ties only, and in what is kept for who wants nothing."""

@@ -115,7 +115,10 @@ def subscribe(
     roles = {role for role in f.members[who].leaves if role not in framework.roles} if update else None
     framework = replace(framework, roles=[*dict.fromkeys(framework.roles)])
     fact = FrameworkSubscribed(at=now, id=who, framework=framework, suppressed=sorted({*suppressed}))
-    return [*_rescinded(state, who, "subscribed", now, roles), fact]
+    facts = _rescinded(state, who, "subscribed", now, roles)
+    if not update and who in f.members and f.members[who].away_since is None:
+        facts.append(FrameworkDisconnected(at=now, id=who))  # which nobody had noticed
+    return [*facts, fact]
 
 
 def _taken_by_jobs(state: State, role: str) -> str | None:

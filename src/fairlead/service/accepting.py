@@ -108,7 +108,7 @@ class Acceptor:
 
     def _turn(self) -> None:
         """Tell those that have waited for long, and let some in."""
-        over = self._loop.time() - PATIENCE
+        over = self._loop.time() - (PATIENCE if self._places.patience is None else self._places.patience)
         while self._arrived and (self._arrived[0][0] <= over or self._arrived[0][1] not in self._waiting):
             connection = self._arrived.popleft()[1]
             if connection in self._waiting:

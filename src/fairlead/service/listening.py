@@ -38,6 +38,8 @@ HEAD_WITHIN = 10.0
 """Seconds for a request's head to be there, from the connection or its first byte on."""
 BODY_WINDOW, BODY_LEAST = 20.0, 64 * 2**10
 """A body brings so many bytes in so many seconds, or ends; and so many of an answer are taken in that time."""
+KEEP_ALIVE = 5
+"""Seconds for the next request to begin, after an answer."""
 LINGER = 1.0
 """Seconds that one who was refused has to read why."""
 
@@ -58,6 +60,8 @@ class Where(NamedTuple):
     host, port : where to listen besides; no port for nowhere.
     certificate, key : files for TLS; None for plain HTTP.
     names : what the machine is called by, besides the host.
+    mesos : host and port for Mesos' frameworks; None for nowhere.
+    principals : the file of their names and secrets; None where they are known by whose processes they are.
     """
 
     socket: Path
@@ -67,6 +71,8 @@ class Where(NamedTuple):
     certificate: Path | None = None
     key: Path | None = None
     names: tuple[str, ...] = ()
+    mesos: tuple[str, int] | None = None
+    principals: Path | None = None
 
 
 def open_socket(path: Path, shared: bool) -> socket.socket:
@@ -150,6 +156,18 @@ def listening(where: Where) -> Iterator[list[Listener]]:
             listener.socket.close()
 
 
+@contextlib.contextmanager
+def listening_for_frameworks(where: Where) -> Iterator[Listener | None]:
+    """Listen for Mesos' frameworks, where that is asked for. Raises CannotListen, Refused."""
+    if where.mesos is None:
+        yield None
+        return
+    tls = tls_context(where.certificate, where.key) if where.certificate is not None else None
+    host = where.mesos[0] if ":" not in where.mesos[0] else f"[{where.mesos[0]}]"
+    with open_port(*where.mesos) as port:
+        yield Listener(port, f"{'https' if tls else 'http'}://{host}:{port.getsockname()[1]}", tls)
+
+
 def make_room() -> int:
     """Let this process have as many files open as there may be connections, and more for all else; how many may have a place.
 
@@ -211,8 +229,10 @@ _NO_CHECK_TIME = 0x200000
 _KINDS = ("DNS", "IP Address")
 
 
-def make_server(app: ASGIApp, tls: ssl.SSLContext | None, places: Places) -> uvicorn.Server:
-    """A web server for sockets that are of one kind."""
+def make_server(
+    app: ASGIApp, tls: ssl.SSLContext | None, places: Places, keep_alive: int = KEEP_ALIVE
+) -> uvicorn.Server:
+    """A web server for sockets that are of one kind; a connection may be silent for so many seconds."""
 
     async def leaving(scope: Scope, receive: Receive, send: Send) -> None:
         try:
@@ -225,6 +245,7 @@ def make_server(app: ASGIApp, tls: ssl.SSLContext | None, places: Places) -> uvi
         log_config=None,
         access_log=False,
         timeout_graceful_shutdown=2,
+        timeout_keep_alive=keep_alive,
         lifespan="off",
         http=Connection,
         ws="none",
@@ -250,7 +271,7 @@ class _Server(uvicorn.Server):
             return Connection(self.config, self.server_state, self.lifespan.state)
 
         def refusal() -> bytes:
-            return _refusal(429, "too many connections come at once: try again in a moment", "close", places)
+            return _refusal(places.full, "too many connections come at once: try again in a moment", "close", places)
 
         self.servers = [Acceptor(each, make, self.config.ssl, places, refusal) for each in sockets or []]  # type: ignore[misc]
 
@@ -272,6 +293,7 @@ class Connection(HttpToolsProtocol):
         super().connection_made(transport)
         self.peer = peer_of(transport.get_extra_info("socket"), transport.get_extra_info("peername"))
         self._places: Places = self.server_state.places  # type: ignore[attr-defined]
+        self.noted: dict[str, object] = {}
         self._wait_for_head(HEAD_WITHIN if self._places.come(self) else LINGER)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -314,6 +336,7 @@ class Connection(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         super().on_message_begin()
         self.scope["peer"] = self.peer  # type: ignore[typeddict-unknown-key]
+        self.scope["noted"] = self.noted  # type: ignore[typeddict-unknown-key]  # of the connection, by who answers
         self._in_head, self._told = True, 0
         if self._timer is None:
             self._wait_for_head()
@@ -354,9 +377,9 @@ class Connection(HttpToolsProtocol):
     def _turn_away(self, why: str) -> None:
         """Say when to come back; one that has a place may do so over the same connection."""
         if not self._places.has_place(self):
-            self._refusal = (429, why)
+            self._refusal = (self._places.full, why)
             raise ValueError(why)  # as in `_tell`
-        self.transport.write(_refusal(429, why, "keep-alive", self._places))
+        self.transport.write(_refusal(self._places.full, why, "keep-alive", self._places))
         self.cycle = _Answered()  # type: ignore[assignment]
         self._wait_for_head()
 
@@ -404,7 +427,7 @@ class Connection(HttpToolsProtocol):
         if self._places.has_place(self):
             self._refuse(408, "the request did not come in time")
         else:
-            self._refuse(429, "too many connections are open: try again in a moment")
+            self._refuse(self._places.full, "too many connections are open: try again in a moment")
 
     def _refuse(self, status: int, message: str) -> None:
         """Answer by hand, where no answer has begun, and hang up, in a moment: what is sent meanwhile is passed over."""
@@ -422,7 +445,7 @@ class Connection(HttpToolsProtocol):
 def _refusal(status: int, message: str, connection: str, places: Places) -> bytes:
     """An answer that is written by hand."""
     body = json.dumps({"error": message}).encode()
-    again = f"retry-after: {places.come_back()}\r\n" if status == 429 else ""
+    again = f"retry-after: {places.come_back()}\r\n" if status == places.full else ""
     head = (
         f"HTTP/1.1 {status} {HTTPStatus(status).phrase}\r\ncontent-type: application/json\r\n"
         f"content-length: {len(body)}\r\nconnection: {connection}\r\n{again}\r\n"

@@ -16,9 +16,10 @@ All of it is used in the event loop.
 import random
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from enum import Enum
 from ipaddress import IPv6Address, ip_address
+from types import MappingProxyType
 from typing import Protocol
 
 from fairlead.people.door import Peer
@@ -100,12 +101,29 @@ class Places:
         Whether all are one person's, who may have all of the room then.
     knows : callable
         Whether a uid is known to be that of an account.
+    room : mapping
+        For requests of each kind at once.
+    most_of_one : int, optional
+        Connections of one party, at most, where that is another number than is usual.
+    full : int
+        The status of who is told to come back.
+    patience : float, optional
+        Seconds that a connection may wait to be let in, where that is another time than is usual.
     """
 
     def __init__(
-        self, most: int = MOST_CONNECTIONS, personal: bool = False, knows: Callable[[int], bool] = lambda uid: True
+        self,
+        most: int = MOST_CONNECTIONS,
+        personal: bool = False,
+        knows: Callable[[int], bool] = lambda uid: True,
+        room: Mapping[Kind, int] = MappingProxyType(ROOM),
+        most_of_one: int | None = None,
+        full: int = 429,
+        patience: float | None = None,
     ) -> None:
+        self.full, self.patience = full, patience
         self._most, self.personal, self._knows = most, personal, knows
+        self._room, self._most_of_one = room, most_of_one
         self._party: dict[Seat, Party] = {}  # of those that have a place
         self._seated: defaultdict[Party, set[Seat]] = defaultdict(set)
         self._silent: defaultdict[Party, dict[Seat, float]] = defaultdict(dict)  # since when, the longest first
@@ -164,7 +182,7 @@ class Places:
         peer, asking = seat.peer, self._asking[kind]
         if sum(slow.unread() for slow in self._slow[peer]) > MOST_UNREAD:
             return f"{MOST_UNREAD >> 20} MiB of answers wait to be read by you: read them"
-        if asking.total() >= ROOM[kind] or (asking[peer] >= ROOM[kind] // 2 and not self.personal):
+        if asking.total() >= self._room[kind] or (asking[peer] >= self._room[kind] // 2 and not self.personal):
             return f"too many requests to {kind.value} wait for an answer"
         if not self._stays(seat):
             return "too many connections are open"
@@ -220,7 +238,8 @@ class Places:
         return not isinstance(party, int) and self._others >= left and not self.personal
 
     def _has_most(self, party: Party) -> bool:
-        return len(self._seated.get(party, ())) >= MOST_OF_ONE and not self.personal
+        most = MOST_OF_ONE if self._most_of_one is None else self._most_of_one
+        return len(self._seated.get(party, ())) >= most and not self.personal
 
     def _turn_out(self, party: Party) -> bool:
         longest, since = next(iter(self._silent[party].items()), (None, 0.0))

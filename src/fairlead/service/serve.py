@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import uvloop
@@ -66,7 +66,15 @@ from fairlead.service.api.calls import close_silent_sessions
 from fairlead.service.api.cluster import configure
 from fairlead.service.clock import Clock
 from fairlead.service.exports import Exports
-from fairlead.service.listening import Where, listening, make_room, make_server, names_of
+from fairlead.service.listening import (
+    Listener,
+    Where,
+    listening,
+    listening_for_frameworks,
+    make_room,
+    make_server,
+    names_of,
+)
 from fairlead.service.loop import Busy, HappensLater, Loop, Question
 from fairlead.service.outlooks import Outlooks
 from fairlead.service.over_time import Audits
@@ -75,6 +83,9 @@ from fairlead.service.sessions import Sessions
 from fairlead.service.unfinished import Unfinished
 from fairlead.service.wakeups import Wakeups
 from fairlead.simulate.outlook import outlook
+
+if TYPE_CHECKING:
+    from fairlead.service.mesos.door import MesosDoor
 
 log = logging.getLogger("fairlead")
 
@@ -211,6 +222,7 @@ def serve(
     with ExitStack() as closing:
         closing.callback(journal.close)
         listeners = closing.enter_context(listening(where))
+        for_frameworks = closing.enter_context(listening_for_frameworks(where))
         door, deeds = Door(Tokens(home / "tokens.json"), personal), Deeds(home / "deeds")
         clock = Clock(home / "clock.json", journal.last_at())
         engines: list[LiveEngine] = []
@@ -234,7 +246,8 @@ def serve(
         sessions, outlooks = Sessions(home / "calls", wakeups), Outlooks(home / "outlooks.json")
         closing.callback(outlooks.close)
         unfinished = Unfinished(Exports(home / "exports"))
-        loop = Loop(make, _announcing(wakeups, sessions, unfinished, door, outlooks), reserve)
+        mesos = _mesos_door(where, for_frameworks, personal, clock) if for_frameworks is not None else None
+        loop = Loop(make, _announcing(wakeups, sessions, unfinished, door, outlooks, mesos), reserve)
         loop.start()
         loop.ready.result()
         engine = engines[0]
@@ -247,12 +260,19 @@ def serve(
         app = Entrance(TooLargeInJson(make_api(asker, parts)), door, deeds, names_of(where))
         places = Places(most, personal, door.knows)
         servers = [make_server(app, listener.tls, places) for listener in listeners]
+        if mesos is not None:
+            listeners.append(mesos.listener)
+            servers.append(mesos.open(asker, unfinished, home, most))
 
         async def main() -> None:
             running = asyncio.get_running_loop()
             wakeups.attach(running)
+            if mesos is not None:
+                mesos.attach(running)
 
             def ended() -> None:
+                if mesos is not None:
+                    mesos.end()
                 for server in servers:
                     running.call_soon_threadsafe(setattr, server, "should_exit", True)
                 wakeups.wake()
@@ -260,10 +280,10 @@ def serve(
             loop.on_stop = ended
             running.add_signal_handler(signal.SIGINT, stop.at_once)
             running.add_signal_handler(signal.SIGTERM, loop.stop)
-            beside = (close_silent_sessions(asker, sessions), outlooks.learn(loop))
+            beside = (close_silent_sessions(asker, sessions), outlooks.learn(loop), *(mesos.beside() if mesos else ()))
             tasks = [running.create_task(each) for each in beside]
             try:
-                running.call_soon(on_ready, urls, engine)
+                running.call_soon(on_ready, urls if mesos is None else [*urls, mesos.listener.url], engine)
                 if not loop.stopped.is_set():
                     serving = (s.serve(sockets=[each.socket]) for s, each in zip(servers, listeners, strict=True))
                     await asyncio.gather(*serving)
@@ -338,11 +358,23 @@ def _refuse_to_lose(state: State, known: Collection[str]) -> None:
             )
 
 
+def _mesos_door(where: Where, listener: Listener, personal: bool, clock: Clock) -> "MesosDoor":
+    """What answers Mesos' frameworks; what it is made of is loaded only where there may be any."""
+    from fairlead.service.mesos.door import MesosDoor
+
+    return MesosDoor(where, listener, personal, clock)
+
+
 def _announcing(
-    wakeups: Wakeups, sessions: Sessions, unfinished: Unfinished, door: Door, outlooks: Outlooks
+    wakeups: Wakeups,
+    sessions: Sessions,
+    unfinished: Unfinished,
+    door: Door,
+    outlooks: Outlooks,
+    mesos: "MesosDoor | None",
 ) -> Callable[[State, Sequence[Fact]], None]:
     """Ring for the jobs that ended, and that there are more facts; tell programs what happened to their calls, the door of new
-    rules, and the outlooks of what came true.
+    rules, the outlooks of what came true, and frameworks what concerns them.
     """
 
     def announce(state: State, facts: Sequence[Fact]) -> None:
@@ -350,6 +382,8 @@ def _announcing(
             door.rules = rules_of(state, door.personal)
         sessions.recorded(state, facts)
         outlooks.happened(facts)
+        if mesos is not None:
+            mesos.recorded(state, facts)
         wakeups.wake([("job", job) for job in unfinished.recorded(state, facts)] + ["facts"])
 
     return announce

@@ -13,6 +13,34 @@ from fairlead.plain_text import plain
 
 Engines = Literal["local", "ray"]
 
+Mesos = Annotated[
+    str | None,
+    typer.Option(
+        help="Have frameworks connect there as they did to Mesos. The port is 5050 where none is named; 0 for any.",
+        metavar="HOST[:PORT]",
+    ),
+]
+MesosPrincipals = Annotated[
+    Path | None,
+    typer.Option(
+        help="With --mesos: the principals with their secrets. Default: each is known by whose process of this machine it is."
+    ),
+]
+RayAddress = Annotated[
+    str | None,
+    typer.Option(help="With --engine ray: its head. Default: RAY_ADDRESS, or what runs here.", metavar="HOST:PORT"),
+]
+TryNodes = Annotated[
+    int | None,
+    typer.Option("--try", help="With --engine ray: start so many nodes on this machine, to try it.", min=1, max=100),
+]
+LostAfter = Annotated[
+    float,
+    typer.Option(
+        help="With --engine ray: seconds after which a node that is not heard ends its tasks.", min=1, max=86400
+    ),
+]
+
 
 def up(
     config: Annotated[
@@ -44,6 +72,8 @@ def up(
     name: Annotated[
         list[str], typer.Option(help="With --listen: a further name that this machine is called by; repeat for more.")
     ] = [],  # noqa: B006
+    mesos: Mesos = None,
+    mesos_principals: MesosPrincipals = None,
     drop_node: Annotated[
         list[str],
         typer.Option(
@@ -53,22 +83,9 @@ def up(
     engine: Annotated[
         Engines, typer.Option(help="Where tasks run: this machine, or the nodes of a Ray cluster.")
     ] = "local",
-    ray_address: Annotated[
-        str | None,
-        typer.Option(help="With --engine ray: its head. Default: RAY_ADDRESS, or what runs here.", metavar="HOST:PORT"),
-    ] = None,
-    try_: Annotated[
-        int | None,
-        typer.Option(
-            "--try", help="With --engine ray: start so many nodes on this machine, to try it.", min=1, max=100
-        ),
-    ] = None,
-    lost_after: Annotated[
-        float,
-        typer.Option(
-            help="With --engine ray: seconds after which a node that is not heard ends its tasks.", min=1, max=86400
-        ),
-    ] = 30.0,
+    ray_address: RayAddress = None,
+    try_: TryNodes = None,
+    lost_after: LostAfter = 30.0,
 ) -> None:
     """Start the scheduler, in the foreground.
 
@@ -77,10 +94,9 @@ def up(
     """
     from fairlead.cli.up import Asked, run_scheduler
 
-    of_ray = (engine, ray_address, try_, lost_after)
-    run_scheduler(
-        Asked(config, home, system, socket, port, listen, tls_cert, tls_key, insecure, name, drop_node, *of_ray)
-    )
+    asked = Asked(config, home, system, socket, port, listen, tls_cert, tls_key, insecure, name, drop_node)
+    asked = asked._replace(engine=engine, ray_address=ray_address, try_nodes=try_, lost_after=lost_after)
+    run_scheduler(asked._replace(mesos=mesos, mesos_principals=mesos_principals))
 
 
 def doctor(

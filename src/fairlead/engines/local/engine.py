@@ -25,10 +25,6 @@ SILENT = 10.0
 """Seconds after which a supervisor that says nothing is taken for stopped."""
 
 
-class EngineError(RuntimeError):
-    """The engine cannot work here; the message says why."""
-
-
 class LocalEngine:
     """Tasks as processes of this machine; see :class:`fairlead.engines.contract.Engine`.
 

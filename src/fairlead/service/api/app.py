@@ -89,7 +89,7 @@ def make_api(asker: Asker, parts: Parts) -> FastAPI:
     )
     _answer_errors_in_one_line(app)
     checks = [Depends(HTTPBearer(auto_error=False)), Depends(_refusing_unknown_queries(app))]
-    known = errors(400, 401, 403, 404, 409, 413, 422, 429, 503)
+    known = errors(400, 401, 403, 404, 409, 413, 422, 429, 431, 503)
     api = APIRouter(dependencies=checks, responses=known, route_class=HeldRoute)
     submitter = Submitter(asker, parts.unfinished)
     add_jobs(api, asker, submitter, parts.engine)

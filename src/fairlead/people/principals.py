@@ -1,0 +1,113 @@
+"""Principals: how frameworks are known that say who they are by a name and a secret, as Mesos' did.
+
+They are in a file that only the scheduler's owner reads, TOML or the same as JSON, with a ``[[principal]]`` table for each. Each
+is bound to an account, as which its tasks run, and may be bound to queues. A file that is changed is read again.
+"""
+
+import base64
+import binascii
+import hmac
+import os
+from collections import Counter
+from pathlib import Path
+from typing import Annotated, NamedTuple
+
+from pydantic import AfterValidator, Field, model_validator
+
+from fairlead.model.documents import DocumentError, Table, check_queue_name, read_table, validated
+from fairlead.scheduler.admission import Refused
+
+
+class PrincipalTable(Table):
+    """What is said of one principal.
+
+    account : as whom its tasks run; whose the scheduler is, where that is one person's.
+    roles : the queues that it is for, and what is below them; None for all that its account may submit to.
+    requests : a second, of each of its frameworks; None as its account has it.
+    """
+
+    name: Annotated[str, Field(min_length=1, max_length=256, pattern=r"^[^:\x00-\x1f\x7f]+$")]
+    secret: Annotated[str, Field(min_length=1, max_length=4096)]
+    account: Annotated[str, Field(min_length=1, max_length=128)] | None = None
+    roles: (
+        Annotated[list[Annotated[str, AfterValidator(check_queue_name)]], Field(min_length=1, max_length=1000)] | None
+    ) = None
+    requests: Annotated[float, Field(gt=0)] | None = None
+
+
+class PrincipalsDocument(Table):
+    principal: Annotated[list[PrincipalTable], Field(min_length=1, max_length=10_000)]
+
+    @model_validator(mode="after")
+    def _check_names(self) -> "PrincipalsDocument":
+        for name, count in Counter(each.name for each in self.principal).items():
+            if count > 1:
+                raise ValueError(f"{name!r} is there more than once")
+        return self
+
+
+class Principal(NamedTuple):
+    """A principal, as far as anybody else has to know it; the fields are those of :class:`PrincipalTable`."""
+
+    name: str
+    account: str | None = None
+    roles: tuple[str, ...] | None = None
+    requests: float | None = None
+
+
+class Principals:
+    """All principals, as a file says. Raises DocumentError and Refused where it is not what it should be.
+
+    Parameters
+    ----------
+    path : Path
+    personal : bool
+        Whether the scheduler is one person's: else each principal must name its account.
+    """
+
+    def __init__(self, path: Path, personal: bool) -> None:
+        self._path, self._personal = path, personal
+        self._seen: tuple[int, ...] = ()
+        self._secrets: dict[str, str] = {}
+        self._known: dict[str, Principal] = {}
+        self._look()
+
+    def find(self, authorization: str) -> Principal | None:
+        """Who an ``Authorization`` header of the kind ``Basic`` proves to be there; None for nobody."""
+        scheme, _, given = authorization.partition(" ")
+        if scheme.lower() != "basic":
+            return None
+        try:
+            text = base64.b64decode(given.strip(), validate=True).decode()
+        except (binascii.Error, UnicodeDecodeError):
+            return None
+        name, _, secret = text.partition(":")
+        self._look()
+        kept = self._secrets.get(name)
+        right = hmac.compare_digest((kept or "").encode(), secret.encode())
+        return self._known[name] if kept is not None and right else None
+
+    def _look(self) -> None:
+        """Read the file if it is another than it was."""
+        try:
+            found = self._path.stat()
+        except OSError as error:
+            raise Refused(f"{self._path}: cannot be read: {error.strerror}") from None
+        seen = (found.st_ino, found.st_mtime_ns, found.st_ctime_ns, found.st_size)
+        if seen == self._seen:
+            return
+        if found.st_uid not in (0, os.geteuid()) or found.st_mode & 0o077:
+            raise Refused(f"{self._path}: others may read or change it: chmod 600 {self._path}, and give new secrets")
+        text, raw = read_table(self._path)
+        document = validated(PrincipalsDocument, self._path, text, raw)
+        for each in document.principal:
+            if each.account is None and not self._personal:
+                raise DocumentError(f"{self._path}: principal {each.name!r}: name the account that its tasks run as")
+        self._secrets = {each.name: each.secret for each in document.principal}
+        self._known = {
+            each.name: Principal(
+                each.name, each.account, None if each.roles is None else tuple(each.roles), each.requests
+            )
+            for each in document.principal
+        }
+        self._seen = seen

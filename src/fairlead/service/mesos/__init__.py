@@ -1,0 +1,1 @@
+"""Mesos' wire: frameworks connect to fairlead as they did to Mesos."""

@@ -1,0 +1,247 @@
+"""Mesos' HTTP face: the scheduler API of version 1, and what operators ask. Statuses and messages are Mesos' own.
+
+Thin: know who calls, read the message, ask :class:`~fairlead.service.mesos.calls.Calls` or the operators' part, answer.
+"""
+
+import asyncio
+import json
+import logging
+from collections.abc import Mapping
+from http import HTTPStatus
+from typing import Any, NamedTuple
+
+from starlette.types import Receive, Scope, Send
+
+from fairlead.engines.step import Stalled
+from fairlead.scheduler.admission import Refused
+from fairlead.service.loop import Busy
+from fairlead.service.mesos.callers import REALM, Callers, Framed, NotKnown, TooMany
+from fairlead.service.mesos.calls import Calls
+from fairlead.service.mesos.encoding import (
+    JSON,
+    KINDS,
+    PROTOBUF,
+    Malformed,
+    accepted_kind,
+    decode,
+    encode,
+    type_is_unknown,
+)
+from fairlead.service.mesos.messages import master_pb2, scheduler_pb2
+from fairlead.service.mesos.operators import Operators
+from fairlead.service.mesos.streams import Stream
+
+log = logging.getLogger("fairlead")
+
+LARGEST_BODY = 16 * 2**20
+LONGEST_WAIT = 10.0
+"""Seconds that a call waits for its turn, where a framework makes more than it may."""
+TEXT = "text/plain; charset=utf-8"
+
+
+class Answer(Exception):
+    """A request's answer, known before all of it was looked at."""
+
+    def __init__(self, status: int, text: str = "", headers: Mapping[str, str] | None = None) -> None:
+        super().__init__(text)
+        self.status, self.text, self.headers = status, text, dict(headers or {})
+
+
+class Request(NamedTuple):
+    """What was asked: by whom, in which content type, and in which it is answered."""
+
+    who: Framed
+    headers: Mapping[str, str]
+    body: bytes
+    kind: str
+
+
+class MesosApp:
+    """The application.
+
+    Parameters
+    ----------
+    callers : Callers
+    calls : Calls
+        What frameworks call.
+    operators : Operators
+    hosts : set of str
+        The names that requests may be for.
+    """
+
+    def __init__(self, callers: Callers, calls: Calls, operators: Operators, hosts: set[str]) -> None:
+        self._callers, self._calls, self._operators, self._hosts = callers, calls, operators, hosts
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
+        path = scope["path"].removeprefix("/master").rstrip("/")
+        try:
+            self._check_host(headers.get("host", ""))
+            if path == "/api/v1/scheduler":
+                await self._scheduler(scope, headers, receive, send)
+            elif path == "/api/v1":
+                await self._operator(scope, headers, receive, send)
+            else:
+                await self._look(path, scope, headers, send)
+        except Answer as known:
+            await answer(send, known.status, known.text.encode(), {"Content-Type": TEXT, **known.headers})
+        except NotKnown as error:
+            challenge = {"WWW-Authenticate": f'Basic realm="{REALM}"', "Content-Type": TEXT}
+            await answer(send, 401, str(error).encode(), challenge)
+        except TooMany as error:
+            await answer(send, 503, str(error).encode(), {"Content-Type": TEXT, "Retry-After": "1"})
+        except (Stalled, Busy, TimeoutError) as error:
+            await answer(send, 503, (str(error) or "the scheduler is too busy").encode(), {"Content-Type": TEXT})
+
+    def _check_host(self, host: str) -> None:
+        """Refuse what a page of somebody else's has a browser ask of this machine."""
+        name = host[1:].partition("]")[0] if host.startswith("[") else host.partition(":")[0]
+        name = name.lower().rstrip(".")
+        if self._hosts and not {name, f"*.{name.partition('.')[2]}"} & self._hosts:
+            raise Answer(421, f"{name or 'no host'!r} is no name of this scheduler: start it with --name {name}")
+
+    async def _look(self, path: str, scope: Scope, headers: Mapping[str, str], send: Send) -> None:
+        """Answer a GET of what operators look at."""
+        open_to_all = path in ("/version", "/health")
+        who = None if open_to_all else await self._callers.who(scope, headers.get("authorization", ""))
+        view = self._operators.views.get(path.removesuffix(".json"))
+        if view is None:
+            raise Answer(404)
+        if scope["method"] not in ("GET", "HEAD"):
+            raise Answer(405, f"Expecting one of {{ 'GET' }}, but received '{scope['method']}'", {"Allow": "GET"})
+        told = await view(who)
+        body = b"" if told is None else json.dumps(told, separators=(",", ":")).encode("ascii")
+        await answer(send, 200, body, {"Content-Type": JSON})
+
+    async def _operator(self, scope: Scope, headers: Mapping[str, str], receive: Receive, send: Send) -> None:
+        """Answer a call of an operator."""
+        request = await self._read(scope, headers, receive)
+        call = _decoded(request, master_pb2.Call())
+        if not call.HasField("type"):
+            if type_is_unknown(request.kind, request.body, call):
+                raise Answer(501)
+            raise Answer(400, "Failed to validate master::Call: Expecting 'type' to be present")
+        accepts = _accepted(headers)
+        try:
+            told = await self._operators.call(request.who, call)
+        except Refused as error:
+            raise Answer(self._operators.status_of(error), str(error)) from None
+        if told is None:
+            await answer(send, 200, b"", {})
+        else:
+            await answer(send, 200, encode(accepts, told), {"Content-Type": accepts})
+
+    async def _scheduler(self, scope: Scope, headers: Mapping[str, str], receive: Receive, send: Send) -> None:
+        """Answer a call of a framework."""
+        request = await self._read(scope, headers, receive)
+        call = _decoded(request, scheduler_pb2.Call())
+        unknown = type_is_unknown(request.kind, request.body, call)
+        if not call.HasField("type") and not unknown:
+            raise Answer(400, "Failed to validate scheduler::Call: Expecting 'type' to be present")
+        if call.type == scheduler_pb2.Call.SUBSCRIBE:
+            await self._subscribe(request, call, receive, send)
+            return
+        if not call.framework_id.value:
+            raise Answer(400, "Failed to validate scheduler::Call: Expecting 'framework_id' to be present")
+        await self._wait_for_turn(request.who, call.framework_id.value)
+        refusal = await self._calls.take(request.who, call, request.headers.get("mesos-stream-id"))
+        if refusal is not None:
+            raise Answer(refusal.status, refusal.message)
+        await answer(send, 202, b"", {})
+
+    async def _wait_for_turn(self, who: Framed, framework: str) -> None:
+        while wait := self._callers.wait(who, framework):
+            if wait > LONGEST_WAIT:
+                raise TooMany("this framework makes more calls than it may: slow down")
+            await asyncio.sleep(wait)
+
+    async def _subscribe(self, request: Request, call: scheduler_pb2.Call, receive: Receive, send: Send) -> None:
+        """Answer with a stream, for as long as the framework reads it."""
+        if not call.HasField("subscribe"):
+            raise Answer(400, "Failed to validate scheduler::Call: Expecting 'subscribe' to be present")
+        accepts = _accepted(request.headers)
+        if "mesos-stream-id" in request.headers:
+            raise Answer(400, "Subscribe calls should not include the 'Mesos-Stream-Id' header")
+        stream = Stream(accepts, request.who.identity)
+        refusal = await self._calls.subscribe(request.who, call, stream)
+        if refusal is not None:
+            raise Answer(refusal.status, refusal.message)
+        try:
+            await start(send, 200, {"Content-Type": accepts, "Mesos-Stream-Id": stream.id})
+            parts = [_send_all(stream, send), _hung_up(receive), stream.cut_off.wait()]
+            tasks = [asyncio.ensure_future(part) for part in parts]
+            try:
+                await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                for task in tasks:
+                    task.cancel()
+        finally:
+            self._calls.leave(stream)
+
+    async def _read(self, scope: Scope, headers: Mapping[str, str], receive: Receive) -> Request:
+        """Read a call, as far as its head allows; raises Answer where it does not."""
+        who = await self._callers.who(scope, headers.get("authorization", ""))
+        if self._calls.recovering:
+            raise Answer(503, "Master has not finished recovery")
+        if scope["method"] != "POST":
+            raise Answer(405, f"Expecting one of {{ 'POST' }}, but received '{scope['method']}'", {"Allow": "POST"})
+        if "content-type" not in headers:
+            raise Answer(400, "Expecting 'Content-Type' to be present")
+        kind = headers["content-type"].partition(";")[0].strip().lower()
+        if kind not in KINDS:
+            raise Answer(415, f"Expecting 'Content-Type' of {JSON} or {PROTOBUF}")
+        return Request(who, headers, await _body(receive), kind)
+
+
+async def _send_all(stream: Stream, send: Send) -> None:
+    """Send a stream, each record as it comes, to its end."""
+    async for record in stream.records():
+        await send({"type": "http.response.body", "body": record, "more_body": True})
+    await send({"type": "http.response.body", "body": b""})
+
+
+async def _hung_up(receive: Receive) -> None:
+    """Wait until the reader has gone."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+async def _body(receive: Receive) -> bytes:
+    body = bytearray()
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise Answer(400, "the request is not whole")
+        body += message.get("body", b"")
+        if len(body) > LARGEST_BODY:
+            raise Answer(413, f"the body is larger than {LARGEST_BODY >> 20} MiB", {"Connection": "close"})
+        if not message.get("more_body"):
+            return bytes(body)
+
+
+def _decoded(request: Request, into: Any) -> Any:
+    try:
+        return decode(request.kind, request.body, into)
+    except Malformed as error:
+        raise Answer(400, str(error)) from None
+
+
+def _accepted(headers: Mapping[str, str]) -> str:
+    kind = accepted_kind(headers.get("accept"))
+    if kind is None:
+        raise Answer(406, f"Expecting 'Accept' to allow '{PROTOBUF}' or '{JSON}'")
+    return kind
+
+
+async def start(send: Send, status: int, headers: Mapping[str, str]) -> None:
+    """Send the head of an answer."""
+    raw = [(name.encode("latin-1"), value.encode("latin-1", "replace")) for name, value in headers.items()]
+    await send({"type": "http.response.start", "status": status, "headers": raw})
+
+
+async def answer(send: Send, status: int, body: bytes, headers: Mapping[str, str]) -> None:
+    """Send an answer."""
+    if not body and status >= 400:
+        body = f"{HTTPStatus(status).phrase}.".encode()
+    await start(send, status, {**headers, "Content-Length": str(len(body))})
+    await send({"type": "http.response.body", "body": body})

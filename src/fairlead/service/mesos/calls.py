@@ -1,0 +1,394 @@
+"""What frameworks call, as questions to the scheduler's thread: each is checked and answered as Mesos does."""
+
+import asyncio
+import logging
+import time
+import uuid
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from fairlead.engines.step import Stalled
+from fairlead.model.specs import ROOT, USERS
+from fairlead.people.rules import Forbidden, check_submits
+from fairlead.scheduler import frameworks
+from fairlead.scheduler.admission import Refused, Unknown
+from fairlead.scheduler.facts import Fact
+from fairlead.scheduler.state import State
+from fairlead.service.api.asking import Asker
+from fairlead.service.loop import Busy, HappensLater
+from fairlead.service.mesos import events, launching, statuses
+from fairlead.service.mesos.acknowledgements import Acknowledgements
+from fairlead.service.mesos.callers import Framed
+from fairlead.service.mesos.descriptions import BadDescription, check_id, roles_of, to_framework
+from fairlead.service.mesos.messages.mesos_pb2 import FrameworkInfo, MasterInfo, TaskStatus
+from fairlead.service.mesos.messages.scheduler_pb2 import Call
+from fairlead.service.mesos.sandboxes import Sandboxes
+from fairlead.service.mesos.streams import HEARTBEAT, Stream
+from fairlead.service.mesos.subscriptions import Subscriptions
+from fairlead.service.unfinished import Unfinished
+
+log = logging.getLogger("fairlead")
+
+COME_BACK_WITHIN = 60.0
+"""Seconds that frameworks have to come back after the scheduler has; who does not is disconnected."""
+PATIENCE, PAUSE = 5.0, 0.05
+"""Seconds that a call waits for a place among the questions to the scheduler, and between two tries."""
+AGAIN = 1.0
+"""Seconds after which what could not be recorded is asked for again."""
+
+
+class Refusal(NamedTuple):
+    """Why a call is not taken, as a status and a message."""
+
+    status: int
+    message: str = ""
+
+
+class Calling(NamedTuple):
+    """A call in the scheduler's thread: what is known there, who calls, and what."""
+
+    state: State
+    now: float
+    who: str
+    caller: Framed
+    call: Call
+
+
+class Calls:
+    """Takes the calls of all frameworks.
+
+    Parameters
+    ----------
+    asker : Asker
+    subscriptions : Subscriptions
+    unfinished : Unfinished
+    sandboxes : Sandboxes
+    master : MasterInfo
+        What a framework is told of the scheduler.
+    """
+
+    def __init__(
+        self,
+        asker: Asker,
+        subscriptions: Subscriptions,
+        unfinished: Unfinished,
+        sandboxes: Sandboxes,
+        master: MasterInfo,
+    ) -> None:
+        self._asker, self._subscriptions, self._unfinished = asker, subscriptions, unfinished
+        self._sandboxes, self._master = sandboxes, master
+        self._whose: dict[Stream, str] = {}
+        self._leaving: set[asyncio.Task[None]] = set()
+        self._acknowledgements = Acknowledgements(asker)
+
+    @property
+    def recovering(self) -> bool:
+        """Whether nothing can be asked now."""
+        return self._asker.loop.stopped.is_set() or not self._asker.loop.ready.done()
+
+    # -- coming and going ------------------------------------------------------------------------------------------
+
+    async def subscribe(self, who: Framed, call: Call, stream: Stream) -> Refusal | None:
+        """Have a framework told what concerns it over a stream; what is wrong with its description it is told there."""
+        info = call.subscribe.framework_info
+        named = {each.value for each in (info.id, call.framework_id) if each.value}
+        if len(named) > 1:
+            return _invalid("'framework_id' differs from 'subscribe.framework_info.id'")
+        if who.principal is not None and info.HasField("principal") and info.principal != who.name:
+            return _invalid(_mismatch(who.name, info.principal))
+        try:
+            identity = check_id(named.pop()) if named else str(uuid.uuid4())
+        except BadDescription as error:
+            return _invalid(str(error))
+
+        def question(state: State, now: float) -> tuple[list[Fact], Refusal | None]:
+            return self._subscribed(state, now, identity, who, call, stream)
+
+        try:
+            refusal: Refusal | None = await self._ask(who, question, takes_on=True)
+        except BaseException:
+            self.leave(stream)  # it may be subscribed yet
+            raise
+        return refusal
+
+    def _subscribed(
+        self, state: State, now: float, identity: str, who: Framed, call: Call, stream: Stream
+    ) -> tuple[list[Fact], Refusal | None]:
+        """Note a framework, or tell it what is wrong."""
+        if stream.ended:  # nobody waits for it any more
+            return [], None
+        member = state.frameworks.members.get(identity)
+        if member is not None and (member.framework.principal, member.framework.uid) != who.identity:
+            return [], _invalid(_mismatch(who.name or who.caller.person.name, member.framework.principal))
+        try:
+            facts = self._description(state, now, identity, who, call.subscribe.framework_info, call.subscribe)
+        except (Refused, BadDescription) as error:
+            stream_error = [events.error_event(str(error))]
+            self._subscriptions.only_tell(stream, stream_error)
+            return [], None
+        self._subscriptions.begin(identity, stream)
+        self._whose[stream] = identity
+        self._subscriptions.tell(identity, [events.subscribed(identity, self._master), HEARTBEAT])
+        self._subscriptions.welcome(state, identity)
+        return facts, None
+
+    def _description(
+        self,
+        state: State,
+        now: float,
+        identity: str,
+        who: Framed,
+        info: FrameworkInfo,
+        asked: Any,
+        update: bool = False,
+    ) -> list[Fact]:
+        """The facts of what a framework says of itself. Raises Refused, BadDescription."""
+        self._check_roles(who, info)
+        framework = to_framework(info, who.caller.person, who.name)
+        return frameworks.subscribe(state, framework, identity, list(asked.suppressed_roles), now, update)
+
+    def _check_roles(self, who: Framed, info: FrameworkInfo) -> None:
+        """Refuse roles that are not for a framework's account and principal."""
+        rules, principal = self._asker.door.rules, who.principal
+        for role in roles_of(info):
+            bound = principal.roles if principal is not None else None
+            if bound is not None and role == USERS:
+                if USERS not in bound:
+                    raise Forbidden(f"principal {who.name!r} is for {', '.join(bound)}, not for role '*'")
+                check_submits(rules, who.caller._replace(queues=None), ROOT, None)
+            else:
+                check_submits(rules, who.caller, ROOT if role == USERS else role, None)
+
+    def leave(self, stream: Stream) -> None:
+        """A stream has ended: its framework is disconnected, unless it has another."""
+        stream.end()
+        who = self._whose.pop(stream, None)
+        if who is not None:
+            task = asyncio.get_running_loop().create_task(self._left(who, stream))
+            self._leaving.add(task)
+            task.add_done_callback(self._leaving.discard)
+
+    async def _left(self, who: str, stream: Stream) -> None:
+        def question(state: State, now: float) -> tuple[list[Fact], None]:
+            if not self._subscriptions.drop(who, stream) or who not in state.frameworks.members:
+                return [], None
+            return frameworks.disconnect(state, who, now), None
+
+        await self._ask_until_taken(question)
+
+    async def _ask_until_taken(self, question: Callable[[State, float], tuple[list[Fact], None]]) -> None:
+        """Have something happen as soon as it can be recorded."""
+        while not self._asker.loop.stopped.is_set():
+            try:
+                await self._asker.ask(question, changes=True)
+            except HappensLater:
+                return
+            except (Stalled, Busy, TimeoutError):
+                await asyncio.sleep(AGAIN)
+            else:
+                return
+
+    async def disconnect_those_gone(self) -> None:
+        """After a while, disconnect who has not come back since the scheduler has."""
+        await asyncio.sleep(COME_BACK_WITHIN)
+
+        def question(state: State, now: float) -> tuple[list[Fact], None]:
+            streams, members = self._subscriptions.streams, state.frameworks.members
+            gone = [who for who, member in members.items() if member.away_since is None and who not in streams]
+            return [fact for who in gone for fact in frameworks.disconnect(state, who, now)], None
+
+        await self._ask_until_taken(question)
+
+    # -- calls -----------------------------------------------------------------------------------------------------
+
+    async def take(self, caller: Framed, call: Call, stream: str | None) -> Refusal | None:
+        """Take a call other than SUBSCRIBE; why it is not taken, where it is not."""
+        body = BODIES.get(call.type)
+        if body is not None and not call.HasField(body):
+            return _invalid(f"Expecting '{body}' to be present")
+        if call.type == Call.ACCEPT:
+            return await self._accept(caller, call, stream)
+        if call.type == Call.ACKNOWLEDGE and self._is_current(caller, call, stream):
+            self._acknowledgements.note(call)
+            return None
+        handle = self._handlers().get(call.type) if call.HasField("type") else None
+
+        def question(state: State, now: float) -> tuple[list[Fact], Refusal | None]:
+            calling = Calling(state, now, call.framework_id.value, caller, call)
+            refusal = self._refusal(calling, stream)
+            if refusal is not None:
+                return [], refusal
+            try:
+                return (handle(calling), None) if handle is not None else ([], Refusal(501))
+            except Refused as error:
+                return [], _invalid(str(error))
+
+        return await self._ask(caller, question)
+
+    async def _ask(
+        self, caller: Framed, question: Callable[[State, float], tuple[list[Fact], Any]], takes_on: bool = False
+    ) -> Any:
+        """Ask the scheduler; where very many do at once, wait for a place, since clients take a refusal for an error."""
+        by, until = caller.name or caller.caller.person.name, time.monotonic() + PATIENCE
+        while True:
+            try:
+                return await self._asker.ask(question, changes=True, by=by, takes_on=takes_on)
+            except Busy:
+                if time.monotonic() > until or self._asker.loop.stopped.is_set():
+                    raise
+                await asyncio.sleep(PAUSE)
+
+    def _is_current(self, caller: Framed, call: Call, stream: str | None) -> bool:
+        """Whether a call comes from who reads its framework's stream."""
+        current = self._subscriptions.streams.get(call.framework_id.value)
+        return current is not None and (current.id, current.whose) == (stream, caller.identity)
+
+    def _refusal(self, calling: Calling, stream: str | None) -> Refusal | None:
+        """Why nothing is taken from who calls, as it is now."""
+        member = calling.state.frameworks.members.get(calling.who)
+        if member is None:
+            return Refusal(400, "Framework cannot be found")
+        caller = calling.caller
+        if (member.framework.principal, member.framework.uid) != caller.identity:
+            return Refusal(400, _mismatch(caller.name or caller.caller.person.name, member.framework.principal))
+        current = self._subscriptions.streams.get(calling.who)
+        if current is None:
+            return Refusal(403, "Framework is not subscribed")
+        if stream is None:
+            return Refusal(400, "All non-subscribe calls should include the 'Mesos-Stream-Id' header")
+        if stream != current.id:
+            return Refusal(
+                400,
+                f"The stream ID {stream[:100]!r} included in this request didn't match the stream ID currently associated "
+                f"with framework ID {calling.who}",
+            )
+        return None
+
+    async def _accept(self, caller: Framed, call: Call, stream: str | None) -> Refusal | None:
+        """Launch tasks; their sandboxes are made before it is known whether they can be launched."""
+        asked: list[launching.Task] = []
+        if self._is_current(caller, call, stream):
+            asked = await asyncio.to_thread(
+                launching.asked_for,
+                call.accept,
+                call.framework_id.value,
+                caller.caller.person,
+                f"{self._master.hostname}:{self._master.port}",
+                self._sandboxes,
+            )
+
+        def question(state: State, now: float) -> tuple[list[Fact], tuple[Refusal | None, dict[str, int]]]:
+            calling = Calling(state, now, call.framework_id.value, caller, call)
+            refusal = self._refusal(calling, stream)
+            if refusal is not None:
+                return [], (refusal, {})
+            launcher = launching.Launcher(
+                self._asker.door.rules, caller.caller, self._unfinished, lambda told: self._tell(calling.who, told)
+            )
+            facts, launched = launcher.launch(state, now, calling.who, call.accept, asked)
+            return facts, (None, launched)
+
+        try:
+            answer = await self._ask(caller, question, takes_on=True)
+        except (HappensLater, TimeoutError):  # they may be launched yet; if not, they are swept away later
+            raise
+        except (Stalled, Busy):
+            await asyncio.to_thread(launching.settle_sandboxes, asked, {}, self._sandboxes)
+            raise
+        refusal, launched = answer
+        await asyncio.to_thread(launching.settle_sandboxes, asked, launched, self._sandboxes)
+        return refusal
+
+    def _tell(self, who: str, told: list[TaskStatus]) -> None:
+        self._subscriptions.tell(who, [events.update(status) for status in told])
+
+    def _handlers(self) -> Mapping[int, Callable[[Calling], list[Fact]]]:
+        return {
+            Call.TEARDOWN: lambda c: frameworks.tear_down(c.state, c.who, c.now),
+            Call.DECLINE: _decline,
+            Call.REVIVE: lambda c: frameworks.revive(c.state, c.who, list(c.call.revive.roles), c.now),
+            Call.SUPPRESS: lambda c: frameworks.suppress(c.state, c.who, list(c.call.suppress.roles), c.now),
+            Call.KILL: self._kill,
+            Call.SHUTDOWN: self._shutdown,
+            Call.ACKNOWLEDGE: _nothing,
+            Call.RECONCILE: self._reconcile,
+            Call.MESSAGE: _nothing,
+            Call.REQUEST: _nothing,
+            Call.ACCEPT_INVERSE_OFFERS: _nothing,
+            Call.DECLINE_INVERSE_OFFERS: _nothing,
+            Call.ACKNOWLEDGE_OPERATION_STATUS: _nothing,
+            Call.RECONCILE_OPERATIONS: _nothing,
+            Call.UPDATE_FRAMEWORK: self._update_framework,
+        }
+
+    def _kill(self, calling: Calling) -> list[Fact]:
+        """Stop a task; of one that is not known, what its reconciliation would tell."""
+        kill = calling.call.kill
+        try:
+            return frameworks.kill(calling.state, calling.who, kill.task_id.value, calling.now)
+        except Unknown:
+            told = statuses.reconciled(calling.state, calling.who, kill.task_id.value, kill.agent_id.value)
+            self._tell(calling.who, [told])
+            return []
+
+    def _shutdown(self, calling: Calling) -> list[Fact]:
+        """Stop an executor: that of a command is named after its task."""
+        task = calling.call.shutdown.executor_id.value
+        known = frameworks.tasks_of(calling.state, calling.who)
+        return frameworks.kill(calling.state, calling.who, task, calling.now) if task in known else []
+
+    def _reconcile(self, calling: Calling) -> list[Fact]:
+        """Tell the states of tasks: of those that are asked for, or of all that are not over."""
+        state, who = calling.state, calling.who
+        asked = [(each.task_id.value, each.agent_id.value) for each in calling.call.reconcile.tasks]
+        if not asked:
+            asked = [(task, found.node) for task, found in frameworks.tasks_of(state, who).items() if not found.over]
+        self._tell(who, [statuses.reconciled(state, who, task, agent) for task, agent in asked])
+        return []
+
+    def _update_framework(self, calling: Calling) -> list[Fact]:
+        asked = calling.call.update_framework
+        try:
+            return self._description(
+                calling.state, calling.now, calling.who, calling.caller, asked.framework_info, asked, update=True
+            )
+        except BadDescription as error:
+            raise Refused(str(error)) from None
+
+
+BODIES = {
+    Call.ACCEPT: "accept",
+    Call.DECLINE: "decline",
+    Call.ACCEPT_INVERSE_OFFERS: "accept_inverse_offers",
+    Call.DECLINE_INVERSE_OFFERS: "decline_inverse_offers",
+    Call.KILL: "kill",
+    Call.SHUTDOWN: "shutdown",
+    Call.ACKNOWLEDGE: "acknowledge",
+    Call.ACKNOWLEDGE_OPERATION_STATUS: "acknowledge_operation_status",
+    Call.RECONCILE: "reconcile",
+    Call.RECONCILE_OPERATIONS: "reconcile_operations",
+    Call.MESSAGE: "message",
+    Call.REQUEST: "request",
+    Call.UPDATE_FRAMEWORK: "update_framework",
+}
+"""What a call of a type must have; REVIVE and SUPPRESS are for all roles where they have nothing."""
+
+
+def _decline(calling: Calling) -> list[Fact]:
+    decline = calling.call.decline
+    offers = [events.offer_number(each.value) for each in decline.offer_ids]
+    seconds = decline.filters.refuse_seconds if decline.HasField("filters") else None
+    return frameworks.decline(calling.state, calling.who, offers, seconds, calling.now)
+
+
+def _nothing(calling: Calling) -> list[Fact]:
+    """Taken, and ignored."""
+    return []
+
+
+def _invalid(why: str) -> Refusal:
+    return Refusal(400, f"Failed to validate scheduler::Call: {why}")
+
+
+def _mismatch(who: str, principal: str) -> str:
+    return f"Authenticated principal '{who}' does not match principal '{principal}' set in `FrameworkInfo`"

@@ -1,0 +1,82 @@
+"""What frameworks say of themselves, as the scheduler knows it; and what is made of it again for who asks."""
+
+import math
+import re
+
+from google.protobuf import json_format
+
+from fairlead.model.specs import NEVER, Framework
+from fairlead.people.accounts import Person
+from fairlead.service.mesos.encoding import JSON as IN_JSON
+from fairlead.service.mesos.encoding import encode
+from fairlead.service.mesos.messages.mesos_pb2 import FrameworkInfo
+
+Capability = FrameworkInfo.Capability
+LONGEST_ID = 255
+MOST_ROLES = 1000
+LARGEST_INFO = 64 * 2**10
+_ID = re.compile(r"[A-Za-z0-9_.:@=+-]+")
+
+
+class BadDescription(ValueError):
+    """What a framework says of itself cannot be; the message says why."""
+
+
+def has(info: FrameworkInfo, capability: FrameworkInfo.Capability.Type) -> bool:
+    """Whether a framework says that it knows of something."""
+    return any(each.type == capability for each in info.capabilities)
+
+
+def roles_of(info: FrameworkInfo) -> list[str]:
+    """The roles that it is in, each once; ``*`` where it names none."""
+    if has(info, Capability.MULTI_ROLE) or info.roles:
+        return list(dict.fromkeys(info.roles))
+    return [info.role or "*"]
+
+
+def check_id(identity: str) -> str:
+    """A framework's id that a client names. Raises BadDescription for what can be none."""
+    if len(identity) > LONGEST_ID or not _ID.fullmatch(identity) or identity in (".", ".."):
+        raise BadDescription(f"{identity[:50]!r} is no id of a framework")
+    return identity
+
+
+def to_framework(info: FrameworkInfo, person: Person, principal: str) -> Framework:
+    """What the scheduler is to know of a framework of somebody's. Raises BadDescription."""
+    roles = roles_of(info)
+    if len(roles) > MOST_ROLES:
+        raise BadDescription(f"{len(roles)} roles: {MOST_ROLES} at most")
+    if not math.isfinite(info.failover_timeout) or info.failover_timeout < 0:
+        raise BadDescription(f"failover_timeout: {info.failover_timeout:g} are no seconds")
+    kept = FrameworkInfo()
+    kept.CopyFrom(info)
+    kept.user, kept.name = info.user or person.name, info.name
+    kept.ClearField("id")
+    if principal:
+        kept.principal = principal
+    told = encode(IN_JSON, kept).decode("ascii")
+    if len(told) > LARGEST_INFO:
+        raise BadDescription(f"the description of the framework is larger than {LARGEST_INFO >> 10} KiB")
+    return Framework(
+        name=info.name,
+        user=person.name,
+        uid=person.uid,
+        gid=person.gid,
+        principal=principal,
+        roles=roles,
+        revocable=has(info, Capability.REVOCABLE_RESOURCES),
+        failover_timeout=min(info.failover_timeout, NEVER),
+        partition_aware=has(info, Capability.PARTITION_AWARE),
+        info=told,
+    )
+
+
+def info_of(framework: Framework, identity: str) -> FrameworkInfo:
+    """What a framework said of itself, with its id."""
+    info = json_format.Parse(framework.info or "{}", FrameworkInfo(), ignore_unknown_fields=True)
+    info.id.value = identity
+    if not info.HasField("user"):
+        info.user = framework.user
+    if not info.HasField("name"):
+        info.name = framework.name
+    return info

@@ -1,0 +1,110 @@
+"""Messages as bytes: binary protobuf, or JSON as Mesos writes it; and the records of a stream.
+
+Mesos' JSON is not protobuf's own: its 64-bit numbers are numbers, where protobuf's would be strings. What clients send may have
+fields that are not known here, and may lack some that the messages ask for; what is sent has all of them, and no others.
+"""
+
+import json
+from typing import Any, TypeVar
+
+from google.protobuf import json_format
+from google.protobuf.descriptor import FieldDescriptor
+from google.protobuf.message import DecodeError, Message
+from google.protobuf.unknown_fields import UnknownFieldSet
+
+JSON = "application/json"
+PROTOBUF = "application/x-protobuf"
+KINDS = (JSON, PROTOBUF)
+"""The content types that there are; the first is taken where all will do."""
+
+_DEEPEST = 60
+"""Levels of messages within messages in JSON that is read."""
+_LARGE = (FieldDescriptor.CPPTYPE_INT64, FieldDescriptor.CPPTYPE_UINT64)
+
+M = TypeVar("M", bound=Message)
+
+
+class Malformed(ValueError):
+    """Bytes that are no such message; the message says why."""
+
+
+def decode(kind: str, body: bytes, into: M) -> M:
+    """Read a message of a content type into an empty one. Raises Malformed."""
+    name = into.DESCRIPTOR.name
+    if kind == PROTOBUF:
+        try:
+            into.ParseFromString(body)
+        except DecodeError:
+            raise Malformed(f"Failed to parse body into {name} protobuf") from None
+        return into
+    try:
+        value = json.loads(body)
+    except (ValueError, RecursionError) as error:
+        raise Malformed(f"Failed to parse body into JSON: {error}") from None
+    if not isinstance(value, dict):
+        raise Malformed(f"Failed to convert JSON into {name} protobuf: it is no object")
+    try:
+        json_format.ParseDict(value, into, ignore_unknown_fields=True, max_recursion_depth=_DEEPEST)
+    except (json_format.ParseError, TypeError, AttributeError, ValueError, RecursionError) as error:
+        raise Malformed(f"Failed to convert JSON into {name} protobuf: {error}") from None
+    return into
+
+
+def type_is_unknown(kind: str, body: bytes, message: Message) -> bool:
+    """Whether a message that was read has a `type`, and one that is not known here."""
+    if message.HasField("type"):
+        return False
+    if kind == PROTOBUF:
+        number = message.DESCRIPTOR.fields_by_name["type"].number
+        unknown: Any = UnknownFieldSet(message)
+        return any(field.field_number == number for field in unknown)
+    return isinstance(json.loads(body).get("type"), str | int)
+
+
+def encode(kind: str, message: Message) -> bytes:
+    """Write a message; JSON is one line of ASCII. Raises EncodeError where a field that it must have is not there."""
+    if kind == PROTOBUF:
+        return message.SerializeToString()
+    if not message.IsInitialized():
+        message.SerializeToString()  # which says what is missing
+    return json.dumps(as_json(message), separators=(",", ":")).encode("ascii")
+
+
+def as_json(message: Message) -> dict[str, Any]:
+    """A message as Mesos writes it in JSON."""
+    told: dict[str, Any] = json_format.MessageToDict(message, preserving_proto_field_name=True)
+    _with_numbers(message.DESCRIPTOR, told)
+    return told
+
+
+def _with_numbers(descriptor: Any, told: dict[str, Any]) -> None:
+    """Make numbers of the strings that protobuf's JSON has for those of 64 bits."""
+    for name, value in told.items():
+        field = descriptor.fields_by_name[name]
+        if field.cpp_type in _LARGE:
+            told[name] = [int(each) for each in value] if isinstance(value, list) else int(value)
+        elif field.message_type is not None:
+            is_map = field.message_type.GetOptions().map_entry
+            within = field.message_type.fields_by_name["value"].message_type if is_map else field.message_type
+            if within is None:
+                continue
+            for each in list(value.values()) if is_map else value if isinstance(value, list) else [value]:
+                _with_numbers(within, each)
+
+
+def record(kind: str, message: Message) -> bytes:
+    """A message as a record of a stream: its length, a line break, and itself."""
+    body = encode(kind, message)
+    return b"%d\n" % len(body) + body
+
+
+def accepted_kind(accept: str | None) -> str | None:
+    """The content type of an answer that an ``Accept`` header allows; None where it allows none of those that there are."""
+    if accept is None or not accept.strip():
+        return JSON
+    allowed = set()
+    for part in accept.split(","):
+        media, *parameters = [each.strip().lower() for each in part.split(";")]
+        if not any(each.replace(" ", "") in ("q=0", "q=0.0", "q=0.00", "q=0.000") for each in parameters):
+            allowed.add(media)
+    return next((kind for kind in KINDS if {kind, "*/*", "application/*"} & allowed), None)

@@ -1,0 +1,146 @@
+"""What frameworks are told, as Mesos' events."""
+
+import struct
+import time
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
+from typing import NamedTuple
+
+from fairlead.model.specs import Framework, Node, Offer
+from fairlead.service.mesos.descriptions import Capability, has, info_of
+from fairlead.service.mesos.messages import mesos_pb2
+from fairlead.service.mesos.messages.mesos_pb2 import Attribute, TaskState, TaskStatus, Value
+from fairlead.service.mesos.messages.scheduler_pb2 import Event
+from fairlead.service.mesos.resources import resources_of
+from fairlead.service.mesos.streams import BEAT_EVERY
+
+VERSION = "1.11.0"
+"""The version of Mesos whose API this is."""
+_UUID = struct.Struct(">QQ")
+
+
+class Knows(NamedTuple):
+    """What a framework says that it knows of, as far as what it is told depends on that."""
+
+    roles: bool
+    refined: bool
+    revocable: bool
+
+
+def knows(framework: Framework) -> Knows:
+    """What a framework knows of."""
+    return Knows(*_of_roles(framework.info), framework.revocable)
+
+
+@lru_cache(maxsize=10_000)
+def _of_roles(info: str) -> tuple[bool, bool]:
+    """Whether who says this of itself knows of roles, and of reservations as stacks."""
+    said = info_of(Framework("", info=info), "")
+    return has(said, Capability.MULTI_ROLE), has(said, Capability.RESERVATION_REFINEMENT)
+
+
+def subscribed(framework: str, master: mesos_pb2.MasterInfo) -> Event:
+    """That a framework is."""
+    event = Event(type=Event.SUBSCRIBED)
+    event.subscribed.framework_id.value = framework
+    event.subscribed.heartbeat_interval_seconds = BEAT_EVERY
+    event.subscribed.master_info.CopyFrom(master)
+    return event
+
+
+def offer_name(number: int) -> str:
+    """An offer's id as frameworks know it."""
+    return f"O{number}"
+
+
+def offer_number(name: str) -> int:
+    """The number of an offer, by the id that a framework names; -1 for what can be none."""
+    digits = name[1:]
+    return int(digits) if name[:1] == "O" and digits.isascii() and digits.isdigit() and len(digits) < 18 else -1
+
+
+def to_offer(offer: Offer, node: Node, known: Knows) -> mesos_pb2.Offer:
+    """An offer as a message."""
+    made = mesos_pb2.Offer()
+    made.id.value = offer_name(offer.id)
+    made.framework_id.value = offer.framework
+    made.agent_id.value = made.hostname = node.name
+    role = offer.role if known.roles else None
+    made.resources.extend(resources_of(offer.amount, role=role, revocable=known.revocable, refined=known.refined))
+    made.attributes.extend(attributes_of(node.labels))
+    if known.roles:
+        made.allocation_info.role = offer.role
+    return made
+
+
+def attributes_of(labels: Mapping[str, str]) -> list[Attribute]:
+    """A node's labels."""
+    return [Attribute(name=name, type=Value.TEXT, text=Value.Text(value=value)) for name, value in labels.items()]
+
+
+def offers(made: Iterable[mesos_pb2.Offer]) -> Event:
+    """That a framework is offered something."""
+    event = Event(type=Event.OFFERS)
+    event.offers.offers.extend(made)
+    return event
+
+
+def rescind(number: int) -> Event:
+    """That an offer holds no longer."""
+    event = Event(type=Event.RESCIND)
+    event.rescind.offer_id.value = offer_name(number)
+    return event
+
+
+def failure(agent: str) -> Event:
+    """That an agent is lost."""
+    event = Event(type=Event.FAILURE)
+    event.failure.agent_id.value = agent
+    return event
+
+
+def error_event(message: str) -> Event:
+    """What a framework is told last."""
+    return Event(type=Event.ERROR, error=Event.Error(message=message))
+
+
+def update(status: TaskStatus) -> Event:
+    """What became of a task."""
+    return Event(type=Event.UPDATE, update=Event.Update(status=status))
+
+
+def status(
+    task: str,
+    state: TaskState,
+    *,
+    agent: str = "",
+    source: TaskStatus.Source = TaskStatus.SOURCE_MASTER,
+    reason: "TaskStatus.Reason | None" = None,
+    message: str = "",
+    at: float | None = None,
+    uuid: bytes = b"",
+) -> TaskStatus:
+    """The status of a task; `at` is in seconds of the wall clock, now where it is not said."""
+    made = TaskStatus(state=state, source=source, timestamp=time.time() if at is None else at)
+    made.task_id.value = task
+    if agent:
+        made.agent_id.value = agent
+    if reason is not None:
+        made.reason = reason
+    if message:
+        made.message = message
+    if uuid:
+        made.uuid = uuid
+    if source == TaskStatus.SOURCE_EXECUTOR:
+        made.executor_id.value = task
+    return made
+
+
+def uuid_of(job: int, number: int) -> bytes:
+    """The name of an update: of the job of a task, and which of its updates it is."""
+    return _UUID.pack(job, number)
+
+
+def update_of(uuid: bytes) -> tuple[int, int] | None:
+    """The job and the number of an update that a framework names; None for what can be none."""
+    return _UUID.unpack(uuid) if len(uuid) == _UUID.size else None

@@ -1,0 +1,384 @@
+"""What operators ask of a Mesos master: to look at, as JSON at its old endpoints, and by the calls of its API of version 1."""
+
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+import fairlead
+from fairlead.model.specs import Quantities
+from fairlead.people.rules import Forbidden, check_operates, operates, seen_queue
+from fairlead.scheduler import frameworks
+from fairlead.scheduler.admission import Refused, Unknown
+from fairlead.scheduler.facts import Fact
+from fairlead.scheduler.framework_index import Member
+from fairlead.scheduler.state import State
+from fairlead.service.api.asking import Asker
+from fairlead.service.mesos import events
+from fairlead.service.mesos.callers import Framed
+from fairlead.service.mesos.descriptions import info_of
+from fairlead.service.mesos.encoding import as_json
+from fairlead.service.mesos.messages import mesos_pb2
+from fairlead.service.mesos.messages.master_pb2 import Call, Response
+from fairlead.service.mesos.pictures import AgentPicture, FrameworkPicture, Picture, RolePicture, TaskPicture, picture
+from fairlead.service.mesos.resources import THEIRS, resources_of, to_mesos
+
+BUILT = f"fairlead {fairlead.__version__}"
+ALWAYS = ("cpu", "memory", "disk", "gpu")
+"""What is told of also where there is nothing."""
+NANOSECONDS = 1_000_000_000
+
+View = Callable[[Framed | None], Awaitable[Any]]
+
+
+class Operators:
+    """Answers operators.
+
+    Attributes
+    ----------
+    views : mapping of str to callable
+        What there is to look at, by path.
+    """
+
+    def __init__(self, asker: Asker, master: mesos_pb2.MasterInfo) -> None:
+        self._asker, self._master, self._since = asker, master, time.time()
+        self.views: Mapping[str, View] = {
+            "/version": self._version,
+            "/health": self._health,
+            "/state": self._state,
+            "/state-summary": self._state,
+            "/slaves": self._slaves,
+            "/tasks": self._tasks,
+            "/frameworks": self._frameworks,
+            "/roles": self._roles,
+            "/weights": self._weights,
+            "/quota": self._quota,
+            "/metrics/snapshot": self._metrics,
+        }
+
+    @staticmethod
+    def status_of(error: Refused) -> int:
+        """The status of a call that is refused."""
+        return 403 if isinstance(error, Forbidden) else 404 if isinstance(error, Unknown) else 400
+
+    async def _picture(self, who: Framed | None) -> Picture:
+        assert who is not None, "only what is open to all is told to nobody"
+        rules, caller = self._asker.door.rules, who.caller
+
+        def sees(member: Member) -> bool:
+            return operates(rules, caller) or member.framework.uid == caller.person.uid
+
+        def hidden(queue: str) -> bool:
+            return seen_queue(rules, caller, queue) != queue
+
+        found: Picture = await self._asker.read(lambda state: picture(state, sees, hidden))
+        return found
+
+    # -- looking ---------------------------------------------------------------------------------------------------
+
+    async def _version(self, who: Framed | None) -> Any:
+        return {"version": events.VERSION, "build_user": BUILT, "build_time": 0.0, "build_date": ""}
+
+    async def _health(self, who: Framed | None) -> Any:
+        return None
+
+    async def _state(self, who: Framed | None) -> Any:
+        found, master = await self._picture(who), self._master
+        active = sum(agent.active for agent in found.agents)
+        return {
+            **await self._version(who),
+            "start_time": self._since,
+            "elected_time": self._since,
+            "id": master.id,
+            "pid": master.pid,
+            "hostname": master.hostname,
+            "leader": master.pid,
+            "leader_info": {"id": master.id, "pid": master.pid, "port": master.port, "hostname": master.hostname},
+            "capabilities": [],
+            "flags": {},
+            "activated_slaves": active,
+            "deactivated_slaves": len(found.agents) - active,
+            "unreachable_slaves": 0,
+            **self._slaves_of(found),
+            **self._frameworks_of(found),
+            "orphan_tasks": [],
+        }
+
+    async def _slaves(self, who: Framed | None) -> Any:
+        return self._slaves_of(await self._picture(who))
+
+    def _slaves_of(self, found: Picture) -> dict[str, Any]:
+        return {"slaves": [self._slave(agent) for agent in found.agents], "recovered_slaves": []}
+
+    def _slave(self, agent: AgentPicture) -> dict[str, Any]:
+        node = agent.node
+        return {
+            "id": node.name,
+            "hostname": node.name,
+            "port": self._master.port,
+            "pid": f"slave(1)@{self._master.hostname}:{self._master.port}",
+            "attributes": dict(node.labels),
+            "registered_time": self._since,
+            "resources": amounts(agent.capacity),
+            "used_resources": amounts(agent.used),
+            "offered_resources": amounts(agent.offered),
+            "reserved_resources": {},
+            "unreserved_resources": amounts(agent.capacity),
+            "active": agent.active,
+            "version": events.VERSION,
+            "capabilities": ["MULTI_ROLE", "HIERARCHICAL_ROLE"],
+        }
+
+    async def _tasks(self, who: Framed | None) -> Any:
+        found = await self._picture(who)
+        return {"tasks": [self._task(each.id, task) for each in found.frameworks for task in each.tasks]}
+
+    def _task(self, who: str, task: TaskPicture) -> dict[str, Any]:
+        launched, state = task.launched, mesos_pb2.TaskState.Name(task.state)
+        return {
+            "id": task.id,
+            "name": task.name,
+            "framework_id": who,
+            "executor_id": "",
+            "slave_id": launched.node,
+            "state": state,
+            "resources": amounts(launched.demand),
+            "role": launched.role,
+            "statuses": [
+                {"state": mesos_pb2.TaskState.Name(task.state), "timestamp": self._asker.clock.wall(launched.at)}
+            ],
+        }
+
+    async def _frameworks(self, who: Framed | None) -> Any:
+        return self._frameworks_of(await self._picture(who))
+
+    def _frameworks_of(self, found: Picture) -> dict[str, Any]:
+        told = [self._framework(each) for each in found.frameworks]
+        return {"frameworks": told, "completed_frameworks": [], "unregistered_frameworks": []}
+
+    def _framework(self, each: FrameworkPicture) -> dict[str, Any]:
+        info, member = info_of(each.member.framework, each.id), each.member
+        connected = member.away_since is None
+        return {
+            "id": each.id,
+            "name": info.name,
+            "user": info.user,
+            "principal": member.framework.principal,
+            "hostname": info.hostname,
+            "webui_url": info.webui_url,
+            "checkpoint": info.checkpoint,
+            "failover_timeout": info.failover_timeout,
+            "capabilities": [mesos_pb2.FrameworkInfo.Capability.Type.Name(one.type) for one in info.capabilities],
+            "roles": list(member.framework.roles),
+            "role": member.framework.roles[0],
+            "active": connected,
+            "connected": connected,
+            "recovered": False,
+            "registered_time": self._asker.clock.wall(member.since),
+            "unregistered_time": 0.0 if member.away_since is None else self._asker.clock.wall(member.away_since),
+            "resources": amounts(each.used),
+            "used_resources": amounts(each.used),
+            "offered_resources": amounts(each.offered),
+            "tasks": [self._task(each.id, task) for task in each.tasks if not task.launched.over],
+            "unreachable_tasks": [],
+            "completed_tasks": [self._task(each.id, task) for task in each.tasks if task.launched.over],
+            "executors": [],
+            "offers": [events.offer_name(offer.id) for offer in each.offers],
+        }
+
+    async def _roles(self, who: Framed | None) -> Any:
+        return {"roles": [_role(role) for role in (await self._picture(who)).roles]}
+
+    async def _weights(self, who: Framed | None) -> Any:
+        return [{"role": role.name, "weight": weight(role)} for role in (await self._picture(who)).roles]
+
+    async def _quota(self, who: Framed | None) -> Any:
+        told = self._quota_status(await self._picture(who))
+        return {"infos": [as_json(info) for info in told.infos], "configs": [as_json(one) for one in told.configs]}
+
+    @staticmethod
+    def _quota_status(found: Picture) -> Any:
+        told = Response().get_quota.status
+        for role in found.roles:
+            if role.queue.guarantee or role.queue.limit:
+                config = told.configs.add(role=role.name)
+                for kept, said in ((config.guarantees, role.queue.guarantee), (config.limits, role.queue.limit)):
+                    for name, amount in said.items():
+                        theirs = THEIRS.get(name, name)
+                        kept[theirs].value = to_mesos(theirs, amount)
+            if role.queue.guarantee:
+                told.infos.add(role=role.name, guarantee=resources_of(role.queue.guarantee))
+        return told
+
+    async def _metrics(self, who: Framed | None) -> Any:
+        return _metrics_of(await self._picture(who), time.time() - self._since)
+
+    # -- the API of version 1 --------------------------------------------------------------------------------------
+
+    async def call(self, who: Framed, call: Call) -> Response | None:
+        """Answer a call; None where there is nothing to say. Raises Refused."""
+        if call.type == Call.TEARDOWN:
+            await self._tear_down(who, call.teardown.framework_id.value)
+            return None
+        name = Call.Type.Name(call.type)
+        if name not in _ANSWERED:
+            raise Refused(f"{name} is not answered here")
+        told = Response(type=name)
+        if call.type == Call.GET_HEALTH:
+            told.get_health.healthy = not self._asker.loop.stalled
+        elif call.type == Call.GET_VERSION:
+            told.get_version.version_info.version = events.VERSION
+            told.get_version.version_info.build_user = BUILT
+        elif call.type == Call.GET_MASTER:
+            told.get_master.master_info.CopyFrom(self._master)
+            told.get_master.start_time = told.get_master.elected_time = self._since
+        elif call.type == Call.GET_FLAGS:
+            told.get_flags.SetInParent()
+        else:
+            self._fill(told, await self._picture(who))
+        return told
+
+    def _fill(self, told: Response, found: Picture) -> None:
+        if told.type == Response.GET_STATE:
+            self._fill_agents(told.get_state.get_agents, found)
+            self._fill_frameworks(told.get_state.get_frameworks, found)
+            self._fill_tasks(told.get_state.get_tasks, found)
+            told.get_state.get_executors.SetInParent()
+        elif told.type == Response.GET_AGENTS:
+            self._fill_agents(told.get_agents, found)
+        elif told.type == Response.GET_FRAMEWORKS:
+            self._fill_frameworks(told.get_frameworks, found)
+        elif told.type == Response.GET_TASKS:
+            self._fill_tasks(told.get_tasks, found)
+        elif told.type == Response.GET_EXECUTORS:
+            told.get_executors.SetInParent()
+        elif told.type == Response.GET_ROLES:
+            told.get_roles.SetInParent()
+            for role in found.roles:
+                made = told.get_roles.roles.add(name=role.name, weight=weight(role), resources=resources_of(role.used))
+                for who in role.frameworks:
+                    made.frameworks.add(value=who)
+        elif told.type == Response.GET_WEIGHTS:
+            told.get_weights.SetInParent()
+            for role in found.roles:
+                told.get_weights.weight_infos.add(role=role.name, weight=weight(role))
+        elif told.type == Response.GET_QUOTA:
+            told.get_quota.status.CopyFrom(self._quota_status(found))
+        elif told.type == Response.GET_METRICS:
+            for name, value in _metrics_of(found, time.time() - self._since).items():
+                told.get_metrics.metrics.add(name=name, value=value)
+
+    def _fill_agents(self, told: Response.GetAgents, found: Picture) -> None:
+        told.SetInParent()
+        for agent in found.agents:
+            made = told.agents.add(active=agent.active, version=events.VERSION)
+            made.agent_info.id.value = made.agent_info.hostname = agent.node.name
+            made.agent_info.port = self._master.port
+            made.agent_info.resources.extend(resources_of(agent.capacity))
+            made.agent_info.attributes.extend(events.attributes_of(agent.node.labels))
+            made.registered_time.nanoseconds = int(self._since * NANOSECONDS)
+            made.total_resources.extend(resources_of(agent.capacity))
+            made.allocated_resources.extend(resources_of(agent.used))
+            made.offered_resources.extend(resources_of(agent.offered))
+
+    def _fill_frameworks(self, told: Response.GetFrameworks, found: Picture) -> None:
+        told.SetInParent()
+        nodes = [agent.node for agent in found.agents]
+        for each in found.frameworks:
+            connected = each.member.away_since is None
+            made = told.frameworks.add(active=connected, connected=connected, recovered=False)
+            made.framework_info.CopyFrom(info_of(each.member.framework, each.id))
+            made.registered_time.nanoseconds = int(self._asker.clock.wall(each.member.since) * NANOSECONDS)
+            known = events.knows(each.member.framework)
+            made.offers.extend(events.to_offer(offer, nodes[offer.node], known) for offer in each.offers)
+            made.allocated_resources.extend(resources_of(each.used))
+            made.offered_resources.extend(resources_of(each.offered))
+
+    def _fill_tasks(self, told: Response.GetTasks, found: Picture) -> None:
+        told.SetInParent()
+        for each in found.frameworks:
+            for task in each.tasks:
+                rows = told.completed_tasks if task.launched.over else told.tasks
+                made = rows.add(name=task.name, state=task.state)
+                made.task_id.value, made.framework_id.value = task.id, each.id
+                made.agent_id.value = task.launched.node
+                made.resources.extend(resources_of(task.launched.demand, role=task.launched.role))
+                at = self._asker.clock.wall(task.launched.at)
+                made.statuses.append(events.status(task.id, task.state, agent=task.launched.node, at=at))
+
+    async def _tear_down(self, who: Framed, identity: str) -> None:
+        """Tear a framework down: one's own, or as an operator any."""
+        rules = self._asker.door.rules
+
+        def question(state: State, now: float) -> tuple[list[Fact], None]:
+            member = state.frameworks.members.get(identity)
+            if member is None:
+                raise Unknown("Framework cannot be found")
+            if member.framework.uid != who.caller.person.uid:
+                check_operates(rules, who.caller)
+            return frameworks.tear_down(state, identity, now), None
+
+        await self._asker.ask(question, changes=True, by=who.name or who.caller.person.name)
+
+
+_ANSWERED = {
+    "GET_HEALTH", "GET_FLAGS", "GET_VERSION", "GET_METRICS", "GET_STATE", "GET_AGENTS", "GET_FRAMEWORKS", "GET_EXECUTORS",
+    "GET_TASKS", "GET_ROLES", "GET_WEIGHTS", "GET_MASTER", "GET_QUOTA",
+}  # fmt: skip
+"""The calls that have an answer."""
+
+
+def amounts(said: Quantities) -> dict[str, float]:
+    """Amounts as the old endpoints tell them."""
+    every = {**dict.fromkeys(ALWAYS, 0), **said}
+    return {THEIRS.get(name, name): to_mesos(THEIRS.get(name, name), amount) for name, amount in every.items()}
+
+
+def weight(role: RolePicture) -> float:
+    """A role's weight; where it has one for each resource, the largest of them."""
+    said = role.queue.weight
+    return float(max(said.values(), default=1.0)) if isinstance(said, dict) else float(said)
+
+
+def _role(role: RolePicture) -> dict[str, Any]:
+    told: dict[str, Any] = {
+        "name": role.name,
+        "weight": weight(role),
+        "frameworks": role.frameworks,
+        "resources": amounts(role.used),
+        "allocated": amounts(role.used),
+    }
+    if role.queue.guarantee or role.queue.limit:
+        told["quota"] = {
+            "role": role.name,
+            "guarantee": amounts(role.queue.guarantee),
+            "limit": {THEIRS.get(n, n): to_mesos(THEIRS.get(n, n), a) for n, a in role.queue.limit.items()},
+            "consumed": amounts(role.used),
+        }
+    return told
+
+
+def _metrics_of(found: Picture, uptime: float) -> dict[str, float]:
+    """The cluster in numbers, by Mesos' names."""
+    told = {"master/uptime_secs": uptime, "master/elected": 1.0}
+    told |= {"master/slaves_active": 0.0, "master/slaves_inactive": 0.0, "master/slaves_connected": 0.0}
+    for agent in found.agents:
+        told["master/slaves_active" if agent.active else "master/slaves_inactive"] += 1
+        told["master/slaves_connected"] += 1
+    states: dict[str, float] = {}
+    for each in found.frameworks:
+        for task in each.tasks:
+            name = mesos_pb2.TaskState.Name(task.state).lower()
+            states[name] = states.get(name, 0.0) + 1
+    for state in ("task_starting", "task_running", "task_finished", "task_failed", "task_killed", "task_lost"):
+        told[f"master/{state.replace('task_', 'tasks_')}"] = states.get(state, 0.0)
+    connected = sum(each.member.away_since is None for each in found.frameworks)
+    told["master/frameworks_active"] = told["master/frameworks_connected"] = float(connected)
+    told["master/frameworks_disconnected"] = float(len(found.frameworks) - connected)
+    told["master/outstanding_offers"] = float(sum(len(each.offers) for each in found.frameworks))
+    for name in ALWAYS:
+        theirs = THEIRS[name]
+        total = to_mesos(theirs, sum(agent.capacity.get(name, 0) for agent in found.agents))
+        used = to_mesos(theirs, sum(agent.used.get(name, 0) for agent in found.agents))
+        told[f"master/{theirs}_total"], told[f"master/{theirs}_used"] = total, used
+        told[f"master/{theirs}_percent"] = used / total if total else 0.0
+    return told

@@ -1,0 +1,127 @@
+"""The cluster as Mesos' operators see it: agents, frameworks with tasks and offers, roles. Pure functions over the state."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from fairlead.model.specs import Node, Offer, Quantities, Queue
+from fairlead.scheduler.framework_index import OWN, Launched, Member
+from fairlead.scheduler.state import State
+from fairlead.service.mesos.messages.mesos_pb2 import TaskState
+from fairlead.service.mesos.statuses import latest
+
+Sees = Callable[[Member], bool]
+
+
+class AgentPicture(NamedTuple):
+    """A node: what it has, and what of that is taken by tasks and by offers."""
+
+    node: Node
+    active: bool
+    capacity: Quantities
+    used: Quantities
+    offered: Quantities
+
+
+class TaskPicture(NamedTuple):
+    """A task of a framework, and the state that it is in."""
+
+    id: str
+    name: str
+    launched: Launched
+    state: TaskState
+
+
+class FrameworkPicture(NamedTuple):
+    """A framework, with its tasks and its offers."""
+
+    id: str
+    member: Member
+    tasks: list[TaskPicture]
+    offers: list[Offer]
+    used: Quantities
+    offered: Quantities
+
+
+class RolePicture(NamedTuple):
+    """A role: a queue that is declared, or that frameworks are in."""
+
+    name: str
+    queue: Queue
+    used: Quantities
+    frameworks: list[str]
+
+
+class Picture(NamedTuple):
+    """All of it."""
+
+    agents: list[AgentPicture]
+    frameworks: list[FrameworkPicture]
+    roles: list[RolePicture]
+
+
+def picture(state: State, sees: Sees, hidden: Callable[[str], bool]) -> Picture:
+    """The cluster as somebody sees it: `sees` says of which frameworks they do, `hidden` from which queues they do not."""
+    offers = _offers(state)
+    by_framework: dict[str, list[Offer]] = {}
+    for offer in offers:
+        by_framework.setdefault(offer.framework, []).append(offer)
+    seen = {who: member for who, member in state.frameworks.members.items() if sees(member)}
+    frameworks = [_framework(state, who, member, by_framework.get(who, [])) for who, member in seen.items()]
+    return Picture(_agents(state, offers), frameworks, _roles(state, seen, hidden))
+
+
+def _offers(state: State) -> list[Offer]:
+    table, found = state.offers, []
+    for row in range(table.n):
+        who, role = state.frameworks.at[state.tree.names[table.leaf[row]]]
+        amount = state.quantities(table.rest[row])
+        found.append(Offer(int(table.id[row]), who, role, int(table.node[row]), amount))
+    return found
+
+
+def _agents(state: State, offers: list[Offer]) -> list[AgentPicture]:
+    found = []
+    for row, node in enumerate(state.cluster.specs):
+        if state.nodes.forgotten[row]:
+            continue
+        offered = _sum([offer.amount for offer in offers if offer.node == row])
+        taken = state.quantities(state.nodes.capacity[row] - state.nodes.free[row])
+        used = {name: amount - offered.get(name, 0) for name, amount in taken.items() if amount > offered.get(name, 0)}
+        active = bool(state.nodes.up[row] and not state.nodes.draining[row])
+        found.append(AgentPicture(node, active, state.quantities(state.nodes.capacity[row]), used, offered))
+    return found
+
+
+def _framework(state: State, who: str, member: Member, offers: list[Offer]) -> FrameworkPicture:
+    tasks = []
+    for task, launched in state.frameworks.tasks.get(who, {}).items():
+        spec = state.index.specs.get(launched.job)
+        tasks.append(
+            TaskPicture(task, spec.name if spec else task, launched, latest(state, launched, member.framework))
+        )
+    used = _sum([task.launched.demand for task in tasks if not task.launched.over])
+    return FrameworkPicture(who, member, tasks, offers, used, _sum([offer.amount for offer in offers]))
+
+
+def _roles(state: State, seen: dict[str, Member], hidden: Callable[[str], bool]) -> list[RolePicture]:
+    """The roles, by name; the queue that stands for a role itself is none."""
+    frameworks: dict[str, list[str]] = {}
+    for who, member in seen.items():
+        for role in member.framework.roles:
+            frameworks.setdefault(role, []).append(who)
+    names = {name for name in state.tree.names if name and OWN not in name.split("/") and not hidden(name)}
+    names |= {name for name in state.tree.declared if name and not name.endswith("*")} | set(frameworks)
+    found = []
+    for name in sorted(names):
+        row = state.tree.rows.get(OWN if name == "*" else name)
+        used = state.quantities(state.queues.used[row]) if row is not None else {}
+        found.append(RolePicture(name, state.tree.spec_of(name), used, frameworks.get(name, [])))
+    return found
+
+
+def _sum(amounts: list[Quantities]) -> Quantities:
+    total: Quantities = {}
+    for each in amounts:
+        for name, amount in each.items():
+            total[name] = total.get(name, 0) + amount
+    return total

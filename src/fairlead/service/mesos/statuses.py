@@ -1,0 +1,141 @@
+"""What became of tasks, as Mesos' statuses: of updates, and for who asks (reconciliation). Pure functions over the state.
+
+An end is told as certain as it is: what is lost here, with its node or its engine, does not come back, so who knows of partitions
+is told that it is gone.
+"""
+
+import signal
+from collections.abc import Callable
+
+from fairlead.model.specs import Framework
+from fairlead.outcomes import Outcome
+from fairlead.scheduler.framework_index import Launched, Update
+from fairlead.scheduler.state import State
+from fairlead.scheduler.statuses import PLACED
+from fairlead.service.mesos import events
+from fairlead.service.mesos.messages.mesos_pb2 import (
+    TASK_DROPPED,
+    TASK_ERROR,
+    TASK_FAILED,
+    TASK_FINISHED,
+    TASK_GONE,
+    TASK_KILLED,
+    TASK_LOST,
+    TASK_RUNNING,
+    TASK_STARTING,
+    TASK_UNKNOWN,
+    TaskState,
+    TaskStatus,
+)
+
+STATES: dict[str, TaskState] = {
+    "starting": TASK_STARTING,
+    "running": TASK_RUNNING,
+    "finished": TASK_FINISHED,
+    "failed": TASK_FAILED,
+    "killed": TASK_KILLED,
+    "lost": TASK_LOST,
+    "revoked": TASK_LOST,
+}
+"""What an update says, as Mesos' state; for who knows of partitions, what is lost is gone."""
+REASONS = {
+    Outcome.OUT_OF_MEMORY: TaskStatus.REASON_CONTAINER_LIMITATION_MEMORY,
+    Outcome.TIME_LIMIT: TaskStatus.REASON_MAX_COMPLETION_TIME_REACHED,
+    Outcome.NOT_STARTED: TaskStatus.REASON_CONTAINER_LAUNCH_FAILED,
+}
+Wall = Callable[[float], float]
+
+
+def of_update(launched: Launched, task: str, update: Update, framework: Framework, wall: Wall) -> TaskStatus:
+    """An update as its framework is told, with the uuid by which it is acknowledged."""
+    source = TaskStatus.SOURCE_AGENT if update.what in ("lost", "revoked") else TaskStatus.SOURCE_EXECUTOR
+    return events.status(
+        task,
+        state_of(update.what, framework),
+        agent=launched.node,
+        source=source,
+        reason=_reason(update),
+        message=_message(update),
+        at=wall(update.at),
+        uuid=events.uuid_of(launched.job, update.number),
+    )
+
+
+def state_of(what: str, framework: Framework) -> TaskState:
+    """What an update says, as the state that a framework is told."""
+    state = STATES[what]
+    return TASK_GONE if state == TASK_LOST and framework.partition_aware else state
+
+
+def _reason(update: Update) -> "TaskStatus.Reason | None":
+    if update.what == "lost":
+        return TaskStatus.REASON_AGENT_REMOVED
+    if update.what == "revoked":
+        return TaskStatus.REASON_CONTAINER_PREEMPTED
+    if update.what == "failed":
+        return REASONS.get(Outcome(update.outcome), TaskStatus.REASON_COMMAND_EXECUTOR_FAILED)
+    return None
+
+
+def _message(update: Update) -> str:
+    """How it ended, in a line."""
+    if update.what in ("starting", "running"):
+        return ""
+    if update.what in ("lost", "revoked"):
+        return {"lost": "its agent was lost", "revoked": "it was revoked, to make room for others"}[update.what]
+    outcome, code = Outcome(update.outcome), update.code
+    if outcome is Outcome.OUT_OF_MEMORY:
+        return "Memory limit exceeded"
+    if outcome is Outcome.TIME_LIMIT:
+        return "Maximum completion time reached"
+    if outcome is Outcome.NOT_STARTED:
+        return "Command could not be executed: what it wrote says why"
+    if outcome is Outcome.SIGNALLED:
+        return f"Command terminated with signal {signal.strsignal(code) or code}"
+    return f"Command exited with status {code}"
+
+
+def latest(state: State, launched: Launched, framework: Framework) -> TaskState:
+    """The state that a task is in, for who asks."""
+    if launched.updates and launched.over:
+        return state_of(launched.updates[-1].what, framework)
+    row = state.index.find(launched.job)
+    starts = row >= 0 and state.tasks.status[state.jobs.first[row]] == PLACED
+    return TASK_STARTING if starts else TASK_RUNNING
+
+
+def reconciled(state: State, who: str, task: str, agent: str) -> TaskStatus:
+    """What a framework is told that asks for one of its tasks; `agent` is where it believes that to be, or empty.
+
+    Agents here are registered, or unknown: one that was lost is known no more as such, and its tasks are over.
+    """
+    framework = state.frameworks.members[who].framework
+    launched = state.frameworks.tasks.get(who, {}).get(task)
+    if launched is not None:
+        found, message, agent = latest(state, launched, framework), "Reconciliation: Latest task state", launched.node
+    else:
+        row = state.cluster.rows.get(agent)
+        there = row is not None and bool(state.nodes.up[row])
+        found = _unknown(there, framework)
+        message = f"Reconciliation: Task is unknown{' to the agent' if there else ''}"
+    return events.status(task, found, agent=agent, reason=TaskStatus.REASON_RECONCILIATION, message=message)
+
+
+def _unknown(agent_is_there: bool, framework: Framework) -> TaskState:
+    """The state of a task that nobody knows."""
+    if not framework.partition_aware:
+        return TASK_LOST
+    return TASK_GONE if agent_is_there else TASK_UNKNOWN
+
+
+def invalid(
+    task: str, agent: str, message: str, reason: TaskStatus.Reason = TaskStatus.REASON_TASK_INVALID
+) -> TaskStatus:
+    """That a task cannot be launched."""
+    return events.status(task, TASK_ERROR, agent=agent, reason=reason, message=message)
+
+
+def dropped(task: str, agent: str, message: str, framework: Framework) -> TaskStatus:
+    """That a task was not launched, since the offers that it was to be launched in do not hold."""
+    found = TASK_DROPPED if framework.partition_aware else TASK_LOST
+    return events.status(task, found, agent=agent, reason=TaskStatus.REASON_INVALID_OFFERS, message=message)

@@ -1,0 +1,584 @@
+"""Mesos' wire: each status of its table, the stream byte for byte, and what becomes of tasks, by a client over plain sockets."""
+
+import contextlib
+import json
+import re
+import socket
+from pathlib import Path
+
+import pytest
+
+from conftest import Live
+from fairlead.service.mesos.encoding import PROTOBUF
+from fairlead.service.mesos.messages.scheduler_pb2 import Call, Event
+from mesos_wire import JSON, Wire, task
+
+CONFIG = """
+[scheduler]
+offer_timeout = "1h"
+
+[[queue]]
+name = "A"
+weight = 2
+guarantee = { cpu = 1 }
+limit = { cpu = 8, memory = "8Gi" }
+
+[[queue]]
+name = "B"
+
+[[node]]
+name = "n1"
+capacity = { cpu = 9, memory = "18Gi", gpu = 0 }
+labels = { zone = "east" }
+
+[[node]]
+name = "n2"
+capacity = { cpu = 4, memory = "4Gi", disk = "100Gi" }
+"""
+
+
+def port_of(live: Live) -> int:
+    """Where frameworks connect."""
+    return int(re.findall(r"http://127.0.0.1:(\d+)", live.log.read_text())[-1])
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory):
+    with Live(tmp_path_factory.mktemp("mesos")) as live:
+        live.config.write_text(CONFIG)
+        live.up("--mesos", "127.0.0.1:0")
+        yield live
+
+
+@pytest.fixture
+def wire(world):
+    wire = Wire(port_of(world))
+    yield wire
+    for each in wire.get("/frameworks")["frameworks"]:  # what a test left takes nothing from the next
+        call = {"type": "TEARDOWN", "teardown": {"framework_id": {"value": each["id"]}}}
+        assert wire.post(call, path="/api/v1").status in (200, 404)  # it may have gone by itself
+    world.until(lambda: not any(queue["running"] for queue in world.ask("queues")["queues"]))
+
+
+SUBSCRIBE = {"type": "SUBSCRIBE", "subscribe": {"framework_info": {"name": "test", "user": "", "role": "A"}}}
+
+
+class TestStatuses:
+    def test_another_method(self, wire):
+        answer = wire.ask("GET", "/api/v1/scheduler")
+        assert (answer.status, answer.headers["allow"]) == (405, "POST")
+
+    def test_no_content_type(self, wire):
+        assert wire.ask("POST", "/api/v1/scheduler", b"{}").status == 400
+
+    def test_another_content_type(self, wire):
+        assert wire.ask("POST", "/api/v1/scheduler", b"{}", {"Content-Type": "text/plain"}).status == 415
+
+    def test_what_accepts_neither_kind(self, wire):
+        assert wire.post(SUBSCRIBE, {"Accept": "text/html"}).status == 406
+
+    def test_what_is_no_message(self, wire):
+        for body in (b"", b"{", b"[]", b"[" * 10_000, b'{"type": "KILL", "kill": 3}', b'{"type": 3.5}'):
+            assert wire.ask("POST", "/api/v1/scheduler", body, JSON).status == 400, body
+        assert wire.ask("POST", "/api/v1/scheduler", b"\xff\xff", {"Content-Type": PROTOBUF}).status == 400
+
+    def test_a_call_without_a_type(self, wire):
+        assert wire.post({}).status == 400
+
+    def test_a_call_without_its_body(self, wire):
+        with wire.subscribed() as framework:
+            framework.welcome()
+            for kind in (
+                "ACCEPT",
+                "DECLINE",
+                "KILL",
+                "SHUTDOWN",
+                "ACKNOWLEDGE",
+                "RECONCILE",
+                "MESSAGE",
+                "UPDATE_FRAMEWORK",
+            ):
+                assert framework.call(kind).status == 400, kind
+
+    def test_subscribe_with_a_stream_id(self, wire):
+        assert wire.post(SUBSCRIBE, {"Mesos-Stream-Id": "x"}).status == 400
+
+    def test_subscribe_with_two_ids(self, wire):
+        info = {**SUBSCRIBE["subscribe"]["framework_info"], "id": {"value": "a"}}
+        call = {"type": "SUBSCRIBE", "framework_id": {"value": "b"}, "subscribe": {"framework_info": info}}
+        assert wire.post(call).status == 400
+
+    def test_an_unknown_framework(self, wire):
+        answer = wire.post({"type": "TEARDOWN", "framework_id": {"value": "nobody"}}, {"Mesos-Stream-Id": "x"})
+        assert (answer.status, answer.body) == (400, b"Framework cannot be found")
+
+    def test_no_framework(self, wire):
+        assert wire.post({"type": "TEARDOWN"}).status == 400
+
+    def test_a_missing_or_wrong_stream_id(self, wire):
+        with wire.subscribed() as framework:
+            framework.welcome()
+            call = {"type": "REVIVE", "framework_id": {"value": framework.id}}
+            assert [wire.post(call).status, wire.post(call, {"Mesos-Stream-Id": "x"}).status] == [400, 400]
+            assert wire.post(call, {"Mesos-Stream-Id": framework.stream}).status == 202
+
+    def test_not_subscribed(self, wire, world):
+        with wire.subscribed({"failover_timeout": 60.0}) as framework:
+            framework.welcome()
+        world.until(lambda: not wire.get("/frameworks")["frameworks"][0]["connected"])
+        assert framework.call("REVIVE").status == 403
+
+    def test_an_unknown_call(self, wire):
+        with wire.subscribed() as framework:
+            framework.welcome()
+            assert [framework.call(kind).status for kind in ("UNKNOWN", "FLY_TO_THE_MOON")] == [501, 501]
+
+    def test_taken(self, wire):
+        with wire.subscribed() as framework:
+            framework.welcome()
+            answer = framework.call("REQUEST", requests=[])
+            assert (answer.status, answer.body, answer.headers["content-length"]) == (202, b"", "0")
+
+    def test_a_body_that_is_too_large(self, wire):
+        with wire.connect() as connection:
+            head = {**JSON, "Content-Length": str(2**30)}
+            wire.send(connection, "POST", "/api/v1/scheduler", b"", head)
+            with contextlib.suppress(OSError):
+                for _ in range(20):
+                    connection.sendall(b" " * 2**20)
+            assert b" 413 " in connection.recv(100)
+
+    def test_another_host(self, wire):
+        assert wire.ask("GET", "/version", headers={"Host": "evil.example"}).status == 421
+
+
+class TestStream:
+    def test_the_first_bytes(self, wire):
+        with wire.subscribed({"name": "tést"}) as framework:
+            assert framework.head.raw.startswith(b"HTTP/1.1 200 OK\r\n")
+            assert framework.head.headers["content-type"] == "application/json"
+            assert framework.head.headers["transfer-encoding"] == "chunked"
+            first = framework.record()
+            assert first.isascii()
+            assert b"\n" not in first
+            told = json.loads(first)
+            assert list(told) == ["type", "subscribed"]
+            assert set(told["subscribed"]) == {"framework_id", "heartbeat_interval_seconds", "master_info"}
+            assert told["subscribed"]["heartbeat_interval_seconds"] == 15.0
+            assert tuple(map(int, told["subscribed"]["master_info"]["version"].split("."))) >= (1, 9, 0)
+            assert framework.chunk() == b'20\n{"type":"HEARTBEAT"}'
+
+    def test_an_offer(self, wire):
+        with wire.subscribed() as framework:
+            event = framework.welcome().wait_for("OFFERS")
+        offer = next(each for each in event["offers"] if each["hostname"] == "n1")
+        assert offer["agent_id"] == {"value": "n1"}
+        assert offer["attributes"] == [{"name": "zone", "type": "TEXT", "text": {"value": "east"}}]
+        assert offer["allocation_info"] == {"role": "A"}
+        cpus = offer["resources"][0]
+        assert (cpus["name"], cpus["type"], cpus["role"]) == ("cpus", "SCALAR", "*")
+        assert cpus["scalar"]["value"] <= 8.0
+        assert cpus["allocation_info"] == {"role": "A"}
+
+    def test_who_knows_no_roles_is_told_none(self, wire):
+        with wire.subscribed({"roles": [], "role": "B", "capabilities": []}) as framework:
+            offer = framework.welcome().offer()
+        assert "allocation_info" not in offer
+        assert not any("allocation_info" in each for each in offer["resources"])
+
+    def test_binary(self, wire):
+        call = Call(type=Call.SUBSCRIBE)
+        call.subscribe.framework_info.name = call.subscribe.framework_info.user = ""
+        call.subscribe.framework_info.role = "A"
+        with wire.connect() as connection:
+            head = {"Content-Type": PROTOBUF, "Accept": PROTOBUF}
+            wire.send(connection, "POST", "/api/v1/scheduler", call.SerializePartialToString(), head)
+            raw = bytearray()
+            while raw.count(b"\r\n") < 10:
+                raw += connection.recv(65536)
+        assert f"content-type: {PROTOBUF}".encode() in raw.lower()
+        body = raw.partition(b"\r\n\r\n")[2]
+        chunk = body.partition(b"\r\n")[2]
+        length, _, data = chunk.partition(b"\n")
+        event = Event.FromString(bytes(data[: int(length)]))
+        assert event.type == Event.SUBSCRIBED
+        assert event.subscribed.framework_id.value
+
+    def test_unknown_fields_are_passed_over(self, wire):
+        info = {"hovercraft": {"eels": 3}, "capabilities": [{"type": "MULTI_ROLE"}, {"type": "TELEPATHY"}]}
+        with wire.subscribed(info, also="this") as framework:
+            framework.welcome()
+
+    def test_a_role_that_cannot_be_is_an_error_of_the_stream(self, wire):
+        with wire.subscribed({"roles": ["a//b"]}) as framework:
+            assert framework.head.status == 200
+            assert "a//b" in framework.event()["error"]["message"]
+            assert framework.chunk() == b""
+
+    def test_two_requests_over_one_connection(self, wire):
+        with wire.connect() as connection:
+            for _ in range(2):
+                wire.send(connection, "GET", "/version", headers={"Connection": "keep-alive"})
+                answer = b""
+                while not answer.endswith(b"}"):
+                    answer += connection.recv(65536)
+                assert b'"version":"1.11.0"' in answer
+
+    def test_who_does_not_read_is_cut_off_and_others_are_not(self, wire, world):
+        with wire.connect() as silent, wire.subscribed() as framework:
+            silent.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            call = {"type": "SUBSCRIBE", "subscribe": {"framework_info": {"name": "silent", "user": "", "role": "B"}}}
+            body = json.dumps(call).encode()
+            wire.send(silent, "POST", "/api/v1/scheduler", body, JSON)
+            framework.welcome()
+            world.until(lambda: len(wire.get("/frameworks")["frameworks"]) == 2)
+            who = next(f["id"] for f in wire.get("/frameworks")["frameworks"] if f["name"] == "silent")
+            raw = silent.recv(400)
+            stream = re.search(rb"(?i)mesos-stream-id: (\S+)", raw)[1].decode()
+            tasks = [{"task_id": {"value": f"{'x' * 200}{n}"}} for n in range(2000)]
+            ask = {"type": "RECONCILE", "framework_id": {"value": who}, "reconcile": {"tasks": tasks}}
+            for _ in range(30):
+                if wire.post(ask, {"Mesos-Stream-Id": stream}).body == b"Framework cannot be found":
+                    break
+            else:
+                pytest.fail("megabytes wait for a reader that does not read")
+            assert framework.call("REVIVE").status == 202
+
+    def test_a_thousand_streams(self, wire):
+        with contextlib.ExitStack() as closing:
+            streams = []
+            for n in range(1000):
+                streams.append(
+                    closing.enter_context(wire.subscribed({"name": f"f{n}", "roles": ["B"]}, suppressed_roles=["B"]))
+                )
+            for framework in streams:
+                framework.welcome()
+            assert len({framework.id for framework in streams}) == 1000
+
+
+class TestTasks:
+    def test_from_launch_to_end(self, wire, world):
+        with wire.subscribed() as framework:
+            offer = framework.welcome().offer()
+            command = {
+                "value": "echo here; pwd; echo $MESOS_TASK_ID $GREETING >&2",
+                "environment": {"variables": [{"name": "GREETING", "value": "hi"}]},
+            }
+            assert framework.launch(offer, task("t1", command, offer)).status == 202
+            states = []
+            while not states or states[-1]["state"] != "TASK_FINISHED":
+                states.append(framework.status("t1"))
+            assert [each["state"] for each in states] == ["TASK_STARTING", "TASK_RUNNING", "TASK_FINISHED"]
+            for each in states:
+                assert each["agent_id"] == offer["agent_id"]
+                assert each["source"] == "SOURCE_EXECUTOR"
+            job = world.newest()
+            assert world.ok("logs", str(job)).splitlines()[0] == "here"
+            sandbox = Path(world.ok("logs", str(job)).splitlines()[1])
+            assert sandbox.is_dir()
+            assert (sandbox / "stdout").read_text().startswith("here")
+
+    def test_arguments_without_a_shell(self, wire, world):
+        with wire.subscribed() as framework:
+            offer = framework.welcome().offer()
+            command = {"shell": False, "value": "/bin/echo", "arguments": ["echo", "$HOME", "a b"]}
+            framework.launch(offer, task("t2", command, offer))
+            assert framework.last("t2")["state"] == "TASK_FINISHED"
+            assert "$HOME a b" in world.ok("logs", str(world.newest()))
+
+    @pytest.mark.parametrize(
+        ("command", "state", "message"),
+        [
+            ("exit 3", "TASK_FAILED", "Command exited with status 3"),
+            ("kill -9 $$", "TASK_FAILED", "Command terminated with signal Killed"),
+            (
+                {"shell": False, "value": "/no/such"},
+                "TASK_FAILED",
+                "Command could not be executed: what it wrote says why",
+            ),
+        ],
+    )
+    def test_ends(self, wire, command, state, message):
+        with wire.subscribed() as framework:
+            offer = framework.welcome().offer()
+            framework.launch(offer, task("end", command, offer))
+            found = framework.last("end")
+            assert (found["state"], found["message"]) == (state, message)
+
+    def test_kill(self, wire):
+        with wire.subscribed() as framework:
+            offer = framework.welcome().offer()
+            policy = {"grace_period": {"nanoseconds": 10**9}}
+            framework.launch(offer, task("k", "sleep 60", offer, kill_policy=policy))
+            while framework.status("k")["state"] != "TASK_RUNNING":
+                pass
+            assert framework.call("KILL", task_id={"value": "k"}).status == 202
+            assert framework.last("k")["state"] == "TASK_KILLED"
+            assert framework.call("KILL", task_id={"value": "k"}, agent_id={"value": "n1"}).status == 202
+            found = framework.status("k")
+            assert (found["state"], found["reason"]) == ("TASK_LOST", "REASON_RECONCILIATION")
+            assert "uuid" not in found
+
+    def test_updates_come_again_until_they_are_acknowledged(self, wire):
+        with wire.subscribed({"failover_timeout": 60.0}) as framework:
+            offer = framework.welcome().offer()
+            framework.launch(offer, task("u", "true", offer))
+            first = framework.status("u", acknowledge=False)
+        with wire.subscribed({"failover_timeout": 60.0, "id": {"value": framework.id}}) as again:
+            again.welcome()
+            assert again.status("u", acknowledge=False)["uuid"] == first["uuid"]
+            assert again.acknowledge(first).status == 202
+            assert again.acknowledge(first).status == 202
+            assert again.status("u", acknowledge=False)["state"] == "TASK_RUNNING"
+
+    def test_what_is_left_may_be_refused_and_revived(self, wire):
+        with wire.subscribed() as framework:
+            offer = framework.welcome().offer()
+            assert framework.launch(offer, task("l", "true", offer), refuse_seconds=3600).status == 202
+            assert framework.last("l")["state"] == "TASK_FINISHED"
+            framework.call("REVIVE")
+            assert framework.offer()["resources"]
+
+    def test_offers_that_do_not_hold(self, wire):
+        with wire.subscribed() as framework:
+            offer = framework.welcome().offer()
+            assert framework.launch({**offer, "id": {"value": "O999999"}}, task("i", "true", offer)).status == 202
+            found = framework.status("i")
+            assert (found["state"], found["reason"], found["source"]) == (
+                "TASK_LOST",
+                "REASON_INVALID_OFFERS",
+                "SOURCE_MASTER",
+            )
+            assert framework.call("DECLINE", offer_ids=[{"value": "O999999"}, {"value": "?"}]).status == 202
+
+    @pytest.mark.parametrize(
+        ("change", "why"),
+        [
+            ({"container": {"type": "DOCKER", "docker": {"image": "busybox"}}}, "containers"),
+            ({"container": {"type": "MESOS"}}, "containers"),
+            ({"resources": []}, "no resources"),
+            ({"agent_id": {"value": "elsewhere"}}, "invalid agent"),
+            ({"command": None}, "CommandInfo"),
+            ({"command": {"value": "true", "user": "somebody-else"}}, "run as"),
+            ({"command": {"value": "true", "uris": [{"value": "hdfs://x/y"}]}}, "http and https"),
+            ({"command": {"value": "true", "uris": [{"value": "/x", "output_file": "../y"}]}}, "sandbox"),
+            ({"task_id": {"value": "a/b"}}, "no id"),
+            ({"health_check": {"type": "HTTP"}}, "checks"),
+            (
+                {"resources": [{"name": "ports", "type": "RANGES", "ranges": {"range": [{"begin": 1, "end": 2}]}}]},
+                "ranges",
+            ),
+            ({"resources": [{"name": "cpus", "type": "SCALAR", "scalar": {"value": 1000}}]}, "left"),
+            ({"resources": [{"name": "cpus", "type": "SCALAR", "scalar": {"value": "NaN"}}]}, "no amount"),
+        ],
+    )
+    def test_an_invalid_task_is_an_error_and_the_others_run(self, wire, change, why):
+        with wire.subscribed() as framework:
+            offer = framework.welcome().offer()
+            wrong = {**task("wrong", "true", offer), **change}
+            framework.launch(offer, wrong, task("right", "true", offer))
+            found = framework.status(wrong["task_id"]["value"])
+            assert (found["state"], found["reason"]) == ("TASK_ERROR", "REASON_TASK_INVALID")
+            assert why in found["message"]
+            assert framework.last("right")["state"] == "TASK_FINISHED"
+
+    def test_uris(self, wire, world, tmp_path):
+        (tmp_path / "run me.sh").write_text("#!/bin/sh\necho fetched $(cat deep/file)\n")
+        pack = tmp_path / "pack"
+        world.shell(f"mkdir -p {pack}/deep && echo packed > {pack}/deep/file && tar -C {pack} -czf {pack}.tgz deep")
+        uris = [
+            {"value": f"file://{tmp_path}/run%20me.sh", "executable": True, "output_file": "run.sh"},
+            {"value": f"{tmp_path}/pack.tgz"},
+        ]
+        with wire.subscribed() as framework:
+            offer = framework.welcome().offer()
+            framework.launch(offer, task("uris", {"value": "./run.sh", "uris": uris}, offer))
+            assert framework.last("uris")["state"] == "TASK_FINISHED"
+            assert world.ok("logs", str(world.newest())) == "fetched packed\n"
+            framework.call("REVIVE")
+            offer = framework.offer()
+            framework.launch(offer, task("none", {"value": "true", "uris": [{"value": "/no/such"}]}, offer))
+            assert framework.last("none")["state"] == "TASK_FAILED"
+            assert "/no/such" in world.call("logs", str(world.newest())).stderr
+
+    @pytest.mark.parametrize("aware", [True, False])
+    def test_reconciliation(self, wire, aware):
+        """`mesos-reconcile-table` of the conformance cases, as far as there are such agents here."""
+        capabilities = [{"type": "MULTI_ROLE"}, *([{"type": "PARTITION_AWARE"}] if aware else [])]
+        with wire.subscribed({"capabilities": capabilities}) as framework:
+            offer = framework.welcome().offer()
+            framework.launch(offer, task("known", "sleep 60", offer))
+            while framework.status("known")["state"] != "TASK_RUNNING":
+                pass
+            asked = {
+                "known": None,
+                "unknown": offer["agent_id"]["value"],
+                "elsewhere": "no-such-agent",
+                "nowhere": None,
+            }
+            tasks = [{"task_id": {"value": t}, **({"agent_id": {"value": a}} if a else {})} for t, a in asked.items()]
+            assert framework.call("RECONCILE", tasks=tasks).status == 202
+            found = {name: framework.status(name, acknowledge=False) for name in asked}
+            gone, unknown = ("TASK_GONE", "TASK_UNKNOWN") if aware else ("TASK_LOST", "TASK_LOST")
+            assert [found[name]["state"] for name in asked] == ["TASK_RUNNING", gone, unknown, unknown]
+            assert all(each["reason"] == "REASON_RECONCILIATION" and "uuid" not in each for each in found.values())
+            assert framework.call("RECONCILE", tasks=[]).status == 202
+            assert framework.status("known", acknowledge=False)["reason"] == "REASON_RECONCILIATION"
+
+
+class TestFailover:
+    def test_who_comes_back_has_its_tasks_and_the_older_stream_ends(self, wire):
+        with wire.subscribed({"failover_timeout": 60.0}) as framework:
+            offer = framework.welcome().offer()
+            framework.launch(offer, task("f", "sleep 60", offer))
+            while framework.status("f")["state"] != "TASK_RUNNING":
+                pass
+            with wire.subscribed({"failover_timeout": 60.0, "id": {"value": framework.id}}) as again:
+                again.welcome()
+                assert again.id == framework.id
+                assert framework.wait_for("ERROR") == {"message": "Framework failed over"}
+                assert framework.chunk() == b""
+                assert framework.call("REVIVE").status == 400
+                again.call("RECONCILE", tasks=[])
+                assert again.status("f")["state"] == "TASK_RUNNING"
+                assert again.offer()["framework_id"]["value"] == framework.id
+
+    def test_who_does_not_come_back_loses_its_tasks(self, wire, world):
+        with wire.subscribed() as framework:
+            offer = framework.welcome().offer()
+            framework.launch(offer, task("g", "sleep 60", offer))
+            while framework.status("g")["state"] != "TASK_RUNNING":
+                pass
+        world.until(lambda: not wire.get("/frameworks")["frameworks"])
+        world.until(lambda: not any(queue["running"] for queue in world.ask("queues")["queues"]))
+        with wire.subscribed({"id": {"value": framework.id}}) as again:
+            assert "gone" in again.event()["error"]["message"]
+
+    def test_the_scheduler_is_killed_and_starts_again(self, tmp_path):
+        with Live(tmp_path) as live:
+            live.config.write_text(CONFIG)
+            live.up("--mesos", "127.0.0.1:0")
+            wire = Wire(port_of(live))
+            with wire.subscribed({"failover_timeout": 60.0}) as framework:
+                offer = framework.welcome().offer()
+                framework.launch(offer, task("k1", "sleep 60", offer), task("k2", "true", offer))
+                while framework.status("k1")["state"] != "TASK_RUNNING":
+                    pass
+                live.kill()
+            live.up("--mesos", "127.0.0.1:0")
+            wire = Wire(port_of(live))
+            with wire.subscribed({"failover_timeout": 60.0, "id": {"value": framework.id}}) as again:
+                again.welcome()
+                assert again.last("k2")["state"] == "TASK_FINISHED"
+                again.call("RECONCILE", tasks=[])
+                assert again.status("k1")["state"] == "TASK_RUNNING"
+                again.call("KILL", task_id={"value": "k1"})
+                assert again.last("k1")["state"] == "TASK_KILLED"
+                assert again.call("TEARDOWN").status == 202
+                assert again.ends()
+
+
+class TestOperators:
+    def test_what_there_is_to_look_at(self, wire):
+        assert wire.get("/version")["version"] == "1.11.0"
+        assert wire.ask("GET", "/health").status == 200
+        with wire.subscribed({"failover_timeout": 60.0}) as framework:
+            offer = framework.welcome().offer()
+            framework.launch(offer, task("seen", "sleep 60", offer))
+            while framework.status("seen")["state"] != "TASK_RUNNING":
+                pass
+            for path in ("/state", "/master/state", "/master/state.json"):
+                state = wire.get(path)
+                assert [each["id"] for each in state["frameworks"]] == [framework.id]
+                assert {each["hostname"] for each in state["slaves"]} == {"n1", "n2"}
+            (found,) = wire.get("/tasks")["tasks"]
+            assert (found["id"], found["state"], found["role"], found["resources"]["cpus"]) == (
+                "seen",
+                "TASK_RUNNING",
+                "A",
+                0.1,
+            )
+            assert wire.get("/slaves")["slaves"][0]["resources"]["mem"] == 18 * 1024
+            roles = {each["name"]: each for each in wire.get("/roles")["roles"]}
+            assert roles["A"]["frameworks"] == [framework.id]
+            assert roles["A"]["weight"] == 2.0
+            assert {"role": "A", "weight": 2.0} in wire.get("/weights")
+            (quota,) = wire.get("/quota")["configs"]
+            assert quota["guarantees"] == {"cpus": {"value": 1.0}}
+            assert quota["limits"]["mem"] == {"value": 8192.0}
+            assert wire.get("/metrics/snapshot")["master/tasks_running"] == 1.0
+        assert wire.ask("GET", "/nothing").status == 404
+        assert wire.ask("POST", "/state", b"").status == 405
+
+    def test_the_api_of_version_1(self, wire):
+        with wire.subscribed() as framework:
+            framework.welcome()
+            for kind in (
+                "STATE",
+                "AGENTS",
+                "FRAMEWORKS",
+                "TASKS",
+                "ROLES",
+                "METRICS",
+                "VERSION",
+                "HEALTH",
+                "QUOTA",
+                "WEIGHTS",
+                "MASTER",
+            ):
+                answer = wire.post({"type": f"GET_{kind}"}, path="/api/v1")
+                assert answer.status == 200, (kind, answer.raw)
+                assert answer.json()["type"] == f"GET_{kind}"
+                assert f"get_{kind.lower()}" in answer.json()
+        assert wire.post({"type": "GET_LUNCH"}, path="/api/v1").status == 501
+        assert wire.post({"type": "LIST_FILES"}, path="/api/v1").status == 400
+        assert wire.post({}, path="/api/v1").status == 400
+
+
+PRINCIPALS = """
+[[principal]]
+name = "marathon"
+secret = "wing"
+roles = ["A"]
+requests = 1000
+
+[[principal]]
+name = "aurora"
+secret = "borealis"
+"""
+
+
+class TestPrincipals:
+    def test_who_may(self, tmp_path):
+        with Live(tmp_path) as live:
+            live.config.write_text(CONFIG)
+            secrets = tmp_path / "principals.toml"
+            secrets.write_text(PRINCIPALS)
+            refused = live.call("up", "--mesos", "127.0.0.1:0", "--mesos-principals", str(secrets))
+            assert refused.returncode == 1
+            assert f"chmod 600 {secrets}" in refused.stderr
+            secrets.chmod(0o600)
+            live.up("--mesos", "127.0.0.1:0", "--mesos-principals", str(secrets))
+            port = port_of(live)
+            unknown = Wire(port).post(SUBSCRIBE)
+            assert (unknown.status, unknown.headers["www-authenticate"]) == (
+                401,
+                'Basic realm="mesos-master-scheduler"',
+            )
+            assert Wire(port, ("marathon", "wrong")).post(SUBSCRIBE).status == 401
+            assert Wire(port, ("nobody", "")).post(SUBSCRIBE).status == 401
+            assert Wire(port).ask("GET", "/state").status == 401
+            assert Wire(port).ask("GET", "/version").status == 200
+            marathon, aurora = Wire(port, ("marathon", "wing")), Wire(port, ("aurora", "borealis"))
+            with marathon.subscribed({"principal": "aurora"}) as framework:
+                assert framework.head.status == 400
+            with marathon.subscribed({"roles": ["B"]}) as framework:
+                assert "B" in framework.event()["error"]["message"]
+            with marathon.subscribed() as framework:
+                framework.welcome()
+                call = {"type": "TEARDOWN", "framework_id": {"value": framework.id}}
+                assert aurora.post(call, {"Mesos-Stream-Id": framework.stream}).status == 400
+                assert aurora.post({**SUBSCRIBE, "framework_id": {"value": framework.id}}).status == 400
+                offer = framework.offer()
+                framework.launch(offer, task("p", "true", offer))
+                assert framework.last("p")["state"] == "TASK_FINISHED"

@@ -1,0 +1,508 @@
+"""Offers in the state machine: what frameworks are offered, answer and lose, and what becomes of their tasks."""
+
+import os
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import initialize, precondition, rule
+
+from fairlead.model.specs import ROOT, Framework, Job, Node, Queue, Settings
+from fairlead.outcomes import Outcome
+from fairlead.scheduler import admission, frameworks, snapshot
+from fairlead.scheduler.decide import decide
+from fairlead.scheduler.facts import (
+    Contradiction,
+    FrameworkGone,
+    JobCancelled,
+    NodeDrained,
+    NodeJoined,
+    NodeLost,
+    OffersAccepted,
+    OffersMade,
+    OffersRescinded,
+    TasksFinished,
+    TasksPlaced,
+    TasksRevoked,
+    TasksStarted,
+    encode,
+)
+from fairlead.scheduler.order import WORTH
+from fairlead.scheduler.state import State
+from fairlead.scheduler.tables import UNLIMITED
+from test_state_machine import Histories, rarely, trees
+from worlds import check_invariants, replay, same
+
+G = 2**30
+
+
+class Cluster:
+    """A state machine with nodes of 4 CPUs and 8 GiB, and the answers of frameworks."""
+
+    def __init__(self, *queues, nodes=1, **options):
+        self.state, self.now, self.facts = State(), 0.0, []
+        self.happen(admission.configure(self.state, [Queue(ROOT), *queues], Settings(**options), 0.0))
+        for k in range(nodes):
+            self.happen(NodeJoined(at=0.0, node=Node(f"n{k}", {"cpu": 4000, "memory": 8 * G})))
+
+    def happen(self, *facts):
+        for fact in facts:
+            self.state.apply(fact)
+            self.facts.append(fact)
+        check_invariants(self.state)
+
+    def decide(self, seconds=0.0):
+        self.now += seconds
+        before, found = same(self.state), []
+        while True:
+            decision = decide(self.state, self.now)
+            assert same(self.state) == before, "deciding changed the state"
+            recovered = decide(snapshot.load(snapshot.dump(self.state)), self.now)
+            assert [encode(fact) for fact in decision.facts] == [encode(fact) for fact in recovered.facts]
+            self.happen(*decision.facts)
+            found += decision.facts
+            before = same(self.state)
+            if not decision.more:
+                return found
+
+    def offers(self, seconds=0.0):
+        return [offer for fact in self.decide(seconds) if isinstance(fact, OffersMade) for offer in fact.offers]
+
+    def join(self, name, *roles, **more):
+        framework = Framework(name, roles=[*roles] or ["*"], **more)
+        self.happen(*frameworks.subscribe(self.state, framework, name, [], self.now))
+
+    def ask(self, what, *arguments):
+        """One of the requests of a framework."""
+        self.happen(*getattr(frameworks, what)(self.state, *arguments, self.now))
+
+    def launch(self, offer, *tasks, demand=None, refuse=5.0):
+        jobs = [Job("", demand or {"cpu": 1000, "memory": G}, task=task) for task in tasks]
+        facts, refused = frameworks.accept(self.state, offer.framework, [offer.id], jobs, refuse, self.now)
+        self.happen(*facts)
+        return {invalid.task: str(invalid) for invalid in refused}
+
+    def job(self, who, task):
+        return frameworks.tasks_of(self.state, who)[task].job
+
+    def end(self, job, outcome=Outcome.EXITED, code=0):
+        columns = {"job": np.array([job]), "index": np.array([0]), "attempt": np.array([1])}
+        ends = {"outcome": np.array([int(outcome)]), "code": np.array([code])}
+        self.happen(TasksFinished(at=self.now, **columns, **ends))
+
+    def updates(self, who):
+        return [
+            (told.task, told.update.number, told.update.what) for told in frameworks.unacknowledged(self.state, who)
+        ]
+
+    def offered(self, queue):
+        return self.state.quantities(self.state.queues.offered[self.state.tree.rows[queue]])
+
+    def used(self, queue):
+        return self.state.quantities(self.state.queues.used[self.state.tree.rows[queue]])
+
+
+WHOLE = {"cpu": 4000, "memory": 8 * G}
+
+
+def test_an_offer_counts_as_used_until_it_is_answered():
+    c = Cluster(Queue("web"))
+    c.join("f", "web")
+    (offer,) = c.offers()
+    assert (offer.id, offer.framework, offer.role, offer.node, offer.amount) == (1, "f", "web", 0, WHOLE)
+    assert c.used("web") == c.offered("web") == c.used(ROOT) == WHOLE
+    assert c.launch(offer, "t") == {}
+    assert (c.used("web"), c.offered("web")) == ({"cpu": 1000, "memory": G}, {})
+    assert c.offers() == [], "the rest was refused"
+    assert [offer.amount for offer in c.offers(5.0)] == [{"cpu": 3000, "memory": 7 * G}]
+
+
+def test_a_declined_node_is_offered_again_when_there_is_more_of_it_or_the_time_is_over():
+    c = Cluster()
+    c.join("f")
+    (offer,) = c.offers()
+    c.launch(offer, "t", refuse=60.0)
+    assert c.offers(1.0) == []
+    c.end(c.job("f", "t"))
+    (offer,) = c.offers()
+    assert offer.amount == WHOLE, "more than what was refused"
+    c.ask("decline", "f", [offer.id, 77], -1.0)
+    assert c.offers(4.9) == []
+    assert [o.amount for o in c.offers(0.1)] == [WHOLE], "a negative time is five seconds"
+
+
+def test_revive_clears_what_was_refused_and_suppress_keeps_what_is_offered():
+    c = Cluster(nodes=2)
+    c.join("f")
+    one, other = c.offers()
+    c.ask("suppress", "f", [])
+    c.ask("decline", "f", [one.id], 1e9)
+    assert c.state.offers.n == 1
+    assert c.offers(10.0) == []
+    c.ask("revive", "f", [])
+    (again,) = c.offers()
+    assert (again.node, again.id) == (one.node, other.id + 1)
+
+
+def test_an_offer_that_is_not_answered_is_another_s():
+    c = Cluster(offer_timeout=10.0)
+    c.join("slow")
+    (offer,) = c.offers()
+    c.join("f")
+    assert c.offers(9.9) == []
+    rescinded, made = c.decide(0.1)
+    assert isinstance(rescinded, OffersRescinded)
+    assert (rescinded.ids, rescinded.why) == ([offer.id], "expired")
+    assert [offer.framework for offer in made.offers] == ["f"]
+    with pytest.raises(frameworks.InvalidOffers, match="1"):
+        frameworks.accept(c.state, "slow", [offer.id], [], None, c.now)
+
+
+def test_one_framework_is_offered_a_part_of_the_cluster_at_once():
+    c = Cluster(Queue("web", offer_most=50.0), nodes=4, offer_most=25.0)
+    c.join("f", "web")
+    assert len(c.offers()) == 2
+    c.join("g")
+    (offer,) = c.offers()
+    c.launch(offer, "t")
+    (more,) = c.offers()
+    assert more.node != offer.node, "what it runs is not offered any more"
+
+
+def test_jobs_and_frameworks_are_in_one_order():
+    c = Cluster(Queue("web"), Queue("jobs"), nodes=4)
+    c.happen(*admission.submit(c.state, [Job("jobs", WHOLE, tasks=9)], 0.0))
+    c.join("f", "web")
+    placed, made = c.decide()
+    assert isinstance(placed, TasksPlaced)
+    assert (len(placed.job), len(made.offers)) == (2, 2)
+
+
+def test_who_is_below_a_guarantee_goes_first_and_a_limit_chops_what_is_offered():
+    c = Cluster(Queue("web", guarantee={"cpu": 1000}, limit={"cpu": 1500}), Queue("other"))
+    c.join("g", "other")
+    c.join("f", "web")
+    first, second = c.offers()
+    assert (first.framework, first.amount) == ("f", {"cpu": 1500, "memory": 8 * G})
+    assert (second.framework, second.amount) == ("g", {"cpu": 2500})
+
+
+def test_frameworks_of_a_role_are_in_order_of_their_own_shares():
+    c = Cluster(nodes=2)
+    for name in "fg":
+        c.join(name, "web")
+    one, other = c.offers()
+    assert {one.framework, other.framework} == {"f", "g"}
+    c.launch(one, "t", demand={"cpu": 3000}, refuse=0.0)
+    c.ask("decline", other.framework, [other.id], 0.0)
+    assert c.offers()[0].framework == other.framework
+
+
+def test_jobs_of_a_role_have_a_leaf_beside_its_frameworks():
+    c = Cluster(Queue("web"), nodes=2)
+    c.happen(*admission.submit(c.state, [Job("web", {"cpu": 1000})], 0.0))
+    with pytest.raises(admission.Refused, match="queue 'web' has jobs"):
+        c.join("f", "web")
+    c.happen(JobCancelled(at=0.0, id=1))
+    c.join("f", "web")
+    assert admission.leaf_for(c.state, "web", "ada") == "web/./jobs"
+    c.happen(*admission.submit(c.state, [Job("web/./jobs", WHOLE, tasks=2)], 0.0))
+    placed, made = c.decide()
+    assert (len(placed.job), [offer.framework for offer in made.offers]) == (1, ["f"])
+
+
+def test_a_task_runs_at_most_once():
+    for outcome, code, what in (
+        (Outcome.LOST, 0, "lost"),
+        (Outcome.EXITED, 1, "failed"),
+        (Outcome.EXITED, 0, "finished"),
+    ):
+        c = Cluster()
+        c.join("f")
+        c.launch(c.offers()[0], "t")
+        c.end(c.job("f", "t"), outcome, code)
+        assert c.updates("f") == [("t", 1, "starting"), ("t", 2, what)]
+        c.decide()
+        assert len(c.state.ended_jobs()) == 1, "it waits for nothing"
+
+
+def test_a_revoked_task_is_over():
+    c = Cluster()
+    c.join("f")
+    c.launch(c.offers()[0], "t")
+    columns = {"job": np.array([1]), "index": np.array([0]), "attempt": np.array([1])}
+    c.happen(TasksStarted(at=0.0, **columns), TasksRevoked(at=1.0, **columns))
+    c.end(1, Outcome.STOPPED)
+    assert [what for *_, what in c.updates("f")] == ["starting", "running", "revoked"]
+    assert c.state.ended_jobs().tolist() == [1]
+
+
+def test_updates_are_kept_until_they_are_acknowledged():
+    c = Cluster()
+    c.join("f")
+    c.launch(c.offers()[0], "t")
+    c.ask("kill", "f", "t")
+    c.end(1, Outcome.SIGNALLED, 15)
+    c.state = snapshot.load(snapshot.dump(c.state))
+    assert c.updates("f") == [("t", 1, "starting"), ("t", 2, "killed")]
+    c.ask("acknowledge", "f", "t", 2)
+    c.ask("acknowledge", "f", "t", 2)
+    assert c.updates("f") == [("t", 1, "starting")]
+    c.ask("acknowledge", "f", "t", 1)
+    assert frameworks.tasks_of(c.state, "f") == {}
+    with pytest.raises(admission.Unknown, match="no task 't'"):
+        c.ask("kill", "f", "t")
+
+
+def test_a_framework_comes_back_to_its_tasks():
+    c = Cluster(nodes=2)
+    c.join("f", failover_timeout=60.0)
+    c.launch(c.offers()[0], "t")
+    c.join("f", failover_timeout=60.0)
+    assert (c.state.offers.n, [*frameworks.tasks_of(c.state, "f")]) == (0, ["t"])
+    assert len(c.offers()) == 2, "what it had refused is forgotten with its connection"
+    c.ask("disconnect", "f")
+    assert c.state.offers.n == 0
+    assert c.decide(59.0) == []
+    c.join("f", failover_timeout=60.0)
+    assert len(c.offers(600.0)) == 2
+
+
+def test_a_framework_that_does_not_come_back_is_gone_and_its_leaf_another_s():
+    c = Cluster()
+    c.join("f", failover_timeout=10.0)
+    c.launch(c.offers()[0], "t")
+    c.ask("disconnect", "f")
+    gone, cancelled = c.decide(10.0)
+    assert (type(gone), type(cancelled), cancelled.id) == (FrameworkGone, JobCancelled, 1)
+    with pytest.raises(admission.Refused, match="framework f is gone"):
+        c.join("f")
+    c.join("g")
+    assert c.state.frameworks.members["g"].leaves == {"*": "default/./2"}, "its task still runs in the other"
+    c.end(1, Outcome.SIGNALLED, 9)
+    c.join("h")
+    assert c.state.frameworks.members["h"].leaves == {"*": "default/./1"}
+
+
+def test_offers_of_a_node_that_is_lost_or_drained_are_rescinded():
+    c = Cluster(nodes=3)
+    c.join("f")
+    c.offers()
+    c.happen(NodeLost(at=1.0, node="n0"), NodeDrained(at=1.0, node="n1"))
+    assert sorted(fact.why for fact in c.decide()) == ["node drained", "node lost"]
+    c.happen(NodeJoined(at=2.0, node=Node("n0", WHOLE)))
+    assert [offer.node for offer in c.offers()] == [0]
+
+
+def test_what_cannot_be_launched_is_refused_task_by_task():
+    c = Cluster(Queue("web", max_tasks=2))
+    c.join("f", "web")
+    (offer,) = c.offers()
+    jobs = [
+        Job("", {"cpu": 5000}, task="large"),
+        Job("", {"cpu": 1000}, task="t"),
+        Job("", {"cpu": 1000}, task="t"),
+        Job("", {"rocks": 1}, task="odd"),
+        Job("", {}, task="empty"),
+        Job("", {"cpu": 1000}),
+        Job("", {"cpu": 3000}, task="u"),
+        Job("", {"memory": 1}, task="v"),
+    ]
+    facts, refused = frameworks.accept(c.state, "f", [offer.id], jobs, 0.0, c.now)
+    assert [invalid.task for invalid in refused] == ["large", "t", "odd", "empty", "", "v"]
+    assert "2 tasks at once" in str(refused[-1])
+    c.happen(*facts)
+    assert c.used("web") == {"cpu": 4000}
+
+
+def test_offers_that_are_accepted_together_are_of_one_node_and_role():
+    c = Cluster(nodes=2)
+    c.join("f")
+    c.join("g")
+    one, other = c.offers()
+    for offers in ([], [one.id, other.id], [99]):
+        with pytest.raises(frameworks.InvalidOffers):
+            frameworks.accept(c.state, one.framework, offers, [Job("", {"cpu": 1}, task="t")], None, 0.0)
+    assert c.state.offers.n == 2
+
+
+def test_an_offer_counts_in_the_half_life_and_is_not_counted_twice():
+    c = Cluster(Queue("web"), Queue("b"))
+    c.join("f", "web")
+    (offer,) = c.offers()
+    c.now = 100.0
+    c.launch(offer, "t", demand=WHOLE)
+    leaf = c.state.tree.rows["web"]
+    assert c.state.queues.recent[leaf].any() or c.state.queues.mean[leaf].any()
+    with pytest.raises(Contradiction):
+        c.state.apply(OffersAccepted(at=100.0, framework="f", ids=[offer.id], jobs=[], left={}, until=0.0))
+
+
+def test_frameworks_keep_a_job_from_starving_no_longer_than_it_is_passed_over():
+    """A node is kept for a job that needs more than is ever free at once, and offers do not reach into it."""
+    c = Cluster(Queue("jobs"), Queue("web"), nodes=1, reserve_after=10.0)
+    c.join("f", "web")
+    (offer,) = c.offers()
+    c.launch(offer, "t", demand={"cpu": 2000}, refuse=0.0)
+    c.happen(*admission.submit(c.state, [Job("jobs", {"cpu": 3000})], 0.0))
+    (offer,) = c.offers()
+    c.ask("decline", "f", [offer.id], 0.0)
+    (offer,) = c.offers(11.0)
+    c.ask("decline", "f", [offer.id], 0.0)
+    c.decide(1.0)
+    assert c.state.holds.n == 1
+    c.end(1)
+    assert [fact.job.tolist() for fact in c.decide() if isinstance(fact, TasksPlaced)] == [[2]]
+
+
+ROLES = ["web", "web/front", "*", "a/x", "b", "c/u"]
+
+
+class Frameworks(Histories):
+    """Random facts with frameworks among them; what is offered is nobody else's, and was not refused."""
+
+    @initialize(queues=trees(), seconds=st.sampled_from([3.0, 1e9]), most=st.sampled_from([None, None, 30.0]))
+    def begin(self, queues, seconds, most):
+        self.now, self.facts, self.state, self.prefix = 0.0, [], State(), (0, b"")
+        self.settings = Settings(max_losses=2, offer_timeout=seconds, offer_most=most)
+        self.refused = []
+        self.happen(admission.configure(self.state, queues, self.settings, self.now))
+        for i in range(2):
+            self.join(i, {"cpu": 40, "gpu": 8, "memory": 16}, "east")
+
+    def happen(self, *facts):
+        for fact in facts:
+            if fact is not None:
+                self.facts.append(fact)
+                self.state.apply(fact)
+
+    @rule(k=st.integers(0, 3), roles=st.sets(st.sampled_from(ROLES), min_size=1, max_size=2), revocable=rarely)
+    def subscribe(self, k, roles, revocable):
+        name = next(name for name in (f"f{k}", f"g{k}", f"h{k}", "") if name not in self.state.frameworks.gone)
+        framework = Framework(name, roles=sorted(roles), failover_timeout=float(k), revocable=revocable)
+        if name:
+            try:
+                self.happen(*frameworks.subscribe(self.state, framework, name, [], self.now))
+            except admission.Refused as refused:
+                if "has jobs" not in str(refused):
+                    raise
+            else:
+                self.forget(name)
+
+    def forget(self, name, roles=ROLES):
+        self.refused = [each for each in self.refused if each[0] != name or each[1] not in roles]
+
+    @precondition(lambda self: self.state.frameworks.members)
+    @rule(
+        data=st.data(), what=st.sampled_from(["suppress", "revive", "revive", "disconnect", "tear_down"]), really=rarely
+    )
+    def change(self, data, what, really):
+        name = data.draw(st.sampled_from(sorted(self.state.frameworks.members)))
+        if what in ("suppress", "revive"):
+            role = data.draw(st.sampled_from(self.state.frameworks.members[name].framework.roles))
+            self.happen(*getattr(frameworks, what)(self.state, name, [role], self.now))
+            if what == "revive":
+                self.forget(name, [role])
+        elif really:
+            self.happen(*getattr(frameworks, what)(self.state, name, self.now))
+            self.forget(name)
+
+    @precondition(lambda self: self.state.offers.n)
+    @rule(data=st.data(), seconds=st.sampled_from([0.0, 2.0, 8.0]), cpu=st.integers(0, 20))
+    def answer(self, data, seconds, cpu):
+        row = data.draw(st.integers(0, self.state.offers.n - 1))
+        offer, leaf = int(self.state.offers.id[row]), int(self.state.offers.leaf[row])
+        who, role = self.state.frameworks.at[self.state.tree.names[leaf]]
+        node, rest = int(self.state.offers.node[row]), self.state.offers.rest[row].copy()
+        job = Job("", {"cpu": cpu}, task=f"t{len(self.facts)}")
+        facts, _ = frameworks.accept(self.state, who, [offer], [job] if cpu else [], seconds, self.now)
+        if isinstance(facts[0], OffersAccepted):
+            rest[self.state.resources.index("cpu")] -= cpu
+        self.happen(*facts)
+        self.refused.append((who, role, node, rest, self.now + seconds))
+
+    @precondition(lambda self: self.state.frameworks.task_of)
+    @rule(data=st.data(), kill=st.booleans())
+    def hear(self, data, kill):
+        job = data.draw(st.sampled_from(sorted(self.state.frameworks.task_of)))
+        who, task = self.state.frameworks.task_of[job]
+        update = data.draw(st.integers(1, 3))
+        ask = (frameworks.kill, ()) if kill else (frameworks.acknowledge, (update,))
+        self.happen(*ask[0](self.state, who, task, *ask[1], self.now))
+
+    def decide(self, seconds):
+        self.now += seconds
+        before = same(self.state)
+        decision, again = decide(self.state, self.now), decide(self.state, self.now)
+        recovered = decide(snapshot.load(snapshot.dump(self.state)), self.now)
+        told = [encode(fact) for fact in decision.facts]
+        assert told == [encode(fact) for fact in again.facts] == [encode(fact) for fact in recovered.facts]
+        assert same(self.state) == before, "deciding changed the state"
+        for fact in decision.facts:
+            self.happen(fact)
+            if isinstance(fact, FrameworkGone):
+                self.forget(fact.id)
+            for offer in fact.offers if isinstance(fact, OffersMade) else []:
+                self.is_right(offer)
+        if not decision.facts:
+            self.nothing_is_left()
+
+    def is_right(self, offer):
+        amount = np.array([offer.amount.get(name, 0) for name in self.state.resources])
+        assert any(offer.amount.get(name, 0) >= least for name, least in WORTH.items())
+        assert not self.state.nodes.draining[offer.node]
+        for refused in self.refused:
+            assert not self.covers(refused, offer.framework, offer.role, offer.node, amount), "it was refused"
+        leaf = self.state.frameworks.members[offer.framework].leaves[offer.role]
+        for path in [leaf, *frameworks.path_to_root(leaf)]:
+            row = self.state.tree.rows[path]
+            over = self.state.queues.used[row] - self.state.queues.spare[row] > self.state.queues.limit[row]
+            assert not (over & (amount > 0)).any(), "it is above a limit"
+
+    def covers(self, refused, who, role, node, amount):
+        whose, for_role, where, rest, until = refused
+        return (whose, for_role, where) == (who, role, node) and until > self.now and (amount <= rest).all()
+
+    def nothing_is_left(self):
+        """Whoever wants offers has refused what there is, or may not have it."""
+        s, q = self.state, self.state.queues
+        for who, member in s.frameworks.members.items():
+            if member.away_since is not None or member.framework.revocable:
+                continue
+            for role in {*member.framework.roles} - {*member.suppressed}:
+                leaf = s.tree.rows[member.leaves[role]]
+                path = [s.tree.rows[name] for name in frameworks.path_to_root(member.leaves[role])]
+                if any(q.tasks[p] >= q.max_tasks[p] or q.jobs[p] >= q.max_jobs[p] for p in path):
+                    continue
+                room = np.full(len(s.resources), UNLIMITED)
+                for p in path:
+                    within = np.where(q.limit[p] == UNLIMITED, UNLIMITED, q.limit[p] - q.used[p] + q.spare[p])
+                    room = np.minimum(room, within)
+                if self.settings.offer_most:
+                    part = (s.cluster.total * (self.settings.offer_most / 100)).astype(np.int64)
+                    room = np.minimum(room, part - q.offered[leaf])
+                if q.lends[0]:
+                    continue
+                for node in np.flatnonzero(s.nodes.up[: s.nodes.n] & ~s.nodes.draining[: s.nodes.n]).tolist():
+                    rest = np.maximum(0, np.minimum(s.nodes.free[node] - s.nodes.held[node], room))
+                    worth = any(rest[s.resources.index(name)] >= least for name, least in WORTH.items())
+                    refused = any(self.covers(each, who, role, node, rest) for each in self.refused)
+                    assert not worth or refused, f"{rest} of node {node} could be offered to {who} for {role}"
+
+    def teardown(self):
+        if not hasattr(self, "state"):
+            return
+        for name in [*self.state.frameworks.members]:
+            self.happen(*frameworks.tear_down(self.state, name, self.now))
+        assert not self.state.queues.offered.any()
+        assert not self.state.frameworks.task_of
+        super().teardown()
+        assert replay(self.facts).frameworks.gone == self.state.frameworks.gone
+
+
+rounds = int(os.environ.get("FAIRLEAD_FUZZ", "0")) // 20 or 12
+TestFrameworks = Frameworks.TestCase
+TestFrameworks.settings = settings(
+    max_examples=rounds, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
+)
