@@ -34,7 +34,7 @@ class Cluster(Live):
         self.env["PYTHONPATH"] = ""
 
     def start_up(self):
-        self.up("--engine", "ray", "--try", "4", "--lost-after", "5")
+        self.up("--engine", "ray", "--try", "4", "--lost-after", "3")
         self.until(lambda: len(self.nodes("up")) == 4, 60)
 
     def nodes(self, status):
@@ -167,7 +167,7 @@ def the_next_scheduler_adopts_what_runs(cluster):
     )
     cluster.until(lambda: sum(task["status"] == "running" for task in cluster.tasks(job).values()) == 4)
     cluster.kill()
-    time.sleep(6)  # longer than leases last: Ray vouches for the nodes
+    time.sleep(4)  # longer than leases last: Ray vouches for the nodes
     cluster.start_up()
     assert sorted(mark.read_text().splitlines()) == [f"{index} 1" for index in range(4)]
     assert {task["status"] for task in cluster.tasks(job).values()} == {"running"}

@@ -66,6 +66,20 @@ def test_a_decision_goes_to_each_machine_its_part_and_what_they_saw_comes_togeth
     many.until(lambda: not (many.folder / "n0" / "output" / "1").exists())
 
 
+def test_what_is_started_as_soon_as_a_machine_is_there_starts_at_once(fleet):
+    """Its lease lasts before it is said to be there, the first time and when it comes back: nothing is passed over."""
+    many = fleet(1, SOON)
+    job = many.job("true")
+    many.start(job, n0=[Attempt(1, 0, 1)])
+    many.end_of(Attempt(1, 0, 1), 5)
+    for number in (2, 3):
+        many.engine.close()
+        many.engine.join(10)
+        many.serve()
+        many.start(many.job("true"), n0=[Attempt(number, 0, 1)])
+        many.end_of(Attempt(number, 0, 1), 5)
+
+
 @pytest.mark.parametrize("tls", [False, True])
 def test_an_environment_that_is_kept_apart_goes_to_whoever_cannot_read_it(fleet, tls):
     many = fleet(1, tls=tls)

@@ -379,10 +379,10 @@ class RemoteEngine:
         assert self._links is not None
         match each:
             case Said(number):
-                # Its lease lasts from before now: we may say so only where nobody was told that it is over.
+                # Where it was told that the machine is lost, it must first have told what it knows of: then it is there again.
+                member.number = number
                 if member.standing is not Standing.LOST:
-                    member.renewed_at = now
-                    self._links.answer(member.name, b'{"do": "renew", "number": %d}\n' % number)
+                    self._renew(member, now)
             case Inventory():
                 self._take_inventory_in(member, each)
             case Refused(why):
@@ -410,6 +410,12 @@ class RemoteEngine:
             case _:
                 self._sightings(member.name).add(each)
 
+    def _renew(self, member: Member, now: float) -> None:
+        """Say a number back: its lease lasts from before now."""
+        assert self._links is not None
+        member.renewed_at = now
+        self._links.answer(member.name, b'{"do": "renew", "number": %d}\n' % member.number)
+
     def _take_inventory_in(self, member: Member, told: Inventory) -> None:
         assert self._links is not None
         member.limits, member.promised = told.limits, 0.0
@@ -423,6 +429,8 @@ class RemoteEngine:
         if member.gone_at is not None:
             self._links.tell(member.name, message("fence"))
         elif member.node is not None:
+            if member.standing is Standing.LOST:
+                self._renew(member, time.monotonic())
             member.standing, member.believed = Standing.THERE, True
             seen.nodes = [NodeUp(member.node)]
 

@@ -45,6 +45,8 @@ class Member:
         When its lease may have been renewed last, in seconds of the monotonic clock.
     heard_at : float
         When it was heard, or was tried to be reached anew, last.
+    number : int
+        The number that its supervisor said last.
     promised : float
         How long its lease may last by what a scheduler before this one promised; 0 once it was told otherwise.
     believed : bool
@@ -61,6 +63,7 @@ class Member:
         self.renewed_at = self.heard_at = now
         self.gone_at: float | None = None
         self.fenced = self.believed = False
+        self.number = 0
         self.limits: dict[str, bool] = {}
         self.paused = 0
 
