@@ -17,9 +17,10 @@ from fairlead.engines.contract import Superseded
 from fairlead.engines.step import Scheduler, Stalled
 from fairlead.journal import Journal, JournalError, JournalFull
 from fairlead.journal.store import TakenOver
-from fairlead.model.specs import Job, Node, Queue, Settings
-from fairlead.scheduler import admission
+from fairlead.model.specs import Framework, Job, Node, Queue, Settings
+from fairlead.scheduler import admission, frameworks
 from fairlead.scheduler.facts import JobCancelled, JobSubmitted, decode
+from fairlead.scheduler.order import WORTH
 from fairlead.scheduler.report import list_jobs
 from fairlead.scheduler.state import State
 from fairlead.scheduler.statuses import CANCELLED, FAILED, STATUS_NAMES, SUCCEEDED
@@ -105,7 +106,28 @@ class Ask:
                 fact = admission.release(state, self.about, now)
             case "look":
                 fact, self.drawn = None, seen(state)
+            case "framework":
+                return self.of_a_framework(state, now)
         return [fact] if fact else []
+
+    def of_a_framework(self, state, now):
+        """It comes, answers offers, says that it has heard, or loses its connection, whatever it did before."""
+        who, rng = self.about, Random(self.key)
+        member = state.frameworks.members.get(who)
+        if member is None or member.away_since is not None:
+            if who in state.frameworks.gone:
+                return []
+            return frameworks.subscribe(state, Framework(who, roles=["d"], failover_timeout=60.0), who, [], now)
+        told = [each for each in frameworks.unacknowledged(state, who) if rng.random() < 0.5]
+        if told:
+            return frameworks.acknowledge(state, who, told[0].task, told[0].update.number, now)
+        mine = [offer for offer in state.offers.id[: state.offers.n].tolist() if frameworks.whose(state, offer) == who]
+        if not mine or rng.random() < 0.1:
+            return (
+                frameworks.disconnect(state, who, now) if rng.random() < 0.3 else frameworks.revive(state, who, [], now)
+            )
+        job = Job("", {"cpu": 1}, task=f"t{self.key}", key=f"t{self.key}")
+        return frameworks.accept(state, who, mine[:1], [job] if rng.random() < 0.7 else [], 1.0, now)[0]
 
 
 def seen(state):
@@ -119,7 +141,9 @@ class World:
     def __init__(self, history):
         self.rng = rng = Random(history.seed)
         self.faults = Faults(history.seed, set(history.kinds))
-        capacity = [{"cpu": rng.randint(2, 8), "memory": rng.randint(2, 8)} for _ in range(rng.randint(1, 4))]
+        self.answers = Random(-1 - history.seed).choice([0, 0, 12])  # of frameworks
+        more = WORTH["memory"] if self.answers else 0
+        capacity = [{"cpu": rng.randint(2, 8), "memory": rng.randint(2, 8) + more} for _ in range(rng.randint(1, 4))]
         self.engine = FakeEngine(rng, [Node(f"n{i}", each) for i, each in enumerate(capacity)], self.faults)
         self.disk = Disk(self.faults)
         self.disk.lies_of = rng.choice(["log", "head"])
@@ -202,7 +226,10 @@ class World:
         while len(self.asked) < 3 and self.rng.random() < 0.4:
             self.keys += 1
             jobs = sorted(self.scheduler.state.index.specs)
-            if self.wanted and (not jobs or self.rng.random() < 0.6):
+            if self.answers and self.rng.random() < 0.5:
+                self.answers -= 1
+                self.asked.append(Ask("framework", self.keys, self.rng.choice("fg")))
+            elif self.wanted and (not jobs or self.rng.random() < 0.6):
                 self.wanted -= 1
                 key, gang = f"k{self.keys}", self.rng.random() < 0.2
                 most = 1 if gang else 2  # so that it fits on any machine
@@ -284,6 +311,8 @@ class World:
         for _ in range(400):
             self.step(self.scheduler)
             state = self.scheduler.state
+            for who in [*state.frameworks.members]:
+                self.scheduler.step([lambda state, now, who=who: frameworks.tear_down(state, who, now)])
             for job in state.index.specs:  # nobody is left to release it
                 fact = admission.release(state, job, self.engine.now + self.jump)
                 if fact:

@@ -12,6 +12,7 @@ from fairlead.model.specs import ROOT, Framework, Job, Node, Queue, Settings
 from fairlead.outcomes import Outcome
 from fairlead.scheduler import admission, frameworks, snapshot
 from fairlead.scheduler.decide import decide
+from fairlead.scheduler.explain import explain
 from fairlead.scheduler.facts import (
     Contradiction,
     FrameworkGone,
@@ -28,9 +29,13 @@ from fairlead.scheduler.facts import (
     TasksStarted,
     encode,
 )
+from fairlead.scheduler.live_audit import audit_state
 from fairlead.scheduler.order import WORTH
+from fairlead.scheduler.report import list_queues
+from fairlead.scheduler.report_frameworks import list_frameworks
 from fairlead.scheduler.state import State
 from fairlead.scheduler.tables import UNLIMITED
+from fairlead.simulate.outlook import outlook
 from test_state_machine import Histories, rarely, trees
 from worlds import check_invariants, replay, same
 
@@ -69,8 +74,8 @@ class Cluster:
     def offers(self, seconds=0.0):
         return [offer for fact in self.decide(seconds) if isinstance(fact, OffersMade) for offer in fact.offers]
 
-    def join(self, name, *roles, **more):
-        framework = Framework(name, roles=[*roles] or ["*"], **more)
+    def join(self, name, *roles, name_="", **more):
+        framework = Framework(name_ or name, roles=[*roles] or ["*"], **more)
         self.happen(*frameworks.subscribe(self.state, framework, name, [], self.now))
 
     def ask(self, what, *arguments):
@@ -159,6 +164,25 @@ def test_an_offer_that_is_not_answered_is_another_s():
         frameworks.accept(c.state, "slow", [offer.id], [], None, c.now)
 
 
+def test_why_names_who_holds_what_a_job_could_have_and_does_not_answer():
+    c = Cluster(Queue("jobs"), offer_timeout=10.0)
+    c.join("f", name_="spark")
+    c.offers()
+    c.offers(10.0)
+    c.happen(*admission.submit(c.state, [Job("jobs", {"cpu": 1000})], c.now))
+    text = explain(c.state, 1, c.now)["text"]
+    assert "n0, the closest, lacks 1 cpu" in text
+    assert text.endswith("; what is offered on n0 to frameworks of default would do: they have not answered")
+    (spark,) = list_frameworks(c.state, c.now)
+    assert "; it let 1 offer go by unanswered before, and others wait for that: it hoards" in spark["text"]
+    (queue,) = [each for each in list_queues(c.state) if each["name"] == "default/./1"]
+    assert (queue["offered"], queue["status"]) == (WHOLE, "open")
+    assert audit_state(c.state, c.now)["queues"]
+    assert outlook(c.state, 1, c.now).reason in ("unknown", "expected")
+    c.ask("decline", "f", [2], 1.0)
+    assert c.state.frameworks.members["f"].unanswered == 0
+
+
 def test_one_framework_is_offered_a_part_of_the_cluster_at_once():
     c = Cluster(Queue("web", offer_most=50.0), nodes=4, offer_most=25.0)
     c.join("f", "web")
@@ -186,6 +210,23 @@ def test_who_is_below_a_guarantee_goes_first_and_a_limit_chops_what_is_offered()
     first, second = c.offers()
     assert (first.framework, first.amount) == ("f", {"cpu": 1500, "memory": 8 * G})
     assert (second.framework, second.amount) == ("g", {"cpu": 2500})
+
+
+@pytest.mark.parametrize(
+    "policy", ["drf", "ceei", "asset", "maxmin:cpu", "hdrf", "sdrf", "fifo", "priority", "mesos", "yarn-drf"]
+)
+def test_any_policy_says_who_is_offered_what(policy):
+    """Two frameworks that take all that they are offered, in roles of the same weight: each gets a half, where shares decide."""
+    c = Cluster(nodes=8)
+    queues = [Queue(ROOT, policy=policy, history=0.0), Queue("x"), Queue("y")]
+    c.happen(admission.configure(c.state, queues, Settings(), 0.0))
+    c.join("f", "x")
+    c.join("g", "y")
+    for _ in range(8):
+        for offer in c.offers(1.0):
+            c.launch(offer, f"t{offer.id}", demand=WHOLE)
+    assert c.state.queues.tasks[0] == 8
+    assert c.used("x") == c.used("y")
 
 
 def test_frameworks_of_a_role_are_in_order_of_their_own_shares():
@@ -325,6 +366,31 @@ def test_offers_that_are_accepted_together_are_of_one_node_and_role():
         with pytest.raises(frameworks.InvalidOffers):
             frameworks.accept(c.state, one.framework, offers, [Job("", {"cpu": 1}, task="t")], None, 0.0)
     assert c.state.offers.n == 2
+
+
+def test_for_a_guarantee_offers_are_taken_back_before_tasks_are():
+    c = Cluster(Queue("lab", guarantee={"cpu": 4000}, guarantee_timeout=5.0), Queue("web"), nodes=2, offer_timeout=1e9)
+    c.join("f", "web")
+    one, other = c.offers()
+    c.launch(one, "t", demand=WHOLE)
+    c.happen(*admission.submit(c.state, [Job("lab", {"cpu": 4000}, tasks=2)], 0.0))
+    assert c.decide() == []
+    rescinded, placed, *_ = c.decide(5.0)
+    assert (type(rescinded), rescinded.ids, rescinded.why) == (OffersRescinded, [other.id], "claimed")
+    assert placed.job.tolist() == [2]
+    assert c.decide(60.0) == [], "it has what it is guaranteed"
+
+
+def test_a_task_of_a_framework_is_revoked_for_a_guarantee():
+    c = Cluster(Queue("lab", guarantee={"cpu": 4000}, guarantee_timeout=5.0), Queue("web"))
+    c.join("f", "web")
+    c.launch(c.offers()[0], "t", demand=WHOLE)
+    c.happen(*admission.submit(c.state, [Job("lab", {"cpu": 4000})], 0.0))
+    (revoked, *_) = [fact for fact in c.decide(6.0) if isinstance(fact, TasksRevoked)]
+    assert (revoked.job.tolist(), revoked.claim.why) == ([1], "guarantee")
+    c.end(1, Outcome.SIGNALLED, 15)
+    assert c.updates("f")[-1][-1] == "revoked"
+    assert [fact.job.tolist() for fact in c.decide() if isinstance(fact, TasksPlaced)] == [[2]]
 
 
 def test_an_offer_counts_in_the_half_life_and_is_not_counted_twice():

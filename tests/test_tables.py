@@ -55,7 +55,15 @@ def test_no_number_of_a_queue_is_ever_cut(width):
         "share_over_time": 0.1,
         "running": 12345,
     }
-    more |= {"waiting": 7, "max_tasks": 54321, "max_jobs": None, "strict": False, "used": used, "claims": []}
+    more |= {
+        "waiting": 7,
+        "max_tasks": 54321,
+        "max_jobs": None,
+        "strict": False,
+        "offered": {},
+        "used": used,
+        "claims": [],
+    }
     bounds = {"guarantee": {"cpu": 4000}, "limit": {"cpu": 6000, "memory": 12 * 2**30}}
     queues = [{"name": name, **more, **bounds} for name in ("/", "people", "people/somebody")]
     out = io.StringIO()

@@ -1,6 +1,5 @@
 """Tables as text: what Rich prints, without colour and without spaces at the ends of lines. Names are text, never markup."""
 
-from collections.abc import Sequence
 from typing import Any
 
 from rich import box
@@ -28,12 +27,6 @@ def new_table(*columns: str) -> PlainTable:
         header = Text("\n".join(map(plain, name.removeprefix(">").split("\n"))))
         table.add_column(header, justify="right" if name.startswith(">") else "left", no_wrap=True)
     return table
-
-
-def listed(names: Sequence[str], most: int = 3) -> str:
-    """Names for a sentence: ``a, b and c``, or ``a, b, c and 7 more``."""
-    shown = [*names[:most], *([f"{len(names) - most} more"] if len(names) > most else [])]
-    return " and ".join(filter(None, [", ".join(shown[:-1]), *shown[-1:]]))
 
 
 def printed(*parts: Any, width: int) -> str:

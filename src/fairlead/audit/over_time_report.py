@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 from fairlead.audit.over_time import WRONGED
 from fairlead.html_page import COLOURS, framed
 from fairlead.model.quantity import BYTE_RESOURCES
-from fairlead.text_tables import listed, new_table, printed
+from fairlead.plain_text import listed
+from fairlead.text_tables import new_table, printed
 
 MOST_SHOWN = 40
 """Queues in the table; the others are counted."""

@@ -46,7 +46,8 @@ def _fairlead(
 for _command in (
     cluster.up, jobs.submit, jobs.run, jobs.jobs, jobs.logs, jobs.cancel, jobs.job, jobs.wait, jobs.why, jobs.when, jobs.hold,
     jobs.release, jobs.edit, jobs.rerun, jobs.checkpointed,
-    cluster.drain, cluster.resume, cluster.forget, cluster.reload, cluster.queues, cluster.nodes, cluster.usage, cluster.top,
+    cluster.drain, cluster.resume, cluster.forget, cluster.reload, cluster.queues, cluster.nodes, cluster.frameworks,
+    cluster.usage, cluster.top,
     people.log, cluster.doctor, cluster.down,
     fairness.allocate, fairness.policies, fairness.audit, fairness.properties, traces.simulate, traces.sweep,
     configuration.diff,

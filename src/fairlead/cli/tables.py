@@ -10,8 +10,8 @@ from rich.text import Text
 from fairlead.cli.terminal import width
 from fairlead.model.quantity import round_quantity
 from fairlead.model.specs import written
-from fairlead.plain_text import plain
-from fairlead.text_tables import PlainTable, listed
+from fairlead.plain_text import listed, plain
+from fairlead.text_tables import PlainTable
 
 WITHOUT_TERMINAL = 200
 """Columns of a listing that is read by no person, most likely."""
@@ -89,8 +89,10 @@ def queue_table(queues: list[dict[str, Any]], width: int) -> Table:
     return table
 
 
-_LEFT_OUT = (">over time", "", "guarantee", "limit")
+_LEFT_OUT = (">over time", "", "offered", "guarantee", "limit")
 """Columns of the queues that are left out where there is no room, the first first."""
+_WHERE_ANY = ("offered", "guarantee", "limit", "claims")
+_VECTORS = ("used", "offered", "guarantee", "limit")
 GAP = 2
 """Columns of the terminal between two of a table."""
 LONGEST_NAME = 30
@@ -101,7 +103,7 @@ def _least(name: str, cells: list[str]) -> int:
     header = len(name.removeprefix(">"))
     if name == "queue":
         return max(header, min(LONGEST_NAME, max(map(len, cells))))
-    parts = (word for cell in cells for word in (cell.split() if name in ("used", "guarantee", "limit") else [cell]))
+    parts = (word for cell in cells for word in (cell.split() if name in _VECTORS else [cell]))
     return max(header, *map(len, parts), 0)
 
 
@@ -109,7 +111,7 @@ def _queue_columns(queues: list[dict[str, Any]]) -> dict[str, list[str]]:
     """The columns of the tree of queues, as :func:`plain_table` names them, each with a cell for every queue."""
     depths = [0 if queue["name"] == "/" else queue["name"].count("/") + 1 for queue in queues]
     closed = [f" ({queue['status']})" if queue["status"] != "open" else "" for queue in queues]
-    names = [queue["name"].rpartition("/")[2] or "/" for queue in queues]
+    names = [queue["framework"] or queue["name"].rpartition("/")[2] or "/" for queue in queues]
     columns = {
         "queue": ["  " * depth + name + more for depth, name, more in zip(depths, names, closed, strict=True)],
         ">share": [
@@ -120,6 +122,7 @@ def _queue_columns(queues: list[dict[str, Any]]) -> dict[str, list[str]]:
             f"{queue['share_over_time']:.1%}" if depth else "" for depth, queue in zip(depths, queues, strict=True)
         ],
         "used": [quantities(queue["used"]) for queue in queues],
+        "offered": [quantities(queue["offered"]) for queue in queues],
         ">running": [str(queue["running"]) for queue in queues],
         ">waiting": [str(queue["waiting"]) for queue in queues],
         "guarantee": [quantities(queue["guarantee"]) for queue in queues],
@@ -128,9 +131,7 @@ def _queue_columns(queues: list[dict[str, Any]]) -> dict[str, list[str]]:
     }
     if not any(queue["share_over_time"] >= 0.0005 for queue in queues[1:]):
         del columns[">over time"]
-    return {
-        name: cells for name, cells in columns.items() if name not in ("guarantee", "limit", "claims") or any(cells)
-    }
+    return {name: cells for name, cells in columns.items() if name not in _WHERE_ANY or any(cells)}
 
 
 def share_table(queues: list[dict[str, Any]]) -> Table:
@@ -152,6 +153,20 @@ def _limits(queue: dict[str, Any]) -> str:
     limits += [f"{queue[most]} {most[4:]}" for most in ("max_tasks", "max_jobs") if queue[most] is not None]
     limits += ["strict"] if queue["strict"] else []
     return " ".join(limits)
+
+
+def framework_table(frameworks: list[dict[str, Any]]) -> Table:
+    """What frameworks have, and what they are offered."""
+    table = plain_table("framework", "roles", "status", ">tasks", "used", ">offers", "offered")
+    for each in frameworks:
+        status = each["status"] if not each["hoards"] else "hoards offers"
+        used, offered = quantities(each["used"]), quantities(each["offered"])
+        table.add_row(
+            each["name"], ", ".join(each["roles"]), status, str(each["tasks"]), used, str(each["offers"]), offered
+        )
+    for column in table.columns:
+        column.no_wrap = str(column.header) not in ("framework", "roles", "used", "offered")
+    return table
 
 
 def node_table(nodes: list[dict[str, Any]]) -> Table:

@@ -141,6 +141,8 @@ class FairShare(TypedDict):
 class QueueInfo(TypedDict):
     """A queue of the tree. Shares are of the whole cluster, divided by the queue's weight; over time, of what was used before.
 
+    `offered` is what of the use is offered to frameworks, who have not answered; a leaf of a framework has its name.
+
     `claims` say of a leaf why others may be revoked for what waits there: guarantee, fair share, priority, idle; and "coming
     back" where they were.
     """
@@ -149,6 +151,8 @@ class QueueInfo(TypedDict):
     status: Literal["open", "draining", "removed"]
     policy: str | None
     used: Quantities
+    offered: Quantities
+    framework: str | None
     dominant_share: float
     share_over_time: float
     dominant_resource: str | None
@@ -168,6 +172,36 @@ class QueueList(TypedDict):
     """The queue tree, parents before children."""
 
     queues: list[QueueInfo]
+
+
+class FrameworkInfo(TypedDict):
+    """A framework that is subscribed, or may come back: what its tasks use, and what it is offered and has not answered since.
+
+    It `hoards` where others wait for what it does not answer. The text says what it waits for, in a line.
+    """
+
+    id: str
+    name: str
+    user: str
+    principal: str
+    roles: list[str]
+    suppressed: list[str]
+    status: Literal["connected", "away"]
+    since: float
+    away_since: float | None
+    tasks: int
+    used: Quantities
+    offers: int
+    offered: Quantities
+    offered_since: float | None
+    hoards: bool
+    text: str
+
+
+class FrameworkList(TypedDict):
+    """The frameworks, in the order in which they came."""
+
+    frameworks: list[FrameworkInfo]
 
 
 class FairQueue(TypedDict):

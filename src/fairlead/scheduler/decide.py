@@ -14,6 +14,7 @@ import numpy as np
 from fairlead.model.specs import Offer
 from fairlead.scheduler import frameworks, kernel_attempts, kernel_cycle
 from fairlead.scheduler.claims import take_back, withdrawn
+from fairlead.scheduler.claims_on_offers import rescinded_instead
 from fairlead.scheduler.divided_queues import write_entitled
 from fairlead.scheduler.facts import (
     Fact,
@@ -148,6 +149,7 @@ def decide_what_is_next(state: State, now: float, most: int = MOST_PLACEMENTS, s
             more = True  # claims are what nobody else can serve: looked at when all that can be placed is
         else:
             facts, claims_left = take_back(state, now)
+            facts = rescinded_instead(state, facts, now) or facts
             more |= claims_left or bool(facts)
     if not plan.more and state.settings.revoke and _revocable_wait(state):
         if facts:

@@ -1,7 +1,8 @@
 """What queues should have by a policy that only divides: CEEI, the most tasks, or one of a user's own.
 
 Such a policy has no key for whole tasks. So what the children of its queue run and wait for is divided as a problem, as if each
-were a user, and whoever is furthest below the dominant share that it would have so is served first.
+were a user, and whoever is furthest below the dominant share that it would have so is served first. A framework that wants offers
+does not say how much: it counts as if it wanted all that there is, in hundredths.
 """
 
 import logging
@@ -21,6 +22,8 @@ from fairlead.scheduler.view import DIVIDED_SOMEWHERE
 
 log = logging.getLogger(__name__)
 
+HUNDREDTHS = 100
+
 
 def write_entitled(state: State, strict: bool = False) -> None:
     """Write the dominant share that each queue should have, where siblings share by a division, into the state's order.
@@ -36,6 +39,7 @@ def write_entitled(state: State, strict: bool = False) -> None:
     found[:] = 1.0
     queues = state.queues
     wanted, tasks = wanted_by(state)
+    _add_frameworks(state, wanted, tasks)
     for q in np.flatnonzero(queues.policy[: queues.n] == DIVIDED):
         rows = np.flatnonzero((queues.parent[: queues.n] == q) & (tasks > 0))
         if len(rows):
@@ -81,6 +85,17 @@ def wanted_by(state: State) -> tuple[F64, I64]:
         np.add.at(tasks, leaf[there], count[there])
         leaf[there] = queues.parent[leaf[there]]
     return wanted, tasks
+
+
+def _add_frameworks(state: State, wanted: F64, tasks: I64) -> None:
+    """Add what frameworks that want offers are taken to want, to their leaves and all above."""
+    b = state.buckets
+    for leaf in b.leaf[: b.n][b.wants[: b.n]].tolist():
+        q = leaf
+        while q != NONE:
+            wanted[q] += state.cluster.total
+            tasks[q] += HUNDREDTHS
+            q = int(state.queues.parent[q])
 
 
 def problem_of(state: State, rows: I64, wanted: F64, tasks: I64, weight: F64) -> Problem:

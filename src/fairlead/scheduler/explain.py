@@ -10,12 +10,14 @@ import numpy as np
 
 from fairlead.model.quantity import format_quantity, round_quantity
 from fairlead.model.specs import path_to_root, written
+from fairlead.plain_text import listed
 from fairlead.policies.arithmetic import dominant_share
 from fairlead.scheduler import kernel_holds
 from fairlead.scheduler.admission import job_row
 from fairlead.scheduler.cluster import tasks_that_fit
 from fairlead.scheduler.decide import Cycle, run_cycle
 from fairlead.scheduler.explain_claims import claim, safety
+from fairlead.scheduler.framework_index import queue_of
 from fairlead.scheduler.history import share_over_time
 from fairlead.scheduler.kernel_lending import withheld_from
 from fairlead.scheduler.kernel_stops import LIMIT, MAX_JOBS, MAX_TASKS, NO_NODE, NOT_REACHED, WITHHELD
@@ -242,10 +244,29 @@ def _no_node(state: State, row: int) -> dict[str, Any]:
         return _answer(job, "gang does not fit", text, fits=fits, needed=int(jobs.waiting[row]), kept=owners)
     owners, who = _owners(state, row, np.array([closest]) if (kept[closest] > 0).any() else np.zeros(0, np.int64))
     if not missing:
-        text = f"{name} has room, but it is kept for {who or 'another job'}"
+        to_be_offered = "it is first the turn of a framework, which is offered it" if state.buckets.wants.any() else ""
+        text = f"{name} has room, but " + (
+            f"it is kept for {who}" if who else to_be_offered or "it is kept for another job"
+        )
         return _answer(job, "no room", text, **more, kept=owners)
     beside = f" beside what is kept for {who}" if owners else ""
-    return _answer(job, "no room", f"no node has room: {name}, the closest, lacks {lacks}{beside}", **more, kept=owners)
+    text = f"no node has room: {name}, the closest, lacks {lacks}{beside}{_in_offers(state, demand, large)}"
+    return _answer(job, "no room", text, **more, kept=owners)
+
+
+def _in_offers(state: State, demand: np.ndarray, large: np.ndarray) -> str:
+    """That there would be room on one of the nodes that are large enough, were it not offered to frameworks; else nothing."""
+    offers, n = state.offers, state.offers.n
+    offered = np.zeros_like(state.nodes.free[: state.nodes.n])
+    np.add.at(offered, offers.node[:n], offers.rest[:n])
+    would = large & offered.any(axis=1) & (state.nodes.free[: state.nodes.n] + offered >= demand).all(axis=1)
+    if not would.any():
+        return ""
+    node = int(np.argmax(would))
+    whose = {state.tree.names[leaf] for leaf in offers.leaf[:n][offers.node[:n] == node].tolist()}
+    roles = sorted({written(queue_of(state.frameworks.at[leaf][1])) for leaf in whose})
+    name = state.cluster.specs[node].name
+    return f"; what is offered on {name} to frameworks of {listed(roles)} would do: they have not answered"
 
 
 def _kept_from(state: State, bucket: int) -> np.ndarray:

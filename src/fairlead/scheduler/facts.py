@@ -345,7 +345,7 @@ class OffersDeclined(Fact, frozen=True):
 class OffersRescinded(Fact, frozen=True):
     """Offers hold no longer, and nobody refused anything.
 
-    why : "expired", "disconnected", "subscribed", "gone", "node lost", "node drained", "node changed" or "limit"
+    why : "expired", "disconnected", "subscribed", "gone", "node lost", "node drained", "node changed", "limit" or "claimed"
     """
 
     ids: list[int]

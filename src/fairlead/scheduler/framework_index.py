@@ -63,6 +63,7 @@ class Member(Struct):
     suppressed : roles for which it wants no offers
     since : when it came
     away_since : when its connection was lost; None while it is there
+    unanswered : offers that it let expire since it answered one last
     """
 
     framework: Framework
@@ -70,6 +71,7 @@ class Member(Struct):
     suppressed: list[str]
     since: float
     away_since: float | None = None
+    unanswered: int = 0
 
 
 class Frameworks(Struct, dict=True, forbid_unknown_fields=True):
@@ -106,7 +108,7 @@ class Frameworks(Struct, dict=True, forbid_unknown_fields=True):
     def copy(self) -> "Frameworks":
         """Another that knows the same."""
         members = {
-            who: Member(m.framework, dict(m.leaves), list(m.suppressed), m.since, m.away_since)
+            who: Member(m.framework, dict(m.leaves), list(m.suppressed), m.since, m.away_since, m.unanswered)
             for who, m in self.members.items()
         }
         tasks = {

@@ -180,7 +180,7 @@ def until(seconds: float | None, now: float) -> float:
 def decline(state: State, who: str, offers: Sequence[int], refuse_seconds: float | None, now: float) -> list[Fact]:
     """Refuse offers; those that do not hold any more, or are not the framework's, are passed over."""
     _member(state, who)
-    mine = [offer for offer in dict.fromkeys(offers) if _whose(state, offer) == who]
+    mine = [offer for offer in dict.fromkeys(offers) if whose(state, offer) == who]
     return [OffersDeclined(at=now, framework=who, ids=mine, until=until(refuse_seconds, now))] if mine else []
 
 
@@ -208,7 +208,7 @@ def accept(
         Then nothing is launched.
     """
     member, ids = _member(state, who), [*dict.fromkeys(offers)]
-    if not ids or any(_whose(state, offer) != who for offer in ids):
+    if not ids or any(whose(state, offer) != who for offer in ids):
         raise InvalidOffers(f"of offers {', '.join(map(str, ids))} some do not hold any more")
     rows = np.searchsorted(state.offers.id[: state.offers.n], ids)
     places = {*zip(state.offers.leaf[rows].tolist(), state.offers.node[rows].tolist(), strict=True)}
@@ -321,6 +321,13 @@ def settled(state: State, now: float) -> list[Fact]:
     return facts
 
 
+def set_aside(state: State, now: float) -> list[Fact]:
+    """Have no framework be offered anything: for looks ahead, which do not know what frameworks would answer."""
+    f, ids = state.frameworks, state.offers.id[: state.offers.n].tolist()
+    facts: list[Fact] = [OffersRescinded(at=now, ids=ids, why="set aside")] if ids else []
+    return facts + [fact for who in f.members for fact in suppress(state, who, [], now)]
+
+
 def _over_a_limit(state: State) -> Bools:
     """Of each offer, whether a queue that it counts in is over its limit of something that is offered."""
     queues, offers, n = state.queues, state.offers, state.offers.n
@@ -352,7 +359,7 @@ def _rescinded(state: State, who: str, why: str, now: float, roles: set[str] | N
     return [OffersRescinded(at=now, ids=ids, why=why)] if ids else []
 
 
-def _whose(state: State, offer: int) -> str | None:
+def whose(state: State, offer: int) -> str | None:
     """The framework that an offer is for; None where it does not hold."""
     ids = state.offers.id[: state.offers.n]
     row = int(np.searchsorted(ids, offer))

@@ -19,7 +19,7 @@ from fairlead.scheduler.compiled_view import View
 from fairlead.scheduler.kernel_holds import next_reservation
 from fairlead.scheduler.kernel_keys import turn_of
 from fairlead.scheduler.kernel_lending import set_withheld
-from fairlead.scheduler.kernel_offers import find_offer, offer_found, untake_offer
+from fairlead.scheduler.kernel_offers import find_offer, offer_found, park_framework, untake_offer, wake_frameworks
 from fairlead.scheduler.kernel_order import (
     climb,
     current_job,
@@ -77,6 +77,7 @@ from fairlead.scheduler.view import (
     NOBODY,
     NODES,
     NOW,
+    OFFER_WAKE,
     OFFERED,
     OUT,
     QUEUES,
@@ -164,7 +165,7 @@ def plan_beyond(v: View, most: int, now: float) -> tuple[int, bool]:
     placed, more = _serve(v, False, most)
     _give_back(v, placed)
     v.counts[BEYOND] = 0
-    if placed == 0:
+    if placed + v.counts[OFFERED] == 0:
         _park(v)
     return placed, more
 
@@ -202,6 +203,8 @@ def _first_hold(v: View, b: int) -> int:
 def _begin(v: View, thorough: bool) -> None:
     v.counts[CYCLE] += 1
     v.counts[OUT] = v.counts[STOPS] = v.counts[OFFERED] = 0
+    if v.times[NOW] >= v.times[OFFER_WAKE]:
+        wake_frameworks(v)
     if v.counts[HDRF_SOMEWHERE] or v.counts[DIVIDED_SOMEWHERE]:
         v.counted[:] = True
         if v.counts[HDRF_SOMEWHERE]:
@@ -378,7 +381,9 @@ def _park(v: View) -> None:
     seats = v.bucket_seats
     for k in range(v.counts[OUT]):
         b = v.bucket_seats.out_list[k]
-        if seats.stop_cycle[b] == v.counts[CYCLE] - 1 and seats.stop[b] == NO_NODE and not v.buckets.wants[b]:
+        if seats.stop_cycle[b] == v.counts[CYCLE] - 1 and seats.stop[b] == NO_NODE and v.buckets.wants[b]:
+            park_framework(v, b)
+        elif seats.stop_cycle[b] == v.counts[CYCLE] - 1 and seats.stop[b] == NO_NODE:
             seats.parked[b] = True
             touch_bucket(v, b)
     v.counts[OUT] = 0

@@ -4,6 +4,9 @@ An offer takes room of its node and counts as used by its leaf and all queues ab
 node's whole rest, less what would break a limit, what others do not lend, and what is more than one framework may be offered at
 once. Nodes are gone through in an order that is another for each offer and follows from its id: each comes once, from a place on,
 by steps that have no divisor in common with their number.
+
+A framework that no node has anything for is parked, as a bucket of jobs is, unless a limit bounds what it may have: it is asked
+for again when room came back on some node, or when something that it refused may be offered to it again.
 """
 
 import numpy as np
@@ -16,17 +19,20 @@ from fairlead.scheduler.kernel_history import count_use
 from fairlead.scheduler.kernel_holds import count_idle, set_idle
 from fairlead.scheduler.kernel_keys import turn_of
 from fairlead.scheduler.kernel_lending import set_withheld, withheld_from
-from fairlead.scheduler.kernel_nodes import raise_bounds, room_came_back
-from fairlead.scheduler.kernel_order import touch_queue
+from fairlead.scheduler.kernel_nodes import raise_bounds, room_came_back, set_bounds
+from fairlead.scheduler.kernel_order import touch_bucket, touch_queue
 from fairlead.scheduler.tables import I64, NONE, UNLIMITED
 from fairlead.scheduler.view import (
     BEYOND,
+    BUCKETS,
     CLAIM_DUE,
+    FRESH,
     IN_ORDER,
     LAST_OFFER,
     NODES,
     NOW,
     OFFER_SEARCHES,
+    OFFER_WAKE,
     OFFERED,
     QUEUES,
 )
@@ -38,25 +44,80 @@ LEAF, NODE, REVOCABLE = range(3)
 @compiled
 def find_offer(v: View, b: int) -> bool:
     """Find a node with something to offer to the framework of a bucket, which is then where the bucket has `entered`."""
+    v.bucket_seats.wake[b] = np.inf
     if not _set_room(v, b) or not _is_anything_left(v):
         return False
     count, leaf = v.counts[NODES], v.buckets.leaf[b]
     refused = v.queues.refusal[leaf] > 0
     if refused:
-        _note_refusals(v, leaf)
+        v.bucket_seats.wake[b] = _note_refusals(v, leaf)
+    if v.bucket_seats.parked[b] and not _is_unsure(v, leaf) and not _has_fresh(v, refused):
+        return False
     n, step = _first_and_step(v.counts[LAST_OFFER] + v.counts[OFFERED] + 1, count)
+    nothing = True
     for _ in range(count):
-        if v.nodes.up[n] and not v.nodes.draining[n] and _is_worth(v, n) and not (refused and _is_refused(v, n)):
+        if _is_to_be_had(v, n, refused):
             v.bucket_seats.entered[b] = n
             return True
+        nothing &= not _is_worth(v, n)
         n = (n + step) % count
+    if nothing and not v.bucket_seats.bounded[b]:
+        set_bounds(v)  # so that others need not look
     return False
+
+
+@compiled
+def _is_unsure(v: View, q: int) -> bool:
+    """Whether what is parked in a leaf may have room on other nodes than those where some came back."""
+    while q != NONE:
+        if v.queue_seats.unsure[q]:
+            return True
+        q = v.queues.parent[q]
+    return False
+
+
+@compiled
+def _has_fresh(v: View, refused: bool) -> bool:
+    """Whether one of the nodes where room came back has something to offer."""
+    for k in range(v.counts[FRESH]):
+        if _is_to_be_had(v, v.node_seats.fresh[k], refused):
+            return True
+    return False
+
+
+@compiled
+def _is_to_be_had(v: View, n: int, refused: bool) -> bool:
+    up = v.nodes.up[n] and not v.nodes.draining[n]
+    return bool(up and _is_worth(v, n) and not (refused and _is_refused(v, n)))
+
+
+@compiled
+def wake_frameworks(v: View) -> None:
+    """Ask for those again who refused something that may be offered to them again by now."""
+    v.times[OFFER_WAKE] = np.inf
+    for b in range(v.counts[BUCKETS]):
+        if v.buckets.wants[b] and v.bucket_seats.parked[b]:
+            if v.bucket_seats.wake[b] <= v.times[NOW]:
+                v.bucket_seats.parked[b] = False
+                touch_bucket(v, b)
+            else:
+                v.times[OFFER_WAKE] = min(v.times[OFFER_WAKE], v.bucket_seats.wake[b])
+
+
+@compiled
+def park_framework(v: View, b: int) -> None:
+    """Nothing was found for a framework: ask for it again when there is something else."""
+    v.bucket_seats.parked[b] = not v.bucket_seats.bounded[b]
+    if v.bucket_seats.parked[b]:
+        v.times[OFFER_WAKE] = min(v.times[OFFER_WAKE], v.bucket_seats.wake[b])
+    touch_bucket(v, b)
 
 
 @compiled
 def _set_room(v: View, b: int) -> bool:
     """Work out how much a framework may be offered, wherever it is; whether that is worth an offer."""
     leaf, worth = v.buckets.leaf[b], False
+    v.bucket_seats.bounded[b] = False
     for r in range(v.total.shape[0]):
         room = UNLIMITED
         if v.queues.offer_most[leaf] > 0.0:
@@ -70,6 +131,7 @@ def _set_room(v: View, b: int) -> bool:
                 room = min(room, v.limit[q, r] - v.used[q, r] + spare)
             q = v.queues.parent[q]
         v.offer_room[r] = max(0, room)
+        v.bucket_seats.bounded[b] |= room != UNLIMITED
         worth |= v.offer_room[r] >= v.worth[r]
     return worth
 
@@ -99,16 +161,17 @@ def _is_worth(v: View, n: int) -> bool:
 
 
 @compiled
-def _note_refusals(v: View, leaf: int) -> None:
-    """Note with the nodes what a leaf's framework refused of them and does still."""
+def _note_refusals(v: View, leaf: int) -> float:
+    """Note with the nodes what a leaf's framework refused of them and does still; until when at least."""
     v.counts[OFFER_SEARCHES] += 1
-    search, f = v.counts[OFFER_SEARCHES], v.queues.refusal[leaf]
+    search, f, until = v.counts[OFFER_SEARCHES], v.queues.refusal[leaf], np.inf
     while f > 0:
         if v.refusals.until[f - 1] > v.times[NOW]:
-            n = v.refusals.node[f - 1]
+            n, until = v.refusals.node[f - 1], min(until, v.refusals.until[f - 1])
             v.refusals.beside[f - 1] = v.node_seats.refusal[n] if v.node_seats.refusal_search[n] == search else 0
             v.node_seats.refusal[n], v.node_seats.refusal_search[n] = f, search
         f = v.refusals.after[f - 1]
+    return float(until)
 
 
 @compiled

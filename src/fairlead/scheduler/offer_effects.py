@@ -109,6 +109,7 @@ def _offers_made(state: "State", fact: OffersMade) -> None:
 
 
 def _offers_accepted(state: "State", fact: OffersAccepted) -> None:
+    _member(state, fact.framework).unanswered = 0
     leaves, nodes, _ = _close(state, fact.ids, fact.at)
     if len({*zip(leaves.tolist(), nodes.tolist(), strict=True)}) != 1:
         raise Contradiction(f"offers {fact.ids} are not of one node and one role")
@@ -117,12 +118,16 @@ def _offers_accepted(state: "State", fact: OffersAccepted) -> None:
 
 
 def _offers_declined(state: "State", fact: OffersDeclined) -> None:
+    _member(state, fact.framework).unanswered = 0
     for leaf, node, amount in zip(*_close(state, fact.ids, fact.at), strict=True):
         _refuse(state, leaf, node, amount, fact.until, fact.at)
 
 
 def _offers_rescinded(state: "State", fact: OffersRescinded) -> None:
-    _close(state, [offer for offer in fact.ids if state.frameworks.void.pop(offer, None) is None], fact.at)
+    held = [offer for offer in fact.ids if state.frameworks.void.pop(offer, None) is None]
+    leaves, *_ = _close(state, held, fact.at)
+    for leaf in leaves.tolist() if fact.why == "expired" else []:
+        _member(state, state.frameworks.at[state.tree.names[leaf]][0]).unanswered += 1
 
 
 def _updates_acknowledged(state: "State", fact: UpdatesAcknowledged) -> None:
@@ -206,6 +211,8 @@ def _set_wants(state: "State", who: str, role: str) -> None:
     if wants:
         bucket = _bucket_of(state, row, member.framework.revocable)
         state.buckets.wants[bucket], state.buckets.number[bucket] = True, state.index.last + 1
+        if state.order.counts[IN_ORDER]:
+            state.order.buckets.parked[bucket] = False
         _touch(state, bucket)
 
 

@@ -28,6 +28,7 @@ from fairlead.scheduler.view import (
     MOVED,
     NOBODY,
     NODES,
+    OFFER_WAKE,
     OUT,
     QUEUES,
     TOUCHED_BUCKETS,
@@ -172,7 +173,7 @@ class Order:
         policy = queues.policy[: queues.n]
         counts[HDRF_SOMEWHERE], counts[DIVIDED_SOMEWHERE] = (policy == HDRF).any(), (policy == DIVIDED).any()
         counts[IN_ORDER] = 1
-        state.times[CLAIM_DUE] = -np.inf
+        state.times[CLAIM_DUE], state.times[OFFER_WAKE] = -np.inf, np.inf
         blocks = -(-state.nodes.n // BLOCK)
         self.bounds = np.zeros((blocks, self.resources), np.int64)
         self.large_bounds = np.zeros((-(-blocks // BLOCK), self.resources), np.int64)
@@ -303,7 +304,7 @@ def _said(state: "State") -> dict[tuple[str, str], Any]:
 def _check_parked(v: Any, state: "State") -> None:
     """What is parked has room on no node but fresh ones, unless its queue is unsure of that, or nodes are kept for it, a gang."""
     order, buckets = state.order, state.buckets
-    for b in np.flatnonzero(order.buckets.parked[: buckets.n]):
+    for b in np.flatnonzero(order.buckets.parked[: buckets.n] & ~buckets.wants[: buckets.n]):
         queues = [int(buckets.leaf[b])]
         while queues[-1]:
             queues.append(int(state.queues.parent[queues[-1]]))

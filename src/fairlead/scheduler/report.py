@@ -200,7 +200,7 @@ def list_queues(state: State) -> list[QueueInfo]:
     for row in np.argsort(q.rank[: q.n]):
         name = state.tree.names[row]
         declared = state.tree.is_declared(name)
-        if not declared and not waiting[row] and not q.tasks[row]:
+        if not declared and not waiting[row] and not q.tasks[row] and not q.offered[row].any():
             continue
         draining = any(state.spec_of(path).draining for path in path_to_root(name))
         weight = q.divisor(int(row))
@@ -212,6 +212,8 @@ def list_queues(state: State) -> list[QueueInfo]:
                 "status": "removed" if not declared else "draining" if draining else "open",
                 "policy": state.policy_of(row) if row in inner else None,
                 "used": state.quantities(q.used[row]),
+                "offered": state.quantities(q.offered[row]),
+                "framework": _framework_in(state, name),
                 "dominant_share": float(dominant_share(q.used[row], state.cluster.total, weight)),
                 "share_over_time": share_over_time(q, int(row), state.grain, state.cluster.total),
                 "dominant_resource": state.resources[column] if column >= 0 else None,
@@ -232,6 +234,12 @@ def list_queues(state: State) -> list[QueueInfo]:
             }
         )
     return found
+
+
+def _framework_in(state: State, leaf: str) -> str | None:
+    """The name of the framework that a leaf is for; None for one that is for jobs."""
+    whose = state.frameworks.at.get(leaf)
+    return None if whose is None else state.frameworks.members[whose[0]].framework.name
 
 
 def list_nodes(state: State) -> list[NodeInfo]:

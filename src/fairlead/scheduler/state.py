@@ -115,7 +115,7 @@ class State:
         self.broken_gangs: set[int] = set()
         self.revocations: dict[int, Revocation] = {}
         self.ended: I64 = np.zeros(0, np.int64)
-        self.times: F64 = np.array([nan, -inf, inf, -inf, -inf])
+        self.times: F64 = np.array([nan, -inf, inf, -inf, -inf, inf])
         self.grain: I64 = np.zeros(0, np.int64)
         self.forgotten = self.dead_tasks = 0
         self.order = Order(self.moves)

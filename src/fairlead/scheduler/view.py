@@ -136,14 +136,18 @@ class BucketSeats(Table):
     hopeless : no nodes, were they empty, could hold its task or gang
     lasts : how long a task of job row `lasts_job` usually lasts, where that is known to be so yet: `lasts_known`;
         `shorter`, where it has become less since that was asked last
-    entered : where its next task may enter room that is kept for others
+    entered : where its next task may enter room that is kept for others; of a framework, the node that is found for it
+    bounded, wake : of a framework that nothing was found for: a limit bounds what it may have; when what it refused may be had
     """
 
     FIELDS = fields(
         slot="i8", cycle="i8", current="i8", left="i8", number="i8", taken="i8", begun="i8", stop="i8",
         stop_cycle="i8", stop_order="i8", stop_job="i8", out_list="i8", touched_list="i8", lasts="f8", lasts_job="i8",
         entered="i8", lasts_known="?", shorter="?", parked="?", out="?", listed="?", touched="?", keeping="?", hopeless="?",
+        wake="f8", bounded="?",
     )  # fmt: skip
+    wake: F64
+    bounded: Bools
     slot: I64
     cycle: I64
     current: I64
@@ -197,8 +201,8 @@ IN_ORDER : whether there is an order to keep; without, only the tables are chang
 
 # Numbers in `times`: when the first fact happened, when the next tick of some queue's history is over, when the cycle is that
 # runs, and the last start of those for whom room is kept on fresh nodes; seconds. CLAIM_DUE: no claim is due before; it follows
-# from the tables, and is worked out when that moment comes.
-BEGAN, NEXT_TICK, NOW, LAST_START, CLAIM_DUE = range(5)
+# from the tables, and is worked out when that moment comes. OFFER_WAKE: no parked framework may have what it refused before then.
+BEGAN, NEXT_TICK, NOW, LAST_START, CLAIM_DUE, OFFER_WAKE = range(6)
 
 # After the resources, what a tree's `least` says.
 JOBS_NEEDED, NEGATIVE_PRIORITY, NUMBER, SHORTEST = 0, 1, 2, 3

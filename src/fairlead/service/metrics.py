@@ -93,7 +93,11 @@ class _Shares:
         share = GaugeMetricFamily("fairlead_queue_dominant_share", "Weighted dominant share.", labels=["queue"])
         running = GaugeMetricFamily("fairlead_queue_running_tasks", "Tasks that hold resources.", labels=["queue"])
         waiting = GaugeMetricFamily("fairlead_queue_waiting_tasks", "Tasks that wait.", labels=["queue"])
-        used = GaugeMetricFamily("fairlead_queue_used", "What a queue uses.", labels=["queue", "resource"])
+        labels = ["queue", "resource"]
+        used = GaugeMetricFamily("fairlead_queue_used", "What a queue uses, and is offered.", labels=labels)
+        offered = GaugeMetricFamily(
+            "fairlead_queue_offered", "What frameworks are offered and do not answer.", labels=labels
+        )
         fair = GaugeMetricFamily(
             "fairlead_queue_fair_share", "What a queue should have: steady, instantaneous, within_demand.",
             labels=["queue", "resource", "kind"],
@@ -112,10 +116,12 @@ class _Shares:
             waiting.add_metric([name], queue["waiting"])
             for resource, amount in queue["used"].items():
                 used.add_metric([name, resource], _in_units(resource, amount))
+            for resource, amount in queue["offered"].items():
+                offered.add_metric([name, resource], _in_units(resource, amount))
             for kind, amounts in queue["fair_share"].items():
                 for resource, amount in cast("Quantities", amounts).items():
                     fair.add_metric([name, resource, kind], _in_units(resource, amount))
-        yield from (share, running, waiting, used, fair, claims)
+        yield from (share, running, waiting, used, offered, fair, claims)
         up = GaugeMetricFamily("fairlead_node_up", "Whether a node is there.", labels=["node"])
         capacity = GaugeMetricFamily("fairlead_node_capacity", "What a node has.", labels=["node", "resource"])
         taken = GaugeMetricFamily("fairlead_node_used", "What is used of a node.", labels=["node", "resource"])

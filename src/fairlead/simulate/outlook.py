@@ -2,8 +2,9 @@
 
 Each run goes on from the very state that is, with durations and arrivals drawn from those that were
 (:mod:`fairlead.simulate.paper_runs`), until a task of the job starts, or all of them where it is a gang. What is told is
-where eight in ten of the runs are. The same state, moment and job give the same answer, but where a time is set in which it is to
-be found: then there may be fewer runs, or shorter ones, and the interval is wider.
+where eight in ten of the runs are. What frameworks would answer nobody knows: they are offered nothing in these runs, and their
+tasks come as jobs do. The same state, moment and job give the same answer, but where a time is set in which it is to be found:
+then there may be fewer runs, or shorter ones, and the interval is wider.
 """
 
 import time
@@ -19,6 +20,7 @@ from fairlead.scheduler.admission import job_row
 from fairlead.scheduler.copying import copy_of
 from fairlead.scheduler.decide import settled_before
 from fairlead.scheduler.facts import JobReleased
+from fairlead.scheduler.frameworks import set_aside
 from fairlead.scheduler.state import State
 from fairlead.scheduler.tables import F64, NONE
 from fairlead.simulate.paper_runs import Paper, Run, paper_of
@@ -129,9 +131,11 @@ def _let_go(state: State, job: int, now: float) -> tuple[State, tuple[int, ...],
         behind += [other for other in others if number == job]
         to_see += [other for other in others if other not in to_see]
     facts = settled_before(state, now)
-    if held or facts:
+    if held or facts or state.frameworks.members:
         state = copy_of(state)
-        for fact in [*facts, *(JobReleased(at=now, id=number) for number in held)]:
+        for fact in facts:
+            state.apply(fact)
+        for fact in [*set_aside(state, now), *(JobReleased(at=now, id=number) for number in held)]:
             state.apply(fact)
     names = ["it" if number == job else f"job {number}" for number in held]
     once = f" once {_and(names)} {'is' if len(names) == 1 else 'are'} released" if names else ""

@@ -166,6 +166,20 @@ def nodes(as_json: Json = False) -> None:
     print_json(found) if as_json else show(node_table(found["nodes"]), "no nodes yet")
 
 
+def frameworks(as_json: Json = False) -> None:
+    """Show the frameworks that take offers: what each has, what it is offered, and what it waits for."""
+    from fairlead.cli.tables import framework_table, show
+
+    with connect() as connection:
+        found = connection.get("/v1/frameworks")
+    if as_json:
+        print_json(found)
+        return
+    show(framework_table(found["frameworks"]), "no frameworks: `fairlead up --mesos HOST:PORT` has them connect")
+    for each in found["frameworks"]:
+        print(f"{plain(each['name'])} {each['id']}: {plain(each['text'])}")
+
+
 def usage(
     by: Annotated[str, typer.Option(help="user or queue.")] = "user",
     since: Annotated[str, typer.Option(help="So long ago: 12h, 7d.")] = "7d",

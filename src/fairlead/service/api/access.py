@@ -55,6 +55,7 @@ ROUTES: Mapping[tuple[str, str], Line] = {
     ("GET", "/openapi.json"): Line(Who.ANYBODY, LOOK),
     ("GET", "/v1/status"): Line(Who.PEOPLE, LOOK),
     ("GET", "/v1/queues"): Line(Who.PEOPLE, LOOK),
+    ("GET", "/v1/frameworks"): Line(Who.PEOPLE, LOOK),
     ("GET", "/v1/nodes"): Line(Who.PEOPLE, LOOK),
     ("GET", "/v1/audit"): Line(Who.PEOPLE, LOOK),
     ("GET", "/v1/audit/over-time"): Line(Who.PEOPLE, LOOK),

@@ -36,7 +36,7 @@ MOST_WAITERS = 2000
 LONGEST_WAIT = 60.0
 MOMENTS = (
     "submitted_at", "started_at", "finished_at", "checkpointed_at", "expected_end", "cautious_end", "earliest", "latest",
-    "waits_since", "made", "start", "end",
+    "waits_since", "made", "start", "end", "since", "away_since", "offered_since",
 )  # fmt: skip
 """What is told of jobs, tasks, queues and reservations in seconds of the scheduler's clock."""
 

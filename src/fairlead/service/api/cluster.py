@@ -17,6 +17,8 @@ from fairlead.engines.contract import LiveEngine
 from fairlead.model.api_types import (
     Changed,
     FairnessInfo,
+    FrameworkInfo,
+    FrameworkList,
     Health,
     NodeList,
     OverTimeInfo,
@@ -33,7 +35,9 @@ from fairlead.people.telling import used_as_seen
 from fairlead.scheduler import admission, report
 from fairlead.scheduler.admission import Refused
 from fairlead.scheduler.facts import Configured
+from fairlead.scheduler.framework_index import queue_of
 from fairlead.scheduler.live_audit import audit_state
+from fairlead.scheduler.report_frameworks import list_frameworks
 from fairlead.scheduler.reserved import describe_kept, idled_queues
 from fairlead.scheduler.state import State
 from fairlead.service import metrics
@@ -78,6 +82,21 @@ def add_cluster(api: APIRouter, asker: Asker, engine: LiveEngine, urls: list[str
     async def queues(caller: Known) -> Response:
         """The queue tree with what each uses; of a private queue not the leaves of others, but what they use together."""
         return Json({"queues": await asker.read_seen(caller, report.list_queues)})
+
+    @api.get("/v1/frameworks", response_model=FrameworkList)
+    async def frameworks(caller: Known) -> Response:
+        """The frameworks that take offers: what each has, and why it gets nothing more. In private queues only one's own."""
+
+        def is_seen(state: State, found: FrameworkInfo) -> bool:
+            framework = state.frameworks.members[found["id"]].framework
+            leaves = [Job(queue_of(role), {}, user=framework.user, uid=framework.uid) for role in framework.roles]
+            return all(sees_names(asker.door.rules, caller, each) for each in leaves)
+
+        def view(state: State, now: float) -> list[FrameworkInfo]:
+            return [each for each in list_frameworks(state, now) if is_seen(state, each)]
+
+        found = await asker.read_seen_at(caller, view)
+        return Json({"frameworks": [by_wall_clock(each, asker.clock) for each in found]})
 
     @api.get("/v1/nodes", response_model=NodeList)
     async def nodes() -> Response:

@@ -1,0 +1,90 @@
+"""What people are told of frameworks, of what they are offered, and of who waits for that."""
+
+import pytest
+
+from fairlead.cli.tables import framework_table, queue_table
+from fairlead.model.specs import Job, Queue
+from fairlead.scheduler import admission, frameworks
+from fairlead.scheduler.explain import explain
+from fairlead.scheduler.report import list_nodes, list_queues
+from fairlead.scheduler.report_frameworks import list_frameworks
+from fairlead.service import metrics
+from fairlead.text_tables import printed
+from test_offers import Cluster, G
+
+WHOLE = {"cpu": 4000, "memory": 8 * G}
+
+
+def told(c, who):
+    return next(each for each in list_frameworks(c.state, c.now) if each["id"] == who)
+
+
+def test_what_a_framework_has_and_does_not_answer():
+    c = Cluster(Queue("web"))
+    c.join("spark", "web", user="ada", principal="spark-ada")
+    (offer,) = c.offers()
+    c.launch(offer, "t1", refuse=0.0)
+    (rest,) = c.offers(1.0)
+    found = told(c, "spark")
+    assert (found["roles"], found["status"], found["user"]) == (["web"], "connected", "ada")
+    assert (found["tasks"], found["used"]) == (1, {"cpu": 1000, "memory": G})
+    assert (found["offers"], found["offered"], found["offered_since"]) == (1, rest.amount, 1.0)
+    assert found["text"] == "has not answered 1 offer of 3 cpu and 7Gi memory on n0 for 0 s"
+    web = next(queue for queue in list_queues(c.state) if queue["name"] == "web")
+    assert (web["used"], web["offered"]) == (WHOLE, rest.amount)
+    lines = printed(queue_table(list_queues(c.state), 100), width=100).splitlines()
+    assert "offered" in lines[0]
+    assert any(line.split()[:1] == ["spark"] for line in lines)
+    assert "spark" in printed(framework_table([found]), width=80)
+    text = metrics.exposition(list_queues(c.state), list_nodes(c.state), [], []).decode()
+    assert 'fairlead_queue_offered{queue="web",resource="cpu"} 3.0\n' in text
+
+
+def test_who_keeps_others_waiting_hoards():
+    c = Cluster(Queue("web"), Queue("lab"))
+    c.join("spark", "web")
+    c.offers()
+    c.happen(*admission.submit(c.state, [Job("lab", {"cpu": 1000})], c.now))
+    c.decide(5.0)
+    assert not told(c, "spark")["hoards"], "it has had little time"
+    assert explain(c.state, 1, c.now)["text"].endswith(
+        "; what is offered on n0 to frameworks of web would do: they have not answered"
+    )
+    c.decide(10.0)
+    assert told(c, "spark")["hoards"]
+    assert told(c, "spark")["text"].endswith("for 15 s, and others wait for that: it hoards")
+    c.happen(*[fact for fact in [admission.cancel(c.state, 1, None, c.now)] if fact])
+    assert not told(c, "spark")["hoards"], "nobody else wants it"
+
+
+@pytest.mark.parametrize(
+    ("how", "said"),
+    [
+        ("refused", "it refused what n0 has"),
+        ("refused one", "it refused what n0 has, and n1 has nothing left"),
+        ("full", "no node has anything left that is worth an offer"),
+        ("limit", "queue web has all the cpu that it may have, 1"),
+        ("suppressed", "wants no offers: it has suppressed all of its roles"),
+        ("away", "its connection is lost: its tasks are stopped in 20 s, unless it comes back"),
+    ],
+)
+def test_why_a_framework_gets_nothing(how, said):
+    limit = {"cpu": 1000, "memory": G} if how == "limit" else {}
+    c = Cluster(Queue("web", limit=limit), Queue("lab"), nodes=2 if how == "refused one" else 1)
+    c.join("spark", "web", failover_timeout=30.0)
+    offers = {offer.node: offer for offer in c.offers()}
+    if how == "refused one":
+        c.launch(offers[1], "all", demand=WHOLE, refuse=0.0)
+    if how in ("refused", "refused one"):
+        c.ask("decline", "spark", [offers[0].id], 100.0)
+    elif how == "full":
+        c.launch(offers[0], "all", demand=WHOLE)
+    elif how == "limit":
+        c.launch(offers[0], "all", demand={"cpu": 1000, "memory": G})
+    elif how == "suppressed":
+        c.ask("decline", "spark", [offers[0].id], 0.0)
+        c.ask("suppress", "spark", [])
+    else:
+        c.happen(*frameworks.disconnect(c.state, "spark", c.now))
+    assert c.offers(10.0) == []
+    assert told(c, "spark")["text"] == said
