@@ -17,6 +17,7 @@ ALL = [
     "outlooks",
     "claims",
     "promises",
+    "remote",
 ]
 
 for name in sys.argv[1:] or ALL:

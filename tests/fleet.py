@@ -18,7 +18,7 @@ from fairlead.engines.remote.members import Promise
 from fairlead.model.specs import Job, Node, Work
 from fake_engine import Attempt, columns, rows
 
-SOON = Promise(lost_after=1.0, grace=0.3, vouched=False)
+SOON = Promise(lost_after=1.2, grace=0.3, vouched=False)
 LATE = Promise(lost_after=60.0, grace=5.0, vouched=False)
 
 
@@ -52,8 +52,8 @@ class Fleet:
 
     def job(self, *argv: str, env=None, **more) -> Job:
         demand = {"cpu": 1000} | more.pop("demand", {})
-        given = more.pop("input", "")
-        work = Work(list(argv), str(self.folder), {"PATH": os.environ["PATH"], **(env or {})}, input=given)
+        given = {"input": more.pop("input", ""), "export": more.pop("export", "")}
+        work = Work(list(argv), str(self.folder), {"PATH": os.environ["PATH"], **(env or {})}, **given)
         return Job("q", demand, work=work, **more)
 
     def start(self, job: Job, **places: list[Attempt]) -> None:
@@ -101,6 +101,8 @@ class Fleet:
 
     def close(self) -> None:
         """End all that runs, however the test left it."""
+        if not self.engine._links._thread.is_alive():
+            self.serve()  # so that supervisors leave in good order, with their cgroups
         for name in self.names:
             for process in supervisor_of(self.folder / name):
                 for child in process.children(recursive=True):

@@ -1,12 +1,13 @@
 """The benchmarks in short: they run, and what they measure is right. How fast is for `make bench` to say."""
 
 import pytest
-from bench import calls, claims, end_to_end, heart, kernel, people, policies, promises, recovery, service
+from bench import calls, claims, end_to_end, heart, kernel, people, policies, promises, recovery, remote, service
 from bench import simulate as simulator
 
 from fairlead.journal import Journal
 from fairlead.journal.sql import SqlStore
 from fairlead.scheduler.decide import decide
+from fairlead.scheduler.report import describe_job
 from fairlead.simulate.workload import Jobs, synthetic_nodes
 
 
@@ -115,3 +116,18 @@ def test_what_promises_add_to_a_step_is_measured(capsys, monkeypatch):
     promises.run(scale=0.003)
     table = capsys.readouterr().out.splitlines()
     assert len([line for line in table if line.endswith("%")]) == 3
+
+
+def test_many_nodes_over_real_sockets(capsys):
+    remote.run(counts=(30,), tasks=600)
+    assert "30 nodes: there after" in capsys.readouterr().out
+
+
+def test_every_task_of_many_nodes_ends_though_lines_are_slow_and_break():
+    with remote.world(20, delay=0.002, tears=20) as over:
+        over.until(lambda: over.up() == 20)
+        jobs = [over.submit(tasks) for tasks in (300, 50, 1, 200)]
+        over.until(lambda: all(over.is_done(job) for job in jobs))
+        assert all(describe_job(over.state, job)["status"] == "succeeded" for job in jobs)
+        attempts = over.state.tasks.attempt[: over.state.tasks.n]
+        assert (attempts == 1).all(), "none was lost with a line that broke"

@@ -2,13 +2,15 @@
 
 import os
 import signal
+import subprocess
+import sys
 import time
 from pathlib import Path
 
 import psutil
 import pytest
 
-from conftest import Live
+from conftest import Live, supervisor_of
 from fairlead.engines.ray.nodes import seen_as
 from fairlead.engines.ray.trial import Trial
 
@@ -32,7 +34,7 @@ class Cluster(Live):
         self.env["PYTHONPATH"] = ""
 
     def start_up(self):
-        self.up("--engine", "ray", "--try", "4", "--lost-after", "5")
+        self.up("--engine", "ray", "--try", "4", "--lost-after", "3")
         self.until(lambda: len(self.nodes("up")) == 4, 60)
 
     def nodes(self, status):
@@ -42,13 +44,16 @@ class Cluster(Live):
         return {task["index"]: task for task in self.ask(f"jobs/{job}/tasks")["tasks"]}
 
     def raylet(self, name):
-        address = f"--node_ip_address=127.0.0.{int(name.removeprefix('try-')) + 1}"
+        return self.process_of("raylet", f"--node_ip_address=127.0.0.{int(name.removeprefix('try-')) + 1}")
+
+    def process_of(self, program, word=""):
+        """A process of Ray's, of this cluster and no other."""
         mark = str(Trial(self.home)._folder)
         for process in psutil.process_iter(["cmdline"]):
-            words = process.info["cmdline"] or []
-            if address in words and any(mark in word for word in words) and words[0].endswith("raylet"):
+            words = process.info["cmdline"] or [""]
+            if words[0].endswith(program) and (not word or word in words) and any(mark in each for each in words):
                 return process
-        raise AssertionError(f"no raylet of {name}")
+        raise AssertionError(f"no {program} {word}")
 
 
 @pytest.mark.timeout(170)
@@ -60,9 +65,13 @@ def test_four_raylets(tmp_path):
             what_runs_is_seen_as_it_runs(cluster)
             a_gang_knows_its_ranks_and_where_its_first_task_is(cluster)
             a_drained_node_takes_no_more_and_a_cancelled_job_ends(cluster)
+            python_functions_are_called(cluster)
+            what_runs_goes_on_while_the_head_stands_still_and_agents_are_killed(cluster)
+            what_ran_under_a_supervisor_that_was_killed_runs_again(cluster)
             job = the_next_scheduler_adopts_what_runs(cluster)
             what_ran_on_a_node_that_died_runs_elsewhere_once_it_has_ended_there(cluster, job)
-            cluster.end()
+            tasks_live_on_when_the_head_has_died(cluster)
+            assert cluster.end() == 0
             assert [p for p in psutil.pids() if is_of(cluster, p)] == [], "nothing is left of a trial"
         finally:
             cluster.kill()
@@ -117,6 +126,40 @@ def a_drained_node_takes_no_more_and_a_cancelled_job_ends(cluster):
     cluster.ok("resume", "try-2")
 
 
+def python_functions_are_called(cluster):
+    program = "import fairlead\nwith fairlead.Client() as client: print(sum(client.map(lambda x: x * x, range(5))))"
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=cluster.env, capture_output=True, text=True, timeout=60, check=True
+    )
+    assert done.stdout == "30\n"
+
+
+def what_runs_goes_on_while_the_head_stands_still_and_agents_are_killed(cluster):
+    job = cluster.submit("--cpu", "1", "--", "sh", "-c", "until test -e go; do sleep 0.05; done")
+    cluster.until(lambda: cluster.tasks(job)[0]["status"] == "running")
+    head = cluster.process_of("gcs_server")
+    head.suspend()
+    agents = [p for p in cluster.raylet("try-1").children() if p.name() == "ray::Agent"]
+    agents += [p for p in cluster.raylet("try-2").children() if p.name() == "ray::Agent"]
+    assert len(agents) == 2
+    for agent in agents:
+        agent.kill()
+    assert cluster.ok("run", "--cpu", "1", "--", "echo", "meanwhile") == "meanwhile\n"
+    head.resume()
+    (cluster.folder / "go").touch()
+    cluster.ok("wait", str(job))
+    assert cluster.tasks(job)[0]["attempt"] == 1
+
+
+def what_ran_under_a_supervisor_that_was_killed_runs_again(cluster):
+    job = cluster.submit("--cpu", "1", "--", "sh", "-c", "test $FAIRLEAD_NUMBER = 2 || sleep 100")
+    cluster.until(lambda: cluster.tasks(job)[0]["status"] == "running")
+    (supervisor,) = supervisor_of(cluster.home / "nodes" / cluster.tasks(job)[0]["node"])
+    supervisor.kill()
+    cluster.until(lambda: cluster.job(job)["status"] == "succeeded")
+    assert cluster.tasks(job)[0]["attempt"] == 2
+
+
 def the_next_scheduler_adopts_what_runs(cluster):
     mark = cluster.folder / "ran"
     job = cluster.submit(
@@ -124,11 +167,22 @@ def the_next_scheduler_adopts_what_runs(cluster):
     )
     cluster.until(lambda: sum(task["status"] == "running" for task in cluster.tasks(job).values()) == 4)
     cluster.kill()
-    time.sleep(6)  # longer than leases last: Ray vouches for the nodes
+    time.sleep(4)  # longer than leases last: Ray vouches for the nodes
     cluster.start_up()
     assert sorted(mark.read_text().splitlines()) == [f"{index} 1" for index in range(4)]
     assert {task["status"] for task in cluster.tasks(job).values()} == {"running"}
     return job
+
+
+def tasks_live_on_when_the_head_has_died(cluster):
+    """And what comes is started: the scheduler's own lines hold the nodes. That Ray is gone is said."""
+    cluster.process_of("gcs_server").kill()
+    (child,) = [
+        p for p in psutil.Process(cluster.process.pid).children() if "fairlead.engines.ray.membership" in p.cmdline()
+    ]
+    child.kill()
+    cluster.until(lambda: "neither come nor go until it can be reached" in cluster.log.read_text(), 60)
+    assert cluster.ok("run", "--cpu", "1", "--", "echo", "still") == "still\n"
 
 
 def what_ran_on_a_node_that_died_runs_elsewhere_once_it_has_ended_there(cluster, job):

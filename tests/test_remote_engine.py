@@ -4,6 +4,7 @@ A machine is lost when nothing can run there any more, and no sooner.
 """
 
 import contextlib
+import errno
 import signal
 import socket
 import ssl
@@ -63,6 +64,49 @@ def test_a_decision_goes_to_each_machine_its_part_and_what_they_saw_comes_togeth
     many.until(lambda: many.known.keys() == set(many.names))
     assert {task for known in many.known.values() for task in known} == {c}, "the others are acknowledged"
     many.until(lambda: not (many.folder / "n0" / "output" / "1").exists())
+
+
+def test_what_is_started_as_soon_as_a_machine_is_there_starts_at_once(fleet):
+    """Its lease lasts before it is said to be there, the first time and when it comes back: nothing is passed over."""
+    many = fleet(1, SOON)
+    job = many.job("true")
+    many.start(job, n0=[Attempt(1, 0, 1)])
+    many.end_of(Attempt(1, 0, 1), 5)
+    for number in (2, 3):
+        many.engine.close()
+        many.engine.join(10)
+        many.serve()
+        many.start(many.job("true"), n0=[Attempt(number, 0, 1)])
+        many.end_of(Attempt(number, 0, 1), 5)
+
+
+@pytest.mark.parametrize("tls", [False, True])
+def test_an_environment_that_is_kept_apart_goes_to_whoever_cannot_read_it(fleet, tls):
+    many = fleet(1, tls=tls)
+    kept = many.home / "exports" / "kept"
+    kept.parent.mkdir()
+    kept.write_text('{"SECRET": "word", "Y": "exported"}')
+    a, b = Attempt(1, 0, 1), Attempt(2, 0, 1)
+    show = ("sh", "-c", "echo $SECRET $Y")
+    many.start(many.job(*show, env={"Y": "own"}, export="kept"), n0=[a])
+    many.start(many.job(*show, export="gone"), n0=[b])
+    assert many.end_of(a) == (Outcome.EXITED, 0)
+    assert many.wrote(a, "n0") == "word own\n"
+    assert many.end_of(b) == (Outcome.NOT_STARTED, errno.ENOENT)
+    assert "the environment that was kept for it cannot be read" in many.wrote(b, "n0", "err")
+
+
+def test_what_a_machine_tells_of_the_tasks_of_another_is_not_believed(fleet, caplog):
+    many = fleet(2)
+    a = Attempt(1, 0, 1)
+    many.start(many.job("sh", "-c", "until test -e go; do sleep 0.02; done"), n0=[a])
+    many.until(lambda: a in many.started)
+    many.engine._hear("n1", [b'{"saw": "ended", "task": [1, 0, 1], "outcome": 0, "code": 0, "cpu": 0, "peak": 0}'])
+    many.look()
+    assert a not in many.ended
+    assert "node n1 tells of task 1.0, which is on another" in caplog.text
+    (many.folder / "go").touch()
+    assert many.end_of(a) == (Outcome.EXITED, 0)
 
 
 def test_an_attempt_is_stopped_where_the_journal_has_it_and_where_it_was_seen(fleet):
@@ -248,6 +292,15 @@ def test_what_the_journal_believes_in_and_nobody_admits_is_lost_when_it_must_hav
     engine.join(10)
 
 
+def test_what_a_scheduler_before_promised_for_longer_is_waited_for(tmp_path):
+    for lost_after, waits in ((60.0, 60.0), (2.0, 60.0)):
+        engine = RemoteEngine(tmp_path, lambda: None, LATE._replace(lost_after=lost_after))
+        engine.expect(["away"])
+        member = engine._members["away"]
+        assert not member.is_lost(engine._promise, member.renewed_at + waits)
+        assert member.is_lost(engine._promise, member.renewed_at + LATE.over_within() + 0.1)
+
+
 def test_a_newer_scheduler_takes_over_and_the_one_before_is_told(fleet):
     many = fleet(2)
     before = many.engine
@@ -281,7 +334,8 @@ PROMISE = Promise(lost_after=30.0, grace=5.0, vouched=False)
 def test_when_a_machine_is_lost(standing, vouched, gone_at, fenced, is_lost_after):
     """`is_lost_after`: seconds after it was heard last."""
     member = Member("n", None, 0.0)
-    member.standing, member.gone_at, member.fenced = standing, gone_at, fenced
+    assert not member.is_lost(PROMISE, 1e9), "nobody believes in it"
+    member.believed, member.standing, member.gone_at, member.fenced = True, standing, gone_at, fenced
     promise = PROMISE._replace(vouched=vouched)
     if is_lost_after is None:
         assert not member.is_lost(promise, 1e9)

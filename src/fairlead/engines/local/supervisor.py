@@ -176,6 +176,9 @@ class Supervisor:
             self.lapsed = True
             self.line.hang_up()
             self._end_all(lease.grace)
+        self._say_number(lease)
+
+    def _say_number(self, lease: Lease) -> None:
         if self.line.is_open() and (number := lease.number()) is not None:
             self.line.say("number", number=number)
 
@@ -238,6 +241,7 @@ class Supervisor:
                 if self.lease is None:
                     self.lease = Lease(self.folder, lost_after, grace)
                 self.lease.lost_after, self.lease.grace = lost_after, grace
+                self._say_number(self.lease)  # before all else: so the lease lasts before there is anything to start
             case Renew(number) if self.lease is not None:
                 self.lease.said_back(number)
             case messages.Fence():

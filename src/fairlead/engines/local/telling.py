@@ -43,6 +43,7 @@ def starts(
     folders: Folders,
     as_people: bool,
     master_of: Callable[[int], str | None],
+    exported: Callable[[str, str], Mapping[str, str] | None] = lambda node, name: None,
 ) -> Iterator[tuple[str, bytes, list[list[int]]]]:
     """The messages that start attempts, one for each job on each node: the node, the message, and the attempts in it.
 
@@ -50,6 +51,8 @@ def starts(
     ----------
     master_of : callable
         The host that the first task of a gang is on, by the number of its job; where that is not known, its tasks are left out.
+    exported : callable
+        An environment that is kept apart, by the node and its name, where that node cannot read it; else None.
     """
     for number, node, tasks in _alike(launches):
         job, gang = launches.jobs[number], None
@@ -66,6 +69,8 @@ def starts(
             "gpu_indices": gpus.get(node, []),
         }
         work, person = _work(job, limits, [index for _, index, _ in tasks], folders), _person(job, as_people)
+        if job.work.export and (environment := exported(node, job.work.export)) is not None:
+            work |= {"export": "", "env": {**environment, **job.work.env}}
         more = {"gang": gang} if gang else {}
         yield (
             node,

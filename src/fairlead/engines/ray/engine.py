@@ -1,5 +1,6 @@
 """The engine over a Ray cluster: the engine of many machines, whose machines are the nodes that Ray says are alive."""
 
+import contextlib
 import json
 import logging
 import subprocess
@@ -103,7 +104,8 @@ class RayEngine(RemoteEngine):
         self._ending.set()
         child = self._child
         if child is not None and child.stdin is not None:
-            child.stdin.close()
+            with contextlib.suppress(OSError):  # it has ended before
+                child.stdin.close()
         self._leaves = leave
         super().close(leave)
 
@@ -132,8 +134,11 @@ class RayEngine(RemoteEngine):
             said = self._hear_child()
             if self._ending.is_set():
                 return
-            self.complaint = said or f"what talks to Ray at {self._address} ended"
-            log.warning("%s; trying again until it can be", self.complaint)
+            before, self.complaint = self.complaint, said or f"what talks to Ray at {self._address} ended"
+            if self.complaint != before:
+                log.warning(
+                    "%s: nodes neither come nor go until it can be reached, which is tried again", self.complaint
+                )
             pause = (
                 FIRST_PAUSE
                 if time.monotonic() - began > LONGEST_PAUSE

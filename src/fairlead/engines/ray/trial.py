@@ -47,7 +47,9 @@ class Trial:
         if self._folder.stat().st_uid != os.geteuid():
             raise EngineError(f"{self._folder} belongs to somebody else: move it away")
         address = f"127.0.0.2:{_free_port()}"
-        self._start_node(1, count, ["--head", f"--port={address.rpartition(':')[2]}", "--include-dashboard=false"])
+        self._start_node(
+            1, count, ["--head", f"--port={address.rpartition(':')[2]}", "--include-dashboard=false", "--no-monitor"]
+        )
         for number in range(2, count + 1):  # one after another: together they would take the same names for their files
             self._start_node(number, count, [f"--address={address}"])
         write_private(self._home / "ray.json", json.dumps({"address": address}))
@@ -85,7 +87,7 @@ class Trial:
         command = [
             sys.executable, "-m", "ray.scripts.scripts", "start", *more, f"--node-ip-address={host}", f"--node-name={name}",
             f"--num-cpus={max(1, cores() // count)}", f"--memory={memory}", f"--object-store-memory={STORE}",
-            "--disable-usage-stats", "--min-worker-port=0", "--max-worker-port=0",
+            "--disable-usage-stats", "--include-log-monitor=false", "--min-worker-port=0", "--max-worker-port=0",
         ]  # fmt: skip
         if number == 1:
             command.append(f"--temp-dir={self._folder}")

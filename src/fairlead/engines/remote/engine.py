@@ -15,7 +15,11 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
+import msgspec
+
+from fairlead.data_folder import write_private
 from fairlead.engines.contract import NOWHERE, Attempts, Launches, NodeDown, NodeUp, Seen, Superseded, Where
+from fairlead.engines.local.member import is_here
 from fairlead.engines.local.sightings import (
     Ended,
     Fed,
@@ -83,7 +87,7 @@ class RemoteEngine:
         self._gpus: dict[str, list[int]] = {}
         self._seen: dict[str, Sightings] = {}
         self._on: dict[Task, str] = {}  # where attempts are that were started, or seen
-        self._firsts: dict[int, str] = {}  # by job, where its first task is
+        self._firsts: dict[int, tuple[int, str]] = {}  # by job, the attempt of its first task, and where that is
         self._fed: dict[Task, Fed | None] = {}  # of those that are being fed
         self._reads: dict[int, queue.SimpleQueue[bytes | None]] = {}
         self._next_read = 0
@@ -121,22 +125,33 @@ class RemoteEngine:
     @property
     def trouble(self) -> str | None:
         """What keeps all work from being done; machines that do not answer are told by :meth:`silent`."""
-        if self.complaint:
-            return self.complaint
         with self._lock:
             waits = [name for name, member in self._members.items() if member.standing is Standing.UNHEARD]
-            works = len(waits) < len(self._members)
-        if works or not waits:
+            works = any(member.standing is Standing.THERE for member in self._members.values())
+        if works:
             return None
+        if not waits or self.complaint:
+            return self.complaint
         why = [f"{name}: {self._links.trouble_of(name) or 'does not answer'}" for name in waits[:3] if self._links]
         return f"none of {len(waits)} machines can be reached: " + "; ".join(why)
 
     def expect(self, names: Iterable[str]) -> None:
         """The journal believes in these: until they are admitted they are waited for, and are lost when no lease can last."""
-        now = time.monotonic()
+        now, before = time.monotonic(), self._promised_before()
         with self._lock:
             for name in names:
-                self._members.setdefault(name, Member(name, None, now))
+                member = self._members.setdefault(name, Member(name, None, now))
+                member.promised, member.believed = before, True
+
+    def _promised_before(self) -> float:
+        """For how many seconds a lease may last that a scheduler before this one promised; what this one does is kept."""
+        path = self._home / "lost_after"
+        try:
+            before = float(path.read_text())
+        except (OSError, ValueError):  # there was none
+            before = 0.0
+        write_private(path, repr(max(before, self._promise.lost_after)), durable=True)
+        return before
 
     def wait_for_nodes(self) -> None:
         """They come when they come."""
@@ -200,20 +215,42 @@ class RemoteEngine:
 
     def start(self, launches: Launches) -> None:
         attempts = launches.attempts
+        first = attempts.index == 0
+        rest = (attempts.job[first].tolist(), attempts.number[first].tolist(), launches.node[first].tolist())
         with self._lock:
-            for job, place in zip(
-                attempts.job[attempts.index == 0].tolist(), launches.node[attempts.index == 0].tolist(), strict=True
-            ):
-                self._firsts[job] = launches.nodes[place]
-        for node, told, tasks in starts(launches, self._gpus, self._folders, self._as_people, self._master_of):
+            for job, number, place in zip(*rest, strict=True):
+                self._firsts[job] = number, launches.nodes[place]
+        jobs = {number: launches.jobs[number] for number in set(attempts.job.tolist())}
+        if any(job.work.export for job in jobs.values()) and self._links is not None:
+            # What is kept apart is read from the disk, for which the scheduler does not wait.
+            self._links.do(lambda: self._start(launches._replace(jobs=jobs)))
+        else:
+            self._start(launches)
+
+    def _start(self, launches: Launches) -> None:
+        told_so = (self._gpus, self._folders, self._as_people, self._master_of, self._exported)
+        for node, told, tasks in starts(launches, *told_so):
             with self._lock:
                 for job, index, number in tasks:
                     self._on[job, index, number] = node
             self._tell(node, told)
 
+    def _exported(self, node: str, name: str) -> dict[str, str] | None:
+        """An environment that is kept apart, for a node that does not see this machine's files."""
+        with self._lock:
+            place = self._places.get(node)
+        if place is None or is_here(place.address):
+            return None
+        try:
+            return msgspec.json.decode((self._folders.exports / name).read_bytes(), type=dict[str, str])
+        except (OSError, msgspec.MsgspecError) as error:
+            log.warning("an environment that was kept for a job cannot be read: %s", error)
+            return None  # the task says so, too: it is not there either
+
     def _master_of(self, job: int) -> str | None:
         with self._lock:
-            place = self._places.get(self._firsts.get(job, ""))
+            _, name = self._firsts.get(job, (0, ""))
+            place = self._places.get(name)
         if place is None:
             return None
         return place.address.host or "127.0.0.1"
@@ -224,10 +261,10 @@ class RemoteEngine:
     def acknowledge(self, attempts: Attempts) -> None:
         tasks = self._fan_out("acknowledge", attempts, [])
         with self._lock:
-            for task in tasks:
-                self._on.pop(task, None)
-                if task[1] == 0:
-                    self._firsts.pop(task[0], None)
+            for job, index, number in tasks:
+                self._on.pop((job, index, number), None)
+                if index == 0 and self._firsts.get(job, (0, ""))[0] == number:
+                    del self._firsts[job]
 
     def _fan_out(self, do: str, attempts: Attempts, names: list[str], **more: object) -> list[Task]:
         """Tell the machines that attempts are on something of them; which they are, where that is not said, is known of old."""
@@ -342,10 +379,10 @@ class RemoteEngine:
         assert self._links is not None
         match each:
             case Said(number):
-                # Its lease lasts from before now: we may say so only where nobody was told that it is over.
+                # Where it was told that the machine is lost, it must first have told what it knows of: then it is there again.
+                member.number = number
                 if member.standing is not Standing.LOST:
-                    member.renewed_at = now
-                    self._links.answer(member.name, b'{"do": "renew", "number": %d}\n' % number)
+                    self._renew(member, now)
             case Inventory():
                 self._take_inventory_in(member, each)
             case Refused(why):
@@ -363,25 +400,38 @@ class RemoteEngine:
                     self._reads[ask].put(None if data is None else base64.b64decode(data))
             case Fenced():
                 member.fenced = member.gone_at is not None
+            case Started(task) | Ended(task):
+                if self._on.setdefault(task, member.name) == member.name:
+                    self._sightings(member.name).add(each)
+                else:
+                    log.warning(
+                        "node %s tells of task %d.%d, which is on another: it is not believed", member.name, *task[:2]
+                    )
             case _:
-                if isinstance(each, Started | Ended):
-                    self._on[each.task] = member.name
                 self._sightings(member.name).add(each)
+
+    def _renew(self, member: Member, now: float) -> None:
+        """Say a number back: its lease lasts from before now."""
+        assert self._links is not None
+        member.renewed_at = now
+        self._links.answer(member.name, b'{"do": "renew", "number": %d}\n' % member.number)
 
     def _take_inventory_in(self, member: Member, told: Inventory) -> None:
         assert self._links is not None
-        member.limits = told.limits
-        for task in told.tasks:
-            self._on[task] = member.name
-            if task[1] == 0:
-                self._firsts[task[0]] = member.name
+        member.limits, member.promised = told.limits, 0.0
+        for job, index, number in told.tasks:
+            self._on.setdefault((job, index, number), member.name)
+            if index == 0 and number >= self._firsts.get(job, (0, ""))[0]:
+                self._firsts[job] = number, member.name
         self._links.accept(member.name)
         seen = self._sightings(member.name)
         seen.add(told)
         if member.gone_at is not None:
             self._links.tell(member.name, message("fence"))
         elif member.node is not None:
-            member.standing = Standing.THERE
+            if member.standing is Standing.LOST:
+                self._renew(member, time.monotonic())
+            member.standing, member.believed = Standing.THERE, True
             seen.nodes = [NodeUp(member.node)]
 
     def _broken(self, name: str) -> None:
@@ -401,6 +451,10 @@ class RemoteEngine:
                     self._lose(member)
                     news = True
                 elif now - member.heard_at > SILENT:
+                    if member.standing is Standing.THERE and now - member.renewed_at < 2 * SILENT:
+                        log.warning(
+                            "node %s was not heard for %.0f s: what runs there may go on", name, now - member.renewed_at
+                        )
                     member.heard_at = now
                     self._links.mend(name)
         if news:
@@ -411,6 +465,7 @@ class RemoteEngine:
         assert self._links is not None
         log.warning("node %s is lost: what ran there starts again elsewhere", member.name)
         member.standing = Standing.LOST
+        self._on = {task: name for task, name in self._on.items() if name != member.name}
         self._sightings(member.name).nodes.append(NodeDown(member.name))
         place = self._places.get(member.name)
         if member.gone_at is None and place is not None:

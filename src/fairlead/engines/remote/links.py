@@ -23,10 +23,14 @@ from fairlead.sockets import socket_name
 
 MOST_UNSENT = 16 * 2**20
 """Bytes of messages that wait for one supervisor."""
+LONGEST_LINE = 64 * 2**20
+"""Bytes that a message of a supervisor has at most."""
 CONNECT_WITHIN = 10.0
 """Seconds for a connection, with all that is said before the first message."""
 FIRST_PAUSE, LONGEST_PAUSE = 0.05, 5.0
 """Seconds between tries to reach one; each is twice the one before, and not the same for all."""
+MOST_AT_ONCE = 64
+"""Connections that are made at once, of those that could be made before; and as many of those that could not."""
 HANG_UP_WITHIN = 2.0
 """Seconds that closed lines are given to send what they were told."""
 
@@ -60,7 +64,8 @@ class _Link(asyncio.Protocol):
             await asyncio.sleep(pause * random.uniform(0.7, 1.3))  # noqa: S311
             heard = self.links.heard_of(self.name)
             try:
-                await asyncio.wait_for(self._connect(), CONNECT_WITHIN)
+                async with self.links.turns[bool(self.trouble)]:
+                    await asyncio.wait_for(self._connect(), CONNECT_WITHIN)
             except (OSError, TimeoutError) as error:
                 self.trouble = str(error) or f"no answer within {CONNECT_WITHIN:g} s"
             else:
@@ -89,6 +94,9 @@ class _Link(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         if b"\n" not in data:
             self._torn += data
+            if len(self._torn) > LONGEST_LINE:
+                self.trouble = "it said a line without an end"
+                self.hang_up()
             return
         *lines, self._torn = (self._torn + data).split(b"\n")
         self.trouble = ""
@@ -176,6 +184,7 @@ class Links:
         self._heard: dict[str, int] = {}
         self._to_flush: set[_Link] = set()
         self._rung = False
+        self.turns = {failed: asyncio.Semaphore(MOST_AT_ONCE) for failed in (False, True)}
         self._loop = uvloop.new_event_loop()
         self._closing = asyncio.Event()
         self.failure: BaseException | None = None
@@ -236,6 +245,10 @@ class Links:
         if not rung:
             self._call(self._flush)
 
+    def do(self, what: Callable[[], object]) -> None:
+        """Do something in the thread of the lines."""
+        self._call(what)
+
     def trouble_of(self, name: str) -> str:
         """Why a node could not be reached when that was last tried; empty where it could."""
         with self.lock:
@@ -280,9 +293,10 @@ class Links:
         until = time.monotonic() + HANG_UP_WITHIN
         while any(link.is_sending() for link in self._links.values()) and time.monotonic() < until:
             await asyncio.sleep(0.005)
+        tasks = [link.task for link in self._links.values() if link.task is not None]
         for name in list(self._links):
             self._drop(name, at_once=False)
-        await asyncio.sleep(0)  # the connections close
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _tick_on(self) -> None:
         while True:

@@ -18,9 +18,12 @@ class Promise(NamedTuple):
     grace: float
     vouched: bool
 
-    def over_within(self) -> float:
-        """Seconds after which nothing runs that was not renewed: with a part for clocks that do not go alike, and for ending."""
-        return 1.02 * self.lost_after + self.grace + 1.0
+    def over_within(self, longer: float = 0.0) -> float:
+        """Seconds after which nothing runs that was not renewed: with a part for clocks that do not go alike, and for ending.
+
+        `longer` is what the lease lasts, where that may be longer.
+        """
+        return 1.02 * max(self.lost_after, longer) + self.grace + 1.0
 
 
 class Standing(enum.Enum):
@@ -42,18 +45,25 @@ class Member:
         When its lease may have been renewed last, in seconds of the monotonic clock.
     heard_at : float
         When it was heard, or was tried to be reached anew, last.
+    number : int
+        The number that its supervisor said last.
+    promised : float
+        How long its lease may last by what a scheduler before this one promised; 0 once it was told otherwise.
+    believed : bool
+        The journal may believe that something runs there.
     gone_at : float or None
         Since when it is known that it is gone or is to go; None while it is not.
     fenced : bool
         Its supervisor has confirmed that nothing runs there.
     """
 
-    def __init__(self, name: str, node: Node | None, now: float) -> None:
-        self.name, self.node = name, node
+    def __init__(self, name: str, node: Node | None, now: float, promised: float = 0.0) -> None:
+        self.name, self.node, self.promised = name, node, promised
         self.standing = Standing.UNHEARD
         self.renewed_at = self.heard_at = now
         self.gone_at: float | None = None
-        self.fenced = False
+        self.fenced = self.believed = False
+        self.number = 0
         self.limits: dict[str, bool] = {}
         self.paused = 0
 
@@ -61,6 +71,8 @@ class Member:
         """Whether nothing can run there now."""
         if self.standing is Standing.LOST:
             return True
+        if not self.believed:
+            return self.gone_at is not None
         if self.gone_at is not None:
-            return self.fenced or now > max(self.gone_at, self.renewed_at) + promise.over_within()
-        return not promise.vouched and now > self.renewed_at + promise.over_within()
+            return self.fenced or now > max(self.gone_at, self.renewed_at) + promise.over_within(self.promised)
+        return not promise.vouched and now > self.renewed_at + promise.over_within(self.promised)

@@ -1,0 +1,154 @@
+"""The scheduler's side of many nodes: 10, 100 and 1,000 of them, which speak the protocol over real sockets and run nothing.
+
+Each line is under TLS, as between machines. The tasks' journal is in memory; that on a disk is measured elsewhere. The other side
+is one process for all nodes (:mod:`bench.fake_nodes`), which is as busy as this one.
+"""
+
+import contextlib
+import json
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from threading import Event
+from typing import NamedTuple
+
+import psutil
+
+from fairlead.engines.local.member import Address
+from fairlead.engines.remote.engine import RemoteEngine
+from fairlead.engines.remote.keys import KeyRing
+from fairlead.engines.remote.links import Place
+from fairlead.engines.remote.members import Promise
+from fairlead.engines.step import Scheduler
+from fairlead.journal import Journal
+from fairlead.journal.memory import MemoryStore
+from fairlead.model.specs import Job, Node, Queue, Settings, Work
+from fairlead.scheduler.facts import Configured, Fact, JobSubmitted
+from fairlead.scheduler.report import describe_job
+from fairlead.scheduler.state import State
+
+PROMISE = Promise(lost_after=2.0, grace=0.5, vouched=False)
+CORES = 16
+
+
+class Measured(NamedTuple):
+    """Seconds until all nodes are there; tasks a second; milliseconds from submission to end, in the middle and of the slowest
+    but one of a hundred; seconds from when a node falls silent until it is lost; MiB that this process grew by.
+    """
+
+    joined: float
+    rate: float
+    middle: float
+    slow: float
+    lost: float
+    memory: float
+
+
+class World:
+    """A scheduler over fake nodes."""
+
+    def __init__(self, folder: Path, count: int, delay: float = 0.0, tears: float = 0.0) -> None:
+        self.clock, self.awake = time.monotonic, Event()
+        ring = KeyRing(folder / "keys")
+        keys = ring.of("fake")
+        (folder / "own.pem").write_text(keys.own)
+        (folder / "scheduler.pem").write_text(keys.scheduler)
+        command = [sys.executable, "-m", "bench.fake_nodes", str(folder), str(count), str(delay), str(tears)]
+        self.fakes = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        ports = json.loads(self.fakes.stdout.readline())
+        self.engine = RemoteEngine(folder, self.awake.set, PROMISE)
+        self.scheduler = Scheduler(Journal(MemoryStore()), self.engine, self.clock)
+        self.jobs = 0
+        self.step(Configured(at=self.clock(), queues=[Queue("q")], settings=Settings()))
+        for k, port in enumerate(ports):
+            address = Address("another", "", "127.0.0.1", port)
+            node = Node(f"n{k}", {"cpu": 1000 * CORES, "memory": 2**36})
+            self.engine.admit(node, Place(address, ring.context("fake")))
+
+    @property
+    def state(self) -> State:
+        return self.scheduler.state
+
+    def step(self, *facts: Fact) -> None:
+        self.scheduler.step([lambda state, now: facts] if facts else [])
+
+    def until(self, condition, seconds: float = 120) -> float:
+        """Step until something is true; how many seconds that took."""
+        began = time.perf_counter()
+        while not condition():
+            if time.perf_counter() - began > seconds:
+                raise TimeoutError(f"not within {seconds} s")
+            if not self.scheduler.more:
+                self.awake.wait(0.05)
+                self.awake.clear()
+            self.step()
+        return time.perf_counter() - began
+
+    def up(self) -> int:
+        return int(self.state.nodes.up[: self.state.nodes.n].sum())
+
+    def submit(self, tasks: int) -> int:
+        self.jobs += 1
+        job = Job("q", {"cpu": 1000}, tasks, work=Work(["true"], "/", {"PATH": "/usr/bin:/bin"}))
+        self.step(JobSubmitted(at=self.clock(), id=self.jobs, job=job))
+        return self.jobs
+
+    def is_done(self, job: int) -> bool:
+        return describe_job(self.state, job)["finished_at"] is not None
+
+    def freeze(self, node: int) -> None:
+        self.fakes.stdin.write(f"freeze {node}\n")
+        self.fakes.stdin.flush()
+
+    def close(self) -> None:
+        self.engine.close()
+        self.engine.join(10)
+        self.fakes.kill()
+        self.fakes.wait()
+
+
+@contextlib.contextmanager
+def world(count: int, **more: float) -> Iterator[World]:
+    with tempfile.TemporaryDirectory() as folder, contextlib.closing(World(Path(folder), count, **more)) as made:
+        yield made
+
+
+def measure(count: int, tasks: int, singles: int = 100) -> Measured:
+    """All of it, with so many nodes."""
+    me = psutil.Process()
+    before = me.memory_info().rss
+    with world(count) as over:
+        joined = over.until(lambda: over.up() == count)
+        memory = (me.memory_info().rss - before) / 2**20
+        many = over.submit(tasks)
+        rate = tasks / over.until(lambda: over.is_done(many))
+        took = []
+        for _ in range(singles):
+            began = time.perf_counter()
+            one = over.submit(1)
+            over.until(lambda one=one: over.is_done(one))
+            took.append(1000 * (time.perf_counter() - began))
+        over.freeze(0)
+        lost = over.until(lambda: over.up() == count - 1)
+    took.sort()
+    return Measured(joined, rate, statistics.median(took), took[int(0.99 * len(took))], lost, memory)
+
+
+def run(counts: tuple[int, ...] = (10, 100, 1000), tasks: int = 50_000) -> None:
+    """Print a line for each number of nodes."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))  # a line and a port for each
+    least = PROMISE.over_within()
+    print(f"many nodes, over TLS; leases of {PROMISE.lost_after:g} s: no loss is told before {least:.1f} s")
+    measure(2, 10, 1)  # what is compiled when it first happens
+    for count in counts:
+        found = measure(count, tasks)
+        print(
+            f"  {count:5} nodes: there after {found.joined:.1f} s, {found.memory:.0f} MiB; {found.rate:,.0f} tasks a second; "
+            f"from submission to end {found.middle:.1f} ms ({found.slow:.1f} at the 99th of 100); lost after {found.lost:.1f} s"
+        )
