@@ -683,7 +683,7 @@ def test_who_says_something_waits_for_no_terminal_and_fails_with_none():
 @pytest.mark.parametrize("name", ["{}/notify", "@{}"])
 def test_systemd_is_told_when_it_is_ready(command, monkeypatch, tmp_path, name):
     address = name.format(tmp_path)
-    engine = SimpleNamespace(nodes=[], limits={"memory": True, "tracking": True})
+    engine = SimpleNamespace(nodes=[], limits={"memory": True, "tracking": True}, elastic=False)
     monkeypatch.setattr("fairlead.cli.up.warm_up", lambda: None)
     monkeypatch.setattr("fairlead.cli.up.serve", lambda *_, on_ready, **more: on_ready(["unix:///x"], engine))
     monkeypatch.setenv("NOTIFY_SOCKET", address)
