@@ -30,6 +30,7 @@ NOTHING = {"command": [], "queue": None, "cpu": "1"}
         ("--gres=gpu:2 -n 1 -N 1", ["--gpu", "2"]),
         ("-d afterok:12:13", ["--after", "12", "--after", "13"]),
         ("--dependency=afterany:7", ["--after", "7:end"]),
+        ("-d afterok:1:2,afterany:3", ["--after", "1", "--after", "2", "--after", "3:end"]),
         ("-D /tmp --hold", ["--cwd", "/tmp", "--hold"]),
     ],
 )
@@ -48,6 +49,14 @@ def test_what_means_nothing_here_is_said_with_its_place(tmp_path, line):
     slurm, own, passed_over = script_options(str(script))
     assert (slurm, own) == ([], ["--cpu", "2"])
     assert [each.rpartition("#SBATCH")[0] for each in passed_over] == [f"{script}:2: "]
+
+
+@pytest.mark.parametrize("what", ["singleton", "after:3", "afterok:1?afterok:2", "afterok:x"])
+def test_who_must_wait_is_never_let_go_for_what_is_not_understood(tmp_path, what):
+    script = tmp_path / "job.sh"
+    script.write_text(f"#!/bin/sh\n\n#SBATCH --dependency={what}\n")
+    with pytest.raises(Failure, match=r"job.sh:3: #SBATCH --dependency=.*: has no counterpart here"):
+        script_options(str(script))
 
 
 def test_a_script_without_such_lines_and_no_script_at_all_say_nothing(tmp_path):
@@ -131,6 +140,7 @@ def test_jobs_of_a_file_are_read_as_json_and_as_csv(tmp_path):
         ("{" * 100_000, ":1: no JSON: "),
         ('{"command": "a", "command": "b"}', ":1: command: is there twice: keep one of them"),
         ('[{"command": "a"}]', ":1: begins with [: write a job a line"),
+        (f'\n{{"command": "a", "cpu": {"9" * 5000}}}', ":2: a number has more digits than can be read"),
         ("command,cpu,cpu\na,1,2", ":1: there are two columns 'cpu': keep one of them"),
     ],
 )
@@ -173,13 +183,14 @@ def test_a_script_is_submitted_with_its_own_options(idle):
     idle.until((idle.folder / "told-by-script").exists)
     script.write_text("#FAIRLEAD --speed 9\n")
     wrong = idle.call("submit", "job.sh")
-    assert (wrong.returncode, wrong.stderr) == (1, "fairlead: job.sh: #FAIRLEAD: No such option: --speed\n")
+    assert (wrong.returncode, wrong.stderr) == (1, "fairlead: job.sh:1: #FAIRLEAD --speed 9: No such option: --speed\n")
 
 
 @pytest.mark.parametrize(
     ("line", "said"),
     [
         ("--when", "--when: is no option of a script: write it on the command line"),
+        ("--name", "--name: Option '--name' requires an argument."),
         ("--jobs=x.csv", "--jobs=x.csv: is no option of a script: write it on the command line"),
         ("--cpu 2 make all", "make: is no option: a command stands in a line of its own, below"),
     ],
@@ -188,7 +199,7 @@ def test_a_script_says_how_it_is_submitted_and_nothing_else(idle, line, said):
     (idle.folder / "job.sh").write_text(f"#!/bin/sh\n#FAIRLEAD {line}\ntrue\n")
     before = idle.newest()
     wrong = idle.call("submit", "-q", "A", "job.sh")
-    assert (wrong.returncode, wrong.stderr) == (1, f"fairlead: job.sh: #FAIRLEAD {said}\n")
+    assert (wrong.returncode, wrong.stderr) == (1, f"fairlead: job.sh:2: #FAIRLEAD {said}\n")
     assert idle.newest() == before
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from fairlead.cli.failure import Failure
-from fairlead.model.faults import each_once, repeated, shortened
+from fairlead.model.faults import check_digits, each_once, repeated, shortened
 
 LISTS = ("resource", "on", "after", "env")
 SWITCHES = ("gang", "exit_done", "revocable", "export_all", "strict", "hold")
@@ -27,6 +27,9 @@ def read_jobs(path: str, given: Mapping[str, Any]) -> list[dict[str, Any]]:
         text = sys.stdin.read() if path == "-" else Path(path).read_text("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise Failure(f"{path}: cannot be read: {getattr(error, 'strerror', None) or 'it is not UTF-8'}") from None
+    long = check_digits(text)
+    if long is not None:
+        raise Failure(f"{path}:{long}: a number has more digits than can be read")
     begins = text.lstrip()[:1]
     if begins == "[":
         raise Failure(

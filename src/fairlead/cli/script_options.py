@@ -7,7 +7,7 @@ import os
 import re
 import shlex
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -22,6 +22,10 @@ OURS = {
 """What Slurm tells a task, and what tells it here."""
 
 
+Check = Callable[[str, list[str]], None]
+"""Takes a place and the options that stand there, as ours; raises Failure where they are none."""
+
+
 class ScriptOptions(NamedTuple):
     """What a script says: Slurm's options as ours, ours, and what is passed over, with the lines where that stands."""
 
@@ -30,8 +34,8 @@ class ScriptOptions(NamedTuple):
     passed_over: list[str]
 
 
-def script_options(path: str) -> ScriptOptions | None:
-    """What stands in a file; None where that is no script, or says nothing."""
+def script_options(path: str, check: Check = lambda where, words: None) -> ScriptOptions | None:
+    """What stands in a file; None where that is no script, or says nothing. `check` is told of each line, and where it stands."""
     text = _beginning(path)
     found = ScriptOptions([], [], [])
     for number, line in enumerate(text.splitlines(), 1):
@@ -43,9 +47,12 @@ def script_options(path: str) -> ScriptOptions | None:
             where = f"{path}:{number}: {mark}"
             words = _words(rest, where)
             if mark == "#FAIRLEAD":
+                check(where, words)
                 found.own.extend(words)
             else:
+                known = len(found.slurm)
                 _translate(words, where, found)
+                check(where, found.slurm[known:])
     if "#SBATCH" in text:
         for name in sorted(set(re.findall(r"\$\{?(SLURM_[A-Z_]+)", text))):
             ours = f" (${OURS[name]} is its like)" if name in OURS else ""
@@ -88,7 +95,10 @@ def _words(text: str, where: str) -> list[str]:
 def _translate(words: list[str], where: str, found: ScriptOptions) -> None:
     """Slurm's options of one line as ours."""
     for name, value in _slurm_options(words):
-        ours = _ours(name, value)
+        try:
+            ours = _ours(name, value)
+        except Failure as failure:
+            raise Failure(f"{where} {failure}") from None
         if ours is None:
             found.passed_over.append(f"{where} {name}{f'={value}' if value else ''}")
         else:
@@ -133,10 +143,7 @@ def _ours(name: str, value: str) -> list[str] | None:
             count = value.removeprefix("gpu:") if name == "--gres" else value
             return ["--gpu", count] if count.isdigit() else None
         case "--dependency":
-            kind, _, jobs = value.partition(":")
-            how = {"afterok": "", "afternotok": ":failure", "afterany": ":end"}.get(kind)
-            known = how is not None and all(job.isdigit() for job in jobs.split(":"))
-            return [word for job in jobs.split(":") for word in ("--after", f"{job}{how}")] if known else None
+            return [word for part in value.split(",") for word in _dependency(part)]
         case "--chdir":
             return ["--cwd", value]
         case "--hold":
@@ -144,6 +151,17 @@ def _ours(name: str, value: str) -> list[str] | None:
         case "--ntasks" | "--nodes":
             return [] if value == "1" else None
     return None
+
+
+def _dependency(text: str) -> list[str]:
+    """One of Slurm's dependencies as ours; a Failure where it has no counterpart, for a job that must wait is not let go."""
+    kind, _, jobs = text.partition(":")
+    how = {"afterok": "", "afternotok": ":failure", "afterany": ":end"}.get(kind)
+    if how is None or not all(job.isdigit() for job in jobs.split(":")):
+        raise Failure(
+            f"--dependency={text}: has no counterpart here: write afterok, afternotok or afterany with jobs' numbers"
+        )
+    return [word for job in jobs.split(":") for word in ("--after", f"{job}{how}")]
 
 
 def _memory(value: str) -> list[str] | None:

@@ -2,11 +2,13 @@
 
 import shutil
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import typer
 
+from fairlead.cli.asked import demand
 from fairlead.cli.failure import Failure
 from fairlead.cli.many_jobs import read_jobs
 from fairlead.cli.script_options import ScriptOptions, as_program, is_script, script_options
@@ -31,35 +33,44 @@ def all_asked(ctx: typer.Context, command: list[str], jobs: str | None) -> list[
         return read_jobs(jobs, asked)
     if not command or not command[0]:
         raise Failure("submit what? Write a command after `--`, such as: fairlead submit -- make")
-    said = script_options(command[0])
+    said = script_options(command[0], partial(_check_line, ctx))
     if said is None:
         return [{**asked, "command": as_program(command)}] if is_script(command[0]) else [asked]
     for line in said.passed_over:
         print(f"fairlead: {plain(line)}: means nothing here, and is passed over", file=sys.stderr)
-    return [{**_with(ctx, command[0], said), "command": as_program(command)}]
+    return [{**_with(ctx, said), "command": as_program(command)}]
 
 
-def _with(ctx: typer.Context, path: str, said: ScriptOptions) -> dict[str, Any]:
+def _with(ctx: typer.Context, said: ScriptOptions) -> dict[str, Any]:
     """The options of a command line, and for those that are not given there, a script's."""
     mine = ctx.params
-    for word in said.own:
-        if word.partition("=")[0] in NOT_IN_SCRIPTS:
-            raise Failure(f"{path}: #FAIRLEAD {word}: is no option of a script: write it on the command line")
     if not (said.slurm or said.own):
         return mine
-    try:
-        theirs = ctx.command.make_context("submit", [*said.slurm, *said.own, "--", path])
-    except USAGE as error:
-        raise Failure(f"{path}: #FAIRLEAD: {getattr(error, 'message', error)}") from None
-    if theirs.params["command"] != [path]:
-        word = theirs.params["command"][0]
-        raise Failure(f"{path}: #FAIRLEAD {word}: is no option: a command stands in a line of its own, below")
+    theirs = ctx.command.make_context("submit", [*said.slurm, *said.own])
 
     def is_given(name: str) -> bool:
         source = ctx.get_parameter_source(name)
         return source is not None and source.name == "COMMANDLINE"
 
     return {name: value if is_given(name) else theirs.params[name] for name, value in mine.items()}
+
+
+def _check_line(ctx: typer.Context, where: str, words: list[str]) -> None:
+    """Raise a Failure for a line of a script that says no options of a job."""
+    for word in words:
+        if word.partition("=")[0] in NOT_IN_SCRIPTS:
+            raise Failure(f"{where} {word}: is no option of a script: write it on the command line")
+    try:
+        theirs = ctx.command.make_context("submit", list(words))
+        if theirs.params["command"]:
+            word = theirs.params["command"][0]
+            raise Failure(f"{where} {word}: is no option: a command stands in a line of its own, below")
+        demand({**theirs.params, "queue": None})
+    except USAGE as error:
+        raise Failure(f"{where} {' '.join(words)}: {getattr(error, 'message', error)}") from None
+    except Failure as failure:
+        text = str(failure)
+        raise Failure(text if text.startswith(where) else f"{where} {text}") from None
 
 
 def ask_when(connection: Connection, wanted: list[dict[str, Any]]) -> None:

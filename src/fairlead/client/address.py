@@ -84,13 +84,14 @@ def connect_to(path: Path, timeout: float | None) -> socket.socket:
 def check_port(host: str, port: int) -> None:
     """Raises NotTrusted unless root or oneself listens on a port of this machine."""
     owners = _listeners(port)
-    if not owners or owners - {0, os.geteuid()}:
-        who = (
-            f"uid {min(owners - {0, os.geteuid()})} listens there, who is neither root nor you"
-            if owners
-            else "nobody is seen to"
+    if not owners:
+        raise NotTrusted(
+            f"{host}:{port}: nobody is seen to listen there: is it another port, or is no scheduler running?"
         )
-        raise NotTrusted(f"{host}:{port}: {who}: nothing was sent")
+    if strangers := owners - {0, os.geteuid()}:
+        raise NotTrusted(
+            f"{host}:{port}: uid {min(strangers)} listens there, who is neither root nor you: nothing was sent"
+        )
 
 
 def tls_context() -> ssl.SSLContext:
