@@ -703,6 +703,26 @@ def test_why_promises_nothing_to_a_task_larger_than_its_fair_share():
     assert "revoked" not in describe_job(story.state, 1) or describe_job(story.state, 1)["revoked"] is None
 
 
+def test_what_is_more_than_a_fair_share_keeps_neither_time_nor_priority_from_going_on():
+    root = Queue("", fair_share_timeout=20.0, fair_share_threshold=1.0, history=0.0)
+    jobs = Jobs()
+    for at, queue, cpu, lasts, tasks in (
+        (0.0, "a", 3000, 1e4, 1),
+        (0.0, "b", 1000, 1e4, 5),
+        (10.0, "a", 3000, 10.0, 1),
+    ):
+        jobs.add(at, queue, {"cpu": cpu}, lasts, tasks)
+    case = jobs.workload("short", synthetic_nodes(1, "cpu=8"), [root, Queue("a"), Queue("b")])
+    for compiled in (True, False):
+        assert simulate(case, compiled=compiled).completed == 7
+    story = Story([{"cpu": 8}], [root, Queue("a", priority_revokes=True, min_runtime=60.0), Queue("b")])
+    story.job(0.0, "a", 1e6, 1, cpu=3)
+    story.job(0.0, "b", 1e6, 5, cpu=1)
+    story.job(10.0, "a", 10.0, 1, cpu=3, priority=5)
+    story.until(200.0)
+    assert 60.0 <= story.began[3][0] <= 80.0
+
+
 def served_in_time() -> Story:
     """Four of b run, a claims one for its guarantee and gets it."""
     story = Story([{"cpu": 4}], [Queue("a", guarantee={"cpu": 2}), Queue("b", guarantee={"cpu": 1})])

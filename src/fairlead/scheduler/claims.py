@@ -77,12 +77,16 @@ def take_back(state: "State", now: float) -> Taken:
         due.pop()
     kept: dict[int, dict[int, int]] = {}  # of each bucket, tasks by node
     left, planned = [], 0
-    for claim in due:
+    for looked_at in due:
+        claim = _as_it_is(state, ledger, looked_at)
         unserved = _unserved(state, claim.bucket)
+        if unserved and claim.kind == NONE:
+            left.append(looked_at)
+            continue
         while unserved and planned < MOST_CLAIMS and _is_open(state, ledger, claim):
             count = _plan(v, ledger, state, claim)
             if count == NONE:
-                left.append(claim)
+                left.append(looked_at)  # and so those of all classes after it
                 break
             planned += 1
             unserved -= 1
@@ -93,6 +97,19 @@ def take_back(state: "State", now: float) -> Taken:
             facts.append(_claimed(state, claim.bucket, where, WHY[claim.kind], now))
     facts += _put_off(state, ledger, left, now)
     return Taken(facts, planned == MOST_CLAIMS)
+
+
+def _as_it_is(state: "State", ledger: Ledger, claim: Due) -> Due:
+    """A claim that is due, as one of the first class that it really is of; of class NONE where it is of none.
+
+    A queue may be short of its fair share, and its next task be more than that: which of these, a look does not ask.
+    """
+    if claim.kind != FAIR_SHARE or _is_open(state, ledger, claim):
+        return claim
+    leaf = int(state.buckets.leaf[claim.bucket])
+    if state.queues.priority_revokes[leaf]:
+        return claim._replace(kind=PRIORITY)
+    return claim._replace(kind=IDLE if kernel_claims.idle_is_used(state.view()) else NONE)
 
 
 def next_due(state: "State", now: float) -> float:
