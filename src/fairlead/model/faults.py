@@ -53,7 +53,12 @@ def each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def repeated(names: Sequence[str]) -> str | None:
     """The first of some names that is there more than once; None where each is there once."""
-    return next((name for place, name in enumerate(names) if name in names[:place]), None)
+    seen = set[str]()
+    for name in names:
+        if name in seen:
+            return name
+        seen.add(name)
+    return None
 
 
 def check_digits(text: str) -> int | None:

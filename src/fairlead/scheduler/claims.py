@@ -33,6 +33,7 @@ from fairlead.scheduler.kernel_ledger import Ledger
 from fairlead.scheduler.kernel_stops import NOT_REACHED, over_counts, over_limits
 from fairlead.scheduler.kernel_victim_sets import MOST_WORK
 from fairlead.scheduler.kernel_victims import FEW, MARKS
+from fairlead.scheduler.queue_tree import up_to_root
 from fairlead.scheduler.statuses import PLACED, RUNNING
 from fairlead.scheduler.tables import FAIR_SHARE, GUARANTEE, I64, IDLE, NONE, PRIORITY, RESERVATION, WHY
 from fairlead.scheduler.view import CLAIM_DUE
@@ -193,11 +194,9 @@ def _within(state: "State", bucket: int, fewer: int) -> bool:
     """Whether a bucket is within what its queues are guaranteed with all that is kept for it, but for so many tasks."""
     v, demand = state.view(), state.shapes.demand[state.buckets.shape_row[bucket]]
     kept = kernel_claims.kept_for_claims(v)
-    q = int(state.buckets.leaf[bucket])
     least = max(1, int(state.buckets.gang[bucket])) + fewer
-    while q != NONE:
+    for q in up_to_root(state.queues, int(state.buckets.leaf[bucket])):
         kept[q] -= least * demand
-        q = int(state.queues.parent[q])
     return bool(kernel_claims.guarded_part(v, bucket, kept)[0] != NONE)
 
 
@@ -221,18 +220,10 @@ def _short(state: "State", ledger: Ledger) -> list[str]:
     leaves = np.unique(b.leaf[: b.n][b.head[: b.n] != NONE])
     found = []
     for leaf in leaves[queues.share_timeout[leaves] < np.inf].tolist():
-        path = _path(state, leaf)
-        if any(_share(state, queues.used[q]) < queues.threshold[q] * ledger.entitled[q] for q in path):
+        below_root = up_to_root(queues, leaf)[:-1]
+        if any(_share(state, queues.used[q]) < queues.threshold[q] * ledger.entitled[q] for q in below_root):
             found.append(state.tree.names[leaf])
     return sorted(found)
-
-
-def _path(state: "State", leaf: int) -> list[int]:
-    """A leaf and the queues above it, but for the root."""
-    path = [leaf]
-    while state.queues.parent[path[-1]] != 0:
-        path.append(int(state.queues.parent[path[-1]]))
-    return path
 
 
 def _share(state: "State", amounts: I64) -> float:
@@ -305,7 +296,7 @@ def asked_for(state: "State", ledger: Ledger, claim: Due) -> tuple[int, int]:
         demand = state.shapes.demand[state.buckets.shape_row[claim.bucket]] * max(
             1, int(state.buckets.gang[claim.bucket])
         )
-        for q in _path(state, leaf):
+        for q in up_to_root(state.queues, leaf)[:-1]:
             share = _share(state, state.queues.used[q] + ledger.kept[q] + demand)
             if share > ledger.entitled[q] * (1 + CLOSE):
                 break
@@ -348,11 +339,10 @@ def told(state: "State", ledger: Ledger, claim: Due) -> Claim:
         of = int(ledger.entitled[leaf] * int(total[r]))
         name, resource = state.tree.names[leaf], state.resources[r]
         return Claim(job=job, why=WHY[FAIR_SHARE], queue=name, resource=resource, has=int(used[r]), of=of)
-    demand, q, found = state.shapes.demand[state.buckets.shape_row[claim.bucket]], leaf, []
-    while q != NONE:
+    demand, found = state.shapes.demand[state.buckets.shape_row[claim.bucket]], []
+    for q in up_to_root(state.queues, leaf):
         guarantee, used = state.queues.guarantee[q], state.queues.used[q]
         found += [(used[r] / guarantee[r], q, r) for r in np.flatnonzero((demand > 0) & (guarantee > 0)).tolist()]
-        q = int(state.queues.parent[q])
     _, q, r = min(found)
     has, of = int(state.queues.used[q, r]), int(state.queues.guarantee[q, r])
     return Claim(job=job, why="guarantee", queue=state.tree.names[q], resource=state.resources[r], has=has, of=of)

@@ -16,6 +16,7 @@ from fairlead.policies.arithmetic import dominant_share
 from fairlead.policies.codes import DIVIDED
 from fairlead.policies.contract import DividingPolicy, PolicyError
 from fairlead.policies.registry import find_policy
+from fairlead.scheduler.queue_tree import up_to_root
 from fairlead.scheduler.state import State
 from fairlead.scheduler.tables import F64, I64, NONE, UNLIMITED
 from fairlead.scheduler.view import DIVIDED_SOMEWHERE
@@ -91,11 +92,9 @@ def _add_frameworks(state: State, wanted: F64, tasks: I64) -> None:
     """Add what frameworks that want offers are taken to want, to their leaves and all above."""
     b = state.buckets
     for leaf in b.leaf[: b.n][b.wants[: b.n]].tolist():
-        q = leaf
-        while q != NONE:
+        for q in up_to_root(state.queues, leaf):
             wanted[q] += state.cluster.total
             tasks[q] += HUNDREDTHS
-            q = int(state.queues.parent[q])
 
 
 def problem_of(state: State, rows: I64, wanted: F64, tasks: I64, weight: F64) -> Problem:

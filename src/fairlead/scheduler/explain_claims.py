@@ -13,6 +13,7 @@ from fairlead.model.quantity import format_quantity, round_quantity
 from fairlead.model.specs import written
 from fairlead.scheduler import kernel_claims, kernel_ledger
 from fairlead.scheduler.claims import Due, asked_for, ledger_of, lower_runs, told
+from fairlead.scheduler.queue_tree import up_to_root
 from fairlead.scheduler.state import State
 from fairlead.scheduler.tables import FAIR_SHARE, GUARANTEE, IDLE, NONE, PRIORITY, WHY
 
@@ -29,7 +30,7 @@ def safety(state: State, row: int) -> dict[str, Any]:
     if not (state.settings.revoke and queues.revocable[leaf]):
         return {"beyond": {}, "safety": "nothing of its queue is revoked for others"}
     demand = state.shapes.demand[state.jobs.shape_row[row]]
-    path = _path(state, leaf)
+    path = up_to_root(queues, leaf)[:-1]
     beyond = queues.used[leaf].copy()
     for q in path:
         least = queues.guarantee[q]
@@ -80,15 +81,6 @@ def claim(state: State, row: int, now: float) -> dict[str, Any]:
         }
     when = f"after {seconds:g} s of that" if seconds else "now"
     return {"claim": f"{begin}: {'others' if kind in timeout else 'they'} are revoked for it {when}"}
-
-
-def _path(state: State, leaf: int) -> list[int]:
-    """A leaf and the queues above it, but for the root."""
-    found, q = [], leaf
-    while q:
-        found.append(q)
-        q = int(state.queues.parent[q])
-    return found
 
 
 def _kind_of(state: State, bucket: int) -> int | None:

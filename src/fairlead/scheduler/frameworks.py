@@ -361,11 +361,15 @@ def _rescinded(state: State, who: str, why: str, now: float, roles: set[str] | N
 
 def whose(state: State, offer: int) -> str | None:
     """The framework that an offer is for; None where it does not hold."""
+    row = row_of_offer(state, offer)
+    return None if row is None else state.frameworks.at[state.tree.names[state.offers.leaf[row]]][0]
+
+
+def row_of_offer(state: State, offer: int) -> int | None:
+    """Where an offer is in the table of offers; None where it does not hold."""
     ids = state.offers.id[: state.offers.n]
     row = int(np.searchsorted(ids, offer))
-    if row == len(ids) or ids[row] != offer:
-        return None
-    return state.frameworks.at[state.tree.names[state.offers.leaf[row]]][0]
+    return row if row < len(ids) and ids[row] == offer else None
 
 
 def _member(state: State, who: str) -> Member:

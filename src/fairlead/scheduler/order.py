@@ -9,6 +9,7 @@ import numpy as np
 
 from fairlead.policies.codes import DIVIDED, HDRF, MESOS
 from fairlead.scheduler import kernel_nodes, kernel_order
+from fairlead.scheduler.queue_tree import up_to_root
 from fairlead.scheduler.tables import F64, I64, NONE, TABLES
 from fairlead.scheduler.view import (
     BLOCK,
@@ -305,9 +306,7 @@ def _check_parked(v: Any, state: "State") -> None:
     """What is parked has room on no node but fresh ones, unless its queue is unsure of that, or nodes are kept for it, a gang."""
     order, buckets = state.order, state.buckets
     for b in np.flatnonzero(order.buckets.parked[: buckets.n] & ~buckets.wants[: buckets.n]):
-        queues = [int(buckets.leaf[b])]
-        while queues[-1]:
-            queues.append(int(state.queues.parent[queues[-1]]))
+        queues = up_to_root(state.queues, int(buckets.leaf[b]))
         bound = order.buckets.keeping[b] and buckets.gang[b]
         if buckets.head[b] != NONE and not bound and not order.queues.unsure[queues].any():
             count, shape = max(1, int(buckets.gang[b])), buckets.shape_row[b]

@@ -233,6 +233,14 @@ def _fractions(weights: np.ndarray) -> tuple[list[int], list[int]]:
     )
 
 
+def up_to_root(table: Queues, row: int) -> list[int]:
+    """The row of a queue and those of all above it, the root's last."""
+    found = [row]
+    while found[-1] != 0:
+        found.append(int(table.parent[found[-1]]))
+    return found
+
+
 def mark_exact(table: Queues) -> None:
     """Say of each queue whether all its children's weights are fractions that can be compared exactly."""
     n = table.n

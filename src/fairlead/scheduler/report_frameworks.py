@@ -7,6 +7,7 @@ from fairlead.model.quantity import round_quantity
 from fairlead.model.specs import Quantities, written
 from fairlead.plain_text import listed
 from fairlead.scheduler.framework_index import Member, queue_of
+from fairlead.scheduler.queue_tree import up_to_root
 from fairlead.scheduler.state import State
 from fairlead.scheduler.tables import I64, UNLIMITED, Bools
 
@@ -107,7 +108,7 @@ def _room(state: State, leaf: int) -> I64:
     room = np.full(len(state.resources), UNLIMITED)
     if queues.offer_most[leaf] > 0:
         room = (state.cluster.total * queues.offer_most[leaf]).astype(np.int64) - queues.offered[leaf]
-    for q in _path(state, leaf):
+    for q in up_to_root(queues, leaf):
         limited = queues.limit[q] != UNLIMITED
         left = queues.limit[q] - queues.used[q] + queues.spare[q]
         room = np.where(limited, np.minimum(room, left), room)
@@ -117,7 +118,7 @@ def _room(state: State, leaf: int) -> I64:
 def _bounded(state: State, leaf: int) -> str:
     """Which queue is at its limit, so that nothing is offered."""
     queues = state.queues
-    for q in _path(state, leaf):
+    for q in up_to_root(queues, leaf):
         limited = queues.limit[q] != UNLIMITED
         for r in np.flatnonzero(limited & (queues.limit[q] - queues.used[q] + queues.spare[q] < state.order.worth)):
             name, limit = state.resources[r], int(queues.limit[q, r])
@@ -132,14 +133,6 @@ def _refused(state: State, leaf: int, rest: I64, now: float) -> Bools:
     for f in np.flatnonzero((table.leaf[:n] == leaf) & (table.until[:n] > now)).tolist():
         node = int(table.node[f])
         found[node] |= bool((rest[node] <= table.refused[f]).all())
-    return found
-
-
-def _path(state: State, leaf: int) -> list[int]:
-    found, q = [], leaf
-    while q >= 0:
-        found.append(q)
-        q = int(state.queues.parent[q])
     return found
 
 

@@ -11,6 +11,7 @@ import numpy as np
 from fairlead.scheduler.claims import Measure, measure
 from fairlead.scheduler.cluster import tasks_that_fit
 from fairlead.scheduler.facts import Fact, NodesClaimed, TasksRevoked
+from fairlead.scheduler.queue_tree import up_to_root
 from fairlead.scheduler.statuses import PLACED, REVOKING, RUNNING
 from fairlead.scheduler.tables import I64, NONE, RESERVATION
 
@@ -90,11 +91,11 @@ def _check_guarantees(state: "State", fact: TasksRevoked) -> None:
     """Who pays keeps what is guaranteed, up to where its way to the root meets the claimant's."""
     assert fact.claim is not None
     _, used, _ = _left(state)
-    above = _path(state, int(state.jobs.queue[state.job_row(fact.claim.job)]))
+    above = up_to_root(state.queues, int(state.jobs.queue[state.job_row(fact.claim.job)]))
     paid: dict[int, I64] = {}
     for t in state.current_tasks(fact.attempts).tolist():
         job = int(state.job_rows_of(np.array([t]))[0])
-        for q in _path(state, int(state.jobs.queue[job])):
+        for q in up_to_root(state.queues, int(state.jobs.queue[job])):
             paid[q] = paid.get(q, 0) + state.shapes.demand[state.jobs.shape_row[job]]
             _must(state.queues.revocable[q], f"queue {state.tree.names[q]!r} is not to be revoked")
     for q, amounts in paid.items():
@@ -102,10 +103,6 @@ def _check_guarantees(state: "State", fact: TasksRevoked) -> None:
         bound = (amounts > 0) & (least > 0)
         kept = q in above or (used[q] - amounts >= least)[bound].all()
         _must(kept, f"queue {state.tree.names[q]!r} pays below its guarantee for job {fact.claim.job}")
-
-
-def _path(state: "State", q: int) -> list[int]:
-    return [q] if q == 0 else [q, *_path(state, int(state.queues.parent[q]))]
 
 
 def _check_room(state: "State", revoked: TasksRevoked, claimed: NodesClaimed) -> None:
@@ -129,7 +126,7 @@ def _check_room(state: "State", revoked: TasksRevoked, claimed: NodesClaimed) ->
         np.subtract.at(without, state.tasks.node[mine], needs)
         job = int(jobs[alike == unit][0])
         back, bound = used.copy(), used - state.queues.spare[: state.queues.n] + spare_ends
-        for q in _path(state, int(state.jobs.queue[job])):
+        for q in up_to_root(state.queues, int(state.jobs.queue[job])):
             back[q] += needs.sum(axis=0)
             bound[q] += needs.sum(axis=0) * (not state.jobs.revocable[job])
         fits = _hosts(state, bucket, without) >= before + wanted and _within_limits(state, bucket, back, bound)
@@ -152,8 +149,8 @@ def _within_limits(state: "State", bucket: int, used: I64, bound: I64) -> bool:
     """
     h, demand = state.holds, state.shapes.demand[state.buckets.shape_row[bucket]]
     claims, leaf = np.flatnonzero(h.kind[: h.n] != RESERVATION), int(state.buckets.leaf[bucket])
-    for q in _path(state, leaf):
-        mine = [k for k in claims.tolist() if q in _path(state, int(state.buckets.leaf[h.bucket[k]]))]
+    for q in up_to_root(state.queues, leaf):
+        mine = [k for k in claims.tolist() if q in up_to_root(state.queues, int(state.buckets.leaf[h.bucket[k]]))]
         total = bound[q] + h.amount[mine].sum(axis=0)
         if (total > state.queues.limit[q])[demand > 0].any():
             return False
@@ -165,7 +162,7 @@ def _within_limits(state: "State", bucket: int, used: I64, bound: I64) -> bool:
 
 def _withheld_from(state: "State", leaf: int, used: I64) -> I64:
     """What others withhold from a leaf, all using so much."""
-    queues, path = state.queues, _path(state, leaf)
+    queues, path = state.queues, up_to_root(state.queues, leaf)
     below, amount = np.zeros_like(used), np.zeros(len(state.resources), np.int64)
     for q in range(queues.n - 1, 0, -1):
         withheld = np.maximum(below[q], queues.reserve[q] - used[q] - queues.claimed[q])

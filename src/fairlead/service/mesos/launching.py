@@ -6,7 +6,6 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-import numpy as np
 from msgspec.structs import replace
 
 from fairlead.model.specs import Job
@@ -109,9 +108,8 @@ class Place(NamedTuple):
 
 def place_of(state: State, offers: Sequence[int]) -> Place | None:
     """The place of the first of some offers; None where that does not hold any more."""
-    ids = state.offers.id[: state.offers.n]
-    row = int(np.searchsorted(ids, offers[0])) if offers else len(ids)
-    if row == len(ids) or ids[row] != offers[0]:
+    row = frameworks.row_of_offer(state, offers[0]) if offers else None
+    if row is None:
         return None
     leaf, node = int(state.offers.leaf[row]), int(state.offers.node[row])
     return Place(state.tree.names[leaf], state.cluster.specs[node].name)

@@ -3,6 +3,8 @@
 from collections.abc import Callable
 from typing import NamedTuple
 
+import numpy as np
+
 from fairlead.model.specs import Node, Offer, Quantities, Queue
 from fairlead.scheduler.framework_index import OWN, Launched, Member, queue_of
 from fairlead.scheduler.state import State
@@ -67,7 +69,7 @@ def picture(state: State, sees: Sees, hidden: Callable[[str], bool]) -> Picture:
         by_framework.setdefault(offer.framework, []).append(offer)
     seen = {who: member for who, member in state.frameworks.members.items() if sees(member)}
     frameworks = [_framework(state, who, member, by_framework.get(who, [])) for who, member in seen.items()]
-    return Picture(_agents(state, offers), frameworks, _roles(state, seen, hidden))
+    return Picture(_agents(state), frameworks, _roles(state, seen, hidden))
 
 
 def _offers(state: State) -> list[Offer]:
@@ -79,16 +81,17 @@ def _offers(state: State) -> list[Offer]:
     return found
 
 
-def _agents(state: State, offers: list[Offer]) -> list[AgentPicture]:
-    found = []
+def _agents(state: State) -> list[AgentPicture]:
+    nodes, offers, found = state.nodes, state.offers, []
+    offered = np.zeros_like(nodes.free[: nodes.n])
+    np.add.at(offered, offers.node[: offers.n], offers.rest[: offers.n])
+    used = np.maximum(0, nodes.capacity[: nodes.n] - nodes.free[: nodes.n] - offered)
     for row, node in enumerate(state.cluster.specs):
-        if state.nodes.forgotten[row]:
+        if nodes.forgotten[row]:
             continue
-        offered = _sum([offer.amount for offer in offers if offer.node == row])
-        taken = state.quantities(state.nodes.capacity[row] - state.nodes.free[row])
-        used = {name: amount - offered.get(name, 0) for name, amount in taken.items() if amount > offered.get(name, 0)}
-        active = bool(state.nodes.up[row] and not state.nodes.draining[row])
-        found.append(AgentPicture(node, active, state.quantities(state.nodes.capacity[row]), used, offered))
+        active = bool(nodes.up[row] and not nodes.draining[row])
+        amounts = (state.quantities(each[row]) for each in (nodes.capacity, used, offered))
+        found.append(AgentPicture(node, active, *amounts))
     return found
 
 
