@@ -395,6 +395,23 @@ client = fairlead.Client(queue="A", memory="256MiB")
 futures = [client.submit(nap, 600) for _ in range(40)]
 told(futures)
 """,
+    "after its last line": """
+import threading
+client = fairlead.Client(queue="A", memory="256MiB")
+futures = [client.submit(nap, 600) for _ in range(40)]
+threading._register_atexit(lambda: (told(futures), nap(600)))
+""",
+    "in a finalizer": """
+class Slow:
+    def __del__(self):
+        told(futures)
+        nap(600)
+client = fairlead.Client(queue="A", memory="256MiB")
+futures = [client.submit(nap, 600) for _ in range(40)]
+slow = Slow()
+del slow
+futures[0].result()
+""",
     "executor": """
 client = fairlead.Client(queue="A", memory="256MiB")
 with client.executor(cpu=2) as executor:

@@ -14,6 +14,7 @@ ROOMS = [
     "disk_room",
     "sockets",
     "kernel_cache",
+    "interrupts",
     "processes",
     "plain_text",
     "text_tables",

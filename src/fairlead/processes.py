@@ -8,6 +8,8 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from multiprocessing import get_context
 from typing import Any
 
+from fairlead.interrupts import put_off
+
 
 def cores() -> int:
     """The cores that this process may use."""
@@ -37,12 +39,8 @@ def on_all_cores(
     pool = ProcessPoolExecutor(
         min(workers or cores(), len(calls)), get_context("spawn"), initializer=end_with, initargs=(os.getpid(),)
     )
-    # The processes are started here: not half, and with interrupts left to this one.
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
-    try:
+    with put_off():  # the processes are started here: not half, and with interrupts left to this one
         running = {pool.submit(function, *arguments): place for place, arguments in enumerate(calls)}
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
     try:
         for future in as_completed(running):
             yield running[future], future.result()

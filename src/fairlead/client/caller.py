@@ -19,6 +19,7 @@ from fairlead.client.results import SchedulerGone, fail, settle
 from fairlead.client.service_error import ServiceError
 from fairlead.client.session import Session
 from fairlead.engines.calls import LARGEST_PAYLOAD
+from fairlead.interrupts import heed
 
 T = TypeVar("T")
 LONGEST_GOODBYE = 0.8
@@ -36,6 +37,7 @@ class Caller:
         self._ended = threading.Event()  # nothing more will happen to any call
         self._threads: list[threading.Thread] = []
         atexit.register(_shut_down, weakref.ref(self))
+        heed(self.abandon)
 
     def call(
         self, options: Options, fn: Callable[..., T], args: tuple[Any, ...], kwargs: dict[str, Any]

@@ -1,0 +1,71 @@
+"""Ctrl-C where Python would lose it."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+from fairlead.interrupts import put_off
+
+FINALIZER = """
+import time
+from fairlead.interrupts import heed
+heed()
+class Slow:
+    def __del__(self):
+        print("now", flush=True)
+        time.sleep(60)
+try:
+    slow = Slow()
+    del slow
+    time.sleep(60)
+except KeyboardInterrupt:
+    print("heeded")
+"""
+ENDED = """
+import threading, time
+from fairlead.interrupts import heed
+class Told:
+    def end(self):
+        print("told")
+told, gone = Told(), Told()
+heed(told.end)
+heed(gone.end)
+del gone
+threading._register_atexit(lambda: (print("now", flush=True), time.sleep(60)))
+"""
+
+
+@pytest.mark.parametrize(("program", "said"), [(FINALIZER, "heeded\n"), (ENDED, "told\n")])
+def test_an_interrupt_that_python_cannot_raise_is_heeded(program, said):
+    process = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)
+    assert process.stdout.readline() == "now\n"
+    process.send_signal(signal.SIGINT)
+    assert process.communicate(timeout=30)[0] == said
+
+
+def test_an_interrupt_that_is_put_off_comes_at_the_end_whichever_thread_the_kernel_gives_it_to():
+    done, over = [], threading.Event()
+    other = threading.Thread(target=over.wait)
+    other.start()
+    before = signal.getsignal(signal.SIGINT)
+
+    def interrupted() -> None:
+        with put_off():
+            subprocess.run(["kill", "-INT", str(os.getpid())], check=True)
+            time.sleep(0.05)
+            done.append(1)
+
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            interrupted()
+    finally:
+        over.set()
+        other.join()
+    assert done == [1]
+    assert signal.getsignal(signal.SIGINT) is before
+    assert signal.pthread_sigmask(signal.SIG_BLOCK, []) == set()
