@@ -451,7 +451,7 @@ def test_a_program_that_is_interrupted_ends_and_leaves_nothing(world, how):
     assert jobs
     program.send_signal(signal.SIGINT)
     _, said = program.communicate(timeout=30)
-    assert "KeyboardInterrupt" in said
+    assert "KeyboardInterrupt" in said, (program.returncode, said)
     assert "fault of fairlead" not in said
     for job in jobs:
         until(lambda job=job: world.job(job)["status"] == "cancelled")

@@ -2,7 +2,7 @@
 
 Python raises KeyboardInterrupt between any two instructions of the main thread, but in two places only reports it and goes on: in
 a finalizer (`__del__`, the callback of a weak reference), and after a program's last line, while the interpreter ends. Both
-reports pass through `sys.unraisablehook`.
+reports pass through `sys.unraisablehook`. And one that comes just as a thread begins to wait for a lock does not end the wait.
 """
 
 import _thread
@@ -15,6 +15,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import CodeType
 from typing import Any
+
+LONGEST_DEAF = 0.5
+"""Seconds that a wait in the main thread goes on, at most, when an interrupt comes just as it begins."""
 
 _at_end = list["weakref.WeakMethod[Callable[[], None]]"]()
 
@@ -32,6 +35,12 @@ def heed(at_end: Callable[[], None] | None = None) -> None:
         _at_end.append(weakref.WeakMethod(at_end))
     if not isinstance(sys.unraisablehook, _Hook):
         sys.unraisablehook = _Hook(sys.unraisablehook)
+
+
+def wait_until(over: Callable[[float], object]) -> None:
+    """Wait without end for what can be waited for for so many seconds, and tells whether it is over."""
+    while not over(LONGEST_DEAF):
+        pass
 
 
 class _Hook:

@@ -39,14 +39,14 @@ def on_all_cores(
     pool = ProcessPoolExecutor(
         min(workers or cores(), len(calls)), get_context("spawn"), initializer=end_with, initargs=(os.getpid(),)
     )
-    with put_off():  # the processes are started here: not half, and with interrupts left to this one
-        running = {pool.submit(function, *arguments): place for place, arguments in enumerate(calls)}
     try:
+        with put_off():  # the processes are started here: not half, and with interrupts left to this one
+            running = {pool.submit(function, *arguments): place for place, arguments in enumerate(calls)}
         for future in as_completed(running):
             yield running[future], future.result()
         pool.shutdown()
     except BaseException:
-        for process in list(pool._processes.values()):
+        for process in list((pool._processes or {}).values()):
             process.kill()
         pool.shutdown(cancel_futures=True)  # waits for its thread: one that ends beside the interpreter complains
         raise

@@ -10,6 +10,8 @@ import threading
 import weakref
 from collections.abc import Callable, Iterable
 from concurrent.futures import CancelledError
+from contextlib import suppress
+from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
 
 from fairlead.client.calls_under_way import CallFuture, CallsUnderWay, Waiting, alike
@@ -19,7 +21,7 @@ from fairlead.client.results import SchedulerGone, fail, settle
 from fairlead.client.service_error import ServiceError
 from fairlead.client.session import Session
 from fairlead.engines.calls import LARGEST_PAYLOAD
-from fairlead.interrupts import heed
+from fairlead.interrupts import heed, wait_until
 
 T = TypeVar("T")
 LONGEST_GOODBYE = 0.8
@@ -34,7 +36,8 @@ class Caller:
         self.session = Session(connection)
         self._calls = CallsUnderWay()
         self._closed = False
-        self._ended = threading.Event()  # nothing more will happen to any call
+        self._ended = False  # nothing more will happen to any call
+        self._end = SimpleQueue[None]()  # an interrupt leaves no lock of it held, as it may an Event's
         self._threads: list[threading.Thread] = []
         atexit.register(_shut_down, weakref.ref(self))
         heed(self.abandon)
@@ -103,7 +106,7 @@ class Caller:
                 fail(future, CancelledError("the program was interrupted while it ran"))
             else:
                 self._cancelled(future)
-        self._ended.set()
+        self._set_ended()
         goodbye = threading.Thread(target=self.session.close, name="fairlead-goodbye", daemon=True)
         goodbye.start()
         goodbye.join(LONGEST_GOODBYE)
@@ -119,17 +122,27 @@ class Caller:
             wait and self._threads and threading.current_thread() not in self._threads
         ):  # a callback cannot wait for itself
             try:
-                self._ended.wait()
+                wait_until(self._has_ended)
             except KeyboardInterrupt:
                 self.abandon()
                 raise
+
+    def _set_ended(self) -> None:
+        self._ended = True
+        self._end.put(None)
+
+    def _has_ended(self, seconds: float) -> bool:
+        if not self._ended:
+            with suppress(Empty):
+                self._end.get(timeout=seconds)
+        return self._ended
 
     def _guard(self, work: Callable[[], None]) -> None:
         """Run a thread; where it ends by a fault, no future waits for ever."""
         try:
             work()
             if work == self._hear:
-                self._ended.set()
+                self._set_ended()
         except ServiceError as error:
             self._break_off(str(error))
         except BaseException as error:
@@ -139,7 +152,7 @@ class Caller:
     def _break_off(self, why: str) -> None:
         for future in self._calls.break_off(why):
             fail(future, SchedulerGone(why))
-        self._ended.set()
+        self._set_ended()
 
     def _send(self) -> None:
         while batch := self._calls.next_batch():

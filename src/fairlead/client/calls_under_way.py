@@ -7,12 +7,13 @@ also the lock. No future is settled while it is held, since its callbacks may su
 import itertools
 import threading
 from collections.abc import Callable, Iterable
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from fairlead.client.options import Options
 from fairlead.client.results import SchedulerGone
+from fairlead.interrupts import LONGEST_DEAF, wait_until
 
 T = TypeVar("T")
 Place = tuple[int, int]
@@ -42,6 +43,20 @@ class CallFuture(Future[T]):
         What it comes to is then :class:`concurrent.futures.CancelledError`.
         """
         return self._stop(self)
+
+    def result(self, timeout: float | None = None) -> T:
+        """What the call returned; raises what it raised. See :meth:`concurrent.futures.Future.result`."""
+        self._wait(timeout)
+        return super().result(timeout)
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        """What the call raised; see :meth:`concurrent.futures.Future.exception`."""
+        self._wait(timeout)
+        return super().exception(timeout)
+
+    def _wait(self, timeout: float | None) -> None:
+        if timeout is None:
+            wait_until(lambda seconds: self.done() or wait([self], seconds).done)
 
     def cancel_here(self) -> bool:
         """Cancel the future alone."""
@@ -163,7 +178,7 @@ class CallsUnderWay:
             found = len(kept) < len(self._to_send)
             self._to_send = kept
             while not found and future.place is None and not future.done():
-                self.changed.wait()
+                self.changed.wait(LONGEST_DEAF)
             return found
 
 

@@ -21,6 +21,7 @@ from fairlead.client.connection import Connection
 from fairlead.client.environment import needed_environment
 from fairlead.client.jobs import SubmittedJob
 from fairlead.client.options import Asked, Options, names_options
+from fairlead.interrupts import wait_until
 from fairlead.model.quantity import parse_quantities
 
 P = ParamSpec("P")
@@ -247,7 +248,7 @@ class _View(Executor):
             for future in mine:
                 future.cancel()
         if wait:
-            wait_for(mine)
+            wait_until(lambda seconds: not wait_for(mine, seconds).not_done)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
