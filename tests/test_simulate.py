@@ -23,6 +23,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fairlead
+import forked
 from conftest import FAIRLEAD
 from fairlead.journal import read_history
 from fairlead.journal.sql import SqlStore
@@ -551,9 +552,7 @@ def call(tmp_path):
     (tmp_path / "trace.csv").write_text((ROOT / "examples" / "trace.csv").read_text())
 
     def run(*arguments):
-        return subprocess.run(
-            [FAIRLEAD, *arguments], capture_output=True, text=True, cwd=tmp_path, timeout=100, check=False
-        )
+        return forked.run(arguments, cwd=tmp_path, timeout=100)
 
     return run
 
