@@ -118,5 +118,6 @@ def test_what_was_refused_is_in_the_log(machine, things):
     assert (last["by"], last["what"]) == ("mallory", "POST /v1/cancel")
     assert last["why"] in why
     assert all(entry["by"] == "mallory" for entry in mallory.http("GET", "/v1/log")[1]["log"])
+    assert machine["stranger"].http("GET", "/v1/jobs")[0] == 403
     stranger = machine["olga"].http("GET", "/v1/log?user=uid%2060009")[1]["log"]
     assert {entry["outcome"] for entry in stranger} == {"refused"}
