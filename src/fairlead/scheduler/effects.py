@@ -230,19 +230,38 @@ def _tasks_started(state: "State", fact: TasksStarted) -> None:
     rows, view = state.job_rows(fact.job), state.view()
     bad = kernel_account.started(view, rows, fact.index, fact.attempt, fact.at)
     _refuse(state, bad, fact.job, fact.index, "been started")
+    if len(fact.ago):
+        state.tasks.started_at[state.jobs.first[rows] + fact.index] -= fact.ago / 1000
     if state.frameworks.task_of:
         note_started(state, rows, fact.at)
     for k in kernel_attempts.limited(view, rows).tolist():
-        until = fact.at + float(state.jobs.time_limit[rows[k]])
+        until = float(
+            state.tasks.started_at[state.jobs.first[rows[k]] + fact.index[k]] + state.jobs.time_limit[rows[k]]
+        )
         state.deadlines.add(until, (int(fact.job[k]), int(fact.index[k]), int(fact.attempt[k])))
 
 
 def _tasks_finished(state: "State", fact: TasksFinished) -> None:
-    _finish(state, fact.attempts, fact.outcome, fact.code, fact.at)
+    if len(fact.ran):
+        _finish_in_time(state, fact)
+    else:
+        _finish(state, fact.attempts, fact.outcome, fact.code, fact.at)
     if len(fact.cpu):
         rows = state.jobs.first[state.job_rows(fact.job)] + fact.index
         state.tasks.cpu[rows] += fact.cpu / 1000
         state.tasks.peak[rows] = np.maximum(state.tasks.peak[rows], fact.peak)
+
+
+def _finish_in_time(state: "State", fact: TasksFinished) -> None:
+    """Attempts are over for a while, and that is heard of now: they give back now, and ran for as long as is said."""
+    tasks, rows = state.tasks, state.current_tasks(fact.attempts)
+    _refuse(state, int(np.argmax(rows == NONE)) if (rows == NONE).any() else -1, fact.job, fact.index, "ended")
+    began, ended = fact.spans(tasks.started_at[rows])
+    late = fact.at - ended
+    tasks.started_at[rows] = began + late  # what is learned of how long tasks last is from there until now
+    _finish(state, fact.attempts, fact.outcome, fact.code, fact.at)
+    tasks.started_at[rows] = began
+    tasks.finished_at[rows] -= late
 
 
 def _tasks_checkpointed(state: "State", fact: TasksCheckpointed) -> None:

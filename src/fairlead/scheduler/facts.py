@@ -150,7 +150,9 @@ class TasksPlaced(TasksFact, frozen=True):
 
 
 class TasksStarted(TasksFact, frozen=True):
-    """They run."""
+    """They run; `ago` milliseconds before, each began. Empty: at once."""
+
+    ago: Ints = field(default_factory=_unknown)
 
 
 class TasksFinished(TasksFact, frozen=True):
@@ -158,12 +160,23 @@ class TasksFinished(TasksFact, frozen=True):
 
     cpu : milliseconds of CPU that each attempt used; `peak` is the most memory that it had, in bytes. Empty, or 0, where that is
     not known.
+    ran : for how many milliseconds each did; likewise, and then it ran until now.
     """
 
     outcome: Ints
     code: Ints
     cpu: Ints = field(default_factory=_unknown)
     peak: Ints = field(default_factory=_unknown)
+    ran: Ints = field(default_factory=_unknown)
+
+    def spans(self, noted: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """When each attempt began and ended, where its start is noted at that time; NaN where none is.
+
+        How long it ran is true; when it began was heard of, which may have been later.
+        """
+        ran = self.ran / 1000 if len(self.ran) else np.zeros(len(noted))
+        began = np.where(ran > 0, np.fmin(noted, self.at - ran), noted)
+        return began, np.where(ran > 0, began + ran, self.at)
 
 
 class TasksCheckpointed(TasksFact, frozen=True):
