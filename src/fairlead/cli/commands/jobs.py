@@ -126,16 +126,15 @@ def submit(
     Lines of a script that begin with #FAIRLEAD are options, too. Example: fairlead submit --queue lab/vision --cpu 2 --memory
     4Gi --tasks 10 -- python train.py --fold {index}
     """
-    from fairlead.cli.asked import job_request
-    from fairlead.cli.submitting import all_asked, ask_when, submit_all
+    from fairlead.cli.submitting import all_asked, ask_when, requests, submit_all
 
     asked = all_asked(ctx, command or [], jobs)
-    wanted = [job_request(each) for each in asked]
+    wanted, where = requests(asked), [each["where"] for each in asked if "where" in each]
     with connect() as connection:
         if when:
-            ask_when(connection, wanted)
+            ask_when(connection, wanted, where)
         else:
-            submit_all(connection, wanted, asked[0]["notify"], many=jobs is not None)
+            submit_all(connection, wanted, asked[0]["notify"], where)
 
 
 def run(
