@@ -162,7 +162,7 @@ def run(
     Ctrl-C, SIGTERM and SIGHUP cancel it, and its reader's end. Example: fairlead run --cpu 2 --memory 4Gi -- make -j2
     """
     from fairlead.cli.asked import job_request
-    from fairlead.cli.run import follow, heard_signals
+    from fairlead.cli.run import follow, guarded, heard_signals
     from fairlead.client.standard_input import is_terminal, kind_of_input
 
     if pty and not is_terminal():
@@ -170,9 +170,10 @@ def run(
     kind = "terminal" if pty else kind_of_input()
     with connect() as connection:
         body = job_request(ctx.params)
-        with heard_signals() as signals:
+        with guarded() as guard, heard_signals() as signals:
             answer = connection.submit("/v1/jobs", {**body, "input": kind})
             job = answer["id"]
+            guard(job)
             if answer["warning"]:
                 print(f"fairlead: {plain(answer['warning'])}", file=sys.stderr)
             task = follow(connection, job, kind, signals)
