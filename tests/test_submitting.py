@@ -96,6 +96,11 @@ def test_a_script_runs_whether_it_may_be_executed_or_not(idle):
     for mode, name in ((0o644, "plain.sh"), (0o644, "./plain.sh"), (0o755, "plain.sh"), (0o755, "./plain.sh")):
         (idle.folder / "plain.sh").chmod(mode)
         assert idle.ok("logs", str(waited(idle, "-q", "A", name, "x"))) == "plain x\n"
+    for mode in (0o644, 0o755):
+        (idle.folder / "plain.sh").chmod(mode)
+        assert idle.ok("logs", str(waited(idle, "-q", "A", "--cwd", "/", "plain.sh", "y"))) == "plain y\n"
+    (idle.folder / "there.sh").write_text("#!/bin/sh\n#SBATCH --chdir=/\necho there\npwd\n")
+    assert idle.ok("logs", str(waited(idle, "-q", "A", "there.sh"))) == "there\n/\n"
 
 
 def test_labels_that_no_node_has_are_said_at_once():

@@ -38,10 +38,14 @@ def all_asked(ctx: typer.Context, command: list[str], jobs: str | None) -> list[
         raise Failure("submit what? Write a command after `--`, such as: fairlead submit -- make")
     said = script_options(command[0], partial(_check_line, ctx))
     if said is None:
-        return [{**asked, "command": as_program(command)}] if is_script(command[0]) else [asked]
+        return [_of_script(asked, command)] if is_script(command[0]) else [asked]
     for line in said.passed_over:
         print(f"fairlead: {plain(line)}: means nothing here, and is passed over", file=sys.stderr)
-    return [{**_with(ctx, said), "command": as_program(command)}]
+    return [_of_script(_with(ctx, said), command)]
+
+
+def _of_script(asked: dict[str, Any], command: list[str]) -> dict[str, Any]:
+    return {**asked, "command": as_program(command, elsewhere=asked["cwd"] is not None)}
 
 
 def _with(ctx: typer.Context, said: ScriptOptions) -> dict[str, Any]:
