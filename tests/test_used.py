@@ -100,13 +100,15 @@ def test_a_task_ran_for_as_long_as_was_measured_however_late_that_is_heard_of():
     for job in (1, 4):
         state.apply(TasksPlaced(at=0, **task(job), node=np.array([0])))
     usage = Usage(state, 0, 4 * HOUR)
-    usage.feed(facts)
+    usage.feed(facts[:1])
+    row = state.jobs.first[state.job_rows(np.array([1]))[0]]
+    assert state.tasks.started_at[row] == 1.5 * HOUR - 600
+    usage.feed(facts[1:])
     found = {(row["queue"], row["user"]): row["asked"] for row in usage.finish()}
     assert found == {("a", "ada"): {"cpu": 2000 / 2}, ("b", "ada"): {"cpu": 1000 / 4}}
     one, other = (state.jobs.first[row] for row in state.job_rows(np.array([1, 4])))
-    began = 1.5 * HOUR - 600
-    assert (state.tasks.started_at[one], state.tasks.finished_at[one]) == (began, began + 1800)
-    assert (state.tasks.started_at[other], state.tasks.finished_at[other]) == (3 * HOUR - 900, 3 * HOUR)
+    assert (state.tasks.started_at[one], state.tasks.finished_at[one]) == (2.5 * HOUR, 3 * HOUR)
+    assert (state.tasks.started_at[other], state.tasks.finished_at[other]) == (2.75 * HOUR, 3 * HOUR)
 
 
 def test_tasks_that_start_at_once_are_told_to_have_run_for_as_long_as_they_did(idle):

@@ -41,6 +41,7 @@ from fairlead.scheduler.facts import (
     SharesLooked,
     TasksCheckpointed,
     TasksExpired,
+    TasksFact,
     TasksFinished,
     TasksPlaced,
     TasksRevoked,
@@ -58,7 +59,7 @@ from fairlead.scheduler.offer_effects import (
 )
 from fairlead.scheduler.queue_tree import mark_exact, vector
 from fairlead.scheduler.statuses import CANCEL, EXPIRE, IMPOSSIBLE, PLACED, REVOKE, REVOKING, TRANSITIONS, WAITING
-from fairlead.scheduler.tables import CHANGED, GUARANTEE, NONE, RESERVATION, WHY
+from fairlead.scheduler.tables import CHANGED, GUARANTEE, I64, NONE, RESERVATION, WHY
 from fairlead.scheduler.view import BEGAN, CLAIM_DUE, ENDED
 
 if TYPE_CHECKING:
@@ -243,30 +244,17 @@ def _tasks_started(state: "State", fact: TasksStarted) -> None:
 
 def _tasks_finished(state: "State", fact: TasksFinished) -> None:
     if len(fact.ran):
-        _finish_in_time(state, fact)
-    else:
-        _finish(state, fact.attempts, fact.outcome, fact.code, fact.at)
+        rows = _current(state, fact, "ended")
+        state.tasks.started_at[rows] = fact.began(state.tasks.started_at[rows])
+    _finish(state, fact.attempts, fact.outcome, fact.code, fact.at)
     if len(fact.cpu):
         rows = state.jobs.first[state.job_rows(fact.job)] + fact.index
         state.tasks.cpu[rows] += fact.cpu / 1000
         state.tasks.peak[rows] = np.maximum(state.tasks.peak[rows], fact.peak)
 
 
-def _finish_in_time(state: "State", fact: TasksFinished) -> None:
-    """Attempts are over for a while, and that is heard of now: they give back now, and ran for as long as is said."""
-    tasks, rows = state.tasks, state.current_tasks(fact.attempts)
-    _refuse(state, int(np.argmax(rows == NONE)) if (rows == NONE).any() else -1, fact.job, fact.index, "ended")
-    began, ended = fact.spans(tasks.started_at[rows])
-    late = fact.at - ended
-    tasks.started_at[rows] = began + late  # what is learned of how long tasks last is from there until now
-    _finish(state, fact.attempts, fact.outcome, fact.code, fact.at)
-    tasks.started_at[rows] = began
-    tasks.finished_at[rows] -= late
-
-
 def _tasks_checkpointed(state: "State", fact: TasksCheckpointed) -> None:
-    rows = state.current_tasks(fact.attempts)
-    _refuse(state, int(np.argmax(rows == NONE)) if (rows == NONE).any() else -1, fact.job, fact.index, "checkpointed")
+    rows = _current(state, fact, "checkpointed")
     state.tasks.kept_at[rows] = np.maximum(state.tasks.kept_at[rows], fact.at - fact.ago / 1000)
 
 
@@ -376,6 +364,13 @@ def _refuse(state: "State", bad: int, job: Ints, index: Ints, what: str) -> None
     state.count_rows()
     if bad >= 0:
         raise Contradiction(f"task {job[bad]}.{index[bad]} cannot have {what} in this state")
+
+
+def _current(state: "State", fact: TasksFact, what: str) -> I64:
+    """The rows of the tasks of a fact about attempts that hold resources."""
+    rows = state.current_tasks(fact.attempts)
+    _refuse(state, int(np.argmax(rows == NONE)) if (rows == NONE).any() else -1, fact.job, fact.index, what)
+    return rows
 
 
 def _change_status(state: "State", fact: TasksRevoked | TasksExpired, event: int, what: str) -> None:

@@ -160,7 +160,7 @@ class TasksFinished(TasksFact, frozen=True):
 
     cpu : milliseconds of CPU that each attempt used; `peak` is the most memory that it had, in bytes. Empty, or 0, where that is
     not known.
-    ran : for how many milliseconds each did; likewise, and then it ran until now.
+    ran : for how many milliseconds each did; likewise, and then since its start.
     """
 
     outcome: Ints
@@ -169,14 +169,12 @@ class TasksFinished(TasksFact, frozen=True):
     peak: Ints = field(default_factory=_unknown)
     ran: Ints = field(default_factory=_unknown)
 
-    def spans(self, noted: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """When each attempt began and ended, where its start is noted at that time; NaN where none is.
+    def began(self, noted: NDArray[np.float64]) -> NDArray[np.float64]:
+        """When each attempt began, of which a start was noted then (NaN: none was): as long ago as it ran, where that is known.
 
-        How long it ran is true; when it began was heard of, which may have been later.
+        An end counts from when it was heard of, for it is then that others may have the room.
         """
-        ran = self.ran / 1000 if len(self.ran) else np.zeros(len(noted))
-        began = np.where(ran > 0, np.fmin(noted, self.at - ran), noted)
-        return began, np.where(ran > 0, began + ran, self.at)
+        return np.where(self.ran > 0, self.at - self.ran / 1000, noted) if len(self.ran) else noted
 
 
 class TasksCheckpointed(TasksFact, frozen=True):

@@ -70,7 +70,7 @@ class Usage:
         rows = self.state.current_tasks(fact.attempts)
         good = (fact.outcome == Outcome.EXITED) & (fact.code == 0)
         known = len(fact.cpu) > 0
-        hours = self._hours(*fact.spans(self.state.tasks.started_at[rows]))
+        hours = self._hours(fact.began(self.state.tasks.started_at[rows]), fact.at)
         for k, job in enumerate(self.state.job_rows_of(rows).tolist()):
             sums = self._add(job, float(hours[k]), came_to_nothing=not good[k])
             sums.ended += 1
@@ -87,10 +87,9 @@ class Usage:
         for job, each in zip(self.state.job_rows_of(rows).tolist(), hours, strict=True):
             self._add(job, each, came_to_nothing=True)
 
-    def _hours(self, began: F64, ended: F64 | float) -> F64:
+    def _hours(self, began: F64, ended: float) -> F64:
         """How long tasks have held what they asked for, within the time that is looked at; 0 where they did not start."""
-        since, until = np.maximum(began, self.begin), np.minimum(ended, self.end)
-        found: F64 = np.nan_to_num(np.clip(until - since, 0.0, None)) / 3600
+        found: F64 = np.nan_to_num(np.clip(min(ended, self.end) - np.maximum(began, self.begin), 0.0, None)) / 3600
         return found
 
     def _add(self, job: int, hours: float, came_to_nothing: bool) -> _Sums:
