@@ -20,7 +20,15 @@ from fairlead.scheduler.explain_claims import claim, safety
 from fairlead.scheduler.framework_index import queue_of
 from fairlead.scheduler.history import share_over_time
 from fairlead.scheduler.kernel_lending import withheld_from
-from fairlead.scheduler.kernel_stops import LIMIT, MAX_JOBS, MAX_TASKS, NO_NODE, NOT_REACHED, WITHHELD
+from fairlead.scheduler.kernel_stops import (
+    LIMIT,
+    MAX_JOBS,
+    MAX_TASKS,
+    NO_NODE,
+    NOT_REACHED,
+    WITHHELD,
+    kept_beside,
+)
 from fairlead.scheduler.reserved import all_kept
 from fairlead.scheduler.state import State
 from fairlead.scheduler.tables import NONE
@@ -211,10 +219,12 @@ def _over_a_count(state: State, row: int, tasks: bool) -> dict[str, Any]:
     running, most = (queues.tasks, queues.max_tasks) if tasks else (queues.jobs, queues.max_jobs)
     for name in _path(state, row):
         q = state.tree.rows[name]
-        if running[q] + count > most[q]:
+        kept = int(kept_beside(state.view(), int(jobs.bucket[row]), q)[0 if tasks else 1])
+        if running[q] + kept + count > most[q]:
             what = "tasks" if tasks else "jobs"
             text = f"queue {written(name)} may run {most[q]} {what} at once, and {running[q]} run"
-            more = {"queue": written(name), "running": int(running[q]), "limit": int(most[q])}
+            text += f"; room is kept for {kept} of others" if kept else ""
+            more = {"queue": written(name), "running": int(running[q]), "limit": int(most[q]), "kept_for_others": kept}
             return _answer(int(jobs.id[row]), "max tasks" if tasks else "max jobs", text, **more)
     raise AssertionError("the kernel found a bound that is not there")
 
