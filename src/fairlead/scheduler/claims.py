@@ -174,7 +174,7 @@ def _tasks_kept(state: "State") -> I64:
 def _still_claimed(state: "State", bucket: int, tasks_kept: I64) -> int:
     """How many of the tasks of a bucket that room is kept for are claims yet."""
     v, tasks = state.order.ready(state, 1), int(tasks_kept[bucket])
-    if not _is_next(state, bucket) or _is_over_for_good(state, bucket):
+    if not is_next(state, bucket) or _is_over_for_good(state, bucket):
         return 0
     kind = int(state.holds.kind[: state.holds.n][state.holds.bucket[: state.holds.n] == bucket][0])
     most = kernel_claims.waiting_tasks(v, bucket, tasks)
@@ -190,14 +190,14 @@ def _may_start(state: "State", bucket: int, claims: int, tasks_kept: I64) -> int
     Nobody is revoked for what waits for something else as well: a bound on how many tasks or jobs there are, which a limit may
     hide, or the first of a strict leaf.
     """
-    if not _is_next(state, bucket):
+    if not is_next(state, bucket):
         return 0
     gang, served = int(state.buckets.gang[bucket]), int(tasks_kept[bucket])
     most = int(kernel_stops.may_start(state.view(), bucket, gang or served + claims, tasks_kept))
     return int(most == gang) if gang else max(0, most - served)
 
 
-def _is_next(state: "State", bucket: int) -> bool:
+def is_next(state: "State", bucket: int) -> bool:
     """Whether nobody goes before a bucket's next whatever room there is: in a strict leaf, the first that waits."""
     b, leaf = state.buckets, int(state.buckets.leaf[bucket])
     if state.queues.strict[leaf]:
