@@ -816,6 +816,12 @@ def test_a_simulation_in_compiled_code_revokes_the_same(seed):
     assert one.completed == crowd(seed).tasks.sum()
 
 
+def test_a_simulation_that_checks_itself_finds_nothing_wrong_with_what_is_revoked(monkeypatch):
+    monkeypatch.setenv("FAIRLEAD_CHECK", "1")
+    done = simulate(crowd(0))
+    assert (done.revoked > 0, done.completed) == (True, crowd(0).tasks.sum())
+
+
 def test_with_revocations_queues_are_less_below_their_guarantee():
     on, off = (simulate(crowd(1), revoke=revoke) for revoke in (True, False))
     assert (off.revoked, off.lost) == (0, 0.0)
