@@ -29,6 +29,7 @@ from fairlead.scheduler.facts import (
 from fairlead.scheduler.growth import rows_of_kinds, write_rows
 from fairlead.scheduler.invariants import check_invariants
 from fairlead.scheduler.kernel_reservations import MOST
+from fairlead.scheduler.revocations_checked import RevocationCheck
 from fairlead.scheduler.state import State
 from fairlead.scheduler.tables import I64, NONE, Jobs
 from fairlead.simulate import kernel_advance as kernel
@@ -137,9 +138,15 @@ def _decide(s: Simulation, course: Course) -> None:
     state, cluster, numbers = s.scheduler.state, s.cluster, course.numbers
     now = cluster.now
     decision = decide_what_is_next(state, now, strict=True)
+    check = RevocationCheck() if s.scheduler.checking else None
     for fact in decision.facts:
-        state.apply(fact)
-    if s.scheduler.checking:
+        if check is None:
+            state.apply(fact)
+        elif fault := check.happen(state, fact):
+            raise AssertionError(fault)
+    if (
+        check is not None and numbers[kernel.ARRIVED] == numbers[kernel.COMING]
+    ):  # else some have rows and wait nowhere yet
         check_invariants(state)
     kernel.forget(state.order.ready(state, MOST_PLACEMENTS), course, now, state.settings.keep_jobs)
     facts = [*decision.facts, *_facts(s, course)]
