@@ -27,6 +27,7 @@ from fairlead.scheduler.state import State
 from fairlead.service.mesos import calls, fetch, groups, streams
 from fairlead.service.mesos.calls import Calls
 from fairlead.service.mesos.encoding import JSON, PROTOBUF, Malformed, accepted_kind, as_json, decode, encode, record
+from fairlead.service.mesos.executors import Executors
 from fairlead.service.mesos.fetch import CannotFetch, bring
 from fairlead.service.mesos.messages.mesos_pb2 import TASK_RUNNING, MasterInfo, Offer, Resource, TaskStatus, Value
 from fairlead.service.mesos.messages.scheduler_pb2 import Call, Event
@@ -292,7 +293,7 @@ class Asks:
 
 
 def calls_of(asker):
-    return Calls(asker, Subscriptions(SimpleNamespace(wall=float)), None, None, MasterInfo())
+    return Calls(asker, Subscriptions(SimpleNamespace(wall=float)), Executors(), None, None, MasterInfo())
 
 
 def test_who_does_not_come_back_after_the_scheduler_has_is_disconnected(state, monkeypatch):

@@ -219,7 +219,7 @@ def _tasks_placed(state: "State", fact: TasksPlaced) -> None:
     rows, view = state.job_rows(fact.job), state.view()
     bad = kernel_account.placed(view, rows, fact.index, fact.attempt, fact.node, fact.at)
     _refuse(state, bad, fact.job, fact.index, "been placed")
-    if state.frameworks.task_of:
+    if state.frameworks.have_tasks:
         note_placed(state, rows, fact.node, fact.at)
     learned, state.learned = state.learned, None
     if learned is not None and learned.version == state.version - 1 and learned.placed is fact:
@@ -230,7 +230,7 @@ def _tasks_started(state: "State", fact: TasksStarted) -> None:
     rows, view = state.job_rows(fact.job), state.view()
     bad = kernel_account.started(view, rows, fact.index, fact.attempt, fact.at)
     _refuse(state, bad, fact.job, fact.index, "been started")
-    if state.frameworks.task_of:
+    if state.frameworks.have_tasks:
         note_started(state, rows, fact.at)
     for k in kernel_attempts.limited(view, rows).tolist():
         until = fact.at + float(state.jobs.time_limit[rows[k]])
@@ -407,7 +407,7 @@ def _leave_bucket(state: "State", row: int, at: float) -> None:
 def _finish(state: "State", attempts: Attempts, outcome: Ints, code: Ints, at: float) -> None:
     """Attempts are over."""
     rows, touched = state.job_rows(attempts.job), np.empty(len(outcome), np.int64)
-    was = state.tasks.status[state.jobs.first[rows]] if state.frameworks.task_of else None
+    was = state.tasks.status[state.jobs.first[rows]] if state.frameworks.have_tasks else None
     most = state.settings.max_losses
     bad = kernel_account.finished(state.view(), rows, attempts.index, attempts.number, outcome, code, at, most, touched)
     _refuse(state, bad, attempts.job, attempts.index, "ended")

@@ -21,6 +21,8 @@ from fairlead.service.mesos import events, groups, launching, statuses
 from fairlead.service.mesos.acknowledgements import Acknowledgements
 from fairlead.service.mesos.callers import Framed
 from fairlead.service.mesos.descriptions import BadDescription, check_id, roles_of, to_framework
+from fairlead.service.mesos.executors import Executors
+from fairlead.service.mesos.messages import executor_pb2
 from fairlead.service.mesos.messages.mesos_pb2 import FrameworkInfo, MasterInfo, TaskStatus
 from fairlead.service.mesos.messages.scheduler_pb2 import Call
 from fairlead.service.mesos.sandboxes import Sandboxes
@@ -64,6 +66,7 @@ class Calls:
     ----------
     asker : Asker
     subscriptions : Subscriptions
+    executors : Executors
     unfinished : Unfinished
     sandboxes : Sandboxes
     master : MasterInfo
@@ -74,12 +77,15 @@ class Calls:
         self,
         asker: Asker,
         subscriptions: Subscriptions,
+        executors: Executors,
         unfinished: Unfinished,
         sandboxes: Sandboxes,
         master: MasterInfo,
     ) -> None:
         self._asker, self._subscriptions, self._unfinished = asker, subscriptions, unfinished
         self._sandboxes, self._master = sandboxes, master
+        self._executors = executors
+        executors.happen = lambda question: self._do(self.until_taken(question))
         self._whose: dict[Stream, str] = {}
         self._doing: set[asyncio.Task[None]] = set()
         subscriptions.on_broken = self.end_groups
@@ -169,9 +175,9 @@ class Calls:
                 return [], None
             return frameworks.disconnect(state, who, now), None
 
-        await self._ask_until_taken(question)
+        await self.until_taken(question)
 
-    async def _ask_until_taken(self, question: Callable[[State, float], tuple[list[Fact], None]]) -> None:
+    async def until_taken(self, question: Callable[[State, float], tuple[list[Fact], None]]) -> None:
         """Have something happen as soon as it can be recorded."""
         while not self._asker.loop.stopped.is_set():
             try:
@@ -185,11 +191,11 @@ class Calls:
 
     def end_groups(self, broken: set[groups.Group]) -> None:
         """Stop what is left of groups of tasks of which one has ended as it should not."""
-        self._do(self._ask_until_taken(lambda state, now: (groups.end_all(state, broken, now), None)))
+        self._do(self.until_taken(lambda state, now: (groups.end_all(state, broken, now), None)))
 
     async def end_groups_of_before(self) -> None:
         """The same of what ended when nobody looked."""
-        await self._ask_until_taken(
+        await self.until_taken(
             lambda state, now: (groups.end_all(state, groups.broken_groups(state, list(state.index.specs)), now), None)
         )
 
@@ -208,7 +214,7 @@ class Calls:
             gone = [who for who, member in members.items() if member.away_since is None and who not in streams]
             return [fact for who in gone for fact in frameworks.disconnect(state, who, now)], None
 
-        await self._ask_until_taken(question)
+        await self.until_taken(question)
 
     # -- calls -----------------------------------------------------------------------------------------------------
 
@@ -353,7 +359,7 @@ class Calls:
             Call.KILL: self._kill,
             Call.SHUTDOWN: self._shutdown,
             Call.ACKNOWLEDGE: _nothing,
-            Call.MESSAGE: _nothing,
+            Call.MESSAGE: self._message,
             Call.REQUEST: _nothing,
             Call.ACCEPT_INVERSE_OFFERS: _nothing,
             Call.DECLINE_INVERSE_OFFERS: _nothing,
@@ -375,9 +381,22 @@ class Calls:
 
     def _shutdown(self, calling: Calling) -> list[Fact]:
         """Stop an executor: that of a command is named after its task."""
-        task = calling.call.shutdown.executor_id.value
+        task, agent = calling.call.shutdown.executor_id.value, calling.call.shutdown.agent_id.value
         known = frameworks.tasks_of(calling.state, calling.who)
+        number = calling.state.frameworks.executor_on(calling.who, task, agent)
+        if number is not None:
+            return frameworks.shut_down(calling.state, number, calling.now)
         return frameworks.kill(calling.state, calling.who, task, calling.now) if task in known else []
+
+    def _message(self, calling: Calling) -> list[Fact]:
+        """Have an executor told something, if it is there."""
+        asked, f = calling.call.message, calling.state.frameworks
+        number = f.executor_on(calling.who, asked.executor_id.value, asked.agent_id.value)
+        if number is not None:
+            event = executor_pb2.Event(type=executor_pb2.Event.MESSAGE)
+            event.message.data = asked.data
+            self._executors.tell(number, [event])
+        return []
 
     def _update_framework(self, calling: Calling) -> list[Fact]:
         asked = calling.call.update_framework
