@@ -2,9 +2,13 @@
 
 import base64
 import os
+import sys
 import threading
+from pathlib import Path
 
-import real_pymesos
+sys.path.append(str(Path(__file__).parent.parent))
+
+from bench import real_pymesos
 
 pymesos = real_pymesos.load()
 

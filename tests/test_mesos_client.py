@@ -4,8 +4,8 @@ import threading
 import time
 
 import pytest
+from bench import real_pymesos
 
-import real_pymesos
 from conftest import Live
 from mesos_wire import Wire
 from test_mesos_wire import CONFIG, port_of
