@@ -251,3 +251,69 @@ def test_tasks_that_no_executor_runs(framework):
     offer = offer_on(framework, "n1")
     framework.launch(offer, task("fourth", "", offer, executor=executor(command="sleep 60")))
     assert framework.status("fourth")["reason"] == "REASON_EXECUTOR_TERMINATED"
+
+
+def checked(name, command, check, offer, **more):
+    """A command with a health check."""
+    times = {"delay_seconds": 0, "interval_seconds": 0.05, "grace_period_seconds": 0, "consecutive_failures": 2}
+    check = {"type": "COMMAND", "command": {"value": check}, **times, **more}
+    found = task(name, "", offer, command={"value": command}, health_check=check)
+    del found["executor"], found["data"]
+    found["resources"] = amounts(0.1, 32)
+    return found
+
+
+def health(framework, name):
+    """Whether it is said to be healthy, and how that came; updates that do not say are passed over."""
+    while "healthy" not in (status := framework.status(name)):
+        assert status["state"] in ("TASK_STARTING", "TASK_RUNNING")
+    return status["state"], status["healthy"]
+
+
+def test_the_health_of_commands(framework):
+    offer = offer_on(framework, "n1")
+    ill = checked("ill", "trap '' TERM; sleep 600 & wait; wait", "test ! -e ill && touch ill", offer)
+    ill["kill_policy"] = {"grace_period": {"nanoseconds": 10**8}}
+    slow = checked("slow", "sleep 600", "sleep 600", offer, timeout_seconds=0.05, consecutive_failures=1)
+    ended = checked("ended", "kill -USR1 $$", "true", offer, delay_seconds=600)
+    well = checked("well", "test $X = 1 && sleep 600", "test $X$Y = 12", offer)
+    for words, where in (("X", well["command"]), ("Y", well["health_check"]["command"])):
+        where["environment"] = {"variables": [{"name": words, "value": str(" XY".index(words))}]}
+    framework.launch(offer, ill, slow, ended, well)
+    assert [health(framework, "ill") for _ in range(4)] == [
+        ("TASK_RUNNING", True),
+        ("TASK_RUNNING", False),
+        ("TASK_RUNNING", False),
+        ("TASK_KILLED", False),
+    ]
+    assert [health(framework, "slow") for _ in range(2)] == [("TASK_RUNNING", False), ("TASK_KILLED", False)]
+    assert framework.last("ended")["message"] == "Command terminated with signal User defined signal 1"
+    assert health(framework, "well") == ("TASK_RUNNING", True)
+    framework.call("KILL", task_id={"value": "well"})
+    assert framework.last("well")["state"] == "TASK_KILLED"
+
+
+def test_checks_that_are_not_made(framework):
+    offer = offer_on(framework, "n1")
+    wrong = [
+        checked("http", "true", "true", offer, type="HTTP", http={"port": 80}),
+        checked("never", "true", "true", offer, delay_seconds=-1),
+        checked("fetches", "true", "true", offer),
+    ]
+    wrong[-1]["health_check"]["command"]["uris"] = [{"value": "/etc/hosts"}]
+    framework.launch(offer, *wrong)
+    for each in wrong:
+        assert framework.status(each["name"])["state"] == "TASK_ERROR"
+
+
+def test_operations_on_reservations_are_refused(framework):
+    offer = offer_on(framework, "n1")
+    reserve = {"type": "RESERVE", "id": {"value": "op"}, "reserve": {"resources": offer["resources"]}}
+    launch = {"type": "LAUNCH", "launch": {"task_infos": [task("a", "this", offer)]}}
+    framework.call("ACCEPT", offer_ids=[offer["id"]], operations=[reserve, launch])
+    told = framework.wait_for("UPDATE_OPERATION_STATUS")["status"]
+    assert (told["operation_id"], told["state"]) == ({"value": "op"}, "OPERATION_ERROR")
+    assert told["message"].startswith("RESERVE is not done here")
+    assert framework.last("a")["state"] == "TASK_FINISHED"
+    framework.call("RECONCILE_OPERATIONS", operations=[{"operation_id": {"value": "op"}}])
+    assert framework.wait_for("UPDATE_OPERATION_STATUS")["status"]["state"] == "OPERATION_UNKNOWN"

@@ -23,11 +23,19 @@ from fairlead.service.mesos.callers import Framed
 from fairlead.service.mesos.descriptions import BadDescription, check_id, roles_of, to_framework
 from fairlead.service.mesos.executors import Executors
 from fairlead.service.mesos.messages import executor_pb2
-from fairlead.service.mesos.messages.mesos_pb2 import FrameworkInfo, MasterInfo, TaskStatus
+from fairlead.service.mesos.messages.mesos_pb2 import (
+    OPERATION_ERROR,
+    OPERATION_UNKNOWN,
+    FrameworkInfo,
+    MasterInfo,
+    Offer,
+    TaskStatus,
+)
 from fairlead.service.mesos.messages.scheduler_pb2 import Call
 from fairlead.service.mesos.sandboxes import Sandboxes
 from fairlead.service.mesos.streams import HEARTBEAT, Stream
 from fairlead.service.mesos.subscriptions import Subscriptions
+from fairlead.service.mesos.tasks import Endpoint
 from fairlead.service.unfinished import Unfinished
 
 log = logging.getLogger("fairlead")
@@ -71,6 +79,8 @@ class Calls:
     sandboxes : Sandboxes
     master : MasterInfo
         What a framework is told of the scheduler.
+    certificates : str
+        What executors are to trust, as PEM; empty where there is no TLS.
     """
 
     def __init__(
@@ -81,9 +91,11 @@ class Calls:
         unfinished: Unfinished,
         sandboxes: Sandboxes,
         master: MasterInfo,
+        certificates: str = "",
     ) -> None:
         self._asker, self._subscriptions, self._unfinished = asker, subscriptions, unfinished
         self._sandboxes, self._master = sandboxes, master
+        self._endpoint = Endpoint(f"{master.hostname}:{master.port}", certificates)
         self._executors = executors
         executors.happen = lambda question: self._do(self.until_taken(question))
         self._whose: dict[Stream, str] = {}
@@ -321,7 +333,7 @@ class Calls:
                 call.accept,
                 call.framework_id.value,
                 caller.caller.person,
-                f"{self._master.hostname}:{self._master.port}",
+                self._endpoint,
                 self._sandboxes,
             )
 
@@ -334,6 +346,7 @@ class Calls:
                 self._asker.door.rules, caller.caller, self._unfinished, lambda told: self._tell(calling.who, told)
             )
             facts, launched = launcher.launch(state, now, calling.who, call.accept, asked)
+            self._refuse_operations(calling)
             return facts, (None, launched)
 
         try:
@@ -346,6 +359,30 @@ class Calls:
         refusal, launched = answer
         await asyncio.to_thread(launching.settle_sandboxes, asked, launched, self._sandboxes)
         return refusal
+
+    def _refuse_operations(self, calling: Calling) -> None:
+        """Tell of operations with an id that they are not done; as in Mesos, nobody is told of those without."""
+        refused = [each for each in calling.call.accept.operations if each.type not in launching.DONE]
+        why = "%s is not done here: there are no reservations and no volumes; limits and guarantees of queues keep room for roles"
+        for each in refused:
+            log.info("framework %s: " + why, calling.who, _name_of(each))
+        told = [
+            events.operation_status(each.id.value, OPERATION_ERROR, why % _name_of(each))
+            for each in refused
+            if each.HasField("id")
+        ]
+        self._subscriptions.tell(calling.who, told)
+
+    def _reconcile_operations(self, calling: Calling) -> list[Fact]:
+        """Tell of operations that nobody knows them: none is ever done."""
+        asked = calling.call.reconcile_operations.operations
+        why = "Reconciliation: Operation is unknown"
+        told = [
+            events.operation_status(each.operation_id.value, OPERATION_UNKNOWN, why, each.agent_id.value)
+            for each in asked
+        ]
+        self._subscriptions.tell(calling.who, told)
+        return []
 
     def _tell(self, who: str, told: list[TaskStatus]) -> None:
         self._subscriptions.tell(who, [events.update(status) for status in told])
@@ -364,7 +401,7 @@ class Calls:
             Call.ACCEPT_INVERSE_OFFERS: _nothing,
             Call.DECLINE_INVERSE_OFFERS: _nothing,
             Call.ACKNOWLEDGE_OPERATION_STATUS: _nothing,
-            Call.RECONCILE_OPERATIONS: _nothing,
+            Call.RECONCILE_OPERATIONS: self._reconcile_operations,
             Call.UPDATE_FRAMEWORK: self._update_framework,
         }
 
@@ -436,6 +473,10 @@ def _decline(calling: Calling) -> list[Fact]:
 def _nothing(calling: Calling) -> list[Fact]:
     """Taken, and ignored."""
     return []
+
+
+def _name_of(operation: Offer.Operation) -> str:
+    return Offer.Operation.Type.Name(operation.type)
 
 
 def _invalid(why: str) -> Refusal:

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import re
 import socket
 import uuid
 from collections.abc import Coroutine, Sequence
@@ -80,7 +81,10 @@ class MesosDoor:
         folder = home / "sandboxes" if self._personal else home.with_name(f"{home.name}-sandboxes")
         self._sandboxes = Sandboxes(folder, not self._personal, home / "output")
         master = master_info(self.listener)
-        self._calls = Calls(asker, self._subscriptions, self._executors, unfinished, self._sandboxes, master)
+        certificates = _certificates(self._where.certificate) if self._where.certificate is not None else ""
+        self._calls = Calls(
+            asker, self._subscriptions, self._executors, unfinished, self._sandboxes, master, certificates
+        )
         self._executor_calls = ExecutorCalls(asker, self._executors, self._subscriptions, self._calls.until_taken)
         callers = Callers(asker.door, self._principals)
         app = MesosApp(callers, self._calls, self._executor_calls, Operators(asker, master), self._names())
@@ -152,3 +156,8 @@ def master_info(listener: Listener) -> MasterInfo:
     told.pid, told.hostname, told.version = f"master@{found}:{port}", host, VERSION
     told.address.hostname, told.address.ip, told.address.port = host, str(found), port
     return told
+
+
+def _certificates(path: Path) -> str:
+    """The certificates in a file, without a key that may be there as well."""
+    return "\n".join(re.findall("-----BEGIN CERTIFICATE-----.*?-----END CERTIFICATE-----", path.read_text(), re.DOTALL))

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from fairlead.model.specs import Framework, Node, Offer
 from fairlead.service.mesos.descriptions import Capability, has, info_of
 from fairlead.service.mesos.messages import mesos_pb2
-from fairlead.service.mesos.messages.mesos_pb2 import Attribute, TaskState, TaskStatus, Value
+from fairlead.service.mesos.messages.mesos_pb2 import Attribute, OperationState, TaskState, TaskStatus, Value
 from fairlead.service.mesos.messages.scheduler_pb2 import Event
 from fairlead.service.mesos.resources import resources_of
 from fairlead.service.mesos.streams import BEAT_EVERY
@@ -107,6 +107,16 @@ def message(agent: str, executor: str, data: bytes) -> Event:
     """What an executor has its framework told."""
     event = Event(type=Event.MESSAGE)
     event.message.agent_id.value, event.message.executor_id.value, event.message.data = agent, executor, data
+    return event
+
+
+def operation_status(operation: str, state: OperationState, message: str, agent: str = "") -> Event:
+    """What became of an operation that its framework gave an id."""
+    event = Event(type=Event.UPDATE_OPERATION_STATUS)
+    told = event.update_operation_status.status
+    told.operation_id.value, told.state, told.message = operation, state, message
+    if agent:
+        told.agent_id.value = agent
     return event
 
 

@@ -23,6 +23,8 @@ from fairlead.service.mesos.sandboxes import Sandboxes
 from fairlead.service.unfinished import Unfinished, load_of
 
 Operation = Offer.Operation
+DONE = (Operation.LAUNCH, Operation.LAUNCH_GROUP)
+"""Operations that are done; others are refused."""
 INVALID_GROUP = TaskStatus.REASON_TASK_GROUP_INVALID
 MOST_TASKS = 10_000
 """Tasks of one call."""
@@ -46,7 +48,7 @@ class Task(NamedTuple):
 class Making:
     """Makes jobs of the tasks of one call, with sandboxes for them and for the executors that they name."""
 
-    def __init__(self, who: str, person: Person, endpoint: str, sandboxes: Sandboxes) -> None:
+    def __init__(self, who: str, person: Person, endpoint: tasks.Endpoint, sandboxes: Sandboxes) -> None:
         self._who, self._person, self._endpoint, self._sandboxes = who, person, endpoint, sandboxes
         self._executors: dict[tuple[str, str], Job] = {}
 
@@ -95,7 +97,9 @@ def count(accept: Call.Accept) -> int:
     return sum(len(one.launch.task_infos) + len(one.launch_group.task_group.tasks) for one in each)
 
 
-def asked_for(accept: Call.Accept, who: str, person: Person, endpoint: str, sandboxes: Sandboxes) -> list[Task]:
+def asked_for(
+    accept: Call.Accept, who: str, person: Person, endpoint: tasks.Endpoint, sandboxes: Sandboxes
+) -> list[Task]:
     """The tasks of a call, each with a sandbox that is made; blocks for that."""
     found, making = [], Making(who, person, endpoint, sandboxes)
     for operation in accept.operations:

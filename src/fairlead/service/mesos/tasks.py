@@ -5,11 +5,12 @@ the task starts as :mod:`~fairlead.service.mesos.fetch`, which becomes the comma
 """
 
 import json
+import math
 import re
 import secrets
 import signal
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import urlsplit
@@ -18,9 +19,16 @@ from msgspec.structs import replace
 
 from fairlead.model.specs import Job, Quantities, Work
 from fairlead.people.accounts import Person
-from fairlead.service.mesos import fetch
+from fairlead.service.mesos import checks, fetch
 from fairlead.service.mesos.encoding import JSON, encode
-from fairlead.service.mesos.messages.mesos_pb2 import CommandInfo, Environment, ExecutorInfo, Resource, TaskInfo
+from fairlead.service.mesos.messages.mesos_pb2 import (
+    CommandInfo,
+    Environment,
+    ExecutorInfo,
+    HealthCheck,
+    Resource,
+    TaskInfo,
+)
 from fairlead.service.mesos.resources import NoResource, are_revocable, demand_of
 
 LARGEST_ENVIRONMENT = 512 * 2**10
@@ -44,12 +52,19 @@ class InvalidTask(ValueError):
     """A task that cannot be one here; the message says why."""
 
 
+class Endpoint(NamedTuple):
+    """Where agents answer executors: host and port, and the certificates to be trusted, as PEM; empty where there is no TLS."""
+
+    address: str
+    certificates: str = ""
+
+
 class Home(NamedTuple):
     """Where a task belongs: its framework, by its id, the agent that the framework knows, and where that answers."""
 
     framework: str
     agent: str
-    endpoint: str
+    endpoint: Endpoint
 
 
 def check_task(info: TaskInfo) -> None:
@@ -86,13 +101,46 @@ def job_of(info: TaskInfo, person: Person, home: Home, sandbox: Path) -> Job:
     check_task(info)
     if info.HasField("executor") or not info.HasField("command"):
         raise InvalidTask("Task should have at least one (but not both) of CommandInfo or ExecutorInfo present")
-    if info.HasField("health_check") or info.HasField("check"):
-        raise InvalidTask("checks are not made here: leave out health_check and check")
+    if info.HasField("check"):
+        raise InvalidTask("general checks are not made here: leave out check; a health_check may have a command")
     job = _job(info, info.resources, person, home)
     if not job.demand:
         raise InvalidTask("Task uses no resources")
-    job = replace(job, work=_work(info.command, person, _of_a_task(info, home, sandbox), job.demand), **_kill(info))
-    return _checked(job)
+    env, before, kill = _of_a_task(info, home, sandbox), list[str](), _kill(info)
+    if info.HasField("health_check"):
+        env[TOKEN] = secrets.token_urlsafe(32)
+        before = _checking(info, home, env, kill["grace"])
+    work = _work(info.command, person, env, job.demand, before)
+    return _checked(replace(job, work=work, **kill))
+
+
+def _checking(info: TaskInfo, home: Home, env: dict[str, str], grace: float | None) -> list[str]:
+    """The words before a command that have its health checked. Raises InvalidTask."""
+    check = info.health_check
+    if check.type != HealthCheck.COMMAND:
+        raise InvalidTask("health checks by HTTP and TCP are not made here: check with a command, such as curl")
+    if not check.HasField("command"):
+        raise InvalidTask("Expecting 'command' to be set for COMMAND health check")
+    if check.command.uris or check.command.user:
+        raise InvalidTask("health check: its command runs as the task, with the files of the task")
+    asked: dict[str, object] = {
+        "delay": check.delay_seconds,
+        "interval": check.interval_seconds,
+        "timeout": check.timeout_seconds,
+        "grace_period": check.grace_period_seconds,
+        "failures": check.consecutive_failures,
+    }
+    for name, value in asked.items():
+        if not (isinstance(value, float | int) and 0 <= value < math.inf):
+            raise InvalidTask(f"health check: {name}: {value} are no seconds")
+    asked |= {"argv": _argv(check.command), "env": _variables(check.command), "task": info.task_id.value}
+    asked |= {
+        "framework": home.framework,
+        "endpoint": home.endpoint.address,
+        "certificates": home.endpoint.certificates,
+    }
+    asked["grace"] = GRACE if grace is None else grace
+    return [sys.executable, "-I", "-S", checks.__file__, json.dumps(asked)]
 
 
 def job_within(info: TaskInfo, executor: ExecutorInfo, person: Person, home: Home, group: str = "") -> Job:
@@ -177,11 +225,13 @@ def _kill(info: TaskInfo) -> dict[str, float | None]:
     }
 
 
-def _work(command: CommandInfo, person: Person, env: dict[str, str], demand: Quantities) -> Work:
-    """What a command comes to, in its sandbox."""
+def _work(
+    command: CommandInfo, person: Person, env: dict[str, str], demand: Quantities, before: Sequence[str] = ()
+) -> Work:
+    """What a command comes to, in its sandbox, after the words of what runs it, if anything does."""
     if command.user and command.user != person.name:
         raise InvalidTask(f"user {command.user!r}: the tasks of this framework run as {person.name}")
-    argv = _with_fetching(_argv(command), command, demand.get("disk", MOST_FETCHED))
+    argv = _with_fetching([*before, *_argv(command)], command, demand.get("disk", MOST_FETCHED))
     return Work(argv=argv, cwd=env["MESOS_SANDBOX"], env=env)
 
 
@@ -241,9 +291,15 @@ def _environment(command: CommandInfo, executor: str, home: Home, sandbox: Path)
         "MESOS_FRAMEWORK_ID": home.framework,
         "MESOS_AGENT_ID": home.agent,
         "MESOS_SLAVE_ID": home.agent,
-        "MESOS_SLAVE_PID": f"slave(1)@{home.endpoint}",
-        "MESOS_AGENT_ENDPOINT": home.endpoint,
+        "MESOS_SLAVE_PID": f"slave(1)@{home.endpoint.address}",
+        "MESOS_AGENT_ENDPOINT": home.endpoint.address,
     }
+    return found | _variables(command)
+
+
+def _variables(command: CommandInfo) -> dict[str, str]:
+    """The environment that is asked for with a command. Raises InvalidTask."""
+    found = {}
     for each in command.environment.variables:
         if each.HasField("secret") or each.type == Environment.Variable.SECRET:
             raise InvalidTask(f"{each.name}: secrets are not kept here: give it a value")
