@@ -14,13 +14,15 @@ pymesos = real_pymesos.load()
 
 
 class Executor(pymesos.Executor):
-    """A task whose data is ``wait`` goes on until it is killed, ``die`` ends the executor; another is finished at once."""
+    """A task with the data ``wait`` goes on until it is killed, ``die`` ends the executor, ``eat 100`` takes 100 MiB for good."""
 
     def launchTask(self, driver, task):
         does = base64.b64decode(task.get("data", "")).decode()
         if does == "die":
             os._exit(3)
         self.say(driver, task["task_id"], "TASK_RUNNING", data=base64.b64encode(str(os.getpid()).encode()).decode())
+        if does.startswith("eat "):
+            self.eaten = b"x" * (int(does[4:]) << 20)
         if does != "wait":
             self.say(driver, task["task_id"], "TASK_FINISHED", message=f"{does} is done")
 

@@ -93,6 +93,7 @@ def test_tasks_in_an_executor(live, framework):
     assert framework.launch(offer, task("d", "wait", offer)).status == 202
     assert framework.status("d")["data"] == running[0]["data"]
 
+    assert {each["executor_id"] for each in framework.wire.get("/tasks")["tasks"]} == {"e"}
     where = {"agent_id": offer["agent_id"], "executor_id": {"value": "e"}}
     assert framework.call("MESSAGE", **where, data=encoded("hello")).status == 202
     assert framework.wait_for("MESSAGE") == {**where, "data": encoded("hello")}
@@ -116,6 +117,21 @@ def test_the_end_of_an_executor_is_that_of_its_tasks(framework):
     for name in "ab":
         end = framework.status(name)
         assert (end["state"], end["source"]) == ("TASK_FAILED", "SOURCE_AGENT")
+
+
+def test_an_executor_is_held_to_what_it_asks_for_with_its_tasks(framework):
+    small = executor(resources=amounts(0.1, 64))
+    offer = offer_on(framework, "n1")
+    framework.launch(offer, task("a", "wait", offer, executor=small))
+    assert framework.status("a")["state"] == "TASK_RUNNING"
+    for name, does, mem, ends in (("b", "eat 150", 250, "TASK_FINISHED"), ("c", "eat 600", 16, None)):
+        offer = offer_on(framework, "n1")
+        framework.launch(offer, task(name, does, offer, executor=small, resources=amounts(0.1, mem)))
+        assert framework.status(name)["state"] == "TASK_RUNNING"
+        if ends:
+            assert framework.status(name)["state"] == ends
+    assert framework.wait_for("FAILURE")["status"] == 9
+    assert framework.status("a")["state"] == "TASK_FAILED"
 
 
 def test_executors_live_on_while_the_scheduler_is_away(live):

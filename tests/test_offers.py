@@ -641,6 +641,12 @@ class TestExecutors:
         offer = next(offer for offer in cluster.offers() if cluster.state.tasks.node[0] == offer.node)
         assert isinstance(self.launch(cluster, offer, "c")["c"], frameworks.ExecutorEnds)
 
+    def test_only_its_framework_launches_a_task_again(self):
+        cluster = self.cluster()
+        self.launch(cluster, cluster.offers()[0], "a")
+        with pytest.raises(admission.Refused, match="only that can launch it again"):
+            admission.again(cluster.state, cluster.job("f", "a"), failed=False)
+
     def test_it_goes_with_its_framework_or_its_node(self):
         for goes in (
             lambda cluster: cluster.ask("tear_down", "f"),
