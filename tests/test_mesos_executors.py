@@ -2,10 +2,13 @@
 
 import base64
 import json
+import re
+import ssl
 import sys
 from pathlib import Path
 
 import pytest
+import trustme
 
 from conftest import Live
 from mesos_wire import JSON, Subscribed, Wire
@@ -333,3 +336,25 @@ def test_operations_on_reservations_are_refused(framework):
     assert framework.last("a")["state"] == "TASK_FINISHED"
     framework.call("RECONCILE_OPERATIONS", operations=[{"operation_id": {"value": "op"}}])
     assert framework.wait_for("UPDATE_OPERATION_STATUS")["status"]["state"] == "OPERATION_UNKNOWN"
+
+
+class Encrypted(Wire):
+    """A master whose certificate nobody knows but who runs it."""
+
+    def connect(self):
+        trusting = ssl.create_default_context()
+        trusting.check_hostname, trusting.verify_mode = False, ssl.CERT_NONE
+        return trusting.wrap_socket(super().connect())
+
+
+def test_health_is_told_to_who_has_the_certificate_of_the_scheduler(tmp_path):
+    certificate = trustme.CA().issue_cert("localhost", "127.0.0.1")
+    certificate.private_key_and_cert_chain_pem.write_to_path(tmp_path / "server.pem")
+    with Live(tmp_path) as live:
+        live.config.write_text(CONFIG)
+        live.up("--mesos", "127.0.0.1:0", "--tls-cert", str(tmp_path / "server.pem"))
+        port = int(re.findall(r"https://127.0.0.1:(\d+)", live.log.read_text())[-1])
+        with Encrypted(port).subscribed({"roles": ["B"]}) as framework:
+            offer = offer_on(framework.welcome(), "n1")
+            framework.launch(offer, checked("well", "sleep 600", "true", offer))
+            assert health(framework, "well") == ("TASK_RUNNING", True)

@@ -79,7 +79,7 @@ class Calls:
     sandboxes : Sandboxes
     master : MasterInfo
         What a framework is told of the scheduler.
-    certificates : str
+    certificate : str
         What executors are to trust, as PEM; empty where there is no TLS.
     """
 
@@ -91,11 +91,11 @@ class Calls:
         unfinished: Unfinished,
         sandboxes: Sandboxes,
         master: MasterInfo,
-        certificates: str = "",
+        certificate: str = "",
     ) -> None:
         self._asker, self._subscriptions, self._unfinished = asker, subscriptions, unfinished
         self._sandboxes, self._master = sandboxes, master
-        self._endpoint = Endpoint(f"{master.hostname}:{master.port}", certificates)
+        self._endpoint = Endpoint(f"{master.hostname}:{master.port}", certificate)
         self._executors = executors
         executors.happen = lambda question: self._do(self.until_taken(question))
         self._whose: dict[Stream, str] = {}

@@ -81,9 +81,9 @@ class MesosDoor:
         folder = home / "sandboxes" if self._personal else home.with_name(f"{home.name}-sandboxes")
         self._sandboxes = Sandboxes(folder, not self._personal, home / "output")
         master = master_info(self.listener)
-        certificates = _certificates(self._where.certificate) if self._where.certificate is not None else ""
+        certificate = _certificate(self._where.certificate) if self._where.certificate is not None else ""
         self._calls = Calls(
-            asker, self._subscriptions, self._executors, unfinished, self._sandboxes, master, certificates
+            asker, self._subscriptions, self._executors, unfinished, self._sandboxes, master, certificate
         )
         self._executor_calls = ExecutorCalls(asker, self._executors, self._subscriptions, self._calls.until_taken)
         callers = Callers(asker.door, self._principals)
@@ -158,6 +158,7 @@ def master_info(listener: Listener) -> MasterInfo:
     return told
 
 
-def _certificates(path: Path) -> str:
-    """The certificates in a file, without a key that may be there as well."""
-    return "\n".join(re.findall("-----BEGIN CERTIFICATE-----.*?-----END CERTIFICATE-----", path.read_text(), re.DOTALL))
+def _certificate(path: Path) -> str:
+    """The first certificate in a file, which is that of whom it is for, without a key that may be there as well."""
+    found = re.search("-----BEGIN CERTIFICATE-----.*?-----END CERTIFICATE-----", path.read_text(), re.DOTALL)
+    return found[0] if found else ""

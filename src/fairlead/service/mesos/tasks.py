@@ -53,10 +53,10 @@ class InvalidTask(ValueError):
 
 
 class Endpoint(NamedTuple):
-    """Where agents answer executors: host and port, and the certificates to be trusted, as PEM; empty where there is no TLS."""
+    """Where agents answer executors: host and port, and the certificate that they have, as PEM; empty where there is no TLS."""
 
     address: str
-    certificates: str = ""
+    certificate: str = ""
 
 
 class Home(NamedTuple):
@@ -137,7 +137,7 @@ def _checking(info: TaskInfo, home: Home, env: dict[str, str], grace: float | No
     asked |= {
         "framework": home.framework,
         "endpoint": home.endpoint.address,
-        "certificates": home.endpoint.certificates,
+        "certificate": home.endpoint.certificate,
     }
     asked["grace"] = GRACE if grace is None else grace
     return [sys.executable, "-I", "-S", checks.__file__, json.dumps(asked)]
