@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import sqlalchemy as sa
+from sqlalchemy.dialects.sqlite import dialect
 
 import fairlead
 from fairlead.journal import head, sqlite
@@ -65,6 +66,10 @@ _snapshots = sa.Table(  # the parts of a Snapshot, each with its sequence and it
     sa.Column("checksum", sa.BigInteger, nullable=False),
     sa.Column("body", sa.LargeBinary, nullable=False),
 )
+
+_INSERT = str(_facts.insert().compile(dialect=dialect()))
+_EPOCH = str(sa.select(_meta.c.value).where(_meta.c.key == sa.literal_column("'epoch'")))
+"""What each commit executes, as text: to make it of its parts each time takes longer than all the rest."""
 
 
 class SqlStore:
@@ -234,14 +239,14 @@ class SqlStore:
 
     def append(self, records: Sequence[Record]) -> None:
         self._still_there()
-        rows = [{**record.envelope._asdict(), "body": record.body} for record in records]
+        rows = [(*record.envelope, record.body) for record in records]
         with self._transaction() as connection:
             try:
-                connection.execute(_facts.insert(), rows)
+                connection.exec_driver_sql(_INSERT, rows)
             except sa.exc.IntegrityError:  # these numbers are taken
                 raise TakenOver(self.name) from None
             # It has written, so nobody else does before the commit.
-            if connection.execute(sa.select(_meta.c.value).where(_meta.c.key == "epoch")).scalar() != str(self.epoch):
+            if connection.exec_driver_sql(_EPOCH).scalar() != str(self.epoch):
                 raise TakenOver(self.name)
         if records:
             self._write_head(records[-1].envelope.sequence, records[-1].envelope.checksum)
