@@ -7,6 +7,8 @@ import subprocess
 import pytest
 
 from conftest import FAIRLEAD
+from fairlead.model.documents import DocumentError, read_configuration
+from fairlead.policies.registry import find_policy
 
 PROBLEM = """
 capacity = { cpu = 9, memory = "18Gi" }
@@ -45,7 +47,73 @@ def test_a_table_is_as_wide_as_there_is_room(call, tmp_path, monkeypatch):
     assert "somebody" in told[1]
 
 
-def test_steps_as_table_1_of_the_paper(call):
+def test_a_table_that_is_too_wide_is_in_parts_and_says_the_same(call, tmp_path, monkeypatch):
+    names = ("cpu", "memory", "gpu", "disk", "network", "licences", "scratch", "iops")
+    users = [{"name": f"user-{k}", "demand": {n: (i + k) % 4 + 1 for i, n in enumerate(names)}} for k in range(4)]
+    (tmp_path / "wide.json").write_text(json.dumps({"capacity": dict.fromkeys(names, 99), "user": users}))
+    for words in (("-p", "drf,ceei"), ("--exact",), ("--steps",)):
+        told = {}
+        for columns in ("80", "400"):
+            monkeypatch.setenv("COLUMNS", columns)
+            told[columns] = call("allocate", "wide.json", *words).stdout
+        assert max(map(len, told["80"].splitlines())) <= 80
+        assert "…" not in told["80"]
+        assert {*told["400"].split()} - {*told["80"].split()} <= {"─" * len(line) for line in told["400"].splitlines()}
+        assert told["80"].count("\n\n") > told["400"].count("\n\n")
+
+
+def test_what_stops_a_user_is_what_is_missing_where_it_may_run(call, tmp_path, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
+    users = [{"name": "A", "demand": {"cpu": 1, "memory": "1Gi"}}, {"name": "B", "demand": {"cpu": 2, "memory": "4Gi"}}]
+    nodes = [
+        {"name": "left", "capacity": {"cpu": 4, "memory": "1Gi"}},
+        {"name": "right", "capacity": {"cpu": 1, "memory": "16Gi"}},
+    ]
+
+    def stops(document, *words):
+        (tmp_path / "two.json").write_text(json.dumps(document))
+        (found,) = json.loads(call("allocate", "two.json", "--json", *words).stdout)["results"]
+        return [user["stopped_by"] for user in found["users"]]
+
+    two = {"node": nodes, "user": users}
+    assert {*stops(two), *stops(two, "--exact")} == {"no machine has all that it needs (round 1)"}
+    assert {*stops(two, "--discrete")} == {"no machine has room for another task"}
+    nodes[1] |= {"labels": {"zone": "b"}}
+    there = {"node": nodes, "user": [{"name": "A", "demand": {"cpu": 1}, "on": {"zone": "b"}}]}
+    assert stops(there) == ["cpu is saturated where it may run (round 1)"]
+    slots = {"capacity": {"cpu": 8, "memory": "8Gi"}, "user": [*users, {"name": "C", "demand": {"cpu": 1}}]}
+    for how in ((), ("--discrete",)):
+        assert stops(slots, "-p", "slots:8", *how)[1:] == ["a slot has too little cpu for a task", "no slot left"]
+
+
+def test_nodes_that_a_count_names_are_not_there_twice(call, tmp_path):
+    users = '\n[[user]]\nname = "A"\ndemand = { cpu = 1 }\n'
+    tables = ['[[node]]\nname = "n1"\ncount = 2\n', '[[node]]\nname = "n1-1"\n']
+    for said, order in (
+        ("a node 'n1-1' is there", tables),
+        ("a node 'n1-1', which count = 2 makes of 'n1', is there", tables[::-1]),
+    ):
+        text = "".join(table + "capacity = { cpu = 1 }\n" for table in order)
+        (tmp_path / "problem.toml").write_text(text + users)
+        (tmp_path / "fairlead.toml").write_text(text)
+        wrong = call("allocate", "problem.toml")
+        assert (wrong.returncode, wrong.stdout, wrong.stderr.count("\n")) == (1, "", 1)
+        assert f"{said} already: name it otherwise" in wrong.stderr
+        with pytest.raises(DocumentError, match=f"{said} already: name it otherwise"):
+            read_configuration(tmp_path / "fairlead.toml", find_policy)
+
+
+@pytest.mark.parametrize("policy", ["drf", "hdrf", "asset", "ceei", "maxmin:cpu", "tsf", "slots:4"])
+def test_the_least_weight_may_be_written(call, tmp_path, policy):
+    (tmp_path / "problem.toml").write_text(PROBLEM.replace('"A"', '"A"\nweight = 1e-9'))
+    shown = call("allocate", "problem.toml", "-p", policy, "--json")
+    assert (shown.returncode, shown.stderr) == (0, "")
+    (tmp_path / "problem.toml").write_text(PROBLEM.replace('"A"', '"A"\nweight = 9e-10'))
+    assert "use a number from 1e-9 to 1e9" in call("allocate", "problem.toml", "-p", policy).stderr
+
+
+def test_steps_as_table_1_of_the_paper(call, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "100")
     lines = call("allocate", "problem.toml", "--steps").stdout.splitlines()
     assert lines[3].split() == ["1", "A", "<1/9,", "2/9>", "2/9", "<0,", "0>", "0", "1/9", "2/9"]
     assert lines[7].split()[-2:] == ["1", "7/9"]

@@ -165,9 +165,15 @@ def test_a_byte_order_mark_is_no_matter_and_a_key_twice_is(tmp_path):
     assert tomllib.loads(RIGHT)
     assert read_problem(path).users == ["A"]
     path = tmp_path / "problem.json"
-    path.write_text('{"capacity": {"cpu": 9, "cpu": 5}, "user": []}')
-    with pytest.raises(DocumentError, match="cpu: is there twice: keep one of them"):
-        read_problem(path)
+    for text, place in (
+        ('{"capacity": {"cpu": 9, "cpu": 5}, "user": []}', "capacity.cpu"),
+        ('{"user": [{"name": "A"}, {"name": "B", "demand": {"cpu": 1}, "d\\u0065mand": {}}]}', "user[1].demand"),
+        ('{"user": [], "user": []}', "user"),
+    ):
+        path.write_text(text)
+        with pytest.raises(DocumentError) as error:
+            read_problem(path)
+        assert str(error.value) == f"{path}: {place}: is there twice: keep one of them"
 
 
 @pytest.mark.parametrize("price", ["1e999", "0", "-1", "nan", "1e-400"])

@@ -616,6 +616,21 @@ def memory_of(pid):
     return int(re.search(r"VmRSS:\s+(\d+)", Path(f"/proc/{pid}/status").read_text())[1]) << 10
 
 
+def test_a_run_that_is_killed_has_its_job_cancelled_also_over_a_restart(live):
+    for restarted in (False, True):
+        run = live.start("run", "-q", "A", "--", "sh", "-c", "echo begun; exec sleep 600", stdin=subprocess.DEVNULL)
+        assert run.stdout.readline() == b"begun\n"
+        job = live.newest()
+        if restarted:
+            live.kill()
+        run.kill()
+        run.wait(timeout=30)
+        assert run.stdout.read() == b"", "nobody else holds its standard output open"
+        if restarted:
+            live.up()
+        live.until(lambda job=job: live.job(job)["status"] == "cancelled")
+
+
 def test_commands_go_on_when_the_scheduler_is_restarted_under_them(live):
     wait = ["sh", "-c", "echo one; " + GATE + "; echo two; exit 5"]
     run = live.start("run", "-q", "A", "--", *wait)

@@ -136,7 +136,7 @@ def test_slots_underuse_or_overcommit():
     assert refused.stopped_by(0) == "no slot left"
     assert "r1" in refused.stopped_by(1)
     whole = fairlead.allocate(problem, "slots:4", discrete=True)
-    assert (whole.tasks.tolist(), whole.stopped_by(1)) == ([4, 0], "no slot left")
+    assert (whole.tasks.tolist(), whole.stopped_by(1)) == ([4, 0], "a slot has too little r1 for a task")
     over = fairlead.allocate(problem, "slots:6:overcommit", exact=True)
     assert over.tasks.tolist() == [3, 3]
     assert over.left.tolist() == [6, -18]

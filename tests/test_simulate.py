@@ -733,6 +733,11 @@ def test_a_sweep_with_and_without_revocation(tmp_path):
     assert (on["revoked"], off["revoked"], off["lost"]) == (9, 0, 0.0)
     assert on["below guarantee"] < off["below guarantee"]
     assert on["lost"] > 0
+    narrow = sweep_text(found, width=60)
+    assert max(map(len, narrow.splitlines())) <= 60
+    assert {*sweep_text(found).split()} - {*narrow.split()} <= {
+        "─" * len(line) for line in sweep_text(found).splitlines()
+    }
     lines = sweep_text(found).splitlines()
     assert lines[0].split()[-3:] == ["revoked", "lost", "below"]
     assert [line.split()[:3] for line in lines[2:4]] == [["drf,", "revoke", "on"], ["drf,", "revoke", "off"]]
@@ -745,8 +750,9 @@ def test_a_sweep_with_and_without_revocation(tmp_path):
         (("--nodes", "4", "--seed", "0,1"), {"nodes 4"}, "bar"),
     ],
 )
-def test_a_sweep_is_drawn(call, tmp_path, grid, drawn, kind):
+def test_a_sweep_is_drawn(call, tmp_path, monkeypatch, grid, drawn, kind):
     """A picture a measure, a column for each value of what does not go along the axis, and a line or a bar a policy in each."""
+    monkeypatch.setenv("COLUMNS", "200")
     result = call("sweep", "trace.csv", *MACHINES[2:], "-p", "drf,fifo", *grid, "--out", "o", "--report", "out.html")
     assert result.returncode == 0, result.stderr
     page = (tmp_path / "out.html").read_text()
@@ -774,7 +780,8 @@ def test_a_killed_sweep_goes_on(tmp_path):
     os.killpg(process.pid, signal.SIGKILL)
     process.wait()
     before = {f.name: f.stat().st_mtime_ns for f in (tmp_path / "o").glob("*.json")}
-    result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=100, check=False)
+    wide = {**os.environ, "COLUMNS": "200"}
+    result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=100, check=False, env=wide)
     assert result.returncode == 0, result.stderr
     assert len(result.stdout.splitlines()) == 42
     after = {f.name: f.stat().st_mtime_ns for f in (tmp_path / "o").glob("*.json")}

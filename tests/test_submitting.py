@@ -96,6 +96,11 @@ def test_a_script_runs_whether_it_may_be_executed_or_not(idle):
     for mode, name in ((0o644, "plain.sh"), (0o644, "./plain.sh"), (0o755, "plain.sh"), (0o755, "./plain.sh")):
         (idle.folder / "plain.sh").chmod(mode)
         assert idle.ok("logs", str(waited(idle, "-q", "A", name, "x"))) == "plain x\n"
+    for mode in (0o644, 0o755):
+        (idle.folder / "plain.sh").chmod(mode)
+        assert idle.ok("logs", str(waited(idle, "-q", "A", "--cwd", "/", "plain.sh", "y"))) == "plain y\n"
+    (idle.folder / "there.sh").write_text("#!/bin/sh\n#SBATCH --chdir=/\necho there\npwd\n")
+    assert idle.ok("logs", str(waited(idle, "-q", "A", "there.sh"))) == "there\n/\n"
 
 
 def test_labels_that_no_node_has_are_said_at_once():
@@ -115,13 +120,13 @@ def test_jobs_of_a_file_are_read_as_json_and_as_csv(tmp_path):
         '{"command": "echo \'a b\'", "cpu": 2, "on": {"zone": "a"}}\n\n{"command": ["true"], "time-limit": "5min", "gang": true}'
     )
     assert read_jobs(str(path), NOTHING) == [
-        {**NOTHING, "command": ["echo", "a b"], "cpu": "2", "on": ["zone=a"]},
-        {**NOTHING, "command": ["true"], "time_limit": "5min", "gang": True},
+        {**NOTHING, "command": ["echo", "a b"], "cpu": "2", "on": ["zone=a"], "where": f"{path}:1"},
+        {**NOTHING, "command": ["true"], "time_limit": "5min", "gang": True, "where": f"{path}:3"},
     ]
     path.write_text("\ufeffcommand,queue,tasks\necho one,A,\n\"sh -c 'exit 1'\",B,3\n", "utf-8")
     assert read_jobs(str(path), NOTHING) == [
-        {**NOTHING, "command": ["echo", "one"], "queue": "A"},
-        {**NOTHING, "command": ["sh", "-c", "exit 1"], "queue": "B", "tasks": 3},
+        {**NOTHING, "command": ["echo", "one"], "queue": "A", "where": f"{path}:2"},
+        {**NOTHING, "command": ["sh", "-c", "exit 1"], "queue": "B", "tasks": 3, "where": f"{path}:3"},
     ]
 
 
@@ -139,6 +144,7 @@ def test_jobs_of_a_file_are_read_as_json_and_as_csv(tmp_path):
         ('command\n"it\'s"', ":2: command: no closing quotation"),
         ("{" * 100_000, ":1: no JSON: "),
         ('{"command": "a", "command": "b"}', ":1: command: is there twice: keep one of them"),
+        ('{"command": "a", "on": {"x": "1", "x": "2"}}', ":1: on.x: is there twice: keep one of them"),
         ('[{"command": "a"}]', ":1: begins with [: write a job a line"),
         (f'\n{{"command": "a", "cpu": {"9" * 5000}}}', ":2: a number has more digits than can be read"),
         ("command,cpu,cpu\na,1,2", ":1: there are two columns 'cpu': keep one of them"),
@@ -254,8 +260,24 @@ def test_a_file_of_jobs_is_submitted_whole_or_not_at_all(idle):
     assert [idle.job(job)["name"] for job in (first, second)] == ["first", "second"]
     path.write_text("command,queue\necho one,A\necho two,nowhere\n")
     wrong = idle.call("submit", "--jobs", "jobs.csv")
-    assert wrong.stderr.startswith("fairlead: jobs.1: there is no queue 'nowhere'")
-    assert idle.newest() == second
+    assert wrong.stderr.startswith("fairlead: jobs.csv:3: there is no queue 'nowhere'")
+    faults = [
+        ("command,memory\n\ntrue,4Gx", "jobs.csv:3: demand: memory: "),
+        ("command,time-limit\ntrue,1h\ntrue,soon", "jobs.csv:3: --time-limit 'soon' is no duration: "),
+        ("command,tasks\ntrue,1\ntrue,0", "jobs.csv:3: 0 tasks: "),
+        ("command,signal\ntrue,KILL", "jobs.csv:2: signal: "),
+        ("command,resource\ntrue,disk=1", "jobs.csv:2: no node has 'disk': "),
+        ("command,cpu\ntrue,1\nno-such-program,1\ntrue,900", "jobs.csv:3: no-such-program: there is no such program"),
+    ]
+    for text, said in faults:
+        path.write_text(text)
+        told = idle.call("submit", "-q", "A", "--hold", "--jobs", "jobs.csv").stderr
+        assert told.startswith(f"fairlead: {said}"), told
+    assert "fairlead: jobs.csv:4: " in told, "a job that no node could hold is doubted in its line"
+    path.write_text("command,queue\necho one,A\necho two,nowhere\n")
+    assert idle.call("submit", "--when", "--jobs", "jobs.csv").stderr.startswith("fairlead: jobs.csv:3: ")
+    for job in range(second + 1, idle.newest() + 1):
+        idle.ok("cancel", f"{job}")
 
 
 def test_at_most_so_many_run_and_edits_change_that(idle):
@@ -303,6 +325,9 @@ def test_what_failed_runs_again_with_the_indices_it_had(idle):
     assert idle.call("wait", f"{again}").returncode == 0
     assert [idle.ok("logs", f"{again}.{k}") for k in (0, 1)] == ["1 1 {index}\n", "3 3 {index}\n"]
     assert (idle.job(again)["tasks"], idle.job(again)["name"]) == (2, "mine")
+    lines = [line.split() for line in idle.ok("job", f"{again}").splitlines()[-4:]]
+    assert lines[0][:3] == ["task", "repeats", "status"]
+    assert [line[:3] for line in lines[2:]] == [["0", "1", "succeeded"], ["1", "3", "succeeded"]]
     whole = int(idle.ok("rerun", f"{again}"))
     assert idle.call("wait", f"{whole}").returncode == 0
     assert idle.ok("logs", f"{whole}.1") == "3 3 {index}\n"
@@ -310,6 +335,25 @@ def test_what_failed_runs_again_with_the_indices_it_had(idle):
     assert (
         refused.stderr == f"fairlead: no task of job {whole} has failed: leave --failed away to run all of it again\n"
     )
+
+
+def test_a_job_says_what_it_asked_for_beside_the_usual(idle):
+    first = idle.submit("-q", "A", "--hold", "--", "true")
+    asked = ("--retries", "2", "--time-limit", "90min", "--grace", "30s", "--exit-done")
+    after = ("--after", f"{first}", "--after", f"{first}:end")
+    job = idle.submit("-q", "A", "--hold", *asked, *after, "--", "true")
+    shown = idle.ok("job", f"{job}")
+    for line in (
+        f"after      job {first}, if it succeeds; job {first}, when it has ended",
+        "retries    2 of each task that fails",
+        "time limit 90min each",
+        "grace      30s, if its queue gives as much",
+        "done by    exit 0, also when it is stopped to make room",
+    ):
+        assert f"\n{line}\n" in shown
+    plain = idle.ok("job", f"{first}")
+    assert not any(word in plain for word in ("after", "retries", "time limit", "grace", "done by"))
+    idle.ok("cancel", f"{first}", f"{job}")
 
 
 def test_somebody_is_told_when_it_has_ended(idle):

@@ -28,6 +28,11 @@ def task(job, index=0, attempt=1):
     return {"job": np.array([job]), "index": np.array([index]), "attempt": np.array([attempt])}
 
 
+def ended(ran):
+    zero = np.zeros(1, np.int64)
+    return {"outcome": zero + int(Outcome.EXITED), "code": zero, "ran": zero + ran}
+
+
 def history():
     """Two hours of a job that succeeds, one of one that fails, one of one that is lost, and one that still runs."""
     zero = np.zeros(1, np.int64)
@@ -81,6 +86,36 @@ def test_usage_counts_what_lies_in_the_time_that_is_asked_for():
     assert found["a", "ada"]["asked"] == {"cpu": 2000.0}
     assert found["a", "bo"]["asked"]["cpu"] == 500.0
     assert found["b", "ada"]["asked"] == {"cpu": 2000.0 + 1000.0}
+
+
+def test_a_task_ran_for_as_long_as_was_measured_however_late_that_is_heard_of():
+    facts = [
+        TasksStarted(at=1.5 * HOUR, **task(1), ago=np.array([600_000])),
+        TasksFinished(at=3 * HOUR, **task(1), **ended(ran=1_800_000)),
+        TasksFinished(at=3 * HOUR, **task(4), **ended(ran=900_000)),
+    ]
+    state = State()
+    for fact in history()[:7]:
+        state.apply(fact)
+    for job in (1, 4):
+        state.apply(TasksPlaced(at=0, **task(job), node=np.array([0])))
+    usage = Usage(state, 0, 4 * HOUR)
+    usage.feed(facts[:1])
+    row = state.jobs.first[state.job_rows(np.array([1]))[0]]
+    assert state.tasks.started_at[row] == 1.5 * HOUR - 600
+    usage.feed(facts[1:])
+    found = {(row["queue"], row["user"]): row["asked"] for row in usage.finish()}
+    assert found == {("a", "ada"): {"cpu": 2000 / 2}, ("b", "ada"): {"cpu": 1000 / 4}}
+    one, other = (state.jobs.first[row] for row in state.job_rows(np.array([1, 4])))
+    assert (state.tasks.started_at[one], state.tasks.finished_at[one]) == (2.5 * HOUR, 3 * HOUR)
+    assert (state.tasks.started_at[other], state.tasks.finished_at[other]) == (2.75 * HOUR, 3 * HOUR)
+
+
+def test_tasks_that_start_at_once_are_told_to_have_run_for_as_long_as_they_did(idle):
+    job = idle.submit("-q", "A", "-n", "60", "--cpu", "0.01", "--memory", "1Mi", "--", "sleep", "1")
+    assert idle.call("wait", f"{job}").returncode == 0
+    tasks = json.loads(idle.ok("job", f"{job}", "--tasks", "0-59", "--json"))["task"]
+    assert min(task["finished_at"] - task["started_at"] for task in tasks) >= 0.999
 
 
 def test_what_a_task_really_used_is_told(idle):

@@ -1,8 +1,10 @@
 """Tables as text: what Rich prints, without colour and without spaces at the ends of lines. Names are text, never markup."""
 
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from rich import box
+from rich.cells import cell_len
 from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
@@ -27,6 +29,68 @@ def new_table(*columns: str) -> PlainTable:
         header = Text("\n".join(map(plain, name.removeprefix(">").split("\n"))))
         table.add_column(header, justify="right" if name.startswith(">") else "left", no_wrap=True)
     return table
+
+
+GAP = 2
+"""Columns of the terminal between two of a table."""
+LEAST_WRAPPED = 16
+"""Columns of the terminal that a column with text which may be wrapped has at least, if it needs them."""
+
+
+def folded(
+    columns: Mapping[str, Sequence[str]],
+    width: int,
+    keys: int = 1,
+    wraps: Collection[str] = (),
+    ends: Collection[int] = (),
+) -> list[PlainTable | str]:
+    """A table that is no wider than there is room: where it would be, in parts, one below another, with a line between them;
+    rows that have nothing to say in a part are left out there.
+
+    Parameters
+    ----------
+    columns : mapping of str to sequence of str
+        A name as of :func:`new_table`, and the cells.
+    keys : int
+        So many columns, the first, say which row is which: each part begins with them.
+    wraps : collection of str
+        Names of columns whose text may be wrapped.
+    ends : collection of int
+        Rows, counted from 1, after which there is a line.
+    """
+    names = list(columns)
+    needs = {name: _needs(name, cells, name in wraps) + GAP for name, cells in columns.items()}
+    first = sum(needs[name] for name in names[:keys])
+    parts: list[list[str]] = []
+    room = 0
+    for name in names[keys:]:
+        if needs[name] > room:
+            parts.append(names[:keys])
+            room = width + GAP - first
+        parts[-1] = [*parts[-1], name]
+        room -= needs[name]
+    rows = range(len(columns[names[0]]))
+    bare = {number for number in rows if not any(columns[name][number] for name in names[keys:])}
+    tables: list[PlainTable | str] = []
+    for part in parts:
+        table = new_table(*part)
+        for column, name in zip(table.columns, part, strict=True):
+            if name in wraps:
+                column.no_wrap, column.overflow = False, "fold"
+        for number in rows:
+            if any(columns[name][number] for name in part[keys:]) or number in bare:
+                table.add_row(*(columns[name][number] for name in part))
+            if number + 1 in ends:
+                table.add_section()
+        tables += [*([""] if tables else []), table]
+    return tables
+
+
+def _needs(name: str, cells: Sequence[str], wraps: bool) -> int:
+    """The columns of the terminal that a column of a table needs at least."""
+    head = max(map(cell_len, name.removeprefix(">").split("\n")))
+    longest = max((cell_len(plain(cell)) for cell in cells), default=0)
+    return max(head, min(longest, LEAST_WRAPPED) if wraps else longest)
 
 
 def printed(*parts: Any, width: int) -> str:

@@ -6,13 +6,14 @@ import time
 from typing import Any, get_args
 
 from fairlead.cli.failure import Failure
-from fairlead.cli.tables import age, cpu_time, memory, plain_table, quantities, show, span
+from fairlead.cli.tables import age, cpu_time, exact_span, memory, plain_table, quantities, show, span
 from fairlead.client.connection import Connection
 from fairlead.model.api_types import TaskStatus
 from fairlead.plain_text import plain
 
 ORDER = ("failed", "stopping", "expiring", "revoking", "running", "starting", "cancelled", "succeeded")
 """Whose tasks are shown first; those that wait have nothing to show."""
+HOW = {"success": "if it succeeds", "failure": "if it fails", "end": "when it has ended"}
 
 
 def find_tasks(
@@ -56,7 +57,12 @@ def show_job(job: dict[str, Any], tasks: list[dict[str, Any]], left: int) -> Non
         "each": quantities(job["demand"]),
         "used": ", at most ".join(filter(None, used)) + (" of memory each" if used[1] else ""),
         "on": " ".join(f"{label}={'|'.join(values)}" for label, values in job["on"].items()),
+        "after": "; ".join(f"job {after['job']}, {HOW[after['how']]}" for after in job["after"]),
         "priority": str(job["priority"]) if job["priority"] else "",
+        "retries": f"{job['retries']} of each task that fails" if job["retries"] else "",
+        "time limit": f"{exact_span(job['time_limit'])} each" if job["time_limit"] is not None else "",
+        "grace": f"{exact_span(job['grace'])}, if its queue gives as much" if job["grace"] is not None else "",
+        "done by": "exit 0, also when it is stopped to make room" if job["exit_done"] else "",
         "stops by": job["signal"] if job["signal"] != "SIGTERM" else "",
         "revocable": "before jobs that are not" if job["revocable"] else "",
         "revoked": _revoked(job["revoked"]) if job["revoked"] else "",
@@ -83,13 +89,17 @@ def _revoked(told: dict[str, Any]) -> str:
 
 def _show_tasks(tasks: list[dict[str, Any]]) -> None:
     now = time.time()
+    repeats = any(task["known_as"] != task["index"] for task in tasks)
     forecast = any(task["expected_end"] is not None for task in tasks)
     left = (">ends in", ">cautiously") if forecast else ()
-    table = plain_table(">task", "status", ">exit", "reason", "node", ">attempt", ">seconds", *left)
+    table = plain_table(
+        ">task", *([">repeats"] if repeats else []), "status", ">exit", "reason", "node", ">attempt", ">seconds", *left
+    )
     for task in tasks:
         seconds = (task["finished_at"] or now) - task["started_at"] if task["started_at"] else None
         table.add_row(
             str(task["index"]),
+            *([str(task["known_as"])] if repeats else []),
             task["status"],
             "" if task["exit"] is None else str(task["exit"]),
             task["reason"] or "",

@@ -45,7 +45,7 @@ def print_allocations(
         print(json.dumps({"results": results} | ({"refused": refused} if refused else {}), indent=2))
     else:
         if steps:
-            print(*(plain_lines(f"{each.policy}\n{steps_table(each)}\n") for each in found), sep="\n")
+            print(*(plain_lines(f"{each.policy}\n{steps_table(each, width(200))}\n") for each in found), sep="\n")
         print(plain_lines(table(found, width(200))))
     if plot is not None:
         _draw(found, plot)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from fairlead.cli.failure import Failure
-from fairlead.model.faults import check_digits, each_once, repeated, shortened
+from fairlead.model.faults import check_digits, parse_json, repeated, shortened
 
 LISTS = ("resource", "on", "after", "env")
 SWITCHES = ("gang", "exit_done", "revocable", "export_all", "strict", "hold")
@@ -19,7 +19,7 @@ TEXTS = ("queue", "cpu", "memory", "gpu", "name", "time_limit", "grace", "signal
 
 
 def read_jobs(path: str, given: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """What each line asks for; what it does not say is as `given`. A Failure names the line that is wrong.
+    """What each line asks for, and `where` it stands; what it does not say is as `given`. A Failure names the line that is wrong.
 
     `path` is ``-`` for standard input.
     """
@@ -39,7 +39,7 @@ def read_jobs(path: str, given: Mapping[str, Any]) -> list[dict[str, Any]]:
     jobs = []
     for number, row in rows:
         where = f"{path}:{number}"
-        asked = {**given, **{name: _value(where, name, value) for name, value in row.items()}}
+        asked = {**given, **{name: _value(where, name, value) for name, value in row.items()}, "where": where}
         if not asked["command"]:
             raise Failure(f"{where}: there is no command: write it after `--`, or as `command` here")
         jobs.append(asked)
@@ -52,7 +52,7 @@ def _of_json(path: str, text: str) -> Iterator[tuple[int, dict[str, Any]]]:
     for number, line in enumerate(text.splitlines(), 1):
         if line.strip():
             try:
-                row = json.loads(line, object_pairs_hook=each_once)
+                row = parse_json(line)
             except json.JSONDecodeError as error:
                 raise Failure(f"{path}:{number}: no JSON: {error.msg}") from None
             except (ValueError, RecursionError) as error:  # a key twice, a number too long, brackets too deep

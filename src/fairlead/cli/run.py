@@ -1,6 +1,7 @@
 """`fairlead run` while its task runs: what is read and written here is the task's, and it ends with whoever ran it.
 
-It is cancelled by Ctrl-C, SIGTERM and SIGHUP, and when nobody reads its output any more; then its end is waited for.
+It is cancelled by Ctrl-C, SIGTERM and SIGHUP, and when nobody reads its output any more; then its end is waited for. Where this
+process can do nothing any more, since it was killed, another one does that for it.
 """
 
 import contextlib
@@ -8,16 +9,23 @@ import os
 import select
 import signal
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn
 
 from fairlead.cli.failure import Failure
 from fairlead.cli.output import TaskOutput
+from fairlead.cli.scheduler import connect
 from fairlead.client.connection import Connection
+from fairlead.client.service_error import ServiceError
 from fairlead.client.standard_input import InputLost, Kind, StandardInput
 
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+RETURNS_WITHIN = 60.0
+"""Seconds in which a scheduler that does not answer may come back, to be told that a run was killed."""
 
 
 class Told(Exception):
@@ -57,6 +65,59 @@ def heard_signals() -> Iterator[Signals]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+@contextlib.contextmanager
+def guarded() -> Iterator[Callable[[int], None]]:
+    """Have a job cancelled once this process is gone, however it went, but where all went well; gives what names the job.
+
+    A process apart waits for that, at the other end of a pipe. It has nothing to do with the scheduler meanwhile, so that may be
+    restarted, and this process may be stopped and go on.
+    """
+    ear, mouth = os.pipe()
+    between = os.fork()
+    if between == 0:
+        try:
+            os.setsid()
+            if os.fork() == 0:
+                os.close(mouth)
+                _wait_and_cancel(ear)
+        finally:
+            os._exit(0)
+    os.waitpid(between, 0)
+    os.close(ear)
+    try:
+        yield lambda job: _say(mouth, f"{job} ")
+        _say(mouth, "over")
+    finally:
+        os.close(mouth)
+
+
+def _say(mouth: int, words: str) -> None:
+    with contextlib.suppress(BrokenPipeError):  # who would hear it was killed
+        os.write(mouth, words.encode())
+
+
+def _wait_and_cancel(ear: int) -> None:
+    """Cancel the job that was named, unless it was said that it is over, once nobody can say more."""
+    null = os.open(os.devnull, os.O_RDWR)
+    for fd in (0, 1, 2):  # others wait for the end of these
+        os.dup2(null, fd)
+    for fd in [int(path.name) for path in Path("/proc/self/fd").iterdir()]:
+        if fd not in {0, 1, 2, ear}:
+            with contextlib.suppress(OSError):  # it was that of the listing
+                os.close(fd)
+    said = b"".join(iter(partial(os.read, ear, 64), b"")).split()
+    until = time.monotonic() + RETURNS_WITHIN
+    while len(said) == 1 and time.monotonic() < until:
+        try:
+            with connect() as connection:
+                connection.post(f"/v1/jobs/{int(said[0])}/cancel", {})
+            return
+        except ServiceError as error:
+            if error.status not in (None, 429, 503):  # it is not known any more
+                return
+            time.sleep(0.5)
 
 
 def follow(connection: Connection, job: int, kind: Kind, signals: Signals) -> dict[str, Any]:

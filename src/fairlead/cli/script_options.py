@@ -65,8 +65,13 @@ def is_script(name: str) -> bool:
     return shutil.which(name) is None and _beginning(name).startswith("#!")
 
 
-def as_program(command: list[str]) -> list[str]:
-    """A command whose first word is a script: run by what its first line names, where it cannot be executed itself."""
+def as_program(command: list[str], elsewhere: bool) -> list[str]:
+    """A command whose first word is a script: run by what its first line names, where it cannot be executed itself.
+
+    With `elsewhere` it runs in another folder than this one, and its path is whole.
+    """
+    if elsewhere:
+        command = [str(Path(command[0]).absolute()), *command[1:]]
     if os.access(command[0], os.X_OK):
         path = command[0]
         return [path if "/" in path else f"./{path}", *command[1:]]

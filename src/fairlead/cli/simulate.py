@@ -143,7 +143,7 @@ def run_sweep(
     if as_json:
         print(json.dumps({"made": made_by(), "points": found}, indent=2))
         return
-    print(plain_lines(sweep_text(found)))
+    print(plain_lines(sweep_text(found, width(200))))
 
 
 def _modes(revoke: str) -> list[bool]:

@@ -1,19 +1,22 @@
 """`fairlead submit`: what is asked for, by the command line, a script and a file; submitted, and said."""
 
+import re
 import shutil
 import sys
+from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import typer
 
-from fairlead.cli.asked import demand
+from fairlead.cli.asked import demand, job_request
 from fairlead.cli.failure import Failure
 from fairlead.cli.many_jobs import read_jobs
 from fairlead.cli.script_options import ScriptOptions, as_program, is_script, script_options
 from fairlead.client.connection import Connection
 from fairlead.client.notify import NotTold, request
+from fairlead.client.service_error import ServiceError
 from fairlead.plain_text import plain
 
 NOT_IN_SCRIPTS = ("--when", "--jobs", "--help")
@@ -35,10 +38,14 @@ def all_asked(ctx: typer.Context, command: list[str], jobs: str | None) -> list[
         raise Failure("submit what? Write a command after `--`, such as: fairlead submit -- make")
     said = script_options(command[0], partial(_check_line, ctx))
     if said is None:
-        return [{**asked, "command": as_program(command)}] if is_script(command[0]) else [asked]
+        return [_of_script(asked, command)] if is_script(command[0]) else [asked]
     for line in said.passed_over:
         print(f"fairlead: {plain(line)}: means nothing here, and is passed over", file=sys.stderr)
-    return [{**_with(ctx, said), "command": as_program(command)}]
+    return [_of_script(_with(ctx, said), command)]
+
+
+def _of_script(asked: dict[str, Any], command: list[str]) -> dict[str, Any]:
+    return {**asked, "command": as_program(command, elsewhere=asked["cwd"] is not None)}
 
 
 def _with(ctx: typer.Context, said: ScriptOptions) -> dict[str, Any]:
@@ -73,8 +80,19 @@ def _check_line(ctx: typer.Context, where: str, words: list[str]) -> None:
         raise Failure(text if text.startswith(where) else f"{where} {text}") from None
 
 
-def ask_when(connection: Connection, wanted: list[dict[str, Any]]) -> None:
-    """Say when jobs would be expected to start."""
+def requests(asked: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The requests that jobs come to; a Failure names the line of a file that is wrong."""
+    found = []
+    for each in asked:
+        try:
+            found.append(job_request(each))
+        except Failure as failure:
+            raise Failure(f"{each['where']}: {failure}" if "where" in each else str(failure)) from None
+    return found
+
+
+def ask_when(connection: Connection, wanted: list[dict[str, Any]], where: list[str]) -> None:
+    """Say when jobs would be expected to start; `where` is as in :func:`submit_all`."""
     unsaid = (
         "argv",
         "cwd",
@@ -87,33 +105,57 @@ def ask_when(connection: Connection, wanted: list[dict[str, Any]]) -> None:
         "at_most",
         "hold",
     )
-    for body in wanted:
-        found = connection.post("/v1/when", {name: value for name, value in body.items() if name not in unsaid})
+    for number, body in enumerate(wanted):
+        asked = {name: value for name, value in body.items() if name not in unsaid}
+        found = _post(connection.post, "/v1/when", asked, where[number : number + 1])
         if found["warning"]:
             print(f"fairlead: {plain(found['warning'])}", file=sys.stderr)
         print(plain(found["text"]))
 
 
-def submit_all(connection: Connection, wanted: list[dict[str, Any]], notify: list[str], many: bool) -> None:
-    """Submit jobs in one request, say their numbers, and have somebody told when they have ended."""
+def submit_all(connection: Connection, wanted: list[dict[str, Any]], notify: list[str], where: list[str]) -> None:
+    """Submit jobs in one request, say their numbers, and have somebody told when they have ended.
+
+    `where` says where each stands in a file; empty for what the command line asks for.
+    """
     if connection.is_here():
-        for doubt in dict.fromkeys(filter(None, map(doubt_about_command, wanted))):
-            print(f"fairlead: {plain(doubt)}", file=sys.stderr)
+        _say_once(map(doubt_about_command, wanted), where)
     try:
         tellers = [request(to, []) for to in notify]
     except NotTold as error:
         raise Failure(f"--notify {error}") from None
     if tellers and len(wanted) > MOST_TOLD_OF:
         raise Failure(f"--notify: {len(wanted)} jobs are too many to wait for: {MOST_TOLD_OF} at most")
-    path, body = ("/v1/bulk", {"jobs": wanted}) if many else ("/v1/jobs", wanted[0])
-    answer = connection.submit(path, body)
-    answers = answer["jobs"] if many else [answer]
-    for warning in dict.fromkeys(answer["warning"] for answer in answers if answer["warning"]):
-        print(f"fairlead: {plain(warning)}", file=sys.stderr)
+    path, body = ("/v1/bulk", {"jobs": wanted}) if where else ("/v1/jobs", wanted[0])
+    answer = _post(connection.submit, path, body, where)
+    answers = answer["jobs"] if where else [answer]
+    _say_once((answer["warning"] for answer in answers), where)
     numbers = [answer["id"] for answer in answers]
     for to in notify:
         connection.submit("/v1/jobs", {**request(to, numbers), "queue": answers[0]["queue"]})
     print(*numbers, sep="\n")
+
+
+def _say_once(doubts: Iterable[str | None], where: list[str]) -> None:
+    """Say what is doubted of jobs; the same of several once, with the first place."""
+    first: dict[str, int] = {}
+    for number, doubt in enumerate(doubts):
+        if doubt:
+            first.setdefault(doubt, number)
+    for doubt, number in first.items():
+        print(f"fairlead: {f'{where[number]}: ' if where else ''}{plain(doubt)}", file=sys.stderr)
+
+
+def _post(call: Callable[[str, dict[str, Any]], Any], path: str, body: dict[str, Any], where: list[str]) -> Any:
+    """What the scheduler answers; why it refuses jobs of a file is said with the line of the one that it is about."""
+    try:
+        return call(path, body)
+    except ServiceError as error:
+        named = re.match(r"jobs\.([0-9]+)(?:\.|: )", str(error))  # one of several
+        if not where or error.status is None or not (named or len(where) == 1):
+            raise
+        number, said = (int(named[1]), str(error)[named.end() :]) if named else (0, str(error))
+        raise Failure(f"{where[number]}: {said}") from None
 
 
 def doubt_about_command(body: dict[str, Any]) -> str | None:

@@ -200,6 +200,13 @@ def span(seconds: float) -> str:
     return f"{seconds:.0f}s"
 
 
+def exact_span(seconds: float) -> str:
+    """A time as it may be asked for: whole in the largest unit that it is."""
+    units = (("d", 86400), ("h", 3600), ("min", 60))
+    unit, size = next(((unit, size) for unit, size in units if seconds and seconds % size == 0), ("s", 1))
+    return f"{seconds / size:g}{unit}"
+
+
 def plain_table(*columns: str) -> Table:
     """A table with these columns; ``>`` before a name aligns it to the right. Numbers are never broken, words if need be."""
     table = PlainTable()

@@ -77,6 +77,7 @@ class Ends(NamedTuple):
 
     cpu : milliseconds of CPU that each used; `peak` is the most memory that it had, in bytes. 0 where that is not known; empty
         where it is of none.
+    ran : milliseconds from its first process to its last; likewise.
     """
 
     attempts: Attempts
@@ -84,6 +85,7 @@ class Ends(NamedTuple):
     code: Ints
     cpu: Ints = _NONE
     peak: Ints = _NONE
+    ran: Ints = _NONE
 
 
 class NodeUp(NamedTuple):
@@ -113,6 +115,8 @@ class Seen(NamedTuple):
         In order.
     of : set of str or None
         The machines that `known` is of, where it is not of all: of the others nothing is said.
+    since : int64 array
+        For how many milliseconds each of `started` has run; empty where that is not known.
     """
 
     known: Attempts | None
@@ -122,10 +126,11 @@ class Seen(NamedTuple):
     checkpointed: Attempts = NO_ATTEMPTS
     ago: Ints = _NONE
     of: Set[str] | None = None
+    since: Ints = _NONE
 
 
 NOWHERE = Where(_NONE, ())
-NO_ENDS = Ends(NO_ATTEMPTS, _NONE, _NONE, _NONE, _NONE)
+NO_ENDS = Ends(NO_ATTEMPTS, _NONE, _NONE)
 
 
 class Superseded(RuntimeError):

@@ -224,16 +224,16 @@ def observe(state: State, seen: Seen, now: float) -> tuple[list[Fact], Attempts]
         What runs and is not to: attempts that the journal does not have, or has as over.
     """
     facts: list[Fact] = []
-    started, (ended, outcome, code, cpu, peak) = seen.started, seen.ended
+    started, since, (ended, outcome, code, *used) = seen.started, seen.since, seen.ended
     strays = []
     if len(started.job):
         rows = state.current_tasks(started)
         chosen = first_mentions(state.view(), rows, PLACED)
         if len(chosen) < len(rows):
             strays.append(_pick(started, rows == NONE))
-            started = _pick(started, chosen)
+            started, since = _pick(started, chosen), since[chosen] if len(since) else since
         if len(chosen):
-            facts.append(TasksStarted(at=now, **_columns(started)))
+            facts.append(TasksStarted(at=now, **_columns(started), ago=since))
     if len(seen.ago):
         rows = state.current_tasks(seen.checkpointed)
         news = (rows != NONE) & (state.tasks.kept_at[rows] < now - seen.ago / 1000)
@@ -245,7 +245,7 @@ def observe(state: State, seen: Seen, now: float) -> tuple[list[Fact], Attempts]
         chosen = first_mentions(state.view(), over, NONE)
         if len(chosen) < len(over):
             ended, outcome, code = _pick(ended, chosen), outcome[chosen], code[chosen]
-            cpu, peak = (column[chosen] if len(column) else column for column in (cpu, peak))
+            used = [column[chosen] if len(column) else column for column in used]
     if seen.known is not None:
         rows = state.current_tasks(seen.known)
         strays.append(_pick(seen.known, rows == NONE))
@@ -254,9 +254,10 @@ def observe(state: State, seen: Seen, now: float) -> tuple[list[Fact], Attempts]
         outcome = np.concatenate([outcome, np.full(len(lost.job), Outcome.LOST, np.int64)])
         unknown = np.zeros(len(lost.job), np.int64)
         code = np.concatenate([code, unknown])
-        cpu, peak = (np.concatenate([column, unknown]) if len(column) else column for column in (cpu, peak))
+        used = [np.concatenate([column, unknown]) if len(column) else column for column in used]
     if len(outcome):
-        facts.append(TasksFinished(at=now, **_columns(ended), outcome=outcome, code=code, cpu=cpu, peak=peak))
+        cpu, peak, ran = used
+        facts.append(TasksFinished(at=now, **_columns(ended), outcome=outcome, code=code, cpu=cpu, peak=peak, ran=ran))
     if seen.nodes:
         facts += _changed_nodes(state, seen, now)
     return facts, strays[0] if len(strays) == 1 else _joined(strays)

@@ -87,6 +87,8 @@ class JobList(JobPage):
 class TaskInfo(TypedDict):
     """A task of a job. `exit` and `reason` tell how its last attempt ended, as a shell would.
 
+    `known_as` is what it finds in FAIRLEAD_INDEX and {index}: its index, or, where it repeats a task of another job, that one's.
+
     `cpu_seconds` and `peak_memory` are what its attempts that ended have used, and the most bytes that one of them had; None
     where that is not known. Of one that holds resources `expected_end` is when it will have ended, by even odds, and
     `cautious_end` by nine in ten; None where nothing is known. `checkpointed_at` is when one that runs has said last that it kept
@@ -94,6 +96,7 @@ class TaskInfo(TypedDict):
     """
 
     index: int
+    known_as: int
     status: TaskStatus
     attempt: int
     node: str | None

@@ -15,6 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from fairlead.model.faults import shortened
 from fairlead.model.quantity import LARGEST
+from fairlead.model.specs import LEAST_WEIGHT
 
 Numbers = NDArray[Any]
 
@@ -108,8 +109,9 @@ def weights_of(values: ArrayLike | None, shape: tuple[int, ...], names: Sequence
     if array.ndim == 1 and len(array) == users and users != 1:
         values = array[:, None] if isinstance(values, np.ndarray) else array[:, None].tolist()
     found = numbers_of("weight", values, shape, names)
+    least = np.nextafter(LEAST_WEIGHT, 0)  # a fraction that was written as 1e-9 is a hair less than the float
     refuse_where(
-        "weight", ~((found >= 1e-9) & (found <= 1e9)), found, "no weight: use a number from 1e-9 to 1e9", names
+        "weight", ~((found >= least) & (found <= 1e9)), found, "no weight: use a number from 1e-9 to 1e9", names
     )
     return found
 

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
-from fairlead.model.faults import check_digits, each_once, reason, shortened
+from fairlead.model.faults import Repeated, check_digits, parse_json, reason, shortened
 from fairlead.model.quantity import (
     Percent,
     check_total,
@@ -383,8 +383,23 @@ def _settings(path: Path, text: str, document: Document, queues: list[Queue]) ->
 
 def _nodes(table: NodeTable) -> list[Node]:
     """The nodes that a valid table stands for."""
-    names = [table.name] if table.count == 1 else [f"{table.name}-{k}" for k in range(table.count)]
-    return [Node(name, table.capacity, table.labels) for name in names]
+    return [Node(name, table.capacity, table.labels) for name in names_of(table)]
+
+
+def names_of(table: NodeTable) -> list[str]:
+    """The names of the nodes that a table stands for."""
+    return [table.name] if table.count == 1 else [f"{table.name}-{k}" for k in range(table.count)]
+
+
+def name_taken(table: NodeTable, names: set[str]) -> str | None:
+    """Why a table cannot stand for nodes beside those that have these names; None where it can, and its names are added."""
+    new = names_of(table)
+    taken = next((name for name in new if name in names), None)
+    names.update(new)
+    if taken is None:
+        return None
+    by_count = f", which count = {table.count} makes of {table.name!r}," if table.count > 1 else ""
+    return f"a node {taken!r}{by_count} is there already: name it otherwise"
 
 
 def _node_faults(tables: list[NodeTable]) -> Iterator[tuple[int, str, str]]:
@@ -392,12 +407,10 @@ def _node_faults(tables: list[NodeTable]) -> Iterator[tuple[int, str, str]]:
     names: set[str] = set()
     total: Quantities = {}
     for number, table in enumerate(tables):
-        there = len(names)
-        if there + table.count > MOST_NODES:
+        if len(names) + table.count > MOST_NODES:
             yield number, "count", f"more than {MOST_NODES} nodes"
-        names.update(node.name for node in _nodes(table))
-        if len(names) < there + table.count:
-            yield number, "name", f"a node {table.name!r} is there already: name it otherwise"
+        if (taken := name_taken(table, names)) is not None:
+            yield number, "name", taken
         if not any(table.capacity.values()):
             yield number, "capacity", "a node with nothing to give: name a resource"
         for name, amount in table.capacity.items():
@@ -626,7 +639,7 @@ def read_table(path: Path) -> tuple[str, dict[str, Any]]:
     if long is not None:
         raise DocumentError(f"{path}:{long}: a number has more digits than can be read")
     try:
-        raw = json.loads(text, object_pairs_hook=each_once) if path.suffix == ".json" else tomllib.loads(text)
+        raw = parse_json(text) if path.suffix == ".json" else tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         place = re.fullmatch(r"(.*) \(at line (\d+), column \d+\)", str(error))
         where, why = (f"{path}:{place[2]}", place[1]) if place else (str(path), str(error))
@@ -635,7 +648,9 @@ def read_table(path: Path) -> tuple[str, dict[str, Any]]:
         raise DocumentError(f"{path}:{error.lineno}: not JSON: {error.msg}") from None
     except RecursionError:
         raise DocumentError(f"{path}: nested too deeply") from None
-    except ValueError as error:  # a key twice, or a date that there is not
+    except Repeated as error:
+        raise DocumentError(fault(path, text, error.place, error.reason, "")) from None
+    except ValueError as error:  # a date that there is not
         raise DocumentError(f"{path}: {shortened(str(error))}") from None
     if not isinstance(raw, dict):
         raise DocumentError(f"{path}: is no table: write its keys at the top")

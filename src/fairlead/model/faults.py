@@ -1,7 +1,8 @@
 """What is wrong with something that came from outside, in the same words wherever it came from: a document, a request, a row."""
 
+import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from fairlead.plain_text import plain
@@ -42,13 +43,51 @@ def shortened(text: str) -> str:
     return line if len(line) <= LONGEST else f"{line[: LONGEST // 2]} ... {line[-LONGEST // 3 :]}"
 
 
-def each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """An object of JSON, each of whose keys is there once: for `json.loads`, as `object_pairs_hook`. Raises ValueError."""
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        name = repeated([name for name, _ in pairs])
-        raise ValueError(f"{shortened(str(name))}: is there twice: keep one of them")
-    return found
+class Repeated(ValueError):
+    """A key is there twice in an object of JSON; `place` leads to it: the keys and numbers that it lies below, and itself."""
+
+    reason = "is there twice: keep one of them"
+
+    def __init__(self, place: tuple[str | int, ...]) -> None:
+        super().__init__(f"{shortened('.'.join(map(str, place)))}: {self.reason}")
+        self.place = place
+
+
+class _Pairs(list[tuple[str, Any]]):
+    """An object of JSON, as it is written."""
+
+
+def parse_json(text: str | bytes) -> Any:
+    """Read JSON, in whose objects each key is there once.
+
+    Raises Repeated, JSONDecodeError, RecursionError, and ValueError for what is no text or has a number that is too long.
+    """
+    whole = True
+
+    def read(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        nonlocal whole
+        found = dict(pairs)
+        whole &= len(found) == len(pairs)
+        return found
+
+    value = json.loads(text, object_pairs_hook=read)
+    if not whole:
+        raise Repeated(_place_of_repeated(json.loads(text, object_pairs_hook=_Pairs)) or ())
+    return value
+
+
+def _place_of_repeated(value: Any) -> tuple[str | int, ...] | None:
+    """Where a key is that is there twice; None where there is none."""
+    if not isinstance(value, list):
+        return None
+    inside: Iterable[tuple[str | int, Any]] = enumerate(value)
+    if isinstance(value, _Pairs):
+        twice = repeated([name for name, _ in value])
+        if twice is not None:
+            return (twice,)
+        inside = value
+    found = ((key, _place_of_repeated(each)) for key, each in inside)
+    return next(((key, *place) for key, place in found if place is not None), None)
 
 
 def repeated(names: Sequence[str]) -> str | None:

@@ -36,6 +36,7 @@ from fairlead.model.documents import (
     Table,
     check_queue_name,
     fault,
+    name_taken,
     read_table,
     validated,
 )
@@ -379,13 +380,12 @@ def _machine_faults(document: ProblemDocument) -> Iterator[tuple[tuple[str | int
     names: set[str] = set()
     count = 0
     for number, node in enumerate(document.node):
-        if node.name in names:
-            yield ("node", number, "name"), f"a node {node.name!r} is there already: name it otherwise"
-        names.add(node.name)
         count += node.count
         if count > MOST_NODES:
             yield ("node", number, "count"), f"more than {MOST_NODES} nodes"
             return
+        if (taken := name_taken(node, names)) is not None:
+            yield ("node", number, "name"), taken
 
 
 def _meets(node: NodeTable, user: UserTable) -> bool:

@@ -13,9 +13,9 @@ from fairlead.model.quantity import BYTE_RESOURCES, is_written_exactly, round_qu
 from fairlead.policies.by_filling import ByFilling
 from fairlead.policies.contract import DividingPolicy, Division, PolicyError
 from fairlead.policies.discrete import OrderingPolicy, Placement, Step, place
-from fairlead.policies.filling import DEMAND, LIMIT, NOT_TAKEN, SLOT
+from fairlead.policies.filling import DEMAND, LIMIT, NO_SLOT, NOT_TAKEN, SLOT
 from fairlead.policies.registry import find_policy
-from fairlead.text_tables import new_table, printed
+from fairlead.text_tables import folded, printed
 
 if TYPE_CHECKING:
     import pandas
@@ -24,6 +24,12 @@ if TYPE_CHECKING:
 MOST_STEPS_SHOWN = 1000
 MOST_IN_FRACTIONS = 1000
 """Users up to whom fractions are computed where nobody asked for them."""
+_STOPS = {
+    DEMAND: "its demand is met",
+    LIMIT: "its limit",
+    NOT_TAKEN: "it takes no part",
+    SLOT: "no slot left",
+}
 MOST_SHOWN = 40
 """Users that a printed allocation shows."""
 
@@ -95,13 +101,27 @@ class Allocation:
     def stopped_by(self, user: int) -> str:
         """Why a user has no more: its demand, its limit, or which saturated resource, in which round."""
         stop, at = int(self.division.stop[user]), int(self.division.round[user])
-        if stop == SLOT:
-            return "no slot left"
-        if stop >= 0 and self.indivisible:
-            return f"too little {self.problem.resources[stop]} for another task"
-        if stop >= 0:
-            return f"{self.problem.resources[stop]} is saturated" + (f" (round {at})" if at else "")
-        return {DEMAND: "its demand is met", LIMIT: "its limit", NOT_TAKEN: "it takes no part"}[stop]
+        if stop <= NO_SLOT:
+            return f"a slot has too little {self.problem.resources[NO_SLOT - stop]} for a task"
+        if stop < 0:
+            return _STOPS[stop]
+        resource = self.problem.resources[stop]
+        if self.indivisible:
+            apart = self.problem.nodes > 1 and self.left[stop] >= self.problem.demand[user, stop]
+            return "no machine has room for another task" if apart else f"too little {resource} for another task"
+        return self._saturated(user, stop) + (f" (round {at})" if at else "")
+
+    def _saturated(self, user: int, stop: int) -> str:
+        """In which way a resource that is scarce for a user holds it up: what is left may be where it is of no use."""
+        machines, resource = self.problem.machines, self.problem.resources[stop]
+        if machines is None or self.division.placed is None:
+            return f"{resource} is saturated"
+        capacity, mine = machines.capacity[:, stop] * machines.count, machines.allowed[user]
+        left = capacity - (self.division.placed * self.problem.demand[:, stop, None]).sum(axis=0)
+        close = capacity.sum() * (0 if left.dtype == object else 1e-6)
+        if left[mine].sum() > close:
+            return "no machine has all that it needs"
+        return f"{resource} is saturated" + (" where it may run" if left.sum() > close else "")
 
     def to_dict(self) -> dict[str, Any]:
         """As plain data for JSON; fractions are strings such as "63/25"."""
@@ -259,41 +279,46 @@ def _divide_wide(chosen: DividingPolicy, problem: Problem, spread: float) -> Div
 
 
 def table(allocations: list[Allocation], width: int = 200) -> str:
-    """Allocations of the same problem side by side, as text; names and reasons are wrapped where there is too little room."""
+    """Allocations of the same problem one below another, as text; where there is too little room, names and reasons are wrapped,
+    and tables are in parts.
+    """
     parts: list[Any] = []
     for found in allocations:
-        problem = found.problem
-        resources = [f">{name}" for name in problem.resources]
-        rows = new_table("user", ">tasks", *resources, ">dominant share", "stopped by")
-        for column in (rows.columns[0], rows.columns[-1]):
-            column.no_wrap, column.overflow = False, "fold"
-        dominant = found.dominant_shares
-        for i in range(min(len(found.tasks), MOST_SHOWN)):
-            rows.add_row(
-                problem.users[i],
-                number(found.tasks[i]),
-                *(amount(problem, j, found.resources[i, j]) for j in range(len(problem.resources))),
-                f"{number(dominant[i])} {found.dominant_resource(i)}",
-                found.stopped_by(i),
-            )
-        if len(found.tasks) > MOST_SHOWN:
-            rows.add_row(f"and {len(found.tasks) - MOST_SHOWN:,} more")
-        rows.add_section()
-        for what, values in (("used", found.used), ("left", found.left)):
-            rows.add_row(what, "", *(amount(problem, j, values[j]) for j in range(len(problem.resources))))
-        if found.division.prices is not None:
-            spent = found.division.prices * problem.capacity
-            rows.add_row("price of all", "", *(number(price) for price in spent))
-        parts += ([""] if parts else []) + [found.policy, rows, *found.division.notes]
+        columns, users = _columns(found)
+        rows = folded(columns, width, wraps=("user", "stopped by"), ends=(users,))
+        parts += ([""] if parts else []) + [found.policy, *rows, *found.division.notes]
     return printed(*parts, width=width)
 
 
-def steps_table(found: Allocation) -> str:
+def _columns(found: Allocation) -> tuple[dict[str, list[str]], int]:
+    """The columns of the table of an allocation, and how many rows are of users, before those of what is used and left."""
+    problem, shown = found.problem, range(min(len(found.tasks), MOST_SHOWN))
+    more = [f"and {len(found.tasks) - MOST_SHOWN:,} more"] if len(found.tasks) > MOST_SHOWN else []
+    below: list[tuple[str, Any]] = [("used", found.used), ("left", found.left)]
+    prices = found.division.prices
+    if prices is not None:
+        below.append(("price of all", prices * problem.capacity))
+    empty, dominant = [""] * len(more), found.dominant_shares
+    none = [*empty, *[""] * len(below)]
+    columns = {
+        "user": [*(problem.users[i] for i in shown), *more, *(what for what, _ in below)],
+        ">tasks": [*(number(found.tasks[i]) for i in shown), *none],
+    }
+    for j, name in enumerate(problem.resources):
+        sums = [number(of[j]) if what == "price of all" else amount(problem, j, of[j]) for what, of in below]
+        columns[f">{name}"] = [*(amount(problem, j, found.resources[i, j]) for i in shown), *empty, *sums]
+    columns[">dominant share"] = [*(f"{number(dominant[i])} {found.dominant_resource(i)}" for i in shown), *none]
+    columns["stopped by"] = [*map(found.stopped_by, shown), *none]
+    return columns, len(shown) + len(more)
+
+
+def steps_table(found: Allocation, width: int = 200) -> str:
     """The steps of an allocation of whole tasks, as Table 1 of the DRF paper prints them."""
     problem = found.problem
     stands = [f"{user} {what}" for user in problem.users for what in ("shares", "dominant")]
     used = [f">{name} used" for name in problem.resources]
-    rows = new_table(">step", "serves", *stands, *used, *([">node"] if problem.nodes > 1 else []))
+    heads = [">step", "serves", *([">node"] if problem.nodes > 1 else []), *stands, *used]
+    rows: list[list[str]] = []
     capacity = np.where(problem.capacity > 0, problem.capacity, 1)
     for at, step in enumerate(found.steps[:MOST_STEPS_SHOWN], 1):
         shares = [problem.demand[i] * tasks / capacity for i, tasks in enumerate(step.tasks)]
@@ -302,8 +327,10 @@ def steps_table(found: Allocation) -> str:
             cells += ["<" + ", ".join(number(s) for s in share) + ">", number(max(share / problem.weight[i]))]
         parts = [number(u / c) for u, c in zip(step.used, capacity, strict=True)]
         node = [str(step.node)] if problem.nodes > 1 else []
-        rows.add_row(str(at), problem.users[step.user], *cells, *parts, *node)
-    return printed(rows, width=400)
+        rows.append([str(at), problem.users[step.user], *node, *cells, *parts])
+    columns = {head: [row[k] for row in rows] for k, head in enumerate(heads)}
+    wraps = ["serves", *(f"{user} shares" for user in problem.users)]
+    return printed(*folded(columns, width, keys=2, wraps=wraps), width=width)
 
 
 def number(value: Any) -> str:

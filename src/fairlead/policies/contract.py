@@ -21,7 +21,7 @@ class Division:
 
     tasks : shape (users,)
     stop : int64, shape (users,)
-        Why no more: a resource's column, or DEMAND, LIMIT, NOT_TAKEN of :mod:`fairlead.policies.filling`.
+        Why no more: a resource's column, or DEMAND, LIMIT, NOT_TAKEN, SLOT, NO_SLOT of :mod:`fairlead.policies.filling`.
     round : int64, shape (users,)
         How many resources were saturated when the user stopped; 0 where there are no rounds.
     prices : shape (resources,), optional

@@ -15,7 +15,7 @@ import numpy as np
 from fairlead.model.arrays import exact_array
 from fairlead.model.problems import Problem
 from fairlead.policies.contract import Division, PolicyError
-from fairlead.policies.filling import DEMAND, LIMIT, SLOT
+from fairlead.policies.filling import DEMAND, LIMIT, NO_SLOT, SLOT
 from fairlead.policies.orders import Order
 
 MOST_STEPS = 1_000_000
@@ -107,8 +107,10 @@ def place(problem: Problem, policy: OrderingPolicy, placement: Placement = "firs
         going.discard(chosen)
         order.out(chosen, lacking if lacking is not None and _is_saturated(lacking, free, seen.demand, going) else None)
     whole = problem.tasks * 0 + exact_array(tasks)
-    if seen.resources != problem.resources:
+    if seen.resources != problem.resources:  # slots
+        too_large = (seen.demand > seen.capacity).any(axis=1)
         stop[stop >= 0] = SLOT
+        stop[too_large] = NO_SLOT - (problem.demand * seen.capacity > problem.capacity)[too_large].argmax(axis=1)
     return Division(whole, stop, np.zeros(n, np.int64)), steps
 
 

@@ -32,6 +32,8 @@ Numbers = NDArray[Any]
 
 # Why a user rises no more; a resource's column, 0 and up, where that was saturated.
 DEMAND, LIMIT, NOT_TAKEN, SLOT = filling_loop.DEMAND, -2, -3, -4
+NO_SLOT = -5
+"""A slot has too little for a task: of the first resource; one less for each that comes before it."""
 
 SMALL = 8192
 """Numbers in the demand up to which compiled code would take longer to load than to gain."""

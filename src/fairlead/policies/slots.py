@@ -11,7 +11,7 @@ import numpy as np
 from fairlead.model.arrays import Numbers
 from fairlead.model.problems import Problem
 from fairlead.policies.contract import Division, PolicyError
-from fairlead.policies.filling import SLOT, fill
+from fairlead.policies.filling import NO_SLOT, SLOT, fill
 from fairlead.policies.orders import ByKey, Order, by_rate
 
 
@@ -37,8 +37,9 @@ class Slots:
         most, limited = problem.most()
         found = fill(capacity, need[:, None], problem.weight[:, 0] * fits, most, need * 0, limited)
         stop = np.where(found.stop == 0, SLOT, found.stop)
-        stop[~fits] = (problem.demand > size)[~fits].argmax(axis=1)
-        notes = [f"{int((~fits).sum())} users' tasks do not fit a slot"] if not fits.all() else []
+        stop[~fits] = NO_SLOT - (problem.demand > size)[~fits].argmax(axis=1)
+        small = int((~fits).sum())
+        notes = [f"the tasks of {small} user{'s' * (small > 1)} do not fit a slot"] if small else []
         return Division(found.tasks, stop, found.round, notes=notes)
 
     def indivisible(self, problem: Problem) -> tuple[Problem, Order]:

@@ -41,6 +41,7 @@ from fairlead.scheduler.facts import (
     SharesLooked,
     TasksCheckpointed,
     TasksExpired,
+    TasksFact,
     TasksFinished,
     TasksPlaced,
     TasksRevoked,
@@ -58,7 +59,7 @@ from fairlead.scheduler.offer_effects import (
 )
 from fairlead.scheduler.queue_tree import mark_exact, vector
 from fairlead.scheduler.statuses import CANCEL, EXPIRE, IMPOSSIBLE, PLACED, REVOKE, REVOKING, TRANSITIONS, WAITING
-from fairlead.scheduler.tables import CHANGED, GUARANTEE, NONE, RESERVATION, WHY
+from fairlead.scheduler.tables import CHANGED, GUARANTEE, I64, NONE, RESERVATION, WHY
 from fairlead.scheduler.view import BEGAN, CLAIM_DUE, ENDED
 
 if TYPE_CHECKING:
@@ -230,14 +231,21 @@ def _tasks_started(state: "State", fact: TasksStarted) -> None:
     rows, view = state.job_rows(fact.job), state.view()
     bad = kernel_account.started(view, rows, fact.index, fact.attempt, fact.at)
     _refuse(state, bad, fact.job, fact.index, "been started")
+    if len(fact.ago):
+        state.tasks.started_at[state.jobs.first[rows] + fact.index] -= fact.ago / 1000
     if state.frameworks.task_of:
         note_started(state, rows, fact.at)
     for k in kernel_attempts.limited(view, rows).tolist():
-        until = fact.at + float(state.jobs.time_limit[rows[k]])
+        until = float(
+            state.tasks.started_at[state.jobs.first[rows[k]] + fact.index[k]] + state.jobs.time_limit[rows[k]]
+        )
         state.deadlines.add(until, (int(fact.job[k]), int(fact.index[k]), int(fact.attempt[k])))
 
 
 def _tasks_finished(state: "State", fact: TasksFinished) -> None:
+    if len(fact.ran):
+        rows = _current(state, fact, "ended")
+        state.tasks.started_at[rows] = fact.began(state.tasks.started_at[rows])
     _finish(state, fact.attempts, fact.outcome, fact.code, fact.at)
     if len(fact.cpu):
         rows = state.jobs.first[state.job_rows(fact.job)] + fact.index
@@ -246,8 +254,7 @@ def _tasks_finished(state: "State", fact: TasksFinished) -> None:
 
 
 def _tasks_checkpointed(state: "State", fact: TasksCheckpointed) -> None:
-    rows = state.current_tasks(fact.attempts)
-    _refuse(state, int(np.argmax(rows == NONE)) if (rows == NONE).any() else -1, fact.job, fact.index, "checkpointed")
+    rows = _current(state, fact, "checkpointed")
     state.tasks.kept_at[rows] = np.maximum(state.tasks.kept_at[rows], fact.at - fact.ago / 1000)
 
 
@@ -357,6 +364,13 @@ def _refuse(state: "State", bad: int, job: Ints, index: Ints, what: str) -> None
     state.count_rows()
     if bad >= 0:
         raise Contradiction(f"task {job[bad]}.{index[bad]} cannot have {what} in this state")
+
+
+def _current(state: "State", fact: TasksFact, what: str) -> I64:
+    """The rows of the tasks of a fact about attempts that hold resources."""
+    rows = state.current_tasks(fact.attempts)
+    _refuse(state, int(np.argmax(rows == NONE)) if (rows == NONE).any() else -1, fact.job, fact.index, what)
+    return rows
 
 
 def _change_status(state: "State", fact: TasksRevoked | TasksExpired, event: int, what: str) -> None:

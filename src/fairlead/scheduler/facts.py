@@ -150,7 +150,9 @@ class TasksPlaced(TasksFact, frozen=True):
 
 
 class TasksStarted(TasksFact, frozen=True):
-    """They run."""
+    """They run; `ago` milliseconds before, each began. Empty: at once."""
+
+    ago: Ints = field(default_factory=_unknown)
 
 
 class TasksFinished(TasksFact, frozen=True):
@@ -158,12 +160,21 @@ class TasksFinished(TasksFact, frozen=True):
 
     cpu : milliseconds of CPU that each attempt used; `peak` is the most memory that it had, in bytes. Empty, or 0, where that is
     not known.
+    ran : for how many milliseconds each did; likewise, and then since its start.
     """
 
     outcome: Ints
     code: Ints
     cpu: Ints = field(default_factory=_unknown)
     peak: Ints = field(default_factory=_unknown)
+    ran: Ints = field(default_factory=_unknown)
+
+    def began(self, noted: NDArray[np.float64]) -> NDArray[np.float64]:
+        """When each attempt began, of which a start was noted then (NaN: none was): as long ago as it ran, where that is known.
+
+        An end counts from when it was heard of, for it is then that others may have the room.
+        """
+        return np.where(self.ran > 0, self.at - self.ran / 1000, noted) if len(self.ran) else noted
 
 
 class TasksCheckpointed(TasksFact, frozen=True):

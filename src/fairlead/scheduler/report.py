@@ -130,7 +130,8 @@ def describe_tasks(
     indices = indices[:limit]
     expected, cautious = (ends(state, begin + indices, now, chance) for chance in (EXPECTED, CAUTIOUS))
     columns = zip(indices.tolist(), expected.tolist(), cautious.tolist(), strict=True)
-    found = [describe_task(state, begin, *column) for column in columns]
+    known_as = state.index.specs[job].work.indices
+    found = [describe_task(state, begin, known_as, *column) for column in columns]
     return {"tasks": found, "next": following}
 
 
@@ -138,7 +139,7 @@ def find_task(state: State, job: int, index: int) -> TaskInfo:
     """One task of a job, without forecasts. Refuses an unknown one."""
     row = job_row(state, job)
     check_index(job, index, int(state.jobs.tasks[row]))
-    return describe_task(state, int(state.jobs.first[row]), index)
+    return describe_task(state, int(state.jobs.first[row]), state.index.specs[job].work.indices, index)
 
 
 def check_index(job: int, index: int, tasks: int) -> None:
@@ -147,14 +148,20 @@ def check_index(job: int, index: int, tasks: int) -> None:
         raise Unknown(f"job {job} has no task {index}: its tasks are 0 to {tasks - 1}")
 
 
-def describe_task(state: State, begin: int, index: int, expected: float = nan, cautious: float = nan) -> TaskInfo:
-    """The task with this index of the job whose tasks' rows begin at `begin`, with its forecasts where they were asked for."""
+def describe_task(
+    state: State, begin: int, known_as: list[int], index: int, expected: float = nan, cautious: float = nan
+) -> TaskInfo:
+    """The task with this index of the job whose tasks' rows begin at `begin`, with its forecasts where they were asked for.
+
+    `known_as` are what its tasks know themselves by; empty where that is their indices.
+    """
     tasks, t = state.tasks, begin + index
     status = int(tasks.status[t])
     placed = PLACED <= status <= REVOKING
     over = status in (SUCCEEDED, FAILED, CANCELLED) and tasks.attempt[t] > 0
     return {
         "index": index,
+        "known_as": known_as[index] if known_as else index,
         "status": STATUS_NAMES[status],
         "attempt": int(tasks.attempt[t]),
         "node": state.cluster.specs[tasks.node[t]].name if placed or over else None,

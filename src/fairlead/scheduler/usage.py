@@ -8,7 +8,7 @@ import numpy as np
 from fairlead.outcomes import Outcome
 from fairlead.scheduler.facts import Fact, NodeLost, TasksFinished
 from fairlead.scheduler.state import State
-from fairlead.scheduler.tables import F64, I64
+from fairlead.scheduler.tables import F64
 
 
 class _Sums:
@@ -48,7 +48,9 @@ class Usage:
         """Count what runs at the end, and give the sums: one for each queue and user, by name."""
         rows = self.state.held_rows()
         jobs = self.state.job_rows_of(rows)
-        for job, hours in zip(jobs.tolist(), self._hours(rows, self.end).tolist(), strict=True):
+        for job, hours in zip(
+            jobs.tolist(), self._hours(self.state.tasks.started_at[rows], self.end).tolist(), strict=True
+        ):
             self._add(job, hours, came_to_nothing=False)
         return [
             {
@@ -68,7 +70,7 @@ class Usage:
         rows = self.state.current_tasks(fact.attempts)
         good = (fact.outcome == Outcome.EXITED) & (fact.code == 0)
         known = len(fact.cpu) > 0
-        hours = self._hours(rows, fact.at)
+        hours = self._hours(fact.began(self.state.tasks.started_at[rows]), fact.at)
         for k, job in enumerate(self.state.job_rows_of(rows).tolist()):
             sums = self._add(job, float(hours[k]), came_to_nothing=not good[k])
             sums.ended += 1
@@ -81,14 +83,13 @@ class Usage:
         """What ran on a node that is lost came to nothing."""
         rows = self.state.held_rows()
         rows = rows[self.state.tasks.node[rows] == self.state.cluster.rows[fact.node]]
-        hours = self._hours(rows, fact.at).tolist()
+        hours = self._hours(self.state.tasks.started_at[rows], fact.at).tolist()
         for job, each in zip(self.state.job_rows_of(rows).tolist(), hours, strict=True):
             self._add(job, each, came_to_nothing=True)
 
-    def _hours(self, rows: I64, until: float) -> F64:
+    def _hours(self, began: F64, ended: float) -> F64:
         """How long tasks have held what they asked for, within the time that is looked at; 0 where they did not start."""
-        since = np.maximum(self.state.tasks.started_at[rows], self.begin)
-        found: F64 = np.nan_to_num(np.clip(min(until, self.end) - since, 0.0, None)) / 3600
+        found: F64 = np.nan_to_num(np.clip(min(ended, self.end) - np.maximum(began, self.begin), 0.0, None)) / 3600
         return found
 
     def _add(self, job: int, hours: float, came_to_nothing: bool) -> _Sums:

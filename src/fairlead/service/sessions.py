@@ -289,7 +289,7 @@ class Sessions:
                     if status in OVER:
                         ended.add(index)
                         session.going -= 1
-                    session.events.append(_event(job, describe_task(state, begin, index)))
+                    session.events.append(_event(job, describe_task(state, begin, [], index)))
         self._wakeups.wake([("session", name)])
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from fairlead.html_page import COLOURS, framed
 from fairlead.simulate.measure import bin_names, bins, summary, unfairness
 from fairlead.simulate.run import Run
-from fairlead.text_tables import new_table, printed
+from fairlead.text_tables import folded, new_table, printed
 
 MOST_QUEUES = 10
 """That are drawn by name; the rest together."""
@@ -240,23 +240,24 @@ def _drawn(runs: Sequence[Run]) -> tuple[list[str], list[list[int]]]:
     return (names, groups) if not rest else ([*names, f"{len(rest)} others"], [*groups, rest])
 
 
-def sweep_text(found: Sequence[dict[str, Any]]) -> str:
+def sweep_text(found: Sequence[dict[str, Any]], width: int = 200) -> str:
     """A sweep, a line a point: what :func:`fairlead.simulate.sweep.sweep` returns."""
     numbers = "scale nodes seed ended makespan completion p95 slowdown used unfair"
     takes_back = any(each["numbers"]["revoked"] or each["numbers"]["below guarantee"] for each in found)
     more = (">revoked", ">lost", ">below") if takes_back else ()
-    rows = new_table("policy", *(f">{name}" for name in numbers.split()), *more)
+    heads, rows = ["policy", *(f">{name}" for name in numbers.split()), *more], []
     runs = [each["numbers"] for each in found]
     for each in found:
         point, came = each["point"], each["numbers"]
         completion, slowdown = came["completion"], came["slowdown"]
-        rows.add_row(
+        rows.append([
             run_title(came, runs), f"{point['scale']:g}", str(point["nodes"] or ""), str(point["seed"]), f"{came['ended']:,}",
             span(came["makespan"]), *(span(completion[which]) if completion else "" for which in ("mean", "p95")),
             f"{slowdown['mean']:.2f}" if slowdown else "", f"{_busiest(came):.0%}", f"{came['unfairness']:.1%}",
             *((f"{came['revoked']:,}", span(came["lost"]), span(came["below guarantee"])) if takes_back else ()),
-        )  # fmt: skip
-    return printed(rows, width=200)
+        ])  # fmt: skip
+    columns = {head: [row[k] for row in rows] for k, head in enumerate(heads)}
+    return printed(*folded(columns, width, keys=4, wraps=("policy",)), width=width)
 
 
 def _busiest(came: dict[str, Any]) -> float:

@@ -126,16 +126,15 @@ def submit(
     Lines of a script that begin with #FAIRLEAD are options, too. Example: fairlead submit --queue lab/vision --cpu 2 --memory
     4Gi --tasks 10 -- python train.py --fold {index}
     """
-    from fairlead.cli.asked import job_request
-    from fairlead.cli.submitting import all_asked, ask_when, submit_all
+    from fairlead.cli.submitting import all_asked, ask_when, requests, submit_all
 
     asked = all_asked(ctx, command or [], jobs)
-    wanted = [job_request(each) for each in asked]
+    wanted, where = requests(asked), [each["where"] for each in asked if "where" in each]
     with connect() as connection:
         if when:
-            ask_when(connection, wanted)
+            ask_when(connection, wanted, where)
         else:
-            submit_all(connection, wanted, asked[0]["notify"], many=jobs is not None)
+            submit_all(connection, wanted, asked[0]["notify"], where)
 
 
 def run(
@@ -163,7 +162,7 @@ def run(
     Ctrl-C, SIGTERM and SIGHUP cancel it, and its reader's end. Example: fairlead run --cpu 2 --memory 4Gi -- make -j2
     """
     from fairlead.cli.asked import job_request
-    from fairlead.cli.run import follow, heard_signals
+    from fairlead.cli.run import follow, guarded, heard_signals
     from fairlead.client.standard_input import is_terminal, kind_of_input
 
     if pty and not is_terminal():
@@ -171,9 +170,10 @@ def run(
     kind = "terminal" if pty else kind_of_input()
     with connect() as connection:
         body = job_request(ctx.params)
-        with heard_signals() as signals:
+        with guarded() as guard, heard_signals() as signals:
             answer = connection.submit("/v1/jobs", {**body, "input": kind})
             job = answer["id"]
+            guard(job)
             if answer["warning"]:
                 print(f"fairlead: {plain(answer['warning'])}", file=sys.stderr)
             task = follow(connection, job, kind, signals)

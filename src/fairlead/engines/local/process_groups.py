@@ -30,10 +30,11 @@ MARK = "FAIRLEAD_ATTEMPT"
 
 
 class Used(NamedTuple):
-    """Milliseconds of CPU, and the most memory at once, in bytes; 0 where that is not known."""
+    """Milliseconds of CPU, the most memory at once, in bytes, and for how many milliseconds it ran; 0 where that is not known."""
 
     cpu: int
     peak: int
+    ran: int = 0
 
 
 NOTHING = Used(0, 0)
@@ -73,6 +74,8 @@ class ProcessGroup:
         The wait status of its first process.
     reaped : Used
         What the first process and the children that it waited for have used, once it is reaped.
+    seen_at : int
+        When any of its processes was there, as far as is known since the first has ended; in milliseconds since the boot.
     """
 
     def __init__(self, pid: int, cgroup: Group | None, mark: str) -> None:
@@ -82,6 +85,7 @@ class ProcessGroup:
         self.kill_at: float | None = None
         self.status: int | None = None
         self.reaped = NOTHING
+        self.seen_at = 0
 
 
 class ProcessGroups:
@@ -159,7 +163,7 @@ class ProcessGroups:
                 signal_group(group, signal.SIGKILL)
             _, status, used = os.wait4(child.si_pid, 0)
             if group is not None:
-                group.status = status
+                group.status, group.seen_at = status, since_boot()
                 group.reaped = Used(round(1000 * (used.ru_utime + used.ru_stime)), 1024 * used.ru_maxrss)
                 reaped.append(group)
 
@@ -176,7 +180,7 @@ class ProcessGroups:
         if group.kill_at is None:
             signal_group(group, signal.SIGKILL)
         del self._by_pid[group.pid]
-        group.status = status
+        group.status, group.seen_at = status, since_boot()
         return True
 
     def stop(self, group: ProcessGroup, grace: float, number: int) -> None:
@@ -198,6 +202,8 @@ class ProcessGroups:
         if group.status is None and not late:
             return False
         members = self.members(group)
+        if members:
+            group.seen_at = since_boot()
         if (members or group.status is None) and (late or group.kill_at is None):
             self._kill(group, members)
         # Only a look that finds nobody is the end: what was just killed may have left children to us.
@@ -269,6 +275,11 @@ class ProcessGroups:
         if self.cgroups:
             for cgroup in cgroups:
                 self.cgroups.remove_when_empty(cgroup)
+
+
+def since_boot() -> int:
+    """Milliseconds, asleep or not."""
+    return time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 10**6
 
 
 def threads(milli_cpu: int) -> dict[str, str]:

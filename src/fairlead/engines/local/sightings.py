@@ -17,7 +17,10 @@ Task = tuple[Number, Number, Number]
 
 
 class Started(msgspec.Struct, tag_field="saw", tag="started"):
+    """It runs, for so many milliseconds; 0 also from an older supervisor, which does not say."""
+
     task: Task
+    ago: Number = 0
 
 
 class Checkpointed(msgspec.Struct, tag_field="saw", tag="checkpointed"):
@@ -33,6 +36,7 @@ class Ended(msgspec.Struct, tag_field="saw", tag="ended"):
     code: Number
     cpu: Number
     peak: Number
+    ran: Number = 0
 
 
 class Inventory(msgspec.Struct, tag_field="saw", tag="inventory"):
@@ -107,18 +111,18 @@ class Sightings:
 
     def __init__(self) -> None:
         self.known: list[Task] | None = None
-        self.started: list[int] = []  # three numbers an attempt
-        self.checkpointed: dict[Task, int] = {}  # when, in milliseconds of the monotonic clock
-        self.ended: list[int] = []  # seven: the attempt, its outcome and code, what it used
+        self.started: list[int] = []  # four numbers: the attempt, and when, in milliseconds of the monotonic clock
+        self.checkpointed: dict[Task, int] = {}  # when, by the same clock
+        self.ended: list[int] = []  # eight: the attempt, its outcome and code, what it used, how long it ran
         self.nodes: list[NodeUp | NodeDown] = []
 
     def add(self, message: Message) -> None:
         """Take a message in, where it tells of tasks."""
         match message:
-            case Started(task):
-                self.started += task
-            case Ended(task, outcome, code, cpu, peak):
-                self.ended += (*task, outcome, code, cpu, peak)
+            case Started(task, ago):
+                self.started += (*task, _now() - ago)
+            case Ended(task, outcome, code, cpu, peak, ran):
+                self.ended += (*task, outcome, code, cpu, peak, ran)
             case Checkpointed(task, ago):
                 self.checkpointed[task] = _now() - ago
             case Inventory(tasks):
@@ -136,13 +140,15 @@ class Sightings:
 
     def seen(self) -> Seen:
         """As the scheduler takes it."""
+        job, index, number, began = columns(self.started, 4)
         return Seen(
             None if self.known is None else Attempts(*columns(self.known, 3)),
-            Attempts(*columns(self.started, 3)) if self.started else NO_ATTEMPTS,
+            Attempts(job, index, number) if self.started else NO_ATTEMPTS,
             _ends(self.ended) if self.ended else NO_ENDS,
             self.nodes,
             Attempts(*columns(list(self.checkpointed), 3)) if self.checkpointed else NO_ATTEMPTS,
             _now() - np.array(list(self.checkpointed.values()), np.int64),
+            since=_now() - began,
         )
 
 
@@ -152,7 +158,7 @@ def columns(rows: list[Any], width: int) -> np.ndarray:
 
 
 def _ends(rows: list[int]) -> Ends:
-    job, index, number, *rest = columns(rows, 7)
+    job, index, number, *rest = columns(rows, 8)
     return Ends(Attempts(job, index, number), *rest)
 
 

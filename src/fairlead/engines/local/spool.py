@@ -13,8 +13,8 @@ from fairlead.engines.local.messages import Task
 
 LARGE = 4 * 2**20
 
-End = tuple[int, int, int, int]
-"""Outcome and code; milliseconds of CPU and the most bytes of memory that were used, 0 where that is not known."""
+End = tuple[int, int, int, int, int]
+"""Outcome and code; milliseconds of CPU, the most bytes of memory, and for how many milliseconds it ran: 0 where not known."""
 
 
 class Spool:
@@ -41,7 +41,8 @@ class Spool:
                 begun.discard(task)
                 ended.pop(task, None)
                 if what == "ended":
-                    ended[task] = (more[0], more[1], *(more[2:4] or (0, 0)))
+                    known = [*more, 0, 0, 0][:5]  # one that an older supervisor wrote has less to say
+                    ended[task] = (known[0], known[1], known[2], known[3], known[4])
         return begun, ended
 
     def note(self, what: str, task: Task, *more: int) -> None:

@@ -7,7 +7,8 @@
 It does what the scheduler tells it on :mod:`the line <fairlead.engines.local.line>`, and tells what it saw:
 
     {"saw": "inventory", "tasks": [...], "limits": {"memory": true, "cpu": true, "tracking": true}}
-    {"saw": "started", "task": [...]}       {"saw": "ended", "task": [...], "outcome": 0, "code": 0, "cpu": ms, "peak": bytes}
+    {"saw": "started", "task": [...], "ago": ms}
+    {"saw": "ended", "task": [...], "outcome": 0, "code": 0, "cpu": ms, "peak": bytes, "ran": ms}
     {"saw": "checkpointed", "task": [...], "ago": ms}, that it has kept what it did
     {"saw": "fed", "task": [...], "taken": bytes, "over": whether it takes no more}
     {"saw": "here"}      {"saw": "refused", "why": ...}, to one that it does not obey
@@ -285,6 +286,7 @@ class Supervisor:
                 self._has_ended(task, Outcome.SIGNALLED, signal.SIGTERM)
             elif task not in self.tasks.running and task not in self.ended and task not in self.postponed:
                 self._start(task, start)
+                self._reap()  # many may be started, and what ends meanwhile has not run for as long as that takes
 
     def _start(self, task: Task, start: Start) -> None:
         self.spool.note("starting", task)
@@ -324,7 +326,7 @@ class Supervisor:
         for task, end in self.ended.items():
             self._say_end(task, end)
         for task in self.tasks.running:
-            self.line.say("started", task=task)
+            self._say_started(task)
         self._tell_paused()
 
     def _tell_paused(self) -> None:
@@ -335,7 +337,10 @@ class Supervisor:
 
     def _has_started(self, task: Task, pid: int) -> None:
         self.spool.note("started", task, pid)
-        self.line.say("started", task=task)
+        self._say_started(task)
+
+    def _say_started(self, task: Task) -> None:
+        self.line.say("started", task=task, ago=self.tasks.running[task].age())
 
     def _has_ended(self, task: Task, outcome: Outcome, code: int, used: Used = NOTHING) -> None:
         if task in self.fenced:
@@ -348,8 +353,8 @@ class Supervisor:
         self._tell_if_fenced()
 
     def _say_end(self, task: Task, end: End) -> None:
-        outcome, code, cpu, peak = end
-        self.line.say("ended", task=task, outcome=outcome, code=code, cpu=cpu, peak=peak)
+        outcome, code, cpu, peak, ran = end
+        self.line.say("ended", task=task, outcome=outcome, code=code, cpu=cpu, peak=peak, ran=ran)
 
     def _was_fed(self, task: Task, taken: int, over: bool) -> None:
         self.line.say("fed", task=task, taken=taken, over=over)

@@ -13,7 +13,15 @@ from fairlead.engines.local import proc
 from fairlead.engines.local.checkpoints import VARIABLE, Checkpoints
 from fairlead.engines.local.child import open_output
 from fairlead.engines.local.messages import Call, Command, Feed, Program, Start, Task
-from fairlead.engines.local.process_groups import NOTHING, Given, ProcessGroup, ProcessGroups, Used, signal_group
+from fairlead.engines.local.process_groups import (
+    NOTHING,
+    Given,
+    ProcessGroup,
+    ProcessGroups,
+    Used,
+    signal_group,
+    since_boot,
+)
 from fairlead.engines.local.standard_input import StandardInput
 from fairlead.engines.local.warm_workers import WarmWorkers, Worker
 from fairlead.outcomes import Outcome
@@ -29,6 +37,19 @@ class Running:
         self.task, self.given, self.group, self.worker = task, given, group, worker
         self.over_memory = self.over_output = self.paused = False
         self.before = NOTHING  # what a worker had used for other calls
+        self.began = since_boot()
+
+    def age(self) -> int:
+        """For how many milliseconds it has run."""
+        return since_boot() - self.began
+
+    def ran(self) -> int:
+        """For how many milliseconds it did, at least 1; 0 where its program never did."""
+        if self.group.failure is not None:
+            return 0
+        answered = self.worker is not None and self.worker.answer is not None
+        ended = self.worker.answered_at if self.worker is not None and answered else self.group.seen_at
+        return max(1, ended - self.began)
 
 
 class Tasks:
@@ -263,7 +284,7 @@ class Tasks:
         if run.given.input:
             run.given.input.copy_output()
             run.given.input.close()
-        self._on_end(run.task, outcome, code, used)
+        self._on_end(run.task, outcome, code, used._replace(ran=run.ran()))
 
     def end_those_over_limits(self) -> None:
         """End what uses more memory than it asked for, where the kernel does not, or ended only a part of it; and what has

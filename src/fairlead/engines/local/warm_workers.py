@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from fairlead.engines.local.messages import Call, Person, Program, read_program
-from fairlead.engines.local.process_groups import Given, ProcessGroup, ProcessGroups, signal_group
+from fairlead.engines.local.process_groups import Given, ProcessGroup, ProcessGroups, signal_group, since_boot
 
 IDLE_FOR = 60.0
 """Seconds that a worker waits for another call."""
@@ -29,12 +29,13 @@ STILL = 100
 
 
 class Worker:
-    """One worker. `answer` is the status of its last call, None while it works on it."""
+    """One worker. `answer` is the status of its last call, None while it works on it; `answered_at` says when it came."""
 
     def __init__(self, call: Call, person: Person | None, line: socket.socket, group: ProcessGroup) -> None:
         self.pool, self.person, self.session = call.pool, person, call.session
         self.line, self.group = line, group
         self.answer: int | None = None
+        self.answered_at = 0
         self.idle_since, self.used = 0.0, 0  # when it began to wait, and the CPU that it had used then
 
     def call(self, message: dict[str, Any], files: list[int]) -> None:
@@ -145,10 +146,10 @@ class WarmWorkers:
         except OSError:
             answer = b""
         if answer in (b"0\n", b"1\n"):
-            worker.answer = int(answer)
+            worker.answer, worker.answered_at = int(answer), since_boot()
             return
         if answer:  # its function wrote to the line: whatever it answers now is not to be trusted
-            worker.answer = 1
+            worker.answer, worker.answered_at = 1, since_boot()
         self._hang_up_on(worker)
 
     def _hang_up_on(self, worker: Worker) -> None:

@@ -13,7 +13,7 @@ from fastapi import HTTPException, Request
 from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, ValidationError
 
-from fairlead.model.faults import each_once, reason, shortened
+from fairlead.model.faults import parse_json, reason, shortened
 from fairlead.people.rules import Caller
 from fairlead.service.api.asking import OneEach, retry_after
 from fairlead.service.loop import Busy
@@ -46,7 +46,7 @@ class LargeBody(Request):
         caller: Caller = self.scope["caller"]
         try:
             if len(body) <= LARGE:
-                return json.loads(body, object_pairs_hook=each_once)
+                return parse_json(body)
             with self._one_each.of(caller):
                 return await asyncio.get_running_loop().run_in_executor(_reading, read, self._model, body)
         except Busy as busy:
@@ -64,7 +64,7 @@ def read(model: type[BaseModel], body: bytes) -> Any:
 
     Raises ValidationError, RequestValidationError, JSONDecodeError, and ValueError for a key that is there twice.
     """
-    asked = json.loads(body, object_pairs_hook=each_once)
+    asked = parse_json(body)
     if isinstance(asked, dict):
         for name, kind in _lists(model).items():
             if isinstance(asked.get(name), list):
