@@ -135,7 +135,19 @@ class Planner:
             for r in range(len(after)):
                 if run.demand[r] and queues.guarantee[q, r] and after[r] < queues.guarantee[q, r]:
                     return False
-        return True
+        return not self.claims_itself(run, [*paid, run])
+
+    def claims_itself(self, run: Run, paid: list[Run]) -> bool:
+        """Whether one that pays would have a claim for a guarantee then, with this one served."""
+        within = False
+        for q in self.up(run.leaf)[:-1] if not run.spare else []:
+            after = self.has(q, paid) + len(run.tasks) * np.array(run.demand)
+            after += self.wanted * self.need if q in self.path else 0
+            named = (np.array(run.demand) > 0) & (self.state.queues.guarantee[q] > 0)
+            if (after > self.state.queues.guarantee[q])[named].any():
+                return within
+            within |= bool(named.any())
+        return within
 
     # -- who pays before whom --------------------------------------------------------------------------------------
 
@@ -222,6 +234,8 @@ class Planner:
         for chosen in range(2 ** len(paid)):
             some = [run for k, run in enumerate(paid) if chosen >> k & 1]
             if self.fits(some):
+                if any(self.claims_itself(run, some) for run in some):
+                    return None
                 return {t for run in some for t in run.tasks}
         raise AssertionError("all of them do not do")
 
@@ -262,6 +276,7 @@ class Planner:
             if ranked
             else all(self.may_pay(r, [o for o in some if o is not r]) for r in some)
         )
+        may = may and not any(self.claims_itself(run, some) for run in some)
         return may and self.fits(some) and self.within_limits(some)
 
     def may_for_priority(self, some: list[Run]) -> bool:
@@ -274,6 +289,8 @@ class Planner:
             return False
         gone = sum((len(run.tasks) * np.array(run.demand) for run in some), np.zeros_like(self.need))
         more = self.wanted * self.need
+        if any(self.claims_itself(run, some) for run in some):
+            return False
         return not any(
             ((self.has(q, some) + more < queues.guarantee[q]) & (gone > more)).any() for q in self.path[:-1]
         )  # fmt: skip

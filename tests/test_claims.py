@@ -21,10 +21,12 @@ from fairlead.scheduler.claims import next_due, take_back
 from fairlead.scheduler.decide import decide
 from fairlead.scheduler.explain import explain
 from fairlead.scheduler.facts import (
+    Claim,
     ClaimsPutOff,
     Configured,
     Fact,
     JobCancelled,
+    JobsPassedOver,
     JobSubmitted,
     NodeJoined,
     NodesClaimed,
@@ -754,6 +756,32 @@ def test_an_audit_finds_what_was_revoked_without_need(index, fault):
     assert fault in [each["text"] for each in found["revocations"]["faults"]]
     assert not found["fair"]
     assert f": {fault}" in over_time_text({**found, "asked": 60.0, "complete": True})
+
+
+@pytest.mark.parametrize(("moments", "faults"), [(3, 0), (8, 1)])
+def test_an_audit_finds_who_is_not_served_when_the_room_is_back(moments, faults):
+    """At a few moments nobody may have been there to decide; at many somebody was."""
+    facts = [f for f in served_in_time().facts if f.at <= 45.0]
+    facts = [f for f in facts if f.at < 45.0 or isinstance(f, TasksFinished)]
+    facts += [JobsPassedOver(at=50.0 + 10.0 * k, ids=[]) for k in range(moments)]
+    found = audit_history(State(), facts, 0.0, 200.0, 100)["revocations"]["faults"]
+    told = [{"at": 80.0, "text": "room that was made for job 2 is back, and it is not served"}]
+    assert found == told[:faults]
+
+
+def test_a_check_finds_who_pays_and_would_claim_again():
+    """A plan in which the one that pays would claim the same again."""
+    story = Story([{"cpu": 2}], [Queue("a", guarantee={"cpu": 2}, priority_revokes=True), Queue("b")])
+    story.job(0.0, "a", 1e6, cpu=1)
+    story.job(0.0, "b", 1e6, cpu=1)
+    story.job(1.0, "a", 1e6, cpu=1, priority=1)
+    story.until(2.0)
+    columns = {"job": np.array([1]), "index": np.array([0]), "attempt": np.array([1])}
+    check, claim = RevocationCheck(), Claim(job=3, why="priority", queue="a")
+    assert check.happen(story.state, TasksRevoked(at=2.0, **columns, claim=claim)) == ""
+    assert check.happen(story.state, NodesClaimed(at=2.0, id=3, nodes=[0], tasks=[1], why="priority")) == (
+        "job 1 pays for job 3, and would claim what queue 'a' is guaranteed then"
+    )
 
 
 def crowd(seed: int) -> Workload:

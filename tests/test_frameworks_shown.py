@@ -88,3 +88,25 @@ def test_why_a_framework_gets_nothing(how, said):
         c.happen(*frameworks.disconnect(c.state, "spark", c.now))
     assert c.offers(10.0) == []
     assert told(c, "spark")["text"] == said
+
+
+@pytest.mark.parametrize(
+    ("how", "said"),
+    [
+        ("not lent", "all that is free others are guaranteed and do not lend, or is kept for them"),
+        ("beyond its limit", "no node has anything left that is worth an offer"),
+        ("most", "it is offered as much as one framework may be at once"),
+    ],
+)
+def test_why_a_framework_gets_nothing_is_what_the_scheduler_goes_by(how, said):
+    lend = {"cpu": 0, "memory": 0} if how == "not lent" else {}
+    limit = {"cpu": 1000, "memory": G} if how == "beyond its limit" else {}
+    c = Cluster(
+        Queue("web", limit=limit, offer_most=1e-9 if how == "most" else None), Queue("lab", guarantee=WHOLE, lend=lend)
+    )
+    c.join("spark", "web", revocable=how == "beyond its limit")
+    while offers := c.offers(1.0):
+        for offer in offers:
+            c.launch(offer, f"t{offer.id}", demand=offer.amount)
+    assert c.used("web") == (WHOLE if how == "beyond its limit" else {})
+    assert told(c, "spark")["text"] == said

@@ -375,7 +375,7 @@ def test_for_a_guarantee_offers_are_taken_back_before_tasks_are():
     c.launch(one, "t", demand=WHOLE)
     c.happen(*admission.submit(c.state, [Job("lab", {"cpu": 4000}, tasks=2)], 0.0))
     assert c.decide() == []
-    rescinded, placed, *_ = c.decide(5.0)
+    rescinded, _, placed, *_ = c.decide(5.0)
     assert (type(rescinded), rescinded.ids, rescinded.why) == (OffersRescinded, [other.id], "claimed")
     assert placed.job.tolist() == [2]
     assert c.decide(60.0) == [], "it has what it is guaranteed"

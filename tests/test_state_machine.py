@@ -75,6 +75,7 @@ percent = st.dictionaries(st.sampled_from(["*", *RESOURCES]), st.sampled_from([1
 histories = st.sampled_from([None, None, 0.0, 1.0, 5.0, 7200.0])
 few = st.sampled_from([None, None, None, None, 1, 3])
 rarely = st.sampled_from([False] * 9 + [True])
+bounds = st.sampled_from([{}, {}, {}, {"k": 2, "*": 5}])
 
 
 asked_for = st.fixed_dictionaries(
@@ -133,13 +134,15 @@ def trees(draw):
 class Histories(RuleBasedStateMachine):
     """Random facts; after each, everything the state says of itself is worked out again from the tasks."""
 
-    @initialize(queues=trees(), reserve_after=st.sampled_from([0.0, 3.0, 1e9]), keep=st.sampled_from([0, 3, 1000]))
-    def begin(self, queues, reserve_after, keep):
+    @initialize(
+        queues=trees(), reserve_after=st.sampled_from([0.0, 3.0, 1e9]), keep=st.sampled_from([0, 3, 1000]), most=bounds
+    )
+    def begin(self, queues, reserve_after, keep, most):
         self.now = 0.0
         self.facts: list[Fact] = []
         self.state = State()
         self.prefix = (0, b"")
-        self.settings = Settings(reserve_after=reserve_after, max_losses=2, keep_jobs=keep)
+        self.settings = Settings(reserve_after=reserve_after, max_losses=2, keep_jobs=keep, max_jobs_of=most)
         self.happen(admission.configure(self.state, queues, self.settings, self.now))
         for i in range(2):
             self.join(i, {"cpu": 16, "gpu": 8, "memory": 16}, "east")
@@ -184,7 +187,7 @@ class Histories(RuleBasedStateMachine):
         before = [After(known[tasks % len(known)], after)] if after and known else []
         zone = {"zone": on} if on else {}
         job = Job(leaf, demand, tasks, zone, priority, gang, retries=retries, time_limit=time_limit, after=before)
-        job = replace(job, at_most=None if gang else at_most, held=held, revocable=revocable)
+        job = replace(job, at_most=None if gang else at_most, held=held, revocable=revocable, user=user)
         try:
             self.happen(*admission.submit(self.state, [job], self.now))
         except admission.Refused as refused:
@@ -313,9 +316,10 @@ class Histories(RuleBasedStateMachine):
                 )
             )
 
-    @rule(queues=trees(), really=rarely)
-    def configure(self, queues, really):
+    @rule(queues=trees(), really=rarely, most=bounds)
+    def configure(self, queues, really, most):
         if really:
+            self.settings = replace(self.settings, max_jobs_of=most)
             self.happen(admission.configure(self.state, queues, self.settings, self.now))
 
     @rule()

@@ -71,7 +71,7 @@ def in_megabytes(amounts):
 def test_allocation_file_of_the_conformance_case(tmp_path):
     """YARN's own example. Where it says -1, to be inherited, nothing is written, for it is inherited here as well."""
     expected = CASES["yarn-alloc-file"]["expected"]
-    queues, _, left = imported(tmp_path, ALLOCATIONS)
+    queues, document, left = imported(tmp_path, ALLOCATIONS)
     limits = {name: in_megabytes(read_amounts_of(queue["limit"])) for name, queue in queues.items() if "limit" in queue}
     names = {name: next(n for n in queues if n.endswith(f"queue{name}")) for name in "ABCDEFGH"}
     for some, limit in expected["maxResources"].items():
@@ -95,8 +95,9 @@ def test_allocation_file_of_the_conformance_case(tmp_path):
     leaves = [name for name in queues if name not in inner and "*" not in name and name != "/"]
     assert len(leaves) - 1 == expected["leaf queues"], "and root.default, which YARN adds later"
     assert [line.split(":")[1].strip() for line in left] == [
-        "maxAMShare", "userMaxAppsDefault", "queueMaxAMShareDefault", "maxRunningApps",
+        "maxAMShare", "queueMaxAMShareDefault",
     ]  # fmt: skip
+    assert document["scheduler"]["max_jobs_of"] == {"*": 5, "user1": 10}
 
 
 @pytest.mark.parametrize(("seconds", "said"), [(31536000, "31536000s"), (31536001, "never"), (2**63 - 1, "never")])

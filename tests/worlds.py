@@ -15,6 +15,7 @@ from fairlead.scheduler.facts import Fact, TasksPlaced, decode, encode
 from fairlead.scheduler.forecasts import ends
 from fairlead.scheduler.invariants import check_invariants
 from fairlead.scheduler.kernel_sketches import EDGES
+from fairlead.scheduler.revocations_checked import kept_in_vain
 from fairlead.scheduler.state import State
 from fairlead.scheduler.statuses import RUNNING
 from fairlead.scheduler.tables import NONE, RESERVATION, UNLIMITED
@@ -238,6 +239,7 @@ def replay(facts: list[Fact]) -> State:
 
 def check_claims_are_served(state: State) -> None:
     """Where all that was decided has happened and nobody is stopping, nothing is kept for a claim: whose it was is served."""
+    assert not kept_in_vain(state), f"jobs {kept_in_vain(state)} have room that is back, and are not served"
     held, h = state.held_rows(), state.holds
     claims = np.flatnonzero(h.kind[: h.n] != RESERVATION)
     if len(claims) and (state.tasks.status[held] <= RUNNING).all():
@@ -335,7 +337,8 @@ def placed_naively(state: State, now: float, most: int = 10_000, beyond: bool = 
             if job is None:
                 continue
             demand = state.shapes.demand[jobs.shape_row[job]]
-            below = any(demand[r] > 0 and used[c, r] < queues.guarantee[c, r] for r in range(R))
+            has_now = used[c] + claimed(c, NONE)
+            below = any(demand[r] > 0 and has_now[r] < queues.guarantee[c, r] for r in range(R))
             name = state.tree.names[c].split("/")
             if queues.policy[q] == 0:
                 shares = [exact_share(state, c, r, used + before) for r in range(R) if state.cluster.total[r] > 0]
@@ -358,7 +361,7 @@ def placed_naively(state: State, now: float, most: int = 10_000, beyond: bool = 
                 columns = [queues.policy[q] - 2**19] if queues.policy[q] != 7 else np.flatnonzero(state.cluster.total)
                 share = {int(r): exact_share(state, c, int(r), used + promised) for r in columns}
                 has = {
-                    r: Fraction(int(used[c, r]), int(queues.guarantee[c, r])) if queues.guarantee[c, r] else np.inf
+                    r: Fraction(int(has_now[r]), int(queues.guarantee[c, r])) if queues.guarantee[c, r] else np.inf
                     for r in share
                 }
                 by_dominance = sorted(share, key=lambda r: (-share[r], has[r], r))
@@ -456,6 +459,21 @@ def placed_naively(state: State, now: float, most: int = 10_000, beyond: bool = 
         mine = [k.amount for k in kept if k.claim and k.bucket != but and q in path(int(state.buckets.leaf[k.bucket]))]
         return sum(mine, np.zeros_like(used[q]))
 
+    def counted_beside(q: int, but: int) -> tuple[int, int]:
+        """For how many tasks, and new jobs, room is kept for claims below a queue, but for those of a bucket."""
+        tasks = dict.fromkeys((k.bucket for k in kept if k.claim), 0)
+        for k in kept:
+            if k.claim and k.bucket != but and q in path(int(state.buckets.leaf[k.bucket])):
+                tasks[k.bucket] += k.tasks
+        begin = 0
+        for bucket, count in tasks.items():
+            left = count
+            for j in sorted((j for j in waiting if buckets[j] == bucket and waiting[j]), key=lambda j: jobs.id[j]):
+                if left > 0 and (bucket, j) not in full:
+                    left -= waiting[j]
+                    begin += holding[j] == 0
+        return sum(tasks.values()), begin
+
     def attempt(job: int) -> tuple[list[int], np.ndarray, list[Kept]] | None:
         """Where the job's next task, or gang, would go, and the room that is left then; None, and why is kept, if nowhere."""
         if beyond and not jobs.revocable[job]:
@@ -479,13 +497,15 @@ def placed_naively(state: State, now: float, most: int = 10_000, beyond: bool = 
                 for r in range(R)
             )
             or any(count * demand[r] > lent[r] for r in range(R) if demand[r] and queues.reserve.any())
-            or any(count_tasks[q] + count > queues.max_tasks[q] for q in line)
+            or any(count_tasks[q] + counted_beside(q, buckets[job])[0] + count > queues.max_tasks[q] for q in line)
         )
         if over:
             out.add(buckets[job])
             shut.add(jobs.queue[job])
             return None
-        if holding[job] == 0 and any(count_jobs[q] >= queues.max_jobs[q] for q in line):
+        if holding[job] == 0 and any(
+            count_jobs[q] + counted_beside(q, buckets[job])[1] >= queues.max_jobs[q] for q in line
+        ):
             full.add((buckets[job], job))
             shut.add(jobs.queue[job])
             return None

@@ -33,7 +33,7 @@ from fairlead.scheduler.facts import (
 )
 from fairlead.scheduler.invariants import check_invariants
 from fairlead.scheduler.kernel_attempts import first_mentions
-from fairlead.scheduler.revocations_checked import RevocationCheck
+from fairlead.scheduler.revocations_checked import RevocationCheck, kept_in_vain
 from fairlead.scheduler.state import State
 from fairlead.scheduler.statuses import PLACED, STOPPING
 from fairlead.scheduler.tables import I64, NONE
@@ -150,6 +150,8 @@ class Scheduler:
         self._record()
         if self.checking:
             check_invariants(self.state)
+            if self.placing and self.reconciled and not self.more and (jobs := kept_in_vain(self.state)):
+                raise AssertionError(f"room that was made for jobs {jobs} is back, and they are not served")
         if self.journal.snapshot_due():
             self._save_snapshot()
 

@@ -8,10 +8,11 @@ import json
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from fairlead.imports.imported import Imported, document
+from fairlead.imports.imported import Imported, document, toml_key
 from fairlead.imports.yarn_amounts import Amounts, no_more_than, read_amounts, read_people, written
 from fairlead.imports.yarn_file import Allocations, Rule, Said, YarnQueue, policy_of, read_allocations, read_site
 from fairlead.model.documents import LONGEST_TIMEOUT
+from fairlead.model.specs import USERS
 from fairlead.plain_text import plain
 
 LONGEST_OF_YARN = 2**63
@@ -54,6 +55,7 @@ class _Import:
     has_site: bool
     left_out: list[str] = field(default_factory=list)
     blocks: list[_Block] = field(default_factory=list)
+    settings: _Block = field(default_factory=lambda: _Block("[scheduler]"))
 
     def leave_out(self, said: Said, why: str) -> None:
         self.left_out.append(f"line {said.line}: {plain(said.word)}: {plain(why)}")
@@ -378,9 +380,15 @@ def _write_settings(found: _Import) -> None:
         top.put("operators", json.dumps(names), f"yarn-site.xml: {operators.word}")
         found.blocks.insert(0, top)
     if found.has_site and not found.is_on(f"{SITE}preemption", usual=False):
-        block = _Block("[scheduler]")
-        block.put("revoke", "false", f"yarn-site.xml: {SITE}preemption is not on")
-        found.blocks.append(block)
+        found.settings.put("revoke", "false", f"yarn-site.xml: {SITE}preemption is not on")
+    people = {USERS: found.file.defaults["userMaxAppsDefault"]} if "userMaxAppsDefault" in found.file.defaults else {}
+    people |= found.file.users
+    if people:
+        most = ", ".join(f"{toml_key(name)} = {found.number(said, int)}" for name, said in people.items())
+        where = ", ".join(f"line {said.line}: {said.word}" for said in people.values())
+        found.settings.put("max_jobs_of", f"{{ {most} }}", where)
+    if found.settings.lines:
+        found.blocks.append(found.settings)
 
 
 def _note_the_rest(found: _Import) -> None:
@@ -388,10 +396,6 @@ def _note_the_rest(found: _Import) -> None:
     for word, said in found.file.defaults.items():
         if word in NOT_HERE:
             found.leave_out(said, NOT_HERE[word])
-        elif word == "userMaxAppsDefault":
-            found.leave_out(said, "there is no bound on how many jobs of one person run at once")
-    for name, said in found.file.users.items():
-        found.leave_out(said, f"of user {name!r}: there is no bound on how many jobs of one person run at once")
     for word, said in found.site.items():
         if word.startswith(SITE) and word.removeprefix(SITE) not in SITE_READ:
             found.left_out.append(f"yarn-site.xml: {plain(word)} = {plain(said.text)}: there is nothing like it here")

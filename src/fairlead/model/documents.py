@@ -237,6 +237,7 @@ class SchedulerTable(Table):
     revoke: Switch = Settings().revoke
     offer_timeout: Annotated[float, BeforeValidator(parse_seconds), Field(gt=0)] = Settings().offer_timeout
     offer: OfferTable | None = None
+    max_jobs_of: dict[Annotated[str, Field(min_length=1, max_length=100)], Count] = Field(default_factory=dict)
 
 
 class BoundsTable(Table):
@@ -378,6 +379,7 @@ def _settings(path: Path, text: str, document: Document, queues: list[Queue]) ->
         s.revoke,
         s.offer_timeout,
         s.offer.most if s.offer else None,
+        s.max_jobs_of,
     )
 
 

@@ -290,6 +290,7 @@ class Settings(Spec, frozen=True):
     revoke : whether tasks are revoked for others who are below what is theirs.
     offer_timeout : seconds that a framework has to answer an offer.
     offer_most : hundredths of what the cluster has that one framework may be offered at once; None for any part.
+    max_jobs_of : by the name of a person, and ``*`` for all others: how many of their jobs may wait for room or run at once.
     """
 
     reserve_after: float = 30.0
@@ -302,6 +303,7 @@ class Settings(Spec, frozen=True):
     revoke: bool = True
     offer_timeout: float = 60.0
     offer_most: float | None = None
+    max_jobs_of: dict[str, int] = field(default_factory=dict)
 
 
 def path_to_root(name: str) -> list[str]:

@@ -114,6 +114,7 @@ class Auditor:
         self._now = max(self._now, now)
         if end <= begin:
             return
+        self.revocations.faults += [(begin, fault) for fault in self._check.pass_time(self.state, end - begin)]
         self._count(0, end - begin)
         self.promises.pass_time(self.state, end - begin)
         if not self.every:

@@ -7,7 +7,8 @@ it twice.
 
 It ends. Let the measure of a state be how many claims are open, by class: GUARANTEE, then FAIR_SHARE, then PRIORITY from the
 highest priority down, and then IDLE (:func:`measure`). Each plan makes it fall, in the order of a dictionary, and nothing but
-an outside fact makes it rise: a plan serves one claim of its class, and opens none of that or one before. For a queue pays down
+an outside fact makes it rise: a plan serves one claim of its class, and opens none of that or one before: nobody pays who would
+claim a guarantee then, for itself. For a queue pays down
 to its guarantee only, and for FAIR_SHARE to its fair share as well, so nobody below it is within those afterwards who was not
 before; and for PRIORITY pays who is of lower priority, and not so much that its queues sink below a guarantee. For IDLE pay
 revocable jobs alone, which have no claims, and not so much that others of their queue would get one.
@@ -18,19 +19,20 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from fairlead.policies.arithmetic import dominant_share
-from fairlead.scheduler import kernel_claims, kernel_ledger, kernel_victims
+from fairlead.scheduler import kernel_claims, kernel_ledger, kernel_stops, kernel_victims
 from fairlead.scheduler.entitled import parts_of
 from fairlead.scheduler.facts import (
     Claim,
     ClaimsPutOff,
     Fact,
     NodesClaimed,
+    OffersRescinded,
     ReservationDropped,
     SharesLooked,
     TasksRevoked,
 )
-from fairlead.scheduler.kernel_ledger import Ledger
-from fairlead.scheduler.kernel_stops import NOT_REACHED, over_counts, over_limits
+from fairlead.scheduler.kernel_ledger import CLOSE, NOW_RESCINDED, RESCINDED, Ledger
+from fairlead.scheduler.kernel_stops import NOT_REACHED, over_limits
 from fairlead.scheduler.kernel_victim_sets import MOST_WORK
 from fairlead.scheduler.kernel_victims import FEW, MARKS
 from fairlead.scheduler.queue_tree import up_to_root
@@ -41,8 +43,6 @@ from fairlead.scheduler.view import CLAIM_DUE
 if TYPE_CHECKING:
     from fairlead.scheduler.state import State
 
-CLOSE = 1e-9
-"""What differs by less, in parts of the larger, is the same."""
 OPEN = 2.0**61
 """A moment at which all claims are due that are open: before NEVER."""
 MOST_CLAIMS = 100
@@ -77,25 +77,31 @@ def take_back(state: "State", now: float) -> Taken:
         facts.append(SharesLooked(at=now, short=_short(state, ledger)))
         due.pop()
     kept: dict[int, dict[int, int]] = {}  # of each bucket, tasks by node
+    tasks_kept = _tasks_kept(state)
     left, planned = [], 0
     for looked_at in due:
         claim = _as_it_is(state, ledger, looked_at)
-        unserved = _unserved(state, claim.bucket)
-        if unserved and claim.kind == NONE:
+        waits = unserved = _unserved(state, claim.bucket)
+        if waits and claim.kind == NONE:
             left.append(looked_at)
             continue
+        most = _may_start(state, claim.bucket, unserved, tasks_kept)
         while unserved and planned < MOST_CLAIMS and _is_open(state, ledger, claim):
-            count = _plan(v, ledger, state, claim)
+            count = _plan(v, ledger, state, claim) if waits - unserved < most else NONE
             if count == NONE:
                 left.append(looked_at)  # and so those of all classes after it
                 break
             planned += 1
             unserved -= 1
-            facts += _revoked(state, ledger, claim, count, now)
+            facts += [*_rescinded(state, ledger, now), *_revoked(state, ledger, claim, count, now)]
             where = kept.setdefault(claim.bucket, _held(state, claim.bucket))
             for n in np.flatnonzero(ledger.hosts).tolist():
                 where[n] = where.get(n, 0) + int(ledger.hosts[n])
             facts.append(_claimed(state, claim.bucket, where, WHY[claim.kind], now))
+            tasks_kept[claim.bucket] = sum(where.values())
+        else:
+            if unserved and claim.kind in (PRIORITY, IDLE) and planned < MOST_CLAIMS:
+                left.append(looked_at)  # that it outranks nobody is not looked at before
     facts += _put_off(state, ledger, left, now)
     return Taken(facts, planned == MOST_CLAIMS)
 
@@ -110,7 +116,8 @@ def _as_it_is(state: "State", ledger: Ledger, claim: Due) -> Due:
     leaf = int(state.buckets.leaf[claim.bucket])
     if state.queues.priority_revokes[leaf]:
         return claim._replace(kind=PRIORITY)
-    return claim._replace(kind=IDLE if kernel_claims.idle_is_used(state.view()) else NONE)
+    v = state.view()
+    return claim._replace(kind=IDLE if kernel_claims.idle_is_used(v, v.used) else NONE)
 
 
 def next_due(state: "State", now: float) -> float:
@@ -121,12 +128,15 @@ def next_due(state: "State", now: float) -> float:
 
 
 def withdrawn(state: "State", now: float) -> list[Fact]:
-    """Holds for claims that are none any more: their queue got what it is guaranteed otherwise, or fewer wait."""
-    h = state.holds
+    """Holds for claims that are none any more: fewer wait, or may start, or less is guaranteed.
+
+    What is kept for a claim is served: what else its queue has since then does not count against it, but it against that.
+    """
+    h, tasks_kept = state.holds, _tasks_kept(state)
     facts: list[Fact] = []
-    for bucket in dict.fromkeys(h.bucket[: h.n][h.kind[: h.n] != RESERVATION].tolist()):
+    for bucket in np.flatnonzero(tasks_kept).tolist():
         where = _held(state, bucket)
-        most = _still_claimed(state, bucket, sum(where.values()))
+        most = _still_claimed(state, bucket, tasks_kept)
         if most == sum(where.values()):
             continue
         first = np.flatnonzero(h.bucket[: h.n] == bucket)[0]
@@ -153,29 +163,43 @@ def claims_by_leaf(state: "State") -> dict[int, list[str]]:
     return {leaf: sorted(why) for leaf, why in found.items()}
 
 
-def _still_claimed(state: "State", bucket: int, tasks: int) -> int:
-    """How many of so many tasks of a bucket that room is kept for are claims yet."""
-    v, b, gang = state.order.ready(state, 1), state.buckets, int(state.buckets.gang[bucket])
-    if not _lacks_room_alone(state, bucket) or _is_over_for_good(state, bucket):
+def _tasks_kept(state: "State") -> I64:
+    """For how many tasks of each bucket room is kept, for claims."""
+    h, found = state.holds, np.zeros(state.buckets.n, np.int64)
+    claims = np.flatnonzero(h.kind[: h.n] != RESERVATION)
+    np.add.at(found, h.bucket[claims], h.tasks[claims])
+    return found
+
+
+def _still_claimed(state: "State", bucket: int, tasks_kept: I64) -> int:
+    """How many of the tasks of a bucket that room is kept for are claims yet."""
+    v, tasks = state.order.ready(state, 1), int(tasks_kept[bucket])
+    if not is_next(state, bucket) or _is_over_for_good(state, bucket):
         return 0
     kind = int(state.holds.kind[: state.holds.n][state.holds.bucket[: state.holds.n] == bucket][0])
-    if gang:
-        return tasks if kind != GUARANTEE or _within(state, bucket, 0) else 0
     most = kernel_claims.waiting_tasks(v, bucket, tasks)
-    while kind == GUARANTEE and most and not _within(state, bucket, tasks - most):
+    most = int(kernel_stops.may_start(v, bucket, most, tasks_kept))
+    while kind == GUARANTEE and most and not _is_guaranteed(state, bucket, tasks - most):
         most -= 1
-    return int(most) if b.head[bucket] != NONE else 0
+    return 0 if most < tasks and state.buckets.gang[bucket] else most
 
 
-def _lacks_room_alone(state: "State", bucket: int) -> bool:
-    """Whether a bucket's next task, or whole gang, would start if there were room.
+def _may_start(state: "State", bucket: int, claims: int, tasks_kept: I64) -> int:
+    """How many of so many claims of a bucket would be served if there were room.
 
     Nobody is revoked for what waits for something else as well: a bound on how many tasks or jobs there are, which a limit may
     hide, or the first of a strict leaf.
     """
-    v, b, leaf = state.view(), state.buckets, int(state.buckets.leaf[bucket])
-    if over_counts(v, bucket) != NOT_REACHED:
-        return False
+    if not is_next(state, bucket):
+        return 0
+    gang, served = int(state.buckets.gang[bucket]), int(tasks_kept[bucket])
+    most = int(kernel_stops.may_start(state.view(), bucket, gang or served + claims, tasks_kept))
+    return int(most == gang) if gang else max(0, most - served)
+
+
+def is_next(state: "State", bucket: int) -> bool:
+    """Whether nobody goes before a bucket's next whatever room there is: in a strict leaf, the first that waits."""
+    b, leaf = state.buckets, int(state.buckets.leaf[bucket])
     if state.queues.strict[leaf]:
         waits = np.flatnonzero((b.leaf[: b.n] == leaf) & (b.head[: b.n] != NONE))
         jobs = state.jobs.id[b.head[waits]]
@@ -190,14 +214,17 @@ def _is_over_for_good(state: "State", bucket: int) -> bool:
     return bool((state.tasks.status[state.held_rows()] <= RUNNING).all())
 
 
-def _within(state: "State", bucket: int, fewer: int) -> bool:
-    """Whether a bucket is within what its queues are guaranteed with all that is kept for it, but for so many tasks."""
-    v, demand = state.view(), state.shapes.demand[state.buckets.shape_row[bucket]]
-    kept = kernel_claims.kept_for_claims(v)
-    least = max(1, int(state.buckets.gang[bucket])) + fewer
+def _is_guaranteed(state: "State", bucket: int, fewer: int) -> bool:
+    """Whether all that is kept for claims for a guarantee is within that, but for so many tasks of a bucket."""
+    demand, h = state.shapes.demand[state.buckets.shape_row[bucket]], state.holds
+    claims = np.flatnonzero(h.kind[: h.n] == GUARANTEE)
     for q in up_to_root(state.queues, int(state.buckets.leaf[bucket])):
-        kept[q] -= least * demand
-    return bool(kernel_claims.guarded_part(v, bucket, kept)[0] != NONE)
+        bound = (demand > 0) & (state.queues.guarantee[q] > 0)
+        if q and bound.any():
+            mine = [k for k in claims.tolist() if q in up_to_root(state.queues, int(state.buckets.leaf[h.bucket[k]]))]
+            kept = h.amount[mine].sum(axis=0) - fewer * demand
+            return bool((kept <= state.queues.guarantee[q])[bound].all())
+    return False
 
 
 def _due(state: "State", now: float) -> list[Due]:
@@ -246,6 +273,7 @@ def ledger_of(state: "State", now: float) -> Ledger:
         own_child=np.zeros(queues, np.int64), asks=np.zeros(queues, np.bool_), may_pay=np.zeros(queues, np.bool_),
         picked=np.zeros(runs + FEW + 1, np.int64), gains=np.zeros(n, np.int64), keys=np.zeros((n, marks)),
         hosts=np.zeros(n, np.int64), paid=np.zeros(resources, np.int64), work=np.array([MOST_WORK]),
+        rescinded=np.zeros(state.offers.n, np.int64),
     )  # fmt: skip
     v = state.view()
     kernel_ledger.gather(v, ledger, now)
@@ -275,12 +303,16 @@ def _unserved(state: "State", bucket: int) -> int:
 
 def _is_open(state: "State", ledger: Ledger, claim: Due) -> bool:
     """Whether a bucket's next is a claim of its class yet, after what was planned before it."""
-    return claim.kind in (PRIORITY, IDLE) or asked_for(state, ledger, claim)[0] != NONE
+    if claim.kind == IDLE:
+        return bool(kernel_claims.idle_is_used(state.view(), ledger.left))
+    if claim.kind == PRIORITY:
+        runs, b = ledger.runs, state.buckets
+        mine = runs["job"][(runs["leaf"] == b.leaf[claim.bucket]) & ~runs["gone"]]
+        return bool((state.jobs.priority[mine] < b.priority[claim.bucket]).any())
+    return asked_for(state, ledger, claim)[0] != NONE
 
 
 def _plan(v: Any, ledger: Ledger, state: "State", claim: Due) -> int:
-    if not _lacks_room_alone(state, claim.bucket):
-        return NONE
     first, last = asked_for(state, ledger, claim)
     kernel_ledger.ask(v, ledger, claim.bucket, claim.kind, first, last)
     return int(kernel_victims.plan(v, ledger, claim.bucket, claim.kind))
@@ -315,6 +347,13 @@ def _claimed(state: "State", bucket: int, where: dict[int, int], why: str, now: 
     job = int(state.jobs.id[state.buckets.head[bucket]])
     nodes = sorted(where)
     return NodesClaimed(at=now, id=job, nodes=nodes, tasks=[where[n] for n in nodes], why=why)
+
+
+def _rescinded(state: "State", ledger: Ledger, now: float) -> list[Fact]:
+    """What is rescinded for a claim as a fact; none where no offer is."""
+    rows = np.flatnonzero(ledger.rescinded == NOW_RESCINDED)
+    ledger.rescinded[rows] = RESCINDED
+    return [OffersRescinded(at=now, ids=state.offers.id[rows].tolist(), why="claimed")] if len(rows) else []
 
 
 def _revoked(state: "State", ledger: Ledger, claim: Due, count: int, now: float) -> list[Fact]:
@@ -377,7 +416,7 @@ def measure(state: "State") -> Measure:
     v, b = state.order.ready(state, 1), state.buckets
     kept = kernel_claims.kept_for_claims(v)
     guarded = shared = idle = 0
-    idle_is_used = kernel_claims.idle_is_used(v)
+    idle_is_used = kernel_claims.idle_is_used(v, v.used)
     ranked: dict[int, int] = {}
     ledger = ledger_of(state, 0.0) if (state.queues.share_timeout[: state.queues.n] < np.inf).any() else None
     for bucket in range(b.n):

@@ -24,7 +24,7 @@ def copy_of(state: State) -> State:
     found.shape_keys, found.shape_rows = list(state.shape_keys), dict(state.shape_rows)
     found.bucket_rows, found.broken_gangs = dict(state.bucket_rows), set(state.broken_gangs)
     found.any_revocable = state.any_revocable
-    found.revocations = dict(state.revocations)
+    found.revocations, found.let_in = dict(state.revocations), state.let_in.copy()
     found.ended, found.times, found.grain = state.ended.copy(), state.times.copy(), state.grain.copy()
     found.forgotten, found.dead_tasks = state.forgotten, state.dead_tasks
     counted = [ENDED, HOLDS, SKETCHES]

@@ -14,7 +14,6 @@ import numpy as np
 from fairlead.model.specs import Offer
 from fairlead.scheduler import frameworks, kernel_attempts, kernel_cycle
 from fairlead.scheduler.claims import take_back, withdrawn
-from fairlead.scheduler.claims_on_offers import rescinded_instead
 from fairlead.scheduler.divided_queues import write_entitled
 from fairlead.scheduler.facts import (
     Fact,
@@ -22,6 +21,7 @@ from fairlead.scheduler.facts import (
     JobCancelled,
     JobsForgotten,
     JobsPassedOver,
+    NodesClaimed,
     NodesReserved,
     OffersMade,
     OffersRescinded,
@@ -42,6 +42,8 @@ from fairlead.scheduler.view import CLAIM_DUE, CYCLE, OFFERED
 
 MOST_PLACEMENTS = 20_000
 """A decision places no more tasks than this, so that facts stay small; the next one goes on."""
+GIVES_ROOM_BACK = (OffersRescinded, FrameworkGone, ReservationDropped, NodesClaimed)
+"""Facts that say of room, before anything is decided, that less of it is kept."""
 MOST_NUMBERS = 10_000_000
 """A job that has ended is forgotten when so many came after it: all numbers since the first that is known take room."""
 
@@ -123,7 +125,7 @@ def decide(state: State, now: float, most: int = MOST_PLACEMENTS, strict: bool =
 def decide_what_is_next(state: State, now: float, most: int = MOST_PLACEMENTS, strict: bool = False) -> Decision:
     """The same without what is forgotten."""
     facts = settled_before(state, now)
-    rescinds = any(isinstance(fact, OffersRescinded | FrameworkGone) for fact in facts)
+    gives_back = any(isinstance(fact, GIVES_ROOM_BACK) for fact in facts)  # which the plan does not know of
     plan = _plan(state, most, now, thorough=False, strict=strict)
     offers = _offered(state, now)
     if plan.what == KEEP:
@@ -143,13 +145,12 @@ def decide_what_is_next(state: State, now: float, most: int = MOST_PLACEMENTS, s
             facts.append(JobsPassedOver(at=now, ids=[int(state.jobs.id[plan.about])]))
     else:
         kernel_cycle.settle(state.view(), plan.more)
-    more = plan.more or bool(state.dependencies.doomed) or rescinds
+    more = plan.more or bool(state.dependencies.doomed) or gives_back
     if now >= state.times[CLAIM_DUE] and not plan.more:
         if facts:
             more = True  # claims are what nobody else can serve: looked at when all that can be placed is
         else:
             facts, claims_left = take_back(state, now)
-            facts = rescinded_instead(state, facts, now) or facts
             more |= claims_left or bool(facts)
     if not plan.more and state.settings.revoke and _revocable_wait(state):
         if facts:

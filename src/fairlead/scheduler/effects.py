@@ -49,6 +49,7 @@ from fairlead.scheduler.facts import (
 )
 from fairlead.scheduler.growth import bucket_of, ensure_resources, rows_of_kinds, set_ended, write_jobs, write_queue
 from fairlead.scheduler.history import begin_ticks, coarsen, forget_what_is_made_otherwise, share_evenly
+from fairlead.scheduler.let_in import is_let_in, let_out, work_out
 from fairlead.scheduler.offer_effects import (
     OFFER_EFFECTS,
     drop_offers_on,
@@ -72,7 +73,7 @@ _AFTER = np.array(TRANSITIONS, np.int8)
 
 
 def _configured(state: "State", fact: Configured) -> None:
-    state.settings = fact.settings
+    before_bounds, state.settings = state.settings.max_jobs_of, fact.settings
     n = state.queues.n
     below = state.queues.used[:n] < state.queues.guarantee[:n]
     before, policies = state.queues.tick[:n].copy(), state.queues.policy[:n].copy()
@@ -91,6 +92,15 @@ def _configured(state: "State", fact: Configured) -> None:
     mark_exact(state.queues)
     state.tree.write_withheld(state.queues)
     state.order.spoil()
+    _let_in_by(state, before_bounds, fact.at)
+
+
+def _let_in_by(state: "State", before: dict[str, int], at: float) -> None:
+    """How many jobs of a person may be inside is another now: those that wait may be let in. Who is inside stays."""
+    if state.settings.max_jobs_of != before:
+        waited = sorted(job for jobs in state.let_in.waits.values() for job in jobs)
+        for job in work_out(state) or waited:
+            enter_bucket_if_ready(state, state.job_row(job), at)
 
 
 def _node_joined(state: "State", fact: NodeJoined) -> None:
@@ -151,7 +161,7 @@ def _job_submitted(state: "State", fact: JobSubmitted) -> None:
         launched(state, fact.id, job, fact.at)
     if job.after:
         _come_after(state, row, fact)
-    elif not job.held:
+    elif not job.held and (not state.settings.max_jobs_of or is_let_in(state, row)):
         kernel_account.enter_bucket(state.view(), row, int(buckets[0]), fact.at)
 
 
@@ -192,6 +202,7 @@ def _job_held(state: "State", fact: JobHeld) -> None:
     row = state.job_row(fact.id)
     state.jobs.held[row] = True
     _leave_bucket(state, row, fact.at)
+    _let_others_in(state, row, fact.at)
 
 
 def _job_released(state: "State", fact: JobReleased) -> None:
@@ -408,6 +419,8 @@ def enter_bucket_if_ready(state: "State", row: int, at: float) -> None:
     waits = int(jobs.id[row]) in state.dependencies.waits_for
     if jobs.bucket[row] != NONE or not jobs.startable(row) or jobs.held[row] or waits:
         return
+    if state.settings.max_jobs_of and not is_let_in(state, row):
+        return
     bucket = bucket_of(state, row)
     kernel_account.enter_bucket(state.view(), row, bucket, at)
 
@@ -446,6 +459,15 @@ def _after_change(state: "State", row: int, at: float) -> None:
     else:
         state.broken_gangs.discard(job)
         enter_bucket_if_ready(state, row, at)
+    _let_others_in(state, row, at)
+
+
+def _let_others_in(state: "State", row: int, at: float) -> None:
+    """A job may have ended, or is held: others of its person may be let in then."""
+    jobs = state.jobs
+    over = not np.isnan(jobs.finished_at[row]) or (jobs.held[row] and jobs.holding[row] == 0)
+    for job in let_out(state, row) if over and state.settings.max_jobs_of else []:
+        enter_bucket_if_ready(state, state.job_row(job), at)
 
 
 def _follow(state: "State", ended: int, at: float) -> None:

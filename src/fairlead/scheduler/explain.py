@@ -20,7 +20,16 @@ from fairlead.scheduler.explain_claims import claim, safety
 from fairlead.scheduler.framework_index import queue_of
 from fairlead.scheduler.history import share_over_time
 from fairlead.scheduler.kernel_lending import withheld_from
-from fairlead.scheduler.kernel_stops import LIMIT, MAX_JOBS, MAX_TASKS, NO_NODE, NOT_REACHED, WITHHELD
+from fairlead.scheduler.kernel_stops import (
+    LIMIT,
+    MAX_JOBS,
+    MAX_TASKS,
+    NO_NODE,
+    NOT_REACHED,
+    WITHHELD,
+    kept_beside,
+)
+from fairlead.scheduler.let_in import bound_of, waits_to_be_let_in
 from fairlead.scheduler.reserved import all_kept
 from fairlead.scheduler.state import State
 from fairlead.scheduler.tables import NONE
@@ -60,6 +69,8 @@ def explain(state: State, job: int, now: float = inf) -> dict[str, Any]:
         others = [after for after in state.index.specs[job].after if after.job in state.dependencies.waits_for[job]]
         text = "it comes after " + " and ".join(f"job {a.job}, which has {words[a.how]} first" for a in others)
         return _answer(job, "dependency", text, after=[a.job for a in others])
+    if waits_to_be_let_in(state, job):
+        return _beside_others_of_its_person(state, job)
     bucket = int(jobs.bucket[row])
     if 0 < jobs.at_most[row] <= jobs.holding[row]:
         most = int(jobs.at_most[row])
@@ -211,12 +222,30 @@ def _over_a_count(state: State, row: int, tasks: bool) -> dict[str, Any]:
     running, most = (queues.tasks, queues.max_tasks) if tasks else (queues.jobs, queues.max_jobs)
     for name in _path(state, row):
         q = state.tree.rows[name]
-        if running[q] + count > most[q]:
+        kept = int(kept_beside(state.view(), int(jobs.bucket[row]), q)[0 if tasks else 1])
+        if running[q] + kept + count > most[q]:
             what = "tasks" if tasks else "jobs"
             text = f"queue {written(name)} may run {most[q]} {what} at once, and {running[q]} run"
-            more = {"queue": written(name), "running": int(running[q]), "limit": int(most[q])}
+            text += f"; room is kept for {kept} of others" if kept else ""
+            more = {"queue": written(name), "running": int(running[q]), "limit": int(most[q]), "kept_for_others": kept}
             return _answer(int(jobs.id[row]), "max tasks" if tasks else "max jobs", text, **more)
     raise AssertionError("the kernel found a bound that is not there")
+
+
+def _beside_others_of_its_person(state: State, job: int) -> dict[str, Any]:
+    """Which jobs keep one from being let in, its person having as many as they may."""
+    spec = state.index.specs[job]
+    inside, most = sorted(state.let_in.inside[spec.user]), bound_of(state.settings, spec)
+    first = sum(other < job for other in state.let_in.waits[spec.user])
+    said = f"of the jobs of {spec.user or 'its person'} {most} may wait for room or run at once"
+    now = f", and {_jobs(inside)} {'does' if len(inside) == 1 else 'do'}" if inside else ""
+    before = f"; {first} more of theirs {'comes' if first == 1 else 'come'} before it" if first else ""
+    return _answer(job, "max jobs", said + now + before, limit=most, running=len(inside), first=inside[:MOST_AHEAD])
+
+
+def _jobs(numbers: list[int]) -> str:
+    """Some jobs, the first few by their numbers."""
+    return f"job{'s' * (len(numbers) > 1)} {listed([str(number) for number in numbers])}"
 
 
 def _no_node(state: State, row: int) -> dict[str, Any]:

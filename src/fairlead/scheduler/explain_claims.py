@@ -94,7 +94,7 @@ def _kind_of(state: State, bucket: int) -> int | None:
         return FAIR_SHARE
     if queues.priority_revokes[leaf] and lower_runs(state, leaf, int(state.buckets.priority[bucket])):
         return PRIORITY
-    return IDLE if kernel_claims.idle_is_used(v) else None
+    return IDLE if kernel_claims.idle_is_used(v, v.used) else None
 
 
 def _is_within_share(state: State, bucket: int) -> bool:
@@ -127,8 +127,10 @@ def _prevented(state: State, bucket: int, kind: int, now: float) -> str:
             found["where nothing is revocable"] += 1
         elif run["safe"]:
             found[f"begun less than {state.queues.min_runtime[q]:g} s ago"] += 1
-        elif kind == PRIORITY:
+        elif kind == PRIORITY and state.jobs.priority[run["job"]] >= state.buckets.priority[bucket]:
             found["of no lower priority"] += 1
+        elif kind == PRIORITY:
+            found["what its queue would claim again"] += 1
         elif kind == IDLE:
             found["not of revocable jobs above limits"] += 1
         else:

@@ -9,6 +9,7 @@ from fairlead.model.specs import path_to_root
 from fairlead.scheduler import kernel_claims, order
 from fairlead.scheduler.kernel_reservations import MOST
 from fairlead.scheduler.kernel_sketches import IN_TEN, set_of
+from fairlead.scheduler.let_in import bound_of, waits_to_be_let_in
 from fairlead.scheduler.state import State
 from fairlead.scheduler.statuses import CANCELLED, FAILED, PLACED, REVOKING, SUCCEEDED, WAITING
 from fairlead.scheduler.tables import BINS, I32, I64, NONE, OF_QUEUE, RESERVATION
@@ -29,7 +30,22 @@ def check_invariants(state: State) -> None:
     _check_holds(state)
     _check_offers(state)
     _check_sketches(state)
+    _check_let_in(state)
     order.check(state)
+
+
+def _check_let_in(state: State) -> None:
+    """Of each person who is bounded, those are inside that wait in a bucket or run; others wait only where these are enough."""
+    jobs, inside = state.jobs, dict[str, set[int]]()
+    for row in np.flatnonzero((jobs.bucket[: jobs.n] != NONE) | (jobs.holding[: jobs.n] > 0)):
+        job = state.index.specs[int(jobs.id[row])]
+        if bound_of(state.settings, job) is not None:
+            inside.setdefault(job.user, set()).add(int(jobs.id[row]))
+    kept = {who: some for who, some in state.let_in.inside.items() if some}
+    assert kept == inside, f"jobs {inside} are let in, not {kept}"
+    for who, waits in state.let_in.waits.items():
+        most = state.settings.max_jobs_of.get(who, state.settings.max_jobs_of.get("*", 0))
+        assert not waits or len(inside.get(who, ())) >= most, f"jobs {waits} of {who!r} wait, who may have {most}"
 
 
 def _check_lists(state: State) -> None:
@@ -72,7 +88,7 @@ def _check_job(state: State, row: int) -> None:
     assert over == (job in state.ended_jobs()), f"job {job} is over: {over}, and the list of ended jobs says another"
     may_start = (jobs.at_most[row] == 0 or jobs.holding[row] < jobs.at_most[row]) and jobs.waiting[row] > 0
     may_start = may_start and not (jobs.gang[row] and jobs.holding[row]) and not jobs.held[row]
-    may_start = may_start and job not in state.dependencies.waits_for
+    may_start = may_start and job not in state.dependencies.waits_for and not waits_to_be_let_in(state, job)
     assert (jobs.bucket[row] != NONE) == may_start, f"job {job} may start: {may_start}, and its bucket says another"
     assert state.nodes.up[state.tasks.node[first : first + jobs.tasks[row]][held]].all(), f"job {job} is on a lost node"
 

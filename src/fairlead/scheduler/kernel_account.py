@@ -293,12 +293,12 @@ def finished(
         if now == WAITING:
             jobs.waiting[j] += 1
             jobs.irregular[j] = True
-            if jobs.bucket[j] != NONE:
-                expect_claim(v, jobs.bucket[j], at)
         elif now == FAILED:
             jobs.failed[j] += 1
         elif now == CANCELLED:
             jobs.cancelled[j] += 1
+        if jobs.bucket[j] != NONE and (now == WAITING or jobs.at_most[j] > 0):
+            expect_claim(v, jobs.bucket[j], at)
         if now == WAITING or idle or jobs.at_most[j] > 0:
             if jobs.plain[j]:
                 _settle(v, j, at)

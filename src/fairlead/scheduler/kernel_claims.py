@@ -10,7 +10,8 @@ guaranteed nothing of that bounds nothing. Let `first` be the lowest that is gua
 queues from `first` to `last` may be asked, and nobody where there are none.
 
 What a queue has counts with the room that is kept for its claims already: those are served. A claim is due when its bucket has
-waited, and all that these queues are guaranteed of what it needs has been missing, for the leaf's timeout.
+waited, and what `first` is guaranteed of what it needs has been missing, for the leaf's timeout. Whether those above miss theirs
+says who may be asked, and not when: else a claim would be due sooner when one of them has no more to miss.
 
 Nothing of that is looked at in a step in which nobody can be due: `times[CLAIM_DUE]` is never later than the first moment at
 which somebody may be. Events that may begin a claim lower it (:func:`expect_claim`, :func:`note_fall`), a look works it out
@@ -21,6 +22,7 @@ import numpy as np
 
 from fairlead.kernel_cache import compiled
 from fairlead.scheduler.compiled_view import View
+from fairlead.scheduler.kernel_order import startable
 from fairlead.scheduler.tables import F64, FAIR_SHARE, GUARANTEE, I64, IDLE, NONE, PRIORITY, RESERVATION
 from fairlead.scheduler.view import BUCKETS, CLAIM_DUE, HOLDS, QUEUES
 
@@ -30,12 +32,16 @@ SHORTEST = 1.0
 
 @compiled
 def expect_claim(v: View, bucket: int, at: float) -> None:
-    """Somebody waits in a bucket from now on: there may be a claim when its leaf's timeout is over."""
+    """Somebody waits in a bucket from now on: there may be a claim when its leaf's timeout is over.
+
+    Where all that waited there is served, and waits for the room that is coming back, it has waited as long as they.
+    """
     leaf = v.buckets.leaf[bucket]
     if v.buckets.revocable[bucket]:
         return
     if v.queues.guarded[leaf]:
-        v.times[CLAIM_DUE] = min(v.times[CLAIM_DUE], at + v.queues.guarantee_timeout[leaf])
+        since = v.buckets.since[bucket] if v.counts[HOLDS] > 0 and served_tasks(v, bucket) > 0 else at
+        v.times[CLAIM_DUE] = min(v.times[CLAIM_DUE], since + v.queues.guarantee_timeout[leaf])
     if v.queues.share_timeout[leaf] < np.inf:
         v.times[CLAIM_DUE] = min(v.times[CLAIM_DUE], at)
     if v.queues.priority_revokes[leaf] or v.queues.spare_tasks[0] > 0:
@@ -93,10 +99,10 @@ def served_tasks(v: View, b: int) -> int:
 
 @compiled
 def waiting_tasks(v: View, b: int, most: int) -> int:
-    """How many tasks wait in a bucket; no more than are asked for."""
+    """How many tasks wait in a bucket and may start, as far as their jobs say; no more than are asked for."""
     count, j = 0, v.buckets.head[b]
     while j != NONE and count < most:
-        count += v.jobs.waiting[j]
+        count += startable(v, j)
         j = v.jobs.after[j]
     return int(min(count, most))
 
@@ -116,7 +122,7 @@ def has_unserved(v: View, b: int) -> bool:
 def guarded_part(v: View, b: int, kept: I64) -> tuple[int, int, float]:
     """The queues `first` and `last` whose siblings may be asked for a bucket's next claim of class GUARANTEE.
 
-    The third is since when they miss what they are guaranteed. NONE, NONE where there is no such claim.
+    The third is since when `first` misses what it is guaranteed. NONE, NONE where there is no such claim.
     """
     demand, count = v.demand[v.buckets.shape_row[b]], tasks_at_once(v, b)
     first, last, since = NONE, NONE, v.buckets.since[b]
@@ -131,9 +137,8 @@ def guarded_part(v: View, b: int, kept: I64) -> tuple[int, int, float]:
                     ):  # a product might be too large
                         return first, last, since
                     named, missed = True, max(missed, v.below_since[q, r])
-            since = missed
             if named and first == NONE:
-                first = q
+                first, since = q, missed
         if first != NONE:
             last = q
         q = v.queues.parent[q]
@@ -150,11 +155,11 @@ def is_above_limit(v: View, used: I64, q: int) -> bool:
 
 
 @compiled
-def idle_is_used(v: View) -> bool:
-    """Whether any queue is above a limit because of revocable jobs, and gives that back."""
+def idle_is_used(v: View, used: I64) -> bool:
+    """Whether any queue is above a limit because of revocable jobs, and gives that back; using so much."""
     if v.queues.spare_tasks[0] > 0 and v.queues.revocable[0]:
         for q in range(v.counts[QUEUES]):
-            if v.queues.spare_tasks[q] > 0 and is_above_limit(v, v.used, q):
+            if v.queues.spare_tasks[q] > 0 and is_above_limit(v, used, q):
                 return True
     return False
 
@@ -194,7 +199,7 @@ def look(v: View, now: float, found: I64, since: F64) -> int:
         How many are due.
     """
     count, due, shares = 0, np.inf, np.inf
-    kept, taken = kept_for_claims(v), idle_is_used(v)
+    kept, taken = kept_for_claims(v), idle_is_used(v, v.used)
     for b in range(v.counts[BUCKETS]):
         leaf = v.buckets.leaf[b]
         guarded, ranked = v.queues.guarded[leaf], v.queues.priority_revokes[leaf] or taken

@@ -86,7 +86,7 @@ def set_key(v: View, q: int) -> None:
     policy = v.queues.policy[p]
     seat.below[q] = 1
     for r in range(v.total.shape[0]):
-        if v.used[q, r] < v.guarantee[q, r]:
+        if _has(v, q, r) < v.guarantee[q, r]:
             seat.below[q] = 0
     seat.first[q] = 0
     seat.column[q] = NONE
@@ -122,6 +122,12 @@ def set_key(v: View, q: int) -> None:
         resources = v.total.shape[0]
         seat.first[q] = least[resources + NEGATIVE_PRIORITY] if policy == PRIORITY else 0
         seat.level[q] = float(least[resources + NUMBER])
+
+
+@compiled
+def _has(v: View, q: int, r: int) -> int:
+    """What a queue has of what it is guaranteed: what is kept for its claims is theirs, and for nobody else in it missing."""
+    return int(v.used[q, r] + v.claimed[q, r])
 
 
 @compiled
@@ -162,8 +168,8 @@ def _set_as_yarn(v: View, q: int, policy: int) -> None:
         v.charged[q, r] = v.used[q, r] + v.promised[q, r]
     r = policy - YARN_FAIR if policy != YARN_DRF else _next_by_dominance(v, q, NONE)
     seat.below[q], seat.first[q], seat.level[q], seat.column[q] = 1, int(v.queues.weightless[q]), 0.0, _AS_YARN
-    if r != NONE and v.used[q, r] < v.guarantee[q, r]:
-        seat.below[q], seat.first[q], seat.level[q] = 0, 0, v.used[q, r] / v.guarantee[q, r]
+    if r != NONE and _has(v, q, r) < v.guarantee[q, r]:
+        seat.below[q], seat.first[q], seat.level[q] = 0, 0, _has(v, q, r) / v.guarantee[q, r]
     elif r != NONE:
         level = v.charged[q, r] / max(1, v.total[r]) / v.weight[q, r]
         seat.level[q] = level if v.queues.exact[v.queues.parent[q]] else _rounded(level)
@@ -205,7 +211,7 @@ def _compare_parts_of_minimum(v: View, a: int, ra: int, b: int, rb: int) -> int:
     least_a, least_b = v.guarantee[a, ra], v.guarantee[b, rb]
     if least_a == 0 or least_b == 0:
         return int(least_a == 0) - int(least_b == 0)
-    one, other = product(v.used[a, ra], least_b, 1, 1), product(v.used[b, rb], least_a, 1, 1)
+    one, other = product(_has(v, a, ra), least_b, 1, 1), product(_has(v, b, rb), least_a, 1, 1)
     for k in range(3):
         if one[k] != other[k]:
             return 1 if one[k] > other[k] else -1
@@ -299,6 +305,6 @@ def exact_below(v: View, q: int, shape: int) -> int:
     for r in range(v.total.shape[0]):
         if v.demand[shape, r] > 0:
             anything = False
-            if v.used[q, r] < v.guarantee[q, r]:
+            if _has(v, q, r) < v.guarantee[q, r]:
                 return 0
     return int(v.queue_seats.below[q]) if anything else 1

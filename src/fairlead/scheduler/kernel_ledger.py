@@ -16,6 +16,10 @@ from fairlead.scheduler.view import HOLDS, NOBODY, NODES, QUEUES
 
 FINE = 2.0**30
 """Shares that differ by less than a part of this are the same."""
+CLOSE = 1e-9
+"""What differs by less, in parts of the larger, is the same."""
+KEPT, NOW_RESCINDED, RESCINDED = range(3)
+"""What becomes of an offer."""
 
 
 class Ledger(Arrays):
@@ -38,6 +42,7 @@ class Ledger(Arrays):
     gains, keys : of each node, what it would add to the claim, and its place among the nodes
     hosts : of each node, tasks of the claim
     work : how much may be done yet to find sets that pay, in all
+    rescinded : of each offer, whether it is: KEPT, for the claim that is looked at (NOW_RESCINDED), or for one before
     """
 
     ARRAYS: ClassVar = {
@@ -49,6 +54,7 @@ class Ledger(Arrays):
         ), 1),
         "at": ("i8", 1), "by_node": ("i8", 1), "own_child": ("i8", 1), "asks": ("?", 1), "may_pay": ("?", 1), "paid": ("i8", 1),
         "picked": ("i8", 1), "gains": ("i8", 1), "keys": ("f8", 2), "hosts": ("i8", 1), "work": ("i8", 1),
+        "rescinded": ("i8", 1),
     }  # fmt: skip
 
 
@@ -99,7 +105,7 @@ def gather(v: View, g: Ledger, now: float) -> None:
     _by_node(v, g, k)
     _keep_for_claims(v, g)
     for q in range(v.counts[QUEUES]):
-        _set_above(v, g, q)
+        set_above(v, g, q)
 
 
 @compiled
@@ -136,7 +142,8 @@ def _largest(v: View, amounts: I64) -> float:
 
 
 @compiled
-def _set_above(v: View, g: Ledger, q: int) -> None:
+def set_above(v: View, g: Ledger, q: int) -> None:
+    """Work out how far a queue will be above what it is entitled to."""
     g.above[q] = np.floor((_largest(v, g.left[q]) - g.entitled[q]) * FINE + 0.5)
 
 
@@ -167,7 +174,7 @@ def pay(v: View, g: Ledger, k: int, sign: int) -> None:
         take_from(v, g.bound, leaf, demand, sign * g.runs.count[k])
     q = leaf
     while q != NONE:
-        _set_above(v, g, q)
+        set_above(v, g, q)
         q = v.queues.parent[q]
 
 
@@ -186,9 +193,6 @@ def ask(v: View, g: Ledger, b: int, kind: int, first: int, last: int) -> None:
     """
     g.own_child[:], g.asks[:], g.may_pay[:] = NONE, False, False
     leaf = v.buckets.leaf[b]
-    if kind == PRIORITY:
-        g.may_pay[leaf] = v.queues.revocable[leaf]
-        return
     q, asking = leaf, False
     while v.queues.parent[q] != NONE:
         asking |= q == first
@@ -196,6 +200,9 @@ def ask(v: View, g: Ledger, b: int, kind: int, first: int, last: int) -> None:
         g.asks[q] = asking
         asking &= q != last
         q = v.queues.parent[q]
+    if kind == PRIORITY:
+        g.may_pay[leaf] = v.queues.revocable[leaf]
+        return
     for other in range(1, v.counts[QUEUES]):
         if kind == IDLE:
             g.may_pay[other] = v.queues.revocable[other] and v.queues.spare_tasks[other] > 0
@@ -240,7 +247,8 @@ def may_pay(v: View, g: Ledger, k: int, b: int, kind: int) -> bool:
         return False
     job, count = g.runs.job[k], g.runs.count[k]
     if kind == PRIORITY:
-        return bool(v.jobs.priority[job] < v.buckets.priority[b] and not _sinks(v, g, k, b))
+        lower = v.jobs.priority[job] < v.buckets.priority[b]
+        return bool(lower and not _sinks(v, g, k, b) and not claims_itself(v, g, k, b, kind))
     demand, q = v.demand[v.jobs.shape_row[job]], g.runs.leaf[k]
     if kind == IDLE and not (g.runs.spare[k] and _is_above_limit(v, g, q, demand)):
         return False
@@ -249,10 +257,58 @@ def may_pay(v: View, g: Ledger, k: int, b: int, kind: int) -> bool:
         for r in range(demand.shape[0]):
             if demand[r] > 0 and v.guarantee[q, r] > 0 and g.left[q, r] - count * demand[r] < v.guarantee[q, r]:
                 return False
-        if shared and not _stays_above(v, g, q, demand, count):
+        if shared and not stays_above(v, g, q, demand, count):
             return False
         q = v.queues.parent[q]
-    return True
+    return not claims_itself(v, g, k, b, kind)
+
+
+@compiled
+def claims_itself(v: View, g: Ledger, k: int, b: int, kind: int) -> bool:
+    """Whether a run that pays for a bucket's claim would have one for a guarantee then, with that served.
+
+    For a claim of class PRIORITY, or one for its fair share. So nobody pays for whom others would have to pay in turn.
+    """
+    leaf, job = g.runs.leaf[k], g.runs.job[k]
+    if g.runs.spare[k]:
+        return False
+    demand, back = v.demand[v.jobs.shape_row[job]], g.runs.count[k] if g.runs.gone[k] else 0
+    if kind == PRIORITY and v.queues.share_timeout[leaf] < np.inf:
+        share = 0.0
+        for r in range(demand.shape[0]):
+            if v.total[r] > 0:
+                share = max(share, (_with_claim(v, g, leaf, b, r) + back * demand[r]) / v.total[r])
+        if share <= g.entitled[leaf] * (1 + CLOSE):
+            return True
+    q, within = leaf, False
+    while v.queues.guarded[q]:
+        named = False
+        for r in range(demand.shape[0]):
+            if demand[r] > 0 and v.guarantee[q, r] > 0:
+                if _with_claim(v, g, q, b, r) + back * demand[r] > v.guarantee[q, r]:
+                    return within
+                named = True
+        within |= named
+        q = v.queues.parent[q]
+    return within
+
+
+@compiled
+def _with_claim(v: View, g: Ledger, q: int, b: int, r: int) -> int:
+    """What a queue will have of a resource with a bucket's claim served."""
+    has = g.left[q, r] + g.kept[q, r]
+    if q == v.buckets.leaf[b] or g.own_child[q] != NONE:
+        has += max(1, v.buckets.gang[b]) * v.demand[v.buckets.shape_row[b], r]
+    return int(has)
+
+
+@compiled
+def any_claims_itself(v: View, g: Ledger, b: int, kind: int, count: int) -> bool:
+    """Whether any of those that are picked, all of them paying, would have a claim itself."""
+    for i in range(count):
+        if claims_itself(v, g, g.picked[i], b, kind):
+            return True
+    return False
 
 
 @compiled
@@ -283,7 +339,7 @@ def _is_above_limit(v: View, g: Ledger, leaf: int, demand: I64) -> bool:
 
 
 @compiled
-def _stays_above(v: View, g: Ledger, q: int, demand: I64, count: int) -> bool:
+def stays_above(v: View, g: Ledger, q: int, demand: I64, count: int) -> bool:
     """Whether a queue has its fair share yet without so many tasks."""
     share = 0.0
     for r in range(demand.shape[0]):
@@ -317,8 +373,9 @@ def _goes_before(v: View, g: Ledger, b: int, x: int, y: int, job: int) -> bool:
             return bool(v.buckets.priority[b] > v.jobs.priority[job])
         return bool(v.jobs.id[current_job(v, b)] < v.jobs.id[job])
     resources = v.total.shape[0]
-    less = v.used[y] - g.left[y]
+    less, claimed = v.used[y] - g.left[y], v.claimed[x].copy()
     for r in range(resources):
+        v.claimed[x, r] = 0  # it is a part of what is kept
         v.used[x, r] += g.kept[x, r]
         v.used[y, r] -= less[r]
         v.counts_as[x, r] += g.kept[x, r]
@@ -329,6 +386,7 @@ def _goes_before(v: View, g: Ledger, b: int, x: int, y: int, job: int) -> bool:
         v, x, seat.below[x], seat.first[x], seat.level[x], y, seat.below[y], seat.first[y], seat.level[y]
     )
     for r in range(resources):
+        v.claimed[x, r] = claimed[r]
         v.used[x, r] -= g.kept[x, r]
         v.used[y, r] += less[r]
         v.counts_as[x, r] -= g.kept[x, r]
@@ -365,6 +423,13 @@ def all_hosts(v: View, g: Ledger, shape: int, most: int) -> int:
         if total < most:
             total += hosts(v, g, n, shape, most - total)
     return total
+
+
+@compiled
+def fits(v: View, g: Ledger, b: int) -> bool:
+    """Whether a bucket's claim has room on nodes, and under limits, with nobody paying more."""
+    wanted = max(1, v.buckets.gang[b])
+    return bool(all_hosts(v, g, v.buckets.shape_row[b], wanted) >= wanted and short_of(v, g, b) == NONE)
 
 
 @compiled

@@ -116,24 +116,47 @@ def park_framework(v: View, b: int) -> None:
 @compiled
 def _set_room(v: View, b: int) -> bool:
     """Work out how much a framework may be offered, wherever it is; whether that is worth an offer."""
-    leaf, worth = v.buckets.leaf[b], False
-    v.bucket_seats.bounded[b] = False
+    v.bucket_seats.bounded[b], worth = bound_room(v, b, v.counts[BEYOND] > 0, v.offer_room), False
+    for r in range(v.total.shape[0]):
+        worth |= v.offer_room[r] >= v.worth[r]
+    return worth
+
+
+@compiled
+def bound_room(v: View, b: int, beyond: bool, amount: I64) -> bool:
+    """Work out how much a framework may be offered, wherever it is; whether anything bounds that.
+
+    `amount`, shape (resources,), becomes that; `beyond` where limits are nothing to it, for it is revocable.
+    """
+    leaf, bounded = v.buckets.leaf[b], False
     for r in range(v.total.shape[0]):
         room = UNLIMITED
         if v.queues.offer_most[leaf] > 0.0:
             room = int(v.total[r] * v.queues.offer_most[leaf]) - v.offered[leaf, r]
         if v.queues.lends[0]:
-            room = min(room, v.total[r] - v.used[0, r] - v.claimed[0, r] - withheld_from(v, leaf, r))
-        q = NONE if v.counts[BEYOND] else leaf
+            room = min(room, left_by_others(v, leaf, r))
+        q = NONE if beyond else leaf
         while q != NONE:
-            if v.limit[q, r] != UNLIMITED:
-                spare = 0 if v.buckets.revocable[b] else v.spare[q, r]
-                room = min(room, v.limit[q, r] - v.used[q, r] - v.claimed[q, r] + spare)
+            room = min(room, left_under(v, b, q, r))
             q = v.queues.parent[q]
-        v.offer_room[r] = max(0, room)
-        v.bucket_seats.bounded[b] |= room != UNLIMITED
-        worth |= v.offer_room[r] >= v.worth[r]
-    return worth
+        amount[r] = max(0, room)
+        bounded |= room != UNLIMITED
+    return bounded
+
+
+@compiled
+def left_by_others(v: View, leaf: int, r: int) -> int:
+    """How much of a resource is free that others than a leaf lend, and that is kept for no claim."""
+    return int(v.total[r] - v.used[0, r] - v.claimed[0, r] - withheld_from(v, leaf, r))
+
+
+@compiled
+def left_under(v: View, b: int, q: int, r: int) -> int:
+    """How much more of a resource the limit of a queue lets a framework have."""
+    if v.limit[q, r] == UNLIMITED:
+        return UNLIMITED
+    spare = 0 if v.buckets.revocable[b] else v.spare[q, r]
+    return int(v.limit[q, r] - v.used[q, r] - v.claimed[q, r] + spare)
 
 
 @compiled

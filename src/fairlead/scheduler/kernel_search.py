@@ -261,7 +261,9 @@ def _may_fit_fresh(v: View, node: int) -> bool:
 @compiled
 def _must_skip(v: View, depth: int, b: int) -> bool:
     """Whether no more jobs may start, and the next of the bucket would; others in it run already."""
-    return v.caps[depth, v.total.shape[0]] == 0 and not is_started(v, b) and v.buckets.started[b] > 0
+    if v.buckets.started[b] == 0 or is_started(v, b):
+        return False
+    return bool(v.caps[depth, v.total.shape[0]] == 0 or (_claims_are_kept(v) and over_limits(v, b) == MAX_JOBS))
 
 
 @compiled

@@ -12,6 +12,7 @@ from fairlead.scheduler.compiled_view import View
 from fairlead.scheduler.kernel_ledger import (
     Ledger,
     all_hosts,
+    any_claims_itself,
     comes_first,
     hosts,
     lacks_lent,
@@ -90,8 +91,10 @@ def _sets_of(v: View, g: Ledger, b: int, kind: int, units: I64, missing: int, si
 
 @compiled
 def _may_together(v: View, g: Ledger, b: int, kind: int, count: int) -> bool:
-    """Whether a claim is within limits, and before those that are picked, as it must be for a fair share."""
-    return short_of(v, g, b) == NONE and (kind != FAIR_SHARE or comes_first(v, g, b, count))
+    """Whether a claim is within limits, and those that are picked get none; and before them, as it must be for a fair share."""
+    if short_of(v, g, b) != NONE or any_claims_itself(v, g, b, kind, count):
+        return False
+    return bool(kind != FAIR_SHARE or comes_first(v, g, b, count))
 
 
 @compiled

@@ -19,6 +19,9 @@ A queue pays down to its guarantee, and not below; for class FAIR_SHARE down to 
 has the claim is not served before who has paid for it is none. For class IDLE pay revocable jobs alone, whose queue is above a
 limit, or one above it; and not so much that it could claim a guarantee or fair share then. For class PRIORITY a leaf pays for
 its own claim, and not so much that it, or a queue above it, would be below its guarantee, or further below, with that served.
+And nobody pays who would have a claim for a guarantee itself then, or, for class PRIORITY, one for a fair share.
+
+Before anybody pays, offers are rescinded that make room: see kernel_rescind.
 """
 
 import numpy as np
@@ -28,7 +31,9 @@ from fairlead.scheduler.compiled_view import View
 from fairlead.scheduler.kernel_ledger import (
     Ledger,
     all_hosts,
+    any_claims_itself,
     comes_first,
+    fits,
     hosts,
     lacks_lent,
     lacks_limit,
@@ -40,6 +45,7 @@ from fairlead.scheduler.kernel_ledger import (
     take_from,
 )
 from fairlead.scheduler.kernel_nodes import could_hold
+from fairlead.scheduler.kernel_rescind import keep_what_is_not_needed, rescind_all
 from fairlead.scheduler.kernel_victim_sets import any_set
 from fairlead.scheduler.tables import FAIR_SHARE, NONE, UNLIMITED
 from fairlead.scheduler.view import NODES
@@ -61,10 +67,15 @@ def plan(v: View, g: Ledger, b: int, kind: int) -> int:
         nothing that may be revoked makes room; then the ledger is as it was.
     """
     g.paid[:] = 0
+    rescinds = g.rescinded.shape[0] > 0 and not fits(v, g, b)
+    if rescinds:
+        rescind_all(v, g, b, kind)
     count = _one_after_another(v, g, b, kind)
     if count == NONE:
         count = any_set(v, g, b, kind)
         count = _spare(v, g, b, count) if count != NONE else NONE
+    if rescinds:
+        keep_what_is_not_needed(v, g, b, count != NONE)
     if count != NONE:
         _settle_in(v, g, b, count)
     return count
@@ -100,7 +111,7 @@ def _one_after_another(v: View, g: Ledger, b: int, kind: int) -> int:
         if n != NONE:
             g.gains[n] = UNLIMITED
     count = _spare(v, g, b, count)
-    if kind == FAIR_SHARE and not comes_first(v, g, b, count):
+    if any_claims_itself(v, g, b, kind, count) or (kind == FAIR_SHARE and not comes_first(v, g, b, count)):
         return _give_up(v, g, count)
     return count
 

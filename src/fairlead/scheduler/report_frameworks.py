@@ -6,10 +6,11 @@ from fairlead.model.api_types import FrameworkInfo
 from fairlead.model.quantity import round_quantity
 from fairlead.model.specs import Quantities, written
 from fairlead.plain_text import listed
+from fairlead.scheduler import kernel_offers
 from fairlead.scheduler.framework_index import Member, queue_of
 from fairlead.scheduler.queue_tree import up_to_root
 from fairlead.scheduler.state import State
-from fairlead.scheduler.tables import I64, UNLIMITED, Bools
+from fairlead.scheduler.tables import I64, Bools
 
 HOARDS_AFTER = 10.0
 """Seconds for which offers are not answered, after which a framework is said to hoard them, where others want something.
@@ -80,15 +81,18 @@ def _others_want(state: State, leaves: I64) -> bool:
 
 def _why_nothing(state: State, leaf: int, now: float) -> str:
     """Why a framework that wants offers has none, as far as a leaf of it goes."""
-    room = _room(state, leaf)
+    b, room = state.buckets, np.zeros(len(state.resources), np.int64)
+    bucket = int(np.flatnonzero((b.leaf[: b.n] == leaf) & b.wants[: b.n])[0])
+    beyond = bool(b.revocable[bucket] and state.settings.revoke)
+    kernel_offers.bound_room(state.order.ready(state, 1), bucket, beyond, room)
     worth = state.order.worth
     if not (room >= worth).any():
-        return _bounded(state, leaf)
+        return _bounded(state, bucket, beyond)
     n = state.nodes.n
     takes = state.nodes.up[:n] & ~state.nodes.draining[:n]
-    rest = np.maximum(0, state.nodes.free[:n] - state.nodes.held[:n])
+    rest = np.minimum(room, np.maximum(0, state.nodes.free[:n] - state.nodes.held[:n]))
     has_some = takes & (rest >= worth).any(axis=1)
-    refused = has_some & _refused(state, leaf, np.minimum(rest, room), now)
+    refused = has_some & _refused(state, leaf, rest, now)
     if not has_some.any():
         return "no node has anything left that is worth an offer"
     if (has_some & ~refused).any():
@@ -102,28 +106,21 @@ def _why_nothing(state: State, leaf: int, now: float) -> str:
     )
 
 
-def _room(state: State, leaf: int) -> I64:
-    """How much a framework may be offered at once, wherever it is."""
-    queues = state.queues
-    room = np.full(len(state.resources), UNLIMITED)
-    if queues.offer_most[leaf] > 0:
-        room = (state.cluster.total * queues.offer_most[leaf]).astype(np.int64) - queues.offered[leaf]
-    for q in up_to_root(queues, leaf):
-        limited = queues.limit[q] != UNLIMITED
-        left = queues.limit[q] - queues.used[q] + queues.spare[q]
-        room = np.where(limited, np.minimum(room, left), room)
-    return np.maximum(0, room)
-
-
-def _bounded(state: State, leaf: int) -> str:
-    """Which queue is at its limit, so that nothing is offered."""
-    queues = state.queues
-    for q in up_to_root(queues, leaf):
-        limited = queues.limit[q] != UNLIMITED
-        for r in np.flatnonzero(limited & (queues.limit[q] - queues.used[q] + queues.spare[q] < state.order.worth)):
-            name, limit = state.resources[r], int(queues.limit[q, r])
-            return f"queue {written(state.tree.names[q])} has all the {name} that it may have, {round_quantity(name, limit)}"
-    return "it is offered as much as one framework may be at once"
+def _bounded(state: State, bucket: int, beyond: bool) -> str:
+    """What keeps a framework, which waits in a bucket, from anything that is worth an offer."""
+    queues, leaf, view, worth = state.queues, int(state.buckets.leaf[bucket]), state.view(), state.order.worth
+    for q in up_to_root(queues, leaf) if not beyond else []:
+        for r, name in enumerate(state.resources):
+            if kernel_offers.left_under(view, bucket, q, r) < worth[r]:
+                limit = round_quantity(name, int(queues.limit[q, r]))
+                kept = int(queues.claimed[q, r])
+                said = f", {round_quantity(name, kept)} of that kept for others" if kept else ""
+                return f"queue {written(state.tree.names[q])} has all the {name} that it may have, {limit}{said}"
+    if queues.offer_most[leaf] > 0.0:
+        most = (state.cluster.total * queues.offer_most[leaf]).astype(np.int64)
+        if (most - queues.offered[leaf] < worth).any():
+            return "it is offered as much as one framework may be at once"
+    return "all that is free others are guaranteed and do not lend, or is kept for them"
 
 
 def _refused(state: State, leaf: int, rest: I64, now: float) -> Bools:

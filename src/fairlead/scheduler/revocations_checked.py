@@ -1,22 +1,33 @@
 """What is true of each revocation for a claim, worked out from the tables alone: for tests, audits, and FAIRLEAD_CHECK.
 
 All that are revoked for a claim together make room for it, and none can be spared; no queue that pays falls below its guarantee
-of what it pays with; and the claims that are open become fewer, as :mod:`fairlead.scheduler.claims` counts them.
+of what it pays with; none of them has a claim for a guarantee itself then; and the claims that are open become fewer, as
+:mod:`fairlead.scheduler.claims` counts them. And when the room is back, whoever it was made for has it: unless their claim is
+none any more, or the node is lost, or the job is cancelled, for then nothing is kept.
 """
 
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fairlead.scheduler.claims import Measure, measure
+from fairlead.scheduler import kernel_holds
+from fairlead.scheduler.claims import Measure, is_next, measure
 from fairlead.scheduler.cluster import tasks_that_fit
 from fairlead.scheduler.facts import Fact, NodesClaimed, TasksRevoked
+from fairlead.scheduler.kernel_stops import NOT_REACHED, over_limits
 from fairlead.scheduler.queue_tree import up_to_root
 from fairlead.scheduler.statuses import PLACED, REVOKING, RUNNING
 from fairlead.scheduler.tables import I64, NONE, RESERVATION
 
 if TYPE_CHECKING:
     from fairlead.scheduler.state import State
+
+
+SECONDS, MOMENTS = 10.0, 5
+"""Room that is back is not given if it is kept for a claim while so long passes, and facts happen at so many moments.
+
+At one moment alone it may be that nobody decided: a scheduler was killed, and comes back.
+"""
 
 
 class Unjust(AssertionError):
@@ -29,6 +40,7 @@ class RevocationCheck:
     def __init__(self) -> None:
         self._revoked: TasksRevoked | None = None
         self._measure = Measure(0, 0, [], 0)
+        self._waits: dict[int, tuple[float, int]] = {}
 
     def happen(self, state: "State", fact: Fact) -> str:
         """Let a fact happen; what is wrong with what it revokes, empty where nothing is."""
@@ -55,8 +67,39 @@ class RevocationCheck:
         if self._revoked is not None and isinstance(fact, NodesClaimed):
             revoked, self._revoked = self._revoked, None
             _check_room(state, revoked, fact)
+            _check_that_none_claims(state, revoked)
             what = f"what was revoked for job {fact.id}"
             _must(measure(state) < self._measure, f"{what} did not bring the open claims down from {self._measure}")
+
+    def pass_time(self, state: "State", seconds: float) -> list[str]:
+        """So long nothing happens: who waits for room that is back, and was made for them. Each is told of once."""
+        waits, faults = {}, []
+        for job in kept_in_vain(state) if state.holds.n else []:
+            before, moments = self._waits.get(job, (0.0, 0))
+            waits[job] = before + seconds, moments + 1
+            if waits[job][0] >= SECONDS and waits[job][1] >= MOMENTS:
+                faults.append(f"room that was made for job {job} is back, and it is not served")
+                waits[job] = -np.inf, 0  # that is told once
+        self._waits = waits
+        return faults
+
+
+def kept_in_vain(state: "State") -> list[int]:
+    """The jobs that have room kept for a claim which is there, and that nothing else keeps from starting."""
+    h, v, found = state.holds, state.order.ready(state, 1), []
+    for bucket in np.unique(h.bucket[: h.n][h.kind[: h.n] != RESERVATION]).tolist():
+        if over_limits(v, bucket) != NOT_REACHED or not is_next(state, bucket):
+            continue
+        gang, demand = state.buckets.gang[bucket], state.shapes.demand[state.buckets.shape_row[bucket]]
+        mine, there = np.flatnonzero(h.bucket[: h.n] == bucket).tolist(), []
+        for k in mine:
+            n, rank = int(h.node[k]), int(h.rank[k])
+            kept = [kernel_holds.kept(v, n, r, np.inf, rank) for r in range(len(demand))]
+            wanted = (h.tasks[k] if gang else 1) * demand
+            there.append(bool((wanted <= state.nodes.free[n] - kept)[demand > 0].all()))
+        if all(there) if gang else any(there):
+            found.append(int(h.job[mine[0]]))
+    return found
 
 
 def _must(holds: object, otherwise: str) -> None:
@@ -132,6 +175,24 @@ def _check_room(state: "State", revoked: TasksRevoked, claimed: NodesClaimed) ->
         fits = _hosts(state, bucket, without) >= before + wanted and _within_limits(state, bucket, back, bound)
         task = f"{revoked.job[alike == unit][0]}.{revoked.index[alike == unit][0]}"
         _must(not fits, f"task {task} is revoked for nothing, for job {claimed.id}")
+
+
+def _check_that_none_claims(state: "State", revoked: TasksRevoked) -> None:
+    """No task that was revoked for a claim is within what is guaranteed with that served. Both facts have happened."""
+    assert revoked.claim is not None
+    _, used, _ = _left(state)
+    has = used + state.queues.claimed[: state.queues.n]
+    for row in np.unique(state.job_rows(revoked.job)).tolist():
+        leaf, within = int(state.jobs.queue[row]), False
+        count = int((revoked.job == state.jobs.id[row]).sum()) if state.jobs.gang[row] else 1
+        demand = state.shapes.demand[state.jobs.shape_row[row]]
+        for q in up_to_root(state.queues, leaf)[:-1] if not state.jobs.revocable[row] else []:
+            named = (demand > 0) & (state.queues.guarantee[q] > 0)
+            if (has[q] + count * demand > state.queues.guarantee[q])[named].any():
+                break
+            within |= bool(named.any())
+        what = f"job {state.jobs.id[row]} pays for job {revoked.claim.job}"
+        _must(not within, f"{what}, and would claim what queue {state.tree.names[leaf]!r} is guaranteed then")
 
 
 def _hosts(state: "State", bucket: int, room: I64) -> int:

@@ -14,7 +14,15 @@ import numpy as np
 from msgspec import Struct, field
 
 from fairlead.model.specs import Job, Settings
-from fairlead.scheduler import kernel_account, kernel_claims, kernel_holds, kernel_offers, kernel_sketches
+from fairlead.scheduler import (
+    effects,
+    kernel_account,
+    kernel_claims,
+    kernel_holds,
+    kernel_offers,
+    kernel_sketches,
+    let_in,
+)
 from fairlead.scheduler.cluster import Cluster
 from fairlead.scheduler.compaction import find_kinds
 from fairlead.scheduler.dependencies import Dependencies
@@ -184,6 +192,8 @@ def _work_out(state: State, ended: list[int]) -> None:
     attempts = (column[limited].tolist() for column in state.attempts_of(rows))
     state.deadlines.refill(zip(until[limited].tolist(), zip(*attempts, strict=True), strict=True))
     find_kinds(state)
+    for number in let_in.work_out(state):
+        effects.enter_bucket_if_ready(state, state.job_row(number), 0.0)  # which it may not: it waits to be let in
 
 
 def _refuse_unknown(names: Iterable[str], known: Iterable[str], what: str) -> None:

@@ -21,6 +21,7 @@ from fairlead.scheduler.dependencies import Dependencies
 from fairlead.scheduler.facts import Attempts, Contradiction, Fact, Ints, Revocation, TasksPlaced
 from fairlead.scheduler.framework_index import Frameworks
 from fairlead.scheduler.job_index import JobIndex
+from fairlead.scheduler.let_in import LetIn
 from fairlead.scheduler.order import Order
 from fairlead.scheduler.queue_tree import QueueTree
 from fairlead.scheduler.statuses import PLACED, REVOKING, RUNNING
@@ -79,6 +80,8 @@ class State:
         Whether some bucket is of revocable jobs.
     broken_gangs : set of int
         Job numbers: a task was lost while others run.
+    let_in : LetIn
+        Whose jobs wait for others of the same person to end; it follows from the tables.
     revocations : dict of int to Revocation
         By the number of the job that had tasks revoked for others.
     ended : int64 array
@@ -113,6 +116,7 @@ class State:
         self.bucket_rows: dict[BucketKey, int] = {}
         self.any_revocable = False
         self.broken_gangs: set[int] = set()
+        self.let_in = LetIn()
         self.revocations: dict[int, Revocation] = {}
         self.ended: I64 = np.zeros(0, np.int64)
         self.times: F64 = np.array([nan, -inf, inf, -inf, -inf, inf])

@@ -21,6 +21,7 @@ from fairlead.scheduler.copying import copy_of
 from fairlead.scheduler.decide import settled_before
 from fairlead.scheduler.facts import JobReleased
 from fairlead.scheduler.frameworks import set_aside
+from fairlead.scheduler.let_in import waits_to_be_let_in
 from fairlead.scheduler.state import State
 from fairlead.scheduler.tables import F64, NONE
 from fairlead.simulate.paper_runs import Paper, Run, paper_of
@@ -88,6 +89,8 @@ def outlook(state: State, job: int, now: float, widen: float = 0.0, seconds: flo
         return known_already
     row = job_row(state, job)
     state, held, once = _let_go(state, job, now)
+    if waits_to_be_let_in(state, job):
+        return Outlook(job, "unknown", "nobody can say: it waits for others of its person's jobs to end", held=held)
     paper = paper_of(state, row, now)
     why = _never(paper)
     if why:

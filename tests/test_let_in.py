@@ -1,0 +1,82 @@
+"""How many jobs of one person wait for room or run at once, over all queues."""
+
+import pytest
+from msgspec.structs import replace
+
+from fairlead.model.documents import read_configuration
+from fairlead.model.specs import Job, Queue
+from fairlead.scheduler import admission, snapshot
+from fairlead.scheduler.explain import explain
+from fairlead.scheduler.facts import Configured
+from fairlead.simulate.outlook import outlook
+from test_claims import Story
+from worlds import check_invariants, replay, same
+
+CPU = {"cpu": 1}
+
+
+def crowd(**bounds: int) -> Story:
+    """Ann has three jobs in two queues, ben one; there is room for two tasks in a, and for one in b."""
+    story = Story([{"cpu": 8}], [Queue("a", limit={"cpu": 2}), Queue("b", limit={"cpu": 1})], max_jobs_of=bounds)
+    story.coming += [
+        (float(k), Job(queue, CPU, user=user), 10.0)
+        for k, (queue, user) in enumerate([("a", "ann"), ("b", "ann"), ("a", "ann"), ("a", "ben")])
+    ]
+    return story
+
+
+def test_a_person_has_so_many_jobs_in_all_queues_and_the_next_comes_in_when_one_has_ended():
+    story = crowd(ann=2).until(5.0)
+    assert story.began == {1: [0.0], 2: [1.0], 4: [3.0]}
+    assert explain(story.state, 3)["reason"] == "max jobs"
+    assert explain(story.state, 3)["text"] == (
+        "of the jobs of ann 2 may wait for room or run at once, and jobs 1 and 2 do"
+    )
+    assert outlook(story.state, 3, 5.0).reason == "unknown"
+    assert same(replay(story.facts)) == same(story.state)
+    assert snapshot.load(snapshot.dump(story.state)).let_in == story.state.let_in
+    story.until(30.0)
+    assert story.began[3] == [10.0]
+
+
+def test_who_is_not_named_has_what_is_said_of_all_others():
+    story = crowd(**{"*": 1, "ann": 3}).until(30.0)
+    assert story.began == {1: [0.0], 2: [1.0], 3: [2.0], 4: [10.0]}
+    story = crowd(**{"*": 1}).until(30.0)
+    assert story.began == {1: [0.0], 2: [10.0], 4: [3.0], 3: [20.0]}
+
+
+@pytest.mark.parametrize(("bounds", "began"), [({"ann": 2}, [6.0]), ({}, [6.0]), ({"ann": 0}, None)])
+def test_who_waits_comes_in_when_the_bound_is_another(bounds, began):
+    """Whom it is lowered for keeps what is inside."""
+    story = crowd(ann=1).until(5.0)
+    assert list(story.began) == [1, 4]
+    queues = list(story.state.tree.declared.values())
+    story.happen(Configured(at=6.0, queues=queues, settings=replace(story.state.settings, max_jobs_of=bounds)))
+    story.now = 6.0
+    story.decide()
+    assert story.began.get(2) == began
+    story.until(40.0)
+    assert (story.runs("a"), len(story.began)) == (0, 4 if bounds != {"ann": 0} else 2)
+
+
+def test_who_is_cancelled_or_held_makes_room_for_the_next():
+    story = crowd(ann=1).until(5.0)
+    story.happen(admission.cancel(story.state, 2, None, 5.0))
+    story.until(12.0)
+    assert story.began[3] == [10.0]
+    story = crowd(ann=1)
+    story.coming[0] = (0.0, Job("a", {"cpu": 9}, user="ann"), 1.0)
+    story.until(5.0)
+    story.happen(admission.hold(story.state, 1, 5.0))
+    story.decide()
+    assert story.began[2] == [5.0]
+    story.happen(admission.release(story.state, 1, 5.0))
+    check_invariants(story.state)
+    assert explain(story.state, 3)["text"].endswith("at once, and job 2 does; 1 more of theirs comes before it")
+
+
+def test_the_key_is_read(tmp_path):
+    file = tmp_path / "fairlead.toml"
+    file.write_text('[scheduler]\nmax_jobs_of = { "*" = 5, dora = 20 }\n')
+    assert read_configuration(file, lambda policy: None).settings.max_jobs_of == {"*": 5, "dora": 20}
