@@ -151,6 +151,9 @@ class FakeEngine:
     def close(self, leave=False):
         pass
 
+    def limit(self, attempts, demands):
+        pass
+
     def take_inventory(self):
         self._send("inventory")
 
@@ -298,6 +301,9 @@ class Connected:
 
     def acknowledge(self, attempts):
         self.obeyed and self.engine.acknowledge(attempts)
+
+    def limit(self, attempts, demands):
+        pass
 
     def take_inventory(self):
         self.obeyed and self.engine.take_inventory()

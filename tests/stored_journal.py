@@ -110,13 +110,33 @@ def offers() -> list[f.Fact]:
         f.UpdatesAcknowledged(at=63.5, jobs=[9], updates=[1]),
         f.RolesSuppressed(at=64.0, id="f-1", roles=["*"]),
         f.RolesRevived(at=65.0, id="f-1", roles=["*", "web/front"]),
-        f.OffersMade(at=66.0, offers=[Offer(3, "f-1", "*", 0, {"cpu": 500})]),
-        f.OffersRescinded(at=67.0, ids=[3], why="disconnected"),
+        *executors(),
+        f.OffersMade(at=66.0, offers=[Offer(4, "f-1", "*", 0, {"cpu": 500})]),
+        f.OffersRescinded(at=67.0, ids=[4], why="disconnected"),
         f.FrameworkDisconnected(at=67.0, id="f-1"),
         f.FrameworkGone(at=72.0, id="f-1"),
         f.JobCancelled(at=72.0, id=9),
         f.FrameworkSubscribed(at=73.0, id="f-2", framework=framework, suppressed=[]),
-        f.OffersMade(at=74.0, offers=[Offer(4, "f-2", "web/front", 0, {"cpu": 500})]),
+        f.OffersMade(at=74.0, offers=[Offer(5, "f-2", "web/front", 0, {"cpu": 500})]),
+    ]
+
+
+def executors() -> list[f.Fact]:
+    """A program of the framework's is launched, with a task in it, which it says to be running."""
+    common = {"queue": "default/./1", "framework": "f-1", "executor": "e", "info": "{}"}
+    program = Job(**common, demand={"cpu": 100}, work=Work(argv=["executor"]))
+    within = Job(**common, demand={"cpu": 200}, task="inner")
+    return [
+        f.OffersMade(at=65.1, offers=[Offer(3, "f-1", "*", 0, {"cpu": 300})]),
+        f.OffersAccepted(at=65.2, framework="f-1", ids=[3], jobs=[10, 11], left={}, until=65.2),
+        f.JobSubmitted(at=65.2, id=10, job=program),
+        f.JobSubmitted(at=65.2, id=11, job=within),
+        f.TasksPlaced(
+            at=65.2, job=np.array([10, 11]), index=np.zeros(2, int), attempt=np.ones(2, int), node=np.zeros(2, int)
+        ),
+        f.TasksStarted(at=65.3, **attempts(11, 0)),
+        f.TaskSaid(at=65.3, job=11, what="running", said="{}", uuid="0" * 32),
+        f.TaskSaid(at=65.4, job=11, what="ending", said="{}", uuid="1" * 32),
     ]
 
 

@@ -1,7 +1,20 @@
 """The benchmarks in short: they run, and what they measure is right. How fast is for `make bench` to say."""
 
 import pytest
-from bench import calls, claims, end_to_end, heart, kernel, people, policies, promises, recovery, remote, service
+from bench import (
+    calls,
+    claims,
+    end_to_end,
+    heart,
+    kernel,
+    offers,
+    people,
+    policies,
+    promises,
+    recovery,
+    remote,
+    service,
+)
 from bench import simulate as simulator
 
 from fairlead.journal import Journal
@@ -131,3 +144,8 @@ def test_every_task_of_many_nodes_ends_though_lines_are_slow_and_break():
         assert all(describe_job(over.state, job)["status"] == "succeeded" for job in jobs)
         attempts = over.state.tasks.attempt[: over.state.tasks.n]
         assert (attempts == 1).all(), "none was lost with a line that broke"
+
+
+def test_offers_and_tasks_of_frameworks(capsys):
+    offers.run(agents=40, roles=5, count=10, rounds=2, tasks=20, at_once=8)
+    assert "20 commands through pymesos" in capsys.readouterr().out

@@ -126,8 +126,14 @@ class Ask:
             return (
                 frameworks.disconnect(state, who, now) if rng.random() < 0.3 else frameworks.revive(state, who, [], now)
             )
-        job = Job("", {"cpu": 1}, task=f"t{self.key}", key=f"t{self.key}")
-        return frameworks.accept(state, who, mine[:1], [job] if rng.random() < 0.7 else [], 1.0, now)[0]
+        said = [(job, rng.choice([None, (0, 0), (0, 1)])) for job in state.frameworks.inside if rng.random() < 0.3]
+        if said:
+            job, end = said[0]
+            return frameworks.say(state, job, "running", "{}", str(self.key), now, end)
+        within = "e" if rng.random() < 0.4 else ""
+        job = Job("", {"cpu": 1}, task=f"t{self.key}", key=f"t{self.key}", executor=within)
+        executors = {"e": Job("", {"cpu": 1} if rng.random() < 0.5 else {}, executor="e", key=f"e{self.key}")}
+        return frameworks.accept(state, who, mine[:1], [job] if rng.random() < 0.7 else [], 1.0, now, executors)[0]
 
 
 def seen(state):

@@ -1,12 +1,10 @@
 """The real pymesos, unchanged, as a client: tasks by the hundred, kills, reconciliation, failover; with a secret and without."""
 
-import sys
 import threading
 import time
-import types
 
-import httptools
 import pytest
+from bench import real_pymesos
 
 from conftest import Live
 from mesos_wire import Wire
@@ -16,71 +14,9 @@ TASKS = 300
 """Commands of the long run; 1,000 take the same path, and three times as long."""
 
 
-class HttpParser:
-    """What pymesos asks of `http_parser`, which only compiles for one version of Python, over another parser."""
-
-    def __init__(self):
-        self._parser = httptools.HttpResponseParser(self)
-        self._headers, self._body = {}, []
-        self._head = self._whole = False
-
-    def on_header(self, name, value):
-        self._headers[name.decode()] = value.decode()
-
-    def on_headers_complete(self):
-        self._head = True
-
-    def on_body(self, data):
-        self._body.append(data)
-
-    def on_message_complete(self):
-        self._whole = True
-
-    def execute(self, data, length):
-        self._parser.feed_data(data)
-        return length
-
-    def get_errno(self):
-        return 0
-
-    def get_status_code(self):
-        return self._parser.get_status_code()
-
-    def get_headers(self):
-        return self._headers
-
-    def is_headers_complete(self):
-        return self._head
-
-    def is_chunked(self):
-        return self._headers.get("transfer-encoding") == "chunked"
-
-    def is_partial_body(self):
-        return bool(self._body)
-
-    def is_message_complete(self):
-        return self._whole
-
-    def recv_body(self):
-        body, self._body = b"".join(self._body), []
-        return body
-
-
 @pytest.fixture(scope="module")
 def pymesos():
-    try:
-        import http_parser.http  # noqa: F401
-    except ImportError:
-        package, module = types.ModuleType("http_parser"), types.ModuleType("http_parser.http")
-        module.HttpParser = HttpParser
-        sys.modules["http_parser"], sys.modules["http_parser.http"] = package, module
-    import signal
-
-    before = signal.getsignal(signal.SIGINT)
-    import pymesos
-
-    signal.signal(signal.SIGINT, before)  # it takes it when it is imported
-    return pymesos
+    return real_pymesos.load()
 
 
 @pytest.fixture

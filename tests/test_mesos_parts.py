@@ -16,6 +16,7 @@ from google.protobuf.message import EncodeError
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fairlead.engines.step import Stalled
 from fairlead.model.documents import DocumentError
 from fairlead.model.specs import Framework, Job, Node, Queue, Settings, Work
 from fairlead.people.principals import Principals
@@ -24,9 +25,12 @@ from fairlead.scheduler.admission import Refused
 from fairlead.scheduler.decide import decide
 from fairlead.scheduler.facts import Configured, NodeJoined, TasksFinished, TasksStarted
 from fairlead.scheduler.state import State
-from fairlead.service.mesos import calls, fetch, groups, streams
+from fairlead.service.loop import Busy
+from fairlead.service.mesos import acknowledgements, calls, events, fetch, groups, streams
+from fairlead.service.mesos.acknowledgements import Acknowledgements
 from fairlead.service.mesos.calls import Calls
 from fairlead.service.mesos.encoding import JSON, PROTOBUF, Malformed, accepted_kind, as_json, decode, encode, record
+from fairlead.service.mesos.executors import Executors
 from fairlead.service.mesos.fetch import CannotFetch, bring
 from fairlead.service.mesos.messages.mesos_pb2 import TASK_RUNNING, MasterInfo, Offer, Resource, TaskStatus, Value
 from fairlead.service.mesos.messages.scheduler_pb2 import Call, Event
@@ -292,7 +296,7 @@ class Asks:
 
 
 def calls_of(asker):
-    return Calls(asker, Subscriptions(SimpleNamespace(wall=float)), None, None, MasterInfo())
+    return Calls(asker, Subscriptions(SimpleNamespace(wall=float)), Executors(), None, None, MasterInfo())
 
 
 def test_who_does_not_come_back_after_the_scheduler_has_is_disconnected(state, monkeypatch):
@@ -335,3 +339,35 @@ def test_an_update_is_told_when_it_is_recorded_and_the_next_when_it_is_acknowled
         assert seen == states[:number]
         subscriptions.recorded(state, apply(state, frameworks.acknowledge(state, "F", "t", number, 0.0)))
     assert state.frameworks.tasks["F"] == {}
+
+
+def test_an_acknowledgement_is_answered_when_it_is_recorded(state, monkeypatch):
+    monkeypatch.setattr(acknowledgements, "AGAIN", 0.0)
+    facts, _ = frameworks.accept(state, "F", [1], [Job("", {"cpu": 100}, task="t", work=Work(["true"]))], 0.0, 0.0)
+    apply(state, facts)
+    call = Call()
+    call.framework_id.value, call.acknowledge.task_id.value = "F", "t"
+    call.acknowledge.uuid = events.uuid_of(facts[1].id, 1)
+
+    class Slow(Asks):
+        tries = 0
+
+        async def ask(self, question, **more):
+            self.tries += 1
+            if self.tries == 1:
+                raise Stalled("the disk is full")
+            assert not answered.done()
+            return await super().ask(question, **more)
+
+    async def acknowledge(asker):
+        nonlocal answered
+        answered = asyncio.ensure_future(Acknowledgements(asker).note(call))
+        await answered
+
+    answered = None
+    asker = Slow(state)
+    asyncio.run(acknowledge(asker))
+    assert [type(fact).__name__ for fact in asker.facts] == ["UpdatesAcknowledged"]
+    monkeypatch.setattr(acknowledgements, "PATIENCE", 0.0)
+    with pytest.raises(Busy):
+        asyncio.run(acknowledge(asker))

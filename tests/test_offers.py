@@ -574,3 +574,90 @@ TestFrameworks = Frameworks.TestCase
 TestFrameworks.settings = settings(
     max_examples=rounds, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
 )
+
+
+class TestExecutors:
+    """Programs of frameworks that run tasks in themselves."""
+
+    def cluster(self):
+        cluster = Cluster(nodes=2)
+        cluster.join("f", failover_timeout=100.0)
+        return cluster
+
+    def launch(self, cluster, offer, *tasks, info=""):
+        jobs = [Job("", {"cpu": 1000}, task=task, executor="e") for task in tasks]
+        executor = Job("", {"cpu": 500, "memory": G}, executor="e", info=info)
+        answer = frameworks.accept(cluster.state, "f", [offer.id], jobs, 0.0, cluster.now, {"e": executor})
+        cluster.happen(*answer[0])
+        return {invalid.task: invalid for invalid in answer[1]}
+
+    def taken(self, cluster):
+        offered = cluster.offered("default")
+        return {name: amount - offered.get(name, 0) for name, amount in cluster.used("default").items()}
+
+    def say(self, cluster, task, what, end=None, uuid=""):
+        said = frameworks.say(cluster.state, cluster.job("f", task), what, what, uuid or what, cluster.now, end)
+        cluster.happen(*said)
+        return said
+
+    def test_one_on_each_node_whose_tasks_it_tells_of(self):
+        cluster = self.cluster()
+        there, elsewhere = cluster.offers()
+        assert not self.launch(cluster, there, "a", "b")
+        assert not self.launch(cluster, elsewhere, "c")
+        assert not self.launch(cluster, cluster.offers()[0], "d")
+        f = cluster.state.frameworks
+        assert len(f.executors) == 2
+        assert sum(len(each.tasks) for each in f.executors.values()) == 4
+        assert self.taken(cluster) == {"cpu": 5000, "memory": 2 * G}
+        assert cluster.updates("f") == []  # nobody has said anything
+        assert self.say(cluster, "a", "running")
+        assert not self.say(cluster, "a", "running")  # the same, once more
+        self.say(cluster, "a", "ending", (0, 0))
+        assert cluster.updates("f") == [("a", 1, "running"), ("a", 2, "finished")]
+        assert [each.update.said for each in frameworks.unacknowledged(cluster.state, "f")] == ["running", "ending"]
+        assert self.taken(cluster)["cpu"] == 4000
+        assert same(cluster.state) == same(replay(cluster.facts))
+
+    def test_its_end_is_that_of_its_tasks(self):
+        cluster = self.cluster()
+        self.launch(cluster, cluster.offers()[0], "a", "b")
+        (number,) = cluster.state.frameworks.executors
+        self.say(cluster, "a", "running")
+        cluster.ask("kill", "f", "b")
+        cluster.end(number, Outcome.SIGNALLED, 9)
+        cluster.decide()
+        assert cluster.updates("f") == [("a", 1, "running"), ("a", 2, "failed"), ("b", 1, "killed")]
+        assert not cluster.state.frameworks.executors
+        assert not any(self.taken(cluster).values())
+
+    def test_one_that_is_another_or_ends_takes_no_more(self):
+        cluster = self.cluster()
+        self.launch(cluster, cluster.offers()[0], "a")
+        (number,) = cluster.state.frameworks.executors
+        offer = next(offer for offer in cluster.offers() if cluster.state.tasks.node[0] == offer.node)
+        assert "is another than" in str(self.launch(cluster, offer, "b", info="of another kind")["b"])
+        cluster.happen(*frameworks.shut_down(cluster.state, number, cluster.now))
+        offer = next(offer for offer in cluster.offers() if cluster.state.tasks.node[0] == offer.node)
+        assert isinstance(self.launch(cluster, offer, "c")["c"], frameworks.ExecutorEnds)
+
+    def test_only_its_framework_launches_a_task_again(self):
+        cluster = self.cluster()
+        self.launch(cluster, cluster.offers()[0], "a")
+        with pytest.raises(admission.Refused, match="only that can launch it again"):
+            admission.again(cluster.state, cluster.job("f", "a"), failed=False)
+
+    def test_it_goes_with_its_framework_or_its_node(self):
+        for goes in (
+            lambda cluster: cluster.ask("tear_down", "f"),
+            lambda cluster: cluster.happen(NodeLost(at=0.0, node="n0"), NodeLost(at=0.0, node="n1")),
+        ):
+            cluster = self.cluster()
+            self.launch(cluster, cluster.offers()[0], "a")
+            (number,) = cluster.state.frameworks.executors
+            goes(cluster)
+            if cluster.state.frameworks.executors:
+                cluster.end(number, Outcome.SIGNALLED, 9)
+                cluster.decide()
+            assert not cluster.state.frameworks.executors
+            assert cluster.state.frameworks.inside == {}

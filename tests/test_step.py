@@ -50,6 +50,9 @@ class Told(FakeEngine):
         self.told.append(("acknowledge", rows(attempts)))
         super().acknowledge(attempts)
 
+    def limit(self, attempts, demands):
+        pass
+
     def take_inventory(self):
         self.told.append(("inventory",))
         super().take_inventory()

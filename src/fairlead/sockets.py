@@ -52,6 +52,18 @@ def uid_of_caller(here: tuple[str, int], there: tuple[str, int], tables: tuple[P
     here, there : tuple of str and int
         Both ends' addresses and ports. Only for a loopback address is it certain that the other end is on this machine.
     """
+    told = _told_of(here, there, tables)
+    return None if told is None else int(told[6])
+
+
+def inode_of_caller(here: tuple[str, int], there: tuple[str, int], tables: tuple[Path, ...] = _TABLES) -> int | None:
+    """The inode of the socket at the other end of a TCP connection of this machine; None where that is not told, or is 0."""
+    told = _told_of(here, there, tables)
+    return None if told is None else int(told[8]) or None
+
+
+def _told_of(here: tuple[str, int], there: tuple[str, int], tables: tuple[Path, ...]) -> list[str] | None:
+    """The row of the kernel's tables that is of the other end of a connection: its columns from its own address on."""
     if not (is_loopback(here[0]) and is_loopback(there[0])):
         return None
     ends = f" {_in_table(*there)} {_in_table(*here)} {_ESTABLISHED} "
@@ -62,7 +74,7 @@ def uid_of_caller(here: tuple[str, int], there: tuple[str, int], tables: tuple[P
             continue
         found = text.find(ends)
         if found >= 0:
-            return int(text[found:].split(maxsplit=7)[6])
+            return text[found:].split(maxsplit=9)
     return None
 
 

@@ -23,7 +23,7 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from fairlead.model.specs import Job, Node
+from fairlead.model.specs import Job, Node, Quantities
 from fairlead.scheduler.facts import Attempts, Ints
 
 __all__ = [
@@ -156,6 +156,9 @@ class Engine(Protocol):
 
     def stop(self, attempts: Attempts, grace: float, where: Where = NOWHERE) -> None:
         """Stop attempts: the signal that their jobs say, so many seconds, SIGKILL. `where` says where the journal has them."""
+
+    def limit(self, attempts: Attempts, demands: Sequence[Quantities]) -> None:
+        """Hold these attempts to so much CPU and memory from now on; of memory, nobody is held to less than before."""
 
     def poll(self) -> Seen:
         """What happened since the last call, and every end that was not acknowledged, once more after a while.

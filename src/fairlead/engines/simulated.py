@@ -29,7 +29,7 @@ from fairlead.engines.contract import (
     Where,
 )
 from fairlead.engines.kernel_simulated import Truth
-from fairlead.model.specs import Node
+from fairlead.model.specs import Node, Quantities
 from fairlead.outcomes import Outcome
 from fairlead.scheduler.tables import NONE
 
@@ -207,6 +207,9 @@ class SimulatedCluster:
                 columns = Attempts(*(column[stays] for column in end.attempts))
                 kept.append(Ends(columns, end.outcome[stays], end.code[stays]))
         self._told = kept
+
+    def limit(self, attempts: Attempts, demands: Sequence[Quantities]) -> None:
+        """What is simulated uses what it asks for."""
 
     def take_inventory(self) -> None:
         self._asked = True

@@ -7,14 +7,17 @@ attempt twice, is told again whatever it may have missed.
 
 import logging
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence, Set
+from collections import ChainMap
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import AbstractContextManager, nullcontext
 from math import inf
 
 import numpy as np
+from msgspec.structs import replace
 
 from fairlead.engines.contract import NO_ATTEMPTS, NOWHERE, Attempts, Engine, Launches, NodeUp, Seen, Where
 from fairlead.journal import ENGINE, Journal, JournalFull, Unrecorded
+from fairlead.model.specs import Job
 from fairlead.scheduler.decide import decide, settled_before
 from fairlead.scheduler.facts import (
     Fact,
@@ -31,12 +34,13 @@ from fairlead.scheduler.facts import (
     TasksRevoked,
     TasksStarted,
 )
+from fairlead.scheduler.frameworks import demand_with_tasks
 from fairlead.scheduler.invariants import check_invariants
 from fairlead.scheduler.kernel_attempts import first_mentions
 from fairlead.scheduler.revocations_checked import RevocationCheck, kept_in_vain
 from fairlead.scheduler.state import State
 from fairlead.scheduler.statuses import PLACED, STOPPING
-from fairlead.scheduler.tables import I64, NONE
+from fairlead.scheduler.tables import I64, NONE, Bools
 
 log = logging.getLogger("fairlead")
 
@@ -270,7 +274,10 @@ def act(state: State, engine: Engine, facts: Iterable[Fact]) -> None:
     for fact in facts:
         match fact:
             case TasksPlaced():
-                engine.start(_launches(state, fact.attempts, fact.node))
+                _start(state, engine, fact.attempts, fact.node)
+                _limit(state, engine, fact.attempts)
+            case TasksFinished():
+                _limit(state, engine, fact.attempts)
             case TasksRevoked() | TasksExpired():
                 _stop(state, engine, fact.attempts)
             case JobCancelled(id=job):
@@ -289,7 +296,9 @@ def tell_again(state: State, engine: Engine, machines: Set[str] | None = None) -
     status = state.tasks.status[rows]
     waiting = rows[status == PLACED]
     if len(waiting):
-        engine.start(_launches(state, state.attempts_of(waiting), state.tasks.node[waiting]))
+        _start(state, engine, state.attempts_of(waiting), state.tasks.node[waiting])
+    if state.frameworks.inside:
+        _limit(state, engine, state.attempts_of(rows))
     stopping = rows[status >= STOPPING]
     if len(stopping):
         _stop(state, engine, state.attempts_of(stopping))
@@ -308,8 +317,47 @@ def _grace_of(state: State, job: int) -> float:
     return most if spec.grace is None else min(spec.grace, most)
 
 
+def _are_its(state: State, attempts: Attempts) -> Bools:
+    """Which attempts are the engine's: those within a framework's executor are that one's."""
+    its = np.ones(len(attempts.job), np.bool_)
+    for k in np.flatnonzero(state.jobs.once[state.job_rows(attempts.job)]).tolist():
+        spec = state.index.specs.get(int(attempts.job[k]))
+        its[k] = spec is None or not (spec.executor and spec.task)
+    return its
+
+
+def _start(state: State, engine: Engine, attempts: Attempts, node: Ints) -> None:
+    its = _are_its(state, attempts)
+    if its.all():
+        engine.start(_launches(state, attempts, node))
+    elif its.any():
+        engine.start(_launches(state, _pick(attempts, its), node[its]))
+
+
+def _limit(state: State, engine: Engine, attempts: Attempts) -> None:
+    """Hold executors to what they ask for with all that runs in them, where that may be another than it was."""
+    f = state.frameworks
+    if not f.executors:
+        return
+    within = {f.inside.get(job) or _executor_of(state, job) for job in attempts.job.tolist()} & f.executors.keys()
+    numbers = sorted(number for number in within if number is not None and not f.executors[number].over)
+    if numbers:
+        jobs = np.array(numbers, np.int64)
+        running = Attempts(jobs, np.zeros_like(jobs), np.ones_like(jobs))
+        engine.limit(running, [demand_with_tasks(state, number) for number in numbers])
+
+
+def _executor_of(state: State, job: int) -> int | None:
+    """The number of the executor that the task of a job ran in, as far as it is there still."""
+    spec = state.index.specs.get(job)
+    if spec is None or not (spec.executor and spec.task):
+        return None
+    node = state.tasks.node[state.jobs.first[state.job_row(job)]]
+    return state.frameworks.executor_on(spec.framework, spec.executor, state.cluster.specs[node].name)
+
+
 def _stop(state: State, engine: Engine, attempts: Attempts) -> None:
-    for some, grace in with_graces(state, attempts):
+    for some, grace in with_graces(state, _pick(attempts, _are_its(state, attempts))):
         engine.stop(some, grace, _where(state, some))
 
 
@@ -340,7 +388,8 @@ def _lost(state: State, known: I64, machines: Set[str] | None) -> Attempts:
     gone = ~there[rows] & ~np.isnan(state.tasks.started_at[rows])
     if machines is not None:
         gone &= _are_on(state, rows, machines)
-    return state.attempts_of(rows[gone])
+    lost = state.attempts_of(rows[gone])
+    return _pick(lost, _are_its(state, lost))
 
 
 def _are_on(state: State, rows: I64, machines: Set[str]) -> np.ndarray:
@@ -372,7 +421,12 @@ def _stopping_rows(state: State, job: int) -> I64:
 
 
 def _launches(state: State, attempts: Attempts, node: Ints) -> Launches:
-    return Launches(attempts, *_places(state, node), state.index.specs)
+    jobs: Mapping[int, Job] = state.index.specs
+    if any(executor.tasks for executor in state.frameworks.executors.values()):
+        here = state.frameworks.executors.keys() & {*attempts.job.tolist()}
+        more = {number: replace(jobs[number], demand=demand_with_tasks(state, number)) for number in here}
+        jobs = ChainMap(more, state.index.specs)
+    return Launches(attempts, *_places(state, node), jobs)
 
 
 def _pick(attempts: Attempts, which: np.ndarray) -> Attempts:

@@ -172,6 +172,8 @@ class Job(Spec, frozen=True):
     A task that writes more than ``output_limit`` bytes as its output is stopped; None for no limit.
 
     What a ``framework`` launches in what it was offered is a job of one task, known to it as ``task``. It starts at most once.
+    One with an ``executor`` runs within that program of the framework's: no engine starts it. The program itself is a job with
+    the same ``executor`` and no ``task``. ``info`` is what the framework said of either; the scheduler does not look at it.
     """
 
     queue: str
@@ -199,6 +201,8 @@ class Job(Spec, frozen=True):
     revocable: bool = False
     framework: str = ""
     task: str = ""
+    executor: str = ""
+    info: str = ""
 
 
 class Framework(Spec, frozen=True):

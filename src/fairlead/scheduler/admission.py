@@ -303,6 +303,8 @@ def again(state: State, number: int, failed: bool) -> Job:
     What it came after is over, or not waited for again.
     """
     row, job = job_row(state, number), state.index.specs[number]
+    if job.framework:
+        raise Refused(f"job {number} is a task of framework {job.framework}: only that can launch it again")
     if job.work.call is not None:
         raise Refused(f"job {number} is calls of a Python program: only that can make them again")
     if job.work.export:

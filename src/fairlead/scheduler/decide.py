@@ -181,7 +181,7 @@ def settled_before(state: State, now: float) -> list[Fact]:
     facts += [JobCancelled(at=now, id=job) for job in sorted(state.dependencies.doomed)]
     if state.holds.n:
         facts += withdrawn(state, now)
-    if state.frameworks.members or state.frameworks.void:
+    if state.frameworks.members or state.frameworks.void or state.frameworks.executors:
         facts += frameworks.settled(state, now)
     return facts
 

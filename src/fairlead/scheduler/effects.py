@@ -231,7 +231,7 @@ def _tasks_placed(state: "State", fact: TasksPlaced) -> None:
     rows, view = state.job_rows(fact.job), state.view()
     bad = kernel_account.placed(view, rows, fact.index, fact.attempt, fact.node, fact.at)
     _refuse(state, bad, fact.job, fact.index, "been placed")
-    if state.frameworks.task_of:
+    if state.frameworks.have_tasks:
         note_placed(state, rows, fact.node, fact.at)
     learned, state.learned = state.learned, None
     if learned is not None and learned.version == state.version - 1 and learned.placed is fact:
@@ -244,7 +244,7 @@ def _tasks_started(state: "State", fact: TasksStarted) -> None:
     _refuse(state, bad, fact.job, fact.index, "been started")
     if len(fact.ago):
         state.tasks.started_at[state.jobs.first[rows] + fact.index] -= fact.ago / 1000
-    if state.frameworks.task_of:
+    if state.frameworks.have_tasks:
         note_started(state, rows, fact.at)
     for k in kernel_attempts.limited(view, rows).tolist():
         until = float(
@@ -434,7 +434,7 @@ def _leave_bucket(state: "State", row: int, at: float) -> None:
 def _finish(state: "State", attempts: Attempts, outcome: Ints, code: Ints, at: float) -> None:
     """Attempts are over."""
     rows, touched = state.job_rows(attempts.job), np.empty(len(outcome), np.int64)
-    was = state.tasks.status[state.jobs.first[rows]] if state.frameworks.task_of else None
+    was = state.tasks.status[state.jobs.first[rows]] if state.frameworks.have_tasks else None
     most = state.settings.max_losses
     bad = kernel_account.finished(state.view(), rows, attempts.index, attempts.number, outcome, code, at, most, touched)
     _refuse(state, bad, attempts.job, attempts.index, "ended")

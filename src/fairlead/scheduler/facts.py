@@ -367,6 +367,19 @@ class OffersRescinded(Fact, frozen=True):
     why: str
 
 
+class TaskSaid(Fact, frozen=True):
+    """What runs a framework's task says something of it, which the framework is to be told.
+
+    what : "starting" or "running"; its end is a fact of its own, and then this is what goes with it: "ending"
+    said : as it was said, by the name `uuid`, by which it is known when it is said again; the scheduler does not look at it
+    """
+
+    job: int
+    what: str
+    said: str
+    uuid: str
+
+
 class UpdatesAcknowledged(Fact, frozen=True):
     """Frameworks know these updates of their tasks, update `updates[k]` of job `jobs[k]`: they are not told again."""
 
@@ -409,6 +422,7 @@ AnyFact = (
     | OffersAccepted
     | OffersDeclined
     | OffersRescinded
+    | TaskSaid
     | UpdatesAcknowledged
 )
 

@@ -10,6 +10,7 @@ else a thousand short-lived ones would leave a thousand queues.
 from collections.abc import Container
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from fairlead.model.specs import USERS, Framework, Quantities
 
@@ -19,6 +20,8 @@ JOBS = "jobs"
 """The last part of the name of the leaf for the jobs of a queue that is a role of frameworks as well."""
 ANYBODYS = "default"
 """The queue that Mesos' role ``*`` is: of those who name no other."""
+MOST_HEARD = 100
+"""So many names of what was said of a task are remembered."""
 MOST_GONE = 1000
 """So many ids of frameworks that are gone are remembered, at most; who comes back with one is told so."""
 
@@ -29,6 +32,7 @@ class Update(Struct, frozen=True):
     number : from 1 on, of the task's updates
     what : "starting", "running", or its end: "finished", "failed", "killed", "lost" or "revoked"
     outcome, code : of an end, as in TasksFinished
+    said : what was said of it by what runs the task; empty for nothing
     """
 
     number: int
@@ -36,6 +40,7 @@ class Update(Struct, frozen=True):
     at: float
     outcome: int = 0
     code: int = 0
+    said: str = ""
 
 
 class Launched(Struct):
@@ -44,6 +49,9 @@ class Launched(Struct):
     demand : what it takes
     told : the number of the last update that there was
     over : there will be no more
+    executor : the program of the framework's that it runs in; empty for a command
+    last_words : what was said of its end, which has not come yet
+    heard : names of what was said of it, the last ones
     """
 
     job: int
@@ -53,6 +61,23 @@ class Launched(Struct):
     at: float
     updates: list[Update] = field(default_factory=list)
     told: int = 0
+    over: bool = False
+    executor: str = ""
+    last_words: str = ""
+    heard: list[str] = field(default_factory=list)
+
+
+class Executor(Struct):
+    """A program of a framework's that runs tasks in itself: the job that it is, where, and whether it has ended.
+
+    tasks : the jobs of those that are not over
+    """
+
+    job: int
+    framework: str
+    name: str
+    node: str
+    tasks: list[int] = field(default_factory=list)
     over: bool = False
 
 
@@ -91,8 +116,12 @@ class Frameworks(Struct, dict=True, forbid_unknown_fields=True):
         Offers on nodes that are lost or have less than they had, by id, with the reason: nobody was told yet.
     at : dict of str to tuple of str and str
         By leaf queue, whose it is: the framework and the role.
+    executors : dict of int to Executor
+        By the number of the job, those that run, or have tasks yet that are not over.
     task_of : dict of int to tuple of str and str
         By the number of the job, the framework and the name of the task in `tasks`.
+    inside : dict of int to int
+        By the number of the job of a task that runs within an executor and is not over, the number of the executor's.
     """
 
     members: dict[str, Member] = field(default_factory=dict)
@@ -100,8 +129,10 @@ class Frameworks(Struct, dict=True, forbid_unknown_fields=True):
     gone: list[str] = field(default_factory=list)
     last_offer: int = 0
     void: dict[int, str] = field(default_factory=dict)
+    executors: dict[int, Executor] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        self.inside = {task: number for number, executor in self.executors.items() for task in executor.tasks}
         self.at = {leaf: (who, role) for who, m in self.members.items() for role, leaf in m.leaves.items()}
         self._lowest: dict[str, int] = {}  # by the queue of a role, a number below which all leaves are somebody's
         self.task_of = {t.job: (who, task) for who, tasks in self.tasks.items() for task, t in tasks.items()}
@@ -113,13 +144,20 @@ class Frameworks(Struct, dict=True, forbid_unknown_fields=True):
             for who, m in self.members.items()
         }
         tasks = {
-            who: {
-                task: Launched(t.job, t.node, t.role, t.demand, t.at, list(t.updates), t.told, t.over)
-                for task, t in of.items()
-            }
+            who: {task: replace(t, updates=list(t.updates), heard=list(t.heard)) for task, t in of.items()}
             for who, of in self.tasks.items()
         }
-        return Frameworks(members, tasks, list(self.gone), self.last_offer, dict(self.void))
+        executors = {number: replace(each, tasks=list(each.tasks)) for number, each in self.executors.items()}
+        return Frameworks(members, tasks, list(self.gone), self.last_offer, dict(self.void), executors)
+
+    def executors_on(self, who: str, node: str) -> list[str]:
+        """The executors that a framework has on a node."""
+        return [each.name for each in self.executors.values() if (each.framework, each.node) == (who, node)]
+
+    @property
+    def have_tasks(self) -> bool:
+        """Whether any job that is not over, or of which a framework is told, is one's."""
+        return bool(self.task_of or self.executors)
 
     def leave(self, who: str) -> None:
         """A framework is gone, and so is what it was to be told."""
@@ -130,14 +168,41 @@ class Frameworks(Struct, dict=True, forbid_unknown_fields=True):
             self.task_of.pop(launched.job, None)
         self.gone = [*self.gone, who][-MOST_GONE:]
 
-    def note(self, job: int, what: str, at: float, outcome: int = 0, code: int = 0, over: bool = False) -> None:
+    def note(self, job: int, what: str, at: float, said: str = "") -> None:
         """Something became of a task of a framework; nothing where nobody is to be told."""
         who, task = self.task_of.get(job, ("", ""))
         if who:
             launched = self.tasks[who][task]
             launched.told += 1
-            launched.updates.append(Update(launched.told, what, at, outcome, code))
-            launched.over = over
+            launched.updates.append(Update(launched.told, what, at, said=said))
+
+    def end(self, job: int, what: str, at: float, outcome: int, code: int) -> None:
+        """A task of a framework has ended, or an executor; the task with what was said of that before."""
+        who, task = self.task_of.get(job, ("", ""))
+        if who:
+            launched = self.tasks[who][task]
+            launched.told += 1
+            launched.updates.append(Update(launched.told, what, at, outcome, code, launched.last_words))
+            launched.over, launched.last_words = True, ""
+        if job in self.executors:
+            self.executors[job].over = True
+        within = self.inside.pop(job, job)
+        executor = self.executors.get(within)
+        if executor is not None:
+            executor.tasks = [each for each in executor.tasks if each != job]
+            if executor.over and not executor.tasks:
+                del self.executors[within]
+
+    def executor_on(self, who: str, name: str, node: str) -> int | None:
+        """The number of the job that a framework's executor is on a node; None where there is none."""
+        return next(
+            (
+                job
+                for job, each in self.executors.items()
+                if (each.framework, each.name, each.node) == (who, name, node)
+            ),
+            None,
+        )
 
     def acknowledge(self, job: int, update: int) -> None:
         """A framework knows an update; a task that is over, of which it knows all, is kept no longer."""

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from fairlead.model.quantity import format_quantities
 from fairlead.model.specs import USERS, Framework, Job, Quantities, path_to_root, written
+from fairlead.outcomes import Outcome
 from fairlead.scheduler.admission import MOST_LEAVES, Refused, Unknown, cancel, check_job
 from fairlead.scheduler.facts import (
     Fact,
@@ -25,17 +26,23 @@ from fairlead.scheduler.facts import (
     OffersRescinded,
     RolesRevived,
     RolesSuppressed,
+    TaskSaid,
+    TasksFinished,
     TasksPlaced,
+    TasksStarted,
     UpdatesAcknowledged,
 )
 from fairlead.scheduler.framework_index import Launched, Member, Update, queue_of
+from fairlead.scheduler.queue_tree import vector
 from fairlead.scheduler.state import State
-from fairlead.scheduler.tables import UNLIMITED, Bools
+from fairlead.scheduler.statuses import PLACED, STOPPING
+from fairlead.scheduler.tables import I64, UNLIMITED, Bools
 
 REFUSE_SECONDS = 5.0
 """For so long is refused what is not wanted, where a framework does not say."""
 LONGEST_REFUSAL = 365 * 86400.0
 """For no longer is anything refused."""
+NO_EXECUTORS: Mapping[str, Job] = {}
 NOT_IN_ROLES = "\t\n\v\f\r \x7f"
 
 
@@ -52,6 +59,10 @@ class InvalidTask(Refused):
     def __init__(self, task: str, message: str) -> None:
         super().__init__(message)
         self.task = task
+
+
+class ExecutorEnds(InvalidTask):
+    """A task for an executor that takes no more."""
 
 
 @dataclass(frozen=True)
@@ -149,6 +160,8 @@ def _gone(state: State, who: str, now: float) -> list[Fact]:
     for launched in state.frameworks.tasks.get(who, {}).values():
         stopped = cancel(state, launched.job, None, now) if not launched.over else None
         facts += [stopped] if stopped is not None else []
+    for number, executor in state.frameworks.executors.items():
+        facts += shut_down(state, number, now) if executor.framework == who else []
     return facts
 
 
@@ -185,7 +198,13 @@ def decline(state: State, who: str, offers: Sequence[int], refuse_seconds: float
 
 
 def accept(
-    state: State, who: str, offers: Sequence[int], jobs: Sequence[Job], refuse_seconds: float | None, now: float
+    state: State,
+    who: str,
+    offers: Sequence[int],
+    jobs: Sequence[Job],
+    refuse_seconds: float | None,
+    now: float,
+    executors: Mapping[str, Job] = NO_EXECUTORS,
 ) -> tuple[list[Fact], list[InvalidTask]]:
     """Launch tasks in offers, each in what those before it leave; what is left over at the end is refused.
 
@@ -195,6 +214,8 @@ def accept(
         Of one node and one role.
     jobs : sequence of Job
         The tasks: what each needs and runs, and its name in `task`. Where they go is filled in here.
+    executors : mapping of str to Job
+        By name, those that tasks name; one is launched with the first of its tasks, unless it is on that node already.
 
     Returns
     -------
@@ -215,20 +236,12 @@ def accept(
     if len(places) > 1:
         raise InvalidOffers("offers that are accepted together are of one node and one role")
     leaf, node = places.pop()
-    left = state.offers.rest[rows].sum(axis=0)
-    launched: dict[str, Job] = {}
-    refused = []
-    for asked in jobs:
-        job = replace(
-            asked, queue=state.tree.names[leaf], framework=who, tasks=1, retries=0, revocable=member.framework.revocable
-        )
-        try:
-            _check_task(state, job, launched, state.quantities(left))
-        except InvalidTask as invalid:
-            refused.append(invalid)
-            continue
-        left = left - [job.demand.get(name, 0) for name in state.resources]
-        launched[job.task] = job
+    role = {"queue": state.tree.names[leaf], "framework": who, "tasks": 1, "retries": 0}
+    role["revocable"] = member.framework.revocable
+    rest = state.offers.rest[rows].sum(axis=0)
+    chosen = [replace(job, **role) for job in jobs]
+    programs = {name: replace(job, **role) for name, job in executors.items()}
+    launched, refused, left = _that_fit(state, chosen, programs, state.cluster.specs[node].name, rest)
     if not launched:
         return decline(state, who, ids, refuse_seconds, now), refused
     first, count = state.index.last + 1, len(launched)
@@ -237,30 +250,78 @@ def accept(
     facts: list[Fact] = [
         OffersAccepted(at=now, framework=who, ids=ids, jobs=numbers, left=rest, until=until(refuse_seconds, now))
     ]
-    facts += [JobSubmitted(at=now, id=number, job=job) for number, job in zip(numbers, launched.values(), strict=True)]
+    facts += [JobSubmitted(at=now, id=number, job=job) for number, job in zip(numbers, launched, strict=True)]
     zeros, ones = np.zeros(count, np.int64), np.ones(count, np.int64)
     facts.append(TasksPlaced(at=now, job=np.array(numbers, np.int64), index=zeros, attempt=ones, node=node * ones))
     return facts, refused
 
 
-def _check_task(state: State, job: Job, others: Mapping[str, Job], left: Quantities) -> None:
-    """Refuse a task that cannot be launched beside others, in what is left of the offers."""
+def _that_fit(
+    state: State, jobs: Sequence[Job], executors: Mapping[str, Job], node: str, left: I64
+) -> tuple[list[Job], list[InvalidTask], I64]:
+    """What can be launched on a node, each in what those before it leave, tasks after their executors; what is wrong with the
+    others; and what is left.
+    """
+    begun: dict[str, Job] = {}
+    launched: dict[str, Job] = {}
+    refused = []
+    for job in jobs:
+        new = None
+        try:
+            if job.executor and job.executor not in begun:
+                new = _new_executor(state, executors[job.executor], job.task, node)
+            _check_task(state, job, launched, len(begun), state.quantities(left), new)
+        except InvalidTask as invalid:
+            refused.append(invalid)
+            continue
+        if new is not None:
+            begun[job.executor] = new
+        for each in (job, new) if new is not None else (job,):
+            left = left - vector(each.demand, state.resources)
+        launched[job.task] = job
+    return [*begun.values(), *launched.values()], refused, left
+
+
+def _new_executor(state: State, executor: Job, task: str, node: str) -> Job | None:
+    """The executor that is to be launched for a task; None where it is there. Raises InvalidTask where it is another, or ends."""
+    known = state.frameworks.executor_on(executor.framework, executor.executor, node)
+    if known is None:
+        return executor
+    if state.frameworks.executors[known].over or state.tasks.status[state.jobs.first[state.job_row(known)]] >= STOPPING:
+        raise ExecutorEnds(
+            task, f"executor {executor.executor!r} is ending on {node}: launch the task again when it has"
+        )
+    if state.index.specs[known].info != executor.info:
+        raise InvalidTask(
+            task, f"executor {executor.executor!r} is on {node} already, and is another than the one that is described"
+        )
+    return None
+
+
+def _check_task(
+    state: State, job: Job, others: Mapping[str, Job], begun: int, left: Quantities, executor: Job | None
+) -> None:
+    """Refuse a task that cannot be launched, with its executor where that is new, beside others in what is left of the offers."""
     queues = state.queues
     if not job.task:
         raise InvalidTask(job.task, "a task has a name")
     if job.task in state.frameworks.tasks.get(job.framework, {}) or job.task in others:
         raise InvalidTask(job.task, f"task {job.task!r} is there already")
+    demand = dict(job.demand)
     try:
         check_job(state, job, limits=False)  # the offer is within them
+        if executor is not None and executor.demand:  # it may ask for nothing but what its tasks do
+            check_job(state, executor, limits=False)
+            demand = {name: demand.get(name, 0) + executor.demand.get(name, 0) for name in demand | executor.demand}
     except Refused as refused:
         raise InvalidTask(job.task, str(refused)) from None
-    if any(amount > left.get(name, 0) for name, amount in job.demand.items()):
-        asked, there = format_quantities(job.demand), format_quantities(left) or "nothing"
+    if any(amount > left.get(name, 0) for name, amount in demand.items()):
+        asked, there = format_quantities(demand), format_quantities(left) or "nothing"
         raise InvalidTask(job.task, f"task {job.task!r} needs {asked}, and of the offers is left {there}")
     for name in path_to_root(job.queue):
         row = state.tree.rows[name]
         for kind, now, most in (("tasks", queues.tasks, queues.max_tasks), ("jobs", queues.jobs, queues.max_jobs)):
-            if now[row] + len(others) >= most[row]:
+            if now[row] + len(others) + begun + (executor is not None) >= most[row]:
                 raise InvalidTask(
                     job.task, f"queue {written(name)!r} may have {most[row]} {kind} at once, and has them"
                 )
@@ -273,6 +334,63 @@ def kill(state: State, who: str, task: str, now: float) -> list[Fact]:
         raise Unknown(f"framework {who} has no task {task!r}")
     stopped = None if launched.over else cancel(state, launched.job, None, now)
     return [] if stopped is None else [stopped]
+
+
+def shut_down(state: State, executor: int, now: float) -> list[Fact]:
+    """Stop an executor, by the number of its job, and what runs in it; nothing where it is stopping or over."""
+    known = state.frameworks.executors.get(executor)
+    stopped = None if known is None or known.over else cancel(state, executor, None, now)
+    return [] if stopped is None else [stopped]
+
+
+def say(
+    state: State, job: int, what: str, said: str, uuid: str, now: float, end: tuple[int, int] | None = None
+) -> list[Fact]:
+    """What runs a task says that it starts, runs, or has ended.
+
+    Parameters
+    ----------
+    what, said, uuid : str
+        As in TaskSaid.
+    end : tuple of int
+        Where that is an end, its outcome and code. Of a task that is more than a part of its executor, the engine tells when.
+
+    Returns
+    -------
+    facts : list of Fact
+        None where that was said before, or nobody is told any more.
+    """
+    f = state.frameworks
+    who, task = f.task_of.get(job, ("", ""))
+    launched = f.tasks[who][task] if who else None
+    facts: list[Fact] = []
+    if launched is None or launched.over or uuid in launched.heard:
+        return facts
+    row = int(state.jobs.first[state.job_row(job)])
+    attempt = {"job": np.array([job]), "index": np.zeros(1, np.int64), "attempt": np.ones(1, np.int64)}
+    if job in f.inside and state.tasks.status[row] == PLACED:
+        facts.append(TasksStarted(at=now, **attempt))
+    facts.append(TaskSaid(at=now, job=job, what=what if end is None else "ending", said=said, uuid=uuid))
+    if end is not None and job in f.inside:
+        outcome, code = end
+        facts.append(TasksFinished(at=now, **attempt, outcome=np.array([outcome]), code=np.array([code])))
+    return facts
+
+
+def demand_with_tasks(state: State, executor: int) -> Quantities:
+    """What an executor takes, by the number of its job, with all that runs in it."""
+    total: Quantities = {}
+    for job in (executor, *state.frameworks.executors[executor].tasks):
+        for name, amount in state.index.specs[job].demand.items():
+            total[name] = total.get(name, 0) + amount
+    return total
+
+
+def ended_within(state: State, jobs: Sequence[int], outcome: Outcome, now: float) -> list[Fact]:
+    """Tasks that ran in an executor are over, as it is, or was never told of them."""
+    number = np.array(jobs, np.int64)
+    zeros, ones = np.zeros(len(jobs), np.int64), np.ones(len(jobs), np.int64)
+    return [TasksFinished(at=now, job=number, index=zeros, attempt=ones, outcome=zeros + outcome, code=zeros)]
 
 
 def acknowledge(state: State, who: str, task: str, update: int, now: float) -> list[Fact]:
@@ -314,6 +432,9 @@ def settled(state: State, now: float) -> list[Fact]:
             if (left & ended).any():
                 facts.append(OffersRescinded(at=now, ids=offers.id[:n][left & ended].tolist(), why=why))
                 left &= ~ended
+    for executor in f.executors.values():
+        if executor.over:
+            facts += ended_within(state, executor.tasks, Outcome.SIGNALLED, now)
     for who, member in f.members.items():
         away = member.away_since
         if away is not None and away + member.framework.failover_timeout <= now:

@@ -29,6 +29,7 @@ def check_invariants(state: State) -> None:
     _check_sums(state)
     _check_holds(state)
     _check_offers(state)
+    _check_executors(state)
     _check_sketches(state)
     _check_let_in(state)
     order.check(state)
@@ -244,6 +245,20 @@ def _check_offers(state: State) -> None:
         for task, told in tasks.items():
             assert f.task_of[told.job] == (who, task), f"job {told.job} is task {task!r} of framework {who}"
             assert told.updates or not told.over, f"task {task!r} of framework {who} is over, all of it acknowledged"
+
+
+def _check_executors(state: State) -> None:
+    """What runs in executors is on their nodes and of their frameworks, and holds resources; what is over and empty is gone."""
+    f = state.frameworks
+    assert f.inside == {job: n for n, each in f.executors.items() for job in each.tasks}, f"{f.inside} are inside"
+    for number, executor in f.executors.items():
+        assert executor.tasks or not executor.over, f"executor {number} is over, and all that ran in it"
+        for job in [*executor.tasks, *([] if executor.over else [number])]:
+            row, spec = state.jobs.first[state.job_row(job)], state.index.specs[job]
+            assert (spec.framework, spec.executor) == (executor.framework, executor.name), f"job {job} is in {number}"
+            assert PLACED <= state.tasks.status[row] <= REVOKING, f"job {job} of executor {number} holds nothing"
+            node = state.cluster.specs[state.tasks.node[row]].name
+            assert node == executor.node, f"job {job} of executor {number} is on {node}, not {executor.node}"
 
 
 def _check_sketches(state: State) -> None:

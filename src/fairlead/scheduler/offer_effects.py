@@ -20,9 +20,10 @@ from fairlead.scheduler.facts import (
     OffersRescinded,
     RolesRevived,
     RolesSuppressed,
+    TaskSaid,
     UpdatesAcknowledged,
 )
-from fairlead.scheduler.framework_index import Launched, Member
+from fairlead.scheduler.framework_index import MOST_HEARD, Executor, Launched, Member
 from fairlead.scheduler.growth import ensure_bucket, ensure_queue, ensure_shape
 from fairlead.scheduler.queue_tree import vector
 from fairlead.scheduler.statuses import CANCELLED, REVOKING, SUCCEEDED
@@ -137,6 +138,18 @@ def _updates_acknowledged(state: "State", fact: UpdatesAcknowledged) -> None:
         state.frameworks.acknowledge(job, update)
 
 
+def _task_said(state: "State", fact: TaskSaid) -> None:
+    who, task = state.frameworks.task_of.get(fact.job, ("", ""))
+    if not who or state.frameworks.tasks[who][task].over:
+        raise Contradiction(f"job {fact.job} is no task of a framework that runs")
+    launched = state.frameworks.tasks[who][task]
+    launched.heard = [*launched.heard, fact.uuid][-MOST_HEARD:]
+    if fact.what == "ending":
+        launched.last_words = fact.said
+    else:
+        state.frameworks.note(fact.job, fact.what, fact.at, fact.said)
+
+
 def drop_offers_on(state: "State", node: int, why: str, at: float) -> None:
     """What a node had to offer is not there any more."""
     lost = state.offers.id[: state.offers.n][state.offers.node[: state.offers.n] == node].tolist()
@@ -145,30 +158,52 @@ def drop_offers_on(state: "State", node: int, why: str, at: float) -> None:
 
 
 def launched(state: "State", number: int, job: Job, at: float) -> None:
-    """A framework launches a task, which is this job."""
-    if job.framework not in state.frameworks.members or job.queue not in state.frameworks.at:
+    """A framework launches a task, or the executor of some, which is this job."""
+    f = state.frameworks
+    if job.framework not in f.members or job.queue not in f.at:
         raise Contradiction(f"job {number} is a task of framework {job.framework!r}, which there is not")
-    tasks = state.frameworks.tasks.setdefault(job.framework, {})
+    if job.executor and not job.task:
+        f.executors[number] = Executor(number, job.framework, job.executor, "")
+        return
+    tasks = f.tasks.setdefault(job.framework, {})
     if job.task in tasks:
         raise Contradiction(f"framework {job.framework} has a task {job.task!r} already")
-    tasks[job.task] = Launched(number, "", state.frameworks.at[job.queue][1], job.demand, at)
-    state.frameworks.task_of[number] = (job.framework, job.task)
+    tasks[job.task] = Launched(number, "", f.at[job.queue][1], job.demand, at, executor=job.executor)
+    f.task_of[number] = (job.framework, job.task)
 
 
 def note_placed(state: "State", rows: I64, nodes: I64, at: float) -> None:
     """Tasks of frameworks among these jobs are starting."""
     for k in np.flatnonzero(state.jobs.once[rows]).tolist():
-        number = int(state.jobs.id[rows[k]])
-        who, task = state.frameworks.task_of.get(number, ("", ""))
-        if who:
-            state.frameworks.tasks[who][task].node = state.cluster.specs[int(nodes[k])].name
-            state.frameworks.note(number, "starting", at)
+        number, f = int(state.jobs.id[rows[k]]), state.frameworks
+        node, (who, task) = state.cluster.specs[int(nodes[k])].name, f.task_of.get(number, ("", ""))
+        if number in f.executors:
+            f.executors[number].node = node
+        elif who:
+            launched = f.tasks[who][task]
+            launched.node = node
+            if launched.executor:
+                _enter(state, launched)
+            else:
+                f.note(number, "starting", at)
+
+
+def _enter(state: "State", launched: Launched) -> None:
+    """A task is to run within its executor."""
+    f = state.frameworks
+    within = f.executor_on(f.task_of[launched.job][0], launched.executor, launched.node)
+    if within is None or f.executors[within].over:
+        raise Contradiction(f"job {launched.job} runs in executor {launched.executor!r}, which there is not")
+    f.executors[within].tasks.append(launched.job)
+    f.inside[launched.job] = within
 
 
 def note_started(state: "State", rows: I64, at: float) -> None:
-    """Tasks of frameworks among these jobs run."""
+    """Tasks of frameworks among these jobs run; of those in executors, these say so."""
     for row in rows[state.jobs.once[rows]].tolist():
-        state.frameworks.note(int(state.jobs.id[row]), "running", at)
+        number = int(state.jobs.id[row])
+        if number not in state.frameworks.inside:
+            state.frameworks.note(number, "running", at)
 
 
 def note_ended(state: "State", rows: I64, was: I8, outcome: I64, code: I64, at: float) -> None:
@@ -183,7 +218,7 @@ def note_ended(state: "State", rows: I64, was: I8, outcome: I64, code: I64, at: 
         elif was[k] == REVOKING:
             what = "revoked"
         number = int(state.jobs.id[rows[k]])
-        state.frameworks.note(number, what, at, int(outcome[k]), int(code[k]), over=True)
+        state.frameworks.end(number, what, at, int(outcome[k]), int(code[k]))
 
 
 def _member(state: "State", who: str) -> Member:
@@ -290,5 +325,6 @@ OFFER_EFFECTS: dict[type[Fact], Callable[..., None]] = {
     OffersAccepted: _offers_accepted,
     OffersDeclined: _offers_declined,
     OffersRescinded: _offers_rescinded,
+    TaskSaid: _task_said,
     UpdatesAcknowledged: _updates_acknowledged,
 }

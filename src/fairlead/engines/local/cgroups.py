@@ -31,6 +31,30 @@ class Group:
     def __init__(self, folders: list[tuple[Hierarchy, Path]]) -> None:
         self._folders = folders
 
+    def limit(self, memory: int, milli_cpu: int) -> None:
+        """Hold it to so many bytes, never to fewer than before, and thousandths of a CPU; 0 means no limit."""
+        for h, folder in self._folders:
+            if h.memory and memory:
+                if h.version == 2:
+                    _write(folder / "memory.max", str(memory))
+                    with contextlib.suppress(OSError):
+                        _write(folder / "memory.swap.max", "0")
+                        _write(folder / "memory.oom.group", "1")
+                else:
+                    with contextlib.suppress(
+                        OSError
+                    ):  # where swap is accounted; there is none yet, or it is less than this
+                        _write(folder / "memory.memsw.limit_in_bytes", str(memory))
+                    _write(folder / "memory.limit_in_bytes", str(memory))
+                    with contextlib.suppress(OSError):
+                        _write(folder / "memory.memsw.limit_in_bytes", str(memory))
+            if h.cpu and milli_cpu:
+                quota = max(1000, milli_cpu * PERIOD // 1000)
+                if h.version == 2:
+                    _write(folder / "cpu.max", f"{quota} {PERIOD}")
+                else:
+                    _write(folder / "cpu.cfs_quota_us", str(quota))
+
     def join(self) -> None:
         """Move the calling process in."""
         for _, folder in self._folders:
@@ -127,23 +151,9 @@ class Cgroups:
                 _make_base(h.base, h.version)
                 folder.mkdir(exist_ok=True)
             folders.append((h, folder))
-            if h.memory and memory:
-                if h.version == 2:
-                    _write(folder / "memory.max", str(memory))
-                    with contextlib.suppress(OSError):
-                        _write(folder / "memory.swap.max", "0")
-                        _write(folder / "memory.oom.group", "1")
-                else:
-                    _write(folder / "memory.limit_in_bytes", str(memory))
-                    with contextlib.suppress(OSError):  # where swap is accounted
-                        _write(folder / "memory.memsw.limit_in_bytes", str(memory))
-            if h.cpu and milli_cpu:
-                quota = max(1000, milli_cpu * PERIOD // 1000)
-                if h.version == 2:
-                    _write(folder / "cpu.max", f"{quota} {PERIOD}")
-                else:
-                    _write(folder / "cpu.cfs_quota_us", str(quota))
-        return Group(folders)
+        group = Group(folders)
+        group.limit(memory, milli_cpu)
+        return group
 
     def leftovers(self) -> list[Group]:
         """The groups that a supervisor before this one left."""

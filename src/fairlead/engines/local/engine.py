@@ -16,8 +16,8 @@ from fairlead.engines.contract import NOWHERE, Attempts, Launches, NodeUp, Seen,
 from fairlead.engines.local.output import read_piece
 from fairlead.engines.local.sightings import Fed, Inventory, Paused, Refused, Sightings, Task, read_lines
 from fairlead.engines.local.supervisor_line import SupervisorLine
-from fairlead.engines.local.telling import Folders, gpus_of, message, rows, starts
-from fairlead.model.specs import Node
+from fairlead.engines.local.telling import Folders, gpus_of, limits, message, rows, starts
+from fairlead.model.specs import Node, Quantities
 
 log = logging.getLogger("fairlead")
 
@@ -122,6 +122,10 @@ class LocalEngine:
 
     def acknowledge(self, attempts: Attempts) -> None:
         self._tell(message("acknowledge", tasks=rows(attempts)))
+
+    def limit(self, attempts: Attempts, demands: Sequence[Quantities]) -> None:
+        for _, told in limits(attempts, demands):
+            self._tell(told)
 
     def take_inventory(self) -> None:
         self._tell(message("inventory"))

@@ -9,6 +9,7 @@
         gang: {"size": tasks, "master": host} where all tasks of the job run at once; else nothing is said
     {"do": "stop", "tasks": [...], "grace": seconds}      {"do": "acknowledge", "tasks": [...]}
     {"do": "feed", "task": [...], "offset": bytes, "data": base64, "end": whether that is all, "size": null or [rows, columns]}
+    {"do": "limit", "tasks": [...], "cpu": thousandths, "memory": bytes}      what they may use from now on
     {"do": "inventory"}          {"do": "answer"}          {"do": "leave"}
 
 To one of many, besides:
@@ -124,6 +125,14 @@ class Feed(NamedTuple):
     size: tuple[int, int] | None
 
 
+class Limit(NamedTuple):
+    """What tasks may use from now on: thousandths of a CPU, bytes of memory; 0 for no limit."""
+
+    tasks: list[Task]
+    cpu: int
+    memory: int
+
+
 class Inventory(NamedTuple):
     pass
 
@@ -171,7 +180,20 @@ class Forget(NamedTuple):
 
 
 Message = (
-    Greet | Start | Stop | Acknowledge | Feed | Inventory | Answer | Leave | Promised | Renew | Fence | Read | Forget
+    Greet
+    | Start
+    | Stop
+    | Acknowledge
+    | Feed
+    | Limit
+    | Inventory
+    | Answer
+    | Leave
+    | Promised
+    | Renew
+    | Fence
+    | Read
+    | Forget
 )
 
 
@@ -194,6 +216,8 @@ def read(line: bytes | bytearray) -> Message:
             return Acknowledge(_tasks(message))
         case "feed":
             return _feed(message)
+        case "limit":
+            return record(Limit, message)._replace(tasks=_tasks(message))
         case "inventory":
             return Inventory()
         case "answer":

@@ -53,6 +53,7 @@ from fairlead.engines.local.messages import (
     Greet,
     Inventory,
     Leave,
+    Limit,
     Message,
     Promised,
     Read,
@@ -223,6 +224,9 @@ class Supervisor:
                     self._was_fed(task, 0, False)
                 else:
                     self.tasks.feed(piece)
+            case Limit(tasks, cpu, memory):
+                for task in tasks:
+                    self.tasks.limit(task, cpu, memory)
             case Inventory():
                 self._tell_all()
             case Answer():

@@ -212,6 +212,19 @@ class Tasks:
         if run.given.input and run.given.input.terminal and run.group.status is None:
             signal_group(run.group, signal.SIGHUP)
 
+    def limit(self, task: Task, cpu: int, memory: int) -> None:
+        """Hold a task to other thousandths of a CPU, and to more bytes of memory, if it runs and was held to any."""
+        run = self.running.get(task)
+        if run is None or run.worker is not None:
+            return
+        limits = run.given.limits
+        more = max(memory, limits.memory) if limits.memory else 0
+        if (cpu, more) != (limits.cpu, limits.memory):
+            run.given = run.given._replace(limits=limits._replace(cpu=cpu, memory=more))
+            if run.group.cgroup:
+                with contextlib.suppress(OSError):  # it is on its way out
+                    run.group.cgroup.limit(more, cpu)
+
     def paused(self) -> list[Task]:
         """Those that wait for room on the disk."""
         return [task for task, run in self.running.items() if run.paused]

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fairlead.engines.contract import Attempts, Launches
-from fairlead.model.specs import Job, Node
+from fairlead.model.specs import Job, Node, Quantities
 
 
 class Folders(NamedTuple):
@@ -77,6 +77,12 @@ def starts(
             message("start", work=work, limits=limits, person=person, signal=job.signal, **more, tasks=tasks),
             tasks,
         )
+
+
+def limits(attempts: Attempts, demands: Sequence[Quantities]) -> Iterator[tuple[list[int], bytes]]:
+    """Attempts, with the messages that hold them to something else."""
+    for task, demand in zip(rows(attempts), demands, strict=True):
+        yield task, message("limit", tasks=[task], cpu=demand.get("cpu", 0), memory=demand.get("memory", 0))
 
 
 def _person(job: Job, as_people: bool) -> dict[str, Any] | None:

@@ -35,10 +35,10 @@ from fairlead.engines.local.sightings import (
     WasRead,
     read_lines,
 )
-from fairlead.engines.local.telling import Folders, gpus_of, message, rows, starts
+from fairlead.engines.local.telling import Folders, gpus_of, limits, message, rows, starts
 from fairlead.engines.remote.links import Links, Place
 from fairlead.engines.remote.members import Member, Promise, Standing
-from fairlead.model.specs import Node
+from fairlead.model.specs import Node, Quantities
 
 log = logging.getLogger("fairlead")
 
@@ -295,6 +295,13 @@ class RemoteEngine:
         if not self._told_at_all:  # that nothing is known of any machine yet is an answer
             self._told_at_all, total.known = True, total.known or []
         return total.seen()._replace(of=of) if total.known is not None else total.seen()
+
+    def limit(self, attempts: Attempts, demands: Sequence[Quantities]) -> None:
+        for (job, index, number), told in limits(attempts, demands):
+            with self._lock:
+                name = self._on.get((job, index, number))
+            if name is not None:
+                self._tell(name, told)
 
     def take_inventory(self) -> None:
         self._told_at_all = False

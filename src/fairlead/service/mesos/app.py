@@ -1,4 +1,4 @@
-"""Mesos' HTTP face: the scheduler API of version 1, and what operators ask. Statuses and messages are Mesos' own.
+"""Mesos' HTTP face: the APIs of version 1 for frameworks, executors and operators. Statuses and messages are Mesos' own.
 
 Thin: know who calls, read the message, ask :class:`~fairlead.service.mesos.calls.Calls` or the operators' part, answer.
 """
@@ -27,8 +27,11 @@ from fairlead.service.mesos.encoding import (
     encode,
     type_is_unknown,
 )
-from fairlead.service.mesos.messages import master_pb2, scheduler_pb2
+from fairlead.service.mesos.executor_calls import BODIES, ExecutorCalls
+from fairlead.service.mesos.executors import HEARTBEAT
+from fairlead.service.mesos.messages import executor_pb2, master_pb2, scheduler_pb2
 from fairlead.service.mesos.operators import Operators
+from fairlead.service.mesos.peers import said_token, token_of_peer
 from fairlead.service.mesos.streams import Stream
 
 log = logging.getLogger("fairlead")
@@ -66,21 +69,33 @@ class MesosApp:
     callers : Callers
     calls : Calls
         What frameworks call.
+    executor_calls : ExecutorCalls
+        What their executors call.
     operators : Operators
     hosts : set of str
         The names that requests may be for.
     """
 
-    def __init__(self, callers: Callers, calls: Calls, operators: Operators, hosts: set[str]) -> None:
-        self._callers, self._calls, self._operators, self._hosts = callers, calls, operators, hosts
+    def __init__(
+        self,
+        callers: Callers,
+        calls: Calls,
+        executor_calls: ExecutorCalls,
+        operators: Operators,
+        hosts: set[str],
+    ) -> None:
+        self._callers, self._calls, self._executor_calls = callers, calls, executor_calls
+        self._operators, self._hosts = operators, hosts
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
-        path = scope["path"].removeprefix("/master").rstrip("/")
+        path = scope["path"].removeprefix("/master").removeprefix("/slave(1)").rstrip("/")
         try:
             self._check_host(headers.get("host", ""))
             if path == "/api/v1/scheduler":
                 await self._scheduler(scope, headers, receive, send)
+            elif path == "/api/v1/executor":
+                await self._executor(scope, headers, receive, send)
             elif path == "/api/v1":
                 await self._operator(scope, headers, receive, send)
             else:
@@ -117,8 +132,8 @@ class MesosApp:
 
     async def _operator(self, scope: Scope, headers: Mapping[str, str], receive: Receive, send: Send) -> None:
         """Answer a call of an operator."""
-        request = await self._read(scope, headers, receive)
-        call = await _decoded(request, master_pb2.Call())
+        request = await self._read_of(scope, headers, receive)
+        call = await _decoded(request.body, request.kind, master_pb2.Call())
         if not call.HasField("type"):
             if type_is_unknown(request.kind, request.body, call):
                 raise Answer(501)
@@ -135,8 +150,8 @@ class MesosApp:
 
     async def _scheduler(self, scope: Scope, headers: Mapping[str, str], receive: Receive, send: Send) -> None:
         """Answer a call of a framework."""
-        request = await self._read(scope, headers, receive)
-        call = await _decoded(request, scheduler_pb2.Call())
+        request = await self._read_of(scope, headers, receive)
+        call = await _decoded(request.body, request.kind, scheduler_pb2.Call())
         unknown = type_is_unknown(request.kind, request.body, call)
         if not call.HasField("type") and not unknown:
             raise Answer(400, "Failed to validate scheduler::Call: Expecting 'type' to be present")
@@ -169,20 +184,50 @@ class MesosApp:
         if refusal is not None:
             raise Answer(refusal.status, refusal.message)
         try:
-            await start(send, 200, {"Content-Type": accepts, "Mesos-Stream-Id": stream.id})
-            parts = [_send_all(stream, send), _hung_up(receive), stream.cut_off.wait()]
-            tasks = [asyncio.ensure_future(part) for part in parts]
-            try:
-                await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-            finally:
-                for task in tasks:
-                    task.cancel()
+            await _answer_with(stream, {"Content-Type": accepts, "Mesos-Stream-Id": stream.id}, receive, send)
         finally:
             self._calls.leave(stream)
 
-    async def _read(self, scope: Scope, headers: Mapping[str, str], receive: Receive) -> Request:
-        """Read a call, as far as its head allows; raises Answer where it does not."""
+    async def _executor(self, scope: Scope, headers: Mapping[str, str], receive: Receive, send: Send) -> None:
+        """Answer a call of an executor."""
+        token = said_token(headers.get("authorization", ""))
+        if not token:
+            noted = scope["noted"]
+            if "token" not in noted:  # it stays the same for as long as the connection lasts
+                noted["token"] = await asyncio.to_thread(token_of_peer, scope)
+            token = noted["token"]
+        body, kind = await self._read(scope, headers, receive)
+        call = await _decoded(body, kind, executor_pb2.Call())
+        unknown = type_is_unknown(kind, body, call) or call.type == executor_pb2.Call.UNKNOWN
+        if not call.HasField("type") and not unknown:
+            raise Answer(400, "Failed to validate executor::Call: Expecting 'type' to be present")
+        if unknown:
+            raise Answer(501)
+        wanted = BODIES.get(call.type)
+        if wanted is not None and not call.HasField(wanted):
+            raise Answer(400, f"Failed to validate executor::Call: Expecting '{wanted}' to be present")
+        stream = Stream(_accepted(headers), ("", 0), HEARTBEAT) if call.type == executor_pb2.Call.SUBSCRIBE else None
+        if stream is None:
+            refusal = await self._executor_calls.take(call, token)
+        else:
+            refusal = await self._executor_calls.subscribe(call, token, stream)
+        if refusal is not None:
+            raise Answer(refusal.status, refusal.message)
+        if stream is None:
+            await answer(send, 202, b"", {})
+            return
+        try:
+            await _answer_with(stream, {"Content-Type": stream.kind, "Mesos-Stream-Id": stream.id}, receive, send)
+        finally:
+            await self._executor_calls.leave(stream)
+
+    async def _read_of(self, scope: Scope, headers: Mapping[str, str], receive: Receive) -> Request:
+        """Read somebody's call, as far as its head allows; raises Answer where it does not."""
         who = await self._callers.who(scope, headers.get("authorization", ""))
+        return Request(who, headers, *await self._read(scope, headers, receive))
+
+    async def _read(self, scope: Scope, headers: Mapping[str, str], receive: Receive) -> tuple[bytes, str]:
+        """The body of a call, and its content type; raises Answer where its head does not allow that."""
         if self._calls.recovering:
             raise Answer(503, "Master has not finished recovery")
         if scope["method"] != "POST":
@@ -192,7 +237,19 @@ class MesosApp:
         kind = headers["content-type"].partition(";")[0].strip().lower()
         if kind not in KINDS:
             raise Answer(415, f"Expecting 'Content-Type' of {JSON} or {PROTOBUF}")
-        return Request(who, headers, await _body(receive), kind)
+        return await _body(receive), kind
+
+
+async def _answer_with(stream: Stream, headers: Mapping[str, str], receive: Receive, send: Send) -> None:
+    """Answer with a stream, for as long as its reader reads it."""
+    await start(send, 200, headers)
+    parts = [_send_all(stream, send), _hung_up(receive), stream.cut_off.wait()]
+    tasks = [asyncio.ensure_future(part) for part in parts]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
 
 
 async def _send_all(stream: Stream, send: Send) -> None:
@@ -221,12 +278,12 @@ async def _body(receive: Receive) -> bytes:
             return bytes(body)
 
 
-async def _decoded(request: Request, into: Any) -> Any:
-    """The message of a request; a large one is read beside, so that others are answered meanwhile."""
+async def _decoded(body: bytes, kind: str, into: Any) -> Any:
+    """The message of a body; a large one is read beside, so that others are answered meanwhile."""
     try:
-        if len(request.body) > LARGE:
-            return await asyncio.to_thread(decode, request.kind, request.body, into)
-        return decode(request.kind, request.body, into)
+        if len(body) > LARGE:
+            return await asyncio.to_thread(decode, kind, body, into)
+        return decode(kind, body, into)
     except Malformed as error:
         raise Answer(400, str(error)) from None
 

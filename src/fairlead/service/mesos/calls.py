@@ -21,11 +21,21 @@ from fairlead.service.mesos import events, groups, launching, statuses
 from fairlead.service.mesos.acknowledgements import Acknowledgements
 from fairlead.service.mesos.callers import Framed
 from fairlead.service.mesos.descriptions import BadDescription, check_id, roles_of, to_framework
-from fairlead.service.mesos.messages.mesos_pb2 import FrameworkInfo, MasterInfo, TaskStatus
+from fairlead.service.mesos.executors import Executors
+from fairlead.service.mesos.messages import executor_pb2
+from fairlead.service.mesos.messages.mesos_pb2 import (
+    OPERATION_ERROR,
+    OPERATION_UNKNOWN,
+    FrameworkInfo,
+    MasterInfo,
+    Offer,
+    TaskStatus,
+)
 from fairlead.service.mesos.messages.scheduler_pb2 import Call
 from fairlead.service.mesos.sandboxes import Sandboxes
 from fairlead.service.mesos.streams import HEARTBEAT, Stream
 from fairlead.service.mesos.subscriptions import Subscriptions
+from fairlead.service.mesos.tasks import Endpoint
 from fairlead.service.unfinished import Unfinished
 
 log = logging.getLogger("fairlead")
@@ -64,22 +74,30 @@ class Calls:
     ----------
     asker : Asker
     subscriptions : Subscriptions
+    executors : Executors
     unfinished : Unfinished
     sandboxes : Sandboxes
     master : MasterInfo
         What a framework is told of the scheduler.
+    certificates : str
+        What executors are to trust, as PEM; empty where there is no TLS.
     """
 
     def __init__(
         self,
         asker: Asker,
         subscriptions: Subscriptions,
+        executors: Executors,
         unfinished: Unfinished,
         sandboxes: Sandboxes,
         master: MasterInfo,
+        certificates: str = "",
     ) -> None:
         self._asker, self._subscriptions, self._unfinished = asker, subscriptions, unfinished
         self._sandboxes, self._master = sandboxes, master
+        self._endpoint = Endpoint(f"{master.hostname}:{master.port}", certificates)
+        self._executors = executors
+        executors.happen = lambda question: self._do(self.until_taken(question))
         self._whose: dict[Stream, str] = {}
         self._doing: set[asyncio.Task[None]] = set()
         subscriptions.on_broken = self.end_groups
@@ -169,9 +187,9 @@ class Calls:
                 return [], None
             return frameworks.disconnect(state, who, now), None
 
-        await self._ask_until_taken(question)
+        await self.until_taken(question)
 
-    async def _ask_until_taken(self, question: Callable[[State, float], tuple[list[Fact], None]]) -> None:
+    async def until_taken(self, question: Callable[[State, float], tuple[list[Fact], None]]) -> None:
         """Have something happen as soon as it can be recorded."""
         while not self._asker.loop.stopped.is_set():
             try:
@@ -185,11 +203,11 @@ class Calls:
 
     def end_groups(self, broken: set[groups.Group]) -> None:
         """Stop what is left of groups of tasks of which one has ended as it should not."""
-        self._do(self._ask_until_taken(lambda state, now: (groups.end_all(state, broken, now), None)))
+        self._do(self.until_taken(lambda state, now: (groups.end_all(state, broken, now), None)))
 
     async def end_groups_of_before(self) -> None:
         """The same of what ended when nobody looked."""
-        await self._ask_until_taken(
+        await self.until_taken(
             lambda state, now: (groups.end_all(state, groups.broken_groups(state, list(state.index.specs)), now), None)
         )
 
@@ -208,7 +226,7 @@ class Calls:
             gone = [who for who, member in members.items() if member.away_since is None and who not in streams]
             return [fact for who in gone for fact in frameworks.disconnect(state, who, now)], None
 
-        await self._ask_until_taken(question)
+        await self.until_taken(question)
 
     # -- calls -----------------------------------------------------------------------------------------------------
 
@@ -222,7 +240,7 @@ class Calls:
         if call.type == Call.RECONCILE:
             return await self._reconcile(caller, call, stream)
         if call.type == Call.ACKNOWLEDGE and self._is_current(caller, call, stream):
-            self._acknowledgements.note(call)
+            await self._acknowledgements.note(call)
             return None
         handle = self._handlers().get(call.type) if call.HasField("type") else None
 
@@ -315,7 +333,7 @@ class Calls:
                 call.accept,
                 call.framework_id.value,
                 caller.caller.person,
-                f"{self._master.hostname}:{self._master.port}",
+                self._endpoint,
                 self._sandboxes,
             )
 
@@ -328,6 +346,7 @@ class Calls:
                 self._asker.door.rules, caller.caller, self._unfinished, lambda told: self._tell(calling.who, told)
             )
             facts, launched = launcher.launch(state, now, calling.who, call.accept, asked)
+            self._refuse_operations(calling)
             return facts, (None, launched)
 
         try:
@@ -341,6 +360,30 @@ class Calls:
         await asyncio.to_thread(launching.settle_sandboxes, asked, launched, self._sandboxes)
         return refusal
 
+    def _refuse_operations(self, calling: Calling) -> None:
+        """Tell of operations with an id that they are not done; as in Mesos, nobody is told of those without."""
+        refused = [each for each in calling.call.accept.operations if each.type not in launching.DONE]
+        why = "%s is not done here: there are no reservations and no volumes; limits and guarantees of queues keep room for roles"
+        for each in refused:
+            log.info("framework %s: " + why, calling.who, _name_of(each))
+        told = [
+            events.operation_status(each.id.value, OPERATION_ERROR, why % _name_of(each))
+            for each in refused
+            if each.HasField("id")
+        ]
+        self._subscriptions.tell(calling.who, told)
+
+    def _reconcile_operations(self, calling: Calling) -> list[Fact]:
+        """Tell of operations that nobody knows them: none is ever done."""
+        asked = calling.call.reconcile_operations.operations
+        why = "Reconciliation: Operation is unknown"
+        told = [
+            events.operation_status(each.operation_id.value, OPERATION_UNKNOWN, why, each.agent_id.value)
+            for each in asked
+        ]
+        self._subscriptions.tell(calling.who, told)
+        return []
+
     def _tell(self, who: str, told: list[TaskStatus]) -> None:
         self._subscriptions.tell(who, [events.update(status) for status in told])
 
@@ -353,12 +396,12 @@ class Calls:
             Call.KILL: self._kill,
             Call.SHUTDOWN: self._shutdown,
             Call.ACKNOWLEDGE: _nothing,
-            Call.MESSAGE: _nothing,
+            Call.MESSAGE: self._message,
             Call.REQUEST: _nothing,
             Call.ACCEPT_INVERSE_OFFERS: _nothing,
             Call.DECLINE_INVERSE_OFFERS: _nothing,
             Call.ACKNOWLEDGE_OPERATION_STATUS: _nothing,
-            Call.RECONCILE_OPERATIONS: _nothing,
+            Call.RECONCILE_OPERATIONS: self._reconcile_operations,
             Call.UPDATE_FRAMEWORK: self._update_framework,
         }
 
@@ -375,9 +418,22 @@ class Calls:
 
     def _shutdown(self, calling: Calling) -> list[Fact]:
         """Stop an executor: that of a command is named after its task."""
-        task = calling.call.shutdown.executor_id.value
+        task, agent = calling.call.shutdown.executor_id.value, calling.call.shutdown.agent_id.value
         known = frameworks.tasks_of(calling.state, calling.who)
+        number = calling.state.frameworks.executor_on(calling.who, task, agent)
+        if number is not None:
+            return frameworks.shut_down(calling.state, number, calling.now)
         return frameworks.kill(calling.state, calling.who, task, calling.now) if task in known else []
+
+    def _message(self, calling: Calling) -> list[Fact]:
+        """Have an executor told something, if it is there."""
+        asked, f = calling.call.message, calling.state.frameworks
+        number = f.executor_on(calling.who, asked.executor_id.value, asked.agent_id.value)
+        if number is not None:
+            event = executor_pb2.Event(type=executor_pb2.Event.MESSAGE)
+            event.message.data = asked.data
+            self._executors.tell(number, [event])
+        return []
 
     def _update_framework(self, calling: Calling) -> list[Fact]:
         asked = calling.call.update_framework
@@ -417,6 +473,10 @@ def _decline(calling: Calling) -> list[Fact]:
 def _nothing(calling: Calling) -> list[Fact]:
     """Taken, and ignored."""
     return []
+
+
+def _name_of(operation: Offer.Operation) -> str:
+    return Offer.Operation.Type.Name(operation.type)
 
 
 def _invalid(why: str) -> Refusal:

@@ -2,9 +2,10 @@
 
 import asyncio
 import logging
+import re
 import socket
 import uuid
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from functools import partial
 from ipaddress import IPv4Address, ip_address
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import Any
 import uvicorn
 
 from fairlead.people.principals import Principals
+from fairlead.scheduler.facts import Fact
 from fairlead.scheduler.state import State
 from fairlead.service.api.asking import Asker
 from fairlead.service.clock import Clock
@@ -22,6 +24,8 @@ from fairlead.service.mesos.app import MesosApp
 from fairlead.service.mesos.callers import Callers
 from fairlead.service.mesos.calls import Calls
 from fairlead.service.mesos.events import VERSION
+from fairlead.service.mesos.executor_calls import ExecutorCalls
+from fairlead.service.mesos.executors import Executors
 from fairlead.service.mesos.messages.mesos_pb2 import MasterInfo
 from fairlead.service.mesos.operators import Operators
 from fairlead.service.mesos.sandboxes import Sandboxes
@@ -58,8 +62,18 @@ class MesosDoor:
     def __init__(self, where: Where, listener: Listener, personal: bool, clock: Clock) -> None:
         self.listener, self._where, self._personal = listener, where, personal
         self._principals = Principals(where.principals, personal) if where.principals is not None else None
-        self._subscriptions = Subscriptions(clock)
-        self.recorded, self.end = self._subscriptions.recorded, self._subscriptions.end
+        self._subscriptions, self._executors = Subscriptions(clock), Executors()
+        self._executors.on_ended = self._subscriptions.executor_ended
+
+    def recorded(self, state: State, facts: Sequence[Fact]) -> None:
+        """Tell what was recorded."""
+        self._executors.recorded(state, facts)
+        self._subscriptions.recorded(state, facts)
+
+    def end(self) -> None:
+        """Nobody is told anything any more."""
+        self._executors.end()
+        self._subscriptions.end()
 
     def open(self, asker: Asker, unfinished: Unfinished, home: Path, most: int) -> uvicorn.Server:
         """Make what answers, with places for so many connections."""
@@ -67,9 +81,13 @@ class MesosDoor:
         folder = home / "sandboxes" if self._personal else home.with_name(f"{home.name}-sandboxes")
         self._sandboxes = Sandboxes(folder, not self._personal, home / "output")
         master = master_info(self.listener)
-        self._calls = Calls(asker, self._subscriptions, unfinished, self._sandboxes, master)
+        certificates = _certificates(self._where.certificate) if self._where.certificate is not None else ""
+        self._calls = Calls(
+            asker, self._subscriptions, self._executors, unfinished, self._sandboxes, master, certificates
+        )
+        self._executor_calls = ExecutorCalls(asker, self._executors, self._subscriptions, self._calls.until_taken)
         callers = Callers(asker.door, self._principals)
-        app = MesosApp(callers, self._calls, Operators(asker, master), self._names())
+        app = MesosApp(callers, self._calls, self._executor_calls, Operators(asker, master), self._names())
         places = Places(
             most, self._personal, asker.door.knows, room=ROOM, most_of_one=most // 2, full=503, patience=PATIENCE
         )
@@ -88,12 +106,14 @@ class MesosDoor:
     def attach(self, loop: asyncio.AbstractEventLoop) -> None:
         """Say in which event loop it all is."""
         self._subscriptions.attach(loop)
+        self._executors.attach(loop)
 
     def beside(self) -> list[Coroutine[Any, Any, None]]:
         """What goes on for ever, or for a while, beside the answers."""
         return [
             self._calls.disconnect_those_gone(),
             self._calls.end_groups_of_before(),
+            self._executor_calls.go_on(),
             self._tell_again(),
             self._sweep(),
         ]
@@ -136,3 +156,8 @@ def master_info(listener: Listener) -> MasterInfo:
     told.pid, told.hostname, told.version = f"master@{found}:{port}", host, VERSION
     told.address.hostname, told.address.ip, told.address.port = host, str(found), port
     return told
+
+
+def _certificates(path: Path) -> str:
+    """The certificates in a file, without a key that may be there as well."""
+    return "\n".join(re.findall("-----BEGIN CERTIFICATE-----.*?-----END CERTIFICATE-----", path.read_text(), re.DOTALL))

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from fairlead.model.specs import Framework, Node, Offer
 from fairlead.service.mesos.descriptions import Capability, has, info_of
 from fairlead.service.mesos.messages import mesos_pb2
-from fairlead.service.mesos.messages.mesos_pb2 import Attribute, TaskState, TaskStatus, Value
+from fairlead.service.mesos.messages.mesos_pb2 import Attribute, OperationState, TaskState, TaskStatus, Value
 from fairlead.service.mesos.messages.scheduler_pb2 import Event
 from fairlead.service.mesos.resources import resources_of
 from fairlead.service.mesos.streams import BEAT_EVERY
@@ -59,8 +59,8 @@ def offer_number(name: str) -> int:
     return int(digits) if name[:1] == "O" and digits.isascii() and digits.isdigit() and len(digits) < 18 else -1
 
 
-def to_offer(offer: Offer, node: Node, known: Knows) -> mesos_pb2.Offer:
-    """An offer as a message."""
+def to_offer(offer: Offer, node: Node, known: Knows, executors: Iterable[str] = ()) -> mesos_pb2.Offer:
+    """An offer as a message; `executors` are those that the framework has on the node."""
     made = mesos_pb2.Offer()
     made.id.value = offer_name(offer.id)
     made.framework_id.value = offer.framework
@@ -68,6 +68,7 @@ def to_offer(offer: Offer, node: Node, known: Knows) -> mesos_pb2.Offer:
     role = offer.role if known.roles else None
     made.resources.extend(resources_of(offer.amount, role=role, revocable=known.revocable, refined=known.refined))
     made.attributes.extend(attributes_of(node.labels))
+    made.executor_ids.extend(mesos_pb2.ExecutorID(value=name) for name in executors)
     if known.roles:
         made.allocation_info.role = offer.role
     return made
@@ -92,10 +93,30 @@ def rescind(number: int) -> Event:
     return event
 
 
-def failure(agent: str) -> Event:
-    """That an agent is lost."""
+def failure(agent: str, executor: str = "", status: int | None = None) -> Event:
+    """That an agent is lost; or an executor on it, which has ended with this wait status."""
     event = Event(type=Event.FAILURE)
     event.failure.agent_id.value = agent
+    if executor:
+        event.failure.executor_id.value = executor
+        event.failure.status = -1 if status is None else status
+    return event
+
+
+def message(agent: str, executor: str, data: bytes) -> Event:
+    """What an executor has its framework told."""
+    event = Event(type=Event.MESSAGE)
+    event.message.agent_id.value, event.message.executor_id.value, event.message.data = agent, executor, data
+    return event
+
+
+def operation_status(operation: str, state: OperationState, message: str, agent: str = "") -> Event:
+    """What became of an operation that its framework gave an id."""
+    event = Event(type=Event.UPDATE_OPERATION_STATUS)
+    told = event.update_operation_status.status
+    told.operation_id.value, told.state, told.message = operation, state, message
+    if agent:
+        told.agent_id.value = agent
     return event
 
 
@@ -119,8 +140,12 @@ def status(
     message: str = "",
     at: float | None = None,
     uuid: bytes = b"",
+    executor: str = "",
 ) -> TaskStatus:
-    """The status of a task; `at` is in seconds of the wall clock, now where it is not said."""
+    """The status of a task; `at` is in seconds of the wall clock, now where it is not said.
+
+    The executor of a command is named after its task.
+    """
     made = TaskStatus(state=state, source=source, timestamp=time.time() if at is None else at)
     made.task_id.value = task
     if agent:
@@ -132,7 +157,7 @@ def status(
     if uuid:
         made.uuid = uuid
     if source == TaskStatus.SOURCE_EXECUTOR:
-        made.executor_id.value = task
+        made.executor_id.value = executor or task
     return made
 
 

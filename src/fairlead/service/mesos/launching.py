@@ -2,7 +2,6 @@
 
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -15,15 +14,17 @@ from fairlead.people.rules import Caller, Rules
 from fairlead.scheduler import admission, frameworks
 from fairlead.scheduler.admission import Refused
 from fairlead.scheduler.facts import Fact, JobSubmitted
-from fairlead.scheduler.frameworks import InvalidOffers, InvalidTask
+from fairlead.scheduler.frameworks import ExecutorEnds, InvalidOffers, InvalidTask
 from fairlead.scheduler.state import State
 from fairlead.service.mesos import events, groups, statuses, tasks
-from fairlead.service.mesos.messages.mesos_pb2 import Offer, TaskInfo, TaskStatus
+from fairlead.service.mesos.messages.mesos_pb2 import ExecutorInfo, Offer, TaskInfo, TaskStatus
 from fairlead.service.mesos.messages.scheduler_pb2 import Call
 from fairlead.service.mesos.sandboxes import Sandboxes
 from fairlead.service.unfinished import Unfinished, load_of
 
 Operation = Offer.Operation
+DONE = (Operation.LAUNCH, Operation.LAUNCH_GROUP)
+"""Operations that are done; others are refused."""
 INVALID_GROUP = TaskStatus.REASON_TASK_GROUP_INVALID
 MOST_TASKS = 10_000
 """Tasks of one call."""
@@ -32,7 +33,7 @@ MOST_TASKS = 10_000
 class Task(NamedTuple):
     """A task that is asked for: its id, its agent, and the job that it is, or what is wrong with it and of which kind that is.
 
-    Of a group of tasks all are launched, or none.
+    Of a group of tasks all are launched, or none. One that is to run in an executor comes with what that is, as a job.
     """
 
     id: str
@@ -41,6 +42,53 @@ class Task(NamedTuple):
     wrong: str = ""
     reason: TaskStatus.Reason = TaskStatus.REASON_TASK_INVALID
     group: str = ""
+    executor: Job | None = None
+
+
+class Making:
+    """Makes jobs of the tasks of one call, with sandboxes for them and for the executors that they name."""
+
+    def __init__(self, who: str, person: Person, endpoint: tasks.Endpoint, sandboxes: Sandboxes) -> None:
+        self._who, self._person, self._endpoint, self._sandboxes = who, person, endpoint, sandboxes
+        self._executors: dict[tuple[str, str], Job] = {}
+
+    def command(self, info: TaskInfo) -> Task:
+        """A task that is a command."""
+        sandbox, home = self._sandboxes.name(), self._home(info)
+        try:
+            job = tasks.job_of(info, self._person, home, sandbox)
+        except tasks.InvalidTask as error:
+            return _wrong(info, str(error))
+        self._sandboxes.make(sandbox, self._person)
+        return Task(info.task_id.value, info.agent_id.value, job)
+
+    def within(self, info: TaskInfo, executor: ExecutorInfo, group: str = "") -> Task:
+        """A task that is to run in an executor."""
+        try:
+            job = tasks.job_within(info, executor, self._person, self._home(info), group)
+            return Task(
+                info.task_id.value, info.agent_id.value, job, executor=self._executor(executor, self._home(info))
+            )
+        except tasks.InvalidTask as error:
+            return _wrong(info, str(error))
+
+    def _executor(self, info: ExecutorInfo, home: tasks.Home) -> Job:
+        """The job of an executor, made once."""
+        sandbox = self._sandboxes.name()
+        job = tasks.executor_job(info, self._person, home, sandbox)
+        known = self._executors.setdefault((home.agent, job.executor), job)
+        if known.info != job.info:
+            raise tasks.InvalidTask(f"executor {job.executor!r} is described in two ways in one call")
+        if known is job:
+            self._sandboxes.make(sandbox, self._person)
+        return known
+
+    def _home(self, info: TaskInfo) -> tasks.Home:
+        return tasks.Home(self._who, info.agent_id.value, self._endpoint)
+
+
+def _wrong(info: TaskInfo, why: str) -> Task:
+    return Task(info.task_id.value, info.agent_id.value, None, why)
 
 
 def count(accept: Call.Accept) -> int:
@@ -49,54 +97,54 @@ def count(accept: Call.Accept) -> int:
     return sum(len(one.launch.task_infos) + len(one.launch_group.task_group.tasks) for one in each)
 
 
-def asked_for(accept: Call.Accept, who: str, person: Person, endpoint: str, sandboxes: Sandboxes) -> list[Task]:
+def asked_for(
+    accept: Call.Accept, who: str, person: Person, endpoint: tasks.Endpoint, sandboxes: Sandboxes
+) -> list[Task]:
     """The tasks of a call, each with a sandbox that is made; blocks for that."""
-    found = []
+    found, making = [], Making(who, person, endpoint, sandboxes)
     for operation in accept.operations:
         if operation.type == Operation.LAUNCH:
-            found += [_asked(info, who, person, endpoint, sandboxes) for info in operation.launch.task_infos]
+            for info in operation.launch.task_infos:
+                apart = info.HasField("executor") and not info.HasField("command")
+                found.append(making.within(info, info.executor) if apart else making.command(info))
         elif operation.type == Operation.LAUNCH_GROUP:
-            task_of = partial(_asked, who=who, person=person, endpoint=endpoint, sandboxes=sandboxes)
-            found += _group(operation.launch_group, task_of)
+            found += _group(operation.launch_group, making)
     return found
 
 
-def _group(asked: Offer.Operation.LaunchGroup, task_of: Callable[[TaskInfo], Task]) -> list[Task]:
-    """The tasks of a group. What its executor asks for is added to what the first of them does."""
-    name, infos = uuid.uuid4().hex, list(asked.task_group.tasks)
-    executor = asked.executor
-    if executor.type == executor.CUSTOM or executor.HasField("command") or executor.HasField("container"):
-        why = "the executor of a task group is the default one, without a command or a container"
-        return [Task(info.task_id.value, info.agent_id.value, None, why, INVALID_GROUP, name) for info in infos]
-    for info in infos[:1]:
-        info.resources.extend(executor.resources)
-    found = [task_of(info)._replace(reason=INVALID_GROUP, group=name) for info in infos]
-    return [
-        task if task.job is None else task._replace(job=groups.member(task.job, name, executor.executor_id.value))
-        for task in found
-    ]
-
-
-def _asked(info: TaskInfo, who: str, person: Person, endpoint: str, sandboxes: Sandboxes) -> Task:
-    task, agent = info.task_id.value, info.agent_id.value
-    sandbox = sandboxes.name()
-    try:
-        job = tasks.job_of(info, person, tasks.Home(who, agent, endpoint), sandbox)
-    except tasks.InvalidTask as error:
-        return Task(task, agent, None, str(error))
-    sandboxes.make(sandbox, person)
-    return Task(task, agent, job)
+def _group(asked: Offer.Operation.LaunchGroup, making: Making) -> list[Task]:
+    """The tasks of a group. What the default executor asks for is added to what the first of them does."""
+    name, infos, executor = uuid.uuid4().hex, list(asked.task_group.tasks), asked.executor
+    for info in infos:
+        if info.HasField("executor"):
+            return [
+                _wrong(info, "'TaskInfo.executor' must not be set")._replace(reason=INVALID_GROUP) for info in infos
+            ]
+    if executor.HasField("command"):
+        found = [making.within(info, executor, name) for info in infos]
+    elif executor.type == executor.CUSTOM or executor.HasField("container"):
+        found = [
+            _wrong(info, "the default executor has no container, and a custom one has a command") for info in infos
+        ]
+    else:
+        for info in infos[:1]:
+            info.resources.extend(executor.resources)
+        found = [making.command(info) for info in infos]
+        found = [
+            task if task.job is None else task._replace(job=groups.member(task.job, name, executor.executor_id.value))
+            for task in found
+        ]
+    return [task._replace(reason=INVALID_GROUP, group=name) for task in found]
 
 
 def settle_sandboxes(asked: Sequence[Task], launched: Mapping[str, int], sandboxes: Sandboxes) -> None:
     """Remove the sandboxes of tasks that were not launched; have what the others write seen in theirs."""
-    for task in asked:
-        if task.job is not None:
-            path = Path(task.job.work.cwd)
-            if task.job.work.cwd in launched:
-                sandboxes.link_output(path, launched[task.job.work.cwd])
-            else:
-                sandboxes.drop(path)
+    jobs = (job for task in asked for job in (task.job, task.executor) if job is not None)
+    for cwd in dict.fromkeys(job.work.cwd for job in jobs if job.work.cwd):
+        if cwd in launched:
+            sandboxes.link_output(Path(cwd), launched[cwd])
+        else:
+            sandboxes.drop(Path(cwd))
 
 
 class Place(NamedTuple):
@@ -172,12 +220,15 @@ class Launcher(NamedTuple):
             member = state.frameworks.members[who].framework
             self.tell([statuses.dropped(task.id, task.agent, str(error), member) for task in asked])
             return frameworks.decline(state, who, offers, 0.0, now), {}
-        wrong += [(good[error.task], str(error)) for error in refused]
+        ending = [error for error in refused if isinstance(error, ExecutorEnds)]
+        wrong += [(good[error.task], str(error)) for error in refused if error not in ending]
         self.tell([statuses.invalid(task.id, task.agent, why, task.reason) for task, why in wrong])
+        member, reason = state.frameworks.members[who].framework, TaskStatus.REASON_EXECUTOR_TERMINATED
+        self.tell([statuses.dropped(each.task, good[each.task].agent, str(each), member, reason) for each in ending])
         launched = [fact for fact in facts if isinstance(fact, JobSubmitted)]
         for fact in launched:
             self.unfinished.begin(fact.id, fact.job, load_of(fact.job, self.unfinished.exports))
-        return facts, {fact.job.work.cwd: fact.id for fact in launched}
+        return facts, {fact.job.work.cwd: fact.id for fact in launched if fact.job.work.cwd}
 
     def _as_theirs(self, state: State, task: Task, place: Place) -> Job:
         """A task's job, bounded as every job is to be where others share the machine."""
@@ -197,7 +248,12 @@ class Launcher(NamedTuple):
     ) -> tuple[list[Fact], list[InvalidTask]]:
         """The facts of the tasks that can be launched, and what is wrong with the others. Raises InvalidOffers."""
         jobs = [self._as_theirs(state, task, place) for task in good.values() if place is not None]
-        facts, refused = frameworks.accept(state, who, offers, jobs, seconds, now)
+        executors = {task.executor.executor: task.executor for task in good.values() if task.executor is not None}
+        if place is not None:
+            executors = {
+                name: replace(job, output_limit=output_limit(self.rules, place.leaf)) for name, job in executors.items()
+            }
+        facts, refused = frameworks.accept(state, who, offers, jobs, seconds, now, executors)
         try:
             self._check_load([fact for fact in facts if isinstance(fact, JobSubmitted)])
         except Refused as error:

@@ -138,7 +138,7 @@ class Operators:
             "id": task.id,
             "name": task.name,
             "framework_id": who,
-            "executor_id": "",
+            "executor_id": launched.executor,
             "slave_id": launched.node,
             "state": state,
             "resources": amounts(launched.demand),

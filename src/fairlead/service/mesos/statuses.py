@@ -7,6 +7,8 @@ is told that it is gone.
 import signal
 from collections.abc import Callable
 
+from google.protobuf import json_format
+
 from fairlead.model.specs import Framework
 from fairlead.outcomes import Outcome
 from fairlead.scheduler.framework_index import Launched, Update
@@ -22,6 +24,7 @@ from fairlead.service.mesos.messages.mesos_pb2 import (
     TASK_KILLED,
     TASK_LOST,
     TASK_RUNNING,
+    TASK_STAGING,
     TASK_STARTING,
     TASK_UNKNOWN,
     TaskState,
@@ -48,17 +51,30 @@ Wall = Callable[[float], float]
 
 def of_update(launched: Launched, task: str, update: Update, framework: Framework, wall: Wall) -> TaskStatus:
     """An update as its framework is told, with the uuid by which it is acknowledged."""
-    source = TaskStatus.SOURCE_AGENT if update.what in ("lost", "revoked") else TaskStatus.SOURCE_EXECUTOR
+    if update.said and update.what not in ("lost", "revoked"):
+        return _said(launched, task, update)
+    by_agent = update.what in ("lost", "revoked") or launched.executor
+    source = TaskStatus.SOURCE_AGENT if by_agent else TaskStatus.SOURCE_EXECUTOR
     return events.status(
         task,
         state_of(update.what, framework),
         agent=launched.node,
         source=source,
-        reason=_reason(update),
-        message=_message(update),
+        reason=_reason(update, launched),
+        message=_message(update, launched),
         at=wall(update.at),
         uuid=events.uuid_of(launched.job, update.number),
+        executor=launched.executor,
     )
+
+
+def _said(launched: Launched, task: str, update: Update) -> TaskStatus:
+    """An update as what runs the task said it."""
+    told = json_format.Parse(update.said, TaskStatus(), ignore_unknown_fields=True)
+    told.task_id.value, told.agent_id.value = task, launched.node
+    told.executor_id.value = launched.executor or task
+    told.uuid = events.uuid_of(launched.job, update.number)
+    return told
 
 
 def state_of(what: str, framework: Framework) -> TaskState:
@@ -67,23 +83,27 @@ def state_of(what: str, framework: Framework) -> TaskState:
     return TASK_GONE if state == TASK_LOST and framework.partition_aware else state
 
 
-def _reason(update: Update) -> "TaskStatus.Reason | None":
+def _reason(update: Update, launched: Launched) -> "TaskStatus.Reason | None":
     if update.what == "lost":
         return TaskStatus.REASON_AGENT_REMOVED
     if update.what == "revoked":
         return TaskStatus.REASON_CONTAINER_PREEMPTED
     if update.what == "failed":
+        if launched.executor:
+            return TaskStatus.REASON_EXECUTOR_TERMINATED
         return REASONS.get(Outcome(update.outcome), TaskStatus.REASON_COMMAND_EXECUTOR_FAILED)
     return None
 
 
-def _message(update: Update) -> str:
+def _message(update: Update, launched: Launched) -> str:
     """How it ended, in a line."""
     if update.what in ("starting", "running"):
         return ""
     if update.what in ("lost", "revoked"):
         return {"lost": "its agent was lost", "revoked": "it was revoked, to make room for others"}[update.what]
     outcome, code = Outcome(update.outcome), update.code
+    if launched.executor:
+        return "Executor terminated" if update.what == "failed" else "It was not told to its executor yet"
     if outcome is Outcome.OUT_OF_MEMORY:
         return "Memory limit exceeded"
     if outcome is Outcome.TIME_LIMIT:
@@ -98,10 +118,10 @@ def _message(update: Update) -> str:
 def latest(state: State, launched: Launched, framework: Framework) -> TaskState:
     """The state that a task is in, for who asks."""
     if launched.updates and launched.over:
-        return state_of(launched.updates[-1].what, framework)
+        return of_update(launched, "", launched.updates[-1], framework, float).state
     row = state.index.find(launched.job)
     starts = row >= 0 and state.tasks.status[state.jobs.first[row]] == PLACED
-    return TASK_STARTING if starts else TASK_RUNNING
+    return (TASK_STAGING if launched.executor else TASK_STARTING) if starts else TASK_RUNNING
 
 
 def reconciled(state: State, who: str, task: str, agent: str) -> TaskStatus:
@@ -135,7 +155,13 @@ def invalid(
     return events.status(task, TASK_ERROR, agent=agent, reason=reason, message=message)
 
 
-def dropped(task: str, agent: str, message: str, framework: Framework) -> TaskStatus:
-    """That a task was not launched, since the offers that it was to be launched in do not hold."""
+def dropped(
+    task: str,
+    agent: str,
+    message: str,
+    framework: Framework,
+    reason: TaskStatus.Reason = TaskStatus.REASON_INVALID_OFFERS,
+) -> TaskStatus:
+    """That a task was not launched, since the offers that it was to be launched in do not hold, or its executor is ending."""
     found = TASK_DROPPED if framework.partition_aware else TASK_LOST
-    return events.status(task, found, agent=agent, reason=TaskStatus.REASON_INVALID_OFFERS, message=message)
+    return events.status(task, found, agent=agent, reason=reason, message=message)

@@ -17,6 +17,7 @@ from fairlead.scheduler.facts import (
     OffersDeclined,
     OffersMade,
     OffersRescinded,
+    TaskSaid,
     TasksFinished,
     TasksPlaced,
     TasksStarted,
@@ -114,10 +115,12 @@ class Subscriptions:
                     self._offered.pop(number, None)
             elif isinstance(fact, OffersRescinded):
                 self._rescinded(fact)
-            elif isinstance(fact, TasksPlaced | TasksStarted | TasksFinished) and state.frameworks.task_of:
+            elif isinstance(fact, TasksPlaced | TasksStarted | TasksFinished) and state.frameworks.have_tasks:
                 changed |= dict.fromkeys(fact.job.tolist())
                 if isinstance(fact, TasksFinished) and (broken := broken_groups(state, fact.job.tolist())):
                     self._soon(self.on_broken, broken)
+            elif isinstance(fact, TaskSaid):
+                changed[fact.job] = None
             elif isinstance(fact, UpdatesAcknowledged):
                 changed |= dict.fromkeys(fact.jobs)
             elif isinstance(fact, NodeLost):
@@ -128,6 +131,10 @@ class Subscriptions:
                 self._gone(fact.id)
         self._tell_updates(state, changed)
 
+    def executor_ended(self, who: str, agent: str, executor: str, status: int) -> None:
+        """An executor of a framework has ended, with a wait status."""
+        self.tell(who, [events.failure(agent, executor, status)])
+
     def _offers_made(self, state: State, fact: OffersMade) -> None:
         by_framework = defaultdict(list)
         for offer in fact.offers:
@@ -137,7 +144,11 @@ class Subscriptions:
             member = state.frameworks.members.get(who)
             if member is not None and who in self.streams:
                 known = events.knows(member.framework)
-                made = [events.to_offer(offer, state.cluster.specs[offer.node], known) for offer in offers]
+                made = [
+                    events.to_offer(offer, node, known, state.frameworks.executors_on(who, node.name))
+                    for offer in offers
+                    for node in [state.cluster.specs[offer.node]]
+                ]
                 self.tell(who, [events.offers(made)])
 
     def _rescinded(self, fact: OffersRescinded) -> None:

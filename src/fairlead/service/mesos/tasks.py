@@ -5,21 +5,41 @@ the task starts as :mod:`~fairlead.service.mesos.fetch`, which becomes the comma
 """
 
 import json
+import math
 import re
+import secrets
+import signal
 import sys
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
-from fairlead.model.specs import Job, Work
+from msgspec.structs import replace
+
+from fairlead.model.specs import Job, Quantities, Work
 from fairlead.people.accounts import Person
-from fairlead.service.mesos import fetch
-from fairlead.service.mesos.messages.mesos_pb2 import CommandInfo, Environment, TaskInfo
+from fairlead.service.mesos import checks, fetch
+from fairlead.service.mesos.encoding import JSON, encode
+from fairlead.service.mesos.messages.mesos_pb2 import (
+    CommandInfo,
+    Environment,
+    ExecutorInfo,
+    HealthCheck,
+    Resource,
+    TaskInfo,
+)
 from fairlead.service.mesos.resources import NoResource, are_revocable, demand_of
 
 LARGEST_ENVIRONMENT = 512 * 2**10
 """Bytes of a task's command with its environment."""
 LONGEST_ID = 255
+GRACE = 5.0
+"""Seconds that an executor has to end, where it says nothing."""
+TOKEN = "MESOS_EXECUTOR_AUTHENTICATION_TOKEN"  # noqa: S105 its name
+"""The environment variable with the secret of an executor."""
+GROUP = "MESOS_LAUNCH_GROUP"
+"""In what is kept of a task that is launched with others in an executor: the name of the group."""
 LONGEST_GRACE = 86_400.0
 MOST_URIS = 1000
 MOST_FETCHED = 16 * 2**30
@@ -32,62 +52,187 @@ class InvalidTask(ValueError):
     """A task that cannot be one here; the message says why."""
 
 
+class Endpoint(NamedTuple):
+    """Where agents answer executors: host and port, and the certificates to be trusted, as PEM; empty where there is no TLS."""
+
+    address: str
+    certificates: str = ""
+
+
 class Home(NamedTuple):
     """Where a task belongs: its framework, by its id, the agent that the framework knows, and where that answers."""
 
     framework: str
     agent: str
-    endpoint: str
+    endpoint: Endpoint
 
 
 def check_task(info: TaskInfo) -> None:
     """Raises InvalidTask for what no agent here runs, whatever there is room for."""
-    name = info.task_id.value
-    if not _TASK_ID.fullmatch(name) or len(name) > LONGEST_ID or name in (".", ".."):
-        raise InvalidTask(f"{name[:50]!r} is no id of a task")
+    _check_id(info.task_id.value, "a task")
     if info.HasField("container") or (info.HasField("executor") and info.executor.HasField("container")):
         raise InvalidTask("containers are not run here: give the task a command without a container")
-    if info.HasField("executor"):
-        raise InvalidTask("custom executors are not run here: give the task a command")
-    if not info.HasField("command"):
-        raise InvalidTask("Task should have at least one (but not both) of CommandInfo or ExecutorInfo present")
-    if info.HasField("health_check") or info.HasField("check"):
-        raise InvalidTask("checks are not made here: leave out health_check and check")
     if info.limits:
         raise InvalidTask("limits: a task has what it asks for as its resources, and no more: leave them out")
 
 
+def _check_id(name: str, of: str) -> None:
+    if not _TASK_ID.fullmatch(name) or len(name) > LONGEST_ID or name in (".", ".."):
+        raise InvalidTask(f"{name[:50]!r} is no id of {of}")
+
+
+def check_executor(info: ExecutorInfo, framework: str) -> None:
+    """Raises InvalidTask for an executor that no agent here runs."""
+    _check_id(info.executor_id.value, "an executor")
+    if info.framework_id.value not in ("", framework):
+        raise InvalidTask(
+            f"ExecutorInfo has an invalid FrameworkID (Actual: {info.framework_id.value}, Expected: {framework})"
+        )
+    if info.type == ExecutorInfo.DEFAULT:
+        raise InvalidTask("the default executor runs groups of tasks: use LAUNCH_GROUP, or give the task a command")
+    if info.HasField("container"):
+        raise InvalidTask("containers are not run here: give the executor a command without a container")
+    if not info.HasField("command"):
+        raise InvalidTask("'ExecutorInfo.command' must be set for 'CUSTOM' executor")
+
+
 def job_of(info: TaskInfo, person: Person, home: Home, sandbox: Path) -> Job:
-    """A task of somebody's framework as a job, of no queue yet. Raises InvalidTask."""
+    """A task of somebody's framework that is a command, as a job of no queue yet. Raises InvalidTask."""
     check_task(info)
-    command = info.command
-    if command.user and command.user != person.name:
-        raise InvalidTask(f"user {command.user!r}: the tasks of this framework run as {person.name}")
+    if info.HasField("executor") or not info.HasField("command"):
+        raise InvalidTask("Task should have at least one (but not both) of CommandInfo or ExecutorInfo present")
+    if info.HasField("check"):
+        raise InvalidTask("general checks are not made here: leave out check; a health_check may have a command")
+    job = _job(info, info.resources, person, home)
+    if not job.demand:
+        raise InvalidTask("Task uses no resources")
+    env, before, kill = _of_a_task(info, home, sandbox), list[str](), _kill(info)
+    if info.HasField("health_check"):
+        env[TOKEN] = secrets.token_urlsafe(32)
+        before = _checking(info, home, env, kill["grace"])
+    work = _work(info.command, person, env, job.demand, before)
+    return _checked(replace(job, work=work, **kill))
+
+
+def _checking(info: TaskInfo, home: Home, env: dict[str, str], grace: float | None) -> list[str]:
+    """The words before a command that have its health checked. Raises InvalidTask."""
+    check = info.health_check
+    if check.type != HealthCheck.COMMAND:
+        raise InvalidTask("health checks by HTTP and TCP are not made here: check with a command, such as curl")
+    if not check.HasField("command"):
+        raise InvalidTask("Expecting 'command' to be set for COMMAND health check")
+    if check.command.uris or check.command.user:
+        raise InvalidTask("health check: its command runs as the task, with the files of the task")
+    asked: dict[str, object] = {
+        "delay": check.delay_seconds,
+        "interval": check.interval_seconds,
+        "timeout": check.timeout_seconds,
+        "grace_period": check.grace_period_seconds,
+        "failures": check.consecutive_failures,
+    }
+    for name, value in asked.items():
+        if not (isinstance(value, float | int) and 0 <= value < math.inf):
+            raise InvalidTask(f"health check: {name}: {value} are no seconds")
+    asked |= {"argv": _argv(check.command), "env": _variables(check.command), "task": info.task_id.value}
+    asked |= {
+        "framework": home.framework,
+        "endpoint": home.endpoint.address,
+        "certificates": home.endpoint.certificates,
+    }
+    asked["grace"] = GRACE if grace is None else grace
+    return [sys.executable, "-I", "-S", checks.__file__, json.dumps(asked)]
+
+
+def job_within(info: TaskInfo, executor: ExecutorInfo, person: Person, home: Home, group: str = "") -> Job:
+    """A task that an executor is to run in itself, as a job of no queue yet. Raises InvalidTask."""
+    check_task(info)
+    check_executor(executor, home.framework)
+    job = _job(info, info.resources, person, home)
+    if job.demand.get("gpu"):
+        raise InvalidTask("gpus: what runs in an executor uses those of the executor: ask for them there")
+    told = TaskInfo()
+    told.CopyFrom(info)
+    told.ClearField("executor")
+    work = Work(env={GROUP: group} if group else {})
+    name = executor.executor_id.value
+    return _checked(replace(job, work=work, executor=name, info=encode(JSON, told).decode("ascii"), **_kill(info)))
+
+
+def executor_job(info: ExecutorInfo, person: Person, home: Home, sandbox: Path) -> Job:
+    """An executor of somebody's framework as a job of no queue yet. Raises InvalidTask.
+
+    It hears over its stream that it is to end. With that it gets a signal that does nothing, and SIGKILL when its time is over.
+    """
+    check_executor(info, home.framework)
+    told = ExecutorInfo()
+    told.CopyFrom(info)
+    told.framework_id.value = home.framework
+    if not told.HasField("type"):
+        told.type = ExecutorInfo.CUSTOM
+    name = info.executor_id.value
+    grace = _seconds(info.shutdown_grace_period.nanoseconds) if info.HasField("shutdown_grace_period") else GRACE
+    job = _job(info, info.resources, person, home)
+    env = {
+        TOKEN: secrets.token_urlsafe(32),
+        "MESOS_EXECUTOR_SHUTDOWN_GRACE_PERIOD": f"{grace:g}secs",
+        "MESOS_CHECKPOINT": "1",
+        "MESOS_RECOVERY_TIMEOUT": "15mins",
+        "MESOS_SUBSCRIPTION_BACKOFF_MAX": "2secs",
+        "MESOS_HTTP_COMMAND_EXECUTOR": "0",
+    }
+    env = {**_environment(info.command, name, home, sandbox), **env}
+    work = _work(info.command, person, env, job.demand)
+    return _checked(
+        replace(
+            job,
+            name=(info.name or name)[:256],
+            work=work,
+            grace=grace,
+            signal=signal.SIGCONT,
+            executor=name,
+            task="",
+            info=encode(JSON, told).decode("ascii"),
+        )
+    )
+
+
+def _job(info: TaskInfo | ExecutorInfo, resources: Iterable[Resource], person: Person, home: Home) -> Job:
+    """What tasks and executors have in common as jobs."""
     try:
-        demand = demand_of(info.resources)
+        demand = demand_of(resources)
     except NoResource as error:
         raise InvalidTask(str(error)) from None
-    if not demand:
-        raise InvalidTask("Task uses no resources")
-    argv = _with_fetching(_argv(command), command, demand.get("disk", MOST_FETCHED))
-    work = Work(argv=argv, cwd=str(sandbox), env=_environment(info, home, sandbox))
-    _check_size(work)
+    task = info.task_id.value if isinstance(info, TaskInfo) else ""
     return Job(
         queue="",
         demand=demand,
-        name=(info.name or info.task_id.value)[:256],
+        name=(info.name or task)[:256],
         user=person.name,
         uid=person.uid,
         gid=person.gid,
-        work=work,
-        time_limit=_seconds(info.max_completion_time.nanoseconds) if info.HasField("max_completion_time") else None,
-        grace=_seconds(info.kill_policy.grace_period.nanoseconds)
-        if info.kill_policy.HasField("grace_period")
-        else None,
-        revocable=are_revocable(info.resources),
+        revocable=are_revocable(resources),
         framework=home.framework,
-        task=info.task_id.value,
+        task=task,
     )
+
+
+def _kill(info: TaskInfo) -> dict[str, float | None]:
+    """How long a task may run, and how long it has to end."""
+    longest, grace = info.max_completion_time, info.kill_policy.grace_period
+    return {
+        "time_limit": _seconds(longest.nanoseconds) if info.HasField("max_completion_time") else None,
+        "grace": _seconds(grace.nanoseconds) if info.kill_policy.HasField("grace_period") else None,
+    }
+
+
+def _work(
+    command: CommandInfo, person: Person, env: dict[str, str], demand: Quantities, before: Sequence[str] = ()
+) -> Work:
+    """What a command comes to, in its sandbox, after the words of what runs it, if anything does."""
+    if command.user and command.user != person.name:
+        raise InvalidTask(f"user {command.user!r}: the tasks of this framework run as {person.name}")
+    argv = _with_fetching([*before, *_argv(command)], command, demand.get("disk", MOST_FETCHED))
+    return Work(argv=argv, cwd=env["MESOS_SANDBOX"], env=env)
 
 
 def _seconds(nanoseconds: int) -> float:
@@ -129,21 +274,33 @@ def _with_fetching(argv: list[str], command: CommandInfo, most: int) -> list[str
     return [sys.executable, "-I", "-S", fetch.__file__, json.dumps({"uris": uris, "most": most}), *argv]
 
 
-def _environment(info: TaskInfo, home: Home, sandbox: Path) -> dict[str, str]:
-    """The environment of a task: what it asks for, over what an executor of Mesos finds."""
+def _of_a_task(info: TaskInfo, home: Home, sandbox: Path) -> dict[str, str]:
+    """The environment of a task that is a command; its executor is named after it."""
+    task = {"MESOS_TASK_ID": info.task_id.value}
+    return {**task, **_environment(info.command, info.task_id.value, home, sandbox)}
+
+
+def _environment(command: CommandInfo, executor: str, home: Home, sandbox: Path) -> dict[str, str]:
+    """An environment: what a command asks for, over what an executor of Mesos finds."""
     found = {
         "PATH": PATH,
         "PWD": str(sandbox),
         "MESOS_SANDBOX": str(sandbox),
         "MESOS_DIRECTORY": str(sandbox),
-        "MESOS_TASK_ID": info.task_id.value,
-        "MESOS_EXECUTOR_ID": info.task_id.value,
+        "MESOS_EXECUTOR_ID": executor,
         "MESOS_FRAMEWORK_ID": home.framework,
         "MESOS_AGENT_ID": home.agent,
         "MESOS_SLAVE_ID": home.agent,
-        "MESOS_AGENT_ENDPOINT": home.endpoint,
+        "MESOS_SLAVE_PID": f"slave(1)@{home.endpoint.address}",
+        "MESOS_AGENT_ENDPOINT": home.endpoint.address,
     }
-    for each in info.command.environment.variables:
+    return found | _variables(command)
+
+
+def _variables(command: CommandInfo) -> dict[str, str]:
+    """The environment that is asked for with a command. Raises InvalidTask."""
+    found = {}
+    for each in command.environment.variables:
         if each.HasField("secret") or each.type == Environment.Variable.SECRET:
             raise InvalidTask(f"{each.name}: secrets are not kept here: give it a value")
         if not each.name or "=" in each.name:
@@ -152,11 +309,14 @@ def _environment(info: TaskInfo, home: Home, sandbox: Path) -> dict[str, str]:
     return found
 
 
-def _check_size(work: Work) -> None:
+def _checked(job: Job) -> Job:
+    """A job whose texts can be those of a program, and are not too long. Raises InvalidTask."""
+    work = job.work
     texts = [*work.argv, *work.env, *work.env.values()]
     if any("\0" in text for text in texts):
         raise InvalidTask("a command and its environment have no NUL bytes")
     if any(len(text.encode("utf-8", "surrogatepass")) >= 2**17 for text in texts):
         raise InvalidTask(f"a word of a command or of its environment has {2**17} bytes or more: put it into a file")
-    if sum(len(text.encode("utf-8", "surrogatepass")) + 1 for text in texts) > LARGEST_ENVIRONMENT:
+    if sum(len(text.encode("utf-8", "surrogatepass")) + 1 for text in (*texts, job.info)) > LARGEST_ENVIRONMENT:
         raise InvalidTask(f"the command with its environment is larger than {LARGEST_ENVIRONMENT >> 10} KiB")
+    return job

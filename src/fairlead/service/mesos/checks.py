@@ -1,0 +1,213 @@
+"""The program that a task with a health check starts as: it runs the task's command, and another beside it, again and again.
+
+It runs as whom the task runs, within what the task may use, and ends as the command does. What it sees it says as an executor
+does, over the executor API; what cannot be said is said later. It knows nothing of fairlead but its arguments: what is to be
+checked and where that is told, as JSON, and the command.
+"""
+
+import base64
+import json
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+AGAIN = 1.0
+"""Seconds after which what could not be said is said again."""
+WAIT = 5.0
+"""Seconds that an answer may take."""
+TRIES = 3
+"""How often it is tried to say that the command is to be killed, before it is."""
+
+
+class Speaker:
+    """Says things of one task, in their order."""
+
+    def __init__(self, asked: dict[str, Any]) -> None:
+        self._asked = asked
+        self.waiting: list[bytes] = []
+
+    def add(self, state: str, healthy: bool, message: str) -> None:
+        """Something is to be said."""
+        reason = {"reason": "REASON_TASK_HEALTH_CHECK_STATUS_UPDATED"} if state == "TASK_RUNNING" else {}
+        status = {
+            "task_id": {"value": self._asked["task"]},
+            "state": state,
+            "source": "SOURCE_EXECUTOR",
+            "uuid": base64.b64encode(os.urandom(16)).decode(),
+            "timestamp": time.time(),
+            "healthy": healthy,
+            "message": message,
+            **reason,
+        }
+        call = {"type": "UPDATE", "update": {"status": status}}
+        named = {"framework_id": self._asked["framework"], "executor_id": self._asked["task"]}
+        self.waiting.append(json.dumps({**call, **{key: {"value": name} for key, name in named.items()}}).encode())
+
+    def say(self) -> None:
+        """Say what waits, as far as it is heard; what is refused is not said again."""
+        with suppress(OSError):  # nobody is there just now
+            while self.waiting:
+                status, text = self._post(self.waiting[0])
+                if status >= 500:
+                    return
+                self.waiting.pop(0)
+                if status >= 400:
+                    _note(f"what a health check saw is not taken: {status} {text}")
+
+    def _post(self, body: bytes) -> tuple[int, str]:
+        host, _, port = self._asked["endpoint"].rpartition(":")
+        token = os.environ["MESOS_EXECUTOR_AUTHENTICATION_TOKEN"]
+        head = (
+            f"POST /api/v1/executor HTTP/1.1\r\nHost: {host}:{port}\r\nConnection: close\r\nAuthorization: Bearer {token}\r\n"
+            f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+        )
+        with self._connected(host.strip("[]"), int(port)) as connection:
+            connection.sendall(head.encode() + body)
+            answer = bytearray()
+            while piece := connection.recv(4096):
+                answer += piece
+        words = answer.split(maxsplit=2)
+        if len(words) < 3 or not words[1].isdigit():
+            raise OSError("no answer")
+        return int(words[1]), answer.rpartition(b"\r\n\r\n")[2].decode("utf-8", "replace")
+
+    def _connected(self, host: str, port: int) -> socket.socket:
+        connection = socket.create_connection((host, port), timeout=WAIT)
+        if not self._asked["certificates"]:
+            return connection
+        import ssl  # which takes megabytes of what the task may have
+
+        trusting = ssl.create_default_context()
+        trusting.load_verify_locations(cadata=self._asked["certificates"])
+        return trusting.wrap_socket(connection, server_hostname=host)
+
+
+class Watch:
+    """The command, and what is known of it.
+
+    Attributes
+    ----------
+    stopping : bool
+        Whether it was told to end.
+    """
+
+    def __init__(self, command: list[str], speaker: Speaker) -> None:
+        self._read, write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        signal.set_wakeup_fd(write, warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.signal(signal.SIGTERM, self._stop)
+        self.stopping = False
+        self.speaker = speaker
+        self.child = subprocess.Popen(command)
+
+    def _stop(self, *_: object) -> None:
+        self.stopping = True
+
+    @property
+    def over(self) -> bool:
+        """Whether the command has ended."""
+        return self.child.poll() is not None
+
+    def wait(self, until: float, other: "subprocess.Popen[bytes] | None" = None) -> bool:
+        """Wait until then, or the command or the other process ends; whether it was for as long. What waits is said meanwhile."""
+        while not self.over and (other is None or other.poll() is None):
+            left = until - time.monotonic()
+            if left <= 0:
+                return True
+            if self.speaker.waiting:
+                self.speaker.say()
+                left = min(left, AGAIN) if self.speaker.waiting else left
+            select.select([self._read], [], [], left)
+            with suppress(BlockingIOError):
+                os.read(self._read, 4096)
+        return False
+
+    def check(self, asked: dict[str, Any]) -> str | None:
+        """Run a check; what is wrong with the command by it, None where nothing is."""
+        timeout = asked["timeout"] or 1e9
+        with _running(asked["argv"], asked["env"]) as made:
+            if self.wait(time.monotonic() + timeout, made):
+                return f"the check has not ended after {timeout:g} s"
+            code = made.poll()
+        return None if code == 0 or self.over else f"the check exited with status {code}"
+
+    def kill(self, grace: float) -> None:
+        """End the command, and all that it started."""
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        os.killpg(0, signal.SIGTERM)
+        self.wait(time.monotonic() + grace)
+        if not self.over:
+            os.killpg(0, signal.SIGKILL)
+
+
+@contextmanager
+def _running(argv: list[str], env: dict[str, str]) -> "Iterator[subprocess.Popen[bytes]]":
+    """A check, which is ended with all of its group."""
+    made = subprocess.Popen(argv, env={**os.environ, **env}, stdin=subprocess.DEVNULL, process_group=0)
+    try:
+        yield made
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(made.pid, signal.SIGKILL)
+        made.wait()
+
+
+def watch(it: Watch, asked: dict[str, Any]) -> None:
+    """Check until the command ends, or has failed too often. As Mesos has it, what fails before a first success is passed over
+    for a while.
+    """
+    began, next_at = time.monotonic(), time.monotonic() + asked["delay"]
+    failures, counts = 0, False
+    while it.wait(next_at) and not it.stopping:
+        try:
+            wrong = it.check(asked)
+        except OSError as error:
+            wrong = f"the check cannot be run: {error.strerror}"
+        if it.over or it.stopping:
+            break
+        next_at = time.monotonic() + asked["interval"]
+        if wrong is None:
+            if failures or not counts:
+                it.speaker.add("TASK_RUNNING", True, "the health check succeeded")
+            failures, counts = 0, True
+        elif counts or time.monotonic() - began > asked["grace_period"]:
+            failures, counts = failures + 1, True
+            it.speaker.add("TASK_RUNNING", False, wrong)
+            if failures >= asked["failures"]:
+                it.speaker.add("TASK_KILLED", False, f"unhealthy: {failures} checks in a row have failed: {wrong}")
+                for _ in range(TRIES):
+                    it.speaker.say()
+                it.kill(asked["grace"])
+    it.child.wait()
+
+
+def _note(text: str) -> None:
+    print(f"fairlead: {text}", file=sys.stderr, flush=True)  # noqa: T201 what the task wrote
+
+
+def main() -> None:
+    """Run the command and check it: ``checks.py JSON COMMAND...``; end as it does."""
+    asked, command = json.loads(sys.argv[1]), sys.argv[2:]
+    try:
+        it = Watch(command, Speaker(asked))
+    except OSError as error:
+        _note(f"cannot run {command[0]!r}: {error.strerror}")
+        sys.exit(127)
+    watch(it, asked)
+    code = it.child.returncode
+    if code < 0:
+        with suppress(OSError):  # SIGKILL has no other
+            signal.signal(-code, signal.SIG_DFL)
+        os.kill(os.getpid(), -code)
+    sys.exit(code)
+
+
+if __name__ == "__main__":
+    main()
