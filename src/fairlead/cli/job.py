@@ -47,15 +47,17 @@ def show_job(job: dict[str, Any], tasks: list[dict[str, Any]], left: int) -> Non
     )
     used = [cpu_time(job["cpu_seconds"]) and f"{cpu_time(job['cpu_seconds'])} of CPU", memory(job["peak_memory"])]
     bounds = f", at most {job['at_most']} at once" if job["at_most"] else ""
+    ray = ", the bundles of a program of Ray" if job["ray"] else ""
     lines = {
         "job": f"{job['id']} {job['name']}".strip(),
         "status": job["status"],
-        "tasks": f"{job['tasks']}: {counts}" + (", a gang" if job["gang"] else "") + bounds,
+        "tasks": f"{job['tasks']}: {counts}" + (", a gang" * (job["gang"] and not job["ray"])) + ray + bounds,
         "queue": job["queue"],
         "user": job["user"],
         "each": quantities(job["demand"]),
         "used": ", at most ".join(filter(None, used)) + (" of memory each" if used[1] else ""),
         "on": " ".join(f"{label}={'|'.join(values)}" for label, values in job["on"].items()),
+        "to": {"pack": "the fullest nodes with room", "spread": "the emptiest nodes with room"}.get(job["fit"], ""),
         "priority": str(job["priority"]) if job["priority"] else "",
         "stops by": job["signal"] if job["signal"] != "SIGTERM" else "",
         "revocable": "before jobs that are not" if job["revocable"] else "",

@@ -86,6 +86,8 @@ def ask_when(connection: Connection, wanted: list[dict[str, Any]]) -> None:
         "signal",
         "at_most",
         "hold",
+        "fit",
+        "ray",
     )
     for body in wanted:
         found = connection.post("/v1/when", {name: value for name, value in body.items() if name not in unsaid})

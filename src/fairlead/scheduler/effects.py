@@ -57,7 +57,17 @@ from fairlead.scheduler.offer_effects import (
     note_started,
 )
 from fairlead.scheduler.queue_tree import mark_exact, vector
-from fairlead.scheduler.statuses import CANCEL, EXPIRE, IMPOSSIBLE, PLACED, REVOKE, REVOKING, TRANSITIONS, WAITING
+from fairlead.scheduler.statuses import (
+    CANCEL,
+    EXPIRE,
+    IMPOSSIBLE,
+    PLACED,
+    REVOKE,
+    REVOKING,
+    SUCCEEDED,
+    TRANSITIONS,
+    WAITING,
+)
 from fairlead.scheduler.tables import CHANGED, GUARANTEE, NONE, RESERVATION, WHY
 from fairlead.scheduler.view import BEGAN, CLAIM_DUE, ENDED
 
@@ -414,7 +424,8 @@ def _finish(state: "State", attempts: Attempts, outcome: Ints, code: Ints, at: f
     if was is not None:
         note_ended(state, rows, was, outcome, code, at)
     state.deadlines.clean(state.runs)
-    for row in sorted({*touched.tolist()} - {NONE}):
+    leaders = rows[state.jobs.gang[rows] & (attempts.index == 0)].tolist()
+    for row in sorted({*touched.tolist(), *(row for row in leaders if is_led_out(state, row))} - {NONE}):
         _after_change(state, row, at)
 
 
@@ -422,7 +433,10 @@ def _after_change(state: "State", row: int, at: float) -> None:
     """Tasks of a job ended, came back or were cancelled: it is finished, waits in its bucket, or is a broken gang."""
     jobs = state.jobs
     job = int(jobs.id[row])
-    if jobs.waiting[row] == 0:
+    if is_led_out(state, row) and (jobs.waiting[row] or jobs.holding[row]):
+        _leave_bucket(state, row, at)
+        state.broken_gangs.add(job)
+    elif jobs.waiting[row] == 0:
         state.broken_gangs.discard(job)
         if jobs.holding[row] == 0 and np.isnan(jobs.finished_at[row]):
             kernel_account.end_job(state.view(), row, at)
@@ -432,6 +446,13 @@ def _after_change(state: "State", row: int, at: float) -> None:
     else:
         state.broken_gangs.discard(job)
         enter_bucket_if_ready(state, row, at)
+
+
+def is_led_out(state: "State", row: int) -> bool:
+    """Whether a job is a gang that is led, and its first task is over."""
+    if not state.jobs.gang[row] or not state.index.specs[int(state.jobs.id[row])].led:
+        return False
+    return bool(state.tasks.status[state.jobs.first[row]] >= SUCCEEDED)
 
 
 def _follow(state: "State", ended: int, at: float) -> None:
