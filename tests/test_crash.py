@@ -12,6 +12,7 @@ from random import Random
 from typing import NamedTuple
 
 import pytest
+from msgspec.structs import replace
 
 from fairlead.engines.contract import Superseded
 from fairlead.engines.step import Scheduler, Stalled
@@ -241,6 +242,7 @@ class World:
                 most = 1 if gang else 2  # so that it fits on any machine
                 demand = {"cpu": self.rng.randint(1, most), "memory": self.rng.randint(0, most)}
                 job = Job(self.rng.choice("abc"), demand, 2 if gang else self.rng.randint(1, 4), gang=gang, key=key)
+                job = replace(job, led=gang and self.keys % 2 == 0)
                 self.asked.append(Ask("submit", key, job))
             elif jobs:
                 what = self.rng.choice(["look", "look", "look", "cancel", "hold", "release"])
@@ -385,7 +387,8 @@ def check_tasks(engine, state, cancelled):
             assert status in (SUCCEEDED, FAILED, CANCELLED), f"{job}.{index} is {STATUS_NAMES[status]} at the end"
             assert all(r <= 1 for r in runs), f"an attempt of {job}.{index} ran twice: {runs}"
             assert engine.done[job, index] <= 1, f"{job}.{index} was done {engine.done[job, index]} times"
-            assert (engine.done[job, index] == 1) == (status == SUCCEEDED)
+            if not spec.led or index == 0:  # the others end well with their leader, whatever they do
+                assert (engine.done[job, index] == 1) == (status == SUCCEEDED)
             assert status != CANCELLED or job in cancelled
     assert not engine.running
     for job, index, number in engine.runs:

@@ -23,6 +23,29 @@ SOONER = {
 """How soon Ray's head sees that a node is dead."""
 
 
+PROGRAM = """
+import sys, time
+import ray
+import fairlead.ray
+@ray.remote
+def node():
+    return ray.get_runtime_context().get_node_id()
+@ray.remote(num_cpus=0)
+def nested():
+    return ray.get(node.remote())
+with fairlead.ray.session(log_to_driver=False) as group:
+    names = {each["NodeID"]: each["NodeName"] for each in ray.nodes()}
+    ran_on = ray.get([node.remote() for _ in range(3)] + [nested.remote()])
+    print(*sorted({names[each] for each in ran_on}), *group.bundle_specs[0].items(), len(group.bundle_specs), flush=True)
+    try:
+        while "wait" in sys.argv:
+            time.sleep(1)
+    except KeyboardInterrupt:
+        print("told")
+sys.exit(3)
+"""
+
+
 class Cluster(Live):
     """A scheduler over a Ray cluster of its own, with its raylets."""
 
@@ -66,6 +89,7 @@ def test_four_raylets(tmp_path):
             a_gang_knows_its_ranks_and_where_its_first_task_is(cluster)
             a_drained_node_takes_no_more_and_a_cancelled_job_ends(cluster)
             python_functions_are_called(cluster)
+            a_program_of_ray_runs_in_a_group_on_the_nodes_that_were_chosen(cluster)
             what_runs_goes_on_while_the_head_stands_still_and_agents_are_killed(cluster)
             what_ran_under_a_supervisor_that_was_killed_runs_again(cluster)
             job = the_next_scheduler_adopts_what_runs(cluster)
@@ -132,6 +156,30 @@ def python_functions_are_called(cluster):
         [sys.executable, "-c", program], env=cluster.env, capture_output=True, text=True, timeout=60, check=True
     )
     assert done.stdout == "30\n"
+
+
+def a_program_of_ray_runs_in_a_group_on_the_nodes_that_were_chosen(cluster):
+    """And is told to stop before its group goes; who holds room for it ends with it."""
+    program = cluster.folder / "program.py"
+    program.write_text(PROGRAM)
+    asked = ["--ray", "--bundle", "cpu=1,memory=400Mi", "--bundles", "2", "--signal", "INT", "--", sys.executable]
+    ends = cluster.submit(*asked, str(program))
+    waits = cluster.submit(*asked, str(program), "wait")
+    for job in (ends, waits):
+        cluster.until(lambda job=job: cluster.call("logs", str(job)).stdout, 60)
+        nodes = sorted(task["node"] for task in cluster.tasks(job).values())
+        said, _, group = cluster.ok("logs", str(job)).partition(" (")
+        assert set(said.split()) <= set(nodes)
+        assert len(set(nodes)) == 2
+        assert "'CPU', 1.0)" in group
+        assert f"'memory', {400 * 2**20}.0)" in group
+        assert ") 2\n" in group
+    cluster.until(lambda: cluster.job(ends)["status"] == "failed", 60)
+    assert [task["exit"] for task in cluster.tasks(ends).values()] == [3, 0]
+    cluster.ok("cancel", str(waits))
+    cluster.until(lambda: cluster.job(waits)["running"] == 0)
+    assert cluster.ok("logs", str(waits)).endswith("told\n")
+    assert {task["status"] for task in cluster.tasks(waits).values()} == {"cancelled"}
 
 
 def what_runs_goes_on_while_the_head_stands_still_and_agents_are_killed(cluster):

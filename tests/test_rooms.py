@@ -25,6 +25,7 @@ ROOMS = [
     "audit",
     "scheduler",
     "journal",
+    "ray",
     "engines",
 ]
 ROOMS += ["simulate", "people", "service", "client", "cli"]

@@ -403,6 +403,35 @@ def test_a_cycle_on_paper_leaves_the_room_of_the_nodes_as_it_was():
     assert world.placed() == [(small, 0)]
 
 
+FITS = {"": [0, 1, 2, 2], "pack": [1, 0, 2, 2], "spread": [1, 1, 1, 2]}  # GPUs left
+
+
+@pytest.mark.parametrize("fit", FITS)
+def test_tasks_go_to_the_fullest_or_the_emptiest_nodes_where_that_is_asked_for(fit):
+    """By what they need most of, the GPUs, whatever else is free there; the second of four machines is half full."""
+    machine = {"cpu": 16000, "gpu": 2000}
+    world = World([Queue("A")], ({"cpu": 32000, "gpu": 2000}, {}), (machine, {"half": "1"}), machine, machine)
+    world.submit("A", {"cpu": 1000, "gpu": 1000}, on={"half": ["1"]})
+    world.submit("A", {"cpu": 30000})
+    world.placed()
+    world.submit("A", {"cpu": 1000, "gpu": 1000}, 2, fit=fit)
+    world.placed()
+    assert world.state.nodes.free[:4, world.state.resources.index("gpu")].tolist() == [
+        1000 * gpus for gpus in FITS[fit]
+    ]
+
+
+def test_a_packed_gang_fills_what_is_begun_and_room_on_nodes_that_are_passed_by_as_blocks_is_found():
+    world = World([Queue("A")], *[{"cpu": 1000}] * 63, *[{"cpu": 4000}] * 3)
+    world.submit("A", {"cpu": 2000}, fit="spread")
+    world.placed()
+    gang = world.submit("A", {"cpu": 2000}, 3, gang=True, fit="pack")
+    world.placed()
+    rows = world.state.held_rows()
+    mine = rows[world.state.jobs.id[world.state.job_rows_of(rows)] == gang]
+    assert sorted(world.state.tasks.node[mine].tolist()) == [63, 64, 64]
+
+
 def test_gangs_start_all_or_nothing():
     world = World([Queue("A")], {"cpu": 2000}, {"cpu": 2000})
     gang = world.submit("A", {"cpu": 1000}, 5, gang=True)

@@ -93,6 +93,8 @@ asked_for = st.fixed_dictionaries(
         "at_most": st.sampled_from([None, None, None, 1, 2]),
         "held": rarely,
         "revocable": rarely,
+        "led": st.booleans(),
+        "fit": st.sampled_from(["", "", "pack", "spread"]),
     }
 )
 
@@ -180,7 +182,22 @@ class Histories(RuleBasedStateMachine):
             self.submit_one(**job)
 
     def submit_one(
-        self, queue, user, demand, tasks, priority, gang, on, retries, time_limit, after, at_most, held, revocable
+        self,
+        queue,
+        user,
+        demand,
+        tasks,
+        priority,
+        gang,
+        on,
+        retries,
+        time_limit,
+        after,
+        at_most,
+        held,
+        revocable,
+        led,
+        fit,
     ):
         leaf = admission.leaf_for(self.state, queue, user)
         known = sorted(self.state.index.specs)[-4:]
@@ -188,6 +205,7 @@ class Histories(RuleBasedStateMachine):
         zone = {"zone": on} if on else {}
         job = Job(leaf, demand, tasks, zone, priority, gang, retries=retries, time_limit=time_limit, after=before)
         job = replace(job, at_most=None if gang else at_most, held=held, revocable=revocable, user=user)
+        job = replace(job, fit=fit, led=gang and led)
         try:
             self.happen(*admission.submit(self.state, [job], self.now))
         except admission.Refused as refused:

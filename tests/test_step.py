@@ -11,7 +11,7 @@ from fairlead.engines.step import GRACE, REPEAT_AFTER, Scheduler, act, observe
 from fairlead.journal import Journal
 from fairlead.journal.memory import MemoryStore
 from fairlead.model.specs import Job, Node, Queue, Settings
-from fairlead.scheduler import admission, order
+from fairlead.scheduler import admission, order, report
 from fairlead.scheduler.facts import (
     JobCancelled,
     JobsForgotten,
@@ -260,3 +260,64 @@ def test_a_scheduler_that_checks_itself_ends_where_something_does_not_add_up(mon
     state.queues.used[state.tree.rows["A"]] += 1
     with pytest.raises(AssertionError, match="queue 'A' uses"):
         scheduler.step()
+
+
+def led_gang(**more):
+    """A gang of three that is led runs, alone."""
+    world = World()
+    world.scheduler.step([lambda state, now: [admission.cancel(state, 1, None, now)]])
+    job = Job("A", {"cpu": 1000}, 3, gang=True, led=True, **more)
+    world.scheduler.step([lambda state, now: admission.submit(state, [job], now)])
+    for _ in range(4):
+        world.scheduler.step()
+    assert world.statuses()[-3:] == [RUNNING] * 3
+    world.engine.told.clear()
+    return world
+
+
+def leader_ends(world, number, code):
+    attempt = Attempt(2, 0, number)
+    del world.engine.running[attempt]
+    world.engine.ended[attempt] = (Outcome.EXITED, code)
+    for _ in range(4):
+        world.scheduler.step()
+
+
+@pytest.mark.parametrize(("code", "status"), [(0, "succeeded"), (3, "failed")])
+def test_a_gang_that_is_led_is_over_as_its_first_task_is(code, status):
+    world = led_gang()
+    leader_ends(world, 1, code)
+    assert world.engine.running == {}
+    job = report.describe_job(world.state, 2)
+    assert (job["status"], job["succeeded"], job["failed"]) == (status, 3 - (code > 0), int(code > 0))
+
+
+def test_a_gang_that_is_led_is_tried_again_as_a_whole_when_its_first_task_failed():
+    world = led_gang(retries=1)
+    leader_ends(world, 1, 3)
+    assert sorted(world.engine.running) == [Attempt(2, index, 2) for index in range(3)]
+    leader_ends(world, 2, 3)
+    assert report.describe_job(world.state, 2)["status"] == "failed"
+
+
+@pytest.mark.parametrize("why", ["cancelled", "lost"])
+def test_who_is_led_holds_room_until_the_leader_is_over(why):
+    """Told to stop is the leader; the others when it has ended, though they are told again meanwhile."""
+    world, held = led_gang(), [Attempt(2, index, 1) for index in (1, 2)]
+    stop = world.engine._stop
+    world.engine._stop = lambda attempt: None if attempt.task == 0 else stop(attempt)  # it takes its time
+    if why == "cancelled":
+        world.scheduler.step([lambda state, now: [admission.cancel(state, 2, None, now)]])
+    else:
+        lost = held.pop()
+        del world.engine.running[lost]
+        world.engine.ended[lost] = (Outcome.LOST, 0)
+    for _ in range(3):
+        world.engine.now += REPEAT_AFTER
+        world.scheduler.step()
+    assert {attempt for told in world.engine.told if told[0] == "stop" for attempt in told[1]} == {Attempt(2, 0, 1)}
+    assert sorted(world.engine.running)[1:] == held
+    world.engine._stop = stop
+    leader_ends(world, 1, 15)
+    assert not set(held) & set(world.engine.running)
+    assert report.describe_job(world.state, 2)["status"] == ("cancelled" if why == "cancelled" else "running")

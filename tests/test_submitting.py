@@ -232,6 +232,14 @@ def test_what_is_not_here_is_said_when_it_is_submitted(idle, words, said):
             "--notify adalovelace: is no address, and there is no such command",
         ),
         (("",), "submit what? Write a command after `--`"),
+        (
+            ("--pack", "--spread", "--", "true"),
+            "--pack and --spread: a job's tasks go to the fullest nodes or to the emptiest",
+        ),
+        (("--bundles", "2", "--", "true"), "--bundles: of a program of Ray alone: say --ray as well"),
+        (("--ray", "--tasks", "2", "--", "true"), "--tasks: a program of Ray runs once: say --bundles"),
+        (("--ray", "--bundle", "cpu", "--", "true"), "--bundle 'cpu': write NAME=VALUE"),
+        (("--ray", "--", "true"), "ray: there is no Ray cluster here"),
     ],
 )
 def test_what_is_most_likely_a_slip_is_refused(idle, words, said):

@@ -436,9 +436,16 @@ def placed_naively(state: State, now: float, most: int = 10_000, beyond: bool = 
         for k in kept:
             if k.bucket == buckets[job] and k.tasks and ok(k.node, room_beside(kept, free, k.node, np.inf, k.rank)):
                 return k.node, k
+        found = {}
         for n in range(nodes.n):
-            if ok(n, room_beside(kept, free, n, np.inf, np.inf)):
-                return n, None
+            room = room_beside(kept, free, n, np.inf, np.inf)
+            if ok(n, room):
+                found[n] = [Fraction(int(room[r]), max(1, int(nodes.capacity[n, r]))) for r in range(R)]
+        if found:
+            most = [Fraction(int(demand[r]), max(1, int(state.cluster.total[r]))) for r in range(R)]
+            r, fit = most.index(max(most)), state.index.specs[int(jobs.id[job])].fit
+            sign = {"": 0, "pack": 1, "spread": -1}[fit] if max(most) else 0
+            return min(found, key=lambda n: (sign * found[n][r], n)), None
         for n in dict.fromkeys(k.node for k in kept):
             if until(job, n, kept) < np.inf and ok(n, room_beside(kept, free, n, until(job, n, kept), np.inf)):
                 return n, None

@@ -13,6 +13,7 @@ def job_request(asked: Mapping[str, Any]) -> dict[str, Any]:
     from fairlead.client.environment import BadConfiguration, needed_environment
     from fairlead.client.jobs import encoded
 
+    asked = _with_bundles(asked)
     folder = Path.cwd() if asked["cwd"] is None else Path(asked["cwd"]).absolute()
     try:
         sent = {**needed_environment(), **_variables(asked["env"])}
@@ -20,13 +21,33 @@ def job_request(asked: Mapping[str, Any]) -> dict[str, Any]:
         raise Failure(str(error)) from None
     rest = {name: value for name, value in os.environ.items() if asked["export_all"] and name not in sent}
     work = encoded({"argv": asked["command"], "cwd": str(folder), "env": sent, "exported": rest})
-    more = {name: asked[name] for name in ("gang", "exit_done", "revocable", "hold") if asked.get(name)}
+    more = {name: asked[name] for name in ("gang", "exit_done", "revocable", "hold", "ray") if asked.get(name)}
+    fits = [name for name in ("pack", "spread") if asked.get(name)]
+    if len(fits) > 1:
+        raise Failure("--pack and --spread: a job's tasks go to the fullest nodes or to the emptiest: say one of them")
+    more |= {"fit": fits[0]} if fits else {}
     more |= {"at_most": asked["at_most"]} if asked.get("at_most") is not None else {}
     if asked.get("grace") is not None:
         more["grace"] = seconds("--grace", asked["grace"])
     if asked.get("signal") is not None:
         more["signal"] = asked["signal"]
     return {**demand(asked), **work, "strict": asked["strict"], **more}
+
+
+def _with_bundles(asked: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What is asked for with the bundles of a program of Ray as tasks that start at once; as it is for other jobs."""
+    if not asked.get("ray"):
+        for option in ("bundle", "bundles"):
+            if asked.get(option):
+                raise Failure(f"--{option}: of a program of Ray alone: say --ray as well")
+        return asked
+    if asked.get("tasks") is not None:
+        raise Failure("--tasks: a program of Ray runs once: say --bundles for the size of its placement group")
+    found = {**asked, "gang": True, "tasks": asked.get("bundles") or 1}
+    bundle = pairs("--bundle", [each.strip() for each in (asked.get("bundle") or "").split(",") if each.strip()])
+    more = [f"{name}={amount}" for name, amount in bundle.items() if name not in ("cpu", "memory", "gpu")]
+    found |= {name: bundle[name] for name in ("cpu", "memory", "gpu") if name in bundle}
+    return {**found, "resource": [*asked["resource"], *more]}
 
 
 def demand(asked: Mapping[str, Any]) -> dict[str, Any]:

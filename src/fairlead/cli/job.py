@@ -48,16 +48,18 @@ def show_job(job: dict[str, Any], tasks: list[dict[str, Any]], left: int) -> Non
     )
     used = [cpu_time(job["cpu_seconds"]) and f"{cpu_time(job['cpu_seconds'])} of CPU", memory(job["peak_memory"])]
     bounds = f", at most {job['at_most']} at once" if job["at_most"] else ""
+    ray = ", the bundles of a program of Ray" if job["ray"] else ""
     lines = {
         "job": f"{job['id']} {job['name']}".strip(),
         "status": job["status"],
-        "tasks": f"{job['tasks']}: {counts}" + (", a gang" if job["gang"] else "") + bounds,
+        "tasks": f"{job['tasks']}: {counts}" + (", a gang" * (job["gang"] and not job["ray"])) + ray + bounds,
         "queue": job["queue"],
         "user": job["user"],
         "each": quantities(job["demand"]),
         "used": ", at most ".join(filter(None, used)) + (" of memory each" if used[1] else ""),
         "on": " ".join(f"{label}={'|'.join(values)}" for label, values in job["on"].items()),
         "after": "; ".join(f"job {after['job']}, {HOW[after['how']]}" for after in job["after"]),
+        "to": {"pack": "the fullest nodes with room", "spread": "the emptiest nodes with room"}.get(job["fit"], ""),
         "priority": str(job["priority"]) if job["priority"] else "",
         "retries": f"{job['retries']} of each task that fails" if job["retries"] else "",
         "time limit": f"{exact_span(job['time_limit'])} each" if job["time_limit"] is not None else "",

@@ -13,9 +13,9 @@ from fairlead.cli.failure import Failure
 from fairlead.model.faults import check_digits, parse_json, repeated, shortened
 
 LISTS = ("resource", "on", "after", "env")
-SWITCHES = ("gang", "exit_done", "revocable", "export_all", "strict", "hold")
-NUMBERS = ("tasks", "priority", "retries", "at_most")
-TEXTS = ("queue", "cpu", "memory", "gpu", "name", "time_limit", "grace", "signal", "cwd")
+SWITCHES = ("gang", "exit_done", "revocable", "export_all", "strict", "hold", "pack", "spread", "ray")
+NUMBERS = ("tasks", "priority", "retries", "at_most", "bundles")
+TEXTS = ("queue", "cpu", "memory", "gpu", "name", "time_limit", "grace", "signal", "cwd", "bundle")
 
 
 def read_jobs(path: str, given: Mapping[str, Any]) -> list[dict[str, Any]]:

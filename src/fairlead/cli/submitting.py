@@ -104,6 +104,8 @@ def ask_when(connection: Connection, wanted: list[dict[str, Any]], where: list[s
         "signal",
         "at_most",
         "hold",
+        "fit",
+        "ray",
     )
     for number, body in enumerate(wanted):
         asked = {name: value for name, value in body.items() if name not in unsaid}

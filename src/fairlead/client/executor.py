@@ -13,7 +13,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any, ParamSpec, TypeVar, Unpack
+from typing import Any, Literal, ParamSpec, TypeVar, Unpack
 
 from fairlead.client.caller import Caller
 from fairlead.client.calls_under_way import CallFuture
@@ -160,11 +160,15 @@ class Client(Executor):
         grace: float | None = None,
         signal: str = "SIGTERM",
         revocable: bool = False,
+        fit: Literal["", "pack", "spread"] = "",
+        ray: bool = False,
         after: Iterable["int | SubmittedJob | tuple[int, str]"] = (),
         strict: bool = False,
         **options: Unpack[Asked],
     ) -> SubmittedJob:
         """Submit a command, as `fairlead submit` does.
+
+        Long because it says what each option is.
 
         Parameters
         ----------
@@ -186,6 +190,10 @@ class Client(Executor):
             When a task is told to stop: seconds to end in, if its queue gives as many, and what it gets.
         revocable : bool
             It may go above the limits of its queues into what is idle, and is revoked before others.
+        fit : str
+            Of the nodes with room, tasks go to the first; by "pack" to the fullest, by "spread" to the emptiest.
+        ray : bool
+            It is a program of Ray, and `tasks` are the bundles of its placement group: see :mod:`fairlead.ray`.
         after : iterable
             Jobs that must have succeeded before; (job, "failure") or (job, "end") for other ends.
         strict : bool
@@ -208,7 +216,14 @@ class Client(Executor):
         body = replace(self.options, **options).request()
         body |= {"argv": _words(argv), "cwd": str(cwd) if cwd is not None else str(Path.cwd()), "env": sent}
         body |= {"exported": exported, "name": name, "gang": gang, "strict": strict}
-        body |= {"exit_done": exit_done, "grace": grace, "signal": signal, "revocable": revocable}
+        body |= {
+            "exit_done": exit_done,
+            "grace": grace,
+            "signal": signal,
+            "revocable": revocable,
+            "fit": fit,
+            "ray": ray,
+        }
         body["after"] = [_after(each) for each in after]
         if tasks is not None:
             body["tasks"] = tasks

@@ -204,9 +204,12 @@ class LiveEngine(Engine, Protocol):
     ----------
     elastic : bool
         Whether machines come and go by themselves; else there are those of the configuration.
+    ray : bool
+        Whether they are a Ray cluster, where programs of Ray run.
     """
 
     elastic: bool
+    ray: bool
 
     @property
     def paused(self) -> int:

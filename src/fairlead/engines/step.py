@@ -19,6 +19,7 @@ from fairlead.engines.contract import NO_ATTEMPTS, NOWHERE, Attempts, Engine, La
 from fairlead.journal import ENGINE, Journal, JournalFull, Unrecorded
 from fairlead.model.specs import Job
 from fairlead.scheduler.decide import decide, settled_before
+from fairlead.scheduler.effects import is_led_out
 from fairlead.scheduler.facts import (
     Fact,
     Ints,
@@ -39,7 +40,7 @@ from fairlead.scheduler.invariants import check_invariants
 from fairlead.scheduler.kernel_attempts import first_mentions
 from fairlead.scheduler.revocations_checked import RevocationCheck, kept_in_vain
 from fairlead.scheduler.state import State
-from fairlead.scheduler.statuses import PLACED, STOPPING
+from fairlead.scheduler.statuses import FAILED, PLACED, STOPPING, SUCCEEDED
 from fairlead.scheduler.tables import I64, NONE, Bools
 
 log = logging.getLogger("fairlead")
@@ -261,6 +262,7 @@ def observe(state: State, seen: Seen, now: float) -> tuple[list[Fact], Attempts]
         unknown = np.zeros(len(lost.job), np.int64)
         code = np.concatenate([code, unknown])
         used = [np.concatenate([column, unknown]) if len(column) else column for column in used]
+    outcome, code = _led(state, ended, outcome, code)
     if len(outcome):
         cpu, peak, ran = used
         facts.append(TasksFinished(at=now, **_columns(ended), outcome=outcome, code=code, cpu=cpu, peak=peak, ran=ran))
@@ -278,6 +280,7 @@ def act(state: State, engine: Engine, facts: Iterable[Fact]) -> None:
                 _limit(state, engine, fact.attempts)
             case TasksFinished():
                 _limit(state, engine, fact.attempts)
+                _let_the_led_go(state, engine, fact)
             case TasksRevoked() | TasksExpired():
                 _stop(state, engine, fact.attempts)
             case JobCancelled(id=job):
@@ -357,8 +360,40 @@ def _executor_of(state: State, job: int) -> int | None:
 
 
 def _stop(state: State, engine: Engine, attempts: Attempts) -> None:
-    for some, grace in with_graces(state, _pick(attempts, _are_its(state, attempts))):
+    its = _are_its(state, attempts) & ~_still_led(state, attempts)
+    for some, grace in with_graces(state, _pick(attempts, its)):
         engine.stop(some, grace, _where(state, some))
+
+
+def _led(state: State, ended: Attempts, outcome: I64, code: I64) -> tuple[I64, I64]:
+    """What ends are in truth: those who only held room for one that led them, and is over, have ended well."""
+    rows = state.job_rows(ended.job)
+    gangs = np.unique(rows[state.jobs.gang[rows] & (ended.index > 0)])
+    over = [row for row in gangs.tolist() if is_led_out(state, row)]
+    well = [row for row in over if state.tasks.status[state.jobs.first[row]] in (SUCCEEDED, FAILED)]
+    led = np.isin(rows, well) & (ended.index > 0)
+    return np.where(led, Outcome.EXITED, outcome), np.where(led, 0, code)
+
+
+def _still_led(state: State, attempts: Attempts) -> np.ndarray:
+    """Which attempts only hold room for one that leads them, and goes on: they are told to stop when that is over."""
+    rows = state.job_rows(attempts.job)
+    gangs = np.unique(rows[state.jobs.gang[rows] & (attempts.index > 0) & (rows != NONE)])
+    led = [row for row in gangs.tolist() if state.index.specs[int(state.jobs.id[row])].led]
+    lead = [row for row in led if PLACED <= state.tasks.status[state.jobs.first[row]] < SUCCEEDED]
+    return np.isin(rows, lead) & (attempts.index > 0)
+
+
+def _let_the_led_go(state: State, engine: Engine, fact: TasksFinished) -> None:
+    """Those whose leader ended are stopped now, if they were to be."""
+    rows = state.job_rows(fact.job)
+    for row in rows[(rows != NONE) & state.jobs.gang[rows] & (fact.index == 0)].tolist():
+        first, status = int(state.jobs.first[row]), state.tasks.status
+        if state.index.specs[int(state.jobs.id[row])].led:
+            own = status[first : first + int(state.jobs.tasks[row])]
+            stopping = first + np.flatnonzero((own >= STOPPING) & (own < SUCCEEDED))
+            if len(stopping):
+                _stop(state, engine, state.attempts_of(stopping))
 
 
 def _where(state: State, attempts: Attempts) -> Where:

@@ -61,6 +61,8 @@ class JobInfo(TypedDict):
     grace: float | None
     signal: str
     revocable: bool
+    fit: str
+    ray: bool
     revoked: "RevokedInfo | None"
     after: list[AfterInfo]
     cpu_seconds: float | None

@@ -126,7 +126,8 @@ class Work(Spec, frozen=True):
     ``numbered``, ``{index}`` in an argument stands for the task's index. A ``call`` runs in a worker process. ``export`` names
     what holds more of the environment, which is in no journal; empty for nothing. ``input`` is what each task reads as its
     standard input, where that is handed on to it. ``indices`` are what the tasks know themselves by, where that is not 0 and on:
-    those of another job that failed there and run again.
+    those of another job that failed there and run again. With ``ray`` it is a program of Ray, which the first task runs, in a
+    placement group of the places of all.
     """
 
     argv: list[str] = field(default_factory=list)
@@ -138,6 +139,7 @@ class Work(Spec, frozen=True):
     export: str = ""
     input: Literal["", "pipe", "terminal"] = ""
     indices: list[int] = field(default_factory=list)
+    ray: bool = False
 
     def readable(self, text: str) -> str:
         """One of its strings as people read it."""
@@ -171,6 +173,10 @@ class Job(Spec, frozen=True):
 
     A task that writes more than ``output_limit`` bytes as its output is stopped; None for no limit.
 
+    A gang that is ``led`` is over when its first task is: the others only hold room, and have ended well then.
+
+    Its tasks go to the first node with room; by ``fit`` to the fullest of those (``pack``) or the emptiest (``spread``).
+
     What a ``framework`` launches in what it was offered is a job of one task, known to it as ``task``. It starts at most once.
     One with an ``executor`` runs within that program of the framework's: no engine starts it. The program itself is a job with
     the same ``executor`` and no ``task``. ``info`` is what the framework said of either; the scheduler does not look at it.
@@ -203,6 +209,8 @@ class Job(Spec, frozen=True):
     task: str = ""
     executor: str = ""
     info: str = ""
+    fit: Literal["", "pack", "spread"] = ""
+    led: bool = False
 
 
 class Framework(Spec, frozen=True):

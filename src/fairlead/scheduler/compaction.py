@@ -55,7 +55,8 @@ def compact(state: "State") -> None:
 
 def find_kinds(state: "State") -> None:
     """Work out where shapes and buckets are, from the tables and parts. The order is made anew when it is needed."""
-    state.shape_rows = {key: row for row, key in enumerate(state.shape_keys)}
+    fits = state.shapes.fit[: state.shapes.n].tolist()
+    state.shape_rows = {key: row for row, key in enumerate(zip(state.shape_keys, fits, strict=True))}
     b = state.buckets
     columns = (b.leaf[: b.n], b.priority[: b.n], b.shape_row[: b.n], b.gang[: b.n], b.revocable[: b.n])
     keys = zip(*(column.tolist() for column in columns), strict=True)

@@ -15,6 +15,7 @@ from fairlead.model.specs import Offer
 from fairlead.scheduler import frameworks, kernel_attempts, kernel_cycle
 from fairlead.scheduler.claims import take_back, withdrawn
 from fairlead.scheduler.divided_queues import write_entitled
+from fairlead.scheduler.effects import is_led_out
 from fairlead.scheduler.facts import (
     Fact,
     FrameworkGone,
@@ -172,8 +173,7 @@ def settled_before(state: State, now: float) -> list[Fact]:
     """What follows from the state whoever is served next."""
     facts: list[Fact] = []
     if state.broken_gangs:
-        revoked = _revoke_broken_gangs(state, now)
-        facts += [revoked] if revoked is not None else []
+        facts += _end_broken_gangs(state, now)
     late = state.deadlines.over(now, state.runs)
     if late:
         job, index, attempt = np.array(late, np.int64).T.copy()
@@ -266,13 +266,18 @@ def _skip_gaps(state: State, rows: I64, index: I64) -> None:
         index[mine] = waiting[: mine.sum()]
 
 
-def _revoke_broken_gangs(state: State, now: float) -> TasksRevoked | None:
-    """A gang that lost a task starts again as a whole, so the rest of it is stopped."""
-    found = []
+def _end_broken_gangs(state: State, now: float) -> list[Fact]:
+    """A gang that lost a task starts again as a whole, so the rest of it is stopped; one whose leader is over is over."""
+    found, facts = [], list[Fact]()
     for job in sorted(state.broken_gangs):
         row = state.job_row(job)
         first, count = state.jobs.first[row], state.jobs.tasks[row]
         status = state.tasks.status[first : first + count]
-        found += [first + np.flatnonzero((status == PLACED) | (status == RUNNING))]
+        if not is_led_out(state, row):
+            found += [first + np.flatnonzero((status == PLACED) | (status == RUNNING))]
+        elif np.isin(status, (WAITING, PLACED, RUNNING)).any():
+            facts.append(JobCancelled(at=now, id=job))
     tasks = np.concatenate(found) if found else np.zeros(0, np.int64)
-    return TasksRevoked(at=now, **state.task_columns(tasks), claim=None) if len(tasks) else None
+    if len(tasks):
+        facts.append(TasksRevoked(at=now, **state.task_columns(tasks), claim=None))
+    return facts

@@ -59,7 +59,17 @@ from fairlead.scheduler.offer_effects import (
     note_started,
 )
 from fairlead.scheduler.queue_tree import mark_exact, vector
-from fairlead.scheduler.statuses import CANCEL, EXPIRE, IMPOSSIBLE, PLACED, REVOKE, REVOKING, TRANSITIONS, WAITING
+from fairlead.scheduler.statuses import (
+    CANCEL,
+    EXPIRE,
+    IMPOSSIBLE,
+    PLACED,
+    REVOKE,
+    REVOKING,
+    SUCCEEDED,
+    TRANSITIONS,
+    WAITING,
+)
 from fairlead.scheduler.tables import CHANGED, GUARANTEE, I64, NONE, RESERVATION, WHY
 from fairlead.scheduler.view import BEGAN, CLAIM_DUE, ENDED
 
@@ -441,7 +451,8 @@ def _finish(state: "State", attempts: Attempts, outcome: Ints, code: Ints, at: f
     if was is not None:
         note_ended(state, rows, was, outcome, code, at)
     state.deadlines.clean(state.runs)
-    for row in sorted({*touched.tolist()} - {NONE}):
+    leaders = rows[state.jobs.gang[rows] & (attempts.index == 0)].tolist()
+    for row in sorted({*touched.tolist(), *(row for row in leaders if is_led_out(state, row))} - {NONE}):
         _after_change(state, row, at)
 
 
@@ -449,7 +460,10 @@ def _after_change(state: "State", row: int, at: float) -> None:
     """Tasks of a job ended, came back or were cancelled: it is finished, waits in its bucket, or is a broken gang."""
     jobs = state.jobs
     job = int(jobs.id[row])
-    if jobs.waiting[row] == 0:
+    if is_led_out(state, row) and (jobs.waiting[row] or jobs.holding[row]):
+        _leave_bucket(state, row, at)
+        state.broken_gangs.add(job)
+    elif jobs.waiting[row] == 0:
         state.broken_gangs.discard(job)
         if jobs.holding[row] == 0 and np.isnan(jobs.finished_at[row]):
             kernel_account.end_job(state.view(), row, at)
@@ -468,6 +482,13 @@ def _let_others_in(state: "State", row: int, at: float) -> None:
     over = not np.isnan(jobs.finished_at[row]) or (jobs.held[row] and jobs.holding[row] == 0)
     for job in let_out(state, row) if over and state.settings.max_jobs_of else []:
         enter_bucket_if_ready(state, state.job_row(job), at)
+
+
+def is_led_out(state: "State", row: int) -> bool:
+    """Whether a job is a gang that is led, and its first task is over."""
+    if not state.jobs.gang[row] or not state.index.specs[int(state.jobs.id[row])].led:
+        return False
+    return bool(state.tasks.status[state.jobs.first[row]] >= SUCCEEDED)
 
 
 def _follow(state: "State", ended: int, at: float) -> None:

@@ -12,7 +12,7 @@ from fairlead.policies.codes import SDRF
 from fairlead.scheduler.forecasts import family_of
 from fairlead.scheduler.history import share_evenly
 from fairlead.scheduler.queue_tree import mark_exact, vector
-from fairlead.scheduler.tables import I64, NONE, TABLES, Jobs, Tasks
+from fairlead.scheduler.tables import FITS, I64, NONE, TABLES, Jobs, Tasks
 from fairlead.scheduler.view import NEXT_TICK
 
 if TYPE_CHECKING:
@@ -86,10 +86,12 @@ def ensure_shape(state: "State", job: Job) -> int:
     """The row of a job's shape."""
     constraints = tuple(sorted((label, tuple(sorted(values))) for label, values in job.on.items()))
     key = (tuple(sorted((name, q) for name, q in job.demand.items() if q)), constraints)
-    row = state.shape_rows.get(key)
+    fit = FITS.index(job.fit)
+    row = state.shape_rows.get((key, fit))
     if row is None:
-        row = state.shape_rows[key] = state.shapes.extend(1)
+        row = state.shape_rows[key, fit] = state.shapes.extend(1)
         state.shape_keys.append(key)
+        state.shapes.fit[row] = fit
         state.shapes.demand[row] = vector(job.demand, state.resources)
         masks = state.cluster.masks
         state.shapes.mask[row] = state.cluster.mask_of(constraints)

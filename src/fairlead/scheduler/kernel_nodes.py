@@ -1,4 +1,4 @@
-"""Where there is room: first fit over the nodes, past blocks of them that have none.
+"""Where there is room: first fit over the nodes, past blocks of them that have none; and which of those that have a job chose.
 
 A bound is at least what any node of its block has of each resource. It is raised when room comes back, and brought down to what
 is true when a block was looked through in vain.
@@ -8,6 +8,7 @@ import numpy as np
 
 from fairlead.kernel_cache import compiled
 from fairlead.scheduler.compiled_view import View
+from fairlead.scheduler.tables import FIRST, NONE, PACK, SPREAD
 from fairlead.scheduler.view import BLOCK, BUCKETS, CYCLE, FRESH, NODES
 
 
@@ -57,6 +58,43 @@ def first_fit(v: View, shape: int) -> int:
     n = min(n, count)
     v.shape_seats.cycle[shape], v.shape_seats.cursor[shape] = v.counts[CYCLE], n
     return int(n)
+
+
+@compiled
+def by_fit(v: View, shape: int, first: int) -> int:
+    """Where a task of a shape goes, when `first` is the first node with room for it.
+
+    The nodes are compared by how much of the resource that the task needs most of, by its part of all that there is, lies open.
+    """
+    fit, r = v.shapes.fit[shape], _dominant(v, shape)
+    if fit == FIRST or r == NONE:
+        return first
+    n, best, least = first, first, _open_part(v, first, r)
+    while n < v.counts[NODES]:
+        if n % BLOCK == 0 and not _may_hold(v, v.bounds[n // BLOCK], shape):
+            n += BLOCK
+            continue
+        part = _open_part(v, n, r)
+        if ((fit == PACK and part < least) or (fit == SPREAD and part > least)) and holds_task(v, n, shape):
+            best, least = n, part
+        n += 1
+    return int(best)
+
+
+@compiled
+def _dominant(v: View, shape: int) -> int:
+    """The resource that a task of a shape needs most of, by its part of all that there is; NONE where it needs nothing."""
+    found, most = NONE, 0.0
+    for r in range(v.total.shape[0]):
+        if v.demand[shape, r] > 0 and v.demand[shape, r] / max(1, v.total[r]) > most:
+            found, most = r, v.demand[shape, r] / max(1, v.total[r])
+    return int(found)
+
+
+@compiled
+def _open_part(v: View, n: int, r: int) -> float:
+    """The part of what a node has of a resource that nobody has, and that is kept for nobody."""
+    return float((v.free[n, r] - v.held[n, r]) / max(1, v.capacity[n, r]))
 
 
 @compiled

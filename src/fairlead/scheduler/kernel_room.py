@@ -7,7 +7,7 @@ import numpy as np
 from fairlead.kernel_cache import compiled
 from fairlead.scheduler.compiled_view import View
 from fairlead.scheduler.kernel_holds import ALL, count_claim, fits_beside, give_back_at, lasts_at_most, set_held
-from fairlead.scheduler.kernel_nodes import first_fit, raise_bounds
+from fairlead.scheduler.kernel_nodes import by_fit, first_fit, raise_bounds
 from fairlead.scheduler.kernel_offers import find_offer
 from fairlead.scheduler.kernel_order import current_job, lasts, tasks_left
 from fairlead.scheduler.tables import NONE
@@ -34,6 +34,8 @@ def find_room(v: View, b: int, count: int, placed: int) -> bool:
                 give_room_back(v, b, found, placed)
                 return False
             n = v.holds.node[h]
+        else:
+            n = by_fit(v, shape, n)
         _take(v, b, n, NONE, placed + found)
         found += 1
     return True
@@ -180,5 +182,6 @@ def is_single(v: View, b: int) -> bool:
 @compiled
 def take_found(v: View, b: int, placed: int) -> None:
     """Take the room for a single task that :func:`has_room` found: its shape's cursor stands there, or it may enter a node."""
-    n = v.shape_seats.cursor[v.buckets.shape_row[b]]
-    _take(v, b, n if n < v.counts[NODES] else v.bucket_seats.entered[b], NONE, placed)
+    shape = v.buckets.shape_row[b]
+    n = v.shape_seats.cursor[shape]
+    _take(v, b, by_fit(v, shape, n) if n < v.counts[NODES] else v.bucket_seats.entered[b], NONE, placed)

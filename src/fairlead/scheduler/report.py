@@ -319,6 +319,8 @@ def _job(state: State, row: int, longest_command: int | None = None) -> JobInfo:
         "grace": spec.grace,
         "signal": Signals(spec.signal).name,
         "revocable": spec.revocable,
+        "fit": spec.fit,
+        "ray": spec.work.ray,
         "revoked": _revoked(state, int(jobs.id[row])),
         "after": [{"job": after.job, "how": after.how} for after in spec.after],
         "cpu_seconds": _known(state.tasks.cpu[own].sum(dtype=np.float64), 3),

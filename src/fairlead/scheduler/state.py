@@ -112,7 +112,7 @@ class State:
         self.tree, self.cluster, self.index, self.dependencies = QueueTree(), Cluster(), JobIndex(), Dependencies()
         self.deadlines = Deadlines()
         self.shape_keys: list[ShapeKey] = []
-        self.shape_rows: dict[ShapeKey, int] = {}
+        self.shape_rows: dict[tuple[ShapeKey, int], int] = {}
         self.bucket_rows: dict[BucketKey, int] = {}
         self.any_revocable = False
         self.broken_gangs: set[int] = set()

@@ -18,6 +18,10 @@ from numpy.typing import NDArray
 NONE: Final = -1
 UNLIMITED: Final = 2**63 - 1
 
+FIRST, PACK, SPREAD = range(3)
+FITS: Final = ("", "pack", "spread")
+"""Which of the nodes with room a task goes to, and how a job says so."""
+
 I8 = NDArray[np.int8]
 I32 = NDArray[np.int32]
 I64 = NDArray[np.int64]
@@ -241,11 +245,16 @@ class Queues(Table):
 
 
 class Shapes(Table):
-    """Distinct demands with their constraints; `mask` is a row of the nodes that meet those."""
+    """Distinct demands with their constraints, and where they go of the nodes with room.
 
-    FIELDS = fields(mask="i8")
+    mask : a row of the nodes that meet the constraints
+    fit : FIRST, PACK for the fullest, SPREAD for the emptiest
+    """
+
+    FIELDS = fields(mask="i8", fit="i8")
     WIDE: ClassVar = {"demand": ("i8", 0)}
     mask: I64
+    fit: I64
     demand: I64
 
 

@@ -26,6 +26,21 @@ Resource = Annotated[
     list[str], typer.Option(help="Any other resource, as NAME=QUANTITY; repeat for more.", metavar="NAME=QUANTITY")
 ]
 Name = Annotated[str, typer.Option(help="A name for the job, to find it again.")]
+Tasks = Annotated[
+    int | None,
+    typer.Option(
+        "--tasks",
+        "-n",
+        help="So many tasks; each has its index in FAIRLEAD_INDEX, and in place of {index}; {{index}} is {index} itself.",
+    ),
+]
+JobsFile = Annotated[
+    str | None,
+    typer.Option(
+        help="Submit what stands in a file, a job a line, as JSON or CSV: all or none. - is standard input.",
+        metavar="FILE",
+    ),
+]
 Priority = Annotated[int, typer.Option(help="Higher goes first, within its queue.")]
 On = Annotated[
     list[str], typer.Option(help="Only on nodes with this label; several values: zone=a|b.", metavar="LABEL=VALUE")
@@ -45,6 +60,21 @@ Revocable = Annotated[
         "--revocable", help="It may go above the limits of its queues into what is idle, and is revoked before others."
     ),
 ]
+Pack = Annotated[
+    bool, typer.Option("--pack", help="Of the nodes with room its tasks go to the fullest, so that others stay empty.")
+]
+Spread = Annotated[bool, typer.Option("--spread", help="Of the nodes with room its tasks go to the emptiest.")]
+Ray = Annotated[
+    bool,
+    typer.Option(
+        "--ray", help="A program of Ray: it runs when the placement group of its bundles is made, on nodes chosen here."
+    ),
+]
+Bundle = Annotated[
+    str,
+    typer.Option(help="With --ray, what each bundle is; else as --cpu, --memory and --gpu say.", metavar="cpu=4,gpu=1"),
+]
+Bundles = Annotated[int | None, typer.Option(help="With --ray, so many of them. Default: 1.", min=1)]
 ExitDone = Annotated[
     bool,
     typer.Option(
@@ -79,19 +109,17 @@ def submit(
     memory: Memory = "1Gi",
     gpu: Gpu = "0",
     resource: Resource = [],  # noqa: B006
-    tasks: Annotated[
-        int | None,
-        typer.Option(
-            "--tasks",
-            "-n",
-            help="So many tasks; each has its index in FAIRLEAD_INDEX, and in place of {index}; {{index}} is {index} itself.",
-        ),
-    ] = None,
+    tasks: Tasks = None,
     at_most: Annotated[int | None, typer.Option(help="So many of its tasks run at once, at most.")] = None,
     name: Name = "",
     priority: Priority = 0,
     on: On = [],  # noqa: B006
     gang: Annotated[bool, typer.Option("--gang", help="Start all the tasks at once, or none.")] = False,
+    pack: Pack = False,
+    spread: Spread = False,
+    ray: Ray = False,
+    bundle: Bundle = "",
+    bundles: Bundles = None,
     time_limit: TimeLimit = None,
     retries: Retries = 0,
     exit_done: ExitDone = False,
@@ -104,13 +132,7 @@ def submit(
     export_all: ExportAll = False,
     cwd: Cwd = None,
     strict: Strict = False,
-    jobs: Annotated[
-        str | None,
-        typer.Option(
-            help="Submit what stands in a file, a job a line, as JSON or CSV: all or none. - is standard input.",
-            metavar="FILE",
-        ),
-    ] = None,
+    jobs: JobsFile = None,
     notify: Annotated[
         list[str],
         typer.Option(

@@ -48,7 +48,7 @@ class LocalEngine:
         Tasks that wait until there is room on the disk for their output.
     """
 
-    elastic = False
+    elastic, ray = False, False
 
     def __init__(
         self,

@@ -18,6 +18,14 @@ class Folders(NamedTuple):
     exports: Path
 
 
+NO_RAY = [
+    "sh",
+    "-c",
+    "echo 'fairlead: there is no Ray cluster here: the scheduler ran with --engine ray before' >&2; exit 1",
+]
+"""What a program of Ray is where there is none; the engine that has one makes a command of it before it is told."""
+
+
 def message(do: str, **what: Any) -> bytes:
     """A message, as a line."""
     return json.dumps({"do": do, **what}).encode("utf-8", "surrogateescape") + b"\n"
@@ -96,7 +104,7 @@ def _work(job: Job, limits: dict[str, Any], indices: list[int], folders: Folders
     work, call = job.work, job.work.call
     if call is None:
         return {
-            "argv": work.argv,
+            "argv": NO_RAY if work.ray else work.argv,
             "cwd": work.cwd or "/",
             "env": work.env,
             "encoding": work.encoding,

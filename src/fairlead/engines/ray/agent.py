@@ -5,6 +5,7 @@ raylet. As long as Ray says that the node is alive, the actor has the supervisor
 """
 
 import os
+import sys
 import threading
 import time
 from pathlib import Path
@@ -45,10 +46,10 @@ class Agent:
         threading.Thread(target=self._vouch, name="vouching", daemon=True).start()
 
     def start(self) -> dict[str, Any]:
-        """Have the supervisor run; how it is reached, and the version of fairlead here."""
+        """Have the supervisor run; how it is reached, the version of fairlead here, and the Python that has it."""
         with self._lock:
             address = start_member(self._folder, self._keys, self._host)
-        return {"address": address._asdict(), "version": fairlead.__version__}
+        return {"address": address._asdict(), "version": fairlead.__version__, "python": sys.executable}
 
     def _vouch(self) -> None:
         """Long as the actor lives: a supervisor that was killed is started again, too."""

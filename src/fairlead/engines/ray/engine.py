@@ -7,18 +7,23 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from msgspec.structs import replace
+
 import fairlead
-from fairlead.engines.contract import EngineError
+from fairlead.engines.contract import Attempts, EngineError, Launches
 from fairlead.engines.local.member import Address
-from fairlead.engines.ray.nodes import RayNode, seen_as
+from fairlead.engines.ray.nodes import RayNode, as_bundle, seen_as
 from fairlead.engines.remote.engine import RemoteEngine
 from fairlead.engines.remote.keys import KeyRing
 from fairlead.engines.remote.links import Place
 from fairlead.engines.remote.members import Promise
+from fairlead.model.specs import Job, Work
+from fairlead.ray.names import GROUP_WANTED
 
 log = logging.getLogger("fairlead")
 
@@ -30,6 +35,10 @@ FIRST_PAUSE, LONGEST_PAUSE = 1.0, 30.0
 """Seconds between tries to reach Ray; each is twice the one before."""
 DISMISSED_WITHIN = 5.0
 """Seconds that agents are given to go."""
+
+
+HOLD = Work(["sleep", "infinity"], "/")
+"""What the other tasks of a program of Ray run, until it is over."""
 
 
 class RayEngine(RemoteEngine):
@@ -53,6 +62,8 @@ class RayEngine(RemoteEngine):
         Called when all was left for good, and supervisors were told to go.
     """
 
+    ray = True
+
     def __init__(
         self,
         home: Path,
@@ -69,6 +80,7 @@ class RayEngine(RemoteEngine):
         self._ring = KeyRing(home / "keys")
         self._child: subprocess.Popen[str] | None = None
         self._alive: dict[str, RayNode] = {}  # by Ray's id
+        self._pythons: dict[str, str] = {}  # by the node's name, the one that runs its agent
         self._asked_at: dict[str, float] = {}
         self._told = threading.Event()
         self._dismissed = threading.Event()
@@ -84,6 +96,43 @@ class RayEngine(RemoteEngine):
         for what in (self._watch, self._keep_asking):
             self._threads.append(threading.Thread(target=self._run, args=(what,), name="membership", daemon=True))
             self._threads[-1].start()
+
+    def start(self, launches: Launches) -> None:
+        """Start attempts; of a program of Ray the first task is the program, and the others hold room until it is over."""
+        rays = [n for n in np.unique(launches.attempts.job).tolist() if launches.jobs[n].work.ray]
+        if not rays:
+            super().start(launches)
+            return
+        mine = np.isin(launches.attempts.job, rays)
+        super().start(_some(launches, ~mine, {}))
+        held = {number: replace(launches.jobs[number], work=HOLD) for number in rays}
+        with self._lock:
+            on = {task[:2]: node for task, node in self._on.items()}
+        on |= {
+            (job, index): launches.nodes[place]
+            for job, index, place in zip(
+                launches.attempts.job.tolist(), launches.attempts.index.tolist(), launches.node.tolist(), strict=True
+            )
+        }
+        for number in rays:
+            first = mine & (launches.attempts.job == number) & (launches.attempts.index == 0)
+            job = launches.jobs[number]
+            places = [on.get((number, index), "") for index in range(job.tasks)]
+            program = self._program(job, places)
+            if program is not None:  # else it is told again, when more is known
+                super().start(_some(launches, first, {number: replace(job, work=program)}))
+        super().start(_some(launches, mine & (launches.attempts.index > 0), held))
+
+    def _program(self, job: Job, places: Sequence[str]) -> Work | None:
+        """The command that makes the group of a program of Ray on these nodes, and runs it; None where one is not known."""
+        ids = {each.node.name: each.id for each in self._alive.values()}
+        python = self._pythons.get(places[0])
+        if python is None or not all(place in ids for place in places):
+            return None
+        group = {"nodes": [ids[place] for place in places], "bundle": as_bundle(job.demand)}
+        env = {**job.work.env, "RAY_ADDRESS": self._address, GROUP_WANTED: json.dumps(group)}
+        argv = [python, "-P", "-m", "fairlead.ray.program", *job.work.argv]
+        return replace(job.work, argv=argv, env=env, ray=False)
 
     def wait_for_nodes(self) -> None:
         """Wait until Ray's nodes take tasks, or the time for that is over. Raises EngineError where Ray does not answer."""
@@ -228,6 +277,7 @@ class RayEngine(RemoteEngine):
                 fairlead.__version__,
             )
             return
+        self._pythons[there.node.name] = message["python"]
         address = Address(**message["address"])
         self.admit(there.node, Place(address, self._ring.context(there.node.name)))
 
@@ -241,3 +291,10 @@ class RayEngine(RemoteEngine):
             for each in list(self._alive.values()):
                 if each.node.name not in there and now - self._asked_at.get(each.id, now) > AGAIN_AFTER:
                     self._ask_for_agent(each)
+
+
+def _some(launches: Launches, which: np.ndarray, jobs: Mapping[int, Job]) -> Launches:
+    """Some of what is to be launched, with other jobs for some numbers."""
+    attempts = Attempts(*(column[which] for column in launches.attempts))
+    known = {number: jobs.get(number) or launches.jobs[number] for number in set(attempts.job.tolist())}
+    return Launches(attempts, launches.node[which], launches.nodes, known)

@@ -7,7 +7,7 @@ is started again. Each line that it prints, and reads, is an object of JSON:
 
     {"saw": "nodes", "nodes": [{"id": hex, "name": ..., "address": ..., "host": ..., "resources": {...}, "labels": {...}}]}
         all that are alive, once at first and then when they have changed
-    {"saw": "agent", "id": hex, "address": {...}, "version": ...}      {"saw": "failed", "id": hex, "why": ...}
+    {"saw": "agent", "id": hex, "address": {...}, "version": ..., "python": path}      {"saw": "failed", "id": hex, "why": ...}
     {"do": "agent", "id": hex, "name": ..., "folder": ..., "own": PEM, "scheduler": PEM, "host": ...}
     {"do": "dismiss"}, to end all agents, and {"saw": "dismissed"}
 

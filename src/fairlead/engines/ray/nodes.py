@@ -44,3 +44,9 @@ def _as_node(name: str, node: dict[str, Any]) -> Node:
             ours = NAMES.get(resource, resource)
             capacity[ours] = int(amount) if ours == "memory" else round(1000 * amount)
     return Node(name, capacity, labels)
+
+
+def as_bundle(demand: dict[str, int]) -> dict[str, float]:
+    """What a task asks for, as a bundle of Ray."""
+    theirs = {ours: name for name, ours in NAMES.items()}
+    return {theirs.get(name, name): float(n) if name == "memory" else n / 1000 for name, n in demand.items() if n}

@@ -69,7 +69,7 @@ class RemoteEngine:
         What whoever knows the machines has to complain of.
     """
 
-    elastic = True
+    elastic, ray = True, False
 
     def __init__(
         self,

@@ -25,6 +25,7 @@ from fairlead.model.specs import Job, path_to_root
 from fairlead.people.rules import acts_on, check_acts, seen_queue, sees_names
 from fairlead.people.telling import job_as_seen
 from fairlead.scheduler import admission, report
+from fairlead.scheduler.admission import Refused
 from fairlead.scheduler.explain import explain
 from fairlead.scheduler.facts import Fact
 from fairlead.scheduler.state import State
@@ -48,24 +49,25 @@ LOOKED_AT = 500
 
 
 def add_jobs(api: APIRouter, asker: Asker, submitter: Submitter, engine: LiveEngine) -> None:
-    _add_submitting(api, submitter)
+    _add_submitting(api, submitter, engine)
     _add_listing(api, asker)
     _add_looking(api, asker, engine)
     _add_why(api, asker)
     _add_changing(api, asker, submitter)
 
 
-def _add_submitting(api: APIRouter, submitter: Submitter) -> None:
+def _add_submitting(api: APIRouter, submitter: Submitter, engine: LiveEngine) -> None:
     @api.post("/v1/jobs", status_code=201, response_model=Submitted)
     async def submit(request: JobRequest, caller: Known, key: Key = "") -> Response:
         """Submit a job. It is in the journal when this answers."""
-        (answer,) = await submitter.submit(caller, [_commands(request)], key)
+        (answer,) = await submitter.submit(caller, [_commands(request, engine)], key)
         return Json(answer, 201)
 
     @api.post("/v1/bulk", status_code=201, response_model=SubmittedMany)
     async def submit_many(request: JobsRequest, caller: Known, key: Key = "") -> Response:
         """Submit jobs together: all of them, or none and say which is wrong."""
-        return Json({"jobs": await submitter.submit(caller, [_commands(job) for job in request.jobs], key)}, 201)
+        asked = [_commands(job, engine) for job in request.jobs]
+        return Json({"jobs": await submitter.submit(caller, asked, key)}, 201)
 
 
 def _add_listing(api: APIRouter, asker: Asker) -> None:
@@ -205,6 +207,8 @@ def _add_changing(api: APIRouter, asker: Asker, submitter: Submitter) -> None:
         return Json(await submitter.rerun(caller, job, request.failed, key), 201)
 
 
-def _commands(request: JobRequest) -> Asked:
+def _commands(request: JobRequest, engine: LiveEngine) -> Asked:
+    if request.ray and not engine.ray:
+        raise Refused("ray: there is no Ray cluster here: the scheduler would have to run with --engine ray")
     tasks = 1 if request.tasks is None else request.tasks
-    return Asked(request, tasks, request.gang, request.work(), request.exported)
+    return Asked(request, tasks, request.gang or request.ray, request.work(), request.exported)

@@ -1,7 +1,7 @@
 """What may be asked of the API: bodies, checked and bounded before anything else sees them."""
 
 from signal import Signals
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from msgspec.structs import replace
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
@@ -176,6 +176,16 @@ class JobRequest(JobAsked):
         bool,
         Field(description="It may go above the limits of its queues into what is idle, and is revoked before others."),
     ] = False
+    fit: Annotated[
+        Literal["", "pack", "spread"],
+        Field(description="Of the nodes with room, its tasks go to the first; or to the fullest, or the emptiest."),
+    ] = ""
+    ray: Annotated[
+        bool,
+        Field(
+            description="A program of Ray, in a placement group of so many bundles as it has tasks, which start at once."
+        ),
+    ] = False
 
     @model_validator(mode="after")
     def _check_bytes(self) -> Self:
@@ -187,12 +197,14 @@ class JobRequest(JobAsked):
         return self
 
     def to_job(self, leaf: str, tasks: int, gang: bool, work: Work) -> Job:
-        more = {"exit_done": self.exit_done, "grace": self.grace, "at_most": self.at_most, "held": self.hold}
-        more |= {"signal": Signals[self.signal].value, "revocable": self.revocable}
-        return replace(super().to_job(leaf, tasks, gang, work), **more)
+        more: dict[str, Any] = {"exit_done": self.exit_done, "grace": self.grace, "at_most": self.at_most}
+        more |= {"held": self.hold}
+        more |= {"signal": Signals[self.signal].value, "revocable": self.revocable, "fit": self.fit}
+        return replace(super().to_job(leaf, tasks, gang, work), **more, led=self.ray)
 
     def work(self) -> Work:
-        return Work(self.argv, self.cwd, self.env, self.encoding, numbered=self.tasks is not None, input=self.input)
+        numbered = self.tasks is not None and not self.ray
+        return Work(self.argv, self.cwd, self.env, self.encoding, numbered, input=self.input, ray=self.ray)
 
 
 class WhenRequest(JobAsked):

@@ -1,0 +1,5 @@
+"""Programs of Ray as jobs: :func:`session` joins the placement group that fairlead made for one, on the nodes that it chose."""
+
+from fairlead.ray.joined import NotInGroup, session
+
+__all__ = ["NotInGroup", "session"]

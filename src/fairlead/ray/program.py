@@ -1,0 +1,62 @@
+"""A program of Ray as a job: makes its placement group, runs it, and ends as it does.
+
+    python -m fairlead.ray.program COMMAND [ARG]...
+
+It is the first task of the job's gang; the others hold room on their nodes. The group belongs to the driver that this is in Ray's
+eyes, so Ray removes it when this ends, in whatever way. What the job is told to stop by is for the program: this ends after it.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from typing import Any
+
+from fairlead.ray.names import GROUP, GROUP_WANTED
+
+FIRST_WORD_AFTER, LAST_WORD_AFTER = 5.0, 60.0
+"""Seconds of waiting for Ray after which that is said, and those that are between two such words at most."""
+FOR_THE_PROGRAM = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGQUIT)
+"""What a task may be told to stop by, which the program gets as well."""
+
+
+def main() -> int:
+    """Run the program that the arguments are; the status to exit with."""
+    wanted = json.loads(os.environ.pop(GROUP_WANTED))
+    import ray
+
+    ray.init(address=os.environ["RAY_ADDRESS"], namespace="fairlead", log_to_driver=False, configure_logging=False)
+    for number in FOR_THE_PROGRAM:
+        signal.signal(number, lambda number, frame: sys.exit(128 + number))
+    group = make_group(wanted["bundle"], wanted["nodes"])
+    for number in FOR_THE_PROGRAM:
+        signal.signal(number, lambda number, frame: None)
+    try:
+        program = subprocess.Popen(sys.argv[1:], env={**os.environ, GROUP: group.id.hex()})
+    except OSError as error:
+        sys.stderr.write(f"fairlead: {sys.argv[1]}: {error.strerror}\n")
+        return 127
+    status = program.wait()
+    ray.shutdown()  # its group goes with the driver
+    if status < 0:
+        signal.signal(-status, signal.SIG_DFL)
+        os.kill(os.getpid(), -status)
+    return status
+
+
+def make_group(bundle: dict[str, float], nodes: list[str]) -> Any:
+    """Make a placement group with one such bundle on each of these nodes, which may be the same; waits until Ray has the room."""
+    from ray.util.placement_group import placement_group
+
+    where = [{"ray.io/node-id": node} for node in nodes]
+    group = placement_group([bundle] * len(nodes), bundle_label_selector=where)
+    pause = FIRST_WORD_AFTER
+    while not group.wait(pause):
+        sys.stderr.write("fairlead: waits for Ray, where somebody else has what this job was given\n")
+        pause = min(LAST_WORD_AFTER, 2 * pause)
+    return group
+
+
+if __name__ == "__main__":
+    sys.exit(main())
