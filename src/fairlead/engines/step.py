@@ -13,7 +13,17 @@ from math import inf
 
 import numpy as np
 
-from fairlead.engines.contract import NO_ATTEMPTS, NOWHERE, Attempts, Engine, Launches, NodeUp, Seen, Where
+from fairlead.engines.contract import (
+    NO_ATTEMPTS,
+    NOWHERE,
+    Attempts,
+    Engine,
+    Launches,
+    NodeDraining,
+    NodeUp,
+    Seen,
+    Where,
+)
 from fairlead.journal import ENGINE, Journal, JournalFull, Unrecorded
 from fairlead.scheduler.decide import decide, settled_before
 from fairlead.scheduler.effects import is_led_out
@@ -22,6 +32,7 @@ from fairlead.scheduler.facts import (
     Ints,
     JobCancelled,
     JobsForgotten,
+    NodeDrained,
     NodeJoined,
     NodeLost,
     Outcome,
@@ -390,6 +401,9 @@ def _changed_nodes(state: State, seen: Seen, now: float) -> list[Fact]:
             if there.get(event.node.name) != event.node:
                 there[event.node.name] = event.node
                 facts.append(NodeJoined(at=now, node=event.node))
+        elif isinstance(event, NodeDraining):
+            if event.node in there:
+                facts.append(NodeDrained(at=now, node=event.node))
         elif there.pop(event.node, None) is not None:
             facts.append(NodeLost(at=now, node=event.node))
     return facts

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import msgspec
 import numpy as np
 
-from fairlead.engines.contract import NO_ATTEMPTS, NO_ENDS, Attempts, Ends, NodeDown, NodeUp, Seen
+from fairlead.engines.contract import NO_ATTEMPTS, NO_ENDS, Attempts, Ends, NodeDown, NodeDraining, NodeUp, Seen
 from fairlead.scheduler.facts import Outcome
 
 log = logging.getLogger("fairlead")
@@ -110,7 +110,7 @@ class Sightings:
         self.started: list[int] = []  # three numbers an attempt
         self.checkpointed: dict[Task, int] = {}  # when, in milliseconds of the monotonic clock
         self.ended: list[int] = []  # seven: the attempt, its outcome and code, what it used
-        self.nodes: list[NodeUp | NodeDown] = []
+        self.nodes: list[NodeUp | NodeDown | NodeDraining] = []
 
     def add(self, message: Message) -> None:
         """Take a message in, where it tells of tasks."""
