@@ -18,6 +18,7 @@ ALL = [
     "claims",
     "promises",
     "remote",
+    "ray",
 ]
 
 for name in sys.argv[1:] or ALL:

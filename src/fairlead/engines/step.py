@@ -396,13 +396,16 @@ def _are_on(state: State, rows: I64, machines: Set[str]) -> np.ndarray:
 def _changed_nodes(state: State, seen: Seen, now: float) -> list[Fact]:
     facts: list[Fact] = []
     there = {node.name: node for node, up in zip(state.cluster.specs, state.nodes.up, strict=False) if up}
+    drained = {spec.name for spec, gone in zip(state.cluster.specs, state.nodes.draining, strict=False) if gone}
     for event in seen.nodes:
         if isinstance(event, NodeUp):
             if there.get(event.node.name) != event.node:
                 there[event.node.name] = event.node
+                drained.discard(event.node.name)
                 facts.append(NodeJoined(at=now, node=event.node))
         elif isinstance(event, NodeDraining):
-            if event.node in there:
+            if event.node in there and event.node not in drained:
+                drained.add(event.node)
                 facts.append(NodeDrained(at=now, node=event.node))
         elif there.pop(event.node, None) is not None:
             facts.append(NodeLost(at=now, node=event.node))
