@@ -7,10 +7,10 @@ RUN := .venv/bin/
 # Hundreds of processes are started here: none compiles anew what another has compiled.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test check messages bench docs fuzz torture soak clean help
+.PHONY: demo test check messages bench docs fuzz torture demo-ray ray-torture soak clean help
 
 help:  ## list the targets
-	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
 
 # uv comes from the lock like every other tool; only the pip that ships with Python is needed to fetch it.
 .venv/ready: pyproject.toml uv.lock
@@ -51,6 +51,12 @@ fuzz: .venv/ready  ## the long version of the random tests (FAIRLEAD_FUZZ histor
 
 torture: .venv/ready  ## ten minutes of everything that a machine can do to a scheduler; its record is docs/reliability.json
 	$(RUN)python tests/torture.py $${FAIRLEAD_SECONDS:-600}
+
+demo-ray: .venv/ready  ## the paper's example over two Ray nodes, one of which is killed in the middle
+	$(RUN)python examples/demo_ray.py
+
+ray-torture: .venv/ready  ## what happens to machines of a Ray cluster, once each: some minutes
+	PYTHONPATH=tests $(RUN)python tests/ray_torture.py
 
 soak: .venv/ready  ## an hour of mixed load; its picture is soak.html
 	$(RUN)python -m bench.soak $${FAIRLEAD_SECONDS:-3600}

@@ -19,6 +19,7 @@ ALL = [
     "promises",
     "remote",
     "offers",
+    "ray_nodes",
 ]
 
 for name in sys.argv[1:] or ALL:

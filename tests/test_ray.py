@@ -1,5 +1,7 @@
 """Fairlead over a real Ray cluster: four raylets on this machine, which are started once, for what is one test."""
 
+import importlib.util
+import json
 import os
 import signal
 import subprocess
@@ -7,10 +9,14 @@ import sys
 import time
 from pathlib import Path
 
+import jsonschema
 import psutil
 import pytest
+import yaml
+from typer.main import get_command
 
 from conftest import Live, supervisor_of
+from fairlead.cli.main import app
 from fairlead.engines.ray.nodes import seen_as
 from fairlead.engines.ray.trial import Trial
 
@@ -88,12 +94,14 @@ def test_four_raylets(tmp_path):
             what_runs_is_seen_as_it_runs(cluster)
             a_gang_knows_its_ranks_and_where_its_first_task_is(cluster)
             a_drained_node_takes_no_more_and_a_cancelled_job_ends(cluster)
+            the_doctor_knows_of_the_cluster(cluster)
             python_functions_are_called(cluster)
             a_program_of_ray_runs_in_a_group_on_the_nodes_that_were_chosen(cluster)
             what_runs_goes_on_while_the_head_stands_still_and_agents_are_killed(cluster)
             what_ran_under_a_supervisor_that_was_killed_runs_again(cluster)
             job = the_next_scheduler_adopts_what_runs(cluster)
             what_ran_on_a_node_that_died_runs_elsewhere_once_it_has_ended_there(cluster, job)
+            a_node_that_ray_drains_takes_no_more_and_what_runs_there_goes_on(cluster)
             tasks_live_on_when_the_head_has_died(cluster)
             assert cluster.end() == 0
             assert [p for p in psutil.pids() if is_of(cluster, p)] == [], "nothing is left of a trial"
@@ -156,6 +164,45 @@ def python_functions_are_called(cluster):
         [sys.executable, "-c", program], env=cluster.env, capture_output=True, text=True, timeout=60, check=True
     )
     assert done.stdout == "30\n"
+
+
+def the_doctor_knows_of_the_cluster(cluster):
+    def line():
+        (found,) = [
+            each for each in json.loads(cluster.call("doctor", "--json").stdout)["found"] if each["thing"] == "ray"
+        ]
+        return found["how"], found["what"]
+
+    how, what = line()
+    assert how == "well", what
+    assert "4 nodes; a node that ended is seen after 1.5 s, one that does not answer after 4.5 s" in what
+    (cluster.home / "ray_address").write_text("127.0.0.1:1")
+    assert line() == ("wrong", "no Ray cluster answers at 127.0.0.1:1: [Errno 111] Connection refused")
+
+
+def a_node_that_ray_drains_takes_no_more_and_what_runs_there_goes_on(cluster):
+    node = cluster.nodes("up")[0]
+    (ours,) = [each["labels"]["ray.io/node-id"] for each in cluster.ask("nodes")["nodes"] if each["name"] == node]
+    job = cluster.submit("--on", f"ray.io/node-id={ours}", "--", "sh", "-c", "until test -e gone; do sleep 0.05; done")
+    cluster.until(lambda: cluster.tasks(job)[0]["status"] == "running")
+    address = json.loads((cluster.home / "ray.json").read_text())["address"]
+    ray = [sys.executable, "-m", "ray.scripts.scripts", "drain-node", "--address", address, "--node-id", ours]
+    why = [
+        "--reason",
+        "DRAIN_NODE_REASON_PREEMPTION",
+        "--reason-message",
+        "spot",
+        "--deadline-remaining-seconds",
+        "600",
+    ]
+    subprocess.run([*ray, *why], check=True, timeout=60, env=cluster.env)
+    cluster.until(lambda: cluster.nodes("draining") == [node])
+    other = cluster.submit("-n", "4", "--cpu", "1", "--", "true")
+    cluster.until(lambda: cluster.job(other)["status"] == "succeeded")
+    assert node not in {task["node"] for task in cluster.tasks(other).values()}
+    (cluster.folder / "gone").touch()
+    cluster.ok("wait", str(job))
+    assert cluster.tasks(job)[0]["attempt"] == 1
 
 
 def a_program_of_ray_runs_in_a_group_on_the_nodes_that_were_chosen(cluster):
@@ -281,7 +328,8 @@ def test_what_does_not_go_together_is_refused(command, tmp_path, words):
 def ray_says(node, name, address, **more):
     resources = {"CPU": 4.0, "memory": 1e9, "object_store_memory": 5e8, f"node:{address}": 1.0, **more}
     labels = {"ray.io/node-id": node, "zone": "a"}
-    return {"id": node, "name": name, "address": address, "host": "box", "resources": resources, "labels": labels}
+    told = {"id": node, "name": name, "address": address, "host": "box", "resources": resources, "labels": labels}
+    return {**told, "draining": False}
 
 
 def test_how_nodes_of_ray_are_seen():
@@ -296,3 +344,41 @@ def test_how_nodes_of_ray_are_seen():
     assert one.labels == {"host": "box", "ray.io/node-id": "1", "zone": "a", "gpu_model": "A100"}
     assert three.capacity == {"cpu": 4000, "memory": 10**9, "licence": 1500}
     assert seen_as(given[:1])[0].node.name == "box", "it has the host's name where no other has"
+
+
+EXAMPLES = Path(__file__).parent.parent / "examples"
+
+
+def is_understood(words):
+    """Whether the command line takes these words, as far as one sees without doing it."""
+    assert words[0] == "fairlead"
+    command = get_command(app).commands[words[1]]
+    command.make_context(words[1], words[2:])
+
+
+def test_the_machines_of_a_cloud_are_set_up_as_ray_takes_it():
+    """By Ray's own schema; and by fairlead's own options."""
+    config = yaml.safe_load((EXAMPLES / "ray-up.yaml").read_text())
+    schema = Path(importlib.util.find_spec("ray").origin).parent / "autoscaler" / "ray-schema.json"
+    jsonschema.validate(config, json.loads(schema.read_text()))
+    (ours,) = [each for each in config["head_start_ray_commands"] if "fairlead" in each]
+    is_understood(
+        ours.removeprefix("nohup ").replace("$(hostname -I | cut -d' ' -f1)", "10.0.0.1").split(" > ")[0].split()
+    )
+    assert config["head_node_type"] in config["available_node_types"]
+
+
+def test_a_cluster_on_kubernetes_has_one_fairlead_beside_its_head_and_the_same_everywhere():
+    """Names and types of the fields were checked against KubeRay's definition of a RayCluster, which is too large to be kept."""
+    claim, cluster = yaml.safe_load_all((EXAMPLES / "kuberay.yaml").read_text())
+    head = cluster["spec"]["headGroupSpec"]["template"]["spec"]
+    workers = [group["template"]["spec"] for group in cluster["spec"]["workerGroupSpecs"]]
+    containers = [container for pod in (head, *workers) for container in pod["containers"]]
+    (ours,) = [container for container in containers if container["name"] == "fairlead"]
+    assert ours in head["containers"]
+    assert len({container["image"] for container in containers}) == 1
+    is_understood([word.replace("$(POD_IP)", "10.0.0.1") for word in ours["command"]])
+    (volume,) = head["volumes"]
+    assert volume["persistentVolumeClaim"]["claimName"] == claim["metadata"]["name"]
+    assert ours["env"][-1] == {"name": "FAIRLEAD_HOME", "value": ours["command"][-1]}
+    assert ours["command"][-1].startswith(ours["volumeMounts"][0]["mountPath"])

@@ -6,7 +6,7 @@ from random import Random
 import numpy as np
 import pytest
 
-from fairlead.engines.contract import NO_ATTEMPTS, NO_ENDS, NOWHERE, NodeDown, NodeUp, Seen
+from fairlead.engines.contract import NO_ATTEMPTS, NO_ENDS, NOWHERE, NodeDown, NodeDraining, NodeUp, Seen
 from fairlead.engines.step import GRACE, REPEAT_AFTER, Scheduler, act, observe
 from fairlead.journal import Journal
 from fairlead.journal.memory import MemoryStore
@@ -321,3 +321,17 @@ def test_who_is_led_holds_room_until_the_leader_is_over(why):
     leader_ends(world, 1, 15)
     assert not set(held) & set(world.engine.running)
     assert report.describe_job(world.state, 2)["status"] == ("cancelled" if why == "cancelled" else "running")
+
+
+def test_a_machine_that_is_to_go_is_drained_and_one_that_is_gone_is_not():
+    """Said once; and again when it has changed, for a node that joins takes tasks."""
+    world = World()
+    world.scheduler.step()
+    changed = Node("n", {"cpu": 3000}, {"zone": "a"})
+    for node, count in ((world.engine.nodes["n"], 1), (world.engine.nodes["n"], 0), (changed, 2)):
+        seen = [NodeUp(node), NodeDraining("n"), NodeDraining("x")]
+        facts, _ = observe(world.state, NOTHING._replace(nodes=seen), 1.0)
+        assert len(facts) == count
+        for fact in facts:
+            world.state.apply(fact)
+        assert [node["status"] for node in report.list_nodes(world.state)] == ["draining"]

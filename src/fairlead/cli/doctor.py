@@ -26,7 +26,9 @@ from fairlead.cli.tables import plain_table, show
 from fairlead.client.connection import Connection
 from fairlead.client.service_error import ServiceError
 from fairlead.data_folder import SYSTEM_HOME, home_folder, socket_of
+from fairlead.engines.contract import EngineError
 from fairlead.engines.local import cgroups
+from fairlead.engines.ray.engine import ADDRESS_FILE
 from fairlead.journal import JournalError
 from fairlead.journal.repair import examine
 from fairlead.kernel_cache import is_cached
@@ -38,6 +40,9 @@ FEW_FILES, FEW_PROCESSES = 4096, 512
 """Descriptors and processes that one may have, under which a busy scheduler could fail to start tasks."""
 CLOCK_SET = 60.0
 """Seconds by which the machine's clock was set, over which it is worth a word."""
+
+SLOW = 30.0
+"""Seconds until a node is declared dead, over which it is worth a word."""
 
 How = Literal["well", "look", "wrong"]
 
@@ -72,6 +77,7 @@ def examine_all(home: Path) -> list[Finding]:
         ("journal", partial(_journal, home)),
         ("scheduler", partial(_scheduler, home)),
         ("supervisor", partial(_supervisor, home)),
+        *([("ray", partial(_ray, home))] if (home / ADDRESS_FILE).exists() else []),
         ("cgroups", _cgroups),
         ("disk", partial(_disk, home)),
         ("clocks", partial(_clocks, home)),
@@ -170,6 +176,36 @@ def _supervisor(home: Path) -> Finding:
     if state in "Tt":
         return Finding("supervisor", "wrong", f"process {pids[0]} is stopped", f"kill -CONT {pids[0]}")
     return Finding("supervisor", "well", f"runs, as process {pids[0]}")
+
+
+def _ray(home: Path) -> Finding:
+    """The cluster that was used last: its head, how soon it sees that a node is dead, and nodes without a supervisor."""
+    from fairlead.engines.ray.health import examine as examine_ray
+
+    address = (home / ADDRESS_FILE).read_text()
+    try:
+        health = examine_ray(address)
+    except EngineError as error:
+        return Finding("ray", "wrong", str(error), "tasks run on; nodes come and go when the head is there again")
+    except ImportError:
+        return Finding("ray", "wrong", "Ray is not installed here", "pip install 'fairlead[ray]'")
+    what = f"Ray {health.version} at {address}, {len(health.nodes)} nodes"
+    try:
+        with Connection(home, patience=0, timeout=15) as connection:
+            known = {node["name"]: node["status"] for node in connection.get("/v1/nodes")["nodes"]}
+    except ServiceError:  # none runs, which is said elsewhere
+        known = dict.fromkeys(health.nodes, "up")
+    missing = [name for name in health.nodes if known.get(name) not in ("up", "draining")]
+    if missing:
+        what += f"; no supervisor is heard on {', '.join(missing[:3])}{' and others' * (len(missing) > 3)}"
+        return Finding("ray", "wrong", what, f"is the same fairlead installed there? see {home}/log and {home}/ray.log")
+    if health.seen_after is None:
+        return Finding("ray", "well", f"{what}; how soon it sees a loss is set at the head, which is not here")
+    soon, late = health.seen_after
+    what += f"; a node that ended is seen after {soon:g} s, one that does not answer after {late:g} s"
+    if late > SLOW:
+        return Finding("ray", "look", what, "start the head with RAY_health_check_...: see docs/ray.md")
+    return Finding("ray", "well", what)
 
 
 def _cgroups() -> Finding:

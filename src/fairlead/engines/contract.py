@@ -35,6 +35,7 @@ __all__ = [
     "Engine",
     "Launches",
     "NodeDown",
+    "NodeDraining",
     "NodeUp",
     "Seen",
     "Superseded",
@@ -100,6 +101,12 @@ class NodeDown(NamedTuple):
     node: str
 
 
+class NodeDraining(NamedTuple):
+    """A machine is to go: it takes no more tasks, and those on it go on."""
+
+    node: str
+
+
 class Seen(NamedTuple):
     """What an engine saw since it was last asked: `known` was true before the rest; then starts, checkpoints, ends, machines.
 
@@ -111,7 +118,7 @@ class Seen(NamedTuple):
     checkpointed : Attempts
         They have kept what they did; `ago` milliseconds before, each. Of one that has ended it means nothing.
     ended : Ends
-    nodes : list of NodeUp and NodeDown
+    nodes : list of NodeUp, NodeDown and NodeDraining
         In order.
     of : set of str or None
         The machines that `known` is of, where it is not of all: of the others nothing is said.
@@ -122,7 +129,7 @@ class Seen(NamedTuple):
     known: Attempts | None
     started: Attempts
     ended: Ends
-    nodes: list[NodeUp | NodeDown]
+    nodes: list[NodeUp | NodeDown | NodeDraining]
     checkpointed: Attempts = NO_ATTEMPTS
     ago: Ints = _NONE
     of: Set[str] | None = None

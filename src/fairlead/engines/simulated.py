@@ -24,6 +24,7 @@ from fairlead.engines.contract import (
     Ends,
     Launches,
     NodeDown,
+    NodeDraining,
     NodeUp,
     Seen,
     Where,
@@ -95,7 +96,7 @@ class SimulatedCluster:
         self.runs = kernel_simulated.no_runs(1024)
         self.withdrawn = 0
         self._rows = {node.name: row for row, node in enumerate(self.nodes)}
-        self._news: list[NodeUp | NodeDown] = [NodeUp(node) for node in self.nodes]
+        self._news: list[NodeUp | NodeDown | NodeDraining] = [NodeUp(node) for node in self.nodes]
         self._asked = False
         self._started: list[Attempts] = []
         self._ends: list[Ends] = []  # that are to be told

@@ -15,7 +15,17 @@ from math import inf
 import numpy as np
 from msgspec.structs import replace
 
-from fairlead.engines.contract import NO_ATTEMPTS, NOWHERE, Attempts, Engine, Launches, NodeUp, Seen, Where
+from fairlead.engines.contract import (
+    NO_ATTEMPTS,
+    NOWHERE,
+    Attempts,
+    Engine,
+    Launches,
+    NodeDraining,
+    NodeUp,
+    Seen,
+    Where,
+)
 from fairlead.journal import ENGINE, Journal, JournalFull, Unrecorded
 from fairlead.model.specs import Job
 from fairlead.scheduler.decide import decide, settled_before
@@ -25,6 +35,7 @@ from fairlead.scheduler.facts import (
     Ints,
     JobCancelled,
     JobsForgotten,
+    NodeDrained,
     NodeJoined,
     NodeLost,
     Outcome,
@@ -436,11 +447,17 @@ def _are_on(state: State, rows: I64, machines: Set[str]) -> np.ndarray:
 def _changed_nodes(state: State, seen: Seen, now: float) -> list[Fact]:
     facts: list[Fact] = []
     there = {node.name: node for node, up in zip(state.cluster.specs, state.nodes.up, strict=False) if up}
+    drained = {spec.name for spec, gone in zip(state.cluster.specs, state.nodes.draining, strict=False) if gone}
     for event in seen.nodes:
         if isinstance(event, NodeUp):
             if there.get(event.node.name) != event.node:
                 there[event.node.name] = event.node
+                drained.discard(event.node.name)
                 facts.append(NodeJoined(at=now, node=event.node))
+        elif isinstance(event, NodeDraining):
+            if event.node in there and event.node not in drained:
+                drained.add(event.node)
+                facts.append(NodeDrained(at=now, node=event.node))
         elif there.pop(event.node, None) is not None:
             facts.append(NodeLost(at=now, node=event.node))
     return facts

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import msgspec
 import numpy as np
 
-from fairlead.engines.contract import NO_ATTEMPTS, NO_ENDS, Attempts, Ends, NodeDown, NodeUp, Seen
+from fairlead.engines.contract import NO_ATTEMPTS, NO_ENDS, Attempts, Ends, NodeDown, NodeDraining, NodeUp, Seen
 from fairlead.scheduler.facts import Outcome
 
 log = logging.getLogger("fairlead")
@@ -114,7 +114,7 @@ class Sightings:
         self.started: list[int] = []  # four numbers: the attempt, and when, in milliseconds of the monotonic clock
         self.checkpointed: dict[Task, int] = {}  # when, by the same clock
         self.ended: list[int] = []  # eight: the attempt, its outcome and code, what it used, how long it ran
-        self.nodes: list[NodeUp | NodeDown] = []
+        self.nodes: list[NodeUp | NodeDown | NodeDraining] = []
 
     def add(self, message: Message) -> None:
         """Take a message in, where it tells of tasks."""

@@ -15,6 +15,7 @@ import numpy as np
 from msgspec.structs import replace
 
 import fairlead
+from fairlead.data_folder import write_private
 from fairlead.engines.contract import Attempts, EngineError, Launches
 from fairlead.engines.local.member import Address
 from fairlead.engines.ray.nodes import RayNode, as_bundle, seen_as
@@ -27,6 +28,8 @@ from fairlead.ray.names import GROUP_WANTED
 
 log = logging.getLogger("fairlead")
 
+ADDRESS_FILE = "ray_address"
+"""In the data folder: the address of the head that was used last, for who looks after it."""
 HEAR_WITHIN = 30.0
 """Seconds in which Ray must tell its nodes when the scheduler starts, and these must answer."""
 AGAIN_AFTER = 5.0
@@ -93,6 +96,7 @@ class RayEngine(RemoteEngine):
     def serve(self, journal: str, epoch: int) -> None:
         super().serve(journal, epoch)
         self._cluster = journal
+        write_private(self._home / ADDRESS_FILE, self._address)
         for what in (self._watch, self._keep_asking):
             self._threads.append(threading.Thread(target=self._run, args=(what,), name="membership", daemon=True))
             self._threads[-1].start()
@@ -280,6 +284,8 @@ class RayEngine(RemoteEngine):
         self._pythons[there.node.name] = message["python"]
         address = Address(**message["address"])
         self.admit(there.node, Place(address, self._ring.context(there.node.name)))
+        if there.draining:
+            self.drain(there.node.name)
 
     def _keep_asking(self) -> None:
         """Have supervisors started that do not answer, and part from what was expected and is not there."""

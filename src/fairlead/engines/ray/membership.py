@@ -5,7 +5,8 @@
 Ray ends a program that has called `ray.init` when its head is gone for a minute: then this process ends, not the scheduler, and
 is started again. Each line that it prints, and reads, is an object of JSON:
 
-    {"saw": "nodes", "nodes": [{"id": hex, "name": ..., "address": ..., "host": ..., "resources": {...}, "labels": {...}}]}
+    {"saw": "nodes", "nodes": [{"id": hex, "name": ..., "address": ..., "host": ..., "resources": {...}, "labels": {...},
+        "draining": bool}]}
         all that are alive, once at first and then when they have changed
     {"saw": "agent", "id": hex, "address": {...}, "version": ..., "python": path}      {"saw": "failed", "id": hex, "why": ...}
     {"do": "agent", "id": hex, "name": ..., "folder": ..., "own": PEM, "scheduler": PEM, "host": ...}
@@ -35,18 +36,22 @@ class Membership:
 
     def __init__(self, address: str, cluster: str) -> None:
         import ray
+        from ray._private import state
         from ray._raylet import GcsClient  # type: ignore[attr-defined]
 
         self._ray, self._cluster = ray, cluster
         self._client = GcsClient(address=address)
         ray.init(address=address, namespace=NAMESPACE, log_to_driver=False, configure_logging=False)
+        self._state = state.state
         self._agents: dict[str, Any] = {}
         self._starting: dict[Any, str] = {}
         self._told: list[dict[str, Any]] | None = None
 
     def look(self) -> None:
         """Tell of the nodes, if they are others than before, and of agents that have answered."""
-        found = [_described(node) for node in self._client.get_all_node_info(timeout=10).values() if node.state == 0]
+        alive = [node for node in self._client.get_all_node_info(timeout=10).values() if node.state == 0]
+        draining = self._state.get_draining_nodes()
+        found = [{**described(node), "draining": node.node_id.hex() in draining} for node in alive]
         found.sort(key=lambda node: node["id"])
         if found != self._told:
             self._told = found
@@ -96,7 +101,8 @@ class Membership:
         say("dismissed")
 
 
-def _described(node: Any) -> dict[str, Any]:
+def described(node: Any) -> dict[str, Any]:
+    """A node of Ray's, as it is told."""
     return {
         "id": node.node_id.hex(),
         "name": node.node_name,

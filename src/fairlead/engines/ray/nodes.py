@@ -13,11 +13,12 @@ NOT_OURS = ("node:", "accelerator_type:", "object_store_memory", "bundle_group")
 
 
 class RayNode(NamedTuple):
-    """One of Ray's nodes, which has an id of its own each time that a raylet starts."""
+    """One of Ray's nodes, which has an id of its own each time that a raylet starts; `draining`: Ray is to take it away."""
 
     id: str
     address: str
     node: Node
+    draining: bool
 
 
 def seen_as(found: Sequence[dict[str, Any]]) -> list[RayNode]:
@@ -31,7 +32,7 @@ def seen_as(found: Sequence[dict[str, Any]]) -> list[RayNode]:
         node["id"]: f"{wanted[node['id']]}-{node['address']}" if count[wanted[node["id"]]] > 1 else wanted[node["id"]]
         for node in found
     }
-    return [RayNode(node["id"], node["address"], _as_node(names[node["id"]], node)) for node in found]
+    return [RayNode(node["id"], node["address"], _as_node(names[node["id"]], node), node["draining"]) for node in found]
 
 
 def _as_node(name: str, node: dict[str, Any]) -> Node:

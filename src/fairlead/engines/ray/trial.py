@@ -13,6 +13,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 import psutil
@@ -30,10 +31,18 @@ STORE = 80 * 10**6
 
 
 class Trial:
-    """The cluster of a scheduler's data folder."""
+    """The cluster of a scheduler's data folder.
 
-    def __init__(self, home: Path) -> None:
-        self._home = home
+    Parameters
+    ----------
+    home : Path
+        That folder.
+    sizes : sequence of (int, int)
+        CPUs and bytes of memory that each node says it has; without, they share the machine's cores and half its memory.
+    """
+
+    def __init__(self, home: Path, sizes: Sequence[tuple[int, int]] = ()) -> None:
+        self._home, self._sizes = home, sizes
         name = hashlib.sha256(str(home.resolve()).encode()).hexdigest()[:8]
         self._folder = Path(tempfile.gettempdir(), f"fairlead-{os.geteuid()}-{name}")
 
@@ -81,12 +90,18 @@ class Trial:
             return address
         return ""
 
+    def start_node_again(self, number: int, count: int) -> None:
+        """Start a node whose raylet has ended, where the head runs."""
+        self._start_node(number, count, [f"--address={self._running()}"])
+
     def _start_node(self, number: int, count: int, more: list[str]) -> None:
         host, name = f"127.0.0.{number + 1}", f"try-{number}"
-        memory = psutil.virtual_memory().total // (2 * count)
+        cpus, memory = max(1, cores() // count), psutil.virtual_memory().total // (2 * count)
+        if self._sizes:
+            cpus, memory = self._sizes[number - 1]
         command = [
             sys.executable, "-m", "ray.scripts.scripts", "start", *more, f"--node-ip-address={host}", f"--node-name={name}",
-            f"--num-cpus={max(1, cores() // count)}", f"--memory={memory}", f"--object-store-memory={STORE}",
+            f"--num-cpus={cpus}", f"--memory={memory}", f"--object-store-memory={STORE}",
             "--disable-usage-stats", "--include-log-monitor=false", "--min-worker-port=0", "--max-worker-port=0",
         ]  # fmt: skip
         if number == 1:

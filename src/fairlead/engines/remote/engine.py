@@ -18,7 +18,16 @@ from pathlib import Path
 import msgspec
 
 from fairlead.data_folder import write_private
-from fairlead.engines.contract import NOWHERE, Attempts, Launches, NodeDown, NodeUp, Seen, Superseded, Where
+from fairlead.engines.contract import (
+    NOWHERE,
+    Attempts,
+    Launches,
+    NodeDown,
+    NodeDraining,
+    Seen,
+    Superseded,
+    Where,
+)
 from fairlead.engines.local.member import is_here
 from fairlead.engines.local.sightings import (
     Ended,
@@ -172,12 +181,25 @@ class RemoteEngine:
             changed, member.node = member.node != node, node
             self._gpus |= gpus_of([node])
             anew = self._places.get(node.name) != place or member.gone_at is not None
+            if member.gone_at is not None:
+                member.draining = False
             member.gone_at, member.fenced = None, False
             self._places[node.name] = place
             if changed and member.standing is Standing.THERE:
-                self._sightings(node.name).nodes.append(NodeUp(node))
+                self._sightings(node.name).nodes += member.seen()
         if anew and self._links is not None:
             self._links.connect(node.name, place)
+        self._wake()
+
+    def drain(self, name: str) -> None:
+        """A machine is to go: it is to take no more."""
+        with self._lock:
+            member = self._members.get(name)
+            if member is None or member.draining:
+                return
+            member.draining = True
+            if member.standing is Standing.THERE:
+                self._sightings(name).nodes.append(NodeDraining(name))
         self._wake()
 
     def part(self, name: str) -> None:
@@ -439,7 +461,7 @@ class RemoteEngine:
             if member.standing is Standing.LOST:
                 self._renew(member, time.monotonic())
             member.standing, member.believed = Standing.THERE, True
-            seen.nodes = [NodeUp(member.node)]
+            seen.nodes = member.seen()
 
     def _broken(self, name: str) -> None:
         with self._lock:

@@ -8,6 +8,7 @@ lasts from the last moment at which that one held the machine for alive, too: th
 import enum
 from typing import NamedTuple
 
+from fairlead.engines.contract import NodeDown, NodeDraining, NodeUp
 from fairlead.model.specs import Node
 
 
@@ -53,6 +54,8 @@ class Member:
         The journal may believe that something runs there.
     gone_at : float or None
         Since when it is known that it is gone or is to go; None while it is not.
+    draining : bool
+        It is to go, and takes no more.
     fenced : bool
         Its supervisor has confirmed that nothing runs there.
     """
@@ -66,6 +69,12 @@ class Member:
         self.number = 0
         self.limits: dict[str, bool] = {}
         self.paused = 0
+        self.draining = False
+
+    def seen(self) -> list[NodeUp | NodeDown | NodeDraining]:
+        """What a machine that is there is told to be."""
+        assert self.node is not None, "it has told what it knows of, so it was admitted"
+        return [NodeUp(self.node), *([NodeDraining(self.name)] if self.draining else [])]
 
     def is_lost(self, promise: Promise, now: float) -> bool:
         """Whether nothing can run there now."""

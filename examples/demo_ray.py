@@ -1,0 +1,112 @@
+"""The example of the DRF paper over two real Ray nodes, one of which is killed in the middle: `make demo-ray`.
+
+As `examples/demo.py`, whose 9 CPUs and 18 GiB are two nodes of a Ray cluster here, which say that they have 4 and 5
+CPUs and 9 GiB each. A raylet is killed while tasks run there: they are ended, and start again when there is room. Exit status 0
+only if all of what is promised was seen: shares of 2/3 each, before and after, and each task done once.
+"""
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from pathlib import Path
+
+import psutil
+
+from demo import A_TASKS, B_TASKS, FAIRLEAD, Demo, fair
+from fairlead.client.connection import Connection
+from fairlead.client.service_error import ServiceError
+from fairlead.engines.ray.trial import Trial
+
+SIZES = [(4, 9 * 2**30), (5, 9 * 2**30)]
+SOONER = {"initial_delay_ms": "1000", "period_ms": "500", "timeout_ms": "1000", "failure_threshold": "3"}
+QUEUES = '[[queue]]\nname = "A"\n\n[[queue]]\nname = "B"\n'
+
+
+class RayDemo(Demo):
+    """The same, over a Ray cluster."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.config.write_text(QUEUES)
+        self.home.mkdir(mode=0o700)
+        os.environ |= {f"RAY_health_check_{name}": value for name, value in SOONER.items()}
+        self.trial = Trial(self.home, SIZES)
+        self.address = self.trial.start(len(SIZES))
+        self.say(f"two Ray nodes run at {self.address}")
+
+    def up(self) -> None:
+        """Start the scheduler, and wait until both nodes take tasks."""
+        words = ["--engine", "ray", "--ray-address", self.address, "--lost-after", "3", "--config", str(self.config)]
+        self.server = subprocess.Popen([FAIRLEAD, "up", *words])
+        self.until("up", len(SIZES))
+
+    def until(self, status: str, count: int) -> None:
+        """Wait until so many nodes have a status."""
+        until = time.monotonic() + 120
+        while True:
+            try:
+                nodes = Connection().get("/v1/nodes")["nodes"]
+                if sum(node["status"] == status for node in nodes) == count:
+                    return
+            except ServiceError:
+                if self.server is None or self.server.poll() is not None:
+                    raise
+            if time.monotonic() > until:
+                raise SystemExit(f"\nNOT SEEN: {count} nodes that are {status}")
+            time.sleep(0.1)
+
+    def lose_a_node(self) -> None:
+        """SIGKILL the raylet of the second, wait until it is lost, and start it again."""
+        for process in psutil.process_iter(["cmdline"]):
+            words = process.info["cmdline"] or [""]
+            if (
+                words[0].endswith("/raylet")
+                and f"--gcs-address={self.address}" in words
+                and "--node_ip_address=127.0.0.3" in words
+            ):
+                process.send_signal(signal.SIGKILL)
+        self.say("the raylet of one node is killed with SIGKILL")
+        self.until("lost", 1)
+        self.say("that node is lost: nothing runs there any more")
+        self.trial.start_node_again(2, len(SIZES))
+        self.until("up", len(SIZES))
+        self.say("it was started again")
+
+    def count(self) -> None:
+        """Every task ended once, and those that ran on the node that was lost started once more."""
+        entries = self.entries()
+        starts = Counter(task for what, task, _ in entries if what == "start")
+        ends = Counter(task for what, task, _ in entries if what == "end")
+        wanted = {f"1.{i}" for i in range(A_TASKS)} | {f"2.{i}" for i in range(B_TASKS)}
+        if set(ends) != wanted or max(ends.values()) > 1:
+            raise SystemExit(f"\nNOT DONE ONCE: {sorted(wanted - set(ends))} {[t for t, n in ends.items() if n > 1]}")
+        again = sum(starts.values()) - len(wanted)
+        self.say(f"SEEN: {len(wanted)} tasks, each done once; {again} that ran on the lost node were begun anew")
+
+
+def main() -> None:
+    """Run the demo; raises SystemExit with what was not seen."""
+    with tempfile.TemporaryDirectory(prefix="fairlead-demo-") as folder:
+        demo = RayDemo(Path(folder))
+        try:
+            demo.up()
+            demo.submit("A", 1, "4Gi", A_TASKS)
+            demo.submit("B", 3, "1Gi", B_TASKS)
+            demo.watch("3 and 2 running tasks, a dominant share of 2/3 each, over two nodes", fair, 30)
+            demo.lose_a_node()
+            demo.watch("the same when the node is back", fair, 30)
+            demo.watch("all the work is done", lambda q: not q["/"]["running"] and not q["/"]["waiting"], 120)
+            demo.count()
+        finally:
+            if demo.server and demo.server.poll() is None:
+                subprocess.run([FAIRLEAD, "down", "--now"], check=False)
+                demo.server.wait(timeout=60)
+            demo.trial.end()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
