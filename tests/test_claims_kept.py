@@ -1,8 +1,9 @@
 """What is kept for a claim is served: it counts for bounds and guarantees, offers go before tasks, and nobody pays in turn."""
 
 import pytest
+from msgspec.structs import replace
 
-from fairlead.model.specs import Job, Queue
+from fairlead.model.specs import NEVER, Job, Queue
 from fairlead.scheduler import admission
 from fairlead.scheduler.explain import explain
 from fairlead.scheduler.facts import (
@@ -79,12 +80,13 @@ def test_who_has_room_kept_for_its_guarantee_does_not_go_first_for_the_same_guar
 def test_nobody_pays_for_a_priority_who_would_claim_a_guarantee_then():
     """Else another of a would start in its place, and b would pay for the one that was revoked."""
     queues = [Queue("a", guarantee={"cpu": 2}, priority_revokes=True), Queue("b")]
-    story = Story([{"cpu": 2}], queues)
-    story.job(0.0, "a", 1e6, cpu=1)
-    story.job(0.0, "b", 1e6, cpu=1)
-    story.job(10.0, "a", 1e6, cpu=1, priority=1)
-    story.until(100.0)
-    assert story.revoked() == [(40.0, [2])]
+    for timeout, revoked in ((None, (40.0, [2])), (NEVER, (10.0, [1]))):  # who claims no guarantee pays as others do
+        story = Story([{"cpu": 2}], [replace(queues[0], guarantee_timeout=timeout), queues[1]])
+        story.job(0.0, "a", 1e6, cpu=1)
+        story.job(0.0, "b", 1e6, cpu=1)
+        story.job(10.0, "a", 1e6, cpu=1, priority=1)
+        story.until(100.0)
+        assert story.revoked() == [revoked]
 
 
 def test_who_outranks_nobody_has_nothing_kept():

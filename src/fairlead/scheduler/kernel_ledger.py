@@ -281,7 +281,7 @@ def claims_itself(v: View, g: Ledger, k: int, b: int, kind: int) -> bool:
         if share <= g.entitled[leaf] * (1 + CLOSE):
             return True
     q, within = leaf, False
-    while v.queues.guarded[q]:
+    while v.queues.guarded[q] and v.queues.guarantee_timeout[leaf] < np.inf:
         named = False
         for r in range(demand.shape[0]):
             if demand[r] > 0 and v.guarantee[q, r] > 0:

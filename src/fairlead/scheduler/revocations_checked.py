@@ -186,7 +186,8 @@ def _check_that_none_claims(state: "State", revoked: TasksRevoked) -> None:
         leaf, within = int(state.jobs.queue[row]), False
         count = int((revoked.job == state.jobs.id[row]).sum()) if state.jobs.gang[row] else 1
         demand = state.shapes.demand[state.jobs.shape_row[row]]
-        for q in up_to_root(state.queues, leaf)[:-1] if not state.jobs.revocable[row] else []:
+        has_claims = not state.jobs.revocable[row] and state.queues.guarantee_timeout[leaf] < np.inf
+        for q in up_to_root(state.queues, leaf)[:-1] if has_claims else []:
             named = (demand > 0) & (state.queues.guarantee[q] > 0)
             if (has[q] + count * demand > state.queues.guarantee[q])[named].any():
                 break
