@@ -380,6 +380,8 @@ def _led(state: State, ended: Attempts, outcome: I64, code: I64) -> tuple[I64, I
     """What ends are in truth: those who only held room for one that led them, and is over, have ended well."""
     rows = state.job_rows(ended.job)
     gangs = np.unique(rows[state.jobs.gang[rows] & (ended.index > 0)])
+    if not len(gangs):
+        return outcome, code
     over = [row for row in gangs.tolist() if is_led_out(state, row)]
     well = [row for row in over if state.tasks.status[state.jobs.first[row]] in (SUCCEEDED, FAILED)]
     led = np.isin(rows, well) & (ended.index > 0)
