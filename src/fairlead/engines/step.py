@@ -334,7 +334,7 @@ def _grace_of(state: State, job: int) -> float:
 def _are_its(state: State, attempts: Attempts) -> Bools:
     """Which attempts are the engine's: those within a framework's executor are that one's."""
     its = np.ones(len(attempts.job), np.bool_)
-    for k in np.flatnonzero(state.jobs.once[state.job_rows(attempts.job)]).tolist():
+    for k in np.flatnonzero(_rows(state, attempts, state.jobs.once)[1]).tolist():
         spec = state.index.specs.get(int(attempts.job[k]))
         its[k] = spec is None or not (spec.executor and spec.task)
     return its
@@ -376,10 +376,18 @@ def _stop(state: State, engine: Engine, attempts: Attempts) -> None:
         engine.stop(some, grace, _where(state, some))
 
 
+def _rows(state: State, attempts: Attempts, column: Bools) -> tuple[I64, Bools]:
+    """The rows of the attempts' jobs, and what a column says of each; False of one that is forgotten."""
+    rows = state.job_rows(attempts.job)
+    said = np.zeros(len(rows), np.bool_)
+    said[rows != NONE] = column[rows[rows != NONE]]
+    return rows, said
+
+
 def _led(state: State, ended: Attempts, outcome: I64, code: I64) -> tuple[I64, I64]:
     """What ends are in truth: those who only held room for one that led them, and is over, have ended well."""
-    rows = state.job_rows(ended.job)
-    gangs = np.unique(rows[state.jobs.gang[rows] & (ended.index > 0)])
+    rows, in_gang = _rows(state, ended, state.jobs.gang)
+    gangs = np.unique(rows[in_gang & (ended.index > 0)])
     if not len(gangs):
         return outcome, code
     over = [row for row in gangs.tolist() if is_led_out(state, row)]
@@ -390,8 +398,8 @@ def _led(state: State, ended: Attempts, outcome: I64, code: I64) -> tuple[I64, I
 
 def _still_led(state: State, attempts: Attempts) -> np.ndarray:
     """Which attempts only hold room for one that leads them, and goes on: they are told to stop when that is over."""
-    rows = state.job_rows(attempts.job)
-    gangs = np.unique(rows[state.jobs.gang[rows] & (attempts.index > 0) & (rows != NONE)])
+    rows, in_gang = _rows(state, attempts, state.jobs.gang)
+    gangs = np.unique(rows[in_gang & (attempts.index > 0)])
     led = [row for row in gangs.tolist() if state.index.specs[int(state.jobs.id[row])].led]
     lead = [row for row in led if PLACED <= state.tasks.status[state.jobs.first[row]] < SUCCEEDED]
     return np.isin(rows, lead) & (attempts.index > 0)
@@ -399,8 +407,8 @@ def _still_led(state: State, attempts: Attempts) -> np.ndarray:
 
 def _let_the_led_go(state: State, engine: Engine, fact: TasksFinished) -> None:
     """Those whose leader ended are stopped now, if they were to be."""
-    rows = state.job_rows(fact.job)
-    for row in rows[(rows != NONE) & state.jobs.gang[rows] & (fact.index == 0)].tolist():
+    rows, in_gang = _rows(state, fact.attempts, state.jobs.gang)
+    for row in rows[in_gang & (fact.index == 0)].tolist():
         first, status = int(state.jobs.first[row]), state.tasks.status
         if state.index.specs[int(state.jobs.id[row])].led:
             own = status[first : first + int(state.jobs.tasks[row])]
