@@ -162,7 +162,7 @@ class Live:
         """The number of the last job that was submitted."""
         return self.ask("jobs", limit=1)["jobs"][0]["id"]
 
-    def until(self, condition, seconds: float = 30) -> None:
+    def until(self, condition, seconds: float = 90) -> None:
         deadline = time.monotonic() + seconds
         while not condition():
             if self.process.poll() is not None:
@@ -212,7 +212,7 @@ def end_tasks(home: Path) -> None:
     """End the tasks of a data folder and their supervisor; where that was killed, another ends what it left."""
     engine = LocalEngine(home, [])
     engine.serve("tests", time.monotonic_ns())
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while (known := engine.poll().known) is None and time.monotonic() < deadline:
         time.sleep(0.01)
     if known is not None:

@@ -77,14 +77,14 @@ class Fleet:
         self.ended.update(zip(rows(seen.ended.attempts), outcomes, strict=True))
         self.news += seen.nodes
 
-    def until(self, condition, seconds: float = 20.0) -> None:
+    def until(self, condition, seconds: float = 60.0) -> None:
         deadline = time.monotonic() + seconds
         while not condition():
             assert time.monotonic() < deadline, (self.known, self.started, self.ended, self.news, self.engine.trouble)
             self.look()
             time.sleep(0.01)
 
-    def end_of(self, attempt: Attempt, seconds: float = 20.0):
+    def end_of(self, attempt: Attempt, seconds: float = 60.0):
         self.until(lambda: attempt in self.ended, seconds)
         return self.ended[attempt]
 

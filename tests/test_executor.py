@@ -56,7 +56,7 @@ def fail(text):
     raise LookupError(text)
 
 
-def until(condition, seconds=20):
+def until(condition, seconds=60):
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline
@@ -450,7 +450,7 @@ def test_a_program_that_is_interrupted_ends_and_leaves_nothing(world, how):
     jobs = [int(job) for job in program.stdout.readline().split()]
     assert jobs
     program.send_signal(signal.SIGINT)
-    _, said = program.communicate(timeout=30)
+    _, said = program.communicate(timeout=60)
     assert "KeyboardInterrupt" in said, (program.returncode, said)
     assert "fault of fairlead" not in said
     for job in jobs:

@@ -85,7 +85,7 @@ class Cluster(Live):
         raise AssertionError(f"no {program} {word}")
 
 
-@pytest.mark.timeout(170)
+@pytest.mark.timeout(400)
 def test_four_raylets(tmp_path):
     """What works on one machine works over nodes; who is killed is the scheduler, then a raylet."""
     with Cluster(tmp_path) as cluster:
