@@ -10,7 +10,8 @@ from typing import NamedTuple
 import numpy as np
 
 from fairlead.model.specs import Job, path_to_root
-from fairlead.people.bounds import Load
+from fairlead.people.bounds import Load, check_load
+from fairlead.people.rules import Caller, Rules
 from fairlead.scheduler.facts import Fact, JobsForgotten
 from fairlead.scheduler.job_index import size_of
 from fairlead.scheduler.state import State
@@ -73,6 +74,13 @@ class Unfinished:
         forgotten = [number for fact in facts if isinstance(fact, JobsForgotten) for number in fact.ids]
         self._end([*ended, *forgotten])
         return ended
+
+    def check(self, rules: Rules, caller: Caller, asked: Iterable[tuple[str, Load]]) -> None:
+        """Refuse more than somebody may have; what they ask for is told by leaf queue, each any number of times."""
+        new: dict[str, Load] = {}
+        for leaf, load in asked:
+            new[leaf] = new.get(leaf, Load()).plus(load)
+        check_load(rules, caller, lambda queue: self.load(caller.person.uid, queue), new)
 
     def load(self, uid: int | None, queue: str, but: int | None = None) -> Load:
         """What somebody has in a queue and those below it; without one job."""

@@ -18,6 +18,7 @@ from fairlead.people.deeds import Deeds
 from fairlead.people.door import Door, Stranger
 from fairlead.people.rates import Rates
 from fairlead.people.rules import Caller, Forbidden, check_operates
+from fairlead.service import hosts
 from fairlead.service.api.asking import OneEach, refusal, retry_after
 from fairlead.service.api.large_bodies import LargeBody
 
@@ -115,8 +116,8 @@ class Entrance:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = dict(scope["headers"])
-        host = _host(headers.get(b"host", b"").decode("latin-1"))
-        if not {host, f"*.{host.partition('.')[2]}"} & self._hosts:
+        host = hosts.name_in(headers.get(b"host", b"").decode("latin-1"))
+        if not hosts.is_one(host, self._hosts):
             answer = refusal(
                 421, f"{host or 'no host'!r} is no name of this scheduler: it answers for {_some(self._hosts)}"
             )
@@ -190,13 +191,6 @@ async def _known(request: Request) -> Caller:
 
 Known = Annotated[Caller, Depends(_known)]
 """Who makes the request."""
-
-
-def _host(header: str) -> str:
-    """The name in a Host header: without a port, in lower case, an IPv6 address without its brackets."""
-    if header.startswith("["):
-        return header[1:].partition("]")[0].lower()
-    return header.partition(":")[0].rstrip(".").lower()
 
 
 def _some(names: set[str]) -> str:

@@ -11,7 +11,7 @@ import msgspec
 from fairlead.model.api_types import Submitted
 from fairlead.model.specs import Job, Work
 from fairlead.people.accounts import Person
-from fairlead.people.bounds import Load, check_load, output_limit
+from fairlead.people.bounds import check_load, output_limit
 from fairlead.people.placing import leaf_of
 from fairlead.people.rules import Caller, check_acts, check_submits
 from fairlead.scheduler import admission
@@ -114,7 +114,8 @@ class Submitter:
         if first is None:
             first = state.index.last + 1
             loads = [load_of(job, self._unfinished.exports) for job in jobs]
-            self._check_load(caller, jobs, loads)
+            asked_for = zip((job.queue for job in jobs), loads, strict=True)
+            self._unfinished.check(self._asker.door.rules, caller, asked_for)
             jobs[0] = msgspec.structs.replace(jobs[0], key=key)
             facts += admission.submit(state, jobs, now)
             for number, (job, load) in enumerate(zip(jobs, loads, strict=True), first):
@@ -124,13 +125,6 @@ class Submitter:
             for number, job in enumerate(jobs, first)
         ]
         return facts, (answers, bool(facts))
-
-    def _check_load(self, caller: Caller, jobs: Sequence[Job], loads: Sequence[Load]) -> None:
-        new: dict[str, Load] = {}
-        for job, load in zip(jobs, loads, strict=True):
-            new[job.queue] = new.get(job.queue, Load()).plus(load)
-        uid = caller.person.uid
-        check_load(self._asker.door.rules, caller, lambda queue: self._unfinished.load(uid, queue), new)
 
     def _jobs(self, state: State, caller: Caller, asked: Sequence[Asked], digest: str) -> list[Job]:
         """The jobs that a submission asks for, each in its leaf; refuses those that the caller may not submit."""

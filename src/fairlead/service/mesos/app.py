@@ -14,6 +14,7 @@ from starlette.types import Receive, Scope, Send
 
 from fairlead.engines.step import Stalled
 from fairlead.scheduler.admission import Refused
+from fairlead.service import hosts
 from fairlead.service.loop import Busy
 from fairlead.service.mesos.callers import REALM, Callers, Framed, NotKnown, TooMany
 from fairlead.service.mesos.calls import Calls
@@ -112,9 +113,8 @@ class MesosApp:
 
     def _check_host(self, host: str) -> None:
         """Refuse what a page of somebody else's has a browser ask of this machine."""
-        name = host[1:].partition("]")[0] if host.startswith("[") else host.partition(":")[0]
-        name = name.lower().rstrip(".")
-        if self._hosts and not {name, f"*.{name.partition('.')[2]}"} & self._hosts:
+        name = hosts.name_in(host)
+        if self._hosts and not hosts.is_one(name, self._hosts):
             raise Answer(421, f"{name or 'no host'!r} is no name of this scheduler: start it with --name {name}")
 
     async def _look(self, path: str, scope: Scope, headers: Mapping[str, str], send: Send) -> None:

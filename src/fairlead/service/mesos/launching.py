@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from fairlead.model.specs import Job
 from fairlead.people.accounts import Person
-from fairlead.people.bounds import Load, check_load, output_limit
+from fairlead.people.bounds import output_limit
 from fairlead.people.rules import Caller, Rules
 from fairlead.scheduler import admission, frameworks
 from fairlead.scheduler.admission import Refused
@@ -255,17 +255,10 @@ class Launcher(NamedTuple):
             }
         facts, refused = frameworks.accept(state, who, offers, jobs, seconds, now, executors)
         try:
-            self._check_load([fact for fact in facts if isinstance(fact, JobSubmitted)])
+            jobs = [fact.job for fact in facts if isinstance(fact, JobSubmitted)]
+            loads = ((job.queue, load_of(job, self.unfinished.exports)) for job in jobs)
+            self.unfinished.check(self.rules, self.caller, loads)
         except Refused as error:
             facts, _ = frameworks.accept(state, who, offers, [], seconds, now)
             refused = [InvalidTask(task, str(error)) for task in good]
         return facts, refused
-
-    def _check_load(self, facts: Sequence[JobSubmitted]) -> None:
-        """Refuse more than somebody may have."""
-        new: dict[str, Load] = {}
-        for fact in facts:
-            load = load_of(fact.job, self.unfinished.exports)
-            new[fact.job.queue] = new.get(fact.job.queue, Load()).plus(load)
-        uid = self.caller.person.uid
-        check_load(self.rules, self.caller, lambda queue: self.unfinished.load(uid, queue), new)

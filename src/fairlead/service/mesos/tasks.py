@@ -17,8 +17,10 @@ from urllib.parse import urlsplit
 
 from msgspec.structs import replace
 
+from fairlead.model.documents import LONGEST_GRACE
 from fairlead.model.specs import Job, Quantities, Work
 from fairlead.people.accounts import Person
+from fairlead.service.api.requests import LARGEST_ENVIRONMENT
 from fairlead.service.mesos import checks, fetch
 from fairlead.service.mesos.encoding import JSON, encode
 from fairlead.service.mesos.messages.mesos_pb2 import (
@@ -31,8 +33,6 @@ from fairlead.service.mesos.messages.mesos_pb2 import (
 )
 from fairlead.service.mesos.resources import NoResource, are_revocable, demand_of
 
-LARGEST_ENVIRONMENT = 512 * 2**10
-"""Bytes of a task's command with its environment."""
 LONGEST_ID = 255
 GRACE = 5.0
 """Seconds that an executor has to end, where it says nothing."""
@@ -40,7 +40,6 @@ TOKEN = "MESOS_EXECUTOR_AUTHENTICATION_TOKEN"  # noqa: S105 its name
 """The environment variable with the secret of an executor."""
 GROUP = "MESOS_LAUNCH_GROUP"
 """In what is kept of a task that is launched with others in an executor: the name of the group."""
-LONGEST_GRACE = 86_400.0
 MOST_URIS = 1000
 MOST_FETCHED = 16 * 2**30
 """Bytes that are fetched and unpacked for a task that says nothing of its disk."""
