@@ -111,6 +111,18 @@ class Cluster:
 WHOLE = {"cpu": 4000, "memory": 8 * G}
 
 
+def test_a_framework_is_offered_no_more_than_its_limit_where_revocable_jobs_go_above_theirs():
+    """Under hdrf a cycle asks anybody, also one that serves revocable jobs alone."""
+    c = Cluster(
+        Queue("web", limit={"cpu": 1500}), Queue("batch", limit={"cpu": 500}), Queue("t", policy="hdrf"), Queue("t/a")
+    )
+    c.join("f", "web")
+    c.happen(*admission.submit(c.state, [Job("batch", {"cpu": 500}, 2, revocable=True)], c.now))
+    c.decide()
+    assert c.offered("web")["cpu"] == 1500
+    assert c.used("batch") == {"cpu": 1000}
+
+
 def test_an_offer_counts_as_used_until_it_is_answered():
     c = Cluster(Queue("web"))
     c.join("f", "web")

@@ -116,7 +116,8 @@ def park_framework(v: View, b: int) -> None:
 @compiled
 def _set_room(v: View, b: int) -> bool:
     """Work out how much a framework may be offered, wherever it is; whether that is worth an offer."""
-    v.bucket_seats.bounded[b], worth = bound_room(v, b, v.counts[BEYOND] > 0, v.offer_room), False
+    beyond = v.counts[BEYOND] > 0 and v.buckets.revocable[b]  # where a cycle asks anybody, it comes to others, too
+    v.bucket_seats.bounded[b], worth = bound_room(v, b, beyond, v.offer_room), False
     for r in range(v.total.shape[0]):
         worth |= v.offer_room[r] >= v.worth[r]
     return worth
