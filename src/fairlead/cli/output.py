@@ -47,8 +47,14 @@ class TaskOutput:
 
     def __init__(self, connection: Connection, job: int, index: int) -> None:
         self._connection, self._tasks = connection, f"/v1/jobs/{job}/tasks"
-        self._index = index
+        self._job, self._index = job, index
         self._offsets = {"out": 0, "err": 0}
+
+    def over(self, connection: Connection) -> "TaskOutput":
+        """The rest of it, over another connection."""
+        rest = TaskOutput(connection, self._job, self._index)
+        rest._offsets = self._offsets
+        return rest
 
     def copy(self, follow: bool, look: Callable[[dict[str, Any]], None] = lambda task: None) -> dict[str, Any]:
         """Copy what is there; with `follow`, until the task is over. Returns the task as it is then.

@@ -42,12 +42,12 @@ class Signals:
         self._known, self._came = False, 0
 
     def hear(self, number: int, frame: FrameType | None) -> None:
-        if self._known or self._came:
+        again, self._came = self._known or bool(self._came), number
+        if again:
             raise Told(number)
-        self._came = number
 
     def let_through(self) -> None:
-        """From now on, what came and what comes is raised."""
+        """From now on, what came and what comes is raised; again and again, for a finalizer may swallow it."""
         self._known = True
         if self._came:
             raise Told(self._came)
@@ -128,15 +128,16 @@ def follow(connection: Connection, job: int, kind: Kind, signals: Signals) -> di
         with StandardInput(connection, job, kind) as given, _resizes(given, kind):
 
             def look(task: dict[str, Any]) -> None:
+                signals.let_through()
                 if _reader_has_gone():
                     raise Told(signal.SIGPIPE)
                 given.look(task)
 
             return output.copy(follow=True, look=look)
     except BrokenPipeError:
-        return _end(connection, job, output, signal.SIGPIPE)
+        _end(job, output, signal.SIGPIPE)
     except Told as told:
-        return _end(connection, job, output, told.number)
+        _end(job, output, told.number)
     except InputLost:
         connection.post(f"/v1/jobs/{job}/cancel", {})
         raise Failure(
@@ -144,19 +145,27 @@ def follow(connection: Connection, job: int, kind: Kind, signals: Signals) -> di
         ) from None
 
 
-def _end(connection: Connection, job: int, output: TaskOutput, number: int) -> NoReturn:
-    """Cancel the job, wait for its end, and exit as one does for a signal; another signal ends the waiting."""
+def _end(job: int, output: TaskOutput, number: int) -> NoReturn:
+    """Cancel the job, wait for its end, and exit as one does for a signal; another signal ends the waiting.
+
+    A signal may have come while the connection's lock was held, which nobody gives back then: so there is another connection,
+    and nothing is closed on the way out.
+    """
     told = number in (signal.SIGINT, signal.SIGTERM)
     if not told:  # nobody reads what would still come
         null = os.open(os.devnull, os.O_WRONLY)
         for fd in (1, 2) if number == signal.SIGHUP else (1,):
             os.dup2(null, fd)
     with contextlib.suppress(Told):
+        connection = connect()
         connection.post(f"/v1/jobs/{job}/cancel", {})
-        output.copy(follow=True)
+        output.over(connection).copy(follow=True)
     if told:
         print(f"fairlead: job {job} is cancelled", file=sys.stderr)
-    sys.exit(128 + number)
+    with contextlib.suppress(OSError, ValueError):
+        sys.stdout.flush()
+        sys.stderr.flush()
+    os._exit(128 + number)
 
 
 @contextlib.contextmanager
