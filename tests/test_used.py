@@ -115,7 +115,9 @@ def test_tasks_that_start_at_once_are_told_to_have_run_for_as_long_as_they_did(i
     job = idle.submit("-q", "A", "-n", "60", "--cpu", "0.01", "--memory", "1Mi", "--", "sleep", "1")
     assert idle.call("wait", f"{job}").returncode == 0
     tasks = json.loads(idle.ok("job", f"{job}", "--tasks", "0-59", "--json"))["task"]
-    assert min(task["finished_at"] - task["started_at"] for task in tasks) >= 0.999
+    assert (
+        min(task["finished_at"] - task["started_at"] for task in tasks) >= 0.95
+    )  # the clocks of two processes differ by milliseconds
 
 
 def test_what_a_task_really_used_is_told(idle):
