@@ -57,6 +57,7 @@ from fairlead.scheduler.kernel_search import (
     SERVABLE,
     find_next,
     look_at_fresh,
+    nobody_can_be_served,
     remember,
     set_current,
     skip_to_started,
@@ -128,7 +129,9 @@ def plan(
             return DROP, 0, h, True, now, 0
         h = next_reservation(v, h)
     _begin(v, thorough)
-    line = find_next(v, IN_LINE) if not thorough else NONE
+    line = NONE
+    if not thorough and (reserve_after < np.inf or not nobody_can_be_served(v)):
+        line = find_next(v, IN_LINE)
     if not thorough:
         what, count, about, start, slips = _reserve(v, line, now, reserve_after)
         if what != SERVE:

@@ -19,7 +19,7 @@ from fairlead.scheduler.kernel_lending import set_withheld
 from fairlead.scheduler.kernel_nodes import room_came_back
 from fairlead.scheduler.kernel_order import touch_bucket, touch_queue
 from fairlead.scheduler.kernel_reservations import expected_end, first_rank, next_rank
-from fairlead.scheduler.tables import BROKEN, CHANGED, I64, NONE, RESERVATION, SAME, Bools
+from fairlead.scheduler.tables import BINS, BROKEN, CHANGED, I64, NONE, RESERVATION, SAME, Bools
 from fairlead.scheduler.view import CLAIM_DUE, HOLDS, IN_ORDER, NODES
 
 
@@ -36,10 +36,11 @@ def keep_nodes(
     end = start + usual_duration(v, job) if kind == RESERVATION else np.inf
     news = not _is_kept(v, bucket, nodes, tasks, start, end)
     made, since, idled = at, at, np.zeros(v.total.shape[0])
-    changed = np.zeros(v.counts[NODES], np.bool_)
+    changed, claimed = np.zeros(v.counts[NODES], np.bool_), kind != RESERVATION
     for h in range(v.counts[HOLDS]):
         if v.holds.bucket[h] == bucket:
             changed[v.holds.node[h]] = True
+            claimed |= v.holds.kind[h] != RESERVATION
             if (v.holds.kind[h] == RESERVATION) == (kind == RESERVATION):
                 rank, made = v.holds.rank[h], v.holds.made[h]
             since = v.holds.since[h] if v.holds.slips[h] == slips else at
@@ -50,7 +51,8 @@ def keep_nodes(
         count_idle(v, n, at)
     unlink_holds(v)
     first = v.counts[HOLDS]
-    v.times[CLAIM_DUE] = -np.inf
+    if claimed:
+        v.times[CLAIM_DUE] = -np.inf
     for k in range(nodes.shape[0]):
         h = v.counts[HOLDS]
         v.counts[HOLDS] += 1
@@ -99,10 +101,10 @@ def _is_kept(v: View, bucket: int, nodes: I64, tasks: I64, start: float, end: fl
 def drop_holds(v: View, bucket: int, at: float) -> bool:
     """Keep nothing for a bucket any more; whether there was something."""
     changed, found, leaf = np.zeros(v.counts[NODES], np.bool_), False, v.buckets.leaf[bucket]
-    rank = 0
+    rank, claimed = 0, False
     for h in range(v.counts[HOLDS]):
         if v.holds.bucket[h] == bucket:
-            found, rank = True, v.holds.rank[h]
+            found, rank, claimed = True, v.holds.rank[h], v.holds.kind[h] != RESERVATION
             changed[v.holds.node[h]] = True
             count_idle(v, v.holds.node[h], at)
             v.idled_before[leaf] += v.idled[h]
@@ -112,7 +114,8 @@ def drop_holds(v: View, bucket: int, at: float) -> bool:
         _break(v, changed, rank)
         _set_again(v, changed)
         v.buckets.passed_since[bucket] = np.nan
-        v.times[CLAIM_DUE] = -np.inf
+        if claimed:
+            v.times[CLAIM_DUE] = -np.inf
         if v.counts[IN_ORDER]:
             v.bucket_seats.keeping[bucket] = False
             v.queue_seats.keeping[leaf] = _keeps(v, leaf)
@@ -236,11 +239,11 @@ def _look_ahead(v: View, n: int, at: float) -> None:
         v.back[h] = 0
         v.holds.review[h] = np.inf
         h = v.holds.after[h]
-    t = v.nodes.task[n]
+    t, tails = v.nodes.task[n], np.empty((3, BINS + 1))
     while t != NONE:
         j = v.tasks.job[t]
         _note_overrun(v, j, t, at)
-        until = expected_end(v, t, at)
+        until = expected_end(v, t, at, tails)
         if until != v.tasks.until[t]:
             v.tasks.until[t], v.tasks.trusted[t] = until, False
         _count_on(v, j, t)

@@ -232,7 +232,7 @@ def _events(v: View, most: I64, rank: int, now: float) -> tuple[F64, I64, I64]:
     """
     length = v.queues.tasks[0] + 2 * v.counts[HOLDS]
     times, nodes, tasks = np.empty(length), np.empty(length, np.int64), np.empty(length, np.int64)
-    k = 0
+    k, tails = 0, np.empty((3, BINS + 1))
     for n in range(v.counts[NODES]):
         if most[n] == 0:
             continue
@@ -246,27 +246,35 @@ def _events(v: View, most: I64, rank: int, now: float) -> tuple[F64, I64, I64]:
             h = v.holds.after[h]
         t = v.nodes.task[n]
         while t != NONE:
-            at = expected_end(v, t, now)
+            at = expected_end(v, t, now, tails)
             if at < np.inf:
                 times[k], nodes[k], tasks[k] = at, n, t
                 k += 1
             t = v.tasks.after[t]
-    order = np.argsort(
-        tasks[:k], kind="mergesort"
-    )  # those that end at one moment are gone through by row, however nodes have them in their lists
-    order = order[np.argsort(times[order], kind="mergesort")]
+    order = np.argsort(times[:k], kind="mergesort")
+    begin = 0
+    for i in range(
+        1, k + 1
+    ):  # those that end at one moment are gone through by row, however nodes have them in their lists
+        if i == k or times[order[i]] > times[order[begin]]:
+            if i > begin + 1:
+                order[begin:i] = order[begin:i][np.argsort(tasks[order[begin:i]], kind="mergesort")]
+            begin = i
     return times[order], nodes[order], tasks[order]
 
 
 @compiled
-def expected_end(v: View, t: int, now: float) -> float:
-    """When a task is expected to have ended: by even odds, and as was said before while that is not over."""
+def expected_end(v: View, t: int, now: float, tails: F64) -> float:
+    """When a task is expected to have ended: by even odds, and as was said before while that is not over.
+
+    `tails`, shape (3, BINS + 1), is room to work in.
+    """
     tasks = v.tasks
     if now < tasks.until[t] < np.inf:
         return float(tasks.until[t])
     if tasks.status[t] != PLACED and tasks.status[t] != RUNNING:  # it was told to stop
         return now + SOON
-    j, tails = tasks.job[t], np.empty((3, BINS + 1))
+    j = tasks.job[t]
     age = max(0.0, now - tasks.started_at[t]) if tasks.status[t] == RUNNING else 0.0
     longest = set_tails(v, j, tails)
     lasts = max(age, min(v.jobs.time_limit[j], duration(tails, longest, age, _EXPECTED, FAR)))

@@ -63,18 +63,19 @@ def look_at_fresh(v: View) -> None:
 
 
 @compiled
+def nobody_can_be_served(v: View) -> bool:
+    """Whether it is plain that nobody has room: all that wait are parked, and none came back."""
+    return not v.able[v.queue_seats.base[0] + 1] and v.counts[FRESH] == 0 and not v.queue_seats.unsure[0]
+
+
+@compiled
 def find_next(v: View, whom: int) -> int:
     """Find the bucket that is next; NONE where there is none.
 
     Every queue on the way has a frame: the part of its tree that is still to be looked at, on the stack from its `bottom` on, and
     the best that was found. When nothing is left to look at, the best is what that queue has to offer to the one above.
     """
-    if (
-        whom == SERVABLE
-        and not v.able[v.queue_seats.base[0] + 1]
-        and v.counts[FRESH] == 0
-        and not v.queue_seats.unsure[0]
-    ):
+    if whom == SERVABLE and nobody_can_be_served(v):
         return NONE
     b = _follow_best(v, whom)
     if b != NONE:

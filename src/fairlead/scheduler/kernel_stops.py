@@ -24,7 +24,7 @@ def over_limits(v: View, b: int) -> int:
     q = NONE if beyond else v.buckets.leaf[b]
     while q != NONE:
         for r in range(demand.shape[0]):
-            if demand[r] > 0:
+            if demand[r] > 0 and v.limit[q, r] != UNLIMITED:
                 room = v.limit[q, r] - v.used[q, r] + (0 if v.buckets.revocable[b] else v.spare[q, r])
                 if demand[r] > (room - _kept_for_others(v, b, q, r)) // count:  # a product might be too large
                     return LIMIT
