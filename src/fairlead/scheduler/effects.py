@@ -409,7 +409,8 @@ def _moved_nodes(state: "State") -> None:
     """The nodes are others than they were: so is what their order was made from, and plans may be better."""
     state.moves[0] += 1
     state.count_rows()
-    state.holds.change[: state.holds.n] = np.maximum(state.holds.change[: state.holds.n], CHANGED)
+    if state.holds.n:
+        state.holds.change[: state.holds.n] = np.maximum(state.holds.change[: state.holds.n], CHANGED)
     state.tree.follow_total(state.queues, state.resources, state.cluster.total)
     state.tree.write_withheld(state.queues)
     coarsen(state.queues, state.grain, state.cluster.total)

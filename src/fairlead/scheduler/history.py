@@ -86,6 +86,8 @@ def share_over_time(queues: Queues, row: int, grain: I64, total: I64) -> float:
 
 def coarsen(queues: Queues, grain: I64, total: I64) -> None:
     """Have amounts be counted so coarsely that all of a cluster can be: `grain` is how many binary digits are cut off."""
+    if not (total >> (grain + LARGEST_AMOUNT)).any():
+        return
     digits = [int(quantity).bit_length() for quantity in total]
     coarser = np.maximum(grain, np.array(digits, np.int64) - LARGEST_AMOUNT)
     queues.mean >>= coarser - grain
