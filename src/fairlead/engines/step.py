@@ -273,8 +273,8 @@ def observe(state: State, seen: Seen, now: float) -> tuple[list[Fact], Attempts]
         unknown = np.zeros(len(lost.job), np.int64)
         code = np.concatenate([code, unknown])
         used = [np.concatenate([column, unknown]) if len(column) else column for column in used]
-    outcome, code = _led(state, ended, outcome, code)
     if len(outcome):
+        outcome, code = _led(state, ended, outcome, code)
         cpu, peak, ran = used
         facts.append(TasksFinished(at=now, **_columns(ended), outcome=outcome, code=code, cpu=cpu, peak=peak, ran=ran))
     if seen.nodes:
