@@ -18,7 +18,7 @@ from fairlead.scheduler.kernel_holds import (
 from fairlead.scheduler.kernel_lending import set_withheld
 from fairlead.scheduler.kernel_nodes import room_came_back
 from fairlead.scheduler.kernel_order import touch_bucket, touch_queue
-from fairlead.scheduler.kernel_reservations import expected_end, first_rank, next_rank
+from fairlead.scheduler.kernel_reservations import expected_end, first_rank, next_rank, part_left
 from fairlead.scheduler.tables import BINS, BROKEN, CHANGED, I64, NONE, RESERVATION, SAME, Bools
 from fairlead.scheduler.view import CLAIM_DUE, HOLDS, IN_ORDER, NODES
 
@@ -239,11 +239,11 @@ def _look_ahead(v: View, n: int, at: float) -> None:
         v.back[h] = 0
         v.holds.review[h] = np.inf
         h = v.holds.after[h]
-    t, tails = v.nodes.task[n], np.empty((3, BINS + 1))
+    t, part, tails = v.nodes.task[n], part_left(v, n), np.empty((3, BINS + 1))
     while t != NONE:
         j = v.tasks.job[t]
         _note_overrun(v, j, t, at)
-        until = expected_end(v, t, at, tails)
+        until = expected_end(v, t, at, part, tails)
         if until != v.tasks.until[t]:
             v.tasks.until[t], v.tasks.trusted[t] = until, False
         _count_on(v, j, t)

@@ -31,7 +31,8 @@ SOON = 1.0
 PATIENCE = 0.5
 """A plan that may be improved is made anew when this part of the time that it foresaw is over."""
 
-_EXPECTED = 0.5
+_ODDS = 0.5
+"""Of all on a node having ended by when each is expected to: a plan that needs the whole of it comes true as often as not."""
 
 
 @compiled
@@ -244,9 +245,9 @@ def _events(v: View, most: I64, rank: int, now: float) -> tuple[F64, I64, I64]:
                         times[k], nodes[k], tasks[k] = at, n, NONE
                         k += 1
             h = v.holds.after[h]
-        t = v.nodes.task[n]
+        t, part = v.nodes.task[n], part_left(v, n)
         while t != NONE:
-            at = expected_end(v, t, now, tails)
+            at = expected_end(v, t, now, part, tails)
             if at < np.inf:
                 times[k], nodes[k], tasks[k] = at, n, t
                 k += 1
@@ -264,8 +265,18 @@ def _events(v: View, most: I64, rank: int, now: float) -> tuple[F64, I64, I64]:
 
 
 @compiled
-def expected_end(v: View, t: int, now: float, tails: F64) -> float:
-    """When a task is expected to have ended: by even odds, and as was said before while that is not over.
+def part_left(v: View, n: int) -> float:
+    """The chance of each task on a node to last longer than is expected of it, so that by even odds none of them does."""
+    count, t = 0, v.nodes.task[n]
+    while t != NONE:
+        count += 1
+        t = v.tasks.after[t]
+    return float(1.0 - _ODDS ** (1.0 / max(1, count)))
+
+
+@compiled
+def expected_end(v: View, t: int, now: float, part: float, tails: F64) -> float:
+    """When only a part of those like a task will not have ended; as was said before while that is not over.
 
     `tails`, shape (3, BINS + 1), is room to work in.
     """
@@ -277,7 +288,7 @@ def expected_end(v: View, t: int, now: float, tails: F64) -> float:
     j = tasks.job[t]
     age = max(0.0, now - tasks.started_at[t]) if tasks.status[t] == RUNNING else 0.0
     longest = set_tails(v, j, tails)
-    lasts = max(age, min(v.jobs.time_limit[j], duration(tails, longest, age, _EXPECTED, FAR)))
+    lasts = max(age, min(v.jobs.time_limit[j], duration(tails, longest, age, part, FAR)))
     return now + max(SOON, lasts - age)
 
 
