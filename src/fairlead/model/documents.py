@@ -637,6 +637,8 @@ def read_table(path: Path) -> tuple[str, dict[str, Any]]:
         raise DocumentError(f"{path}: cannot be read: {error.strerror}") from None
     except UnicodeDecodeError as error:
         raise DocumentError(f"{path}: not UTF-8 text (byte {error.start})") from None
+    except ValueError:  # a path with a NUL
+        raise DocumentError(f"{shortened(repr(str(path)))}: is no path of a file") from None
     long = check_digits(text)
     if long is not None:
         raise DocumentError(f"{path}:{long}: a number has more digits than can be read")
