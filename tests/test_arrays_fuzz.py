@@ -20,7 +20,8 @@ make = fairlead.Problem.from_arrays
 odd = st.sampled_from(
     [
         0, -1, -0.5, 1, 2.5, True, None, "9", "x", 1j, [], [1, [2]], math.nan, math.inf, 1e308, 1e-300, 5e-324, 10**30, 10**400,
-        10**5000, Fraction(1, 3), Decimal("NaN"), Decimal("0.1"), np.float32(0.1), np.int64(2**60 + 1), np.bool_(True), (1, 2, 3), [[1]],
+        10**5000, Fraction(1, 3), Decimal("NaN"), Decimal("0.1"), np.float32(0.1), np.int64(2**60 + 1), np.bool_(True),
+        (1, 2, 3), [[1]],
     ]
 )  # fmt: skip
 wide = st.builds(lambda m, e: m * 10.0**e, st.integers(1, 9), st.integers(-59, 59))
