@@ -187,6 +187,19 @@ class JobRequest(JobAsked):
         ),
     ] = False
 
+    note: Annotated[
+        bool,
+        Field(
+            description="It tells how the jobs that it comes after ended: it is cancelled by its number, not with its queue."
+        ),
+    ] = False
+
+    @model_validator(mode="after")
+    def _check_note(self) -> Self:
+        if self.note and not self.after:
+            raise ValueError("note: goes with after: it tells how other jobs ended")
+        return self
+
     @model_validator(mode="after")
     def _check_bytes(self) -> Self:
         if self.encoding == "latin-1":
@@ -200,7 +213,7 @@ class JobRequest(JobAsked):
         more: dict[str, Any] = {"exit_done": self.exit_done, "grace": self.grace, "at_most": self.at_most}
         more |= {"held": self.hold}
         more |= {"signal": Signals[self.signal].value, "revocable": self.revocable, "fit": self.fit}
-        return replace(super().to_job(leaf, tasks, gang, work), **more, led=self.ray)
+        return replace(super().to_job(leaf, tasks, gang, work), **more, led=self.ray, note=self.note)
 
     def work(self) -> Work:
         numbered = self.tasks is not None and not self.ray
