@@ -476,6 +476,39 @@ def test_the_api_bounds_what_it_takes(shared):
     assert shared.http("GET", "/v1/nothing")[0] == 404
 
 
+def test_requests_are_refused_in_the_words_of_documents(shared):
+    good = {"argv": ["true"], "demand": {"cpu": 1}}
+    for more, said in (
+        ({"tasks": True}, "tasks: write a whole number"),
+        ({"tasks": "3"}, "tasks: write a whole number"),
+        ({"hold": "yes"}, "hold: write true or false"),
+        ({"hold": 1}, "hold: write true or false"),
+        ({"priority": 2.5}, "priority: write a whole number"),
+        ({"grace": -1}, "grace: use 0 or more"),
+        ({"grace": 10**6}, "grace: use 86400 or less"),
+        ({"fit": "x"}, "fit: write '', 'pack' or 'spread'"),
+        ({"argv": []}, "argv: is empty: name one"),
+        ({"name": "x" * 257}, "name: is longer than 256 characters"),
+        ({"colour": 1}, "colour: no such key here"),
+    ):
+        answer = shared.http("POST", "/v1/jobs", {**good, **more})
+        assert answer == (422, {"error": said}), more
+    for body, said in (
+        (b'{\n"argv": [,', "line 2: not JSON: column 10: a value is missing here"),
+        (b"{}x", "line 1: not JSON: column 3: the value has ended before: remove what follows"),
+        (b"[" * 200_000, "nested too deeply"),
+    ):
+        assert shared.http("POST", "/v1/jobs", body) == (422, {"error": said})
+    for option, value, said in (
+        ("--memory", "4Gx", "--memory: '4Gx' is no quantity"),
+        ("--signal", "KILL", "--signal: 'KILL' is no signal"),
+        ("--grace", "2d", "--grace: use 86400 or less"),
+        ("--name", "x" * 257, "--name: is longer than 256 characters"),
+    ):
+        refused = shared.call("submit", "-q", "A", option, value, "--", "true").stderr
+        assert refused.startswith(f"fairlead: {said}"), refused
+
+
 def test_secrets_are_for_their_owner_alone(shared):
     shared.ok("token", "new")
     for name in ("socket", "tokens.json", "journal.db", "deeds"):

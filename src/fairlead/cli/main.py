@@ -69,12 +69,14 @@ def main() -> None:
 
 
 def _run() -> None:
+    from fairlead.cli.asked import as_typed
     from fairlead.client.service_error import ServiceError
 
     try:
         app()
     except (Failure, ServiceError) as error:
-        print(f"fairlead: {plain_lines(str(error))}", file=sys.stderr)
+        said = str(error) if isinstance(error, Failure) else as_typed(str(error))
+        print(f"fairlead: {plain_lines(said)}", file=sys.stderr)
         sys.exit(1)
     except KeyboardInterrupt:
         sys.exit(130)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from fairlead.cli.failure import Failure
-from fairlead.model.faults import check_digits, parse_json, repeated, shortened
+from fairlead.model.faults import check_digits, no_json, parse_json, repeated, shortened
 
 LISTS = ("resource", "on", "after", "env")
 SWITCHES = ("gang", "exit_done", "revocable", "export_all", "strict", "hold", "pack", "spread", "ray")
@@ -55,7 +55,7 @@ def _of_json(path: str, text: str) -> Iterator[tuple[int, dict[str, Any]]]:
             try:
                 row = parse_json(line)
             except json.JSONDecodeError as error:
-                raise Failure(f"{path}:{number}: no JSON: {error.msg}") from None
+                raise Failure(f"{path}:{number}: {no_json(error)}") from None
             except (ValueError, RecursionError) as error:  # a key twice, a number too long, brackets too deep
                 raise Failure(f"{path}:{number}: {shortened(str(error))}") from None
             if not isinstance(row, dict):

@@ -67,7 +67,9 @@ def check_gpus(demand: Quantities) -> None:
 
 
 class Body(BaseModel):
-    model_config = ConfigDict(extra="forbid")
+    """What is asked for: as it is in documents, a number is written as one, and nothing is taken for another kind."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
 
 
 class AfterRequest(Body):
