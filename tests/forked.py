@@ -230,7 +230,8 @@ def _end_as(main):
     try:
         threading._shutdown()
         atexit._run_exitfuncs()
-        sys.stdout.flush()
+        if sys.stdout is not None:
+            sys.stdout.flush()
     except BrokenPipeError:
         code = 120
     os._exit(code or 0)

@@ -20,7 +20,8 @@ make = fairlead.Problem.from_arrays
 odd = st.sampled_from(
     [
         0, -1, -0.5, 1, 2.5, True, None, "9", "x", 1j, [], [1, [2]], math.nan, math.inf, 1e308, 1e-300, 5e-324, 10**30, 10**400,
-        Fraction(1, 3), Decimal("NaN"), Decimal("0.1"), np.float32(0.1), np.int64(2**60 + 1), np.bool_(True), (1, 2, 3), [[1]],
+        10**5000, Fraction(1, 3), Decimal("NaN"), Decimal("0.1"), np.float32(0.1), np.int64(2**60 + 1), np.bool_(True),
+        (1, 2, 3), [[1]],
     ]
 )  # fmt: skip
 wide = st.builds(lambda m, e: m * 10.0**e, st.integers(1, 9), st.integers(-59, 59))
@@ -29,7 +30,19 @@ POLICIES = [
     "drf", "hdrf", "naive", "collapsed", "asset", "ceei", "maxmin:r0", "slots:4", "slots:4:overcommit", "fifo", "priority",
     "tasks", "tsf",
 ]  # fmt: skip
-KEYS = ["capacity", "demand", "tasks", "weight", "guarantee", "limit", "priority", "queues", "users", "resources"]
+KEYS = [
+    "capacity",
+    "demand",
+    "tasks",
+    "weight",
+    "guarantee",
+    "limit",
+    "priority",
+    "queues",
+    "users",
+    "resources",
+    "nodes",
+]
 
 
 @st.composite
@@ -135,6 +148,10 @@ WRONG = [
     ({"demand": [[1], [1]], "users": ["a", "a"]}, "user[1].name: a user 'a' is there already: name it otherwise"),
     ({"resources": ["a", "b"]}, "resources: 2 are named, for 1 columns of demand"),
     ({"nodes": 0}, "nodes: 0 is no number of machines"),
+    ({"nodes": 1.5}, "nodes: 1.5 is no number of machines: use a whole number from 1 to"),
+    ({"nodes": True}, "nodes: True is no number of machines"),
+    ({"machines": 3}, "machines: 3 are no Machines"),
+    ({"limit": [[10**5000]]}, "user[0].limit: r0: a number of more digits than can be read is out of range"),
     ({"guarantee": [[5]], "limit": [[3]]}, "user[0].guarantee: guarantees more r0 than the limit allows"),
 ]
 
@@ -176,3 +193,17 @@ def test_a_task_of_next_to_nothing_has_its_share_of_machines_that_differ(policy,
 def test_the_most_tasks_are_counted_however_small_they_are():
     document = {"capacity": {"memory": "64Gi"}, "user": [{"name": "A", "demand": {"memory": 1}}]}
     assert fairlead.allocate(document, "tasks").tasks.tolist() == [64 * 2**30]
+
+
+@pytest.mark.parametrize("what", [3, None, [1], b"x", 2.5, "a\0b"])
+def test_what_is_no_problem_is_refused_in_one_line(what):
+    with pytest.raises(fairlead.DocumentError, match=r"^.* is no (problem: give a Problem, a path|path of a file)"):
+        fairlead.allocate(what)
+
+
+@pytest.mark.parametrize("policy", ["slots:" + "1" * 5000, "slots:\xb2", "asset:cpu=1" + "0" * 5000, 3, None])
+def test_what_is_no_policy_is_refused_in_one_line(policy):
+    with pytest.raises(fairlead.PolicyError, match=r"^.{1,400}$"):
+        fairlead.allocate(make([9], [[1]]), policy)
+    with pytest.raises(fairlead.PolicyError, match=r"^placement: 'any': write one of first, best, worst$"):
+        fairlead.allocate(make([9], [[1]]), placement="any")

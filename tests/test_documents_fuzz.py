@@ -72,6 +72,20 @@ configurations = st.fixed_dictionaries(
 )  # fmt: skip
 
 
+def test_what_may_be_of_several_kinds_is_wrong_in_one_line(tmp_path):
+    path = tmp_path / "fairlead.toml"
+    path.write_text('[[queue]]\nname = "a"\nweight = { cpu = "x" }\n')
+    with pytest.raises(DocumentError) as refused:
+        read_configuration(path, find_policy)
+    assert str(refused.value) == f"{path}:3: queue[0].weight.cpu: write a number"
+    path.write_text('[[queue]]\nname = "a"\nmax_jobs = -1\norder = "x"\n')
+    with pytest.raises(DocumentError) as refused:
+        read_configuration(path, find_policy)
+    assert str(refused.value).splitlines() == [
+        f"{path}:3: queue[0].max_jobs: use 0 or more", f"{path}:4: queue[0].order: write 'priority' or 'fair'"
+    ]  # fmt: skip
+
+
 def said(read, document, folder):
     """The message of a refusal; None where the document is taken. Whatever else is raised is a fault."""
     path = folder / "document.json"
@@ -86,7 +100,8 @@ def check(message):
     for line in message.splitlines():
         assert len(line) < 1000, line
         assert line.startswith(("(and ", "/")), line
-        assert "Input should" not in line
+        assert "should be" not in line
+        assert "should have" not in line
         assert "Traceback" not in line
 
 

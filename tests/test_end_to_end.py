@@ -11,6 +11,7 @@ import sys
 import time
 from pathlib import Path
 
+import psutil
 import pytest
 
 from conftest import FAIRLEAD, Live
@@ -475,6 +476,39 @@ def test_the_api_bounds_what_it_takes(shared):
     assert shared.http("GET", "/v1/nothing")[0] == 404
 
 
+def test_requests_are_refused_in_the_words_of_documents(shared):
+    good = {"argv": ["true"], "demand": {"cpu": 1}}
+    for more, said in (
+        ({"tasks": True}, "tasks: write a whole number"),
+        ({"tasks": "3"}, "tasks: write a whole number"),
+        ({"hold": "yes"}, "hold: write true or false"),
+        ({"hold": 1}, "hold: write true or false"),
+        ({"priority": 2.5}, "priority: write a whole number"),
+        ({"grace": -1}, "grace: use 0 or more"),
+        ({"grace": 10**6}, "grace: use 86400 or less"),
+        ({"fit": "x"}, "fit: write '', 'pack' or 'spread'"),
+        ({"argv": []}, "argv: is empty: name one"),
+        ({"name": "x" * 257}, "name: is longer than 256 characters"),
+        ({"colour": 1}, "colour: no such key here"),
+    ):
+        answer = shared.http("POST", "/v1/jobs", {**good, **more})
+        assert answer == (422, {"error": said}), more
+    for body, said in (
+        (b'{\n"argv": [,', "line 2: not JSON: column 10: a value is missing here"),
+        (b"{}x", "line 1: not JSON: column 3: the value has ended before: remove what follows"),
+        (b"[" * 200_000, "nested too deeply"),
+    ):
+        assert shared.http("POST", "/v1/jobs", body) == (422, {"error": said})
+    for option, value, said in (
+        ("--memory", "4Gx", "--memory: '4Gx' is no quantity"),
+        ("--signal", "KILL", "--signal: 'KILL' is no signal"),
+        ("--grace", "2d", "--grace: use 86400 or less"),
+        ("--name", "x" * 257, "--name: is longer than 256 characters"),
+    ):
+        refused = shared.call("submit", "-q", "A", option, value, "--", "true").stderr
+        assert refused.startswith(f"fairlead: {said}"), refused
+
+
 def test_secrets_are_for_their_owner_alone(shared):
     shared.ok("token", "new")
     for name in ("socket", "tokens.json", "journal.db", "deeds"):
@@ -629,6 +663,50 @@ def test_a_run_that_is_killed_has_its_job_cancelled_also_over_a_restart(live):
         if restarted:
             live.up()
         live.until(lambda job=job: live.job(job)["status"] == "cancelled")
+
+
+def _words_of(process):
+    try:
+        return process.cmdline()
+    except psutil.Error:
+        return None
+
+
+def test_what_tells_a_run_to_end_does_not_end_what_watches_over_it(idle):
+    script = "echo begun; exec sleep 600"
+    run = subprocess.Popen(
+        [FAIRLEAD, "run", "-q", "A", "--", "sh", "-c", script],
+        env=idle.env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+    )  # fmt: skip
+    idle.beside.append(run)
+    assert run.stdout.readline() == b"begun\n"
+    mine = psutil.Process(run.pid).cmdline()
+    (guard,) = [each for each in psutil.process_iter() if each.pid != run.pid and mine == _words_of(each)]
+    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+        guard.send_signal(number)
+    run.kill()
+    idle.until(lambda: idle.job(idle.newest())["status"] == "cancelled")
+    guard.wait(60)
+
+
+def test_output_that_cannot_be_written_is_one_line(idle):
+    job = idle.submit("-q", "A", "--", "sh", "-c", "echo written")
+    idle.ok("wait", str(job))
+    commands = ("jobs", f"logs {job}", "jobs --json", f"job {job}", "policies", "submit -q A -- true", "--version")
+    for where, why in (("> /dev/full", "no space left on device"), (">&-", "bad file descriptor")):
+        for command in commands:
+            result = idle.shell(f"fairlead {command} {where}; echo $? >&2")
+            assert result.stderr == f"fairlead: standard output: cannot be written: {why}\n1\n", command
+        assert idle.shell(f"fairlead run -q A -- sh -c 'echo a; exec sleep 600' {where}; echo $? >&2").stderr.endswith(
+            f"cannot be written: {why}\n1\n"
+        )
+        assert idle.job(idle.newest())["status"] == "cancelled"
+    for where in ("2>&-", "2> /dev/full"):
+        assert idle.shell(f"fairlead run -q A -- sh -c 'echo a >&2; exit 3' {where}; echo $?").stdout == "3\n"
+        assert idle.shell(f"fairlead jobs --no-such {where}; echo $?").stdout == "2\n"
+    assert idle.shell("fairlead policies | head -n 0; fairlead jobs | head -n 1 > /dev/null").stderr == ""
+    assert idle.shell("PYTHONIOENCODING=ascii fairlead jobs").stderr == ""
+    assert "there is no job" in idle.shell("fairlead submit --jobs - <&-").stderr
 
 
 def test_commands_go_on_when_the_scheduler_is_restarted_under_them(live):

@@ -76,7 +76,7 @@ def test_a_master_is_asked(command, tmp_path):
         ("[]", "no JSON object"),
         ("{}", "names no slaves and no frameworks"),
         ("[" * 100_000, "not JSON"),
-        ('{"roles": [{"name": "a", "weight": -1}]}', "roles.0.weight: should be greater than 0: got -1"),
+        ('{"roles": [{"name": "a", "weight": -1}]}', "roles.0.weight: use more than 0: got -1"),
         ('{"roles": [{"name": "a", "quota": {"limit": {"cpus": NaN}}}]}', "roles.0.quota.limit.cpus: "),
         ('{"slaves": 3}', "slaves: write a list: got 3"),
     ],

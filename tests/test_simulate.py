@@ -480,6 +480,9 @@ def test_swf_says_which_field_is_missing_and_takes_more_than_there_should_be(tmp
     assert read_trace(path).tasks.tolist() == [8]
 
 
+SWF_ROW = "1 {} 5 10 2 -1 -1 {} -1 {} 1 {} 1 1 1 1 -1 -1\n"
+
+
 def test_a_table_of_ones_own(tmp_path):
     path = tmp_path / "jobs.csv"
     path.write_text("submit,queue,duration,tasks,cpu,memory\n0,a,10,2,0.5,1GiB\n5,b,20,,2,\n")
@@ -510,6 +513,14 @@ def test_a_table_of_ones_own(tmp_path):
         ("t.tsv", "job0\t1\t2\n", r"t.tsv:1: 3 columns: there are 6"),
         ("t.tsv", "job0\t1\t2\t3\tnan\t5\n", r"t.tsv:1: shuffle: nan is not from 0"),
         ("t.swf", "1 2 3\n", r"t.swf:1: 3 fields: there are 18"),
+        ("t.csv", "submit,duration,cpu\n0,10,1\ninf,10,1\n", r"t.csv:3: submit: inf is not from 0 to 100000000000"),
+        ("t.csv", "submit,duration,cpu\n1e308,10,1\n", r"t.csv:2: submit: 1e308 is not from 0 to"),
+        ("t.swf", SWF_ROW.format("inf", 2, -1, 7), r"t.swf:1: submit: inf is not from"),
+        ("t.swf", SWF_ROW.format(0, 2.7, -1, 7), r"t.swf:1: asked: 2.7 is no whole number"),
+        ("t.swf", SWF_ROW.format(0, 2, "inf", 7), r"t.swf:1: memory: inf is not from -1 to"),
+        ("t.swf", SWF_ROW.format(0, 2, 1, "inf"), r"t.swf:1: user: inf is not from -1 to"),
+        ("t.swf", ";\n; MaxProcs: 1" + 20 * "0" + "\n" + SWF_ROW, r"t.swf:2: MaxProcs: 10+ is more than 1,000,000 machines"),
+        ("t.swf", "; MaxProcs: \xb2\n", r"t.swf: there is no job in it"),
         ("t.db", "nonsense", r"t.db: is no journal"),
         ("t.txt", "", r"what kind of trace is it\? Say so with --format"),
         ("t.parquet", "nonsense", r"t.parquet: not Parquet"),

@@ -221,6 +221,35 @@ def test_run_is_a_terminal_when_asked_to_be(idle):
     os.close(theirs)
 
 
+def test_run_ends_as_its_terminal_does(idle):
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(
+        ["setsid", "-c", FAIRLEAD, "run", "--pty", "-q", "A", "--", "sh", "-c", "echo begun; exec sleep 600"],
+        env=idle.env, stdin=theirs, stdout=theirs, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    idle.beside.append(process)
+    os.close(theirs)
+    seen = b""
+    while b"begun" not in seen:
+        seen += os.read(ours, 4096)
+    os.close(ours)
+    assert (process.wait(timeout=60), process.stderr.read()) == (129, "")
+    assert idle.job(idle.newest())["status"] == "cancelled"
+
+
+def test_who_does_not_wait_for_the_end_is_not_told_of_it(idle):
+    stubborn = "trap '' TERM; trap 'echo told' INT; echo begun; while :; do sleep 0.05; done"
+    process = idle.start("run", "-q", "A", "--", "sh", "-c", stubborn, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    assert process.stdout.readline() == b"begun\n"
+    process.send_signal(signal.SIGINT)
+    job = idle.newest()
+    idle.until(lambda: idle.ask(f"jobs/{job}/tasks")["tasks"][0]["status"] == "stopping")
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    assert err.decode().endswith(f"job {job} is being cancelled, and its end was not waited for\n")
+    assert process.returncode == 130
+
+
 def test_what_starts_again_reads_a_file_again_and_a_pipe_never(idle):
     script = "head -c 4; touch began$FAIRLEAD_NUMBER; until test -e go; do sleep 0.02; done; cat"
     whole = idle.folder / "whole"

@@ -2,7 +2,10 @@
 
 import json
 import os
+import re
+import shlex
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
 from threading import Thread
 
 import pytest
@@ -10,6 +13,7 @@ import pytest
 from fairlead.cli.failure import Failure
 from fairlead.cli.many_jobs import read_jobs
 from fairlead.cli.script_options import is_script, script_options
+from fairlead.model.quantity import parse_seconds
 from fairlead.model.specs import Job, Queue
 from fairlead.scheduler import admission
 from test_scheduling import World
@@ -21,13 +25,21 @@ NOTHING = {"command": [], "queue": None, "cpu": "1"}
     ("line", "ours"),
     [
         ("-J train -c4 --mem=4000", ["--name", "train", "--cpu", "4", "--memory", "4000Mi"]),
-        ("--mem 8G --time=2:00:00", ["--memory", "8Gi", "--time-limit", "7200s"]),
+        ("--mem 8G --time=2:00:00", ["--time-limit", "7200s", "--memory", "8Gi"]),
         ("-t 90", ["--time-limit", "5400s"]),
         ("-t 1:30", ["--time-limit", "90s"]),
         ("--time=1-12", ["--time-limit", "129600s"]),
         ("--time 2-03:04:05", ["--time-limit", "183845s"]),
         ("-a 0-99%4", ["--tasks", "100", "--at-most", "4"]),
-        ("--gres=gpu:2 -n 1 -N 1", ["--gpu", "2"]),
+        ("--gres=gpu:2 -N 1", ["--gpu", "2"]),
+        ("--gres=gpu --requeue", ["--gpu", "1"]),
+        ("-n 4 -c 2 --mem-per-cpu=1G", ["--cpu", "8", "--memory", "8Gi"]),
+        ("--ntasks-per-node=3", ["--cpu", "3"]),
+        ("-p vision --nice", ["--priority", "-100", "--queue", "vision"]),
+        ("--nice=-5 -A lab", ["--priority", "5", "--queue", "lab"]),
+        ("--priority=7", ["--priority", "7"]),
+        ("--mail-user=true --mail-type=END,FAIL", None),
+        ("--mail-type END --mail-user http://x/y", ["--notify", "http://x/y"]),
         ("-d afterok:12:13", ["--after", "12", "--after", "13"]),
         ("--dependency=afterany:7", ["--after", "7:end"]),
         ("-d afterok:1:2,afterany:3", ["--after", "1", "--after", "2", "--after", "3:end"]),
@@ -37,11 +49,28 @@ NOTHING = {"command": [], "queue": None, "cpu": "1"}
 def test_slurm_lines_mean_what_they_say(tmp_path, line, ours):
     script = tmp_path / "job.sh"
     script.write_text(f"#!/bin/sh\n# a comment\n\n#SBATCH {line}\necho hello\n#SBATCH -J late\n")
-    assert script_options(str(script)) == (ours, [], [])
+    found = script_options(str(script))
+    if ours is None:  # a condition that is not met here is said
+        assert [each.rpartition("#SBATCH ")[2] for each in found.passed_over] == [
+            "--mail-type=END,FAIL (--notify TO tells when it has ended, however)"
+        ]
+        return
+    assert found == (ours, [], [])
 
 
 @pytest.mark.parametrize(
-    "line", ["-o out.txt", "--array=1-9", "--time=soon", "--gres=gpu:a100:2", "-n 4", "--exclusive", "--mem=0"]
+    "line",
+    [
+        "-o out.txt",
+        "--time=soon",
+        "--gres=gpu:a100:2",
+        "-n x",
+        "--exclusive",
+        "--mem=0",
+        "-C a100",
+        "-N 2",
+        "--no-requeue",
+    ],
 )
 def test_what_means_nothing_here_is_said_with_its_place(tmp_path, line):
     script = tmp_path / "job.sh"
@@ -49,6 +78,24 @@ def test_what_means_nothing_here_is_said_with_its_place(tmp_path, line):
     slurm, own, passed_over = script_options(str(script))
     assert (slurm, own) == ([], ["--cpu", "2"])
     assert [each.rpartition("#SBATCH")[0] for each in passed_over] == [f"{script}:2: "]
+
+
+def test_an_array_is_never_run_as_one_task(tmp_path):
+    script = tmp_path / "job.sh"
+    script.write_text("#!/bin/sh\n#SBATCH -a 1-9\n")
+    with pytest.raises(Failure, match=r"job.sh:2: #SBATCH --array=1-9: .* counted from 0"):
+        script_options(str(script))
+
+
+def test_slurm_options_that_contradict_each_other_are_said(tmp_path):
+    script = tmp_path / "job.sh"
+    script.write_text("#!/bin/sh\n#SBATCH -A lab -p fast\n#SBATCH --mail-user=ada@lab\n#SBATCH -C a100\n")
+    found = script_options(str(script))
+    assert found.slurm == ["--queue", "lab"]
+    said = [each.rpartition("#SBATCH ")[2] for each in found.passed_over]
+    assert said[0] == "--constraint=a100 (--on LABEL=VALUE is its like)"
+    assert said[1] == "--partition=fast (--account says which queue)"
+    assert said[2].startswith("--mail-user=ada@lab (")
 
 
 @pytest.mark.parametrize("what", ["singleton", "after:3", "afterok:1?afterok:2", "afterok:x"])
@@ -136,17 +183,19 @@ def test_jobs_of_a_file_are_read_as_json_and_as_csv(tmp_path):
         ("", "there is no job in it"),
         ('{"command": 3}', ":1: command: write text, or a list of texts"),
         ('{"comand": "x"}', ":1: comand: there is no such option: there are after, "),
-        ('{"command": "x"}\n{"command": ', ":2: no JSON: "),
+        ('{"command": "x"}\n{"command": ', ":2: not JSON: column 13: a value is missing here"),
         ('{"command": "x", "tasks": 2.5}', ":1: tasks: write a whole number, not 2.5"),
         ('{"cpu": 1}', ":1: there is no command"),
         ("command,gang\ntrue,yes", ":2: gang: write true or false, not 'yes'"),
         ("command,cpu\ntrue", ":2: has not as many cells as the first line"),
         ('command\n"it\'s"', ":2: command: no closing quotation"),
-        ("{" * 100_000, ":1: no JSON: "),
+        ("{" * 100_000, ":1: not JSON: column 2: write a key in double quotes here"),
         ('{"command": "a", "command": "b"}', ":1: command: is there twice: keep one of them"),
         ('{"command": "a", "on": {"x": "1", "x": "2"}}', ":1: on.x: is there twice: keep one of them"),
         ('[{"command": "a"}]', ":1: begins with [: write a job a line"),
         (f'\n{{"command": "a", "cpu": {"9" * 5000}}}', ":2: a number has more digits than can be read"),
+        ("command,colour\na,red", ":1: colour: there is no such option: there are after, "),
+        ('{"command": "a", "notify": 3}', ":1: notify: write text, or a list of texts"),
         ("command,cpu,cpu\na,1,2", ":1: there are two columns 'cpu': keep one of them"),
     ],
 )
@@ -180,7 +229,7 @@ def test_a_script_is_submitted_with_its_own_options(idle):
         "#SBATCH -c 3 -a 0-1 -o x.txt\necho $1 $FAIRLEAD_INDEX\n"
     )
     done = idle.call("submit", "--cpu", "4", "job.sh", "hello")
-    assert done.stderr == "fairlead: job.sh:4: #SBATCH --output=x.txt: means nothing here, and is passed over\n"
+    assert done.stderr == "fairlead: job.sh:4: #SBATCH --output=x.txt: is passed over\n"
     job = int(done.stdout)
     assert idle.call("wait", str(job)).returncode == 0
     found = idle.job(job)
@@ -345,6 +394,54 @@ def test_what_failed_runs_again_with_the_indices_it_had(idle):
     )
 
 
+def test_what_read_a_pipe_runs_again_without_it_and_that_is_said(idle):
+    assert idle.call("run", "-q", "A", "--", "cat", input="given\n").stdout == "given\n"
+    first = idle.newest()
+    again = idle.call("rerun", f"{first}")
+    assert again.stderr == (
+        f"fairlead: job {first} read what `fairlead run` was given, which is kept nowhere: now it reads nothing\n"
+    )
+    idle.ok("wait", again.stdout.strip())
+    assert idle.ok("logs", again.stdout.strip()) == ""
+    assert idle.call("rerun", again.stdout.strip()).stderr == ""
+
+
+def test_a_condition_is_taken_away(idle):
+    job = idle.submit("-q", "A", "--on", "zone=nowhere", "--", "true")
+    assert idle.ok("edit", f"{job}", "--anywhere") == f"job {job} is changed\n"
+    idle.ok("wait", f"{job}")
+    assert idle.job(job)["on"] == {}
+    assert "say one of them" in idle.call("edit", f"{job}", "--anywhere", "--on", "zone=east").stderr
+
+
+def test_a_note_outlives_the_queue_that_it_is_about(idle):
+    jobs = idle.folder / "jobs"
+    lines = [{"command": "sleep 600", "notify": "cat > one"}, {"command": "true", "notify": ["cat > two"]}]
+    jobs.write_text("\n".join(map(json.dumps, lines)))
+    first, second = map(int, idle.ok("submit", "-q", "A", "--jobs", "jobs").split())
+    assert idle.ok("cancel", "--queue", "A").splitlines()[0] == f"job {first} is cancelled"
+    idle.until(
+        lambda: all((idle.folder / name).exists() and (idle.folder / name).read_text() for name in ("one", "two"))
+    )
+    told = [json.loads((idle.folder / name).read_text())["jobs"] for name in ("one", "two")]
+    assert [[job["id"] for job in each] for each in told] == [[first], [second]]
+    assert told[0][0]["status"] == "cancelled"
+    note = idle.submit("-q", "A", "--hold", "--notify", "true", "--", "true") + 1
+    assert idle.ok("cancel", f"{note}") == f"job {note} is cancelled\n"
+    idle.ok("cancel", f"{note - 1}")
+
+
+def test_the_last_lines_of_a_task_and_what_it_writes_then(idle):
+    job = idle.submit("-q", "A", "--", "sh", "-c", "seq 5; until test -e go; do sleep 0.05; done; echo 6")
+    idle.until(lambda: idle.ok("logs", f"{job}").endswith("5\n"))
+    following = idle.start("logs", "-f", "--tail", "2", f"{job}")
+    assert [following.stdout.readline() for _ in range(2)] == [b"4\n", b"5\n"]
+    (idle.folder / "go").touch()
+    assert following.communicate(timeout=60)[0] == b"6\n"
+    assert idle.ok("logs", "--tail", "1", f"{job}") == "6\n"
+    assert "leave --follow away" in idle.call("logs", "-f", "--all", f"{job}").stderr
+
+
 def test_a_job_says_what_it_asked_for_beside_the_usual(idle):
     first = idle.submit("-q", "A", "--hold", "--", "true")
     asked = ("--retries", "2", "--time-limit", "90min", "--grace", "30s", "--exit-done")
@@ -404,3 +501,45 @@ def test_what_is_no_job_is_said_in_one_line(command):
     result = CliRunner().invoke(app, [command, "abc", *(["--priority", "1"] if command == "edit" else [])])
     assert isinstance(result.exception, Exception)
     assert "'abc' is no job" in str(result.exception)
+
+
+SLURM = (Path(__file__).parent.parent / "docs" / "slurm.md").read_text()
+SLURM_ROWS = re.findall(r"^\| (.*) \| (.*) \|.*\|$", SLURM, re.MULTILINE)[2:]
+
+
+def parsed(words):
+    """What options of `fairlead submit` come to."""
+    from typer.main import get_command
+
+    from fairlead.cli.main import app
+
+    found = get_command(app).commands["submit"].make_context("submit", list(words)).params
+    limit = found["time_limit"]
+    return found | {"time_limit": limit and parse_seconds(limit)}
+
+
+@pytest.mark.parametrize("row", SLURM_ROWS, ids=[row[0][:40] for row in SLURM_ROWS])
+def test_the_page_about_slurm_is_true_line_by_line(tmp_path, monkeypatch, row):
+    from typer.main import get_command
+
+    from fairlead.cli.main import app
+
+    monkeypatch.setattr("fairlead.client.notify.sendmail", lambda: "/usr/sbin/sendmail")
+    theirs, ours = (re.findall(r"`([^`]+)`", cell) for cell in row)
+    for line in ours:
+        if line.startswith("fairlead "):
+            name, *words = shlex.split(line)[1:]
+            get_command(app).commands[name].make_context(name, words)
+    options = [line for line in theirs if line.startswith("--")]
+    for k, line in enumerate(options):
+        script = tmp_path / "job.sh"
+        script.write_text(f"#!/bin/sh\n#SBATCH {line}\ntrue\n")
+        found = script_options(str(script))
+        meant = [each for each in ours if each.startswith("--")]
+        if "it is said, not taken" in SLURM.partition(f"| {row[0]} |")[2].partition("\n")[0]:
+            assert found.passed_over
+        elif meant:
+            assert not found.passed_over
+            assert parsed(found.slurm) == parsed(shlex.split(meant[min(k, len(meant) - 1)]))
+        else:
+            assert found is None or not any(found)

@@ -10,6 +10,7 @@ import pytest
 from fairlead.model.specs import Job, Node, Queue, Settings
 from fairlead.scheduler.facts import (
     Configured,
+    JobCancelled,
     JobSubmitted,
     NodeJoined,
     NodeLost,
@@ -79,6 +80,20 @@ def test_usage_adds_up_what_was_held_and_for_how_long():
     assert (bo["tasks"], bo["failed"], bo["cpu_hours"]) == (1, 1, 0.5)
     assert bo["asked"] == bo["lost"] == {"cpu": 1000.0, "memory": float(1 << 30)}
     assert (other["asked"], other["lost"]) == ({"cpu": 4000.0 + 3000.0}, {"cpu": 4000.0})
+
+
+def test_who_cancels_a_task_has_not_had_it_fail():
+    facts = history()[:-1]
+    facts += [
+        JobCancelled(at=2.5 * HOUR, id=1),
+        TasksFinished(
+            at=3 * HOUR, **task(1), **{**ended(ran=3_600_000), "outcome": np.array([int(Outcome.SIGNALLED)])}
+        ),
+    ]
+    usage = Usage(State(), 0, 4 * HOUR)
+    usage.feed(facts)
+    (row,) = [row for row in usage.finish() if (row["queue"], row["user"]) == ("a", "ada")]
+    assert (row["tasks"], row["failed"], row["lost"]) == (1, 0, {"cpu": 2000.0})
 
 
 def test_usage_counts_what_lies_in_the_time_that_is_asked_for():

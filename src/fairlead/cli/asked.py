@@ -1,11 +1,26 @@
 """What is asked for with a job: from options, as they are on a command line, in a script or in a file, to requests of the API."""
 
 import os
+import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from fairlead.cli.failure import Failure
+
+OPTIONS = (
+    "cpu", "memory", "gpu", "tasks", "at_most", "name", "priority", "on", "time_limit", "retries", "grace", "signal", "after",
+    "queue", "cwd", "env",
+)  # fmt: skip
+"""What a request calls as options are called."""
+
+
+def as_typed(message: str) -> str:
+    """What a scheduler refused, with the option that was typed for the key that it names: ``--time-limit: ...``."""
+    match = re.match(r"(?:demand: )?([a-z_]+)(?:\.[\w.-]+)?: ", message)
+    if match is None or match[1] not in OPTIONS:
+        return message
+    return f"--{match[1].replace('_', '-')}: {message[match.end() :]}"
 
 
 def job_request(asked: Mapping[str, Any]) -> dict[str, Any]:

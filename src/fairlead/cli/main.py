@@ -12,6 +12,7 @@ import typer
 import fairlead
 from fairlead.cli.commands import cluster, configuration, fairness, jobs, journal, people, traces
 from fairlead.cli.failure import Failure
+from fairlead.cli.streams import checked_streams
 from fairlead.interrupts import heed
 from fairlead.plain_text import plain_lines
 
@@ -62,13 +63,20 @@ app.add_typer(configuration.app, name="import")
 
 def main() -> None:
     """Run the command line. Whatever is wrong with what was asked is told in one line; exit status 1, or 2 for usage."""
+    heed()
+    with checked_streams():
+        _run()
+
+
+def _run() -> None:
+    from fairlead.cli.asked import as_typed
     from fairlead.client.service_error import ServiceError
 
-    heed()
     try:
         app()
     except (Failure, ServiceError) as error:
-        print(f"fairlead: {plain_lines(str(error))}", file=sys.stderr)
+        said = str(error) if isinstance(error, Failure) else as_typed(str(error))
+        print(f"fairlead: {plain_lines(said)}", file=sys.stderr)
         sys.exit(1)
     except KeyboardInterrupt:
         sys.exit(130)

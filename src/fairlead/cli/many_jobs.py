@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from fairlead.cli.failure import Failure
-from fairlead.model.faults import check_digits, parse_json, repeated, shortened
+from fairlead.model.faults import check_digits, no_json, parse_json, repeated, shortened
 
 LISTS = ("resource", "on", "after", "env")
 SWITCHES = ("gang", "exit_done", "revocable", "export_all", "strict", "hold", "pack", "spread", "ray")
 NUMBERS = ("tasks", "priority", "retries", "at_most", "bundles")
 TEXTS = ("queue", "cpu", "memory", "gpu", "name", "time_limit", "grace", "signal", "cwd", "bundle")
+KNOWN = {"command", "notify", *LISTS, *SWITCHES, *NUMBERS, *TEXTS}
 
 
 def read_jobs(path: str, given: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -54,7 +55,7 @@ def _of_json(path: str, text: str) -> Iterator[tuple[int, dict[str, Any]]]:
             try:
                 row = parse_json(line)
             except json.JSONDecodeError as error:
-                raise Failure(f"{path}:{number}: no JSON: {error.msg}") from None
+                raise Failure(f"{path}:{number}: {no_json(error)}") from None
             except (ValueError, RecursionError) as error:  # a key twice, a number too long, brackets too deep
                 raise Failure(f"{path}:{number}: {shortened(str(error))}") from None
             if not isinstance(row, dict):
@@ -65,8 +66,11 @@ def _of_json(path: str, text: str) -> Iterator[tuple[int, dict[str, Any]]]:
 def _of_csv(path: str, text: str) -> Iterator[tuple[int, dict[str, Any]]]:
     reader = csv.DictReader(io.StringIO(text, newline=""), strict=True)
     try:
-        if (twice := repeated(reader.fieldnames or [])) is not None:
+        names = [name.strip().replace("-", "_") for name in reader.fieldnames or []]
+        if (twice := repeated(names)) is not None:
             raise Failure(f"{path}:1: there are two columns {shortened(twice)!r}: keep one of them")
+        for name in names:
+            _check_name(f"{path}:{reader.line_num}", name)
         for row in reader:
             if None in row or None in row.values():
                 raise Failure(f"{path}:{reader.line_num}: has not as many cells as the first line")
@@ -77,6 +81,13 @@ def _of_csv(path: str, text: str) -> Iterator[tuple[int, dict[str, Any]]]:
 
 def _value(where: str, name: str, value: Any) -> Any:
     """What is asked for under a name, of the type that it has as an option."""
+    _check_name(where, name)
+    if name == "notify":
+        if isinstance(value, str):
+            return [value]
+        if isinstance(value, list) and all(isinstance(each, str) for each in value):
+            return value
+        raise Failure(f"{where}: notify: write text, or a list of texts")
     if name == "command" or name in LISTS:
         if isinstance(value, str):
             try:
@@ -91,14 +102,19 @@ def _value(where: str, name: str, value: Any) -> Any:
     if name in SWITCHES:
         if str(value).lower() in ("true", "false"):
             return str(value).lower() == "true"
-        raise Failure(f"{where}: {name}: write true or false, not {value!r}")
+        raise Failure(f"{where}: {name}: write true or false, not {shortened(repr(value))}")
     if name in NUMBERS:
         if type(value) is int or (isinstance(value, str) and value.strip().lstrip("-").isdecimal()):
             return int(value)
-        raise Failure(f"{where}: {name}: write a whole number, not {value!r}")
-    if name in TEXTS:
-        if isinstance(value, str) or (type(value) in (int, float) and name in ("cpu", "memory", "gpu", "time_limit")):
-            return str(value)
-        raise Failure(f"{where}: {name}: write text, not {value!r}")
-    known = ", ".join(sorted(["command", *LISTS, *SWITCHES, *NUMBERS, *TEXTS]))
-    raise Failure(f"{where}: {name}: there is no such option: there are {known}")
+        raise Failure(f"{where}: {name}: write a whole number, not {shortened(repr(value))}")
+    if isinstance(value, str) or (type(value) in (int, float) and name in ("cpu", "memory", "gpu", "time_limit")):
+        return str(value)
+    raise Failure(f"{where}: {name}: write text, not {shortened(repr(value))}")
+
+
+def _check_name(where: str, name: str) -> None:
+    """Raise a Failure for what is no option of a job."""
+    if name in KNOWN:
+        return
+    known = ", ".join(sorted(KNOWN))
+    raise Failure(f"{where}: {shortened(name)}: there is no such option: there are {known}")

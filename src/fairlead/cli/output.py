@@ -73,6 +73,14 @@ class TaskOutput:
             pause = 0.01 if any(moved) else min(0.2, pause * 1.5)
             time.sleep(pause)
 
+    def print_tail(self, lines: int) -> None:
+        """Print the last lines of what is there of each stream; `copy` goes on after them."""
+        for stream, target in (("out", sys.stdout.buffer), ("err", sys.stderr.buffer)):
+            path = f"{self._tasks}/{self._index}/output/{stream}"
+            kept, self._offsets[stream] = _last_lines(self._connection, path, lines)
+            target.write(b"".join(kept))
+            target.flush()
+
     def _copy(self, stream: str) -> bool:
         """Copy what is new; whether there was something."""
         target = sys.stdout.buffer if stream == "out" else sys.stderr.buffer
@@ -87,24 +95,17 @@ class TaskOutput:
             target.flush()
 
 
-def print_tail(connection: Connection, job: int, index: int, lines: int) -> None:
-    """Print the last lines that a task wrote to each stream."""
-    for stream, target in (("out", sys.stdout.buffer), ("err", sys.stderr.buffer)):
-        target.write(b"".join(_last_lines(connection, f"/v1/jobs/{job}/tasks/{index}/output/{stream}", lines)))
-        target.flush()
-
-
 def print_all(connection: Connection, job: int, tail: int | None) -> None:
     """Print what all tasks of a job wrote, each line with its task's index before it; of each the last lines, if so asked."""
     for index in range(connection.get(f"/v1/jobs/{job}")["tasks"]):
         for stream, target in (("out", sys.stdout.buffer), ("err", sys.stderr.buffer)):
-            for line in _last_lines(connection, f"/v1/jobs/{job}/tasks/{index}/output/{stream}", tail):
+            for line in _last_lines(connection, f"/v1/jobs/{job}/tasks/{index}/output/{stream}", tail)[0]:
                 target.write(f"{index}: ".encode() + line.removesuffix(b"\n") + b"\n")
             target.flush()
 
 
-def _last_lines(connection: Connection, path: str, most: int | None) -> Iterable[bytes]:
-    """The lines of an output, or the last of them; what is before those is read and let go."""
+def _last_lines(connection: Connection, path: str, most: int | None) -> tuple[Iterable[bytes], int]:
+    """The lines of an output, or the last of them, and how long it is; what is before those is read and let go."""
     kept: deque[bytes] = deque(maxlen=most)
     offset, begun = 0, b""
     while piece := connection.get_bytes(path, offset=offset):
@@ -113,4 +114,4 @@ def _last_lines(connection: Connection, path: str, most: int | None) -> Iterable
         kept.extend(line + b"\n" for line in whole)
     if begun:
         kept.append(begun)
-    return kept
+    return kept, offset

@@ -19,9 +19,10 @@ from typing import Any, NoReturn
 from fairlead.cli.failure import Failure
 from fairlead.cli.output import TaskOutput
 from fairlead.cli.scheduler import connect
+from fairlead.cli.streams import OutputLost
 from fairlead.client.connection import Connection
 from fairlead.client.service_error import ServiceError
-from fairlead.client.standard_input import InputLost, Kind, StandardInput
+from fairlead.client.standard_input import InputLost, Kind, StandardInput, TerminalGone
 
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 RETURNS_WITHIN = 60.0
@@ -72,13 +73,15 @@ def guarded() -> Iterator[Callable[[int], None]]:
     """Have a job cancelled once this process is gone, however it went, but where all went well; gives what names the job.
 
     A process apart waits for that, at the other end of a pipe. It has nothing to do with the scheduler meanwhile, so that may be
-    restarted, and this process may be stopped and go on.
+    restarted, and this process may be stopped and go on. What tells this process to end tells that one nothing: it ends after it.
     """
     ear, mouth = os.pipe()
     between = os.fork()
     if between == 0:
         try:
             os.setsid()
+            for number in (*ENDING, signal.SIGQUIT):
+                signal.signal(number, signal.SIG_IGN)
             if os.fork() == 0:
                 os.close(mouth)
                 _wait_and_cancel(ear)
@@ -136,8 +139,13 @@ def follow(connection: Connection, job: int, kind: Kind, signals: Signals) -> di
             return output.copy(follow=True, look=look)
     except BrokenPipeError:
         _end(job, output, signal.SIGPIPE)
+    except TerminalGone:
+        _end(job, output, signal.SIGHUP)
     except Told as told:
         _end(job, output, told.number)
+    except OutputLost:
+        _cancel_and_wait(job, output)
+        raise
     except InputLost:
         connection.post(f"/v1/jobs/{job}/cancel", {})
         raise Failure(
@@ -156,16 +164,22 @@ def _end(job: int, output: TaskOutput, number: int) -> NoReturn:
         null = os.open(os.devnull, os.O_WRONLY)
         for fd in (1, 2) if number == signal.SIGHUP else (1,):
             os.dup2(null, fd)
-    with contextlib.suppress(Told):
-        connection = connect()
-        connection.post(f"/v1/jobs/{job}/cancel", {})
-        output.over(connection).copy(follow=True)
-    if told:
-        print(f"fairlead: job {job} is cancelled", file=sys.stderr)
-    with contextlib.suppress(OSError, ValueError):
+    outcome = "is being cancelled, and its end was not waited for"
+    with contextlib.suppress(Told, OutputLost, BrokenPipeError):
+        _cancel_and_wait(job, output)
+        outcome = "is cancelled"
+    with contextlib.suppress(OSError, ValueError, OutputLost):
+        if told:
+            print(f"fairlead: job {job} {outcome}", file=sys.stderr)
         sys.stdout.flush()
         sys.stderr.flush()
     os._exit(128 + number)
+
+
+def _cancel_and_wait(job: int, output: TaskOutput) -> None:
+    connection = connect()
+    connection.post(f"/v1/jobs/{job}/cancel", {})
+    output.over(connection).copy(follow=True)
 
 
 @contextlib.contextmanager

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from fairlead.cli.failure import Failure
+from fairlead.client.notify import NotTold, kind_of
 
 MOST_READ = 65536
 """Bytes of a script that are looked at."""
@@ -37,7 +38,7 @@ class ScriptOptions(NamedTuple):
 def script_options(path: str, check: Check = lambda where, words: None) -> ScriptOptions | None:
     """What stands in a file; None where that is no script, or says nothing. `check` is told of each line, and where it stands."""
     text = _beginning(path)
-    found = ScriptOptions([], [], [])
+    found, together = ScriptOptions([], [], []), Together()
     for number, line in enumerate(text.splitlines(), 1):
         if line.strip() and not line.startswith("#"):
             break
@@ -51,8 +52,11 @@ def script_options(path: str, check: Check = lambda where, words: None) -> Scrip
                 found.own.extend(words)
             else:
                 known = len(found.slurm)
-                _translate(words, where, found)
+                _translate(words, where, found, together)
                 check(where, found.slurm[known:])
+    known = len(found.slurm)
+    _translate_together(together, found)
+    check(path, found.slurm[known:])
     if "#SBATCH" in text:
         for name in sorted(set(re.findall(r"\$\{?(SLURM_[A-Z_]+)", text))):
             ours = f" (${OURS[name]} is its like)" if name in OURS else ""
@@ -97,25 +101,91 @@ def _words(text: str, where: str) -> list[str]:
         raise Failure(f"{where}: {str(error).lower()}") from None
 
 
-def _translate(words: list[str], where: str, found: ScriptOptions) -> None:
-    """Slurm's options of one line as ours."""
+Together = dict[str, tuple[str, str]]
+"""By name, options that mean something together only: the value, and where it stands, as it is written."""
+TOGETHER = (
+    "--cpus-per-task", "--ntasks", "--ntasks-per-node", "--mem-per-cpu", "--mem", "--partition", "--account", "--mail-user",
+    "--mail-type",
+)  # fmt: skip
+
+
+def _translate(words: list[str], where: str, found: ScriptOptions, together: Together) -> None:
+    """Slurm's options of one line as ours; those that others of another line change are put together."""
     for name, value in _slurm_options(words):
+        if name in TOGETHER:
+            together[name] = value, f"{where} {name}{f'={value}' if value else ''}"
+            continue
         try:
             ours = _ours(name, value)
         except Failure as failure:
             raise Failure(f"{where} {failure}") from None
         if ours is None:
-            found.passed_over.append(f"{where} {name}{f'={value}' if value else ''}")
+            like = f" ({LIKE[name]} is its like)" if name in LIKE else ""
+            found.passed_over.append(f"{where} {name}{f'={value}' if value else ''}{like}")
         else:
             found.slurm.extend(ours)
+
+
+LIKE = {"--constraint": "--on LABEL=VALUE"}
+"""What has a counterpart here that cannot be told from it: which label a feature is of, to begin with."""
+
+
+def _translate_together(said: Together, found: ScriptOptions) -> None:
+    """What options come to together, the last of each."""
+    text = {name: value for name, (value, _) in said.items()}
+
+    def pass_over(name: str, why: str = "") -> None:
+        found.passed_over.append(said[name][1] + why)
+
+    cpus = 1
+    for name in ("--cpus-per-task", "--ntasks", "--ntasks-per-node"):
+        if name in text and not re.fullmatch("[0-9]{1,9}", text[name]):
+            pass_over(name)
+            del text[name]
+    if "--ntasks" in text:
+        text.pop("--ntasks-per-node", None)  # no more than a bound on it then
+    for name in ("--cpus-per-task", "--ntasks", "--ntasks-per-node"):
+        cpus *= int(text.get(name, 1))
+    if any(name in text for name in ("--cpus-per-task", "--ntasks", "--ntasks-per-node")):
+        found.slurm.extend(["--cpu", str(cpus)])
+    for name, times in (("--mem", 1), ("--mem-per-cpu", cpus)):
+        if name in text:
+            ours = _memory(text[name], times)
+            if ours is None or (name == "--mem-per-cpu" and "--mem" in text):
+                pass_over(name)
+            else:
+                found.slurm.extend(ours)
+    if "--account" in text and "--partition" in text:
+        pass_over("--partition", " (--account says which queue)")
+    if queue := text.get("--account") or text.get("--partition"):
+        found.slurm.extend(["--queue", queue])
+    _translate_mail(text, pass_over, found)
+
+
+def _translate_mail(text: dict[str, str], pass_over: Callable[[str, str], None], found: ScriptOptions) -> None:
+    """Whom Slurm would tell, and when: here they are told when it has ended, however."""
+    kinds = set(text.get("--mail-type", "NONE").upper().split(","))
+    at_end = kinds & {"END", "FAIL", "ALL"}
+    if "--mail-user" in text:
+        try:
+            kind_of(text["--mail-user"])
+            wrong = "" if at_end else " (without --mail-type=END nobody is told of an end)"
+        except NotTold as error:
+            wrong = f" ({error})"
+        if wrong:
+            pass_over("--mail-user", wrong)
+        else:
+            found.slurm.extend(["--notify", text["--mail-user"]])
+    if "--mail-type" in text and (kinds - {"END", "ALL", "NONE"} or (at_end and "--mail-user" not in text)):
+        pass_over("--mail-type", " (--notify TO tells when it has ended, however)")
 
 
 _LONG = {
     "-J": "--job-name", "-p": "--partition", "-A": "--account", "-c": "--cpus-per-task", "-t": "--time", "-a": "--array",
     "-G": "--gpus", "-d": "--dependency", "-C": "--constraint", "-D": "--chdir", "-H": "--hold", "-n": "--ntasks",
-    "-N": "--nodes", "-o": "--output", "-e": "--error",
+    "-N": "--nodes", "-o": "--output", "-e": "--error", "--gpus-per-node": "--gpus", "--gpus-per-task": "--gpus",
 }  # fmt: skip
-_FLAGS = ("--hold", "--requeue", "--no-requeue", "--exclusive")
+_FLAGS = ("--hold", "--requeue", "--no-requeue", "--exclusive", "--nice")
 
 
 def _slurm_options(words: list[str]) -> Iterator[tuple[str, str]]:
@@ -136,25 +206,29 @@ def _ours(name: str, value: str) -> list[str] | None:
     match name:
         case "--job-name":
             return ["--name", value]
-        case "--cpus-per-task":
-            return ["--cpu", value]
-        case "--mem":
-            return _memory(value)
         case "--time":
             return _time(value)
         case "--array":
             return _array(value)
-        case "--gpus" | "--gpus-per-node" | "--gpus-per-task" | "--gres":
-            count = value.removeprefix("gpu:") if name == "--gres" else value
-            return ["--gpu", count] if count.isdigit() else None
+        case "--gres":
+            return ["--gpu", value.partition(":")[2] or "1"] if re.fullmatch("gpu(:[0-9]{1,9})?", value) else None
+        case "--gpus":
+            return ["--gpu", value] if re.fullmatch("[0-9]{1,9}", value) else None
+        case "--priority" | "--nice":
+            number = value or "100"
+            if not re.fullmatch("-?[0-9]{1,6}", number):
+                return None
+            return ["--priority", str(int(number) if name == "--priority" else -int(number))]
+        case "--requeue":
+            return []  # a task whose node is lost, or that is stopped to make room, starts again anyway
         case "--dependency":
             return [word for part in value.split(",") for word in _dependency(part)]
         case "--chdir":
             return ["--cwd", value]
         case "--hold":
             return ["--hold"]
-        case "--ntasks" | "--nodes":
-            return [] if value == "1" else None
+        case "--nodes":
+            return [] if value in ("1", "1-1") else None
     return None
 
 
@@ -169,11 +243,11 @@ def _dependency(text: str) -> list[str]:
     return [word for job in jobs.split(":") for word in ("--after", f"{job}{how}")]
 
 
-def _memory(value: str) -> list[str] | None:
+def _memory(value: str, times: int) -> list[str] | None:
     match = re.fullmatch(r"(\d+)([KMGT]?)B?", value, re.IGNORECASE)
     if match is None or int(match[1]) == 0:  # 0 is all of a node's there
         return None
-    return ["--memory", f"{match[1]}{match[2].upper() or 'M'}i"]
+    return ["--memory", f"{int(match[1]) * times}{match[2].upper() or 'M'}i"]
 
 
 def _time(value: str) -> list[str] | None:
@@ -191,8 +265,11 @@ def _time(value: str) -> list[str] | None:
     return ["--time-limit", f"{total}s"] if total else None
 
 
-def _array(value: str) -> list[str] | None:
-    match = re.fullmatch(r"0-(\d+)(?:%(\d+))?", value)
+def _array(value: str) -> list[str]:
+    """An array of Slurm's; a Failure where it does not begin at 0, for one task alone would do something else."""
+    match = re.fullmatch(r"0-([0-9]{1,8})(?:%([0-9]{1,8}))?", value)
     if match is None:
-        return None
+        raise Failure(
+            f"--array={value}: has no counterpart here: tasks are counted from 0: write such as 0-99, or 0-99%4"
+        )
     return ["--tasks", str(int(match[1]) + 1), *(["--at-most", match[2]] if match[2] else [])]

@@ -15,7 +15,7 @@ from fairlead.cli.failure import Failure
 from fairlead.cli.many_jobs import read_jobs
 from fairlead.cli.script_options import ScriptOptions, as_program, is_script, script_options
 from fairlead.client.connection import Connection
-from fairlead.client.notify import NotTold, request
+from fairlead.client.notify import NotTold, kind_of, request
 from fairlead.client.service_error import ServiceError
 from fairlead.plain_text import plain
 
@@ -40,7 +40,7 @@ def all_asked(ctx: typer.Context, command: list[str], jobs: str | None) -> list[
     if said is None:
         return [_of_script(asked, command)] if is_script(command[0]) else [asked]
     for line in said.passed_over:
-        print(f"fairlead: {plain(line)}: means nothing here, and is passed over", file=sys.stderr)
+        print(f"fairlead: {plain(line)}: is passed over", file=sys.stderr)
     return [_of_script(_with(ctx, said), command)]
 
 
@@ -115,27 +115,33 @@ def ask_when(connection: Connection, wanted: list[dict[str, Any]], where: list[s
         print(plain(found["text"]))
 
 
-def submit_all(connection: Connection, wanted: list[dict[str, Any]], notify: list[str], where: list[str]) -> None:
+def submit_all(connection: Connection, wanted: list[dict[str, Any]], notify: list[list[str]], where: list[str]) -> None:
     """Submit jobs in one request, say their numbers, and have somebody told when they have ended.
 
+    `notify` says of each who is told; once of all of which they are.
     `where` says where each stands in a file; empty for what the command line asks for.
     """
     if connection.is_here():
         _say_once(map(doubt_about_command, wanted), where)
-    try:
-        tellers = [request(to, []) for to in notify]
-    except NotTold as error:
-        raise Failure(f"--notify {error}") from None
-    if tellers and len(wanted) > MOST_TOLD_OF:
-        raise Failure(f"--notify: {len(wanted)} jobs are too many to wait for: {MOST_TOLD_OF} at most")
+    told: dict[str, list[int]] = {}
+    for number, tos in enumerate(notify):
+        for to in dict.fromkeys(tos):
+            told.setdefault(to, []).append(number)
+    for to, numbers in told.items():
+        try:
+            kind_of(to)
+        except NotTold as error:
+            raise Failure(f"{f'{where[numbers[0]]}: notify:' if where else '--notify'} {error}") from None
+        if len(numbers) > MOST_TOLD_OF:
+            raise Failure(f"--notify: {len(numbers)} jobs are too many to wait for: {MOST_TOLD_OF} at most")
     path, body = ("/v1/bulk", {"jobs": wanted}) if where else ("/v1/jobs", wanted[0])
     answer = _post(connection.submit, path, body, where)
     answers = answer["jobs"] if where else [answer]
     _say_once((answer["warning"] for answer in answers), where)
-    numbers = [answer["id"] for answer in answers]
-    for to in notify:
-        connection.submit("/v1/jobs", {**request(to, numbers), "queue": answers[0]["queue"]})
-    print(*numbers, sep="\n")
+    for to, numbers in told.items():
+        ended = [answers[number] for number in numbers]
+        connection.submit("/v1/jobs", {**request(to, [each["id"] for each in ended]), "queue": ended[0]["queue"]})
+    print(*(answer["id"] for answer in answers), sep="\n")
 
 
 def _say_once(doubts: Iterable[str | None], where: list[str]) -> None:

@@ -64,6 +64,7 @@ def request(to: str, jobs: list[int]) -> dict[str, Any]:
         "name": f"notify {' '.join(map(str, jobs))}"[:256],
         "after": [{"job": job, "how": "end"} for job in jobs],
         "priority": 1_000_000,
+        "note": True,
     }
 
 

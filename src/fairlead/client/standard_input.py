@@ -1,5 +1,6 @@
 """This program's standard input, handed on to a task: read here, and sent piece by piece as the task takes them."""
 
+import contextlib
 import os
 import select
 import stat
@@ -20,6 +21,10 @@ Kind = Literal["", "pipe", "terminal"]
 
 class InputLost(Exception):
     """A task starts again, and what it had read cannot be read again."""
+
+
+class TerminalGone(Exception):
+    """The terminal that is handed on is there no more."""
 
 
 def kind_of_input() -> Kind:
@@ -56,18 +61,22 @@ class StandardInput:
         self._closing = True
         self.ring()
         if self._as_it_was is not None:
-            termios.tcsetattr(0, termios.TCSADRAIN, self._as_it_was)
+            with contextlib.suppress(termios.error):  # it is gone
+                termios.tcsetattr(0, termios.TCSADRAIN, self._as_it_was)
 
     def look(self, task: Any) -> None:
-        """Take note of how far the task is, which may be such as to begin. Raises InputLost, or what went wrong meanwhile."""
+        """Take note of how far the task is, which may be such as to begin. Raises InputLost, TerminalGone, or what went wrong."""
         if self._trouble is not None:
-            raise self._trouble
+            raise TerminalGone if self._kind == "terminal" and isinstance(self._trouble, OSError) else self._trouble
         if self._kind and task["status"] in ("starting", "running") and task["attempt"] != self._attempt:
             self._attempt = task["attempt"]
             self.ring()
             if self._thread is None:
                 if self._as_it_was is not None:
-                    tty.setraw(0, termios.TCSADRAIN)
+                    try:
+                        tty.setraw(0, termios.TCSADRAIN)
+                    except termios.error:
+                        raise TerminalGone from None
                 self._thread = threading.Thread(target=self._run, name="input", daemon=True)
                 self._thread.start()
 

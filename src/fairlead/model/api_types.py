@@ -372,8 +372,8 @@ class OverTimeInfo(TypedDict):
 
 class UsedBy(TypedDict):
     """What one user's tasks in one queue used: of each resource what was asked for, base units x hours; `lost` of it by attempts
-    that came to nothing. `tasks` attempts ended, `failed` of them not well; `cpu_hours` is what they really used, `peak_memory`
-    the most that one had, in bytes.
+    that came to nothing. `tasks` attempts ended, `failed` of them by themselves; `cpu_hours` is what they really used,
+    `peak_memory` the most that one had, in bytes.
     """
 
     queue: str

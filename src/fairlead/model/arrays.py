@@ -23,6 +23,8 @@ LEAST, MOST = 1e-60, 1e60
 """Between these all amounts are, but for 0: what is computed of them stays far from what floating point cannot hold."""
 WIDEST = 1e20
 """How many times the least of its numbers the largest may be, for a problem to be solved in floating point."""
+MOST_MACHINES = 10**9
+"""That a capacity may be of, together."""
 _WHOLE = 2**53
 """Whole numbers up to this one are themselves in float64."""
 
@@ -56,7 +58,7 @@ def numbers_of(key: str, values: ArrayLike, shape: tuple[int, ...], names: Seque
     """
     array = values if isinstance(values, np.ndarray) else np.asarray(values, object)
     if array.dtype.kind not in "iufO" and array.size:
-        raise Fault(key, None, f"{shortened(repr(array.ravel()[0].item()))} is no number")
+        raise Fault(key, None, f"{shown(array.ravel()[0])} is no number")
     try:
         whole = np.broadcast_to(array, shape)
     except ValueError:
@@ -116,6 +118,15 @@ def weights_of(values: ArrayLike | None, shape: tuple[int, ...], names: Sequence
     return found
 
 
+def machines_of(value: object) -> int:
+    """How many machines a capacity is of."""
+    if not isinstance(value, numbers.Integral) or isinstance(value, bool) or not 1 <= int(value) <= MOST_MACHINES:
+        raise Fault(
+            "nodes", None, f"{shown(value)} is no number of machines: use a whole number from 1 to {MOST_MACHINES}"
+        )
+    return int(value)
+
+
 def priorities_of(values: ArrayLike | None, users: int) -> NDArray[np.int64]:
     """Priorities, whole numbers."""
     array = numbers_of("priority", 0 if values is None else values, (users,))
@@ -134,19 +145,27 @@ def refuse_where(key: str, wrong: Any, array: Numbers, what: str, names: Sequenc
     row = at[0] if key != "capacity" else None
     column = f"{names[at[-1]]}: " if names else ""
     value = array[at]
-    written = str(value) if isinstance(value, Fraction | Decimal) else repr(getattr(value, "item", lambda: value)())
-    raise Fault(key, row, f"{column}{shortened(written)} is {what}")
+    raise Fault(key, row, f"{column}{shown(value)} is {what}")
+
+
+def shown(value: Any) -> str:
+    """A value as a message shows it, however long it is."""
+    try:
+        text = str(value) if isinstance(value, Fraction | Decimal) else repr(getattr(value, "item", lambda: value)())
+    except ValueError:
+        return "a number of more digits than can be read"
+    return shortened(text)
 
 
 def check_list(key: str, names: object, many: int, of: str) -> None:
     """Raise a fault where these are no list of so many."""
     if isinstance(names, str) or not isinstance(names, Sequence | np.ndarray):
-        raise Fault(key, None, f"{shortened(repr(names))} is no list of texts")
+        raise Fault(key, None, f"{shown(names)} is no list of texts")
     if len(names) != many:
         raise Fault(key, None, f"{len(names)} are named, for {many} {of}")
     for row, name in enumerate(names):
         if not isinstance(name, str):
-            raise Fault(key, None, f"[{row}]: {shortened(repr(name))} is no text")
+            raise Fault(key, None, f"[{row}]: {shown(name)} is no text")
 
 
 def check_names(key: str, names: Iterable[str], check: Callable[[str], object]) -> None:

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
-from fairlead.model.faults import Repeated, check_digits, parse_json, reason, shortened
+from fairlead.model.faults import Repeated, check_digits, no_json, parse_json, reason, shortened
 from fairlead.model.quantity import (
     Percent,
     check_total,
@@ -308,7 +308,8 @@ def validated(kind: type[T], path: Path, text: str, raw: dict[str, Any]) -> T:
             place = _place(each["loc"])
             if place not in told or each["type"] in ("finite_number", "value_error"):
                 told[place] = each
-        faults = [fault(path, text, e["loc"], e["msg"], e["type"]) for e in told.values()]
+        inner = {place[:length] for place in told for length in range(len(place))}  # what is wrong inside is told alone
+        faults = [fault(path, text, e["loc"], e["msg"], e["type"]) for place, e in told.items() if place not in inner]
         more = f"\n(and {len(faults) - 5} more)" if len(faults) > 5 else ""
         raise DocumentError("\n".join(faults[:5]) + more) from None
 
@@ -637,6 +638,8 @@ def read_table(path: Path) -> tuple[str, dict[str, Any]]:
         raise DocumentError(f"{path}: cannot be read: {error.strerror}") from None
     except UnicodeDecodeError as error:
         raise DocumentError(f"{path}: not UTF-8 text (byte {error.start})") from None
+    except ValueError:  # a path with a NUL
+        raise DocumentError(f"{shortened(repr(str(path)))}: is no path of a file") from None
     long = check_digits(text)
     if long is not None:
         raise DocumentError(f"{path}:{long}: a number has more digits than can be read")
@@ -647,7 +650,7 @@ def read_table(path: Path) -> tuple[str, dict[str, Any]]:
         where, why = (f"{path}:{place[2]}", place[1]) if place else (str(path), str(error))
         raise DocumentError(f"{where}: not TOML: {why}") from None
     except json.JSONDecodeError as error:
-        raise DocumentError(f"{path}:{error.lineno}: not JSON: {error.msg}") from None
+        raise DocumentError(f"{path}:{error.lineno}: {no_json(error)}") from None
     except RecursionError:
         raise DocumentError(f"{path}: nested too deeply") from None
     except Repeated as error:

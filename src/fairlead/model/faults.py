@@ -32,9 +32,52 @@ _WORDS = {
 }
 
 
+_PATTERNS = [
+    (re.compile(pattern), words)
+    for pattern, words in (
+        (r"Input should be greater than or equal to (\S+)", r"use \1 or more"),
+        (r"Input should be greater than (\S+)", r"use more than \1"),
+        (r"Input should be less than or equal to (\S+)", r"use \1 or less"),
+        (r"Input should be less than (\S+)", r"use less than \1"),
+        (r"Input should be ('.*)", r"write \1"),
+        (r"String should match pattern (.*)", r"is not written as \1 says"),
+        (r"String should have at most (\d+) characters?", r"is longer than \1 characters"),
+        (r"String should have at least (\d+) characters?", r"is shorter than \1 characters"),
+        (r"\w+ should have at most (\d+) items?.*", r"has more than \1 entries"),
+        (r"\w+ should have at least 1 item .*", r"is empty: name one"),
+        (r"\w+ should have at least (\d+) items?.*", r"has fewer than \1 entries"),
+    )
+]
+"""What pydantic says of what has a bound, and how it is said here."""
+
+_NO_JSON = (
+    ("Expecting value", "a value is missing here"),
+    ("Expecting property name", "write a key in double quotes here"),
+    ("Expecting ',' delimiter", "a comma or a closing bracket is missing here"),
+    ("Expecting ':' delimiter", "a colon is missing here"),
+    ("Extra data", "the value has ended before: remove what follows"),
+    ("Unterminated string", "the text that begins here has no closing quote"),
+    ("Invalid control character", "write line ends and other control characters as \\n or \\u0000"),
+    ("Invalid \\", "write a backslash as two"),
+    ("Illegal trailing comma", "remove the comma before the closing bracket"),
+    ("Unexpected UTF-8 BOM", "remove the byte order mark"),
+)
+
+
 def reason(kind: str, message: str) -> str:
     """A fault that pydantic found, as people read it: `kind` and `message` are its own."""
-    return shortened(_WORDS.get(kind, message.removeprefix("Value error, ").removeprefix("Input ")))
+    if kind in _WORDS:
+        return _WORDS[kind]
+    for pattern, words in _PATTERNS:
+        if kind != "value_error" and pattern.fullmatch(message):
+            return shortened(pattern.sub(words, message))
+    return shortened(message.removeprefix("Value error, ").removeprefix("Input "))
+
+
+def no_json(error: json.JSONDecodeError) -> str:
+    """Why a text is no JSON, where in its line, and what would be right."""
+    said = next((words for begins, words in _NO_JSON if error.msg.startswith(begins)), error.msg.lower())
+    return f"not JSON: column {error.colno}: {said}"
 
 
 def shortened(text: str) -> str:

@@ -22,7 +22,9 @@ from fairlead.model.arrays import (
     check_names,
     exact_array,
     fractions_of,
+    machines_of,
     priorities_of,
+    shown,
     tasks_of,
     weights_of,
 )
@@ -152,7 +154,7 @@ class Problem:
             limit=amounts_of("limit", limit, (n, m), resources, none=-1),
             priority=priorities_of(priority, n),
             queues=queues if queues is not None else _Roots(n),
-            nodes=nodes,
+            nodes=machines_of(nodes),
             machines=machines,
         )
         if users is not None:
@@ -161,8 +163,8 @@ class Problem:
         if queues is not None:
             check_list("queues", queues, n, "users")
             _check_queues(queues)
-        if nodes < 1:
-            raise Fault("nodes", None, f"{nodes} is no number of machines: use 1 or more")
+        if machines is not None and not isinstance(machines, Machines):
+            raise Fault("machines", None, f"{shown(machines)} are no Machines")
         nothing = np.flatnonzero(~(found.demand > 0).any(axis=1))
         if len(nothing):
             raise Fault("demand", int(nothing[0]), "asks for nothing: name something of some resource")
@@ -369,9 +371,11 @@ def read_problem(source: Path | str | Mapping[str, Any]) -> Problem:
 
 
 def as_problem(problem: Any) -> Problem:
-    """A problem as it is; or read from a path, or from a document as a dictionary."""
+    """A problem as it is; or read from a path, or from a document as a dictionary. Raises DocumentError."""
     if isinstance(problem, Problem):
         return problem
+    if not isinstance(problem, str | Path | Mapping):
+        raise DocumentError(f"{shown(problem)} is no problem: give a Problem, a path, or a document as a dictionary")
     return read_problem(Path(problem) if isinstance(problem, str) else problem)
 
 

@@ -180,6 +180,8 @@ class Job(Spec, frozen=True):
     What a ``framework`` launches in what it was offered is a job of one task, known to it as ``task``. It starts at most once.
     One with an ``executor`` runs within that program of the framework's: no engine starts it. The program itself is a job with
     the same ``executor`` and no ``task``. ``info`` is what the framework said of either; the scheduler does not look at it.
+
+    A ``note`` tells somebody how others ended: it is not cancelled with all of its queue, but by its number only.
     """
 
     queue: str
@@ -211,6 +213,7 @@ class Job(Spec, frozen=True):
     info: str = ""
     fit: Literal["", "pack", "spread"] = ""
     led: bool = False
+    note: bool = False
 
 
 class Framework(Spec, frozen=True):

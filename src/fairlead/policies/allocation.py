@@ -3,11 +3,11 @@
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
 
-from fairlead.model.arrays import WIDEST, Numbers
+from fairlead.model.arrays import WIDEST, Numbers, shown
 from fairlead.model.problems import Problem, as_problem
 from fairlead.model.quantity import BYTE_RESOURCES, is_written_exactly, round_quantity
 from fairlead.policies.by_filling import ByFilling
@@ -189,6 +189,14 @@ class Allocation:
         return table([self])
 
 
+def _chosen(policy: Any, placement: object) -> DividingPolicy:
+    """The policy that was named, or given; raises PolicyError for what is none, and for no placement."""
+    if placement not in get_args(Placement):
+        raise PolicyError(f"placement: {shown(placement)}: write one of {', '.join(get_args(Placement))}")
+    found: DividingPolicy = policy if hasattr(policy, "name") and not isinstance(policy, str) else find_policy(policy)
+    return found
+
+
 def allocate(
     problem: Any,
     policy: str | DividingPolicy = "drf",
@@ -234,7 +242,7 @@ def allocate(
     [3.0, 2.0]
     """
     problem = as_problem(problem)
-    chosen = find_policy(policy) if isinstance(policy, str) else policy
+    chosen = _chosen(policy, placement)
     if not len(problem.users):
         return Allocation(
             problem.floats(), chosen.name, Division(np.zeros(0), np.zeros(0, np.int64), np.zeros(0, np.int64))

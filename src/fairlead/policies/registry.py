@@ -3,6 +3,7 @@
 from importlib import import_module
 from importlib.metadata import entry_points
 
+from fairlead.model.arrays import shown
 from fairlead.policies.contract import DividingPolicy, PolicyError
 
 HERE = {
@@ -27,12 +28,17 @@ OVER_TIME = {"fairtree": "fairtree[:RESOURCE]", "htcondor": "htcondor", "sdrf": 
 ORDERS_ONLY = {**OVER_TIME, "yarn-fair": "yarn-fair", "yarn-drf": "yarn-drf", "mesos": "mesos"}
 """All that only order queues."""
 
+LONGEST = 300
+"""Characters of a policy with its words."""
+
 
 def find_policy(written: str) -> DividingPolicy:
     """Find a policy: ``drf``, ``maxmin:memory``, ``slots:4``, or one that an installed package offers.
 
     Raises PolicyError where there is none, or the words after its name are wrong.
     """
+    if not isinstance(written, str) or len(written) > LONGEST:
+        raise PolicyError(f"{shown(written)} is no policy: write one as `fairlead policies` lists them")
     name, *words = written.strip().split(":")
     if name in HERE or name in ORDERS_ONLY:
         make = import_module(f"fairlead.policies.{name.replace('-', '_')}").policy

@@ -4,6 +4,7 @@ The baseline of the DRF paper's section 6 (Hadoop's fair scheduler). A task that
 ``slots:K:overcommit``, takes one all the same, and machines promise more than they have.
 """
 
+import re
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -72,6 +73,6 @@ class Slots:
 
 def policy(slots: str = "", how: str = "") -> Slots:
     """Slots, as ``slots:4`` or ``slots:4:overcommit``."""
-    if not slots.isdigit() or not 0 < int(slots) <= 10**6 or how not in ("", "overcommit"):
+    if not re.fullmatch("[0-9]{1,7}", slots) or not 0 < int(slots) <= 10**6 or how not in ("", "overcommit"):
         raise PolicyError("slots: write slots:K or slots:K:overcommit, K the number of slots a machine")
     return Slots(int(slots), how == "overcommit")

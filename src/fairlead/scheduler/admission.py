@@ -252,11 +252,12 @@ def cancel(
 
 
 def unfinished(state: State, queue: str, user: str | None) -> list[int]:
-    """The jobs that have not ended, of a queue and those below it; of one user, if named."""
+    """The jobs that have not ended, of a queue and those below it; of one user, if named. None that tells how others end."""
     live = np.isnan(state.jobs.finished_at[: state.jobs.n]) & (state.jobs.id[: state.jobs.n] != NONE)
     live &= np.isin(state.jobs.queue[: state.jobs.n], rows_below(state, queue))
     found = state.jobs.id[: state.jobs.n][live].tolist()
-    return [job for job in found if user is None or state.index.specs[job].user == user]
+    specs = state.index.specs
+    return [job for job in found if not specs[job].note and (user is None or specs[job].user == user)]
 
 
 def rows_below(state: State, queue: str) -> list[int]:
@@ -318,7 +319,7 @@ def again(state: State, number: int, failed: bool) -> Job:
         if not chosen:
             raise Refused(f"no task of job {number} has failed: leave --failed away to run all of it again")
         tasks, work = len(chosen), replace(work, indices=[work.indices[k] if work.indices else k for k in chosen])
-    return replace(job, tasks=tasks, work=work, after=[], key="", digest="", held=False)
+    return replace(job, tasks=tasks, work=work, after=[], key="", digest="", held=False, note=False)
 
 
 def job_row(state: State, job: int) -> int:

@@ -8,6 +8,7 @@ import numpy as np
 from fairlead.outcomes import Outcome
 from fairlead.scheduler.facts import Fact, NodeLost, TasksFinished
 from fairlead.scheduler.state import State
+from fairlead.scheduler.statuses import REVOKING, STOPPING
 from fairlead.scheduler.tables import F64
 
 
@@ -69,12 +70,13 @@ class Usage:
     def _ended(self, fact: TasksFinished) -> None:
         rows = self.state.current_tasks(fact.attempts)
         good = (fact.outcome == Outcome.EXITED) & (fact.code == 0)
+        told = np.isin(self.state.tasks.status[rows], (STOPPING, REVOKING))  # by whoever cancelled it, or to make room
         known = len(fact.cpu) > 0
         hours = self._hours(fact.began(self.state.tasks.started_at[rows]), fact.at)
         for k, job in enumerate(self.state.job_rows_of(rows).tolist()):
             sums = self._add(job, float(hours[k]), came_to_nothing=not good[k])
             sums.ended += 1
-            sums.failed += not good[k]
+            sums.failed += not (good[k] or told[k])
             if known:
                 sums.cpu_ms += int(fact.cpu[k])
                 sums.peak = max(sums.peak, int(fact.peak[k]))

@@ -32,8 +32,13 @@ from fairlead.simulate.workload import Jobs, TraceError, Workload
 GiB = 2**30
 LONGEST = 10 * 365 * 86400.0
 """Seconds; what takes longer is no job."""
+LATEST = 1e11
+"""Seconds, some three thousand years: beyond, moments of a day are no longer told apart."""
 MOST_TASKS = 10_000_000
 """Of one job."""
+MOST_MACHINES = 1_000_000
+LARGEST_MEMORY = 1e15
+"""KiB."""
 
 TABLE_COLUMNS = {
     "submit": "seconds from the start",
@@ -149,14 +154,14 @@ def _kind(path: Path) -> str:
     raise TraceError(f"{path}: what kind of trace is it? Say so with --format: {', '.join(READERS)}")
 
 
-def _number(row: Row, column: str, least: float = 0.0, most: float = math.inf) -> float:
+def _number(row: Row, column: str, least: float = 0.0, most: float = LATEST) -> float:
     text = row[column]
     try:
         value = float(text)
     except (TypeError, ValueError):
         raise ValueError(f"{column}: {text!r} is no number") from None
     if not least <= value <= most:
-        raise ValueError(f"{column}: {text} is not from {least:g} to {most:g}")
+        raise ValueError(f"{column}: {text} is not from {least:.12g} to {most:.12g}")
     return value
 
 
@@ -201,17 +206,17 @@ def read_openb(path: Path, skip_bad: bool = False) -> Workload:
     reader, nodes, jobs = Reader(machines, skip_bad), [], Jobs()
 
     def take_node(row: Row) -> None:
-        gpus = int(_number(row, "gpu"))
-        capacity = {"cpu": int(_number(row, "cpu_milli")), "memory": int(_number(row, "memory_mib")) * 2**20}
+        gpus = _whole(row, "gpu", 0, 10**9)
+        capacity = {"cpu": _whole(row, "cpu_milli", 0, 10**12), "memory": _whole(row, "memory_mib", 0, 10**12) * 2**20}
         if gpus:
             capacity["gpu"] = gpus * 1000
         nodes.append(Node(row["sn"], capacity, {"model": row["model"]} if row["model"] else {}))
 
     def take_pod(row: Row) -> None:
-        demand = {"cpu": int(_number(row, "cpu_milli")), "memory": int(_number(row, "memory_mib")) * 2**20}
-        gpus = int(_number(row, "num_gpu"))
+        demand = {"cpu": _whole(row, "cpu_milli", 0, 10**12), "memory": _whole(row, "memory_mib", 0, 10**12) * 2**20}
+        gpus = _whole(row, "num_gpu", 0, 10**9)
         if gpus:
-            demand["gpu"] = int(_number(row, "gpu_milli", 1, 1000)) if gpus == 1 else gpus * 1000
+            demand["gpu"] = _whole(row, "gpu_milli", 1, 1000) if gpus == 1 else gpus * 1000
         if "creation_time" not in row:
             raise ValueError("has no times: openb_pod_list_default.csv and the gpuspec lists have")
         begin, end = _number(row, "creation_time"), _number(row, "deletion_time")
@@ -291,8 +296,8 @@ def read_swf(path: Path, skip_bad: bool = False) -> Workload:
             for line, text in enumerate(file, 1):
                 if text.startswith(";"):
                     key, _, value = text[1:].partition(":")
-                    if value.strip().isdigit():
-                        header[key.strip()] = int(value)
+                    if key.strip() in ("MaxProcs", "MaxNodes"):
+                        header[key.strip()] = _machines_of(f"{path}:{line}: {key.strip()}", value.strip())
                 elif text.strip():
                     yield line, text.split()
 
@@ -305,19 +310,19 @@ def read_swf(path: Path, skip_bad: bool = False) -> Workload:
         row = dict(zip(("job", "submit", "wait", "run", "used"), fields, strict=False))
         row["asked"], row["memory"], row["status"], row["user"] = fields[7], fields[9], fields[10], fields[11]
         submit, run = _number(row, "submit"), _number(row, "run", -1, LONGEST)
-        asked = _number(row, "asked", -1, MOST_TASKS)
-        processors = int(asked if asked > 0 else _number(row, "used", -1, MOST_TASKS))
+        asked = _whole(row, "asked", -1, MOST_TASKS)
+        processors = asked if asked > 0 else _whole(row, "used", -1, MOST_TASKS)
         if row["status"] in ("0", "5") and run <= 0:
             return  # it was cancelled before it started, or never ran: nothing to replay
         for known, what in ((processors >= 1, "how many processors it had"), (run >= 0, "how long it ran")):
             if not known:
                 raise ValueError(f"does not say {what}: field {8 if what.endswith('had') else 4} is -1")
         demand = {"cpu": 1000}
-        memory = int(_number(row, "memory", -1))
+        memory = int(_number(row, "memory", -1, LARGEST_MEMORY))
         if memory > 0:
             demand["memory"] = memory * 1024  # of each processor, in KiB
             most_memory = max(most_memory, memory * 1024)
-        user = f"user{int(_number(row, 'user', -1))}".replace("-1", "_unknown")
+        user = f"user{_whole(row, 'user', -1, 10**12)}".replace("-1", "_unknown")
         jobs.add(submit, user, demand, max(1.0, run), processors, gang=processors > 1)
 
     reader.each(rows(), take)
@@ -326,6 +331,15 @@ def read_swf(path: Path, skip_bad: bool = False) -> Workload:
     nodes = [Node(f"p{i}", capacity, {}) for i in range(count)]
     notes = ["swf: one machine a processor; all processors of a job start at once; a job's user is its queue"]
     return jobs.workload(path.stem, nodes, [], reader.skipped, notes)
+
+
+def _machines_of(where: str, text: str) -> int:
+    """How many machines a line of a header says there are; none where it says that nobody knows."""
+    if not text.isascii() or not text.isdigit():
+        return 0
+    if len(text) > 15 or int(text) > MOST_MACHINES:
+        raise TraceError(f"{where}: {shortened(text)} is more than {MOST_MACHINES:,} machines")
+    return int(text)
 
 
 # -- tables ------------------------------------------------------------------------------------------------------------

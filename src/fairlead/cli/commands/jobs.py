@@ -156,7 +156,7 @@ def submit(
         if when:
             ask_when(connection, wanted, where)
         else:
-            submit_all(connection, wanted, asked[0]["notify"], where)
+            submit_all(connection, wanted, [each["notify"] for each in asked], where)
 
 
 def run(
@@ -248,21 +248,24 @@ def logs(
     ] = False,
 ) -> None:
     """Print what a task wrote: its output to standard output, its errors to standard error."""
-    from fairlead.cli.output import TaskOutput, print_all, print_tail
+    from fairlead.cli.output import TaskOutput, print_all
 
     number, _, index = job.partition(".")
     if not number.isdigit() or not (index or "0").isdigit():
         raise Failure(f"{job!r} is no task: write JOB or JOB.INDEX, such as 12 or 12.3")
-    if (every and (index or follow)) or (tail is not None and follow):
-        raise Failure("--all is of whole jobs, and neither that nor --tail goes with --follow")
+    if every and index:
+        raise Failure(f"--all is of whole jobs: leave .{index} away")
+    if every and follow:
+        raise Failure("--all prints one task after another: leave --follow away, or name one task as JOB.INDEX")
     with connect() as connection:
         if every:
             print_all(connection, int(number), tail)
             return
+        output = TaskOutput(connection, int(number), int(index or 0))
         if tail is not None:
-            print_tail(connection, int(number), int(index or 0), tail)
-            return
-        TaskOutput(connection, int(number), int(index or 0)).copy(follow)
+            output.print_tail(tail)
+        if tail is None or follow:
+            output.copy(follow)
 
 
 def cancel(
@@ -407,6 +410,7 @@ def edit(
     on: Annotated[
         list[str], typer.Option(help="Only on nodes with this label, and no other condition.", metavar="LABEL=VALUE")
     ] = [],  # noqa: B006
+    anywhere: Annotated[bool, typer.Option("--anywhere", help="On any node: without a condition.")] = False,
     priority: Annotated[int | None, typer.Option(help="Higher goes first, within its queue.")] = None,
     time_limit: Annotated[
         str | None, typer.Option(help="Stop a task that runs for longer: 90, 30s, 5min, 2h; 0: no limit.")
@@ -425,7 +429,13 @@ def edit(
     demand = {name: asked for name, asked in (("cpu", cpu), ("memory", memory), ("gpu", gpu)) if asked is not None}
     demand |= pairs("--resource", resource)
     body: dict[str, Any] = {"queue": queue, "priority": priority, "retries": retries, "at_most": at_most}
-    body |= {"demand": demand or None, "on": labels(on) or None, "time_limit": seconds("--time-limit", time_limit)}
+    if on and anywhere:
+        raise Failure("--on and --anywhere: on some nodes or on any: say one of them")
+    body |= {
+        "demand": demand or None,
+        "on": {} if anywhere else labels(on) or None,
+        "time_limit": seconds("--time-limit", time_limit),
+    }
     if all(asked is None for asked in body.values()):
         raise Failure("edit what? Name what it is to ask for instead, such as --memory 8Gi")
     with connect() as connection:

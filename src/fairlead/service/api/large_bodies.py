@@ -13,7 +13,7 @@ from fastapi import HTTPException, Request
 from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, ValidationError
 
-from fairlead.model.faults import parse_json, reason, shortened
+from fairlead.model.faults import no_json, parse_json, reason, shortened
 from fairlead.people.rules import Caller
 from fairlead.service.api.asking import OneEach, retry_after
 from fairlead.service.loop import Busy
@@ -53,8 +53,10 @@ class LargeBody(Request):
             raise HTTPException(429, str(busy), retry_after(1)) from None
         except (ValidationError, RequestValidationError) as error:
             raise HTTPException(422, in_one_line(error.errors())) from None
-        except json.JSONDecodeError:
-            raise
+        except json.JSONDecodeError as error:
+            raise HTTPException(422, f"line {error.lineno}: {no_json(error)}") from None
+        except RecursionError:
+            raise HTTPException(422, "nested too deeply") from None
         except ValueError as error:  # a key twice, a number with too many digits, or what is no text
             raise HTTPException(422, shortened(str(error))) from None
 

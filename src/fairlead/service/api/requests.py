@@ -67,7 +67,9 @@ def check_gpus(demand: Quantities) -> None:
 
 
 class Body(BaseModel):
-    model_config = ConfigDict(extra="forbid")
+    """What is asked for: as it is in documents, a number is written as one, and nothing is taken for another kind."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
 
 
 class AfterRequest(Body):
@@ -187,6 +189,19 @@ class JobRequest(JobAsked):
         ),
     ] = False
 
+    note: Annotated[
+        bool,
+        Field(
+            description="It tells how the jobs that it comes after ended: it is cancelled by its number, not with its queue."
+        ),
+    ] = False
+
+    @model_validator(mode="after")
+    def _check_note(self) -> Self:
+        if self.note and not self.after:
+            raise ValueError("note: goes with after: it tells how other jobs ended")
+        return self
+
     @model_validator(mode="after")
     def _check_bytes(self) -> Self:
         if self.encoding == "latin-1":
@@ -200,7 +215,7 @@ class JobRequest(JobAsked):
         more: dict[str, Any] = {"exit_done": self.exit_done, "grace": self.grace, "at_most": self.at_most}
         more |= {"held": self.hold}
         more |= {"signal": Signals[self.signal].value, "revocable": self.revocable, "fit": self.fit}
-        return replace(super().to_job(leaf, tasks, gang, work), **more, led=self.ray)
+        return replace(super().to_job(leaf, tasks, gang, work), **more, led=self.ray, note=self.note)
 
     def work(self) -> Work:
         numbered = self.tasks is not None and not self.ray

@@ -80,8 +80,12 @@ class Submitter:
             job = self._as_theirs(caller, msgspec.structs.replace(job, digest=digest), None)
             return self._submitted(state, now, caller, [job], key, digest)
 
+        had_input = await self._asker.read(lambda state: bool(spec_of(state, number).work.input))
         (answer,), _ = await self._asker.ask(question, changes=True, by=caller.person.name)
         found: Submitted = answer
+        if had_input:
+            lost = f"job {number} read what `fairlead run` was given, which is kept nowhere: now it reads nothing"
+            found = {**found, "warning": "; ".join(filter(None, [lost, found["warning"]]))}
         return found
 
     def edit(self, state: State, now: float, caller: Caller, number: int, request: EditRequest) -> JobEdited | None:
