@@ -396,7 +396,8 @@ def test_the_commands(tmp_path, command):
             "its children are guaranteed 20% of everything, itself only 10%",
         ),
         (
-            '[[queue]]\nname = "a"\nguarantee = { cpu = 4 }\n[[queue]]\nname = "a/b"\n[[queue]]\nname = "a/b/c"\nguarantee = { cpu = 8 }',
+            '[[queue]]\nname = "a"\nguarantee = { cpu = 4 }\n'
+            '[[queue]]\nname = "a/b"\n[[queue]]\nname = "a/b/c"\nguarantee = { cpu = 8 }',
             ":3: queue.0..guarantee: queues below it are guaranteed 8 cpu, itself only 4",
         ),
         ('[[queue]]\nname = "a"\n[[placement]]\nby = "user"\nqueue = "a"', "write either by"),
