@@ -135,7 +135,16 @@ class Planner:
             for r in range(len(after)):
                 if run.demand[r] and queues.guarantee[q, r] and after[r] < queues.guarantee[q, r]:
                     return False
-        return not self.claims_itself(run, [*paid, run])
+        return not self.sinks([*paid, run], line) and not self.claims_itself(run, [*paid, run])
+
+    def sinks(self, paid: list[Run], line: list[int]) -> bool:
+        """Whether, with some paying and the claim served, a queue above both is below its guarantee, and was not so far."""
+        for q in [q for q in line if q in self.path and q]:
+            after = self.has(q, paid) + self.wanted * self.need
+            least = np.minimum(self.state.queues.guarantee[q], self.left[q])
+            if ((after < least) & (after < self.left[q])).any():
+                return True
+        return False
 
     def claims_itself(self, run: Run, paid: list[Run]) -> bool:
         """Whether one that pays would have a claim for a guarantee then, with this one served."""

@@ -823,7 +823,11 @@ def test_a_simulation_that_checks_itself_finds_nothing_wrong_with_what_is_revoke
 
 
 def test_with_revocations_queues_are_less_below_their_guarantee():
-    on, off = (simulate(crowd(1), revoke=revoke) for revoke in (True, False))
+    jobs = Jobs()
+    jobs.add(0.0, "q2", {"cpu": 1000}, 2000.0, 40)
+    jobs.add(100.0, "q0", {"cpu": 2000}, 100.0, 6)
+    full = jobs.workload("full", crowd(1).nodes, crowd(1).queues)
+    on, off = (simulate(full, revoke=revoke) for revoke in (True, False))
     assert (off.revoked, off.lost) == (0, 0.0)
     assert on.missed < off.missed
 

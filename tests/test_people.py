@@ -33,6 +33,7 @@ from fairlead.client.service_error import ServiceError
 from fairlead.data_folder import check_folder, make_home
 from fairlead.engines import calls
 from fairlead.model.documents import Configuration
+from fairlead.model.quantity import Percent
 from fairlead.model.specs import Call, Job, Queue, Settings, Work
 from fairlead.people import doings
 from fairlead.people.accounts import Accounts, Person
@@ -710,6 +711,13 @@ def test_what_is_most_likely_not_meant_is_said():
     assert doubts(there, {"cpu": 10000}, None) == []
     assert doubts(there, {"cpu": 5000}, None) == [
         "queue 'vision': is guaranteed 6 cpu, and all nodes together have 5: it cannot be kept"
+    ]
+    there = Configuration(
+        [Queue("a", guarantee_percent={"cpu": Percent(10)}), Queue("a/b", guarantee={"cpu": 8000})], [], Settings()
+    )
+    assert doubts(there, {"cpu": 90_000}, None) == []
+    assert doubts(there, {"cpu": 40_000}, None) == [
+        "queue 'a': is guaranteed 4 cpu, and those below it 8: what is beyond its own holds among them alone"
     ]
     there = Configuration([Queue("a", weight={"cpu": 1.0, "gpus": 2.0}, limit={"disk": 1})], [], Settings())
     assert doubts(there, {"cpu": 5000}, None) == [

@@ -3,8 +3,11 @@
 import json
 import re
 import tomllib
+from xml.sax.saxutils import escape, quoteattr
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from fairlead.imports.yarn import import_yarn
 from fairlead.imports.yarn_amounts import read_amounts, read_people
@@ -52,16 +55,20 @@ ALLOCATIONS = """<?xml version="1.0"?>
 
 def imported(tmp_path, xml, site=None):
     """What becomes of a file: the queues by name as they are written, all of the document, and what is left out."""
+    found = import_yarn(*written_files(tmp_path, xml, site))
+    document = tomllib.loads(found.text)
+    (tmp_path / "fairlead.toml").write_text(found.text)
+    read_configuration(tmp_path / "fairlead.toml", find_policy)  # what is printed is a valid file
+    return {queue["name"]: queue for queue in document["queue"]}, document, found.left_out
+
+
+def written_files(tmp_path, xml, site):
     path, other = tmp_path / "fair-scheduler.xml", tmp_path / "yarn-site.xml"
     path.write_text(xml if xml.startswith("<?") else f"<allocations>\n{xml}\n</allocations>")
     if site is not None:
         properties = "".join(f"<property><name>{k}</name><value>{v}</value></property>" for k, v in site.items())
         other.write_text(f"<configuration>{properties}</configuration>")
-    found = import_yarn(path, other if site is not None else None)
-    document = tomllib.loads(found.text)
-    (tmp_path / "fairlead.toml").write_text(found.text)
-    read_configuration(tmp_path / "fairlead.toml", find_policy)  # what is printed is a valid file
-    return {queue["name"]: queue for queue in document["queue"]}, document, found.left_out
+    return path, other if site is not None else None
 
 
 def in_megabytes(amounts):
@@ -248,11 +255,10 @@ def test_placement_rules(tmp_path):
         ('<queue name="a.b"/>', ":2: queue name 'a.b': YARN takes none"),
         ('<queue name="a"/><queue name="a"/>', "is there twice"),
         ('<queue name="root"/><queue name="a"/>', "so all others are inside it"),
-        ('<queue name="a"><weight>-1</weight></queue>', ":2: weight: '-1' is no number"),
+        ('<queue name="a"><weight>1,5</weight></queue>', ":2: weight: '1,5' is no number"),
         ('<queue name="a"><weight>nan</weight></queue>', "weight: 'nan' is no number"),
         ('<queue name="a"><minResources>5</minResources></queue>', ":2: minResources: '5' is no amount"),
         ("<defaultQueueSchedulingPolicy>fifo</defaultQueueSchedulingPolicy>", "YARN takes no fifo here"),
-        ('<queue name="a"><schedulingPolicy>best</schedulingPolicy></queue>', "'best' is none of fair, drf and fifo"),
         ('<queuePlacementPolicy><rule name="specified"/></queuePlacementPolicy>', "YARN needs a last rule"),
         (
             '<queuePlacementPolicy><rule name="user"/><rule name="default"/></queuePlacementPolicy>',
@@ -265,6 +271,87 @@ def test_placement_rules(tmp_path):
 def test_what_yarn_or_we_refuse_is_said_with_its_line(tmp_path, xml, says):
     with pytest.raises(DocumentError, match=says):
         imported(tmp_path, xml)
+
+
+def test_what_yarn_takes_and_cannot_be_said_here_is_listed(tmp_path):
+    policies = "org.apache.hadoop.yarn.server.resourcemanager.scheduler.fair.policies"
+    queues, document, left = imported(
+        tmp_path,
+        f"""<queue name="a"><schedulingPolicy>{policies}.DominantResourceFairnessPolicy</schedulingPolicy>
+            <queue name="x"/><queue name="y"/></queue>
+           <queue name="b"><maxContainerAllocation>50%</maxContainerAllocation><weight>-1</weight>
+             <schedulingPolicy>com.example.Best</schedulingPolicy>
+             <fairSharePreemptionThreshold>-0.3</fairSharePreemptionThreshold></queue>
+           <user name=""><maxRunningApps>3</maxRunningApps></user>
+           <user name="😀"><maxRunningApps>4</maxRunningApps></user>
+           <defaultQueueSchedulingPolicy>drf</defaultQueueSchedulingPolicy>""",
+        site={
+            "yarn.resource-types.memory-mb.increment-allocation": "512",
+            "yarn.scheduler.increment-allocation-vcores": "2",
+            "yarn.scheduler.minimum-allocation-mb": "1024",
+            "yarn.resource-types.gpu.maximum-allocation": "4",
+        },
+    )
+    assert (queues["a"]["policy"], queues["b"].keys() & {"weight", "largest_task", "fair_share_threshold"}) == (
+        "yarn-drf",
+        set(),
+    )
+    assert document["scheduler"]["max_jobs_of"] == {"😀": 4}
+    told = ["maxContainerAllocation", "weight", "com.example.Best", "fairSharePreemptionThreshold", "user ''"]
+    told += ["memory-mb.increment", "increment-allocation-vcores", "minimum-allocation-mb", "gpu.maximum"]
+    assert [sum(each in one for one in left) for each in told] == [1] * len(told), left
+
+
+_NUMBERS = st.sampled_from(["0", "3", "-1", "0.5", "-0.3", "1e12", "NaN", "5f", "", "99999999999", "1_0", ".4"])
+_AMOUNTS = st.sampled_from(
+    ["1024 mb, 4 vcores", "50%", "50% cpu, 20% memory", "vcores=4, memory-mb=50%, a=2", "a b=1", "-1", "0 mb, 0 vcores"]
+)
+_SAID = {
+    "minResources": _AMOUNTS, "maxResources": _AMOUNTS, "maxChildResources": _AMOUNTS, "maxContainerAllocation": _AMOUNTS,
+    "maxRunningApps": _NUMBERS, "weight": _NUMBERS, "minSharePreemptionTimeout": _NUMBERS,
+    "fairSharePreemptionTimeout": _NUMBERS, "fairSharePreemptionThreshold": _NUMBERS,
+    "schedulingPolicy": st.sampled_from(["fair", "drf", "fifo", "a.b.FairSharePolicy", "a.b.Other", ""]),
+    "aclSubmitApps": st.sampled_from(["*", " ", "ada,bo admins", "a b c", "\U0001f600"]),
+    "aclAdministerApps": st.sampled_from(["*", " ", "ada,bo admins", "\x7f"]),
+    "allowPreemptionFrom": st.sampled_from(["false", "true", "?"]), "maxAMShare": _NUMBERS,
+}  # fmt: skip
+_SOME = st.sets(st.sampled_from(sorted(_SAID)), max_size=3).flatmap(
+    lambda words: st.fixed_dictionaries({word: _SAID[word] for word in sorted(words)})
+)
+_QUEUES = st.recursive(
+    st.tuples(_SOME, st.just([])), lambda below: st.tuples(_SOME, st.lists(below, max_size=2)), max_leaves=5
+)
+_NAMES = st.sampled_from(["", "ada", "*", "a.b", "\x7f", "\U0001f600", "a" * 101, '"'])
+_SITE = st.dictionaries(
+    st.sampled_from(
+        [
+            "yarn.acl.enable", "yarn.admin.acl", "yarn.scheduler.fair.preemption", "yarn.scheduler.fair.waitTimeBeforeKill",
+            "yarn.scheduler.maximum-allocation-mb", "yarn.scheduler.minimum-allocation-mb",
+            "yarn.resource-types.memory-mb.increment-allocation", "yarn.scheduler.fair.assignmultiple",
+        ]
+    ),
+    st.sampled_from(["true", "false", "512", "-1", "x", "1e3", "99999999999999"]), max_size=3,
+)  # fmt: skip
+
+
+def as_xml(queue, name):
+    said, below = queue
+    inside = "".join(f"<{word}>{escape(text)}</{word}>" for word, text in said.items())
+    inside += "".join(as_xml(each, f"q{k}") for k, each in enumerate(below))
+    return f"<queue name={quoteattr(name)}>{inside}</queue>"
+
+
+@settings(max_examples=150)
+@given(_QUEUES, _NAMES, _NUMBERS, _SITE)
+def test_whatever_is_printed_can_be_read(tmp_path_factory, root, user, apps, site):
+    xml = as_xml(root, "root") + f"<user name={quoteattr(user)}><maxRunningApps>{apps}</maxRunningApps></user>"
+    folder = tmp_path_factory.mktemp("yarn")
+    try:
+        found = import_yarn(*written_files(folder, xml, site))
+    except DocumentError:
+        return  # YARN refuses it
+    (folder / "fairlead.toml").write_text(found.text)
+    assert read_configuration(folder / "fairlead.toml", find_policy).queues
 
 
 def test_the_commands(tmp_path, command):
@@ -307,6 +394,11 @@ def test_the_commands(tmp_path, command):
         (
             '[[queue]]\nname = "a"\nguarantee = "10%"\n[[queue]]\nname = "a/b"\nguarantee = "20%"',
             "its children are guaranteed 20% of everything, itself only 10%",
+        ),
+        (
+            '[[queue]]\nname = "a"\nguarantee = { cpu = 4 }\n'
+            '[[queue]]\nname = "a/b"\n[[queue]]\nname = "a/b/c"\nguarantee = { cpu = 8 }',
+            ":3: queue.0..guarantee: queues below it are guaranteed 8 cpu, itself only 4",
         ),
         ('[[queue]]\nname = "a"\n[[placement]]\nby = "user"\nqueue = "a"', "write either by"),
         ('[[queue]]\nname = "a"\n[[placement]]\nqueue = "b"', "there is no queue 'b' here"),

@@ -326,19 +326,50 @@ def placed_naively(state: State, now: float, most: int = 10_000, beyond: bool = 
         ]
         return rounded(max([0.0, *shares]))
 
-    def in_order(q: int) -> int | None:
-        """The job that queue q would serve next."""
+    def goes_first(q: int, job: int) -> bool:
+        """Whether a queue goes first with a job for what it is guaranteed; or the next below it, where that is nothing."""
+        demand, first = state.shapes.demand[jobs.shape_row[job]], False
+        for x in path(int(jobs.queue[job])):
+            has_now, named = used[x] + claimed(x, NONE), (demand > 0) & (queues.guarantee[x] > 0)
+            if as_yarn(int(queues.parent[x])):
+                first = needy_as_yarn(x) if queues.guarantee[x].any() else first
+            elif named.any():
+                first = bool((has_now < queues.guarantee[x])[named].any())
+            if x == q:
+                break
+        return first
+
+    def as_yarn(p: int) -> bool:
+        return bool(queues.policy[p] == 7 or 2**19 <= queues.policy[p] < 2**20)
+
+    def of_minimum(c: int) -> dict[int, tuple[Fraction, Fraction | float]]:
+        """By resource, in the order in which YARN looks at them: a queue's share, and what part of its minimum it has."""
+        policy, has_now = queues.policy[queues.parent[c]], used[c] + claimed(c, NONE)
+        columns = [int(policy - 2**19)] if policy != 7 else np.flatnonzero(state.cluster.total).tolist()
+        part = {
+            r: Fraction(int(has_now[r]), int(queues.guarantee[c, r])) if queues.guarantee[c, r] else np.inf
+            for r in columns
+        }
+        share = {r: exact_share(state, c, r, used + promised) for r in columns}
+        return {r: (share[r], part[r]) for r in sorted(columns, key=lambda r: (-share[r], part[r], r))}
+
+    def needy_as_yarn(c: int) -> bool:
+        return any(part < 1 for _, part in list(of_minimum(c).values())[:1])
+
+    def in_order(q: int, first_of: tuple[int, ...] = ()) -> int | None:
+        """The job that queue q would serve next, of those that some queues go first with."""
         children = [c for c in range(queues.n) if queues.parent[c] == q]
         if not children:
-            return min(able_in(q), key=lambda j: (-jobs.priority[j], jobs.id[j]), default=None)
+            able = [j for j in able_in(q) if all(goes_first(x, j) for x in first_of)]
+            return min(able, key=lambda j: (-jobs.priority[j], jobs.id[j]), default=None)
         options = []
         for c in children:
-            job = in_order(c)
+            job = in_order(c, (*first_of, c))
+            below = job is not None
+            if job is None:
+                job = in_order(c, first_of)
             if job is None:
                 continue
-            demand = state.shapes.demand[jobs.shape_row[job]]
-            has_now = used[c] + claimed(c, NONE)
-            below = any(demand[r] > 0 and has_now[r] < queues.guarantee[c, r] for r in range(R))
             name = state.tree.names[c].split("/")
             if queues.policy[q] == 0:
                 shares = [exact_share(state, c, r, used + before) for r in range(R) if state.cluster.total[r] > 0]
@@ -358,16 +389,11 @@ def placed_naively(state: State, now: float, most: int = 10_000, beyond: bool = 
                 )
                 key = (not below, 0, rounded(share / parts[c] if parts[c] > 0 else np.inf), served[c], name)
             elif queues.policy[q] == 7 or 2**19 <= queues.policy[q] < 2**20:
-                columns = [queues.policy[q] - 2**19] if queues.policy[q] != 7 else np.flatnonzero(state.cluster.total)
-                share = {int(r): exact_share(state, c, int(r), used + promised) for r in columns}
-                has = {
-                    r: Fraction(int(has_now[r]), int(queues.guarantee[c, r])) if queues.guarantee[c, r] else np.inf
-                    for r in share
-                }
-                by_dominance = sorted(share, key=lambda r: (-share[r], has[r], r))
-                needy = bool(by_dominance) and has[by_dominance[0]] < 1
-                numbers = [(has if needy else share)[r] for r in by_dominance]
-                key = (not needy, not needy and bool(queues.weightless[c]), numbers, served[c], name)
+                parts_of_minimum, needy = of_minimum(c), needy_as_yarn(c)
+                pairs = list(parts_of_minimum.values())
+                first = [part if needy else share for share, part in pairs[:1]]
+                numbers = first + [part if below else share for share, part in pairs]
+                key = (not below, not needy and bool(queues.weightless[c]), numbers, served[c], name)
             elif queues.policy[q] == 3:
                 shares = [
                     (used[c, r] + before[c, r]) / state.cluster.total[r] / queues.weight[c, r]
@@ -449,7 +475,36 @@ def placed_naively(state: State, now: float, most: int = 10_000, beyond: bool = 
         for n in dict.fromkeys(k.node for k in kept):
             if until(job, n, kept) < np.inf and ok(n, room_beside(kept, free, n, until(job, n, kept), np.inf)):
                 return n, None
+            here = [k for k in kept if k.node == n]
+            passed = [k for k in here if not k.claim and k.bucket != buckets[job] and claims_from(job, k.bucket)]
+            rank = min([k.rank for k in passed], default=np.inf)
+            after = [k for k in here if k.rank >= rank]
+            may = all(claims_from(job, k.bucket) and not claims_from(next_of(k.bucket), buckets[job]) for k in after)
+            if passed and may and ok(n, room_beside(kept, free, n, np.inf, rank)):
+                return n, None
         return None
+
+    def next_of(bucket: int) -> int:
+        return int(state.buckets.head[bucket])
+
+    def claims_from(job: int, bucket: int) -> bool:
+        """Whether a job's next task has a claim for a guarantee to what a bucket's leaf has."""
+        demand, others = state.shapes.demand[jobs.shape_row[job]], path(int(state.buckets.leaf[bucket]))
+        count, misses = max(1, int(state.buckets.gang[buckets[job]])), False
+        for q in path(int(jobs.queue[job])):
+            if q in others:
+                return False
+            has, named = used[q] + claimed(q, NONE), (demand > 0) & (queues.guarantee[q] > 0)
+            if ((has + count * demand) > queues.guarantee[q])[named].any():
+                return False
+            if as_yarn(int(queues.parent[q])) and named.any() and not needy_as_yarn(q):
+                if misses:
+                    return False
+            else:
+                misses |= bool(named.any())
+            if queues.parent[q] in others:
+                return misses
+        return False
 
     state.order.ready(state, 1)
     write_entitled(state)

@@ -66,11 +66,10 @@ class Revocations:
     lost: float = 0.0
     faults: list[tuple[float, str]] = field(default_factory=list)
 
-    def add(self, why: str, tasks: int, lost: float) -> None:
+    def add(self, why: str, tasks: int) -> None:
         """Take in what was revoked for one claim."""
         self.tasks[why] = self.tasks.get(why, 0) + tasks
         self.claims += 1
-        self.lost += lost
 
     def told(self) -> dict[str, Any]:
         """The same as plain data."""

@@ -25,4 +25,9 @@ def document(source: str, notes: Mapping[str, Sequence[str]], blocks: Sequence[s
 
 def toml_key(name: str) -> str:
     """A name as a key in TOML, quoted where it must be."""
-    return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else json.dumps(name)
+    return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else toml_text(name)
+
+
+def toml_text(text: str) -> str:
+    """A text as a string in TOML, which has no halves of characters, and takes no DEL as it stands."""
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")

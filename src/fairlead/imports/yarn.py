@@ -5,14 +5,16 @@ there a grant of a queue above holds below, here the nearest says it, so lists a
 """
 
 import json
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from fairlead.imports.imported import Imported, document, toml_key
 from fairlead.imports.yarn_amounts import Amounts, no_more_than, read_amounts, read_people, written
 from fairlead.imports.yarn_file import Allocations, Rule, Said, YarnQueue, policy_of, read_allocations, read_site
-from fairlead.model.documents import LONGEST_TIMEOUT
-from fairlead.model.specs import USERS
+from fairlead.model.documents import LONGEST_GRACE, LONGEST_TIMEOUT
+from fairlead.model.quantity import Percent
+from fairlead.model.specs import LEAST_WEIGHT, USERS
 from fairlead.plain_text import plain
 
 LONGEST_OF_YARN = 2**63
@@ -29,6 +31,11 @@ NOT_HERE = {
     "reservation-policy": "queues cannot be reserved in advance",
     "reservation-planner": "queues cannot be reserved in advance",
 }
+ROUNDS = re.compile(
+    r"yarn\.scheduler\.(increment|minimum)-allocation-.*|yarn\.resource-types\..*\.(increment|minimum)-allocation"
+)
+BOUNDS_OF_TYPES = re.compile(r"yarn\.resource-types\..*\.maximum-allocation")
+LONGEST_NAME = 100
 SITE_READ = {
     "preemption", "user-as-default-queue", "allow-undeclared-pools", "waitTimeBeforeKill", "allocation.file",
 }  # fmt: skip
@@ -58,7 +65,12 @@ class _Import:
     settings: _Block = field(default_factory=lambda: _Block("[scheduler]"))
 
     def leave_out(self, said: Said, why: str) -> None:
-        self.left_out.append(f"line {said.line}: {plain(said.word)}: {plain(why)}")
+        told = f"line {said.line}: {plain(said.word)}: {plain(why)}"
+        if told not in self.left_out:
+            self.left_out.append(told)
+
+    def leave_out_of_site(self, said: Said, why: str) -> None:
+        self.left_out.append(f"yarn-site.xml: {plain(said.word)} = {plain(said.text)}: {plain(why)}")
 
     def amounts(self, said: Said) -> Amounts:
         try:
@@ -66,14 +78,16 @@ class _Import:
         except ValueError as error:
             raise self.file.wrong(said.line, f"{said.word}: {error}") from None
 
-    def number(self, said: Said, kind: type[int] | type[float], most: int = 10**9) -> float:
-        try:
-            found = kind(said.text)
-        except ValueError:
-            found = -1
-        if not 0 <= found < most:
-            raise self.file.wrong(said.line, f"{said.word}: {said.text!r} is no number that is 0 or more")
-        return found
+    def number(self, said: Said, kind: type[int] | type[float], most: int = 10**9) -> float | None:
+        """A number that is 0 or more; another is left out, and None. What is no number YARN refuses."""
+        pattern = r"[+-]?\d+" if kind is int else r"[+-]?(NaN|Infinity|(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,3})?)"
+        if not re.fullmatch(pattern, said.text, re.ASCII):
+            raise self.file.wrong(said.line, f"{said.word}: {said.text!r} is no number")
+        found = kind(said.text)
+        if 0 <= found < most:
+            return found
+        self.leave_out(said, f"{said.text} is not from 0 to {most:,}: here it is as if it were not said")
+        return None
 
     def is_on(self, name: str, usual: bool) -> bool:
         said = self.site.get(name)
@@ -90,7 +104,7 @@ def import_yarn(path: Path, site: Path | None = None) -> Imported:
     """
     found = _Import(read_allocations(path), read_site(site) if site else {}, site is not None)
     default = found.file.defaults.get("defaultQueueSchedulingPolicy")
-    if default and policy_of(found.file, default) == "fifo":
+    if default and policy_of(default) == "fifo":
         raise found.file.wrong(default.line, "YARN takes no fifo here: it is for leaf queues")
     _drop_refused(found, found.file.root)
     rules = _rules(found)
@@ -106,8 +120,16 @@ def import_yarn(path: Path, site: Path | None = None) -> Imported:
 
 
 def _policy(found: _Import, queue: YarnQueue) -> str:
-    said = queue.said.get("schedulingPolicy") or found.file.defaults.get("defaultQueueSchedulingPolicy")
-    return policy_of(found.file, said) if said else "fair"
+    """The policy of a queue: its own where that is one of YARN's, else the default, else fair."""
+    for said in (queue.said.get("schedulingPolicy"), found.file.defaults.get("defaultQueueSchedulingPolicy")):
+        policy = policy_of(said) if said else None
+        if policy:
+            return policy
+        if said:
+            found.leave_out(
+                said, f"{said.text!r} is none of YARN's own policies, fair, drf and fifo: the default holds"
+            )
+    return "fair"
 
 
 def _drop_refused(found: _Import, queue: YarnQueue) -> None:
@@ -206,7 +228,11 @@ def _write_queue(found: _Import, queue: YarnQueue, above: list[str], rules: list
     elif _policy(found, queue) != "fifo":
         _put_order(found, block, queue)
     if "weight" in said:
-        block.put("weight", f"{found.number(said['weight'], float):.12g}", said["weight"])
+        weight = found.number(said["weight"], float)
+        if weight is not None and 0 < weight < LEAST_WEIGHT:
+            found.leave_out(said["weight"], f"less than {LEAST_WEIGHT:g}, which is the least here but 0")
+        if weight is not None:
+            block.put("weight", f"{max(weight, LEAST_WEIGHT) if weight else 0:.12g}", said["weight"])
     most = said.get("maxResources") or defaults.get("queueMaxResourcesDefault")
     limit = found.amounts(most) if most else {}
     if "minResources" in said:
@@ -217,9 +243,13 @@ def _write_queue(found: _Import, queue: YarnQueue, above: list[str], rules: list
     if most:
         block.put("limit", written(limit), most)
     if "maxContainerAllocation" in said:
-        block.put(
-            "largest_task", written(found.amounts(said["maxContainerAllocation"])), said["maxContainerAllocation"]
-        )
+        largest = found.amounts(said["maxContainerAllocation"])
+        if any(isinstance(amount, Percent) for amount in largest.values()):
+            found.leave_out(
+                said["maxContainerAllocation"], "the largest task is no part of the cluster here: write amounts"
+            )
+        else:
+            block.put("largest_task", written(largest), said["maxContainerAllocation"])
     _put_apps(found, block, queue, defaults.get("queueMaxAppsDefault"))
     submit = _submitters(found, queue, above)
     _put_people(found, block, queue, submit)
@@ -240,8 +270,7 @@ def _write_star(found: _Import, queue: YarnQueue, submit: list[str]) -> None:
     if most:
         block.put("limit", written(found.amounts(most)), most)
     if "queueMaxAppsDefault" in defaults:
-        said = defaults["queueMaxAppsDefault"]
-        block.put("max_jobs", str(found.number(said, int)), said)
+        _put_number(found, block, "max_jobs", defaults["queueMaxAppsDefault"])
     block.put("submit", json.dumps(submit), "as above it: else each would be for the person of its name alone")
     found.blocks.append(block)
 
@@ -262,7 +291,13 @@ def _put_order(found: _Import, block: _Block, queue: YarnQueue) -> None:
 def _put_apps(found: _Import, block: _Block, queue: YarnQueue, default: Said | None) -> None:
     said = queue.said.get("maxRunningApps") or default
     if said:
-        block.put("max_jobs", str(found.number(said, int)), said)
+        _put_number(found, block, "max_jobs", said)
+
+
+def _put_number(found: _Import, block: _Block, key: str, said: Said) -> None:
+    number = found.number(said, int)
+    if number is not None:
+        block.put(key, str(number), said)
 
 
 def _put_largest(found: _Import, block: _Block) -> None:
@@ -323,15 +358,21 @@ def _put_preemption(found: _Import, block: _Block, queue: YarnQueue) -> None:
     ):
         if word in said:
             seconds = found.number(said[word], int, LONGEST_OF_YARN)
-            block.put(key, f'"{seconds}s"' if seconds <= LONGEST_TIMEOUT else '"never"', said[word])
+            if seconds is not None:
+                block.put(key, f'"{seconds}s"' if seconds <= LONGEST_TIMEOUT else '"never"', said[word])
     if "fairSharePreemptionThreshold" in said:
         threshold = said["fairSharePreemptionThreshold"]
-        block.put("fair_share_threshold", f"{min(1.0, found.number(threshold, float)):g}", threshold)
+        part = found.number(threshold, float)
+        if part is not None:
+            block.put("fair_share_threshold", f"{min(1.0, part):g}", threshold)
     if "allowPreemptionFrom" in said and said["allowPreemptionFrom"].text.lower() == "false":
         block.put("revocable", "false", said["allowPreemptionFrom"])
     wait = found.site.get(f"{SITE}waitTimeBeforeKill")
     if wait and not queue.path:
-        block.put("grace", f'"{found.number(wait, int) / 1000:g}s"', f"yarn-site.xml: {wait.word}")
+        if re.fullmatch(r"\d{1,9}", wait.text, re.ASCII) and int(wait.text) <= 1000 * LONGEST_GRACE:
+            block.put("grace", f'"{int(wait.text) / 1000:g}s"', f"yarn-site.xml: {wait.word}")
+        else:
+            found.leave_out_of_site(wait, f"a grace is from 0 to {LONGEST_GRACE:g} s")
 
 
 def _leave_out_unknown_here(found: _Import, queue: YarnQueue) -> None:
@@ -382,10 +423,16 @@ def _write_settings(found: _Import) -> None:
     if found.has_site and not found.is_on(f"{SITE}preemption", usual=False):
         found.settings.put("revoke", "false", f"yarn-site.xml: {SITE}preemption is not on")
     people = {USERS: found.file.defaults["userMaxAppsDefault"]} if "userMaxAppsDefault" in found.file.defaults else {}
-    people |= found.file.users
-    if people:
-        most = ", ".join(f"{toml_key(name)} = {found.number(said, int)}" for name, said in people.items())
-        where = ", ".join(f"line {said.line}: {said.word}" for said in people.values())
+    for name, said in found.file.users.items():
+        if not 1 <= len(name) <= LONGEST_NAME or name == USERS:
+            found.leave_out(said, f"user {name[:LONGEST_NAME]!r}: nobody is called so")
+        else:
+            people[name] = said
+    bounds = {name: (found.number(said, int), said) for name, said in people.items()}
+    some = {name: (most, said) for name, (most, said) in bounds.items() if most is not None}
+    if some:
+        most = ", ".join(f"{toml_key(name)} = {most}" for name, (most, _) in some.items())
+        where = ", ".join(f"line {said.line}: {said.word}" for _, said in some.values())
         found.settings.put("max_jobs_of", f"{{ {most} }}", where)
     if found.settings.lines:
         found.blocks.append(found.settings)
@@ -398,7 +445,11 @@ def _note_the_rest(found: _Import) -> None:
             found.leave_out(said, NOT_HERE[word])
     for word, said in found.site.items():
         if word.startswith(SITE) and word.removeprefix(SITE) not in SITE_READ:
-            found.left_out.append(f"yarn-site.xml: {plain(word)} = {plain(said.text)}: there is nothing like it here")
+            found.leave_out_of_site(said, "there is nothing like it here")
+        elif ROUNDS.fullmatch(word):
+            found.leave_out_of_site(said, "nothing that is asked for is rounded up here")
+        elif BOUNDS_OF_TYPES.fullmatch(word):
+            found.leave_out_of_site(said, "write it as largest_task of the queues")
 
 
 def _document(found: _Import, path: Path, site: Path | None) -> str:

@@ -44,6 +44,7 @@ def read_amounts(text: str) -> Amounts:
 def _assigned(part: str) -> tuple[str, int | Percent]:
     name, _, value = (word.strip() for word in part.partition("="))
     resource = NAMES.get(name, name)
+    parse_quantity(resource, 0)  # raises for what is no name
     if "%" in value:
         return resource, parse_amount(resource, value)
     return resource, _absolute(resource, value)

@@ -585,10 +585,7 @@ def _guarantee_faults(queues: list[Queue], policies: dict[str, Any]) -> Iterator
 
     Amounts are compared with amounts and percent with percent: what the others come to depends on the nodes.
     """
-    below: dict[str, list[Queue]] = {}
-    for queue in queues:
-        if queue.name != ROOT:
-            below.setdefault(ancestors(queue.name)[0], []).append(queue)
+    below = promised_below(queues)
     for number, queue in enumerate(queues):
         for resource, least, most, kind in [
             *((r, least, queue.limit.get(r), "") for r, least in queue.guarantee.items()),
@@ -608,8 +605,20 @@ def _guarantee_faults(queues: list[Queue], policies: dict[str, Any]) -> Iterator
             yield from ((number, "guarantee", message) for message in _over_promised(queue, below.get(queue.name, [])))
 
 
+def promised_below(queues: Sequence[Queue]) -> dict[str, list[Queue]]:
+    """Of each queue those below it that are guaranteed something, but for what is below these."""
+    some = {queue.name for queue in queues if queue.name != ROOT and (queue.guarantee or queue.guarantee_percent)}
+    found: dict[str, list[Queue]] = {}
+    for queue in queues:
+        for above in ancestors(queue.name) if queue.name in some else []:
+            found.setdefault(above, []).append(queue)
+            if above in some:
+                break
+    return found
+
+
 def _over_promised(queue: Queue, children: list[Queue]) -> Iterator[str]:
-    """Where the children of a queue that has guarantees are guaranteed more than it."""
+    """Where those below a queue that has guarantees are guaranteed more than it."""
     kinds: list[tuple[Mapping[str, float], Mapping[str, float], list[Mapping[str, float]], str]] = [
         (queue.guarantee, queue.guarantee_percent, [c.guarantee for c in children], ""),
         (queue.guarantee_percent, queue.guarantee, [c.guarantee_percent for c in children], "%"),
@@ -620,7 +629,8 @@ def _over_promised(queue: Queue, children: list[Queue]) -> Iterator[str]:
             promised[resource] = promised.get(resource, 0) + amount
         for resource, amount in promised.items():
             if amount > own.get(resource, 0) and resource not in other and ALL not in other:
-                message = f"its children are guaranteed {_amount(resource, amount, kind)}, itself only "
+                who = "its children" if all(ancestors(c.name)[0] == queue.name for c in children) else "queues below it"
+                message = f"{who} are guaranteed {_amount(resource, amount, kind)}, itself only "
                 yield message + _amount(resource, own.get(resource, 0), kind, named=False)
 
 

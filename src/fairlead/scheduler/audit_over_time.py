@@ -16,10 +16,12 @@ from fairlead.audit.over_time import NOT_KNOWN, STARVED_AFTER, OverTime, Revocat
 from fairlead.model.specs import written
 from fairlead.scheduler.decide import run_cycle
 from fairlead.scheduler.entitled import parts_of
-from fairlead.scheduler.facts import Fact, NodesClaimed, TasksRevoked
+from fairlead.scheduler.facts import Attempts, Fact, NodesClaimed, TasksFinished, TasksRevoked
 from fairlead.scheduler.reserved_over_time import Promises
 from fairlead.scheduler.revocations_checked import RevocationCheck
 from fairlead.scheduler.state import State
+from fairlead.scheduler.statuses import WAITING
+from fairlead.scheduler.tables import F64, I64
 from fairlead.scheduler.why_short import CLOSE, Served, Short, Shortfalls
 
 MOST_LOOKS = 2000
@@ -43,6 +45,10 @@ class _Waits:
     seen: float
     others: set[int]
     reason: int
+
+
+def _attempts(columns: Attempts) -> list[tuple[int, ...]]:
+    return list(zip(*(column.tolist() for column in columns), strict=True))
 
 
 class Auditor:
@@ -70,6 +76,7 @@ class Auditor:
         self._used = np.zeros((2, 0, 0))  # exactly, and as looked at
         self._served, self._waits, self._starved_after = Served(), dict[int, _Waits](), starved_after
         self._check, self.revocations, self.promises = RevocationCheck(), Revocations(), Promises(state)
+        self._revoked: dict[tuple[int, ...], float] = {}  # attempts that were, for claims, and have not ended: when
 
     def feed(self, fact: Fact) -> None:
         """Let a fact happen. A clock that was set back stands still meanwhile."""
@@ -81,24 +88,42 @@ class Auditor:
             self._check_revocation(fact)
         else:
             self.state.apply(fact)
+            if self._revoked and isinstance(fact, TasksFinished):
+                self._note_ends(fact)
         self.promises.happened(self.state, fact)
 
     def _check_revocation(self, fact: TasksRevoked | NodesClaimed) -> None:
-        """Let it happen, and note what it cost and whether it was as it must be."""
+        """Let it happen, and note what it revokes and whether it was as it must be."""
         if isinstance(fact, TasksRevoked) and fact.claim is not None:
-            rows = self.state.current_tasks(fact.attempts)
-            since = np.fmax(self.state.tasks.started_at[rows], self.state.tasks.kept_at[rows])
-            size = np.where(self.state.cluster.total > 0, self.state.cluster.total, 1)
-            demand = self.state.shapes.demand[self.state.jobs.shape_row[self.state.job_rows_of(rows)]]
-            lost = float((np.nan_to_num(fact.at - since) * (demand / size).max(axis=1, initial=0.0)).sum())
-            self.revocations.add(fact.claim.why, len(rows), lost)
+            self.revocations.add(fact.claim.why, len(fact.job))
+            self._revoked |= dict.fromkeys(_attempts(fact.attempts), fact.at)
         fault = self._check.happen(self.state, fact)
         if fault:
             self.revocations.faults.append((fact.at, fault))
 
+    def _note_ends(self, fact: TasksFinished) -> None:
+        """Add what tasks did in vain that were revoked for claims and have ended: nothing where they are done, or cancelled."""
+        until = np.array([self._revoked.pop(attempt, np.nan) for attempt in _attempts(fact.attempts)])
+        rows = self.state.jobs.first[self.state.job_rows(fact.job)] + fact.index
+        mine = ~np.isnan(until) & (self.state.tasks.status[rows] == WAITING)
+        self._add_lost(rows[mine], until[mine])
+
+    def _add_lost(self, rows: I64, until: F64) -> None:
+        """Add what the latest attempts of tasks did until they were told to stop, since they last kept it.
+
+        What was told to stop before it was known to have started did nothing.
+        """
+        tasks, size = self.state.tasks, np.where(self.state.cluster.total > 0, self.state.cluster.total, 1)
+        since = np.where(np.isnan(tasks.started_at[rows]), until, np.fmax(tasks.started_at[rows], tasks.kept_at[rows]))
+        demand = self.state.shapes.demand[self.state.jobs.shape_row[self.state.job_rows_of(rows)]]
+        self.revocations.lost += float((np.maximum(0, until - since) * (demand / size).max(axis=1, initial=0.0)).sum())
+
     def finish(self) -> OverTime:
         """Go on to the end, and give what was added up."""
         self._pass_until(self.end)
+        rows = [self.state.jobs.first[self.state.job_row(job)] + index for job, index, _ in self._revoked]
+        self._add_lost(np.array(rows, np.int64), np.array([*self._revoked.values()], float))
+        self._revoked.clear()
         for queue in list(self._waits):
             self._close(queue, self.end)
         return self.sums

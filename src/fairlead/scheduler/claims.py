@@ -5,13 +5,18 @@ one, and when it is due. :mod:`~fairlead.scheduler.kernel_victims` plans for one
 goes. What comes back there is kept for it (a hold of its class), so it counts as served from then on, and nothing is revoked for
 it twice.
 
-It ends. Let the measure of a state be how many claims are open, by class: GUARANTEE, then FAIR_SHARE, then PRIORITY from the
-highest priority down, and then IDLE (:func:`measure`). Each plan makes it fall, in the order of a dictionary, and nothing but
-an outside fact makes it rise: a plan serves one claim of its class, and opens none of that or one before: nobody pays who would
-claim a guarantee then, for itself. For a queue pays down
-to its guarantee only, and for FAIR_SHARE to its fair share as well, so nobody below it is within those afterwards who was not
-before; and for PRIORITY pays who is of lower priority, and not so much that its queues sink below a guarantee. For IDLE pay
-revocable jobs alone, which have no claims, and not so much that others of their queue would get one.
+It ends. What is revoked for a guarantee is not placed again before that claim is served: whoever has such a claim goes before
+all whom others would be revoked of for it, by the order that places, out of the same bucket
+(:mod:`~fairlead.scheduler.kernel_search`, :func:`~fairlead.scheduler.kernel_keys.exact_below`), also where room is reserved for
+these (:func:`~fairlead.scheduler.kernel_room.may_enter`). So between two facts from outside nobody is placed who would pay for
+a claim that is open, and each task is revoked at most once for it. Let the measure of a state be how many claims are open, by
+class: GUARANTEE, then FAIR_SHARE, then PRIORITY from the highest priority down, and then IDLE (:func:`measure`). Each plan
+makes it fall, in the order of a dictionary, and nothing but an outside fact makes it rise: a plan serves one claim of its
+class, and opens none of that or one before: nobody pays who would claim a guarantee then, for itself. For a queue pays down to
+its guarantee only, and for FAIR_SHARE to its fair share as well, so nobody below it is within those afterwards who was not
+before (a queue above both gains the claim, and loses no more than leaves it what it is guaranteed); and for PRIORITY pays who
+is of lower priority, and not so much that its queues sink below a guarantee. For IDLE pay revocable jobs alone, which have no
+claims, and not so much that others of their queue would get one.
 """
 
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -158,7 +163,7 @@ def claims_by_leaf(state: "State") -> dict[int, list[str]]:
     for bucket in np.unique(h.bucket[: h.n][h.kind[: h.n] != RESERVATION]).tolist():
         found.setdefault(int(state.buckets.leaf[bucket]), set()).add("coming back")
     for claim in _due(state, OPEN) if state.cluster.total.any() else []:
-        if claim.kind != NONE:
+        if claim.kind != NONE and may_have_more(state, claim.bucket):
             found.setdefault(int(state.buckets.leaf[claim.bucket]), set()).add(WHY[claim.kind])
     return {leaf: sorted(why) for leaf, why in found.items()}
 
@@ -195,6 +200,12 @@ def _may_start(state: "State", bucket: int, claims: int, tasks_kept: I64) -> int
     gang, served = int(state.buckets.gang[bucket]), int(tasks_kept[bucket])
     most = int(kernel_stops.may_start(state.view(), bucket, gang or served + claims, tasks_kept))
     return int(most == gang) if gang else max(0, most - served)
+
+
+def may_have_more(state: "State", bucket: int) -> bool:
+    """Whether a bucket has a next claim that nothing but want of room, or a limit of resources, keeps from being served."""
+    unserved = _unserved(state, bucket)
+    return bool(unserved and _may_start(state, bucket, unserved, _tasks_kept(state)))
 
 
 def is_next(state: "State", bucket: int) -> bool:
@@ -272,7 +283,7 @@ def ledger_of(state: "State", now: float) -> Ledger:
         runs=np.zeros(runs, Ledger.ARRAYS["runs"][0]), at=np.zeros(n + 1, np.int64), by_node=np.zeros(runs, np.int64),
         own_child=np.zeros(queues, np.int64), asks=np.zeros(queues, np.bool_), may_pay=np.zeros(queues, np.bool_),
         picked=np.zeros(runs + FEW + 1, np.int64), gains=np.zeros(n, np.int64), keys=np.zeros((n, marks)),
-        hosts=np.zeros(n, np.int64), paid=np.zeros(resources, np.int64), work=np.array([MOST_WORK]),
+        hosts=np.zeros(n, np.int64), had=np.zeros((queues, resources), np.int64), work=np.array([MOST_WORK]),
         rescinded=np.zeros(state.offers.n, np.int64),
     )  # fmt: skip
     v = state.view()

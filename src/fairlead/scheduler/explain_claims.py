@@ -12,7 +12,7 @@ import numpy as np
 from fairlead.model.quantity import format_quantity, round_quantity
 from fairlead.model.specs import written
 from fairlead.scheduler import kernel_claims, kernel_ledger
-from fairlead.scheduler.claims import Due, asked_for, ledger_of, lower_runs, told
+from fairlead.scheduler.claims import Due, asked_for, ledger_of, lower_runs, may_have_more, told
 from fairlead.scheduler.queue_tree import up_to_root
 from fairlead.scheduler.state import State
 from fairlead.scheduler.tables import FAIR_SHARE, GUARANTEE, IDLE, NONE, PRIORITY, WHY
@@ -31,12 +31,10 @@ def safety(state: State, row: int) -> dict[str, Any]:
         return {"beyond": {}, "safety": "nothing of its queue is revoked for others"}
     demand = state.shapes.demand[state.jobs.shape_row[row]]
     path = up_to_root(queues, leaf)[:-1]
-    beyond = queues.used[leaf].copy()
-    for q in path:
-        least = queues.guarantee[q]
-        beyond = np.where(least > 0, np.minimum(beyond, np.maximum(0, queues.used[q] - least)), beyond)
+    v, ledger, beyond = state.view(), ledger_of(state, 0.0), np.zeros_like(demand)
+    mine = kernel_ledger.gives_up(v, ledger, leaf, row, beyond)
     beyond *= demand > 0
-    if (beyond < demand).any():
+    if not mine:
         said = ["its queue is within what it is guaranteed: it is not revoked for others'"]
     else:
         amounts = state.quantities(beyond).items()
@@ -66,11 +64,14 @@ def claim(state: State, row: int, now: float) -> dict[str, Any]:
     if served:
         return {"claim": f"room for {served} of it was made by revoking others, and is coming back"}
     kind = _kind_of(state, bucket)
-    if kind is None:
+    if kind is None or not may_have_more(state, bucket):
         return {}
-    leaf = int(state.jobs.queue[row])
-    timeout = {GUARANTEE: state.queues.guarantee_timeout, FAIR_SHARE: state.queues.share_timeout}
-    seconds = float(timeout[kind][leaf]) if kind in timeout else 0.0
+    leaf, seconds = int(state.jobs.queue[row]), 0.0
+    if kind == GUARANTEE:
+        first, _ = asked_for(state, ledger_of(state, now), Due(kind, now, bucket))
+        seconds = kernel_claims.guarantee_timeout(v, leaf, first)
+    elif kind == FAIR_SHARE:
+        seconds = float(state.queues.share_timeout[leaf])
     begin = {PRIORITY: "lower priorities in its queue are running", IDLE: "revocable jobs use what was idle"}.get(kind)
     begin = begin or _short_of(state, bucket, kind)
     if seconds == inf:
@@ -80,7 +81,7 @@ def claim(state: State, row: int, now: float) -> dict[str, Any]:
             "claim": f"{begin}, and nothing that may be revoked makes room so far: {_prevented(state, bucket, kind, now)}"
         }
     when = f"after {seconds:g} s of that" if seconds else "now"
-    return {"claim": f"{begin}: {'others' if kind in timeout else 'they'} are revoked for it {when}"}
+    return {"claim": f"{begin}: {'others' if kind in (GUARANTEE, FAIR_SHARE) else 'they'} are revoked for it {when}"}
 
 
 def _kind_of(state: State, bucket: int) -> int | None:

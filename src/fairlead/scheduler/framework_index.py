@@ -223,10 +223,19 @@ class Frameworks(Struct, dict=True, forbid_unknown_fields=True):
             number += 1
         return leaf
 
+    def are_in(self, queue: str) -> bool:
+        """Whether any framework is in a queue as in a role."""
+        return any(queue_of(role) == queue for _, role in self.at.values())
+
     def free(self, leaf: str) -> None:
         """A leaf is nobody's any more."""
         self.at.pop(leaf, None)
         self._lowest.pop(leaf.rpartition("/")[0], None)
+
+
+def holds_jobs_of(leaf: str) -> str:
+    """The queue whose jobs a leaf is for: itself, but for one that a queue has for its jobs beside others below it."""
+    return leaf.removesuffix(f"/{OWN}/{JOBS}")
 
 
 def queue_of(role: str) -> str:

@@ -7,11 +7,15 @@ the limits of their queues, which was idle before (IDLE). Revocable jobs have no
 GUARANTEE holds between a queue on the path from the leaf to the root and its siblings. Let `last` be the highest queue on the
 path so that it, and all below it there, stay within what they are guaranteed of whatever the task needs; a queue that is
 guaranteed nothing of that bounds nothing. Let `first` be the lowest that is guaranteed some of it. Then the siblings of all
-queues from `first` to `last` may be asked, and nobody where there are none.
+queues from `first` to `last` may be asked, and nobody where there are none. Each of these queues goes before its siblings with
+that task, as :func:`fairlead.scheduler.kernel_keys.exact_below` says; so what was revoked for it is not theirs again as long as
+it has a claim. Among queues that compare as YARN does it is so only for who is below its minimum by that comparison: the others
+ask nobody there.
 
 What a queue has counts with the room that is kept for its claims already: those are served. A claim is due when its bucket has
-waited, and what `first` is guaranteed of what it needs has been missing, for the leaf's timeout. Whether those above miss theirs
-says who may be asked, and not when: else a claim would be due sooner when one of them has no more to miss.
+waited, and what `first` is guaranteed of what it needs has been missing, for the longest timeout from the leaf to that. Whether
+those above miss theirs says who may be asked, and not when: else a claim would be due sooner when one of them has no more to
+miss.
 
 Nothing of that is looked at in a step in which nobody can be due: `times[CLAIM_DUE]` is never later than the first moment at
 which somebody may be. Events that may begin a claim lower it (:func:`expect_claim`, :func:`note_fall`), a look works it out
@@ -22,6 +26,7 @@ import numpy as np
 
 from fairlead.kernel_cache import compiled
 from fairlead.scheduler.compiled_view import View
+from fairlead.scheduler.kernel_keys import misses_as_compared
 from fairlead.scheduler.kernel_order import startable
 from fairlead.scheduler.tables import F64, FAIR_SHARE, GUARANTEE, I64, IDLE, NONE, PRIORITY, RESERVATION
 from fairlead.scheduler.view import BUCKETS, CLAIM_DUE, HOLDS, QUEUES
@@ -128,21 +133,44 @@ def guarded_part(v: View, b: int, kept: I64) -> tuple[int, int, float]:
     first, last, since = NONE, NONE, v.buckets.since[b]
     q = v.buckets.leaf[b]
     while v.queues.parent[q] != NONE:
-        if v.queues.guaranteed[q]:
-            named, missed = False, since
-            for r in range(demand.shape[0]):
-                if demand[r] > 0 and v.guarantee[q, r] > 0:
-                    if (
-                        demand[r] > (v.guarantee[q, r] - v.used[q, r] - kept[q, r]) // count
-                    ):  # a product might be too large
-                        return first, last, since
-                    named, missed = True, max(missed, v.below_since[q, r])
-            if named and first == NONE:
-                first, since = q, missed
+        named, missed = False, since
+        for r in range(demand.shape[0] if v.queues.guaranteed[q] else 0):
+            if demand[r] > 0 and v.guarantee[q, r] > 0:
+                if demand[r] > (v.guarantee[q, r] - v.used[q, r] - kept[q, r]) // count:  # a product might be too large
+                    return first, last, since
+                named, missed = True, max(missed, v.below_since[q, r])
+        if named and not misses_as_compared(v, q, kept):
+            if first != NONE:
+                return first, last, since
+        elif named and first == NONE:
+            first, since = q, missed
         if first != NONE:
             last = q
         q = v.queues.parent[q]
     return first, last, since
+
+
+@compiled
+def claims_from(v: View, b: int, leaf: int) -> bool:
+    """Whether a bucket's next has a claim for a guarantee for which what runs in another leaf might pay."""
+    if not v.queues.guarded[v.buckets.leaf[b]]:
+        return False
+    first, last, _ = guarded_part(v, b, v.claimed)
+    q, asks = v.buckets.leaf[b], False
+    while first != NONE and not _is_at_or_below(v, leaf, q):
+        asks |= q == first
+        if _is_at_or_below(v, leaf, v.queues.parent[q]):
+            return bool(asks)
+        asks &= q != last
+        q = v.queues.parent[q]
+    return False
+
+
+@compiled
+def _is_at_or_below(v: View, q: int, top: int) -> bool:
+    while q != NONE and q != top:
+        q = v.queues.parent[q]
+    return bool(q == top)
 
 
 @compiled
@@ -165,12 +193,22 @@ def idle_is_used(v: View, used: I64) -> bool:
 
 
 @compiled
+def guarantee_timeout(v: View, leaf: int, first: int) -> float:
+    """How long a leaf waits for what a queue above, or itself, is guaranteed: as long as each from it to that one says."""
+    longest, q = v.queues.guarantee_timeout[leaf], leaf
+    while first != NONE and q != first:
+        q = v.queues.parent[q]
+        longest = max(longest, v.queues.guarantee_timeout[q])
+    return float(longest)
+
+
+@compiled
 def _open_since(v: View, b: int, kind: int, kept: I64) -> tuple[float, float]:
     """Since when a bucket has a claim of a class, infinite where it has none; and how long after that it is due."""
     leaf = v.buckets.leaf[b]
     if kind == GUARANTEE and v.queues.guarded[leaf]:
         first, _, begun = guarded_part(v, b, kept)
-        return (begun if first != NONE else np.inf), v.queues.guarantee_timeout[leaf]
+        return (begun if first != NONE else np.inf), guarantee_timeout(v, leaf, first)
     if kind == FAIR_SHARE and v.queues.share_timeout[leaf] < np.inf:
         return max(v.buckets.since[b], v.queues.short_since[leaf]), v.queues.share_timeout[leaf]
     if kind == IDLE or (kind == PRIORITY and v.queues.priority_revokes[leaf]):

@@ -27,8 +27,8 @@ from fairlead.policies.codes import (
 from fairlead.scheduler.compiled_view import View
 from fairlead.scheduler.kernel_history import charge, mean_at_tick, mean_now
 from fairlead.scheduler.kernel_wide import product
-from fairlead.scheduler.tables import NONE
-from fairlead.scheduler.view import NEGATIVE_PRIORITY, NUMBER
+from fairlead.scheduler.tables import I64, NONE
+from fairlead.scheduler.view import LAST_BIT, NEGATIVE_PRIORITY, NUMBER
 
 dominant_share = compiled(arithmetic.dominant_share)
 _aggregate_share = compiled(arithmetic.aggregate_share)
@@ -37,7 +37,7 @@ _times_priority = compiled(arithmetic.times_priority)
 _SURE = 1e-13  # two shares further apart than this part of them are as far apart in fractions
 _LEAST_PRIORITY = 500.0  # of HTCondor: half a core, in thousandths
 _SPLIT = float(2**13 + 1)  # leaves 40 of the 53 digits
-_AS_YARN = -2
+AS_YARN = -2
 """In place of the column: the level is the first of several numbers, which are compared one after the other."""
 
 
@@ -84,10 +84,7 @@ def set_key(v: View, q: int) -> None:
     seat = v.queue_seats
     p = v.queues.parent[q]
     policy = v.queues.policy[p]
-    seat.below[q] = 1
-    for r in range(v.total.shape[0]):
-        if _has(v, q, r) < v.guarantee[q, r]:
-            seat.below[q] = 0
+    seat.below[q] = int(not _may_go_first(v, q, seat.base[q] + 1))
     seat.first[q] = 0
     seat.column[q] = NONE
     if compares_shares(policy):
@@ -122,6 +119,33 @@ def set_key(v: View, q: int) -> None:
         resources = v.total.shape[0]
         seat.first[q] = least[resources + NEGATIVE_PRIORITY] if policy == PRIORITY else 0
         seat.level[q] = float(least[resources + NUMBER])
+
+
+@compiled
+def needs_bit(r: int) -> int:
+    """The bit of a resource in a tree's `needs`; the last is that of all the rest."""
+    return 1 << min(r, LAST_BIT)
+
+
+@compiled
+def may_go_first(v: View, q: int, node: int) -> bool:
+    """Whether :func:`exact_below` may be 0 for queue q and anybody below a node of its tree."""
+    if v.queue_seats.column[q] == AS_YARN and v.queues.guaranteed[q]:
+        return bool(v.queue_seats.below[q] == 0)
+    return _may_go_first(v, q, node)
+
+
+@compiled
+def _may_go_first(v: View, q: int, node: int) -> bool:
+    for r in range(v.total.shape[0]):
+        if _has(v, q, r) < v.guarantee[q, r] and v.needs[node] & needs_bit(r):
+            return True
+    return _child_may_go_first(v, q, node)
+
+
+@compiled
+def _child_may_go_first(v: View, q: int, node: int) -> bool:
+    return bool(v.queue_seats.inner[q] and v.best[node] != NONE and v.queue_seats.below[v.best[node]] == 0)
 
 
 @compiled
@@ -167,12 +191,26 @@ def _set_as_yarn(v: View, q: int, policy: int) -> None:
     for r in range(v.total.shape[0]):
         v.charged[q, r] = v.used[q, r] + v.promised[q, r]
     r = policy - YARN_FAIR if policy != YARN_DRF else _next_by_dominance(v, q, NONE)
-    seat.below[q], seat.first[q], seat.level[q], seat.column[q] = 1, int(v.queues.weightless[q]), 0.0, _AS_YARN
+    seat.below[q], seat.first[q], seat.level[q], seat.column[q] = 1, int(v.queues.weightless[q]), 0.0, AS_YARN
     if r != NONE and _has(v, q, r) < v.guarantee[q, r]:
         seat.below[q], seat.first[q], seat.level[q] = 0, 0, _has(v, q, r) / v.guarantee[q, r]
     elif r != NONE:
         level = v.charged[q, r] / max(1, v.total[r]) / v.weight[q, r]
         seat.level[q] = level if v.queues.exact[v.queues.parent[q]] else _rounded(level)
+    if not v.queues.guaranteed[q] and _child_may_go_first(v, q, seat.base[q] + 1):
+        seat.below[q] = 0
+
+
+@compiled
+def misses_as_compared(v: View, q: int, kept: I64) -> bool:
+    """Whether a queue misses what its siblings are compared by, so much being kept for claims: YARN compares one minimum."""
+    policy = v.queues.policy[v.queues.parent[q]]
+    if policy != YARN_DRF and not YARN_FAIR <= policy < FAIRTREE:
+        return True
+    for r in range(v.total.shape[0]):
+        v.charged[q, r] = v.used[q, r] + v.promised[q, r]
+    r = policy - YARN_FAIR if policy != YARN_DRF else _next_by_dominance(v, q, NONE)
+    return bool(r != NONE and v.used[q, r] + kept[q, r] < v.guarantee[q, r])
 
 
 @compiled
@@ -294,17 +332,32 @@ def bucket_goes_before(v: View, a: int, b: int) -> bool:
 
 
 @compiled
-def exact_below(v: View, q: int, shape: int) -> int:
-    """0 where queue q is below its guarantee of something that a task of the shape needs, else 1; as YARN's key has it.
+def exact_below(v: View, q: int, shape: int, under: int) -> int:
+    """0 where queue q goes first with a task of the shape, for it is below its guarantee of something that this needs, else 1.
 
-    Who needs nothing in particular, a framework, needs anything.
+    A queue that is guaranteed nothing of what the task needs goes as the one on the way down from it does (`under`; 1 for a
+    leaf): so a guarantee is one among the siblings of all above it too, as far as they name nothing. So goes whoever has others
+    revoked for a guarantee, with what these give up: :func:`fairlead.scheduler.kernel_claims.guarded_part` asks along the same
+    way. Who has a minimum under YARN's key goes by that. Who needs nothing in particular, a framework, needs anything.
     """
-    if v.queue_seats.column[q] == _AS_YARN:
-        return int(v.queue_seats.below[q])
-    anything = True
+    if v.queue_seats.column[q] == AS_YARN:
+        return int(v.queue_seats.below[q]) if v.queues.guaranteed[q] else under
+    anything, named = True, False
     for r in range(v.total.shape[0]):
-        if v.demand[shape, r] > 0:
-            anything = False
+        anything &= v.demand[shape, r] == 0
+    for r in range(v.total.shape[0]):
+        if (anything or v.demand[shape, r] > 0) and v.guarantee[q, r] > 0:
             if _has(v, q, r) < v.guarantee[q, r]:
                 return 0
-    return int(v.queue_seats.below[q]) if anything else 1
+            named = True
+    return 1 if named else under
+
+
+@compiled
+def below_on_path(v: View, q: int, leaf: int, shape: int) -> int:
+    """The same, for a task that waits in a leaf below the queue."""
+    below, x = exact_below(v, leaf, shape, 1), leaf
+    while x != q:
+        x = v.queues.parent[x]
+        below = exact_below(v, x, shape, below)
+    return below

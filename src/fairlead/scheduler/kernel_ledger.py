@@ -8,7 +8,7 @@ from fairlead.kernel_cache import compiled
 from fairlead.policies.codes import DIVIDED, FIFO, HDRF
 from fairlead.policies.codes import PRIORITY as BY_PRIORITY
 from fairlead.scheduler.compiled_view import Arrays, View
-from fairlead.scheduler.kernel_keys import queue_goes_before, set_key, set_level
+from fairlead.scheduler.kernel_keys import below_on_path, queue_goes_before, set_key, set_level
 from fairlead.scheduler.kernel_order import current_job, is_leaf
 from fairlead.scheduler.statuses import EXPIRING, PLACED, REVOKING, RUNNING, STOPPING
 from fairlead.scheduler.tables import FAIR_SHARE, I64, IDLE, NONE, PRIORITY, RESERVATION, UNLIMITED, fields
@@ -37,7 +37,7 @@ class Ledger(Arrays):
     own_child : for the claim that is looked at: of each queue above its leaf, the one below it on the way there; NONE
     asks : of each queue on that way whether its siblings may be asked
     may_pay : of each leaf
-    paid : what has been paid for the claim that is looked at so far
+    had : shape (queues, resources): what they would have if nobody paid for the claim that is looked at
     picked : runs that pay, so far
     gains, keys : of each node, what it would add to the claim, and its place among the nodes
     hosts : of each node, tasks of the claim
@@ -52,7 +52,7 @@ class Ledger(Arrays):
             task="i8", job="i8", leaf="i8", node="i8", first="i8", last="i8", count="i8", lost="f8", begun="f8", safe="?",
             spare="?", gone="?",
         ), 1),
-        "at": ("i8", 1), "by_node": ("i8", 1), "own_child": ("i8", 1), "asks": ("?", 1), "may_pay": ("?", 1), "paid": ("i8", 1),
+        "at": ("i8", 1), "by_node": ("i8", 1), "own_child": ("i8", 1), "asks": ("?", 1), "may_pay": ("?", 1), "had": ("i8", 2),
         "picked": ("i8", 1), "gains": ("i8", 1), "keys": ("f8", 2), "hosts": ("i8", 1), "work": ("i8", 1),
         "rescinded": ("i8", 1),
     }  # fmt: skip
@@ -167,8 +167,6 @@ def pay(v: View, g: Ledger, k: int, sign: int) -> None:
         n = g.runs.node[m]
         for r in range(demand.shape[0]):
             g.room[n, r] += sign * demand[r]
-    for r in range(demand.shape[0]):
-        g.paid[r] += sign * g.runs.count[k] * demand[r]
     take_from(v, g.left, leaf, demand, sign * g.runs.count[k])
     if not g.runs.spare[k]:
         take_from(v, g.bound, leaf, demand, sign * g.runs.count[k])
@@ -187,10 +185,11 @@ def pay_all(v: View, g: Ledger, begin: int, end: int, sign: int) -> None:
 
 @compiled
 def ask(v: View, g: Ledger, b: int, kind: int, first: int, last: int) -> None:
-    """Say who may pay for a claim.
+    """Say who may pay for a claim, and note what queues have before anybody does.
 
     For PRIORITY its leaf, for IDLE all with revocable jobs, else the siblings of the queues from `first` to `last` on its path.
     """
+    g.had[:] = g.left + g.kept
     g.own_child[:], g.asks[:], g.may_pay[:] = NONE, False, False
     leaf = v.buckets.leaf[b]
     q, asking = leaf, False
@@ -246,21 +245,54 @@ def may_pay(v: View, g: Ledger, k: int, b: int, kind: int) -> bool:
     if g.runs.gone[k] or g.runs.safe[k] or not g.may_pay[g.runs.leaf[k]]:
         return False
     job, count = g.runs.job[k], g.runs.count[k]
-    if kind == PRIORITY:
-        lower = v.jobs.priority[job] < v.buckets.priority[b]
-        return bool(lower and not _sinks(v, g, k, b) and not claims_itself(v, g, k, b, kind))
     demand, q = v.demand[v.jobs.shape_row[job]], g.runs.leaf[k]
+    if kind == PRIORITY and v.jobs.priority[job] >= v.buckets.priority[b]:
+        return False
     if kind == IDLE and not (g.runs.spare[k] and _is_above_limit(v, g, q, demand)):
         return False
     shared = kind == FAIR_SHARE or (kind == IDLE and v.queues.share_timeout[q] < np.inf)
-    while g.own_child[q] == NONE:
-        for r in range(demand.shape[0]):
-            if demand[r] > 0 and v.guarantee[q, r] > 0 and g.left[q, r] - count * demand[r] < v.guarantee[q, r]:
+    while v.queues.parent[q] != NONE:
+        if q == v.buckets.leaf[b] or g.own_child[q] != NONE:
+            if sinks(v, g, q, demand, count, b) or (shared and _loses_share(v, g, q, demand, count, b)):
                 return False
-        if shared and not stays_above(v, g, q, demand, count):
+        elif falls_below(v, g, q, demand, count) or (shared and not stays_above(v, g, q, demand, count)):
             return False
         q = v.queues.parent[q]
     return not claims_itself(v, g, k, b, kind)
+
+
+@compiled
+def falls_below(v: View, g: Ledger, q: int, demand: I64, count: int) -> bool:
+    """Whether a queue that does not gain the claim would be below its guarantee without so many tasks."""
+    for r in range(demand.shape[0]):
+        if demand[r] > 0 and v.guarantee[q, r] > 0 and g.left[q, r] - count * demand[r] < v.guarantee[q, r]:
+            return True
+    return False
+
+
+@compiled
+def sinks(v: View, g: Ledger, q: int, demand: I64, count: int, b: int) -> bool:
+    """Whether a queue on the path of a bucket's claim, with that, would be below its guarantee without so many tasks.
+
+    And further below than it would be anyway: it loses what is paid, and gains the claim.
+    """
+    for r in range(demand.shape[0]):
+        if demand[r] > 0 and v.guarantee[q, r] > 0:
+            after = _with_claim(v, g, q, b, r) - count * demand[r]
+            if after < min(v.guarantee[q, r], g.had[q, r]):
+                return True
+    return False
+
+
+@compiled
+def _loses_share(v: View, g: Ledger, q: int, demand: I64, count: int, b: int) -> bool:
+    """The same of its fair share."""
+    had, share = 0.0, 0.0
+    for r in range(demand.shape[0]):
+        if v.total[r] > 0:
+            had = max(had, g.had[q, r] / v.total[r])
+            share = max(share, (_with_claim(v, g, q, b, r) - count * demand[r]) / v.total[r])
+    return bool(np.floor((share - min(g.entitled[q], had)) * FINE + 0.5) < 0)
 
 
 @compiled
@@ -281,7 +313,7 @@ def claims_itself(v: View, g: Ledger, k: int, b: int, kind: int) -> bool:
         if share <= g.entitled[leaf] * (1 + CLOSE):
             return True
     q, within = leaf, False
-    while v.queues.guarded[q] and v.queues.guarantee_timeout[leaf] < np.inf:
+    while v.queues.guarded[q] and (within or v.queues.guarantee_timeout[q] < np.inf):
         named = False
         for r in range(demand.shape[0]):
             if demand[r] > 0 and v.guarantee[q, r] > 0:
@@ -312,18 +344,32 @@ def any_claims_itself(v: View, g: Ledger, b: int, kind: int, count: int) -> bool
 
 
 @compiled
-def _sinks(v: View, g: Ledger, k: int, b: int) -> bool:
-    """Whether some queue would be below its guarantee, or further below, if a run of a bucket's leaf paid for it as well."""
-    claim, times = v.demand[v.buckets.shape_row[b]], max(1, v.buckets.gang[b])
-    demand, count, q = v.demand[v.jobs.shape_row[g.runs.job[k]]], g.runs.count[k], v.buckets.leaf[b]
+def gives_up(v: View, g: Ledger, leaf: int, job: int, amounts: I64) -> bool:
+    """Add what tasks of a leaf may pay with, one after another, for a claim from beside all queues above it.
+
+    As far as guarantees go. Returns whether any task of a job may be the first of them.
+    """
+    mine = False
+    for k in range(g.at[g.at.shape[0] - 1]):
+        if g.runs.job[k] == job and _keeps_theirs(v, g, k):
+            mine = True
+    for k in range(g.at[g.at.shape[0] - 1] - 1, -1, -1):
+        if g.runs.leaf[k] == leaf and not g.runs.gone[k] and _keeps_theirs(v, g, k):
+            pay(v, g, k, 1)
+            for r in range(amounts.shape[0]):
+                amounts[r] += g.runs.count[k] * v.demand[v.jobs.shape_row[g.runs.job[k]], r]
+    return mine
+
+
+@compiled
+def _keeps_theirs(v: View, g: Ledger, k: int) -> bool:
+    """Whether all above a run have what they are guaranteed without it."""
+    q = g.runs.leaf[k]
     while v.queues.parent[q] != NONE:
-        for r in range(demand.shape[0]):
-            gone = count * demand[r]
-            after = g.left[q, r] - gone + g.kept[q, r] + times * claim[r]
-            if demand[r] > 0 and g.paid[r] + gone > times * claim[r] and after < v.guarantee[q, r]:
-                return True
+        if falls_below(v, g, q, v.demand[v.jobs.shape_row[g.runs.job[k]]], g.runs.count[k]):
+            return False
         q = v.queues.parent[q]
-    return False
+    return True
 
 
 @compiled
@@ -382,9 +428,9 @@ def _goes_before(v: View, g: Ledger, b: int, x: int, y: int, job: int) -> bool:
         v.counts_as[y, r] -= less[r]
     _set_keys(v, x, y)
     seat = v.queue_seats
-    first = queue_goes_before(
-        v, x, seat.below[x], seat.first[x], seat.level[x], y, seat.below[y], seat.first[y], seat.level[y]
-    )
+    one = below_on_path(v, x, v.buckets.leaf[b], v.buckets.shape_row[b])
+    other = below_on_path(v, y, v.jobs.queue[job], v.jobs.shape_row[job])
+    first = queue_goes_before(v, x, one, seat.first[x], seat.level[x], y, other, seat.first[y], seat.level[y])
     for r in range(resources):
         v.claimed[x, r] = claimed[r]
         v.used[x, r] -= g.kept[x, r]

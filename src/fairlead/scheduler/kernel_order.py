@@ -14,6 +14,7 @@ from fairlead.scheduler.kernel_keys import (
     bucket_goes_before,
     compares_shares,
     has_history,
+    needs_bit,
     queue_goes_before,
     set_key,
     set_level,
@@ -106,8 +107,10 @@ def set_bucket(v: View, b: int) -> bool:
         if job != NONE:
             seats.number[b] = v.jobs.id[job]
             shortest = max(0, int(min(1e15, 1e6 * lasts(v, b, job))) - 1)  # so that rounding leaves nobody out
-        if seats.keeping[b]:
-            shortest = -1  # however long it takes, and whenever that is, it may go where room is kept for it
+        if seats.keeping[b] or v.queues.guarded[leaf]:
+            shortest = (
+                -1
+            )  # however long it takes, it may go where room is kept for it, or for whom its guarantee comes before
         least, shape = v.least[base + place], v.buckets.shape_row[b]
         changed = v.best[base + place] != b or v.able[base + place] == seats.parked[b]
         for r in range(resources):
@@ -116,14 +119,25 @@ def set_bucket(v: View, b: int) -> bool:
         changed |= _put(least, resources + NEGATIVE_PRIORITY, -v.buckets.priority[b])
         changed |= _put(least, resources + NUMBER, seats.number[b])
         changed |= _put(least, resources + SHORTEST, shortest)
+        changed |= v.needs[base + place] != needs_of(v, shape)
         if not changed:
             return False
         v.able[base + place] = not seats.parked[b]
-        v.best[base + place] = b
+        v.best[base + place], v.needs[base + place] = b, needs_of(v, shape)
     changed = _climb_tree(v, leaf, base, place, b)
     if v.queues.strict[leaf] and first != NONE and v.best[base + 1] != first and seats.parked[first]:
         _unpark(v, leaf, base, first)
     return changed
+
+
+@compiled
+def needs_of(v: View, shape: int) -> int:
+    """A bit for each resource that a task of a shape needs; all of them where that is nothing."""
+    bits = 0
+    for r in range(v.total.shape[0]):
+        if v.demand[shape, r] > 0:
+            bits |= needs_bit(r)
+    return bits if bits else -1
 
 
 @compiled
@@ -199,6 +213,7 @@ def _clear(v: View, node: int) -> None:
     v.best[node] = NONE
     v.able[node] = False
     v.least[node] = NOBODY
+    v.needs[node] = 0
 
 
 @compiled
@@ -225,6 +240,9 @@ def _set_node(v: View, q: int, base: int, i: int, is_leaf: bool) -> bool:
     able = v.able[left] or v.able[right]
     changed |= v.able[base + i] != able
     v.able[base + i] = able
+    needs = v.needs[left] | v.needs[right]
+    changed |= v.needs[base + i] != needs
+    v.needs[base + i] = needs
     for r in range(v.least.shape[1]):
         least = min(v.least[left, r], v.least[right, r])
         changed |= v.least[base + i, r] != least
@@ -274,12 +292,14 @@ def set_queue(v: View, q: int) -> None:
     for r in range(v.least.shape[1]):
         v.least[base + place, r] = v.least[top, r]
     v.able[base + place] = able
-    v.best[base + place] = q
+    v.best[base + place], v.needs[base + place] = q, v.needs[top]
     _climb_tree(v, p, base, place, q)
 
 
 @compiled
 def _is_same_least(v: View, one: int, other: int) -> bool:
+    if v.needs[one] != v.needs[other]:
+        return False
     for r in range(v.least.shape[1]):
         if v.least[one, r] != v.least[other, r]:
             return False
@@ -391,6 +411,7 @@ def rebuild(v: View) -> None:
     v.best[:] = NONE
     v.able[:] = False
     v.least[:, :] = NOBODY
+    v.needs[:] = 0
     for k in range(v.counts[TOUCHED_BUCKETS]):
         v.bucket_seats.touched[v.bucket_seats.touched_list[k]] = False
     for k in range(v.counts[TOUCHED_QUEUES]):

@@ -13,8 +13,10 @@ from fairlead.scheduler.kernel_ledger import (
     KEPT,
     NOW_RESCINDED,
     Ledger,
+    falls_below,
     fits,
     set_above,
+    sinks,
     stays_above,
     take_from,
 )
@@ -41,15 +43,15 @@ def keep_what_is_not_needed(v: View, g: Ledger, b: int, planned: bool) -> None:
 
 @compiled
 def _may_be_rescinded(v: View, g: Ledger, k: int, b: int, kind: int) -> bool:
-    """Whether the role of an offer, and all above it up to where its way meets the claim's, keep what is theirs without it."""
+    """Whether the role of an offer, and all above it, keep what is theirs without it; those on the claim's path gain that."""
     q, rest = v.offers.leaf[k], v.rest[k]
     if not np.any(rest > 0):
         return False
-    while g.own_child[q] == NONE and q != v.buckets.leaf[b]:
-        for r in range(rest.shape[0]):
-            if rest[r] > 0 and v.guarantee[q, r] > 0 and g.left[q, r] - rest[r] < v.guarantee[q, r]:
+    while v.queues.parent[q] != NONE:
+        if q == v.buckets.leaf[b] or g.own_child[q] != NONE:
+            if sinks(v, g, q, rest, 1, b):
                 return False
-        if kind != GUARANTEE and not stays_above(v, g, q, rest, 1):
+        elif falls_below(v, g, q, rest, 1) or (kind != GUARANTEE and not stays_above(v, g, q, rest, 1)):
             return False
         q = v.queues.parent[q]
     return True

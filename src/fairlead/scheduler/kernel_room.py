@@ -1,16 +1,18 @@
-"""Room for a bucket's next task, or whole gang: where it is kept for it, then where anybody may go, and at last, for tasks that
-are known to end in time, where it is kept for others until later. Written to `chosen`.
+"""Room for a bucket's next task, or whole gang: where it is kept for it, then where anybody may go, and at last where it is kept
+for others until later: for tasks that are known to end in time, and for those who have a claim for a guarantee to what whoever
+has that reservation would take, for then that would be revoked for them again. Written to `chosen`.
 """
 
 import numpy as np
 
 from fairlead.kernel_cache import compiled
 from fairlead.scheduler.compiled_view import View
+from fairlead.scheduler.kernel_claims import claims_from
 from fairlead.scheduler.kernel_holds import ALL, count_claim, fits_beside, give_back_at, lasts_at_most, set_held
 from fairlead.scheduler.kernel_nodes import by_fit, first_fit, raise_bounds
 from fairlead.scheduler.kernel_offers import find_offer
 from fairlead.scheduler.kernel_order import current_job, lasts, tasks_left
-from fairlead.scheduler.tables import NONE
+from fairlead.scheduler.tables import NONE, RESERVATION
 from fairlead.scheduler.view import HOLDS, NODES, NOW
 
 # Rows of `chosen`: of what was placed, job and node rows, the task's index counted on from the job's `next`, whether the job ran
@@ -80,12 +82,36 @@ def hold_to_enter(v: View, b: int, h: int) -> int:
 
 @compiled
 def may_enter(v: View, b: int, n: int) -> bool:
-    """Whether a task of a bucket may enter room that is kept on a node for others, for it will have ended before."""
+    """Whether a task of a bucket may enter room that is kept on a node for others.
+
+    For it will have ended before, or would have revoked for its guarantee what they place there.
+    """
     shape = v.buckets.shape_row[b]
     if v.nodes.hold[n] == NONE or not is_free(v, n, shape):
         return False
     until = _ended_by(v, b, n)
-    return bool(until < np.inf and fits_beside(v, n, shape, until, ALL))
+    if until < np.inf and fits_beside(v, n, shape, until, ALL):
+        return True
+    return bool(v.queues.guarded[v.buckets.leaf[b]] and fits_beside(v, n, shape, np.inf, _first_to_pass(v, b, n)))
+
+
+@compiled
+def _first_to_pass(v: View, b: int, n: int) -> int:
+    """The lowest rank of the reservations on a node whose owners a bucket has a claim to; all after that are planned anew."""
+    found, h = ALL, v.nodes.hold[n]
+    while h != NONE:
+        other = v.holds.bucket[h]
+        if v.holds.kind[h] == RESERVATION and other != b and claims_from(v, b, v.buckets.leaf[other]):
+            found = min(found, v.holds.rank[h])
+        h = v.holds.after[h]
+    h = v.nodes.hold[n]
+    while h != NONE:  # who may not be passed is not, though it comes later
+        if v.holds.rank[h] >= found and not claims_from(v, b, v.buckets.leaf[v.holds.bucket[h]]):
+            return ALL
+        if v.holds.rank[h] >= found and claims_from(v, v.holds.bucket[h], v.buckets.leaf[b]):
+            return ALL
+        h = v.holds.after[h]
+    return int(found)
 
 
 @compiled

@@ -3,6 +3,11 @@
 Which bucket a queue would serve depends on what can be served, so a queue's key is known for certain only when its bucket is
 found: the trees keep the smallest that it can be, and a search goes on until nothing that is left could come before what it has.
 Mostly that is one path down.
+
+A queue that is below its guarantee of something goes first with whoever needs that, and offers those before all others, whoever
+of them would be next without: what it is guaranteed is not for a sibling because somebody else in it comes first, and cannot use
+it. So whoever has a claim for a guarantee is served before all whom others would be revoked of for it, by the same order and out
+of the same bucket; and nobody is placed who would be revoked for that claim again.
 """
 
 import numpy as np
@@ -10,7 +15,13 @@ import numpy as np
 from fairlead.kernel_cache import compiled
 from fairlead.policies.codes import FIFO, PRIORITY
 from fairlead.scheduler.compiled_view import View
-from fairlead.scheduler.kernel_keys import bucket_goes_before, exact_below, queue_goes_before
+from fairlead.scheduler.kernel_keys import (
+    below_on_path,
+    bucket_goes_before,
+    exact_below,
+    may_go_first,
+    queue_goes_before,
+)
 from fairlead.scheduler.kernel_nodes import holds_task
 from fairlead.scheduler.kernel_order import climb, current_job, is_leaf, is_started, set_bucket, startable, tasks_left
 from fairlead.scheduler.kernel_room import has_room, may_enter, may_use_hold
@@ -100,11 +111,15 @@ def find_next(v: View, whom: int) -> int:
                 if whom != IN_LINE or not v.queue_seats.keeping[child]:
                     depth += 1
                     v.frames.unsure[depth] = v.frames.unsure[depth - 1]
+                    v.frames.only[depth] = v.queue_seats.below[child] == 0
                     top = _enter(v, depth, child, top)
                     b = v.best[v.queue_seats.base[child] + 1]
-                    if is_leaf(v, child) and b != NONE and _can_be_served(v, b, whom, v.frames.unsure[depth]):
+                    mine = is_leaf(v, child) and b != NONE and _is_looked_for(v, depth, b)
+                    if mine and _can_be_served(v, b, whom, v.frames.unsure[depth]):
                         v.frames.bucket[depth] = v.frames.child[depth] = b
                         top = v.frames.bottom[depth]
+            elif not _is_looked_for(v, depth, child):
+                continue
             elif whom != ANYBODY and _must_skip(v, depth, child):
                 if not skip_to_started(v, child):
                     stop(v, child, MAX_JOBS)
@@ -118,6 +133,9 @@ def find_next(v: View, whom: int) -> int:
                 v.frames.bucket[depth] = v.frames.child[depth] = child
         elif depth == 0:
             return int(v.frames.bucket[0])
+        elif v.frames.only[depth] and v.frames.bucket[depth] == NONE and _may_come_yet(v, depth):
+            v.frames.only[depth] = False
+            top = _enter(v, depth, q, top)
         else:
             depth -= 1
             if v.frames.bucket[depth + 1] != NONE:
@@ -169,7 +187,7 @@ def _is_sure_key(v: View, q: int, b: int) -> bool:
         return False
     if policy == PRIORITY and seats.first[q] != -v.buckets.priority[b]:
         return False
-    return bool(seats.below[q] != 0 or exact_below(v, q, v.buckets.shape_row[b]) == 0)
+    return bool(seats.below[q] != 0 or below_on_path(v, q, v.buckets.leaf[b], v.buckets.shape_row[b]) == 0)
 
 
 @compiled
@@ -181,7 +199,7 @@ def _enter(v: View, depth: int, q: int, top: int) -> int:
     caps, resources = v.caps[depth], v.total.shape[0]
     v.frames.queue[depth], v.frames.bottom[depth] = q, top
     if depth == 0:
-        v.frames.unsure[depth] = False
+        v.frames.unsure[depth] = v.frames.only[depth] = False
     v.frames.unsure[depth] |= v.queue_seats.unsure[q]
     v.frames.bucket[depth] = v.frames.child[depth] = NONE
     for r in range(resources):
@@ -199,12 +217,40 @@ def _enter(v: View, depth: int, q: int, top: int) -> int:
 
 
 @compiled
+def _is_looked_for(v: View, depth: int, b: int) -> bool:
+    """Whether a bucket of the leaf that a search is in is such as each queue on the path looks for."""
+    lowest = depth
+    while lowest > 0 and not v.frames.only[lowest]:
+        lowest -= 1
+    if lowest == 0:
+        return True
+    below = 1
+    for d in range(depth, 0, -1):
+        below = exact_below(v, v.frames.queue[d], v.buckets.shape_row[b], below)
+        if v.frames.only[d] and below != 0:
+            return False
+    return True
+
+
+@compiled
+def _may_come_yet(v: View, depth: int) -> bool:
+    """Whether a queue that goes first with nobody who can be served might come before the best of its siblings so far."""
+    seat, frames, q = v.queue_seats, v.frames, v.frames.queue[depth]
+    above = depth - 1
+    found = frames.child[above]
+    if found == NONE:
+        return True
+    key = frames.below[above], frames.first[above], frames.level[above]
+    return bool(queue_goes_before(v, q, 1, seat.first[q], seat.level[q], found, key[0], key[1], key[2]))
+
+
+@compiled
 def _is_worth_a_look(v: View, depth: int, i: int, whom: int) -> bool:
     """Whether somebody below a node of a tree could be served, and before the best that was found."""
     q = v.frames.queue[depth]
     node = v.queue_seats.base[q] + i
     child = v.best[node]
-    if child == NONE:
+    if child == NONE or (v.frames.only[depth] and not may_go_first(v, q, node)):
         return False
     found = v.frames.child[depth]
     if found != NONE:
@@ -365,7 +411,9 @@ def _may_have_room(v: View, b: int, unsure: bool) -> bool:
     if v.counts[FRESH] > FEW:
         free, kept = (
             True,
-            v.bucket_seats.keeping[b] or bool(v.times[NOW] + v.bucket_seats.lasts[b] <= v.times[LAST_START]),
+            v.bucket_seats.keeping[b]
+            or v.queues.guarded[v.buckets.leaf[b]]
+            or bool(v.times[NOW] + v.bucket_seats.lasts[b] <= v.times[LAST_START]),
         )
         for r in range(v.total.shape[0]):
             free &= v.demand[shape, r] <= v.most[r]
@@ -413,9 +461,7 @@ def _is_within(v: View, depth: int, b: int, shape: int) -> bool:
 def _consider(v: View, depth: int, child: int, b: int) -> None:
     """A queue offers a bucket: its key is known now, and if it is the best so far it is kept."""
     seat, frames = v.queue_seats, v.frames
-    below, first, level = seat.below[child], seat.first[child], seat.level[child]
-    if below == 0:
-        below = exact_below(v, child, v.buckets.shape_row[b])
+    below, first, level = 0 if frames.only[depth + 1] else 1, seat.first[child], seat.level[child]
     policy = v.queues.policy[frames.queue[depth]]
     if policy == FIFO or policy == PRIORITY:
         first = -v.buckets.priority[b] if policy == PRIORITY else 0

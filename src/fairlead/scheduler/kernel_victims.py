@@ -66,7 +66,6 @@ def plan(v: View, g: Ledger, b: int, kind: int) -> int:
         How many of `picked` pay; `hosts` then says where the claim goes, and the ledger is as if that had happened. NONE where
         nothing that may be revoked makes room; then the ledger is as it was.
     """
-    g.paid[:] = 0
     rescinds = g.rescinded.shape[0] > 0 and not fits(v, g, b)
     if rescinds:
         rescind_all(v, g, b, kind)

@@ -75,6 +75,7 @@ class Order:
         self.queues.widen(resources)
         self.resources = resources
         self.best, self.able = np.zeros(0, np.int64), np.zeros(0, np.bool_)
+        self.needs = np.zeros(0, np.int64)
         self.least = np.zeros((0, resources + MORE_COLUMNS), np.int64)
         self.places = 0  # that are in use, of the nodes of all trees
         self.bounds = np.zeros((0, resources), np.int64)
@@ -111,8 +112,8 @@ class Order:
             **{name: table.rows for name, table in tables.items()},
             **{name: getattr(table, name) for table in tables.values() for name in table.WIDE},
             counts=self.counts, times=s.times, grain=s.grain, masks=s.cluster.masks, total=s.cluster.total, ended=s.ended,
-            best=self.best, able=self.able, sketch_places=s.sketches.places, least=self.least, bounds=self.bounds,
-            large_bounds=self.large_bounds,
+            best=self.best, able=self.able, needs=self.needs, sketch_places=s.sketches.places, least=self.least,
+            bounds=self.bounds, large_bounds=self.large_bounds,
             counted=self.counted, most=self.most, most_kept=self.most_kept, frames=self.frames, caps=self.caps,
             stack=self.stack, chosen=self.chosen, chosen_until=self.chosen_until, worth=self.worth,
             offer_room=self.offer_room, offered_to=self.offered_to, offered_rest=self.offered_rest,
@@ -235,10 +236,11 @@ class Order:
 
     def _use_places(self, used: int, length: int) -> None:
         """Have arrays of this length for the nodes of all trees, with the first so many as they are."""
-        old = self.best[:used], self.able[:used], self.least[:used]
+        old = self.best[:used], self.able[:used], self.least[:used], self.needs[:used]
+        self.needs = np.zeros(length, np.int64)
         self.best, self.able = np.full(length, NONE), np.zeros(length, np.bool_)
         self.least = np.full((length, self.resources + MORE_COLUMNS), NOBODY)
-        self.best[:used], self.able[:used], self.least[:used] = old
+        self.best[:used], self.able[:used], self.least[:used], self.needs[:used] = old
         self._moves[0] += 1
 
     def _regrow(self, state: "State", queue: int) -> None:

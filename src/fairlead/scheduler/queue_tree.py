@@ -23,7 +23,7 @@ from fairlead.model.specs import (
     settings_for,
 )
 from fairlead.policies import HALF_LIVES, code_of, resources_of
-from fairlead.scheduler.framework_index import OWN, own_queue
+from fairlead.scheduler.framework_index import OWN, holds_jobs_of, own_queue
 from fairlead.scheduler.history import slurm_ticks_of, ticks_of
 from fairlead.scheduler.tables import I64, NONE, UNLIMITED, Queues
 
@@ -139,7 +139,7 @@ class QueueTree(Struct, dict=True, forbid_unknown_fields=True):
         table.whole[row], table.part[row] = _fractions(table.weight[row])
         table.weightless[row] = spec.weight == 0
         self.write_bounds(row, table, resources, total)
-        table.strict[row] = spec.strict and row not in self.inner_rows
+        table.strict[row] = self.spec_of(holds_jobs_of(name)).strict and row not in self.inner_rows
         table.max_tasks[row] = UNLIMITED if spec.max_tasks is None else spec.max_tasks
         table.max_jobs[row] = UNLIMITED if spec.max_jobs is None else spec.max_jobs
         self._write_claims(row, table)

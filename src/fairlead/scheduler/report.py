@@ -27,6 +27,7 @@ from fairlead.scheduler.claims import claims_by_leaf
 from fairlead.scheduler.facts import Claim, Outcome
 from fairlead.scheduler.fair_shares import fair_shares
 from fairlead.scheduler.forecasts import CAUTIOUS, EXPECTED, ends
+from fairlead.scheduler.framework_index import holds_jobs_of
 from fairlead.scheduler.history import share_over_time
 from fairlead.scheduler.state import State
 from fairlead.scheduler.statuses import CANCELLED, FAILED, PLACED, REVOKING, STATUS_NAMES, SUCCEEDED
@@ -201,13 +202,18 @@ def list_queues(state: State) -> list[QueueInfo]:
     for row in range(state.queues.n - 1, 0, -1):
         waiting[state.queues.parent[row]] += waiting[row]
     q = state.queues
-    inner = set(q.parent[: q.n].tolist())
-    fair, claims = fair_shares(state), claims_by_leaf(state)
+    fair, claims, strict = fair_shares(state), claims_by_leaf(state), q.strict[: q.n].copy()
+    leaves = [row for row in range(q.n) if _told(state, state.tree.names[row]) != state.tree.names[row]]
+    hidden = {*leaves, *(int(q.parent[row]) for row in leaves)}  # they are told of as the queue above them
+    for leaf in leaves:
+        row = int(q.parent[q.parent[leaf]])
+        claims[row], strict[row] = claims.get(leaf, []), strict[leaf]
+    inner = {int(q.parent[row]) for row in range(q.n) if row not in hidden and _is_told(state, row, waiting)}
     found: list[QueueInfo] = []
     for row in np.argsort(q.rank[: q.n]):
         name = state.tree.names[row]
         declared = state.tree.is_declared(name)
-        if not declared and not waiting[row] and not q.tasks[row] and not q.offered[row].any():
+        if row in hidden or not _is_told(state, int(row), waiting):
             continue
         draining = any(state.spec_of(path).draining for path in path_to_root(name))
         weight = q.divisor(int(row))
@@ -234,13 +240,25 @@ def list_queues(state: State) -> list[QueueInfo]:
                 },
                 "max_tasks": _count(q.max_tasks[row]),
                 "max_jobs": _count(q.max_jobs[row]),
-                "strict": bool(q.strict[row]),
+                "strict": bool(strict[row]),
                 "claims": claims.get(int(row), []),
                 "running": int(q.tasks[row]),
                 "waiting": int(waiting[row]),
             }
         )
     return found
+
+
+def _is_told(state: State, row: int, waiting: np.ndarray) -> bool:
+    """Whether a queue is declared, or has something."""
+    q = state.queues
+    return bool(state.tree.is_declared(state.tree.names[row]) or waiting[row] or q.tasks[row] or q.offered[row].any())
+
+
+def _told(state: State, leaf: str) -> str:
+    """The queue of jobs as people know it: where a leaf is for the jobs of one that others were below once, that."""
+    queue = holds_jobs_of(leaf)
+    return leaf if queue == leaf or state.frameworks.are_in(queue) else queue
 
 
 def _framework_in(state: State, leaf: str) -> str | None:
@@ -299,7 +317,7 @@ def _job(state: State, row: int, longest_command: int | None = None) -> JobInfo:
     return {
         "id": int(jobs.id[row]),
         "name": spec.name,
-        "queue": spec.queue,
+        "queue": _told(state, spec.queue),
         "user": spec.user,
         "status": JOB_STATUSES[_statuses(jobs, slice(row, row + 1))[0]],
         "tasks": count,

@@ -1,23 +1,24 @@
 """What is true of each revocation for a claim, worked out from the tables alone: for tests, audits, and FAIRLEAD_CHECK.
 
-All that are revoked for a claim together make room for it, and none can be spared; no queue that pays falls below its guarantee
-of what it pays with; none of them has a claim for a guarantee itself then; and the claims that are open become fewer, as
-:mod:`fairlead.scheduler.claims` counts them. And when the room is back, whoever it was made for has it: unless their claim is
-none any more, or the node is lost, or the job is cancelled, for then nothing is kept.
+All that are revoked for a claim together make room for it, and none can be spared; no queue that pays, or is above one that
+does, falls below its guarantee of what it pays with, the claim being served; nothing is placed that would be revoked again for
+a guarantee that somebody who waits has a claim to just then; none of them has a claim for a guarantee itself then; and the
+claims that are open become fewer, as :mod:`fairlead.scheduler.claims` counts them. And when the room is back, whoever it was
+made for has it: unless their claim is none any more, or the node is lost, or the job is cancelled, for then nothing is kept.
 """
 
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fairlead.scheduler import kernel_holds
-from fairlead.scheduler.claims import Measure, is_next, measure
+from fairlead.scheduler import kernel_holds, kernel_ledger, kernel_victims
+from fairlead.scheduler.claims import Due, Measure, asked_for, is_next, ledger_of, may_have_more, measure
 from fairlead.scheduler.cluster import tasks_that_fit
-from fairlead.scheduler.facts import Fact, NodesClaimed, TasksRevoked
+from fairlead.scheduler.facts import Fact, NodesClaimed, TasksPlaced, TasksRevoked
 from fairlead.scheduler.kernel_stops import NOT_REACHED, over_limits
 from fairlead.scheduler.queue_tree import up_to_root
 from fairlead.scheduler.statuses import PLACED, REVOKING, RUNNING
-from fairlead.scheduler.tables import I64, NONE, RESERVATION
+from fairlead.scheduler.tables import GUARANTEE, I64, NONE, RESERVATION
 
 if TYPE_CHECKING:
     from fairlead.scheduler.state import State
@@ -64,6 +65,8 @@ class RevocationCheck:
 
     def after(self, state: "State", fact: Fact) -> None:
         """It has happened. Raises Unjust as well."""
+        if isinstance(fact, TasksPlaced):
+            _check_that_it_stays(state, fact)
         if self._revoked is not None and isinstance(fact, NodesClaimed):
             revoked, self._revoked = self._revoked, None
             _check_room(state, revoked, fact)
@@ -131,7 +134,7 @@ def _left(state: "State") -> tuple[I64, I64, I64]:
 
 
 def _check_guarantees(state: "State", fact: TasksRevoked) -> None:
-    """Who pays keeps what is guaranteed, up to where its way to the root meets the claimant's."""
+    """Who pays keeps what is guaranteed; those above the claimant too, with what they gain by it, or have no less."""
     assert fact.claim is not None
     _, used, _ = _left(state)
     above = up_to_root(state.queues, int(state.jobs.queue[state.job_row(fact.claim.job)]))
@@ -141,11 +144,44 @@ def _check_guarantees(state: "State", fact: TasksRevoked) -> None:
         for q in up_to_root(state.queues, int(state.jobs.queue[job])):
             paid[q] = paid.get(q, 0) + state.shapes.demand[state.jobs.shape_row[job]]
             _must(state.queues.revocable[q], f"queue {state.tree.names[q]!r} is not to be revoked")
+    row = state.job_row(fact.claim.job)
+    gains = max(1, int(state.buckets.gang[state.jobs.bucket[row]])) * state.shapes.demand[state.jobs.shape_row[row]]
     for q, amounts in paid.items():
-        least = state.queues.guarantee[q]
-        bound = (amounts > 0) & (least > 0)
-        kept = q in above or (used[q] - amounts >= least)[bound].all()
+        least, has = state.queues.guarantee[q], used[q] - amounts
+        if q in above:
+            before = used[q] + state.queues.claimed[q]
+            least, has = np.minimum(least, before), before - amounts + gains
+        bound = (amounts > 0) & (state.queues.guarantee[q] > 0)
+        kept = q == 0 or (has >= least)[bound].all()
         _must(kept, f"queue {state.tree.names[q]!r} pays below its guarantee for job {fact.claim.job}")
+
+
+def _check_that_it_stays(state: "State", placed: TasksPlaced) -> None:
+    """Nothing is placed that is to be revoked again: no claim for a guarantee is open that it would pay for, and alone.
+
+    Whenever it is due, and however long what starts is protected; but for what frameworks launch where they were offered room.
+    """
+    rows = state.job_rows(placed.job)
+    if not state.settings.revoke or not state.queues.guarded[: state.queues.n].any():
+        return
+    new = rows[[not state.index.specs[job].framework for job in placed.job.tolist()]]
+    new = state.jobs.first[new] + placed.index[[not state.index.specs[job].framework for job in placed.job.tolist()]]
+    v, b = state.order.ready(state, 1), state.buckets
+    waits = (b.head[: b.n] != NONE) & state.queues.guarded[b.leaf[: b.n]] & ~b.revocable[: b.n]
+    for bucket in np.flatnonzero(waits & ~state.order.buckets.hopeless[: b.n]).tolist():
+        claim = Due(GUARANTEE, 0.0, bucket)
+        if not may_have_more(state, bucket):
+            continue
+        ledger = ledger_of(state, placed.at)
+        first, last = asked_for(state, ledger, claim)
+        if first == NONE:
+            continue
+        runs = ledger.runs
+        runs["safe"] = ~np.isin(runs["task"], new)
+        kernel_ledger.ask(v, ledger, bucket, GUARANTEE, first, last)
+        count = int(kernel_victims.plan(v, ledger, bucket, GUARANTEE))
+        job = int(state.jobs.id[b.head[bucket]])
+        _must(count <= 0, f"what is placed at {placed.at:g} is to be revoked again for job {job}, for its guarantee")
 
 
 def _check_room(state: "State", revoked: TasksRevoked, claimed: NodesClaimed) -> None:
@@ -186,8 +222,10 @@ def _check_that_none_claims(state: "State", revoked: TasksRevoked) -> None:
         leaf, within = int(state.jobs.queue[row]), False
         count = int((revoked.job == state.jobs.id[row]).sum()) if state.jobs.gang[row] else 1
         demand = state.shapes.demand[state.jobs.shape_row[row]]
-        has_claims = not state.jobs.revocable[row] and state.queues.guarantee_timeout[leaf] < np.inf
+        has_claims = not state.jobs.revocable[row]
         for q in up_to_root(state.queues, leaf)[:-1] if has_claims else []:
+            if not within and state.queues.guarantee_timeout[q] == np.inf:
+                break
             named = (demand > 0) & (state.queues.guarantee[q] > 0)
             if (has[q] + count * demand > state.queues.guarantee[q])[named].any():
                 break

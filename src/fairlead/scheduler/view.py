@@ -10,6 +10,7 @@ the children's places and whose nodes say of all that is below them
     least   the least that anybody who waits there needs: of each resource; of jobs (0 where one that runs already waits), and the
             smallest of the negative priorities, of the job numbers and of the durations, in microseconds; of a strict leaf, what
             the best of them needs
+    needs   a bit for each resource that anybody there needs; all of them for who needs nothing in particular
     able    whether something there may have room anywhere: else all of it is **parked**, known to have room on no node but those
             where some came back since (the **fresh** ones), and no queue in it is **unsure** of that
 
@@ -182,8 +183,12 @@ class ShapeSeats(Table):
     cursor: I64
 
 
-FRAME: Final = fields(queue="i8", bottom="i8", bucket="i8", child="i8", below="i8", first="i8", level="f8", unsure="?")
-"""One queue of the path that a search is on: where its part of the stack begins, and the best that was found below it so far."""
+FRAME: Final = fields(
+    queue="i8", bottom="i8", bucket="i8", child="i8", below="i8", first="i8", level="f8", unsure="?", only="?"
+)  # fmt: skip
+"""One queue of the path that a search is on: where its part of the stack begins, and the best that was found below it so far.
+
+`only` while it looks for nobody but whom the queue goes first with, for they need what it is below its guarantee of."""
 
 # Numbers in `counts`.
 (
@@ -207,6 +212,8 @@ BEGAN, NEXT_TICK, NOW, LAST_START, CLAIM_DUE, OFFER_WAKE = range(6)
 # After the resources, what a tree's `least` says.
 JOBS_NEEDED, NEGATIVE_PRIORITY, NUMBER, SHORTEST = 0, 1, 2, 3
 MORE_COLUMNS: Final = 4
+LAST_BIT: Final = 62
+"""Of those in `needs`."""
 
 NOBODY: Final = 2**62
 """More than anything that is there: what is needed where nobody needs anything."""
@@ -226,7 +233,7 @@ ARRAYS: Final[dict[str, tuple[Any, int]]] = {
     **{name: (kind, 2) for table in _TABLES.values() for name, (kind, _) in table.WIDE.items()},
     "counts": _I64_1, "times": ("f8", 1), "grain": _I64_1,
     "total": _I64_1, "ended": _I64_1, "most": _I64_1, "most_kept": _I64_1, "chosen_until": ("f8", 1), "stack": _I64_1,
-    "best": _I64_1,
+    "best": _I64_1, "needs": _I64_1,
     "sketch_places": ("i4", 2), "masks": ("?", 2), "able": ("?", 1), "counted": ("?", 1), "frames": (FRAME, 1),
     "worth": _I64_1, "offer_room": _I64_1, "offered_to": _I64_2, "offered_rest": _I64_2,
     "least": _I64_2, "bounds": _I64_2, "large_bounds": _I64_2, "caps": _I64_2, "chosen": _I64_2,

@@ -2,10 +2,11 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from fairlead.model.documents import Configuration
+from fairlead.model.documents import Configuration, promised_below
 from fairlead.model.quantity import format_quantity
 from fairlead.model.specs import USERS, Quantities, Queue, ancestors, written
 from fairlead.people.accounts import Accounts
+from fairlead.scheduler.queue_tree import amounts_of, vector
 
 MOST_TOLD = 10
 
@@ -21,7 +22,8 @@ def doubts(configuration: Configuration, has: Quantities, accounts: Accounts | N
     accounts : Accounts or None
         Where accounts and groups are looked up, which may block; None where nobody asks who may do what.
     """
-    found = _promised_beyond(configuration.queues, has) + _of_nothing(configuration.queues, has)
+    found = _promised_beyond(configuration.queues, has) + _promised_below(configuration.queues, has)
+    found += _of_nothing(configuration.queues, has)
     if accounts is not None:
         found += _unknown_names(configuration, accounts)
     more = [f"and {len(found) - MOST_TOLD} more like these"] if len(found) > MOST_TOLD else []
@@ -40,6 +42,28 @@ def _promised_beyond(queues: Sequence[Queue], has: Quantities) -> list[str]:
             queue.guarantee.get(resource, 0) > has.get(resource, 0) for queue in queues
         ):
             found.append(f"all queues together are guaranteed {_beyond(resource, amount, has)}")
+    return found
+
+
+def _promised_below(queues: Sequence[Queue], has: Quantities) -> list[str]:
+    """Where those below a queue are guaranteed more than it, as far as that is no reason to refuse the file: with these nodes."""
+    found, resources = [], sorted(has)
+    total, below = vector(has, resources), promised_below(queues)
+    for queue in queues:
+        if not (queue.guarantee or queue.guarantee_percent):
+            continue
+        own = amounts_of(queue.guarantee, queue.guarantee_percent, resources, total, 0)
+        for k, resource in enumerate(resources):
+            theirs = [
+                amounts_of(each.guarantee, each.guarantee_percent, resources, total, 0)[k]
+                for each in below.get(queue.name, [])
+            ]
+            if sum(theirs) > own[k] > 0:
+                amounts = [format_quantity(resource, int(amount)) for amount in (sum(theirs), own[k])]
+                found.append(
+                    f"queue {written(queue.name)!r}: is guaranteed {amounts[1]} {resource}, and those below it {amounts[0]}: "
+                    "what is beyond its own holds among them alone"
+                )
     return found
 
 

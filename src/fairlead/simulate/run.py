@@ -71,7 +71,8 @@ class Run:
     lost : float
         What tasks did that were revoked: their seconds times the dominant share of each, so seconds of the whole cluster.
     missed : float
-        Seconds in which queues where somebody waited were below their guarantee, added up over the queues.
+        Seconds in which queues where somebody waited were below their guarantee, as looked at, added up over the queues; one
+        with others below it counts where none of those does.
     idled : float64, shape (resources,)
         Free room that was kept for somebody from others, in base units times seconds.
     seconds : float

@@ -204,10 +204,15 @@ class Sampler:
         return cluster.used.sum(axis=0) / there, shares, fair, int(cluster.running.sum()), int(cluster.waiting.sum())
 
     def _below(self) -> int:
-        """How many leaf queues wait, and have less than they are guaranteed of all of that which they wait for."""
-        truth, least = self._cluster.truth, self._tree.guarantee_of_leaves
-        asked = (least > 0) & (truth.waits > 0)
-        return int((asked.any(axis=1) & ((truth.used < least) | ~asked).all(axis=1)).sum())
+        """How many queues wait, and have less than they are guaranteed of all of that which they wait for.
+
+        One with others below it counts where none of those does.
+        """
+        truth, tree = self._cluster.truth, self._tree
+        used, waits = tree.adds_up @ truth.used, tree.adds_up @ truth.waits
+        asked = (tree.guaranteed > 0) & (waits > 0)
+        below = asked.any(axis=1) & ((used < tree.guaranteed) | ~asked).all(axis=1)
+        return int((below & ~(tree.is_above & below).any(axis=1)).sum())
 
     def columns(self) -> dict[str, Any]:
         """What was seen, as arrays."""
@@ -224,7 +229,11 @@ class Sampler:
 
 
 class _Tree:
-    """The queues of a workload with all above them, and what was declared for them; `leaves` are the rows of its queues."""
+    """The queues of a workload with all above them, and what was declared for them; `leaves` are the rows of its queues.
+
+    Of those that are guaranteed something: how much (`guaranteed`), which leaves they are made of (`adds_up`), and
+    which others they are above (`is_above`).
+    """
 
     def __init__(self, queues: list[Queue], names: list[str], resources: list[str], total: I64) -> None:
         declared = {queue.name: queue for queue in queues}
@@ -239,7 +248,12 @@ class _Tree:
         least = [amounts_of(spec.guarantee, spec.guarantee_percent, resources, total, 0) for spec in specs]
         most = [amounts_of(spec.limit, spec.limit_percent, resources, total, UNLIMITED) for spec in specs]
         self._guarantee, self._limit = np.array(least, np.float64), bounds(np.array(most))
-        self.guarantee_of_leaves = self._guarantee[self.leaves]
+        some = np.flatnonzero(self._guarantee.any(axis=1))
+        self.guaranteed = self._guarantee[some]
+        self.adds_up = np.array([[paths[q] in path_to_root(name) for name in names] for q in some], np.int64)
+        self.adds_up = self.adds_up.reshape(len(some), len(names))
+        above = [[q != p and paths[q] in path_to_root(paths[p]) for p in some] for q in some]
+        self.is_above = np.array(above, np.bool_).reshape(len(some), len(some))
         self._max_tasks = np.array([np.inf if spec.max_tasks is None else spec.max_tasks for spec in specs])
         self._division: tuple[I64, TreeDivision] | None = None
 
