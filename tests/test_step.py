@@ -22,8 +22,9 @@ from fairlead.scheduler.facts import (
     TasksRevoked,
     TasksStarted,
 )
+from fairlead.scheduler.invariants import check_invariants
 from fairlead.scheduler.state import State
-from fairlead.scheduler.statuses import PLACED, RUNNING, WAITING
+from fairlead.scheduler.statuses import PLACED, RUNNING, SUCCEEDED, WAITING
 from fairlead.scheduler.tables import NONE
 from fake_engine import Attempt, FakeEngine, columns, ends, rows
 
@@ -321,6 +322,19 @@ def test_who_is_led_holds_room_until_the_leader_is_over(why):
     leader_ends(world, 1, 15)
     assert not set(held) & set(world.engine.running)
     assert report.describe_job(world.state, 2)["status"] == ("cancelled" if why == "cancelled" else "running")
+
+
+def test_a_gang_whose_leader_ends_when_it_has_lost_somebody_does_not_wait_again():
+    world = led_gang()
+    for index, outcome in ((2, Outcome.LOST), (1, Outcome.LOST), (0, Outcome.EXITED)):
+        del world.engine.running[Attempt(2, index, 1)]
+        one = {"job": [2], "index": [index], "attempt": [1], "outcome": [outcome], "code": [0]}
+        columns_of_one = {name: np.array(column, np.int64) for name, column in one.items()}
+        world.state.apply(TasksFinished(at=world.engine.now, **columns_of_one))
+        check_invariants(world.state)
+    world.scheduler.step()
+    assert world.statuses()[-3] == SUCCEEDED
+    assert WAITING not in world.statuses()[-3:]
 
 
 def test_a_machine_that_is_to_go_is_drained_and_one_that_is_gone_is_not():

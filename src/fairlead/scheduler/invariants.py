@@ -7,6 +7,7 @@ import numpy as np
 
 from fairlead.model.specs import path_to_root
 from fairlead.scheduler import kernel_claims, order
+from fairlead.scheduler.effects import is_led_out
 from fairlead.scheduler.kernel_reservations import MOST
 from fairlead.scheduler.kernel_sketches import IN_TEN, set_of
 from fairlead.scheduler.let_in import bound_of, waits_to_be_let_in
@@ -89,6 +90,7 @@ def _check_job(state: State, row: int) -> None:
     assert over == (job in state.ended_jobs()), f"job {job} is over: {over}, and the list of ended jobs says another"
     may_start = (jobs.at_most[row] == 0 or jobs.holding[row] < jobs.at_most[row]) and jobs.waiting[row] > 0
     may_start = may_start and not (jobs.gang[row] and jobs.holding[row]) and not jobs.held[row]
+    may_start = may_start and not is_led_out(state, row)
     may_start = may_start and job not in state.dependencies.waits_for and not waits_to_be_let_in(state, job)
     assert (jobs.bucket[row] != NONE) == may_start, f"job {job} may start: {may_start}, and its bucket says another"
     assert state.nodes.up[state.tasks.node[first : first + jobs.tasks[row]][held]].all(), f"job {job} is on a lost node"
