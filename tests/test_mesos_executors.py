@@ -325,14 +325,15 @@ def test_checks_that_are_not_made(framework):
         assert framework.status(each["name"])["state"] == "TASK_ERROR"
 
 
-def test_operations_on_reservations_are_refused(framework):
+def test_operations_that_are_not_done_are_refused(framework):
     offer = offer_on(framework, "n1")
-    reserve = {"type": "RESERVE", "id": {"value": "op"}, "reserve": {"resources": offer["resources"]}}
+    grow = {"volume": offer["resources"][0], "addition": offer["resources"][0]}
+    grow = {"type": "GROW_VOLUME", "id": {"value": "op"}, "grow_volume": grow}
     launch = {"type": "LAUNCH", "launch": {"task_infos": [task("a", "this", offer)]}}
-    framework.call("ACCEPT", offer_ids=[offer["id"]], operations=[reserve, launch])
+    framework.call("ACCEPT", offer_ids=[offer["id"]], operations=[grow, launch])
     told = framework.wait_for("UPDATE_OPERATION_STATUS")["status"]
     assert (told["operation_id"], told["state"]) == ({"value": "op"}, "OPERATION_ERROR")
-    assert told["message"].startswith("RESERVE is not done here")
+    assert told["message"] == "GROW_VOLUME is not done here"
     assert framework.last("a")["state"] == "TASK_FINISHED"
     framework.call("RECONCILE_OPERATIONS", operations=[{"operation_id": {"value": "op"}}])
     assert framework.wait_for("UPDATE_OPERATION_STATUS")["status"]["state"] == "OPERATION_UNKNOWN"

@@ -207,7 +207,7 @@ def list_queues(state: State) -> list[QueueInfo]:
     for row in np.argsort(q.rank[: q.n]):
         name = state.tree.names[row]
         declared = state.tree.is_declared(name)
-        if not declared and not waiting[row] and not q.tasks[row] and not q.offered[row].any():
+        if not declared and not waiting[row] and not q.tasks[row] and not q.used[row].any():
             continue
         draining = any(state.spec_of(path).draining for path in path_to_root(name))
         weight = q.divisor(int(row))

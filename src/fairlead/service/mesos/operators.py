@@ -10,7 +10,7 @@ from fairlead.people.rules import Forbidden, check_operates, operates, seen_queu
 from fairlead.scheduler import frameworks
 from fairlead.scheduler.admission import Refused, Unknown
 from fairlead.scheduler.facts import Fact
-from fairlead.scheduler.framework_index import Member
+from fairlead.scheduler.framework_index import Member, plus
 from fairlead.scheduler.state import State
 from fairlead.service.api.asking import Asker
 from fairlead.service.mesos import events, shares
@@ -20,6 +20,7 @@ from fairlead.service.mesos.encoding import as_json
 from fairlead.service.mesos.messages import mesos_pb2
 from fairlead.service.mesos.messages.master_pb2 import Call, Response
 from fairlead.service.mesos.pictures import AgentPicture, FrameworkPicture, Picture, RolePicture, TaskPicture, picture
+from fairlead.service.mesos.reservations import resources_of_parcel
 from fairlead.service.mesos.resources import THEIRS, resources_of, to_mesos
 
 BUILT = f"fairlead {fairlead.__version__}"
@@ -121,8 +122,8 @@ class Operators:
             "resources": amounts(agent.capacity),
             "used_resources": amounts(agent.used),
             "offered_resources": amounts(agent.offered),
-            "reserved_resources": {},
-            "unreserved_resources": amounts(agent.capacity),
+            "reserved_resources": _reserved(agent),
+            "unreserved_resources": amounts(agent.unreserved),
             "active": agent.active,
             "version": events.VERSION,
             "capabilities": ["MULTI_ROLE", "HIERARCHICAL_ROLE"],
@@ -279,7 +280,9 @@ class Operators:
             made.agent_info.resources.extend(resources_of(agent.capacity))
             made.agent_info.attributes.extend(events.attributes_of(agent.node.labels))
             made.registered_time.nanoseconds = int(self._since * NANOSECONDS)
-            made.total_resources.extend(resources_of(agent.capacity))
+            made.total_resources.extend(resources_of(agent.unreserved))
+            for mark, parcel in agent.parcels.items():
+                made.total_resources.extend(resources_of_parcel(mark, parcel.said, parcel.amount, None, refined=True))
             made.allocated_resources.extend(resources_of(agent.used))
             made.offered_resources.extend(resources_of(agent.offered))
 
@@ -292,7 +295,9 @@ class Operators:
             made.framework_info.CopyFrom(info_of(each.member.framework, each.id))
             made.registered_time.nanoseconds = int(self._asker.clock.wall(each.member.since) * NANOSECONDS)
             known = events.knows(each.member.framework)
-            made.offers.extend(events.to_offer(offer, nodes[offer.node], known) for offer in each.offers)
+            for offer in each.offers:
+                said = {mark: parcel.said for mark, parcel in found.agents[offer.node].parcels.items()}
+                made.offers.append(events.to_offer(offer, nodes[offer.node], known, said))
             made.allocated_resources.extend(resources_of(each.used))
             made.offered_resources.extend(resources_of(each.offered))
 
@@ -347,6 +352,14 @@ def amounts(said: Quantities) -> dict[str, float]:
     """Amounts as the old endpoints tell them."""
     every = {**dict.fromkeys(ALWAYS, 0), **said}
     return {THEIRS.get(name, name): to_mesos(THEIRS.get(name, name), amount) for name, amount in every.items()}
+
+
+def _reserved(agent: AgentPicture) -> dict[str, dict[str, float]]:
+    """What is reserved of an agent, by role."""
+    by_role: dict[str, Quantities] = {}
+    for parcel in agent.parcels.values():
+        by_role[parcel.role] = plus(by_role.get(parcel.role, {}), parcel.amount)
+    return {role: amounts(found) for role, found in by_role.items()}
 
 
 def weight(role: RolePicture) -> float:

@@ -31,9 +31,10 @@ from fairlead.service.mesos.messages.mesos_pb2 import (
     Resource,
     TaskInfo,
 )
-from fairlead.service.mesos.resources import NoResource, are_revocable, demand_of
+from fairlead.service.mesos.reservations import asked_of
+from fairlead.service.mesos.resources import NoResource, are_revocable
 
-LONGEST_ID = 255
+LONGEST_ID, LONGEST_PATH = 255, 1024
 GRACE = 5.0
 """Seconds that an executor has to end, where it says nothing."""
 TOKEN = "MESOS_EXECUTOR_AUTHENTICATION_TOKEN"  # noqa: S105 its name
@@ -149,6 +150,8 @@ def job_within(info: TaskInfo, executor: ExecutorInfo, person: Person, home: Hom
     job = _job(info, info.resources, person, home)
     if job.demand.get("gpu"):
         raise InvalidTask("gpus: what runs in an executor uses those of the executor: ask for them there")
+    if volumes_of(info.resources):
+        raise InvalidTask("volumes: what runs in an executor uses those of the executor: ask for them there")
     told = TaskInfo()
     told.CopyFrom(info)
     told.ClearField("executor")
@@ -198,13 +201,14 @@ def executor_job(info: ExecutorInfo, person: Person, home: Home, sandbox: Path) 
 def _job(info: TaskInfo | ExecutorInfo, resources: Iterable[Resource], person: Person, home: Home) -> Job:
     """What tasks and executors have in common as jobs."""
     try:
-        demand = demand_of(resources)
+        asked = asked_of(resources)
     except NoResource as error:
         raise InvalidTask(str(error)) from None
     task = info.task_id.value if isinstance(info, TaskInfo) else ""
     return Job(
         queue="",
-        demand=demand,
+        demand=asked.demand,
+        apart=asked.apart,
         name=(info.name or task)[:256],
         user=person.name,
         uid=person.uid,
@@ -213,6 +217,27 @@ def _job(info: TaskInfo | ExecutorInfo, resources: Iterable[Resource], person: P
         framework=home.framework,
         task=task,
     )
+
+
+def volumes_of(resources: Iterable[Resource]) -> dict[str, str]:
+    """Where a task is to see its volumes: the mark of each by its path in the sandbox. Raises InvalidTask."""
+    try:
+        volumes = asked_of(resources).volumes
+    except NoResource as error:
+        raise InvalidTask(str(error)) from None
+    found: dict[str, str] = {}
+    for mark, path in volumes.items():
+        parts = path.split("/")
+        if path.startswith("/"):
+            raise InvalidTask(
+                f"container_path {path!r}: without a container a volume is seen in the sandbox: leave out the first /"
+            )
+        if any(part in ("", ".", "..") or "\0" in part for part in parts) or len(path) > LONGEST_PATH:
+            raise InvalidTask(f"container_path {path!r} is no path in the sandbox")
+        if any(f"{path}/".startswith(f"{other}/") or f"{other}/".startswith(f"{path}/") for other in found):
+            raise InvalidTask(f"container_path {path!r}: there is another volume already, or in it")
+        found[path] = mark
+    return found
 
 
 def _kill(info: TaskInfo) -> dict[str, float | None]:
