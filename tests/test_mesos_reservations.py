@@ -148,6 +148,34 @@ def test_what_cannot_be_reserved_and_where_no_volume_can_be(live):
         assert framework.call("TEARDOWN").status == 202
 
 
+def ports(*ranges):
+    return {"name": "ports", "type": "RANGES", "ranges": {"range": [{"begin": b, "end": e} for b, e in ranges]}}
+
+
+def offered_ports(offer):
+    found = [each["ranges"]["range"] for each in offer["resources"] if each["name"] == "ports"]
+    return [(each["begin"], each["end"]) for ranges in found for each in ranges]
+
+
+def test_ports_are_given_by_number(live):
+    with Wire(port_of(live)).subscribed({"roles": ["B"]}) as framework:
+        offer = offer_on(framework.welcome(), "n2")
+        assert offered_ports(offer) == [(31000, 32000)]
+        tasks = [
+            using("a", "sleep 60", offer, ports((31000, 31001), (31005, 31005))),
+            using("b", "true", offer, ports((31001, 31001))),
+            using("c", "true", offer, ports((31010, 31009))),
+            using("d", "true", offer, {**ports((31011, 31011)), "role": "B", "reservation": {}}),
+        ]
+        assert answer(framework, offer, launch(*tasks)) == []
+        for name, why in (("b", "ports 31001-31001; of the offers is left"), ("c", "a range goes"), ("d", "reserved")):
+            found = framework.status(name)
+            assert found["state"] == "TASK_ERROR"
+            assert why in found["message"]
+        assert offered_ports(offer_on(framework, "n2")) == [(31002, 31004), (31006, 32000)]
+        assert framework.call("TEARDOWN").status == 202
+
+
 class Reserving:
     """A scheduler for pymesos that reserves, makes a volume, and runs one task that writes into it and one that reads."""
 

@@ -517,7 +517,7 @@ class Frameworks(Histories):
             move = Move({"cpu": cpu}, of=mark, mark=f"{mark} volume", role=role, whole=True)
         else:
             move = Move({"cpu": cpu}, mark=mark, role=role)
-        job = Job("", {"cpu": 2}, task=f"r{len(self.facts)}", apart={mark: {"cpu": 1}})
+        job = Job("", {"cpu": 2}, task=f"r{len(self.facts)}", apart={mark: {"cpu": 1}}, ports=[(31000 + cpu, 31006)])
         asked = [Moves(0, [move])] if role != "*" else []
         facts, _ = frameworks.accept(self.state, who, [offer], [*asked, *([job] if launch else [])], 0.0, self.now)
         self.happen(*facts)

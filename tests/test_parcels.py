@@ -188,3 +188,47 @@ def test_what_cannot_be_set_apart_is_a_contradiction(c):
     ):
         with pytest.raises(Contradiction):
             copy_of(c.state).apply(RoomSetApart(at=c.now, **fact))
+
+
+class TestPorts:
+    """Ports by number: each is one task's, or one offer's, at a time."""
+
+    def task(self, name, *ports):
+        return Job("", {"cpu": 500}, task=name, ports=[*ports])
+
+    def test_tasks_take_some_and_the_rest_is_offered_on(self):
+        c = Cluster(ports=[(100, 109), (200, 200)])
+        c.join("f")
+        (offer,) = c.offers()
+        assert offer.ports == [(100, 109), (200, 200)]
+        tasks = self.task("a", (101, 102)), self.task("b", (102, 103)), self.task("c", (200, 201)), self.task("d")
+        refused = answer(c, offer, *tasks)
+        assert refused[0].endswith(
+            "ports 102-103; of the offers is left 100-100,103-109,200-200 and cpu=3500m memory=8Gi"
+        )
+        assert len(refused) == 2
+        (offer,) = c.offers()
+        assert offer.ports == [(100, 100), (103, 109), (200, 200)]
+        c.end(c.job("f", "a"))
+        (more,) = c.offers()
+        assert more.ports == [(101, 102)], "what came back"
+        c.ask("decline", "f", [offer.id, more.id], 0.0)
+        assert [each.ports for each in c.offers()] == [[(100, 109), (200, 200)]]
+        assert replay(c.facts).frameworks.offered_ports == c.state.frameworks.offered_ports
+
+    def test_a_part_of_the_cluster_is_offered_with_a_part_of_its_ports(self):
+        c = Cluster(ports=[(100, 107)], offer_most=25.0)
+        c.join("f")
+        c.join("g")
+        assert [each.ports for each in c.offers()] == [[(100, 101)], [(102, 103)]]
+
+    def test_a_task_keeps_its_ports_when_its_framework_is_gone_and_gives_them_back_with_its_node(self):
+        c = Cluster(ports=[(100, 101)])
+        c.join("f")
+        (offer,) = c.offers()
+        assert answer(c, offer, self.task("a", (100, 100))) == []
+        c.ask("tear_down", "f")
+        c.join("g")
+        assert [each.ports for each in c.offers()] == [[(101, 101)]]
+        c.happen(NodeLost(at=c.now, node="n0"))
+        assert c.state.frameworks.ports == c.state.frameworks.offered_ports == {}

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fairlead.model.specs import Offer
+from fairlead.model.specs import Offer, Ranges
 from fairlead.scheduler import frameworks, kernel_attempts, kernel_cycle
 from fairlead.scheduler.claims import take_back, withdrawn
 from fairlead.scheduler.divided_queues import write_entitled
@@ -38,6 +38,7 @@ from fairlead.scheduler.kernel_room import INDEX, JOB, NODE
 from fairlead.scheduler.kernel_stops import NOT_REACHED
 from fairlead.scheduler.order import WORTH
 from fairlead.scheduler.parcels import Apart, idle_for, idle_on, offers_of_parcels
+from fairlead.scheduler.ports import for_offer, free_on, without
 from fairlead.scheduler.state import Learned, State
 from fairlead.scheduler.statuses import PLACED, RUNNING, WAITING
 from fairlead.scheduler.tables import I64, NONE
@@ -253,12 +254,15 @@ def _placed(state: State, count: int, now: float) -> TasksPlaced:
 def _offered(state: State, now: float) -> list[Fact]:
     """The offers of the last cycle as a fact; none where it made none."""
     f, count = state.frameworks, int(state.order.counts[OFFERED])
-    offers, gone = list[Offer](), dict[int, Apart]()
+    offers, gone, left_ports = list[Offer](), dict[int, Apart](), dict[int, Ranges]()
     for k in range(count):
         who, role = f.at[state.tree.names[state.order.offered_to[LEAF, k]]]
         amount, node = state.quantities(state.order.offered_rest[k]), int(state.order.offered_to[OFFERED_NODE, k])
         apart = _apart_of(state, node, role, gone)
-        offers.append(Offer(f.last_offer + 1 + k, who, role, node, amount, apart))
+        free = left_ports.setdefault(node, free_on(state, state.cluster.specs[node].name))
+        ports = for_offer(state, f.members[who].leaves[role], free)
+        left_ports[node] = without(free, ports)
+        offers.append(Offer(f.last_offer + 1 + k, who, role, node, amount, apart, ports))
     return [OffersMade(at=now, offers=offers)] if offers else []
 
 

@@ -12,7 +12,7 @@ from collections.abc import Container
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from fairlead.model.specs import USERS, Framework, Quantities
+from fairlead.model.specs import USERS, Framework, Quantities, Ranges
 
 OWN = "."
 """The last part of the name of the queue that stands for a role itself, beside those below it."""
@@ -158,6 +158,8 @@ class Frameworks(Struct, dict=True, forbid_unknown_fields=True):
         By the id of an offer that has some, what it offers of parcels, by their marks.
     refused_apart : dict of str to list of RefusedApart
         By the leaf of the framework that refused it.
+    ports, offered_ports : dict of str to dict of int to Ranges
+        By node, the ports that tasks have, by the number of the job; and those that are offered, by the id of the offer.
     task_of : dict of int to tuple of str and str
         By the number of the job, the framework and the name of the task in `tasks`.
     inside : dict of int to int
@@ -173,6 +175,8 @@ class Frameworks(Struct, dict=True, forbid_unknown_fields=True):
     parcels: dict[str, dict[str, Parcel]] = field(default_factory=dict)
     offered_apart: dict[int, dict[str, Quantities]] = field(default_factory=dict)
     refused_apart: dict[str, list[RefusedApart]] = field(default_factory=dict)
+    ports: dict[str, dict[int, Ranges]] = field(default_factory=dict)
+    offered_ports: dict[str, dict[int, Ranges]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.inside = {task: number for number, executor in self.executors.items() for task in executor.tasks}
@@ -197,7 +201,8 @@ class Frameworks(Struct, dict=True, forbid_unknown_fields=True):
         }
         offered, refused = dict(self.offered_apart), {leaf: list(each) for leaf, each in self.refused_apart.items()}
         known = list(self.gone), self.last_offer, dict(self.void)
-        return Frameworks(members, tasks, *known, executors, parcels, offered, refused)
+        ports = [{node: dict(each) for node, each in held.items()} for held in (self.ports, self.offered_ports)]
+        return Frameworks(members, tasks, *known, executors, parcels, offered, refused, *ports)
 
     def executors_on(self, who: str, node: str) -> list[str]:
         """The executors that a framework has on a node."""
@@ -205,8 +210,8 @@ class Frameworks(Struct, dict=True, forbid_unknown_fields=True):
 
     @property
     def have_tasks(self) -> bool:
-        """Whether any job that is not over, or of which a framework is told, is one's, or may have room of a parcel."""
-        return bool(self.task_of or self.executors or self.parcels)
+        """Whether any job that is not over, or of which a framework is told, is one's, or may have room of a parcel, or ports."""
+        return bool(self.task_of or self.executors or self.parcels or self.ports)
 
     def leave(self, who: str) -> None:
         """A framework is gone, and so is what it was to be told."""

@@ -36,6 +36,7 @@ from fairlead.scheduler.facts import (
 )
 from fairlead.scheduler.framework_index import Launched, Member, Update, plus, queue_of
 from fairlead.scheduler.parcels import Apart, Left, Move, Moves
+from fairlead.scheduler.ports import joined
 from fairlead.scheduler.state import State
 from fairlead.scheduler.statuses import PLACED, STOPPING
 from fairlead.scheduler.tables import I64, UNLIMITED, Bools
@@ -287,7 +288,9 @@ def _that_is_left(state: State, offers: Sequence[int], rows: I64) -> Left:
             apart[mark] = plus(apart.get(mark, {}), amount)
     here = state.frameworks.parcels.get(state.cluster.specs[state.offers.node[rows[0]]].name, {})
     whole = frozenset(mark for mark, parcel in here.items() if parcel.whole)
-    return Left(state.quantities(state.offers.rest[rows].sum(axis=0)), apart, whole)
+    offered = state.frameworks.offered_ports.get(state.cluster.specs[state.offers.node[rows[0]]].name, {})
+    numbers = joined(each for offer in offers for each in offered.get(offer, []))
+    return Left(state.quantities(state.offers.rest[rows].sum(axis=0)), apart, whole, numbers)
 
 
 class Done(NamedTuple):

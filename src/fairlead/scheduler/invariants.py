@@ -5,13 +5,14 @@ For tests, fuzzing, and a scheduler that runs with ``FAIRLEAD_CHECK`` set; it lo
 
 import numpy as np
 
-from fairlead.model.specs import Quantities, path_to_root
+from fairlead.model.specs import Quantities, Ranges, path_to_root
 from fairlead.scheduler import kernel_claims, order
 from fairlead.scheduler.framework_index import own_queue, plus
 from fairlead.scheduler.kernel_reservations import MOST
 from fairlead.scheduler.kernel_sketches import IN_TEN, set_of
 from fairlead.scheduler.let_in import bound_of, waits_to_be_let_in
 from fairlead.scheduler.parcels import RESERVED
+from fairlead.scheduler.ports import count_of, joined
 from fairlead.scheduler.queue_tree import vector
 from fairlead.scheduler.state import State
 from fairlead.scheduler.statuses import CANCELLED, FAILED, PLACED, REVOKING, SUCCEEDED, WAITING
@@ -33,6 +34,7 @@ def check_invariants(state: State) -> None:
     _check_holds(state)
     _check_offers(state)
     _check_executors(state)
+    _check_ports(state)
     _check_sketches(state)
     _check_let_in(state)
     order.check(state)
@@ -178,6 +180,25 @@ def _check_parcels(state: State) -> list[tuple[str, int, I64]]:
     assert not has, f"tasks have {has} of parcels that there are not"
     assert not promised, f"{promised} is offered of parcels that there are not"
     return found
+
+
+def _check_ports(state: State) -> None:
+    """Of each node, tasks have the ports that they say, offers are of some that nobody has, and no port is given twice."""
+    f, tasks = state.frameworks, state.held_rows()
+    has: dict[str, dict[int, Ranges]] = {}
+    for row, job in zip(tasks.tolist(), state.job_rows_of(tasks).tolist(), strict=True):
+        number = int(state.jobs.id[job])
+        if ranges := state.index.specs[number].ports:
+            has.setdefault(state.cluster.specs[state.tasks.node[row]].name, {})[number] = ranges
+    assert f.ports == has, f"tasks have ports {has}, not {f.ports}"
+    for node in f.ports | f.offered_ports:
+        given = [
+            each for held in (f.ports, f.offered_ports) for ranges in held.get(node, {}).values() for each in ranges
+        ]
+        assert count_of(joined(given)) == count_of(given), f"ports {given} of {node} are given twice"
+    for node, held in f.offered_ports.items():
+        there = state.offers.id[: state.offers.n][state.offers.node[: state.offers.n] == state.cluster.rows[node]]
+        assert {*held} <= {*there.tolist()}, f"ports of {node} are offered in offers {[*held]}, which do not hold"
 
 
 def _check_lending(state: State) -> None:

@@ -7,7 +7,7 @@ import numpy as np
 
 from fairlead.model.specs import Job
 from fairlead.outcomes import Outcome
-from fairlead.scheduler import kernel_offers, kernel_order, parcels
+from fairlead.scheduler import kernel_offers, kernel_order, parcels, ports
 from fairlead.scheduler.facts import (
     Contradiction,
     Fact,
@@ -105,6 +105,8 @@ def _offers_made(state: "State", fact: OffersMade) -> None:
         offers.made[row], offers.revocable[row], offers.rest[row] = fact.at, revocable, amount
         kernel_offers.happened(state.view(), leaf, offer.node, amount, revocable, 1, fact.at)
         parcels.offered(state, offer)
+        f, name = state.frameworks, state.cluster.specs[offer.node].name
+        ports.hold(state, f.offered_ports, name, offer.id, offer.ports)
         state.frameworks.last_offer = offer.id
         bucket = _bucket_of(state, leaf, revocable)
         state.buckets.number[bucket] = state.index.last + 1
@@ -181,7 +183,9 @@ def note_placed(state: "State", rows: I64, nodes: I64, at: float) -> None:
     """Tasks of frameworks among these jobs are starting."""
     for k in np.flatnonzero(state.jobs.once[rows]).tolist():
         number, f = int(state.jobs.id[rows[k]]), state.frameworks
-        parcels.taken(state, state.index.specs[number], state.cluster.specs[int(nodes[k])].name, 1)
+        spec, node = state.index.specs[number], state.cluster.specs[int(nodes[k])].name
+        parcels.taken(state, spec, node, 1)
+        ports.hold(state, f.ports, node, number, spec.ports)
         node, (who, task) = state.cluster.specs[int(nodes[k])].name, f.task_of.get(number, ("", ""))
         if number in f.executors:
             f.executors[number].node = node
@@ -226,6 +230,7 @@ def note_ended(state: "State", rows: I64, was: I8, outcome: I64, code: I64, at: 
             what = "revoked"
         number = int(state.jobs.id[rows[k]])
         parcels.taken(state, state.index.specs[number], node, -1)
+        ports.give_back(state.frameworks.ports, node, number)
         state.frameworks.end(number, what, at, int(outcome[k]), int(code[k]))
 
 
@@ -286,6 +291,7 @@ def _close(state: "State", ids: Sequence[int], at: float) -> tuple[I64, I64, I64
     for offer, leaf, node, amount, more in zip(ids, *found, revocable, strict=True):
         kernel_offers.happened(view, leaf, node, amount, more, -1, at)
         parcels.closed(state, offer, node)
+        ports.give_back(state.frameworks.offered_ports, state.cluster.specs[node].name, offer)
     if len(ids):
         keep = np.ones(n, np.bool_)
         keep[rows] = False

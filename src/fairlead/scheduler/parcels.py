@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from fairlead.model.specs import Job, Offer, Quantities
+from fairlead.model.specs import Job, Offer, Quantities, Ranges
 from fairlead.scheduler import kernel_offers
 from fairlead.scheduler.facts import Contradiction, Fact, OffersMade, RoomSetApart
 from fairlead.scheduler.framework_index import Parcel, RefusedApart, own_queue, plus
 from fairlead.scheduler.growth import ensure_queue, ensure_resources
+from fairlead.scheduler.ports import for_offer, free_on, joined, without, written_ports
 from fairlead.scheduler.queue_tree import vector
 
 if TYPE_CHECKING:
@@ -53,6 +54,7 @@ class Left(NamedTuple):
     free: Quantities
     apart: Apart
     whole: frozenset[str] = frozenset()
+    ports: Ranges = []  # noqa: RUF012 nobody writes into it
 
     def without(self, job: Job) -> "Left":
         """The same after a task took what it needs. Raises ValueError with what it lacks."""
@@ -66,7 +68,10 @@ class Left(NamedTuple):
             apart[mark] = plus(apart.get(mark, {}), amount, -1)
             if any(each < 0 for each in apart[mark].values()):
                 raise ValueError("of what it names is left")
-        return self._replace(free=free, apart={mark: amount for mark, amount in apart.items() if amount})
+        if without(job.ports, self.ports):
+            raise ValueError(f"ports {written_ports(job.ports)}; of the offers is left {written_ports(self.ports)} and")
+        apart = {mark: amount for mark, amount in apart.items() if amount}
+        return self._replace(free=free, apart=apart, ports=without(self.ports, joined(job.ports)))
 
     def after(self, move: Move) -> "Left":
         """The same after room became another parcel's. Raises ValueError with what is wrong."""
@@ -86,7 +91,8 @@ class Left(NamedTuple):
         else:
             free = plus(free, move.amount)
         whole = self.whole | ({move.mark} if move.whole else frozenset())
-        return Left(free, {mark: amount for mark, amount in apart.items() if amount}, whole)
+        apart = {mark: amount for mark, amount in apart.items() if amount}
+        return self._replace(free=free, apart=apart, whole=whole)
 
 
 def may_have(parcel: Parcel, role: str) -> bool:
@@ -214,6 +220,7 @@ def offers_of_parcels(state: "State", worth: Mapping[str, int], now: float) -> l
         row, idle = state.cluster.rows[node], idle_on(state, node)
         if not idle or not state.nodes.up[row] or state.nodes.draining[row]:
             continue
+        free = free_on(state, node)
         for leaf in _in_turn(state):
             who, role = f.at[leaf]
             mine = idle_for(state, node, role, idle)
@@ -223,7 +230,9 @@ def offers_of_parcels(state: "State", worth: Mapping[str, int], now: float) -> l
             if any(total.get(name, 0) >= least for name, least in worth.items()) and not _is_refused(
                 f.refused_apart.get(leaf, []), node, mine, now
             ):
-                made.append(Offer(f.last_offer + 1 + len(made), who, role, row, {}, mine))
+                numbers = for_offer(state, leaf, free)
+                made.append(Offer(f.last_offer + 1 + len(made), who, role, row, {}, mine, numbers))
+                free = without(free, numbers)
                 idle = {mark: amount for mark, amount in idle.items() if mark not in mine}
     return [OffersMade(at=now, offers=made)] if made else []
 

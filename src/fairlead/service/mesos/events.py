@@ -12,7 +12,7 @@ from fairlead.service.mesos.messages import mesos_pb2
 from fairlead.service.mesos.messages.mesos_pb2 import Attribute, OperationState, TaskState, TaskStatus, Value
 from fairlead.service.mesos.messages.scheduler_pb2 import Event
 from fairlead.service.mesos.reservations import resources_of_parcel
-from fairlead.service.mesos.resources import resources_of
+from fairlead.service.mesos.resources import ports_of, resources_of
 from fairlead.service.mesos.streams import BEAT_EVERY
 
 VERSION = "1.11.0"
@@ -73,6 +73,8 @@ def to_offer(
     made.agent_id.value = made.hostname = node.name
     role = offer.role if known.roles else None
     made.resources.extend(resources_of(offer.amount, role=role, revocable=known.revocable, refined=known.refined))
+    if offer.ports:
+        made.resources.append(ports_of(offer.ports, role, known.refined))
     for mark, amount in offer.apart.items():
         made.resources.extend(resources_of_parcel(mark, said.get(mark, ""), amount, role, known.refined))
     made.attributes.extend(attributes_of(node.labels))

@@ -87,7 +87,8 @@ def _offers(state: State) -> list[Offer]:
         who, role = state.frameworks.at[state.tree.names[table.leaf[row]]]
         amount, number = state.quantities(table.rest[row]), int(table.id[row])
         apart = state.frameworks.offered_apart.get(number, {})
-        found.append(Offer(number, who, role, int(table.node[row]), amount, apart))
+        ports = state.frameworks.offered_ports.get(state.cluster.specs[table.node[row]].name, {}).get(number, [])
+        found.append(Offer(number, who, role, int(table.node[row]), amount, apart, ports))
     return found
 
 

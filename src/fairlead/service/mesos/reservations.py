@@ -11,9 +11,10 @@ from typing import Any, NamedTuple
 
 from google.protobuf import json_format
 
-from fairlead.model.specs import Quantities
+from fairlead.model.specs import Quantities, Ranges
 from fairlead.scheduler.framework_index import plus
 from fairlead.scheduler.parcels import Move, Moves
+from fairlead.scheduler.ports import count_of, joined
 from fairlead.service.mesos.messages.mesos_pb2 import Offer, Resource, Value, Volume
 from fairlead.service.mesos.resources import THEIRS, NoResource, base_of, to_mesos
 
@@ -100,19 +101,23 @@ def _volume(resource: Resource) -> tuple[str, str]:
     return name, json_format.MessageToJson(disk, preserving_proto_field_name=True, indent=None, sort_keys=True)
 
 
-class Parcels(NamedTuple):
-    """What is asked for: in all, of which parcels, and where volumes are to be seen, by their marks."""
+class Asked(NamedTuple):
+    """What is asked for: in all, of which parcels, where volumes are to be seen, by their marks, and which ports."""
 
     demand: Quantities
     apart: dict[str, Quantities]
     volumes: dict[str, str]
+    ports: Ranges
 
 
-def asked_of(resources: Iterable[Resource]) -> Parcels:
+def asked_of(resources: Iterable[Resource]) -> Asked:
     """What a task asks for. Raises NoResource for what there is none of here."""
     demand: Quantities = {}
-    found = Parcels(demand, {}, {})
+    found = Asked(demand, {}, {}, [])
     for each in resources:
+        if each.name == "ports" and each.type == Value.RANGES:
+            found.ports.extend(_ports(each))
+            continue
         mark, (name, amount) = mark_of(each), base_of(each)
         demand[name] = demand.get(name, 0) + amount
         if mark is not None and amount:
@@ -125,7 +130,20 @@ def asked_of(resources: Iterable[Resource]) -> Parcels:
             found.volumes[mark.text] = each.disk.volume.container_path
     if demand.get("gpu", 0) % 1000:
         raise NoResource("gpus: a part of a GPU cannot be given here: ask for a whole number")
-    return found._replace(demand={name: amount for name, amount in demand.items() if amount})
+    ports = joined(found.ports)
+    if count_of(ports) < count_of(found.ports):
+        raise NoResource("ports: one is asked for twice")
+    return found._replace(demand={name: amount for name, amount in demand.items() if amount}, ports=ports)
+
+
+def _ports(resource: Resource) -> Ranges:
+    """The ports that a resource is. Raises NoResource."""
+    if mark_of(resource) is not None:
+        raise NoResource("ports: none are reserved here")
+    found = [(each.begin, each.end) for each in resource.ranges.range]
+    if any(not 0 <= first <= last < 2**16 for first, last in found):
+        raise NoResource("ports: a range goes from a port to the same or a higher one, below 65536")
+    return found
 
 
 def resources_of_parcel(mark: str, said: str, amount: Quantities, role: str | None, refined: bool) -> list[Resource]:

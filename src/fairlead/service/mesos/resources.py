@@ -7,6 +7,7 @@ and bytes, as integers. What is told is rounded down to what Mesos can say, so t
 import math
 from collections.abc import Iterable, Mapping
 
+from fairlead.model.specs import Ranges
 from fairlead.service.mesos.messages.mesos_pb2 import Resource, Value
 
 NAMES = {"cpus": "cpu", "mem": "memory", "disk": "disk", "gpus": "gpu"}
@@ -74,10 +75,22 @@ def _resource(name: str, value: float, role: str | None, revocable: bool, refine
     return made
 
 
+def ports_of(ranges: Ranges, role: str | None, refined: bool) -> Resource:
+    """Ports as Mesos' resource; `role` and `refined` as in :func:`resources_of`."""
+    made = Resource(name="ports", type=Value.RANGES)
+    for first, last in ranges:
+        made.ranges.range.add(begin=first, end=last)
+    if not refined:
+        made.role = "*"
+    if role is not None:
+        made.allocation_info.role = role
+    return made
+
+
 def base_of(resource: Resource) -> tuple[str, int]:
     """The name of a resource and its amount in base units. Raises NoResource for what is no amount of anything."""
     if resource.type != Value.SCALAR:
-        raise NoResource(f"{resource.name}: there are numbers of resources here, and no ranges or sets")
+        raise NoResource(f"{resource.name}: there are numbers of resources here, ranges of ports, and no sets")
     return NAMES.get(resource.name, resource.name), to_base(resource.name, resource.scalar.value)
 
 

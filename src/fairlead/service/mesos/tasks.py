@@ -117,12 +117,6 @@ def job_of(info: TaskInfo, person: Person, home: Home, sandbox: Path) -> Job:
 def _checking(info: TaskInfo, home: Home, env: dict[str, str], grace: float | None) -> list[str]:
     """The words before a command that have its health checked. Raises InvalidTask."""
     check = info.health_check
-    if check.type != HealthCheck.COMMAND:
-        raise InvalidTask("health checks by HTTP and TCP are not made here: check with a command, such as curl")
-    if not check.HasField("command"):
-        raise InvalidTask("Expecting 'command' to be set for COMMAND health check")
-    if check.command.uris or check.command.user:
-        raise InvalidTask("health check: its command runs as the task, with the files of the task")
     asked: dict[str, object] = {
         "delay": check.delay_seconds,
         "interval": check.interval_seconds,
@@ -133,7 +127,7 @@ def _checking(info: TaskInfo, home: Home, env: dict[str, str], grace: float | No
     for name, value in asked.items():
         if not (isinstance(value, float | int) and 0 <= value < math.inf):
             raise InvalidTask(f"health check: {name}: {value} are no seconds")
-    asked |= {"argv": _argv(check.command), "env": _variables(check.command), "task": info.task_id.value}
+    asked |= {"argv": _checking_argv(check), "env": _variables(check.command), "task": info.task_id.value}
     asked |= {
         "framework": home.framework,
         "endpoint": home.endpoint.address,
@@ -141,6 +135,31 @@ def _checking(info: TaskInfo, home: Home, env: dict[str, str], grace: float | No
     }
     asked["grace"] = GRACE if grace is None else grace
     return [sys.executable, "-I", "-S", checks.__file__, json.dumps(asked)]
+
+
+def _checking_argv(check: HealthCheck) -> list[str]:
+    """The words of a check. Raises InvalidTask."""
+    if check.type == HealthCheck.COMMAND:
+        if not check.HasField("command"):
+            raise InvalidTask("Expecting 'command' to be set for COMMAND health check")
+        if check.command.uris or check.command.user:
+            raise InvalidTask("health check: its command runs as the task, with the files of the task")
+        return _argv(check.command)
+    kind = HealthCheck.Type.Name(check.type)
+    if kind not in ("HTTP", "TCP") or not check.HasField(kind.lower()):
+        raise InvalidTask(f"Expecting 'command', 'http' or 'tcp' to be set for {kind} health check")
+    port = check.http.port if kind == "HTTP" else check.tcp.port
+    if not 0 < port < 2**16:
+        raise InvalidTask(f"health check: {port} is no port")
+    asked = {"type": kind, "port": port}
+    if kind == "HTTP":
+        path, scheme = check.http.path or "/", check.http.scheme or "http"
+        if not path.startswith("/") or any(not "!" <= each <= "~" for each in path) or scheme not in ("http", "https"):
+            raise InvalidTask(
+                f"health check: {scheme}://127.0.0.1:{port}{path} is no address: the path begins with / and is ASCII"
+            )
+        asked |= {"path": path, "scheme": scheme, "statuses": list(check.http.statuses)}
+    return [sys.executable, "-I", "-S", checks.__file__, checks.PROBE, json.dumps(asked)]
 
 
 def job_within(info: TaskInfo, executor: ExecutorInfo, person: Person, home: Home, group: str = "") -> Job:
@@ -209,6 +228,7 @@ def _job(info: TaskInfo | ExecutorInfo, resources: Iterable[Resource], person: P
         queue="",
         demand=asked.demand,
         apart=asked.apart,
+        ports=asked.ports,
         name=(info.name or task)[:256],
         user=person.name,
         uid=person.uid,
