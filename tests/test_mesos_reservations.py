@@ -116,6 +116,43 @@ def whole(framework):
     return offers
 
 
+def test_operators_reserve_and_give_back_what_nobody_else_would(live):
+    wire = Wire(port_of(live))
+
+    def ask(kind, *resources, node="n2"):
+        things = "volumes" if kind.endswith("VOLUMES") else "resources"
+        call = {"type": kind, kind.lower(): {"agent_id": {"value": node}, things: list(resources)}}
+        return wire.post(call, path="/api/v1").status
+
+    assert ask("RESERVE_RESOURCES", reserved("disk", 100), reserved("cpus", 1)) == 202
+    assert ask("CREATE_VOLUMES", volume()) == 202
+    with wire.subscribed({"roles": ["B"]}) as framework:
+        offer = offer_on(framework.welcome(), "n2")
+        assert {*of_role(offer)} == {("disk", None), ("disk", "vol"), ("cpus", None)}
+        framework.launch(offer, using("writer", "touch data/file", offer, volume()))
+        assert framework.last("writer")["state"] == "TASK_FINISHED"
+        assert whole(framework)
+        (folder,) = [each for each in (live.home / "volumes").iterdir() if each.name != "aside"]
+        assert ask("UNRESERVE_RESOURCES", reserved("disk", 100)) == 400, "some of it is a volume"
+        assert ask("DESTROY_VOLUMES", volume()) == 202
+        assert framework.wait_for("RESCIND"), "what is offered changes"
+        assert not folder.exists()
+        assert ask("UNRESERVE_RESOURCES", reserved("disk", 100), reserved("cpus", 1)) == 202
+        assert not of_role(offer_without(framework))
+        assert framework.call("TEARDOWN").status == 202
+    for wrong in (reserved("cpus", 100), reserved("cpus", 1, "a/"), {**reserved("cpus", 1), "role": "*"}):
+        assert ask("RESERVE_RESOURCES", wrong) == 400
+    assert ask("RESERVE_RESOURCES", reserved("cpus", 1), node="n7") == 404
+    assert ask("UNRESERVE_RESOURCES", reserved("cpus", 1)) == 400
+
+
+def offer_without(framework):
+    """An offer of n2 with nothing in it that is reserved."""
+    while of_role(offer := offer_on(framework, "n2")):
+        pass
+    return offer
+
+
 WRONG = [
     (operation("RESERVE", reserved("cpus", 100)), "there is not so much of it in the offers"),
     (operation("RESERVE", reserved("cpus", 1, "A")), "it is reserved for role 'A', and was offered to 'B'"),

@@ -337,6 +337,32 @@ def _after(left: Left, asked: Moves) -> Left:
     return left
 
 
+def set_apart(state: State, node: str, moves: Sequence[Move], now: float) -> list[Fact]:
+    """Set room of a node apart, or give it back, for who operates the whole; what is offered of the node is rescinded first.
+
+    Raises Refused, Unknown.
+    """
+    row = state.cluster.rows.get(node)
+    if row is None or not state.nodes.up[row]:
+        raise Unknown(f"there is no node {node}, or it is lost")
+    here = state.frameworks.parcels.get(node, {})
+    offers = np.flatnonzero(state.offers.node[: state.offers.n] == row)
+    free = state.nodes.free[row] - state.nodes.held[row] + state.offers.rest[offers].sum(axis=0)
+    apart = {mark: plus(each.amount, each.taken, -1) for mark, each in here.items() if each.there}
+    left = Left(state.quantities(np.maximum(free, 0)), apart, frozenset(m for m, each in here.items() if each.whole))
+    for move in moves:
+        if not move.of and (fault := check_role(move.role) or _taken_by_jobs(state, move.role)):
+            raise Refused(fault)
+        try:
+            left = left.after(move)
+        except ValueError as error:
+            raise Refused(str(error).replace("in the offers", f"on {node}")) from None
+    facts: list[Fact] = []
+    if len(offers):
+        facts.append(OffersRescinded(at=now, ids=state.offers.id[offers].tolist(), why="node changed"))
+    return facts + [RoomSetApart(at=now, node=row, **move._asdict()) for move in moves]
+
+
 def _new_executor(state: State, executor: Job, task: str, node: str) -> Job | None:
     """The executor that is to be launched for a task; None where it is there. Raises InvalidTask where it is another, or ends."""
     known = state.frameworks.executor_on(executor.framework, executor.executor, node)

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from fairlead.engines.step import Stalled
-from fairlead.people.rules import check_submits
+from fairlead.people.rules import check_operates, check_submits
 from fairlead.scheduler import frameworks
 from fairlead.scheduler.admission import Refused, Unknown
 from fairlead.scheduler.facts import Fact
@@ -33,6 +33,7 @@ from fairlead.service.mesos.messages.mesos_pb2 import (
     TaskStatus,
 )
 from fairlead.service.mesos.messages.scheduler_pb2 import Call
+from fairlead.service.mesos.reservations import InvalidOperation, is_volume, moves_of
 from fairlead.service.mesos.sandboxes import Sandboxes
 from fairlead.service.mesos.streams import HEARTBEAT, Stream
 from fairlead.service.mesos.subscriptions import Subscriptions
@@ -378,6 +379,23 @@ class Calls:
         if refusal is None:
             self._tell_operations(call, outcome.operations, node)
         return refusal
+
+    async def set_apart(self, who: Framed, node: str, operation: Offer.Operation) -> None:
+        """Do an operation on reservations or volumes for an operator. Raises Refused."""
+        check_operates(self._asker.door.rules, who.caller)
+        try:
+            moves = moves_of(0, operation, None, who.name).moves
+        except InvalidOperation as error:
+            raise Refused(str(error)) from None
+
+        def question(state: State, now: float) -> tuple[list[Fact], None]:
+            return frameworks.set_apart(state, node, moves, now), None
+
+        async with self._volumes:
+            await self._ask(who, question)
+            for move in moves:
+                if move.of and is_volume(move.of):
+                    await asyncio.to_thread(self._sandboxes.drop_volume, self._sandboxes.volume(node, move.of))
 
     def _tell_operations(self, call: Call, known: Mapping[int, str | None], node: str) -> None:
         """Tell of operations with an id what became of them; as in Mesos, nobody is told of those without."""

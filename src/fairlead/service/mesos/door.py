@@ -90,7 +90,9 @@ class MesosDoor:
         )
         self._executor_calls = ExecutorCalls(asker, self._executors, self._subscriptions, self._calls.until_taken)
         callers = Callers(asker.door, self._principals)
-        app = MesosApp(callers, self._calls, self._executor_calls, Operators(asker, master), self._names())
+        app = MesosApp(
+            callers, self._calls, self._executor_calls, Operators(asker, master, self._calls.set_apart), self._names()
+        )
         places = Places(
             most, self._personal, asker.door.knows, room=ROOM, most_of_one=most // 2, full=503, patience=PATIENCE
         )

@@ -29,6 +29,8 @@ ALWAYS = ("cpu", "memory", "disk", "gpu")
 NANOSECONDS = 1_000_000_000
 
 View = Callable[[Framed | None], Awaitable[Any]]
+SetApart = Callable[[Framed, str, mesos_pb2.Offer.Operation], Awaitable[None]]
+"""What does an operation on reservations for somebody, on an agent."""
 
 
 class Operators:
@@ -40,8 +42,8 @@ class Operators:
         What there is to look at, by path.
     """
 
-    def __init__(self, asker: Asker, master: mesos_pb2.MasterInfo) -> None:
-        self._asker, self._master, self._since = asker, master, time.time()
+    def __init__(self, asker: Asker, master: mesos_pb2.MasterInfo, set_apart: SetApart) -> None:
+        self._asker, self._master, self._since, self._set_apart = asker, master, time.time(), set_apart
         self.views: Mapping[str, View] = {
             "/version": self._version,
             "/health": self._health,
@@ -224,6 +226,9 @@ class Operators:
             await self._update(who, call)
             return None
         name = Call.Type.Name(call.type)
+        if name in ON_RESERVATIONS:
+            await self._on_reservations(who, call, name)
+            return None
         if name not in _ANSWERED:
             raise Refused(f"{name} is not answered here")
         told = Response(type=name)
@@ -313,6 +318,13 @@ class Operators:
                 at = self._asker.clock.wall(task.launched.at)
                 made.statuses.append(events.status(task.id, task.state, agent=task.launched.node, at=at))
 
+    async def _on_reservations(self, who: Framed, call: Call, name: str) -> None:
+        """Do what is asked for as a framework's operation is done."""
+        field, (kind, things) = name.lower(), ON_RESERVATIONS[name]
+        asked, operation = getattr(call, field), mesos_pb2.Offer.Operation(type=kind.upper())
+        getattr(getattr(operation, kind), things).extend(getattr(asked, things))
+        await self._set_apart(who, asked.agent_id.value, operation)
+
     async def _update(self, who: Framed, call: Call) -> None:
         """Set weights or quota."""
         check_operates(self._asker.door.rules, who.caller)
@@ -341,6 +353,13 @@ class Operators:
         await self._asker.ask(question, changes=True, by=who.name or who.caller.person.name)
 
 
+ON_RESERVATIONS = {
+    "RESERVE_RESOURCES": ("reserve", "resources"),
+    "UNRESERVE_RESOURCES": ("unreserve", "resources"),
+    "CREATE_VOLUMES": ("create", "volumes"),
+    "DESTROY_VOLUMES": ("destroy", "volumes"),
+}
+"""The calls about reservations: the operation of a framework that each is, and the field that says on what."""
 _ANSWERED = {
     "GET_HEALTH", "GET_FLAGS", "GET_VERSION", "GET_METRICS", "GET_STATE", "GET_AGENTS", "GET_FRAMEWORKS", "GET_EXECUTORS",
     "GET_TASKS", "GET_ROLES", "GET_WEIGHTS", "GET_MASTER", "GET_QUOTA",

@@ -169,10 +169,10 @@ def resources_of_parcel(mark: str, said: str, amount: Quantities, role: str | No
     return found
 
 
-def moves_of(number: int, operation: Offer.Operation, role: str, principal: str) -> Moves:
-    """What an operation on what is offered to a role comes to. Raises InvalidOperation.
+def moves_of(number: int, operation: Offer.Operation, role: str | None, principal: str) -> Moves:
+    """What an operation on what is offered to a role comes to, or on any where that is None. Raises InvalidOperation.
 
-    Where the framework has a principal, so have its reservations and volumes: the same.
+    Where who asks has a principal, so have the reservations and volumes: the same.
     """
     try:
         found = [_move(operation, each, role, principal) for each in _resources_of(operation)]
@@ -191,12 +191,12 @@ def _resources_of(operation: Offer.Operation) -> list[Resource]:
     return list(said.volumes if field in ("create", "destroy") else said.resources)
 
 
-def _move(operation: Offer.Operation, resource: Resource, role: str, principal: str) -> Move:
+def _move(operation: Offer.Operation, resource: Resource, role: str | None, principal: str) -> Move:
     """What becomes of one resource."""
     mark, (name, value) = mark_of(resource), base_of(resource)
     if mark is None or not value:
         raise InvalidOperation(f"{resource.name}: it is reserved for no role, or it is nothing")
-    if mark.role != role:
+    if role not in (None, mark.role):
         raise InvalidOperation(f"{resource.name}: it is reserved for role {mark.role!r}, and was offered to {role!r}")
     if resource.HasField("revocable"):
         raise InvalidOperation(f"{resource.name}: what is revocable is not reserved")
@@ -209,13 +209,13 @@ def _move(operation: Offer.Operation, resource: Resource, role: str, principal: 
         if operation.type == Operation.UNRESERVE:
             return Move(amount, of=mark.text)
         _check_principal(json.loads(mark.text).get("principal"), principal)
-        return Move(amount, mark=mark.text, role=role)
+        return Move(amount, mark=mark.text, role=mark.role)
     if not resource.HasField("disk"):
         raise InvalidOperation(f"{resource.name}: it is no volume: it says no disk.persistence")
     if operation.type == Operation.DESTROY:
-        return Move(amount, of=mark.text, mark=below, role=role)
+        return Move(amount, of=mark.text, mark=below, role=mark.role)
     _check_volume(resource.disk, principal)
-    return Move(amount, of=below, mark=mark.text, role=role, said=mark.said, whole=True)
+    return Move(amount, of=below, mark=mark.text, role=mark.role, said=mark.said, whole=True)
 
 
 def _reserved_alone(resource: Resource) -> str:
