@@ -2,7 +2,9 @@
 
 import pytest
 
+from fairlead.model.documents import DocumentError, read_configuration
 from fairlead.model.specs import ROOT, Job, Node, Queue
+from fairlead.policies.registry import find_policy
 from fairlead.scheduler import admission, frameworks
 from fairlead.scheduler.copying import copy_of
 from fairlead.scheduler.facts import Contradiction, NodeJoined, NodeLost, RoomSetApart, TasksPlaced
@@ -232,3 +234,26 @@ class TestPorts:
         assert [each.ports for each in c.offers()] == [[(101, 101)]]
         c.happen(NodeLost(at=c.now, node="n0"))
         assert c.state.frameworks.ports == c.state.frameworks.offered_ports == {}
+
+
+@pytest.mark.parametrize(
+    ("said", "ports"),
+    [
+        ('"31000-32000"', [(31000, 32000)]),
+        ('"80, 443-444"', [(80, 80), (443, 444)]),
+        ('""', []),
+        (None, [(31000, 32000)]),
+    ],
+)
+def test_ports_are_configured(tmp_path, said, ports):
+    path = tmp_path / "fairlead.toml"
+    path.write_text("[scheduler]\n" + (f"ports = {said}\n" if said is not None else ""))
+    assert read_configuration(path, find_policy).settings.ports == ports
+
+
+@pytest.mark.parametrize("said", ['"2-1"', '"0-3"', '"5-70000"', '"1-5,5-9"', '"many"', "80", '","'])
+def test_what_are_no_ports_is_said(tmp_path, said):
+    path = tmp_path / "fairlead.toml"
+    path.write_text(f"[scheduler]\nports = {said}\n")
+    with pytest.raises(DocumentError, match='are no ports: write "31000-32000"'):
+        read_configuration(path, find_policy)
