@@ -117,7 +117,7 @@ class Launcher:
         """Launch as many as there is room for."""
         self.began = self.began or time.perf_counter()
         for offer in offers:
-            room = {each["name"]: each["scalar"]["value"] for each in offer["resources"]}
+            room = {each["name"]: each["scalar"]["value"] for each in offer["resources"] if "scalar" in each}
             fitting = min(self.left, int(room.get("cpus", 0) / 0.1 + 1e-6))
             tasks = [_task(f"t{self.left - k}", offer) for k in range(fitting)]
             self.left -= fitting

@@ -20,8 +20,9 @@ from fairlead.journal import Journal, JournalError, JournalFull
 from fairlead.journal.store import TakenOver
 from fairlead.model.specs import Framework, Job, Node, Queue, Settings
 from fairlead.scheduler import admission, frameworks
-from fairlead.scheduler.facts import JobCancelled, JobSubmitted, decode
+from fairlead.scheduler.facts import JobCancelled, JobSubmitted, RoomSetApart, decode
 from fairlead.scheduler.order import WORTH
+from fairlead.scheduler.parcels import Move, Moves
 from fairlead.scheduler.report import list_jobs
 from fairlead.scheduler.state import State
 from fairlead.scheduler.statuses import CANCELLED, FAILED, STATUS_NAMES, SUCCEEDED
@@ -132,9 +133,26 @@ class Ask:
             job, end = said[0]
             return frameworks.say(state, job, "running", "{}", str(self.key), now, end)
         within = "e" if rng.random() < 0.4 else ""
+        kept = state.frameworks.offered_apart.get(mine[0], {})
         job = Job("", {"cpu": 1}, task=f"t{self.key}", key=f"t{self.key}", executor=within)
+        if "r" in kept and rng.random() < 0.7:
+            job = replace(job, apart={"r": {"cpu": 1}})
+        if rng.random() < 0.5:
+            job = replace(job, ports=[(31000 + self.key % 3, 31001 + self.key % 3)])
+        moves = [Moves(0, [Move({"cpu": 1}, mark="r", role="d")])] if rng.random() < 0.3 else []
         executors = {"e": Job("", {"cpu": 1} if rng.random() < 0.5 else {}, executor="e", key=f"e{self.key}")}
-        return frameworks.accept(state, who, mine[:1], [job] if rng.random() < 0.7 else [], 1.0, now, executors)[0]
+        asked = [*moves, *([job] if rng.random() < 0.7 else [])]
+        return frameworks.accept(state, who, mine[:1], asked, 1.0, now, executors)[0]
+
+
+def given_back(state, now):
+    """What roles have reserved, and nobody uses, is everybody's again."""
+    rows = state.cluster.rows
+    parcels = [
+        (rows[node], mark, each) for node, here in state.frameworks.parcels.items() for mark, each in here.items()
+    ]
+    idle = [(row, mark, each.idle) for row, mark, each in parcels if each.there and each.idle]
+    return [RoomSetApart(at=now, node=row, amount=amount, of=mark) for row, mark, amount in idle]
 
 
 def seen(state):
@@ -321,6 +339,8 @@ class World:
             state = self.scheduler.state
             for who in [*state.frameworks.members]:
                 self.scheduler.step([lambda state, now, who=who: frameworks.tear_down(state, who, now)])
+            if given_back(state, 0.0):
+                self.scheduler.step([given_back])
             for job in state.index.specs:  # nobody is left to release it
                 fact = admission.release(state, job, self.engine.now + self.jump)
                 if fact:

@@ -52,7 +52,7 @@ class Scheduler:
 
     def resourceOffers(self, driver, offers):
         for offer in offers:
-            left = {each["name"]: each["scalar"]["value"] for each in offer["resources"]}
+            left = {each["name"]: each["scalar"]["value"] for each in offer["resources"] if "scalar" in each}
             tasks = []
             while self.waiting and left.get("cpus", 0) >= 0.1 and left.get("mem", 0) >= 16:
                 name, command = self.waiting.pop()

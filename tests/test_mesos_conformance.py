@@ -26,6 +26,7 @@ from fairlead.scheduler.facts import (
     RolesRevived,
     RolesSuppressed,
 )
+from fairlead.scheduler.parcels import Move, Moves
 from fairlead.scheduler.state import State
 from worlds import check_invariants
 
@@ -358,11 +359,17 @@ def case_alloc_QuotaAgainstStarvation():
 
 
 def case_alloc_ReservationWithinQuota():
-    """There are no reservations of a role's here: what it runs in one counts as what it runs anywhere."""
+    """What is reserved for the role counts as what it runs elsewhere; a task that runs in it counts once."""
     a = Allocator(quota("quota-role", cpus=2, mem=256))
     a.framework("framework1", "quota-role")
     assert who(a.agent("agent1", cpus=8, mem=256)) == [("agent1", "framework1")]
-    a.launch("agent1", cpus=2, mem=256)
+    memory = quantities({"mem": 256})
+    offer = a.open.popitem()[1]
+    job = Job("", quantities({"cpus": 2, "mem": 256}), task="t", apart={"reserved": memory})
+    asked = [Moves(0, [Move(memory, mark="reserved", role="quota-role")]), job]
+    facts, refused = frameworks.accept(a.state, "framework1", [offer.id], asked, 0.0, a.now)
+    assert not refused
+    a.happen(*facts)
     assert a.framework("framework2", "no-quota-role") == [("agent1", "framework2", quantities({"cpus": 6}))]
     assert a.agent("agent2", cpus=4) == [("agent2", "framework2", quantities({"cpus": 4}))]
 

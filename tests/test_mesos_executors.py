@@ -3,8 +3,11 @@
 import base64
 import json
 import re
+import socket
 import ssl
+import subprocess
 import sys
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -275,7 +278,8 @@ def test_tasks_that_no_executor_runs(framework):
 def checked(name, command, check, offer, **more):
     """A command with a health check."""
     times = {"delay_seconds": 0, "interval_seconds": 0.05, "grace_period_seconds": 0, "consecutive_failures": 2}
-    check = {"type": "COMMAND", "command": {"value": check}, **times, **more}
+    asked = {"type": "COMMAND", "command": {"value": check}} if check is not None else {}
+    check = {**asked, **times, **more}
     found = task(name, "", offer, command={"value": command}, health_check=check)
     del found["executor"], found["data"]
     found["resources"] = amounts(0.1, 32)
@@ -312,10 +316,67 @@ def test_the_health_of_commands(framework):
     assert framework.last("well")["state"] == "TASK_KILLED"
 
 
+SERVER = """
+import http.server, pathlib, ssl, sys
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(int(self.path[1:] or 200))
+        self.end_headers()
+server = http.server.HTTPServer(("127.0.0.1", 0), Handler)
+if len(sys.argv) > 1:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(sys.argv[1])
+    server.socket = context.wrap_socket(server.socket, server_side=True)
+print(server.server_port, flush=True)
+server.serve_forever()
+"""
+
+
+@contextmanager
+def serving(*certificate):
+    """What answers with the status that is asked for; its port."""
+    server = subprocess.Popen(
+        [sys.executable, "-c", SERVER, *certificate], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+    )
+    try:
+        yield int(server.stdout.readline())
+    finally:
+        server.kill()
+        server.wait()
+
+
+def test_health_by_http_and_tcp(framework, tmp_path):
+    trustme.CA().issue_cert("127.0.0.1").private_key_and_cert_chain_pem.write_to_path(str(tmp_path / "pem"))
+    with serving() as port, serving(str(tmp_path / "pem")) as secured, socket.socket() as deaf:
+        deaf.bind(("127.0.0.1", 0))
+        http = {"type": "HTTP"}
+        checks = {
+            "well": {**http, "http": {"port": port}},
+            "moved": {**http, "http": {"port": port, "path": "/302"}},
+            "named": {**http, "http": {"port": port, "path": "/500", "statuses": [500]}},
+            "secure": {**http, "http": {"port": secured, "scheme": "https"}},
+            "open": {"type": "TCP", "tcp": {"port": port}},
+            "broken": {**http, "http": {"port": port, "path": "/500"}},
+            "other": {**http, "http": {"port": port, "statuses": [201]}},
+            "plain": {**http, "http": {"port": secured}},
+            "closed": {"type": "TCP", "tcp": {"port": deaf.getsockname()[1]}},
+        }
+        offer = offer_on(framework, "n1")
+        more = {"interval_seconds": 600, "consecutive_failures": 1}
+        framework.launch(
+            offer, *(checked(name, "sleep 600", None, offer, **more, **said) for name, said in checks.items())
+        )
+        found = {name: health(framework, name) for name in checks}
+    assert [name for name, said in found.items() if said == ("TASK_RUNNING", True)] == [*checks][:5]
+    assert [name for name, said in found.items() if said == ("TASK_RUNNING", False)] == [*checks][5:]
+
+
 def test_checks_that_are_not_made(framework):
     offer = offer_on(framework, "n1")
     wrong = [
-        checked("http", "true", "true", offer, type="HTTP", http={"port": 80}),
+        checked("http", "true", "true", offer, type="HTTP", http={"port": 80, "path": "x"}),
+        checked("tcp", "true", "true", offer, type="TCP", tcp={"port": 70000}),
+        checked("nothing", "true", "true", offer, type="TCP"),
         checked("never", "true", "true", offer, delay_seconds=-1),
         checked("fetches", "true", "true", offer),
     ]
@@ -325,14 +386,15 @@ def test_checks_that_are_not_made(framework):
         assert framework.status(each["name"])["state"] == "TASK_ERROR"
 
 
-def test_operations_on_reservations_are_refused(framework):
+def test_operations_that_are_not_done_are_refused(framework):
     offer = offer_on(framework, "n1")
-    reserve = {"type": "RESERVE", "id": {"value": "op"}, "reserve": {"resources": offer["resources"]}}
+    grow = {"volume": offer["resources"][0], "addition": offer["resources"][0]}
+    grow = {"type": "GROW_VOLUME", "id": {"value": "op"}, "grow_volume": grow}
     launch = {"type": "LAUNCH", "launch": {"task_infos": [task("a", "this", offer)]}}
-    framework.call("ACCEPT", offer_ids=[offer["id"]], operations=[reserve, launch])
+    framework.call("ACCEPT", offer_ids=[offer["id"]], operations=[grow, launch])
     told = framework.wait_for("UPDATE_OPERATION_STATUS")["status"]
     assert (told["operation_id"], told["state"]) == ({"value": "op"}, "OPERATION_ERROR")
-    assert told["message"].startswith("RESERVE is not done here")
+    assert told["message"] == "GROW_VOLUME is not done here"
     assert framework.last("a")["state"] == "TASK_FINISHED"
     framework.call("RECONCILE_OPERATIONS", operations=[{"operation_id": {"value": "op"}}])
     assert framework.wait_for("UPDATE_OPERATION_STATUS")["status"]["state"] == "OPERATION_UNKNOWN"

@@ -34,7 +34,8 @@ from fairlead.service.mesos.executors import Executors
 from fairlead.service.mesos.fetch import CannotFetch, bring
 from fairlead.service.mesos.messages.mesos_pb2 import TASK_RUNNING, MasterInfo, Offer, Resource, TaskStatus, Value
 from fairlead.service.mesos.messages.scheduler_pb2 import Call, Event
-from fairlead.service.mesos.resources import demand_of, resources_of
+from fairlead.service.mesos.reservations import asked_of
+from fairlead.service.mesos.resources import resources_of
 from fairlead.service.mesos.streams import HEARTBEAT, Stream
 from fairlead.service.mesos.subscriptions import Subscriptions
 
@@ -97,10 +98,10 @@ def test_what_is_accepted(accept, kind):
 def test_what_is_offered_is_there_when_it_is_asked_for(amounts):
     """Rounded down to what Mesos can say, and not by more than a thousandth of its unit."""
     amounts = {name: amount // 1000 * 1000 if name == "gpu" else amount for name, amount in amounts.items()}
-    asked = demand_of(decode(JSON, encode(JSON, each), Resource()) for each in resources_of(amounts))
+    asked = asked_of(decode(JSON, encode(JSON, each), Resource()) for each in resources_of(amounts))
     for name, amount in amounts.items():
         unit = 1050 if name in ("memory", "disk") else 1
-        assert amount - unit < asked.get(name, 0) <= amount
+        assert amount - unit < asked.demand.get(name, 0) <= amount
 
 
 @pytest.fixture

@@ -367,10 +367,10 @@ class TestTasks:
             ({"command": {"value": "true", "uris": [{"value": "hdfs://x/y"}]}}, "http and https"),
             ({"command": {"value": "true", "uris": [{"value": "/x", "output_file": "../y"}]}}, "sandbox"),
             ({"task_id": {"value": "a/b"}}, "no id"),
-            ({"health_check": {"type": "HTTP"}}, "checks"),
+            ({"health_check": {"type": "HTTP"}}, "health check"),
             (
                 {"resources": [{"name": "ports", "type": "RANGES", "ranges": {"range": [{"begin": 1, "end": 2}]}}]},
-                "ranges",
+                "no resources",
             ),
             ({"resources": [{"name": "cpus", "type": "SCALAR", "scalar": {"value": 1000}}]}, "left"),
             ({"resources": [{"name": "cpus", "type": "SCALAR", "scalar": {"value": "NaN"}}]}, "no amount"),

@@ -23,6 +23,7 @@ from fairlead.scheduler.facts import (
     OffersAccepted,
     OffersMade,
     OffersRescinded,
+    RoomSetApart,
     TasksFinished,
     TasksPlaced,
     TasksRevoked,
@@ -31,6 +32,7 @@ from fairlead.scheduler.facts import (
 )
 from fairlead.scheduler.live_audit import audit_state
 from fairlead.scheduler.order import WORTH
+from fairlead.scheduler.parcels import Move, Moves
 from fairlead.scheduler.report import list_queues
 from fairlead.scheduler.report_frameworks import list_frameworks
 from fairlead.scheduler.state import State
@@ -500,6 +502,26 @@ class Frameworks(Histories):
         self.happen(*facts)
         self.refused.append((who, role, node, rest, self.now + seconds))
 
+    @precondition(lambda self: self.state.offers.n)
+    @rule(data=st.data(), cpu=st.integers(1, 6), launch=st.booleans(), volume=rarely)
+    def set_apart(self, data, cpu, launch, volume):
+        """Room of an offer becomes the role's, or what is its becomes everybody's; a task may run in it."""
+        offer = int(data.draw(st.sampled_from(self.state.offers.id[: self.state.offers.n].tolist())))
+        row = frameworks.row_of_offer(self.state, offer)
+        who, role = self.state.frameworks.at[self.state.tree.names[self.state.offers.leaf[row]]]
+        mark = data.draw(st.sampled_from([role, f"{role} too"]))
+        here = self.state.frameworks.offered_apart.get(offer, {})
+        if mark in here and data.draw(st.booleans()):
+            move = Move(here[mark], of=mark)
+        elif volume:
+            move = Move({"cpu": cpu}, of=mark, mark=f"{mark} volume", role=role, whole=True)
+        else:
+            move = Move({"cpu": cpu}, mark=mark, role=role)
+        job = Job("", {"cpu": 2}, task=f"r{len(self.facts)}", apart={mark: {"cpu": 1}}, ports=[(31000 + cpu, 31006)])
+        asked = [Moves(0, [move])] if role != "*" else []
+        facts, _ = frameworks.accept(self.state, who, [offer], [*asked, *([job] if launch else [])], 0.0, self.now)
+        self.happen(*facts)
+
     @precondition(lambda self: self.state.frameworks.task_of)
     @rule(data=st.data(), kill=st.booleans())
     def hear(self, data, kill):
@@ -528,6 +550,11 @@ class Frameworks(Histories):
 
     def is_right(self, offer):
         amount = np.array([offer.amount.get(name, 0) for name in self.state.resources])
+        for mark in offer.apart:
+            parcel = self.state.frameworks.parcels[self.state.cluster.specs[offer.node].name][mark]
+            assert f"{offer.role}/".startswith(f"{parcel.role}/"), "it is another role's"
+        if offer.apart and not offer.amount:
+            return
         assert any(offer.amount.get(name, 0) >= least for name, least in WORTH.items())
         assert not self.state.nodes.draining[offer.node]
         for refused in self.refused:
@@ -577,6 +604,14 @@ class Frameworks(Histories):
             self.happen(*frameworks.tear_down(self.state, name, self.now))
         assert not self.state.queues.offered.any()
         assert not self.state.frameworks.task_of
+        for node, here in [*self.state.frameworks.parcels.items()]:
+            row = self.state.cluster.rows[node]
+            for who in {self.state.tasks.node[task] for task in self.state.held_rows().tolist()} & {row}:
+                self.happen(NodeLost(at=self.now, node=self.state.cluster.specs[who].name))
+            if not self.state.nodes.up[row] or any(not each.there for each in here.values()):
+                self.happen(NodeJoined(at=self.now, node=Node(node, {"cpu": 10**6, "gpu": 10**6, "memory": 10**6})))
+            for mark, parcel in [*here.items()]:
+                self.happen(RoomSetApart(at=self.now, node=row, amount=parcel.amount, of=mark))
         super().teardown()
         assert replay(self.facts).frameworks.gone == self.state.frameworks.gone
 

@@ -36,6 +36,7 @@ from fairlead.model.specs import (
     Policy,
     Quantities,
     Queue,
+    Ranges,
     Settings,
     ancestors,
     path_to_root,
@@ -154,6 +155,21 @@ def _read_part(value: object) -> float:
     return part
 
 
+def _read_ports(value: object) -> Ranges:
+    """Ranges of ports, "31000-32000,33000"; empty for none."""
+    text = value if isinstance(value, str) else "?"
+    found: Ranges = []
+    for part in text.split(",") if text else []:
+        ends = re.fullmatch(r" *(\d{1,5})(?:-(\d{1,5}))? *", part)
+        first, last = (int(ends[1]), int(ends[2] or ends[1])) if ends else (1, 0)
+        if not (found[-1][1] if found else 0) < first <= last < 2**16:
+            raise ValueError(
+                f'{value!r} are no ports: write "31000-32000", with commas between ranges, in order; "" for none'
+            )
+        found.append((first, last))
+    return found
+
+
 def _check_node_name(name: str) -> str:
     if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.:-]{0,252}", name):
         raise ValueError(f"{name!r} is no node name: use letters, digits and . _ : -")
@@ -237,6 +253,7 @@ class SchedulerTable(Table):
     revoke: Switch = Settings().revoke
     offer_timeout: Annotated[float, BeforeValidator(parse_seconds), Field(gt=0)] = Settings().offer_timeout
     offer: OfferTable | None = None
+    ports: Annotated[Ranges, BeforeValidator(_read_ports)] = Field(default_factory=lambda: Settings().ports)
     max_jobs_of: dict[Annotated[str, Field(min_length=1, max_length=100)], Count] = Field(default_factory=dict)
 
 
@@ -381,6 +398,7 @@ def _settings(path: Path, text: str, document: Document, queues: list[Queue]) ->
         s.offer_timeout,
         s.offer.most if s.offer else None,
         s.max_jobs_of,
+        s.ports,
     )
 
 

@@ -12,6 +12,9 @@ from msgspec import Struct, field
 Quantities = dict[str, int]
 """Resource name to base units (see :mod:`fairlead.model.quantity`)."""
 
+Ranges = list[tuple[int, int]]
+"""Numbers of ports, from the first to the last of each, in order."""
+
 Policy = str
 """How an inner queue chooses among its children: drf, asset, fifo, priority, or maxmin:RESOURCE."""
 
@@ -182,6 +185,8 @@ class Job(Spec, frozen=True):
     the same ``executor`` and no ``task``. ``info`` is what the framework said of either; the scheduler does not look at it.
 
     A ``note`` tells somebody how others ended: it is not cancelled with all of its queue, but by its number only.
+    Of its demand, ``apart`` is what it takes of parcels, by their marks: room that was set apart for its role before. Of its node
+    it has these ``ports``.
     """
 
     queue: str
@@ -214,6 +219,19 @@ class Job(Spec, frozen=True):
     fit: Literal["", "pack", "spread"] = ""
     led: bool = False
     note: bool = False
+    apart: dict[str, Quantities] = field(default_factory=dict)
+    ports: Ranges = field(default_factory=list)
+
+    @property
+    def taken(self) -> Quantities:
+        """What a task takes of room that is free for all."""
+        if not self.apart:
+            return self.demand
+        found = dict(self.demand)
+        for amounts in self.apart.values():
+            for name, amount in amounts.items():
+                found[name] -= amount
+        return found
 
 
 class Framework(Spec, frozen=True):
@@ -239,13 +257,19 @@ class Framework(Spec, frozen=True):
 
 
 class Offer(Spec, frozen=True):
-    """Resources of one node, by its row, promised to a framework in one of its roles until it answers. The ids count up."""
+    """Resources of one node, by its row, promised to a framework in one of its roles until it answers. The ids count up.
+
+    apart : what is promised of parcels besides, by their marks
+    ports : of the node
+    """
 
     id: int
     framework: str
     role: str
     node: int
     amount: Quantities
+    apart: dict[str, Quantities] = field(default_factory=dict)
+    ports: Ranges = field(default_factory=list)
 
 
 EVERYWHERE = "@default"
@@ -305,6 +329,7 @@ class Settings(Spec, frozen=True):
     revoke : whether tasks are revoked for others who are below what is theirs.
     offer_timeout : seconds that a framework has to answer an offer.
     offer_most : hundredths of what the cluster has that one framework may be offered at once; None for any part.
+    ports : of each node, those that frameworks are offered.
     max_jobs_of : by the name of a person, and ``*`` for all others: how many of their jobs may wait for room or run at once.
     """
 
@@ -319,6 +344,7 @@ class Settings(Spec, frozen=True):
     offer_timeout: float = 60.0
     offer_most: float | None = None
     max_jobs_of: dict[str, int] = field(default_factory=dict)
+    ports: Ranges = field(default_factory=lambda: [(31000, 32000)])
 
 
 def path_to_root(name: str) -> list[str]:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fairlead.model.specs import Offer
+from fairlead.model.specs import Offer, Ranges
 from fairlead.scheduler import frameworks, kernel_attempts, kernel_cycle
 from fairlead.scheduler.claims import take_back, withdrawn
 from fairlead.scheduler.divided_queues import write_entitled
@@ -36,6 +36,9 @@ from fairlead.scheduler.kernel_offers import LEAF
 from fairlead.scheduler.kernel_offers import NODE as OFFERED_NODE
 from fairlead.scheduler.kernel_room import INDEX, JOB, NODE
 from fairlead.scheduler.kernel_stops import NOT_REACHED
+from fairlead.scheduler.order import WORTH
+from fairlead.scheduler.parcels import Apart, idle_for, idle_on, offers_of_parcels
+from fairlead.scheduler.ports import for_offer, free_on, without
 from fairlead.scheduler.state import Learned, State
 from fairlead.scheduler.statuses import PLACED, RUNNING, WAITING
 from fairlead.scheduler.tables import I64, NONE
@@ -160,6 +163,8 @@ def decide_what_is_next(state: State, now: float, most: int = MOST_PLACEMENTS, s
             count, beyond = kernel_cycle.plan_beyond(state.order.ready(state, most), most, now)
             facts, more = [_placed(state, count, now)] if count else [], more or beyond
             facts += _offered(state, now)
+    if state.frameworks.parcels and not facts and not more:  # what went with no offer of anything else
+        facts = offers_of_parcels(state, WORTH, now)
     return Decision(facts, more)
 
 
@@ -249,12 +254,27 @@ def _placed(state: State, count: int, now: float) -> TasksPlaced:
 def _offered(state: State, now: float) -> list[Fact]:
     """The offers of the last cycle as a fact; none where it made none."""
     f, count = state.frameworks, int(state.order.counts[OFFERED])
-    offers = []
+    offers, gone, left_ports = list[Offer](), dict[int, Apart](), dict[int, Ranges]()
     for k in range(count):
         who, role = f.at[state.tree.names[state.order.offered_to[LEAF, k]]]
-        amount = state.quantities(state.order.offered_rest[k])
-        offers.append(Offer(f.last_offer + 1 + k, who, role, int(state.order.offered_to[OFFERED_NODE, k]), amount))
+        amount, node = state.quantities(state.order.offered_rest[k]), int(state.order.offered_to[OFFERED_NODE, k])
+        apart = _apart_of(state, node, role, gone)
+        free = left_ports.setdefault(node, free_on(state, state.cluster.specs[node].name))
+        ports = for_offer(state, f.members[who].leaves[role], free)
+        left_ports[node] = without(free, ports)
+        offers.append(Offer(f.last_offer + 1 + k, who, role, node, amount, apart, ports))
     return [OffersMade(at=now, offers=offers)] if offers else []
+
+
+def _apart_of(state: State, node: int, role: str, left: dict[int, Apart]) -> Apart:
+    """What is idle of the parcels of a node goes with the first offer for their role; `left` knows what is, of each node."""
+    name = state.cluster.specs[node].name
+    if name not in state.frameworks.parcels:
+        return {}
+    idle = left.setdefault(node, idle_on(state, name))
+    mine = idle_for(state, name, role, idle)
+    left[node] = {mark: amount for mark, amount in idle.items() if mark not in mine}
+    return mine
 
 
 def _skip_gaps(state: State, rows: I64, index: I64) -> None:

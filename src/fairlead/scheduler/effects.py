@@ -11,7 +11,7 @@ import numpy as np
 
 from fairlead.model.quantity import LARGEST
 from fairlead.outcomes import Outcome
-from fairlead.scheduler import kernel_account, kernel_attempts, kernel_cycle, kernel_keep
+from fairlead.scheduler import kernel_account, kernel_attempts, kernel_cycle, kernel_keep, parcels
 from fairlead.scheduler.compaction import compact
 from fairlead.scheduler.facts import (
     FIXED_WHILE_RUNNING,
@@ -120,8 +120,9 @@ def _node_joined(state: "State", fact: NodeJoined) -> None:
     if (state.cluster.total - before >= LARGEST - vector(fact.node.capacity, state.resources)).any():
         raise Contradiction(f"with node {fact.node.name} there would be more of a resource than can be counted")
     row = state.cluster.join(fact.node, state.nodes, state.resources)
-    if (state.nodes.free[row] < 0).any():
+    if (state.nodes.free[row] < 0).any() or parcels.are_absent(state, fact.node.name):
         drop_offers_on(state, row, "node changed", fact.at)
+    parcels.node_joined(state, row, fact.at)
     _moved_nodes(state)
 
 
@@ -148,6 +149,7 @@ def _node_lost(state: "State", fact: NodeLost) -> None:
     rows = rows[state.tasks.node[rows] == row]
     outcome, code = np.full(len(rows), Outcome.LOST, np.int64), np.zeros(len(rows), np.int64)
     _finish(state, state.attempts_of(rows), outcome, code, fact.at)
+    parcels.node_lost(state, row, fact.at)
     state.nodes.up[row] = False
     state.cluster.count(state.nodes)
     _moved_nodes(state)

@@ -12,7 +12,7 @@ from collections.abc import Container
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from fairlead.model.specs import USERS, Framework, Quantities
+from fairlead.model.specs import USERS, Framework, Quantities, Ranges
 
 OWN = "."
 """The last part of the name of the queue that stands for a role itself, beside those below it."""
@@ -67,6 +67,40 @@ class Launched(Struct):
     heard: list[str] = field(default_factory=list)
 
 
+class Parcel(Struct):
+    """Room of a node that is set apart for a role: it is offered to the role's frameworks only, and to those of roles below.
+
+    The mark that it is known by says whose it is, and what else tells it from others; the scheduler does not look into it.
+
+    amount : in all, of which tasks have `taken` some, and some is `offered`
+    said, whole : as in RoomSetApart
+    there : whether it counts; not while its node is lost, or has come back with too little
+    """
+
+    role: str
+    amount: Quantities
+    taken: Quantities = field(default_factory=dict)
+    offered: Quantities = field(default_factory=dict)
+    said: str = ""
+    whole: bool = False
+    there: bool = True
+
+    @property
+    def idle(self) -> Quantities:
+        """What nobody has of it, nor is offered."""
+        gone = plus(self.taken, self.offered)
+        found = {name: amount - gone.get(name, 0) for name, amount in self.amount.items()}
+        return {name: amount for name, amount in found.items() if amount}
+
+
+class RefusedApart(Struct, frozen=True):
+    """What a framework does not want of the parcels of a node, by their marks, until a moment."""
+
+    node: str
+    apart: dict[str, Quantities]
+    until: float
+
+
 class Executor(Struct):
     """A program of a framework's that runs tasks in itself: the job that it is, where, and whether it has ended.
 
@@ -118,6 +152,14 @@ class Frameworks(Struct, dict=True, forbid_unknown_fields=True):
         By leaf queue, whose it is: the framework and the role.
     executors : dict of int to Executor
         By the number of the job, those that run, or have tasks yet that are not over.
+    parcels : dict of str to dict of str to Parcel
+        By node and mark.
+    offered_apart : dict of int to dict of str to Quantities
+        By the id of an offer that has some, what it offers of parcels, by their marks.
+    refused_apart : dict of str to list of RefusedApart
+        By the leaf of the framework that refused it.
+    ports, offered_ports : dict of str to dict of int to Ranges
+        By node, the ports that tasks have, by the number of the job; and those that are offered, by the id of the offer.
     task_of : dict of int to tuple of str and str
         By the number of the job, the framework and the name of the task in `tasks`.
     inside : dict of int to int
@@ -130,6 +172,11 @@ class Frameworks(Struct, dict=True, forbid_unknown_fields=True):
     last_offer: int = 0
     void: dict[int, str] = field(default_factory=dict)
     executors: dict[int, Executor] = field(default_factory=dict)
+    parcels: dict[str, dict[str, Parcel]] = field(default_factory=dict)
+    offered_apart: dict[int, dict[str, Quantities]] = field(default_factory=dict)
+    refused_apart: dict[str, list[RefusedApart]] = field(default_factory=dict)
+    ports: dict[str, dict[int, Ranges]] = field(default_factory=dict)
+    offered_ports: dict[str, dict[int, Ranges]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.inside = {task: number for number, executor in self.executors.items() for task in executor.tasks}
@@ -148,7 +195,14 @@ class Frameworks(Struct, dict=True, forbid_unknown_fields=True):
             for who, of in self.tasks.items()
         }
         executors = {number: replace(each, tasks=list(each.tasks)) for number, each in self.executors.items()}
-        return Frameworks(members, tasks, list(self.gone), self.last_offer, dict(self.void), executors)
+        parcels = {
+            node: {mark: replace(p, taken=dict(p.taken), offered=dict(p.offered)) for mark, p in here.items()}
+            for node, here in self.parcels.items()
+        }
+        offered, refused = dict(self.offered_apart), {leaf: list(each) for leaf, each in self.refused_apart.items()}
+        known = list(self.gone), self.last_offer, dict(self.void)
+        ports = [{node: dict(each) for node, each in held.items()} for held in (self.ports, self.offered_ports)]
+        return Frameworks(members, tasks, *known, executors, parcels, offered, refused, *ports)
 
     def executors_on(self, who: str, node: str) -> list[str]:
         """The executors that a framework has on a node."""
@@ -156,8 +210,8 @@ class Frameworks(Struct, dict=True, forbid_unknown_fields=True):
 
     @property
     def have_tasks(self) -> bool:
-        """Whether any job that is not over, or of which a framework is told, is one's."""
-        return bool(self.task_of or self.executors)
+        """Whether any job that is not over, or of which a framework is told, is one's, or may have room of a parcel, or ports."""
+        return bool(self.task_of or self.executors or self.parcels or self.ports)
 
     def leave(self, who: str) -> None:
         """A framework is gone, and so is what it was to be told."""
@@ -236,6 +290,12 @@ class Frameworks(Struct, dict=True, forbid_unknown_fields=True):
 def holds_jobs_of(leaf: str) -> str:
     """The queue whose jobs a leaf is for: itself, but for one that a queue has for its jobs beside others below it."""
     return leaf.removesuffix(f"/{OWN}/{JOBS}")
+
+
+def plus(one: Quantities, other: Quantities, sign: int = 1) -> Quantities:
+    """The sum of amounts, or their difference, without what is nothing."""
+    found = {name: one.get(name, 0) + sign * other.get(name, 0) for name in one | other}
+    return {name: amount for name, amount in found.items() if amount}
 
 
 def queue_of(role: str) -> str:

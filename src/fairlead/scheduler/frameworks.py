@@ -7,6 +7,7 @@ a task that cannot be launched, :class:`InvalidTask`. Both change nothing.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from msgspec.structs import replace
@@ -26,14 +27,16 @@ from fairlead.scheduler.facts import (
     OffersRescinded,
     RolesRevived,
     RolesSuppressed,
+    RoomSetApart,
     TaskSaid,
     TasksFinished,
     TasksPlaced,
     TasksStarted,
     UpdatesAcknowledged,
 )
-from fairlead.scheduler.framework_index import Launched, Member, Update, queue_of
-from fairlead.scheduler.queue_tree import vector
+from fairlead.scheduler.framework_index import Launched, Member, Update, plus, queue_of
+from fairlead.scheduler.parcels import Apart, Left, Move, Moves
+from fairlead.scheduler.ports import joined
 from fairlead.scheduler.state import State
 from fairlead.scheduler.statuses import PLACED, STOPPING
 from fairlead.scheduler.tables import I64, UNLIMITED, Bools
@@ -59,6 +62,17 @@ class InvalidTask(Refused):
     def __init__(self, task: str, message: str) -> None:
         super().__init__(message)
         self.task = task
+
+
+class InvalidMoves(Refused):
+    """Room that cannot be set apart as was asked for.
+
+    moves : which
+    """
+
+    def __init__(self, moves: Moves, message: str) -> None:
+        super().__init__(message)
+        self.moves = moves
 
 
 class ExecutorEnds(InvalidTask):
@@ -201,27 +215,28 @@ def accept(
     state: State,
     who: str,
     offers: Sequence[int],
-    jobs: Sequence[Job],
+    asked: Sequence[Job | Moves],
     refuse_seconds: float | None,
     now: float,
     executors: Mapping[str, Job] = NO_EXECUTORS,
-) -> tuple[list[Fact], list[InvalidTask]]:
+) -> tuple[list[Fact], list[InvalidTask | InvalidMoves]]:
     """Launch tasks in offers, each in what those before it leave; what is left over at the end is refused.
 
     Parameters
     ----------
     offers : sequence of int
         Of one node and one role.
-    jobs : sequence of Job
-        The tasks: what each needs and runs, and its name in `task`. Where they go is filled in here.
+    asked : sequence of Job or Moves
+        The tasks: what each needs and runs, and its name in `task`. Where they go is filled in here. And room that is to be set
+        apart, or given back.
     executors : mapping of str to Job
         By name, those that tasks name; one is launched with the first of its tasks, unless it is on that node already.
 
     Returns
     -------
     facts : list of Fact
-    refused : list of InvalidTask
-        What cannot be launched, each with the reason.
+    refused : list of InvalidTask or InvalidMoves
+        What cannot be launched, or set apart, each with the reason.
 
     Raises
     ------
@@ -231,55 +246,121 @@ def accept(
     member, ids = _member(state, who), [*dict.fromkeys(offers)]
     if not ids or any(whose(state, offer) != who for offer in ids):
         raise InvalidOffers(f"of offers {', '.join(map(str, ids))} some do not hold any more")
-    rows = np.searchsorted(state.offers.id[: state.offers.n], ids)
+    rows = np.searchsorted(state.offers.id[: state.offers.n], ids).astype(np.int64)
     places = {*zip(state.offers.leaf[rows].tolist(), state.offers.node[rows].tolist(), strict=True)}
     if len(places) > 1:
         raise InvalidOffers("offers that are accepted together are of one node and one role")
     leaf, node = places.pop()
     role = {"queue": state.tree.names[leaf], "framework": who, "tasks": 1, "retries": 0}
     role["revocable"] = member.framework.revocable
-    rest = state.offers.rest[rows].sum(axis=0)
-    chosen = [replace(job, **role) for job in jobs]
+    chosen = [replace(each, **role) if isinstance(each, Job) else each for each in asked]
     programs = {name: replace(job, **role) for name, job in executors.items()}
-    launched, refused, left = _that_fit(state, chosen, programs, state.cluster.specs[node].name, rest)
-    if not launched:
-        return decline(state, who, ids, refuse_seconds, now), refused
-    first, count = state.index.last + 1, len(launched)
-    numbers = [*range(first, first + count)]
-    rest = state.quantities(left)
-    facts: list[Fact] = [
-        OffersAccepted(at=now, framework=who, ids=ids, jobs=numbers, left=rest, until=until(refuse_seconds, now))
-    ]
-    facts += [JobSubmitted(at=now, id=number, job=job) for number, job in zip(numbers, launched, strict=True)]
-    zeros, ones = np.zeros(count, np.int64), np.ones(count, np.int64)
-    facts.append(TasksPlaced(at=now, job=np.array(numbers, np.int64), index=zeros, attempt=ones, node=node * ones))
-    return facts, refused
+    there = _that_is_left(state, ids, rows)
+    done = _that_fit(state, chosen, programs, node, there)
+    if not done.launched and not done.moves:
+        return decline(state, who, ids, refuse_seconds, now), done.refused
+    first, count, facts = state.index.last + 1, len(done.launched), list[Fact]()
+    numbers, left = [*range(first, first + count)], done.left
+    facts.append(
+        OffersAccepted(
+            at=now,
+            framework=who,
+            ids=ids,
+            jobs=numbers,
+            left=left.free,
+            until=until(refuse_seconds, now),
+            left_apart=left.apart,
+        )
+    )
+    facts += [RoomSetApart(at=now, node=node, **move._asdict()) for move in done.moves]
+    facts += [JobSubmitted(at=now, id=number, job=job) for number, job in zip(numbers, done.launched, strict=True)]
+    if count:
+        zeros, ones = np.zeros(count, np.int64), np.ones(count, np.int64)
+        facts.append(TasksPlaced(at=now, job=np.array(numbers, np.int64), index=zeros, attempt=ones, node=node * ones))
+    return facts, done.refused
 
 
-def _that_fit(
-    state: State, jobs: Sequence[Job], executors: Mapping[str, Job], node: str, left: I64
-) -> tuple[list[Job], list[InvalidTask], I64]:
-    """What can be launched on a node, each in what those before it leave, tasks after their executors; what is wrong with the
-    others; and what is left.
-    """
+def _that_is_left(state: State, offers: Sequence[int], rows: I64) -> Left:
+    """What there is in offers, by their ids and their rows."""
+    apart: Apart = {}
+    for offer in offers:
+        for mark, amount in state.frameworks.offered_apart.get(offer, {}).items():
+            apart[mark] = plus(apart.get(mark, {}), amount)
+    here = state.frameworks.parcels.get(state.cluster.specs[state.offers.node[rows[0]]].name, {})
+    whole = frozenset(mark for mark, parcel in here.items() if parcel.whole)
+    offered = state.frameworks.offered_ports.get(state.cluster.specs[state.offers.node[rows[0]]].name, {})
+    numbers = joined(each for offer in offers for each in offered.get(offer, []))
+    return Left(state.quantities(state.offers.rest[rows].sum(axis=0)), apart, whole, numbers)
+
+
+class Done(NamedTuple):
+    """What of an answer can be: what is launched and set apart, what is refused, and what is left."""
+
+    launched: list[Job]
+    moves: list[Move]
+    refused: list[InvalidTask | InvalidMoves]
+    left: Left
+
+
+def _that_fit(state: State, asked: Sequence[Job | Moves], executors: Mapping[str, Job], node: int, left: Left) -> Done:
+    """What can be launched on a node, or set apart there, each in what those before it leave, tasks after their executors."""
     begun: dict[str, Job] = {}
     launched: dict[str, Job] = {}
-    refused = []
-    for job in jobs:
+    moves: list[Move] = []
+    refused: list[InvalidTask | InvalidMoves] = []
+    for each in asked:
         new = None
         try:
-            if job.executor and job.executor not in begun:
-                new = _new_executor(state, executors[job.executor], job.task, node)
-            _check_task(state, job, launched, len(begun), state.quantities(left), new)
-        except InvalidTask as invalid:
+            if isinstance(each, Moves):
+                left = _after(left, each)
+                moves += each.moves
+                continue
+            if each.executor and each.executor not in begun:
+                new = _new_executor(state, executors[each.executor], each.task, state.cluster.specs[node].name)
+            left = _without_task(state, each, launched, len(begun), left, new)
+        except (InvalidTask, InvalidMoves) as invalid:
             refused.append(invalid)
             continue
         if new is not None:
-            begun[job.executor] = new
-        for each in (job, new) if new is not None else (job,):
-            left = left - vector(each.demand, state.resources)
-        launched[job.task] = job
-    return [*begun.values(), *launched.values()], refused, left
+            begun[each.executor] = new
+        launched[each.task] = each
+    return Done([*begun.values(), *launched.values()], moves, refused, left)
+
+
+def _after(left: Left, asked: Moves) -> Left:
+    """What is left after room was set apart. Raises InvalidMoves where it cannot be."""
+    try:
+        for move in asked.moves:
+            left = left.after(move)
+    except ValueError as error:
+        raise InvalidMoves(asked, str(error)) from None
+    return left
+
+
+def set_apart(state: State, node: str, moves: Sequence[Move], now: float) -> list[Fact]:
+    """Set room of a node apart, or give it back, for who operates the whole; what is offered of the node is rescinded first.
+
+    Raises Refused, Unknown.
+    """
+    row = state.cluster.rows.get(node)
+    if row is None or not state.nodes.up[row]:
+        raise Unknown(f"there is no node {node}, or it is lost")
+    here = state.frameworks.parcels.get(node, {})
+    offers = np.flatnonzero(state.offers.node[: state.offers.n] == row)
+    free = state.nodes.free[row] - state.nodes.held[row] + state.offers.rest[offers].sum(axis=0)
+    apart = {mark: plus(each.amount, each.taken, -1) for mark, each in here.items() if each.there}
+    left = Left(state.quantities(np.maximum(free, 0)), apart, frozenset(m for m, each in here.items() if each.whole))
+    for move in moves:
+        if not move.of and (fault := check_role(move.role) or _taken_by_jobs(state, move.role)):
+            raise Refused(fault)
+        try:
+            left = left.after(move)
+        except ValueError as error:
+            raise Refused(str(error).replace("in the offers", f"on {node}")) from None
+    facts: list[Fact] = []
+    if len(offers):
+        facts.append(OffersRescinded(at=now, ids=state.offers.id[offers].tolist(), why="node changed"))
+    return facts + [RoomSetApart(at=now, node=row, **move._asdict()) for move in moves]
 
 
 def _new_executor(state: State, executor: Job, task: str, node: str) -> Job | None:
@@ -298,33 +379,42 @@ def _new_executor(state: State, executor: Job, task: str, node: str) -> Job | No
     return None
 
 
-def _check_task(
-    state: State, job: Job, others: Mapping[str, Job], begun: int, left: Quantities, executor: Job | None
-) -> None:
-    """Refuse a task that cannot be launched, with its executor where that is new, beside others in what is left of the offers."""
+def _without_task(
+    state: State, job: Job, others: Mapping[str, Job], begun: int, left: Left, executor: Job | None
+) -> Left:
+    """What is left of offers after a task, with its executor where that is new, beside others. Raises InvalidTask."""
     queues = state.queues
     if not job.task:
         raise InvalidTask(job.task, "a task has a name")
     if job.task in state.frameworks.tasks.get(job.framework, {}) or job.task in others:
         raise InvalidTask(job.task, f"task {job.task!r} is there already")
-    demand = dict(job.demand)
+    both = (job,) if executor is None else (job, executor)
     try:
         check_job(state, job, limits=False)  # the offer is within them
         if executor is not None and executor.demand:  # it may ask for nothing but what its tasks do
             check_job(state, executor, limits=False)
-            demand = {name: demand.get(name, 0) + executor.demand.get(name, 0) for name in demand | executor.demand}
     except Refused as refused:
         raise InvalidTask(job.task, str(refused)) from None
-    if any(amount > left.get(name, 0) for name, amount in demand.items()):
-        asked, there = format_quantities(demand), format_quantities(left) or "nothing"
-        raise InvalidTask(job.task, f"task {job.task!r} needs {asked}, and of the offers is left {there}")
     for name in path_to_root(job.queue):
         row = state.tree.rows[name]
         for kind, now, most in (("tasks", queues.tasks, queues.max_tasks), ("jobs", queues.jobs, queues.max_jobs)):
-            if now[row] + len(others) + begun + (executor is not None) >= most[row]:
+            if now[row] + len(others) + begun + len(both) > most[row]:
                 raise InvalidTask(
                     job.task, f"queue {written(name)!r} may have {most[row]} {kind} at once, and has them"
                 )
+    for each in both:
+        left = _without(state, job.task, each, left)
+    return left
+
+
+def _without(state: State, task: str, job: Job, left: Left) -> Left:
+    """What is left of offers after what a task, or its executor, needs. Raises InvalidTask."""
+    try:
+        return left.without(job)
+    except ValueError as lacks:
+        there = [left.free, *(left.apart.get(mark, {}) for mark in job.apart)]
+        says = " and ".join(format_quantities(amount) for amount in there if amount) or "nothing"
+        raise InvalidTask(task, f"task {task!r} needs {format_quantities(job.demand)}, and {lacks} {says}") from None
 
 
 def kill(state: State, who: str, task: str, now: float) -> list[Fact]:

@@ -85,14 +85,14 @@ def write_queue(state: "State", row: int) -> None:
 def ensure_shape(state: "State", job: Job) -> int:
     """The row of a job's shape."""
     constraints = tuple(sorted((label, tuple(sorted(values))) for label, values in job.on.items()))
-    key = (tuple(sorted((name, q) for name, q in job.demand.items() if q)), constraints)
+    key = (tuple(sorted((name, q) for name, q in job.taken.items() if q)), constraints)
     fit = FITS.index(job.fit)
     row = state.shape_rows.get((key, fit))
     if row is None:
         row = state.shape_rows[key, fit] = state.shapes.extend(1)
         state.shape_keys.append(key)
         state.shapes.fit[row] = fit
-        state.shapes.demand[row] = vector(job.demand, state.resources)
+        state.shapes.demand[row] = vector(job.taken, state.resources)
         masks = state.cluster.masks
         state.shapes.mask[row] = state.cluster.mask_of(constraints)
         if state.cluster.masks is not masks:

@@ -5,12 +5,16 @@ For tests, fuzzing, and a scheduler that runs with ``FAIRLEAD_CHECK`` set; it lo
 
 import numpy as np
 
-from fairlead.model.specs import path_to_root
+from fairlead.model.specs import Quantities, Ranges, path_to_root
 from fairlead.scheduler import kernel_claims, order
 from fairlead.scheduler.effects import is_led_out
+from fairlead.scheduler.framework_index import own_queue, plus
 from fairlead.scheduler.kernel_reservations import MOST
 from fairlead.scheduler.kernel_sketches import IN_TEN, set_of
 from fairlead.scheduler.let_in import bound_of, waits_to_be_let_in
+from fairlead.scheduler.parcels import RESERVED
+from fairlead.scheduler.ports import count_of, joined
+from fairlead.scheduler.queue_tree import vector
 from fairlead.scheduler.state import State
 from fairlead.scheduler.statuses import CANCELLED, FAILED, PLACED, REVOKING, SUCCEEDED, WAITING
 from fairlead.scheduler.tables import BINS, I32, I64, NONE, OF_QUEUE, RESERVATION
@@ -31,6 +35,7 @@ def check_invariants(state: State) -> None:
     _check_holds(state)
     _check_offers(state)
     _check_executors(state)
+    _check_ports(state)
     _check_sketches(state)
     _check_let_in(state)
     order.check(state)
@@ -106,6 +111,9 @@ def _check_sums(state: State) -> None:
     np.add.at(used, state.tasks.node[tasks], demand)
     offers = state.offers
     np.add.at(used, offers.node[: offers.n], offers.rest[: offers.n])
+    apart = _check_parcels(state)
+    for _, node, amount in apart:
+        used[node] += amount
     for n, spec in enumerate(state.cluster.specs):
         free, found = nodes.free[n].tolist(), (nodes.capacity[n] - used[n]).tolist()
         assert free == found, f"node {spec.name} has {found} free, not {free}"
@@ -120,9 +128,12 @@ def _check_sums(state: State) -> None:
     queue_used, queue_tasks, queue_jobs = (np.zeros_like(kept) for kept in (queues.used, queues.tasks, queues.jobs))
     spare, spare_tasks = np.zeros_like(queues.used), np.zeros_like(queues.tasks)
     leaves, offered = state.jobs.queue[rows], np.zeros_like(queues.used)
+    nothing = np.zeros(len(state.resources), np.int64)
     for name, leaf in state.tree.rows.items():
         mine, promised = leaves == leaf, offers.leaf[: offers.n] == leaf
+        set_apart = sum((amount for role, _, amount in apart if f"{own_queue(role)}/{RESERVED}" == name), 0 * nothing)
         for q in (state.tree.rows[above] for above in path_to_root(name)):
+            queue_used[q] += set_apart
             offered[q] += offers.rest[: offers.n][promised].sum(axis=0)
             queue_used[q] += demand[mine].sum(axis=0) + offers.rest[: offers.n][promised].sum(axis=0)
             queue_tasks[q] += mine.sum()
@@ -141,6 +152,55 @@ def _check_sums(state: State) -> None:
         said = queues.spare[q].tolist(), int(queues.spare_tasks[q])
         assert said == (amounts, count), f"revocable jobs of queue {name!r} use {amounts} in {count} tasks, not {said}"
     _check_lending(state)
+
+
+def _check_parcels(state: State) -> list[tuple[str, int, I64]]:
+    """What tasks and offers have of parcels is what these tell; of each that counts, the role, the node and what it is."""
+    f, found = state.frameworks, []
+    has: dict[tuple[str, str], Quantities] = {}
+    promised: dict[tuple[str, str], Quantities] = {}
+    tasks = state.held_rows()
+    for row, job in zip(tasks.tolist(), state.job_rows_of(tasks).tolist(), strict=True):
+        node = state.cluster.specs[state.tasks.node[row]].name
+        for mark, amount in state.index.specs[int(state.jobs.id[job])].apart.items():
+            has[node, mark] = plus(has.get((node, mark), {}), amount)
+    for offer, apart in f.offered_apart.items():
+        place = int(state.offers.node[: state.offers.n][state.offers.id[: state.offers.n] == offer][0])
+        for mark, amount in apart.items():
+            at = state.cluster.specs[place].name, mark
+            promised[at] = plus(promised.get(at, {}), amount)
+    for node, here in f.parcels.items():
+        for mark, parcel in here.items():
+            assert parcel.taken == has.pop((node, mark), {}), (
+                f"tasks have not {parcel.taken} of parcel {mark} on {node}"
+            )
+            assert parcel.offered == promised.pop((node, mark), {}), f"{parcel.offered} of {mark} is not offered"
+            assert parcel.amount, f"there is nothing of parcel {mark} on {node}"
+            assert min(parcel.idle.values(), default=0) >= 0, f"more is in use of parcel {mark} on {node} than there is"
+            if parcel.there:
+                found.append((parcel.role, state.cluster.rows[node], vector(parcel.amount, state.resources)))
+    assert not has, f"tasks have {has} of parcels that there are not"
+    assert not promised, f"{promised} is offered of parcels that there are not"
+    return found
+
+
+def _check_ports(state: State) -> None:
+    """Of each node, tasks have the ports that they say, offers are of some that nobody has, and no port is given twice."""
+    f, tasks = state.frameworks, state.held_rows()
+    has: dict[str, dict[int, Ranges]] = {}
+    for row, job in zip(tasks.tolist(), state.job_rows_of(tasks).tolist(), strict=True):
+        number = int(state.jobs.id[job])
+        if ranges := state.index.specs[number].ports:
+            has.setdefault(state.cluster.specs[state.tasks.node[row]].name, {})[number] = ranges
+    assert f.ports == has, f"tasks have ports {has}, not {f.ports}"
+    for node in f.ports | f.offered_ports:
+        given = [
+            each for held in (f.ports, f.offered_ports) for ranges in held.get(node, {}).values() for each in ranges
+        ]
+        assert count_of(joined(given)) == count_of(given), f"ports {given} of {node} are given twice"
+    for node, held in f.offered_ports.items():
+        there = state.offers.id[: state.offers.n][state.offers.node[: state.offers.n] == state.cluster.rows[node]]
+        assert {*held} <= {*there.tolist()}, f"ports of {node} are offered in offers {[*held]}, which do not hold"
 
 
 def _check_lending(state: State) -> None:

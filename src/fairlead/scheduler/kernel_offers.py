@@ -243,7 +243,7 @@ def offer_found(v: View, b: int) -> None:
     v.offered_to[LEAF, k], v.offered_to[NODE, k], v.offered_to[REVOCABLE, k] = leaf, n, int(v.buckets.revocable[b])
     for r in range(v.total.shape[0]):
         v.offered_rest[k, r] = _rest(v, n, r)
-    _move(v, leaf, n, v.offered_rest[k], v.buckets.revocable[b], 1)
+    _move(v, leaf, n, v.offered_rest[k], v.buckets.revocable[b], 1, True)
     turn, q = v.queue_seats.turn[0] + 1, leaf
     while q != NONE:
         counts = q != 0 and v.queues.policy[v.queues.parent[q]] == MESOS
@@ -255,7 +255,7 @@ def offer_found(v: View, b: int) -> None:
 def untake_offer(v: View, k: int) -> None:
     """Undo an offer on paper."""
     q, n = v.offered_to[LEAF, k], v.offered_to[NODE, k]
-    _move(v, q, n, v.offered_rest[k], v.offered_to[REVOCABLE, k] > 0, -1)
+    _move(v, q, n, v.offered_rest[k], v.offered_to[REVOCABLE, k] > 0, -1, True)
     raise_bounds(v, n)
     touch_queue(v, q)
     while q != NONE:
@@ -264,15 +264,16 @@ def untake_offer(v: View, k: int) -> None:
 
 
 @compiled
-def _move(v: View, leaf: int, n: int, amount: I64, revocable: bool, sign: int) -> None:
-    """An amount of a node is kept for a leaf, and used by it and those above (1); or no longer (-1)."""
+def _move(v: View, leaf: int, n: int, amount: I64, revocable: bool, sign: int, offered: bool) -> None:
+    """An amount of a node is kept for a leaf, and used by it and those above (1); or no longer (-1); `offered`: as an offer."""
     q = leaf
     for r in range(v.total.shape[0]):
         v.free[n, r] -= sign * amount[r]
     while q != NONE:
         for r in range(v.total.shape[0]):
             v.used[q, r] += sign * amount[r]
-            v.offered[q, r] += sign * amount[r]
+            if offered:
+                v.offered[q, r] += sign * amount[r]
             if revocable:
                 v.spare[q, r] += sign * amount[r]
         q = v.queues.parent[q]
@@ -283,6 +284,29 @@ def _move(v: View, leaf: int, n: int, amount: I64, revocable: bool, sign: int) -
 @compiled
 def happened(v: View, leaf: int, n: int, amount: I64, revocable: bool, sign: int, at: float) -> None:
     """An offer was made (1), or answered or taken back (-1)."""
+    _take(v, leaf, n, amount, revocable, sign, True, at)
+    q, turn = leaf, v.queues.served[0] + 1
+    while q != NONE and sign > 0:
+        v.queues.served[q] = turn
+        v.queues.allocations[q] += 1
+        if v.counts[IN_ORDER]:
+            v.queue_seats.turn[q] = turn_of(v, q)
+        q = v.queues.parent[q]
+    if revocable and sign > 0:
+        v.times[CLAIM_DUE] = min(v.times[CLAIM_DUE], at)
+    _changed(v, leaf, n, sign)
+
+
+@compiled
+def set_apart(v: View, leaf: int, n: int, amount: I64, sign: int, at: float) -> None:
+    """An amount of a node is set apart for the role that a leaf stands for (1), or no longer (-1)."""
+    _take(v, leaf, n, amount, False, sign, False, at)
+    _changed(v, leaf, n, sign)
+
+
+@compiled
+def _take(v: View, leaf: int, n: int, amount: I64, revocable: bool, sign: int, offered: bool, at: float) -> None:
+    """What :func:`_move` does, in what is counted over time as well."""
     q = leaf
     while q != NONE:
         p = v.queues.parent[q]
@@ -291,21 +315,19 @@ def happened(v: View, leaf: int, n: int, amount: I64, revocable: bool, sign: int
         q = p
     if v.nodes.hold[n] != NONE:
         count_idle(v, n, at)
-    _move(v, leaf, n, amount, revocable, sign)
+    _move(v, leaf, n, amount, revocable, sign, offered)
     if v.nodes.hold[n] != NONE:
         set_idle(v, n)
-    q, turn = leaf, v.queues.served[0] + 1
-    while q != NONE:
-        if sign > 0:
-            v.queues.served[q] = turn
-            v.queues.allocations[q] += 1
-            if v.counts[IN_ORDER]:
-                v.queue_seats.turn[q] = turn_of(v, q)
-        elif v.queues.guaranteed[q]:
+    q = leaf
+    while q != NONE and sign < 0:
+        if v.queues.guaranteed[q]:
             note_fall(v, q, amount, at)
         q = v.queues.parent[q]
-    if revocable and sign > 0:
-        v.times[CLAIM_DUE] = min(v.times[CLAIM_DUE], at)
+
+
+@compiled
+def _changed(v: View, leaf: int, n: int, sign: int) -> None:
+    """Have the order know of it."""
     if v.counts[IN_ORDER]:
         touch_queue(v, leaf)
         if sign < 0:

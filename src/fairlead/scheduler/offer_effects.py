@@ -7,7 +7,7 @@ import numpy as np
 
 from fairlead.model.specs import Job
 from fairlead.outcomes import Outcome
-from fairlead.scheduler import kernel_offers, kernel_order
+from fairlead.scheduler import kernel_offers, kernel_order, parcels, ports
 from fairlead.scheduler.facts import (
     Contradiction,
     Fact,
@@ -20,6 +20,7 @@ from fairlead.scheduler.facts import (
     OffersRescinded,
     RolesRevived,
     RolesSuppressed,
+    RoomSetApart,
     TaskSaid,
     UpdatesAcknowledged,
 )
@@ -103,6 +104,9 @@ def _offers_made(state: "State", fact: OffersMade) -> None:
         offers.id[row], offers.leaf[row], offers.node[row] = offer.id, leaf, offer.node
         offers.made[row], offers.revocable[row], offers.rest[row] = fact.at, revocable, amount
         kernel_offers.happened(state.view(), leaf, offer.node, amount, revocable, 1, fact.at)
+        parcels.offered(state, offer)
+        f, name = state.frameworks, state.cluster.specs[offer.node].name
+        ports.hold(state, f.offered_ports, name, offer.id, offer.ports)
         state.frameworks.last_offer = offer.id
         bucket = _bucket_of(state, leaf, revocable)
         state.buckets.number[bucket] = state.index.last + 1
@@ -114,14 +118,17 @@ def _offers_accepted(state: "State", fact: OffersAccepted) -> None:
     leaves, nodes, _ = _close(state, fact.ids, fact.at)
     if len({*zip(leaves.tolist(), nodes.tolist(), strict=True)}) != 1:
         raise Contradiction(f"offers {fact.ids} are not of one node and one role")
+    parcels.refused(state, leaves[0], nodes[0], fact.left_apart, fact.until, fact.at)
     if fact.left:
         _refuse(state, leaves[0], nodes[0], vector(fact.left, state.resources), fact.until, fact.at)
 
 
 def _offers_declined(state: "State", fact: OffersDeclined) -> None:
     _member(state, fact.framework).unanswered = 0
-    for leaf, node, amount in zip(*_close(state, fact.ids, fact.at), strict=True):
+    apart = [state.frameworks.offered_apart.get(offer, {}) for offer in fact.ids]
+    for leaf, node, amount, more in zip(*_close(state, fact.ids, fact.at), apart, strict=True):
         _refuse(state, leaf, node, amount, fact.until, fact.at)
+        parcels.refused(state, leaf, node, more, fact.until, fact.at)
 
 
 def _offers_rescinded(state: "State", fact: OffersRescinded) -> None:
@@ -176,6 +183,9 @@ def note_placed(state: "State", rows: I64, nodes: I64, at: float) -> None:
     """Tasks of frameworks among these jobs are starting."""
     for k in np.flatnonzero(state.jobs.once[rows]).tolist():
         number, f = int(state.jobs.id[rows[k]]), state.frameworks
+        spec, node = state.index.specs[number], state.cluster.specs[int(nodes[k])].name
+        parcels.taken(state, spec, node, 1)
+        ports.hold(state, f.ports, node, number, spec.ports)
         node, (who, task) = state.cluster.specs[int(nodes[k])].name, f.task_of.get(number, ("", ""))
         if number in f.executors:
             f.executors[number].node = node
@@ -209,7 +219,8 @@ def note_started(state: "State", rows: I64, at: float) -> None:
 def note_ended(state: "State", rows: I64, was: I8, outcome: I64, code: I64, at: float) -> None:
     """Tasks of frameworks among these jobs have ended, which were in these statuses."""
     for k in np.flatnonzero(state.jobs.once[rows]).tolist():
-        status = state.tasks.status[state.jobs.first[rows[k]]]
+        task = state.jobs.first[rows[k]]
+        status, node = state.tasks.status[task], state.cluster.specs[state.tasks.node[task]].name
         what = "failed"
         if status in (SUCCEEDED, CANCELLED):
             what = "finished" if status == SUCCEEDED else "killed"
@@ -218,6 +229,8 @@ def note_ended(state: "State", rows: I64, was: I8, outcome: I64, code: I64, at: 
         elif was[k] == REVOKING:
             what = "revoked"
         number = int(state.jobs.id[rows[k]])
+        parcels.taken(state, state.index.specs[number], node, -1)
+        ports.give_back(state.frameworks.ports, node, number)
         state.frameworks.end(number, what, at, int(outcome[k]), int(code[k]))
 
 
@@ -275,8 +288,10 @@ def _close(state: "State", ids: Sequence[int], at: float) -> tuple[I64, I64, I64
         raise Contradiction(f"of offers {[*ids]} some do not hold")
     found = offers.leaf[rows], offers.node[rows], offers.rest[rows]
     revocable, view = offers.revocable[rows].tolist(), state.view()
-    for leaf, node, amount, more in zip(*found, revocable, strict=True):
+    for offer, leaf, node, amount, more in zip(ids, *found, revocable, strict=True):
         kernel_offers.happened(view, leaf, node, amount, more, -1, at)
+        parcels.closed(state, offer, node)
+        ports.give_back(state.frameworks.offered_ports, state.cluster.specs[node].name, offer)
     if len(ids):
         keep = np.ones(n, np.bool_)
         keep[rows] = False
@@ -300,6 +315,7 @@ def _refuse(state: "State", leaf: int, node: int, amount: I64, until: float, at:
 
 def _forget_refusals(state: "State", leaf: int) -> None:
     refusals = state.refusals
+    state.frameworks.refused_apart.pop(state.tree.names[leaf], None)
     if state.queues.refusal[leaf]:
         _keep(refusals, refusals.leaf[: refusals.n] != leaf)
         kernel_offers.link_refusals(state.view(), refusals.n)
@@ -325,6 +341,7 @@ OFFER_EFFECTS: dict[type[Fact], Callable[..., None]] = {
     OffersAccepted: _offers_accepted,
     OffersDeclined: _offers_declined,
     OffersRescinded: _offers_rescinded,
+    RoomSetApart: parcels.room_set_apart,
     TaskSaid: _task_said,
     UpdatesAcknowledged: _updates_acknowledged,
 }

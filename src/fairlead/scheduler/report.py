@@ -252,7 +252,8 @@ def list_queues(state: State) -> list[QueueInfo]:
 def _is_told(state: State, row: int, waiting: np.ndarray) -> bool:
     """Whether a queue is declared, or has something."""
     q = state.queues
-    return bool(state.tree.is_declared(state.tree.names[row]) or waiting[row] or q.tasks[row] or q.offered[row].any())
+    has = waiting[row] or q.tasks[row] or q.used[row].any() or q.offered[row].any()
+    return bool(has or state.tree.is_declared(state.tree.names[row]))
 
 
 def _told(state: State, leaf: str) -> str:

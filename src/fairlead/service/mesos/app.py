@@ -31,7 +31,7 @@ from fairlead.service.mesos.encoding import (
 from fairlead.service.mesos.executor_calls import BODIES, ExecutorCalls
 from fairlead.service.mesos.executors import HEARTBEAT
 from fairlead.service.mesos.messages import executor_pb2, master_pb2, scheduler_pb2
-from fairlead.service.mesos.operators import Operators
+from fairlead.service.mesos.operators import ON_RESERVATIONS, Operators
 from fairlead.service.mesos.peers import said_token, token_of_peer
 from fairlead.service.mesos.streams import Stream
 
@@ -144,7 +144,7 @@ class MesosApp:
         except Refused as error:
             raise Answer(self._operators.status_of(error), str(error)) from None
         if told is None:
-            await answer(send, 200, b"", {})
+            await answer(send, 202 if master_pb2.Call.Type.Name(call.type) in ON_RESERVATIONS else 200, b"", {})
         else:
             await answer(send, 200, encode(accepts, told), {"Content-Type": accepts})
 

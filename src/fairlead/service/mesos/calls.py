@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from fairlead.engines.step import Stalled
-from fairlead.people.rules import check_submits
+from fairlead.people.rules import check_operates, check_submits
 from fairlead.scheduler import frameworks
 from fairlead.scheduler.admission import Refused, Unknown
 from fairlead.scheduler.facts import Fact
@@ -25,6 +25,7 @@ from fairlead.service.mesos.executors import Executors
 from fairlead.service.mesos.messages import executor_pb2
 from fairlead.service.mesos.messages.mesos_pb2 import (
     OPERATION_ERROR,
+    OPERATION_FINISHED,
     OPERATION_UNKNOWN,
     FrameworkInfo,
     MasterInfo,
@@ -32,6 +33,7 @@ from fairlead.service.mesos.messages.mesos_pb2 import (
     TaskStatus,
 )
 from fairlead.service.mesos.messages.scheduler_pb2 import Call
+from fairlead.service.mesos.reservations import InvalidOperation, is_volume, moves_of
 from fairlead.service.mesos.sandboxes import Sandboxes
 from fairlead.service.mesos.streams import HEARTBEAT, Stream
 from fairlead.service.mesos.subscriptions import Subscriptions
@@ -99,6 +101,7 @@ class Calls:
         self._executors = executors
         executors.happen = lambda question: self._do(self.until_taken(question))
         self._whose: dict[Stream, str] = {}
+        self._volumes = asyncio.Lock()
         self._doing: set[asyncio.Task[None]] = set()
         subscriptions.on_broken = self.end_groups
         self._acknowledgements = Acknowledgements(asker)
@@ -324,9 +327,16 @@ class Calls:
 
     async def _accept(self, caller: Framed, call: Call, stream: str | None) -> Refusal | None:
         """Launch tasks; their sandboxes are made before it is known whether they can be launched."""
-        asked: list[launching.Task] = []
         if launching.count(call.accept) > launching.MOST_TASKS:
             return _invalid(f"more than {launching.MOST_TASKS} tasks are to be launched")
+        if launching.touches_volumes(call.accept):
+            async with self._volumes:  # so that none is made, or used, while it is removed
+                return await self._accepted(caller, call, stream)
+        return await self._accepted(caller, call, stream)
+
+    async def _accepted(self, caller: Framed, call: Call, stream: str | None) -> Refusal | None:
+        asked: list[launching.Task] = []
+        node = ""
         if self._is_current(caller, call, stream):
             asked = await asyncio.to_thread(
                 launching.asked_for,
@@ -337,17 +347,23 @@ class Calls:
                 self._sandboxes,
             )
 
-        def question(state: State, now: float) -> tuple[list[Fact], tuple[Refusal | None, dict[str, int]]]:
+        def question(state: State, now: float) -> tuple[list[Fact], tuple[Refusal | None, launching.Outcome]]:
+            nonlocal node
             calling = Calling(state, now, call.framework_id.value, caller, call)
             refusal = self._refusal(calling, stream)
             if refusal is not None:
-                return [], (refusal, {})
+                return [], (refusal, launching.NOTHING)
+            place = launching.place_of(state, [events.offer_number(each.value) for each in call.accept.offer_ids])
+            node = place.node if place is not None else ""
             launcher = launching.Launcher(
-                self._asker.door.rules, caller.caller, self._unfinished, lambda told: self._tell(calling.who, told)
+                self._asker.door.rules,
+                caller.caller,
+                caller.name,
+                self._unfinished,
+                lambda told: self._tell(calling.who, told),
             )
-            facts, launched = launcher.launch(state, now, calling.who, call.accept, asked)
-            self._refuse_operations(calling)
-            return facts, (None, launched)
+            facts, outcome = launcher.launch(state, now, calling.who, call.accept, asked)
+            return facts, (None, outcome)
 
         try:
             answer = await self._ask(caller, question, takes_on=True)
@@ -356,25 +372,47 @@ class Calls:
         except (Stalled, Busy):
             await asyncio.to_thread(launching.settle_sandboxes, asked, {}, self._sandboxes)
             raise
-        refusal, launched = answer
-        await asyncio.to_thread(launching.settle_sandboxes, asked, launched, self._sandboxes)
+        refusal, outcome = answer
+        await asyncio.to_thread(launching.settle_sandboxes, asked, outcome.launched, self._sandboxes)
+        for mark in outcome.destroyed:
+            await asyncio.to_thread(self._sandboxes.drop_volume, self._sandboxes.volume(node, mark))
+        if refusal is None:
+            self._tell_operations(call, outcome.operations, node)
         return refusal
 
-    def _refuse_operations(self, calling: Calling) -> None:
-        """Tell of operations with an id that they are not done; as in Mesos, nobody is told of those without."""
-        refused = [each for each in calling.call.accept.operations if each.type not in launching.DONE]
-        why = "%s is not done here: there are no reservations and no volumes; limits and guarantees of queues keep room for roles"
-        for each in refused:
-            log.info("framework %s: " + why, calling.who, _name_of(each))
-        told = [
-            events.operation_status(each.id.value, OPERATION_ERROR, why % _name_of(each))
-            for each in refused
-            if each.HasField("id")
-        ]
-        self._subscriptions.tell(calling.who, told)
+    async def set_apart(self, who: Framed, node: str, operation: Offer.Operation) -> None:
+        """Do an operation on reservations or volumes for an operator. Raises Refused."""
+        check_operates(self._asker.door.rules, who.caller)
+        try:
+            moves = moves_of(0, operation, None, who.name).moves
+        except InvalidOperation as error:
+            raise Refused(str(error)) from None
+
+        def question(state: State, now: float) -> tuple[list[Fact], None]:
+            return frameworks.set_apart(state, node, moves, now), None
+
+        async with self._volumes:
+            await self._ask(who, question)
+            for move in moves:
+                if move.of and is_volume(move.of):
+                    await asyncio.to_thread(self._sandboxes.drop_volume, self._sandboxes.volume(node, move.of))
+
+    def _tell_operations(self, call: Call, known: Mapping[int, str | None], node: str) -> None:
+        """Tell of operations with an id what became of them; as in Mesos, nobody is told of those without."""
+        told = []
+        for number, operation in enumerate(call.accept.operations):
+            if operation.type in launching.LAUNCHES:
+                continue
+            wrong = known.get(number, f"{_name_of(operation)} is not done here")
+            if wrong is not None:
+                log.info("framework %s: %s: %s", call.framework_id.value, _name_of(operation), wrong)
+            if operation.HasField("id"):
+                state = OPERATION_FINISHED if wrong is None else OPERATION_ERROR
+                told.append(events.operation_status(operation.id.value, state, wrong or "", node))
+        self._subscriptions.tell(call.framework_id.value, told)
 
     def _reconcile_operations(self, calling: Calling) -> list[Fact]:
-        """Tell of operations that nobody knows them: none is ever done."""
+        """Tell of operations that nobody knows them: what became of one is told when it is done, and then forgotten."""
         asked = calling.call.reconcile_operations.operations
         why = "Reconciliation: Operation is unknown"
         told = [

@@ -2,7 +2,7 @@
 
 It runs as whom the task runs, within what the task may use, and ends as the command does. What it sees it says as an executor
 does, over the executor API; what cannot be said is said later. It knows nothing of fairlead but its arguments: what is to be
-checked and where that is told, as JSON, and the command.
+checked and where that is told, as JSON, and the command. A check by HTTP or TCP is this program again, for a moment.
 """
 
 import base64
@@ -22,6 +22,11 @@ AGAIN = 1.0
 """Seconds after which what could not be said is said again."""
 WAIT = 5.0
 """Seconds that an answer may take."""
+PROBE = "--probe"
+"""The first argument of what checks by HTTP or TCP."""
+HEALTHY = range(200, 400)
+"""Statuses that are well, where the check names none."""
+LONGEST_LINE = 65536
 TRIES = 3
 """How often it is tried to say that the command is to be killed, before it is."""
 
@@ -195,12 +200,49 @@ def watch(it: Watch, asked: dict[str, Any]) -> None:
     it.child.wait()
 
 
+def probe(asked: dict[str, Any]) -> str | None:
+    """What is wrong with what answers at a port of this machine; None where nothing is. The caller ends it when it takes long."""
+    with socket.create_connection(("127.0.0.1", asked["port"])) as connection:
+        if asked["type"] == "TCP":
+            return None
+        line = _asked(connection, asked)
+    words = line.split(maxsplit=2)
+    if len(words) < 2 or not words[0].startswith(b"HTTP/") or not words[1].isdigit():
+        return "there is no answer of HTTP"
+    status = int(words[1])
+    return None if status in (asked["statuses"] or HEALTHY) else f"the answer has status {status}"
+
+
+def _asked(connection: socket.socket, asked: dict[str, Any]) -> bytes:
+    """The first line of the answer to a GET."""
+    if asked["scheme"] == "https":
+        import ssl  # which takes megabytes of what the task may have
+
+        trusting = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        trusting.check_hostname, trusting.verify_mode = False, ssl.CERT_NONE  # as in Mesos: it is the task's own
+        connection = trusting.wrap_socket(connection, server_hostname="127.0.0.1")
+    head = f"GET {asked['path']} HTTP/1.1\r\nHost: 127.0.0.1:{asked['port']}\r\nConnection: close\r\n\r\n"
+    connection.sendall(head.encode())
+    answer = b""
+    while b"\n" not in answer and len(answer) < LONGEST_LINE and (piece := connection.recv(4096)):
+        answer += piece
+    return answer.partition(b"\n")[0]
+
+
 def _note(text: str) -> None:
     print(f"fairlead: {text}", file=sys.stderr, flush=True)  # noqa: T201 what the task wrote
 
 
 def main() -> None:
-    """Run the command and check it: ``checks.py JSON COMMAND...``; end as it does."""
+    """Run the command and check it: ``checks.py JSON COMMAND...``; end as it does. Or check once: ``checks.py --probe JSON``."""
+    if sys.argv[1] == PROBE:
+        try:
+            wrong = probe(json.loads(sys.argv[2]))
+        except OSError as error:
+            wrong = str(error)
+        if wrong is not None:
+            _note(f"health check: {wrong}")
+        sys.exit(wrong is not None)
     asked, command = json.loads(sys.argv[1]), sys.argv[2:]
     try:
         it = Watch(command, Speaker(asked))

@@ -28,7 +28,7 @@ from fairlead.service.mesos.executor_calls import ExecutorCalls
 from fairlead.service.mesos.executors import Executors
 from fairlead.service.mesos.messages.mesos_pb2 import MasterInfo
 from fairlead.service.mesos.operators import Operators
-from fairlead.service.mesos.sandboxes import Sandboxes
+from fairlead.service.mesos.sandboxes import ASIDE, Sandboxes
 from fairlead.service.mesos.subscriptions import TELL_AGAIN, Subscriptions
 from fairlead.service.places import Kind, Places
 from fairlead.service.unfinished import Unfinished
@@ -78,8 +78,11 @@ class MesosDoor:
     def open(self, asker: Asker, unfinished: Unfinished, home: Path, most: int) -> uvicorn.Server:
         """Make what answers, with places for so many connections."""
         self._asker = asker
-        folder = home / "sandboxes" if self._personal else home.with_name(f"{home.name}-sandboxes")
-        self._sandboxes = Sandboxes(folder, not self._personal, home / "output")
+        folder, volumes = (
+            home / name if self._personal else home.with_name(f"{home.name}-{name}")
+            for name in ("sandboxes", "volumes")
+        )
+        self._sandboxes = Sandboxes(folder, volumes, not self._personal, home / "output")
         master = master_info(self.listener)
         certificate = _certificate(self._where.certificate) if self._where.certificate is not None else ""
         self._calls = Calls(
@@ -87,7 +90,9 @@ class MesosDoor:
         )
         self._executor_calls = ExecutorCalls(asker, self._executors, self._subscriptions, self._calls.until_taken)
         callers = Callers(asker.door, self._principals)
-        app = MesosApp(callers, self._calls, self._executor_calls, Operators(asker, master), self._names())
+        app = MesosApp(
+            callers, self._calls, self._executor_calls, Operators(asker, master, self._calls.set_apart), self._names()
+        )
         places = Places(
             most, self._personal, asker.door.knows, room=ROOM, most_of_one=most // 2, full=503, patience=PATIENCE
         )
@@ -131,19 +136,22 @@ class MesosDoor:
 
     async def _sweep(self) -> None:
         while True:
-            known = await self._look(partial(_sandboxes_of, self._sandboxes.folder))
+            known = await self._look(partial(_sandboxes_of, self._sandboxes))
             if known is not None:
                 try:
-                    await asyncio.to_thread(self._sandboxes.drop_but, known)
+                    await asyncio.to_thread(self._sandboxes.drop_but, known[0])
+                    for name in await asyncio.to_thread(self._sandboxes.set_aside, known[1]):
+                        log.warning("volume %s is none that is reserved: it is kept in %s", name, ASIDE)
                 except OSError as error:
                     log.warning("sandboxes: one cannot be removed: %s", error)
             await asyncio.sleep(SWEEP_EVERY)
 
 
-def _sandboxes_of(folder: Path, state: State) -> set[str]:
-    """The sandboxes of the jobs that are remembered."""
+def _sandboxes_of(sandboxes: Sandboxes, state: State) -> tuple[set[str], set[str]]:
+    """The sandboxes of the jobs that are remembered, and the volumes that there are."""
     paths = (Path(job.work.cwd) for job in state.index.specs.values() if job.framework)
-    return {path.name for path in paths if path.parent == folder}
+    volumes = (sandboxes.volume(node, mark) for node, here in state.frameworks.parcels.items() for mark in here)
+    return {path.name for path in paths if path.parent == sandboxes.folder}, {path.name for path in volumes}
 
 
 def master_info(listener: Listener) -> MasterInfo:

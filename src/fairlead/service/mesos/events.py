@@ -11,7 +11,8 @@ from fairlead.service.mesos.descriptions import Capability, has, info_of
 from fairlead.service.mesos.messages import mesos_pb2
 from fairlead.service.mesos.messages.mesos_pb2 import Attribute, OperationState, TaskState, TaskStatus, Value
 from fairlead.service.mesos.messages.scheduler_pb2 import Event
-from fairlead.service.mesos.resources import resources_of
+from fairlead.service.mesos.reservations import resources_of_parcel
+from fairlead.service.mesos.resources import ports_of, resources_of
 from fairlead.service.mesos.streams import BEAT_EVERY
 
 VERSION = "1.11.0"
@@ -59,14 +60,23 @@ def offer_number(name: str) -> int:
     return int(digits) if name[:1] == "O" and digits.isascii() and digits.isdigit() and len(digits) < 18 else -1
 
 
-def to_offer(offer: Offer, node: Node, known: Knows, executors: Iterable[str] = ()) -> mesos_pb2.Offer:
-    """An offer as a message; `executors` are those that the framework has on the node."""
+def to_offer(
+    offer: Offer, node: Node, known: Knows, said: Mapping[str, str], executors: Iterable[str] = ()
+) -> mesos_pb2.Offer:
+    """An offer as a message.
+
+    `said` is what is said of each parcel of it, by its mark; `executors` are those that the framework has on the node.
+    """
     made = mesos_pb2.Offer()
     made.id.value = offer_name(offer.id)
     made.framework_id.value = offer.framework
     made.agent_id.value = made.hostname = node.name
     role = offer.role if known.roles else None
     made.resources.extend(resources_of(offer.amount, role=role, revocable=known.revocable, refined=known.refined))
+    if offer.ports:
+        made.resources.append(ports_of(offer.ports, role, known.refined))
+    for mark, amount in offer.apart.items():
+        made.resources.extend(resources_of_parcel(mark, said.get(mark, ""), amount, role, known.refined))
     made.attributes.extend(attributes_of(node.labels))
     made.executor_ids.extend(mesos_pb2.ExecutorID(value=name) for name in executors)
     if known.roles:

@@ -13,18 +13,19 @@ from fairlead.people.bounds import output_limit
 from fairlead.people.rules import Caller, Rules
 from fairlead.scheduler import admission, frameworks
 from fairlead.scheduler.admission import Refused
-from fairlead.scheduler.facts import Fact, JobSubmitted
-from fairlead.scheduler.frameworks import ExecutorEnds, InvalidOffers, InvalidTask
+from fairlead.scheduler.facts import Fact, JobSubmitted, RoomSetApart
+from fairlead.scheduler.frameworks import ExecutorEnds, InvalidMoves, InvalidOffers, InvalidTask
+from fairlead.scheduler.parcels import Moves
 from fairlead.scheduler.state import State
 from fairlead.service.mesos import events, groups, statuses, tasks
 from fairlead.service.mesos.messages.mesos_pb2 import ExecutorInfo, Offer, TaskInfo, TaskStatus
 from fairlead.service.mesos.messages.scheduler_pb2 import Call
+from fairlead.service.mesos.reservations import DONE, InvalidOperation, is_volume, moves_of
 from fairlead.service.mesos.sandboxes import Sandboxes
 from fairlead.service.unfinished import Unfinished, load_of
 
 Operation = Offer.Operation
-DONE = (Operation.LAUNCH, Operation.LAUNCH_GROUP)
-"""Operations that are done; others are refused."""
+LAUNCHES = (Operation.LAUNCH, Operation.LAUNCH_GROUP)
 INVALID_GROUP = TaskStatus.REASON_TASK_GROUP_INVALID
 MOST_TASKS = 10_000
 """Tasks of one call."""
@@ -33,7 +34,8 @@ MOST_TASKS = 10_000
 class Task(NamedTuple):
     """A task that is asked for: its id, its agent, and the job that it is, or what is wrong with it and of which kind that is.
 
-    Of a group of tasks all are launched, or none. One that is to run in an executor comes with what that is, as a job.
+    Of a group of tasks all are launched, or none. One that is to run in an executor comes with what that is, as a job. `number`
+    says of which operation it is.
     """
 
     id: str
@@ -43,6 +45,7 @@ class Task(NamedTuple):
     reason: TaskStatus.Reason = TaskStatus.REASON_TASK_INVALID
     group: str = ""
     executor: Job | None = None
+    number: int = 0
 
 
 class Making:
@@ -57,9 +60,10 @@ class Making:
         sandbox, home = self._sandboxes.name(), self._home(info)
         try:
             job = tasks.job_of(info, self._person, home, sandbox)
+            volumes = tasks.volumes_of(info.resources)
         except tasks.InvalidTask as error:
             return _wrong(info, str(error))
-        self._sandboxes.make(sandbox, self._person)
+        self._sandboxes.make(sandbox, self._person, home.agent, volumes)
         return Task(info.task_id.value, info.agent_id.value, job)
 
     def within(self, info: TaskInfo, executor: ExecutorInfo, group: str = "") -> Task:
@@ -80,7 +84,7 @@ class Making:
         if known.info != job.info:
             raise tasks.InvalidTask(f"executor {job.executor!r} is described in two ways in one call")
         if known is job:
-            self._sandboxes.make(sandbox, self._person)
+            self._sandboxes.make(sandbox, self._person, home.agent, tasks.volumes_of(info.resources))
         return known
 
     def _home(self, info: TaskInfo) -> tasks.Home:
@@ -102,13 +106,15 @@ def asked_for(
 ) -> list[Task]:
     """The tasks of a call, each with a sandbox that is made; blocks for that."""
     found, making = [], Making(who, person, endpoint, sandboxes)
-    for operation in accept.operations:
+    for number, operation in enumerate(accept.operations):
+        made = []
         if operation.type == Operation.LAUNCH:
             for info in operation.launch.task_infos:
                 apart = info.HasField("executor") and not info.HasField("command")
-                found.append(making.within(info, info.executor) if apart else making.command(info))
+                made.append(making.within(info, info.executor) if apart else making.command(info))
         elif operation.type == Operation.LAUNCH_GROUP:
-            found += _group(operation.launch_group, making)
+            made = _group(operation.launch_group, making)
+        found += [task._replace(number=number) for task in made]
     return found
 
 
@@ -137,6 +143,14 @@ def _group(asked: Offer.Operation.LaunchGroup, making: Making) -> list[Task]:
     return [task._replace(reason=INVALID_GROUP, group=name) for task in found]
 
 
+def touches_volumes(accept: Call.Accept) -> bool:
+    """Whether a call makes, uses or destroys volumes."""
+    infos = [info for each in accept.operations for info in each.launch.task_infos]
+    infos += [info for each in accept.operations for info in each.launch_group.task_group.tasks]
+    uses = any(one.HasField("disk") for info in infos for one in (*info.resources, *info.executor.resources))
+    return uses or any(each.type in (Operation.CREATE, Operation.DESTROY) for each in accept.operations)
+
+
 def settle_sandboxes(asked: Sequence[Task], launched: Mapping[str, int], sandboxes: Sandboxes) -> None:
     """Remove the sandboxes of tasks that were not launched; have what the others write seen in theirs."""
     jobs = (job for task in asked for job in (task.job, task.executor) if job is not None)
@@ -148,10 +162,11 @@ def settle_sandboxes(asked: Sequence[Task], launched: Mapping[str, int], sandbox
 
 
 class Place(NamedTuple):
-    """Where tasks are to go: the leaf queue and the node of their offers."""
+    """Where tasks are to go: the leaf queue, the node and the role of their offers."""
 
     leaf: str
     node: str
+    role: str
 
 
 def place_of(state: State, offers: Sequence[int]) -> Place | None:
@@ -160,7 +175,8 @@ def place_of(state: State, offers: Sequence[int]) -> Place | None:
     if row is None:
         return None
     leaf, node = int(state.offers.leaf[row]), int(state.offers.node[row])
-    return Place(state.tree.names[leaf], state.cluster.specs[node].name)
+    name = state.tree.names[leaf]
+    return Place(name, state.cluster.specs[node].name, state.frameworks.at[name][1])
 
 
 Tasks = dict[str, Task]
@@ -194,41 +210,78 @@ def _without_broken_groups(good: Tasks, wrong: Wrong) -> tuple[Tasks, Wrong]:
     return left, wrong + [(task, why) for task, why in found if task.id not in there]
 
 
+class Outcome(NamedTuple):
+    """What came of an ACCEPT: the sandboxes of what it launches, with the numbers of the jobs; of each operation on reservations,
+    by its number, what is wrong with it, None where it is done; and the volumes that are destroyed, by their marks.
+    """
+
+    launched: dict[str, int]
+    operations: Mapping[int, str | None]
+    destroyed: list[str]
+
+
+NOTHING = Outcome({}, {}, [])
+
+
 class Launcher(NamedTuple):
     """Launches tasks for a caller, in the scheduler's thread."""
 
     rules: Rules
     caller: Caller
+    principal: str
     unfinished: Unfinished
     tell: Callable[[list[TaskStatus]], None]
 
     def launch(
         self, state: State, now: float, who: str, accept: Call.Accept, asked: Sequence[Task]
-    ) -> tuple[list[Fact], dict[str, int]]:
-        """The facts of an ACCEPT, and the sandboxes of what it launches, with the numbers of the jobs; what is wrong is told."""
+    ) -> tuple[list[Fact], Outcome]:
+        """The facts of an ACCEPT, and what came of it; what is wrong with tasks is told."""
         offers = [events.offer_number(each.value) for each in accept.offer_ids]
         seconds = accept.filters.refuse_seconds if accept.HasField("filters") else None
         place = place_of(state, offers)
         good, wrong = _sorted_out(asked, place)
+        moves, operations = self._moves(state, who, accept, place)
         try:
-            facts, refused = self._accepted(state, now, who, offers, good, place, seconds)
-            if any(good[error.task].group for error in refused):  # without these there is no less room for the others
-                wrong += [(good[error.task], str(error)) for error in refused]
+            facts, refused = self._accepted(state, now, who, offers, good, moves, place, seconds)
+            if any(
+                good[error.task].group for error in _tasks(refused)
+            ):  # without these there is no less room for the others
+                wrong += [(good[error.task], str(error)) for error in _tasks(refused)]
                 good, wrong = _without_broken_groups(good, wrong)
-                facts, refused = self._accepted(state, now, who, offers, good, place, seconds)
+                facts, refused = self._accepted(state, now, who, offers, good, moves, place, seconds)
         except InvalidOffers as error:
             member = state.frameworks.members[who].framework
             self.tell([statuses.dropped(task.id, task.agent, str(error), member) for task in asked])
-            return frameworks.decline(state, who, offers, 0.0, now), {}
-        ending = [error for error in refused if isinstance(error, ExecutorEnds)]
-        wrong += [(good[error.task], str(error)) for error in refused if error not in ending]
+            failed = {number: str(error) for number in operations}
+            return frameworks.decline(state, who, offers, 0.0, now), Outcome({}, failed, [])
+        ending = [error for error in _tasks(refused) if isinstance(error, ExecutorEnds)]
+        wrong += [(good[error.task], str(error)) for error in _tasks(refused) if error not in ending]
         self.tell([statuses.invalid(task.id, task.agent, why, task.reason) for task, why in wrong])
         member, reason = state.frameworks.members[who].framework, TaskStatus.REASON_EXECUTOR_TERMINATED
         self.tell([statuses.dropped(each.task, good[each.task].agent, str(each), member, reason) for each in ending])
         launched = [fact for fact in facts if isinstance(fact, JobSubmitted)]
         for fact in launched:
             self.unfinished.begin(fact.id, fact.job, load_of(fact.job, self.unfinished.exports))
-        return facts, {fact.job.work.cwd: fact.id for fact in launched if fact.job.work.cwd}
+        operations |= {error.moves.number: str(error) for error in refused if isinstance(error, InvalidMoves)}
+        gone = [fact.of for fact in facts if isinstance(fact, RoomSetApart) and fact.of and is_volume(fact.of)]
+        return facts, Outcome({fact.job.work.cwd: fact.id for fact in launched if fact.job.work.cwd}, operations, gone)
+
+    def _moves(
+        self, state: State, who: str, accept: Call.Accept, place: Place | None
+    ) -> tuple[list[Moves], dict[int, str | None]]:
+        """What operations on reservations come to, and of each what is wrong with it; None where nothing is so far."""
+        found, known = [], dict[int, str | None]()
+        for number, operation in enumerate(accept.operations):
+            if operation.type not in DONE:
+                continue
+            known[number] = None
+            try:
+                if state.frameworks.members[who].framework.revocable:
+                    raise InvalidOperation("what a framework has that takes revocable resources is not reserved")
+                found.append(moves_of(number, operation, place.role if place is not None else "", self.principal))
+            except InvalidOperation as error:
+                known[number] = str(error)
+        return found, known
 
     def _as_theirs(self, state: State, task: Task, place: Place) -> Job:
         """A task's job, bounded as every job is to be where others share the machine."""
@@ -243,22 +296,33 @@ class Launcher(NamedTuple):
         who: str,
         offers: Sequence[int],
         good: Tasks,
+        moves: Sequence[Moves],
         place: Place | None,
         seconds: float | None,
-    ) -> tuple[list[Fact], list[InvalidTask]]:
-        """The facts of the tasks that can be launched, and what is wrong with the others. Raises InvalidOffers."""
-        jobs = [self._as_theirs(state, task, place) for task in good.values() if place is not None]
+    ) -> tuple[list[Fact], list[InvalidTask | InvalidMoves]]:
+        """The facts of the tasks that can be launched, and of what is set apart; and what is wrong with the others.
+
+        Raises InvalidOffers.
+        """
+        numbered: list[tuple[int, Job | Moves]] = [(each.number, each) for each in moves]
+        if place is not None:
+            numbered += [(task.number, self._as_theirs(state, task, place)) for task in good.values()]
+        asked = [each for _, each in sorted(numbered, key=lambda one: one[0])]
         executors = {task.executor.executor: task.executor for task in good.values() if task.executor is not None}
         if place is not None:
             executors = {
                 name: replace(job, output_limit=output_limit(self.rules, place.leaf)) for name, job in executors.items()
             }
-        facts, refused = frameworks.accept(state, who, offers, jobs, seconds, now, executors)
+        facts, refused = frameworks.accept(state, who, offers, asked, seconds, now, executors)
         try:
             jobs = [fact.job for fact in facts if isinstance(fact, JobSubmitted)]
             loads = ((job.queue, load_of(job, self.unfinished.exports)) for job in jobs)
             self.unfinished.check(self.rules, self.caller, loads)
         except Refused as error:
-            facts, _ = frameworks.accept(state, who, offers, [], seconds, now)
-            refused = [InvalidTask(task, str(error)) for task in good]
+            facts, refused = frameworks.accept(state, who, offers, moves, seconds, now)
+            refused += [InvalidTask(task, str(error)) for task in good]
         return facts, refused
+
+
+def _tasks(refused: Sequence[InvalidTask | InvalidMoves]) -> list[InvalidTask]:
+    return [error for error in refused if isinstance(error, InvalidTask)]

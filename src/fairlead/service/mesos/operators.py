@@ -10,7 +10,7 @@ from fairlead.people.rules import Forbidden, check_operates, operates, seen_queu
 from fairlead.scheduler import frameworks
 from fairlead.scheduler.admission import Refused, Unknown
 from fairlead.scheduler.facts import Fact
-from fairlead.scheduler.framework_index import Member
+from fairlead.scheduler.framework_index import Member, plus
 from fairlead.scheduler.state import State
 from fairlead.service.api.asking import Asker
 from fairlead.service.mesos import events, shares
@@ -20,6 +20,7 @@ from fairlead.service.mesos.encoding import as_json
 from fairlead.service.mesos.messages import mesos_pb2
 from fairlead.service.mesos.messages.master_pb2 import Call, Response
 from fairlead.service.mesos.pictures import AgentPicture, FrameworkPicture, Picture, RolePicture, TaskPicture, picture
+from fairlead.service.mesos.reservations import resources_of_parcel
 from fairlead.service.mesos.resources import THEIRS, resources_of, to_mesos
 
 BUILT = f"fairlead {fairlead.__version__}"
@@ -28,6 +29,8 @@ ALWAYS = ("cpu", "memory", "disk", "gpu")
 NANOSECONDS = 1_000_000_000
 
 View = Callable[[Framed | None], Awaitable[Any]]
+SetApart = Callable[[Framed, str, mesos_pb2.Offer.Operation], Awaitable[None]]
+"""What does an operation on reservations for somebody, on an agent."""
 
 
 class Operators:
@@ -39,8 +42,8 @@ class Operators:
         What there is to look at, by path.
     """
 
-    def __init__(self, asker: Asker, master: mesos_pb2.MasterInfo) -> None:
-        self._asker, self._master, self._since = asker, master, time.time()
+    def __init__(self, asker: Asker, master: mesos_pb2.MasterInfo, set_apart: SetApart) -> None:
+        self._asker, self._master, self._since, self._set_apart = asker, master, time.time(), set_apart
         self.views: Mapping[str, View] = {
             "/version": self._version,
             "/health": self._health,
@@ -121,8 +124,8 @@ class Operators:
             "resources": amounts(agent.capacity),
             "used_resources": amounts(agent.used),
             "offered_resources": amounts(agent.offered),
-            "reserved_resources": {},
-            "unreserved_resources": amounts(agent.capacity),
+            "reserved_resources": _reserved(agent),
+            "unreserved_resources": amounts(agent.unreserved),
             "active": agent.active,
             "version": events.VERSION,
             "capabilities": ["MULTI_ROLE", "HIERARCHICAL_ROLE"],
@@ -223,6 +226,9 @@ class Operators:
             await self._update(who, call)
             return None
         name = Call.Type.Name(call.type)
+        if name in ON_RESERVATIONS:
+            await self._on_reservations(who, call, name)
+            return None
         if name not in _ANSWERED:
             raise Refused(f"{name} is not answered here")
         told = Response(type=name)
@@ -279,7 +285,9 @@ class Operators:
             made.agent_info.resources.extend(resources_of(agent.capacity))
             made.agent_info.attributes.extend(events.attributes_of(agent.node.labels))
             made.registered_time.nanoseconds = int(self._since * NANOSECONDS)
-            made.total_resources.extend(resources_of(agent.capacity))
+            made.total_resources.extend(resources_of(agent.unreserved))
+            for mark, parcel in agent.parcels.items():
+                made.total_resources.extend(resources_of_parcel(mark, parcel.said, parcel.amount, None, refined=True))
             made.allocated_resources.extend(resources_of(agent.used))
             made.offered_resources.extend(resources_of(agent.offered))
 
@@ -292,7 +300,9 @@ class Operators:
             made.framework_info.CopyFrom(info_of(each.member.framework, each.id))
             made.registered_time.nanoseconds = int(self._asker.clock.wall(each.member.since) * NANOSECONDS)
             known = events.knows(each.member.framework)
-            made.offers.extend(events.to_offer(offer, nodes[offer.node], known) for offer in each.offers)
+            for offer in each.offers:
+                said = {mark: parcel.said for mark, parcel in found.agents[offer.node].parcels.items()}
+                made.offers.append(events.to_offer(offer, nodes[offer.node], known, said))
             made.allocated_resources.extend(resources_of(each.used))
             made.offered_resources.extend(resources_of(each.offered))
 
@@ -307,6 +317,13 @@ class Operators:
                 made.resources.extend(resources_of(task.launched.demand, role=task.launched.role))
                 at = self._asker.clock.wall(task.launched.at)
                 made.statuses.append(events.status(task.id, task.state, agent=task.launched.node, at=at))
+
+    async def _on_reservations(self, who: Framed, call: Call, name: str) -> None:
+        """Do what is asked for as a framework's operation is done."""
+        field, (kind, things) = name.lower(), ON_RESERVATIONS[name]
+        asked, operation = getattr(call, field), mesos_pb2.Offer.Operation(type=kind.upper())
+        getattr(getattr(operation, kind), things).extend(getattr(asked, things))
+        await self._set_apart(who, asked.agent_id.value, operation)
 
     async def _update(self, who: Framed, call: Call) -> None:
         """Set weights or quota."""
@@ -336,6 +353,13 @@ class Operators:
         await self._asker.ask(question, changes=True, by=who.name or who.caller.person.name)
 
 
+ON_RESERVATIONS = {
+    "RESERVE_RESOURCES": ("reserve", "resources"),
+    "UNRESERVE_RESOURCES": ("unreserve", "resources"),
+    "CREATE_VOLUMES": ("create", "volumes"),
+    "DESTROY_VOLUMES": ("destroy", "volumes"),
+}
+"""The calls about reservations: the operation of a framework that each is, and the field that says on what."""
 _ANSWERED = {
     "GET_HEALTH", "GET_FLAGS", "GET_VERSION", "GET_METRICS", "GET_STATE", "GET_AGENTS", "GET_FRAMEWORKS", "GET_EXECUTORS",
     "GET_TASKS", "GET_ROLES", "GET_WEIGHTS", "GET_MASTER", "GET_QUOTA",
@@ -347,6 +371,14 @@ def amounts(said: Quantities) -> dict[str, float]:
     """Amounts as the old endpoints tell them."""
     every = {**dict.fromkeys(ALWAYS, 0), **said}
     return {THEIRS.get(name, name): to_mesos(THEIRS.get(name, name), amount) for name, amount in every.items()}
+
+
+def _reserved(agent: AgentPicture) -> dict[str, dict[str, float]]:
+    """What is reserved of an agent, by role."""
+    by_role: dict[str, Quantities] = {}
+    for parcel in agent.parcels.values():
+        by_role[parcel.role] = plus(by_role.get(parcel.role, {}), parcel.amount)
+    return {role: amounts(found) for role, found in by_role.items()}
 
 
 def weight(role: RolePicture) -> float:

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fairlead.model.specs import Node, Offer, Quantities, Queue
-from fairlead.scheduler.framework_index import OWN, Launched, Member, queue_of
+from fairlead.scheduler.framework_index import OWN, Launched, Member, Parcel, plus, queue_of
 from fairlead.scheduler.state import State
 from fairlead.service.mesos.messages.mesos_pb2 import TaskState
 from fairlead.service.mesos.statuses import latest
@@ -15,13 +15,22 @@ Sees = Callable[[Member], bool]
 
 
 class AgentPicture(NamedTuple):
-    """A node: what it has, and what of that is taken by tasks and by offers."""
+    """A node: what it has, what of that is taken by tasks and by offers, and its parcels by their marks."""
 
     node: Node
     active: bool
     capacity: Quantities
     used: Quantities
     offered: Quantities
+    parcels: dict[str, Parcel]
+
+    @property
+    def unreserved(self) -> Quantities:
+        """What is in no parcel."""
+        found = self.capacity
+        for parcel in self.parcels.values():
+            found = plus(found, parcel.amount, -1)
+        return found
 
 
 class TaskPicture(NamedTuple):
@@ -76,8 +85,10 @@ def _offers(state: State) -> list[Offer]:
     table, found = state.offers, []
     for row in range(table.n):
         who, role = state.frameworks.at[state.tree.names[table.leaf[row]]]
-        amount = state.quantities(table.rest[row])
-        found.append(Offer(int(table.id[row]), who, role, int(table.node[row]), amount))
+        amount, number = state.quantities(table.rest[row]), int(table.id[row])
+        apart = state.frameworks.offered_apart.get(number, {})
+        ports = state.frameworks.offered_ports.get(state.cluster.specs[table.node[row]].name, {}).get(number, [])
+        found.append(Offer(number, who, role, int(table.node[row]), amount, apart, ports))
     return found
 
 
@@ -85,13 +96,17 @@ def _agents(state: State) -> list[AgentPicture]:
     nodes, offers, found = state.nodes, state.offers, []
     offered = np.zeros_like(nodes.free[: nodes.n])
     np.add.at(offered, offers.node[: offers.n], offers.rest[: offers.n])
-    used = np.maximum(0, nodes.capacity[: nodes.n] - nodes.free[: nodes.n] - offered)
+    taken = np.maximum(0, nodes.capacity[: nodes.n] - nodes.free[: nodes.n] - offered)
     for row, node in enumerate(state.cluster.specs):
         if nodes.forgotten[row]:
             continue
         active = bool(nodes.up[row] and not nodes.draining[row])
-        amounts = (state.quantities(each[row]) for each in (nodes.capacity, used, offered))
-        found.append(AgentPicture(node, active, *amounts))
+        capacity, used, promised = (state.quantities(each[row]) for each in (nodes.capacity, taken, offered))
+        here = {mark: each for mark, each in state.frameworks.parcels.get(node.name, {}).items() if each.there}
+        for parcel in here.values():
+            used = plus(used, plus(parcel.amount, parcel.taken, -1), -1)
+            promised = plus(promised, parcel.offered)
+        found.append(AgentPicture(node, active, capacity, used, promised, here))
     return found
 
 
@@ -103,7 +118,11 @@ def _framework(state: State, who: str, member: Member, offers: list[Offer]) -> F
             TaskPicture(task, spec.name if spec else task, launched, latest(state, launched, member.framework))
         )
     used = _sum([task.launched.demand for task in tasks if not task.launched.over])
-    return FrameworkPicture(who, member, tasks, offers, used, _sum([offer.amount for offer in offers]))
+    return FrameworkPicture(who, member, tasks, offers, used, _sum(_of_offers(offers)))
+
+
+def _of_offers(offers: list[Offer]) -> list[Quantities]:
+    return [amount for offer in offers for amount in (offer.amount, *offer.apart.values())]
 
 
 def _roles(state: State, seen: dict[str, Member], hidden: Callable[[str], bool]) -> list[RolePicture]:

@@ -7,7 +7,7 @@ and bytes, as integers. What is told is rounded down to what Mesos can say, so t
 import math
 from collections.abc import Iterable, Mapping
 
-from fairlead.model.specs import Quantities
+from fairlead.model.specs import Ranges
 from fairlead.service.mesos.messages.mesos_pb2 import Resource, Value
 
 NAMES = {"cpus": "cpu", "mem": "memory", "disk": "disk", "gpus": "gpu"}
@@ -25,8 +25,8 @@ class NoResource(ValueError):
 
 def to_mesos(name: str, amount: int) -> float:
     """An amount in base units as Mesos says it; `name` is Mesos' own."""
-    if name in IN_MIB:
-        return amount * 1000 // MIB / 1000
+    if name in IN_MIB:  # the most that comes to no more in base units, so that what was said is said again
+        return ((amount + 1) * 1000 - 1) // MIB / 1000
     return amount / 1000
 
 
@@ -75,23 +75,23 @@ def _resource(name: str, value: float, role: str | None, revocable: bool, refine
     return made
 
 
-def demand_of(resources: Iterable[Resource]) -> Quantities:
-    """What resources come to, in base units. Raises NoResource for what there is none of here."""
-    demand: Quantities = {}
-    for each in resources:
-        if each.type != Value.SCALAR:
-            raise NoResource(f"{each.name}: there are numbers of resources here, and no ranges or sets")
-        if each.reservations or each.HasField("reservation") or each.role not in ("", "*"):
-            raise NoResource(f"{each.name}: nothing is reserved here")
-        if each.HasField("disk"):
-            raise NoResource(f"{each.name}: there are no volumes here")
-        if each.HasField("shared"):
-            raise NoResource(f"{each.name}: nothing is shared here")
-        name = NAMES.get(each.name, each.name)
-        demand[name] = demand.get(name, 0) + to_base(each.name, each.scalar.value)
-    if demand.get("gpu", 0) % 1000:
-        raise NoResource("gpus: a part of a GPU cannot be given here: ask for a whole number")
-    return {name: amount for name, amount in demand.items() if amount}
+def ports_of(ranges: Ranges, role: str | None, refined: bool) -> Resource:
+    """Ports as Mesos' resource; `role` and `refined` as in :func:`resources_of`."""
+    made = Resource(name="ports", type=Value.RANGES)
+    for first, last in ranges:
+        made.ranges.range.add(begin=first, end=last)
+    if not refined:
+        made.role = "*"
+    if role is not None:
+        made.allocation_info.role = role
+    return made
+
+
+def base_of(resource: Resource) -> tuple[str, int]:
+    """The name of a resource and its amount in base units. Raises NoResource for what is no amount of anything."""
+    if resource.type != Value.SCALAR:
+        raise NoResource(f"{resource.name}: there are numbers of resources here, ranges of ports, and no sets")
+    return NAMES.get(resource.name, resource.name), to_base(resource.name, resource.scalar.value)
 
 
 def are_revocable(resources: Iterable[Resource]) -> bool:

@@ -145,9 +145,10 @@ class Subscriptions:
             if member is not None and who in self.streams:
                 known = events.knows(member.framework)
                 made = [
-                    events.to_offer(offer, node, known, state.frameworks.executors_on(who, node.name))
+                    events.to_offer(offer, node, known, said, state.frameworks.executors_on(who, node.name))
                     for offer in offers
                     for node in [state.cluster.specs[offer.node]]
+                    for said in [{mark: p.said for mark, p in state.frameworks.parcels.get(node.name, {}).items()}]
                 ]
                 self.tell(who, [events.offers(made)])
 

@@ -31,9 +31,10 @@ from fairlead.service.mesos.messages.mesos_pb2 import (
     Resource,
     TaskInfo,
 )
-from fairlead.service.mesos.resources import NoResource, are_revocable, demand_of
+from fairlead.service.mesos.reservations import asked_of
+from fairlead.service.mesos.resources import NoResource, are_revocable
 
-LONGEST_ID = 255
+LONGEST_ID, LONGEST_PATH = 255, 1024
 GRACE = 5.0
 """Seconds that an executor has to end, where it says nothing."""
 TOKEN = "MESOS_EXECUTOR_AUTHENTICATION_TOKEN"  # noqa: S105 its name
@@ -116,12 +117,6 @@ def job_of(info: TaskInfo, person: Person, home: Home, sandbox: Path) -> Job:
 def _checking(info: TaskInfo, home: Home, env: dict[str, str], grace: float | None) -> list[str]:
     """The words before a command that have its health checked. Raises InvalidTask."""
     check = info.health_check
-    if check.type != HealthCheck.COMMAND:
-        raise InvalidTask("health checks by HTTP and TCP are not made here: check with a command, such as curl")
-    if not check.HasField("command"):
-        raise InvalidTask("Expecting 'command' to be set for COMMAND health check")
-    if check.command.uris or check.command.user:
-        raise InvalidTask("health check: its command runs as the task, with the files of the task")
     asked: dict[str, object] = {
         "delay": check.delay_seconds,
         "interval": check.interval_seconds,
@@ -132,7 +127,7 @@ def _checking(info: TaskInfo, home: Home, env: dict[str, str], grace: float | No
     for name, value in asked.items():
         if not (isinstance(value, float | int) and 0 <= value < math.inf):
             raise InvalidTask(f"health check: {name}: {value} are no seconds")
-    asked |= {"argv": _argv(check.command), "env": _variables(check.command), "task": info.task_id.value}
+    asked |= {"argv": _checking_argv(check), "env": _variables(check.command), "task": info.task_id.value}
     asked |= {
         "framework": home.framework,
         "endpoint": home.endpoint.address,
@@ -142,6 +137,31 @@ def _checking(info: TaskInfo, home: Home, env: dict[str, str], grace: float | No
     return [sys.executable, "-I", "-S", checks.__file__, json.dumps(asked)]
 
 
+def _checking_argv(check: HealthCheck) -> list[str]:
+    """The words of a check. Raises InvalidTask."""
+    if check.type == HealthCheck.COMMAND:
+        if not check.HasField("command"):
+            raise InvalidTask("Expecting 'command' to be set for COMMAND health check")
+        if check.command.uris or check.command.user:
+            raise InvalidTask("health check: its command runs as the task, with the files of the task")
+        return _argv(check.command)
+    kind = HealthCheck.Type.Name(check.type)
+    if kind not in ("HTTP", "TCP") or not check.HasField(kind.lower()):
+        raise InvalidTask(f"Expecting 'command', 'http' or 'tcp' to be set for {kind} health check")
+    port = check.http.port if kind == "HTTP" else check.tcp.port
+    if not 0 < port < 2**16:
+        raise InvalidTask(f"health check: {port} is no port")
+    asked = {"type": kind, "port": port}
+    if kind == "HTTP":
+        path, scheme = check.http.path or "/", check.http.scheme or "http"
+        if not path.startswith("/") or any(not "!" <= each <= "~" for each in path) or scheme not in ("http", "https"):
+            raise InvalidTask(
+                f"health check: {scheme}://127.0.0.1:{port}{path} is no address: the path begins with / and is ASCII"
+            )
+        asked |= {"path": path, "scheme": scheme, "statuses": list(check.http.statuses)}
+    return [sys.executable, "-I", "-S", checks.__file__, checks.PROBE, json.dumps(asked)]
+
+
 def job_within(info: TaskInfo, executor: ExecutorInfo, person: Person, home: Home, group: str = "") -> Job:
     """A task that an executor is to run in itself, as a job of no queue yet. Raises InvalidTask."""
     check_task(info)
@@ -149,6 +169,8 @@ def job_within(info: TaskInfo, executor: ExecutorInfo, person: Person, home: Hom
     job = _job(info, info.resources, person, home)
     if job.demand.get("gpu"):
         raise InvalidTask("gpus: what runs in an executor uses those of the executor: ask for them there")
+    if volumes_of(info.resources):
+        raise InvalidTask("volumes: what runs in an executor uses those of the executor: ask for them there")
     told = TaskInfo()
     told.CopyFrom(info)
     told.ClearField("executor")
@@ -198,13 +220,15 @@ def executor_job(info: ExecutorInfo, person: Person, home: Home, sandbox: Path) 
 def _job(info: TaskInfo | ExecutorInfo, resources: Iterable[Resource], person: Person, home: Home) -> Job:
     """What tasks and executors have in common as jobs."""
     try:
-        demand = demand_of(resources)
+        asked = asked_of(resources)
     except NoResource as error:
         raise InvalidTask(str(error)) from None
     task = info.task_id.value if isinstance(info, TaskInfo) else ""
     return Job(
         queue="",
-        demand=demand,
+        demand=asked.demand,
+        apart=asked.apart,
+        ports=asked.ports,
         name=(info.name or task)[:256],
         user=person.name,
         uid=person.uid,
@@ -213,6 +237,27 @@ def _job(info: TaskInfo | ExecutorInfo, resources: Iterable[Resource], person: P
         framework=home.framework,
         task=task,
     )
+
+
+def volumes_of(resources: Iterable[Resource]) -> dict[str, str]:
+    """Where a task is to see its volumes: the mark of each by its path in the sandbox. Raises InvalidTask."""
+    try:
+        volumes = asked_of(resources).volumes
+    except NoResource as error:
+        raise InvalidTask(str(error)) from None
+    found: dict[str, str] = {}
+    for mark, path in volumes.items():
+        parts = path.split("/")
+        if path.startswith("/"):
+            raise InvalidTask(
+                f"container_path {path!r}: without a container a volume is seen in the sandbox: leave out the first /"
+            )
+        if any(part in ("", ".", "..") or "\0" in part for part in parts) or len(path) > LONGEST_PATH:
+            raise InvalidTask(f"container_path {path!r} is no path in the sandbox")
+        if any(f"{path}/".startswith(f"{other}/") or f"{other}/".startswith(f"{path}/") for other in found):
+            raise InvalidTask(f"container_path {path!r}: there is another volume already, or in it")
+        found[path] = mark
+    return found
 
 
 def _kill(info: TaskInfo) -> dict[str, float | None]:

@@ -10,7 +10,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class Call(_message.Message):
-    __slots__ = ("type", "get_metrics", "update_weights", "update_quota", "teardown")
+    __slots__ = ("type", "get_metrics", "update_weights", "reserve_resources", "unreserve_resources", "create_volumes", "destroy_volumes", "update_quota", "teardown")
     class Type(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         UNKNOWN: _ClassVar[Call.Type]
@@ -115,17 +115,53 @@ class Call(_message.Message):
         FRAMEWORK_ID_FIELD_NUMBER: _ClassVar[int]
         framework_id: _mesos_pb2.FrameworkID
         def __init__(self, framework_id: _Optional[_Union[_mesos_pb2.FrameworkID, _Mapping]] = ...) -> None: ...
+    class ReserveResources(_message.Message):
+        __slots__ = ("agent_id", "resources")
+        AGENT_ID_FIELD_NUMBER: _ClassVar[int]
+        RESOURCES_FIELD_NUMBER: _ClassVar[int]
+        agent_id: _mesos_pb2.AgentID
+        resources: _containers.RepeatedCompositeFieldContainer[_mesos_pb2.Resource]
+        def __init__(self, agent_id: _Optional[_Union[_mesos_pb2.AgentID, _Mapping]] = ..., resources: _Optional[_Iterable[_Union[_mesos_pb2.Resource, _Mapping]]] = ...) -> None: ...
+    class UnreserveResources(_message.Message):
+        __slots__ = ("agent_id", "resources")
+        AGENT_ID_FIELD_NUMBER: _ClassVar[int]
+        RESOURCES_FIELD_NUMBER: _ClassVar[int]
+        agent_id: _mesos_pb2.AgentID
+        resources: _containers.RepeatedCompositeFieldContainer[_mesos_pb2.Resource]
+        def __init__(self, agent_id: _Optional[_Union[_mesos_pb2.AgentID, _Mapping]] = ..., resources: _Optional[_Iterable[_Union[_mesos_pb2.Resource, _Mapping]]] = ...) -> None: ...
+    class CreateVolumes(_message.Message):
+        __slots__ = ("agent_id", "volumes")
+        AGENT_ID_FIELD_NUMBER: _ClassVar[int]
+        VOLUMES_FIELD_NUMBER: _ClassVar[int]
+        agent_id: _mesos_pb2.AgentID
+        volumes: _containers.RepeatedCompositeFieldContainer[_mesos_pb2.Resource]
+        def __init__(self, agent_id: _Optional[_Union[_mesos_pb2.AgentID, _Mapping]] = ..., volumes: _Optional[_Iterable[_Union[_mesos_pb2.Resource, _Mapping]]] = ...) -> None: ...
+    class DestroyVolumes(_message.Message):
+        __slots__ = ("agent_id", "volumes")
+        AGENT_ID_FIELD_NUMBER: _ClassVar[int]
+        VOLUMES_FIELD_NUMBER: _ClassVar[int]
+        agent_id: _mesos_pb2.AgentID
+        volumes: _containers.RepeatedCompositeFieldContainer[_mesos_pb2.Resource]
+        def __init__(self, agent_id: _Optional[_Union[_mesos_pb2.AgentID, _Mapping]] = ..., volumes: _Optional[_Iterable[_Union[_mesos_pb2.Resource, _Mapping]]] = ...) -> None: ...
     TYPE_FIELD_NUMBER: _ClassVar[int]
     GET_METRICS_FIELD_NUMBER: _ClassVar[int]
     UPDATE_WEIGHTS_FIELD_NUMBER: _ClassVar[int]
+    RESERVE_RESOURCES_FIELD_NUMBER: _ClassVar[int]
+    UNRESERVE_RESOURCES_FIELD_NUMBER: _ClassVar[int]
+    CREATE_VOLUMES_FIELD_NUMBER: _ClassVar[int]
+    DESTROY_VOLUMES_FIELD_NUMBER: _ClassVar[int]
     UPDATE_QUOTA_FIELD_NUMBER: _ClassVar[int]
     TEARDOWN_FIELD_NUMBER: _ClassVar[int]
     type: Call.Type
     get_metrics: Call.GetMetrics
     update_weights: Call.UpdateWeights
+    reserve_resources: Call.ReserveResources
+    unreserve_resources: Call.UnreserveResources
+    create_volumes: Call.CreateVolumes
+    destroy_volumes: Call.DestroyVolumes
     update_quota: Call.UpdateQuota
     teardown: Call.Teardown
-    def __init__(self, type: _Optional[_Union[Call.Type, str]] = ..., get_metrics: _Optional[_Union[Call.GetMetrics, _Mapping]] = ..., update_weights: _Optional[_Union[Call.UpdateWeights, _Mapping]] = ..., update_quota: _Optional[_Union[Call.UpdateQuota, _Mapping]] = ..., teardown: _Optional[_Union[Call.Teardown, _Mapping]] = ...) -> None: ...
+    def __init__(self, type: _Optional[_Union[Call.Type, str]] = ..., get_metrics: _Optional[_Union[Call.GetMetrics, _Mapping]] = ..., update_weights: _Optional[_Union[Call.UpdateWeights, _Mapping]] = ..., reserve_resources: _Optional[_Union[Call.ReserveResources, _Mapping]] = ..., unreserve_resources: _Optional[_Union[Call.UnreserveResources, _Mapping]] = ..., create_volumes: _Optional[_Union[Call.CreateVolumes, _Mapping]] = ..., destroy_volumes: _Optional[_Union[Call.DestroyVolumes, _Mapping]] = ..., update_quota: _Optional[_Union[Call.UpdateQuota, _Mapping]] = ..., teardown: _Optional[_Union[Call.Teardown, _Mapping]] = ...) -> None: ...
 
 class Response(_message.Message):
     __slots__ = ("type", "get_health", "get_flags", "get_version", "get_metrics", "get_state", "get_agents", "get_frameworks", "get_executors", "get_tasks", "get_roles", "get_weights", "get_master", "get_quota")

@@ -539,6 +539,22 @@ class Attribute(_message.Message):
     text: Value.Text
     def __init__(self, name: _Optional[str] = ..., type: _Optional[_Union[Value.Type, str]] = ..., scalar: _Optional[_Union[Value.Scalar, _Mapping]] = ..., ranges: _Optional[_Union[Value.Ranges, _Mapping]] = ..., set: _Optional[_Union[Value.Set, _Mapping]] = ..., text: _Optional[_Union[Value.Text, _Mapping]] = ...) -> None: ...
 
+class Volume(_message.Message):
+    __slots__ = ("mode", "container_path", "host_path")
+    class Mode(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        RW: _ClassVar[Volume.Mode]
+        RO: _ClassVar[Volume.Mode]
+    RW: Volume.Mode
+    RO: Volume.Mode
+    MODE_FIELD_NUMBER: _ClassVar[int]
+    CONTAINER_PATH_FIELD_NUMBER: _ClassVar[int]
+    HOST_PATH_FIELD_NUMBER: _ClassVar[int]
+    mode: Volume.Mode
+    container_path: str
+    host_path: str
+    def __init__(self, mode: _Optional[_Union[Volume.Mode, str]] = ..., container_path: _Optional[str] = ..., host_path: _Optional[str] = ...) -> None: ...
+
 class Resource(_message.Message):
     __slots__ = ("provider_id", "name", "type", "scalar", "ranges", "set", "role", "allocation_info", "reservation", "reservations", "disk", "revocable", "shared")
     class AllocationInfo(_message.Message):
@@ -566,7 +582,7 @@ class Resource(_message.Message):
         labels: Labels
         def __init__(self, type: _Optional[_Union[Resource.ReservationInfo.Type, str]] = ..., role: _Optional[str] = ..., principal: _Optional[str] = ..., labels: _Optional[_Union[Labels, _Mapping]] = ...) -> None: ...
     class DiskInfo(_message.Message):
-        __slots__ = ("persistence", "source")
+        __slots__ = ("persistence", "volume", "source")
         class Persistence(_message.Message):
             __slots__ = ("id", "principal")
             ID_FIELD_NUMBER: _ClassVar[int]
@@ -614,10 +630,12 @@ class Resource(_message.Message):
             profile: str
             def __init__(self, type: _Optional[_Union[Resource.DiskInfo.Source.Type, str]] = ..., path: _Optional[_Union[Resource.DiskInfo.Source.Path, _Mapping]] = ..., mount: _Optional[_Union[Resource.DiskInfo.Source.Mount, _Mapping]] = ..., vendor: _Optional[str] = ..., id: _Optional[str] = ..., metadata: _Optional[_Union[Labels, _Mapping]] = ..., profile: _Optional[str] = ...) -> None: ...
         PERSISTENCE_FIELD_NUMBER: _ClassVar[int]
+        VOLUME_FIELD_NUMBER: _ClassVar[int]
         SOURCE_FIELD_NUMBER: _ClassVar[int]
         persistence: Resource.DiskInfo.Persistence
+        volume: Volume
         source: Resource.DiskInfo.Source
-        def __init__(self, persistence: _Optional[_Union[Resource.DiskInfo.Persistence, _Mapping]] = ..., source: _Optional[_Union[Resource.DiskInfo.Source, _Mapping]] = ...) -> None: ...
+        def __init__(self, persistence: _Optional[_Union[Resource.DiskInfo.Persistence, _Mapping]] = ..., volume: _Optional[_Union[Volume, _Mapping]] = ..., source: _Optional[_Union[Resource.DiskInfo.Source, _Mapping]] = ...) -> None: ...
     class RevocableInfo(_message.Message):
         __slots__ = ()
         def __init__(self) -> None: ...
