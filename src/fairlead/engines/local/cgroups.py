@@ -111,7 +111,7 @@ class Group:
         for hierarchy, folder in self._folders:
             if hierarchy.version == 2:
                 with contextlib.suppress(OSError):
-                    _write(folder / "cgroup.kill", "1")
+                    _write(f"{folder}/cgroup.kill", "1")
                     return
         for _ in range(ROUNDS):
             pids = self.pids()

@@ -1,8 +1,8 @@
 """Start a program without copying this process: most of what a short command costs is that copy.
 
-What is done between fork and exec elsewhere (:mod:`fairlead.engines.local.child`) is done here before, in this process, as far as a
-child inherits it and it can be taken back: the cgroup, the cores, how many files may be open. The rest the standard library does
-in the child, without running Python there. Only the standard library.
+What is done between fork and exec elsewhere (:mod:`fairlead.engines.local.child`) is done here before, in this process, as far as
+a child inherits it and it can be taken back: the cgroup, the cores, how many files may be open. The rest the standard library
+does in the child, without running Python there. Nothing else is imported.
 """
 
 import contextlib
