@@ -289,7 +289,7 @@ def _try(base: Path, kind: str, controller: str, options: set[str], own: Path) -
 def _is_home(place: Path) -> bool:
     """Whether this process is there, and may come back."""
     try:
-        return os.access(place / "tasks", os.W_OK) and str(os.getpid()) in _read(f"{place}/tasks").split()
+        return os.access(place / "tasks", os.W_OK) and str(os.getpid()) in (place / "tasks").read_text().split()
     except OSError:
         return False
 
