@@ -5,6 +5,7 @@ that limits. Only the standard library: the supervisor stays small.
 """
 
 import contextlib
+import errno
 import os
 import signal
 import time
@@ -64,11 +65,11 @@ class Group:
                     _write(f"{folder}/cpu.cfs_quota_us", str(quota))
 
     def limit_who_is_in_it(self, memory: int, milli_cpu: int) -> None:
-        """The same, once there are processes; if these have more memory by then, they are killed, as out of memory."""
+        """The same, once there are processes; who cannot be held to that is killed: with more memory than that, for it."""
         try:
             self.limit(memory, milli_cpu)
-        except OSError:
-            self._has_more = True
+        except OSError as error:
+            self._has_more = error.errno == errno.EBUSY
             self.kill()
 
     def join(self) -> None:
