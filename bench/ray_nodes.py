@@ -6,6 +6,7 @@ Then the latency of one command, from its submission to its end, when nothing el
 how much later a scheduler that was killed places tasks again where many run, which it must adopt.
 """
 
+import json
 import os
 import subprocess
 import sys
@@ -33,10 +34,10 @@ PLAIN_WITHIN = 300.0
 """Seconds that Ray is given for one of these."""
 
 PLAIN = """
-import subprocess, sys, time
+import json, subprocess, sys, time
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy as At
-address, how, tasks, each, batch = sys.argv[1], sys.argv[2], *map(int, sys.argv[3:])
+address, tasks, calls, each, batch = sys.argv[1], *map(int, sys.argv[2:])
 ray.init(address=address, log_to_driver=False, configure_logging=False)
 
 @ray.remote(num_cpus=0)
@@ -58,25 +59,21 @@ def one():
 def square(x):
     return x * x
 
-if how == "calls":
-    ray.get([square.remote(x) for x in range(4 * each)])
-    for x in range(20):
-        began = time.perf_counter()
-        ray.get(square.remote(x))
-        print(time.perf_counter() - began)
+def timed(what):
     began = time.perf_counter()
-    ray.get([square.remote(x) for x in range(tasks)])
-elif how == "actors":
-    agents = [Agent.options(scheduling_strategy=At(n["NodeID"], soft=False)).remote() for n in ray.nodes()]
-    ray.get([agent.run.remote(1) for agent in agents])
-    began = time.perf_counter()
-    share = tasks // len(agents)
-    ray.get([agent.run.remote(min(batch, share - k)) for agent in agents for k in range(0, share, batch)])
-else:
-    ray.get([one.remote() for _ in range(4 * each)])
-    began = time.perf_counter()
-    ray.get([one.remote() for _ in range(tasks)])
-print(time.perf_counter() - began)
+    ray.get(what())
+    return time.perf_counter() - began
+
+agents = [Agent.options(scheduling_strategy=At(n["NodeID"], soft=False)).remote() for n in ray.nodes()]
+share = tasks // len(agents)
+ray.get([agent.run.remote(1) for agent in agents])
+found = {"actors": timed(lambda: [a.run.remote(min(batch, share - k)) for a in agents for k in range(0, share, batch)])}
+ray.get([one.remote() for _ in range(4 * each)])
+found["tasks"] = timed(lambda: [one.remote() for _ in range(tasks)])
+ray.get([square.remote(x) for x in range(4 * each)])
+found["one_call"] = sorted(timed(lambda: square.remote(x)) for x in range(20))[10]
+found["calls"] = timed(lambda: [square.remote(x) for x in range(calls)])
+print(json.dumps(found))
 """
 
 
@@ -156,12 +153,13 @@ def _through_fairlead(home: Path, tasks: int, **more: Any) -> float:
         return time.perf_counter() - began
 
 
-def _plain(address: str, how: str, tasks: int) -> list[float]:
-    words = [sys.executable, "-c", PLAIN, address, how, str(tasks), str(EACH), str(BATCH)]
+def by_ray(address: str, tasks: int, calls: int) -> dict[str, float]:
+    """Seconds that plain actors and Ray's own tasks take for the commands, and its tasks for the calls, and for one alone."""
+    words = [sys.executable, "-c", PLAIN, address, *map(str, (tasks, calls, EACH, BATCH))]
     done = subprocess.run(
         words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=True, timeout=PLAIN_WITHIN
     )
-    return [float(word) for word in done.stdout.split()]
+    return dict(json.loads(done.stdout.splitlines()[-1]))
 
 
 def _cpu(home: Path) -> dict[str, float]:
@@ -177,51 +175,46 @@ def _cpu(home: Path) -> dict[str, float]:
     return used
 
 
-def commands(world: World, tasks: int, one_by_one: int) -> None:
+def commands(world: World, tasks: int, one_by_one: int, plain: dict[str, float]) -> None:
     """Print commands a second of all three, what each costs, and the latency of one."""
     _through_fairlead(world.home, NODES * EACH)
     before = _cpu(world.home)
     ours = tasks / _through_fairlead(world.home, tasks)
     used = {name: 1e6 * (now - before[name]) / tasks for name, now in _cpu(world.home).items()}
     latency = sorted(_through_fairlead(world.home, 1) for _ in range(one_by_one))[one_by_one // 2]
-    actors, plain = (tasks / _plain(world.address, how, tasks)[-1] for how in ("actors", "tasks"))
+    actors, rays = tasks / plain["actors"], tasks / plain["tasks"]
     print(
         f"ray {tasks:,} x `true` over {NODES} nodes, {NODES * EACH} at a time: {ours:,.0f} tasks/s through fairlead, "
-        f"{actors:,.0f} by an actor a node that forks them ({ours / actors:.0%}), {plain:,.0f} as Ray's own tasks; "
+        f"{actors:,.0f} by an actor a node that forks them ({ours / actors:.0%}), {rays:,.0f} as Ray's own tasks; "
         f"one alone takes {1000 * latency:.0f} ms through fairlead"
     )
     print("    CPU of each: " + ", ".join(f"{used[name]:,.0f} µs of {name}" for name in used))
 
 
-def calls(world: World, count: int) -> None:
+def calls(world: World, count: int, plain: dict[str, float]) -> None:
     """Print Python calls a second, and how long one takes: through fairlead, and as Ray's own."""
     with fairlead.Client(world.home, memory=0) as client:
         measure("fairlead", lambda x: client.submit(square, x).result(), lambda xs: list(client.map(square, xs)), count)
-    *took, seconds = _plain(world.address, "calls", count)
-    middle = 1000 * sorted(took)[len(took) // 2]
-    print(f"{count / seconds:>9,.0f} calls/s   one at a time p50 {middle:.2f} ms  Ray")
+    print(f"{count / plain['calls']:>9,.0f} calls/s   one at a time p50 {1000 * plain['one_call']:.2f} ms  Ray")
 
 
 def adopting(world: World, tasks: int) -> None:
-    """Print how long a scheduler that was killed takes until it runs a command again, with nothing running and with many."""
-    took = []
-    for running in (0, tasks):
-        if running:
-            _start_sleeping(world.home, running)
-        world.kill()
-        began = time.perf_counter()
-        world.up()
-        _through_fairlead(world.home, 1)
-        took.append(time.perf_counter() - began)
-    with Connection(world.home) as connection:
-        (job,) = [job for job in connection.get("/v1/jobs")["jobs"] if job["running"]]
-        found = connection.get(f"/v1/jobs/{job['id']}/tasks", limit=tasks)["tasks"]
-        if job["running"] != tasks or any(task["attempt"] != 1 for task in found):
-            raise AssertionError(f"of {tasks} tasks {job['running']} run, and some may have begun again")
-        connection.post(f"/v1/jobs/{job['id']}/cancel", {})
+    """Print how long a scheduler that was killed takes until it runs a command again, when so many others run."""
+    if tasks:
+        _start_sleeping(world.home, tasks)
+    world.kill()
+    began = time.perf_counter()
+    world.up()
+    _through_fairlead(world.home, 1)
     print(
-        f"a scheduler that was killed runs commands again after {took[0]:.2f} s; with {tasks:,} to adopt {took[1]:.2f} s"
+        f"a scheduler that was killed runs commands again after {time.perf_counter() - began:.2f} s, with {tasks:,} to adopt"
     )
+    with Connection(world.home) as connection:
+        for job in [job for job in connection.get("/v1/jobs")["jobs"] if job["running"]]:
+            found = connection.get(f"/v1/jobs/{job['id']}/tasks", limit=tasks)["tasks"]
+            if job["running"] != tasks or any(task["attempt"] != 1 for task in found):
+                raise AssertionError(f"of {tasks} tasks {job['running']} run, and some may have begun again")
+            connection.post(f"/v1/jobs/{job['id']}/cancel", {})
 
 
 def _start_sleeping(home: Path, tasks: int) -> None:
@@ -237,6 +230,8 @@ def _start_sleeping(home: Path, tasks: int) -> None:
 def run(tasks: int = 2000, one_by_one: int = 20, count: int = 2000, adopted: int = 1000) -> None:
     """Print all of it."""
     with cluster() as world:
-        commands(world, tasks, one_by_one)
-        calls(world, count)
+        plain = by_ray(world.address, tasks, count)
+        commands(world, tasks, one_by_one, plain)
+        calls(world, count, plain)
+        adopting(world, 0)
         adopting(world, adopted)

@@ -173,11 +173,12 @@ def what_it_costs_is_measured(cluster, capsys):
     """As `python -m bench ray_nodes` does it; a scheduler that is killed there adopts what runs."""
     address = json.loads((cluster.home / "ray.json").read_text())["address"]
     world = ray_nodes.World(cluster.home, address, cluster.start_up, cluster.kill)
-    ray_nodes.commands(world, tasks=40, one_by_one=1)
-    ray_nodes.calls(world, 20)
+    plain = ray_nodes.by_ray(address, tasks=40, calls=20)
+    ray_nodes.commands(world, 40, 1, plain)
+    ray_nodes.calls(world, 20, plain)
     ray_nodes.adopting(world, 20)
     shown = capsys.readouterr().out
-    for words in ("40 x `true` over 4 nodes", "µs of supervisors", "calls/s", "with 20 to adopt"):
+    for words in ("40 x `true` over 4 nodes", "µs of supervisors", "calls/s", "s, with 20 to adopt"):
         assert words in shown
 
 
