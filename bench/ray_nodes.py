@@ -1,20 +1,26 @@
-"""Commands over four real Ray nodes: through fairlead, by one plain actor a node that forks them, and as plain Ray tasks.
+"""Commands and Python calls over four real Ray nodes: through fairlead, by plain actors, and as Ray's own tasks.
 
-All on this machine, with as many at a time. The actors get the commands in batches and only wait for them: no limits, no output
-files, no journal; it is what machines can do at most. A plain Ray task starts the command in a worker of Ray's. And the latency
-of one command, from its submission to its end, when nothing else waits.
+All on this machine, with as many at a time. The actors, one a node, get the commands in batches, fork them and only wait: no
+limits, no output files, no journal; it is what machines can do at most. A plain Ray task starts the command in a worker of Ray's.
+Then the latency of one command, from its submission to its end, when nothing else waits; how much CPU each takes of whom; and
+how much later a scheduler that was killed places tasks again where many run, which it must adopt.
 """
 
+import json
 import os
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+import psutil
+
+import fairlead
+from bench.calls import measure, square
 from bench.end_to_end import FAIRLEAD
 from fairlead.client.connection import Connection
 from fairlead.client.service_error import ServiceError
@@ -24,12 +30,14 @@ NODES, EACH = 4, 4
 """And CPUs that each says it has."""
 BATCH = 50
 """Commands that an actor is handed at once."""
+PLAIN_WITHIN = 300.0
+"""Seconds that Ray is given for one of these."""
 
 PLAIN = """
-import subprocess, sys, time
+import json, subprocess, sys, time
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy as At
-address, how, tasks, each, batch = sys.argv[1], sys.argv[2], *map(int, sys.argv[3:])
+address, tasks, calls, each, batch = sys.argv[1], *map(int, sys.argv[2:])
 ray.init(address=address, log_to_driver=False, configure_logging=False)
 
 @ray.remote(num_cpus=0)
@@ -47,80 +55,183 @@ class Agent:
 def one():
     return subprocess.call(["true"])
 
-if how == "actors":
-    agents = [Agent.options(scheduling_strategy=At(n["NodeID"], soft=False)).remote() for n in ray.nodes()]
-    ray.get([agent.run.remote(1) for agent in agents])
+@ray.remote(num_cpus=1)
+def square(x):
+    return x * x
+
+def timed(what):
     began = time.perf_counter()
-    share = tasks // len(agents)
-    ray.get([agent.run.remote(min(batch, share - k)) for agent in agents for k in range(0, share, batch)])
-else:
-    ray.get([one.remote() for _ in range(4 * each)])
-    began = time.perf_counter()
-    ray.get([one.remote() for _ in range(tasks)])
-print(time.perf_counter() - began)
+    ray.get(what())
+    return time.perf_counter() - began
+
+agents = [Agent.options(scheduling_strategy=At(n["NodeID"], soft=False)).remote() for n in ray.nodes()]
+share = tasks // len(agents)
+ray.get([agent.run.remote(1) for agent in agents])
+found = {"actors": timed(lambda: [a.run.remote(min(batch, share - k)) for a in agents for k in range(0, share, batch)])}
+ray.get([one.remote() for _ in range(4 * each)])
+found["tasks"] = timed(lambda: [one.remote() for _ in range(tasks)])
+ray.get([square.remote(x) for x in range(4 * each)])
+found["one_call"] = sorted(timed(lambda: square.remote(x)) for x in range(20))[10]
+found["calls"] = timed(lambda: [square.remote(x) for x in range(calls)])
+print(json.dumps(found))
 """
 
 
+class World(NamedTuple):
+    """Four Ray nodes, and a scheduler over them, which can be killed and started again."""
+
+    home: Path
+    address: str
+    up: Callable[[], object]
+    kill: Callable[[], object]
+
+
 @contextmanager
-def cluster() -> Iterator[tuple[Path, str]]:
-    """Four Ray nodes, and a scheduler over them: its data folder, and the head's address."""
+def cluster() -> Iterator[World]:
+    """Such a world, for as long as it is looked at."""
     with tempfile.TemporaryDirectory() as folder:
         home = Path(folder, "home")
         home.mkdir(mode=0o700)
         env = {**os.environ, "FAIRLEAD_HOME": str(home)}
         trial = Trial(home, [(EACH, 2**32)] * NODES)
+        running: list[subprocess.Popen[bytes]] = []
         try:
-            address = trial.start(NODES)
-            words = ["up", "--engine", "ray", "--ray-address", address]
-            server = subprocess.Popen([FAIRLEAD, *words], env=env, stderr=subprocess.DEVNULL)
-            try:
+            with _variable("FAIRLEAD_HOME", str(home)):  # where agents, and so supervisors, have their folders
+                address = trial.start(NODES)
+
+            def up() -> None:
+                words = ["up", "--engine", "ray", "--ray-address", address]
+                running.append(subprocess.Popen([FAIRLEAD, *words], env=env, stderr=subprocess.DEVNULL))
                 _wait_for_nodes(home)
-                yield home, address
+
+            def kill() -> None:
+                running[-1].kill()
+                running[-1].wait()
+
+            try:
+                up()
+                yield World(home, address, up, kill)
             finally:
                 subprocess.run([FAIRLEAD, "down", "--now"], env=env, check=False, stdout=subprocess.DEVNULL)
-                server.wait()
+                running[-1].wait()
         finally:
             trial.end()
+
+
+@contextmanager
+def _variable(name: str, value: str) -> Iterator[None]:
+    before = os.environ.get(name)
+    os.environ[name] = value
+    try:
+        yield
+    finally:
+        del os.environ[name]
+        if before is not None:
+            os.environ[name] = before
 
 
 def _wait_for_nodes(home: Path) -> None:
     until = time.monotonic() + 120
     while time.monotonic() < until:
         try:
-            nodes = Connection(home).get("/v1/nodes")["nodes"]
+            nodes = Connection(home, patience=0).get("/v1/nodes")["nodes"]
         except ServiceError:
             nodes = []
         if sum(node["status"] == "up" for node in nodes) == NODES:
             return
-        time.sleep(0.1)
+        time.sleep(0.02)
     raise SystemExit(f"{NODES} nodes did not come")
 
 
-def _through_fairlead(connection: Connection, tasks: int, **more: Any) -> float:
+def _through_fairlead(home: Path, tasks: int, **more: Any) -> float:
     work = {"argv": ["true"], "demand": {"cpu": 1}, "tasks": tasks, "env": {"PATH": os.environ["PATH"]}, **more}
-    began = time.perf_counter()
-    job = connection.post("/v1/jobs", work)["id"]
-    while connection.get(f"/v1/jobs/{job}", wait=30)["succeeded"] < tasks:
-        pass
-    return time.perf_counter() - began
+    with Connection(home) as connection:
+        began = time.perf_counter()
+        job = connection.post("/v1/jobs", work)["id"]
+        while connection.get(f"/v1/jobs/{job}", wait=30)["succeeded"] < tasks:
+            pass
+        return time.perf_counter() - began
 
 
-def _plain(address: str, how: str, tasks: int) -> float:
-    words = [sys.executable, "-c", PLAIN, address, how, str(tasks), str(EACH), str(BATCH)]
-    done = subprocess.run(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=True)
-    return float(done.stdout.split()[-1])
+def by_ray(address: str, tasks: int, calls: int) -> dict[str, float]:
+    """Seconds that plain actors and Ray's own tasks take for the commands, and its tasks for the calls, and for one alone."""
+    words = [sys.executable, "-c", PLAIN, address, *map(str, (tasks, calls, EACH, BATCH))]
+    done = subprocess.run(
+        words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=True, timeout=PLAIN_WITHIN
+    )
+    return dict(json.loads(done.stdout.splitlines()[-1]))
 
 
-def run(tasks: int = 2000, one_by_one: int = 20) -> None:
-    """Print commands a second for all three, and the latency of one."""
-    with cluster() as (home, address):
-        connection = Connection(home)
-        _through_fairlead(connection, NODES * EACH)
-        fairlead = tasks / _through_fairlead(connection, tasks)
-        latency = sorted(_through_fairlead(connection, 1) for _ in range(one_by_one))[one_by_one // 2]
-        actors, plain = (tasks / _plain(address, how, tasks) for how in ("actors", "tasks"))
+def _cpu(home: Path) -> dict[str, float]:
+    """Seconds of CPU that the scheduler, the supervisors, and the commands that these have reaped used until now."""
+    used = dict.fromkeys(("scheduler", "supervisors", "commands"), 0.0)
+    for process in psutil.process_iter(["cmdline", "environ", "cpu_times"]):
+        words, env, times = process.info["cmdline"] or [], process.info["environ"] or {}, process.info["cpu_times"]
+        if env.get("FAIRLEAD_HOME") == str(home) and "up" in words:
+            used["scheduler"] += times.user + times.system
+        elif "fairlead.engines.local.supervisor" in words and str(home) in words[-1]:
+            used["supervisors"] += times.user + times.system
+            used["commands"] += times.children_user + times.children_system
+    return used
+
+
+def commands(world: World, tasks: int, one_by_one: int, plain: dict[str, float]) -> None:
+    """Print commands a second of all three, what each costs, and the latency of one."""
+    _through_fairlead(world.home, NODES * EACH)
+    before = _cpu(world.home)
+    ours = tasks / _through_fairlead(world.home, tasks)
+    used = {name: 1e6 * (now - before[name]) / tasks for name, now in _cpu(world.home).items()}
+    latency = sorted(_through_fairlead(world.home, 1) for _ in range(one_by_one))[one_by_one // 2]
+    actors, rays = tasks / plain["actors"], tasks / plain["tasks"]
     print(
-        f"ray {tasks:,} x `true` over {NODES} nodes, {NODES * EACH} at a time: {fairlead:,.0f} tasks/s through fairlead, "
-        f"{actors:,.0f} by an actor a node that forks them ({fairlead / actors:.0%}), {plain:,.0f} as Ray's own tasks; "
+        f"ray {tasks:,} x `true` over {NODES} nodes, {NODES * EACH} at a time: {ours:,.0f} tasks/s through fairlead, "
+        f"{actors:,.0f} by an actor a node that forks them ({ours / actors:.0%}), {rays:,.0f} as Ray's own tasks; "
         f"one alone takes {1000 * latency:.0f} ms through fairlead"
     )
+    print("    CPU of each: " + ", ".join(f"{used[name]:,.0f} µs of {name}" for name in used))
+
+
+def calls(world: World, count: int, plain: dict[str, float]) -> None:
+    """Print Python calls a second, and how long one takes: through fairlead, and as Ray's own."""
+    with fairlead.Client(world.home, memory=0) as client:
+        measure("fairlead", lambda x: client.submit(square, x).result(), lambda xs: list(client.map(square, xs)), count)
+    print(f"{count / plain['calls']:>9,.0f} calls/s   one at a time p50 {1000 * plain['one_call']:.2f} ms  Ray")
+
+
+def adopting(world: World, tasks: int) -> None:
+    """Print how long a scheduler that was killed takes until it runs a command again, when so many others run."""
+    if tasks:
+        _start_sleeping(world.home, tasks)
+    world.kill()
+    began = time.perf_counter()
+    world.up()
+    _through_fairlead(world.home, 1)
+    print(
+        f"a scheduler that was killed runs commands again after {time.perf_counter() - began:.2f} s, with {tasks:,} to adopt"
+    )
+    with Connection(world.home) as connection:
+        for job in [job for job in connection.get("/v1/jobs")["jobs"] if job["running"]]:
+            found = connection.get(f"/v1/jobs/{job['id']}/tasks", limit=tasks)["tasks"]
+            if job["running"] != tasks or any(task["attempt"] != 1 for task in found):
+                raise AssertionError(f"of {tasks} tasks {job['running']} run, and some may have begun again")
+            connection.post(f"/v1/jobs/{job['id']}/cancel", {})
+
+
+def _start_sleeping(home: Path, tasks: int) -> None:
+    with Connection(home) as connection:
+        cpus = sum(node["capacity"]["cpu"] for node in connection.get("/v1/nodes")["nodes"])
+        demand = {"cpu": f"{cpus // 2 // tasks}m"}  # the other half is left for others
+        work = {"argv": ["sleep", "3600"], "demand": demand, "tasks": tasks, "env": {"PATH": os.environ["PATH"]}}
+        job = connection.post("/v1/jobs", work)["id"]
+        while connection.get(f"/v1/jobs/{job}", wait=30)["running"] < tasks:
+            pass
+
+
+def run(tasks: int = 2000, one_by_one: int = 20, count: int = 2000, adopted: int = 1000) -> None:
+    """Print all of it."""
+    with cluster() as world:
+        plain = by_ray(world.address, tasks, count)
+        commands(world, tasks, one_by_one, plain)
+        calls(world, count, plain)
+        adopting(world, 0)
+        adopting(world, adopted)

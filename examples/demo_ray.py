@@ -29,20 +29,21 @@ QUEUES = '[[queue]]\nname = "A"\n\n[[queue]]\nname = "B"\n'
 class RayDemo(Demo):
     """The same, over a Ray cluster."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, sizes: list[tuple[int, int]] = SIZES) -> None:
         super().__init__(folder)
+        self.sizes = sizes
         self.config.write_text(QUEUES)
         self.home.mkdir(mode=0o700)
         os.environ |= {f"RAY_health_check_{name}": value for name, value in SOONER.items()}
-        self.trial = Trial(self.home, SIZES)
-        self.address = self.trial.start(len(SIZES))
-        self.say(f"two Ray nodes run at {self.address}")
+        self.trial = Trial(self.home, sizes)
+        self.address = self.trial.start(len(sizes))
+        self.say(f"{len(sizes)} Ray nodes run at {self.address}")
 
     def up(self) -> None:
         """Start the scheduler, and wait until both nodes take tasks."""
         words = ["--engine", "ray", "--ray-address", self.address, "--lost-after", "3", "--config", str(self.config)]
         self.server = subprocess.Popen([FAIRLEAD, "up", *words])
-        self.until("up", len(SIZES))
+        self.until("up", len(self.sizes))
 
     def until(self, status: str, count: int) -> None:
         """Wait until so many nodes have a status."""
@@ -72,9 +73,16 @@ class RayDemo(Demo):
         self.say("the raylet of one node is killed with SIGKILL")
         self.until("lost", 1)
         self.say("that node is lost: nothing runs there any more")
-        self.trial.start_node_again(2, len(SIZES))
-        self.until("up", len(SIZES))
+        self.trial.start_node_again(2, len(self.sizes))
+        self.until("up", len(self.sizes))
         self.say("it was started again")
+
+    def end(self) -> None:
+        """End the scheduler, if it runs, and the cluster."""
+        if self.server and self.server.poll() is None:
+            subprocess.run([FAIRLEAD, "down", "--now"], check=False)
+            self.server.wait(timeout=60)
+        self.trial.end()
 
     def count(self) -> None:
         """Every task ended once, and those that ran on the node that was lost started once more."""
@@ -102,10 +110,7 @@ def main() -> None:
             demo.watch("all the work is done", lambda q: not q["/"]["running"] and not q["/"]["waiting"], 120)
             demo.count()
         finally:
-            if demo.server and demo.server.poll() is None:
-                subprocess.run([FAIRLEAD, "down", "--now"], check=False)
-                demo.server.wait(timeout=60)
-            demo.trial.end()
+            demo.end()
 
 
 if __name__ == "__main__":

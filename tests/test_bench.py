@@ -132,7 +132,7 @@ def test_what_promises_add_to_a_step_is_measured(capsys, monkeypatch):
 
 
 def test_many_nodes_over_real_sockets(capsys):
-    remote.run(counts=(30,), tasks=600)
+    remote.run(counts=(30,), tasks=600, lost_after=2.0)
     assert "30 nodes: there after" in capsys.readouterr().out
 
 

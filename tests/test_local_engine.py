@@ -697,7 +697,8 @@ def test_cgroups_are_found_by_trying():
     groups = cgroups.find("fairlead-test")
     if groups is None:
         pytest.skip("no cgroup may be made here")
-    group = groups.create("one", 64 << 20, 500)
+    group = groups.create("one")
+    group.limit(64 << 20, 500)
     child = os.fork()
     if child == 0:
         group.join()
@@ -882,7 +883,9 @@ def test_a_task_says_that_it_has_kept_what_it_did_by_touching_a_file(bench):
     bench.stop(quiet)
     bench.end_of(a)
     bench.end_of(quiet)
-    assert not list(file.parent.iterdir())
+    assert not [left for left in file.parent.iterdir() if not left.name.startswith("idle.")]
+    bench.end_of(bench.start(Attempt(3, 0, 1), "sh", "-c", 'stat -c %i "$FAIRLEAD_CHECKPOINT"'))
+    assert not file.exists()
 
 
 WHAT_ONE_MAY_TRY = """
@@ -977,3 +980,20 @@ def test_a_task_is_stopped_by_the_signal_that_its_job_says(bench):
     bench.until(lambda: (bench.folder / "output" / "1" / "0.out").exists() and bench.wrote(a) == "up\n")
     bench.stop(a)
     assert bench.end_of(a) == (Outcome.STOPPED, 7)
+
+
+def test_a_command_begins_with_the_signals_files_and_limits_of_its_own(bench):
+    """However it is started: nothing of the supervisor's that is not meant for it."""
+    words = "grep -E '^Sig(Blk|Ign)' /proc/self/status; ls -l /proc/self/fd | wc -l; cat /proc/self/cgroup"
+    a, b = bench.start(Attempt(1, 0, 1), "sh", "-c", words), Attempt(2, 0, 1)
+    assert bench.end_of(a) == (0, 0)
+    blocked, ignored, files, *groups = bench.wrote(a).splitlines()
+    assert {line.split()[1] for line in (blocked, ignored)} == {"0" * 16}
+    assert files == "5", "0 to 2, the folder that is read, and the line that says how many"
+    if bench.engine.limits["tracking"]:
+        assert any(line.endswith("/1.0.1") for line in groups)
+        assert not any("/1.0.1" in line for line in Path("/proc/self/cgroup").read_text().splitlines())
+    if bench.engine.limits["memory"]:
+        small = replace(bench.job("sleep", "60"), demand={"cpu": 10, "memory": 4096})
+        bench.start_all([b], small)
+        assert bench.end_of(b) == (Outcome.OUT_OF_MEMORY, signal.SIGKILL)

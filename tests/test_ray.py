@@ -8,11 +8,13 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from xml.etree import ElementTree
 
 import jsonschema
 import psutil
 import pytest
 import yaml
+from bench import ray_nodes
 from typer.main import get_command
 
 from conftest import Live, supervisor_of
@@ -86,7 +88,7 @@ class Cluster(Live):
 
 
 @pytest.mark.timeout(400)
-def test_four_raylets(tmp_path):
+def test_four_raylets(tmp_path, capsys):
     """What works on one machine works over nodes; who is killed is the scheduler, then a raylet."""
     with Cluster(tmp_path) as cluster:
         try:
@@ -96,6 +98,7 @@ def test_four_raylets(tmp_path):
             a_drained_node_takes_no_more_and_a_cancelled_job_ends(cluster)
             the_doctor_knows_of_the_cluster(cluster)
             python_functions_are_called(cluster)
+            what_it_costs_is_measured(cluster, capsys)
             a_program_of_ray_runs_in_a_group_on_the_nodes_that_were_chosen(cluster)
             what_runs_goes_on_while_the_head_stands_still_and_agents_are_killed(cluster)
             what_ran_under_a_supervisor_that_was_killed_runs_again(cluster)
@@ -164,6 +167,19 @@ def python_functions_are_called(cluster):
         [sys.executable, "-c", program], env=cluster.env, capture_output=True, text=True, timeout=60, check=True
     )
     assert done.stdout == "30\n"
+
+
+def what_it_costs_is_measured(cluster, capsys):
+    """As `python -m bench ray_nodes` does it; a scheduler that is killed there adopts what runs."""
+    address = json.loads((cluster.home / "ray.json").read_text())["address"]
+    world = ray_nodes.World(cluster.home, address, cluster.start_up, cluster.kill)
+    plain = ray_nodes.by_ray(address, tasks=40, calls=20)
+    ray_nodes.commands(world, 40, 1, plain)
+    ray_nodes.calls(world, 20, plain)
+    ray_nodes.adopting(world, 20)
+    shown = capsys.readouterr().out
+    for words in ("40 x `true` over 4 nodes", "µs of supervisors", "calls/s", "s, with 20 to adopt"):
+        assert words in shown
 
 
 def the_doctor_knows_of_the_cluster(cluster):
@@ -382,3 +398,17 @@ def test_a_cluster_on_kubernetes_has_one_fairlead_beside_its_head_and_the_same_e
     assert volume["persistentVolumeClaim"]["claimName"] == claim["metadata"]["name"]
     assert ours["env"][-1] == {"name": "FAIRLEAD_HOME", "value": ours["command"][-1]}
     assert ours["command"][-1].startswith(ours["volumeMounts"][0]["mountPath"])
+
+
+def test_a_picture_of_two_people_shows_who_had_how_many_cpus(monkeypatch):
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[1] / "examples"))
+    two = importlib.import_module("two_ray_programs")
+    spans = [two.Span("ada", 0.0, 4.0)] * 6 + [two.Span("ben", 2.0, 8.0)] * 2
+    assert [two.at_work(spans, "ada", at) for at in (0, 3.9, 4)] == [6, 6, 0]
+    drawn = ElementTree.fromstring(two.draw({"both": spans}))
+    area = {
+        who: sum(float(each.get("width")) * float(each.get("height")) for each in drawn if each.get("fill") == color)
+        for who, color in two.COLORS.items()
+    }
+    key = 12 * 12  # of each color, in the legend
+    assert (area["ada"] - key) / (area["ben"] - key) == pytest.approx(24 / 12, rel=0.01)

@@ -5,9 +5,11 @@ that limits. Only the standard library: the supervisor stays small.
 """
 
 import contextlib
+import errno
 import os
 import signal
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,48 +19,81 @@ ROUNDS = 100
 
 @dataclass(frozen=True)
 class Hierarchy:
-    """One mounted hierarchy, our folder in it, and what it can limit."""
+    """One mounted hierarchy, our folder in it, and what it can limit.
+
+    home : where this process is itself, if it may enter a group and come back at no cost; else None.
+    swap : whether it limits memory together with swap.
+    """
 
     base: Path
     version: int
     memory: bool
     cpu: bool
+    home: Path | None = None
+    swap: bool = False
 
 
 class Group:
     """The cgroup of one task, a folder in each hierarchy."""
 
-    def __init__(self, folders: list[tuple[Hierarchy, Path]]) -> None:
+    def __init__(self, folders: list[tuple[Hierarchy, str]]) -> None:
         self._folders = folders
+        self._has_more = False  # than it may, as it was when it was to be held to that
 
     def limit(self, memory: int, milli_cpu: int) -> None:
         """Hold it to so many bytes, never to fewer than before, and thousandths of a CPU; 0 means no limit."""
         for h, folder in self._folders:
             if h.memory and memory:
                 if h.version == 2:
-                    _write(folder / "memory.max", str(memory))
+                    _write(f"{folder}/memory.max", str(memory))
                     with contextlib.suppress(OSError):
-                        _write(folder / "memory.swap.max", "0")
-                        _write(folder / "memory.oom.group", "1")
+                        _write(f"{folder}/memory.swap.max", "0")
+                        _write(f"{folder}/memory.oom.group", "1")
                 else:
-                    with contextlib.suppress(
-                        OSError
-                    ):  # where swap is accounted; there is none yet, or it is less than this
-                        _write(folder / "memory.memsw.limit_in_bytes", str(memory))
-                    _write(folder / "memory.limit_in_bytes", str(memory))
+                    with contextlib.suppress(OSError):  # there is no limit yet, or it is less than this
+                        if h.swap:
+                            _write(f"{folder}/memory.memsw.limit_in_bytes", str(memory))
+                    _write(f"{folder}/memory.limit_in_bytes", str(memory))
                     with contextlib.suppress(OSError):
-                        _write(folder / "memory.memsw.limit_in_bytes", str(memory))
+                        if h.swap:
+                            _write(f"{folder}/memory.memsw.limit_in_bytes", str(memory))
             if h.cpu and milli_cpu:
                 quota = max(1000, milli_cpu * PERIOD // 1000)
                 if h.version == 2:
-                    _write(folder / "cpu.max", f"{quota} {PERIOD}")
+                    _write(f"{folder}/cpu.max", f"{quota} {PERIOD}")
                 else:
-                    _write(folder / "cpu.cfs_quota_us", str(quota))
+                    _write(f"{folder}/cpu.cfs_quota_us", str(quota))
+
+    def limit_who_is_in_it(self, memory: int, milli_cpu: int) -> None:
+        """The same, once there are processes; who cannot be held to that is killed: with more memory than that, for it."""
+        try:
+            self.limit(memory, milli_cpu)
+        except OSError as error:
+            self._has_more = error.errno == errno.EBUSY
+            self.kill()
 
     def join(self) -> None:
-        """Move the calling process in."""
-        for _, folder in self._folders:
-            _write(f"{folder}/cgroup.procs", "0")
+        """Move the calling process in, which has one thread."""
+        for hierarchy, folder in self._folders:
+            # A thread of version 1 moves itself at once; a process waits until nobody forks on the whole machine.
+            _write(f"{folder}/{'tasks' if hierarchy.version == 1 else 'cgroup.procs'}", "0")
+
+    def can_be_entered(self) -> bool:
+        """Whether this process may enter it and come back, at no cost."""
+        return all(hierarchy.home is not None for hierarchy, _ in self._folders)
+
+    @contextlib.contextmanager
+    def entered(self) -> Iterator[None]:
+        """Be in it, so that what is started meanwhile is born there. It has no limits yet, which would be ours as well."""
+        try:
+            self.join()
+            yield
+        finally:
+            for hierarchy, _ in self._folders:
+                try:
+                    _write(f"{hierarchy.home}/tasks", "0")
+                except OSError:  # somebody took it away, while nobody was there
+                    _write(f"{hierarchy.base}/tasks", "0")
 
     def pids(self) -> set[int]:
         """The processes in it now."""
@@ -77,7 +112,7 @@ class Group:
         for hierarchy, folder in self._folders:
             if hierarchy.version == 2:
                 with contextlib.suppress(OSError):
-                    _write(folder / "cgroup.kill", "1")
+                    _write(f"{folder}/cgroup.kill", "1")
                     return
         for _ in range(ROUNDS):
             pids = self.pids()
@@ -89,6 +124,8 @@ class Group:
 
     def ran_out_of_memory(self) -> bool:
         """Whether the kernel killed something in it for going over the memory limit."""
+        if self._has_more:
+            return True
         for hierarchy, folder in self._folders:
             if hierarchy.memory:
                 name = "memory.events" if hierarchy.version == 2 else "memory.oom_control"
@@ -116,7 +153,7 @@ class Group:
         """Take it away if it is empty; whether it is gone."""
         for place in list(self._folders):
             try:
-                place[1].rmdir()
+                os.rmdir(place[1])
             except FileNotFoundError:
                 pass
             except OSError:  # something is still in it
@@ -140,26 +177,26 @@ class Cgroups:
         self.limits_memory = any(h.memory for h in hierarchies)
         self.limits_cpu = any(h.cpu for h in hierarchies)
 
-    def create(self, name: str, memory: int, milli_cpu: int) -> Group:
-        """Make a group that holds its processes to so many bytes and thousandths of a CPU; 0 means no limit."""
+    def create(self, name: str) -> Group:
+        """Make a group, without limits."""
         folders = []
         for h in self._hierarchies:
-            folder = h.base / name
+            folder = f"{h.base}/{name}"
             try:
-                folder.mkdir(exist_ok=True)
+                _make(folder)
             except FileNotFoundError:  # somebody took ours away
                 _make_base(h.base, h.version)
-                folder.mkdir(exist_ok=True)
+                _make(folder)
             folders.append((h, folder))
-        group = Group(folders)
-        group.limit(memory, milli_cpu)
-        return group
+        return Group(folders)
 
     def leftovers(self) -> list[Group]:
         """The groups that a supervisor before this one left."""
         bases = [h.base for h in self._hierarchies if h.base.is_dir()]
         names = {f.name for base in bases for f in base.iterdir() if f.is_dir()}
-        return [Group([(h, h.base / n) for h in self._hierarchies if (h.base / n).is_dir()]) for n in sorted(names)]
+        return [
+            Group([(h, f"{h.base}/{n}") for h in self._hierarchies if (h.base / n).is_dir()]) for n in sorted(names)
+        ]
 
     def remove_when_empty(self, group: Group) -> None:
         """Take a group away, now or at a later `sweep`: it may be busy for a moment after its last process ended."""
@@ -211,7 +248,7 @@ def find(name: str) -> Cgroups | None:
         if controller is None or controller not in own:
             continue
         for parent in dict.fromkeys([mount / own[controller], mount]):
-            found = _try(parent / name, kind, controller, options)
+            found = _try(parent / name, kind, controller, options, mount / own[controller])
             if found is not None:
                 hierarchies.append(found)
                 break
@@ -223,11 +260,12 @@ def find(name: str) -> Cgroups | None:
     return Cgroups(hierarchies) if hierarchies else None
 
 
-def _try(base: Path, kind: str, controller: str, options: set[str]) -> Hierarchy | None:
+def _try(base: Path, kind: str, controller: str, options: set[str], own: Path) -> Hierarchy | None:
     """Make our folder and a group in it, and set a limit: whatever is refused here is not to be had."""
+    version, swap = 2 if kind == "cgroup2" else 1, False
     probe = base / "probe"
     try:
-        _make_base(base, 2 if kind == "cgroup2" else 1)
+        _make_base(base, version)
         memory = cpu = False
         probe.mkdir(exist_ok=True)
         if kind == "cgroup2":
@@ -237,14 +275,29 @@ def _try(base: Path, kind: str, controller: str, options: set[str]) -> Hierarchy
             cpu = "cpu" in options and (probe / "cpu.cfs_quota_us").exists()
             if memory:
                 _write(probe / "memory.limit_in_bytes", str(2**30))
+                swap = (probe / "memory.memsw.limit_in_bytes").exists()
         _can_be_joined(probe)
         _remove_probe(probe)
-        return Hierarchy(base, 2 if kind == "cgroup2" else 1, memory, cpu)
+        home = own if version == 1 and _is_home(own) else None
+        return Hierarchy(base, version, memory, cpu, home, swap)
     except OSError:
         _remove_probe(probe)
         with contextlib.suppress(OSError):
             base.rmdir()
         return None
+
+
+def _is_home(place: Path) -> bool:
+    """Whether this process is there, and may come back."""
+    try:
+        return os.access(place / "tasks", os.W_OK) and str(os.getpid()) in (place / "tasks").read_text().split()
+    except OSError:
+        return False
+
+
+def _make(folder: str) -> None:
+    with contextlib.suppress(FileExistsError):
+        os.mkdir(folder)
 
 
 def _make_base(base: Path, version: int) -> None:

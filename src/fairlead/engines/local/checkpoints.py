@@ -3,10 +3,14 @@
 They are in the supervisor's folder `checkpoints`, or where a link of that name leads: where tasks run as people, to a place that
 people may enter. A task owns its own and may do with it what it likes; a pipe keeps nothing on that disk, cannot be run, leased
 or made larger, and its open end here never makes anybody wait. Whatever is written there is thrown away.
+
+To make one and take it away costs more than to start a process, since a file system looks for room that nobody had just now: so
+those of tasks that are nobody else's are kept under other names, for tasks that come.
 """
 
 import contextlib
 import os
+import stat
 import time
 from collections.abc import Iterable
 from pathlib import Path
@@ -17,6 +21,9 @@ VARIABLE = "FAIRLEAD_CHECKPOINT"
 """In the environment of a task: the path of its pipe."""
 MOST_READ = 2**16
 """Bytes that are thrown away at one look, so that nobody who writes on and on keeps us."""
+IDLE = "idle."
+"""What the names of those begin with that wait for a task."""
+MOST_IDLE = 64
 _OUR_END = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -26,11 +33,22 @@ class Checkpoints:
     def __init__(self, folder: Path) -> None:
         self._folder = os.path.realpath(folder / "checkpoints")
         self._open: dict[Task, int] = {}
+        self._ours: set[Task] = set()  # whose pipe is nobody else's
+        self._idle: list[tuple[str, int]] = []
+        self._made = 0
+        with contextlib.suppress(OSError):  # there is no such folder yet
+            for name in os.listdir(self._folder):
+                if name.startswith(IDLE):  # of a supervisor before this one
+                    os.unlink(os.path.join(self._folder, name))
 
     def make(self, task: Task, person: Person | None) -> str:
         """Make a task's pipe, which it may touch, and nobody else; returns its path."""
         self.remove([task])
         path = self._path(task)
+        if person is None:
+            self._ours.add(task)
+            if self._take_idle(task, path):
+                return path
         try:
             os.mkfifo(path, 0o600)
         except FileNotFoundError:  # somebody has taken the folder away
@@ -41,6 +59,46 @@ class Checkpoints:
         if person is not None:
             os.fchown(fd, person.uid, -1)
         return path
+
+    def _take_idle(self, task: Task, path: str) -> bool:
+        """Give a task a pipe that waits for one, if one does."""
+        while self._idle:
+            idle, fd = self._idle.pop()
+            try:
+                os.rename(idle, path)
+                os.utime(fd, (0, 0))
+            except OSError:  # somebody has taken it away
+                os.close(fd)
+                continue
+            self._open[task] = fd
+            return True
+        return False
+
+    def _keep(self, task: Task, fd: int) -> bool:
+        """Have a pipe wait for another task, if it is as it was made and empty; whether it does."""
+        if task not in self._ours or len(self._idle) >= MOST_IDLE:
+            return False
+        idle = os.path.join(self._folder, f"{IDLE}{self._made}")
+        try:
+            there, own = os.lstat(self._path(task)), os.fstat(fd)
+            if (there.st_ino, there.st_dev) != (own.st_ino, own.st_dev) or own.st_mode != stat.S_IFIFO | 0o600:
+                return False
+            if len(os.read(fd, MOST_READ)) == MOST_READ:
+                return False
+            os.rename(self._path(task), idle)
+        except OSError:  # BlockingIOError: somebody has it open to write
+            return False
+        self._made += 1
+        self._idle.append((idle, fd))
+        return True
+
+    def close(self) -> None:
+        """Take away those that wait."""
+        for idle, fd in self._idle:
+            os.close(fd)
+            with contextlib.suppress(OSError):
+                os.unlink(idle)
+        self._idle = []
 
     def look(self, task: Task) -> int | None:
         """For how many milliseconds a task has kept what it did, where it has said so since the last look."""
@@ -59,6 +117,10 @@ class Checkpoints:
         """Take away the pipes of tasks that have ended."""
         for task in tasks:
             fd = self._open.pop(task, None)
+            kept = fd is not None and self._keep(task, fd)
+            self._ours.discard(task)
+            if kept:
+                continue
             if fd is not None:
                 os.close(fd)
             with contextlib.suppress(OSError):  # somebody has taken it away, or put a folder there

@@ -133,7 +133,7 @@ def become(program: Program, files: list[int], born: Born, report: int) -> NoRet
         at = "environment"
         exported = json.loads(Path(born.export).read_bytes()) if born.export else {}
         at = "account"
-        own = _act_as(born.person) if born.person is not None else _own_environment()
+        own = _act_as(born.person) if born.person is not None else own_environment()
         environment = {os.fsencode(name): os.fsencode(value) for name, value in own.items()}
         at = "folder"
         cwd = program.cwd.encode(program.encoding)
@@ -210,6 +210,6 @@ def _leave_keyring() -> None:
             raise OSError(number, "session keyring")
 
 
-def _own_environment() -> dict[str, str]:
+def own_environment() -> dict[str, str]:
     """What the supervisor's own environment says of whose it is."""
     return {name: os.environ[name] for name in ("HOME", "USER", "LOGNAME", "SHELL") if name in os.environ}

@@ -1,18 +1,18 @@
 """The scheduler's side of the local engine: columns become messages to the supervisor, and its messages columns."""
 
-import base64
-import contextlib
 import logging
 import os
 import queue
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 from fairlead.data_folder import NotPlain, remove_folder
 from fairlead.engines.contract import NOWHERE, Attempts, Launches, NodeUp, Seen, Superseded, Where
+from fairlead.engines.local.feeding import Feeding
 from fairlead.engines.local.output import read_piece
 from fairlead.engines.local.sightings import Fed, Inventory, Paused, Refused, Sightings, Task, read_lines
 from fairlead.engines.local.supervisor_line import SupervisorLine
@@ -71,7 +71,7 @@ class LocalEngine:
         self._wake, self._as_people = wake, as_people
         self._lock = threading.Lock()  # of what follows; held for moments
         self._seen = Sightings()
-        self._fed: dict[Task, Fed | None] = {}  # of those that are being fed
+        self._feeding = Feeding()
         self._forgotten: queue.SimpleQueue[int | None] = queue.SimpleQueue()
         self._forgetting = threading.Thread(target=self._remove_output, name="forgetting", daemon=True)
         self._forgetting.start()
@@ -141,23 +141,10 @@ class LocalEngine:
             log.warning("the output of task %d.%d is not told: %s", job, index, error)
             return None
 
-    @contextlib.contextmanager
     def feeding(
         self, task: Task, offset: int, data: bytes, end: bool, size: tuple[int, int] | None = None
-    ) -> Iterator[Callable[[], Fed | None]]:
-        """Send a piece of a task's standard input, and the size of its terminal; what this gives says what came of it so far.
-
-        From any thread; no two at once for one task.
-        """
-        text = base64.b64encode(data).decode()
-        with self._lock:
-            self._fed[task] = None
-        try:
-            self._tell(message("feed", task=task, offset=offset, data=text, end=end, size=size))
-            yield lambda: self._fed.get(task)
-        finally:
-            with self._lock:
-                self._fed.pop(task, None)
+    ) -> AbstractContextManager[Callable[[], Fed | None]]:
+        return self._feeding.piece(self._tell, task, offset, data, end, size)
 
     def close(self, leave: bool = False) -> None:
         """Hang up. With `leave`, the supervisor goes too as soon as nothing runs."""
@@ -175,7 +162,7 @@ class LocalEngine:
 
     def _hear(self, lines: list[bytes]) -> None:
         new = Sightings()
-        fed: list[Fed] = []
+        fed = 0
         for heard in read_lines(lines):
             match heard:
                 case Refused(why):
@@ -187,7 +174,8 @@ class LocalEngine:
                 case Paused(tasks):
                     self.paused = len(tasks)
                 case Fed():
-                    fed.append(heard)
+                    self._feeding.hear(heard)
+                    fed += 1
                 case Inventory(limits=limits):
                     self.limits = limits
                     new.add(heard)
@@ -197,8 +185,7 @@ class LocalEngine:
             if new.known is not None:
                 self._seen.nodes, new.nodes = [], [NodeUp(node) for node in self.nodes]
             self._seen.join(new)
-            self._fed |= {each.task: each for each in fed if each.task in self._fed}
-        if len(fed) < len(lines):
+        if fed < len(lines):
             self._wake()
 
     def _remove_output(self) -> None:

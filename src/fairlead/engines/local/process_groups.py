@@ -18,6 +18,7 @@ from fairlead.engines.local import proc
 from fairlead.engines.local.cgroups import Cgroups, Group
 from fairlead.engines.local.child import Born, Failure, become, open_output
 from fairlead.engines.local.messages import Limits, Person, Program
+from fairlead.engines.local.spawn import spawn
 from fairlead.engines.local.standard_input import StandardInput
 
 THREADS = (
@@ -107,7 +108,8 @@ class ProcessGroups:
     ) -> ProcessGroup:
         """Start a program; `more` become its descriptors from 3 on.
 
-        `then` is called as soon as it is known whether it could be executed. Raises OSError where nothing was started.
+        `then` is called as soon as it is known whether it could be executed, unless that is known at once: then the group says
+        so. Raises OSError where nothing was started.
         """
         mark = f"{self._folder}:{name}"
         program = program._replace(env={**program.env, **given.env, MARK: mark})
@@ -118,11 +120,18 @@ class ProcessGroups:
             if given.input:
                 given.input.begin(files[0])
             if self.cgroups:
-                cgroup = self.cgroups.create(name, given.limits.memory, given.limits.cpu)
-            pid = os.fork()
-            if pid == 0:
-                born = Born(given.person, given.export, threads(given.limits.cpu), given.cores, given.input, cgroup)
-                become(program, [*files, *more], born, write)
+                cgroup = self.cgroups.create(name)
+            born = Born(given.person, given.export, threads(given.limits.cpu), given.cores, given.input, cgroup)
+            pid = 0 if more else spawn(program, files, born)
+            if pid and cgroup:
+                cgroup.limit_who_is_in_it(given.limits.memory, given.limits.cpu)
+            spawned = pid != 0
+            if not spawned:
+                if cgroup:
+                    cgroup.limit(given.limits.memory, given.limits.cpu)
+                pid = os.fork()
+                if pid == 0:
+                    become(program, [*files, *more], born, write)
         except OSError:
             os.close(read)
             if given.input:
@@ -136,6 +145,10 @@ class ProcessGroups:
             if given.input:
                 given.input.give_away()
         group = self._by_pid[pid] = ProcessGroup(pid, cgroup, mark)
+        if spawned:
+            os.close(read)
+            group.executed = True
+            return group
 
         def hear_of_start() -> None:
             told = os.read(read, 64)

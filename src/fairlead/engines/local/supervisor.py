@@ -199,6 +199,7 @@ class Supervisor:
         """Leave nothing behind: no worker, and no cgroup that is empty."""
         self.line.flush()
         self.workers.dismiss()
+        self.tasks.checkpoints.close()
         until = time.monotonic() + 2
         while (self.workers.are_there() or not self.groups.are_swept()) and time.monotonic() < until:
             self._reap()
@@ -402,7 +403,7 @@ def main() -> None:
         return  # another one is there already
     signal.pthread_sigmask(signal.SIG_SETMASK, ())  # Ray's actors block SIGINT, and tasks would as well
     for name in (signal.SIGINT, signal.SIGHUP, signal.SIGPIPE):
-        signal.signal(name, signal.SIG_IGN)
+        signal.signal(name, lambda *_: None)  # not SIG_IGN, which tasks would inherit
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = MOST_FILES if hard == resource.RLIM_INFINITY else min(hard, MOST_FILES)
     if FILES != resource.RLIM_INFINITY and wanted > FILES:

@@ -152,6 +152,8 @@ class Tasks:
             given = given._replace(input=self._input(task, work.input == "terminal", given))
         group = self._groups.fork(name, program, given, lambda program: self._hear_of_start(run, program))
         run = self.running[task] = Running(task, given, group, None)
+        if group.executed:
+            self._on_start(task, group.pid)
 
     def _input(self, task: Task, terminal: bool, given: Given) -> StandardInput:
         def say() -> None:

@@ -5,14 +5,15 @@ thread of their own. When one is told to be lost is decided by :mod:`fairlead.en
 """
 
 import base64
-import contextlib
 import logging
 import queue
 import threading
 import time
 import uuid
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -28,6 +29,7 @@ from fairlead.engines.contract import (
     Superseded,
     Where,
 )
+from fairlead.engines.local.feeding import Feeding
 from fairlead.engines.local.member import is_here
 from fairlead.engines.local.sightings import (
     Ended,
@@ -97,7 +99,7 @@ class RemoteEngine:
         self._seen: dict[str, Sightings] = {}
         self._on: dict[Task, str] = {}  # where attempts are that were started, or seen
         self._firsts: dict[int, tuple[int, str]] = {}  # by job, the attempt of its first task, and where that is
-        self._fed: dict[Task, Fed | None] = {}  # of those that are being fed
+        self._feeding = Feeding()
         self._reads: dict[int, queue.SimpleQueue[bytes | None]] = {}
         self._next_read = 0
         self._superseded = ""
@@ -355,24 +357,12 @@ class RemoteEngine:
             with self._lock:
                 self._reads.pop(ask, None)
 
-    @contextlib.contextmanager
     def feeding(
         self, task: Task, offset: int, data: bytes, end: bool, size: tuple[int, int] | None = None
-    ) -> Iterator[Callable[[], Fed | None]]:
-        """Send a piece of a task's standard input, and the size of its terminal; what this gives says what came of it so far.
-
-        From any thread; no two at once for one task.
-        """
-        text = base64.b64encode(data).decode()
+    ) -> AbstractContextManager[Callable[[], Fed | None]]:
         with self._lock:
-            self._fed[task] = None
             name = self._on.get(task, "")
-        try:
-            self._tell(name, message("feed", task=task, offset=offset, data=text, end=end, size=size))
-            yield lambda: self._fed.get(task)
-        finally:
-            with self._lock:
-                self._fed.pop(task, None)
+        return self._feeding.piece(partial(self._tell, name), task, offset, data, end, size)
 
     def close(self, leave: bool = False) -> None:
         """Hang up. With `leave`, the supervisors go too as soon as nothing runs."""
@@ -421,9 +411,8 @@ class RemoteEngine:
                 )
             case Paused(tasks):
                 member.paused = len(tasks)
-            case Fed(task):
-                if task in self._fed:
-                    self._fed[task] = each
+            case Fed():
+                self._feeding.hear(each)
             case WasRead(ask, data):
                 if ask in self._reads:
                     self._reads[ask].put(None if data is None else base64.b64decode(data))
