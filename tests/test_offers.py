@@ -267,6 +267,14 @@ def test_jobs_of_a_role_have_a_leaf_beside_its_frameworks():
     assert (len(placed.job), [offer.framework for offer in made.offers]) == (1, ["f"])
 
 
+def test_a_job_whose_leaf_became_a_role_meanwhile_is_refused():
+    c = Cluster(Queue("a"))
+    job = Job(admission.leaf_for(c.state, "a", ""), {"cpu": 1000})
+    c.join("f", "a")
+    with pytest.raises(admission.Refused, match="'a' is not a leaf queue any more"):
+        admission.submit(c.state, [job], c.now)
+
+
 def test_a_task_runs_at_most_once():
     for outcome, code, what in (
         (Outcome.LOST, 0, "lost"),

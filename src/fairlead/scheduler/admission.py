@@ -112,6 +112,8 @@ def submit(state: State, jobs: Sequence[Job], now: float) -> list[JobSubmitted]:
     facts = []
     for number, job in enumerate(jobs):
         try:
+            if job.queue in state.tree.inner or state.tree.rows.get(job.queue) in state.tree.inner_rows:
+                raise Refused(f"{job.queue!r} is not a leaf queue any more: ask again")
             check_job(state, job)
         except Refused as refused:
             raise type(refused)(f"jobs.{number}: {refused}") if len(jobs) > 1 else refused from None
