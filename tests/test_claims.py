@@ -856,8 +856,8 @@ def test_what_was_revoked_and_how_safe_it_is_is_told():
     [
         ('guarantee_timeout = "soon"', "'soon' is no duration"),
         ("guarantee_timeout = -1", "no duration"),
-        ("fair_share_threshold = 2", "less than or equal to 1"),
-        ('grace = "2d"', "less than or equal to 86400"),
+        ("fair_share_threshold = 2", "use 1 or less"),
+        ('grace = "2d"', "use 86400 or less"),
         ('lent = "x"', "no such key"),
         ("lend = { cpu = 1 }", "it is guaranteed no cpu that it could lend: name that in its guarantee too"),
     ],

@@ -72,6 +72,18 @@ def test_who_comes_last_by_name_has_as_much_as_the_others():
         assert max(served.values()) - min(served.values()) <= 2, served
 
 
+@pytest.mark.parametrize("half_life", [3600.0, DAY, 30 * DAY])
+def test_little_use_is_charged_of_all_resources_alike(half_life):
+    """A thousandth of a GPU is no coarser than a byte of memory: who asks for more of that has as much of the GPU."""
+    story = Story({"gpu": 1000, "memory": 2**39})
+    story.works("small", {"gpu": 1000, "memory": 2**26}, 1.0, 300)
+    story.works("large", {"gpu": 1000, "memory": 2**30}, 1.0, 300)
+    story.run(history=half_life)
+    for end in (30.0, 120.0, 600.0):
+        used = story.used(0.0, end, "gpu")
+        assert abs(used["small"] - used["large"]) <= 6.0 / end, (end, used)
+
+
 def test_a_weight_counts_among_more_people_than_slots():
     story = Story({"cpu": 2000}, [Queue("ann", weight=10.0), Queue("bob"), Queue("cid")])
     for who in ("ann", "bob", "cid"):

@@ -9,15 +9,14 @@ from fractions import Fraction
 import numpy as np
 
 from fairlead.model.specs import ROOT
-from fairlead.scheduler import snapshot
+from fairlead.scheduler import kernel_forecasts, snapshot
 from fairlead.scheduler.divided_queues import write_entitled
 from fairlead.scheduler.facts import Fact, TasksPlaced, decode, encode
-from fairlead.scheduler.forecasts import ends
 from fairlead.scheduler.invariants import check_invariants
 from fairlead.scheduler.kernel_sketches import EDGES
 from fairlead.scheduler.revocations_checked import kept_in_vain
 from fairlead.scheduler.state import State
-from fairlead.scheduler.statuses import RUNNING
+from fairlead.scheduler.statuses import PLACED, RUNNING
 from fairlead.scheduler.tables import NONE, RESERVATION, UNLIMITED
 
 
@@ -28,9 +27,12 @@ def rounded(x: float) -> float:
 
 
 def counted_before(state: State) -> np.ndarray:
-    """What each queue is charged for what it used before, by the rule, its mean being what the state says."""
+    """What each queue is charged for what it used before, by the rule, its mean being what the state says.
+
+    Floats that are exact: with as many binary digits after the point as all of a resource leaves of 49, 14 at most.
+    """
     queues, jobs = state.queues, state.jobs
-    found = np.zeros_like(queues.used[: queues.n])
+    found = np.zeros(queues.used[: queues.n].shape)
     works = queues.tasks[: queues.n] > 0
     for j in range(jobs.n):
         q = int(jobs.queue[j]) if jobs.id[j] != NONE and jobs.bucket[j] != NONE else NONE
@@ -44,10 +46,12 @@ def counted_before(state: State) -> np.ndarray:
             at_work = sum(w for w, row in zip(weights, siblings.tolist(), strict=True) if works[row])
             remains = Fraction(int(queues.remains[queues.parent[q]]), 2**32)
             mean = int(queues.mean[q, r]) + int((1 - remains) * int(queues.recent[q, r]))
-            before = int(Fraction(mean, 4 * 2**12)) << int(state.grain[r])
+            most = max(total, int(queues.used[0, r]))
+            fine = 0 if state.grain[r] else min(14, max(0, 49 - most.bit_length()))
+            before = int(Fraction(mean * 2**fine, 4 * 2**12)) << int(state.grain[r])
             if before and works[q]:
                 entitled = weights[siblings.tolist().index(q)] / at_work
-                found[q, r] = min(before, int(0.5 * total * entitled))
+                found[q, r] = min(before, int(0.5 * (total << fine) * entitled)) / 2**fine
     return found
 
 
@@ -66,8 +70,8 @@ def exact_share(state: State, q: int, r: int, used: np.ndarray) -> Fraction:
     total = max(1, int(state.cluster.total[r]))
     weight = float(state.queues.weight[q, r])
     if not state.queues.exact[state.queues.parent[q]]:
-        return Fraction(rounded(int(used[q, r]) / total / weight))
-    return Fraction(int(used[q, r]), total) / Fraction(repr(weight)).limit_denominator(2**30 - 1)
+        return Fraction(rounded(float(used[q, r]) / total / weight))
+    return Fraction(float(used[q, r])) / total / Fraction(repr(weight)).limit_denominator(2**30 - 1)
 
 
 @dataclass
@@ -135,6 +139,19 @@ def room_beside(kept: list[Kept], free: np.ndarray, n: int, until: float, rank: 
     return room
 
 
+def expected_ends(state: State, rows: np.ndarray, now: float) -> np.ndarray:
+    """When tasks will have ended: by even odds all that are on a node, however long that takes."""
+    found = []
+    for k, t in enumerate(rows.tolist()):
+        beside = int((state.tasks.node[rows] == state.tasks.node[t]).sum())
+        runs = state.tasks.status[t] in (PLACED, RUNNING)
+        began = float(state.tasks.started_at[t]) if state.tasks.status[t] == RUNNING else now
+        job, part = state.job_rows_of(rows[k : k + 1]), np.array([1 - 0.5 ** (1 / beside)])
+        lasts = kernel_forecasts.durations(state.view(), job, np.array([max(0.0, now - began)]), part, np.inf)[0]
+        found.append(began + lasts if runs else now)
+    return np.array(found)
+
+
 def planned_naively(state: State, now: float, bucket: int) -> tuple[list[int], list[int], float] | None:
     """The nodes, tasks and start of a bucket's reservation: moment after moment, everything looked at anew; None if never."""
     nodes, h = state.nodes, state.holds
@@ -144,7 +161,7 @@ def planned_naively(state: State, now: float, bucket: int) -> tuple[list[int], l
     shape = int(state.buckets.shape_row[bucket])
     demand, mask = state.shapes.demand[shape], state.cluster.masks[state.shapes.mask[shape]]
     rows = state.held_rows()
-    at = ends(state, rows, now)
+    at = expected_ends(state, rows, now)
     expected = []
     for t, end in zip(rows.tolist(), at.tolist(), strict=True):
         n = int(state.tasks.node[t])
@@ -318,7 +335,7 @@ def placed_naively(state: State, now: float, most: int = 10_000, beyond: bool = 
     def level(q: int, charged: bool = False) -> float:
         """The level by what a queue counts as under hdrf; charged, by what it used before as well."""
         inner = q in queues.parent[: queues.n]
-        amounts = [a + int(before[q, r]) * charged for r, a in enumerate(counts_as(q))]
+        amounts = [a + before[q, r] * charged for r, a in enumerate(counts_as(q))]
         shares = [
             amounts[r] / state.cluster.total[r] / queues.weight[q, r]
             for r in range(R)

@@ -26,15 +26,6 @@ def dominant_share(used: NDArray[np.int64], capacity: NDArray[np.int64], weight:
     return largest
 
 
-def aggregate_share(used: NDArray[np.int64], capacity: NDArray[np.int64], weight: NDArray[np.float64]) -> float:
-    """Compute the sum over resources of used / capacity / weight; see :func:`dominant_share`."""
-    total = 0.0
-    for r in range(used.shape[0]):
-        if capacity[r] > 0:
-            total += used[r] / capacity[r] / weight[r]
-    return total
-
-
 def times_priority(used: float, priority: float) -> float:
     """Say how far somebody is along to the slots that it deserves, as HTCondor has it: in inverse proportion to its priority.
 

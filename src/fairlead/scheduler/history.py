@@ -9,7 +9,7 @@ from fairlead.policies import fairtree
 from fairlead.policies.arithmetic import dominant_share
 from fairlead.policies.codes import SDRF
 from fairlead.policies.fairtree import PERIOD
-from fairlead.scheduler.kernel_history import MOMENTS, WHOLE
+from fairlead.scheduler.kernel_history import MOMENTS, QUARTER_DIGITS, WHOLE
 from fairlead.scheduler.tables import F64, I64, Queues
 
 TICKS = 1024
@@ -93,3 +93,19 @@ def coarsen(queues: Queues, grain: I64, total: I64) -> None:
     queues.mean >>= coarser - grain
     queues.recent >>= coarser - grain
     grain[:] = coarser
+
+
+def fine_digits(most: I64, grain: I64) -> I64:
+    """How many binary digits after the point charges have, of each resource: all of a quarter of a mean, where there is room.
+
+    Without, who has used little of what is counted in thousandths, and the same of what is counted in bytes, would be charged
+    for the one alone.
+
+    Parameters
+    ----------
+    most : int64, shape (resources,)
+        What is charged in all, at most; base units.
+    grain : int64, shape (resources,)
+    """
+    digits = np.array([int(quantity).bit_length() for quantity in most], np.int64)
+    return np.where(grain > 0, 0, np.clip(LARGEST_AMOUNT - digits, 0, QUARTER_DIGITS))

@@ -113,8 +113,8 @@ def fade(v: View, at: float) -> None:
 
 @compiled
 def used_before(v: View, q: int, r: int) -> int:
-    """A quarter of the mean of what queue q used of resource r before."""
-    return int((_mean_with_recent(v, q, r) >> QUARTER_DIGITS) << v.grain[r])
+    """A quarter of the mean of what queue q used of resource r before, with `fine` binary digits after the point."""
+    return int((_mean_with_recent(v, q, r) >> (QUARTER_DIGITS - v.fine[r])) << v.grain[r])
 
 
 @compiled
@@ -144,10 +144,11 @@ def charge(v: View, q: int) -> None:
     for r in range(v.total.shape[0]):
         before = used_before(v, q, r)
         if before > 0:
-            most = 0.5 * v.total[r] * (v.weighs[q, r] / max(1, v.at_work[p, r]))
+            half = 0.5 * (v.total[r] << v.fine[r])
+            most = half * (v.weighs[q, r] / max(1, v.at_work[p, r]))
             if before > most:
                 before = int(most)
                 seats.crowded[p] = True
             else:
-                seats.crowd[p] = min(seats.crowd[p], 0.5 * v.total[r] * v.weighs[q, r] / before * _LITTLE_LESS)
-        v.charged[q, r] = v.used[q, r] + before + v.promised[q, r]
+                seats.crowd[p] = min(seats.crowd[p], half * v.weighs[q, r] / before * _LITTLE_LESS)
+        v.charged[q, r] = ((v.used[q, r] + v.promised[q, r]) << v.fine[r]) + before

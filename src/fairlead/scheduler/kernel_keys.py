@@ -31,7 +31,6 @@ from fairlead.scheduler.tables import I64, NONE
 from fairlead.scheduler.view import LAST_BIT, NEGATIVE_PRIORITY, NUMBER
 
 dominant_share = compiled(arithmetic.dominant_share)
-_aggregate_share = compiled(arithmetic.aggregate_share)
 _times_priority = compiled(arithmetic.times_priority)
 
 _SURE = 1e-13  # two shares further apart than this part of them are as far apart in fractions
@@ -49,12 +48,18 @@ def compare_shares(v: View, a: int, ra: int, b: int, rb: int) -> int:
         return int(x > y) - int(x < y)
     if ra == rb and v.part[a, ra] == v.part[b, rb] and v.whole[a, ra] == v.whole[b, rb]:
         return int(x > y) - int(x < y)
-    one = product(x, v.total[rb], v.whole[a, ra], v.part[b, rb])
-    other = product(y, v.total[ra], v.whole[b, rb], v.part[a, ra])
+    one = product(x, v.total[rb] << v.fine[rb], v.whole[a, ra], v.part[b, rb])
+    other = product(y, v.total[ra] << v.fine[ra], v.whole[b, rb], v.part[a, ra])
     for k in range(3):
         if one[k] != other[k]:
             return 1 if one[k] > other[k] else -1
     return 0
+
+
+@compiled
+def _share(v: View, q: int, r: int) -> float:
+    """The weighed share of a resource that a queue is charged."""
+    return float(v.charged[q, r] / (max(1, v.total[r]) << v.fine[r]) / v.weight[q, r])
 
 
 @compiled
@@ -93,7 +98,7 @@ def set_key(v: View, q: int) -> None:
         _set_dominant(v, q, v.queues.exact[p])
     elif policy == MESOS:  # what was used before is nothing to it
         for r in range(v.total.shape[0]):
-            v.charged[q, r] = v.used[q, r] + v.promised[q, r]
+            v.charged[q, r] = (v.used[q, r] + v.promised[q, r]) << v.fine[r]
         _set_dominant(v, q, v.queues.exact[p])
     elif policy == SDRF:
         seat.level[q] = _rounded(_stateful_share(v, q))
@@ -108,11 +113,14 @@ def set_key(v: View, q: int) -> None:
         _set_as_yarn(v, q, policy)
     elif policy >= MAXMIN:
         r = policy - MAXMIN
-        level = v.charged[q, r] / max(1, v.total[r]) / v.weight[q, r]
+        level = _share(v, q, r)
         seat.column[q] = r if v.total[r] > 0 and v.queues.exact[p] else NONE
         seat.level[q] = level if seat.column[q] != NONE else _rounded(level)
     elif policy == ASSET:
-        seat.level[q] = _rounded(_aggregate_share(v.charged[q], v.total, v.weight[q]))
+        level = 0.0
+        for r in range(v.total.shape[0]):
+            level += _share(v, q, r) if v.total[r] > 0 else 0.0
+        seat.level[q] = _rounded(level)
     elif policy == FIFO or policy == PRIORITY:
         # The least that anything below has: what is really served is looked up when it is found.
         least = v.least[v.queue_seats.base[q] + 1]
@@ -171,7 +179,7 @@ def _set_dominant(v: View, q: int, exact: bool) -> None:
     largest, column = 0.0, NONE
     for r in range(v.total.shape[0]):
         if v.total[r] > 0 and v.charged[q, r] > 0:
-            share = v.charged[q, r] / v.total[r] / v.weight[q, r]
+            share = _share(v, q, r)
             if column == NONE or share > largest * (1.0 + _SURE):
                 larger = True
             elif share < largest * (1.0 - _SURE) or not exact:
@@ -189,13 +197,13 @@ def _set_as_yarn(v: View, q: int, policy: int) -> None:
     """YARN's key: whether it is below its minimum of what it goes by, and the part of that which it has; else its share."""
     seat = v.queue_seats
     for r in range(v.total.shape[0]):
-        v.charged[q, r] = v.used[q, r] + v.promised[q, r]
+        v.charged[q, r] = (v.used[q, r] + v.promised[q, r]) << v.fine[r]
     r = policy - YARN_FAIR if policy != YARN_DRF else _next_by_dominance(v, q, NONE)
     seat.below[q], seat.first[q], seat.level[q], seat.column[q] = 1, int(v.queues.weightless[q]), 0.0, AS_YARN
     if r != NONE and _has(v, q, r) < v.guarantee[q, r]:
         seat.below[q], seat.first[q], seat.level[q] = 0, 0, _has(v, q, r) / v.guarantee[q, r]
     elif r != NONE:
-        level = v.charged[q, r] / max(1, v.total[r]) / v.weight[q, r]
+        level = _share(v, q, r)
         seat.level[q] = level if v.queues.exact[v.queues.parent[q]] else _rounded(level)
     if not v.queues.guaranteed[q] and _child_may_go_first(v, q, seat.base[q] + 1):
         seat.below[q] = 0
@@ -208,7 +216,7 @@ def misses_as_compared(v: View, q: int, kept: I64) -> bool:
     if policy != YARN_DRF and not YARN_FAIR <= policy < FAIRTREE:
         return True
     for r in range(v.total.shape[0]):
-        v.charged[q, r] = v.used[q, r] + v.promised[q, r]
+        v.charged[q, r] = (v.used[q, r] + v.promised[q, r]) << v.fine[r]
     r = policy - YARN_FAIR if policy != YARN_DRF else _next_by_dominance(v, q, NONE)
     return bool(r != NONE and v.used[q, r] + kept[q, r] < v.guarantee[q, r])
 
@@ -238,8 +246,8 @@ def _compare_weighed(v: View, a: int, ra: int, b: int, rb: int) -> int:
     """Compare weighed shares exactly where the weights allow that, else rounded: -1, 0 or 1."""
     if v.queues.exact[v.queues.parent[a]]:
         return compare_shares(v, a, ra, b, rb)
-    x = _rounded(v.charged[a, ra] / max(1, v.total[ra]) / v.weight[a, ra])
-    y = _rounded(v.charged[b, rb] / max(1, v.total[rb]) / v.weight[b, rb])
+    x = _rounded(_share(v, a, ra))
+    y = _rounded(_share(v, b, rb))
     return int(x > y) - int(x < y)
 
 
@@ -280,7 +288,7 @@ def set_level(v: View, q: int, leaf: bool) -> None:
     if v.queues.policy[v.queues.parent[q]] == HDRF:
         for r in range(v.total.shape[0]):
             if v.total[r] > 0 and (leaf or v.counted[r]):
-                before = v.charged[q, r] - v.used[q, r]
+                before = (v.charged[q, r] - (v.used[q, r] << v.fine[r])) / (1 << v.fine[r])
                 now = max(now, v.counts_as[q, r] / v.total[r] / v.weight[q, r])
                 level = max(level, (v.counts_as[q, r] + before) / v.total[r] / v.weight[q, r])
         v.queue_seats.level_now[q] = _rounded(now)

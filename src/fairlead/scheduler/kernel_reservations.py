@@ -14,7 +14,7 @@ import numpy as np
 from fairlead.kernel_cache import compiled
 from fairlead.policies.codes import DIVIDED, FIFO, HDRF, PRIORITY
 from fairlead.scheduler.compiled_view import View
-from fairlead.scheduler.kernel_forecasts import FAR, duration, set_tails
+from fairlead.scheduler.kernel_forecasts import duration, set_tails
 from fairlead.scheduler.kernel_holds import FIXED, next_reservation
 from fairlead.scheduler.kernel_keys import queue_goes_before, set_key, set_level
 from fairlead.scheduler.kernel_nodes import could_hold
@@ -288,7 +288,7 @@ def expected_end(v: View, t: int, now: float, part: float, tails: F64) -> float:
     j = tasks.job[t]
     age = max(0.0, now - tasks.started_at[t]) if tasks.status[t] == RUNNING else 0.0
     longest = set_tails(v, j, tails)
-    lasts = max(age, min(v.jobs.time_limit[j], duration(tails, longest, age, part, FAR)))
+    lasts = max(age, min(v.jobs.time_limit[j], duration(tails, longest, age, part, np.inf)))
     return now + max(SOON, lasts - age)
 
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from fairlead.policies.codes import DIVIDED, HDRF, MESOS
 from fairlead.scheduler import kernel_nodes, kernel_order
+from fairlead.scheduler.history import fine_digits
 from fairlead.scheduler.queue_tree import up_to_root
 from fairlead.scheduler.tables import F64, I64, NONE, TABLES
 from fairlead.scheduler.view import (
@@ -83,7 +84,7 @@ class Order:
         self.counted, self.most = np.ones(resources, np.bool_), np.zeros(resources, np.int64)
         self.frames, self.caps = np.zeros(depth, FRAME), np.zeros((depth, resources + 2), np.int64)
         self.stack = np.zeros(128 * depth, np.int64)
-        self.most_kept = np.zeros(resources, np.int64)
+        self.most_kept, self.fine = np.zeros(resources, np.int64), np.zeros(resources, np.int64)
         self.chosen, self.chosen_until = np.zeros((5, 0), np.int64), np.zeros(0)
         self.worth, self.offer_room = np.full(resources, NOBODY), np.zeros(resources, np.int64)
         self.offered_to, self.offered_rest = np.zeros((3, 0), np.int64), np.zeros((0, resources), np.int64)
@@ -111,7 +112,8 @@ class Order:
         return View(
             **{name: table.rows for name, table in tables.items()},
             **{name: getattr(table, name) for table in tables.values() for name in table.WIDE},
-            counts=self.counts, times=s.times, grain=s.grain, masks=s.cluster.masks, total=s.cluster.total, ended=s.ended,
+            counts=self.counts, times=s.times, grain=s.grain, fine=self.fine, masks=s.cluster.masks, total=s.cluster.total,
+            ended=s.ended,
             best=self.best, able=self.able, needs=self.needs, sketch_places=s.sketches.places, least=self.least,
             bounds=self.bounds, large_bounds=self.large_bounds,
             counted=self.counted, most=self.most, most_kept=self.most_kept, frames=self.frames, caps=self.caps,
@@ -162,6 +164,7 @@ class Order:
                 self.worth[state.resources.index(name)] = least
         np.maximum.at(seats.largest, parents, queues.weight[1 : queues.n])
         seats.weighs[1 : queues.n] = _weighs(queues.weight[1 : queues.n], seats.largest[parents])
+        self.fine[:] = fine_digits(np.maximum(state.cluster.total, queues.used[0]), state.grain)
         self._allot(int(slots.sum()))
         mine = self.buckets
         mine.extend(buckets.n)

@@ -74,7 +74,8 @@ class QueueSeats(Table):
     entitled : the dominant share that it should have, where its siblings share by a division
     counts_as : what it counts as under hdrf, and `level_now` its level by that alone, without what it used before
     turn : when it was served last, as `served` in the table of queues, in a cycle with what that has served: breaks ties
-    charged : what its key is made of: what it uses, and what counts of what it used before
+    charged : what its key is made of: what it uses, and what counts of what it used before; with `fine` binary digits after
+        the point
     works : something below it waits or runs, as the trees were brought up to date last
     weighs : its weight, in 2**40ths of the largest among its siblings' (`largest` is that among its children's)
     at_work : the weights of its children that work, added up
@@ -231,7 +232,7 @@ _TABLES: Final = {
 ARRAYS: Final[dict[str, tuple[Any, int]]] = {
     **{name: (table.FIELDS, 1) for name, table in _TABLES.items()},
     **{name: (kind, 2) for table in _TABLES.values() for name, (kind, _) in table.WIDE.items()},
-    "counts": _I64_1, "times": ("f8", 1), "grain": _I64_1,
+    "counts": _I64_1, "times": ("f8", 1), "grain": _I64_1, "fine": _I64_1,
     "total": _I64_1, "ended": _I64_1, "most": _I64_1, "most_kept": _I64_1, "chosen_until": ("f8", 1), "stack": _I64_1,
     "best": _I64_1, "needs": _I64_1,
     "sketch_places": ("i4", 2), "masks": ("?", 2), "able": ("?", 1), "counted": ("?", 1), "frames": (FRAME, 1),
