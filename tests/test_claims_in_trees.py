@@ -66,6 +66,21 @@ def test_a_queue_above_both_pays_what_it_gains():
     assert (story.runs("research"), story.runs("research/b")) == (8, 1)
 
 
+def test_a_claim_against_siblings_is_told_as_theirs_who_claim():
+    """Above both is a queue that has less of what it is guaranteed: it is the victims' as well."""
+    queues = [
+        Queue("research", guarantee={"cpu": 1, "gpu": 4}),
+        Queue("research/a", guarantee={"gpu": 1}),
+        Queue("research/b"),
+    ]
+    story = Story([{"cpu": 2, "gpu": 4}], queues)
+    story.job(0.0, "research/b", 5000.0, 2, cpu=1)
+    story.job(10.0, "research/a", 5000.0, cpu=1, gpu=1)
+    story.until(400.0)
+    (fact,) = story.of(TasksRevoked)
+    assert (fact.claim.queue, fact.claim.resource, fact.claim.has) == ("research/a", "gpu", 0)
+
+
 def test_a_queue_above_both_keeps_its_fair_share():
     queues = [Queue("research", fair_share_timeout=20.0, fair_share_threshold=1.0), Queue("research/a")]
     story = Story([{"cpu": 12}], [*queues, Queue("research/b"), Queue("batch")])

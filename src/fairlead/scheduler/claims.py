@@ -92,13 +92,14 @@ def take_back(state: "State", now: float) -> Taken:
             continue
         most = _may_start(state, claim.bucket, unserved, tasks_kept)
         while unserved and planned < MOST_CLAIMS and _is_open(state, ledger, claim):
+            _, last = asked_for(state, ledger, claim)
             count = _plan(v, ledger, state, claim) if waits - unserved < most else NONE
             if count == NONE:
                 left.append(looked_at)  # and so those of all classes after it
                 break
             planned += 1
             unserved -= 1
-            facts += [*_rescinded(state, ledger, now), *_revoked(state, ledger, claim, count, now)]
+            facts += [*_rescinded(state, ledger, now), *_revoked(state, ledger, claim, last, count, now)]
             where = kept.setdefault(claim.bucket, _held(state, claim.bucket))
             for n in np.flatnonzero(ledger.hosts).tolist():
                 where[n] = where.get(n, 0) + int(ledger.hosts[n])
@@ -367,18 +368,21 @@ def _rescinded(state: "State", ledger: Ledger, now: float) -> list[Fact]:
     return [OffersRescinded(at=now, ids=state.offers.id[rows].tolist(), why="claimed")] if len(rows) else []
 
 
-def _revoked(state: "State", ledger: Ledger, claim: Due, count: int, now: float) -> list[Fact]:
+def _revoked(state: "State", ledger: Ledger, claim: Due, last: int, count: int, now: float) -> list[Fact]:
     """What is revoked for a claim as a fact; none where what is coming back will do."""
     runs = ledger.runs
     tasks = [runs["task"][runs["first"][k] : runs["last"][k]] for k in ledger.picked[:count].tolist()]
     if not tasks:
         return []
     rows: I64 = np.sort(np.concatenate(tasks))
-    return [TasksRevoked(at=now, **state.task_columns(rows), claim=told(state, ledger, claim))]
+    return [TasksRevoked(at=now, **state.task_columns(rows), claim=told(state, ledger, claim, last))]
 
 
-def told(state: "State", ledger: Ledger, claim: Due) -> Claim:
-    """For whom, why, and the numbers: of the resource of which the queue has the least part of what is its."""
+def told(state: "State", ledger: Ledger, claim: Due, last: int) -> Claim:
+    """For whom, why, and the numbers: of the resource of which the queue has the least part of what is its.
+
+    Of a guarantee, of the queues up to the `last` whose siblings are asked: those above are the victims' own.
+    """
     job = int(state.jobs.id[state.buckets.head[claim.bucket]])
     leaf = int(state.buckets.leaf[claim.bucket])
     if claim.kind in (PRIORITY, IDLE):
@@ -393,6 +397,8 @@ def told(state: "State", ledger: Ledger, claim: Due) -> Claim:
     for q in up_to_root(state.queues, leaf):
         guarantee, used = state.queues.guarantee[q], state.queues.used[q]
         found += [(used[r] / guarantee[r], q, r) for r in np.flatnonzero((demand > 0) & (guarantee > 0)).tolist()]
+        if q == last:
+            break
     _, q, r = min(found)
     has, of = int(state.queues.used[q, r]), int(state.queues.guarantee[q, r])
     return Claim(job=job, why="guarantee", queue=state.tree.names[q], resource=state.resources[r], has=has, of=of)

@@ -105,7 +105,8 @@ def _is_within_share(state: State, bucket: int) -> bool:
 
 def _short_of(state: State, bucket: int, kind: int) -> str:
     """How short the queue of a claim is of what is its."""
-    found = told(state, ledger_of(state, 0.0), Due(kind, 0.0, bucket))
+    claim, ledger = Due(kind, 0.0, bucket), ledger_of(state, 0.0)
+    found = told(state, ledger, claim, asked_for(state, ledger, claim)[1])
     has, of = round_quantity(found.resource, found.has), format_quantity(found.resource, found.of)
     what = f"{of} guaranteed {found.resource}" if kind == GUARANTEE else f"fair share of {of} {found.resource}"
     return f"queue {written(found.queue)} has {has} of its {what}"
