@@ -912,7 +912,9 @@ def test_a_node_that_is_gone_or_renamed_loses_nothing_without_a_word(live):
     live.until(lambda: live.ask(f"jobs/{number}/tasks")["tasks"][0]["node"] == "renamed")
     live.ok("cancel", str(number))
     assert re.search(r"n1 .*lost", live.ok("nodes"))
-    there = "fairlead: node 'renamed' is there: it can be forgotten when it is lost; `fairlead drain renamed` empties it\n"
+    there = (
+        "fairlead: node 'renamed' is there: it can be forgotten when it is lost; `fairlead drain renamed` empties it\n"
+    )
     assert live.call("forget", "renamed").stderr == there
     assert live.ok("forget", "n1") == "node n1 is forgotten\n"
     assert "n1" not in live.ok("nodes")
@@ -920,7 +922,9 @@ def test_a_node_that_is_gone_or_renamed_loses_nothing_without_a_word(live):
     live.end(signal.SIGTERM)
     live.config.write_text(before)
     live.up()
-    assert [node["name"] for node in live.ask("nodes")["nodes"] if node["status"] == "up"] == ["n1"], "it is there again"
+    assert [node["name"] for node in live.ask("nodes")["nodes"] if node["status"] == "up"] == ["n1"], (
+        "it is there again"
+    )
 
 
 def test_it_stops_what_runs_though_nobody_reads_what_it_says_and_its_log_is_no_file(tmp_path):
