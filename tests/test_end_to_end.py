@@ -369,6 +369,7 @@ def test_a_disk_that_an_output_fills_is_rescued(live_on_a_disk, tmp_path):
             ["submit", "-q", "A", "--priority", "1000001", "--", "true"],
             "--priority: 1000001: use a number from -1000000",
         ),
+        (["jobs", "--status", "done"], "--status: write 'waiting', 'held', "),
         (["submit", "-q", "A", "--retries", "-1", "--", "true"], "--retries: -1: use a number from 0 to 100"),
         (["submit", "-q", "A", "--time-limit", "0", "--", "true"], "--time-limit: 0 seconds: use more than 0"),
         (["submit", "-q", "A", "--after", "77777", "--", "true"], "--after: there is no job 77777"),

@@ -10,9 +10,9 @@ from fairlead.cli.failure import Failure
 
 OPTIONS = (
     "cpu", "memory", "gpu", "tasks", "at_most", "name", "priority", "on", "time_limit", "retries", "grace", "signal", "after",
-    "queue", "cwd", "env",
+    "queue", "cwd", "env", "status", "user",
 )  # fmt: skip
-"""What a request calls as options are called."""
+"""What a request or a query calls as options are called."""
 
 
 def as_typed(message: str) -> str:

@@ -174,7 +174,7 @@ def check_job(state: State, job: Job, limits: bool = True) -> None:
             if job.demand.get(resource, 0) * times > most:
                 asked = format_quantity(resource, job.demand[resource] * times)
                 raise Refused(
-                    f"asks for {asked} {resource}{' at once' if times > 1 else ''}, over the limit of "
+                    f"demand: {resource}: {asked}{' at once' if times > 1 else ''} is over the limit of "
                     f"{format_quantity(resource, most)} of queue {written(name)!r}: it could never start"
                 )
 
@@ -185,9 +185,10 @@ def _check_size(state: State, job: Job) -> None:
     name, most = next(((name, most) for name, most in said if most is not None), ("", {}))
     for resource, amount in job.demand.items():
         if amount > most.get(resource, amount):
+            asked, largest = format_quantity(resource, amount), format_quantity(resource, most[resource])
             raise Refused(
-                f"a task asks for {format_quantity(resource, amount)} {resource}, and the largest in queue {written(name)!r} may "
-                f"have {format_quantity(resource, most[resource])}: ask for less, with more tasks"
+                f"demand: {resource}: {asked} for a task, and the largest in queue {written(name)!r} may have {largest}: "
+                "ask for less, with more tasks"
             )
 
 
