@@ -22,6 +22,9 @@ SHELLS = {
     "zsh": "zsh/site-functions/_fairlead",
     "fish": "fish/vendor_completions.d/fairlead.fish",
 }
+NO_FILES = """    if [ "${COMPREPLY[*]}" = " " ]; then compopt +o default; COMPREPLY=(); fi
+"""
+"""Bash offers files where it is told nothing; a blank says that there is nothing to offer, files neither."""
 FILES = """.SH FILES
 .TP
 .I fairlead.toml
@@ -50,7 +53,7 @@ def completion(shell: str) -> str:
     program = Path(sys.executable).with_name("fairlead")
     env = {**os.environ, "_FAIRLEAD_COMPLETE": f"source_{shell}"}
     told = subprocess.run([program], env=env, capture_output=True, text=True, check=True).stdout
-    return told.strip() + "\n"
+    return (told.replace("    return 0\n", NO_FILES + "    return 0\n") if shell == "bash" else told).strip() + "\n"
 
 
 def manual() -> str:
@@ -91,7 +94,11 @@ def parameters(command: Any) -> list[str]:
         if parameter.param_type_name == "argument":
             label = f"\\fI{roff(parameter.metavar or parameter.name.upper())[0]}\\fR"
         else:
-            value = "" if getattr(parameter, "is_flag", False) else f" \\fI{(parameter.metavar or 'VALUE').upper()}\\fR"
+            value = (
+                ""
+                if getattr(parameter, "is_flag", False)
+                else f" \\fI{roff(parameter.metavar or '|'.join(parameter.type_descriptor.choices or ['VALUE']))[0]}\\fR"
+            )
             label = ", ".join(f"\\fB{roff(name)[0]}\\fR" for name in parameter.opts) + value
         lines += [".TP", label, *(roff(getattr(parameter, "help", None) or "") or [""])]
     return lines

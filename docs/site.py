@@ -46,7 +46,10 @@ def options(name: str) -> str:
             label = parameter.metavar or parameter.name.upper()
         else:
             flag = getattr(parameter, "is_flag", False)
-            label = ", ".join(parameter.opts) + ("" if flag else " " + (parameter.metavar or "VALUE").upper())
+            label = ", ".join(parameter.opts) + (
+                "" if flag else " " + (parameter.metavar or "|".join(parameter.type_descriptor.choices or ["VALUE"]))
+            )
+        label = label.replace("|", "\\|")
         default = parameter.default
         shown = "" if default in (None, False, "", [], ()) or callable(default) else f" Default: `{default}`."
         lines.append(f"| `{label}` | {told}{shown} |")

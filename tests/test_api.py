@@ -274,12 +274,17 @@ def test_a_body_is_read_as_it_is_meant_or_not_at_all(world):
     for body, said in (
         (b'{"argv": ["a"], "argv": ["b"]}', "argv: is there twice: keep one of them"),
         (b'{"argv": [""], "demand": {"cpu": 1}}', "argv: names no program: its first word is empty"),
-        (b'{"argv": ["a"', "JSON decode error"),
-        (f'{{"argv": ["a"], "tasks": {long}}}'.encode(), "Exceeds the limit"),
+        (b'{"argv": ["a"', "line 1: not JSON: column 14: a comma or a closing bracket is missing here"),
+        (f'{{"argv": ["a"], "tasks": {long}}}'.encode(), "a number has more digits than can be read"),
+        (b'{"argv": ["a"], "demand": {"cpu": 1.0}, "tasks": 1.0}', "tasks: write a whole number"),
+        (b'{"argv": ["a"], "demand": {"cpu": 1.0}, "tasks": "1"}', "tasks: write a whole number"),
     ):
         code, answer = ask(world, "/v1/jobs", body)
         assert code == 422
         assert said in answer["error"]
+    for path in ("/v1/jobs?limit=1_0", "/v1/jobs/1_0", "/v1/jobs/1/tasks/1_0/output/out"):
+        code, answer = ask(world, path)
+        assert (code, answer["error"].partition(": ")[2]) == (422, "write a number, in the digits 0 to 9, not '1_0'")
     code, answer = ask(world, "/v1/tokens/x", method="DELETE")
     assert (code, answer["error"]) == (422, "token: 'x' is no token's number: `fairlead token list` shows them")
 

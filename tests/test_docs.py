@@ -136,6 +136,16 @@ def of_docs(name):
     return module
 
 
+def test_each_command_says_what_it_does_and_takes_in_a_line(command, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    for group in ([], ["token"], ["service"], ["journal"], ["import"]):
+        told = command(*group, "--help").stdout
+        assert not [line for line in told.partition("Commands:")[2].splitlines() if line.endswith("...")], told
+    told = command("simulate", "--help").stdout.partition("Options:")[2]
+    assert "--nodes N " in told
+    assert "<" not in re.sub(r"\S+<=x\S+", "", told), "no types of the program's own"
+
+
 def test_the_manual_page_and_the_completions_are_installed_as_the_program_says_them():
     module = of_docs("share.py")
     pages = module.pages()
@@ -182,7 +192,7 @@ def test_each_line_for_who_comes_from_slurm_names_commands_and_options_that_ther
             assert name in group.list_commands(None), row
             known = {option for parameter in group.get_command(None, name).params for option in parameter.opts}
             end = options.index("--") if "--" in options else len(options)
-            assert {option for option in options[:end] if option.startswith("-")} <= known, row
+            assert {option for option in options[:end] if re.match("--?[a-zA-Z]", option)} <= known, row
 
 
 def test_every_command_of_the_readme_is_in_the_makefile_or_the_program():

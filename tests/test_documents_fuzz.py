@@ -135,6 +135,7 @@ RIGHT = 'capacity = { cpu = 9 }\n[[user]]\nname = "A"\ndemand = { cpu = 1 }\n'
 WRONG = {
     "digits": (f"capacity = {{ cpu = {'9' * 5000} }}\n", ":1: a number has more digits than can be read"),
     "many tasks": (RIGHT + f"tasks = {'9' * 400}\n", "user[0].tasks"),
+    "tasks as text": (RIGHT + 'tasks = "2"\n', ":5: user[0].tasks: write a number"),
     "half a task less": (RIGHT + "tasks = -0.5\n", "is no number of tasks"),
     "a weight as text": (RIGHT + 'weight = "2"\n', ":5: user[0].weight: write a number"),
     "tasks that are none": (RIGHT + "tasks = nan\n", ":5: user[0].tasks: write a finite number"),
@@ -230,8 +231,11 @@ def test_a_page_is_written_to_what_a_browser_opens(command):
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("submit,duration,cpu,gang\n0,1,1,yes\n", ":2: gang: 'yes': write true or false"),
-        ("submit,duration,cpu,tasks\n0,1,1,2.7\n", ":2: tasks: 2.7 is no whole number"),
+        ("submit,duration,cpu,gang\n0,1,1,yes\n", ":2: gang: write true or false, not 'yes'"),
+        ("submit,duration,cpu,tasks\n0,1,1,2.7\n", ":2: tasks: write a whole number, not '2.7'"),
+        ("submit,duration,cpu,tasks\n0,1,1,1_0\n", ":2: tasks: write a number, in the digits 0 to 9, not '1_0'"),
+        ("submit,duration,cpu\n０,1,1\n", ":2: submit: write a number, in the digits 0 to 9, not '０'"),
+        ("submit,duration,cpu\n0,1,1_0\n", ":2: cpu: '1_0' is no quantity"),
         ("submit,duration,cpu\n0,1,1,9\n", ":2: has more cells than the first line"),
         ("submit;duration;cpu\n0;1;1\n", ":1: has semicolons between its cells: write commas"),
         ("submit,duration,cpu,weight\n0,1,1,2\n", ":2: weight: is no resource"),

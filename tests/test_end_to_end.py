@@ -19,7 +19,7 @@ from fairlead.client.connection import PATIENCE
 from fairlead.engines.local.machine import this_machine
 from fairlead.model.documents import DocumentError, read_configuration
 from fairlead.policies.registry import find_policy
-from forked import Fairlead
+from forked import Fairlead, run
 
 ROOT = Path(__file__).parent.parent
 
@@ -139,7 +139,7 @@ def test_time_limits_retries_and_what_comes_after(idle):
         assert idle.call("submit", "-q", "A", option, value, "--", "true").stderr.startswith(f"fairlead: {option} ")
     missing = idle.newest() + 99
     refused = idle.call("submit", "-q", "A", "--after", f"{missing}", "--", "true")
-    assert refused.stderr == f"fairlead: there is no job {missing}\n"
+    assert refused.stderr == f"fairlead: --after: there is no job {missing}\n"
 
 
 def test_a_task_that_is_out_of_time_has_failed_even_if_it_exits_0(idle):
@@ -357,11 +357,23 @@ def test_a_disk_that_an_output_fills_is_rescued(live_on_a_disk, tmp_path):
         (["run", "-q", "A", "--cpu", "x", "--", "true"], "cpu: 'x' is no quantity"),
         (["run", "-q", "A", "--cpu", "-1", "--", "true"], "cpu: -1 is negative"),
         (["run", "-q", "A", "--gpu", "0.5", "--", "true"], "ask for a whole number"),
-        (["run", "-q", "A", "--resource", "fpga=1", "--", "true"], "no node has 'fpga'"),
+        (
+            ["run", "-q", "A", "--resource", "fpga=1", "--", "true"],
+            "--resource fpga: no node has any: there is cpu, memory",
+        ),
         (["run", "-q", "A", "--resource", "fpga", "--", "true"], "write NAME=VALUE"),
         (["run", "-q", "A", "--on", "zone", "--", "true"], "write NAME=VALUE"),
-        (["submit", "-q", "A", "--tasks", "0", "--", "true"], "0 tasks: a job has from 1"),
-        (["submit", "-q", "A", "--tasks", "99999999", "--", "true"], "a job has from 1"),
+        (["submit", "-q", "A", "--tasks", "0", "--", "true"], "--tasks: 0: use a number from 1 to 1,000,000"),
+        (["submit", "-q", "A", "--tasks", "99999999", "--", "true"], "--tasks: 99999999: use a number from 1"),
+        (
+            ["submit", "-q", "A", "--priority", "1000001", "--", "true"],
+            "--priority: 1000001: use a number from -1000000",
+        ),
+        (["jobs", "--status", "done"], "--status: write 'waiting', 'held', "),
+        (["submit", "-q", "A", "--retries", "-1", "--", "true"], "--retries: -1: use a number from 0 to 100"),
+        (["submit", "-q", "A", "--time-limit", "0", "--", "true"], "--time-limit: 0 seconds: use more than 0"),
+        (["submit", "-q", "A", "--after", "77777", "--", "true"], "--after: there is no job 77777"),
+        (["submit", "-q", "A", "--gang", "--at-most", "2", "--", "true"], "--at-most: a gang starts all its tasks"),
         (["cancel", "77777"], "there is no job 77777"),
         (["logs", "77777"], "there is no job 77777"),
         (["logs", "x.y"], "is no task"),
@@ -778,6 +790,57 @@ def test_the_shell_completes_commands(tmp_path):
     assert set(world.call().stdout.split()) == {"release", "reload", "rerun", "resume"}
 
 
+@pytest.mark.parametrize(
+    ("typed", "offered"),
+    [
+        ("jobs --status ", ["waiting", "held", "running", "succeeded", "failed", "cancelled"]),
+        ("job 1 --status su", ["succeeded"]),
+        ("usage --by ", ["user", "queue"]),
+        ("up --engine ", ["local", "ray"]),
+        ("simulate t.csv --format s", ["swim", "swf"]),
+        ("simulate t.csv --policy drf,fifo", ["drf,fifo", "drf,fifo-strict"]),
+        ("allocate p.toml --policy cee", ["ceei"]),
+        ("submit --queue l", ["lab"]),
+        ("drain ", ["n1"]),
+        ("submit --tasks 12", ["12"]),
+        ("submit --tasks ", [" "]),
+        ("submit --name ", [" "]),
+        ("up --config ", [""]),
+        ("submit --jobs ", [""]),
+    ],
+)
+def test_the_shell_offers_what_a_value_can_be_and_files_where_it_is_one(shared, typed, offered):
+    """A blank is no file; of nothing at all shells make files."""
+    words = {"COMP_WORDS": f"fairlead {typed}", "COMP_CWORD": f"{len(typed.split(' '))}"}
+    told = run([], env={**shared.env, "_FAIRLEAD_COMPLETE": "complete_bash", **words}, timeout=60)
+    assert (told.returncode, told.stderr) == (0, "")
+    assert told.stdout.removesuffix("\n").split("\n") == offered
+
+
+def test_the_shell_offers_no_names_where_nobody_answers(tmp_path):
+    world = Live(tmp_path)
+    world.env |= {"_FAIRLEAD_COMPLETE": "complete_bash", "COMP_WORDS": "fairlead drain ", "COMP_CWORD": "2"}
+    told = world.call()
+    assert (told.stdout, told.stderr) == (" \n", "")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["jobs", "--limit", "1_0"], "write a whole number, in the digits 0 to 9, not '1_0'"),
+        (["jobs", "--limit", "\uff11"], "write a whole number, in the digits 0 to 9, not '\uff11'"),
+        (["jobs", "--limit", "0"], "use 1 or more, not '0'"),
+        (["submit", "--tasks", "1.0", "--", "true"], "write a whole number, not '1.0'"),
+        (["simulate", "t.csv", "--speed", "nan"], "write a finite number, not 'nan'"),
+    ],
+)
+def test_a_number_that_is_typed_is_refused_as_one_in_a_document(command, arguments, says):
+    done = command(*arguments)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.splitlines()[-1].startswith("Error: Invalid value for '--")
+    assert done.stderr.endswith(f": {says}\n")
+
+
 STEERING = "\x1b]0;owned\x07\x9b31m\u202e[/] [bold]x"
 """Retitles a terminal, recolours it, turns text around; and markup that closes what was not opened."""
 
@@ -849,6 +912,20 @@ def test_a_node_that_is_gone_or_renamed_loses_nothing_without_a_word(live):
     live.up("--drop-node", "n1")
     live.until(lambda: live.ask(f"jobs/{number}/tasks")["tasks"][0]["node"] == "renamed")
     live.ok("cancel", str(number))
+    assert re.search(r"n1 .*lost", live.ok("nodes"))
+    there = (
+        "fairlead: node 'renamed' is there: it can be forgotten when it is lost; `fairlead drain renamed` empties it\n"
+    )
+    assert live.call("forget", "renamed").stderr == there
+    assert live.ok("forget", "n1") == "node n1 is forgotten\n"
+    assert "n1" not in live.ok("nodes")
+    assert "n1" in live.call("forget", "n1").stderr
+    live.end(signal.SIGTERM)
+    live.config.write_text(before)
+    live.up()
+    assert [node["name"] for node in live.ask("nodes")["nodes"] if node["status"] == "up"] == ["n1"], (
+        "it is there again"
+    )
 
 
 def test_it_stops_what_runs_though_nobody_reads_what_it_says_and_its_log_is_no_file(tmp_path):

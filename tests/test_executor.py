@@ -479,6 +479,11 @@ def test_jobs_from_a_program(world, client):
     assert job.wait(timeout=30)["status"] == "failed"
     assert (job.output(), job.output(stream="err")) == (b"out\n", b"err\n")
     assert [task["exit"] for task in job.tasks()] == [3]
+    many = client.submit_job(["sh", "-c", "test {index} != 2"], tasks=5, cpu="100m", memory="16Mi")
+    assert many.wait(timeout=60)["failed"] == 1
+    for asked, told in (({}, [0, 1, 2, 3, 4]), ({"indices": range(1, 3)}, [1, 2]), ({"indices": range(0)}, [])):
+        assert [task["index"] for task in many.tasks(**asked)] == told
+    assert [task["index"] for task in many.tasks("failed", indices=range(1, 9))] == [2]
     after = client.submit_job(["true"], after=[(job.id, "failure")])
     assert after.wait(timeout=30)["status"] == "succeeded"
     nap_job = next(j for j in client._connection.get("/v1/jobs")["jobs"] if j["name"] == "nap")

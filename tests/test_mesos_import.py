@@ -72,13 +72,15 @@ def test_a_master_is_asked(command, tmp_path):
     ("text", "why"),
     [
         (None, "cannot be read: No such file"),
-        ("<html>", "not JSON"),
+        ("<html>", "s.json:1: not JSON: column 1: a value is missing here"),
         ("[]", "no JSON object"),
         ("{}", "names no slaves and no frameworks"),
-        ("[" * 100_000, "not JSON"),
-        ('{"roles": [{"name": "a", "weight": -1}]}', "roles.0.weight: use more than 0: got -1"),
-        ('{"roles": [{"name": "a", "quota": {"limit": {"cpus": NaN}}}]}', "roles.0.quota.limit.cpus: "),
-        ('{"slaves": 3}', "slaves: write a list: got 3"),
+        ("[" * 100_000, "nested too deeply"),
+        ('{"roles": [{"name": "a", "weight": -1}]}', "roles[0].weight: use more than 0, not -1"),
+        ('{"roles": [{"name": "a", "quota": {"limit": {"cpus": NaN}}}]}', "roles[0].quota.limit.cpus: "),
+        ('{"roles": [{}]}', "roles[0].name: is missing"),
+        ('{"slaves": [], "slaves": []}', "slaves: is there twice: keep one of them"),
+        ('{"slaves": 3}', "slaves: write a list, not 3"),
     ],
 )
 def test_what_is_none_of_mesos_is_refused_in_a_line(command, text, why):
@@ -86,7 +88,7 @@ def test_what_is_none_of_mesos_is_refused_in_a_line(command, text, why):
         Path("s.json").write_text(text)
     done = command("import", "mesos", "--state", "s.json")
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1)
-    assert done.stderr.startswith("fairlead: s.json: ")
+    assert done.stderr.startswith("fairlead: s.json:")
     assert why in done.stderr
 
 

@@ -526,6 +526,17 @@ def test_plain_http_from_elsewhere_only_by_saying_so(monkeypatch):
 
 
 @needs_root
+def test_another_persons_scheduler_is_not_said_to_be_none(shared):
+    def ask():
+        with pytest.raises(ServiceError) as refused:
+            Connection(shared.home, patience=0).get("/v1/status")
+        return str(refused.value)
+
+    said = f"{shared.home}/socket: is not yours to connect to: it is another person's scheduler"
+    assert as_somebody(60002, ask) == said
+
+
+@needs_root
 def test_ones_own_scheduler_lets_nobody_else_in(shared):
     """Not even where the folder is opened by mistake: the kernel says who it is."""
     path = shared.home / "socket"

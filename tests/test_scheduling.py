@@ -660,17 +660,17 @@ def test_everybody_gets_a_leaf_under_a_star():
 @pytest.mark.parametrize(
     ("job", "says"),
     [
-        (Job("A", {"cpu": 1000}, tasks=0), "0 tasks"),
-        (Job("A", {"cpu": 1000}, tasks=10**7), "a job has from 1 to"),
-        (Job("A", {}), "the demand is empty"),
-        (Job("A", {"cpu": 0}), "the demand is empty"),
-        (Job("A", {"fpga": 1}), "no node has 'fpga': there is cpu"),
-        (Job("A", {"cpu": 9000}), "over the limit of 4 of queue 'A'"),
-        (Job("A", {"cpu": 1000}, tasks=5, gang=True), "5 cpu at once, over the limit"),
-        (Job("A", {"cpu": 1000}, priority=10**9), "priority"),
-        (Job("A", {"cpu": 1000}, retries=-1), "retries"),
-        (Job("A", {"cpu": 1000}, time_limit=0.0), "time limit"),
-        (Job("A", {"cpu": 1000}, after=[After(1)]), "no job 1"),
+        (Job("A", {"cpu": 1000}, tasks=0), "tasks: 0: use a number from 1"),
+        (Job("A", {"cpu": 1000}, tasks=10**7), "tasks: 10000000: use a number"),
+        (Job("A", {}), "demand: is empty"),
+        (Job("A", {"cpu": 0}), "demand: is empty"),
+        (Job("A", {"fpga": 1}), "demand: fpga: no node has any: there is cpu"),
+        (Job("A", {"cpu": 9000}), "demand: cpu: 9 is over the limit of 4 of queue 'A'"),
+        (Job("A", {"cpu": 1000}, tasks=5, gang=True), "demand: cpu: 5 at once is over the limit"),
+        (Job("A", {"cpu": 1000}, priority=10**9), "priority: 1000000000: use"),
+        (Job("A", {"cpu": 1000}, retries=-1), "retries: -1: use"),
+        (Job("A", {"cpu": 1000}, time_limit=0.0), "time_limit: 0 seconds: use"),
+        (Job("A", {"cpu": 1000}, after=[After(1)]), "after: there is no job 1"),
     ],
 )
 def test_what_could_never_run_is_refused(job, says):

@@ -252,10 +252,10 @@ def test_a_script_is_submitted_with_its_own_options(idle):
 )
 def test_a_script_says_how_it_is_submitted_and_nothing_else(idle, line, said):
     (idle.folder / "job.sh").write_text(f"#!/bin/sh\n#FAIRLEAD {line}\ntrue\n")
-    before = idle.newest()
+    before = idle.ask("jobs", limit=1)["jobs"]
     wrong = idle.call("submit", "-q", "A", "job.sh")
     assert (wrong.returncode, wrong.stderr) == (1, f"fairlead: job.sh:2: #FAIRLEAD {said}\n")
-    assert idle.newest() == before
+    assert idle.ask("jobs", limit=1)["jobs"] == before
 
 
 @pytest.mark.parametrize(
@@ -275,7 +275,7 @@ def test_what_is_not_here_is_said_when_it_is_submitted(idle, words, said):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("--at-most", "0", "--", "true"), "at most 0 at once: use a number from 1 to 1,000,000"),
+        (("--at-most", "0", "--", "true"), "--at-most: 0: use a number from 1 to 1,000,000"),
         (
             ("--notify", "adalovelace", "--", "true"),
             "--notify adalovelace: is no address, and there is no such command",
@@ -321,9 +321,9 @@ def test_a_file_of_jobs_is_submitted_whole_or_not_at_all(idle):
     faults = [
         ("command,memory\n\ntrue,4Gx", "jobs.csv:3: demand: memory: "),
         ("command,time-limit\ntrue,1h\ntrue,soon", "jobs.csv:3: --time-limit 'soon' is no duration: "),
-        ("command,tasks\ntrue,1\ntrue,0", "jobs.csv:3: 0 tasks: "),
+        ("command,tasks\ntrue,1\ntrue,0", "jobs.csv:3: tasks: 0: "),
         ("command,signal\ntrue,KILL", "jobs.csv:2: signal: "),
-        ("command,resource\ntrue,disk=1", "jobs.csv:2: no node has 'disk': "),
+        ("command,resource\ntrue,disk=1", "jobs.csv:2: demand: disk: no node has any: "),
         ("command,cpu\ntrue,1\nno-such-program,1\ntrue,900", "jobs.csv:3: no-such-program: there is no such program"),
     ]
     for text, said in faults:

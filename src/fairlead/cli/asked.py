@@ -10,17 +10,18 @@ from fairlead.cli.failure import Failure
 
 OPTIONS = (
     "cpu", "memory", "gpu", "tasks", "at_most", "name", "priority", "on", "time_limit", "retries", "grace", "signal", "after",
-    "queue", "cwd", "env",
+    "queue", "cwd", "env", "status", "user",
 )  # fmt: skip
-"""What a request calls as options are called."""
+"""What a request or a query calls as options are called."""
 
 
 def as_typed(message: str) -> str:
     """What a scheduler refused, with the option that was typed for the key that it names: ``--time-limit: ...``."""
-    match = re.match(r"(?:demand: )?([a-z_]+)(?:\.[\w.-]+)?: ", message)
-    if match is None or match[1] not in OPTIONS:
+    match = re.match(r"(demand: )?([a-z][a-z0-9_./-]*?)(?:\.[\w.-]+)?: ", message)
+    if match is None or (match[2] not in OPTIONS and not match[1]):
         return message
-    return f"--{match[1].replace('_', '-')}: {message[match.end() :]}"
+    option = match[2].replace("_", "-") if match[2] in OPTIONS else f"resource {match[2]}"
+    return f"--{option}: {message[match.end() :]}"
 
 
 def job_request(asked: Mapping[str, Any]) -> dict[str, Any]:
@@ -121,7 +122,7 @@ def _after(values: Iterable[str]) -> list[dict[str, Any]]:
     found = []
     for value in values:
         job, _, how = value.partition(":")
-        if not job.isdigit() or how not in ("", "success", "failure", "end"):
+        if not re.fullmatch("[0-9]{1,15}", job) or how not in ("", "success", "failure", "end"):
             raise Failure(f"--after {value!r}: write JOB, JOB:failure or JOB:end, such as 12 or 12:end")
         found.append({"job": int(job), "how": how or "success"})
     return found

@@ -12,6 +12,7 @@ import typer
 import fairlead
 from fairlead.cli.commands import cluster, configuration, fairness, jobs, journal, people, traces
 from fairlead.cli.failure import Failure
+from fairlead.cli.option_values import settle
 from fairlead.cli.streams import checked_streams
 from fairlead.interrupts import heed
 from fairlead.plain_text import plain_lines
@@ -59,6 +60,7 @@ app.add_typer(people.token, name="token")
 app.add_typer(people.service, name="service")
 app.add_typer(journal.app, name="journal")
 app.add_typer(configuration.app, name="import")
+settle(app)
 
 
 def main() -> None:

@@ -11,6 +11,7 @@ from typing import Any
 
 from fairlead.cli.failure import Failure
 from fairlead.model.faults import check_digits, no_json, parse_json, repeated, shortened
+from fairlead.model.quantity import read_number
 
 LISTS = ("resource", "on", "after", "env")
 SWITCHES = ("gang", "exit_done", "revocable", "export_all", "strict", "hold", "pack", "spread", "ray")
@@ -104,9 +105,14 @@ def _value(where: str, name: str, value: Any) -> Any:
             return str(value).lower() == "true"
         raise Failure(f"{where}: {name}: write true or false, not {shortened(repr(value))}")
     if name in NUMBERS:
-        if type(value) is int or (isinstance(value, str) and value.strip().lstrip("-").isdecimal()):
-            return int(value)
-        raise Failure(f"{where}: {name}: write a whole number, not {shortened(repr(value))}")
+        if type(value) is int:
+            return value
+        if not isinstance(value, str):
+            raise Failure(f"{where}: {name}: write a whole number, not {shortened(repr(value))}")
+        try:
+            return read_number(value, int)
+        except ValueError as error:
+            raise Failure(f"{where}: {name}: {error}") from None
     if isinstance(value, str) or (type(value) in (int, float) and name in ("cpu", "memory", "gpu", "time_limit")):
         return str(value)
     raise Failure(f"{where}: {name}: write text, not {shortened(repr(value))}")

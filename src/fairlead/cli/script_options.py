@@ -236,7 +236,7 @@ def _dependency(text: str) -> list[str]:
     """One of Slurm's dependencies as ours; a Failure where it has no counterpart, for a job that must wait is not let go."""
     kind, _, jobs = text.partition(":")
     how = {"afterok": "", "afternotok": ":failure", "afterany": ":end"}.get(kind)
-    if how is None or not all(job.isdigit() for job in jobs.split(":")):
+    if how is None or not all(re.fullmatch("[0-9]{1,15}", job) for job in jobs.split(":")):
         raise Failure(
             f"--dependency={text}: has no counterpart here: write afterok, afternotok or afterany with jobs' numbers"
         )
@@ -244,7 +244,7 @@ def _dependency(text: str) -> list[str]:
 
 
 def _memory(value: str, times: int) -> list[str] | None:
-    match = re.fullmatch(r"(\d+)([KMGT]?)B?", value, re.IGNORECASE)
+    match = re.fullmatch(r"([0-9]+)([KMGT]?)B?", value, re.IGNORECASE)
     if match is None or int(match[1]) == 0:  # 0 is all of a node's there
         return None
     return ["--memory", f"{int(match[1]) * times}{match[2].upper() or 'M'}i"]
@@ -252,7 +252,7 @@ def _memory(value: str, times: int) -> list[str] | None:
 
 def _time(value: str) -> list[str] | None:
     """``minutes``, ``minutes:seconds``, ``hours:minutes:seconds``, ``days-hours[:minutes[:seconds]]``."""
-    match = re.fullmatch(r"(?:(\d+)-)?(\d+)(?::(\d+))?(?::(\d+))?", value)
+    match = re.fullmatch(r"(?:(\d+)-)?(\d+)(?::(\d+))?(?::(\d+))?", value, re.ASCII)
     if match is None:
         return None
     days, *rest = (int(part) if part is not None else None for part in match.groups())

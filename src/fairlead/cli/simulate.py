@@ -15,7 +15,7 @@ from fairlead.cli.failure import Failure
 from fairlead.cli.reports import check_page, made_by, write_page
 from fairlead.cli.terminal import progress, width
 from fairlead.model.documents import DocumentError, read_half_life
-from fairlead.model.quantity import parse_seconds
+from fairlead.model.quantity import parse_seconds, plain_number
 from fairlead.plain_text import plain_lines
 from fairlead.policies.contract import PolicyError
 from fairlead.simulate.machines import on_machines
@@ -163,7 +163,7 @@ def _seconds(option: str, text: str, default: float) -> float:
 
 def _numbers(option: str, text: str, kind: Callable[[str], Any]) -> list[Any]:
     try:
-        found = [kind(part) for part in text.split(",")]
+        found = [kind(plain_number(part)) for part in text.split(",")]
         if any(x < 0 for x in found) or (option == "--scale" and not all(found)):
             raise ValueError
     except ValueError:

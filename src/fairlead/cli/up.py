@@ -4,6 +4,7 @@ import contextlib
 import importlib.util
 import logging
 import os
+import re
 import socket
 import sys
 import tempfile
@@ -144,7 +145,7 @@ def _ray_address(asked: Asked) -> str:
             "`ray start --head`, or try four nodes on this machine with --try 4"
         )
     host, _, port = named.rpartition(":")
-    if not host or not port.isdigit():
+    if not host or not re.fullmatch("[0-9]{1,5}", port):
         raise Refused(f"{named}: write the address of Ray's head as HOST:PORT, such as 10.0.0.1:6379")
     return named
 
@@ -210,7 +211,7 @@ def _where_for_frameworks(asked: Asked) -> tuple[str, int] | None:
 
 def _host_and_port(text: str, option: str = "--listen", usual: int = DEFAULT_PORT) -> tuple[str, int]:
     host, _, port = text.rpartition(":")
-    if not port.isdigit() or not host or int(port) > 65535:
+    if not re.fullmatch("[0-9]{1,5}", port) or not host or int(port) > 65535:
         raise Refused(f"{option} {text!r}: write HOST:PORT, such as 0.0.0.0:{usual} or [::]:{usual}")
     return host.removeprefix("[").removesuffix("]"), int(port)
 

@@ -81,13 +81,17 @@ class SubmittedJob:
         """waiting, held, running, succeeded, failed or cancelled."""
         return self.info()["status"]
 
-    def tasks(self, status: str | None = None) -> list[TaskInfo]:
-        """Its tasks, by index; those of one status, such as "failed", if named."""
+    def tasks(self, status: str | None = None, indices: range | None = None) -> list[TaskInfo]:
+        """Its tasks, by index; those of one status, such as "failed", and of a range such as ``range(100, 201)``, if named."""
+        if indices is not None and not indices:
+            return []
         found: list[TaskInfo] = []
-        first: int | None = 0
-        while first is not None:
-            page = self._connection.get(f"/v1/jobs/{self.id}/tasks", first=first, limit=10_000, status=status)
-            found += page["tasks"]
+        first: int | None = min(indices) if indices else 0
+        last = max(indices) if indices else None
+        while first is not None and (last is None or first <= last):
+            most = 10_000 if last is None else min(10_000, last - first + 1)
+            page = self._connection.get(f"/v1/jobs/{self.id}/tasks", first=first, limit=most, status=status)
+            found += [task for task in page["tasks"] if indices is None or task["index"] in indices]
             first = page["next"]
         return found
 

@@ -12,7 +12,7 @@ from decimal import Decimal
 from fairlead.imports.imported import Imported, document, toml_key
 from fairlead.imports.mesos_state import Amounts, Role, State
 from fairlead.model.documents import check_queue_name
-from fairlead.model.quantity import parse_quantity
+from fairlead.model.quantity import parse_quantity, plain_number
 from fairlead.model.specs import LEAST_WEIGHT, ancestors
 from fairlead.plain_text import plain
 
@@ -121,7 +121,7 @@ def _weights(found: _Import) -> dict[str, float]:
     for part in filter(None, str(found.state.flags.get("weights") or "").split(",")):
         name, _, weight = part.partition("=")
         try:
-            weights[name] = Role(name=name, weight=float(weight)).weight
+            weights[name] = Role(name=name, weight=float(plain_number(weight))).weight
         except ValueError:
             found.left_out.append(f"flag weights: {plain(part)}: not ROLE=WEIGHT")
     return weights

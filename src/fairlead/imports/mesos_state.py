@@ -12,8 +12,8 @@ from urllib.parse import urlsplit, urlunsplit
 import urllib3
 from pydantic import AliasChoices, BaseModel, Field, ValidationError, field_validator
 
-from fairlead.model.documents import DocumentError
-from fairlead.model.faults import reason, shortened
+from fairlead.model.documents import DocumentError, key_of
+from fairlead.model.faults import no_json, parse_json, reason, shortened
 
 LARGEST = 256 * 2**20
 """Bytes of an answer: a master of thousands of agents says tens of MiB."""
@@ -120,10 +120,9 @@ def _checked(said: dict[str, Any], place: str) -> State:
         return State.model_validate(said)
     except ValidationError as error:
         first = error.errors()[0]
-        where = ".".join(map(str, first["loc"]))
-        raise DocumentError(
-            f"{place}: {where}: {reason(first['type'], first['msg'])}: got {shortened(repr(first['input']))}"
-        ) from None
+        key, why = shortened(key_of(first["loc"])), reason(first["type"], first["msg"])
+        got = f", not {shortened(repr(first['input']))}" if first["type"] != "missing" else ""
+        raise DocumentError(f"{place}: {key}: {why}{got}") from None
 
 
 def _beside(url: str, name: str) -> str:
@@ -161,9 +160,15 @@ def _decoded(body: bytes, place: str) -> dict[str, Any]:
     if len(body) > LARGEST:
         raise DocumentError(f"{place}: larger than {LARGEST >> 20} MiB: not what a master says")
     try:
-        said = json.loads(body)
-    except (ValueError, RecursionError) as error:
-        raise DocumentError(f"{place}: not JSON: {shortened(str(error))}") from None
+        said = parse_json(body)
+    except json.JSONDecodeError as error:
+        raise DocumentError(f"{place}:{error.lineno}: {no_json(error)}") from None
+    except RecursionError:
+        raise DocumentError(f"{place}: nested too deeply") from None
+    except UnicodeDecodeError as error:
+        raise DocumentError(f"{place}: not UTF-8 text (byte {error.start})") from None
+    except ValueError as error:  # a key twice, a number too long
+        raise DocumentError(f"{place}: {shortened(str(error))}") from None
     if not isinstance(said, dict):
         raise DocumentError(f"{place}: not what a master says: no JSON object")
     return said

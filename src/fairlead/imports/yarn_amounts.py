@@ -9,7 +9,7 @@ from fairlead.model.specs import ALL
 
 NAMES = {"memory-mb": "memory", "memory": "memory", "vcores": "cpu", "cpu": "cpu", "yarn.io/gpu": "gpu"}
 """Resources by YARN's names; any other has its own."""
-_NUMBER = r"(\d+(?:\.\d+)?)"
+_NUMBER = r"([0-9]+(?:\.[0-9]+)?)"
 
 Amounts = dict[str, int | Percent]
 """By resource: base units, or a part of the cluster."""
@@ -53,7 +53,7 @@ def _assigned(part: str) -> tuple[str, int | Percent]:
 def _absolute(resource: str, number: str) -> int:
     """A number as YARN means it: whole megabytes of memory, whole ones of everything else."""
     whole = number.strip().partition(".")[0]
-    if not re.fullmatch(r"\d{1,15}", whole):
+    if not re.fullmatch(r"[0-9]{1,15}", whole):
         raise ValueError(f"{resource}: {number!r} is no number that is 0 or more")
     return parse_quantity(resource, f"{whole}Mi" if resource == "memory" else whole)
 

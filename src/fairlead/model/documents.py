@@ -229,7 +229,7 @@ class QueueTable(Table):
     strict: Switch = False
     guarantee_timeout: Timeout | None = None
     fair_share_timeout: Timeout | None = None
-    fair_share_threshold: Annotated[float, Field(ge=0, le=1)] | None = None
+    fair_share_threshold: Annotated[Strict, Field(ge=0, le=1)] | None = None
     revocable: Switch = True
     min_runtime: Annotated[Seconds, Field(ge=0, le=LONGEST_PROTECTION)] | None = None
     grace: Annotated[Seconds, Field(ge=0, le=LONGEST_GRACE)] | None = None
@@ -258,7 +258,7 @@ class SchedulerTable(Table):
 
 
 class BoundsTable(Table):
-    requests: Annotated[float, Field(ge=1, le=1e6)] | None = None
+    requests: Annotated[Strict, Field(ge=1, le=1e6)] | None = None
     streams: Count | None = None
     programs: Count | None = None
     jobs: Count | None = None
@@ -323,7 +323,7 @@ def validated(kind: type[T], path: Path, text: str, raw: dict[str, Any]) -> T:
         told: dict[tuple[str | int, ...], Any] = {}
         for each in error.errors():  # what may be of several kinds is wrong as each of them
             place = _place(each["loc"])
-            if place not in told or each["type"] in ("finite_number", "value_error"):
+            if place not in told or each["type"] in ("finite_number", "value_error", "float_type"):
                 told[place] = each
         inner = {place[:length] for place in told for length in range(len(place))}  # what is wrong inside is told alone
         faults = [fault(path, text, e["loc"], e["msg"], e["type"]) for place, e in told.items() if place not in inner]
@@ -693,9 +693,14 @@ def read_table(path: Path) -> tuple[str, dict[str, Any]]:
 def fault(path: Path, text: str, location: Sequence[str | int], message: str, kind: str) -> str:
     location = _place(location)
     line = _line_of(text, location)
-    key = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in location).lstrip(".")
+    key = key_of(location)
     place = f"{path}:{line}" if path.suffix != ".json" else str(path)
     return f"{place}: {shortened(key)}: {reason(kind, message)}"
+
+
+def key_of(location: Sequence[str | int]) -> str:
+    """A place in a document as people write it: ``queue[0].weight``."""
+    return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in location).lstrip(".")
 
 
 def _place(location: Sequence[str | int]) -> tuple[str | int, ...]:

@@ -113,7 +113,12 @@ def parse_json(text: str | bytes) -> Any:
         whole &= len(found) == len(pairs)
         return found
 
-    value = json.loads(text, object_pairs_hook=read)
+    try:
+        value = json.loads(text, object_pairs_hook=read)
+    except (json.JSONDecodeError, UnicodeDecodeError):
+        raise
+    except ValueError:  # of Python's own limit
+        raise ValueError("a number has more digits than can be read") from None
     if not whole:
         raise Repeated(_place_of_repeated(json.loads(text, object_pairs_hook=_Pairs)) or ())
     return value

@@ -4,11 +4,14 @@ Memory and disk are counted in bytes, everything else in thousandths (milli-cpu,
 below 2**62: a million allocations and releases add up to exactly zero.
 """
 
+import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from decimal import Decimal
 from fractions import Fraction
+
+from fairlead.model.faults import shortened
 
 LARGEST = 2**62
 """No quantity reaches this, so that two of them add up inside an int64."""
@@ -94,6 +97,35 @@ def _base_units(resource: str, match: re.Match[str]) -> Fraction:
 def parse_quantities(values: Mapping[str, object]) -> dict[str, int]:
     """Read a demand, a capacity or a limit: each name with its quantity, in base units."""
     return {name: parse_quantity(name, value) for name, value in values.items()}
+
+
+def read_number(
+    text: str, kind: type[int] | type[float] = float, least: float | None = None, most: float | None = None
+) -> float:
+    """Read what a row or an option has for a number.
+
+    Raises ValueError in the words in which documents are refused, where it is none, or not from `least` to `most`.
+    """
+    said = shortened(repr(text))
+    try:
+        found = kind(plain_number(text))
+    except ValueError:
+        whole, digits = "whole " * (kind is int), ", in the digits 0 to 9" * ("_" in text or not text.isascii())
+        raise ValueError(f"write a {whole}number{digits}, not {said}") from None
+    if not math.isfinite(found):
+        raise ValueError(f"write a finite number, not {said}")
+    if least is not None and found < least:
+        raise ValueError(f"use {least:.12g} or more, not {said}")
+    if most is not None and found > most:
+        raise ValueError(f"use {most:.12g} or less, not {said}")
+    return found
+
+
+def plain_number(text: str) -> str:
+    """Text for `int`, `float` or `Fraction`, which take ``1_000`` and digits of other scripts as well: ValueError for these."""
+    if "_" in text or not text.isascii():
+        raise ValueError(f"{text!r} is no number: write it in the digits 0 to 9")
+    return text
 
 
 class Percent(float):

@@ -7,6 +7,7 @@ the inverse of the capacity. It lacks the sharing incentive, and is here to be c
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
+from fairlead.model.quantity import plain_number
 from fairlead.policies.drf import inverse, weighted_shares
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ def policy(*prices: str) -> "ByFilling":
     for word in prices:
         resource, _, price = word.partition("=")
         try:
-            worth[resource] = Fraction(price)
+            worth[resource] = Fraction(plain_number(price))
         except (ValueError, ZeroDivisionError):
             raise PolicyError(f"asset: {word!r} is no price: write RESOURCE=NUMBER, such as asset:cpu=2") from None
         if not LEAST_PRICE <= worth[resource] <= 1 / LEAST_PRICE:

@@ -134,28 +134,36 @@ def repeated(state: State, key: str, digest: str) -> int | None:
 
 
 def check_job(state: State, job: Job, limits: bool = True) -> None:
-    """Refuse a job that cannot be one; with `limits`, also where those of its queues could never let it start."""
+    """Refuse a job that cannot be one; with `limits`, also where those of its queues could never let it start.
+
+    A refusal begins with the key of the request that it is about, for which commands say the option.
+    """
     if not 1 <= job.tasks <= MOST_TASKS:
-        raise Refused(f"{job.tasks} tasks: a job has from 1 to {MOST_TASKS:,}")
+        raise Refused(f"tasks: {job.tasks}: use a number from 1 to {MOST_TASKS:,}")
     if not any(job.demand.values()):
-        raise Refused("the demand is empty: ask for something of some resource, such as --cpu 1")
+        raise Refused("demand: is empty: ask for something of some resource, such as cpu")
     unknown = sorted(set(job.demand) - set(state.resources))
     if unknown:
-        raise Refused(f"no node has {unknown[0]!r}: there is {', '.join(sorted(state.resources)) or 'nothing yet'}")
+        raise Refused(
+            f"demand: {unknown[0]}: no node has any: there is {', '.join(sorted(state.resources)) or 'nothing yet'}"
+        )
     if job.gang and any(amount * job.tasks >= LARGEST for amount in job.demand.values()):
-        raise Refused(f"a gang of {job.tasks} such tasks asks for more than can be counted")
+        raise Refused(f"tasks: a gang of {job.tasks} such tasks asks for more than can be counted: use fewer")
     if not -1_000_000 <= job.priority <= 1_000_000:
-        raise Refused(f"priority {job.priority}: use a number from -1000000 to 1000000")
+        raise Refused(f"priority: {job.priority}: use a number from -1000000 to 1000000")
     if not 0 <= job.retries <= 100:
-        raise Refused(f"{job.retries} retries: use a number from 0 to 100")
+        raise Refused(f"retries: {job.retries}: use a number from 0 to 100")
     if job.at_most is not None and not 1 <= job.at_most <= MOST_TASKS:
-        raise Refused(f"at most {job.at_most} at once: use a number from 1 to {MOST_TASKS:,}")
+        raise Refused(f"at_most: {job.at_most}: use a number from 1 to {MOST_TASKS:,}")
     if job.at_most is not None and job.gang:
-        raise Refused("a gang starts all its tasks at once: leave out how many may run at most")
+        raise Refused("at_most: a gang starts all its tasks at once: leave out how many may run at most")
     if job.time_limit is not None and not 0 < job.time_limit <= 10**9:
-        raise Refused(f"a time limit of {job.time_limit:g} seconds: use more than 0, and at most {10**9}")
+        raise Refused(f"time_limit: {job.time_limit:g} seconds: use more than 0, and at most {10**9}")
     for after in job.after:
-        job_row(state, after.job)
+        try:
+            job_row(state, after.job)
+        except Unknown as error:
+            raise Unknown(f"after: {error}") from None
     _check_size(state, job)
     for name in path_to_root(job.queue):
         if state.spec_of(name).draining:
@@ -168,7 +176,7 @@ def check_job(state: State, job: Job, limits: bool = True) -> None:
             if job.demand.get(resource, 0) * times > most:
                 asked = format_quantity(resource, job.demand[resource] * times)
                 raise Refused(
-                    f"asks for {asked} {resource}{' at once' if times > 1 else ''}, over the limit of "
+                    f"demand: {resource}: {asked}{' at once' if times > 1 else ''} is over the limit of "
                     f"{format_quantity(resource, most)} of queue {written(name)!r}: it could never start"
                 )
 
@@ -179,9 +187,10 @@ def _check_size(state: State, job: Job) -> None:
     name, most = next(((name, most) for name, most in said if most is not None), ("", {}))
     for resource, amount in job.demand.items():
         if amount > most.get(resource, amount):
+            asked, largest = format_quantity(resource, amount), format_quantity(resource, most[resource])
             raise Refused(
-                f"a task asks for {format_quantity(resource, amount)} {resource}, and the largest in queue {written(name)!r} may "
-                f"have {format_quantity(resource, most[resource])}: ask for less, with more tasks"
+                f"demand: {resource}: {asked} for a task, and the largest in queue {written(name)!r} may have {largest}: "
+                "ask for less, with more tasks"
             )
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fairlead.engines.simulated import SimulatedCluster
+from fairlead.model.quantity import plain_number
 from fairlead.policies.contract import PolicyError
 from fairlead.scheduler.cluster import tasks_that_fit
 from fairlead.scheduler.tables import NONE
@@ -44,7 +45,7 @@ def in_line(policy: str) -> InLine | None:
     if name != "easy":
         return None
     try:
-        longer = float(factor) if ":" in policy else 1.0
+        longer = float(plain_number(factor)) if ":" in policy else 1.0
         if not 1.0 <= longer < np.inf:
             raise ValueError
     except ValueError:

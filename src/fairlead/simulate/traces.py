@@ -24,7 +24,7 @@ import numpy as np
 
 from fairlead.model.documents import check_queue_name
 from fairlead.model.faults import repeated, shortened
-from fairlead.model.quantity import parse_quantity
+from fairlead.model.quantity import parse_quantity, read_number
 from fairlead.model.specs import USERS, Node, Quantities, Queue
 from fairlead.scheduler.facts import Configured, JobSubmitted, NodeJoined, TasksFinished, TasksPlaced
 from fairlead.simulate.workload import Jobs, TraceError, Workload
@@ -155,27 +155,23 @@ def _kind(path: Path) -> str:
 
 
 def _number(row: Row, column: str, least: float = 0.0, most: float = LATEST) -> float:
-    text = row[column]
     try:
-        value = float(text)
-    except (TypeError, ValueError):
-        raise ValueError(f"{column}: {text!r} is no number") from None
-    if not least <= value <= most:
-        raise ValueError(f"{column}: {text} is not from {least:.12g} to {most:.12g}")
-    return value
+        return read_number(row[column], float, least, most)
+    except ValueError as error:
+        raise ValueError(f"{column}: {error}") from None
 
 
 def _whole(row: Row, column: str, least: int, most: int) -> int:
     value = _number(row, column, least, most)
     if value != int(value):
-        raise ValueError(f"{column}: {row[column]} is no whole number")
+        raise ValueError(f"{column}: write a whole number, not {row[column]!r}")
     return int(value)
 
 
 def _switch(row: Row, column: str) -> bool:
     text = row.get(column, "").strip().lower()
     if text not in ("", "0", "1", "true", "false"):
-        raise ValueError(f"{column}: {row[column]!r}: write true or false")
+        raise ValueError(f"{column}: write true or false, not {row[column]!r}")
     return text in ("1", "true")
 
 

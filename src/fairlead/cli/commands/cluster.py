@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 
 import typer
 
+from fairlead.cli import option_values as values
 from fairlead.cli.commands.options import Json
 from fairlead.cli.scheduler import change, connect, print_json
 from fairlead.plain_text import plain
@@ -106,33 +107,46 @@ def doctor(
     system: Annotated[bool, typer.Option("--system", help="Look at the scheduler for all of this machine.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Say whether all is well where a scheduler lives, and if not, what helps. Changes nothing.
+    """Say whether all is well here, and if not, what helps.
 
-    It looks at the versions, the data folder, the journal, the scheduler and its supervisor, cgroups, the disk, clocks and
-    limits. The journal is gone through whole, which takes a while for a large one. Exit status 1 if something is wrong.
+    Changes nothing. It looks at the versions, the data folder, the journal, the scheduler and its supervisor, cgroups, the
+    disk, clocks and limits. The journal is gone through whole, which takes a while for a large one. Exit status 1 if
+    something is wrong.
     """
     from fairlead.cli.doctor import see_all
 
     see_all(home, system, as_json)
 
 
-def drain(node: Annotated[str, typer.Argument(help="The node's name, as `fairlead nodes` shows it.")]) -> None:
+def drain(
+    node: Annotated[
+        str, typer.Argument(help="The node's name, as `fairlead nodes` shows it.", autocompletion=values.nodes)
+    ],
+) -> None:
     """Let a node finish what it has and take no more."""
     change(f"/v1/nodes/{node}/drain", f"node {node} takes no more tasks", "")
 
 
-def resume(node: Annotated[str, typer.Argument(help="The node's name, as `fairlead nodes` shows it.")]) -> None:
+def resume(
+    node: Annotated[
+        str, typer.Argument(help="The node's name, as `fairlead nodes` shows it.", autocompletion=values.nodes)
+    ],
+) -> None:
     """Let a node take tasks again that was drained."""
     change(f"/v1/nodes/{node}/resume", f"node {node} takes tasks again", "")
 
 
-def forget(node: Annotated[str, typer.Argument(help="The node's name, as `fairlead nodes` shows it.")]) -> None:
+def forget(
+    node: Annotated[
+        str, typer.Argument(help="The node's name, as `fairlead nodes` shows it.", autocompletion=values.nodes)
+    ],
+) -> None:
     """Tell no more of a node that is lost. Should it come back, it is there again."""
     change(f"/v1/nodes/{node}/forget", f"node {node} is forgotten", "")
 
 
 def reload() -> None:
-    """Have the scheduler read its configuration again: queues and settings. A wrong file is refused whole."""
+    """Have the scheduler read its configuration again. Queues and settings change; a wrong file is refused whole."""
     with connect() as connection:
         done = connection.post("/v1/reload", {})
     for doubt in done["doubts"]:
@@ -145,7 +159,7 @@ def queues(
     shares: Annotated[bool, typer.Option("--shares", help="Show what each queue should have instead.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Show the queue tree: what each queue uses, its dominant share, its guarantee and limit."""
+    """Show the queues: what each uses, its share and limits. Its share is the dominant one, and its guarantee is shown, too."""
     from fairlead.cli.tables import WITHOUT_TERMINAL, queue_table, share_table, show
     from fairlead.cli.terminal import width
 
@@ -167,7 +181,7 @@ def nodes(as_json: Json = False) -> None:
 
 
 def frameworks(as_json: Json = False) -> None:
-    """Show the frameworks that take offers: what each has, what it is offered, and what it waits for."""
+    """Show the frameworks that take offers. What each has, what it is offered, and what it waits for."""
     from fairlead.cli.tables import framework_table, show
 
     with connect() as connection:
@@ -181,12 +195,14 @@ def frameworks(as_json: Json = False) -> None:
 
 
 def usage(
-    by: Annotated[str, typer.Option(help="user or queue.")] = "user",
+    by: Annotated[str, typer.Option(help="user or queue.", autocompletion=values.one_of("user", "queue"))] = "user",
     since: Annotated[str, typer.Option(help="So long ago: 12h, 7d.")] = "7d",
     as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV instead of a table.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Say who used how much: what was asked for times how long, what was really used of it, and what came to nothing.
+    """Say who used how much.
+
+    What was asked for times how long, what was really used of it, and what came to nothing.
 
     Example: fairlead usage --by queue --since 30d --csv
     """
@@ -199,9 +215,10 @@ def top(
     interval: Annotated[float, typer.Option(help="Seconds between looks.", min=0.1, max=3600)] = 1.0,
     once: Annotated[bool, typer.Option("--once", help="Print the screen once and end.")] = False,
 ) -> None:
-    """Watch the cluster on a full screen: what is used, the queues with their shares over time, the jobs.
+    """Watch the cluster on a full screen.
 
-    Keys, shown at the bottom, scroll, sort and filter; `q` quits.
+    It shows what is used, the queues with their shares over time, and the jobs. Keys, shown at the bottom, scroll, sort and
+    filter; `q` quits.
     """
     from fairlead.cli.top import run_top
 

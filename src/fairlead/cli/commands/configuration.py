@@ -7,7 +7,7 @@ import typer
 
 from fairlead.cli.commands.options import Json
 
-app = typer.Typer(no_args_is_help=True, help="Make a fairlead.toml from what another system was configured by.")
+app = typer.Typer(no_args_is_help=True, help="Make a fairlead.toml from another system's configuration.")
 
 
 @app.command()
@@ -17,9 +17,10 @@ def yarn(
         Path | None, typer.Option(help="Its yarn-site.xml, for what that says of the fair scheduler.")
     ] = None,
 ) -> None:
-    """Print a fairlead.toml that does what YARN's fair scheduler did; each line says where it comes from.
+    """Print a fairlead.toml that does what YARN did.
 
-    What has no counterpart is listed in its first lines, and the exit status is 3 then.
+    That is YARN's fair scheduler. Each line says where it comes from. What has no counterpart is listed in its first lines,
+    and the exit status is 3 then.
     """
     from fairlead.cli.configuration import print_yarn
 
@@ -39,9 +40,10 @@ def mesos(
         Path | None, typer.Option(help="A file with what /roles said, for quota; of a URL it is asked for as well.")
     ] = None,
 ) -> None:
-    """Print a fairlead.toml with the roles, weights and quota of a Mesos master; each line says where it comes from.
+    """Print a fairlead.toml with what a Mesos master says.
 
-    What has no counterpart is listed in its first lines, and the exit status is 3 then.
+    That is its roles, weights and quota. Each line says where it comes from. What has no counterpart is listed in its first
+    lines, and the exit status is 3 then.
 
     Example: fairlead import mesos --state http://master.example:5050/state
     """
@@ -55,7 +57,9 @@ def diff(
     new: Annotated[Path, typer.Argument(help="As it would be.")],
     as_json: Json = False,
 ) -> None:
-    """Say who would gain and who would lose by another configuration, in fair shares of each resource. Changes nothing.
+    """Say who would gain or lose by another configuration.
+
+    It is told in fair shares of each resource. Changes nothing.
 
     Example: fairlead diff fairlead.toml new.toml
     """

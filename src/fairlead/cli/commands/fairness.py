@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from fairlead.cli import option_values as values
 from fairlead.cli.commands.options import Json, Report
 from fairlead.cli.failure import Failure
 from fairlead.cli.scheduler import connect, print_json
@@ -13,12 +14,22 @@ from fairlead.cli.scheduler import connect, print_json
 def allocate(
     problem: Annotated[Path, typer.Argument(help="problem.toml or .json: capacity, and users with their demands.")],
     policy: Annotated[
-        str, typer.Option("--policy", "-p", help="One or more, with commas between; `fairlead policies` lists them.")
+        str,
+        typer.Option(
+            "--policy",
+            "-p",
+            help="One or more, with commas between; `fairlead policies` lists them.",
+            autocompletion=values.some_of(values.policies),
+        ),
     ] = "drf",
     exact: Annotated[bool, typer.Option("--exact", help="Compute in fractions, to the last digit.")] = False,
     discrete: Annotated[bool, typer.Option("--discrete", help="Whole tasks only, one after another.")] = False,
     placement: Annotated[
-        str, typer.Option(help="With --discrete, on several machines: first, best or worst fit.")
+        str,
+        typer.Option(
+            help="With --discrete, on several machines: first, best or worst fit.",
+            autocompletion=values.one_of("first", "best", "worst"),
+        ),
     ] = "first",
     steps: Annotated[bool, typer.Option("--steps", help="With --discrete: show each step.")] = False,
     plot: Annotated[Path | None, typer.Option(help="Draw it into this .html file.")] = None,
@@ -45,7 +56,12 @@ def policies(as_json: Json = False) -> None:
 def audit(
     ctx: typer.Context,
     problem: Annotated[Path | None, typer.Argument(help="problem.toml or .json, as for `allocate`.")] = None,
-    policy: Annotated[str, typer.Option("--policy", "-p", help="One or more, with commas between.")] = "drf",
+    policy: Annotated[
+        str,
+        typer.Option(
+            "--policy", "-p", help="One or more, with commas between.", autocompletion=values.some_of(values.policies)
+        ),
+    ] = "drf",
     allocation: Annotated[
         Path | None, typer.Option(help="Check this allocation instead: a file with tasks = { A = 3, B = 2 }.")
     ] = None,
@@ -64,7 +80,9 @@ def audit(
     report: Report = None,
     as_json: Json = False,
 ) -> None:
-    """Is it fair, and if not, who is wronged? Checks the eight properties of the DRF paper on a problem.
+    """Say whether it is fair, and if not, who is wronged.
+
+    The eight properties of the DRF paper are checked on a problem.
 
     Example: fairlead audit problem.toml --policy drf,ceei
     """
@@ -104,7 +122,13 @@ def _is_given(ctx: typer.Context, name: str) -> bool:
 
 def properties(
     policy: Annotated[
-        str | None, typer.Option("--policy", "-p", help="One or more; without, all that there are.")
+        str | None,
+        typer.Option(
+            "--policy",
+            "-p",
+            help="One or more; without, all that there are.",
+            autocompletion=values.some_of(values.policies),
+        ),
     ] = None,
     cases: Annotated[int, typer.Option(help="Cases that are tried for each.", min=1, max=10_000_000)] = 600,
     seed: Annotated[int, typer.Option(help="The same seed, the same cases.", min=0)] = 0,
@@ -113,7 +137,9 @@ def properties(
     report: Report = None,
     as_json: Json = False,
 ) -> None:
-    """Which policy has which property? Searches for counterexamples, and shows those that there are.
+    """Say which policy has which property.
+
+    Counterexamples are searched for, and those that there are shown.
 
     Example: fairlead properties --policy drf,asset,ceei
     """

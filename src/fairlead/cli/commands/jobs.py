@@ -7,17 +7,24 @@ from typing import Annotated, Any
 
 import typer
 
+from fairlead.cli import option_values as values
 from fairlead.cli.commands.options import Json
 from fairlead.cli.failure import Failure
 from fairlead.cli.scheduler import change, connect, print_json
 from fairlead.plain_text import plain
 
-JobId = Annotated[str, typer.Argument(help="The job's number, as `fairlead jobs` shows it.", metavar="JOB")]
+JobId = Annotated[
+    str,
+    typer.Argument(help="The job's number, as `fairlead jobs` shows it.", metavar="JOB", autocompletion=values.jobs),
+]
 Command = Annotated[
-    list[str], typer.Argument(help="The command and its arguments, after `--`.", metavar="-- COMMAND [ARG]...")
+    list[str], typer.Argument(help="The command and its arguments, after `--`.", metavar="-- COMMAND [ARG]")
 ]
 QueueName = Annotated[
-    str | None, typer.Option("--queue", "-q", help="The queue, such as lab/vision. Default: your own.")
+    str | None,
+    typer.Option(
+        "--queue", "-q", help="The queue, such as lab/vision. Default: your own.", autocompletion=values.queues
+    ),
 ]
 Cpu = Annotated[str, typer.Option(help="CPUs of each task: 1, 0.5, 500m.")]
 Memory = Annotated[str, typer.Option(help="Memory of each task: 512Mi, 4Gi. A task that uses more is killed.")]
@@ -43,7 +50,10 @@ JobsFile = Annotated[
 ]
 Priority = Annotated[int, typer.Option(help="Higher goes first, within its queue.")]
 On = Annotated[
-    list[str], typer.Option(help="Only on nodes with this label; several values: zone=a|b.", metavar="LABEL=VALUE")
+    list[str],
+    typer.Option(
+        help="Only on nodes with this label; several values: zone=a|b; repeat for more.", metavar="LABEL=VALUE"
+    ),
 ]
 TimeLimit = Annotated[str | None, typer.Option(help="Stop a task that runs for longer: 90, 30s, 5min, 2h.")]
 Grace = Annotated[
@@ -52,7 +62,11 @@ Grace = Annotated[
 ]
 Signal = Annotated[
     str | None,
-    typer.Option(help="What a task gets when it is told to stop: TERM, INT, USR1. Default: TERM.", metavar="NAME"),
+    typer.Option(
+        help="What a task gets when it is told to stop: TERM, INT, USR1. Default: TERM.",
+        metavar="NAME",
+        autocompletion=values.one_of("TERM", "INT", "HUP", "USR1", "USR2"),
+    ),
 ]
 Revocable = Annotated[
     bool,
@@ -84,11 +98,18 @@ ExitDone = Annotated[
 Retries = Annotated[int, typer.Option(help="Start a task that fails again, so many times.")]
 AfterJob = Annotated[
     list[str],
-    typer.Option(help="Only after this job has succeeded; JOB:failure or JOB:end for other ends.", metavar="JOB[:END]"),
+    typer.Option(
+        help="Only after this job has succeeded; JOB:failure or JOB:end for other ends; repeat for more.",
+        metavar="JOB[:END]",
+        autocompletion=values.jobs,
+    ),
 ]
 Env = Annotated[
     list[str],
-    typer.Option(help="Set a variable, or with its name alone send that of this terminal.", metavar="NAME[=VALUE]"),
+    typer.Option(
+        help="Set a variable, or with its name alone send that of this terminal; repeat for more.",
+        metavar="NAME[=VALUE]",
+    ),
 ]
 ExportAll = Annotated[
     bool,
@@ -102,7 +123,7 @@ def submit(
     ctx: typer.Context,
     command: Annotated[
         list[str] | None,
-        typer.Argument(help="The command and its arguments, after `--`; or a script.", metavar="-- COMMAND [ARG]..."),
+        typer.Argument(help="The command and its arguments, after `--`; or a script.", metavar="-- COMMAND [ARG]"),
     ] = None,
     queue: QueueName = None,
     cpu: Cpu = "1",
@@ -136,7 +157,8 @@ def submit(
     notify: Annotated[
         list[str],
         typer.Option(
-            help="Tell when it has ended: an https:// or mail address, or a command that reads JSON.", metavar="TO"
+            help="Tell when it has ended: an https:// or mail address, or a command that reads JSON; repeat for more.",
+            metavar="TO",
         ),
     ] = [],  # noqa: B006
     when: Annotated[
@@ -145,8 +167,9 @@ def submit(
 ) -> None:
     """Submit a job, and print its number.
 
-    Lines of a script that begin with #FAIRLEAD are options, too. Example: fairlead submit --queue lab/vision --cpu 2 --memory
-    4Gi --tasks 10 -- python train.py --fold {index}
+    Lines of a script that begin with #FAIRLEAD are options, too.
+
+    Example: fairlead submit --queue lab/vision --cpu 2 --memory 4Gi --tasks 10 -- python train.py --fold {index}
     """
     from fairlead.cli.submitting import all_asked, ask_when, requests, submit_all
 
@@ -179,9 +202,12 @@ def run(
         bool, typer.Option("--pty", help="In a terminal of its own, of this one's size: `fairlead run --pty -- bash`.")
     ] = False,
 ) -> None:
-    """Run a command when it is its turn, here: it reads what this reads, writes where this writes, and this exits as it did.
+    """Run a command here, when it is its turn.
 
-    Ctrl-C, SIGTERM and SIGHUP cancel it, and its reader's end. Example: fairlead run --cpu 2 --memory 4Gi -- make -j2
+    It reads what this reads, writes where this writes, and this exits as it did. Ctrl-C, SIGTERM and SIGHUP cancel it, and its
+    reader's end.
+
+    Example: fairlead run --cpu 2 --memory 4Gi -- make -j2
     """
     from fairlead.cli.asked import job_request
     from fairlead.cli.run import follow, guarded, heard_signals
@@ -205,9 +231,18 @@ def run(
 
 
 def jobs(
-    queue: Annotated[str | None, typer.Option("--queue", "-q", help="Of this queue and those below it.")] = None,
+    queue: Annotated[
+        str | None,
+        typer.Option("--queue", "-q", help="Of this queue and those below it.", autocompletion=values.queues),
+    ] = None,
     user: Annotated[str | None, typer.Option("--user", "-u", help="Of this user.")] = None,
-    status: Annotated[str | None, typer.Option(help="waiting, held, running, succeeded, failed or cancelled.")] = None,
+    status: Annotated[
+        str | None,
+        typer.Option(
+            help="waiting, held, running, succeeded, failed or cancelled.",
+            autocompletion=values.one_of(*values.STATUSES),
+        ),
+    ] = None,
     limit: Annotated[int, typer.Option("--limit", "-n", help="So many at most.", min=1, max=10_000)] = 30,
     long: Annotated[
         bool, typer.Option("--long", "-l", help="Also whose they are, and what they used of what they asked for.")
@@ -236,7 +271,11 @@ def jobs(
 def logs(
     job: Annotated[
         str,
-        typer.Argument(help="The job's number; with .INDEX for another task than the first.", metavar="JOB[.INDEX]"),
+        typer.Argument(
+            help="The job's number; with .INDEX for another task than the first.",
+            metavar="JOB[.INDEX]",
+            autocompletion=values.jobs,
+        ),
     ],
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until the task ends.")] = False,
     tail: Annotated[
@@ -247,11 +286,11 @@ def logs(
         typer.Option("--all", help="Of all its tasks, one after another, each line with the task's index before it."),
     ] = False,
 ) -> None:
-    """Print what a task wrote: its output to standard output, its errors to standard error."""
+    """Print what a task wrote. Its output goes to standard output, its errors to standard error."""
     from fairlead.cli.output import TaskOutput, print_all
 
     number, _, index = job.partition(".")
-    if not number.isdigit() or not (index or "0").isdigit():
+    if not re.fullmatch(r"[0-9]{1,15}(\.[0-9]{0,7})?", job):
         raise Failure(f"{job!r} is no task: write JOB or JOB.INDEX, such as 12 or 12.3")
     if every and index:
         raise Failure(f"--all is of whole jobs: leave .{index} away")
@@ -272,17 +311,22 @@ def cancel(
     jobs: Annotated[
         list[str] | None,
         typer.Argument(
-            help="Jobs, tasks of jobs, or ranges of them: 12, 12.3, 12.0-9.", metavar="JOB[.INDEX[-INDEX]]..."
+            help="Jobs, tasks of jobs, or ranges of them: 12, 12.3, 12.0-9.",
+            metavar="JOB[.INDEX[-INDEX]]",
+            autocompletion=values.jobs,
         ),
     ] = None,
     queue: Annotated[
-        str | None, typer.Option("--queue", "-q", help="All jobs of this queue and those below it.")
+        str | None,
+        typer.Option("--queue", "-q", help="All jobs of this queue and those below it.", autocompletion=values.queues),
     ] = None,
     user: Annotated[str | None, typer.Option("--user", "-u", help="With --queue: only those of this user.")] = None,
 ) -> None:
     """Cancel jobs, some tasks of a job, or a whole queue.
 
-    What runs gets SIGTERM, and SIGKILL after five seconds; what waits never starts. Example: fairlead cancel 12 13.0-9
+    What runs gets SIGTERM, and SIGKILL after five seconds; what waits never starts.
+
+    Example: fairlead cancel 12 13.0-9
     """
     whole, parts = _tasks(jobs or [])
     if not whole and not parts and queue is None:
@@ -307,14 +351,17 @@ def cancel(
 def job(
     job: JobId,
     status: Annotated[
-        str | None, typer.Option(help="Only tasks with this status, such as failed.", metavar="STATUS")
+        str | None,
+        typer.Option(
+            help="Only tasks with this status, such as failed.", metavar="STATUS", autocompletion=values.task_statuses
+        ),
     ] = None,
     tasks: Annotated[
         str | None, typer.Option("--tasks", help="Only these tasks, by index.", metavar="INDEX[-INDEX]")
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Show one job: what it asked for, what it used, and what its tasks do, those first that did not do well."""
+    """Show one job and its tasks. What it asked for, what it used, and what its tasks do, those first that did not do well."""
     from fairlead.cli.job import find_tasks, show_job
 
     with connect() as connection:
@@ -324,7 +371,7 @@ def job(
 
 
 def wait(
-    jobs: Annotated[list[str], typer.Argument(help="The jobs' numbers.", metavar="JOB...")],
+    jobs: Annotated[list[str], typer.Argument(help="The jobs' numbers.", metavar="JOB", autocompletion=values.jobs)],
     timeout: Annotated[
         str | None, typer.Option(help="Give up after so long, with exit status 124: 90, 30s, 5min, 2h.")
     ] = None,
@@ -341,7 +388,7 @@ def wait(
 
 
 def why(job: JobId, as_json: Json = False) -> None:
-    """Say what a job waits for, now, and when it is expected to start."""
+    """Say what a job waits for, and when it is expected to start."""
     from fairlead.cli.tables import kept_until
 
     with connect() as connection:
@@ -378,9 +425,11 @@ def when(
     after: AfterJob = [],  # noqa: B006
     as_json: Json = False,
 ) -> None:
-    """Say when a job would start, were it submitted now: its first task, all of a gang. Nothing is submitted.
+    """Say when a job would start, were it submitted now.
 
-    In eight of ten cases it starts within the interval. Example: fairlead when --cpu 4 --memory 8Gi --tasks 10 -q lab/vision
+    Of its tasks the first counts, of a gang all. Nothing is submitted. In eight of ten cases it starts within the interval.
+
+    Example: fairlead when --cpu 4 --memory 8Gi --tasks 10 -q lab/vision
     """
     from fairlead.cli.asked import demand
 
@@ -390,7 +439,7 @@ def when(
 
 
 def hold(job: JobId) -> None:
-    """Keep the tasks of a job that wait from starting; those that run go on."""
+    """Keep the tasks of a job that wait from starting. Those that run go on."""
     change(f"/v1/jobs/{number_of(job)}/hold", f"job {job} is held", f"job {job} was held already")
 
 
@@ -402,7 +451,9 @@ def release(job: JobId) -> None:
 def edit(
     ctx: typer.Context,
     job: JobId,
-    queue: Annotated[str | None, typer.Option("--queue", "-q", help="Another queue.")] = None,
+    queue: Annotated[
+        str | None, typer.Option("--queue", "-q", help="Another queue.", autocompletion=values.queues)
+    ] = None,
     cpu: Annotated[str | None, typer.Option(help="CPUs of each task.")] = None,
     memory: Annotated[str | None, typer.Option(help="Memory of each task.")] = None,
     gpu: Annotated[str | None, typer.Option(help="GPUs of each task.")] = None,
@@ -451,7 +502,7 @@ def rerun(
         bool, typer.Option("--failed", help="Only its tasks that failed, with the indices that they had.")
     ] = False,
 ) -> None:
-    """Submit what a job was once more, as a new job, and print its number."""
+    """Submit a job once more, and print the new one's number."""
     with connect() as connection:
         answer = connection.submit(f"/v1/jobs/{number_of(job)}/rerun", {"failed": failed})
     if answer["warning"]:
@@ -460,9 +511,9 @@ def rerun(
 
 
 def checkpointed() -> None:
-    """In a task: say that it has kept what it did so far, so that less is lost if it is revoked.
+    """In a task: say that it has kept what it did so far.
 
-    It touches the file that FAIRLEAD_CHECKPOINT names, which a program may do itself.
+    Less is lost then if it is revoked. It touches the file that FAIRLEAD_CHECKPOINT names, which a program may do itself.
     """
     from fairlead.client.checkpoint import checkpointed as say
 

@@ -7,16 +7,16 @@ import typer
 
 from fairlead.cli.commands.options import Json
 
-app = typer.Typer(no_args_is_help=True, help="Look after the journal: is it whole, and if not, what can be saved.")
+app = typer.Typer(no_args_is_help=True, help="Look after the journal, and save what can be saved.")
 
 Home = Annotated[Path | None, typer.Option(help="Data folder. Default: $FAIRLEAD_HOME or the user's data folder.")]
 
 
 @app.command()
 def check(home: Home = None, as_json: Json = False) -> None:
-    """Say whether the journal is what was written, all of it, and if not, how much of it is proved. Changes nothing.
+    """Say whether the journal is what was written, all of it.
 
-    A scheduler may run meanwhile. Exit status 1 if something is wrong.
+    If not, it says how much of it is proved. Changes nothing. A scheduler may run meanwhile. Exit status 1 if something is wrong.
     """
     from fairlead.cli.journal import check_journal
 
@@ -25,10 +25,11 @@ def check(home: Home = None, as_json: Json = False) -> None:
 
 @app.command()
 def repair(home: Home = None) -> None:
-    """Go on with what is proved of a damaged journal, and say what is lost. The damaged files are kept aside.
+    """Go on with what is proved of a damaged journal.
 
-    What was lost may have been told to people: jobs that they submitted are not known, and tasks that had ended may run again.
-    Where a copy of the journal and its head is at hand that is whole, restore that instead.
+    It says what is lost, and keeps the damaged files aside. What was lost may have been told to people: jobs that they
+    submitted are not known, and tasks that had ended may run again. Where a copy of the journal and its head is at hand that
+    is whole, restore that instead.
     """
     from fairlead.cli.journal import repair_journal
 
@@ -37,9 +38,10 @@ def repair(home: Home = None) -> None:
 
 @app.command()
 def adopt(home: Home = None) -> None:
-    """Make a copy of a journal the journal: after a restored backup, or a move to another disk or machine.
+    """Make a copy of a journal the journal.
 
-    Only where the scheduler that it was copied from runs no more: else all that waits and runs would run twice.
+    That is for after a restored backup, or a move to another disk or machine. Only where the scheduler that it was copied
+    from runs no more: else all that waits and runs would run twice.
     """
     from fairlead.cli.journal import adopt_journal
 

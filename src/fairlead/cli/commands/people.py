@@ -5,6 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
+from fairlead.cli import option_values as values
 from fairlead.cli.commands.options import Json
 from fairlead.cli.failure import Failure
 from fairlead.cli.scheduler import connect, print_json
@@ -15,7 +16,7 @@ token = typer.Typer(
 )
 service = typer.Typer(
     no_args_is_help=True,
-    help="The scheduler for all of this machine, as a service of systemd's.",
+    help="The scheduler of a whole machine, as a service of systemd's.",
     rich_markup_mode=None,
 )
 
@@ -29,12 +30,20 @@ def new_token(
     ] = None,
     expires: Annotated[str | None, typer.Option(help="After so long: 12h, 90d. Default: never.")] = None,
     queue: Annotated[
-        list[str], typer.Option("--queue", "-q", help="For this queue only, and those below it; repeat for more.")
+        list[str],
+        typer.Option(
+            "--queue",
+            "-q",
+            help="For this queue only, and those below it; repeat for more.",
+            autocompletion=values.queues,
+        ),
     ] = [],  # noqa: B006
     read_only: Annotated[bool, typer.Option("--read-only", help="To look only.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Make a token, and print it: this once, for only a hash of it is kept.
+    """Make a token, and print it.
+
+    It is printed this once, for only a hash of it is kept.
 
     Example: fairlead token new --user alice --expires 90d
     """
@@ -52,7 +61,7 @@ def new_token(
 
 @token.command("list")
 def list_tokens(as_json: Json = False) -> None:
-    """Show the tokens that there are, but not the secret in them: yours, or for root everybody's."""
+    """Show your tokens, but not the secret in them. Root is shown everybody's."""
     from fairlead.cli.tables import show, token_table
 
     with connect() as connection:
@@ -76,12 +85,15 @@ def revoke_token(
 
 def log(
     user: Annotated[str | None, typer.Option("--user", "-u", help="What this person did.")] = None,
-    queue: Annotated[str | None, typer.Option("--queue", "-q", help="About this queue and those below it.")] = None,
+    queue: Annotated[
+        str | None,
+        typer.Option("--queue", "-q", help="About this queue and those below it.", autocompletion=values.queues),
+    ] = None,
     since: Annotated[str | None, typer.Option(help="In the last so long: 30min, 2h, 7d.")] = None,
     limit: Annotated[int, typer.Option("--limit", "-n", help="So many at most, the newest.", min=1, max=10_000)] = 100,
     as_json: Json = False,
 ) -> None:
-    """Show who did what, the newest last; what somebody was refused as well.
+    """Show who did what, the newest last. What somebody was refused is there as well.
 
     Everybody sees what they did themselves, and what others did to their jobs; operators see all.
     """
@@ -117,10 +129,10 @@ def install(
     tls_key: Annotated[Path | None, typer.Option(help="As for `fairlead up`.")] = None,
     name: Annotated[list[str], typer.Option(help="As for `fairlead up`; repeat for more.")] = [],  # noqa: B006
 ) -> None:
-    """Write the systemd unit of a scheduler for all of this machine, enable it and start it, or start it anew; as root.
+    """Install the systemd unit, and start it; as root.
 
-    What `fairlead up` would refuse is refused before anything is written. Tasks that run go on. Where there is no systemd, print
-    the unit and what to do.
+    It is of a scheduler for all of this machine, and started anew where it runs. What `fairlead up` would refuse is refused
+    before anything is written. Tasks that run go on. Where there is no systemd, print the unit and what to do.
     """
     from fairlead.cli.systemd import install_unit
     from fairlead.cli.up import Asked
@@ -130,7 +142,7 @@ def install(
 
 @service.command("remove")
 def remove() -> None:
-    """Stop and disable the service, and remove its unit; its data in /var/lib/fairlead stays."""
+    """Stop and remove the service. Its data in /var/lib/fairlead stays."""
     from fairlead.cli.systemd import remove_unit
 
     remove_unit(UNIT)

@@ -5,16 +5,28 @@ from typing import Annotated
 
 import typer
 
+from fairlead.cli import option_values as values
 from fairlead.cli.commands.options import Json, Report
 
 Trace = Annotated[Path, typer.Argument(help="The trace: openb, SWIM, SWF, a CSV or Parquet table, or a journal.")]
-Format = Annotated[str | None, typer.Option("--format", help="openb, swim, swf, table or journal; else by its name.")]
+Format = Annotated[
+    str | None,
+    typer.Option(
+        "--format",
+        help="openb, swim, swf, table or journal; else by its name.",
+        autocompletion=values.one_of("openb", "swim", "swf", "table", "journal"),
+    ),
+]
 SkipBad = Annotated[bool, typer.Option("--skip-bad", help="Leave rows out that are wrong, and count them.")]
 From = Annotated[str, typer.Option("--from", help="Only jobs submitted from this time of the trace on, such as 6h.")]
 To = Annotated[str, typer.Option("--to", help="Only jobs submitted before this time, such as 12h.")]
 Config = Annotated[Path | None, typer.Option(help="Machines and the queue tree from this fairlead.toml.")]
 Revoke = Annotated[
-    str, typer.Option(help="Whether tasks are revoked for guarantees and fair shares: on, off, or on,off to compare.")
+    str,
+    typer.Option(
+        help="Whether tasks are revoked for guarantees and fair shares: on, off, or on,off to compare.",
+        autocompletion=values.some_of(lambda: ("on", "off")),
+    ),
 ]
 OneNode = Annotated[str, typer.Option(help="What each of --nodes has.")]
 
@@ -23,7 +35,12 @@ def simulate(
     trace: Trace,
     policy: Annotated[
         str,
-        typer.Option("--policy", "-p", help="One or more; also slots[:K[:overcommit]], fifo-strict, easy[:F]."),
+        typer.Option(
+            "--policy",
+            "-p",
+            help="One or more; also slots[:K[:overcommit]], fifo-strict, easy[:F].",
+            autocompletion=values.some_of(values.all_policies),
+        ),
     ] = "drf",
     kind: Format = None,
     nodes: Annotated[
@@ -46,7 +63,9 @@ def simulate(
     report: Report = None,
     as_json: Json = False,
 ) -> None:
-    """Replay a trace through the scheduler with a virtual clock, and compare policies. Needs no scheduler.
+    """Replay a trace, and compare policies.
+
+    It goes through the scheduler with a virtual clock; none has to run.
 
     Example: fairlead simulate FB-2010.tsv --nodes 400 --policy drf,slots --report out.html
     """
@@ -76,7 +95,15 @@ def simulate(
 def sweep(
     trace: Trace,
     out: Annotated[Path, typer.Option(help="The folder of the results; what is there already is not computed again.")],
-    policy: Annotated[str, typer.Option("--policy", "-p", help="One or more, with commas between.")] = "drf",
+    policy: Annotated[
+        str,
+        typer.Option(
+            "--policy",
+            "-p",
+            help="One or more, with commas between.",
+            autocompletion=values.some_of(values.all_policies),
+        ),
+    ] = "drf",
     kind: Format = None,
     scale: Annotated[str, typer.Option(help="Loads: so many times as many jobs; one or more.")] = "1",
     nodes: Annotated[str, typer.Option(help="Numbers of alike machines; 0: those of the trace.")] = "0",
@@ -88,13 +115,17 @@ def sweep(
     end: To = "",
     skip_bad: SkipBad = False,
     engine: Annotated[
-        str, typer.Option(help="local: all cores of this machine; ray: the Ray cluster of RAY_ADDRESS.")
+        str,
+        typer.Option(
+            help="local: all cores of this machine; ray: the Ray cluster of RAY_ADDRESS.",
+            autocompletion=values.one_of("local", "ray"),
+        ),
     ] = "local",
     workers: Annotated[int | None, typer.Option(help="Processes on this machine.", min=1, max=1024)] = None,
     report: Report = None,
     as_json: Json = False,
 ) -> None:
-    """Simulate a grid: policies x loads x cluster sizes x seeds. A sweep that was killed goes on where it was.
+    """Simulate a grid: policies x loads x machines x seeds. A sweep that was killed goes on where it was.
 
     Example: fairlead sweep FB-2010.tsv --policy drf,slots --nodes 100,200,400 --scale 1,2 --out results
     """

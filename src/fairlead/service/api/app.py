@@ -9,7 +9,7 @@ now.
 import asyncio
 from collections.abc import Awaitable, Callable
 from functools import cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from fastapi import APIRouter, Depends, FastAPI, HTTPException, Request
 from fastapi.exceptions import RequestValidationError
@@ -23,6 +23,7 @@ from fairlead.engines.contract import LiveEngine
 from fairlead.engines.step import Stalled
 from fairlead.journal import Forgotten, Journal
 from fairlead.model.documents import Configuration
+from fairlead.model.faults import shortened
 from fairlead.people.deeds import Deeds
 from fairlead.people.rules import Forbidden
 from fairlead.scheduler.admission import Conflict, Refused, Unknown
@@ -111,22 +112,36 @@ def make_api(asker: Asker, parts: Parts) -> FastAPI:
 
 
 def _refusing_unknown_queries(app: FastAPI) -> Callable[[Request], Awaitable[None]]:
-    """A misspelt filter would be taken for none, and of one that is given twice all but the last."""
+    """A misspelt filter would be taken for none, of one that is given twice all but the last, and 1_0 for a number."""
 
     @cache
-    def known(path: str, method: str) -> list[str]:
-        parameters = app.openapi()["paths"][path][method.lower()].get("parameters", [])
-        return sorted(each["name"] for each in parameters if each["in"] == "query")
+    def known(path: str, method: str) -> tuple[list[str], list[str]]:
+        parameters = app.openapi()["paths"][path].get(method.lower(), {}).get("parameters", [])
+        there = sorted(each["name"] for each in parameters if each["in"] == "query")
+        return there, [each["name"] for each in parameters if _is_number(each["schema"])]
 
     async def refuse(request: Request) -> None:
+        said = {**request.path_params, **request.query_params}
+        if not said:
+            return
+        there, numbers = known(request.scope["route"].path_format, request.method)
+        for name in numbers:
+            if name in said and ("_" in said[name] or not said[name].isascii()):
+                raise HTTPException(
+                    422, f"{name}: write a number, in the digits 0 to 9, not {shortened(repr(said[name]))}"
+                )
         for name in request.query_params:
-            there = known(request.scope["route"].path, request.method)
             if name not in there:
                 raise HTTPException(422, f"{name}: there is no such parameter: use {', '.join(there) or 'none'}")
             if len(request.query_params.getlist(name)) > 1:
                 raise HTTPException(422, f"{name}: is given more than once")
 
     return refuse
+
+
+def _is_number(schema: dict[str, Any]) -> bool:
+    """Whether a parameter is one, or nothing."""
+    return any(each.get("type") in ("integer", "number") for each in [schema, *schema.get("anyOf", [])])
 
 
 class TooLargeInJson:
