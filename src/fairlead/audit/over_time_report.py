@@ -101,13 +101,15 @@ def verdict(found: Mapping[str, Any]) -> list[str]:
     for each in found["starved"]:
         lines.append(
             f"✗ {each['queue']} starved: nothing of it was started for {span(each['seconds'])} from {moment(each['since'])} on, "
-            f"while {listed(each['others'])} had no less and were served"
+            f"while {listed(each['others'])} had no less and {'was' if len(each['others']) == 1 else 'were'} served"
         )
     fair = not lines
     revoked = found["revocations"]
     lines += [f"✗ at {moment(each['at'])}: {each['text']}" for each in revoked["faults"]]
     if fair:
-        lines.append(f"✓ nobody is short of more than {WRONGED:.0%} of its part, and nobody starved")
+        lines.append(
+            f"✓ nobody is short of more than {WRONGED:.0%} of its part and one task of its own, and nobody starved"
+        )
     if revoked["claims"] and not revoked["faults"]:
         tasks = listed([f"{count} for {why}" for why, count in sorted(revoked["tasks"].items())])
         lines.append(

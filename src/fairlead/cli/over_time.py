@@ -7,7 +7,7 @@ from typing import Any
 
 from rich.progress import TaskProgressColumn
 
-from fairlead.audit.over_time import STARVED_AFTER
+from fairlead.audit.over_time import LONGEST, STARVED_AFTER
 from fairlead.audit.over_time_report import over_time_page, over_time_text
 from fairlead.cli.failure import Failure
 from fairlead.cli.reports import check_page, write_page
@@ -58,4 +58,6 @@ def _seconds(option: str, text: str) -> float:
         raise Failure(f"{option} {text!r}: {error}") from None
     if not seconds:
         raise Failure(f'{option} {text!r}: is no time at all: write "7d", "12h", "30min"')
+    if seconds > LONGEST:
+        raise Failure(f"{option} {text!r}: is longer than ten years: write {LONGEST / 86400:.0f}d at most")
     return seconds

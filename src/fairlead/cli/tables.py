@@ -267,7 +267,7 @@ def _kept(kept: dict[str, Any]) -> str:
 def show_fairness(found: dict[str, Any]) -> None:
     """Print the audit of what runs now."""
     if not found["queues"]:
-        print("nothing runs and nothing waits")
+        print("nothing runs, and nothing waits that could start")
         return
     table = plain_table("queue", ">share", "of", ">entitled", "status", ">running", ">waiting", "has no more for")
     for queue in found["queues"]:
@@ -289,9 +289,9 @@ def show_fairness(found: dict[str, Any]) -> None:
         print(f"{signs[finding['holds']]} {plain(finding['text'])}")
     for queue in found["queues"]:
         if queue["passed_over_for"]:
-            others = listed(queue["passed_over_for"])
+            others, were = listed(queue["passed_over_for"]), "was" if len(queue["passed_over_for"]) == 1 else "were"
             waits = f"{queue['name']}, at {queue['dominant_share']:.1%}, has waited for {age(queue['waits_since'])}"
-            print(plain(f"– {waits}, while {others}, who had no less, were served"))
+            print(plain(f"– {waits}, while {others}, who had no less, {were} served"))
     for kept in found["reservations"]:
         print(plain(f"– {_kept(kept)}"))
     if found["fair"] is False:

@@ -32,6 +32,7 @@ from fairlead.scheduler.facts import (
     NodeResumed,
 )
 from fairlead.scheduler.framework_index import JOBS, own_queue
+from fairlead.scheduler.never import stopped_for_ever
 from fairlead.scheduler.state import State
 from fairlead.scheduler.statuses import FAILED, PLACED, RUNNING, WAITING
 from fairlead.scheduler.tables import NONE
@@ -216,8 +217,24 @@ def too_large(state: State, job: Job) -> str | None:
 
 
 def doubt(state: State, job: Job) -> str | None:
-    """What whoever submits a job should know: that it is too large for now, or asks for bytes where more was meant; else None."""
-    return doubt_about_memory(job) or too_large(state, job)
+    """What whoever submits a job should know; None where there is nothing.
+
+    It is too large for now, comes after one in a strict leaf that is, or asks for bytes where more was meant.
+    """
+    return doubt_about_memory(job) or too_large(state, job) or _behind_too_large(state, job)
+
+
+def _behind_too_large(state: State, job: Job) -> str | None:
+    """Say that a job waits behind one that can never start, where nobody passes the first; None where it does not."""
+    leaf = state.tree.rows.get(job.queue, NONE)
+    first = stopped_for_ever(state, leaf, job.priority, state.index.last + 1) if leaf != NONE else NONE
+    if first == NONE:
+        return None
+    number, name = int(state.jobs.id[first]), written(job.queue)
+    return (
+        f"queue {name} is strict, and job {number}, which goes first there, is too large for all nodes that take tasks: the job "
+        f"waits until that one is cancelled, or more join"
+    )
 
 
 def doubt_about_memory(job: Job) -> str | None:

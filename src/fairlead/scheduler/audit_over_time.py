@@ -21,7 +21,7 @@ from fairlead.scheduler.reserved_over_time import Promises
 from fairlead.scheduler.revocations_checked import RevocationCheck
 from fairlead.scheduler.state import State
 from fairlead.scheduler.statuses import WAITING
-from fairlead.scheduler.tables import F64, I64
+from fairlead.scheduler.tables import F64, I64, NONE
 from fairlead.scheduler.why_short import CLOSE, Served, Short, Shortfalls
 
 MOST_LOOKS = 2000
@@ -84,6 +84,9 @@ class Auditor:
             self._pass_until(fact.at)
         for queue in self._served.note(self.state, fact).tolist():
             self._close(queue, fact.at)
+        if fact.at >= self.begin and isinstance(fact, TasksFinished):
+            rows = self.state.job_rows(fact.job)
+            self._tolerate(rows, fact.at - self.state.tasks.started_at[self.state.jobs.first[rows] + fact.index])
         if fact.at >= self.begin and isinstance(fact, TasksRevoked | NodesClaimed):
             self._check_revocation(fact)
         else:
@@ -118,9 +121,19 @@ class Auditor:
         demand = self.state.shapes.demand[self.state.jobs.shape_row[self.state.job_rows_of(rows)]]
         self.revocations.lost += float((np.maximum(0, until - since) * (demand / size).max(axis=1, initial=0.0)).sum())
 
+    def _tolerate(self, jobs: I64, seconds: F64) -> None:
+        """Take in tasks of these jobs, which took so long; NaN where they were never seen to start."""
+        state = self.state
+        size = np.where(state.cluster.total > 0, state.cluster.total, 1)
+        share = (state.shapes.demand[state.jobs.shape_row[jobs]] / size).max(axis=1, initial=0.0)
+        self.sums.tolerate(state.jobs.queue[jobs], share, np.nan_to_num(seconds))
+
     def finish(self) -> OverTime:
         """Go on to the end, and give what was added up."""
         self._pass_until(self.end)
+        jobs = self.state.jobs
+        left = np.flatnonzero((jobs.bucket[: jobs.n] != NONE) | (jobs.holding[: jobs.n] > 0))
+        self._tolerate(left, np.zeros(len(left)))  # how long these take is not known
         rows = [self.state.jobs.first[self.state.job_row(job)] + index for job, index, _ in self._revoked]
         self._add_lost(np.array(rows, np.int64), np.array([*self._revoked.values()], float))
         self._revoked.clear()
