@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from conftest import Live
+from fairlead.audit.over_time_report import over_time_text
 from fairlead.client.connection import ServiceError
 from fairlead.journal import Journal, JournalError, read_history
 from fairlead.journal import journal as journals
@@ -575,3 +576,19 @@ def test_who_waits_for_less_than_one_task_is_not_wronged():
         story.run(0, waited, story.submit(0, "a", slots(1), 2))
         story.run(waited, waited + 10, story.submit(0, "b", slots(1)))
         assert (by_name(story.audit(waited + 10))["b"]["status"] == "wronged") == wronged
+
+
+def test_of_many_that_are_short_all_are_told_why():
+    """A hundred people wait beside one who has all; more than are asked at one look."""
+    story = Story([Queue("*")], slots(2))
+    one_after_another(story, story.submit(0, "hog", slots(2), 500), 0, 200)
+    for k in range(100):
+        story.submit(0.5, f"u{k:02}", slots(1), 5)
+    queues = by_name(story.audit(200.0))
+    assert len(queues) == 101
+    told = [queues[f"u{k:02}"]["through"] for k in range(100)]
+    assert {next(iter(through)) for through in told} == {"ties"}
+    assert all(through.get("not known", 0.0) < 0.02 * sum(through.values()) for through in told)
+    text = over_time_text({**story.audit(200.0), "asked": 200.0, "complete": True})
+    assert "and 61 more" in text
+    assert len(text.splitlines()) < 200

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from fairlead.cli.commands.options import Json
+from fairlead.cli.commands.options import All, Json
 from fairlead.cli.scheduler import change, connect, print_json
 from fairlead.plain_text import plain
 
@@ -143,10 +143,11 @@ def reload() -> None:
 
 def queues(
     shares: Annotated[bool, typer.Option("--shares", help="Show what each queue should have instead.")] = False,
+    show_all: All = False,
     as_json: Json = False,
 ) -> None:
     """Show the queue tree: what each queue uses, its dominant share, its guarantee and limit."""
-    from fairlead.cli.tables import WITHOUT_TERMINAL, queue_table, share_table, show
+    from fairlead.cli.tables import WITHOUT_TERMINAL, fewer, most_of_one, queue_table, share_table, show
     from fairlead.cli.terminal import width
 
     with connect() as connection:
@@ -154,7 +155,9 @@ def queues(
     if as_json:
         print_json(found)
         return
-    show(share_table(found["queues"]) if shares else queue_table(found["queues"], width(WITHOUT_TERMINAL)), "")
+    shown, more = fewer(found["queues"], most_of_one(show_all))
+    show(share_table(shown) if shares else queue_table(shown, width(WITHOUT_TERMINAL)), "")
+    print(*more, sep="\n", end="\n" * bool(more))
 
 
 def nodes(as_json: Json = False) -> None:
