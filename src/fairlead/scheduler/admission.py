@@ -83,6 +83,8 @@ def leaf_for(state: State, queue: str | None, user: str) -> str:
         own = [leaf for leaf in leaves if leaf.endswith(USERS)]
         if queue is None and (len(leaves) == 1 or len(own) == 1):
             return leaf_for(state, (leaves if len(leaves) == 1 else own)[0].replace(USERS, user or "nobody"), user)
+        if queue is not None:
+            raise Refused(f"{queue!r} is the root of all queues, not a leaf queue: choose one of {some(leaves)}")
         raise Refused(f"no queue was named, and there is none for everybody: choose one of {some(leaves)}")
     if USERS in name.split("/") or settings_for(name, declared) is None:
         raise Refused(f"there is no queue {name!r}: choose one of {some(declared_leaves(state))}")
