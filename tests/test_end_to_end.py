@@ -110,6 +110,14 @@ def test_when_is_said_before_anything_is_submitted(idle):
     assert idle.ok("submit", *ask, "--when", "--", "true") == "now: there is room, and it is its turn\n"
     never = "never on the nodes that take tasks now: they could not hold a task of it, even empty\n"
     assert idle.ok("when", "-q", "A", "--cpu", "10") == never
+    assert idle.ok("submit", *ask, "--hold", "--when", "--", "true").startswith("at once once it is released")
+    strict = idle.call("submit", "-q", "A", "--cpu", "10", "--strict", "--when", "--", "true")
+    assert (strict.returncode, strict.stdout) == (1, "")
+    assert strict.stderr.startswith("fairlead: no node is large enough for cpu=10")
+    assert idle.call("when", "-q", "/").stderr.startswith(
+        "fairlead: '/' is the root of all queues, not a leaf queue: choose"
+    )
+    assert json.loads(idle.ok("when", *ask, "--json"))["queue"] == "A"
     refused = idle.call("when", "-q", "nowhere")
     assert (refused.returncode, refused.stdout) == (1, "")
     assert refused.stderr.startswith("fairlead: there is no queue 'nowhere'")

@@ -2,11 +2,14 @@
 
 import pytest
 
-from fairlead.model.specs import After, Node, Queue
+from fairlead.model.specs import After, Job, Node, Queue
 from fairlead.scheduler import admission
 from fairlead.scheduler.admission import Refused
+from fairlead.scheduler.audit_over_time import audit_history
 from fairlead.scheduler.explain import explain
 from fairlead.scheduler.facts import JobHeld, JobReleased, NodeDrained, NodeJoined, NodesReserved
+from fairlead.scheduler.live_audit import audit_state
+from fairlead.simulate.outlook import outlook
 from test_scheduling import World
 
 
@@ -212,3 +215,52 @@ def test_cancelled_for_what_became_of_another():
         f"it was cancelled: it came after job {first}, which had to succeed, and failed",
     )
     assert why(world, other)[0] == "running"
+
+
+def test_a_gang_that_can_never_fit_is_in_nobodys_way():
+    """It counts as no work, now and over time, and is not named as first in turn."""
+    world = World([Queue("q"), Queue("r")], {"cpu": 2000})
+    world.submit("q", {"cpu": 1000}, 2)
+    world.decide()
+    gang = world.submit("r", {"cpu": 1000}, 5, gang=True)
+    waits = world.submit("q", {"cpu": 1000})
+    text = "never, as things are: all nodes together hold 2 of its tasks at once, even empty, and it is a gang of 5"
+    assert why(world, gang) == ("too large", text)
+    assert why(world, waits) == ("no room", "no node has room: n0, the closest, lacks 1 cpu")
+    found = audit_state(world.state, 5.0)
+    assert (found["fair"], [queue["name"] for queue in found["queues"]]) == (True, ["q"])
+    over = audit_history(world.state, [], 0.0, 100.0, 0)
+    assert (over["fair"], [queue["name"] for queue in over["queues"]]) == (True, ["q"])
+
+
+def test_in_a_strict_leaf_nobody_starts_behind_a_gang_that_can_never_fit():
+    world = World([Queue("s", strict=True), Queue("t")], {"cpu": 2000})
+    before = world.submit("s", {"cpu": 2000}, priority=1)
+    world.decide()
+    gang = world.submit("s", {"cpu": 1000}, 5, gang=True)
+    behind = world.submit("s", {"cpu": 1000})
+    ahead = world.submit("s", {"cpu": 1000}, priority=1)
+    text = f"never, as things are: queue s is strict, so that job {gang} goes first: all nodes together hold 2 of its tasks"
+    assert why(world, behind) == ("behind", f"{text} at once, even empty, and it is a gang of 5")
+    assert "never" not in why(world, ahead)[1]
+    said = outlook(world.state, behind, 5.0)
+    assert (said.reason, said.text.partition(":")[0]) == ("never", f"never while job {gang} is before it")
+    doubt = admission.doubt(world.state, Job("s", {"cpu": 1000}))
+    assert doubt.startswith(f"queue s is strict, and job {gang}, which goes first there, is too large for all nodes")
+    assert admission.doubt(world.state, Job("s", {"cpu": 1000}, priority=1)) is None
+    world.end(before)
+    world.decide()
+    world.end(ahead)
+    assert audit_state(world.state, 5.0)["queues"] == [], "what can never start is no work"
+
+
+def test_room_that_another_is_about_to_have_is_not_called_kept():
+    world = World([Queue("A"), Queue("B"), Queue("C")], {"cpu": 1000})
+    first = world.submit("A", {"cpu": 1000})
+    world.decide()
+    world.submit("B", {"cpu": 1000})
+    world.submit("C", {"cpu": 1000})
+    world.end(first)
+    assert explain(world.state, 2)["reason"] == "about to start"
+    text = explain(world.state, 3)["text"]
+    assert text.startswith("no node has room: n0, the closest, lacks 1 cpu beside what starts there now"), text

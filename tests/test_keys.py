@@ -43,7 +43,6 @@ def siblings(draw, policy):
     capacity = {name: draw(totals) for name in RESOURCES}
     declared = {name: dict(zip(RESOURCES, draw(st.tuples(weights, weights, weights)), strict=True)) for name in NAMES}
     state = state_of(policy, capacity, declared)
-    v = state.order.ready(state, 1)
     near, level = draw(st.booleans()), draw(st.fractions(0, 1, max_denominator=100))
     keys = {}
     for name in NAMES:
@@ -54,8 +53,11 @@ def siblings(draw, policy):
             share = Fraction(int(state.queues.used[q, r]), capacity[resource]) / fraction(declared[name][resource])
             if policy in ("drf", f"maxmin:{resource}"):
                 shares.append(share)
-        kernel_keys.set_key(v, q)
         keys[q] = (max(shares), name)
+    state.order.spoil()
+    v = state.order.ready(state, 1)
+    for q in keys:
+        kernel_keys.set_key(v, q)
     return state, v, keys
 
 

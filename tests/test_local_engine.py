@@ -988,7 +988,8 @@ def test_a_command_begins_with_the_signals_files_and_limits_of_its_own(bench):
     a, b = bench.start(Attempt(1, 0, 1), "sh", "-c", words), Attempt(2, 0, 1)
     assert bench.end_of(a) == (0, 0)
     blocked, ignored, files, *groups = bench.wrote(a).splitlines()
-    assert {line.split()[1] for line in (blocked, ignored)} == {"0" * 16}
+    libc_s = 3 << 31  # 32 and 33, which it lets nobody change: they are as they were where the tests began
+    assert not any(int(line.split()[1], 16) & ~libc_s for line in (blocked, ignored)), (blocked, ignored)
     assert files == "5", "0 to 2, the folder that is read, and the line that says how many"
     if bench.engine.limits["tracking"]:
         assert any(line.endswith("/1.0.1") for line in groups)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from conftest import Live
+from fairlead.audit.over_time_report import over_time_text
 from fairlead.client.connection import ServiceError
 from fairlead.journal import Journal, JournalError, read_history
 from fairlead.journal import journal as journals
@@ -479,6 +480,7 @@ def test_the_command_of_a_journal(command, tmp_path):
         (["--over", "7d", "--journal", "text.db"], "text.db: is no journal"),
         (["--over", "soon", "--journal", "none.db"], "--over 'soon': 'soon' is no duration"),
         (["--over", "0s", "--journal", "none.db"], "--over '0s': is no time at all"),
+        (["--over", "40000d"], "--over '40000d': is longer than ten years: write 3650d at most"),
         (["--over", "7d", "--starved-after", "x"], "--starved-after 'x': 'x' is no duration"),
         (["--over", "7d", "--discrete"], "--over takes no --policy, --allocation or --discrete"),
         (["--over", "7d"], "no scheduler runs in "),
@@ -504,7 +506,7 @@ def test_the_scheduler_that_runs_is_asked(tmp_path):
         assert {queue["name"] for queue in found["queues"]} == {"A", "B"}
         assert found["complete"]
         assert found["until"] - found["since"] < 120
-        assert live.ok("audit", "--over", "1h").splitlines()[-1].endswith("over this time: see above")
+        assert "fair over this time" in live.ok("audit", "--over", "1h").splitlines()[-1]
         with pytest.raises(ServiceError, match="seconds"):
             live.ask("audit/over-time", seconds=-1)
         (live.home / "journal.db").rename(live.home / "moved.db")
@@ -559,3 +561,34 @@ def test_shares_are_compared_as_they_were_when_others_were_served():
     story.place(2.0, c)
     late = story.audit(1000.0, 2.0)
     assert by_name(late)["x/a"]["through"].keys() == {"order"}, "y had one when it was served, and x nothing"
+
+
+def test_who_waits_for_less_than_one_task_is_not_wronged():
+    """A task that lasts a hundredth of a second and waits for a tenth; and who waits for as long as a task of its own takes."""
+    story = Story([Queue("*")], slots(1))
+    job = story.submit(0, "quick", slots(1))
+    story.run(0.1, 0.11, job)
+    found = story.audit(1.0)
+    assert (found["fair"], by_name(found)["quick"]["status"]) == (True, "even")
+    assert by_name(found)["quick"]["short"] > 0
+    for waited, wronged in ((9.0, False), (60.0, True)):
+        story = Story([Queue("*")], slots(1))
+        story.run(0, waited, story.submit(0, "a", slots(1), 2))
+        story.run(waited, waited + 10, story.submit(0, "b", slots(1)))
+        assert (by_name(story.audit(waited + 10))["b"]["status"] == "wronged") == wronged
+
+
+def test_of_many_that_are_short_all_are_told_why():
+    """A hundred people wait beside one who has all; more than are asked at one look."""
+    story = Story([Queue("*")], slots(2))
+    one_after_another(story, story.submit(0, "hog", slots(2), 500), 0, 200)
+    for k in range(100):
+        story.submit(0.5, f"u{k:02}", slots(1), 5)
+    queues = by_name(story.audit(200.0))
+    assert len(queues) == 101
+    told = [queues[f"u{k:02}"]["through"] for k in range(100)]
+    assert {next(iter(through)) for through in told} == {"ties"}
+    assert all(through.get("not known", 0.0) < 0.02 * sum(through.values()) for through in told)
+    text = over_time_text({**story.audit(200.0), "asked": 200.0, "complete": True})
+    assert "and 61 more" in text
+    assert len(text.splitlines()) < 200

@@ -256,3 +256,19 @@ def test_a_resource_that_nobody_has_is_refused():
     story.works("a", 1.0, 1)
     with pytest.raises(PolicyError, match="fairtree:gpu: there is no 'gpu' to share"):
         story.run("fairtree:gpu")
+
+
+@pytest.mark.parametrize(("above", "half_life"), [(None, 7 * DAY), (0.0, 7 * DAY), (HOUR, HOUR)])
+def test_a_half_life_is_inherited_and_none_above_switches_nothing_off_that_needs_one(above, half_life):
+    queues = [
+        Queue("", history=above),
+        Queue("x", policy="fairtree"),
+        Queue("x/y"),
+        Queue("x/y/z"),
+        Queue("w"),
+        Queue("w/*"),
+    ]
+    state = State()
+    state.apply(Configured(at=0.0, queues=queues, settings=Settings()))
+    assert [state.tree.half_life_of(name) for name in ("x", "x/y")] == [half_life] * 2
+    assert state.tree.half_life_of("w") == (DAY if above is None else above)

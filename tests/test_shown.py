@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from fairlead.audit.over_time_report import over_time_text
-from fairlead.cli.tables import kept_until, show_fairness
+from fairlead.cli.tables import fewer, kept_until, show_fairness
 from fairlead.policies.allocation import number
 
 PROBLEM = 'capacity = { cpu = 9, memory = "18Gi" }\n' + "".join(
@@ -90,3 +90,30 @@ def test_what_is_kept_for_whom_is_said_in_a_sentence(capsys):
     shown = capsys.readouterr().out.splitlines()
     assert any(line.startswith("– 4 tasks on 2 nodes kept for job 7 of lab/g:") for line in shown)
     assert any(line.endswith("3 cpu and 1Gi memory lies idle for it now") for line in shown)
+
+
+def test_a_leaf_with_hundreds_of_users_is_shown_in_short_on_a_terminal(capsys):
+    """Those that have most of each queue, and who is below; the others are counted, and so are sentences about who waits."""
+    users = [
+        {
+            "name": f"lab/u{k}", "dominant_share": k / 1000, "dominant_resource": "cpu", "entitled": 0.5, "running": 1,
+            "waiting": 1, "status": "below" if k == 7 else "fair", "why": "no demand", "waits_since": 0.0,
+            "passed_over_for": ["lab/u999"] if k < 30 else [],
+        }
+        for k in range(1000)
+    ]  # fmt: skip
+    other = {**users[0], "name": "other", "passed_over_for": []}
+    found = {"queues": [*users, other], "findings": [], "reservations": [], "fair": None}
+    show_fairness(found, 40)
+    shown = capsys.readouterr().out.splitlines()
+    assert len(shown) < 70
+    assert "… and 960 more of lab; --all shows them" in shown
+    assert {"lab/u7", "lab/u999", "other"} < {line.split()[0] for line in shown if line}
+    assert "– and 20 more wait so; --all shows them" in shown
+    assert any(line.endswith("while lab/u999, who had no less, was served") for line in shown)
+    show_fairness(found)
+    assert len(capsys.readouterr().out.splitlines()) > 1030
+    tree = [{**users[0], "name": "/"}, {**users[0], "name": "lab"}, *users, other]
+    few, more = fewer(tree, 40)
+    assert (len(few), more) == (43, ["… and 960 more of lab; --all shows them"])
+    assert fewer(tree, None) == (tree, [])

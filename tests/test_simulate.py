@@ -30,7 +30,7 @@ from fairlead.journal.sql import SqlStore
 from fairlead.model.specs import Node, Queue
 from fairlead.scheduler.facts import TasksFinished, TasksPlaced, encode
 from fairlead.simulate.measure import summary, unfairness, write_parquet
-from fairlead.simulate.report import MEASURES, sweep_text
+from fairlead.simulate.report import MEASURES, runs_text, sweep_text
 from fairlead.simulate.run import simulate
 from fairlead.simulate.sweep import Point, sweep
 from fairlead.simulate.traces import Derivation, read_trace
@@ -954,3 +954,56 @@ def test_entitled_follows_the_tree():
         jobs.workload("tree", synthetic_nodes(1, "cpu=8"), [Queue("x"), Queue("x/*", limit={"cpu": 1000}), Queue("y")])
     )
     assert run.fair[1].tolist() == [1 / 8, 1 / 8, 6 / 8]
+
+
+STARVE = """submit,queue,tasks,duration,cpu,gang
+0,x,1,100000,1,0
+0,y,1,10,1,0
+2,y,1,10,1,0
+4,y,1,10,1,0
+6,y,1,10,1,0
+8,y,1,10,1,0
+8.5,y,20,10,1,0
+9,g,4,10,1,1
+9,g,4,10,1,1
+"""
+
+
+def over_time_of(run):
+    return {queue["name"]: queue for queue in summary(run)["over time"]["queues"]}
+
+
+@pytest.mark.parametrize("policy", ["drf", "fifo-strict"])
+def test_of_a_short_run_each_moment_is_looked_at(tmp_path, policy):
+    """Its gangs run for a thousandth of the time: whoever looks now and then sees none of it."""
+    path = tmp_path / "starve.csv"
+    path.write_text(STARVE)
+    run = simulate(replace(read_trace(path), nodes=synthetic_nodes(3, "cpu=2")), policy)
+    found = over_time_of(run)
+    seconds = {name: queue["got"] * 3600 * 6 for name, queue in found.items()}
+    assert seconds == pytest.approx({"x": 100_000, "y": 250, "g": 80})
+    assert summary(run)["over time"]["every"] == 0
+    assert 0 < found["g"]["short"] < found["g"]["entitled"] == pytest.approx(found["g"]["got"] + found["g"]["short"])
+    assert sum(queue["entitled"] for queue in found.values()) <= run.ended.max() / 3600
+
+
+@pytest.mark.parametrize("compiled", [True, False])
+def test_of_a_long_run_what_queues_got_is_exact_and_that_their_parts_are_not_is_said(compiled):
+    jobs = Jobs()
+    jobs.add(0.0, "hog", {"cpu": 1000}, 100.0, 2100)
+    jobs.add(5000.25, "a", {"cpu": 1000}, 0.5, 3)
+    run = simulate(jobs.workload("long", synthetic_nodes(1, "cpu=2"), []), samples=50, compiled=compiled)
+    found = over_time_of(run)
+    assert {name: queue["got"] * 3600 * 2 for name, queue in found.items()} == pytest.approx({"hog": 210_000, "a": 1.5})
+    every = summary(run)["over time"]["every"]
+    assert every >= 2000
+    assert f"every {every / 60:.1f} min" in runs_text([summary(run)])
+
+
+def test_a_gang_that_never_fits_entitles_nobody_in_a_simulation():
+    jobs = Jobs()
+    jobs.add(0.0, "a", {"cpu": 1000}, 10.0, 20)
+    jobs.add(0.0, "b", {"cpu": 1000}, 10.0, 5, gang=True)
+    run = simulate(jobs.workload("never", synthetic_nodes(1, "cpu=2"), []))
+    assert over_time_of(run) == {"a": over_time_of(run)["a"]}
+    assert over_time_of(run)["a"]["status"] == "even"

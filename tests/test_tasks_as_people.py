@@ -228,7 +228,7 @@ def test_a_task_cannot_signal_the_supervisor_or_the_scheduler(machine):
     assert out == ""
     assert err.lower().count("not permitted") == 4
     others = machine["alice"].ok("submit", "-q", "people", "--", "sh", "-c", "sleep 1; echo whole").strip()
-    job = mallory.ok("submit", "-q", "people", "--", "sh", "-c", "kill -9 -1").strip()  # his actor as well
+    job = mallory.ok("submit", "-q", "people", "--", "sh", "-c", "sleep 1; kill -9 -1").strip()  # his actor as well
     machine.actors.pop("mallory").close()
     machine["root"].run("wait", job)
     machine["root"].ok("wait", others)

@@ -46,7 +46,7 @@ def counted_before(state: State) -> np.ndarray:
             at_work = sum(w for w, row in zip(weights, siblings.tolist(), strict=True) if works[row])
             remains = Fraction(int(queues.remains[queues.parent[q]]), 2**32)
             mean = int(queues.mean[q, r]) + int((1 - remains) * int(queues.recent[q, r]))
-            most = max(total, int(queues.used[0, r]))
+            most = max(total, int(queues.used[: queues.n, r].max()))
             fine = 0 if state.grain[r] else min(14, max(0, 49 - most.bit_length()))
             before = int(Fraction(mean * 2**fine, 4 * 2**12)) << int(state.grain[r])
             if before and works[q]:

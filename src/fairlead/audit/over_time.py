@@ -31,7 +31,11 @@ REASONS = (
 LIMITS, RESERVATIONS, PLACEMENT, TIES, ORDER, WHOLE_TASKS, RUNNING_TASKS, NOT_DECIDED, NOT_KNOWN = range(len(REASONS))
 
 WRONGED = 0.05
-"""Of what a queue was entitled to: who got so much less is wronged."""
+"""Of what a queue was entitled to: who got so much less, and by more than one task of its own, is wronged."""
+DECISION = 10.0
+"""Seconds that it may take to decide and to start a task on a busy machine: a shorter one counts as if it took as long."""
+LONGEST = 10 * 365 * 86400.0
+"""Seconds that are looked back on, at most."""
 STARVED_AFTER = 300.0
 """Seconds without a start, while others who had no less were served, after which a queue starves."""
 MOST_DRAWN = 12
@@ -41,6 +45,19 @@ MOST_MOMENTS = 400
 
 ENTITLED, GOT = 0, 1
 _WIDTH = 2
+
+
+def one_task(share: F64, seconds: F64) -> F64:
+    """What a queue may be short of without being wronged, since tasks are whole: one task's share times the seconds it took."""
+    found: F64 = share * np.maximum(seconds, DECISION)
+    return found
+
+
+def standing(short: float, entitled: float, tolerated: float) -> str:
+    """Whether a queue that is short of so much is wronged, or ahead, or even; all in the same unit."""
+    if short > max(WRONGED * entitled, tolerated):
+        return "wronged"
+    return "ahead" if -short > WRONGED * entitled else "even"
 
 
 @dataclass(frozen=True)
@@ -89,6 +106,8 @@ class OverTime:
         Dominant share x seconds by the resource that it was of.
     working, waiting : float64, shape (queues,)
         Seconds in which it had work, and in which some of that waited.
+    tolerated : float64, shape (queues,)
+        Of each queue what it may be short of without being wronged: the largest of its tasks that ended, as a share x seconds.
     starved : list of Starved
     """
 
@@ -96,6 +115,7 @@ class OverTime:
     of: F64 = field(default_factory=lambda: np.zeros((0, 0)))
     working: F64 = field(default_factory=lambda: np.zeros(0))
     waiting: F64 = field(default_factory=lambda: np.zeros(0))
+    tolerated: F64 = field(default_factory=lambda: np.zeros(0))
     starved: list[Starved] = field(default_factory=list)
     looks: int = 0
     _moments: list[tuple[float, float, I64, F64, F64]] = field(default_factory=list)
@@ -136,6 +156,11 @@ class OverTime:
         self.waiting[queues] += seconds * waits
         self._moments.append((at, seconds, queues, entitled, got))
 
+    def tolerate(self, queues: I64, share: F64, seconds: F64) -> None:
+        """Take in tasks, of these queues: their dominant shares, and how long they took."""
+        self._fit(int(queues.max(initial=-1)) + 1, 0)
+        np.maximum.at(self.tolerated, queues, one_task(share, seconds))
+
     def owed(self, queue: int) -> float:
         """What a queue was entitled to so far, less what it got; positive where it is short."""
         return float((self.sums[queue, ENTITLED] - self.sums[queue, GOT]).sum()) if queue < len(self.sums) else 0.0
@@ -146,7 +171,8 @@ class OverTime:
         if any(more):
             self.sums = np.pad(self.sums, ((0, more[0]), (0, 0), (0, more[1])))
             self.of = np.pad(self.of, ((0, more[0]), (0, more[1])))
-            self.working, self.waiting = (np.pad(x, (0, more[0])) for x in (self.working, self.waiting))
+            columns = self.working, self.waiting, self.tolerated
+            self.working, self.waiting, self.tolerated = (np.pad(x, (0, more[0])) for x in columns)
 
     def told(self, names: Sequence[str], resources: Sequence[str]) -> dict[str, Any]:
         """What was added up, as plain data; names of queues by row, and of resources."""
@@ -177,6 +203,8 @@ class OverTime:
             }
             share_hours = float(self.of[q].sum()) / 3600
             short = entitled - got
+            share_short = share_hours * (short / entitled) if entitled > 0 else 0.0
+            standing_of = standing(share_short, share_hours, float(self.tolerated[q]) / 3600)
             found.append(
                 {
                     "name": names[q],
@@ -184,12 +212,10 @@ class OverTime:
                     "entitled": entitled,
                     "got": got,
                     "short": short,
-                    "status": "wronged" if short > WRONGED * entitled else "ahead" if -short > WRONGED * entitled else "even",
+                    "status": standing_of if entitled > 0 else "ahead" if got > 0 else "even",
                     "through": dict(sorted(through.items(), key=lambda item: -item[1])),
                     "made_up": max(0.0, sum(through.values()) - max(0.0, short)),
-                    "share_hours": {
-                        "entitled": share_hours, "short": share_hours * (short / entitled) if entitled > 0 else 0.0,
-                    },
+                    "share_hours": {"entitled": share_hours, "short": share_short},
                     "worked": float(self.working[q]),
                     "waited": float(self.waiting[q]),
                 }

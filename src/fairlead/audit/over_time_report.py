@@ -34,8 +34,11 @@ def _scale(found: Mapping[str, Any]) -> _Scale:
     return _Scale("hours", 1.0) if found["until"] - found["since"] >= 7200 else _Scale("seconds", 3600.0)
 
 
-def over_time_text(found: Mapping[str, Any], width: int = 100) -> str:
-    """What an audit over time found, as text; `found` is an :class:`fairlead.model.api_types.OverTimeInfo`."""
+def over_time_text(found: Mapping[str, Any], width: int = 100, most: int | None = MOST_SHOWN) -> str:
+    """What an audit over time found, as text; `found` is an :class:`fairlead.model.api_types.OverTimeInfo`.
+
+    So many queues are told of, and findings; None: all.
+    """
     lines = [_period(found)]
     if not found["complete"]:
         lines.append(f"of the {span(found['asked'])} that were asked for: the facts before that are not kept any more")
@@ -43,12 +46,12 @@ def over_time_text(found: Mapping[str, Any], width: int = 100) -> str:
     if not found["queues"]:
         return "\n".join([*lines, "nobody had work"])
     rows = new_table("queue", "of", ">entitled", ">got", ">short", "at times short through")
-    for queue in found["queues"][:MOST_SHOWN]:
+    for queue in found["queues"][:most]:
         rows.add_row(queue["name"], _unit(queue["resource"]), *_cells(queue, _scale(found)))
     rows.columns[-1].no_wrap = False
-    more = len(found["queues"]) - MOST_SHOWN
-    lines += ["", printed(rows, width=width), *([f"and {more} more"] if more > 0 else [])]
-    told = [textwrap.fill(each, width, subsequent_indent="  ") for each in (*_promises(found), *verdict(found))]
+    more = len(found["queues"][most:]) if most is not None else 0
+    lines += ["", printed(rows, width=width), *([f"and {more:,} more"] if more > 0 else [])]
+    told = [textwrap.fill(each, width, subsequent_indent="  ") for each in (*_promises(found), *verdict(found, most))]
     return "\n".join([*lines, "", *told])
 
 
@@ -87,8 +90,8 @@ def _promise(each: Mapping[str, Any], scale: _Scale) -> str:
     return f"– for job {each['job']} of {each['queue']} {idled}, {lasted}{off}; {how}"
 
 
-def verdict(found: Mapping[str, Any]) -> list[str]:
-    """What is wrong, in sentences; the last says whether it was fair."""
+def verdict(found: Mapping[str, Any], most: int | None = None) -> list[str]:
+    """What is wrong, in sentences, of who was wronged or starved so many; the last says whether it was fair."""
     lines, scale = [], _scale(found)
     for queue in found["queues"]:
         if queue["status"] == "wronged":
@@ -101,13 +104,17 @@ def verdict(found: Mapping[str, Any]) -> list[str]:
     for each in found["starved"]:
         lines.append(
             f"✗ {each['queue']} starved: nothing of it was started for {span(each['seconds'])} from {moment(each['since'])} on, "
-            f"while {listed(each['others'])} had no less and were served"
+            f"while {listed(each['others'])} had no less and {'was' if len(each['others']) == 1 else 'were'} served"
         )
     fair = not lines
+    if most is not None and len(lines) > most:
+        lines = [*lines[:most], f"✗ and {len(lines) - most:,} more such; --all shows them"]
     revoked = found["revocations"]
     lines += [f"✗ at {moment(each['at'])}: {each['text']}" for each in revoked["faults"]]
     if fair:
-        lines.append(f"✓ nobody is short of more than {WRONGED:.0%} of its part, and nobody starved")
+        lines.append(
+            f"✓ nobody is short of more than {WRONGED:.0%} of its part and one task of its own, and nobody starved"
+        )
     if revoked["claims"] and not revoked["faults"]:
         tasks = listed([f"{count} for {why}" for why, count in sorted(revoked["tasks"].items())])
         lines.append(

@@ -7,8 +7,8 @@ from typing import Any
 
 from rich.progress import TaskProgressColumn
 
-from fairlead.audit.over_time import STARVED_AFTER
-from fairlead.audit.over_time_report import over_time_page, over_time_text
+from fairlead.audit.over_time import LONGEST, STARVED_AFTER
+from fairlead.audit.over_time_report import MOST_SHOWN, over_time_page, over_time_text
 from fairlead.cli.failure import Failure
 from fairlead.cli.reports import check_page, write_page
 from fairlead.cli.scheduler import connect, print_json
@@ -19,7 +19,9 @@ PATIENCE = 900.0
 """Seconds that the scheduler may take for it: it reads all that happened."""
 
 
-def audit_over_time(over: str, journal: Path | None, starved_after: str, report: Path | None, as_json: bool) -> None:
+def audit_over_time(
+    over: str, journal: Path | None, starved_after: str, report: Path | None, show_all: bool, as_json: bool
+) -> None:
     """Ask the scheduler that runs, or read a journal, and print what was found."""
     check_page("--report", report)
     seconds = _seconds("--over", over)
@@ -31,7 +33,7 @@ def audit_over_time(over: str, journal: Path | None, starved_after: str, report:
     else:
         with connect(timeout=PATIENCE) as connection:
             found = connection.get("/v1/audit/over-time", seconds=seconds, starved_after=bound)
-    print_json(found) if as_json else print(over_time_text(found, width()))
+    print_json(found) if as_json else print(over_time_text(found, width(), None if show_all else MOST_SHOWN))
     if report is not None:
         write_page(report, over_time_page(found))
 
@@ -58,4 +60,6 @@ def _seconds(option: str, text: str) -> float:
         raise Failure(f"{option} {text!r}: {error}") from None
     if not seconds:
         raise Failure(f'{option} {text!r}: is no time at all: write "7d", "12h", "30min"')
+    if seconds > LONGEST:
+        raise Failure(f"{option} {text!r}: is longer than ten years: write {LONGEST / 86400:.0f}d at most")
     return seconds

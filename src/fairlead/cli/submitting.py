@@ -103,7 +103,6 @@ def ask_when(connection: Connection, wanted: list[dict[str, Any]], where: list[s
         "grace",
         "signal",
         "at_most",
-        "hold",
         "fit",
         "ray",
     )

@@ -1,5 +1,6 @@
 """Tables for people: at most 80 columns where that is possible, readable without colour."""
 
+import sys
 import time
 from typing import Any
 
@@ -15,6 +16,16 @@ from fairlead.text_tables import PlainTable
 
 WITHOUT_TERMINAL = 200
 """Columns of a listing that is read by no person, most likely."""
+
+MOST_OF_ONE = 40
+"""Leaves of one queue that are shown on a terminal, unless all are asked for."""
+MOST_PASSED = 10
+"""Sentences about who waits while others are served, alike."""
+
+
+def most_of_one(show_all: bool) -> int | None:
+    """How many leaves of one queue are shown; None: all, as where nobody reads along."""
+    return None if show_all or not sys.stdout.isatty() else MOST_OF_ONE
 
 
 def show(table: Table, empty: str) -> None:
@@ -132,6 +143,36 @@ def _queue_columns(queues: list[dict[str, Any]]) -> dict[str, list[str]]:
     if not any(queue["share_over_time"] >= 0.0005 for queue in queues[1:]):
         del columns[">over time"]
     return {name: cells for name, cells in columns.items() if name not in _WHERE_ANY or any(cells)}
+
+
+def fewer(queues: list[dict[str, Any]], most: int | None) -> tuple[list[dict[str, Any]], list[str]]:
+    """The same queues but for those beyond so many leaves of one queue, and a line for each queue that has more.
+
+    Shown are those of which is most to be told: somebody is wronged, or they have much, or wait for it.
+    """
+    leaves: dict[str, list[dict[str, Any]]] = {}
+    inner = {_above(queue["name"]) for queue in queues}
+    for queue in queues:
+        if queue["name"] not in inner:
+            leaves.setdefault(_above(queue["name"]), []).append(queue)
+    left_out, lines = set(), []
+    for above, mine in leaves.items():
+        if most is not None and len(mine) > most:
+            rest = sorted(mine, key=_interest)[most:]
+            left_out |= {queue["name"] for queue in rest}
+            lines.append(f"… and {len(rest):,} more of {plain(above)}; --all shows them")
+    return [queue for queue in queues if queue["name"] not in left_out], lines
+
+
+def _above(name: str) -> str:
+    """The queue above one, as it is written."""
+    return name.rpartition("/")[0] or "/"
+
+
+def _interest(queue: dict[str, Any]) -> tuple[Any, ...]:
+    """Sorts queues by how much there is to tell of them, the most first."""
+    wronged = queue.get("status") == "below" or bool(queue.get("passed_over_for"))
+    return not wronged, -queue["dominant_share"], -queue["running"], -queue["waiting"]
 
 
 def share_table(queues: list[dict[str, Any]]) -> Table:
@@ -264,13 +305,14 @@ def _kept(kept: dict[str, Any]) -> str:
     return f"{tasks} {kept_until(kept)}; {idle or 'nothing'} lies idle for it now"
 
 
-def show_fairness(found: dict[str, Any]) -> None:
-    """Print the audit of what runs now."""
+def show_fairness(found: dict[str, Any], most: int | None = None) -> None:
+    """Print the audit of what runs now; of more than so many leaves of one queue, these."""
     if not found["queues"]:
-        print("nothing runs and nothing waits")
+        print("nothing runs, and nothing waits that could start")
         return
     table = plain_table("queue", ">share", "of", ">entitled", "status", ">running", ">waiting", "has no more for")
-    for queue in found["queues"]:
+    shown, more = fewer(found["queues"], most)
+    for queue in shown:
         entitled = f"{queue['entitled']:.1%}" if queue["entitled"] is not None else "?"
         table.add_row(
             queue["name"],
@@ -283,15 +325,17 @@ def show_fairness(found: dict[str, Any]) -> None:
             queue["why"],
         )
     show(table, "")
-    print()
+    print("\n".join([*more, ""]))
     signs = {True: "✓", False: "✗", None: " "}
     for finding in found["findings"]:
         print(f"{signs[finding['holds']]} {plain(finding['text'])}")
-    for queue in found["queues"]:
-        if queue["passed_over_for"]:
-            others = listed(queue["passed_over_for"])
-            waits = f"{queue['name']}, at {queue['dominant_share']:.1%}, has waited for {age(queue['waits_since'])}"
-            print(plain(f"– {waits}, while {others}, who had no less, were served"))
+    passed = [queue for queue in found["queues"] if queue["passed_over_for"]]
+    for queue in passed[: MOST_PASSED if most else None]:
+        others, were = listed(queue["passed_over_for"]), "was" if len(queue["passed_over_for"]) == 1 else "were"
+        waits = f"{queue['name']}, at {queue['dominant_share']:.1%}, has waited for {age(queue['waits_since'])}"
+        print(plain(f"– {waits}, while {others}, who had no less, {were} served"))
+    if most and len(passed) > MOST_PASSED:
+        print(f"– and {len(passed) - MOST_PASSED:,} more wait so; --all shows them")
     for kept in found["reservations"]:
         print(plain(f"– {_kept(kept)}"))
     if found["fair"] is False:

@@ -32,6 +32,9 @@ class Truth(Arrays):
     begun, ended, submitted : shape (jobs,): when the first task started, the last one ended, the job came; NaN before
     waited : shape (jobs,): seconds that its tasks waited, added up; `left` is how many have not ended
     task, last : the first task of each job among all; and of each task the last attempt that was told to start, or never to
+    never : shape (jobs,): whether it can never start, so that it counts as left, and does not count as waiting
+    total : shape (resources,): what all machines have
+    got, since : shape (queues,): dominant share x seconds of what it used until `since`, when that changed last
     """
 
     ARRAYS: ClassVar = {
@@ -39,6 +42,7 @@ class Truth(Arrays):
         "several": ("i8", 1), "load": ("i8", 2), "down": ("?", 1), "pace": ("f8", 1), "first_run": ("i8", 1), "used": ("i8", 2),
         "waits": ("i8", 2), "running": ("i8", 1), "waiting": ("i8", 1), "begun": ("f8", 1), "ended": ("f8", 1),
         "submitted": ("f8", 1), "waited": ("f8", 1), "left": ("i8", 1), "task": ("i8", 1), "last": ("i4", 1), "size": ("i8", 1),
+        "never": ("?", 1), "total": ("i8", 1), "got": ("f8", 1), "since": ("f8", 1),
     }  # fmt: skip
 
 
@@ -79,6 +83,8 @@ def submit(truth: Truth, job: int, tasks: int, now: float) -> None:
     q = truth.queue[job]
     truth.submitted[job] = now
     truth.left[job] = tasks
+    if truth.never[job]:
+        return
     truth.waiting[q] += tasks
     for r in range(truth.demand.shape[1]):
         truth.waits[q, r] += tasks * truth.demand[job, r]
@@ -145,11 +151,23 @@ def _set_pace(truth: Truth, runs: Runs, n: int, now: float) -> None:
 
 
 @compiled
+def _add_up(truth: Truth, q: int, now: float) -> None:
+    """Before what a queue uses changes: add what it got until now."""
+    share = 0.0
+    for r in range(truth.total.shape[0]):
+        if truth.total[r] > 0:
+            share = max(share, truth.used[q, r] / truth.total[r])
+    truth.got[q] += share * (now - truth.since[q])
+    truth.since[q] = now
+
+
+@compiled
 def start(truth: Truth, runs: Runs, job: I64, index: I64, attempt: I64, node: I64, now: float) -> None:
     """Start attempts, for which there are rows."""
     for k in range(job.shape[0]):
         j, n = job[k], node[k]
         q = truth.queue[j]
+        _add_up(truth, q, now)
         for r in range(truth.demand.shape[1]):
             truth.load[n, r] += truth.demand[j, r]
             truth.used[q, r] += truth.demand[j, r]
@@ -178,9 +196,10 @@ def start(truth: Truth, runs: Runs, job: I64, index: I64, attempt: I64, node: I6
 
 
 @compiled
-def _take_away(truth: Truth, runs: Runs, run: int) -> None:
+def _take_away(truth: Truth, runs: Runs, run: int, now: float) -> None:
     """A task runs no more, and its row is free; its columns stay readable until the next start."""
     j, n, q = runs.job[run], runs.node[run], truth.queue[runs.job[run]]
+    _add_up(truth, q, now)
     for r in range(truth.demand.shape[1]):
         truth.load[n, r] -= truth.demand[j, r]
         truth.used[q, r] -= truth.demand[j, r]
@@ -210,7 +229,7 @@ def end_into(truth: Truth, runs: Runs, now: float, ends: I64) -> int:
     count = 0
     while count < ends.shape[1] and truth.size[RUNNING] > 0 and runs.time[runs.heap[0]] <= now:
         run = runs.heap[0]
-        _take_away(truth, runs, run)
+        _take_away(truth, runs, run, now)
         j = runs.job[run]
         by_itself = runs.time[run] < runs.stopped[run]
         if by_itself:
@@ -294,6 +313,6 @@ def drop_node(truth: Truth, runs: Runs, n: int, now: float) -> None:
     """All that runs on a machine is gone."""
     while truth.first_run[n] != NONE:
         run = truth.first_run[n]
-        _take_away(truth, runs, run)
+        _take_away(truth, runs, run, now)
         _waits_again(truth, runs.job[run])
     truth.pace[n] = 1.0

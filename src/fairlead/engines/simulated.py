@@ -56,6 +56,8 @@ class SimulatedCluster:
         Seconds; job j's are from `first[j]` on, one a task, or one for all where `varied[j]` is 0.
     overcommitted : bool
         Whether machines may be given more than they have.
+    never : bool, shape (jobs,), optional
+        Which jobs can never start: they do not count as waiting.
 
     Attributes
     ----------
@@ -79,6 +81,7 @@ class SimulatedCluster:
         first: I64,
         varied: I64,
         overcommitted: bool,
+        never: NDArray[np.bool_] | None = None,
     ) -> None:
         self.nodes = list(nodes)
         self.now = 0.0
@@ -91,7 +94,8 @@ class SimulatedCluster:
             running=np.zeros(queues, np.int64), waiting=np.zeros(queues, np.int64), begun=np.full(jobs, np.nan),
             ended=np.full(jobs, np.nan), submitted=np.full(jobs, np.nan), waited=np.zeros(jobs), left=np.zeros(jobs, np.int64),
             task=np.cumsum(tasks) - tasks, last=np.zeros(int(tasks.sum()), np.int32),
-            size=np.array([0, 0, int(overcommitted), 0], np.int64),
+            size=np.array([0, 0, int(overcommitted), 0], np.int64), never=np.zeros(jobs, np.bool_) if never is None else never,
+            total=capacity.sum(axis=0), got=np.zeros(queues), since=np.zeros(queues),
         )  # fmt: skip
         self.runs = kernel_simulated.no_runs(1024)
         self.withdrawn = 0
@@ -116,6 +120,8 @@ class SimulatedCluster:
     def hold_back(self, job: int, tasks: int, back: bool = True) -> None:
         """A job's tasks, which were submitted, do not count as waiting, since others must end before; or they do again."""
         truth, change = self.truth, -tasks if back else tasks
+        if truth.never[job]:
+            return
         truth.waiting[truth.queue[job]] += change
         truth.waits[truth.queue[job]] += change * truth.demand[job]
 
@@ -123,8 +129,9 @@ class SimulatedCluster:
         """So many of a job's tasks, which wait, are not run after all."""
         truth, queue = self.truth, self.truth.queue[job]
         truth.left[job] -= tasks
-        truth.waiting[queue] -= tasks
-        truth.waits[queue] -= tasks * truth.demand[job]
+        if not truth.never[job]:
+            truth.waiting[queue] -= tasks
+            truth.waits[queue] -= tasks * truth.demand[job]
         self.withdrawn += tasks
         if truth.left[job] == 0:
             truth.ended[job] = self.now

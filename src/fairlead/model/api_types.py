@@ -545,9 +545,13 @@ class SessionInfo(TypedDict):
 
 
 class WhenInfo(TypedDict):
-    """When a job is expected to start, or would be, were it submitted; nothing bounds it where a moment is null."""
+    """When a job is expected to start, or would be, were it submitted; nothing bounds it where a moment is null.
+
+    `queue` is the one that a job which is not submitted would go to; null for one that is.
+    """
 
     job: int | None
+    queue: str | None
     reason: Literal["expected", "never", "unknown", "running", "over"]
     text: str
     earliest: float | None

@@ -32,6 +32,7 @@ from fairlead.scheduler.facts import (
     NodeResumed,
 )
 from fairlead.scheduler.framework_index import JOBS, own_queue
+from fairlead.scheduler.never import stopped_for_ever
 from fairlead.scheduler.state import State
 from fairlead.scheduler.statuses import FAILED, PLACED, RUNNING, WAITING
 from fairlead.scheduler.tables import NONE
@@ -82,6 +83,8 @@ def leaf_for(state: State, queue: str | None, user: str) -> str:
         own = [leaf for leaf in leaves if leaf.endswith(USERS)]
         if queue is None and (len(leaves) == 1 or len(own) == 1):
             return leaf_for(state, (leaves if len(leaves) == 1 else own)[0].replace(USERS, user or "nobody"), user)
+        if queue is not None:
+            raise Refused(f"{queue!r} is the root of all queues, not a leaf queue: choose one of {some(leaves)}")
         raise Refused(f"no queue was named, and there is none for everybody: choose one of {some(leaves)}")
     if USERS in name.split("/") or settings_for(name, declared) is None:
         raise Refused(f"there is no queue {name!r}: choose one of {some(declared_leaves(state))}")
@@ -227,8 +230,24 @@ def too_large(state: State, job: Job) -> str | None:
 
 
 def doubt(state: State, job: Job) -> str | None:
-    """What whoever submits a job should know: that it is too large for now, or asks for bytes where more was meant; else None."""
-    return doubt_about_memory(job) or too_large(state, job)
+    """What whoever submits a job should know; None where there is nothing.
+
+    It is too large for now, comes after one in a strict leaf that is, or asks for bytes where more was meant.
+    """
+    return doubt_about_memory(job) or too_large(state, job) or _behind_too_large(state, job)
+
+
+def _behind_too_large(state: State, job: Job) -> str | None:
+    """Say that a job waits behind one that can never start, where nobody passes the first; None where it does not."""
+    leaf = state.tree.rows.get(job.queue, NONE)
+    first = stopped_for_ever(state, leaf, job.priority, state.index.last + 1) if leaf != NONE else NONE
+    if first == NONE:
+        return None
+    number, name = int(state.jobs.id[first]), written(job.queue)
+    return (
+        f"queue {name} is strict, and job {number}, which goes first there, is too large for all nodes that take tasks: the job "
+        f"waits until that one is cancelled, or more join"
+    )
 
 
 def doubt_about_memory(job: Job) -> str | None:

@@ -15,19 +15,21 @@ import numpy as np
 from fairlead.audit.over_time import NOT_KNOWN, STARVED_AFTER, OverTime, Revocations, Starved
 from fairlead.model.specs import written
 from fairlead.scheduler.decide import run_cycle
-from fairlead.scheduler.entitled import parts_of
+from fairlead.scheduler.entitled import Parts, parts_of
 from fairlead.scheduler.facts import Attempts, Fact, NodesClaimed, TasksFinished, TasksRevoked
 from fairlead.scheduler.reserved_over_time import Promises
 from fairlead.scheduler.revocations_checked import RevocationCheck
 from fairlead.scheduler.state import State
 from fairlead.scheduler.statuses import WAITING
-from fairlead.scheduler.tables import F64, I64
+from fairlead.scheduler.tables import F64, I64, NONE
 from fairlead.scheduler.why_short import CLOSE, Served, Short, Shortfalls
 
 MOST_LOOKS = 2000
 """Looks, at most; fewer where there are so many queues that each takes long."""
 MOST_WORK = 200_000_000
 """Queues with work, squared and added up over looks, after which the stretches that are left are made twice as long."""
+MOST_ASKED = 60
+"""Queues of which it is found out why they have less than their parts, at each look; of others it is what it was before."""
 _GOLDEN = 0.6180339887498949
 
 
@@ -74,6 +76,10 @@ class Auditor:
         self._now = -np.inf
         self._stretch, self._number, self._work = begin, 0, 0
         self._used = np.zeros((2, 0, 0))  # exactly, and as looked at
+        self._reason, self._asked = (
+            np.zeros(0, np.int64),
+            np.zeros(0, np.int64),
+        )  # of queues: why short, and when that was found
         self._served, self._waits, self._starved_after = Served(), dict[int, _Waits](), starved_after
         self._check, self.revocations, self.promises = RevocationCheck(), Revocations(), Promises(state)
         self._revoked: dict[tuple[int, ...], float] = {}  # attempts that were, for claims, and have not ended: when
@@ -84,6 +90,9 @@ class Auditor:
             self._pass_until(fact.at)
         for queue in self._served.note(self.state, fact).tolist():
             self._close(queue, fact.at)
+        if fact.at >= self.begin and isinstance(fact, TasksFinished):
+            rows = self.state.job_rows(fact.job)
+            self._tolerate(rows, fact.at - self.state.tasks.started_at[self.state.jobs.first[rows] + fact.index])
         if fact.at >= self.begin and isinstance(fact, TasksRevoked | NodesClaimed):
             self._check_revocation(fact)
         else:
@@ -118,9 +127,19 @@ class Auditor:
         demand = self.state.shapes.demand[self.state.jobs.shape_row[self.state.job_rows_of(rows)]]
         self.revocations.lost += float((np.maximum(0, until - since) * (demand / size).max(axis=1, initial=0.0)).sum())
 
+    def _tolerate(self, jobs: I64, seconds: F64) -> None:
+        """Take in tasks of these jobs, which took so long; NaN where they were never seen to start."""
+        state = self.state
+        size = np.where(state.cluster.total > 0, state.cluster.total, 1)
+        share = (state.shapes.demand[state.jobs.shape_row[jobs]] / size).max(axis=1, initial=0.0)
+        self.sums.tolerate(state.jobs.queue[jobs], share, np.nan_to_num(seconds))
+
     def finish(self) -> OverTime:
         """Go on to the end, and give what was added up."""
         self._pass_until(self.end)
+        jobs = self.state.jobs
+        left = np.flatnonzero((jobs.bucket[: jobs.n] != NONE) | (jobs.holding[: jobs.n] > 0))
+        self._tolerate(left, np.zeros(len(left)))  # how long these take is not known
         rows = [self.state.jobs.first[self.state.job_row(job)] + index for job, index, _ in self._revoked]
         self._add_lost(np.array(rows, np.int64), np.array([*self._revoked.values()], float))
         self._revoked.clear()
@@ -178,11 +197,7 @@ class Auditor:
         short = np.flatnonzero(waits & (parts.entitled > parts.has + CLOSE))
         reason = np.full(len(parts.queues), NOT_KNOWN, np.int64)
         if len(short):
-            why = Shortfalls(self.state, self._served, parts, run_cycle(self.state))
-            for k in short.tolist():
-                found = why.of(int(parts.queues[k]))
-                reason[k] = found.reason
-                self._wait(int(parts.queues[k]), at, found)
+            reason[short] = self._why(parts, parts.queues[short], at)
         capacity = self.state.cluster.total.astype(np.float64)
         self.sums.add(at, seconds, capacity, parts.queues, parts.entitled, parts.has, parts.resource, waits, reason)
         for queue in [q for q, waited in self._waits.items() if waited.seen < at]:
@@ -192,12 +207,30 @@ class Auditor:
             self._work, self._number, self._stretch = 0, 0, max(self._stretch, at + seconds)
             self.every = 2 * max(self.every, (self.end - self.begin) / MOST_LOOKS)
 
+    def _why(self, parts: Parts, queues: I64, at: float) -> I64:
+        """Through what queues have less than their parts: of many of them, those that were not asked for longest are.
+
+        The others have the reason that they had when they were.
+        """
+        more = self.state.queues.n - len(self._reason)
+        self._reason = np.concatenate([self._reason, np.full(more, NOT_KNOWN)])
+        self._asked = np.concatenate([self._asked, np.full(more, NONE)])
+        asked = queues[np.argsort(self._asked[queues], kind="stable")[:MOST_ASKED]]
+        self._asked[asked] = self.sums.looks
+        why = Shortfalls(self.state, self._served, parts, run_cycle(self.state))
+        found = {queue: why.of(queue) for queue in asked.tolist()}
+        self._reason[asked] = [each.reason for each in found.values()]
+        for queue, reason in zip(queues.tolist(), self._reason[queues].tolist(), strict=True):
+            self._waits.setdefault(queue, _Waits(at, at, set(), reason)).seen = at
+        for queue, each in found.items():
+            self._wait(queue, at, each)
+        return self._reason[queues]
+
     # -- who starves ---------------------------------------------------------------------------------------------------
 
     def _wait(self, queue: int, at: float, why: Short) -> None:
-        """Note that a queue waits, and who was served though it had waited for long and they had no less."""
-        known = self._waits.setdefault(queue, _Waits(at, at, set(), why.reason))
-        known.seen = at
+        """Note of a queue that waits who was served though it had waited for long and they had no less."""
+        known = self._waits[queue]
         late = ~(why.started <= known.since + self._starved_after)  # so also what has not started yet
         if at > known.since + self._starved_after and late.any():
             known.reason = why.reason if not known.others else known.reason

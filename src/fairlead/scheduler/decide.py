@@ -72,12 +72,13 @@ class Plan(NamedTuple):
 
 @dataclass(frozen=True)
 class Cycle:
-    """What came of all that wait: who would be placed, and of each bucket why it was not served on.
+    """What came of all that wait: who would be placed, and where, and of each bucket why it was not served on.
 
     stop, stop_order, stop_job : for each bucket, see :class:`fairlead.scheduler.view.BucketSeats`
     """
 
     job: I64
+    node: I64
     stop: I64
     stop_order: I64
     stop_job: I64
@@ -92,6 +93,7 @@ def run_cycle(state: State, most: int = MOST_PLACEMENTS) -> Cycle:
     stop = np.where(mine, seats.stop[:n], NOT_REACHED)
     return Cycle(
         state.order.chosen[JOB, : plan.columns].copy(),
+        state.order.chosen[NODE, : plan.columns].copy(),
         stop,
         np.where(mine, seats.stop_order[:n], 0),
         np.where(mine, seats.stop_job[:n], NONE),

@@ -18,7 +18,7 @@ from fairlead.policies.contract import DividingPolicy, PolicyError
 from fairlead.policies.registry import find_policy
 from fairlead.scheduler.queue_tree import up_to_root
 from fairlead.scheduler.state import State
-from fairlead.scheduler.tables import F64, I64, NONE, UNLIMITED
+from fairlead.scheduler.tables import F64, I64, NONE, UNLIMITED, Bools
 from fairlead.scheduler.view import DIVIDED_SOMEWHERE
 
 log = logging.getLogger(__name__)
@@ -73,12 +73,13 @@ def _tell(policy: str, queue: str, what: str) -> None:
     log.error("policy %s of queue %r fails: its queues share as under drf: %s", policy, queue, what)
 
 
-def wanted_by(state: State) -> tuple[F64, I64]:
-    """What the tasks that run or wait need in each queue, and how many there are."""
+def wanted_by(state: State, but: Bools | None = None) -> tuple[F64, I64]:
+    """What the tasks that run or wait need in each queue, and how many there are; `but` for the waiting of some of the jobs."""
     queues, jobs = state.queues, state.jobs
     wanted = queues.used[: queues.n].astype(np.float64)
     tasks = queues.tasks[: queues.n].copy()
-    waits = np.flatnonzero(jobs.bucket[: jobs.n] != NONE)
+    waiting = jobs.bucket[: jobs.n] != NONE
+    waits = np.flatnonzero(waiting if but is None else waiting & ~but)
     count, leaf = jobs.startable(waits), jobs.queue[waits].copy()
     amounts = state.shapes.demand[jobs.shape_row[waits]] * count[:, None]
     while (there := leaf != NONE).any():

@@ -15,6 +15,7 @@ from numpy.typing import ArrayLike
 from fairlead.model.problems import Problem
 from fairlead.policies import drf
 from fairlead.scheduler.kernel_fill_tree import Tree, fill_tree
+from fairlead.scheduler.never import never_starting
 from fairlead.scheduler.tables import F64, I64, NONE, UNLIMITED
 
 if TYPE_CHECKING:
@@ -77,9 +78,7 @@ def parts_of(state: "State") -> Parts:
 def _what_waits(state: "State") -> tuple[I64, F64]:
     """Of each queue, the tasks of its own that wait and could start on some node, and what they need."""
     jobs = state.jobs
-    state.order.ready(state, 1)
-    rows = np.flatnonzero(jobs.bucket[: jobs.n] != NONE)
-    rows = rows[~state.order.buckets.hopeless[jobs.bucket[rows]]]
+    rows = np.flatnonzero((jobs.bucket[: jobs.n] != NONE) & ~never_starting(state))
     n, leaf, count = state.queues.n, jobs.queue[rows], jobs.startable(rows)
     demand = state.shapes.demand[jobs.shape_row[rows]] * count[:, None].astype(np.float64)
     waits = np.zeros((n, demand.shape[1]))

@@ -30,6 +30,7 @@ from fairlead.scheduler.kernel_stops import (
     kept_beside,
 )
 from fairlead.scheduler.let_in import bound_of, waits_to_be_let_in
+from fairlead.scheduler.never import stopped_for_ever
 from fairlead.scheduler.reserved import all_kept
 from fairlead.scheduler.state import State
 from fairlead.scheduler.tables import NONE
@@ -99,14 +100,14 @@ def _waiting(state: State, row: int, bucket: int, result: Cycle) -> dict[str, An
         return _behind_the_first(state, row, result)
     if stop != NO_NODE:
         return _answer(job, "turn", "others are served first, and there is more to place than one cycle takes")
-    ahead = _ahead(state, result.stop, result.stop_order, bucket)
+    ahead = _ahead(state, result, bucket)
     before = _ahead_in_queue(state, result, bucket)
     if tried != row:
         first = int(jobs.id[tried])
-        found = _no_node(state, tried)
+        found = _no_node(state, tried, result)
         text = f"job {first}, which is like it and was submitted before, is first: {found['text']}"
         return _answer(job, "behind", text, first=first, ahead=ahead, ahead_in_queue=before, kept=found.get("kept", []))
-    found = _no_node(state, row)
+    found = _no_node(state, row, result)
     if found["reason"] == "no room" and before:
         other = job_row(state, before[0])
         higher = f", of priority {jobs.priority[other]}," if jobs.priority[other] != jobs.priority[row] else ""
@@ -143,11 +144,15 @@ def _behind_the_first(state: State, row: int, cycle: Cycle) -> dict[str, Any]:
     jobs, job, queue = state.jobs, int(state.jobs.id[row]), int(state.jobs.queue[row])
     tried = cycle.stop_job[(state.buckets.leaf[: state.buckets.n] == queue) & (cycle.stop_job != NONE)]
     name = written(state.tree.names[queue])
-    if not len(tried):
+    never = stopped_for_ever(state, queue, int(jobs.priority[row]), job)
+    if not len(tried) and never == NONE:
         return _answer(job, "turn", "others are served first, and there is more to place than one cycle takes")
-    first = int(min(tried, key=lambda j: (-jobs.priority[j], jobs.id[j])))
-    why, number = _waiting(state, first, int(jobs.bucket[first]), cycle), int(jobs.id[first])
+    first = never if never != NONE else int(min(tried, key=lambda j: (-jobs.priority[j], jobs.id[j])))
+    number = int(jobs.id[first])
+    why = _no_node(state, first, cycle) if never != NONE else _waiting(state, first, int(jobs.bucket[first]), cycle)
     text = f"queue {name} is strict, so that job {number} goes first: {why['text']}"
+    if never != NONE:
+        text = f"never, as things are: {text.replace(': never, as things are: ', ': ')}"
     return _answer(job, "behind", text, first=number, ahead=why["ahead"], kept=why.get("kept", []))
 
 
@@ -248,8 +253,8 @@ def _jobs(numbers: list[int]) -> str:
     return f"job{'s' * (len(numbers) > 1)} {listed([str(number) for number in numbers])}"
 
 
-def _no_node(state: State, row: int) -> dict[str, Any]:
-    """Why no node takes the next task, or the whole gang; the closest node, and what it lacks."""
+def _no_node(state: State, row: int, cycle: Cycle) -> dict[str, Any]:
+    """Why no node takes the next task, or the whole gang; the closest node, and what it lacks beside what starts there now."""
     jobs, nodes = state.jobs, state.nodes
     job, shape = int(jobs.id[row]), jobs.shape_row[row]
     demand = state.shapes.demand[shape]
@@ -264,10 +269,13 @@ def _no_node(state: State, row: int) -> dict[str, Any]:
     large = up & meets & (nodes.capacity[:n] >= demand).all(axis=1)
     kept = _kept_from(state, int(jobs.bucket[row]))
     # The closest: where only what is kept for others is missing; else where the largest part of a demand is smallest that is.
-    room = (nodes.free[:n] if large.any() else nodes.capacity[:n]) - kept * large.any()
+    starts = np.zeros_like(kept)
+    np.add.at(starts, cycle.node, state.shapes.demand[jobs.shape_row[cycle.job]])
+    free = nodes.free[:n] - starts
+    room = (free if large.any() else nodes.capacity[:n]) - kept * large.any()
     lack = np.maximum(0, demand - np.maximum(0, room)) * (demand > 0)
     part = (lack / np.maximum(1, demand)).max(axis=1)
-    part[(nodes.free[:n] >= demand).all(axis=1)] -= 1
+    part[(free >= demand).all(axis=1)] -= 1
     part[~(large if large.any() else up & meets)] = np.inf
     closest = int(np.argmin(part))
     name = state.cluster.specs[closest].name
@@ -283,7 +291,7 @@ def _no_node(state: State, row: int) -> dict[str, Any]:
         if most < jobs.waiting[row]:
             text = f"never, as things are: all nodes together hold {most} of its tasks at once, even empty, and it is a gang of"
             return _answer(job, "too large", f"{text} {jobs.waiting[row]}", fits=most, needed=int(jobs.waiting[row]))
-        fits = tasks_that_fit((nodes.free[:n] - kept)[large], demand)
+        fits = tasks_that_fit((free - kept)[large], demand)
         text = f"a gang of {jobs.waiting[row]} starts at once or not at all, and there is room for {fits}"
         where = np.flatnonzero(large & (kept > 0).any(axis=1))
         owners, who = _owners(state, row, where)
@@ -292,11 +300,13 @@ def _no_node(state: State, row: int) -> dict[str, Any]:
     owners, who = _owners(state, row, np.array([closest]) if (kept[closest] > 0).any() else np.zeros(0, np.int64))
     if not missing:
         to_be_offered = "it is first the turn of a framework, which is offered it" if state.buckets.wants.any() else ""
-        text = f"{name} has room, but " + (
-            f"it is kept for {who}" if who else to_be_offered or "it is kept for another job"
-        )
+        some = kept[closest].any()
+        said = f"it is kept for {who}" if who else to_be_offered or "it is kept for another job" * bool(some)
+        text = f"{name} has room, but {said}" if said else f"{name} has room, which is looked at now"
         return _answer(job, "no room", text, **more, kept=owners)
-    beside = f" beside what is kept for {who}" if owners else ""
+    besides = ["what starts there now"] if starts[closest][demand > 0].any() else []
+    besides += [f"what is kept for {who}"] if owners else []
+    beside = f" beside {' and '.join(besides)}" if besides else ""
     text = f"no node has room: {name}, the closest, lacks {lacks}{beside}{_in_offers(state, demand, large)}"
     return _answer(job, "no room", text, **more, kept=owners)
 
@@ -346,16 +356,23 @@ def _owners(state: State, row: int, nodes: np.ndarray) -> tuple[list[dict[str, A
 def _ahead_in_queue(state: State, cycle: Cycle, bucket: int) -> list[int]:
     """The jobs of the same leaf that wait for room and go first, in order: the first of each kind."""
     leaf = state.buckets.leaf[: state.buckets.n]
-    before = (leaf == leaf[bucket]) & (cycle.stop_order < cycle.stop_order[bucket]) & (cycle.stop == NO_NODE)
+    before = (leaf == leaf[bucket]) & (cycle.stop_order < cycle.stop_order[bucket]) & _in_line(state, cycle)
     rows = cycle.stop_job[before][np.argsort(cycle.stop_order[before])]
     return state.jobs.id[rows[:MOST_AHEAD]].tolist()
 
 
-def _ahead(state: State, stop: np.ndarray, order: np.ndarray, bucket: int) -> list[dict[str, Any]]:
+def _in_line(state: State, cycle: Cycle) -> np.ndarray:
+    """Of each bucket, whether it waits for room that there can be, as things are."""
+    found: np.ndarray = (cycle.stop == NO_NODE) & ~state.order.buckets.hopeless[: len(cycle.stop)]
+    return found
+
+
+def _ahead(state: State, cycle: Cycle, bucket: int) -> list[dict[str, Any]]:
     """The queues whose turn comes before, in order: each with its dominant share, and that over time."""
     q = state.queues
     found: dict[int, dict[str, Any]] = {}
-    before = np.flatnonzero((stop == NO_NODE) & (order < order[bucket]))
+    order = cycle.stop_order
+    before = np.flatnonzero(_in_line(state, cycle) & (order < order[bucket]))
     for b in before[np.argsort(order[before])]:
         leaf = int(state.buckets.leaf[b])
         if leaf != state.buckets.leaf[bucket] and leaf not in found and len(found) < MOST_AHEAD:

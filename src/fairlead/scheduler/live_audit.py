@@ -21,6 +21,7 @@ from fairlead.scheduler.decide import Cycle, run_cycle
 from fairlead.scheduler.divided_queues import problem_of, wanted_by
 from fairlead.scheduler.entitled import parts_of
 from fairlead.scheduler.kernel_stops import LIMIT, MAX_JOBS, MAX_TASKS, NO_NODE, WITHHELD
+from fairlead.scheduler.never import never_starting
 from fairlead.scheduler.reserved import describe_kept
 from fairlead.scheduler.state import State
 from fairlead.scheduler.tables import F64, I64, NONE
@@ -43,7 +44,7 @@ def audit_state(state: State, now: float) -> FairnessInfo:
         ``why`` of a queue that is below is "no demand", "limit", "constraint", "fragmentation", "about to start" or "not yet
         converged"; the findings are those of :func:`fairlead.audit.allocation.check_allocation`, within one task.
     """
-    wanted, tasks = wanted_by(state)
+    wanted, tasks = wanted_by(state, never_starting(state))
     inner = set(state.queues.parent[: state.queues.n].tolist())
     leaves = np.array([q for q in range(state.queues.n) if q not in inner and tasks[q] > 0], np.int64)
     if not len(leaves):

@@ -164,7 +164,7 @@ class Order:
                 self.worth[state.resources.index(name)] = least
         np.maximum.at(seats.largest, parents, queues.weight[1 : queues.n])
         seats.weighs[1 : queues.n] = _weighs(queues.weight[1 : queues.n], seats.largest[parents])
-        self.fine[:] = fine_digits(np.maximum(state.cluster.total, queues.used[0]), state.grain)
+        self.fine[:] = fine_digits(np.maximum(state.cluster.total, queues.used[: queues.n].max(axis=0)), state.grain)
         self._allot(int(slots.sum()))
         mine = self.buckets
         mine.extend(buckets.n)

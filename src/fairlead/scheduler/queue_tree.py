@@ -93,12 +93,16 @@ class QueueTree(Struct, dict=True, forbid_unknown_fields=True):
         return own or (above if above.partition(":")[0] in ("hdrf", "fairtree", "mesos") else "drf")
 
     def half_life_of(self, name: str) -> float:
-        """The half-life of what the children used before: its own, its policy's, or that of the queue above; seconds."""
+        """The half-life of what the children used before: its own, or that of the queue above; seconds.
+
+        A policy that goes by nothing else has one of its own where none is said above, or ``none``.
+        """
         spec, policy = self.spec_of(name), self.policy_of(name).partition(":")[0]
         if spec.history or (spec.history is not None and policy not in HALF_LIVES):
             return spec.history
         if spec.policy and policy in HALF_LIVES:
-            return HALF_LIVES[policy]
+            said = (self.spec_of(above).history for above in ancestors(name))
+            return next((each for each in said if each is not None), None) or HALF_LIVES[policy]
         return self.half_life_of(ancestors(name)[0]) if name else HALF_LIFE
 
     def add(self, name: str, table: Queues) -> list[int]:

@@ -85,7 +85,7 @@ def by_many_steps(s: Simulation) -> int:
     while True:
         view = state.order.ready(state, MOST_PLACEMENTS)
         why = kernel.advance(
-            view, cluster.truth, cluster.runs, course, s.sampler.next, MOST_PLACEMENTS, settings.reserve_after,
+            view, cluster.truth, cluster.runs, course, s.sampler.pause, MOST_PLACEMENTS, settings.reserve_after,
             settings.max_losses, settings.keep_jobs,
         )  # fmt: skip
         state.learned = None

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from fairlead.audit.over_time import NOT_KNOWN, OverTime
+from fairlead.audit.over_time import one_task, standing
 from fairlead.simulate.run import Run
 from fairlead.simulate.workload import F64, TraceError
 
@@ -35,7 +35,7 @@ def summary(run: Run) -> dict[str, Any]:
     :func:`over_time`. ``idle for promises``: of each resource, the part of all that there was, from the first submission to the
     last end, that lay free because it was kept for somebody. ``lost``: what tasks did in vain that were revoked, in seconds of
     the whole cluster. ``below guarantee``: seconds in which queues where somebody waited had less than that of all that they
-    waited for, added up, as seen at the moments of ``over time``; a queue with others below it counts where none of those does.
+    waited for, added up, as looked at for ``over time``; a queue with others below it counts where none of those does.
     ``seconds``: that the simulation took; the only number here that differs from run to run.
     """
     over = ~np.isnan(run.ended)
@@ -99,22 +99,42 @@ def over_time(run: Run) -> dict[str, Any]:
     -------
     dict
         ``short``: the part of all that queues were entitled to of which they are short at the end; ``queues``: the name,
-        ``entitled``, ``got``, ``short`` and ``status`` of each, most wronged first.
+        ``entitled``, ``got``, ``short`` and ``status`` of each, most wronged first; ``every``: the seconds for which a look at
+        what they were entitled to stands, 0 where each moment was looked at. ``got`` is exact in any case.
     """
-    sums, cluster = OverTime(), np.ones(1)
-    lasts = np.diff(run.at, append=2 * run.at[-1:] - run.at[-2:-1] if len(run.at) > 1 else run.at + 1)
-    for at, seconds, entitled, got in zip(run.at, lasts, run.fair, run.shares, strict=True):
-        rows = np.flatnonzero((entitled > 0) | (got > 0))
-        all_of_it, unknown = np.zeros(len(rows), np.int64), np.full(len(rows), NOT_KNOWN)
-        waits = np.ones(len(rows), np.bool_)
-        sums.add(at, float(seconds), cluster, rows, entitled[rows], got[rows], all_of_it, waits, unknown)
-    found = sums.told(run.queues, ["cluster"])["queues"]
-    kept = ("name", "entitled", "got", "short", "status")
+    got = run.got / 3600
+    entitled = np.maximum(0.0, got + run.short / 3600)
+    tolerances = _one_task(run) / 3600
+    found = [
+        {
+            "name": name, "entitled": due, "got": has, "short": due - has,
+            "status": standing(due - has, due, tolerated),
+        }
+        for name, due, has, tolerated in zip(
+            run.queues, entitled.tolist(), got.tolist(), tolerances.tolist(), strict=True
+        )
+        if due > 0 or has > 0
+    ]  # fmt: skip
+    found.sort(key=lambda queue: -queue["short"])
     entitled_in_all = sum(queue["entitled"] for queue in found)
     return {
         "short": sum(max(0.0, queue["short"]) for queue in found) / entitled_in_all if entitled_in_all else 0.0,
-        "queues": [{name: queue[name] for name in kept} for queue in found],
+        "every": run.every,
+        "queues": found,
     }
+
+
+def _one_task(run: Run) -> F64:
+    """Of each queue, the largest task of those that started: its dominant share times the seconds that it takes."""
+    workload = run.workload
+    total = np.array([sum(node.capacity.get(r, 0) for node in workload.nodes) for r in run.resources], float)
+    needs = np.array([[demand.get(r, 0) for r in run.resources] for demand in workload.demands], float)
+    share = (needs / np.where(total > 0, total, 1)).max(axis=1, initial=0.0)[workload.shape]
+    began, number = ~np.isnan(run.begun), {name: k for k, name in enumerate(run.queues)}
+    queue = np.array([number[name] for name in workload.queue], np.int64)
+    found = np.zeros(len(run.queues))
+    np.maximum.at(found, queue[began], one_task(share, longest_task(run))[began])
+    return found
 
 
 def longest_task(run: Run) -> F64:

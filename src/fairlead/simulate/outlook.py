@@ -22,6 +22,7 @@ from fairlead.scheduler.decide import settled_before
 from fairlead.scheduler.facts import JobReleased
 from fairlead.scheduler.frameworks import set_aside
 from fairlead.scheduler.let_in import waits_to_be_let_in
+from fairlead.scheduler.never import stopped_for_ever
 from fairlead.scheduler.state import State
 from fairlead.scheduler.tables import F64, NONE
 from fairlead.simulate.paper_runs import Paper, Run, paper_of
@@ -159,6 +160,11 @@ def _never(paper: Paper) -> str:
     if bucket != NONE and state.order.buckets.hopeless[bucket]:
         what = f"all {count} tasks at once" if count > 1 else "a task of it"
         return f"on the nodes that take tasks now: they could not hold {what}, even empty"
+    leaf_row, number = int(jobs.queue[row]), int(jobs.id[row])
+    before = stopped_for_ever(state, leaf_row, int(jobs.priority[row]), number)
+    if before != NONE:
+        said = f"while job {jobs.id[before]} is before it: queue {written(state.tree.names[leaf_row])} is strict"
+        return f"{said}, and the nodes that take tasks could not hold that, even empty"
     wanted = count * state.shapes.demand[jobs.shape_row[row]]
     leaf = state.tree.names[jobs.queue[row]]
     for name in path_to_root(leaf):

@@ -330,7 +330,7 @@ class Run:
             "demand": self._paper.state.shapes.demand[rows["shape_row"]], "queue": rows["queue"], "several": listed,
             "first": self._durations + np.cumsum(listed) - listed, "begun": np.full(count, np.nan),
             "ended": np.full(count, np.nan), "submitted": np.full(count, np.nan), "waited": np.zeros(count), "left": tasks,
-            "task": rows["first"],
+            "task": rows["first"], "never": np.zeros(count, np.bool_),
         }  # fmt: skip
         truth |= {name: _put(truth[name], before, values) for name, values in new.items()}
         truth["duration"] = _put(truth["duration"], self._durations, lasts)
@@ -386,6 +386,7 @@ def _truth_of(state: State, duration: F64, listed: I64, now: float) -> Truth:
         running=np.zeros(queues, np.int64), waiting=np.zeros(queues, np.int64), begun=np.full(n, np.nan),
         ended=np.full(n, np.nan), submitted=np.full(n, now), waited=np.zeros(n), left=jobs.tasks[:n].copy(),
         task=jobs.first[:n].copy(), last=np.zeros(state.tasks.n, np.int32), size=np.zeros(4, np.int64),
+        never=np.zeros(n, np.bool_), total=state.cluster.total.copy(), got=np.zeros(queues), since=np.full(queues, now),
     )  # fmt: skip
 
 

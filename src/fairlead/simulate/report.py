@@ -74,6 +74,7 @@ def _lines(summaries: Sequence[dict[str, Any]]) -> list[tuple[str, Any]]:
         ("unfairness", lambda f: f"{f['unfairness']:.2%}"),
         ("short over time", lambda f: f"{f['over time']['short']:.2%}"),
         ("most wronged", _most_wronged),
+        *([("parts looked at", _how_often)] if any(found["over time"]["every"] for found in summaries) else []),
         ("idle for promises", lambda f: f"{max(f['idle for promises'].values(), default=0.0):.2%}"),
         ("tasks revoked", lambda f: f"{f['revoked']:,}"),
         ("decisions", lambda f: f"{f['decisions']:,}"),
@@ -90,6 +91,12 @@ def _lines(summaries: Sequence[dict[str, Any]]) -> list[tuple[str, Any]]:
 def _most_wronged(found: dict[str, Any]) -> str:
     wronged = [queue for queue in found["over time"]["queues"] if queue["status"] == "wronged"]
     return f"{wronged[0]['name']} {wronged[0]['short'] / wronged[0]['entitled']:.0%}" if wronged else ""
+
+
+def _how_often(found: dict[str, Any]) -> str:
+    """At which moments it was looked at what queues are entitled to."""
+    every = found["over time"]["every"]
+    return f"every {span(every)}" if every else "always"
 
 
 def span(seconds: float) -> str:

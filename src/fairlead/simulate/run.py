@@ -64,6 +64,10 @@ class Run:
     shares, fair : float64, shape (samples, queues)
         Dominant shares of the cluster: what each queue has, and what it is entitled to
         (:mod:`fairlead.scheduler.entitled`): what runs and waits, divided by DRF down the tree.
+    got, short : float64, shape (queues,)
+        Dominant shares times seconds: what each queue had, exactly; and what it was entitled to less what it had, by looks.
+    every : float
+        Seconds for which such a look stands; 0 where each moment was looked at.
     running, waiting : int64, shape (samples,)
     completed, withdrawn, decisions, steps, revoked : int
     revokes : bool
@@ -92,6 +96,9 @@ class Run:
     utilisation: F64
     shares: F64
     fair: F64
+    got: F64
+    short: F64
+    every: float
     running: I64
     waiting: I64
     completed: int
@@ -179,10 +186,9 @@ def simulate(
     if baseline is not None:
         refused |= too_large_gangs(workload)
     total_capacity = cluster.truth.capacity.sum(axis=0)
-    sampler = Sampler(
-        cluster, workload, names, total_capacity, _least_seconds(workload, ~refused, total_capacity), samples
-    )
     total = int(workload.tasks[~refused].sum())
+    least = _least_seconds(workload, ~refused, total_capacity)
+    sampler = Sampler(cluster, workload, names, total_capacity, least, samples, total)
 
     def tell() -> None:
         if told is not None:
@@ -209,7 +215,7 @@ def simulate(
     return Run(
         workload=workload, policy=policy, submitted=workload.submit, begun=truth.begun, ended=truth.ended,
         waited=truth.waited, refused=refused, queues=names, resources=workload.resources, **sampler.columns(),
-        completed=cluster.completed, withdrawn=cluster.withdrawn, revokes=revoke, missed=sampler.missed, **did._asdict(),
+        completed=cluster.completed, withdrawn=cluster.withdrawn, revokes=revoke, **did._asdict(),
         seconds=time.perf_counter() - began, notes=notes,
     )  # fmt: skip
 
@@ -254,7 +260,7 @@ def _run_in_line(
     def look(now: float) -> float:
         sampler.until(now)
         tell()
-        return sampler.next
+        return sampler.pause
 
     return _Did(*by_line(workload, cluster, baseline, ~refused, look))
 
@@ -278,6 +284,7 @@ def _cluster(workload: Workload, seen: Workload, names: list[str], overcommitted
     return SimulatedCluster(
         seen.nodes, capacity, needs[workload.shape], np.array([number[name] for name in workload.queue], np.int64), len(names),
         workload.tasks, workload.duration, workload.first, workload.varied, overcommitted,
+        too_large_gangs(seen),
     )  # fmt: skip
 
 

@@ -161,34 +161,71 @@ def job_of(workload: Workload, j: int) -> Job:
     )
 
 
+MOST_LOOKED_AT = 2000
+"""Tasks of a run of which each moment is looked at, at most."""
+
+
 class Sampler:
-    """Looks at shares and utilisation at even moments, some `samples` in the `least` seconds that it takes."""
+    """Looks at what queues have and are entitled to, at even moments, some `samples` in the `least` seconds that it takes.
+
+    What they are entitled to is added up as well: over each moment, however short, where there are few `tasks`; else each even
+    moment stands for the time to the next. Then what they got is what they were seen to have. What they really got is in the
+    cluster's `truth`.
+
+    Attributes
+    ----------
+    pause : float
+        Whoever goes on without looking may go up to here.
+    every : float
+        Seconds for which a look stands; 0 where each moment is looked at.
+    short : float64, shape (queues,)
+        What queues were entitled to, less what they had when that was looked at, as dominant shares times seconds.
+    missed : float
+        See :class:`fairlead.simulate.run.Run`.
+    """
 
     def __init__(
-        self, cluster: SimulatedCluster, workload: Workload, names: list[str], total: I64, least: float, samples: int
-    ) -> None:
-        self._cluster, self._total = cluster, total
+        self, cluster: SimulatedCluster, workload: Workload, names: list[str], total: I64, least: float, samples: int, tasks: int
+    ) -> None:  # fmt: skip
+        self._cluster, self._total, self._each = cluster, total, tasks <= MOST_LOOKED_AT
         self._every, self._most = max(least / samples, 1.0), 10 * max(samples, 100)
-        self.next = float(workload.submit[0])
-        self.missed = 0.0
+        self._next = self._since = self.pause = float(workload.submit[0])
+        self.missed, self.short = 0.0, np.zeros(len(names))
         self._rows: list[tuple[float, F64, F64, F64, int, int]] = []
         self._tree = _Tree(workload.queues, names, workload.resources, self._total)
 
+    @property
+    def every(self) -> float:
+        return 0.0 if self._each else self._every
+
     def until(self, now: float) -> None:
         """Look at all the moments before `now`: nothing has happened since the last step."""
-        row, below = None, 0
-        while self.next < now:
+        row = None
+        if self._each and now > self._since:
+            row = self._look()
+            self._add_up(row, now - self._since)
+            self._since = now
+        while self._next < now:
             if len(self._rows) >= self._most:
                 # It lasts much longer than it had to: every other moment will do.
                 self._rows = self._rows[::2]
                 self._every *= 2
-                self.next = self._rows[-1][0] + self._every
+                self._next = self._rows[-1][0] + self._every
                 continue
-            if row is None:
-                row, below = self._look(), self._below()
-            self.missed += below * self._every
-            self._rows.append((self.next, *row))
-            self.next += self._every
+            row = row or self._look()
+            if not self._each:
+                self._add_up(row, self._every)
+            self._rows.append((self._next, *row))
+            self._next += self._every
+        self.pause = max(now, self._since) if self._each else self._next
+
+    def _add_up(self, row: tuple[F64, F64, F64, int, int], seconds: float) -> None:
+        """It is so for so many seconds."""
+        _, shares, fair, *_ = row
+        # Whose tasks differ may run those that add up to less than its part, with nothing left that waits.
+        entitled = np.where(self._cluster.truth.waiting > 0, fair, np.minimum(fair, shares))
+        self.short += (entitled - shares) * seconds
+        self.missed += self._below() * seconds
 
     def _look(self) -> tuple[F64, F64, F64, int, int]:
         cluster, total = self._cluster.truth, self._total
@@ -219,6 +256,10 @@ class Sampler:
         at, utilisation, shares, fair, running, waiting = zip(*self._rows, strict=True) if self._rows else ((),) * 6
         resources, queues = len(self._total), len(self._tree.leaves)
         return {
+            "short": self.short,
+            "got": self._cluster.truth.got,
+            "every": self.every,
+            "missed": self.missed,
             "at": np.array(at, float),
             "utilisation": np.array(utilisation, float).reshape(len(at), resources),
             "shares": np.array(shares, float).reshape(len(at), queues),

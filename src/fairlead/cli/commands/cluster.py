@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 import typer
 
 from fairlead.cli import option_values as values
-from fairlead.cli.commands.options import Json
+from fairlead.cli.commands.options import All, Json
 from fairlead.cli.scheduler import change, connect, print_json
 from fairlead.plain_text import plain
 
@@ -157,10 +157,11 @@ def reload() -> None:
 
 def queues(
     shares: Annotated[bool, typer.Option("--shares", help="Show what each queue should have instead.")] = False,
+    show_all: All = False,
     as_json: Json = False,
 ) -> None:
     """Show the queues: what each uses, its share and limits. Its share is the dominant one, and its guarantee is shown, too."""
-    from fairlead.cli.tables import WITHOUT_TERMINAL, queue_table, share_table, show
+    from fairlead.cli.tables import WITHOUT_TERMINAL, fewer, most_of_one, queue_table, share_table, show
     from fairlead.cli.terminal import width
 
     with connect() as connection:
@@ -168,7 +169,9 @@ def queues(
     if as_json:
         print_json(found)
         return
-    show(share_table(found["queues"]) if shares else queue_table(found["queues"], width(WITHOUT_TERMINAL)), "")
+    shown, more = fewer(found["queues"], most_of_one(show_all))
+    show(share_table(shown) if shares else queue_table(shown, width(WITHOUT_TERMINAL)), "")
+    print(*more, sep="\n", end="\n" * bool(more))
 
 
 def nodes(as_json: Json = False) -> None:

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from fairlead.cli import option_values as values
-from fairlead.cli.commands.options import Json, Report
+from fairlead.cli.commands.options import All, Json, Report
 from fairlead.cli.failure import Failure
 from fairlead.cli.scheduler import connect, print_json
 
@@ -78,6 +78,7 @@ def audit(
     discrete: Annotated[bool, typer.Option("--discrete", help="Whole tasks: fair then means within one task.")] = False,
     lies: Annotated[int, typer.Option(help="Lies of each user that are tried.", min=1, max=100_000)] = 200,
     report: Report = None,
+    show_all: All = False,
     as_json: Json = False,
 ) -> None:
     """Say whether it is fair, and if not, who is wronged.
@@ -93,7 +94,7 @@ def audit(
 
         if allocation or discrete or _is_given(ctx, "policy"):
             raise Failure("--over takes no --policy, --allocation or --discrete: it looks at what really ran")
-        audit_over_time(over, journal, starved_after, report, as_json)
+        audit_over_time(over, journal, starved_after, report, show_all, as_json)
         return
     if journal or starved_after:
         raise Failure("--journal and --starved-after look back: write --over with a time, such as 7d")
@@ -102,11 +103,11 @@ def audit(
             "--live takes no --policy, --report, --allocation or --discrete: it is what runs, and nothing to draw"
         )
     if live:
-        from fairlead.cli.tables import show_fairness
+        from fairlead.cli.tables import most_of_one, show_fairness
 
         with connect() as connection:
             found = connection.get("/v1/audit")
-        print_json(found) if as_json else show_fairness(found)
+        print_json(found) if as_json else show_fairness(found, most_of_one(show_all))
         return
     from fairlead.cli.audit import audit_problem
 

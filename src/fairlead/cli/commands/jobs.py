@@ -435,7 +435,8 @@ def when(
 
     with connect() as connection:
         found = connection.post("/v1/when", {**demand(ctx.params), "gang": gang})
-    print_json(found) if as_json else print(plain(found["text"]))
+    where = "" if queue else f"in queue {found['queue']}: "
+    print_json(found) if as_json else print(plain(where + found["text"]))
 
 
 def hold(job: JobId) -> None:

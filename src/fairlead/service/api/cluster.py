@@ -12,7 +12,7 @@ from fastapi import APIRouter, Header, HTTPException, Query, Response
 from fastapi.responses import PlainTextResponse, StreamingResponse
 
 import fairlead
-from fairlead.audit.over_time import STARVED_AFTER
+from fairlead.audit.over_time import LONGEST, STARVED_AFTER
 from fairlead.engines.contract import LiveEngine
 from fairlead.model.api_types import (
     Changed,
@@ -49,11 +49,10 @@ from fairlead.service.feed import Feed
 from fairlead.service.loop import Loop
 from fairlead.service.over_time import AuditFailed, Audits, OneAtATime
 
-LONGEST_AUDIT = 10 * 365 * 86400.0
 SLOW, STUCK = 10.0, 60.0
 """Seconds that a step takes when something is wrong, and when nobody should wait for it any more."""
 
-LookBack = Annotated[float, Query(gt=0, le=LONGEST_AUDIT, description="How long a time is looked back on.")]
+LookBack = Annotated[float, Query(gt=0, le=LONGEST, description="How long a time is looked back on.")]
 
 
 def add_cluster(api: APIRouter, asker: Asker, engine: LiveEngine, urls: list[str]) -> None:
@@ -186,7 +185,7 @@ def add_audits(api: APIRouter, asker: Asker, audits: Audits) -> None:
         caller: Known,
         seconds: LookBack = 86400.0,
         starved_after: Annotated[
-            float, Query(gt=0, le=LONGEST_AUDIT, description="Seconds without a start after which a queue starves.")
+            float, Query(gt=0, le=LONGEST, description="Seconds without a start after which a queue starves.")
         ] = STARVED_AFTER,
     ) -> Response:
         """What each queue was entitled to and got while it had work: who was wronged, by how much, through what; who starved."""

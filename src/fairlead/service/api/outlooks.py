@@ -24,7 +24,7 @@ def add_outlooks(api: APIRouter, asker: Asker, outlooks: Outlooks) -> None:
     async def when(job: Number, caller: Known) -> Response:
         """When a job is expected to start, as an interval: in eight of ten cases within it."""
         found = await outlooks.of_job(asker.loop, job)
-        return Json(await asker.told_to(caller, _told(asker, found, found.job)))
+        return Json(await asker.told_to(caller, _told(asker, found, found.job, None)))
 
     @api.post("/v1/when", response_model=WhenInfo)
     async def when_submitted(request: WhenRequest, caller: Known) -> Response:
@@ -35,7 +35,10 @@ def add_outlooks(api: APIRouter, asker: Asker, outlooks: Outlooks) -> None:
             leaf = leaf_of(state, rules, caller, request.queue, request.user)
             user = check_submits(rules, caller, leaf, request.user)
             job = request.to_job(leaf, request.tasks, request.gang, Work())
-            return msgspec.structs.replace(job if rules.personal else admission.with_usual(state, job), user=user)
+            job = msgspec.structs.replace(job if rules.personal else admission.with_usual(state, job), user=user)
+            if request.strict and (warning := admission.too_large(state, job)):
+                raise admission.Refused(warning.partition(": ")[0])
+            return job
 
         def find(state: State, now: float, widen: float, seconds: float) -> Outlook:
             (fact,) = admission.submit(state, [job], now)
@@ -46,8 +49,8 @@ def add_outlooks(api: APIRouter, asker: Asker, outlooks: Outlooks) -> None:
         job = await asker.read(asked)
         found = await outlooks.find(asker.loop, (caller, request.model_dump_json()), find)
         warning = admission.doubt_about_memory(job)
-        return Json(await asker.told_to(caller, _told(asker, found, None, warning)))
+        return Json(await asker.told_to(caller, _told(asker, found, None, job.queue, warning)))
 
 
-def _told(asker: Asker, found: Outlook, job: int | None, warning: str | None = None) -> Any:
-    return by_wall_clock({**found._asdict(), "job": job, "warning": warning}, asker.clock)
+def _told(asker: Asker, found: Outlook, job: int | None, queue: str | None, warning: str | None = None) -> Any:
+    return by_wall_clock({**found._asdict(), "job": job, "queue": queue, "warning": warning}, asker.clock)

@@ -228,9 +228,10 @@ class WhenRequest(JobAsked):
     tasks: int = 1
     gang: bool = False
     revocable: bool = False
+    hold: Annotated[bool, Field(description="It would be held: when it starts is said from its release on.")] = False
 
     def to_job(self, leaf: str, tasks: int, gang: bool, work: Work) -> Job:
-        return replace(super().to_job(leaf, tasks, gang, work), revocable=self.revocable)
+        return replace(super().to_job(leaf, tasks, gang, work), revocable=self.revocable, held=self.hold)
 
 
 class JobsRequest(Body):
