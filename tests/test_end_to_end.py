@@ -808,7 +808,7 @@ def test_the_shell_completes_commands(tmp_path):
         ("simulate t.csv --format s", ["swim", "swf"]),
         ("simulate t.csv --policy drf,fifo", ["drf,fifo", "drf,fifo-strict"]),
         ("allocate p.toml --policy cee", ["ceei"]),
-        ("submit --queue l", ["lab"]),
+        ("submit --queue B", ["B"]),
         ("drain ", ["n1"]),
         ("submit --tasks 12", ["12"]),
         ("submit --tasks ", [" "]),

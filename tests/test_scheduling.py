@@ -856,7 +856,10 @@ def test_the_audit_says_why_a_queue_is_below_its_part():
     elsewhere.submit("a", {"cpu": 1}, 3)
     elsewhere.submit("b", {"cpu": 1}, 9, on={"zone": ["west"]})
     elsewhere.decide()
-    assert fairness(elsewhere)[1] == {"a": ("fair", "no demand"), "b": ("below", "constraint")}
+    assert fairness(elsewhere)[1] == {"a": ("fair", "no demand")}, "what can never start is no part of anything"
+    elsewhere.submit("b", {"cpu": 1}, 5)
+    elsewhere.placed()
+    assert fairness(elsewhere)[1] == {"a": ("fair", "no demand"), "b": ("fair", "constraint")}
     assert fairness(World([Queue("a")], {"cpu": 4}))[0] == {
         "fair": True,
         "queues": [],
