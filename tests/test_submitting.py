@@ -280,6 +280,11 @@ def test_what_is_not_here_is_said_when_it_is_submitted(idle, words, said):
             ("--notify", "adalovelace", "--", "true"),
             "--notify adalovelace: is no address, and there is no such command",
         ),
+        (("--notify", " ", "--", "true"), "--notify ' ': is empty: name an https:// or mail address, or a command"),
+        (
+            ("--name", "a\x1b[31m", "--", "true"),
+            "--name: 'a\\x1b[31m' has characters that cannot be printed: name it otherwise",
+        ),
         (("",), "submit what? Write a command after `--`"),
         (
             ("--pack", "--spread", "--", "true"),

@@ -29,6 +29,8 @@ class NotTold(RuntimeError):
 
 def kind_of(to: str) -> str:
     """``url``, ``mail`` or ``command``. Raises NotTold for what cannot be told here."""
+    if not to.strip():
+        raise NotTold(f"{to!r}: is empty: name an https:// or mail address, or a command")
     if "://" in to and " " not in to:
         if urllib.parse.urlsplit(to).scheme not in ("http", "https"):
             raise NotTold(f"{to}: write an address that begins with https:// or http://")
