@@ -272,6 +272,12 @@ def test_what_is_not_here_is_said_when_it_is_submitted(idle, words, said):
     idle.ok("cancel", done.stdout.strip())
 
 
+def test_one_doubt_hides_no_other(idle):
+    done = idle.call("submit", "-q", "A", "--hold", "--cpu", "1000", "--memory", "4096", "--", "true")
+    assert "4096 is 4096 bytes for each task: was 4096Mi or 4096Gi meant?; no node" in done.stderr
+    idle.ok("cancel", done.stdout.strip())
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [

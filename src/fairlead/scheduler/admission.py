@@ -234,7 +234,8 @@ def doubt(state: State, job: Job) -> str | None:
 
     It is too large for now, comes after one in a strict leaf that is, or asks for bytes where more was meant.
     """
-    return doubt_about_memory(job) or too_large(state, job) or _behind_too_large(state, job)
+    found = [doubt_about_memory(job), too_large(state, job) or _behind_too_large(state, job)]
+    return "; ".join(filter(None, found)) or None
 
 
 def _behind_too_large(state: State, job: Job) -> str | None:
