@@ -287,10 +287,6 @@ def test_one_doubt_hides_no_other(idle):
             "--notify adalovelace: is no address, and there is no such command",
         ),
         (("--notify", " ", "--", "true"), "--notify ' ': is empty: name an https:// or mail address, or a command"),
-        (
-            ("--name", "a\x1b[31m", "--", "true"),
-            "--name: 'a\\x1b[31m' has characters that cannot be printed: name it otherwise",
-        ),
         (("",), "submit what? Write a command after `--`"),
         (
             ("--pack", "--spread", "--", "true"),

@@ -139,7 +139,7 @@ class Problem:
         resources = tuple(f"r{j}" for j in range(m)) if resources is None else tuple(resources)
         if not m:
             raise Fault("capacity", None, "there is nothing to share: name a resource, such as cpu = 9")
-        check_names("resources", resources, check_name)
+        check_names("resources", resources, _check_name)
         c = capacity if isinstance(capacity, np.ndarray) else np.asarray(capacity, object)
         if c.shape != (m,):
             raise Fault("capacity", None, f"has shape {c.shape}, not ({m},), as demand has resources")
@@ -159,7 +159,7 @@ class Problem:
         )
         if users is not None:
             check_list("users", users, n, "users")
-            check_names("name", users, check_name)
+            check_names("name", users, _check_name)
         if queues is not None:
             check_list("queues", queues, n, "users")
             _check_queues(queues)
@@ -279,8 +279,7 @@ def _check_tasks(value: float) -> float:
     return value
 
 
-def check_name(name: str) -> str:
-    """Refuse what a table could not show in a line."""
+def _check_name(name: str) -> str:
     if not name.isprintable():
         raise ValueError(f"{name!r} has characters that cannot be printed: name it otherwise")
     return name
@@ -299,7 +298,7 @@ def _as_list(value: object) -> object:
 class UserTable(Table):
     """One user of a problem document."""
 
-    name: Annotated[str, Field(min_length=1, max_length=256), AfterValidator(check_name)]
+    name: Annotated[str, Field(min_length=1, max_length=256), AfterValidator(_check_name)]
     demand: Amounts
     tasks: Annotated[Annotated[int, Field(strict=True)] | Strict, AfterValidator(_check_tasks)] | None = None
     weight: PositiveWeight = 1.0

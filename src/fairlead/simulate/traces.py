@@ -187,9 +187,7 @@ def _csv_rows(path: Path) -> Iterator[tuple[int, Row]]:
             for row in reader:
                 if None in row:  # a long row has a list there, a short one None for what is missing
                     raise TraceError(f"{path}:{reader.line_num}: has more cells than the first line")
-                if None in row.values():
-                    raise TraceError(f"{path}:{reader.line_num}: has fewer cells than the first line")
-                yield reader.line_num, row
+                yield reader.line_num, {k: v for k, v in row.items() if v is not None}
         except csv.Error as error:
             raise TraceError(f"{path}:{reader.line_num}: no CSV: {error}") from None
 

@@ -7,7 +7,6 @@ from msgspec.structs import replace
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from fairlead.model.documents import check_queue_name, read_quantities
-from fairlead.model.problems import check_name
 from fairlead.model.specs import After, Job, Quantities, Work
 from fairlead.scheduler.admission import MOST_TASKS, Refused
 
@@ -100,7 +99,7 @@ class JobAsked(Body):
             description="Whose it is; who submits it, unless the scheduler is their own and they say otherwise.",
         ),
     ] = None
-    name: Annotated[str, Field(max_length=256), AfterValidator(check_name)] = ""
+    name: Annotated[str, Field(max_length=256), AfterValidator(_check_text)] = ""
     priority: int = 0
     retries: int = 0
     time_limit: float | None = None
