@@ -18,7 +18,6 @@ QUICK = 2.0
 """Seconds that somebody who presses a key waits for a scheduler."""
 MOST_OFFERED = 100
 """Jobs, the newest."""
-STATUSES = ("waiting", "held", "running", "succeeded", "failed", "cancelled")
 FILES = ("FILE", "COMMAND")
 """What stands in the name of a value that may be a file."""
 KINDS = {int: "N", float: "NUMBER", Path: "FILE", str: "", list[str]: ""}
@@ -93,20 +92,32 @@ def nothing(incomplete: str) -> list[str]:
     return [incomplete or (" " if os.environ.get("_FAIRLEAD_COMPLETE", "").endswith("bash") else "")]
 
 
+def _that_begin(values: Iterable[str], incomplete: str) -> list[str]:
+    """Those that begin with what was typed."""
+    return [value for value in values if value.startswith(incomplete)] or nothing(incomplete)
+
+
 def one_of(*values: str) -> Offer:
     """One of some values."""
 
     def offer(ctx: typer.Context, incomplete: str) -> list[str]:
-        return [value for value in values if value.startswith(incomplete)] or nothing(incomplete)
+        return _that_begin(values, incomplete)
 
     return offer
+
+
+def job_statuses(incomplete: str) -> list[str]:
+    """What a job can be."""
+    from fairlead.model.api_types import JobStatus
+
+    return _that_begin(get_args(JobStatus), incomplete)
 
 
 def task_statuses(incomplete: str) -> list[str]:
     """What a task can be."""
     from fairlead.model.api_types import TaskStatus
 
-    return [each for each in get_args(TaskStatus) if each.startswith(incomplete)] or nothing(incomplete)
+    return _that_begin(get_args(TaskStatus), incomplete)
 
 
 def some_of(values: Callable[[], Iterable[str]]) -> Offer:
@@ -115,7 +126,7 @@ def some_of(values: Callable[[], Iterable[str]]) -> Offer:
     def offer(ctx: typer.Context, incomplete: str) -> list[str]:
         before, comma, _ = incomplete.rpartition(",")
         offered = [f"{before}{comma}{value}" for value in values() if value not in before.split(",")]
-        return [each for each in offered if each.startswith(incomplete)] or nothing(incomplete)
+        return _that_begin(offered, incomplete)
 
     return offer
 
@@ -162,4 +173,4 @@ def _told(ctx: typer.Context, incomplete: str, path: str, names: Callable[[Any],
             found = names(connection.get(path))
     except ServiceError:
         found = []
-    return [name for name in found if name.startswith(incomplete)] or nothing(incomplete)
+    return _that_begin(found, incomplete)

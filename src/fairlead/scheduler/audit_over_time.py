@@ -76,10 +76,8 @@ class Auditor:
         self._now = -np.inf
         self._stretch, self._number, self._work = begin, 0, 0
         self._used = np.zeros((2, 0, 0))  # exactly, and as looked at
-        self._reason, self._asked = (
-            np.zeros(0, np.int64),
-            np.zeros(0, np.int64),
-        )  # of queues: why short, and when that was found
+        # Of queues: why they are short, and at which look that was found.
+        self._reason, self._asked = np.zeros(0, np.int64), np.zeros(0, np.int64)
         self._served, self._waits, self._starved_after = Served(), dict[int, _Waits](), starved_after
         self._check, self.revocations, self.promises = RevocationCheck(), Revocations(), Promises(state)
         self._revoked: dict[tuple[int, ...], float] = {}  # attempts that were, for claims, and have not ended: when

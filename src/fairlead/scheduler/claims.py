@@ -92,14 +92,14 @@ def take_back(state: "State", now: float) -> Taken:
             continue
         most = _may_start(state, claim.bucket, unserved, tasks_kept)
         while unserved and planned < MOST_CLAIMS and _is_open(state, ledger, claim):
-            _, last = asked_for(state, ledger, claim)
-            count = _plan(v, ledger, state, claim) if waits - unserved < most else NONE
+            asked = asked_for(state, ledger, claim)
+            count = _plan(v, ledger, claim, asked) if waits - unserved < most else NONE
             if count == NONE:
                 left.append(looked_at)  # and so those of all classes after it
                 break
             planned += 1
             unserved -= 1
-            facts += [*_rescinded(state, ledger, now), *_revoked(state, ledger, claim, last, count, now)]
+            facts += [*_rescinded(state, ledger, now), *_revoked(state, ledger, claim, asked[1], count, now)]
             where = kept.setdefault(claim.bucket, _held(state, claim.bucket))
             for n in np.flatnonzero(ledger.hosts).tolist():
                 where[n] = where.get(n, 0) + int(ledger.hosts[n])
@@ -324,9 +324,8 @@ def _is_open(state: "State", ledger: Ledger, claim: Due) -> bool:
     return asked_for(state, ledger, claim)[0] != NONE
 
 
-def _plan(v: Any, ledger: Ledger, state: "State", claim: Due) -> int:
-    first, last = asked_for(state, ledger, claim)
-    kernel_ledger.ask(v, ledger, claim.bucket, claim.kind, first, last)
+def _plan(v: Any, ledger: Ledger, claim: Due, asked: tuple[int, int]) -> int:
+    kernel_ledger.ask(v, ledger, claim.bucket, claim.kind, *asked)
     return int(kernel_victims.plan(v, ledger, claim.bucket, claim.kind))
 
 

@@ -62,11 +62,16 @@ def written_ports(ranges: Ranges) -> str:
 
 def free_on(state: "State", node: str) -> Ranges:
     """The ports of a node that no task has and no offer promises."""
-    f = state.frameworks
-    taken = [*f.ports.get(node, {}).values(), *f.offered_ports.get(node, {}).values()]
+    taken = _given(state, node)
     if not taken:
         return state.settings.ports
     return without(state.settings.ports, joined(each for ranges in taken for each in ranges))
+
+
+def _given(state: "State", node: str) -> list[Ranges]:
+    """The ports of a node that tasks have, and that are offered."""
+    f = state.frameworks
+    return [*f.ports.get(node, {}).values(), *f.offered_ports.get(node, {}).values()]
 
 
 def for_offer(state: "State", leaf: str, free: Ranges) -> Ranges:
@@ -78,9 +83,7 @@ def for_offer(state: "State", leaf: str, free: Ranges) -> Ranges:
 def hold(state: "State", held: dict[str, dict[int, Ranges]], node: str, number: int, ranges: Ranges) -> None:
     """An offer, or a task, has ports of a node, which nobody else had."""
     if ranges:
-        f = state.frameworks
-        others = [*f.ports.get(node, {}).values(), *f.offered_ports.get(node, {}).values()]
-        if any(without(ranges, other) != ranges for other in others):
+        if any(without(ranges, other) != ranges for other in _given(state, node)):
             raise Contradiction(f"some of ports {ranges} of node {node} are somebody's already")
         held.setdefault(node, {})[number] = ranges
 

@@ -27,16 +27,19 @@ def bins(tasks: Any) -> Any:
 def summary(run: Run) -> dict[str, Any]:
     """A run in numbers, as plain data.
 
-    Returns ------- dict ``makespan``: seconds from the first submission to the last end. ``completion``, ``wait`` and
-    ``slowdown``: mean, median, p95 and p99 over the jobs that ended; a job's completion is from its submission to its last end,
-    its wait the mean of its tasks' waits, its slowdown its completion over that of its longest task. ``by size``: jobs and mean
-    completion of each bin of numbers of tasks. ``utilisation``: mean while jobs were submitted. ``unfairness``: the mean over
-    time of half the sum over queues of how far each one's dominant share is from its fair one. ``over time``: see
-    :func:`over_time`. ``idle for promises``: of each resource, the part of all that there was, from the first submission to the
-    last end, that lay free because it was kept for somebody. ``lost``: what tasks did in vain that were revoked, in seconds of
-    the whole cluster. ``below guarantee``: seconds in which queues where somebody waited had less than that of all that they
-    waited for, added up, as looked at for ``over time``; a queue with others below it counts where none of those does.
-    ``seconds``: that the simulation took; the only number here that differs from run to run.
+    Returns
+    -------
+    dict
+        ``makespan``: seconds from the first submission to the last end. ``completion``, ``wait`` and ``slowdown``: mean, median,
+        p95 and p99 over the jobs that ended; a job's completion is from its submission to its last end, its wait the mean of its
+        tasks' waits, its slowdown its completion over that of its longest task. ``by size``: jobs and mean completion of
+        each bin of numbers of tasks. ``utilisation``: mean while jobs were submitted. ``unfairness``: the mean over time of half
+        the sum over queues of how far each one's dominant share is from its fair one. ``over time``: see :func:`over_time`.
+        ``idle for promises``: of each resource, the part of all that there was, from the first submission to the last end, that
+        lay free because it was kept for somebody. ``lost``: what tasks did in vain that were revoked, in seconds of the whole
+        cluster. ``below guarantee``: seconds in which queues where somebody waited had less than that of all that they waited
+        for, added up, as looked at for ``over time``; a queue with others below it counts where none of those does.
+        ``seconds``: that the simulation took; the only number here that differs from run to run.
     """
     over = ~np.isnan(run.ended)
     completion = (run.ended - run.submitted)[over]

@@ -14,6 +14,10 @@ from fairlead.plain_text import plain
 
 Engines = Literal["local", "ray"]
 
+NodeName = Annotated[
+    str, typer.Argument(help="The node's name, as `fairlead nodes` shows it.", autocompletion=values.nodes)
+]
+
 Mesos = Annotated[
     str | None,
     typer.Option(
@@ -118,29 +122,17 @@ def doctor(
     see_all(home, system, as_json)
 
 
-def drain(
-    node: Annotated[
-        str, typer.Argument(help="The node's name, as `fairlead nodes` shows it.", autocompletion=values.nodes)
-    ],
-) -> None:
+def drain(node: NodeName) -> None:
     """Let a node finish what it has and take no more."""
     change(f"/v1/nodes/{node}/drain", f"node {node} takes no more tasks", "")
 
 
-def resume(
-    node: Annotated[
-        str, typer.Argument(help="The node's name, as `fairlead nodes` shows it.", autocompletion=values.nodes)
-    ],
-) -> None:
+def resume(node: NodeName) -> None:
     """Let a node take tasks again that was drained."""
     change(f"/v1/nodes/{node}/resume", f"node {node} takes tasks again", "")
 
 
-def forget(
-    node: Annotated[
-        str, typer.Argument(help="The node's name, as `fairlead nodes` shows it.", autocompletion=values.nodes)
-    ],
-) -> None:
+def forget(node: NodeName) -> None:
     """Tell no more of a node that is lost. Should it come back, it is there again."""
     change(f"/v1/nodes/{node}/forget", f"node {node} is forgotten", "")
 

@@ -6,22 +6,14 @@ from typing import Annotated
 import typer
 
 from fairlead.cli import option_values as values
-from fairlead.cli.commands.options import All, Json, Report
+from fairlead.cli.commands.options import All, Json, Report, of_policies
 from fairlead.cli.failure import Failure
 from fairlead.cli.scheduler import connect, print_json
 
 
 def allocate(
     problem: Annotated[Path, typer.Argument(help="problem.toml or .json: capacity, and users with their demands.")],
-    policy: Annotated[
-        str,
-        typer.Option(
-            "--policy",
-            "-p",
-            help="One or more, with commas between; `fairlead policies` lists them.",
-            autocompletion=values.some_of(values.policies),
-        ),
-    ] = "drf",
+    policy: Annotated[str, of_policies("One or more, with commas between; `fairlead policies` lists them.")] = "drf",
     exact: Annotated[bool, typer.Option("--exact", help="Compute in fractions, to the last digit.")] = False,
     discrete: Annotated[bool, typer.Option("--discrete", help="Whole tasks only, one after another.")] = False,
     placement: Annotated[
@@ -56,12 +48,7 @@ def policies(as_json: Json = False) -> None:
 def audit(
     ctx: typer.Context,
     problem: Annotated[Path | None, typer.Argument(help="problem.toml or .json, as for `allocate`.")] = None,
-    policy: Annotated[
-        str,
-        typer.Option(
-            "--policy", "-p", help="One or more, with commas between.", autocompletion=values.some_of(values.policies)
-        ),
-    ] = "drf",
+    policy: Annotated[str, of_policies("One or more, with commas between.")] = "drf",
     allocation: Annotated[
         Path | None, typer.Option(help="Check this allocation instead: a file with tasks = { A = 3, B = 2 }.")
     ] = None,
@@ -122,15 +109,7 @@ def _is_given(ctx: typer.Context, name: str) -> bool:
 
 
 def properties(
-    policy: Annotated[
-        str | None,
-        typer.Option(
-            "--policy",
-            "-p",
-            help="One or more; without, all that there are.",
-            autocompletion=values.some_of(values.policies),
-        ),
-    ] = None,
+    policy: Annotated[str | None, of_policies("One or more; without, all that there are.")] = None,
     cases: Annotated[int, typer.Option(help="Cases that are tried for each.", min=1, max=10_000_000)] = 600,
     seed: Annotated[int, typer.Option(help="The same seed, the same cases.", min=0)] = 0,
     zeros: Annotated[bool, typer.Option("--zeros", help="Also users who need nothing of some resource.")] = False,

@@ -240,7 +240,7 @@ def jobs(
         str | None,
         typer.Option(
             help="waiting, held, running, succeeded, failed or cancelled.",
-            autocompletion=values.one_of(*values.STATUSES),
+            autocompletion=values.job_statuses,
         ),
     ] = None,
     limit: Annotated[int, typer.Option("--limit", "-n", help="So many at most.", min=1, max=10_000)] = 30,

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from fairlead.cli import option_values as values
-from fairlead.cli.commands.options import Json, Report
+from fairlead.cli.commands.options import Json, Report, of_policies
 
 Trace = Annotated[Path, typer.Argument(help="The trace: openb, SWIM, SWF, a CSV or Parquet table, or a journal.")]
 Format = Annotated[
@@ -34,13 +34,7 @@ OneNode = Annotated[str, typer.Option(help="What each of --nodes has.")]
 def simulate(
     trace: Trace,
     policy: Annotated[
-        str,
-        typer.Option(
-            "--policy",
-            "-p",
-            help="One or more; also slots[:K[:overcommit]], fifo-strict, easy[:F].",
-            autocompletion=values.some_of(values.all_policies),
-        ),
+        str, of_policies("One or more; also slots[:K[:overcommit]], fifo-strict, easy[:F].", values.all_policies)
     ] = "drf",
     kind: Format = None,
     nodes: Annotated[
@@ -95,15 +89,7 @@ def simulate(
 def sweep(
     trace: Trace,
     out: Annotated[Path, typer.Option(help="The folder of the results; what is there already is not computed again.")],
-    policy: Annotated[
-        str,
-        typer.Option(
-            "--policy",
-            "-p",
-            help="One or more, with commas between.",
-            autocompletion=values.some_of(values.all_policies),
-        ),
-    ] = "drf",
+    policy: Annotated[str, of_policies("One or more, with commas between.", values.all_policies)] = "drf",
     kind: Format = None,
     scale: Annotated[str, typer.Option(help="Loads: so many times as many jobs; one or more.")] = "1",
     nodes: Annotated[str, typer.Option(help="Numbers of alike machines; 0: those of the trace.")] = "0",
