@@ -31,7 +31,7 @@ from fairlead.simulate.measure import summary
 from fairlead.simulate.report import runs_text
 from fairlead.simulate.run import simulate
 from fairlead.simulate.workload import Jobs, Workload, synthetic_nodes
-from worlds import check_invariants, placed_keeping_promises, planned_naively, same
+from worlds import check_invariants, placed_keeping_promises, planned_as_naively, same
 
 
 class Story:
@@ -102,8 +102,7 @@ class Story:
                 assert str(recovered.facts) == str(decision.facts), "a recovered state decides otherwise"
             for fact in decision.facts:
                 if isinstance(fact, NodesReserved):
-                    bucket = int(self.state.jobs.bucket[self.state.job_row(fact.id)])
-                    assert (fact.nodes, fact.tasks, fact.start) == planned_naively(self.state, self.now, bucket)
+                    planned_as_naively(self.state, self.now, fact)
                 self.happen(fact)
                 if isinstance(fact, TasksPlaced):
                     self._start(fact)

@@ -39,7 +39,7 @@ from worlds import (
     placed_keeping_promises,
     placed_naively,
     placements,
-    planned_naively,
+    planned_as_naively,
     replay,
     same,
 )
@@ -243,8 +243,7 @@ class Histories(RuleBasedStateMachine):
         assert placements(decision.facts) == ([] if room_first else expected)
         for fact in decision.facts:
             if isinstance(fact, NodesReserved):
-                bucket = int(self.state.jobs.bucket[self.state.job_row(fact.id)])
-                assert (fact.nodes, fact.tasks, fact.start) == planned_naively(self.state, self.now, bucket)
+                planned_as_naively(self.state, self.now, fact)
         check = RevocationCheck()
         for fact in again.facts:
             check.before(self.state, fact)

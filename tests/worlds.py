@@ -11,7 +11,7 @@ import numpy as np
 from fairlead.model.specs import ROOT
 from fairlead.scheduler import kernel_forecasts, snapshot
 from fairlead.scheduler.divided_queues import write_entitled
-from fairlead.scheduler.facts import Fact, TasksPlaced, decode, encode
+from fairlead.scheduler.facts import Fact, NodesReserved, TasksPlaced, decode, encode
 from fairlead.scheduler.invariants import check_invariants
 from fairlead.scheduler.kernel_sketches import EDGES
 from fairlead.scheduler.revocations_checked import kept_in_vain
@@ -152,8 +152,43 @@ def expected_ends(state: State, rows: np.ndarray, now: float) -> np.ndarray:
     return np.array(found)
 
 
-def planned_naively(state: State, now: float, bucket: int) -> tuple[list[int], list[int], float] | None:
-    """The nodes, tasks and start of a bucket's reservation: moment after moment, everything looked at anew; None if never."""
+def planned_as_naively(state: State, now: float, fact: NodesReserved) -> None:
+    """Check a reservation that is decided: where and when, and whose tasks it does not count on."""
+    bucket = int(state.jobs.bucket[state.job_row(fact.id)])
+    h, leaf, apart = state.holds, int(state.buckets.leaf[bucket]), {state.tree.rows[name] for name in fact.apart}
+    mine = [k for k in range(h.n) if h.bucket[k] == bucket]
+    served = state.queues.in_line_since[leaf] < np.inf
+    own = bool(state.queues.apart[leaf] >> h.place[mine[0]] & 1) if mine else bool(served)
+    others = {int(state.buckets.leaf[b]) for b in h.bucket[: h.n]} - {leaf}
+    assert apart <= others | ({leaf} if own else set())
+    if apart:
+        assert (leaf in apart) == own
+    elif own and not others:
+        assert planned_naively(state, now, bucket, {leaf}) is None
+    assert (fact.nodes, fact.tasks, fact.start) == planned_naively(state, now, bucket, apart)
+
+
+def planned_naively(
+    state: State, now: float, bucket: int, apart: set[int]
+) -> tuple[list[int], list[int], float] | None:
+    """The nodes, tasks and start of a bucket's reservation: moment after moment, everything looked at anew; None if never.
+
+    Tasks of leaves `apart` are not taken to end.
+    """
+    h = state.holds
+    mine = [k for k in range(h.n) if h.bucket[k] == bucket]
+    late = mine and now > h.start[mine[0]] and now - h.since[mine[0]] >= state.settings.reserve_after
+    most = [max(1, int(state.buckets.gang[bucket]))] * state.nodes.n
+    if mine and h.slips[mine[0]] + bool(late) >= 2:
+        own = [sum(int(h.tasks[k]) for k in mine if h.node[k] == n) for n in range(state.nodes.n)]
+        return _start_naively(state, now, bucket, own, apart) or _start_naively(state, now, bucket, most, apart)
+    return _start_naively(state, now, bucket, most, apart)
+
+
+def _start_naively(
+    state: State, now: float, bucket: int, most: list[int], apart: set[int]
+) -> tuple[list[int], list[int], float] | None:
+    """The same, with so many tasks on each node at most."""
     nodes, h = state.nodes, state.holds
     mine = [k for k in range(h.n) if h.bucket[k] == bucket]
     rank = int(h.rank[mine[0]]) if mine else 1 + max(h.rank[: h.n].tolist(), default=-1)
@@ -166,7 +201,10 @@ def planned_naively(state: State, now: float, bucket: int) -> tuple[list[int], l
     for t, end in zip(rows.tolist(), at.tolist(), strict=True):
         n = int(state.tasks.node[t])
         known = now < state.tasks.until[t] < np.inf
-        needs = state.shapes.demand[state.jobs.shape_row[state.job_rows_of(np.array([t]))[0]]]
+        job = state.job_rows_of(np.array([t]))[0]
+        if int(state.jobs.queue[job]) in apart:
+            continue
+        needs = state.shapes.demand[state.jobs.shape_row[job]]
         expected.append((float(state.tasks.until[t]) if known else max(end, now + 1.0), n, needs))
 
     def fit(n: int, then: float, so_far: int | None = None) -> int:
@@ -189,36 +227,27 @@ def planned_naively(state: State, now: float, bucket: int) -> tuple[list[int], l
     wanted = max(1, int(state.buckets.gang[bucket]))
     moments = {now, *(e[0] for e in expected), *(x for k in before for x in (k.start, k.end))}
 
-    def plan(most: list[int]) -> tuple[list[int], list[int], float] | None:
-        for then in sorted(m for m in moments if now <= m < np.inf):
-            fits = [min(m, fit(n, then)) for n, m in enumerate(most)]
-            if sum(fits) >= wanted:
-                break
-        else:
-            return None
-        takes, left = [0] * nodes.n, wanted
-        for moment in sorted(m for m in moments if now <= m <= then):
-            so_far = [k for k, e in enumerate(in_order) if e[0] <= moment]
-            firsts = [k for k in so_far if in_order[k][0] == moment]
-            for step in [None, *firsts]:  # those that end at the same moment one by one
-                count = (firsts[0] if firsts else len(so_far)) if step is None else step + 1
-                some = range(nodes.n) if moment == now else {e[1] for e in in_order if e[0] == moment}
-                some = {in_order[step][1]} if step is not None else some if moment == now else set()
-                some = set(some) | ({k.node for k in before if moment in (k.start, k.end)} if step is None else set())
-                for n in sorted(some):
-                    more = min(left, max(0, min(fits[n], most[n], fit(n, moment, count)) - takes[n]))
-                    takes[n] += more
-                    left -= more
-        used = [n for n in range(nodes.n) if takes[n]]
-        return used, [takes[n] for n in used], then
-
-    late = mine and now > h.start[mine[0]] and now - h.since[mine[0]] >= state.settings.reserve_after
-    if mine and h.slips[mine[0]] + bool(late) >= 2:
-        own = [sum(int(h.tasks[k]) for k in mine if h.node[k] == n) for n in range(nodes.n)]
-        found = plan(own)
-        if found is not None:
-            return found
-    return plan([wanted] * nodes.n)
+    for then in sorted(m for m in moments if now <= m < np.inf):
+        fits = [min(m, fit(n, then)) for n, m in enumerate(most)]
+        if sum(fits) >= wanted:
+            break
+    else:
+        return None
+    takes, left = [0] * nodes.n, wanted
+    for moment in sorted(m for m in moments if now <= m <= then):
+        so_far = [k for k, e in enumerate(in_order) if e[0] <= moment]
+        firsts = [k for k in so_far if in_order[k][0] == moment]
+        for step in [None, *firsts]:  # those that end at the same moment one by one
+            count = (firsts[0] if firsts else len(so_far)) if step is None else step + 1
+            some = range(nodes.n) if moment == now else {e[1] for e in in_order if e[0] == moment}
+            some = {in_order[step][1]} if step is not None else some if moment == now else set()
+            some = set(some) | ({k.node for k in before if moment in (k.start, k.end)} if step is None else set())
+            for n in sorted(some):
+                more = min(left, max(0, min(fits[n], most[n], fit(n, moment, count)) - takes[n]))
+                takes[n] += more
+                left -= more
+    used = [n for n in range(nodes.n) if takes[n]]
+    return used, [takes[n] for n in used], then
 
 
 def kept_promises(state: State) -> set[tuple[int, int]]:

@@ -137,18 +137,21 @@ def decide_what_is_next(state: State, now: float, most: int = MOST_PLACEMENTS, s
     if plan.what == KEEP:
         nodes, tasks = state.order.chosen[[NODE, INDEX], : plan.columns].tolist()
         job = int(state.jobs.id[plan.about])
-        facts.append(NodesReserved(at=now, id=job, nodes=nodes, tasks=tasks, start=plan.start, slips=plan.slips))
+        start, slips = plan.start, plan.slips
+        apart = [state.tree.names[q] for q in np.flatnonzero(state.order.queues.apart[: state.queues.n])]
+        facts.append(NodesReserved(at=now, id=job, nodes=nodes, tasks=tasks, start=start, slips=slips, apart=apart))
     elif plan.what == DROP:
         facts.append(ReservationDropped(at=now, id=int(state.holds.job[plan.about])))
     elif plan.columns or offers:
+        passed = plan.about != NONE
+        if passed:
+            facts.append(JobsPassedOver(at=now, ids=[int(state.jobs.id[plan.about])]))
         if plan.columns:
             placed = _placed(state, plan.columns, now)
             facts.append(placed)
             if not offers:  # what was seen with offers on paper is not so before they have happened
-                state.learned = Learned(state.version, placed, plan.more)
+                state.learned = Learned(state.version + passed, placed, plan.more)
         facts += offers
-        if plan.about != NONE:
-            facts.append(JobsPassedOver(at=now, ids=[int(state.jobs.id[plan.about])]))
     else:
         kernel_cycle.settle(state.view(), plan.more)
     more = plan.more or bool(state.dependencies.doomed) or gives_back

@@ -299,16 +299,19 @@ def _jobs_passed_over(state: "State", fact: JobsPassedOver) -> None:
     for job in fact.ids:
         bucket = state.jobs.bucket[state.job_row(job)]
         if bucket != NONE:
-            state.buckets.passed_since[bucket] = fact.at
+            kernel_keep.pass_over(state.view(), bucket, fact.at)
 
 
 def _nodes_reserved(state: "State", fact: NodesReserved) -> None:
     start = fact.at if fact.start is None else fact.start
-    _keep_nodes(state, fact, RESERVATION, start, fact.slips)
+    if not all(leaf in state.tree.rows for leaf in fact.apart):
+        raise Contradiction(f"of queues {fact.apart} some are not there")
+    apart = [state.tree.rows[leaf] for leaf in fact.apart]
+    _keep_nodes(state, fact, RESERVATION, start, fact.slips, np.array(apart, np.int64))
 
 
 def _nodes_claimed(state: "State", fact: NodesClaimed) -> None:
-    _keep_nodes(state, fact, _kind_of_claim(fact.why), fact.at, 0)
+    _keep_nodes(state, fact, _kind_of_claim(fact.why), fact.at, 0, np.zeros(0, np.int64))
 
 
 def _kind_of_claim(why: str) -> int:
@@ -318,7 +321,9 @@ def _kind_of_claim(why: str) -> int:
     raise Contradiction(f"there are no claims for {why!r}")
 
 
-def _keep_nodes(state: "State", fact: NodesReserved | NodesClaimed, kind: int, start: float, slips: int) -> None:
+def _keep_nodes(
+    state: "State", fact: NodesReserved | NodesClaimed, kind: int, start: float, slips: int, apart: I64
+) -> None:
     bucket = int(state.jobs.bucket[state.job_row(fact.id)])
     nodes, tasks = np.asarray(fact.nodes, np.int64), np.asarray(fact.tasks, np.int64)
     n = state.holds.n
@@ -328,7 +333,7 @@ def _keep_nodes(state: "State", fact: NodesReserved | NodesClaimed, kind: int, s
     state.holds.n = n
     order = np.argsort(nodes, kind="stable")
     row = state.job_row(fact.id)
-    kernel_keep.keep_nodes(state.view(), bucket, row, nodes[order], tasks[order], kind, start, slips, fact.at)
+    kernel_keep.keep_nodes(state.view(), bucket, row, nodes[order], tasks[order], kind, start, slips, apart, fact.at)
     state.count_rows()
 
 

@@ -222,7 +222,7 @@ class TasksExpired(TasksFact, frozen=True):
 
 
 class JobsPassedOver(Fact, frozen=True):
-    """It was their turn, no node had room, and others were served after them."""
+    """It was their turn, no node has room, and others are served now."""
 
     ids: list[int]
 
@@ -232,6 +232,7 @@ class NodesReserved(Fact, frozen=True):
 
     start : when they are expected to start, in seconds; None, which older facts have, is at once
     slips : how often that was put off
+    apart : leaves, the tasks of which were not counted on: what they give back, others of the leaf take
     """
 
     id: int
@@ -239,6 +240,7 @@ class NodesReserved(Fact, frozen=True):
     tasks: list[int]
     start: float | None = None
     slips: int = 0
+    apart: list[str] = []
 
 
 class ReservationDropped(Fact, frozen=True):

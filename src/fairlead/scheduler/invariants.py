@@ -228,7 +228,8 @@ def _check_holds(state: State) -> None:
     """What is kept is kept for somebody who waits, and is what the rule of :mod:`fairlead.scheduler.kernel_holds` says."""
     holds, nodes, n = state.holds, state.nodes, state.holds.n
     tasks = state.held_rows()
-    demand = state.shapes.demand[state.jobs.shape_row[state.job_rows_of(tasks)]]
+    jobs = state.job_rows_of(tasks)
+    demand, apart = state.shapes.demand[state.jobs.shape_row[jobs]], state.queues.apart[state.jobs.queue[jobs]]
     promised = np.zeros_like(state.queues.promised)
     for node, spec in enumerate(state.cluster.specs):
         here = np.flatnonzero(holds.node[:n] == node)
@@ -238,7 +239,8 @@ def _check_holds(state: State) -> None:
         on = state.tasks.node[tasks] == node
         claims: list[I64] = []
         for h in here[np.lexsort((holds.rank[here], holds.start[here]))].tolist():
-            back = demand[on & (state.tasks.until[tasks] <= holds.start[h])].sum(axis=0)
+            counted = (apart >> holds.place[h]) & 1 == 0 if holds.place[h] != NONE else True
+            back = demand[on & counted & (state.tasks.until[tasks] <= holds.start[h])].sum(axis=0)
             assert back.tolist() == holds.back[h].tolist(), (
                 f"on node {spec.name} {back} comes back, not {holds.back[h]}"
             )
@@ -274,6 +276,10 @@ def _check_holds(state: State) -> None:
                 f"bucket {bucket} has holds that differ in {name}"
             )
     leaves = state.buckets.leaf[np.unique(holds.bucket[:n][holds.kind[:n] == RESERVATION])].tolist()
+    places = {int(holds.place[h]): int(holds.bucket[h]) for h in range(n) if holds.kind[h] == RESERVATION}
+    assert len(places) == len(leaves), f"{len(leaves)} reservations have places {[*places]}"
+    bits = sum(1 << place for place in places)
+    assert not (state.queues.apart[: state.queues.n] & ~bits).any(), f"leaves stand apart for others than {[*places]}"
     assert len(leaves) <= MOST, f"there are {len(leaves)} reservations, over {MOST}"
     assert len(set(leaves)) == len(leaves), f"of queues {leaves} one has two reservations"
 

@@ -40,7 +40,7 @@ from fairlead.scheduler.statuses import (
     YIELDED,
 )
 from fairlead.scheduler.tables import I64, NONE
-from fairlead.scheduler.view import CLAIM_DUE, ENDED, HOLDS, IN_ORDER, NODES
+from fairlead.scheduler.view import CLAIM_DUE, ENDED, HOLDS, IN_ORDER, NODES, QUEUES
 
 _AFTER = np.array(TRANSITIONS, np.int64)
 EXITED, LOST, NOT_STARTED = int(Outcome.EXITED), int(Outcome.LOST), int(Outcome.NOT_STARTED)
@@ -106,6 +106,8 @@ def leave_bucket(v: View, job: int, at: float) -> None:
 def placed(v: View, job: I64, index: I64, attempt: I64, node: I64, at: float) -> int:
     """Apply TasksPlaced; `job` holds rows."""
     jobs, tasks = v.jobs, v.tasks
+    if v.queues.in_line_since[0] < np.inf:
+        v.queues.in_line_since[: v.counts[QUEUES]] = np.inf
     for k in range(job.shape[0]):
         j, n = job[k], node[k]
         if j < 0 or index[k] < 0 or index[k] >= jobs.tasks[j] or n < 0 or n >= v.counts[NODES] or not v.nodes.up[n]:
@@ -130,6 +132,7 @@ def placed(v: View, job: I64, index: I64, attempt: I64, node: I64, at: float) ->
         if bucket != NONE:
             if jobs.holding[j] == 1:
                 v.buckets.started[bucket] += 1
+            _note_in_line(v, bucket)
             v.buckets.passed_since[bucket] = np.nan
             if v.counts[HOLDS] > 0:
                 use_hold(v, bucket, n, at)
@@ -138,6 +141,15 @@ def placed(v: View, job: I64, index: I64, attempt: I64, node: I64, at: float) ->
             elif v.counts[IN_ORDER]:
                 touch_bucket(v, bucket)
     return -1
+
+
+@compiled
+def _note_in_line(v: View, bucket: int) -> None:
+    """A task of a bucket is placed: if it was passed over, note since when."""
+    since = v.buckets.passed_since[bucket]
+    if not np.isnan(since):
+        for q in (v.buckets.leaf[bucket], 0):
+            v.queues.in_line_since[q] = min(v.queues.in_line_since[q], since)
 
 
 @compiled
@@ -167,7 +179,7 @@ def _take(v: View, n: int, j: int, t: int, sign: int, at: float) -> None:
     for r in range(demand.shape[0]):
         v.free[n, r] -= sign * demand[r]
     if has_holds:
-        give_back_at(v, n, v.jobs.shape_row[j], v.tasks.until[t], sign)
+        give_back_at(v, n, v.jobs.queue[j], v.jobs.shape_row[j], v.tasks.until[t], sign)
         set_idle(v, n)
     q = v.jobs.queue[j]
     if v.counts[IN_ORDER]:

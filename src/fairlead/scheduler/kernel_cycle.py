@@ -183,7 +183,7 @@ def _reserve(v: View, line: int, now: float, reserve_after: float) -> tuple[int,
         if count == 0:
             return DROP, 0, _first_hold(v, b), now, 0
         return KEEP, count, current_job(v, b), start, slips
-    if line != NONE and now - v.buckets.passed_since[line] >= reserve_after:  # not for NaN
+    if line != NONE and now - _in_line_since(v, line) >= reserve_after and not has_room(v, line):  # not for NaN
         h = overtaken(v, line)
         if h != NONE:
             return DROP, 0, h, now, 0
@@ -192,6 +192,13 @@ def _reserve(v: View, line: int, now: float, reserve_after: float) -> tuple[int,
             if count > 0:
                 return KEEP, count, current_job(v, line), start, 0
     return SERVE, 0, NONE, now, 0
+
+
+@compiled
+def _in_line_since(v: View, b: int) -> float:
+    """Since when a bucket that is first in line waits for room, or its leaf did that was served last; NaN: since now."""
+    since = v.queues.in_line_since[v.buckets.leaf[b]]
+    return float(since if since < np.inf else v.buckets.passed_since[b])
 
 
 @compiled
@@ -339,7 +346,8 @@ def _give_back(v: View, placed: int) -> bool:
     for k in range(v.counts[OFFERED]):
         untake_offer(v, k)
     for k in range(placed):
-        untake(v, v.jobs.shape_row[v.chosen[JOB, k]], k)
+        job = v.chosen[JOB, k]
+        untake(v, v.jobs.queue[job], v.jobs.shape_row[job], k)
     for k in range(v.counts[OUT]):
         b = seats.out_list[k]
         if seats.taken[b] > 0:

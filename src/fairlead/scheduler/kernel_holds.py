@@ -99,11 +99,17 @@ def fits_beside(v: View, n: int, shape: int, until: float, rank: int) -> bool:
 
 
 @compiled
-def give_back_at(v: View, n: int, shape: int, until: float, sign: int) -> None:
-    """A task more (or less, -1) will have ended at a time on a node with holds; NaN: that is not known."""
+def counts_on(v: View, h: int, q: int) -> bool:
+    """Whether a hold counts on what tasks of a leaf give back."""
+    return bool(v.holds.place[h] == NONE or not (v.queues.apart[q] >> v.holds.place[h]) & 1)
+
+
+@compiled
+def give_back_at(v: View, n: int, q: int, shape: int, until: float, sign: int) -> None:
+    """A task of a leaf more (or less, -1) will have ended at a time on a node with holds; NaN: that is not known."""
     h = v.nodes.hold[n]
     while h != NONE:
-        if until <= v.holds.start[h]:
+        if until <= v.holds.start[h] and counts_on(v, h, q):
             for r in range(v.total.shape[0]):
                 v.back[h, r] += sign * v.demand[shape, r]
         h = v.holds.after[h]

@@ -10,6 +10,7 @@ from fairlead.scheduler.kernel_holds import (
     charge_promise,
     count_claim,
     count_idle,
+    counts_on,
     link_holds,
     set_held,
     set_idle,
@@ -20,14 +21,16 @@ from fairlead.scheduler.kernel_nodes import room_came_back
 from fairlead.scheduler.kernel_order import touch_bucket, touch_queue
 from fairlead.scheduler.kernel_reservations import expected_end, first_rank, next_rank, part_left
 from fairlead.scheduler.tables import BINS, BROKEN, CHANGED, I64, NONE, RESERVATION, SAME, Bools
-from fairlead.scheduler.view import CLAIM_DUE, HOLDS, IN_ORDER, NODES
+from fairlead.scheduler.view import CLAIM_DUE, HOLDS, IN_ORDER, NODES, QUEUES
 
 
 @compiled
 def keep_nodes(
-    v: View, bucket: int, job: int, nodes: I64, tasks: I64, kind: int, start: float, slips: int, at: float
+    v: View, bucket: int, job: int, nodes: I64, tasks: I64, kind: int, start: float, slips: int, apart: I64, at: float
 ) -> None:
     """Keep room on nodes, which rise, for tasks of a job row, and not what was kept for it before. There are rows for that.
+
+    Nothing is counted on that tasks of the leaves `apart` give back.
 
     Claims come before all reservations, which are planned anew around them. Where no more came of a new plan than of the one
     before, those that were made beside it hold as they are.
@@ -50,7 +53,9 @@ def keep_nodes(
     for n in nodes:
         count_idle(v, n, at)
     unlink_holds(v)
-    first = v.counts[HOLDS]
+    first, place = v.counts[HOLDS], _free_place(v) if kind == RESERVATION else NONE
+    for q in apart:
+        v.queues.apart[q] |= 1 << place
     if claimed:
         v.times[CLAIM_DUE] = -np.inf
     for k in range(nodes.shape[0]):
@@ -60,7 +65,7 @@ def keep_nodes(
         v.holds.tasks[h], v.holds.rank[h], v.holds.slips[h], v.holds.start[h] = tasks[k], rank, slips, start
         v.holds.end[h], v.holds.made[h], v.holds.since[h] = end, made, since
         v.holds.planned[h] = v.holds.counted[h] = at
-        v.holds.change[h] = SAME
+        v.holds.change[h], v.holds.place[h] = SAME, place
         v.amount[h] = tasks[k] * v.demand[v.buckets.shape_row[bucket]]
         count_claim(v, h, tasks[k])
         v.idle[h] = v.idled[h] = 0
@@ -68,6 +73,8 @@ def keep_nodes(
     v.idled[first] = idled
     link_holds(v)
     _withhold(v, bucket)
+    if kind == RESERVATION and np.isnan(v.buckets.passed_since[bucket]):
+        pass_over(v, bucket, at)
     if news:
         _break(v, changed, rank)
     for n in np.flatnonzero(changed):
@@ -76,6 +83,25 @@ def keep_nodes(
     if v.counts[IN_ORDER]:
         v.bucket_seats.keeping[bucket] = v.queue_seats.keeping[v.buckets.leaf[bucket]] = True
         touch_bucket(v, bucket)
+
+
+@compiled
+def _free_place(v: View) -> int:
+    """The first place that no reservation has."""
+    taken = 0
+    for h in range(v.counts[HOLDS]):
+        if v.holds.place[h] != NONE:
+            taken |= 1 << v.holds.place[h]
+    place = 0
+    while (taken >> place) & 1:
+        place += 1
+    return place
+
+
+@compiled
+def pass_over(v: View, bucket: int, at: float) -> None:
+    """It is a bucket's turn and there is no room: it waits from now on, or since its leaf did that was served meanwhile."""
+    v.buckets.passed_since[bucket] = min(at, v.queues.in_line_since[v.buckets.leaf[bucket]])
 
 
 @compiled
@@ -186,7 +212,7 @@ def note_end(v: View, j: int, t: int, at: float) -> None:
     h, until = v.nodes.hold[v.tasks.node[t]], v.tasks.until[t]
     _note_overrun(v, j, t, at)
     while h != NONE and at < until:
-        if until >= v.holds.start[h]:
+        if until >= v.holds.start[h] and counts_on(v, h, v.jobs.queue[j]):
             v.holds.change[h] = max(v.holds.change[h], CHANGED)
         h = v.holds.after[h]
 
@@ -209,6 +235,9 @@ def _take_out(v: View, bucket: int, node: int) -> None:
             count_claim(v, h, -v.holds.tasks[h])
             for r in range(v.total.shape[0]):
                 charge_promise(v, h, r, -v.idle[h, r])
+            if v.holds.place[h] != NONE:
+                for q in range(v.counts[QUEUES]):
+                    v.queues.apart[q] &= ~(1 << v.holds.place[h])
         else:
             v.holds[left] = v.holds[h]
             v.amount[left], v.back[left] = v.amount[h], v.back[h]
@@ -255,7 +284,7 @@ def _count_on(v: View, j: int, t: int) -> None:
     """Count a task for the holds on its node: what it gives back until their starts, and when that is to be seen."""
     h = v.nodes.hold[v.tasks.node[t]]
     while h != NONE:
-        if v.tasks.until[t] <= v.holds.start[h]:
+        if v.tasks.until[t] <= v.holds.start[h] and counts_on(v, h, v.jobs.queue[j]):
             for r in range(v.total.shape[0]):
                 v.back[h, r] += v.demand[v.jobs.shape_row[j], r]
             v.holds.review[h] = min(v.holds.review[h], v.tasks.until[t])

@@ -22,7 +22,7 @@ from fairlead.scheduler.kernel_order import current_job, is_leaf, tasks_left
 from fairlead.scheduler.kernel_room import INDEX, NODE
 from fairlead.scheduler.statuses import PLACED, RUNNING
 from fairlead.scheduler.tables import BINS, BROKEN, CHANGED, F64, I64, NONE, RESERVATION
-from fairlead.scheduler.view import HOLDS, NOBODY, NODES
+from fairlead.scheduler.view import HOLDS, NOBODY, NODES, QUEUES
 
 MOST = 16
 """Reservations at once."""
@@ -71,24 +71,53 @@ def slips_of(v: View, b: int, now: float, reserve_after: float) -> int:
 
 @compiled
 def plan_anew(v: View, b: int, slips: int, now: float) -> tuple[int, float]:
-    """Plan a bucket's reservation anew, on its own nodes where these are fixed; see `plan_start`."""
-    rank, most = 0, np.zeros(v.counts[NODES], np.int64)
+    """Plan a bucket's reservation anew, on its own nodes where these are fixed; see `_plan`."""
+    rank, place, most = 0, NONE, np.zeros(v.counts[NODES], np.int64)
     for h in range(v.counts[HOLDS]):
         if v.holds.bucket[h] == b:
-            rank = v.holds.rank[h]
+            rank, place = v.holds.rank[h], v.holds.place[h]
             most[v.holds.node[h]] = v.holds.tasks[h]
+    own = place != NONE and bool((v.queues.apart[v.buckets.leaf[b]] >> place) & 1)
     if slips >= FIXED:
-        count, start = plan_start(v, b, rank, most, now)
+        count, start = _plan(v, b, rank, most, own, now)
         if count > 0:
             return count, start
     most[:] = tasks_left(v, b)
-    return plan_start(v, b, rank, most, now)
+    return _plan(v, b, rank, most, own, now)
 
 
 @compiled
 def plan_new(v: View, b: int, now: float) -> tuple[int, float]:
-    """Plan a reservation for a bucket that has none; see `plan_start`."""
-    return plan_start(v, b, next_rank(v), np.full(v.counts[NODES], tasks_left(v, b)), now)
+    """Plan a reservation for a bucket that has none; see `_plan`.
+
+    If its leaf was just served, and is the first in line all the same, it is to have more than it has.
+    """
+    own = v.queues.in_line_since[v.buckets.leaf[b]] < np.inf
+    return _plan(v, b, next_rank(v), np.full(v.counts[NODES], tasks_left(v, b)), own, now)
+
+
+@compiled
+def _plan(v: View, b: int, rank: int, most: I64, own: bool, now: float) -> tuple[int, float]:
+    """Plan a start (see `plan_start`), and say in the seats of the queues of which leaves it counts on no task.
+
+    What a task gives back of a leaf that is to have more than it has is taken by others of the leaf at once. So it is with those
+    for whom there is a reservation, and who will still be before this one when they have what is kept for them; and with its own
+    leaf, where that is said. Only a plan that comes to nothing without them counts on them.
+    """
+    apart = v.queue_seats.apart
+    apart[: v.counts[QUEUES]] = False
+    apart[v.buckets.leaf[b]] = own
+    some, h = own, 0
+    while h < v.counts[HOLDS]:
+        leaf = v.buckets.leaf[v.holds.bucket[h]]
+        if v.holds.kind[h] == RESERVATION and leaf != v.buckets.leaf[b] and _stays_before(v, h, b):
+            some = apart[leaf] = True
+        h = next_reservation(v, h)
+    count, start = plan_start(v, b, rank, most, now)
+    if some and count == 0:
+        apart[: v.counts[QUEUES]] = False
+        count, start = plan_start(v, b, rank, most, now)
+    return count, start
 
 
 @compiled
@@ -131,6 +160,8 @@ def plan_start(v: View, b: int, rank: int, most: I64, now: float) -> tuple[int, 
     most : int64, shape (nodes,)
         Tasks for which room may be kept on each node, at most; those that take none are left out here.
     now : float
+
+    Tasks of leaves that stand apart in the seats of the queues are not counted on.
 
     Returns
     -------
@@ -226,7 +257,7 @@ def _taken_at(v: View, n: int, r: int, rank: int, at: float) -> int:
 
 @compiled
 def _events(v: View, most: I64, rank: int, now: float) -> tuple[F64, I64, I64]:
-    """When what is taken of the nodes that come into question changes, in this order.
+    """When what is taken of the nodes that come into question changes, in this order; tasks of leaves that stand apart go on.
 
     Returns the times, nodes, and tasks that will have ended then; NONE where a reservation of lower rank starts or ends, of which
     `_taken_at` says what it takes.
@@ -247,7 +278,8 @@ def _events(v: View, most: I64, rank: int, now: float) -> tuple[F64, I64, I64]:
             h = v.holds.after[h]
         t, part = v.nodes.task[n], part_left(v, n)
         while t != NONE:
-            at = expected_end(v, t, now, part, tails)
+            apart = v.queue_seats.apart[v.jobs.queue[v.tasks.job[t]]]
+            at = np.inf if apart else expected_end(v, t, now, part, tails)
             if at < np.inf:
                 times[k], nodes[k], tasks[k] = at, n, t
                 k += 1
@@ -317,18 +349,64 @@ def _goes_before(v: View, b: int, first: int) -> bool:
         if policy == PRIORITY and v.buckets.priority[b] != v.buckets.priority[other]:
             return bool(v.buckets.priority[b] > v.buckets.priority[other])
         return bool(v.jobs.id[current_job(v, b)] < v.jobs.id[current_job(v, other)])
-    promised = np.zeros(v.total.shape[0], np.int64)
-    for h in range(first, next_reservation(v, first)):
-        for r in range(v.total.shape[0]):
-            promised[r] += v.idle[h, r]
+    _, promised = _kept_in_all(v, first)
     count = tasks_left(v, b) if v.buckets.gang[b] > 0 else 1
     _suppose(v, x, count * v.demand[shape], y, promised)
-    seat = v.queue_seats
-    before = queue_goes_before(
-        v, x, seat.below[x], seat.first[x], seat.level[x], y, seat.below[y], seat.first[y], seat.level[y]
-    )
+    before = _is_before(v, x, y)
     _suppose(v, x, -count * v.demand[shape], y, -promised)
-    return bool(before)
+    return before
+
+
+@compiled
+def _stays_before(v: View, first: int, b: int) -> bool:
+    """Whether the queue of a reservation (this is its first hold) goes before a bucket's even when it has what is kept for it."""
+    other = v.holds.bucket[first]
+    y, x = _siblings(v, v.buckets.leaf[other], v.buckets.leaf[b])
+    policy = v.queues.policy[v.queues.parent[x]]
+    if policy == FIFO or policy == PRIORITY or not _more_waits(v, first):
+        return False
+    amount, promised = _kept_in_all(v, first)
+    _suppose(v, y, amount, y, promised)
+    before = _is_before(v, y, x)
+    _suppose(v, y, -amount, y, -promised)
+    return before
+
+
+@compiled
+def _more_waits(v: View, first: int) -> bool:
+    """Whether the leaf of a reservation has more waiting than what is kept."""
+    b, kept = v.holds.bucket[first], 0
+    for h in range(first, next_reservation(v, first)):
+        kept += v.holds.tasks[h]
+    if v.jobs.after[v.buckets.head[b]] != NONE or (v.buckets.gang[b] == 0 and tasks_left(v, b) > kept):
+        return True
+    base, slots = v.queue_seats.base[v.buckets.leaf[b]], v.queue_seats.slots[v.buckets.leaf[b]]
+    for place in range(base + slots, base + 2 * slots):
+        if v.best[place] != NONE and v.best[place] != b:
+            return True
+    return False
+
+
+@compiled
+def _kept_in_all(v: View, first: int) -> tuple[I64, I64]:
+    """What a reservation keeps on all nodes, and how much of it lies free now."""
+    amount, promised = np.zeros(v.total.shape[0], np.int64), np.zeros(v.total.shape[0], np.int64)
+    for h in range(first, next_reservation(v, first)):
+        for r in range(v.total.shape[0]):
+            amount[r] += v.amount[h, r]
+            promised[r] += v.idle[h, r]
+    return amount, promised
+
+
+@compiled
+def _is_before(v: View, x: int, y: int) -> bool:
+    """Whether one of two siblings goes before the other."""
+    seat = v.queue_seats
+    return bool(
+        queue_goes_before(
+            v, x, seat.below[x], seat.first[x], seat.level[x], y, seat.below[y], seat.first[y], seat.level[y]
+        )
+    )
 
 
 @compiled

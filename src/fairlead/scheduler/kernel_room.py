@@ -145,23 +145,23 @@ def _take(v: View, b: int, n: int, h: int, at: int) -> None:
     v.chosen[NODE, at], v.chosen[HOLD, at], v.chosen_until[at] = n, h, np.inf
     if v.nodes.hold[n] != NONE:
         v.chosen_until[at] = _ended_by(v, b, n)
-    take_room(v, n, v.buckets.shape_row[b], v.chosen_until[at], 1)
+    take_room(v, n, v.buckets.leaf[b], v.buckets.shape_row[b], v.chosen_until[at], 1)
 
 
 @compiled
-def take_room(v: View, n: int, shape: int, until: float, sign: int) -> None:
-    """A task that is taken to have ended at a time takes room on a node, or gives it back (-1)."""
+def take_room(v: View, n: int, q: int, shape: int, until: float, sign: int) -> None:
+    """A task of a leaf that is taken to have ended at a time takes room on a node, or gives it back (-1)."""
     for r in range(v.total.shape[0]):
         v.free[n, r] -= sign * v.demand[shape, r]
     if v.nodes.hold[n] != NONE:
-        give_back_at(v, n, shape, until, sign)
+        give_back_at(v, n, q, shape, until, sign)
 
 
 @compiled
-def untake(v: View, shape: int, at: int) -> None:
-    """Undo what was written down."""
+def untake(v: View, q: int, shape: int, at: int) -> None:
+    """Undo what was written down of a task of a leaf."""
     n, h = v.chosen[NODE, at], v.chosen[HOLD, at]
-    take_room(v, n, shape, v.chosen_until[at], -1)
+    take_room(v, n, q, shape, v.chosen_until[at], -1)
     if h != NONE:
         _keep(v, h, 1)
     raise_bounds(v, n)
@@ -171,7 +171,7 @@ def untake(v: View, shape: int, at: int) -> None:
 def give_room_back(v: View, b: int, count: int, placed: int) -> None:
     """Undo :func:`find_room`; the shape's cursor is the caller's."""
     for k in range(count):
-        untake(v, v.buckets.shape_row[b], placed + k)
+        untake(v, v.buckets.leaf[b], v.buckets.shape_row[b], placed + k)
 
 
 @compiled

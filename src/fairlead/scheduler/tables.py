@@ -152,6 +152,9 @@ class Queues(Table):
     promised : the free room that is kept for it from others, which it is charged
     claimed : what is kept for its claims; as what it uses, it counts against limits and against what others do not lend, for all
         but those that it is kept for
+    in_line_since : of a leaf of which one was passed over, and then served, since when: should it still be the first in line, it
+        waits since then. Infinite: of no other, and of none once others are served; the root's: whether there is such a leaf
+    apart : a bit for each reservation that counts on nothing that tasks of the leaf give back: others of the leaf take that
     idled_before : the same over time: of a leaf, in all its reservations that are over, base units times seconds
     guarantee_timeout, share_timeout, threshold, min_runtime, priority_revokes : as :class:`fairlead.model.specs.Queue` says,
         with what is inherited; infinite where nothing is revoked
@@ -164,9 +167,9 @@ class Queues(Table):
     FIELDS = fields(
         parent="i8", policy="i8", rank="i8", max_tasks="i8", max_jobs="i8", tasks="i8", jobs="i8", served="i8",
         ticks="i8", moment="i8", remains="i8", trusted="i8", overran="i8", tick="f8", guarantee_timeout="f8",
-        share_timeout="f8", threshold="f8", min_runtime="f8", short_since="f8", exact="?", weightless="?", strict="?",
-        spare_tasks="i8", priority_revokes="?", revocable="?", guaranteed="?", guarded="?", lends="?", allocations="i8",
-        refusal="i8", offer_most="f8",
+        share_timeout="f8", threshold="f8", min_runtime="f8", short_since="f8", in_line_since="f8", exact="?", weightless="?",
+        strict="?", apart="i8", spare_tasks="i8", priority_revokes="?", revocable="?", guaranteed="?", guarded="?", lends="?",
+        allocations="i8", refusal="i8", offer_most="f8",
     )  # fmt: skip
     WIDE: ClassVar = {
         "weight": ("f8", 1.0),
@@ -198,6 +201,8 @@ class Queues(Table):
     threshold: F64
     min_runtime: F64
     short_since: F64
+    in_line_since: F64
+    apart: I64
     priority_revokes: Bools
     revocable: Bools
     guaranteed: Bools
@@ -400,6 +405,7 @@ class Holds(Table):
     made : when something was first kept for it
     slips : how often the start passed in vain; the last time, or when it was made, is `since`
     planned : when it was planned last; `review`, when a task has to have ended on which that relies
+    place : of a reservation, one that no other has; its bit in `apart` of queues. NONE of others
     change : whether what it was planned by is so no more: SAME, CHANGED, or BROKEN, where it must be planned anew at once
     back : what tasks on the node are taken to give back until the start
     idle : free room that it keeps from others since `counted`; and `idled`, what that was before, times seconds
@@ -407,7 +413,7 @@ class Holds(Table):
 
     FIELDS = fields(
         kind="i8", node="i8", bucket="i8", job="i8", tasks="i8", rank="i8", slips="i8", change="i8", after="i8", start="f8",
-        end="f8", made="f8", since="f8", planned="f8", review="f8", counted="f8",
+        end="f8", made="f8", since="f8", planned="f8", review="f8", counted="f8", place="i8",
     )  # fmt: skip
     WIDE: ClassVar = {"amount": ("i8", 0), "back": ("i8", 0), "idle": ("i8", 0), "idled": ("f8", 0)}
     FOLLOWS: ClassVar = frozenset({"after"})
@@ -427,6 +433,7 @@ class Holds(Table):
     planned: F64
     review: F64
     counted: F64
+    place: I64
     amount: I64
     back: I64
     idle: I64

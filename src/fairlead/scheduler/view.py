@@ -81,13 +81,14 @@ class QueueSeats(Table):
     at_work : the weights of its children that work, added up
     crowd, crowded : with more at work than `crowd`, not all that some child used before counts; whether that is so already
     moved : what is at work among its children has changed; listed in `moved_list`
+    apart : a leaf; the plan for a reservation that was made last counts on nothing that tasks of it give back
     """
 
     FIELDS = fields(
         base="i8", slots="i8", slot="i8", children="i8", column="i8", first="i8", level="f8", entitled="f8", limited="i8",
         limited_list="i8", touched_list="i8", turn="i8", moved_list="i8", level_now="f8", crowd="f8", below="i1",
         inner="?", keeping="?", unsure="?", touched="?", works="?", crowded="?", moved="?",
-        shut="?",
+        shut="?", apart="?",
     )  # fmt: skip
     WIDE: ClassVar = {
         "counts_as": ("f8", 0), "charged": ("i8", 0), "weighs": ("i8", 0), "at_work": ("i8", 0), "largest": ("f8", 0),
@@ -116,6 +117,7 @@ class QueueSeats(Table):
     crowded: Bools
     moved: Bools
     shut: Bools
+    apart: Bools
     counts_as: F64
     charged: I64
     weighs: I64

@@ -22,12 +22,12 @@ from fairlead.scheduler.kernel_account import (
 from fairlead.scheduler.kernel_claims import look
 from fairlead.scheduler.kernel_cycle import DROP, KEEP, SERVE, plan, plan_beyond, settle
 from fairlead.scheduler.kernel_history import fade
-from fairlead.scheduler.kernel_keep import drop_holds, keep_nodes
+from fairlead.scheduler.kernel_keep import drop_holds, keep_nodes, pass_over
 from fairlead.scheduler.kernel_order import startable
 from fairlead.scheduler.kernel_room import INDEX, JOB, NODE
 from fairlead.scheduler.statuses import WAITING
 from fairlead.scheduler.tables import I64, NONE, RESERVATION
-from fairlead.scheduler.view import BUCKETS, CLAIM_DUE, ENDED, HOLDS
+from fairlead.scheduler.view import BUCKETS, CLAIM_DUE, ENDED, HOLDS, QUEUES
 
 
 class Course(Arrays):
@@ -237,18 +237,17 @@ def _decide(
         fade(v, now)
     if what == KEEP:
         bucket, job = v.jobs.bucket[about], v.jobs.id[about]
-        _log(course, RESERVED, now, job, count, 3)
-        _log_columns(course, v.chosen[NODE : NODE + 1], count)
-        _log_columns(course, v.chosen[INDEX : INDEX + 1], count)
-        _log_start(course, start, slips, count)
-        keep_nodes(v, bucket, about, v.chosen[NODE, :count], v.chosen[INDEX, :count], RESERVATION, start, slips, now)
+        nodes, tasks = v.chosen[NODE, :count], v.chosen[INDEX, :count]
+        apart = np.flatnonzero(v.queue_seats.apart[: v.counts[QUEUES]])
+        _log_reserved(course, now, job, nodes, tasks, start, slips, apart)
+        keep_nodes(v, bucket, about, nodes, tasks, RESERVATION, start, slips, apart, now)
     elif what == DROP:
         _log(course, DROPPED, now, v.holds.job[about], 0, 0)
         drop_holds(v, v.holds.bucket[about], now)
     elif count > 0:
+        _pass_over(v, course, now, about, passed)
         _place(v, course, now, count)
         settle(v, more)
-        _pass_over(v, course, now, about, passed)
     else:
         settle(v, more)
         if course.numbers[GOES_BEYOND] and not more:
@@ -281,11 +280,11 @@ def _place(v: View, course: Course, now: float, count: int) -> None:
 
 @compiled
 def _pass_over(v: View, course: Course, now: float, about: int, bucket: int) -> None:
-    """Others were placed though it was the turn of a job, if there is one, of a bucket, if it was in one then."""
+    """Others are placed though it is the turn of a job, if there is one, of a bucket, if it is in one."""
     if about != NONE:
         _log(course, PASSED_OVER, now, v.jobs.id[about], 0, 0)
         if bucket != NONE:
-            v.buckets.passed_since[bucket] = now
+            pass_over(v, bucket, now)
 
 
 @compiled
@@ -358,13 +357,19 @@ def _log_columns(course: Course, columns: I64, count: int) -> None:
 
 
 @compiled
-def _log_start(course: Course, start: float, slips: int, count: int) -> None:
-    """When a reservation is to start, and how often it slipped."""
+def _log_reserved(
+    course: Course, now: float, job: int, nodes: I64, tasks: I64, start: float, slips: int, apart: I64
+) -> None:
+    """Room is kept: where, when that is to start, how often it slipped, and without whose tasks; columns are filled with NONE."""
     if course.log.shape[0] > 0:
-        at = course.numbers[LOGGED]
-        course.log[at : at + count] = slips
-        course.numbers[LOGGED] += count
+        length = max(nodes.shape[0], apart.shape[0])
+        _log(course, RESERVED, now, job, length, 4)
         course.starts[course.numbers[FACTS] - 1] = start
+        for column in (nodes, tasks, np.full(1, slips), apart):
+            at = course.numbers[LOGGED]
+            course.log[at : at + length] = NONE
+            course.log[at : at + column.shape[0]] = column
+            course.numbers[LOGGED] += length
 
 
 @compiled

@@ -272,8 +272,9 @@ def _fact(s: Simulation, kind: int, at: float, about: int, columns: I64, start: 
     if kind == kernel.SUBMITTED:
         return JobSubmitted(at=at, id=about + 1, job=job_of(s.seen, about))
     if kind == kernel.RESERVED:
-        nodes, tasks, slips = columns.tolist()
-        return NodesReserved(at=at, id=about, nodes=nodes, tasks=tasks, start=start, slips=slips[0])
+        nodes, tasks, (slips, *_), apart = ([each for each in column.tolist() if each != NONE] for column in columns)
+        leaves = [s.scheduler.state.tree.names[q] for q in apart]
+        return NodesReserved(at=at, id=about, nodes=nodes, tasks=tasks, start=start, slips=slips, apart=leaves)
     if kind == kernel.DROPPED:
         return ReservationDropped(at=at, id=about)
     if kind == kernel.FORGOT:
