@@ -296,6 +296,8 @@ def _tasks_expired(state: "State", fact: TasksExpired) -> None:
 
 
 def _jobs_passed_over(state: "State", fact: JobsPassedOver) -> None:
+    if not fact.ids:
+        kernel_keep.nobody_waits_before(state.view())
     for job in fact.ids:
         bucket = state.jobs.bucket[state.job_row(job)]
         if bucket != NONE:

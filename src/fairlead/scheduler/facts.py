@@ -222,7 +222,7 @@ class TasksExpired(TasksFact, frozen=True):
 
 
 class JobsPassedOver(Fact, frozen=True):
-    """It was their turn, no node has room, and others are served now."""
+    """It is their turn, no node has room, and others are served. Nobody: whose turn it is is served, and none waits before."""
 
     ids: list[int]
 

@@ -40,7 +40,7 @@ from fairlead.scheduler.statuses import (
     YIELDED,
 )
 from fairlead.scheduler.tables import I64, NONE
-from fairlead.scheduler.view import CLAIM_DUE, ENDED, HOLDS, IN_ORDER, NODES, QUEUES
+from fairlead.scheduler.view import CLAIM_DUE, ENDED, HOLDS, IN_ORDER, NODES
 
 _AFTER = np.array(TRANSITIONS, np.int64)
 EXITED, LOST, NOT_STARTED = int(Outcome.EXITED), int(Outcome.LOST), int(Outcome.NOT_STARTED)
@@ -106,8 +106,6 @@ def leave_bucket(v: View, job: int, at: float) -> None:
 def placed(v: View, job: I64, index: I64, attempt: I64, node: I64, at: float) -> int:
     """Apply TasksPlaced; `job` holds rows."""
     jobs, tasks = v.jobs, v.tasks
-    if v.queues.in_line_since[0] < np.inf:
-        v.queues.in_line_since[: v.counts[QUEUES]] = np.inf
     for k in range(job.shape[0]):
         j, n = job[k], node[k]
         if j < 0 or index[k] < 0 or index[k] >= jobs.tasks[j] or n < 0 or n >= v.counts[NODES] or not v.nodes.up[n]:
@@ -132,10 +130,9 @@ def placed(v: View, job: I64, index: I64, attempt: I64, node: I64, at: float) ->
         if bucket != NONE:
             if jobs.holding[j] == 1:
                 v.buckets.started[bucket] += 1
-            _note_in_line(v, bucket)
-            v.buckets.passed_since[bucket] = np.nan
-            if v.counts[HOLDS] > 0:
-                use_hold(v, bucket, n, at)
+            since = _note_in_line(v, bucket)
+            if v.counts[HOLDS] > 0 and use_hold(v, bucket, n, at):
+                v.buckets.passed_since[bucket] = since
             if startable(v, j) == 0 or jobs.gang[j]:
                 leave_bucket(v, j, at)
             elif v.counts[IN_ORDER]:
@@ -144,12 +141,14 @@ def placed(v: View, job: I64, index: I64, attempt: I64, node: I64, at: float) ->
 
 
 @compiled
-def _note_in_line(v: View, bucket: int) -> None:
-    """A task of a bucket is placed: if it was passed over, note since when."""
+def _note_in_line(v: View, bucket: int) -> float:
+    """A task of a bucket is placed: if it was passed over, note and return since when."""
     since = v.buckets.passed_since[bucket]
+    v.buckets.passed_since[bucket] = np.nan
     if not np.isnan(since):
         for q in (v.buckets.leaf[bucket], 0):
             v.queues.in_line_since[q] = min(v.queues.in_line_since[q], since)
+    return float(since)
 
 
 @compiled

@@ -88,6 +88,9 @@ from fairlead.scheduler.view import (
 # What a plan comes to: tasks placed (perhaps none), nodes to be kept for a job first, or a reservation to be dropped first.
 SERVE, KEEP, DROP = range(3)
 
+NOBODY_BEFORE = -2
+"""In the place of a job that was passed over: whose turn it was is served, and nobody who is, was passed over before it."""
+
 
 @compiled
 def plan(
@@ -114,7 +117,8 @@ def plan(
     count : int
         Of columns in `chosen`: placements, or nodes to keep with how many tasks each.
     job : int
-        The row of the job that was passed over, or that nodes are kept for; the hold that is dropped; NONE.
+        The row of the job that was passed over, or that nodes are kept for; the hold that is dropped; NONE. NOBODY_BEFORE, where
+        that is news.
     more : bool
         Whether there is more to decide at once.
     start : float
@@ -139,13 +143,11 @@ def plan(
             return what, count, about, True, start, slips
     placed, more = _serve(v, thorough, most)
     passed = NONE
-    if (
-        line != NONE
-        and placed + v.counts[OFFERED] > 0
-        and np.isnan(v.buckets.passed_since[line])
-        and not _was_served(v, line)
-    ):
-        passed = v.buckets.head[line]
+    if line != NONE and placed + v.counts[OFFERED] > 0 and np.isnan(v.buckets.passed_since[line]):
+        if not _was_served(v, line):
+            passed = v.buckets.head[line] if _is_passed(v, placed) else NONE
+        elif v.queues.in_line_since[0] < np.inf == v.queues.in_line_since[v.buckets.leaf[line]]:
+            passed = NOBODY_BEFORE
     served_kept = _give_back(v, placed)
     return SERVE, placed, passed, more or served_kept, now, 0
 
@@ -330,6 +332,15 @@ def _place(v: View, b: int, count: int, placed: int) -> None:
     else:
         set_current(v, b, job)
         v.bucket_seats.left[b] = left - count
+
+
+@compiled
+def _is_passed(v: View, placed: int) -> bool:
+    """Whether whoever was served are not only those for whom there are reservations: these were before who is in line now."""
+    passed = v.counts[OFFERED] > 0
+    for k in range(placed):
+        passed |= not v.queue_seats.keeping[v.jobs.queue[v.chosen[JOB, k]]]
+    return bool(passed)
 
 
 @compiled

@@ -105,6 +105,19 @@ def counts_on(v: View, h: int, q: int) -> bool:
 
 
 @compiled
+def is_beside(v: View, h: int, node: int, tasks: int, at: float) -> bool:
+    """Whether a task that is placed on a node at a time leaves a reservation for it where it is; its leaf runs so many then.
+
+    So it is where the reservation does not count on what tasks of the leaf give back, the leaf has no more than before, and the
+    room that is kept is elsewhere, or still to come.
+    """
+    b = v.holds.bucket[h]
+    if v.buckets.gang[b] > 0 or counts_on(v, h, v.buckets.leaf[b]) or tasks > v.holds.ran[h]:
+        return False
+    return bool(v.holds.node[h] != node or at < v.holds.start[h])
+
+
+@compiled
 def give_back_at(v: View, n: int, q: int, shape: int, until: float, sign: int) -> None:
     """A task of a leaf more (or less, -1) will have ended at a time on a node with holds; NaN: that is not known."""
     h = v.nodes.hold[n]

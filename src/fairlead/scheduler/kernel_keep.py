@@ -11,6 +11,7 @@ from fairlead.scheduler.kernel_holds import (
     count_claim,
     count_idle,
     counts_on,
+    is_beside,
     link_holds,
     set_held,
     set_idle,
@@ -38,14 +39,14 @@ def keep_nodes(
     rank = next_rank(v) if kind == RESERVATION else first_rank(v)
     end = start + usual_duration(v, job) if kind == RESERVATION else np.inf
     news = not _is_kept(v, bucket, nodes, tasks, start, end)
-    made, since, idled = at, at, np.zeros(v.total.shape[0])
+    made, since, idled, ran = at, at, np.zeros(v.total.shape[0]), v.queues.tasks[v.buckets.leaf[bucket]]
     changed, claimed = np.zeros(v.counts[NODES], np.bool_), kind != RESERVATION
     for h in range(v.counts[HOLDS]):
         if v.holds.bucket[h] == bucket:
             changed[v.holds.node[h]] = True
             claimed |= v.holds.kind[h] != RESERVATION
             if (v.holds.kind[h] == RESERVATION) == (kind == RESERVATION):
-                rank, made = v.holds.rank[h], v.holds.made[h]
+                rank, made, ran = v.holds.rank[h], v.holds.made[h], v.holds.ran[h]
             since = v.holds.since[h] if v.holds.slips[h] == slips else at
             count_idle(v, v.holds.node[h], at)
             idled += v.idled[h]
@@ -66,6 +67,7 @@ def keep_nodes(
         v.holds.end[h], v.holds.made[h], v.holds.since[h] = end, made, since
         v.holds.planned[h] = v.holds.counted[h] = at
         v.holds.change[h], v.holds.place[h] = SAME, place
+        v.holds.ran[h] = ran
         v.amount[h] = tasks[k] * v.demand[v.buckets.shape_row[bucket]]
         count_claim(v, h, tasks[k])
         v.idle[h] = v.idled[h] = 0
@@ -102,6 +104,12 @@ def _free_place(v: View) -> int:
 def pass_over(v: View, bucket: int, at: float) -> None:
     """It is a bucket's turn and there is no room: it waits from now on, or since its leaf did that was served meanwhile."""
     v.buckets.passed_since[bucket] = min(at, v.queues.in_line_since[v.buckets.leaf[bucket]])
+
+
+@compiled
+def nobody_waits_before(v: View) -> None:
+    """One whom nobody had passed was the first in line, and is served."""
+    v.queues.in_line_since[: v.counts[QUEUES]] = np.inf
 
 
 @compiled
@@ -159,16 +167,22 @@ def _keeps(v: View, leaf: int) -> bool:
 
 
 @compiled
-def use_hold(v: View, bucket: int, node: int, at: float) -> None:
-    """A task of a bucket is placed on a node: its reservation is over, or, of what is kept for claims there, so much."""
+def use_hold(v: View, bucket: int, node: int, at: float) -> bool:
+    """A task of a bucket is placed on a node: its reservation is over, or, of what is kept for claims there, so much.
+
+    Whether the reservation stays: it does not count on what its leaf's tasks give back, and such room was taken.
+    """
     for h in range(v.counts[HOLDS]):
         if v.holds.bucket[h] == bucket:
+            if is_beside(v, h, node, v.queues.tasks[v.buckets.leaf[bucket]], at):
+                return True
             if v.holds.kind[h] == RESERVATION or v.buckets.gang[bucket] > 0 or served_tasks(v, bucket) == 1:
                 drop_holds(v, bucket, at)
-                return
+                return False
             if v.holds.node[h] == node:
                 _use_one(v, h, at)
-                return
+                return False
+    return False
 
 
 @compiled

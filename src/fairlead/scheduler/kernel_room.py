@@ -8,7 +8,15 @@ import numpy as np
 from fairlead.kernel_cache import compiled
 from fairlead.scheduler.compiled_view import View
 from fairlead.scheduler.kernel_claims import claims_from
-from fairlead.scheduler.kernel_holds import ALL, count_claim, fits_beside, give_back_at, lasts_at_most, set_held
+from fairlead.scheduler.kernel_holds import (
+    ALL,
+    count_claim,
+    fits_beside,
+    give_back_at,
+    is_beside,
+    lasts_at_most,
+    set_held,
+)
 from fairlead.scheduler.kernel_nodes import by_fit, first_fit, raise_bounds
 from fairlead.scheduler.kernel_offers import find_offer
 from fairlead.scheduler.kernel_order import current_job, lasts, tasks_left
@@ -55,8 +63,10 @@ def _use_holds(v: View, b: int, count: int, placed: int) -> int:
                 and found < count
                 and fits_beside(v, n, v.buckets.shape_row[b], np.inf, v.holds.rank[h])
             ):
-                _keep(v, h, -1)
-                _take(v, b, n, h, placed + found)
+                used = NONE if is_beside(v, h, n, v.queues.tasks[v.buckets.leaf[b]] + 1, v.times[NOW]) else h
+                if used != NONE:
+                    _keep(v, h, -1)
+                _take(v, b, n, used, placed + found)
                 found += 1
     return found
 

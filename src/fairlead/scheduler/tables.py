@@ -152,8 +152,9 @@ class Queues(Table):
     promised : the free room that is kept for it from others, which it is charged
     claimed : what is kept for its claims; as what it uses, it counts against limits and against what others do not lend, for all
         but those that it is kept for
-    in_line_since : of a leaf of which one was passed over, and then served, since when: should it still be the first in line, it
-        waits since then. Infinite: of no other, and of none once others are served; the root's: whether there is such a leaf
+    in_line_since : of a leaf of which one was passed over, and then served, since when: as long as it is in line all the same it
+        waits since then. Infinite: of no other, and of none once one was the first in line that had not been passed over, and
+        was served; the root's: whether there is such a leaf
     apart : a bit for each reservation that counts on nothing that tasks of the leaf give back: others of the leaf take that
     idled_before : the same over time: of a leaf, in all its reservations that are over, base units times seconds
     guarantee_timeout, share_timeout, threshold, min_runtime, priority_revokes : as :class:`fairlead.model.specs.Queue` says,
@@ -406,6 +407,7 @@ class Holds(Table):
     slips : how often the start passed in vain; the last time, or when it was made, is `since`
     planned : when it was planned last; `review`, when a task has to have ended on which that relies
     place : of a reservation, one that no other has; its bit in `apart` of queues. NONE of others
+    ran : how many tasks its leaf ran when it was planned
     change : whether what it was planned by is so no more: SAME, CHANGED, or BROKEN, where it must be planned anew at once
     back : what tasks on the node are taken to give back until the start
     idle : free room that it keeps from others since `counted`; and `idled`, what that was before, times seconds
@@ -414,6 +416,7 @@ class Holds(Table):
     FIELDS = fields(
         kind="i8", node="i8", bucket="i8", job="i8", tasks="i8", rank="i8", slips="i8", change="i8", after="i8", start="f8",
         end="f8", made="f8", since="f8", planned="f8", review="f8", counted="f8", place="i8",
+        ran="i8",
     )  # fmt: skip
     WIDE: ClassVar = {"amount": ("i8", 0), "back": ("i8", 0), "idle": ("i8", 0), "idled": ("f8", 0)}
     FOLLOWS: ClassVar = frozenset({"after"})
@@ -434,6 +437,7 @@ class Holds(Table):
     review: F64
     counted: F64
     place: I64
+    ran: I64
     amount: I64
     back: I64
     idle: I64

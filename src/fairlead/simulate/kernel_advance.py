@@ -20,9 +20,9 @@ from fairlead.scheduler.kernel_account import (
     started,
 )
 from fairlead.scheduler.kernel_claims import look
-from fairlead.scheduler.kernel_cycle import DROP, KEEP, SERVE, plan, plan_beyond, settle
+from fairlead.scheduler.kernel_cycle import DROP, KEEP, NOBODY_BEFORE, SERVE, plan, plan_beyond, settle
 from fairlead.scheduler.kernel_history import fade
-from fairlead.scheduler.kernel_keep import drop_holds, keep_nodes, pass_over
+from fairlead.scheduler.kernel_keep import drop_holds, keep_nodes, nobody_waits_before, pass_over
 from fairlead.scheduler.kernel_order import startable
 from fairlead.scheduler.kernel_room import INDEX, JOB, NODE
 from fairlead.scheduler.statuses import WAITING
@@ -232,7 +232,6 @@ def _decide(
 ) -> bool:
     """Decide once, and let it happen; whether there is more to decide at this moment, or something to see: that tasks started."""
     what, count, about, more, start, slips = plan(v, False, most, now, reserve_after)
-    passed = v.jobs.bucket[about] if what == SERVE and about != NONE else NONE
     if what != SERVE or count > 0:
         fade(v, now)
     if what == KEEP:
@@ -245,7 +244,8 @@ def _decide(
         _log(course, DROPPED, now, v.holds.job[about], 0, 0)
         drop_holds(v, v.holds.bucket[about], now)
     elif count > 0:
-        _pass_over(v, course, now, about, passed)
+        if about != NONE:
+            _pass_over(v, course, now, about)
         _place(v, course, now, count)
         settle(v, more)
     else:
@@ -279,12 +279,14 @@ def _place(v: View, course: Course, now: float, count: int) -> None:
 
 
 @compiled
-def _pass_over(v: View, course: Course, now: float, about: int, bucket: int) -> None:
-    """Others are placed though it is the turn of a job, if there is one, of a bucket, if it is in one."""
-    if about != NONE:
+def _pass_over(v: View, course: Course, now: float, about: int) -> None:
+    """Others are placed though it is the turn of a job; or one whose turn it is, and nobody was passed over before."""
+    if about == NOBODY_BEFORE:
+        _log(course, PASSED_OVER, now, NONE, 0, 0)
+        nobody_waits_before(v)
+    else:
         _log(course, PASSED_OVER, now, v.jobs.id[about], 0, 0)
-        if bucket != NONE:
-            pass_over(v, bucket, now)
+        pass_over(v, v.jobs.bucket[about], now)
 
 
 @compiled
