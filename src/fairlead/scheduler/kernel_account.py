@@ -130,9 +130,8 @@ def placed(v: View, job: I64, index: I64, attempt: I64, node: I64, at: float) ->
         if bucket != NONE:
             if jobs.holding[j] == 1:
                 v.buckets.started[bucket] += 1
-            since = _note_in_line(v, bucket)
-            if v.counts[HOLDS] > 0 and use_hold(v, bucket, n, at):
-                v.buckets.passed_since[bucket] = since
+            if v.counts[HOLDS] == 0 or not use_hold(v, bucket, n, at):
+                _note_in_line(v, bucket)
             if startable(v, j) == 0 or jobs.gang[j]:
                 leave_bucket(v, j, at)
             elif v.counts[IN_ORDER]:
@@ -141,14 +140,13 @@ def placed(v: View, job: I64, index: I64, attempt: I64, node: I64, at: float) ->
 
 
 @compiled
-def _note_in_line(v: View, bucket: int) -> float:
-    """A task of a bucket is placed: if it was passed over, note and return since when."""
+def _note_in_line(v: View, bucket: int) -> None:
+    """A task of a bucket is placed: if it was passed over, note since when."""
     since = v.buckets.passed_since[bucket]
     v.buckets.passed_since[bucket] = np.nan
     if not np.isnan(since):
         for q in (v.buckets.leaf[bucket], 0):
             v.queues.in_line_since[q] = min(v.queues.in_line_since[q], since)
-    return float(since)
 
 
 @compiled

@@ -35,6 +35,7 @@ from fairlead.scheduler.kernel_order import (
 from fairlead.scheduler.kernel_reservations import (
     MOST,
     how_many,
+    is_before,
     next_to_plan,
     overtaken,
     plan_anew,
@@ -145,8 +146,8 @@ def plan(
     passed = NONE
     if line != NONE and placed + v.counts[OFFERED] > 0 and np.isnan(v.buckets.passed_since[line]):
         if not _was_served(v, line):
-            passed = v.buckets.head[line] if _is_passed(v, placed) else NONE
-        elif v.queues.in_line_since[0] < np.inf == v.queues.in_line_since[v.buckets.leaf[line]]:
+            passed = v.buckets.head[line] if _is_passed(v, line, placed) else NONE
+        elif v.queues.in_line_since[0] < np.inf:
             passed = NOBODY_BEFORE
     served_kept = _give_back(v, placed)
     return SERVE, placed, passed, more or served_kept, now, 0
@@ -335,12 +336,14 @@ def _place(v: View, b: int, count: int, placed: int) -> None:
 
 
 @compiled
-def _is_passed(v: View, placed: int) -> bool:
-    """Whether whoever was served are not only those for whom there are reservations: these were before who is in line now."""
-    passed = v.counts[OFFERED] > 0
+def _is_passed(v: View, line: int, placed: int) -> bool:
+    """Whether others were served than queues that go before all the same, which have reservations, and so no place in line."""
+    leaf = v.buckets.leaf[line]
     for k in range(placed):
-        passed |= not v.queue_seats.keeping[v.jobs.queue[v.chosen[JOB, k]]]
-    return bool(passed)
+        q = v.jobs.queue[v.chosen[JOB, k]]
+        if q == leaf or not v.queue_seats.keeping[q] or not is_before(v, q, leaf):
+            return True
+    return bool(v.counts[OFFERED] > 0)
 
 
 @compiled

@@ -108,8 +108,14 @@ def pass_over(v: View, bucket: int, at: float) -> None:
 
 @compiled
 def nobody_waits_before(v: View) -> None:
-    """One whom nobody had passed was the first in line, and is served."""
-    v.queues.in_line_since[: v.counts[QUEUES]] = np.inf
+    """One that nobody had passed was the first in line, and is served; before it are only those with reservations."""
+    since = v.queues.in_line_since
+    before = since[: v.counts[QUEUES]].copy()
+    since[: v.counts[QUEUES]] = np.inf
+    for h in range(v.counts[HOLDS]):
+        leaf = v.buckets.leaf[v.holds.bucket[h]]
+        if leaf > 0:
+            since[leaf] = before[leaf]
 
 
 @compiled
@@ -177,7 +183,9 @@ def use_hold(v: View, bucket: int, node: int, at: float) -> bool:
             if is_beside(v, h, node, v.queues.tasks[v.buckets.leaf[bucket]], at):
                 return True
             if v.holds.kind[h] == RESERVATION or v.buckets.gang[bucket] > 0 or served_tasks(v, bucket) == 1:
+                since = v.buckets.passed_since[bucket]
                 drop_holds(v, bucket, at)
+                v.buckets.passed_since[bucket] = since
                 return False
             if v.holds.node[h] == node:
                 _use_one(v, h, at)

@@ -90,10 +90,14 @@ def plan_anew(v: View, b: int, slips: int, now: float) -> tuple[int, float]:
 def plan_new(v: View, b: int, now: float) -> tuple[int, float]:
     """Plan a reservation for a bucket that has none; see `_plan`.
 
-    If its leaf was just served, and is the first in line all the same, it is to have more than it has.
+    If its leaf was just served, and is the first in line all the same, it is to have more than it has. Where only its own tasks
+    could bring it that, nothing is planned until others pass it again.
     """
     own = v.queues.in_line_since[v.buckets.leaf[b]] < np.inf
-    return _plan(v, b, next_rank(v), np.full(v.counts[NODES], tasks_left(v, b)), own, now)
+    count, start = _plan(v, b, next_rank(v), np.full(v.counts[NODES], tasks_left(v, b)), own, now)
+    if own and not v.queue_seats.apart[v.buckets.leaf[b]] and np.isnan(v.buckets.passed_since[b]):
+        return 0, now
+    return count, start
 
 
 @compiled
@@ -101,23 +105,41 @@ def _plan(v: View, b: int, rank: int, most: I64, own: bool, now: float) -> tuple
     """Plan a start (see `plan_start`), and say in the seats of the queues of which leaves it counts on no task.
 
     What a task gives back of a leaf that is to have more than it has is taken by others of the leaf at once. So it is with those
-    for whom there is a reservation, and who will still be before this one when they have what is kept for them; and with its own
-    leaf, where that is said. Only a plan that comes to nothing without them counts on them.
+    that were in line when they were served, and those for whom there is a reservation and who will still be before this one when
+    they have what is kept for them; and with its own leaf, where that is said. Only a plan that comes to nothing without them
+    counts on them.
     """
-    apart = v.queue_seats.apart
-    apart[: v.counts[QUEUES]] = False
-    apart[v.buckets.leaf[b]] = own
-    some, h = own, 0
+    apart, mine, some = v.queue_seats.apart, v.buckets.leaf[b], own
+    for q in range(v.counts[QUEUES]):
+        apart[q] = own if q == mine else v.queues.in_line_since[q] < np.inf and q != 0
+        some |= apart[q]
+    h = 0
     while h < v.counts[HOLDS]:
         leaf = v.buckets.leaf[v.holds.bucket[h]]
-        if v.holds.kind[h] == RESERVATION and leaf != v.buckets.leaf[b] and _stays_before(v, h, b):
+        if v.holds.kind[h] == RESERVATION and leaf != mine and not apart[leaf] and _stays_before(v, h, b):
             some = apart[leaf] = True
         h = next_reservation(v, h)
     count, start = plan_start(v, b, rank, most, now)
     if some and count == 0:
         apart[: v.counts[QUEUES]] = False
-        count, start = plan_start(v, b, rank, most, now)
+        return plan_start(v, b, rank, most, now)
+    _leave_those_there(v, mine, count)
     return count, start
+
+
+@compiled
+def _leave_those_there(v: View, mine: int, count: int) -> None:
+    """Of the leaves that stand apart, leave a plan's own, and those that run something on the nodes that were chosen."""
+    apart = v.queue_seats.apart
+    there = np.zeros(v.counts[QUEUES], np.bool_)
+    there[mine] = True
+    for k in range(count):
+        t = v.nodes.task[v.chosen[NODE, k]]
+        while t != NONE:
+            there[v.jobs.queue[v.tasks.job[t]]] = True
+            t = v.tasks.after[t]
+    for q in range(v.counts[QUEUES]):
+        apart[q] &= there[q]
 
 
 @compiled
@@ -396,6 +418,14 @@ def _kept_in_all(v: View, first: int) -> tuple[I64, I64]:
             amount[r] += v.amount[h, r]
             promised[r] += v.idle[h, r]
     return amount, promised
+
+
+@compiled
+def is_before(v: View, one: int, other: int) -> bool:
+    """Whether a leaf goes before another by what their queues have, where that says it."""
+    x, y = _siblings(v, one, other)
+    policy = v.queues.policy[v.queues.parent[x]]
+    return bool(policy != FIFO and policy != PRIORITY and _is_before(v, x, y))
 
 
 @compiled

@@ -153,8 +153,8 @@ class Queues(Table):
     claimed : what is kept for its claims; as what it uses, it counts against limits and against what others do not lend, for all
         but those that it is kept for
     in_line_since : of a leaf of which one was passed over, and then served, since when: as long as it is in line all the same it
-        waits since then. Infinite: of no other, and of none once one was the first in line that had not been passed over, and
-        was served; the root's: whether there is such a leaf
+        waits since then. Infinite: of no other, and of none without a reservation once one was the first in line that had not
+        been passed over, and was served. The root's: whether one was noted since that happened last
     apart : a bit for each reservation that counts on nothing that tasks of the leaf give back: others of the leaf take that
     idled_before : the same over time: of a leaf, in all its reservations that are over, base units times seconds
     guarantee_timeout, share_timeout, threshold, min_runtime, priority_revokes : as :class:`fairlead.model.specs.Queue` says,
