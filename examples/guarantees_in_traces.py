@@ -3,7 +3,8 @@
 A third of the queues, every third by name, is guaranteed an equal part of everything, and has it after half a minute of
 missing it. FB-2010 runs on the machines of `examples/facebook_months.py`: its tasks last seconds, so there is little that
 waiting would not bring. The last 30 days of openb's pods, which last hours, come a thousand times as fast on an eighth of its
-machines, so that there is something to take back.
+machines, so that there is something to take back: on each of its eighths, for on which machine a pod comes to lie is chance,
+and one that needs a whole one may wait for hours for it.
 
     python examples/guarantees_in_traces.py [DATA_FOLDER] [PART]
 
@@ -23,6 +24,9 @@ from fairlead.simulate.run import simulate
 from fairlead.simulate.traces import read_trace
 from fairlead.simulate.workload import Workload, cut, synthetic_nodes
 from fairlead.text_tables import new_table, printed
+
+LOOKS = 4000
+"""At whom is below their guarantee: every 20 seconds or so, for it takes half a minute until others are revoked."""
 
 
 def data_folder() -> Path:
@@ -44,19 +48,19 @@ def facebook(data: Path, part: float) -> Workload:
     return replace(cut(trace, end=86400 * part), nodes=synthetic_nodes(400, "cpu=12,memory=48GiB"))
 
 
-def openb(data: Path, part: float) -> Workload:
-    """The last 30 days of openb, a thousand times as fast, on every eighth machine."""
+def openb(data: Path, part: float) -> list[Workload]:
+    """The last 30 days of openb, a thousand times as fast, on each of eight eighths of its machines."""
     trace = read_trace(data / "openb")
-    last = float(trace.submit[-1])
-    return replace(cut(trace, start=last - 30 * 86400 * part, speed=1000.0), nodes=trace.nodes[::8])
+    days = cut(trace, start=float(trace.submit[-1]) - 30 * 86400 * part, speed=1000.0)
+    return [replace(days, name=f"{trace.name}, {k + 1} of 8", nodes=trace.nodes[k::8]) for k in range(8)]
 
 
 def run(data: Path, part: float = 1.0) -> list[dict[str, Any]]:
-    """Simulate both with and without revocation; a summary each."""
+    """Simulate all with and without revocation; a summary each."""
     found = []
-    for workload in (guaranteed(facebook(data, part)), guaranteed(openb(data, part))):
+    for workload in map(guaranteed, (facebook(data, part), *openb(data, part))):
         for revoke in (False, True):
-            done = simulate(workload, revoke=revoke)
+            done = simulate(workload, revoke=revoke, samples=LOOKS)
             found.append({**summary(done), "workload": workload.name})
     return found
 

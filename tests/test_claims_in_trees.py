@@ -282,3 +282,22 @@ def test_a_queue_whose_children_are_gone_is_a_leaf_in_everything():
     told = {each["name"]: each for each in list_queues(story.state)}
     assert set(told) == {"/", "p", "b"}
     assert (told["p"]["strict"], told["p"]["policy"], told["p"]["waiting"]) == (True, None, 2)
+
+
+def test_an_audit_has_one_row_for_a_queue_that_others_were_below_meanwhile():
+    """Half an hour of its two cpus before, and half an hour after."""
+    story = Story([{"cpu": 2}], [Queue("p"), Queue("b")])
+    story.job(0.0, "p", 1800.0, cpu=2)
+    story.until(1800.0)
+    for queues in ([Queue("p"), Queue("p/a"), Queue("b")], [Queue("p"), Queue("b")]):
+        story.happen(Configured(at=1800.0, queues=queues, settings=story.state.settings))
+    leaf = admission.leaf_for(story.state, "p", "ada")
+    story.job(1900.0, leaf, 1800.0, cpu=2)
+    story.job(1900.0, "b", 1800.0, cpu=2)
+    story.until(6000.0)
+    found = audit_history(State(), story.facts, 0.0, 6000.0, 1000)
+    assert leaf != "p"
+    assert sorted((queue["name"], round(queue["got"])) for queue in found["queues"]) == [("b", 1), ("p", 2)]
+    worked = {queue["name"]: queue["worked"] for queue in found["queues"]}
+    assert 3600 <= worked["p"] <= 5400
+    assert [queue["name"] for queue in found["series"]["queues"]] == ["b", "p"]

@@ -174,6 +174,36 @@ def test_a_node_is_drained_and_resumed(live):
     assert live.call("drain", "n9").stderr == "fairlead: there is no node 'n9': there is n1\n"
 
 
+def test_jobs_of_a_queue_that_others_were_below_are_called_by_its_name_everywhere(live):
+    """In answers, facts, metrics and the log, of those who wait, run, claim and pay."""
+    good = live.config.read_text()
+    claims = good.replace('name = "A"', 'name = "A"\nstrict = true\nguarantee = { cpu = 6 }\nguarantee_timeout = 0')
+    claims = claims.replace('name = "B"', 'name = "B"\ngrace = 0')
+    for text in (good + '[[queue]]\nname = "A/x"\n', claims):
+        live.config.write_text(text)
+        live.ok("reload")
+    live.ok("submit", "-q", "B", "--cpu", "3", "--tasks", "3", "--", "sleep", "1000")
+    live.until(lambda: live.job(1)["running"] == 3)
+    for cpu in ("6", "9", "1"):
+        status, answer = live.http(
+            "POST", "/v1/jobs", {"queue": "A", "demand": {"cpu": cpu}, "argv": ["sleep", "1000"]}
+        )
+        assert (status, answer["queue"]) == (201, "A")
+    live.until(lambda: live.job(2)["running"] == 1)
+    assert live.job(1)["revoked"]["queue"] == "A"
+    live.ok("hold", "1")
+    asked = ["status", "queues", "jobs", "audit", "audit/over-time", "usage", "log", "facts?after=0&follow=false"]
+    asked += [f"jobs/{job}{more}" for job in (1, 2, 3, 4) for more in ("", "/why", "/tasks")]
+    told = {path: live.http("GET", f"/v1/{path}") for path in asked} | {"metrics": live.http("GET", "/metrics")}
+    told["when"] = live.http("POST", "/v1/when", {"queue": "A", "demand": {"cpu": "1"}})
+    assert {path: status for path, (status, _) in told.items() if status != 200} == {}
+    assert [path for path, (_, said) in told.items() if "/./" in str(said)] == []
+    assert "queue A is strict" in told["jobs/4/why"][1]["text"]
+    assert sorted(each["name"] for each in told["audit"][1]["queues"]) == ["A", "B"]
+    assert "for A, which had 0 of its 6 guaranteed cpu" in live.log.read_text()
+    assert "/./" not in live.log.read_text()
+
+
 def test_the_configuration_is_reloaded_or_refused_whole(live):
     live.ok("submit", "-q", "A", "--cpu", "1", "--tasks", "4", "--", "sleep", "30")
     live.until(lambda: live.job(1)["running"] == 4)

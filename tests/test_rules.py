@@ -146,6 +146,21 @@ def test_a_leaf_in_a_private_queue_is_told_to_others_as_the_queue(where):
         assert fact_as_seen(there, ALICE, encode(fact)) == encode(fact)
 
 
+def test_the_jobs_of_a_leaf_that_others_were_below_are_its_persons_as_before():
+    """They are in a leaf of their own there, which nobody knows by its name."""
+    private, leaf = rules(Queue("lab", private=True), Queue("lab/*")), "lab/alice/./jobs"
+    job = Job(leaf, {"cpu": 1000}, 1, user="alice", uid=1001)
+    assert submits(private, ALICE, leaf)
+    assert not submits(private, BOB, leaf)
+    assert (seen_queue(private, ALICE, leaf), seen_queue(private, BOB, leaf)) == ("lab/alice", "lab")
+    assert hidden_leaves(private, ALICE, [leaf]) == {}
+    with pytest.raises(Forbidden, match="may not submit to queue 'lab/alice': it is the leaf of one person"):
+        check_submits(private, BOB, leaf, None)
+    seen, own = (fact_as_seen(private, who, encode(JobSubmitted(at=0.0, id=1, job=job))) for who in (BOB, ALICE))
+    assert b'"queue":"lab",' in seen
+    assert b'"queue":"lab/alice",' in own
+
+
 def test_whole_answers_are_told_without_the_leaves_in_private_queues():
     there = rules(Queue("secret", private=True), Queue("secret/*"), Queue("open/*"))
     names = ["", "secret", "secret/alice", "secret/bob", "open/alice"]

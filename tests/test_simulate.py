@@ -922,11 +922,13 @@ def test_guarantees_in_traces():
     import guarantees_in_traces as example
 
     found = example.run(DATA, 0.1)
-    assert [each["revokes"] for each in found] == [False, True] * 2
-    for off, on in (found[:2], found[2:]):
-        assert on["below guarantee"] <= off["below guarantee"]
+    assert [each["revokes"] for each in found] == [False, True] * 9
+    for off, on in zip(found[::2], found[1::2], strict=True):
         assert (off["revoked"], off["lost"]) == (0, 0.0)
         assert on["tasks"] == off["tasks"]
+    for trace in (found[:2], found[2:]):
+        without, with_it = (sum(each["below guarantee"] for each in trace[k::2]) for k in range(2))
+        assert with_it <= without
     assert "of all work" in example.table(found)
 
 

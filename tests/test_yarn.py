@@ -25,6 +25,7 @@ from fairlead.scheduler import admission, kernel_claims, report, snapshot
 from fairlead.scheduler import fair_shares as fair_shares_module
 from fairlead.scheduler.claims import take_back
 from fairlead.scheduler.decide import decide
+from fairlead.scheduler.explain import explain
 from fairlead.scheduler.facts import (
     Configured,
     JobCancelled,
@@ -518,6 +519,28 @@ def test_bounds_in_percent_follow_the_cluster():
     assert recovered.queues.limit[row].tolist() == state.queues.limit[row].tolist()
     world.happen(NodeLost(at=2.0, node="m"))
     assert bounds()[0] == [4096 * M, 4000]
+
+
+def test_who_goes_first_by_a_minimum_of_memory_does_not_pay_with_its_cores():
+    """B has none of the memory that it goes by, and asks for cores alone: it would have those again before a's next."""
+    queues = [
+        Queue("", policy="yarn-fair"),
+        Queue("a", guarantee={"cpu": 4, "memory": 3}),
+        Queue("b", guarantee={"memory": 6}),
+    ]
+    story = Story([{"cpu": 4, "memory": 10}], queues)
+    story.job(0.0, "a", 1000.0, 2, cpu=2, memory=1)
+    story.job(0.0, "b", 300.0, 2, cpu=1)
+    story.until(200.0)
+    assert (story.runs("a"), story.runs("b"), story.revoked()) == (1, 2, [])
+    assert "what others run is within what is theirs (2 tasks)" in explain(story.state, 1, 200.0)["claim"]
+    story.until(300.0)
+    assert story.runs("a") == 2
+    more = Story([{"cpu": 4, "memory": 10}], [*queues[:2], Queue("b", guarantee={"memory": 1})])
+    more.job(0.0, "b", 300.0, 2, cpu=2, memory=1)
+    more.job(10.0, "a", 1000.0, 2, cpu=2, memory=1)
+    more.until(60.0)
+    assert more.revoked() == [(40.0, [1])], "beyond its minimum it pays, down to that"
 
 
 def test_weight_zero_goes_after_all_others_unless_below_its_minimum():

@@ -159,7 +159,11 @@ def test_policies_of_the_conformance_case(tmp_path):
         ("1024MB,4VCores", {"memory": 2**30, "cpu": 4000}),
         ("50%", {"*": Percent(50)}),
         ("25% cpu, 12.5% memory", {"memory": Percent(12.5), "cpu": Percent(25)}),
-        ("vcores=4, memory-mb=50%, yarn.io/gpu=2", {"cpu": 4000, "memory": Percent(50), "gpu": 2000}),
+        ("vcores=4, memory-mb=50, yarn.io/gpu=2", {"cpu": 4000, "memory": 50 * 2**20, "gpu": 2000}),
+        ("vcores=25%, memory-mb = 12.5 %", {"cpu": Percent(25), "memory": Percent(12.5)}),
+        (" 5120.3 mb, 2.35 vcores ", {"memory": 5 * 2**30, "cpu": 2000}),
+        ("5120. mb, 2. vcores", {"memory": 5 * 2**30, "cpu": 2000}),
+        ("50.% memory, 50.% cpu", {"memory": Percent(50), "cpu": Percent(50)}),
         ("memory-mb=1024", {"memory": 2**30}),
     ],
 )
@@ -168,11 +172,54 @@ def test_amounts_in_each_of_yarns_ways(text, expected):
 
 
 @pytest.mark.parametrize(
-    "text", ["", "1024", "1024 mb", "-1 mb, 2 vcores", "10% mb, 2 vcores", "101%", "x=y", "cpu=-1"]
-)
+    "text",
+    [
+        "", "1024", "1024 mb", "-1 mb, 2 vcores", "10% mb, 2 vcores", "101%", "x=y", "cpu=-1", "vcores=3.5", "vcores=3.",
+        "vcores=4, memory-mb=50%", "50% cpu, 1024 mb", "2 vcores 5120 mb 555 mb",
+    ],
+)  # fmt: skip
 def test_what_is_no_amount(text):
-    with pytest.raises(ValueError, match=r"amount|number|both|part of the cluster"):
+    with pytest.raises(ValueError, match=r"amount|number|both|part of the cluster|partly in %|twice"):
         read_amounts(text)
+
+
+def test_fractions_are_dropped_where_yarn_drops_them_and_that_is_said(tmp_path):
+    (tmp_path / "fair-scheduler.xml").write_text(
+        """<allocations><queue name="a"><minResources>1.9 vcores, 1024 mb</minResources>
+        <maxResources>2.0 vcores, 2048 mb</maxResources></queue></allocations>"""
+    )
+    text = import_yarn(tmp_path / "fair-scheduler.xml").text
+    assert 'guarantee = { cpu = 1, memory = "1Gi" }  # line 1: minResources, whose fractions YARN drops\n' in text
+    assert 'limit = { cpu = 2, memory = "2Gi" }  # line 2: maxResources\n' in text
+
+
+def test_all_that_is_to_be_mended_is_told_at_once(tmp_path):
+    """A line each, in the order of the file, and of the other file with its name."""
+    body = """<queue name="a.b"><minResources>vcores=3.5,memory-mb=1</minResources></queue>
+        <queue name="c"><weight>much</weight><maxRunningApps>x</maxRunningApps>
+        <maxResources>half</maxResources></queue><queue name="c"/>
+        <queueMaxResourcesDefault>7</queueMaxResourcesDefault>
+        <queuePlacementPolicy><rule name="mine"/><rule name="user"/><rule name="default" queue="root.!"/>
+        </queuePlacementPolicy>"""
+    with pytest.raises(DocumentError) as refused:
+        imported(tmp_path, body, {"yarn.scheduler.maximum-allocation-mb": "8Gi"})
+    told = [line.removeprefix(f"{tmp_path}/") for line in str(refused.value).splitlines()]
+    assert [line.split(": ")[:2] for line in told] == [
+        ["fair-scheduler.xml:2", "minResources"],
+        ["fair-scheduler.xml:2", "queue name 'a.b'"],
+        ["fair-scheduler.xml:3", "maxRunningApps"],
+        ["fair-scheduler.xml:3", "weight"],
+        ["fair-scheduler.xml:4", "maxResources"],
+        ["fair-scheduler.xml:4", "queue 'c' is there twice"],
+        ["fair-scheduler.xml:5", "queueMaxResourcesDefault"],
+        ["fair-scheduler.xml:6", "'mine' is no rule"],
+        ["fair-scheduler.xml:6", "queue '!'"],
+        ["yarn-site.xml:1", "yarn.scheduler.maximum-allocation-mb"],
+    ]
+    assert told[0].endswith("YARN refuses what is no whole number here: write vcores=3")
+    many = "\n".join(f"<queue name='q{k}'><weight>x</weight></queue>" for k in range(70))
+    with pytest.raises(DocumentError, match=r"\n\(and 20 more\)$"):
+        imported(tmp_path, many)
 
 
 def test_lists_of_people():

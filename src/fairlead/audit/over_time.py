@@ -175,7 +175,8 @@ class OverTime:
             self.working, self.waiting, self.tolerated = (np.pad(x, (0, more[0])) for x in columns)
 
     def told(self, names: Sequence[str], resources: Sequence[str]) -> dict[str, Any]:
-        """What was added up, as plain data; names of queues by row, and of resources."""
+        """What was added up, as plain data; names of queues by row, and of resources. Rows of one name are one queue."""
+        self._join(names)
         queues, starved = self._queues(names, resources), self._starvation(names)
         furthest = sorted(queues, key=lambda queue: -abs(queue["share_hours"]["short"]))[:MOST_DRAWN]
         return {
@@ -185,6 +186,31 @@ class OverTime:
             "starved": starved,
             "series": self._series(names, sorted(queue["name"] for queue in furthest)),
         }
+
+    def _join(self, names: Sequence[str]) -> None:
+        """Take what later rows of a name have to the first: one never has work while another has."""
+        first = {name: row for row, name in reversed([*enumerate(names)])}
+        if len(first) == len(names):
+            return
+        rows = np.array([first[name] for name in names], np.int64)
+        here = rows[: len(self.sums)]
+        for what, add in (
+            (self.sums, np.add), (self.of, np.add), (self.working, np.add), (self.waiting, np.add), (self.tolerated, np.maximum),
+        ):  # fmt: skip
+            before = what.copy()
+            what[:] = 0
+            add.at(what, here, before)
+        self._moments = [(at, seconds, rows[queues], due, has) for at, seconds, queues, due, has in self._moments]
+        self.starved = [
+            Starved(
+                int(rows[each.queue]),
+                each.since,
+                each.until,
+                np.unique(rows[np.array(each.others, np.int64)]).tolist(),
+                each.reason,
+            )
+            for each in self.starved
+        ]
 
     def _queues(self, names: Sequence[str], resources: Sequence[str]) -> list[dict[str, Any]]:
         """What came of each queue that had work, most wronged first (by the part of the cluster that it is short of).

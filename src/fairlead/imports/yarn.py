@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from fairlead.imports.imported import Imported, document, toml_key
-from fairlead.imports.yarn_amounts import Amounts, no_more_than, read_amounts, read_people, written
+from fairlead.imports.yarn_amounts import Amounts, drops_fractions, no_more_than, read_amounts, read_people, written
 from fairlead.imports.yarn_file import Allocations, Rule, Said, YarnQueue, policy_of, read_allocations, read_site
 from fairlead.model.documents import LONGEST_GRACE, LONGEST_TIMEOUT
 from fairlead.model.quantity import Percent
@@ -59,7 +59,7 @@ class _Import:
 
     file: Allocations
     site: dict[str, Said]
-    has_site: bool
+    site_path: Path | None
     left_out: list[str] = field(default_factory=list)
     blocks: list[_Block] = field(default_factory=list)
     settings: _Block = field(default_factory=lambda: _Block("[scheduler]"))
@@ -73,16 +73,19 @@ class _Import:
         self.left_out.append(f"yarn-site.xml: {plain(said.word)} = {plain(said.text)}: {plain(why)}")
 
     def amounts(self, said: Said) -> Amounts:
+        """Amounts; nothing where they are wrong, which is noted."""
         try:
             return read_amounts(said.text)
         except ValueError as error:
-            raise self.file.wrong(said.line, f"{said.word}: {error}") from None
+            self.file.wrong(said.line, f"{said.word}: {error}")
+            return {}
 
     def number(self, said: Said, kind: type[int] | type[float], most: int = 10**9) -> float | None:
-        """A number that is 0 or more; another is left out, and None. What is no number YARN refuses."""
+        """A number that is 0 or more; another is left out, and None. What is no number YARN refuses: it is noted, and None."""
         pattern = r"[+-]?\d+" if kind is int else r"[+-]?(NaN|Infinity|(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,3})?)"
         if not re.fullmatch(pattern, said.text, re.ASCII):
-            raise self.file.wrong(said.line, f"{said.word}: {said.text!r} is no number")
+            self.file.wrong(said.line, f"{said.word}: {said.text!r} is no number")
+            return None
         found = kind(said.text)
         if 0 <= found < most:
             return found
@@ -100,12 +103,12 @@ def import_yarn(path: Path, site: Path | None = None) -> Imported:
     Raises
     ------
     DocumentError
-        A file that YARN refuses, or that cannot be read; with the line.
+        A file that YARN refuses, or that cannot be read; with the line, and all that is to be mended.
     """
-    found = _Import(read_allocations(path), read_site(site) if site else {}, site is not None)
+    found = _Import(read_allocations(path), read_site(site) if site else {}, site)
     default = found.file.defaults.get("defaultQueueSchedulingPolicy")
     if default and policy_of(default) == "fifo":
-        raise found.file.wrong(default.line, "YARN takes no fifo here: it is for leaf queues")
+        found.file.wrong(default.line, "YARN takes no fifo here: it is for leaf queues")
     _drop_refused(found, found.file.root)
     rules = _rules(found)
     _declare_defaults(found, rules)
@@ -116,6 +119,7 @@ def import_yarn(path: Path, site: Path | None = None) -> Imported:
     _write_placement(found, rules)
     _write_settings(found)
     _note_the_rest(found)
+    found.file.check()
     return Imported(_document(found, path, site), found.left_out)
 
 
@@ -134,8 +138,9 @@ def _policy(found: _Import, queue: YarnQueue) -> str:
 
 def _drop_refused(found: _Import, queue: YarnQueue) -> None:
     """Leave out the queues that YARN itself refuses: drf below fair, and fifo above other queues."""
-    if not queue.path and _policy(found, queue) == "fifo":
-        raise found.file.wrong(queue.said["schedulingPolicy"].line, "YARN takes no fifo here: it is for leaf queues")
+    own = queue.said.get("schedulingPolicy")
+    if not queue.path and own and _policy(found, queue) == "fifo":
+        found.file.wrong(own.line, "YARN takes no fifo here: it is for leaf queues")
     kept = []
     for child in queue.children:
         policy, line = _policy(found, child), Said("", child.line, f"queue {child.path!r}")
@@ -238,10 +243,11 @@ def _write_queue(found: _Import, queue: YarnQueue, above: list[str], rules: list
     if "minResources" in said:
         asked = found.amounts(said["minResources"])
         least = no_more_than(asked, limit)
-        word = f"line {said['minResources'].line}: minResources{', which the maximum bounds' * (least != asked)}"
-        block.put("guarantee", written(least), word)
+        block.put(
+            "guarantee", written(least), _source(said["minResources"]) + ", which the maximum bounds" * (least != asked)
+        )
     if most:
-        block.put("limit", written(limit), most)
+        block.put("limit", written(limit), _source(most))
     if "maxContainerAllocation" in said:
         largest = found.amounts(said["maxContainerAllocation"])
         if any(isinstance(amount, Percent) for amount in largest.values()):
@@ -249,7 +255,7 @@ def _write_queue(found: _Import, queue: YarnQueue, above: list[str], rules: list
                 said["maxContainerAllocation"], "the largest task is no part of the cluster here: write amounts"
             )
         else:
-            block.put("largest_task", written(largest), said["maxContainerAllocation"])
+            block.put("largest_task", written(largest), _source(said["maxContainerAllocation"]))
     _put_apps(found, block, queue, defaults.get("queueMaxAppsDefault"))
     submit = _submitters(found, queue, above)
     _put_people(found, block, queue, submit)
@@ -261,6 +267,11 @@ def _write_queue(found: _Import, queue: YarnQueue, above: list[str], rules: list
         _write_queue(found, child, submit, rules)
 
 
+def _source(said: Said) -> str:
+    """Where amounts are said, and that YARN takes less of them than is written, where it does."""
+    return f"line {said.line}: {said.word}" + ", whose fractions YARN drops" * drops_fractions(said.text)
+
+
 def _write_star(found: _Import, queue: YarnQueue, submit: list[str]) -> None:
     """The queues that are made below one on the fly."""
     defaults = found.file.defaults
@@ -268,7 +279,7 @@ def _write_star(found: _Import, queue: YarnQueue, submit: list[str]) -> None:
     block = _Block(f'[[queue]]  # those that are made on the fly\nname = "{name}"')
     most = queue.said.get("maxChildResources") or defaults.get("queueMaxResourcesDefault")
     if most:
-        block.put("limit", written(found.amounts(most)), most)
+        block.put("limit", written(found.amounts(most)), _source(most))
     if "queueMaxAppsDefault" in defaults:
         _put_number(found, block, "max_jobs", defaults["queueMaxAppsDefault"])
     block.put("submit", json.dumps(submit), "as above it: else each would be for the person of its name alone")
@@ -303,15 +314,20 @@ def _put_number(found: _Import, block: _Block, key: str, said: Said) -> None:
 def _put_largest(found: _Import, block: _Block) -> None:
     """What one container may have at all, which yarn-site.xml says."""
     words = {"memory-mb": "yarn.scheduler.maximum-allocation-mb", "vcores": "yarn.scheduler.maximum-allocation-vcores"}
+    amounts: Amounts = {}
     there = {resource: found.site[word] for resource, word in words.items() if word in found.site}
+    for resource, said in there.items():
+        try:
+            amounts |= read_amounts(f"{resource}={said.text}")
+        except ValueError as error:
+            assert found.site_path is not None
+            found.file.faults.append((found.site_path, said.line, f"{said.word}: {error}"))
     if there:
-        said = next(iter(there.values()))
-        amounts = found.amounts(Said(",".join(f"{r}={s.text}" for r, s in there.items()), said.line, said.word))
         block.put("largest_task", written(amounts), f"yarn-site.xml: {', '.join(said.word for said in there.values())}")
 
 
 def _checks_people(found: _Import) -> bool:
-    return found.is_on("yarn.acl.enable", usual=not found.has_site)
+    return found.is_on("yarn.acl.enable", usual=found.site_path is None)
 
 
 def _submitters(found: _Import, queue: YarnQueue, above: list[str] | None) -> list[str]:
@@ -420,7 +436,7 @@ def _write_settings(found: _Import) -> None:
         top = _Block("# who sees to the whole")
         top.put("operators", json.dumps(names), f"yarn-site.xml: {operators.word}")
         found.blocks.insert(0, top)
-    if found.has_site and not found.is_on(f"{SITE}preemption", usual=False):
+    if found.site_path and not found.is_on(f"{SITE}preemption", usual=False):
         found.settings.put("revoke", "false", f"yarn-site.xml: {SITE}preemption is not on")
     people = {USERS: found.file.defaults["userMaxAppsDefault"]} if "userMaxAppsDefault" in found.file.defaults else {}
     for name, said in found.file.users.items():

@@ -9,22 +9,37 @@ from fairlead.model.specs import ALL
 
 NAMES = {"memory-mb": "memory", "memory": "memory", "vcores": "cpu", "cpu": "cpu", "yarn.io/gpu": "gpu"}
 """Resources by YARN's names; any other has its own."""
-_NUMBER = r"([0-9]+(?:\.[0-9]+)?)"
+_NUMBER = r"([0-9]+(?:\.[0-9]*)?)"
 
 Amounts = dict[str, int | Percent]
 """By resource: base units, or a part of the cluster."""
 
 
 def read_amounts(text: str) -> Amounts:
-    """Read ``1024 mb, 4 vcores``, ``50%``, ``50% cpu, 20% memory`` or ``vcores=4, memory-mb=50%, other=2``.
+    """Read ``1024 mb, 4 vcores``, ``50%``, ``50% cpu, 20% memory`` or ``vcores=4, memory-mb=1024, other=2``, all in % or none.
 
-    Raises ValueError for anything else.
+    Of the first of these YARN drops what is after the point (:func:`drops_fractions`), in the last it takes whole numbers alone.
+    Raises ValueError for what YARN refuses.
     """
     text = text.strip()
     if "=" in text:
-        return dict(_assigned(part) for part in text.split(","))
-    if "%" in text and "cpu" not in text.lower() and "memory" not in text.lower():
-        return {ALL: parse_percent(text)}
+        found = dict(_assigned(part) for part in text.split(","))
+    elif "%" in text and "cpu" not in text.lower() and "memory" not in text.lower():
+        return {ALL: parse_percent(_without_point(text))}
+    else:
+        found = _old_style(text)
+    if len({isinstance(amount, Percent) for amount in found.values()}) > 1:
+        raise ValueError(f"{text!r} is partly in %, which YARN refuses: write all of it in %, or nothing")
+    return found
+
+
+def drops_fractions(text: str) -> bool:
+    """Whether YARN takes less than what is written, as of ``2.5 vcores, 1024 mb``."""
+    return "=" not in text and "%" not in text and re.search(r"[0-9]\.0*[1-9]", text) is not None
+
+
+def _old_style(text: str) -> Amounts:
+    """Amounts of memory and cores, each with its unit, in any order."""
     found: Amounts = {}
     for part in filter(
         None, re.split(r"\s*,\s*", re.sub(rf"({_NUMBER}\s*(?:%\s*)?[a-z]+)\s+(?=\d)", r"\1,", text.lower()))
@@ -35,7 +50,10 @@ def read_amounts(text: str) -> Amounts:
                 f"{text!r} is no amount: it is written '1024 mb, 4 vcores', '50%', or 'memory-mb=1024, vcores=4'"
             )
         resource = "memory" if match[3] in ("mb", "memory") else "cpu"
-        found[resource] = parse_percent(f"{match[1]}%") if match[2] else _absolute(resource, match[1])
+        if resource in found:
+            raise ValueError(f"{text!r} names {resource} twice: write '1024 mb, 4 vcores'")
+        whole = match[1].partition(".")[0]
+        found[resource] = parse_percent(_without_point(f"{match[1]}%")) if match[2] else _absolute(resource, whole)
     if set(found) != {"memory", "cpu"}:
         raise ValueError(f"{text!r} names not both memory and cores: write '1024 mb, 4 vcores'")
     return found
@@ -46,16 +64,24 @@ def _assigned(part: str) -> tuple[str, int | Percent]:
     resource = NAMES.get(name, name)
     parse_quantity(resource, 0)  # raises for what is no name
     if "%" in value:
-        return resource, parse_amount(resource, value)
+        return resource, parse_amount(resource, _without_point(value))
+    if re.fullmatch(r"[0-9]+\.[0-9]*", value):
+        raise ValueError(
+            f"{name}={value}: YARN refuses what is no whole number here: write {name}={value.partition('.')[0]}"
+        )
     return resource, _absolute(resource, value)
+
+
+def _without_point(percent: str) -> str:
+    """A percentage without a point that nothing follows, as in ``50.%``."""
+    return re.sub(r"\.(?=\s*%)", "", percent)
 
 
 def _absolute(resource: str, number: str) -> int:
     """A number as YARN means it: whole megabytes of memory, whole ones of everything else."""
-    whole = number.strip().partition(".")[0]
-    if not re.fullmatch(r"[0-9]{1,15}", whole):
+    if not re.fullmatch(r"[0-9]{1,15}", number):
         raise ValueError(f"{resource}: {number!r} is no number that is 0 or more")
-    return parse_quantity(resource, f"{whole}Mi" if resource == "memory" else whole)
+    return parse_quantity(resource, f"{number}Mi" if resource == "memory" else number)
 
 
 def written(amounts: Amounts) -> str:

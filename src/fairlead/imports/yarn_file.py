@@ -29,6 +29,8 @@ ALIASES = {
 }
 """Older words; the last is one at the top of the file only."""
 QUEUE_NAMES = ("queue", "pool")
+MOST_TOLD = 50
+"""Faults that are told of at once."""
 QUEUE_NAME = r"[A-Za-z0-9_][A-Za-z0-9_@+-]{0,127}"
 RULES = ("specified", "user", "primaryGroup", "secondaryGroupExistingQueue", "nestedUserQueue", "default", "reject")
 POLICIES = {
@@ -78,7 +80,10 @@ class Rule:
 
 @dataclass
 class Allocations:
-    """What a fair-scheduler.xml says; `rules` is None where it says nothing of them."""
+    """What a fair-scheduler.xml says; `rules` is None where it says nothing of them.
+
+    `faults` are what YARN, or we, refuse: of which file, on which line, and what it is.
+    """
 
     path: Path
     root: YarnQueue
@@ -86,22 +91,35 @@ class Allocations:
     users: dict[str, Said] = field(default_factory=dict)
     rules: list[Rule] | None = None
     unknown: list[Said] = field(default_factory=list)
+    faults: list[tuple[Path, int, str]] = field(default_factory=list)
 
-    def wrong(self, line: int, message: str) -> DocumentError:
-        """An error of this file."""
-        return DocumentError(f"{self.path}:{line}: {message}")
+    def wrong(self, line: int, message: str) -> None:
+        """Take note of a fault of this file, and go on: whoever reads it next is told of all."""
+        self.faults.append((self.path, line, message))
+
+    def check(self) -> None:
+        """Raise DocumentError where there are faults: all of them in the order of their lines, or the first of very many."""
+        lines = [f"{path}:{line}: {message}" for path, line, message in sorted(dict.fromkeys(self.faults))]
+        if lines:
+            more = [f"(and {len(lines) - MOST_TOLD} more)"] if len(lines) > MOST_TOLD else []
+            raise DocumentError("\n".join([*lines[:MOST_TOLD], *more]))
 
 
 def read_allocations(path: Path) -> Allocations:
-    """Read a fair-scheduler.xml; raises DocumentError for what YARN refuses, with the line."""
+    """Read a fair-scheduler.xml; what YARN refuses is among its faults. Raises DocumentError for what is no such file."""
     top = read_xml(path)
     found = Allocations(path, YarnQueue("", top.line))
     if top.name != "allocations":
-        raise found.wrong(top.line, f"<{top.name}> is no allocation file: its outermost element is <allocations>")
+        raise DocumentError(
+            f"{path}:{top.line}: <{top.name}> is no allocation file: its outermost element is <allocations>"
+        )
     queues = top.named(*QUEUE_NAMES)
     roots = [each for each in queues if each.attributes.get("name", "").strip() == "root"]
     if roots and len(queues) > 1:
-        raise found.wrong(queues[1].line, "a root queue is there, so all others are inside it: move this one there")
+        found.wrong(
+            next(each.line for each in queues if each is not roots[0]),
+            "a root queue is there, so all others are inside it: move this one there",
+        )
     if roots:
         found.root = _queue(found, roots[0], "")
     else:
@@ -136,7 +154,7 @@ def _queue(found: Allocations, element: Element, path: str) -> YarnQueue:
         if child.name in QUEUE_NAMES:
             below = _path(found, child, path)
             if below in names:
-                raise found.wrong(child.line, f"queue {below!r} is there twice")
+                found.wrong(child.line, f"queue {below!r} is there twice")
             names.add(below)
             queue.children.append(_queue(found, child, below))
         elif word in SAID_OF_QUEUES:
@@ -149,11 +167,9 @@ def _queue(found: Allocations, element: Element, path: str) -> YarnQueue:
 def _path(found: Allocations, element: Element, above: str) -> str:
     name = element.attributes.get("name", "").strip()
     if not name or "." in name:
-        raise found.wrong(element.line, f"queue name {name!r}: YARN takes none that is empty or has a period")
-    if not re.fullmatch(QUEUE_NAME, name):
-        raise found.wrong(
-            element.line, f"queue name {name!r}: here it is of letters, digits and _ @ + -: name it otherwise"
-        )
+        found.wrong(element.line, f"queue name {name!r}: YARN takes none that is empty or has a period")
+    elif not re.fullmatch(QUEUE_NAME, name):
+        found.wrong(element.line, f"queue name {name!r}: here it is of letters, digits and _ @ + -: name it otherwise")
     return f"{above}/{name}".lstrip("/")
 
 
@@ -167,29 +183,36 @@ def _read_user(found: Allocations, element: Element) -> None:
 
 
 def _rules(found: Allocations, element: Element) -> list[Rule]:
-    rules = [_rule(found, child) for child in element.named("rule")]
+    read = [_rule(found, child) for child in element.named("rule")]
+    rules = [rule for rule in read if rule is not None]
     for rule in rules[:-1]:
         if rule.is_terminal:
-            raise found.wrong(
-                rule.line, f"YARN refuses rules after one that decides for everybody, as {rule.name} does here"
-            )
-    if not rules or not rules[-1].is_terminal:
+            found.wrong(rule.line, f"YARN refuses rules after one that decides for everybody, as {rule.name} does here")
+    if not read or (read[-1] is not None and not read[-1].is_terminal):
         line = rules[-1].line if rules else element.line
-        raise found.wrong(line, "YARN needs a last rule that decides for everybody, such as <rule name='default'/>")
+        found.wrong(line, "YARN needs a last rule that decides for everybody, such as <rule name='default'/>")
     return rules
 
 
-def _rule(found: Allocations, element: Element) -> Rule:
+def _rule(found: Allocations, element: Element) -> Rule | None:
+    """A rule; None for one that is wrong, which is noted."""
     name = element.attributes.get("name", "")
     if name not in RULES:
-        raise found.wrong(element.line, f"{name!r} is no rule: there is {', '.join(RULES)}")
+        found.wrong(element.line, f"{name!r} is no rule: there is {', '.join(RULES)}")
+        return None
     create = element.attributes.get("create", "true").strip().lower() != "false"
     inner = [_rule(found, child) for child in element.named("rule")]
-    if name == "nestedUserQueue" and (len(inner) != 1 or inner[0].name in ("reject", "nestedUserQueue", "user")):
-        raise found.wrong(element.line, "nestedUserQueue holds one rule that finds the queue above")
+    if None in inner:
+        return None
+    if name == "nestedUserQueue" and (
+        len(inner) != 1 or (inner[0] and inner[0].name in ("reject", "nestedUserQueue", "user"))
+    ):
+        found.wrong(element.line, "nestedUserQueue holds one rule that finds the queue above")
+        return None
     queue = element.attributes.get("queue", "root.default").strip().removeprefix("root.").replace(".", "/")
     if queue == "root" or not all(re.fullmatch(QUEUE_NAME, part) for part in queue.split("/")):
-        raise found.wrong(element.line, f"queue {queue!r}: no job can go there: write one such as root.default")
+        found.wrong(element.line, f"queue {queue!r}: no job can go there: write one such as root.default")
+        return None
     return Rule(name, element.line, create, queue, inner[0] if inner else None)
 
 

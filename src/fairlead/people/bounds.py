@@ -13,6 +13,7 @@ from msgspec.structs import asdict, replace
 from fairlead.model.specs import EVERYWHERE, ROOT, Bounds, ancestors, path_to_root
 from fairlead.people.rules import Caller, Rules, rules_all, star_of
 from fairlead.scheduler.admission import Refused
+from fairlead.scheduler.framework_index import holds_jobs_of
 
 DEFAULT = Bounds(
     requests=500.0,
@@ -75,6 +76,7 @@ def check_load(rules: Rules, caller: Caller, has: Callable[[str], Load], new: Ma
 
 def _said(rules: Rules, leaf: str) -> list[tuple[str, Bounds]]:
     """What is said of a leaf, itself or by the ``*`` that stands for it, and of the queues above; the nearest first."""
+    leaf = holds_jobs_of(leaf)
     names = [leaf] if leaf in rules.bounds else [star_of(leaf)]
     found = [(leaf, rules.bounds[name]) for name in names if name in rules.bounds]
     return found + [(name, rules.bounds[name]) for name in ancestors(leaf) if name in rules.bounds]

@@ -36,6 +36,7 @@ from fairlead.scheduler.facts import (
     NodeResumed,
     TasksRevoked,
 )
+from fairlead.scheduler.framework_index import holds_jobs_of
 
 LARGEST_PAGE = 2**20
 """Bytes of the entries of a page, about."""
@@ -55,7 +56,7 @@ def told_fact(envelope: Envelope, fact: Fact, job: Job | None) -> Doing:
         "outcome": "done",
         "why": "",
         "job": job_of(fact),
-        "queue": job.queue if job is not None else None,
+        "queue": holds_jobs_of(job.queue) if job is not None else None,
     }
 
 
@@ -202,7 +203,7 @@ def _told(fact: Fact, job: Job | None) -> str:
     match fact:
         case JobSubmitted(id=number, job=asked):
             count = f"{asked.tasks} tasks" if asked.tasks != 1 else "1 task"
-            return f"submitted job {number} to {asked.queue}: {count}"
+            return f"submitted job {number} to {holds_jobs_of(asked.queue)}: {count}"
         case JobCancelled(id=number, indices=indices):
             whose = f" of {job.user}" if job is not None and job.user else ""
             return f"cancelled {'' if indices is None else f'{len(indices)} tasks of '}job {number}{whose}"

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 from fairlead.model.specs import ROOT, USERS, Bounds, Job, Queue, ancestors, path_to_root, settings_for, written
 from fairlead.people.accounts import Person
 from fairlead.scheduler.admission import Refused
+from fairlead.scheduler.framework_index import holds_jobs_of
 from fairlead.scheduler.state import State
 
 
@@ -106,6 +107,7 @@ def is_their_own(rules: Rules, person: Person, leaf: str) -> bool:
 
 def is_personal(rules: Rules, leaf: str) -> bool:
     """Whether a leaf is one of those that a ``*`` gives to people by their names, and not declared itself."""
+    leaf = holds_jobs_of(leaf)
     said = rules.queues.get(leaf)
     if said is not None:
         return said.name.rpartition("/")[2] == USERS  # of one that was removed, what was said of it by the `*`
@@ -119,7 +121,7 @@ def is_queue(rules: Rules, name: str) -> bool:
 
 def is_named_after(leaf: str, person: Person) -> bool:
     """Whether a leaf has a person's name."""
-    return leaf.rpartition("/")[2] == person.name
+    return holds_jobs_of(leaf).rpartition("/")[2] == person.name
 
 
 def acts_on(rules: Rules, caller: Caller, job: Job) -> bool:
@@ -133,7 +135,11 @@ def sees_names(rules: Rules, caller: Caller, job: Job) -> bool:
 
 
 def seen_queue(rules: Rules, caller: Caller, queue: str) -> str:
-    """A queue as they may know it: of a private one not the leaves of others, which are called after them, but itself."""
+    """A queue as they may know it: of a private one not the leaves of others, which are called after them, but itself.
+
+    And as they know it: by the name that they submitted to.
+    """
+    queue = holds_jobs_of(queue)
     own = is_named_after(queue, caller.person) and reaches(caller, queue)
     if not is_personal(rules, queue) or own or not _is_private(rules, queue) or administers(rules, caller, queue):
         return queue
@@ -147,8 +153,8 @@ def check_submits(rules: Rules, caller: Caller, leaf: str, user: str | None) -> 
         raise Forbidden(f"you are {name}: nobody can submit as {user!r}")
     if not submits(rules, caller, leaf):
         if not reaches(caller, leaf):
-            raise Forbidden(f"{_token_for(caller)}, not for queue {leaf!r}")
-        raise Forbidden(f"{name} may not submit to queue {leaf!r}: {_who_submits(rules, caller, leaf)}")
+            raise Forbidden(f"{_token_for(caller)}, not for queue {holds_jobs_of(leaf)!r}")
+        raise Forbidden(f"{name} may not submit to queue {holds_jobs_of(leaf)!r}: {_who_submits(rules, caller, leaf)}")
     if caller.person.uid == 0 and not (rules.root_tasks or rules.personal):
         raise Forbidden(
             "root's own tasks are not run here: submit as the person whose they are, or let the configuration "
@@ -161,7 +167,7 @@ def check_acts(rules: Rules, caller: Caller, number: int, job: Job) -> None:
     """Raises Forbidden for a job that is not theirs."""
     if not acts_on(rules, caller, job):
         if acts_on(rules, caller._replace(queues=None), job):
-            raise Forbidden(f"{_token_for(caller)}, and job {number} is in queue {job.queue!r}")
+            raise Forbidden(f"{_token_for(caller)}, and job {number} is in queue {holds_jobs_of(job.queue)!r}")
         whose = f"{job.user}'s" if sees_names(rules, caller, job) else "another person's"
         queue = written(seen_queue(rules, caller, job.queue))
         raise Forbidden(
@@ -198,6 +204,7 @@ def _named(person: Person, names: Iterable[str]) -> bool:
 
 def _path(rules: Rules, queue: str) -> Iterable[Queue]:
     """What was said of a queue, or else of the ``*`` that stands for it, and of those above it; the nearest first."""
+    queue = holds_jobs_of(queue)
     said = (settings_for(queue, rules.queues), *(rules.queues.get(up) for up in ancestors(queue)))
     return [each for each in said if each is not None]
 

@@ -12,6 +12,7 @@ from fairlead.model.api_types import UsedBy
 from fairlead.model.specs import Job, written
 from fairlead.model.used import together
 from fairlead.people.rules import Caller, Rules, as_seen, seen_queue
+from fairlead.scheduler.framework_index import holds_jobs_of
 
 _NAME = re.compile(r"[\w.@+/-]*\w")
 
@@ -21,7 +22,7 @@ def hidden_leaves(rules: Rules, caller: Caller, names: Iterable[str]) -> dict[st
     if not any(said.private for said in rules.queues.values()):
         return {}
     seen = {name: seen_queue(rules, caller, name) for name in names}
-    return {name: written(other) for name, other in seen.items() if other != name}
+    return {name: written(other) for name, other in seen.items() if other != holds_jobs_of(name)}
 
 
 def without(told: Any, hidden: Mapping[str, str]) -> Any:

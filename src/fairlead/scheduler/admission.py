@@ -16,7 +16,6 @@ from fairlead.model.specs import (
     inner_names,
     path_to_root,
     settings_for,
-    written,
 )
 from fairlead.scheduler.cluster import meets, tasks_that_fit
 from fairlead.scheduler.facts import (
@@ -170,7 +169,7 @@ def check_job(state: State, job: Job, limits: bool = True) -> None:
     _check_size(state, job)
     for name in path_to_root(job.queue):
         if state.spec_of(name).draining:
-            raise Refused(f"queue {written(name)!r} is draining: it takes no more jobs")
+            raise Refused(f"queue {state.called(name)!r} is draining: it takes no more jobs")
         limit = state.spec_of(name).limit
         times = job.tasks if job.gang else 1
         if not limits or (job.revocable and state.settings.revoke):
@@ -180,7 +179,7 @@ def check_job(state: State, job: Job, limits: bool = True) -> None:
                 asked = format_quantity(resource, job.demand[resource] * times)
                 raise Refused(
                     f"demand: {resource}: {asked}{' at once' if times > 1 else ''} is over the limit of "
-                    f"{format_quantity(resource, most)} of queue {written(name)!r}: it could never start"
+                    f"{format_quantity(resource, most)} of queue {state.called(name)!r}: it could never start"
                 )
 
 
@@ -192,7 +191,7 @@ def _check_size(state: State, job: Job) -> None:
         if amount > most.get(resource, amount):
             asked, largest = format_quantity(resource, amount), format_quantity(resource, most[resource])
             raise Refused(
-                f"demand: {resource}: {asked} for a task, and the largest in queue {written(name)!r} may have {largest}: "
+                f"demand: {resource}: {asked} for a task, and the largest in queue {state.called(name)!r} may have {largest}: "
                 "ask for less, with more tasks"
             )
 
@@ -244,7 +243,7 @@ def _behind_too_large(state: State, job: Job) -> str | None:
     first = stopped_for_ever(state, leaf, job.priority, state.index.last + 1) if leaf != NONE else NONE
     if first == NONE:
         return None
-    number, name = int(state.jobs.id[first]), written(job.queue)
+    number, name = int(state.jobs.id[first]), state.called(job.queue)
     return (
         f"queue {name} is strict, and job {number}, which goes first there, is too large for all nodes that take tasks: the job "
         f"waits until that one is cancelled, or more join"

@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 
 from fairlead.audit.over_time import NOT_KNOWN, STARVED_AFTER, OverTime, Revocations, Starved
-from fairlead.model.specs import written
 from fairlead.scheduler.decide import run_cycle
 from fairlead.scheduler.entitled import Parts, parts_of
 from fairlead.scheduler.facts import Attempts, Fact, NodesClaimed, TasksFinished, TasksRevoked
@@ -278,7 +277,7 @@ def audit_history(
             told(number)
     sums, revoked = auditor.finish(), auditor.revocations.told()
     promises, reservations = auditor.promises.told(begin, max(begin, end), state.resources)
-    found = sums.told([written(name) for name in state.tree.names], state.resources)
+    found = sums.told([state.called(name) for name in state.tree.names], state.resources)
     return found | {
         "fair": found["fair"] and not revoked["faults"],
         "revocations": revoked,

@@ -143,7 +143,7 @@ def _behind_the_first(state: State, row: int, cycle: Cycle) -> dict[str, Any]:
     """Why the first of a strict leaf, which nobody passes, does not run."""
     jobs, job, queue = state.jobs, int(state.jobs.id[row]), int(state.jobs.queue[row])
     tried = cycle.stop_job[(state.buckets.leaf[: state.buckets.n] == queue) & (cycle.stop_job != NONE)]
-    name = written(state.tree.names[queue])
+    name = state.called(state.tree.names[queue])
     never = stopped_for_ever(state, queue, int(jobs.priority[row]), job)
     if not len(tried) and never == NONE:
         return _answer(job, "turn", "others are served first, and there is more to place than one cycle takes")
@@ -177,14 +177,15 @@ def _over_a_limit(state: State, row: int) -> dict[str, Any]:
             if not jobs.revocable[row]:
                 used -= int(queues.spare[q, r])
             if wanted and used + kept + wanted > limit:
+                queue = state.called(name)
                 text = (
-                    f"queue {written(name)} is limited to {format_quantity(resource, limit)} {resource}: it uses "
+                    f"queue {queue} is limited to {format_quantity(resource, limit)} {resource}: it uses "
                     f"{round_quantity(resource, used)}, {_said_to_be_kept(resource, kept)}and this needs "
                     f"{round_quantity(resource, wanted)} more"
                 )
                 if jobs.revocable[row]:
                     text += "; it is revocable, and nothing is idle that it could have beyond that"
-                more = {"queue": written(name), "resource": resource, "limit": limit, "used": used, "needed": wanted}
+                more = {"queue": queue, "resource": resource, "limit": limit, "used": used, "needed": wanted}
                 more["kept_for_others"] = kept
                 return _answer(int(jobs.id[row]), "limit", text, **more)
     raise AssertionError("the kernel found a limit that is not there")
@@ -230,9 +231,10 @@ def _over_a_count(state: State, row: int, tasks: bool) -> dict[str, Any]:
         kept = int(kept_beside(state.view(), int(jobs.bucket[row]), q)[0 if tasks else 1])
         if running[q] + kept + count > most[q]:
             what = "tasks" if tasks else "jobs"
-            text = f"queue {written(name)} may run {most[q]} {what} at once, and {running[q]} run"
+            queue = state.called(name)
+            text = f"queue {queue} may run {most[q]} {what} at once, and {running[q]} run"
             text += f"; room is kept for {kept} of others" if kept else ""
-            more = {"queue": written(name), "running": int(running[q]), "limit": int(most[q]), "kept_for_others": kept}
+            more = {"queue": queue, "running": int(running[q]), "limit": int(most[q]), "kept_for_others": kept}
             return _answer(int(jobs.id[row]), "max tasks" if tasks else "max jobs", text, **more)
     raise AssertionError("the kernel found a bound that is not there")
 
@@ -343,7 +345,7 @@ def _owners(state: State, row: int, nodes: np.ndarray) -> tuple[list[dict[str, A
         there = np.intersect1d(kept.nodes, nodes)
         if kept.bucket != state.jobs.bucket[row] and len(there):
             names = [state.cluster.specs[node].name for node in there[:MOST_AHEAD]]
-            queue = written(state.tree.names[kept.leaf])
+            queue = state.called(state.tree.names[kept.leaf])
             end = kept.end if kept.end < inf else None
             told = {"job": kept.job, "queue": queue, "why": kept.why, "nodes": names, "start": kept.start, "end": end}
             found.append(told)
@@ -378,5 +380,6 @@ def _ahead(state: State, cycle: Cycle, bucket: int) -> list[dict[str, Any]]:
         if leaf != state.buckets.leaf[bucket] and leaf not in found and len(found) < MOST_AHEAD:
             share = float(dominant_share(q.used[leaf], state.cluster.total, q.divisor(leaf)))
             over_time = share_over_time(q, leaf, state.grain, state.cluster.total)
-            found[leaf] = {"queue": state.tree.names[leaf], "dominant_share": share, "share_over_time": over_time}
+            name = state.called(state.tree.names[leaf])
+            found[leaf] = {"queue": name, "dominant_share": share, "share_over_time": over_time}
     return list(found.values())

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from fairlead.model.quantity import format_quantity, round_quantity
-from fairlead.model.specs import written
 from fairlead.scheduler import kernel_claims, kernel_ledger
 from fairlead.scheduler.claims import Due, asked_for, ledger_of, lower_runs, may_have_more, told
 from fairlead.scheduler.queue_tree import up_to_root
@@ -109,7 +108,7 @@ def _short_of(state: State, bucket: int, kind: int) -> str:
     found = told(state, ledger, claim, asked_for(state, ledger, claim)[1])
     has, of = round_quantity(found.resource, found.has), format_quantity(found.resource, found.of)
     what = f"{of} guaranteed {found.resource}" if kind == GUARANTEE else f"fair share of {of} {found.resource}"
-    return f"queue {written(found.queue)} has {has} of its {what}"
+    return f"queue {state.called(found.queue)} has {has} of its {what}"
 
 
 def _prevented(state: State, bucket: int, kind: int, now: float) -> str:

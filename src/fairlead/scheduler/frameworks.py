@@ -400,7 +400,7 @@ def _without_task(
         for kind, now, most in (("tasks", queues.tasks, queues.max_tasks), ("jobs", queues.jobs, queues.max_jobs)):
             if now[row] + len(others) + begun + len(both) > most[row]:
                 raise InvalidTask(
-                    job.task, f"queue {written(name)!r} may have {most[row]} {kind} at once, and has them"
+                    job.task, f"queue {state.called(name)!r} may have {most[row]} {kind} at once, and has them"
                 )
     for each in both:
         left = _without(state, job.task, each, left)

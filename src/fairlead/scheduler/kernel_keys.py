@@ -210,10 +210,17 @@ def _set_as_yarn(v: View, q: int, policy: int) -> None:
 
 
 @compiled
+def compares_as_yarn(v: View, q: int) -> bool:
+    """Whether a queue and its siblings are compared as YARN does it."""
+    policy = v.queues.policy[v.queues.parent[q]]
+    return bool(policy == YARN_DRF or YARN_FAIR <= policy < FAIRTREE)
+
+
+@compiled
 def misses_as_compared(v: View, q: int, kept: I64) -> bool:
     """Whether a queue misses what its siblings are compared by, so much being kept for claims: YARN compares one minimum."""
     policy = v.queues.policy[v.queues.parent[q]]
-    if policy != YARN_DRF and not YARN_FAIR <= policy < FAIRTREE:
+    if not compares_as_yarn(v, q):
         return True
     for r in range(v.total.shape[0]):
         v.charged[q, r] = (v.used[q, r] + v.promised[q, r]) << v.fine[r]
@@ -314,21 +321,28 @@ def queue_goes_before(
     v: View, a: int, a_below: int, a_first: int, a_level: float, b: int, b_below: int, b_first: int, b_level: float
 ) -> bool:
     """Whether queue a goes before its sibling b, their keys being these."""
-    if a_below != b_below:
-        return a_below < b_below
-    if a_first != b_first:
-        return a_first < b_first
+    order = compare_queues(v, a, a_below, a_first, a_level, b, b_below, b_first, b_level)
+    if order != 0:
+        return order < 0
     seat = v.queue_seats
-    ra, rb = seat.column[a], seat.column[b]
-    if ra != NONE and rb != NONE and abs(a_level - b_level) <= _SURE * (a_level + b_level):
-        order = compare_shares(v, a, ra, b, rb) if ra > NONE else _compare_as_yarn(v, a, b, a_below == 0)
-        if order != 0:
-            return order < 0
-    elif a_level != b_level:
-        return a_level < b_level
     if seat.turn[a] != seat.turn[b]:
         return seat.turn[a] < seat.turn[b]
     return bool(v.queues.rank[a] < v.queues.rank[b])
+
+
+@compiled
+def compare_queues(
+    v: View, a: int, a_below: int, a_first: int, a_level: float, b: int, b_below: int, b_first: int, b_level: float
+) -> int:
+    """Compare two siblings by these keys alone, not by whose turn it is: -1 where a goes first, 0 or 1."""
+    if a_below != b_below:
+        return -1 if a_below < b_below else 1
+    if a_first != b_first:
+        return -1 if a_first < b_first else 1
+    ra, rb = v.queue_seats.column[a], v.queue_seats.column[b]
+    if ra != NONE and rb != NONE and abs(a_level - b_level) <= _SURE * (a_level + b_level):
+        return compare_shares(v, a, ra, b, rb) if ra > NONE else _compare_as_yarn(v, a, b, a_below == 0)
+    return int(a_level > b_level) - int(a_level < b_level)
 
 
 @compiled

@@ -8,10 +8,17 @@ from fairlead.kernel_cache import compiled
 from fairlead.policies.codes import DIVIDED, FIFO, HDRF
 from fairlead.policies.codes import PRIORITY as BY_PRIORITY
 from fairlead.scheduler.compiled_view import Arrays, View
-from fairlead.scheduler.kernel_keys import below_on_path, queue_goes_before, set_key, set_level
+from fairlead.scheduler.kernel_keys import (
+    below_on_path,
+    compare_queues,
+    compares_as_yarn,
+    queue_goes_before,
+    set_key,
+    set_level,
+)
 from fairlead.scheduler.kernel_order import current_job, is_leaf
 from fairlead.scheduler.statuses import EXPIRING, PLACED, REVOKING, RUNNING, STOPPING
-from fairlead.scheduler.tables import FAIR_SHARE, I64, IDLE, NONE, PRIORITY, RESERVATION, UNLIMITED, fields
+from fairlead.scheduler.tables import FAIR_SHARE, GUARANTEE, I64, IDLE, NONE, PRIORITY, RESERVATION, UNLIMITED, fields
 from fairlead.scheduler.view import HOLDS, NOBODY, NODES, QUEUES
 
 FINE = 2.0**30
@@ -258,7 +265,25 @@ def may_pay(v: View, g: Ledger, k: int, b: int, kind: int) -> bool:
         elif falls_below(v, g, q, demand, count) or (shared and not stays_above(v, g, q, demand, count)):
             return False
         q = v.queues.parent[q]
-    return not claims_itself(v, g, k, b, kind)
+    return not claims_itself(v, g, k, b, kind) and (kind != GUARANTEE or _stays_behind(v, g, k, b))
+
+
+@compiled
+def _stays_behind(v: View, g: Ledger, k: int, b: int) -> bool:
+    """Whether a claim for a guarantee goes before a run that pays for it, also as long as that has not been served.
+
+    It is so but among queues that compare as YARN does: one that is below its minimum there goes first with whatever it asks
+    for, so what it gave up would be its again before the claim's.
+    """
+    y = g.runs.leaf[k]
+    while g.own_child[v.queues.parent[y]] == NONE:
+        y = v.queues.parent[y]
+    if not compares_as_yarn(v, y):
+        return True
+    pay(v, g, k, 1)
+    first = _goes_before(v, g, b, g.own_child[v.queues.parent[y]], y, g.runs.job[k], True)
+    pay(v, g, k, -1)
+    return first
 
 
 @compiled
@@ -403,7 +428,7 @@ def comes_first(v: View, g: Ledger, b: int, count: int) -> bool:
         y = g.runs.leaf[g.picked[i]]
         while g.own_child[v.queues.parent[y]] == NONE:
             y = v.queues.parent[y]
-        if not _goes_before(v, g, b, g.own_child[v.queues.parent[y]], y, g.runs.job[g.picked[i]]):
+        if not _goes_before(v, g, b, g.own_child[v.queues.parent[y]], y, g.runs.job[g.picked[i]], False):
             first = False
             break
     take_from(v, g.kept, v.buckets.leaf[b], claim, wanted)
@@ -411,8 +436,11 @@ def comes_first(v: View, g: Ledger, b: int, count: int) -> bool:
 
 
 @compiled
-def _goes_before(v: View, g: Ledger, b: int, x: int, y: int, job: int) -> bool:
-    """Whether queue x, with what is kept for its claims, is served before its sibling y, which paid with a job's tasks."""
+def _goes_before(v: View, g: Ledger, b: int, x: int, y: int, job: int, always: bool) -> bool:
+    """Whether queue x, with what is kept for its claims, is served before its sibling y, which paid with a job's tasks.
+
+    Where they are even it hangs on whose turn it is; `always` asks whether it is so whoever was served last.
+    """
     policy = v.queues.policy[v.queues.parent[x]]
     if policy == FIFO or policy == BY_PRIORITY:
         if policy == BY_PRIORITY and v.buckets.priority[b] != v.jobs.priority[job]:
@@ -430,7 +458,11 @@ def _goes_before(v: View, g: Ledger, b: int, x: int, y: int, job: int) -> bool:
     seat = v.queue_seats
     one = below_on_path(v, x, v.buckets.leaf[b], v.buckets.shape_row[b])
     other = below_on_path(v, y, v.jobs.queue[job], v.jobs.shape_row[job])
-    first = queue_goes_before(v, x, one, seat.first[x], seat.level[x], y, other, seat.first[y], seat.level[y])
+    if always:
+        order = compare_queues(v, x, one, seat.first[x], seat.level[x], y, other, seat.first[y], seat.level[y])
+        first = order < 0
+    else:
+        first = queue_goes_before(v, x, one, seat.first[x], seat.level[x], y, other, seat.first[y], seat.level[y])
     for r in range(resources):
         v.claimed[x, r] = claimed[r]
         v.used[x, r] -= g.kept[x, r]

@@ -15,7 +15,6 @@ from fairlead.audit.given import Given
 from fairlead.model.api_types import FairnessInfo, FairQueue
 from fairlead.model.arrays import Numbers
 from fairlead.model.problems import Problem
-from fairlead.model.specs import written
 from fairlead.policies import arithmetic, drf
 from fairlead.scheduler.decide import Cycle, run_cycle
 from fairlead.scheduler.divided_queues import problem_of, wanted_by
@@ -76,7 +75,7 @@ def audit_state(state: State, now: float) -> FairnessInfo:
         running = int(state.queues.tasks[q])
         queues.append(
             {
-                "name": written(state.tree.names[q]),
+                "name": state.called(state.tree.names[q]),
                 "dominant_share": share,
                 "dominant_resource": state.resources[column] if column >= 0 else None,
                 "entitled": entitled,
@@ -110,7 +109,7 @@ def _turns(state: State, cycle: Cycle) -> dict[int, tuple[float, list[str]]]:
     for q in parts.queues[waiting[np.argsort(parts.has[waiting], kind="stable")]][:MOST_WAITING].tolist():
         short = why.of(q)
         if len(short.others):
-            names = sorted(written(state.tree.names[other]) for other in short.others)
+            names = sorted(state.called(state.tree.names[other]) for other in short.others)
             found[q] = (max(short.ready_at, float(started.last_of(state)[q]) / 1e6), names)
     return found
 

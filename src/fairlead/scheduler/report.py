@@ -27,7 +27,6 @@ from fairlead.scheduler.claims import claims_by_leaf
 from fairlead.scheduler.facts import Claim, Outcome
 from fairlead.scheduler.fair_shares import fair_shares
 from fairlead.scheduler.forecasts import CAUTIOUS, EXPECTED, ends
-from fairlead.scheduler.framework_index import holds_jobs_of
 from fairlead.scheduler.history import share_over_time
 from fairlead.scheduler.state import State
 from fairlead.scheduler.statuses import CANCELLED, FAILED, PLACED, REVOKING, STATUS_NAMES, SUCCEEDED
@@ -203,7 +202,7 @@ def list_queues(state: State) -> list[QueueInfo]:
         waiting[state.queues.parent[row]] += waiting[row]
     q = state.queues
     fair, claims, strict = fair_shares(state), claims_by_leaf(state), q.strict[: q.n].copy()
-    leaves = [row for row in range(q.n) if _told(state, state.tree.names[row]) != state.tree.names[row]]
+    leaves = [row for row, name in enumerate(state.tree.names) if state.called(name) != written(name)]
     hidden = {*leaves, *(int(q.parent[row]) for row in leaves)}  # they are told of as the queue above them
     for leaf in leaves:
         row = int(q.parent[q.parent[leaf]])
@@ -254,12 +253,6 @@ def _is_told(state: State, row: int, waiting: np.ndarray) -> bool:
     q = state.queues
     has = waiting[row] or q.tasks[row] or q.used[row].any() or q.offered[row].any()
     return bool(has or state.tree.is_declared(state.tree.names[row]))
-
-
-def _told(state: State, leaf: str) -> str:
-    """The queue of jobs as people know it: where a leaf is for the jobs of one that others were below once, that."""
-    queue = holds_jobs_of(leaf)
-    return leaf if queue == leaf or state.frameworks.are_in(queue) else queue
 
 
 def _framework_in(state: State, leaf: str) -> str | None:
@@ -318,7 +311,7 @@ def _job(state: State, row: int, longest_command: int | None = None) -> JobInfo:
     return {
         "id": int(jobs.id[row]),
         "name": spec.name,
-        "queue": _told(state, spec.queue),
+        "queue": state.called(spec.queue),
         "user": spec.user,
         "status": JOB_STATUSES[_statuses(jobs, slice(row, row + 1))[0]],
         "tasks": count,
@@ -355,12 +348,13 @@ def _revoked(state: State, job: int) -> RevokedInfo | None:
     found = state.revocations.get(job)
     if found is None:
         return None
-    return {"at": found.at, "tasks": found.tasks, "queue": found.claim.queue, "text": f"revoked {whom(found.claim)}"}
+    text = f"revoked {whom(state, found.claim)}"
+    return {"at": found.at, "tasks": found.tasks, "queue": state.called(found.claim.queue), "text": text}
 
 
-def whom(claim: Claim) -> str:
+def whom(state: State, claim: Claim) -> str:
     """For whom something is revoked, in words."""
-    queue = written(claim.queue)
+    queue = state.called(claim.queue)
     if not claim.resource:
         why = "has a higher priority" if claim.why == WHY[PRIORITY] else "needs what was idle"
         return f"for job {claim.job} of {queue}, which {why}"

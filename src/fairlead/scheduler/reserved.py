@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fairlead.model.api_types import ReservationInfo
-from fairlead.model.specs import written
 from fairlead.scheduler.state import State
 from fairlead.scheduler.tables import F64, I64, RESERVATION, WHY
 
@@ -81,7 +80,7 @@ def describe_kept(state: State, now: float) -> list[ReservationInfo]:
     return [
         {
             "job": kept.job,
-            "queue": written(state.tree.names[kept.leaf]),
+            "queue": state.called(state.tree.names[kept.leaf]),
             "why": kept.why,
             "made": kept.made,
             "start": kept.start,
@@ -99,7 +98,7 @@ def idled_queues(state: State, now: float) -> list[dict[str, Any]]:
     """The leaves for which something lay free, each with what: base units x hours."""
     idled = idled_by_queue(state, now)
     rows = np.flatnonzero(idled.any(axis=1)).tolist()
-    return [{"name": written(state.tree.names[row]), "idled": hours(state, idled[row])} for row in rows]
+    return [{"name": state.called(state.tree.names[row]), "idled": hours(state, idled[row])} for row in rows]
 
 
 def hours(state: State, idled: F64) -> dict[str, float]:

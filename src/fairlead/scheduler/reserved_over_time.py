@@ -6,7 +6,6 @@ from typing import Any
 import numpy as np
 
 from fairlead.model.api_types import PromisesInfo, ReservationOverTime
-from fairlead.model.specs import written
 from fairlead.scheduler.facts import Fact, NodesReserved, TasksPlaced
 from fairlead.scheduler.reserved import all_kept
 from fairlead.scheduler.state import State
@@ -84,7 +83,7 @@ class Promises:
             known = self._open.setdefault(
                 kept.job,
                 _Promise(
-                    kept.job, written(state.tree.names[kept.leaf]), kept.why, kept.made, kept.start, kept.slips,
+                    kept.job, state.called(state.tree.names[kept.leaf]), kept.why, kept.made, kept.start, kept.slips,
                     np.zeros(len(state.resources)),
                 ),
             )  # fmt: skip

@@ -13,13 +13,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fairlead.model.specs import ROOT, Policy, Quantities, Queue, Settings
+from fairlead.model.specs import ROOT, Policy, Quantities, Queue, Settings, written
 from fairlead.scheduler import effects, growth, kernel_attempts, kernel_history
 from fairlead.scheduler.cluster import Cluster, Constraints
 from fairlead.scheduler.deadlines import Attempt, Deadlines
 from fairlead.scheduler.dependencies import Dependencies
 from fairlead.scheduler.facts import Attempts, Contradiction, Fact, Ints, Revocation, TasksPlaced
-from fairlead.scheduler.framework_index import Frameworks
+from fairlead.scheduler.framework_index import Frameworks, holds_jobs_of
 from fairlead.scheduler.job_index import JobIndex
 from fairlead.scheduler.let_in import LetIn
 from fairlead.scheduler.order import Order
@@ -197,6 +197,14 @@ class State:
     def spec_of(self, queue: str) -> Queue:
         """What holds for a queue: what was declared, or nothing in particular."""
         return self.tree.spec_of(queue)
+
+    def called(self, queue: str) -> str:
+        """A queue's name as people read it: where a leaf is for the jobs of one that others are, or were, below, that one's.
+
+        While frameworks are in that one as in a role, it is told apart from theirs.
+        """
+        whose = holds_jobs_of(queue)
+        return written(queue if whose != queue and self.frameworks.are_in(whose) else whose)
 
     def quantities(self, vector: I64) -> Quantities:
         """An array of quantities by name, without the zeros."""

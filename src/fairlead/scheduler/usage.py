@@ -96,7 +96,7 @@ class Usage:
 
     def _add(self, job: int, hours: float, came_to_nothing: bool) -> _Sums:
         spec = self.state.index.specs[int(self.state.jobs.id[job])]
-        sums = self._sums.setdefault((spec.queue, spec.user), _Sums())
+        sums = self._sums.setdefault((self.state.called(spec.queue), spec.user), _Sums())
         for name, amount in spec.demand.items():
             if amount:
                 sums.asked[name] = sums.asked.get(name, 0.0) + amount * hours

@@ -18,6 +18,7 @@ from fairlead.model.specs import Work
 from fairlead.people.door import Door
 from fairlead.people.rules import Caller, Rules, acts_on, seen_queue, sees_names
 from fairlead.scheduler.facts import JobEdited, JobSubmitted, SharesLooked, TasksRevoked, decode, encode
+from fairlead.scheduler.framework_index import holds_jobs_of
 from fairlead.service.loop import Loop
 from fairlead.service.wakeups import Wakeups, heard_within
 
@@ -130,9 +131,12 @@ def fact_as_seen(rules: Rules, caller: Caller, body: bytes) -> bytes:
         return encode(replace(fact, short=list(dict.fromkeys(seen_queue(rules, caller, name) for name in fact.short))))
     if isinstance(fact, JobEdited) and fact.queue is not None:
         return encode(replace(fact, queue=seen_queue(rules, caller, fact.queue)))
-    if not isinstance(fact, JobSubmitted) or acts_on(rules, caller, fact.job):
+    if not isinstance(fact, JobSubmitted):
         return body
-    job = replace(fact.job, work=Work(), key="", digest="")
+    job = replace(fact.job, queue=holds_jobs_of(fact.job.queue))
+    if acts_on(rules, caller, job):
+        return body if job.queue == fact.job.queue else encode(replace(fact, job=job))
+    job = replace(job, work=Work(), key="", digest="")
     if not sees_names(rules, caller, job):
         job = replace(job, name="", user="", uid=None, gid=None, queue=seen_queue(rules, caller, job.queue))
     return encode(replace(fact, job=job))

@@ -153,7 +153,7 @@ class Loop(threading.Thread):
         def recorded(facts: Sequence[Fact]) -> None:
             self.position = scheduler.journal.position
             metrics.count(facts)
-            _log_revocations(facts)
+            _log_revocations(scheduler.state, facts)
             self._on_record(scheduler.state, facts)
 
         scheduler.on_record = recorded
@@ -251,13 +251,13 @@ class Loop(threading.Thread):
         return now
 
 
-def _log_revocations(facts: Sequence[Fact]) -> None:
+def _log_revocations(state: State, facts: Sequence[Fact]) -> None:
     """Tell what is revoked for whom."""
     for fact in facts:
         if isinstance(fact, TasksRevoked) and fact.claim is not None:
             jobs = ", ".join(str(job) for job in dict.fromkeys(fact.job.tolist()))
             tasks = "1 task" if len(fact.job) == 1 else f"{len(fact.job)} tasks"
-            log.info("revoked %s of job %s %s", tasks, jobs, whom(fact.claim))
+            log.info("revoked %s of job %s %s", tasks, jobs, whom(state, fact.claim))
 
 
 def _request(question: Question, answer: "Future[Any]", answers: list[tuple["Future[Any]", Any, bool]]) -> Request:

@@ -37,8 +37,8 @@ def summary(run: Run) -> dict[str, Any]:
         the sum over queues of how far each one's dominant share is from its fair one. ``over time``: see :func:`over_time`.
         ``idle for promises``: of each resource, the part of all that there was, from the first submission to the last end, that
         lay free because it was kept for somebody. ``lost``: what tasks did in vain that were revoked, in seconds of the whole
-        cluster. ``below guarantee``: seconds in which queues where somebody waited had less than that of all that they waited
-        for, added up, as looked at for ``over time``; a queue with others below it counts where none of those does.
+        cluster. ``below guarantee``: seconds in which queues missed what they are guaranteed, added up, as looked at for ``over
+        time``: somebody waited whom a claim could have served. Of queues in each other the lowest count.
         ``seconds``: that the simulation took; the only number here that differs from run to run.
     """
     over = ~np.isnan(run.ended)

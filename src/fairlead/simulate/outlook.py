@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fairlead.model.quantity import format_quantity
-from fairlead.model.specs import path_to_root, written
+from fairlead.model.specs import path_to_root
 from fairlead.scheduler.admission import job_row
 from fairlead.scheduler.copying import copy_of
 from fairlead.scheduler.decide import settled_before
@@ -163,7 +163,7 @@ def _never(paper: Paper) -> str:
     leaf_row, number = int(jobs.queue[row]), int(jobs.id[row])
     before = stopped_for_ever(state, leaf_row, int(jobs.priority[row]), number)
     if before != NONE:
-        said = f"while job {jobs.id[before]} is before it: queue {written(state.tree.names[leaf_row])} is strict"
+        said = f"while job {jobs.id[before]} is before it: queue {state.called(state.tree.names[leaf_row])} is strict"
         return f"{said}, and the nodes that take tasks could not hold that, even empty"
     wanted = count * state.shapes.demand[jobs.shape_row[row]]
     leaf = state.tree.names[jobs.queue[row]]
@@ -173,9 +173,9 @@ def _never(paper: Paper) -> str:
         if len(over) and not (jobs.revocable[row] and state.settings.revoke):
             resource = state.resources[over[0]]
             limit = format_quantity(resource, int(queues.limit[q, over[0]]))
-            return f"while queue {written(name)} is limited to {limit} {resource}: it needs more at once"
+            return f"while queue {state.called(name)} is limited to {limit} {resource}: it needs more at once"
         if count > queues.max_tasks[q] or queues.max_jobs[q] == 0:
-            return f"while queue {written(name)} may not run as many at once"
+            return f"while queue {state.called(name)} may not run as many at once"
     return ""
 
 

@@ -75,8 +75,8 @@ class Run:
     lost : float
         What tasks did that were revoked: their seconds times the dominant share of each, so seconds of the whole cluster.
     missed : float
-        Seconds in which queues where somebody waited were below their guarantee, as looked at, added up over the queues; one
-        with others below it counts where none of those does.
+        Seconds in which queues were below their guarantee, as looked at, added up over the queues: what waited there would have
+        been within it (:func:`fairlead.scheduler.kernel_below.below_guarantee`).
     idled : float64, shape (resources,)
         Free room that was kept for somebody from others, in base units times seconds.
     seconds : float
@@ -206,6 +206,7 @@ def simulate(
             raise PolicyError(f"{policy}: goes by what was used before: name a half-life such as 7d, not none")
         settings = Settings(reserve_after=reserve_after, keep_jobs=KEEP_JOBS, revoke=revoke)
         scheduler, tally = _scheduler(cluster, tree, settings, record)
+        sampler.state = scheduler.state
         plain = compiled and watch is None and not np.isfinite(workload.withdrawn).any() and not workload.after
         go = by_many_steps if plain and not _looks_around(tree, seen.resources) else by_steps
         steps = go(Simulation(seen, workload, scheduler, cluster, refused, sampler, tally, watch, tell))

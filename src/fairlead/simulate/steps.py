@@ -14,6 +14,7 @@ from fairlead.model.specs import ROOT, After, Job, Queue, ancestors, path_to_roo
 from fairlead.scheduler.claims import next_due
 from fairlead.scheduler.entitled import TreeDivision, bounds
 from fairlead.scheduler.facts import Fact, JobCancelled, JobSubmitted, TasksPlaced, TasksRevoked
+from fairlead.scheduler.kernel_below import below_guarantee
 from fairlead.scheduler.queue_tree import amounts_of, weights
 from fairlead.scheduler.state import State
 from fairlead.scheduler.statuses import WAITING
@@ -182,7 +183,11 @@ class Sampler:
         What queues were entitled to, less what they had when that was looked at, as dominant shares times seconds.
     missed : float
         See :class:`fairlead.simulate.run.Run`.
+    state : State, optional
+        That of the scheduler, where there is one: who misses a guarantee is asked of it.
     """
+
+    state: State | None = None
 
     def __init__(
         self, cluster: SimulatedCluster, workload: Workload, names: list[str], total: I64, least: float, samples: int, tasks: int
@@ -241,15 +246,11 @@ class Sampler:
         return cluster.used.sum(axis=0) / there, shares, fair, int(cluster.running.sum()), int(cluster.waiting.sum())
 
     def _below(self) -> int:
-        """How many queues wait, and have less than they are guaranteed of all of that which they wait for.
-
-        One with others below it counts where none of those does.
-        """
-        truth, tree = self._cluster.truth, self._tree
-        used, waits = tree.adds_up @ truth.used, tree.adds_up @ truth.waits
-        asked = (tree.guaranteed > 0) & (waits > 0)
-        below = asked.any(axis=1) & ((used < tree.guaranteed) | ~asked).all(axis=1)
-        return int((below & ~(tree.is_above & below).any(axis=1)).sum())
+        """How many queues miss what they are guaranteed; none where nothing is."""
+        state = self.state
+        if state is None or not state.queues.guaranteed[: state.queues.n].any():
+            return 0
+        return int(below_guarantee(state.order.ready(state, 1)))
 
     def columns(self) -> dict[str, Any]:
         """What was seen, as arrays."""
@@ -270,11 +271,7 @@ class Sampler:
 
 
 class _Tree:
-    """The queues of a workload with all above them, and what was declared for them; `leaves` are the rows of its queues.
-
-    Of those that are guaranteed something: how much (`guaranteed`), which leaves they are made of (`adds_up`), and
-    which others they are above (`is_above`).
-    """
+    """The queues of a workload with all above them, and what was declared for them; `leaves` are the rows of its queues."""
 
     def __init__(self, queues: list[Queue], names: list[str], resources: list[str], total: I64) -> None:
         declared = {queue.name: queue for queue in queues}
@@ -289,12 +286,6 @@ class _Tree:
         least = [amounts_of(spec.guarantee, spec.guarantee_percent, resources, total, 0) for spec in specs]
         most = [amounts_of(spec.limit, spec.limit_percent, resources, total, UNLIMITED) for spec in specs]
         self._guarantee, self._limit = np.array(least, np.float64), bounds(np.array(most))
-        some = np.flatnonzero(self._guarantee.any(axis=1))
-        self.guaranteed = self._guarantee[some]
-        self.adds_up = np.array([[paths[q] in path_to_root(name) for name in names] for q in some], np.int64)
-        self.adds_up = self.adds_up.reshape(len(some), len(names))
-        above = [[q != p and paths[q] in path_to_root(paths[p]) for p in some] for q in some]
-        self.is_above = np.array(above, np.bool_).reshape(len(some), len(some))
         self._max_tasks = np.array([np.inf if spec.max_tasks is None else spec.max_tasks for spec in specs])
         self._division: tuple[I64, TreeDivision] | None = None
 

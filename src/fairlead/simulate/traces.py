@@ -27,6 +27,7 @@ from fairlead.model.faults import repeated, shortened
 from fairlead.model.quantity import parse_quantity, read_number
 from fairlead.model.specs import USERS, Node, Quantities, Queue
 from fairlead.scheduler.facts import Configured, JobSubmitted, NodeJoined, TasksFinished, TasksPlaced
+from fairlead.scheduler.framework_index import holds_jobs_of
 from fairlead.simulate.workload import Jobs, TraceError, Workload
 
 GiB = 2**30
@@ -480,7 +481,7 @@ def read_journal(path: Path, skip_bad: bool = False) -> Workload:
         usual = float(np.median(list(ran.values())))
         durations = [ran.get(index, usual) for index in range(job.tasks)]
         each = durations if job.tasks > 1 else durations[0]
-        jobs.add(fact.at - first, job.queue, job.demand, each, job.tasks, job.on, job.gang, job.priority)
+        jobs.add(fact.at - first, holds_jobs_of(job.queue), job.demand, each, job.tasks, job.on, job.gang, job.priority)
     if not len(jobs):
         raise TraceError(f"{path}: no job of which a task has ended")
     return jobs.workload(path.stem, list(nodes.values()), queues, left_out)

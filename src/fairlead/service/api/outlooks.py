@@ -30,7 +30,7 @@ def add_outlooks(api: APIRouter, asker: Asker, outlooks: Outlooks) -> None:
     async def when_submitted(request: WhenRequest, caller: Known) -> Response:
         """When a job would start, were it submitted now. Nothing is submitted."""
 
-        def asked(state: State) -> Job:
+        def asked(state: State) -> tuple[Job, str]:
             rules = asker.door.rules
             leaf = leaf_of(state, rules, caller, request.queue, request.user)
             user = check_submits(rules, caller, leaf, request.user)
@@ -38,7 +38,7 @@ def add_outlooks(api: APIRouter, asker: Asker, outlooks: Outlooks) -> None:
             job = msgspec.structs.replace(job if rules.personal else admission.with_usual(state, job), user=user)
             if request.strict and (warning := admission.too_large(state, job)):
                 raise admission.Refused(warning.partition(": ")[0])
-            return job
+            return job, state.called(job.queue)
 
         def find(state: State, now: float, widen: float, seconds: float) -> Outlook:
             (fact,) = admission.submit(state, [job], now)
@@ -46,10 +46,10 @@ def add_outlooks(api: APIRouter, asker: Asker, outlooks: Outlooks) -> None:
             state.apply(fact)
             return outlook(state, fact.id, now, widen, seconds)
 
-        job = await asker.read(asked)
+        job, queue = await asker.read(asked)
         found = await outlooks.find(asker.loop, (caller, request.model_dump_json()), find)
         warning = admission.doubt_about_memory(job)
-        return Json(await asker.told_to(caller, _told(asker, found, None, job.queue, warning)))
+        return Json(await asker.told_to(caller, _told(asker, found, None, queue, warning)))
 
 
 def _told(asker: Asker, found: Outlook, job: int | None, queue: str | None, warning: str | None = None) -> Any:

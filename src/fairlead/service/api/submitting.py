@@ -125,7 +125,7 @@ class Submitter:
             for number, (job, load) in enumerate(zip(jobs, loads, strict=True), first):
                 self._unfinished.begin(number, job, load)
         answers: list[Submitted] = [
-            {"id": number, "queue": job.queue, "warning": admission.doubt(state, job)}
+            {"id": number, "queue": state.called(job.queue), "warning": admission.doubt(state, job)}
             for number, job in enumerate(jobs, first)
         ]
         return facts, (answers, bool(facts))
