@@ -28,6 +28,7 @@ from fairlead.engines.contract import (
     NodeDraining,
     Seen,
     Superseded,
+    Unreachable,
     Where,
 )
 from fairlead.engines.local.feeding import Feeding
@@ -368,13 +369,13 @@ class RemoteEngine:
             if there:
                 self._reads[ask] = answer
         if not there:
-            return None
+            raise Unreachable(f"node {node} is not there")
         try:
             asked = {"ask": ask, "job": job, "task": index, "stream": stream, "offset": offset, "most": most}
             self._tell(node, message("read", **asked))
             return answer.get(timeout=READ_WITHIN)
         except queue.Empty:
-            return None
+            raise Unreachable(f"node {node} does not answer") from None
         finally:
             with self._lock:
                 self._reads.pop(ask, None)
