@@ -7,22 +7,26 @@ import contextlib
 import errno
 import os
 import pickle
+import pwd
 import signal
 import socket
 import ssl
 import time
 import uuid
 from functools import partial
+from pathlib import Path
 
 import cloudpickle
 import psutil
 import pytest
 
+from conftest import supervisor_of
 from fairlead.client.code_folder import pack_folder
 from fairlead.engines import calls
 from fairlead.engines.contract import Superseded
 from fairlead.engines.local import lease, secured
 from fairlead.engines.local.lease import Lease
+from fairlead.engines.local.member import start_member
 from fairlead.engines.remote import links
 from fairlead.engines.remote.engine import RemoteEngine
 from fairlead.engines.remote.keys import KeyRing
@@ -445,7 +449,7 @@ def test_python_calls_are_fetched_by_machines_that_do_not_see_the_schedulers_fil
     assert many.ended[a] == many.ended[b] == (Outcome.EXITED, 0)
     assert program.result(1, 0) == "again again again "
     assert program.result(1, 1) == secret + b"1"
-    there = many.folder / "n0" / "calls" / program.id
+    there = many.folder / "n0" / "fetched" / program.id
     assert (there / "1.0.1").exists()
     assert not (there / "1.1.1").exists(), "it has what runs on the other"
     many.engine.acknowledge(columns([a]))
@@ -460,7 +464,7 @@ def test_python_calls_are_fetched_by_machines_that_do_not_see_the_schedulers_fil
     assert many.end_of(d) == (Outcome.EXITED, 0), "the other has it, too"
     for each in (program, again):
         each.sessions.close(each.id)
-    many.until(lambda: not any((many.folder / name / "calls" / program.id).exists() for name in many.names))
+    many.until(lambda: not any((many.folder / name / "fetched" / program.id).exists() for name in many.names))
 
 
 def test_a_call_that_cannot_be_made_on_another_machine_says_why(fleet):
@@ -502,3 +506,35 @@ def test_what_a_call_came_to_is_collected_by_the_next_scheduler_and_after_its_su
     assert program.result(1, 0) is None
     many.start(program.call(2, os.getpid), n0=[b])
     assert many.end_of(b) == (Outcome.EXITED, 0)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can act as other people")
+def test_tasks_run_as_the_people_who_submitted_them_on_each_machine(fleet):
+    many = fleet(2, tls=True)
+    many.engine.close()
+    many.engine.join(10)
+    many.serve(as_people=True)
+    nobody = pwd.getpwnam("nobody")
+    a, b, c = Attempt(1, 0, 1), Attempt(1, 1, 1), Attempt(2, 0, 1)
+    work = Work(["sh", "-c", "id -u; id -G; echo $HOME; cat /etc/shadow"], "/", {"PATH": os.environ["PATH"]})
+    many.start(Job("q", {"cpu": 1000}, tasks=2, work=work, user="nobody", uid=nobody.pw_uid), n0=[a], n1=[b])
+    many.start(Job("q", {"cpu": 1000}, work=work, user="nobody", uid=nobody.pw_uid + 1), n1=[c])
+    assert many.end_of(a) == many.end_of(b) == (Outcome.EXITED, 1)
+    for attempt, name in ((a, "n0"), (b, "n1")):
+        assert many.wrote(attempt, name) == f"{nobody.pw_uid}\n{nobody.pw_gid}\n{nobody.pw_dir}\n"
+        assert "Permission denied" in many.wrote(attempt, name, "err")
+    assert many.end_of(c) == (Outcome.NOT_STARTED, errno.EPERM)
+    assert "is no account of theirs here" in many.wrote(c, "n1", "err")
+
+
+def test_where_tasks_run_as_people_they_reach_what_says_that_they_kept_what_they_did(tmp_path):
+    there = tmp_path / "reached"
+    address = start_member(tmp_path / "another", None, checkpoints=there)
+    try:
+        link = Path(address.socket).with_name("checkpoints")
+        assert link.resolve() == there
+        assert there.stat().st_mode & 0o777 == 0o711
+        assert start_member(tmp_path / "another", None, checkpoints=there) == address, "it runs, and is left as it is"
+    finally:
+        for process in supervisor_of(tmp_path / "another"):
+            process.kill()

@@ -52,13 +52,13 @@ class Fetched:
     Parameters
     ----------
     node : Path
-        The node's folder: sessions are in its folder `calls`, packed code in `archives`.
+        The node's folder: sessions are in its folder `fetched`, packed code in `archives`.
     say : callable
         Asks the scheduler for a piece, by what :class:`Wanted` has and ``offset``.
     """
 
     def __init__(self, node: Path, say: Callable[..., None]) -> None:
-        self._sessions, self._archives, self._say = node / "calls", node / "archives", say
+        self._sessions, self._archives, self._say = node / "fetched", node / "archives", say
         self._parts: dict[Wanted, _Part] = {}
         self._absent: set[Wanted] = set()
         self._code: dict[str, str] = {}  # by session, the name of its packed code; empty for none
@@ -179,9 +179,9 @@ class Fetched:
 
     def read_result(self, asked: Collect) -> bytes | None:
         """A piece of what a call came to; None where there is nothing that could be that."""
-        path = self._sessions / asked.session / RESULTS / f"{asked.job}.{asked.task}"
+        folder = self._sessions / asked.session / RESULTS
         try:
-            with open_plain(path) as file:
+            with open_plain(folder / f"{asked.job}.{asked.task}", folder.lstat().st_uid) as file:
                 file.seek(asked.offset)
                 return file.read(asked.most)
         except (FileNotFoundError, NotADirectoryError, NotPlain):

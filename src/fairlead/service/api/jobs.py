@@ -211,6 +211,9 @@ def _add_changing(api: APIRouter, asker: Asker, submitter: Submitter) -> None:
 
 def _commands(request: JobRequest, engine: LiveEngine) -> Asked:
     if request.ray and not engine.ray:
-        raise Refused("ray: there is no Ray cluster here: the scheduler would have to run with --engine ray")
+        raise Refused(
+            "ray: there is no Ray cluster here for programs: the scheduler would have to run with --engine ray, and for one "
+            "person, not with --system"
+        )
     tasks = 1 if request.tasks is None else request.tasks
     return Asked(request, tasks, request.gang or request.ray, request.work(), request.exported)
