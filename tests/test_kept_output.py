@@ -85,6 +85,17 @@ def test_trying_comes_to_an_end_and_what_was_given_up_is_said(tmp_path, monkeypa
     assert said in caplog.text
 
 
+def test_notes_that_cannot_be_written_anew_end_nothing(tmp_path, caplog):
+    kept = KeptOutput("memory://kept/noted", tmp_path)
+    kept._kept = {1: bytearray([0, 1])}
+    kept._write_notes()
+    (tmp_path / "kept_output.new").mkdir()
+    kept._note("kept", 1, 0)
+    kept._write_notes()
+    assert "cannot be written anew" in caplog.text
+    assert kept_output._read_notes(tmp_path / "kept_output").kept == {1: {0, 1}}
+
+
 @pytest.mark.parametrize(
     ("url", "why"),
     [("s3://bucket", "Install s3fs to access S3"), ("nosuch://x", "Protocol not known: nosuch")],

@@ -270,9 +270,12 @@ class KeptOutput:
         kept = [["kept", job, *(i for i, each in enumerate(of) if each)] for job, of in self._kept.items() if any(of)]
         pending = [["pending", job, *each] for job in self._forgotten for each in self._open[job].items()]
         fresh = self._notes.with_name("kept_output.new")
-        fresh.write_text("".join(json.dumps(line) + "\n" for line in kept + pending))
-        fresh.rename(self._notes)
         self._lines = 0
+        try:
+            fresh.write_text("".join(json.dumps(line) + "\n" for line in kept + pending))
+            fresh.rename(self._notes)
+        except OSError as error:  # a full disk: go on in the old one, which says the same and more
+            log.warning("%s cannot be written anew: %s", self._notes, error)
 
 
 class _Notes(NamedTuple):
