@@ -18,6 +18,8 @@ import joblib
 import pytest
 
 import fairlead
+from fairlead.client import code_folder
+from fairlead.client.code_folder import pack_folder
 from fairlead.client.options import Asked, Options
 from fairlead.client.results import RemoteTraceback
 
@@ -192,6 +194,69 @@ def test_calls_are_tasks_like_any_other(world, client):
     client.submit(print, "hello").result(timeout=30)
     newest = client._connection.get("/v1/jobs", limit=1)["jobs"][0]
     assert world.ok("logs", str(newest["id"])) == "hello\n"
+
+
+def test_code_goes_along_as_it_was_and_without_what_is_left_out(world, tmp_path, monkeypatch):
+    for name, text in {
+        "src/travelled.py": "from pathlib import Path\nword = Path('../word').read_text()\n",
+        "word": "first",
+        ".gitignore": "*.dat\n!kept.dat\n/build/\n",
+        "a.dat": "",
+        "kept.dat": "",
+        "src/.gitignore": "!here.dat\nword\n",
+        "src/here.dat": "",
+        "src/word": "",
+        "build/made": "",
+        ".git/config": "",
+        "src/__pycache__/x.pyc": "",
+    }.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    (tmp_path / "link").symlink_to("src/here.dat")
+    (tmp_path / "out").symlink_to("/somewhere")
+    monkeypatch.chdir(tmp_path / "src")
+    monkeypatch.syspath_prepend(str(tmp_path / "src"))
+
+    def told():
+        import travelled
+
+        return travelled.word, sorted(map(str, Path("..").rglob("*"))), str(Path.cwd())
+
+    with fairlead.Client(world.home, queue="A", memory="256MiB", working_dir="..") as client:
+        (tmp_path / "word").write_text("second")
+        word, names, folder = client.submit(told).result(timeout=60)
+    assert word == "first"
+    left = {
+        ".gitignore",
+        "kept.dat",
+        "link",
+        "out",
+        "src",
+        "src/.gitignore",
+        "src/here.dat",
+        "src/travelled.py",
+        "word",
+    }
+    assert {name.removeprefix("../") for name in names if "__pycache__" not in name} == left
+    until(lambda: not Path(folder).exists())
+
+
+def test_what_is_no_folder_or_too_large_does_not_go_along(tmp_path, monkeypatch):
+    monkeypatch.setattr(code_folder, "LARGEST", 2**21)
+    with pytest.raises(ValueError, match="no such folder"):
+        pack_folder(tmp_path / "none")
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "large").write_bytes(bytes(2**21 + 1))
+    with pytest.raises(ValueError, match=r"2 MiB travel: most are in data \(2 MiB\): leave out"):
+        pack_folder(tmp_path)
+    (tmp_path / ".gitignore").write_text("data\n")
+    before = pack_folder(tmp_path)
+    os.utime(tmp_path / ".gitignore", (0, 0))
+    assert pack_folder(str(tmp_path)) == before
+    (tmp_path / ".gitignore").write_text("data/")
+    assert pack_folder(tmp_path).name != before.name
+    (tmp_path / ".fairleadignore").write_text("data")
+    assert pack_folder(tmp_path).data
 
 
 def test_functions_of_main_lambdas_and_closures_travel(client):

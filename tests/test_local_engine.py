@@ -985,16 +985,43 @@ def test_a_task_is_stopped_by_the_signal_that_its_job_says(bench):
 def test_a_command_begins_with_the_signals_files_and_limits_of_its_own(bench):
     """However it is started: nothing of the supervisor's that is not meant for it."""
     words = "grep -E '^Sig(Blk|Ign)' /proc/self/status; ls -l /proc/self/fd | wc -l; cat /proc/self/cgroup"
-    a, b = bench.start(Attempt(1, 0, 1), "sh", "-c", words), Attempt(2, 0, 1)
-    assert bench.end_of(a) == (0, 0)
-    blocked, ignored, files, *groups = bench.wrote(a).splitlines()
+    a, b, copied = bench.start(Attempt(1, 0, 1), "sh", "-c", words), Attempt(2, 0, 1), Attempt(3, 0, 1)
+    job = bench.job("sh", "-c", words)
+    (bench.folder / "exports").mkdir()
+    (bench.folder / "exports" / "kept").write_text("{}")
+    bench.start_all(
+        [copied], replace(job, work=replace(job.work, export="kept"))
+    )  # which takes a copy of the supervisor
     libc_s = 3 << 31  # 32 and 33, which it lets nobody change: they are as they were where the tests began
-    assert not any(int(line.split()[1], 16) & ~libc_s for line in (blocked, ignored)), (blocked, ignored)
-    assert files == "5", "0 to 2, the folder that is read, and the line that says how many"
+    for each in (a, copied):
+        assert bench.end_of(each) == (0, 0)
+        blocked, ignored, files, *groups = bench.wrote(each).splitlines()
+        assert not any(int(line.split()[1], 16) & ~libc_s for line in (blocked, ignored)), (blocked, ignored)
+        assert files == "5", "0 to 2, the folder that is read, and the line that says how many"
+        if bench.engine.limits["tracking"]:
+            assert any(line.endswith(f"/{each.job}.0.1") for line in groups)
     if bench.engine.limits["tracking"]:
-        assert any(line.endswith("/1.0.1") for line in groups)
         assert not any("/1.0.1" in line for line in Path("/proc/self/cgroup").read_text().splitlines())
     if bench.engine.limits["memory"]:
         small = replace(bench.job("sleep", "60"), demand={"cpu": 10, "memory": 4096})
         bench.start_all([b], small)
         assert bench.end_of(b) == (Outcome.OUT_OF_MEMORY, signal.SIGKILL)
+
+
+ON_VERSION_2 = """
+for mount in $(awk '$3 == "cgroup" {print $2}' /proc/mounts); do umount "$mount" || exit 77; done
+grep -q ' cgroup2 ' /proc/mounts || exit 77
+exec "$@"
+"""
+
+
+def test_on_cgroups_of_version_2_a_task_is_born_and_ends_alike():
+    """Where those of version 1 are mounted they have the limits: so this is of being born in a group, and of ending with it."""
+    names = "a_command_begins_with or left_behind_by_a_task_that_detaches_its_children"
+    chosen = ["-n", "0", "-p", "no:cacheprovider", "-p", "no:leftovers", "-k", names, __file__]
+    script = ["unshare", "-m", "sh", "-c", ON_VERSION_2, "sh", sys.executable, "-m", "pytest", *chosen]
+    done = subprocess.run(script, capture_output=True, text=True, timeout=100, check=False)
+    if done.returncode == 77 or "unshare failed" in done.stderr:
+        pytest.skip("there are no cgroups of version 2 here, or they cannot be had alone")
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr
+    assert " passed" in done.stdout

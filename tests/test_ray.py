@@ -19,6 +19,8 @@ from typer.main import get_command
 
 from conftest import Live, supervisor_of
 from fairlead.cli.main import app
+from fairlead.engines.ray.agent import Agent
+from fairlead.engines.ray.engine import RayEngine
 from fairlead.engines.ray.nodes import seen_as
 from fairlead.engines.ray.trial import Trial
 
@@ -98,6 +100,7 @@ def test_four_raylets(tmp_path, capsys):
             a_drained_node_takes_no_more_and_a_cancelled_job_ends(cluster)
             the_doctor_knows_of_the_cluster(cluster)
             python_functions_are_called(cluster)
+            what_lets_anybody_in_is_not_for_everybody(cluster)
             what_it_costs_is_measured(cluster, capsys)
             a_program_of_ray_runs_in_a_group_on_the_nodes_that_were_chosen(cluster)
             what_runs_goes_on_while_the_head_stands_still_and_agents_are_killed(cluster)
@@ -167,6 +170,16 @@ def python_functions_are_called(cluster):
         [sys.executable, "-c", program], env=cluster.env, capture_output=True, text=True, timeout=60, check=True
     )
     assert done.stdout == "30\n"
+
+
+def what_lets_anybody_in_is_not_for_everybody(cluster):
+    """Whoever may run a task on it could be root there; a cluster that asks for tokens lets in who has one."""
+    if os.geteuid() == 0:
+        address = json.loads((cluster.home / "ray.json").read_text())["address"]
+        home = ["--home", str(cluster.folder / "system"), "--socket", str(cluster.folder / "socket")]
+        result = cluster.call("up", "--system", "--engine", "ray", "--ray-address", address, *home)
+        assert result.returncode == 1
+        assert f"--system: the Ray cluster at {address} lets anybody in" in result.stderr
 
 
 def what_it_costs_is_measured(cluster, capsys):
@@ -322,6 +335,21 @@ def test_a_head_that_is_not_there_is_said_soon(tmp_path):
         assert result.returncode == 1
         assert "no Ray cluster answers at 127.0.0.1:1: " in result.stderr.splitlines()[-1]
         assert time.monotonic() - began < 40
+
+
+def test_a_node_whose_ray_is_not_roots_takes_nothing_as_people(tmp_path, monkeypatch):
+    monkeypatch.setattr(Agent, "_vouch", lambda agent: None)
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    weak = Agent("cluster", "weak", str(tmp_path / "weak"), "", "", "127.0.0.1", as_people=True)
+    with pytest.raises(PermissionError, match="Ray runs there as uid 1000, and only root") as refused:
+        weak.start()
+    assert not (tmp_path / "weak").exists()
+    engine = RayEngine(tmp_path, lambda: None, "127.0.0.1:1", 30.0, 5.0, as_people=True)
+    (node,) = seen_as([ray_says("1", "weak", "10.0.0.1")])
+    engine._alive = {node.id: node}
+    engine._hear_membership({"saw": "failed", "id": node.id, "why": str(refused.value)})
+    assert engine.trouble == f"none of Ray's 1 nodes can be taken: {node.node.name}: {refused.value}"
+    assert not engine.ray, "Ray's own tasks would be root's"
 
 
 NOT_TOGETHER = {

@@ -5,22 +5,37 @@ A machine is lost when nothing can run there any more, and no sooner.
 
 import contextlib
 import errno
+import os
+import pickle
+import pwd
 import signal
 import socket
 import ssl
 import time
+import uuid
+from functools import partial
+from pathlib import Path
 
+import cloudpickle
 import psutil
 import pytest
 
+from conftest import supervisor_of
+from fairlead.client.code_folder import pack_folder
+from fairlead.engines import calls
 from fairlead.engines.contract import Superseded
 from fairlead.engines.local import lease, secured
 from fairlead.engines.local.lease import Lease
+from fairlead.engines.local.member import start_member
 from fairlead.engines.remote import links
 from fairlead.engines.remote.engine import RemoteEngine
 from fairlead.engines.remote.keys import KeyRing
 from fairlead.engines.remote.members import Member, Promise, Standing
+from fairlead.model.specs import Call, Job, Work
+from fairlead.people.accounts import myself
 from fairlead.scheduler.facts import Outcome
+from fairlead.service.sessions import Sessions
+from fairlead.service.wakeups import Wakeups
 from fake_engine import Attempt, columns
 from fleet import LATE, SOON, Fleet
 
@@ -378,3 +393,148 @@ def test_a_lease_lasts_from_when_its_number_was_said_however_late_that_comes_bac
     (tmp_path / "vouched").write_text("no number")
     now += 10.1
     assert held.is_over()
+
+
+class Program:
+    """A program that calls Python functions, by the session that the service keeps for it."""
+
+    def __init__(self, many, code=None, **setup):
+        self.sessions = Sessions(many.home / "calls", Wakeups())
+        self.sessions.folder.mkdir(exist_ok=True)
+        argv = ["/no/such/python", "-P", "/no/such/worker.py"]
+        asked = {"argv": argv, "cwd": "/no/such/folder", "env": {}, "encoding": "utf-8", "path": [], **setup}
+        self.many, self.person = many, myself()
+        if code is not None:
+            asked |= {"code": code.name, "path": ["src", "/no/such/path"], "inside": ""}
+        self.id = self.sessions.create(asked, self.person)
+        self.folder = self.sessions.folder / self.id
+        if code is not None:
+            self.put(code.name, code.data)
+
+    def put(self, name, data):
+        with self.sessions.putting(self.id, self.person, name) as write:
+            write(data)
+
+    def call(self, number, *functions):
+        """The job of these calls."""
+        payload = uuid.uuid4().hex
+        self.put(payload, calls.pack([cloudpickle.dumps((each, (), {})) for each in functions]))
+        return Job("q", {"cpu": 1000}, tasks=len(functions), work=Work(["python"], call=Call(self.id, payload)))
+
+    def result(self, job, index):
+        body = (self.folder / "results" / f"{job}.{index}").read_bytes()
+        return pickle.loads(body[1:]) if body[:1] == b"+" else pickle.loads(pickle.loads(body[1:])[0])
+
+
+def test_python_calls_are_fetched_by_machines_that_do_not_see_the_schedulers_files(fleet, tmp_path):
+    """Each its own, in pieces; what they come to is here before their end is told, and what is left goes with the session."""
+    many = fleet(2, tls=True)
+    code = tmp_path / "code" / "src"
+    code.mkdir(parents=True)
+    (code / "travelled.py").write_text("from pathlib import Path\ndef told(): return Path('word').read_text() * 3\n")
+    (code.parent / "word").write_text("again ")
+    (code.parent / "large").write_bytes(os.urandom(600_000))
+    packed = pack_folder(code.parent)
+    program = Program(many, packed)
+    a, b = Attempt(1, 0, 1), Attempt(1, 1, 1)
+    secret = os.urandom(700_000)
+
+    def import_it():
+        import travelled
+
+        return travelled.told()
+
+    many.start(program.call(1, import_it, lambda: secret + os.environ["FAIRLEAD_INDEX"].encode()), n0=[a], n1=[b])
+    many.until(lambda: many.ended.keys() >= {a, b})
+    assert many.ended[a] == many.ended[b] == (Outcome.EXITED, 0)
+    assert program.result(1, 0) == "again again again "
+    assert program.result(1, 1) == secret + b"1"
+    there = many.folder / "n0" / "fetched" / program.id
+    assert (there / "1.0.1").exists()
+    assert not (there / "1.1.1").exists(), "it has what runs on the other"
+    many.engine.acknowledge(columns([a]))
+    many.until(lambda: not (there / "1.0.1").exists() and not (there / "results" / "1.0").exists())
+
+    again = Program(many, packed)
+    (again.folder / packed.name).unlink()  # it was sent there once
+    c, d = Attempt(2, 0, 1), Attempt(3, 0, 1)
+    many.start(again.call(2, import_it), n0=[c])
+    assert many.end_of(c) == (Outcome.EXITED, 0)
+    many.start(again.call(3, import_it), n1=[d])
+    assert many.end_of(d) == (Outcome.EXITED, 0), "the other has it, too"
+    for each in (program, again):
+        each.sessions.close(each.id)
+    many.until(lambda: not any((many.folder / name / "fetched" / program.id).exists() for name in many.names))
+
+
+def test_a_call_that_cannot_be_made_on_another_machine_says_why(fleet):
+    many = fleet(1, tls=True)
+    other, gone = Program(many, python="2.7"), Program(many)
+    a, b, c = (Attempt(job, 0, 1) for job in (1, 2, 3))
+    many.start(other.call(1, os.getpid), n0=[a])
+    assert many.end_of(a) == (Outcome.EXITED, 1)
+    assert "the program runs Python 2.7, and " in str(other.result(1, 0))
+    job = gone.call(2, os.getcwd)
+    (gone.folder / job.work.call.payload).unlink()
+    many.start(job, n0=[b])
+    assert many.end_of(b) == (Outcome.NOT_STARTED, errno.ENOENT)
+    many.start(gone.call(3, os.listdir), n0=[c])
+    assert many.end_of(c) == (Outcome.EXITED, 0)
+    assert gone.result(3, 0) == [], "it was called in an empty folder"
+
+
+def test_what_a_call_came_to_is_collected_by_the_next_scheduler_and_after_its_supervisor_was_killed(fleet):
+    many = fleet(1, tls=True)
+    program = Program(many)
+    a, b = Attempt(1, 0, 1), Attempt(2, 0, 1)
+    go = many.folder / "go"
+    wait = f"import time, pathlib\nwhile not pathlib.Path({str(go)!r}).exists(): time.sleep(0.01)"
+    many.start(program.call(1, partial(exec, wait)), n0=[a])
+    many.until(lambda: a in many.started)
+    many.engine.close()
+    many.engine.join(10)
+    go.touch()
+    deadline = time.monotonic() + 30
+    while '"ended", 1' not in (many.folder / "n0" / "supervisor" / "spool").read_text():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    killed = many.supervisor("n0")
+    killed.kill()
+    killed.wait(10)
+    many.serve()
+    assert many.end_of(a) == (Outcome.EXITED, 0)
+    assert program.result(1, 0) is None
+    many.start(program.call(2, os.getpid), n0=[b])
+    assert many.end_of(b) == (Outcome.EXITED, 0)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can act as other people")
+def test_tasks_run_as_the_people_who_submitted_them_on_each_machine(fleet):
+    many = fleet(2, tls=True)
+    many.engine.close()
+    many.engine.join(10)
+    many.serve(as_people=True)
+    nobody = pwd.getpwnam("nobody")
+    a, b, c = Attempt(1, 0, 1), Attempt(1, 1, 1), Attempt(2, 0, 1)
+    work = Work(["sh", "-c", "id -u; id -G; echo $HOME; cat /etc/shadow"], "/", {"PATH": os.environ["PATH"]})
+    many.start(Job("q", {"cpu": 1000}, tasks=2, work=work, user="nobody", uid=nobody.pw_uid), n0=[a], n1=[b])
+    many.start(Job("q", {"cpu": 1000}, work=work, user="nobody", uid=nobody.pw_uid + 1), n1=[c])
+    assert many.end_of(a) == many.end_of(b) == (Outcome.EXITED, 1)
+    for attempt, name in ((a, "n0"), (b, "n1")):
+        assert many.wrote(attempt, name) == f"{nobody.pw_uid}\n{nobody.pw_gid}\n{nobody.pw_dir}\n"
+        assert "Permission denied" in many.wrote(attempt, name, "err")
+    assert many.end_of(c) == (Outcome.NOT_STARTED, errno.EPERM)
+    assert "is no account of theirs here" in many.wrote(c, "n1", "err")
+
+
+def test_where_tasks_run_as_people_they_reach_what_says_that_they_kept_what_they_did(tmp_path):
+    there = tmp_path / "reached"
+    address = start_member(tmp_path / "another", None, checkpoints=there)
+    try:
+        link = Path(address.socket).with_name("checkpoints")
+        assert link.resolve() == there
+        assert there.stat().st_mode & 0o777 == 0o711
+        assert start_member(tmp_path / "another", None, checkpoints=there) == address, "it runs, and is left as it is"
+    finally:
+        for process in supervisor_of(tmp_path / "another"):
+            process.kill()

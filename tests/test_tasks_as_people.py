@@ -488,7 +488,13 @@ def test_payloads_are_their_persons_and_those_of_no_call_are_so_large(tmp_path, 
     for each in (there, again):
         with pytest.raises(Refused, match="belong to no call"):
             put(each, "3" * 32)
-    assert {path.name for path in (tmp_path / "calls" / name).iterdir()} == {one, other, "setup.json", "results"}
+    assert {path.name for path in (tmp_path / "calls" / name).iterdir()} == {
+        one,
+        other,
+        "setup.json",
+        "results",
+        "code",
+    }
     there.recorded(State(), [JobSubmitted(at=0, id=2, job=Job("q", {}, work=Work(call=Call(name, other))))])
     put(there, "3" * 32)
 
@@ -524,6 +530,33 @@ def test_what_was_pickled_is_read_by_its_person_alone(machine):
         assert (int(uid), int(pid), note.stat().st_uid) == (PEOPLE[who], first[3], PEOPLE[who])
         seen[who] = first[3]
     assert seen["alice"] != seen["bob"]
+
+
+WITH_CODE = """
+import os, sys, fairlead
+from pathlib import Path
+
+Path("code/deep").mkdir(parents=True)
+Path("code/deep/travelled.py").write_text("import os\\nword = open('word').read() + str(os.getuid())\\n")
+Path("code/word").write_text("mine ")
+sys.path.insert(0, os.path.abspath("code/deep"))
+
+def told():
+    import subprocess, travelled
+    again = "import sys; sys.path[:0] = " + repr(sys.path) + "; import travelled; print(travelled.word)"
+    return travelled.word, subprocess.check_output([sys.executable, "-c", again], text=True), os.stat(".").st_uid
+
+os.chdir("code")
+with fairlead.Client(queue="vision", working_dir=".") as client:
+    Path("word").write_text("changed ")
+    print(client.submit(told).result(timeout=60))
+"""
+
+
+def test_code_that_goes_along_is_unpacked_as_the_person_who_alone_has_a_way_to_it(machine):
+    done = machine["alice"].python(WITH_CODE)
+    uid = PEOPLE["alice"]
+    assert (done.stdout, done.stderr) == (f"{('mine ' + str(uid), 'mine ' + str(uid) + chr(10), uid)}\n", "")
 
 
 TRAP = """

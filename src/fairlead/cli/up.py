@@ -115,7 +115,8 @@ def _engine(asked: Asked, home: Path, configuration: Configuration, say: Callabl
     if configuration.nodes:
         raise Refused(f"{asked.config}: [[node]]: with --engine ray the nodes are Ray's: take these away")
     from fairlead.engines.ray.engine import RayEngine
-    from fairlead.engines.ray.trial import Trial
+    from fairlead.engines.ray.health import lets_anybody_in
+    from fairlead.engines.ray.trial import Trial, ask_for_tokens
 
     make_home(home)
     folder, after_leaving = None, lambda: None
@@ -123,10 +124,17 @@ def _engine(asked: Asked, home: Path, configuration: Configuration, say: Callabl
         if asked.ray_address is not None:
             raise Refused("--try starts a Ray cluster here, and --ray-address names another: say one of them")
         say(f"a Ray cluster of {asked.try_nodes} nodes on this machine is started, unless it runs")
+        if asked.system:
+            ask_for_tokens(home)
         trial = Trial(home)
         address, folder, after_leaving = trial.start(asked.try_nodes), home / "nodes", trial.end
     else:
         address = _ray_address(asked)
+    if asked.system and lets_anybody_in(address):
+        raise Refused(
+            f"--system: the Ray cluster at {address} lets anybody in, who could do there as root what they like: start it with "
+            "RAY_AUTH_MODE=token"
+        )
     say(f"the machines are those of the Ray cluster at {address}")
     return lambda wake: RayEngine(
         home, wake, address, asked.lost_after, GRACE, folder, as_people=asked.system, after_leaving=after_leaving

@@ -27,8 +27,10 @@ class AsyncClient:
     """
 
     @names_options
-    def __init__(self, home: Path | str | None = None, **options: Unpack[Asked]) -> None:
-        self._client = Client(home, **options)
+    def __init__(
+        self, home: Path | str | None = None, *, working_dir: Path | str | None = None, **options: Unpack[Asked]
+    ) -> None:
+        self._client = Client(home, working_dir=working_dir, **options)
 
     async def submit(
         self,

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import CancelledError
 from contextlib import suppress
 from queue import Empty, SimpleQueue
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from fairlead.client.calls_under_way import CallFuture, CallsUnderWay, Waiting, alike
 from fairlead.client.connection import Connection
@@ -23,17 +23,20 @@ from fairlead.client.session import Session
 from fairlead.engines.calls import LARGEST_PAYLOAD
 from fairlead.interrupts import heed, wait_until
 
+if TYPE_CHECKING:
+    from fairlead.client.code_folder import PackedCode
+
 T = TypeVar("T")
 LONGEST_GOODBYE = 0.8
 """Seconds that an interrupted program waits for the scheduler to hear of it; else it hears of it by the program's silence."""
 
 
 class Caller:
-    """The calls of one program over one connection, which it closes in the end."""
+    """The calls of one program over one connection, which it closes in the end; with its code, if that goes along."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: Connection, code: "PackedCode | None" = None) -> None:
         self._connection = connection
-        self.session = Session(connection)
+        self.session = Session(connection, code)
         self._calls = CallsUnderWay()
         self._closed = False
         self._ended = False  # nothing more will happen to any call

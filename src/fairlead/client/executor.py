@@ -13,7 +13,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal, ParamSpec, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar, Unpack
 
 from fairlead.client.caller import Caller
 from fairlead.client.calls_under_way import CallFuture
@@ -23,6 +23,9 @@ from fairlead.client.jobs import SubmittedJob
 from fairlead.client.options import Asked, Options, names_options
 from fairlead.interrupts import wait_until
 from fairlead.model.quantity import parse_quantities
+
+if TYPE_CHECKING:
+    from fairlead.client.code_folder import PackedCode
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -36,6 +39,9 @@ class Client(Executor):
     home : Path or str, optional
         The scheduler's data folder. Default: what ``$FAIRLEAD_URL`` names (with ``$FAIRLEAD_TOKEN``, elsewhere), or
         ``$FAIRLEAD_HOME``; else one's own scheduler, where one runs, else the one for all of this machine.
+    working_dir : Path or str, optional
+        A folder of code that goes along, as it is now: calls find a copy of it, and are made in that. Without it they find what
+        their machine has at this program's paths.
     **options
         What every call asks for unless it says otherwise: see :class:`Options`.
 
@@ -43,6 +49,8 @@ class Client(Executor):
     ------
     ServiceError
         No scheduler runs there.
+    ValueError
+        The folder of code is not there, or too large.
 
     Examples
     --------
@@ -53,11 +61,13 @@ class Client(Executor):
     """
 
     @names_options
-    def __init__(self, home: Path | str | None = None, **options: Unpack[Asked]) -> None:
+    def __init__(
+        self, home: Path | str | None = None, *, working_dir: Path | str | None = None, **options: Unpack[Asked]
+    ) -> None:
         self.options = Options(**options)
         self._connection = Connection(Path(home) if home is not None else None, patience=60.0)
         self._connection.get("/v1/status")
-        self._caller = Caller(self._connection)
+        self._caller = Caller(self._connection, _packed(working_dir) if working_dir is not None else None)
 
     # -- the executor ----------------------------------------------------------------------------------------------
 
@@ -273,6 +283,12 @@ class _View(Executor):
             self._client._caller.stop_all(self._mine)
         else:
             self.shutdown()
+
+
+def _packed(folder: Path | str) -> "PackedCode":
+    from fairlead.client.code_folder import pack_folder
+
+    return pack_folder(folder)
 
 
 def _words(argv: Iterable[str]) -> list[str]:

@@ -7,7 +7,7 @@ import uuid
 import warnings
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fairlead.client.calls_under_way import Place, Waiting
 from fairlead.client.connection import Connection
@@ -16,6 +16,9 @@ from fairlead.client.service_error import ServiceError
 from fairlead.engines import calls
 from fairlead.engines.local import worker
 
+if TYPE_CHECKING:
+    from fairlead.client.code_folder import PackedCode
+
 LARGEST_IN_BODY = 4 * 2**20
 """Bytes of pickled calls that are sent with their request; larger ones go before it."""
 POLL = 50.0
@@ -23,16 +26,20 @@ POLL = 50.0
 
 
 class Session:
-    """Opened when the first call is sent; its `id` is None until then."""
+    """Opened when the first call is sent; its `id` is None until then. `code` goes along, if there is any."""
 
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
+    def __init__(self, connection: Connection, code: "PackedCode | None" = None) -> None:
+        self._connection, self._code = connection, code
         self.id: str | None = None
         self._epoch, self._next = "", 0  # of the events that are still to be heard
 
     def open(self) -> None:
         """Begin it."""
-        self.id = self._connection.post("/v1/sessions", _setup())["id"]
+        session = self._connection.post("/v1/sessions", _setup(self._code))["id"]
+        if self._code is not None:
+            self._connection.put(f"/v1/sessions/{session}/payloads/{self._code.name}", self._code.data)
+            self._code = None
+        self.id = session
 
     def submit(self, groups: list[list[Waiting]]) -> list[int]:
         """Submit each group as a job, in one request: all or none; their numbers."""
@@ -79,8 +86,18 @@ class Session:
                 self._connection.delete(f"/v1/sessions/{self.id}")
 
 
-def _setup() -> dict[str, Any]:
-    """How this program's functions are called: as it would itself."""
-    here = str(Path.cwd())
+def _setup(code: "PackedCode | None") -> dict[str, Any]:
+    """How this program's functions are called: as it would itself. Of what is in the code that goes along, the path in there."""
+    here, python = str(Path.cwd()), f"{sys.version_info[0]}.{sys.version_info[1]}"
     argv, path = [sys.executable, "-P", worker.__file__], [str(Path(entry or here).absolute()) for entry in sys.path]
-    return {**encoded({"argv": argv, "cwd": here, "env": dict(os.environ)}), "path": path}
+    more: dict[str, str] = {}
+    if code is not None:
+        more = {"code": code.name, "inside": _within(here, code.root) or ""}
+        path, here = [_within(entry, code.root) or entry for entry in path], "/"
+    return {**encoded({"argv": argv, "cwd": here, "env": dict(os.environ)}), "path": path, "python": python, **more}
+
+
+def _within(path: str, root: Path) -> str | None:
+    """The way from a folder to what is in it; None for what is elsewhere."""
+    real = Path(path).resolve()
+    return str(real.relative_to(root)) if real.is_relative_to(root) else None

@@ -3,7 +3,8 @@
 A session, one a program, has a folder: `setup.json` says with which interpreter, folder, environment and import path to call;
 a payload file holds the pickled calls of a job, one a task. The first is the scheduler's; payloads, and what is in `results`, are
 the person's whose program it is: `JOB.INDEX` is the result of a task. A payload begins with the number of calls and where each
-begins and the last one ends, all as 8 bytes, so that a worker reads its own alone.
+begins and the last one ends, all as 8 bytes, so that a worker reads its own alone. Where the code of the program goes along, it
+is there packed, in a file that is named by what is in it; workers unpack it into the folder `code`, which is the person's, too.
 """
 
 import pickle
@@ -19,6 +20,7 @@ LARGEST_RESULT = 2**30
 
 SETUP = "setup.json"
 RESULTS = "results"
+CODE = "code"
 
 
 class ResultTooLarge(ValueError):
@@ -46,14 +48,23 @@ def count(file: BinaryIO, size: int) -> int:
     return int(n)
 
 
+def place_of_call(file: BinaryIO, index: int) -> tuple[int, int]:
+    """Where one pickled call begins in a payload, and its bytes; raises ValueError where there is no such call."""
+    head = file.read(8)
+    n = struct.unpack("<Q", head)[0] if len(head) == 8 else 0
+    if index >= n:
+        raise ValueError(f"not a payload with call {index}")
+    file.seek(8 * (index + 1))
+    begin, end = struct.unpack("<2Q", file.read(16))
+    return 8 * (n + 2) + begin, max(0, end - begin)
+
+
 def read_call(path: Path, index: int) -> bytes:
     """Read one pickled call."""
     with path.open("rb") as file:
-        (n,) = struct.unpack("<Q", file.read(8))
-        file.seek(8 * (index + 1))
-        begin, end = struct.unpack("<2Q", file.read(16))
-        file.seek(8 * (n + 2) + begin)
-        return file.read(end - begin)
+        begin, size = place_of_call(file, index)
+        file.seek(begin)
+        return file.read(size)
 
 
 def result_name(job: int, index: int) -> str:

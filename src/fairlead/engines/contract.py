@@ -39,6 +39,7 @@ __all__ = [
     "NodeUp",
     "Seen",
     "Superseded",
+    "Unreachable",
     "Where",
 ]
 
@@ -144,6 +145,10 @@ class Superseded(RuntimeError):
     """The engine obeys another scheduler than this one: a later start of the same journal, or another journal's."""
 
 
+class Unreachable(RuntimeError):
+    """A machine does not answer, or is not there any more; the message says which."""
+
+
 class EngineError(RuntimeError):
     """The engine cannot work here; the message says why."""
 
@@ -185,7 +190,8 @@ class Engine(Protocol):
     def read_output(self, job: int, index: int, stream: str, offset: int, most: int, node: str = "") -> bytes | None:
         """A piece of what a task wrote, of "out" or "err"; None where there is nothing (yet). `node` is where it ran last.
 
-        It may read a file, so it is called in other threads than the scheduler's.
+        It may read a file, so it is called in other threads than the scheduler's. Raises Unreachable where that machine does
+        not answer.
         """
 
     def close(self, leave: bool = False) -> None:

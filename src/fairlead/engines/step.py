@@ -101,6 +101,8 @@ class Scheduler:
         Whether what is true of every state is checked after each step, which takes its time; see the variable FAIRLEAD_CHECK.
     on_record : callable
         Told what was just recorded, before it is acted on.
+    on_forget : callable
+        Told the same, it says of which forgotten jobs the output may go.
     """
 
     def __init__(
@@ -120,6 +122,7 @@ class Scheduler:
         self.placing = True
         self.more = self.reconciled = False
         self.on_record: Callable[[Sequence[Fact]], None] = lambda facts: None
+        self.on_forget: Callable[[Sequence[Fact]], Iterable[int]] = forgotten_by
         self.checking = bool(os.environ.get("FAIRLEAD_CHECK"))
         self._there = None if nodes is None else set(nodes)
         self._timed, self._repeat_after, self._strict = timed, repeat_after, strict
@@ -216,7 +219,7 @@ class Scheduler:
         acknowledged, self._to_acknowledge = self._to_acknowledge, []
         for attempts in acknowledged:
             self.engine.acknowledge(attempts)
-        act(self.state, self.engine, facts)
+        act(self.state, self.engine, facts, self.on_forget)
 
     def _save_snapshot(self) -> None:
         try:
@@ -282,8 +285,18 @@ def observe(state: State, seen: Seen, now: float) -> tuple[list[Fact], Attempts]
     return facts, strays[0] if len(strays) == 1 else _joined(strays)
 
 
-def act(state: State, engine: Engine, facts: Iterable[Fact]) -> None:
-    """Have the engine do what was recorded."""
+def forgotten_by(facts: Iterable[Fact]) -> list[int]:
+    """The jobs that facts forget."""
+    return [job for fact in facts if isinstance(fact, JobsForgotten) for job in fact.ids]
+
+
+def act(
+    state: State,
+    engine: Engine,
+    facts: Sequence[Fact],
+    may_go: Callable[[Sequence[Fact]], Iterable[int]] = forgotten_by,
+) -> None:
+    """Have the engine do what was recorded; `may_go` says of which forgotten jobs it need not keep the output any more."""
     for fact in facts:
         match fact:
             case TasksPlaced():
@@ -298,8 +311,8 @@ def act(state: State, engine: Engine, facts: Iterable[Fact]) -> None:
                 stopping = state.attempts_of(_stopping_rows(state, job))
                 if len(stopping.job):
                     _stop(state, engine, stopping)
-            case JobsForgotten(ids=ids):
-                engine.forget(ids)
+    if gone := list(may_go(facts)):
+        engine.forget(gone)
 
 
 def tell_again(state: State, engine: Engine, machines: Set[str] | None = None) -> None:

@@ -79,6 +79,12 @@ def read_amounts(value: object) -> dict[str, int | Percent]:
     return {name: parse_amount(name, amount) for name, amount in value.items()}
 
 
+def _read_url(value: object) -> str:
+    if not isinstance(value, str) or not re.match("[a-z][a-z0-9+.-]*://", value):
+        raise ValueError('write a URL such as "s3://bucket/folder" or "file:///folder"')
+    return value
+
+
 def read_kept(value: object) -> dict[str, int | Percent]:
     """Read what a machine keeps for itself: a table of quantities and parts of it; raises ValueError with the remedy."""
     if not isinstance(value, dict):
@@ -286,6 +292,7 @@ class Document(Table):
     bounds: dict[str, BoundsTable] = Field(default_factory=dict)
     placement: list[PlacementTable] = Field(default_factory=list, max_length=1000)
     system: Annotated[dict[str, Any] | None, BeforeValidator(read_kept)] = None
+    output: Annotated[str, BeforeValidator(_read_url)] = ""
 
 
 class Configuration:
@@ -300,6 +307,8 @@ class Configuration:
     settings : Settings
     system : dict
         What this machine keeps for itself, in base units or in percent of what it has, where it is found out.
+    output : str
+        A URL where the output of tasks is kept beyond their nodes; empty for none.
     """
 
     def __init__(
@@ -308,11 +317,13 @@ class Configuration:
         nodes: Sequence[Node],
         settings: Settings,
         system: Mapping[str, int | Percent] = KEPT_BY_DEFAULT,
+        output: str = "",
     ) -> None:
         self.queues = list(queues) or [Queue(USERS)]
         self.nodes = list(nodes)
         self.settings = settings
         self.system = system
+        self.output = output
 
 
 def validated(kind: type[T], path: Path, text: str, raw: dict[str, Any]) -> T:
@@ -370,7 +381,7 @@ def read_configuration(path: Path, check_policy: Callable[[str], object]) -> Con
         message = "is kept of this machine as it is: here [[node]] tables say what there is"
         raise DocumentError(fault(path, text, ("system",), message, ""))
     system = KEPT_BY_DEFAULT if document.system is None else document.system
-    return Configuration(queues, nodes, _settings(path, text, document, queues), system)
+    return Configuration(queues, nodes, _settings(path, text, document, queues), system, document.output)
 
 
 def _settings(path: Path, text: str, document: Document, queues: list[Queue]) -> Settings:

@@ -66,6 +66,7 @@ from fairlead.service.api.calls import close_silent_sessions
 from fairlead.service.api.cluster import configure
 from fairlead.service.clock import Clock
 from fairlead.service.exports import Exports
+from fairlead.service.kept_output import KeptOutput
 from fairlead.service.listening import (
     Listener,
     Where,
@@ -240,14 +241,20 @@ def serve(
             sessions.recover(scheduler.state)  # what is recorded from now on it is told
             unfinished.recover(scheduler.state)
             outlooks.recover(scheduler.state)
+            if kept is not None:
+                kept.recover(scheduler.state, journal.id, engine)
+                scheduler.on_forget = kept.forget
             return scheduler
 
         wakeups = Wakeups()
         sessions, outlooks = Sessions(home / "calls", wakeups), Outlooks(home / "outlooks.json")
         closing.callback(outlooks.close)
+        kept = KeptOutput(configuration.output, home) if configuration.output else None
+        if kept is not None:
+            closing.callback(kept.close)
         unfinished = Unfinished(Exports(home / "exports"))
         mesos = _mesos_door(where, for_frameworks, personal, clock) if for_frameworks is not None else None
-        loop = Loop(make, _announcing(wakeups, sessions, unfinished, door, outlooks, mesos), reserve)
+        loop = Loop(make, _announcing(wakeups, sessions, unfinished, door, outlooks, mesos, kept), reserve)
         loop.start()
         loop.ready.result()
         engine = engines[0]
@@ -256,7 +263,7 @@ def serve(
         asker = Asker(loop, wakeups, door, clock)
         urls = [listener.url for listener in listeners]
         audits = Audits(home / "journal.db", clock)
-        parts = Parts(journal, sessions, unfinished, engine, deeds, stop, read_again, urls, audits, outlooks)
+        parts = Parts(journal, sessions, unfinished, engine, deeds, stop, read_again, urls, audits, outlooks, kept)
         app = Entrance(TooLargeInJson(make_api(asker, parts)), door, deeds, names_of(where))
         places = Places(most, personal, door.knows)
         servers = [make_server(app, listener.tls, places) for listener in listeners]
@@ -372,9 +379,10 @@ def _announcing(
     door: Door,
     outlooks: Outlooks,
     mesos: "MesosDoor | None",
+    kept: KeptOutput | None,
 ) -> Callable[[State, Sequence[Fact]], None]:
     """Ring for the jobs that ended, and that there are more facts; tell programs what happened to their calls, the door of new
-    rules, the outlooks of what came true, and frameworks what concerns them.
+    rules, the outlooks of what came true, frameworks what concerns them, and of ends who keeps output.
     """
 
     def announce(state: State, facts: Sequence[Fact]) -> None:
@@ -382,6 +390,8 @@ def _announcing(
             door.rules = rules_of(state, door.personal)
         sessions.recorded(state, facts)
         outlooks.happened(facts)
+        if kept is not None:
+            kept.recorded(state, facts)
         if mesos is not None:
             mesos.recorded(state, facts)
         wakeups.wake([("job", job) for job in unfinished.recorded(state, facts)] + ["facts"])

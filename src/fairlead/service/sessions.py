@@ -24,7 +24,7 @@ from typing import Any, BinaryIO, cast
 import numpy as np
 
 from fairlead.data_folder import NotPlain, open_plain, remove_folder, write_private
-from fairlead.engines.calls import RESULTS, SETUP, result_name
+from fairlead.engines.calls import CODE, RESULTS, SETUP, result_name
 from fairlead.model.api_types import Event, TaskInfo
 from fairlead.people.accounts import Person
 from fairlead.scheduler.admission import Refused, Unknown, cancel
@@ -145,11 +145,11 @@ class Sessions:
                 raise Refused(f"{most} programs of yours have Python calls already: wait until one ends")
             self._sessions[name] = Session(person.uid)
         folder = self.folder / name
-        for each, mode in ((folder, 0o755), (folder / RESULTS, 0o700)):
+        for each, mode in ((folder, 0o755), (folder / RESULTS, 0o700), (folder / CODE, 0o700)):
             each.mkdir()
             each.chmod(mode)  # whatever the umask is
-        if os.geteuid() != person.uid:
-            os.chown(folder / RESULTS, person.uid, person.gid)
+            if each != folder and os.geteuid() != person.uid:
+                os.chown(each, person.uid, person.gid)
         fresh = folder / f"{SETUP}.setup"
         write_private(fresh, json.dumps(setup))
         fresh.chmod(0o644)  # its workers may read it then, who alone have a way to the folder

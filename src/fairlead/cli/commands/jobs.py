@@ -398,7 +398,7 @@ def why(job: JobId, as_json: Json = False) -> None:
         print_json(found)
         return
     print(f"job {job}: {plain(found['text'])}")
-    for key in ("claim", "safety"):
+    for key in ("claim", "safety", "output"):
         if key in found:
             print(plain(found[key]))
     for kept in found.get("kept", [])[:3]:

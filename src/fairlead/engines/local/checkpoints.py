@@ -15,6 +15,7 @@ import time
 from collections.abc import Iterable
 from pathlib import Path
 
+from fairlead.data_folder import remove_folder
 from fairlead.engines.local.messages import Person, Task
 
 VARIABLE = "FAIRLEAD_CHECKPOINT"
@@ -128,3 +129,19 @@ class Checkpoints:
 
     def _path(self, task: Task) -> str:
         return os.path.join(self._folder, ".".join(map(str, task)))
+
+
+def make_checkpoints(place: Path, elsewhere: Path | None) -> None:
+    """Have a folder for the files by which tasks say that they have kept what they did: there, or elsewhere with a link there."""
+    if place.is_symlink():
+        place.unlink()
+    if elsewhere is None:
+        place.mkdir(exist_ok=True, mode=0o711)
+        return
+    if place.exists():
+        remove_folder(place)
+    elsewhere.mkdir(exist_ok=True, mode=0o711)
+    if elsewhere.is_symlink() or elsewhere.stat().st_uid != os.geteuid():
+        raise PermissionError(f"{elsewhere}: is not a folder of this scheduler's: move it away")
+    elsewhere.chmod(0o711)
+    place.symlink_to(elsewhere.resolve())

@@ -32,7 +32,8 @@ PART = 4
 FILES, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
 """How many files a task may have open: as many as the supervisor at first, since some programs count on that."""
 
-ENDING_SIGNALS = (signal.SIGCHLD, signal.SIGPIPE, signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+USUAL_SIGNALS = (signal.SIGCHLD, signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+"""Those that mean something else to the supervisor, or to Python, than to a program."""
 
 
 class Failure(NamedTuple):
@@ -108,20 +109,23 @@ class Born(NamedTuple):
     cgroup: Group | None
 
 
-def become(program: Program, files: list[int], born: Born, report: int) -> NoReturn:
+def become(program: Program, files: list[int], born: Born, report: int, spare: list[int]) -> NoReturn:
     """In the forked child: become the program; the files become its descriptors from 1 on, and 0 is what it reads.
 
-    Where that is a terminal, it is all three of them. Returns never; an error is told through `report`.
+    Where that is a terminal, it is all three of them. Returns never; an error is told through `report`. The `spare` descriptors
+    are given up for those that it takes until then.
     """
     at = "program"
     try:
+        for fd in spare:
+            os.close(fd)
         os.setsid()
         if born.cgroup:
             born.cgroup.join()
         if born.cores:
             os.sched_setaffinity(0, born.cores)
         signal.set_wakeup_fd(-1)
-        for name in ENDING_SIGNALS:
+        for name in USUAL_SIGNALS:
             signal.signal(name, signal.SIG_DFL)
         first = os.open(os.devnull, os.O_RDONLY) if born.input is None else born.input.theirs
         for target, fd in enumerate((first, *files)):

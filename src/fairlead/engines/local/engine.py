@@ -1,7 +1,6 @@
 """The scheduler's side of the local engine: columns become messages to the supervisor, and its messages columns."""
 
 import logging
-import os
 import queue
 import threading
 import time
@@ -12,6 +11,7 @@ from pathlib import Path
 
 from fairlead.data_folder import NotPlain, remove_folder
 from fairlead.engines.contract import NOWHERE, Attempts, Launches, NodeUp, Seen, Superseded, Where
+from fairlead.engines.local.checkpoints import make_checkpoints
 from fairlead.engines.local.feeding import Feeding
 from fairlead.engines.local.output import read_piece
 from fairlead.engines.local.sightings import Fed, Inventory, Paused, Refused, Sightings, Task, read_lines
@@ -63,7 +63,7 @@ class LocalEngine:
         self._folders = Folders(folder / "calls", folder / "exports")
         self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         self.output.mkdir(exist_ok=True, mode=0o700)
-        _make_checkpoints(self.folder / "checkpoints", checkpoints)
+        make_checkpoints(self.folder / "checkpoints", checkpoints)
         self.nodes: Sequence[Node] = list(nodes)
         self.limits: Mapping[str, bool] = {}
         self.paused = 0
@@ -196,19 +196,3 @@ class LocalEngine:
                 pass
             except OSError as error:
                 log.warning("the output of job %d cannot be removed: %s: remove %s", job, error, self.output / str(job))
-
-
-def _make_checkpoints(place: Path, elsewhere: Path | None) -> None:
-    """Have a folder for the files by which tasks say that they have kept what they did: there, or elsewhere with a link there."""
-    if place.is_symlink():
-        place.unlink()
-    if elsewhere is None:
-        place.mkdir(exist_ok=True, mode=0o711)
-        return
-    if place.exists():
-        remove_folder(place)
-    elsewhere.mkdir(exist_ok=True, mode=0o711)
-    if elsewhere.is_symlink() or elsewhere.stat().st_uid != os.geteuid():
-        raise PermissionError(f"{elsewhere}: is not a folder of this scheduler's: move it away")
-    elsewhere.chmod(0o711)
-    place.symlink_to(elsewhere.resolve())

@@ -15,6 +15,7 @@ import time
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from fairlead.engines.local.checkpoints import make_checkpoints
 from fairlead.sockets import socket_name
 
 START_WITHIN = 20.0
@@ -43,7 +44,7 @@ class Address(NamedTuple):
     port: int
 
 
-def start_member(folder: Path, keys: Keys | None, host: str = "") -> Address:
+def start_member(folder: Path, keys: Keys | None, host: str = "", checkpoints: Path | None = None) -> Address:
     """Have a supervisor run in a folder, apart from this process and all its kin, or find the one that runs there.
 
     Parameters
@@ -54,6 +55,8 @@ def start_member(folder: Path, keys: Keys | None, host: str = "") -> Address:
         For those who connect from other machines; without them there is no port.
     host : str
         The address of this machine at which it listens for others.
+    checkpoints : Path, optional
+        A folder that people may enter, where tasks run as people: by files in it they say that they have kept what they did.
 
     Raises
     ------
@@ -61,14 +64,15 @@ def start_member(folder: Path, keys: Keys | None, host: str = "") -> Address:
         None runs, and none could be started; the message names its log.
     """
     place = folder / "supervisor"
-    for each in (place, folder / "output", place / "checkpoints"):
-        each.mkdir(parents=True, exist_ok=True, mode=0o711 if each.name == "checkpoints" else 0o700)
+    for each in (place, folder / "output"):
+        each.mkdir(parents=True, exist_ok=True, mode=0o700)
     if keys is not None:
         _write(place / "own.pem", keys.own)
         _write(place / "scheduler.pem", keys.scheduler)
         _write(place / "member.json", json.dumps({"host": host}))
     if not _answers(place):
         (place / "address").unlink(missing_ok=True)
+        make_checkpoints(place / "checkpoints", checkpoints)
         _spawn(place)
     until = time.monotonic() + START_WITHIN
     while True:

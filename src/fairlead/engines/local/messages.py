@@ -3,7 +3,8 @@
     {"do": "greet", "journal": id, "epoch": 3, "start": id}      who speaks: see fairlead.engines.local.fence
     {"do": "start", "work": {...}, "limits": {...}, "person": {"name": ..., "uid": ...}, "signal": 15,
      "tasks": [[job, index, number], ...]}
-        work: argv, cwd, env, encoding, numbered, export, input, known_as; or session, payload and pool for Python calls
+        work: argv, cwd, env, encoding, numbered, export, input, known_as; or session, payload and pool for Python calls,
+            and whether these are `fetched` from the scheduler, which is on another machine
         person: as whom it runs; null for whose process the supervisor is
         signal: what it gets when it is told to stop; SIGTERM where nothing is said
         gang: {"size": tasks, "master": host} where all tasks of the job run at once; else nothing is said
@@ -17,6 +18,12 @@ To one of many, besides:
     {"do": "lease", "lost_after": seconds, "grace": seconds}      {"do": "renew", "number": as it was said}      {"do": "fence"}
     {"do": "read", "ask": id, "job": 1, "task": 0, "stream": "out", "offset": bytes, "most": bytes}
     {"do": "forget", "jobs": [...]}
+
+and where Python calls are fetched:
+
+    {"do": "piece", "session": id, "name": ..., "at": -1, "offset": bytes, "data": base64 or null, "last": whether it is}
+    {"do": "collect", "ask": id, "session": id, "job": 1, "task": 0, "offset": bytes, "most": bytes}
+    {"do": "close", "sessions": [...]}
 
 Keys that are not known are passed over. Only the standard library: the supervisor stays small.
 """
@@ -63,11 +70,15 @@ class Command(NamedTuple):
 
 
 class Call(NamedTuple):
-    """A Python function to call, in a worker of its pool: those of one session, queue and shape."""
+    """A Python function to call, in a worker of its pool: those of one session, queue and shape.
+
+    `session` is its folder. Where the call is `fetched`, that is its id until all is here; then the call has a file for itself.
+    """
 
     session: str
     payload: str
     pool: str
+    fetched: bool
 
 
 class Limits(NamedTuple):
@@ -179,6 +190,37 @@ class Forget(NamedTuple):
     jobs: list[int]
 
 
+class Piece(NamedTuple):
+    """A piece that was asked for of a session's file, or of the call `at` a place in it, from an offset on; the last, or not.
+
+    `data` is None where there is no such file.
+    """
+
+    session: str
+    name: str
+    at: int
+    offset: int
+    data: bytes | None
+    last: bool
+
+
+class Collect(NamedTuple):
+    """A piece of what a call came to is asked for."""
+
+    ask: int
+    session: str
+    job: int
+    task: int
+    offset: int
+    most: int
+
+
+class Close(NamedTuple):
+    """These sessions were closed: what is here of them is to go."""
+
+    sessions: list[str]
+
+
 Message = (
     Greet
     | Start
@@ -194,6 +236,9 @@ Message = (
     | Fence
     | Read
     | Forget
+    | Piece
+    | Collect
+    | Close
 )
 
 
@@ -234,6 +279,13 @@ def read(line: bytes | bytearray) -> Message:
             return _read(message)
         case "forget":
             return Forget(_numbers(message.get("jobs")))
+        case "piece":
+            return _piece(message)
+        case "collect":
+            asked = record(Collect, message)
+            return asked._replace(session=_session(asked.session))
+        case "close":
+            return Close([_session(each) for each in record(Close, message).sessions])
     raise ValueError(f"no such thing to do: {message.get('do')!r}")
 
 
@@ -262,7 +314,8 @@ def _json(text: str | bytes | bytearray) -> Any:
 
 def _work(said: Any) -> Command | Call:
     if isinstance(said, dict) and "session" in said:
-        return record(Call, said)
+        call = record(Call, {**said, "fetched": bool(said.get("fetched"))})
+        return call._replace(session=_session(call.session), payload=_session(call.payload)) if call.fetched else call
     program, export, given = _program(said), said.get("export", ""), said.get("input", "")
     if not isinstance(export, str):
         raise ValueError(f"{export!r} is not the name of a file")
@@ -289,6 +342,22 @@ def _read(said: dict[str, Any]) -> Read:
     if asked.stream not in ("out", "err") or min(asked.offset, asked.most) < 0:
         raise ValueError("what is read is a piece of out or err")
     return asked
+
+
+def _piece(said: dict[str, Any]) -> Piece:
+    session, name, at, offset, data, last = (said.get(field) for field in Piece._fields)
+    if not (isinstance(session, str) and isinstance(name, str) and isinstance(last, bool)):
+        raise ValueError("a piece is of a session's file")
+    if type(at) is not int or type(offset) is not int or not isinstance(data, str | None):
+        raise ValueError("a piece has an offset and data")
+    return Piece(session, name, at, offset, None if data is None else base64.b64decode(data), last)
+
+
+def _session(said: Any) -> str:
+    """The id of a session, or a payload, which is a name of a file and no way to another."""
+    if not isinstance(said, str) or not said.isalnum():
+        raise ValueError(f"{said!r} is no id")
+    return said
 
 
 def _numbers(said: Any) -> list[int]:

@@ -26,6 +26,8 @@ THREADS = (
     "NUMBA_NUM_THREADS", "RAYON_NUM_THREADS", "JULIA_NUM_THREADS", "GOMAXPROCS",
 )  # fmt: skip
 """Variables that size pools of threads."""
+SPARE = 3
+"""Descriptors that a copy of this process needs until it is the program; where they are not to be had, none is made."""
 MARK = "FAIRLEAD_ATTEMPT"
 """In the environment of every process of a task: how its children are known where there are no cgroups."""
 
@@ -113,7 +115,7 @@ class ProcessGroups:
         """
         mark = f"{self._folder}:{name}"
         program = program._replace(env={**program.env, **given.env, MARK: mark})
-        cgroup, files = None, []
+        cgroup, files, spare = None, [], []
         read, write = os.pipe2(os.O_CLOEXEC)
         try:
             files = open_output(given.output, given.person)
@@ -129,9 +131,11 @@ class ProcessGroups:
             if not spawned:
                 if cgroup:
                     cgroup.limit(given.limits.memory, given.limits.cpu)
+                for _ in range(SPARE):
+                    spare.append(os.dup(write))
                 pid = os.fork()
                 if pid == 0:
-                    become(program, [*files, *more], born, write)
+                    become(program, [*files, *more], born, write, spare)
         except OSError:
             os.close(read)
             if given.input:
@@ -140,7 +144,7 @@ class ProcessGroups:
                 cgroup.remove()
             raise
         finally:
-            for fd in (*files, write):
+            for fd in (*files, *spare, write):
                 os.close(fd)
             if given.input:
                 given.input.give_away()

@@ -2,7 +2,7 @@
 
 import logging
 import time
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 import numpy as np
@@ -14,6 +14,8 @@ log = logging.getLogger("fairlead")
 
 Number = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
 Task = tuple[Number, Number, Number]
+Name = Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{32}$")]
+"""The id of a session: no more than the name of a folder."""
 
 
 class Started(msgspec.Struct, tag_field="saw", tag="started"):
@@ -31,17 +33,23 @@ class Checkpointed(msgspec.Struct, tag_field="saw", tag="checkpointed"):
 
 
 class Ended(msgspec.Struct, tag_field="saw", tag="ended"):
+    """It is over; what it came to is to be collected where it was a call of a session that was fetched."""
+
     task: Task
     outcome: Outcome
     code: Number
     cpu: Number
     peak: Number
     ran: Number = 0
+    session: Name | Literal[""] = ""
 
 
 class Inventory(msgspec.Struct, tag_field="saw", tag="inventory"):
+    """All that it knows of: tasks, and sessions that were fetched."""
+
     tasks: list[Task]
     limits: dict[str, bool]
+    sessions: list[Name] = []
 
 
 class Paused(msgspec.Struct, tag_field="saw", tag="paused"):
@@ -85,7 +93,16 @@ class WasRead(msgspec.Struct, tag_field="saw", tag="read"):
     data: str | None
 
 
-Message = Started | Checkpointed | Ended | Inventory | Fed | Here | Paused | Refused | Said | Fenced | WasRead
+class Wanted(msgspec.Struct, tag_field="saw", tag="wanted"):
+    """A piece is wanted of a session's file, or of the so-manieth call in it; -1 for the file."""
+
+    session: Name
+    name: Annotated[str, msgspec.Meta(pattern=r"^([0-9a-f]{32}|setup\.json)$")]
+    at: Annotated[int, msgspec.Meta(ge=-1, le=2**53)]
+    offset: Number
+
+
+Message = Started | Checkpointed | Ended | Inventory | Fed | Here | Paused | Refused | Said | Fenced | WasRead | Wanted
 _decoder: msgspec.json.Decoder[Message] = msgspec.json.Decoder(Message)
 
 

@@ -18,6 +18,8 @@ One of many, which was promised a lease (:mod:`fairlead.engines.local.lease`), b
 
     {"saw": "number", "number": to be said back}      {"saw": "fenced"}, that nothing runs here and nothing will
     {"saw": "read", "ask": id, "data": base64 or null}
+    {"saw": "wanted", "session": id, "name": ..., "at": 0, "offset": bytes}, a piece of a file that a call needs
+    "sessions" with the inventory, and "session" with the end of a call that was fetched: what it came to is to be collected
 
 What it did is in FOLDER/spool before and after it is done, so that a supervisor that takes over from a killed one knows what
 to clean up: those tasks are ended and reported lost. Only the standard library is imported; forking must be cheap.
@@ -43,11 +45,14 @@ from fairlead.engines.local.cgroups import find
 from fairlead.engines.local.checkpoints import Checkpoints
 from fairlead.engines.local.child import FILES, load_directory
 from fairlead.engines.local.fence import Fence
+from fairlead.engines.local.fetching import Fetched, session_to_fetch
 from fairlead.engines.local.lease import Lease
 from fairlead.engines.local.line import Line
 from fairlead.engines.local.messages import (
     Acknowledge,
     Answer,
+    Close,
+    Collect,
     Feed,
     Forget,
     Greet,
@@ -55,6 +60,7 @@ from fairlead.engines.local.messages import (
     Leave,
     Limit,
     Message,
+    Piece,
     Promised,
     Read,
     Renew,
@@ -98,6 +104,7 @@ class Supervisor:
         self.folder, self.output = folder, folder.parent / "output"
         on = (self._has_started, self._has_ended, self._was_fed)
         self.tasks = Tasks(self.output, Checkpoints(folder), self.groups, self.workers, self.selector, *on)
+        self.fetched = Fetched(folder.parent, lambda **what: self.line.say("wanted", **what))
         self.spool = Spool(folder)
         self.ended: dict[Task, End] = self._take_over()
         self.refused: dict[Task, None] = {}  # told to stop before they were to start; the newest
@@ -165,6 +172,7 @@ class Supervisor:
             if self.tasks.paused() != self.paused:
                 self._tell_paused()
             self.workers.watch()
+            self.fetched.look()
             postponed, self.postponed = self.postponed, {}
             for task, start in postponed.items():
                 self._start(task, start)
@@ -260,9 +268,38 @@ class Supervisor:
                 except OSError as error:
                     data = None
                     _note(f"the output of task {job}.{index} is not told: {error}")
-                self.line.say("read", ask=ask, data=None if data is None else base64.b64encode(data).decode())
+                self._say_read(ask, data)
             case Forget(jobs):
                 self._remove_output(jobs)
+            case Piece() as piece:
+                self._take_piece(piece)
+            case Collect(ask) as asked:
+                self._say_read(ask, self.fetched.read_result(asked._replace(most=min(asked.most, MOST_READ))))
+            case Close(sessions):
+                for session in sessions:
+                    self._close_session(session)
+
+    def _say_read(self, ask: int, data: bytes | None) -> None:
+        self.line.say("read", ask=ask, data=None if data is None else base64.b64encode(data).decode())
+
+    def _take_piece(self, piece: Piece) -> None:
+        """What a call needs has come: those that waited for it may start."""
+        try:
+            if not self.fetched.take(piece):
+                return
+        except OSError as error:  # it is asked for again
+            _note(f"what calls of session {piece.session} need cannot be written: {error}")
+            return
+        for task, start in list(self.postponed.items()):
+            if session_to_fetch(start.work) == piece.session:
+                del self.postponed[task]
+                self._start(task, start)
+
+    def _close_session(self, session: str) -> None:
+        try:
+            self.fetched.close(session)
+        except OSError as error:
+            _note(f"what is left of session {session} cannot be removed: {error}")
 
     def _remove_output(self, jobs: list[int]) -> None:
         for job in jobs:
@@ -294,9 +331,13 @@ class Supervisor:
                 self._reap()  # many may be started, and what ends meanwhile has not run for as long as that takes
 
     def _start(self, task: Task, start: Start) -> None:
-        self.spool.note("starting", task)
         try:
-            self.tasks.start(task, start)
+            ready = self.fetched.local(task, start) if session_to_fetch(start.work) else start
+            if ready is None:
+                self.postponed[task] = start
+                return
+            self.spool.note("starting", task)
+            self.tasks.start(task, ready)
         except OSError as error:
             if error.errno in NO_ROOM:
                 self.postponed[task] = start
@@ -317,6 +358,7 @@ class Supervisor:
         for task in tasks:
             if self.ended.pop(task, None) is not None:
                 self.spool.note("acknowledged", task)
+                self.fetched.acknowledge(task)
         if self.spool.is_large():
             self.spool.rewrite([(task, run.group.pid) for task, run in self.tasks.running.items()], self.ended)
 
@@ -327,7 +369,8 @@ class Supervisor:
             "cpu": bool(cgroups and cgroups.limits_cpu),
             "tracking": cgroups is not None,
         }
-        self.line.say("inventory", tasks=[*self.tasks.running, *self.postponed, *self.ended], limits=limits)
+        tasks, sessions = [*self.tasks.running, *self.postponed, *self.ended], self.fetched.sessions()
+        self.line.say("inventory", tasks=tasks, limits=limits, **({"sessions": sessions} if sessions else {}))
         for task, end in self.ended.items():
             self._say_end(task, end)
         for task in self.tasks.running:
@@ -359,7 +402,8 @@ class Supervisor:
 
     def _say_end(self, task: Task, end: End) -> None:
         outcome, code, cpu, peak, ran = end
-        self.line.say("ended", task=task, outcome=outcome, code=code, cpu=cpu, peak=peak, ran=ran)
+        more = {"session": session} if (session := self.fetched.session_of(task)) else {}
+        self.line.say("ended", task=task, outcome=outcome, code=code, cpu=cpu, peak=peak, ran=ran, **more)
 
     def _was_fed(self, task: Task, taken: int, over: bool) -> None:
         self.line.say("fed", task=task, taken=taken, over=over)

@@ -174,7 +174,7 @@ class Tasks:
 
     def _start_call(self, task: Task, call: Call, given: Given) -> None:
         job, index, _ = task
-        message = {"payload": call.payload, "job": job, "index": index, "env": given.env}
+        message = {"payload": call.payload, "alone": call.fetched, "job": job, "index": index, "env": given.env}
         files = open_output(given.output, given.person)
         try:
             # A worker that had a GPU may still hold memory of it, so it does not wait for another call.

@@ -52,6 +52,7 @@ def starts(
     as_people: bool,
     master_of: Callable[[int], str | None],
     exported: Callable[[str, str], Mapping[str, str] | None] = lambda node, name: None,
+    is_elsewhere: Callable[[str], bool] = lambda node: False,
 ) -> Iterator[tuple[str, bytes, list[list[int]]]]:
     """The messages that start attempts, one for each job on each node: the node, the message, and the attempts in it.
 
@@ -61,6 +62,8 @@ def starts(
         The host that the first task of a gang is on, by the number of its job; where that is not known, its tasks are left out.
     exported : callable
         An environment that is kept apart, by the node and its name, where that node cannot read it; else None.
+    is_elsewhere : callable
+        Whether a node does not see this machine's files, so that Python calls are to be fetched.
     """
     for number, node, tasks in _alike(launches):
         job, gang = launches.jobs[number], None
@@ -77,6 +80,8 @@ def starts(
             "gpu_indices": gpus.get(node, []),
         }
         work, person = _work(job, limits, [index for _, index, _ in tasks], folders), _person(job, as_people)
+        if job.work.call is not None and is_elsewhere(node):
+            work |= {"session": job.work.call.session, "fetched": True}
         if job.work.export and (environment := exported(node, job.work.export)) is not None:
             work |= {"export": "", "env": {**environment, **job.work.env}}
         more = {"gang": gang} if gang else {}

@@ -13,6 +13,7 @@ import os
 import selectors
 import signal
 import socket
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -24,6 +25,8 @@ from fairlead.engines.local.process_groups import Given, ProcessGroup, ProcessGr
 IDLE_FOR = 60.0
 """Seconds that a worker waits for another call."""
 MOST_IDLE = 4 * (os.cpu_count() or 1)
+ELSEWHERE = "elsewhere"
+"""What tells a worker that it is on another machine than its program."""
 STILL = 100
 """Milliseconds of CPU that a worker may use while it waits, as it comes to a stop."""
 
@@ -81,6 +84,8 @@ class WarmWorkers:
             program = read_program(Path(call.session, "setup.json").read_text())
         except ValueError as error:
             raise OSError(errno.EINVAL, f"{call.session}/setup.json: {error}") from None
+        if call.fetched:
+            program = _elsewhere(program)
         self._made += 1
         folder = os.open(call.session, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
         line, theirs = socket.socketpair(type=socket.SOCK_SEQPACKET)
@@ -156,6 +161,14 @@ class WarmWorkers:
         if worker.line.fileno() >= 0:
             self._selector.unregister(worker.line)
             worker.line.close()
+
+
+def _elsewhere(program: Program) -> Program:
+    """A worker on another machine than its program's: by the same interpreter, if there is one; else by that of fairlead here."""
+    own = [sys.executable, "-P", str(Path(__file__).with_name("worker.py"))]
+    python, *_, script = program.argv
+    argv = program.argv if os.path.exists(python) and os.path.exists(script) else own
+    return program._replace(argv=[*argv, ELSEWHERE], cwd="/")
 
 
 def _is_there(session: str) -> bool:

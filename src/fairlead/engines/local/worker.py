@@ -1,12 +1,16 @@
 """A process that calls Python functions, one after another, for one session, queue and shape, as the person whose these are.
 
-    PYTHON worker.py
+    PYTHON worker.py [elsewhere]
 
 The supervisor tells it on file descriptor 3 which: a message of JSON for each call, with the files for what the function prints;
 it answers 0 for one that returned and 1 for one that raised. File descriptor 4 is the session's folder, to which it has no other
 way. It ends when the supervisor hangs up, or ends: while it waits for a call it is stopped, and would not hear of that.
+
+Where the code of the program goes along, packed, it is unpacked there, in what is the person's own of that folder, and functions
+are called in it. `elsewhere` is another machine than the program's: what is not there of its import path is done without.
 """
 
+import fcntl
 import json
 import os
 import pickle
@@ -14,10 +18,13 @@ import signal
 import socket
 import sys
 import traceback
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 LINE, FOLDER = 3, 4
 SESSION = Path(f"/proc/self/fd/{FOLDER}")
+CODE, UNPACKED = "code", "files"
 LONGEST_MESSAGE = 64 * 2**10
 
 
@@ -27,8 +34,16 @@ def main() -> None:
         os.set_inheritable(fd, False)
     line = socket.socket(fileno=LINE)
     setup = json.loads((SESSION / "setup.json").read_text())
-    sys.path[:] = setup["path"]
+    elsewhere, settled = "elsewhere" in sys.argv[1:], False
+    sys.path[:] = _import_path(setup, elsewhere)
     sys.argv = [""]
+
+    def settle() -> None:
+        nonlocal settled
+        if not settled:
+            _settle(setup, elsewhere)
+        settled = True
+
     while True:
         text, files, _, _ = socket.recv_fds(line, LONGEST_MESSAGE, 2, socket.MSG_CMSG_CLOEXEC)
         if not text:
@@ -38,10 +53,69 @@ def main() -> None:
             os.dup2(fd, target)
             os.close(fd)
         os.environ.update(message["env"])
-        failed = _call(SESSION, message["payload"], message["job"], message["index"])
+        failed = _call(message, settle)
         sys.stdout.flush()
         sys.stderr.flush()
         line.send(b"1\n" if failed else b"0\n")
+
+
+def _import_path(setup: dict[str, Any], elsewhere: bool) -> list[str]:
+    """What the program imports from; on another machine, by another interpreter, what this one does and what else there is."""
+    path = setup["path"]
+    if not elsewhere or sys.executable == setup["argv"][0]:
+        return list(path)
+    code = [each for each in path if not os.path.isabs(each)]
+    return code + sys.path + [each for each in path if each not in code + sys.path and os.path.exists(each)]
+
+
+def _settle(setup: dict[str, Any], elsewhere: bool) -> None:
+    """Go to where functions are called, and have the code there that goes along. Raises what keeps that from being."""
+    python, here = setup.get("python", ""), f"{sys.version_info[0]}.{sys.version_info[1]}"
+    if elsewhere and python not in ("", here):
+        raise RuntimeError(
+            f"the program runs Python {python}, and {socket.gethostname()} has {here}: functions travel between the same: "
+            "install that there, at the same path as here, or keep calls away with on={...}"
+        )
+    if not setup.get("code"):
+        if elsewhere:
+            _enter(setup["cwd"])
+        return
+    _unpack(SESSION / setup["code"])
+    os.chdir(SESSION / CODE / UNPACKED)
+    code = os.getcwd()
+    if not os.access(code, os.R_OK | os.X_OK):  # the folders above are closed to people
+        code = f"/proc/{os.getpid()}/fd/{FOLDER}/{CODE}/{UNPACKED}"
+    sys.path[:] = [os.path.normpath(os.path.join(code, each)) for each in sys.path]
+    if not any((each + "/").startswith(code + "/") for each in sys.path):
+        sys.path.insert(0, code)
+    os.chdir(setup.get("inside") or ".")
+
+
+def _enter(folder: str) -> None:
+    """Enter the program's folder, or one of the session's that is empty where this machine has not that."""
+    try:
+        os.chdir(folder)
+    except OSError:
+        os.chdir(SESSION / CODE)
+
+
+def _unpack(archive: Path) -> None:
+    """Unpack the code, unless another worker of the session has."""
+    import shutil
+    import tarfile
+
+    folder = SESSION / CODE
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if (folder / UNPACKED).exists():
+            return
+        fresh = folder / "fresh"
+        shutil.rmtree(fresh, ignore_errors=True)  # of one that was killed
+        with tarfile.open(archive) as packed:
+            if hasattr(tarfile, "tar_filter"):
+                packed.extraction_filter = tarfile.tar_filter
+            packed.extractall(fresh)  # noqa: S202 the person's own, as the person
+        fresh.rename(folder / UNPACKED)
 
 
 def _end_with_parent() -> None:
@@ -53,13 +127,16 @@ def _end_with_parent() -> None:
     ctypes.CDLL(None).prctl(set_parent_death_signal, signal.SIGKILL, 0, 0, 0)
 
 
-def _call(session: Path, payload: str, job: int, index: int) -> bool:
-    """Call a function and write its result; whether it failed."""
+def _call(message: dict[str, Any], settle: Callable[[], None]) -> bool:
+    """Call a function and write its result; whether it failed. `settle` is what is to be done before the first."""
     from fairlead.engines import calls
 
-    result = session / calls.RESULTS / calls.result_name(job, index)
+    job, index, payload = message["job"], message["index"], SESSION / message["payload"]
+    result = SESSION / calls.RESULTS / calls.result_name(job, index)
     try:
-        function, arguments, named = pickle.loads(calls.read_call(session / payload, index))  # noqa: S301 the user's own
+        settle()
+        pickled = payload.read_bytes() if message.get("alone") else calls.read_call(payload, index)
+        function, arguments, named = pickle.loads(pickled)  # noqa: S301 the user's own
         calls.write_result(result, function(*arguments, **named))
     except BaseException as error:
         trace = traceback.format_exc()

@@ -4,6 +4,7 @@ The supervisor is nobody's child: Ray ends the children of an actor with it, and
 raylet. As long as Ray says that the node is alive, the actor has the supervisor's lease last.
 """
 
+import hashlib
 import os
 import sys
 import threading
@@ -12,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import fairlead
-from fairlead.data_folder import home_folder
+from fairlead.data_folder import SYSTEM_HOME, SYSTEM_SOCKET, home_folder
 from fairlead.engines.local import lease
 from fairlead.engines.local.member import Keys, start_member
 
@@ -37,19 +38,40 @@ class Agent:
         The supervisor's certificate with its key, and the scheduler's certificate, as PEM.
     host : str
         The node's address.
+    as_people : bool
+        Whether tasks are to run as the people who submitted them.
     """
 
-    def __init__(self, cluster: str, name: str, folder: str, own: str, scheduler: str, host: str) -> None:
-        self._folder = Path(folder) if folder else home_folder() / "nodes" / cluster / name
-        self._keys, self._host = Keys(own, scheduler), host
+    def __init__(
+        self, cluster: str, name: str, folder: str, own: str, scheduler: str, host: str, as_people: bool = False
+    ) -> None:
+        home = SYSTEM_HOME if as_people else home_folder()
+        self._folder = Path(folder) if folder else home / "nodes" / cluster / name
+        self._keys, self._host, self._as_people = Keys(own, scheduler), host, as_people
         self._lock = threading.Lock()  # one at a time starts a supervisor
         threading.Thread(target=self._vouch, name="vouching", daemon=True).start()
 
     def start(self) -> dict[str, Any]:
-        """Have the supervisor run; how it is reached, the version of fairlead here, and the Python that has it."""
+        """Have the supervisor run; how it is reached, the version of fairlead here, and the Python that has it.
+
+        Raises PermissionError where tasks are to run as people, and this is not root.
+        """
+        if self._as_people and os.geteuid() != 0:
+            raise PermissionError(
+                f"Ray runs there as uid {os.geteuid()}, and only root can run tasks as those who submitted them: start Ray as "
+                "root there, or fairlead without --system"
+            )
         with self._lock:
-            address = start_member(self._folder, self._keys, self._host)
+            address = start_member(self._folder, self._keys, self._host, self._checkpoints())
         return {"address": address._asdict(), "version": fairlead.__version__, "python": sys.executable}
+
+    def _checkpoints(self) -> Path | None:
+        """A folder of this node that people may enter, where tasks run as people."""
+        if not self._as_people:
+            return None
+        SYSTEM_SOCKET.parent.mkdir(mode=0o755, exist_ok=True)
+        name = hashlib.sha256(str(self._folder.resolve()).encode()).hexdigest()[:12]
+        return SYSTEM_SOCKET.parent / f"checkpoints-{name}"
 
     def _vouch(self) -> None:
         """Long as the actor lives: a supervisor that was killed is started again, too."""

@@ -92,6 +92,17 @@ class RayEngine(RemoteEngine):
         self._after_leaving, self._leaves = after_leaving, False
         self._writing = threading.Lock()
         self._cluster = ""
+        self._refused: dict[str, str] = {}  # by Ray's id, why a node has no agent
+        self.ray = not as_people  # Ray runs what programs ask of it as whose Ray it is, which is root
+
+    @property
+    def trouble(self) -> str | None:
+        """As of any; and why no node is taken, where none is."""
+        refused = [each.node.name for each in self._alive.values() if each.id in self._refused]
+        if self.nodes or self.complaint or not refused:
+            return super().trouble
+        why = next(iter(self._refused.values()))
+        return f"none of Ray's {len(refused)} nodes can be taken: {refused[0]}: {why}"
 
     def serve(self, journal: str, epoch: int) -> None:
         super().serve(journal, epoch)
@@ -103,7 +114,8 @@ class RayEngine(RemoteEngine):
 
     def start(self, launches: Launches) -> None:
         """Start attempts; of a program of Ray the first task is the program, and the others hold room until it is over."""
-        rays = [n for n in np.unique(launches.attempts.job).tolist() if launches.jobs[n].work.ray]
+        jobs = np.unique(launches.attempts.job).tolist() if self.ray else []
+        rays = [number for number in jobs if launches.jobs[number].work.ray]
         if not rays:
             super().start(launches)
             return
@@ -147,8 +159,10 @@ class RayEngine(RemoteEngine):
                     self.complaint or f"Ray at {self._address} did not tell its nodes in {HEAR_WITHIN:g} s"
                 )
             time.sleep(0.02)
-        while len(self.nodes) < len(self._alive) and time.monotonic() < until:
+        while len(self.nodes) + len(self._refused) < len(self._alive) and time.monotonic() < until:
             time.sleep(0.02)
+        if not self.nodes and self._refused:
+            raise EngineError(self.trouble)
 
     def close(self, leave: bool = False) -> None:
         """Hang up. With `leave`, agents go, and supervisors as soon as nothing runs."""
@@ -237,13 +251,13 @@ class RayEngine(RemoteEngine):
             case "agent":
                 self._hear_agent(message)
             case "failed":
-                there = self._alive.get(message["id"])
-                log.warning("no agent on %s: %s", there.node.name if there else message["id"], message["why"])
+                self._hear_refusal(message["id"], message["why"])
             case "dismissed":
                 self._dismissed.set()
 
     def _hear_nodes(self, nodes: list[RayNode]) -> None:
         before, self._alive = self._alive, {each.id: each for each in nodes}
+        self._refused = {node: why for node, why in self._refused.items() if node in self._alive}
         self._part_from_others()
         for each in nodes:
             if before.get(each.id) != each:
@@ -266,7 +280,15 @@ class RayEngine(RemoteEngine):
             own=keys.own,
             scheduler=keys.scheduler,
             host=each.address,
+            as_people=self._as_people,
         )
+
+    def _hear_refusal(self, node: str, why: str) -> None:
+        """A node has no agent, which is tried again, and said once."""
+        there = self._alive.get(node)
+        if there is not None and self._refused.get(node) != why:
+            self._refused[node] = why
+            log.warning("no agent on %s: %s", there.node.name, why)
 
     def _hear_agent(self, message: dict[str, Any]) -> None:
         there = self._alive.get(message["id"])
@@ -281,6 +303,7 @@ class RayEngine(RemoteEngine):
                 fairlead.__version__,
             )
             return
+        self._refused.pop(there.id, None)
         self._pythons[there.node.name] = message["python"]
         address = Address(**message["address"])
         self.admit(there.node, Place(address, self._ring.context(there.node.name)))

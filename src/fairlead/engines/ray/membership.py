@@ -9,7 +9,8 @@ is started again. Each line that it prints, and reads, is an object of JSON:
         "draining": bool}]}
         all that are alive, once at first and then when they have changed
     {"saw": "agent", "id": hex, "address": {...}, "version": ..., "python": path}      {"saw": "failed", "id": hex, "why": ...}
-    {"do": "agent", "id": hex, "name": ..., "folder": ..., "own": PEM, "scheduler": PEM, "host": ...}
+    {"do": "agent", "id": hex, "name": ..., "folder": ..., "own": PEM, "scheduler": PEM, "host": ...,
+        "as_people": bool}
     {"do": "dismiss"}, to end all agents, and {"saw": "dismissed"}
 
 It ends when nobody reads or tells it anything any more.
@@ -90,7 +91,7 @@ class Membership:
                 "max_concurrency": 4,
                 "scheduling_strategy": NodeAffinitySchedulingStrategy(node, soft=False),
             }
-            given = [asked[key] for key in ("name", "folder", "own", "scheduler", "host")]
+            given = [asked[key] for key in ("name", "folder", "own", "scheduler", "host", "as_people")]
             self._agents[node] = self._ray.remote(Agent).options(**options).remote(self._cluster, *given)
         self._starting[self._agents[node].start.remote()] = node
 

@@ -19,6 +19,7 @@ from pathlib import Path
 import msgspec
 
 from fairlead.data_folder import write_private
+from fairlead.engines.calls import SETUP
 from fairlead.engines.contract import (
     NOWHERE,
     Attempts,
@@ -27,6 +28,7 @@ from fairlead.engines.contract import (
     NodeDraining,
     Seen,
     Superseded,
+    Unreachable,
     Where,
 )
 from fairlead.engines.local.feeding import Feeding
@@ -43,10 +45,12 @@ from fairlead.engines.local.sightings import (
     Sightings,
     Started,
     Task,
+    Wanted,
     WasRead,
     read_lines,
 )
 from fairlead.engines.local.telling import Folders, gpus_of, limits, message, rows, starts
+from fairlead.engines.remote.calls import Collecting
 from fairlead.engines.remote.links import Links, Place
 from fairlead.engines.remote.members import Member, Promise, Standing
 from fairlead.model.specs import Node, Quantities
@@ -55,6 +59,8 @@ log = logging.getLogger("fairlead")
 
 READ_WITHIN = 10.0
 """Seconds in which a machine must tell what a task wrote."""
+SESSIONS_EVERY = 2.0
+"""Seconds between two looks for sessions that were closed, of those that nodes have fetched."""
 SILENT = 10.0
 """Seconds after which a line that says nothing is begun anew, and a machine is said not to answer."""
 
@@ -100,6 +106,9 @@ class RemoteEngine:
         self._on: dict[Task, str] = {}  # where attempts are that were started, or seen
         self._firsts: dict[int, tuple[int, str]] = {}  # by job, the attempt of its first task, and where that is
         self._feeding = Feeding()
+        self._collecting = Collecting(self._folders.calls, self._tell, self._collected)
+        self._sessions: dict[str, set[str]] = defaultdict(set)  # by node, those that were fetched from there
+        self._sessions_seen_at = 0.0
         self._reads: dict[int, queue.SimpleQueue[bytes | None]] = {}
         self._next_read = 0
         self._superseded = ""
@@ -252,18 +261,32 @@ class RemoteEngine:
             self._start(launches)
 
     def _start(self, launches: Launches) -> None:
-        told_so = (self._gpus, self._folders, self._as_people, self._master_of, self._exported)
+        self._note_sessions(launches)
+        told_so = (self._gpus, self._folders, self._as_people, self._master_of, self._exported, self._is_elsewhere)
         for node, told, tasks in starts(launches, *told_so):
             with self._lock:
                 for job, index, number in tasks:
                     self._on[job, index, number] = node
             self._tell(node, told)
 
-    def _exported(self, node: str, name: str) -> dict[str, str] | None:
-        """An environment that is kept apart, for a node that does not see this machine's files."""
+    def _note_sessions(self, launches: Launches) -> None:
+        """Note which sessions nodes will fetch."""
+        if any(job.work.call is not None for job in launches.jobs.values()):
+            for number, place in zip(launches.attempts.job.tolist(), launches.node.tolist(), strict=True):
+                call, node = launches.jobs[number].work.call, launches.nodes[place]
+                if call is not None and self._is_elsewhere(node):
+                    with self._lock:
+                        self._sessions[node].add(call.session)
+
+    def _is_elsewhere(self, node: str) -> bool:
+        """Whether a node does not see this machine's files."""
         with self._lock:
             place = self._places.get(node)
-        if place is None or is_here(place.address):
+        return place is not None and not is_here(place.address)
+
+    def _exported(self, node: str, name: str) -> dict[str, str] | None:
+        """An environment that is kept apart, for a node that does not see this machine's files."""
+        if not self._is_elsewhere(node):
             return None
         try:
             return msgspec.json.decode((self._folders.exports / name).read_bytes(), type=dict[str, str])
@@ -341,18 +364,18 @@ class RemoteEngine:
         answer: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
         with self._lock:
             there = node in self._members and self._members[node].standing is Standing.THERE
-            self._next_read += 1
+            self._next_read += 2
             ask = self._next_read
             if there:
                 self._reads[ask] = answer
         if not there:
-            return None
+            raise Unreachable(f"node {node} is not there")
         try:
             asked = {"ask": ask, "job": job, "task": index, "stream": stream, "offset": offset, "most": most}
             self._tell(node, message("read", **asked))
             return answer.get(timeout=READ_WITHIN)
         except queue.Empty:
-            return None
+            raise Unreachable(f"node {node} does not answer") from None
         finally:
             with self._lock:
                 self._reads.pop(ask, None)
@@ -375,6 +398,7 @@ class RemoteEngine:
     def join(self, timeout: float) -> None:
         if self._links is not None:
             self._links.join(timeout)
+        self._collecting.close()
 
     # -- in the thread of the lines -----------------------------------------------------------------------------
 
@@ -414,19 +438,39 @@ class RemoteEngine:
             case Fed():
                 self._feeding.hear(each)
             case WasRead(ask, data):
-                if ask in self._reads:
-                    self._reads[ask].put(None if data is None else base64.b64decode(data))
+                self._hear_read(member, ask, None if data is None else base64.b64decode(data))
+            case Wanted():
+                self._collecting.answer(member.name, each)
             case Fenced():
                 member.fenced = member.gone_at is not None
             case Started(task) | Ended(task):
                 if self._on.setdefault(task, member.name) == member.name:
-                    self._sightings(member.name).add(each)
+                    if isinstance(each, Ended) and each.session:
+                        self._collecting.begin(member.name, each)
+                    else:
+                        self._sightings(member.name).add(each)
                 else:
                     log.warning(
                         "node %s tells of task %d.%d, which is on another: it is not believed", member.name, *task[:2]
                     )
             case _:
                 self._sightings(member.name).add(each)
+
+    def _hear_read(self, member: Member, ask: int, data: bytes | None) -> None:
+        """Odd numbers are asked for what calls came to, even ones for output."""
+        if ask % 2:
+            self._collecting.hear(member.name, ask, data)
+        elif ask in self._reads:
+            self._reads[ask].put(data)
+
+    def _collected(self, name: str, ended: Ended) -> None:
+        """What a call came to is here: tell its end. A machine that is lost tells it again, should it come back."""
+        with self._lock:
+            member = self._members.get(name)
+            if member is None or member.standing is Standing.LOST:
+                return
+            self._sightings(name).add(ended)
+        self._wake()
 
     def _renew(self, member: Member, now: float) -> None:
         """Say a number back: its lease lasts from before now."""
@@ -437,6 +481,7 @@ class RemoteEngine:
     def _take_inventory_in(self, member: Member, told: Inventory) -> None:
         assert self._links is not None
         member.limits, member.promised = told.limits, 0.0
+        self._sessions[member.name] |= set(told.sessions)
         for job, index, number in told.tasks:
             self._on.setdefault((job, index, number), member.name)
             if index == 0 and number >= self._firsts.get(job, (0, ""))[0]:
@@ -459,9 +504,12 @@ class RemoteEngine:
                 member.heard_at = time.monotonic()
 
     def _look(self) -> None:
-        """Tell of machines that are lost now, and begin lines anew that are dead."""
+        """Tell of machines that are lost now, and begin lines anew that are dead; have what is left of sessions removed."""
         assert self._links is not None
         now = time.monotonic()
+        if now - self._sessions_seen_at > SESSIONS_EVERY:
+            self._sessions_seen_at = now
+            self._close_sessions()
         news = False
         with self._lock:
             for name, member in list(self._members.items()):
@@ -477,6 +525,17 @@ class RemoteEngine:
                     self._links.mend(name)
         if news:
             self._wake()
+
+    def _close_sessions(self) -> None:
+        """Have the nodes remove what they fetched of sessions that were closed."""
+        with self._lock:
+            there = {node: set(sessions) for node, sessions in self._sessions.items() if sessions}
+        gone = {each for each in set().union(*there.values()) if not (self._folders.calls / each / SETUP).exists()}
+        for node, sessions in there.items():
+            if closed := sorted(sessions & gone):
+                self._tell(node, message("close", sessions=closed))
+                with self._lock:
+                    self._sessions[node] -= gone
 
     def _lose(self, member: Member) -> None:
         """Tell that a machine is lost. Should it be heard again, it comes as one that is new, with what ended there."""

@@ -39,6 +39,7 @@ from fairlead.service.api.outlooks import add_outlooks
 from fairlead.service.api.people import add_log, add_tokens
 from fairlead.service.api.submitting import Submitter
 from fairlead.service.feed import Feed
+from fairlead.service.kept_output import KeptOutput
 from fairlead.service.loop import Busy, HappensLater
 from fairlead.service.outlooks import Outlooks
 from fairlead.service.over_time import Audits
@@ -59,6 +60,7 @@ class Parts(NamedTuple):
     urls : where it answers.
     audits : looks back on the journal.
     outlooks : says when jobs are expected to start.
+    kept : output beyond its nodes, if any is kept.
     """
 
     journal: Journal
@@ -71,6 +73,7 @@ class Parts(NamedTuple):
     urls: list[str]
     audits: Audits
     outlooks: Outlooks
+    kept: KeptOutput | None = None
 
 
 def make_api(asker: Asker, parts: Parts) -> FastAPI:
@@ -93,7 +96,7 @@ def make_api(asker: Asker, parts: Parts) -> FastAPI:
     known = errors(400, 401, 403, 404, 409, 413, 422, 429, 431, 503)
     api = APIRouter(dependencies=checks, responses=known, route_class=HeldRoute)
     submitter = Submitter(asker, parts.unfinished)
-    add_jobs(api, asker, submitter, parts.engine)
+    add_jobs(api, asker, submitter, parts.engine, parts.kept)
     add_input(api, asker, parts.engine)
     add_outlooks(api, asker, parts.outlooks)
     add_cluster(api, asker, parts.engine, parts.urls)

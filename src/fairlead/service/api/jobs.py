@@ -40,6 +40,7 @@ from fairlead.service.api.requests import (
     RerunRequest,
 )
 from fairlead.service.api.submitting import Asked, Submitter
+from fairlead.service.kept_output import KeptOutput, read_output
 from fairlead.service.wakeups import heard_within
 
 SHORT = 500
@@ -48,11 +49,11 @@ LOOKED_AT = 500
 """Jobs that are looked at for a listing before others are answered."""
 
 
-def add_jobs(api: APIRouter, asker: Asker, submitter: Submitter, engine: LiveEngine) -> None:
+def add_jobs(api: APIRouter, asker: Asker, submitter: Submitter, engine: LiveEngine, kept: KeptOutput | None) -> None:
     _add_submitting(api, submitter, engine)
     _add_listing(api, asker)
-    _add_looking(api, asker, engine)
-    _add_why(api, asker)
+    _add_looking(api, asker, engine, kept)
+    _add_why(api, asker, kept)
     _add_changing(api, asker, submitter)
 
 
@@ -103,7 +104,7 @@ def _add_listing(api: APIRouter, asker: Asker) -> None:
         return Json({"jobs": seen, "next": listing.next, "stalled": asker.loop.takes_nothing_on})
 
 
-def _add_looking(api: APIRouter, asker: Asker, engine: LiveEngine) -> None:
+def _add_looking(api: APIRouter, asker: Asker, engine: LiveEngine, kept: KeptOutput | None) -> None:
     @api.get("/v1/jobs/{job}", response_model=JobInfo)
     async def job(job: Number, caller: Known, wait: Wait = 0) -> Response:
         """One job; with `wait`, as soon as it has ended, or as it is after so many seconds."""
@@ -143,16 +144,17 @@ def _add_looking(api: APIRouter, asker: Asker, engine: LiveEngine) -> None:
             return report.find_task(state, job, index)["node"] or ""
 
         node = await asker.read(view)
-        return Bytes(await asyncio.to_thread(engine.read_output, job, index, stream, offset, limit, node) or b"")
+        return Bytes(await asyncio.to_thread(read_output, engine, kept, (job, index), stream, offset, limit, node))
 
 
-def _add_why(api: APIRouter, asker: Asker) -> None:
+def _add_why(api: APIRouter, asker: Asker, kept_output: KeptOutput | None) -> None:
     @api.get("/v1/jobs/{job}/why", response_model=Why)
     async def why(job: Number, caller: Known) -> Response:
         """What a job waits for, now."""
         found = await asker.told_to(caller, await asker.ask(lambda s, now: ([], explain(s, job, now))))
         kept = [by_wall_clock(each, asker.clock) for each in found.get("kept", [])]
-        return Json({**found, "kept": kept} if kept else found)
+        output = kept_output.trouble(job) if kept_output is not None else ""
+        return Json({**found, **({"kept": kept} if kept else {}), **({"output": output} if output else {})})
 
 
 def _add_changing(api: APIRouter, asker: Asker, submitter: Submitter) -> None:
@@ -209,6 +211,9 @@ def _add_changing(api: APIRouter, asker: Asker, submitter: Submitter) -> None:
 
 def _commands(request: JobRequest, engine: LiveEngine) -> Asked:
     if request.ray and not engine.ray:
-        raise Refused("ray: there is no Ray cluster here: the scheduler would have to run with --engine ray")
+        raise Refused(
+            "ray: there is no Ray cluster here for programs: the scheduler would have to run with --engine ray, and for one "
+            "person, not with --system"
+        )
     tasks = 1 if request.tasks is None else request.tasks
     return Asked(request, tasks, request.gang or request.ray, request.work(), request.exported)

@@ -310,6 +310,15 @@ class SessionRequest(Body):
     env: Environment = Field(default_factory=dict)
     encoding: Encoding = "utf-8"
     path: Annotated[list[Text], Field(max_length=10_000)] = Field(default_factory=list)
+    python: Annotated[str, Field(max_length=20, description="Its version, as in 3.12.")] = ""
+    code: Annotated[
+        str,
+        Field(
+            pattern=r"^([0-9a-f]{32})?$",
+            description="The payload with its code, packed, in which relative paths are; put it before the first call.",
+        ),
+    ] = ""
+    inside: Annotated[Text, Field(description="Where in the code functions are called.")] = ""
 
 
 PayloadName = Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]

@@ -1,0 +1,249 @@
+"""Python calls on a machine that does not see the scheduler's files: what they need is asked for, piece by piece, over the line.
+
+Here a session has a folder as it has there: `setup.json`, the code of its program if that goes along, and `results`, in which the
+scheduler looks for what a call came to. Each call is in a file of its own, JOB.INDEX.NUMBER: only what runs here is fetched, and
+at what is left of those a supervisor that takes over knows whose ends it has. Folders of code are packed, named by what is in
+them, and kept for a while after their session, so that the next one with the same finds it here. Only the standard library.
+"""
+
+import contextlib
+import errno
+import hashlib
+import json
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+from fairlead.data_folder import NotPlain, open_plain, remove_folder
+from fairlead.engines.local.messages import Call, Collect, Command, Person, Piece, Start, Task
+
+SETUP, RESULTS, CODE = "setup.json", "results", "code"
+AGAIN_AFTER = 2.0
+"""Seconds after which a piece that did not come is asked for again."""
+MOST_AT_ONCE = 16
+"""Files that are fetched at once."""
+KEEP_FOR = 3600.0
+"""Seconds for which packed code is kept that no session here needs."""
+LOOK_EVERY = 60.0
+
+
+class Wanted(NamedTuple):
+    """A file of a session: its name, and at which place in it the call is that is wanted; -1 for all of it."""
+
+    session: str
+    name: str
+    at: int
+
+
+class _Part:
+    """What has come of a file."""
+
+    def __init__(self, path: Path, uid: int) -> None:
+        self.path, self.uid = path, uid
+        self.size, self.asked_at = 0, -AGAIN_AFTER
+        self.hash = hashlib.sha256()
+
+
+class Fetched:
+    """The sessions that are fetched.
+
+    Parameters
+    ----------
+    node : Path
+        The node's folder: sessions are in its folder `fetched`, packed code in `archives`.
+    say : callable
+        Asks the scheduler for a piece, by what :class:`Wanted` has and ``offset``.
+    """
+
+    def __init__(self, node: Path, say: Callable[..., None]) -> None:
+        self._sessions, self._archives, self._say = node / "fetched", node / "archives", say
+        self._parts: dict[Wanted, _Part] = {}
+        self._absent: set[Wanted] = set()
+        self._code: dict[str, str] = {}  # by session, the name of its packed code; empty for none
+        self._of: dict[Task, str] = {}
+        self._looked_at = -LOOK_EVERY
+        for path in self._sessions.glob("*/*.*.*"):
+            with contextlib.suppress(ValueError):  # what was on its way, and setup.json
+                job, index, number = map(int, path.name.split("."))
+                self._of[job, index, number] = path.parent.name
+
+    def sessions(self) -> list[str]:
+        """Those that have a folder here."""
+        with contextlib.suppress(FileNotFoundError):
+            return sorted(os.listdir(self._sessions))
+        return []
+
+    def session_of(self, task: Task) -> str:
+        """The session of a call that is fetched, as long as its end is not acknowledged; empty for any other task."""
+        return self._of.get(task, "")
+
+    def local(self, task: Task, start: Start) -> Start | None:
+        """How to start a call whose files are here; None where some are on their way.
+
+        Raises OSError where the scheduler has them not, as the session was closed, or where there is no room for them.
+        """
+        call, person = start.work, start.person
+        assert isinstance(call, Call)
+        folder, uid = self._sessions / call.session, _uid(person)
+        self._of[task] = call.session
+        name = ".".join(map(str, task))
+        setup, own = Wanted(call.session, SETUP, -1), Wanted(call.session, call.payload, task[1])
+        if not (folder / SETUP).exists():
+            _make(folder, uid)
+            self._fetch(setup, folder / SETUP, uid)
+            return None
+        there = self._has_code(call.session, folder, uid)
+        if not (folder / name).exists():
+            self._fetch(own, folder / name, uid)
+            return None
+        if not there:
+            return None
+        return start._replace(work=call._replace(session=str(folder), payload=name))
+
+    def _has_code(self, session: str, folder: Path, uid: int) -> bool:
+        """Whether the packed code of a session is here, or needs not be."""
+        if session not in self._code:
+            try:
+                self._code[session] = str(dict(json.loads((folder / SETUP).read_text())).get("code", ""))
+            except (ValueError, TypeError):
+                raise OSError(errno.EINVAL, f"{folder / SETUP} cannot be read") from None
+        name = self._code[session]
+        if not name or (folder / name).exists():
+            return True
+        kept = self._archives / f"{uid}-{name}"
+        if not kept.exists():
+            self._archives.mkdir(mode=0o700, exist_ok=True)
+            self._fetch(Wanted(session, name, -1), kept, uid)
+            return False
+        os.utime(kept)
+        os.link(kept, folder / name)
+        return True
+
+    def _fetch(self, wanted: Wanted, path: Path, uid: int) -> None:
+        """Have a file fetched; raises FileNotFoundError where the scheduler has said that it is not there."""
+        if wanted in self._absent:
+            self._absent.discard(wanted)
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), wanted.name)
+        if wanted not in self._parts:
+            if len(self._parts) >= MOST_AT_ONCE:
+                return
+            self._parts[wanted] = _Part(path.with_name(f"{path.name}.part"), uid)
+            self._parts[wanted].path.unlink(missing_ok=True)
+        part = self._parts[wanted]
+        if time.monotonic() - part.asked_at >= AGAIN_AFTER:
+            self._ask(wanted, part)
+
+    def _ask(self, wanted: Wanted, part: _Part) -> None:
+        part.asked_at = time.monotonic()
+        self._say(**wanted._asdict(), offset=part.size)
+
+    def take(self, piece: Piece) -> bool:
+        """Take in a piece that was asked for, and ask for the next; whether there is none, so that calls may start or fail.
+
+        A file that cannot be written, as the disk is full, is fetched anew when it is needed again.
+        """
+        wanted = Wanted(piece.session, piece.name, piece.at)
+        part = self._parts.get(wanted)
+        if part is None or piece.offset != part.size:
+            return False
+        if piece.data is None:
+            self._drop(wanted)
+            self._absent.add(wanted)
+            return True
+        try:
+            _append(part.path, piece.data, None if wanted.at < 0 else part.uid)
+        except OSError:
+            self._drop(wanted)
+            raise
+        part.size += len(piece.data)
+        part.hash.update(piece.data)
+        if not piece.last:
+            self._ask(wanted, part)
+            return False
+        if wanted.at < 0 and wanted.name != SETUP and part.hash.hexdigest()[: len(wanted.name)] != wanted.name:
+            self._drop(wanted)  # it was changed there, and is no longer what its name says
+            self._absent.add(wanted)
+        else:
+            if wanted.at < 0:
+                part.path.chmod(0o444)  # for all who have a way to its folder: its workers
+            part.path.rename(part.path.with_suffix(""))
+            del self._parts[wanted]
+        return True
+
+    def _drop(self, wanted: Wanted) -> None:
+        with contextlib.suppress(OSError):
+            self._parts[wanted].path.unlink()
+        del self._parts[wanted]
+
+    def read_result(self, asked: Collect) -> bytes | None:
+        """A piece of what a call came to; None where there is nothing that could be that."""
+        folder = self._sessions / asked.session / RESULTS
+        try:
+            with open_plain(folder / f"{asked.job}.{asked.task}", folder.lstat().st_uid) as file:
+                file.seek(asked.offset)
+                return file.read(asked.most)
+        except (FileNotFoundError, NotADirectoryError, NotPlain):
+            return None
+
+    def acknowledge(self, task: Task) -> None:
+        """The end of a call is in the journal: forget it, and what it came to, unless another attempt may have written that."""
+        session = self._of.pop(task, None)
+        if session is None:
+            return
+        folder, (job, index, _) = self._sessions / session, task
+        gone = [folder / ".".join(map(str, task))]
+        if not any(each[:2] == (job, index) for each in self._of):
+            gone.append(folder / RESULTS / f"{job}.{index}")
+        for path in gone:
+            with contextlib.suppress(OSError):  # it is not there, or no file
+                path.unlink()
+
+    def close(self, session: str) -> None:
+        """Remove what is here of a session; its workers see that, and end. Raises OSError where that cannot be."""
+        for wanted in [each for each in self._parts if each.session == session]:
+            self._drop(wanted)
+        self._absent = {each for each in self._absent if each.session != session}
+        self._code.pop(session, None)
+        with contextlib.suppress(FileNotFoundError):
+            remove_folder(self._sessions / session)
+
+    def look(self) -> None:
+        """Now and then, remove the packed code that nobody needs."""
+        if time.monotonic() - self._looked_at < LOOK_EVERY:
+            return
+        self._looked_at = time.monotonic()
+        with contextlib.suppress(FileNotFoundError):
+            for kept in os.scandir(self._archives):
+                found = kept.stat(follow_symlinks=False)
+                if found.st_nlink == 1 and time.time() - found.st_mtime > KEEP_FOR:
+                    os.unlink(kept.path)
+
+
+def session_to_fetch(work: Command | Call) -> str:
+    """The session of a call that is to be fetched; empty for all else."""
+    return work.session if isinstance(work, Call) and work.fetched else ""
+
+
+def _uid(person: Person | None) -> int:
+    return person.uid if person is not None else os.geteuid()
+
+
+def _make(folder: Path, uid: int) -> None:
+    """Make the folder of a session, and in it those that are the person's whose program it is."""
+    folder.parent.mkdir(mode=0o700, exist_ok=True)
+    for each, mode in ((folder, 0o755), (folder / RESULTS, 0o700), (folder / CODE, 0o700)):
+        each.mkdir(exist_ok=True)
+        each.chmod(mode)  # whatever the umask is
+        if each != folder and uid != os.geteuid():
+            os.chown(each, uid, -1)
+
+
+def _append(path: Path, data: bytes, uid: int | None) -> None:
+    """Add to a file, which is to be somebody's if a uid is named."""
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    with os.fdopen(fd, "wb") as file:
+        if uid not in (None, os.geteuid()):
+            os.fchown(fd, uid, -1)
+        file.write(data)

@@ -1,0 +1,157 @@
+"""Python calls on machines that do not see the scheduler's files: what they need is told, and what they came to is collected.
+
+Both go in pieces, each asked for when the one before has come, so that nothing waits in memory and nobody waits for a large one.
+A session's folder is the person's in part: what is opened there may be a trap, and is opened as such.
+"""
+
+import base64
+import logging
+import os
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
+
+from fairlead.data_folder import NotPlain, open_plain
+from fairlead.engines.calls import LARGEST_RESULT, RESULTS, SETUP, place_of_call, result_name
+from fairlead.engines.local.sightings import Ended, Wanted
+from fairlead.engines.local.telling import message
+
+log = logging.getLogger("fairlead")
+
+PIECE = 2**18
+"""Bytes that are told or asked for at once."""
+THREADS = 4
+
+
+def read_wanted(folder: Path, wanted: Wanted) -> tuple[bytes | None, bool]:
+    """A piece of a session's file that a machine wants, and whether it is the last; None where there is no such file.
+
+    `folder` is where sessions are.
+    """
+    session = folder / wanted.session
+    try:
+        uid = os.geteuid() if wanted.name == SETUP else (session / RESULTS).lstat().st_uid
+        with open_plain(session / wanted.name, uid) as file:
+            begin, size = 0, os.fstat(file.fileno()).st_size
+            if wanted.at >= 0:
+                begin, size = place_of_call(file, wanted.at)
+            file.seek(begin + wanted.offset)
+            data = file.read(max(0, min(PIECE, size - wanted.offset)))
+            return data, len(data) < PIECE or wanted.offset + len(data) >= size
+    except (FileNotFoundError, NotPlain, ValueError):
+        return None, True
+
+
+class _Coming(NamedTuple):
+    """A result on its way: of which end, where, and the bytes that have come."""
+
+    node: str
+    ended: Ended
+    size: int
+
+
+class Collecting:
+    """Results on their way here; each end is told when its result is here. For any thread.
+
+    Parameters
+    ----------
+    folder : Path
+        Where sessions are.
+    tell : callable
+        Sends a message to a node.
+    over : callable
+        Told the node and the end, in a thread of its own, when the result is here, or there is none.
+    """
+
+    def __init__(self, folder: Path, tell: Callable[[str, bytes], None], over: Callable[[str, Ended], None]) -> None:
+        self._folder, self._tell, self._over = folder, tell, over
+        self._lock = threading.Lock()
+        self._coming: dict[int, _Coming] = {}  # by the number of what was asked last
+        self._asked = -1  # only odd numbers: even ones are those of others
+        self._threads = ThreadPoolExecutor(THREADS, "calls")
+
+    def answer(self, node: str, wanted: Wanted) -> None:
+        """Tell a node what it wants."""
+        self._threads.submit(self._answer, node, wanted)
+
+    def _answer(self, node: str, wanted: Wanted) -> None:
+        try:
+            data, last = read_wanted(self._folder, wanted)
+        except OSError as error:  # it asks again
+            log.warning("what calls of session %s need cannot be read: %s", wanted.session, error)
+            return
+        asked = {"session": wanted.session, "name": wanted.name, "at": wanted.at, "offset": wanted.offset}
+        told = None if data is None else base64.b64encode(data).decode()
+        self._tell(node, message("piece", **asked, data=told, last=last))
+
+    def begin(self, node: str, ended: Ended) -> None:
+        """Collect what a call came to; told of it again, as after a line broke, begin again."""
+        with self._lock:
+            self._coming = {ask: each for ask, each in self._coming.items() if each.ended.task != ended.task}
+        if (self._folder / ended.session / SETUP).exists():
+            self._ask(_Coming(node, ended, 0))
+        else:
+            self._threads.submit(self._over, node, ended)  # the session was closed: nobody wants it
+
+    def _ask(self, coming: _Coming) -> None:
+        with self._lock:
+            self._asked += 2
+            ask = self._asked
+            self._coming[ask] = coming
+        (job, index, _), session = coming.ended.task, coming.ended.session
+        asked = {"ask": ask, "session": session, "job": job, "task": index, "offset": coming.size, "most": PIECE}
+        self._tell(coming.node, message("collect", **asked))
+
+    def hear(self, node: str, ask: int, data: bytes | None) -> None:
+        """A piece has come."""
+        with self._lock:
+            coming = self._coming.get(ask)
+            if coming is None or coming.node != node:
+                return
+            del self._coming[ask]
+        self._threads.submit(self._take, coming, data)
+
+    def _take(self, coming: _Coming, data: bytes | None) -> None:
+        """Write a piece down, and ask for the next; the end is told after the last. A result that cannot be kept is none."""
+        job, index, number = coming.ended.task
+        try:
+            folder = os.open(
+                self._folder / coming.ended.session / RESULTS, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
+            )
+            try:
+                fresh = f"{job}.{index}.{number}.new"
+                if data is not None:
+                    _write(folder, fresh, data, coming.size)
+                    if coming.size + len(data) > LARGEST_RESULT:
+                        raise ValueError(f"more than {LARGEST_RESULT >> 20} MiB")
+                    if len(data) == PIECE:
+                        self._ask(coming._replace(size=coming.size + len(data)))
+                        return
+                    os.rename(fresh, result_name(job, index), src_dir_fd=folder, dst_dir_fd=folder)
+            finally:
+                os.close(folder)
+        except (OSError, ValueError) as error:
+            if (self._folder / coming.ended.session).exists():
+                log.warning("what call %d.%d came to cannot be kept: %s", job, index, error)
+        self._over(coming.node, coming.ended)
+
+    def close(self) -> None:
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+
+def _write(folder: int, name: str, data: bytes, offset: int) -> None:
+    """Add to a file of whom the folder is, or begin it."""
+    if offset == 0:
+        with suppress(FileNotFoundError):
+            os.unlink(name, dir_fd=folder)
+    flags = os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC | (os.O_CREAT | os.O_EXCL if offset == 0 else 0)
+    fd = os.open(name, flags, 0o600, dir_fd=folder)
+    with os.fdopen(fd, "wb") as file:
+        whose = os.fstat(folder)
+        if offset == 0 and whose.st_uid != os.geteuid():
+            os.fchown(fd, whose.st_uid, whose.st_gid)
+        file.seek(offset)
+        file.write(data)
