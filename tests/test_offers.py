@@ -208,6 +208,21 @@ def test_one_framework_is_offered_a_part_of_the_cluster_at_once():
     assert more.node != offer.node, "what it runs is not offered any more"
 
 
+def test_offers_are_not_cut_to_one_resource_by_others_that_are_not_answered():
+    """Four nodes with a CPU and 7 GiB left each, and half of the memory of them all for one framework."""
+    c = Cluster(Queue("h", offer_most=100.0), nodes=4, offer_most=50.0)
+    c.join("g", "h")
+    while offers := c.offers():
+        for offer in offers:
+            c.launch(offer, f"t{offer.id}", demand={"cpu": 3000, "memory": G}, refuse=3600.0)
+    c.join("f", "web")
+    offers = c.offers()
+    assert [offer.amount for offer in offers] == [{"cpu": 1000, "memory": 7 * G}] * 2
+    assert c.offers(1.0) == []
+    c.ask("decline", "f", [offers[0].id], 3600.0)
+    assert [offer.amount for offer in c.offers()] == [{"cpu": 1000, "memory": 7 * G}]
+
+
 def test_jobs_and_frameworks_are_in_one_order():
     c = Cluster(Queue("web"), Queue("jobs"), nodes=4)
     c.happen(*admission.submit(c.state, [Job("jobs", WHOLE, tasks=9)], 0.0))
@@ -613,6 +628,12 @@ class Frameworks(Histories):
                 if self.settings.offer_most:
                     part = (s.cluster.total * (self.settings.offer_most / 100)).astype(np.int64)
                     room = np.minimum(room, part - q.offered[leaf])
+                    columns = [s.resources.index(name) for name in WORTH if name in s.resources]
+                    if any(
+                        WORTH[s.resources[r]] <= s.cluster.total[r] and 2 * q.offered[leaf, r] > part[r]
+                        for r in columns
+                    ):
+                        continue
                 if q.lends[0]:
                     continue
                 for node in np.flatnonzero(s.nodes.up[: s.nodes.n] & ~s.nodes.draining[: s.nodes.n]).tolist():
