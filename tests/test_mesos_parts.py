@@ -65,6 +65,9 @@ def test_json_is_as_mesos_writes_it():
     ports = Resource(name="ports", type=Value.RANGES)
     ports.ranges.range.add(begin=1, end=2**40)
     assert as_json(ports)["ranges"] == {"range": [{"begin": 1, "end": 2**40}]}
+    amounts = [float("inf"), float("-inf"), float("nan"), 0.5]
+    told = [as_json(Value.Scalar(value=each))["value"] for each in amounts]
+    assert told == ["Infinity", "-Infinity", "NaN", 0.5]
     assert decode(PROTOBUF, encode(PROTOBUF, event), Event()) == event
 
 
