@@ -119,7 +119,7 @@ class Ask:
         if member is None or member.away_since is not None:
             if who in state.frameworks.gone:
                 return []
-            return frameworks.subscribe(state, Framework(who, roles=["d"], failover_timeout=60.0), who, [], now)
+            return frameworks.subscribe(state, Framework(who, roles=["d", "a"], failover_timeout=60.0), who, [], now)
         told = [each for each in frameworks.unacknowledged(state, who) if rng.random() < 0.5]
         if told:
             return frameworks.acknowledge(state, who, told[0].task, told[0].update.number, now)

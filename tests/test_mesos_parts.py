@@ -19,21 +19,26 @@ from hypothesis import strategies as st
 from fairlead.engines.step import Stalled
 from fairlead.model.documents import DocumentError
 from fairlead.model.specs import Framework, Job, Node, Queue, Settings, Work
+from fairlead.people.accounts import myself
 from fairlead.people.principals import Principals
+from fairlead.people.rules import Caller, rules_of
 from fairlead.scheduler import frameworks
 from fairlead.scheduler.admission import Refused
 from fairlead.scheduler.decide import decide
-from fairlead.scheduler.facts import Configured, NodeJoined, TasksFinished, TasksStarted
+from fairlead.scheduler.facts import Configured, NodeForgotten, NodeJoined, NodeLost, TasksFinished, TasksStarted
 from fairlead.scheduler.state import State
 from fairlead.service.loop import Busy
 from fairlead.service.mesos import acknowledgements, calls, events, fetch, groups, streams
 from fairlead.service.mesos.acknowledgements import Acknowledgements
+from fairlead.service.mesos.callers import Framed
 from fairlead.service.mesos.calls import Calls
 from fairlead.service.mesos.encoding import JSON, PROTOBUF, Malformed, accepted_kind, as_json, decode, encode, record
 from fairlead.service.mesos.executors import Executors
 from fairlead.service.mesos.fetch import CannotFetch, bring
+from fairlead.service.mesos.messages.master_pb2 import Call as MasterCall
 from fairlead.service.mesos.messages.mesos_pb2 import TASK_RUNNING, MasterInfo, Offer, Resource, TaskStatus, Value
 from fairlead.service.mesos.messages.scheduler_pb2 import Call, Event
+from fairlead.service.mesos.operators import Operators
 from fairlead.service.mesos.reservations import asked_of
 from fairlead.service.mesos.resources import resources_of
 from fairlead.service.mesos.streams import HEARTBEAT, Stream
@@ -60,6 +65,9 @@ def test_json_is_as_mesos_writes_it():
     ports = Resource(name="ports", type=Value.RANGES)
     ports.ranges.range.add(begin=1, end=2**40)
     assert as_json(ports)["ranges"] == {"range": [{"begin": 1, "end": 2**40}]}
+    amounts = [float("inf"), float("-inf"), float("nan"), 0.5]
+    told = [as_json(Value.Scalar(value=each))["value"] for each in amounts]
+    assert told == ["Infinity", "-Infinity", "NaN", 0.5]
     assert decode(PROTOBUF, encode(PROTOBUF, event), Event()) == event
 
 
@@ -289,6 +297,10 @@ class Asks:
 
     def __init__(self, state):
         self.state, self.loop, self.facts = state, SimpleNamespace(stopped=threading.Event()), []
+        self.door, self.clock = SimpleNamespace(rules=rules_of(state, personal=True)), SimpleNamespace(wall=float)
+
+    async def read(self, view):
+        return view(self.state)
 
     async def ask(self, question, **_):
         facts, answer = question(self.state, 1.0)
@@ -298,6 +310,21 @@ class Asks:
 
 def calls_of(asker):
     return Calls(asker, Subscriptions(SimpleNamespace(wall=float)), Executors(), None, None, MasterInfo())
+
+
+def test_an_offer_is_of_its_node_also_when_one_before_that_is_forgotten():
+    found = State()
+    for name in ("gone", "n"):
+        found.apply(NodeJoined(at=0, node=Node(name, {"cpu": 4000}, {"is": name})))
+    apply(found, [NodeLost(at=0, node="gone"), NodeForgotten(at=0, node="gone")])
+    apply(found, frameworks.subscribe(found, Framework("f", roles=["A"]), "F", [], 0.0))
+    apply(found, decide(found, 0.0).facts)
+    me, operators = Framed(Caller(myself())), Operators(Asks(found), MasterInfo(), None)
+    for kind in (MasterCall.GET_FRAMEWORKS, MasterCall.GET_STATE):
+        told = asyncio.run(operators.call(me, MasterCall(type=kind)))
+        told = told.get_state if kind == MasterCall.GET_STATE else told
+        (offer,) = told.get_frameworks.frameworks[0].offers
+        assert (offer.agent_id.value, offer.attributes[0].text.value) == ("n", "n")
 
 
 def test_who_does_not_come_back_after_the_scheduler_has_is_disconnected(state, monkeypatch):

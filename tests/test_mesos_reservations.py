@@ -210,6 +210,21 @@ def test_ports_are_given_by_number(live):
             assert found["state"] == "TASK_ERROR"
             assert why in found["message"]
         assert offered_ports(offer_on(framework, "n2")) == [(31002, 31004), (31006, 32000)]
+        taken, left = "[31000-31001, 31005-31005]", "[31002-31004, 31006-32000]"
+        wire = framework.wire
+        (agent,) = [each for each in wire.get("/slaves")["slaves"] if each["id"] == "n2"]
+        kinds = ("resources", "unreserved_resources", "used_resources", "offered_resources")
+        assert [agent[kind]["ports"] for kind in kinds] == ["[31000-32000]", "[31000-32000]", taken, left]
+        assert wire.get("/frameworks")["frameworks"][0]["used_resources"]["ports"] == taken
+        assert next(each for each in wire.get("/tasks")["tasks"] if each["id"] == "a")["resources"]["ports"] == taken
+        agents = wire.post({"type": "GET_AGENTS"}, path="/api/v1").json()["get_agents"]["agents"]
+        (agent,) = [each for each in agents if each["agent_info"]["id"]["value"] == "n2"]
+        told = [agent[f"{kind}_resources"] for kind in ("total", "allocated", "offered")]
+        assert [len(ranges["ranges"]["range"]) for each in told for ranges in each if ranges["name"] == "ports"] == [
+            1,
+            2,
+            2,
+        ]
         assert framework.call("TEARDOWN").status == 202
 
 

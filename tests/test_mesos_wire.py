@@ -521,6 +521,24 @@ class TestFailover:
                 assert again.ends()
 
 
+def test_a_queue_becomes_a_role_while_its_job_runs(wire, world):
+    number = world.submit("-q", "B", "--", "sleep", "600")
+    world.until(lambda: world.job(number)["running"] == 1)
+    with wire.subscribed({"roles": ["B"]}) as framework:
+        offer = framework.welcome().offer()
+        framework.launch(offer, task("beside", "true", offer))
+        assert framework.last("beside")["state"] == "TASK_FINISHED"
+        queue = next(each for each in world.ask("queues")["queues"] if each["name"] == "B/./jobs")
+        assert (queue["running"], world.job(number)["queue"]) == (1, "B/./jobs")
+        world.ok("cancel", str(number))
+        world.until(lambda: world.job(number)["status"] == "cancelled")
+        assert framework.call("TEARDOWN").status == 202
+    again = int(world.ok("rerun", str(number)).split()[-1])
+    world.until(lambda: world.job(again)["running"] == 1)
+    assert world.job(again)["queue"] == "B", "of a role without frameworks it is told as of any queue"
+    world.ok("cancel", str(again))
+
+
 class TestOperators:
     def test_what_there_is_to_look_at(self, wire):
         assert wire.get("/version")["version"] == "1.11.0"

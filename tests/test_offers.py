@@ -208,6 +208,21 @@ def test_one_framework_is_offered_a_part_of_the_cluster_at_once():
     assert more.node != offer.node, "what it runs is not offered any more"
 
 
+def test_offers_are_not_cut_to_one_resource_by_others_that_are_not_answered():
+    """Four nodes with a CPU and 7 GiB left each, and half of the memory of them all for one framework."""
+    c = Cluster(Queue("h", offer_most=100.0), nodes=4, offer_most=50.0)
+    c.join("g", "h")
+    while offers := c.offers():
+        for offer in offers:
+            c.launch(offer, f"t{offer.id}", demand={"cpu": 3000, "memory": G}, refuse=3600.0)
+    c.join("f", "web")
+    offers = c.offers()
+    assert [offer.amount for offer in offers] == [{"cpu": 1000, "memory": 7 * G}] * 2
+    assert c.offers(1.0) == []
+    c.ask("decline", "f", [offers[0].id], 3600.0)
+    assert [offer.amount for offer in c.offers()] == [{"cpu": 1000, "memory": 7 * G}]
+
+
 def test_jobs_and_frameworks_are_in_one_order():
     c = Cluster(Queue("web"), Queue("jobs"), nodes=4)
     c.happen(*admission.submit(c.state, [Job("jobs", WHOLE, tasks=9)], 0.0))
@@ -256,10 +271,6 @@ def test_frameworks_of_a_role_are_in_order_of_their_own_shares():
 
 def test_jobs_of_a_role_have_a_leaf_beside_its_frameworks():
     c = Cluster(Queue("web"), nodes=2)
-    c.happen(*admission.submit(c.state, [Job("web", {"cpu": 1000})], 0.0))
-    with pytest.raises(admission.Refused, match="queue 'web' has jobs"):
-        c.join("f", "web")
-    c.happen(JobCancelled(at=0.0, id=1))
     c.join("f", "web")
     assert admission.leaf_for(c.state, "web", "ada") == "web/./jobs"
     c.happen(*admission.submit(c.state, [Job("web/./jobs", WHOLE, tasks=2)], 0.0))
@@ -267,12 +278,37 @@ def test_jobs_of_a_role_have_a_leaf_beside_its_frameworks():
     assert (len(placed.job), [offer.framework for offer in made.offers]) == (1, ["f"])
 
 
-def test_a_job_whose_leaf_became_a_role_meanwhile_is_refused():
+def test_a_job_whose_leaf_became_a_role_meanwhile_is_in_the_leaf_of_its_jobs():
     c = Cluster(Queue("a"))
     job = Job(admission.leaf_for(c.state, "a", ""), {"cpu": 1000})
     c.join("f", "a")
-    with pytest.raises(admission.Refused, match="'a' is not a leaf queue any more"):
-        admission.submit(c.state, [job], c.now)
+    (submitted,) = admission.submit(c.state, [job], c.now)
+    assert submitted.job.queue == "a/./jobs"
+
+
+def test_a_queue_with_jobs_becomes_a_role_and_they_go_on_beside_its_framework():
+    c = Cluster(Queue("web", strict=True), Queue("other"), nodes=4, reserve_after=10.0)
+    c.happen(*admission.submit(c.state, [Job("web", WHOLE, tasks=8), Job("web", {"cpu": 1000})], 0.0))
+    (placed,) = c.decide()
+    c.happen(TasksStarted(at=0.0, job=placed.job, index=placed.index, attempt=placed.attempt))
+    c.now = 1000.0
+    c.join("f", "web/front")
+    c.join("g", "web")
+    assert (c.used("web"), c.used("web/./jobs"), c.used("web/front")) == ({k: 4 * v for k, v in WHOLE.items()},) * 2 + (
+        {},
+    )
+    assert [c.state.index.specs[job].queue for job in (1, 2)] == ["web/./jobs"] * 2
+    assert c.decide(1.0) == []
+    offers = []
+    for index in range(3):  # what comes back is for web/front until the jobs and g, together, have less
+        columns = {"job": np.array([1]), "index": np.array([index]), "attempt": np.array([1])}
+        ends = {"outcome": np.array([int(Outcome.EXITED)]), "code": np.array([0])}
+        c.happen(TasksFinished(at=c.now, **columns, **ends))
+        offers += c.offers(1.0)
+    assert [offer.framework for offer in offers] == ["f", "f", "g"]
+    assert same(replay(c.facts)) == same(c.state)
+    table = {queue["name"]: queue for queue in list_queues(c.state)}
+    assert (table["web/./jobs"]["running"], table["web/./jobs"]["waiting"]) == (1, 5)
 
 
 def test_a_task_runs_at_most_once():
@@ -470,13 +506,8 @@ class Frameworks(Histories):
         name = next(name for name in (f"f{k}", f"g{k}", f"h{k}", "") if name not in self.state.frameworks.gone)
         framework = Framework(name, roles=sorted(roles), failover_timeout=float(k), revocable=revocable)
         if name:
-            try:
-                self.happen(*frameworks.subscribe(self.state, framework, name, [], self.now))
-            except admission.Refused as refused:
-                if "has jobs" not in str(refused):
-                    raise
-            else:
-                self.forget(name)
+            self.happen(*frameworks.subscribe(self.state, framework, name, [], self.now))
+            self.forget(name)
 
     def forget(self, name, roles=ROLES):
         self.refused = [each for each in self.refused if each[0] != name or each[1] not in roles]
@@ -597,6 +628,12 @@ class Frameworks(Histories):
                 if self.settings.offer_most:
                     part = (s.cluster.total * (self.settings.offer_most / 100)).astype(np.int64)
                     room = np.minimum(room, part - q.offered[leaf])
+                    columns = [s.resources.index(name) for name in WORTH if name in s.resources]
+                    if any(
+                        WORTH[s.resources[r]] <= s.cluster.total[r] and 2 * q.offered[leaf, r] > part[r]
+                        for r in columns
+                    ):
+                        continue
                 if q.lends[0]:
                     continue
                 for node in np.flatnonzero(s.nodes.up[: s.nodes.n] & ~s.nodes.draining[: s.nodes.n]).tolist():

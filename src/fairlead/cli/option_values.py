@@ -36,6 +36,8 @@ NAMES = {
     "placement": "first|best|worst",
     "kind": "FORMAT",
     "node": "NAME=QUANTITY,...",
+    "offers": "QUEUES",
+    "framework": "KEY=VALUE,...",
     "revoke": "on|off|on,off",
     "engine": "local|ray",
     "scale": "NUMBER",

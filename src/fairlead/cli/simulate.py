@@ -20,6 +20,7 @@ from fairlead.plain_text import plain_lines
 from fairlead.policies.contract import PolicyError
 from fairlead.simulate.machines import on_machines
 from fairlead.simulate.measure import summary, write_parquet
+from fairlead.simulate.offers import Answers, parse_answers
 from fairlead.simulate.report import page, runs_text, sweep_page, sweep_text
 from fairlead.simulate.run import check_policy, simulate
 from fairlead.simulate.sweep import Point, sweep
@@ -29,8 +30,8 @@ from fairlead.simulate.workload import TraceError, cut, synthetic_nodes
 
 def run_simulations(
     trace: Path, kind: str | None, policies: list[str], nodes: int, node: str, config: Path | None, history: str, revoke: str,
-    speed: float, scale: float, start: str, end: str, seed: int, skip_bad: bool, out: Path | None, report: Path | None,
-    as_json: bool,
+    offers: str, framework: str, speed: float, scale: float, start: str, end: str, seed: int, skip_bad: bool, out: Path | None,
+    report: Path | None, as_json: bool,
 ) -> None:  # fmt: skip
     """Simulate a workload under each policy, and tell what came of it."""
     _check_outputs(report, out)
@@ -38,7 +39,7 @@ def run_simulations(
         half_life = read_half_life(history) if history else None
     except ValueError as error:
         raise Failure(f"--history: {error}") from None
-    modes = _modes(revoke)
+    modes = list(itertools.product(_modes(revoke), _answers(offers, framework)))
     try:
         workload = read_trace(trace, kind, skip_bad=skip_bad, derivation=Derivation(seed=seed))
         workload = cut(
@@ -51,17 +52,17 @@ def run_simulations(
             print(f"fairlead: {trace}: {workload.skipped:,} rows were wrong and left out", file=sys.stderr)
         runs = []
         with progress(TaskProgressColumn()) as bars:
-            for policy, revokes in itertools.product(policies, modes):
+            for policy, (revokes, answers) in itertools.product(policies, modes):
                 bar = bars.add_task(policy, total=1.0)
                 told = partial(_tell, bars, bar)
-                runs.append(simulate(workload, policy, history=half_life, revoke=revokes, told=told))
+                runs.append(simulate(workload, policy, history=half_life, revoke=revokes, told=told, offers=answers))
                 bars.update(bar, completed=1.0)
         if out is not None:
             write_parquet(runs, out)
     except (TraceError, PolicyError, DocumentError) as error:
         raise Failure(str(error)) from None
     if report is not None:
-        write_page(report, page(runs, _settings(start, end, speed, scale, seed, history)))
+        write_page(report, page(runs, _settings(start, end, speed, scale, seed, history, offers and framework)))
     summaries = [summary(run) for run in runs]
     made = {**made_by(), "machines": workload.machines}
     print(
@@ -71,12 +72,13 @@ def run_simulations(
     )
 
 
-def _settings(start: str, end: str, speed: float, scale: float, seed: int, history: str) -> str:
+def _settings(start: str, end: str, speed: float, scale: float, seed: int, history: str, framework: str) -> str:
     """What was chosen, in words."""
+    answers = f", frameworks answer with {framework}" if framework else ""
     before = {"": "as the queues say", "none": "not"}.get(history, f"with a half-life of {history}")
     return (
         f"settings: from {start or 'the start'} to {end or 'the end'}, speed {speed:g}, scale {scale:g}, seed {seed}, "
-        f"what was used before counts {before}"
+        f"what was used before counts {before}{answers}"
     )
 
 
@@ -152,6 +154,14 @@ def _modes(revoke: str) -> list[bool]:
     if not set(modes) <= {"on", "off"}:
         raise Failure(f"--revoke {revoke!r}: write on, off, or on,off to compare")
     return [mode == "on" for mode in modes]
+
+
+def _answers(queues: str, text: str) -> list[Answers | None]:
+    """Without offers, and with them where they are asked for."""
+    try:
+        return [None, parse_answers(queues, text)] if queues else [None]
+    except ValueError as error:
+        raise Failure(f"--framework: {error}") from None
 
 
 def _seconds(option: str, text: str, default: float) -> float:

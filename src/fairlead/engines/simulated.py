@@ -125,6 +125,10 @@ class SimulatedCluster:
         truth.waiting[truth.queue[job]] += change
         truth.waits[truth.queue[job]] += change * truth.demand[job]
 
+    def really(self, attempts: Attempts) -> Attempts:
+        """Attempts as what was said of jobs counts them."""
+        return attempts
+
     def withdraw(self, job: int, tasks: int) -> None:
         """So many of a job's tasks, which wait, are not run after all."""
         truth, queue = self.truth, self.truth.queue[job]

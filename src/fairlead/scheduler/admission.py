@@ -87,16 +87,19 @@ def leaf_for(state: State, queue: str | None, user: str) -> str:
         raise Refused(f"no queue was named, and there is none for everybody: choose one of {some(leaves)}")
     if USERS in name.split("/") or settings_for(name, declared) is None:
         raise Refused(f"there is no queue {name!r}: choose one of {some(declared_leaves(state))}")
-    if (
-        name not in state.tree.inner and state.tree.rows.get(name) in state.tree.inner_rows
-    ):  # frameworks are in it as well
-        name = f"{own_queue(name)}/{JOBS}"
+    name = leaf_beside_frameworks(state, name)
     if name in state.tree.inner:
         below = ", ".join(sorted(n for n in declared if ancestors(n)[0] == name))
         raise Refused(f"{name!r} is not a leaf queue: choose one below it: {below}")
     if name not in state.tree.rows and len(state.tree.names) >= MOST_LEAVES + len(declared):
         raise Refused(f"there are {MOST_LEAVES} queues made for users already: no more can be added")
     return name
+
+
+def leaf_beside_frameworks(state: State, name: str) -> str:
+    """A leaf queue, or the one that it has for its jobs where frameworks are in it as well."""
+    is_role = name not in state.tree.inner and state.tree.rows.get(name) in state.tree.inner_rows
+    return f"{own_queue(name)}/{JOBS}" if is_role else name
 
 
 def declared_leaves(state: State) -> list[str]:
@@ -110,16 +113,20 @@ def some(names: list[str]) -> str:
 
 
 def submit(state: State, jobs: Sequence[Job], now: float) -> list[JobSubmitted]:
-    """Accept jobs into the leaf queues that they name (see :func:`leaf_for`): all, or none and say which is wrong."""
+    """Accept jobs into the leaf queues that they name (see :func:`leaf_for`): all, or none and say which is wrong.
+
+    A leaf that became a role of frameworks meanwhile has one for its jobs.
+    """
     facts = []
     for number, job in enumerate(jobs):
+        moved = replace(job, queue=leaf_beside_frameworks(state, job.queue))
         try:
-            if job.queue in state.tree.inner or state.tree.rows.get(job.queue) in state.tree.inner_rows:
+            if moved.queue in state.tree.inner:
                 raise Refused(f"{job.queue!r} is not a leaf queue any more: ask again")
-            check_job(state, job)
+            check_job(state, moved)
         except Refused as refused:
             raise type(refused)(f"jobs.{number}: {refused}") if len(jobs) > 1 else refused from None
-        facts.append(JobSubmitted(at=now, id=state.index.last + 1 + number, job=job))
+        facts.append(JobSubmitted(at=now, id=state.index.last + 1 + number, job=moved))
     if state.tasks.n + sum(job.tasks for job in jobs) > MOST_WAITING:
         raise Refused(
             f"{state.tasks.n:,} tasks are known already, {MOST_WAITING:,} at most: wait until some have ended"

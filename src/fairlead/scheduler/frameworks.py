@@ -13,7 +13,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from fairlead.model.quantity import format_quantities
-from fairlead.model.specs import USERS, Framework, Job, Quantities, path_to_root, written
+from fairlead.model.specs import USERS, Framework, Job, Quantities, path_to_root
 from fairlead.outcomes import Outcome
 from fairlead.scheduler.admission import MOST_LEAVES, Refused, Unknown, cancel, check_job
 from fairlead.scheduler.facts import (
@@ -131,7 +131,7 @@ def subscribe(
     if not framework.failover_timeout >= 0:
         raise Refused(f"a failover timeout of {framework.failover_timeout:g} seconds: use 0 or more")
     for role in framework.roles:
-        if fault := check_role(role) or _taken_by_jobs(state, role):
+        if fault := check_role(role):
             raise Refused(fault)
     if unknown := [role for role in suppressed if role not in framework.roles]:
         raise Refused(f"role {unknown[0]!r} is suppressed, and none of the framework's roles")
@@ -144,16 +144,6 @@ def subscribe(
     if not update and who in f.members and f.members[who].away_since is None:
         facts.append(FrameworkDisconnected(at=now, id=who))  # which nobody had noticed
     return [*facts, fact]
-
-
-def _taken_by_jobs(state: State, role: str) -> str | None:
-    """Why there can be no queues below that of a role; None where there can."""
-    live = {*state.jobs.queue[: state.jobs.n][np.isnan(state.jobs.finished_at[: state.jobs.n])].tolist()}
-    for name in path_to_root(queue_of(role)):
-        row = state.tree.rows.get(name)
-        if name and row in live and row not in state.tree.inner_rows:
-            return f"queue {written(name)!r} has jobs, and can be a role of frameworks when these have ended"
-    return None
 
 
 def disconnect(state: State, who: str, now: float) -> list[Fact]:
@@ -351,7 +341,7 @@ def set_apart(state: State, node: str, moves: Sequence[Move], now: float) -> lis
     apart = {mark: plus(each.amount, each.taken, -1) for mark, each in here.items() if each.there}
     left = Left(state.quantities(np.maximum(free, 0)), apart, frozenset(m for m, each in here.items() if each.whole))
     for move in moves:
-        if not move.of and (fault := check_role(move.role) or _taken_by_jobs(state, move.role)):
+        if not move.of and (fault := check_role(move.role)):
             raise Refused(fault)
         try:
             left = left.after(move)

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from fairlead.model.specs import Job
 from fairlead.policies.codes import SDRF
 from fairlead.scheduler.forecasts import family_of
+from fairlead.scheduler.framework_index import holds_jobs_of
 from fairlead.scheduler.history import share_evenly
 from fairlead.scheduler.queue_tree import mark_exact, vector
 from fairlead.scheduler.tables import FITS, I64, NONE, TABLES, Jobs, Tasks
@@ -168,7 +169,7 @@ def rows_of_kinds(state: "State", kinds: Sequence[Job]) -> tuple[NDArray[Any], I
             "exit_done": job.exit_done,
             "revocable": job.revocable,
             "once": bool(job.framework),
-            "family": family_of(job.queue, job.name, state.shape_keys[shape]),
+            "family": family_of(holds_jobs_of(job.queue), job.name, state.shape_keys[shape]),
         }
         rows.append(tuple(row.values()))
     return np.array(rows, Jobs.FIELDS), np.array(buckets, np.int64)

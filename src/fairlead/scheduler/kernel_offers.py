@@ -130,6 +130,9 @@ def bound_room(v: View, b: int, beyond: bool, amount: I64) -> bool:
     `amount`, shape (resources,), becomes that; `beyond` where limits are nothing to it, for it is revocable.
     """
     leaf, bounded = v.buckets.leaf[b], False
+    if has_enough(v, leaf):
+        amount[:] = 0
+        return True
     for r in range(v.total.shape[0]):
         room = UNLIMITED
         if v.queues.offer_most[leaf] > 0.0:
@@ -143,6 +146,20 @@ def bound_room(v: View, b: int, beyond: bool, amount: I64) -> bool:
         amount[r] = max(0, room)
         bounded |= room != UNLIMITED
     return bounded
+
+
+@compiled
+def has_enough(v: View, leaf: int) -> bool:
+    """Whether a framework has more than half of what it may be offered at once of something that offers are worth it for.
+
+    What it were offered then would be cut to what is left of that, to CPUs without memory in the end; and answered piece by
+    piece, the same pieces would be offered again for ever.
+    """
+    most = v.queues.offer_most[leaf]
+    for r in range(v.total.shape[0]):
+        if most > 0.0 and v.worth[r] <= v.total[r] and 2 * v.offered[leaf, r] > int(v.total[r] * most):
+            return True
+    return False
 
 
 @compiled

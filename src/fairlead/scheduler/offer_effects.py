@@ -26,6 +26,7 @@ from fairlead.scheduler.facts import (
 )
 from fairlead.scheduler.framework_index import MOST_HEARD, Executor, Launched, Member
 from fairlead.scheduler.growth import ensure_bucket, ensure_queue, ensure_shape
+from fairlead.scheduler.own_jobs import make_role
 from fairlead.scheduler.queue_tree import vector
 from fairlead.scheduler.statuses import CANCELLED, REVOKING, SUCCEEDED
 from fairlead.scheduler.tables import I8, I64, Bools, Offers, Refusals
@@ -49,6 +50,7 @@ def _framework_subscribed(state: "State", fact: FrameworkSubscribed) -> None:
     busy = {state.tree.names[row] for row in np.flatnonzero(state.queues.tasks[: state.queues.n])}
     leaves = {}
     for role in fact.framework.roles:
+        make_role(state, role, fact.at)
         leaves[role] = kept.get(role) or f.free_leaf(role, busy)
         f.at[leaves[role]] = (fact.id, role)
         row = ensure_queue(state, leaves[role])

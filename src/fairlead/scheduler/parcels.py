@@ -18,6 +18,7 @@ from fairlead.scheduler import kernel_offers
 from fairlead.scheduler.facts import Contradiction, Fact, OffersMade, RoomSetApart
 from fairlead.scheduler.framework_index import Parcel, RefusedApart, own_queue, plus
 from fairlead.scheduler.growth import ensure_queue, ensure_resources
+from fairlead.scheduler.own_jobs import make_role
 from fairlead.scheduler.ports import for_offer, free_on, joined, without, written_ports
 from fairlead.scheduler.queue_tree import vector
 
@@ -120,6 +121,7 @@ def room_set_apart(state: "State", fact: RoomSetApart) -> None:
     elif not kernel_offers.fits(state.view(), fact.node, vector(fact.amount, state.resources)):
         raise Contradiction(f"node {fact.node} has not so much free")
     if fact.mark:
+        make_role(state, fact.role, fact.at)
         _count(state, fact.node, fact.role, fact.amount, 1, fact.at)
         parcel = here.setdefault(fact.mark, Parcel(fact.role, {}, said=fact.said, whole=fact.whole))
         parcel.amount = plus(parcel.amount, fact.amount)

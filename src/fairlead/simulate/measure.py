@@ -1,6 +1,7 @@
 """What a run comes to in numbers: a summary, a row a job, a row a moment."""
 
 import itertools
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -36,9 +37,10 @@ def summary(run: Run) -> dict[str, Any]:
         each bin of numbers of tasks. ``utilisation``: mean while jobs were submitted. ``unfairness``: the mean over time of half
         the sum over queues of how far each one's dominant share is from its fair one. ``over time``: see :func:`over_time`.
         ``idle for promises``: of each resource, the part of all that there was, from the first submission to the last end, that
-        lay free because it was kept for somebody. ``lost``: what tasks did in vain that were revoked, in seconds of the whole
-        cluster. ``below guarantee``: seconds in which queues missed what they are guaranteed, added up, as looked at for ``over
-        time``: somebody waited whom a claim could have served. Of queues in each other the lowest count.
+        lay free because it was kept for somebody. ``offers``: by what became of them, None where none are made, and ``offered``:
+        the part that was offered and not answered, as for promises. ``lost``: what tasks did in vain that were revoked, in
+        seconds of the whole cluster. ``below guarantee``: seconds in which queues missed what they are guaranteed, added up, as
+        looked at for ``over time``: somebody waited whom a claim could have served. Of queues in each other the lowest count.
         ``seconds``: that the simulation took; the only number here that differs from run to run.
     """
     over = ~np.isnan(run.ended)
@@ -69,6 +71,8 @@ def summary(run: Run) -> dict[str, Any]:
         "over time": over_time(run),
         "unfairness": float(unfairness(run).mean()) if len(run.at) else 0.0,
         "idle for promises": idle_for_promises(run),
+        "offers": run.offers,
+        "offered": _part_of_all(run, run.offered),
         "revoked": run.revoked,
         "revokes": run.revokes,
         "lost": run.lost,
@@ -82,11 +86,16 @@ def summary(run: Run) -> dict[str, Any]:
 
 def idle_for_promises(run: Run) -> dict[str, float]:
     """Of each resource, the part of all that there was in the time of a run that lay free because it was kept for somebody."""
+    return _part_of_all(run, dict(zip(run.resources, run.idled.tolist(), strict=True)))
+
+
+def _part_of_all(run: Run, amounts: Mapping[str, float]) -> dict[str, float]:
+    """Base units times seconds as parts of all that there was from the first submission to the last end."""
     lasted = float(np.nanmax(run.ended, initial=run.submitted[0]) - run.submitted[0])
     there = {resource: sum(node.capacity.get(resource, 0) for node in run.workload.nodes) for resource in run.resources}
     return {
-        resource: float(idled / (there[resource] * lasted)) if there[resource] and lasted else 0.0
-        for resource, idled in zip(run.resources, run.idled, strict=True)
+        resource: amounts.get(resource, 0.0) / (there[resource] * lasted) if there[resource] and lasted else 0.0
+        for resource in run.resources
     }
 
 

@@ -43,8 +43,10 @@ def runs_text(summaries: Sequence[dict[str, Any]], width: int = 100) -> str:
 
 def run_title(found: dict[str, Any], summaries: Sequence[dict[str, Any]]) -> str:
     """What a run is called: its policy, and whether it revokes, where others do not."""
-    both = len({each["revokes"] for each in summaries}) > 1
-    return f"{found['policy']}, revoke {'on' if found['revokes'] else 'off'}" if both else str(found["policy"])
+    title = str(found["policy"])
+    if len({each["revokes"] for each in summaries}) > 1:
+        title += f", revoke {'on' if found['revokes'] else 'off'}"
+    return title if found["offers"] is None else f"{title}, offers"
 
 
 def _lines(summaries: Sequence[dict[str, Any]]) -> list[tuple[str, Any]]:
@@ -80,12 +82,27 @@ def _lines(summaries: Sequence[dict[str, Any]]) -> list[tuple[str, Any]]:
         ("decisions", lambda f: f"{f['decisions']:,}"),
         ("simulated in", lambda f: span(f["seconds"])),
     ]
+    if any(found["offers"] is not None for found in summaries):
+        lines += [
+            (
+                "offered, not answered",
+                lambda f: f"{max(f['offered'].values(), default=0.0):.2%}" if f["offers"] is not None else "",
+            ),
+            *(
+                (f"offers {what}", lambda f, w=what: _offers(f, w))
+                for what in ("made", "accepted", "declined", "expired")
+            ),
+        ]
     if any(found["revoked"] or found["below guarantee"] for found in summaries):
         lines += [
             ("work lost", lambda f: span(f["lost"])),
             ("below guarantee", lambda f: span(f["below guarantee"])),
         ]
     return lines
+
+
+def _offers(found: dict[str, Any], what: str) -> str:
+    return "" if found["offers"] is None else f"{found['offers'].get(what, 0):,}"
 
 
 def _most_wronged(found: dict[str, Any]) -> str:

@@ -9,10 +9,12 @@ it really uses; they are shared max-min.
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
+import msgspec
 import numpy as np
 
 from fairlead.engines.simulated import SimulatedCluster
@@ -33,6 +35,7 @@ from fairlead.scheduler.reserved import idled_by_queue
 from fairlead.scheduler.state import State
 from fairlead.simulate.line import InLine, by_line, in_line, refuse_bounds, too_large_gangs
 from fairlead.simulate.many_steps import by_many_steps
+from fairlead.simulate.offers import Answers, OfferedCluster, Offers
 from fairlead.simulate.steps import Sampler, Simulation, Tally, Watch, by_steps
 from fairlead.simulate.workload import F64, I64, Bools, Jobs, TraceError, Workload, synthetic_nodes
 
@@ -81,6 +84,10 @@ class Run:
         Free room that was kept for somebody from others, in base units times seconds.
     seconds : float
         That the simulation took.
+    offers : dict of str to int, or None
+        Offers by what became of them: made, accepted, declined, expired, rescinded; None where none are made.
+    offered : mapping of str to float
+        What was offered and not answered, of each resource, in base units times seconds.
     """
 
     workload: Workload
@@ -111,6 +118,8 @@ class Run:
     missed: float
     idled: F64
     seconds: float
+    offers: dict[str, int] | None = None
+    offered: Mapping[str, float] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
 
 
@@ -126,6 +135,7 @@ def simulate(
     record: Callable[[Sequence[Fact]], None] | None = None,
     told: Callable[[float], None] | None = None,
     compiled: bool = True,
+    offers: Answers | None = None,
 ) -> Run:
     """Run a workload under a policy.
 
@@ -155,6 +165,9 @@ def simulate(
         Called now and then with the part of all tasks that has ended.
     compiled : bool
         Whether many steps may be taken at once in compiled code, where what happens is plain; the facts are the same.
+    offers : Answers, optional
+        How frameworks answer, where jobs are launched in offers (:mod:`fairlead.simulate.offers`); every step is taken one by
+        one then.
 
     Returns
     -------
@@ -163,7 +176,7 @@ def simulate(
     Raises
     ------
     TraceError
-        There are no machines, or no jobs.
+        There are no machines, or no jobs, or some that no framework here could launch.
     PolicyError
         There is no such policy, or it does not divide what runs and waits.
     """
@@ -178,7 +191,7 @@ def simulate(
         raise TraceError(f"{workload.name}: there are no jobs in this part of it")
     seen, scheduling, notes, overcommitted = _as_seen(workload, policy)
     names = list(dict.fromkeys(workload.queue))
-    cluster = _cluster(workload, seen, names, overcommitted)
+    cluster = _cluster(workload, seen, names, overcommitted, SimulatedCluster if offers is None else OfferedCluster)
     baseline = in_line(policy)
     refused = ~_can_be_held(seen)
     for job in sorted(workload.after):  # what comes after what never runs does not run either
@@ -199,18 +212,31 @@ def simulate(
             raise PolicyError(f"{policy}: has no scheduler to watch, and no facts: it is a baseline")
         if workload.after:
             raise PolicyError(f"{policy}: knows no jobs that come after others: it is a baseline")
+        if offers is not None:
+            raise PolicyError(f"{policy}: makes no offers: it is a baseline")
         did = _run_in_line(workload, cluster, baseline, refused, sampler, tell)
     else:
         tree = _tree(workload.queues, scheduling, history)
         if tree[0].history == 0.0 and isinstance(find_policy(scheduling), OverTime):
             raise PolicyError(f"{policy}: goes by what was used before: name a half-life such as 7d, not none")
         settings = Settings(reserve_after=reserve_after, keep_jobs=KEEP_JOBS, revoke=revoke)
+        if offers is not None:
+            settings = msgspec.structs.replace(settings, offer_timeout=offers.timeout, offer_most=offers.most)
+        driven = Offers(offers, seen, cluster) if offers is not None and isinstance(cluster, OfferedCluster) else None
         scheduler, tally = _scheduler(cluster, tree, settings, record)
         sampler.state = scheduler.state
-        plain = compiled and watch is None and not np.isfinite(workload.withdrawn).any() and not workload.after
+        plain = (
+            compiled
+            and watch is None
+            and driven is None
+            and not np.isfinite(workload.withdrawn).any()
+            and not workload.after
+        )
         go = by_many_steps if plain and not _looks_around(tree, seen.resources) else by_steps
-        steps = go(Simulation(seen, workload, scheduler, cluster, refused, sampler, tally, watch, tell))
+        steps = go(Simulation(seen, workload, scheduler, cluster, refused, sampler, tally, watch, tell, driven))
         did = _Did(tally.decisions, steps, _idled(scheduler.state, workload, cluster.now), tally.revoked, tally.lost)
+        if driven is not None:
+            did = did._replace(offers=dict(driven.counts), offered=driven.offered)
     notes += _notes(cluster, refused, slots=scheduling == f"maxmin:{SLOT}")
     truth = cluster.truth
     return Run(
@@ -229,6 +255,8 @@ class _Did(NamedTuple):
     idled: F64
     revoked: int = 0
     lost: float = 0.0
+    offers: dict[str, int] | None = None
+    offered: Mapping[str, float] = MappingProxyType({})
 
 
 def _scheduler(
@@ -277,12 +305,14 @@ def _notes(cluster: SimulatedCluster, refused: Bools, slots: bool) -> list[str]:
     return notes
 
 
-def _cluster(workload: Workload, seen: Workload, names: list[str], overcommitted: bool) -> SimulatedCluster:
+def _cluster(
+    workload: Workload, seen: Workload, names: list[str], overcommitted: bool, kind: type[SimulatedCluster]
+) -> SimulatedCluster:
     resources = workload.resources
     number = {name: k for k, name in enumerate(names)}
     capacity = np.array([[node.capacity.get(r, 0) for r in resources] for node in workload.nodes], np.int64)
     needs = np.array([[demand.get(r, 0) for r in resources] for demand in workload.demands], np.int64)
-    return SimulatedCluster(
+    return kind(
         seen.nodes, capacity, needs[workload.shape], np.array([number[name] for name in workload.queue], np.int64), len(names),
         workload.tasks, workload.duration, workload.first, workload.varied, overcommitted,
         too_large_gangs(seen),
@@ -379,7 +409,17 @@ def _tree(queues: list[Queue], policy: str, history: float | None) -> list[Queue
     root = next((queue for queue in queues if queue.name == ROOT), Queue(ROOT))
     rest = [queue for queue in queues if queue.name != ROOT] or [Queue(USERS)]
     half_life = root.history if history is None else history
-    return [Queue(ROOT, max_jobs=root.max_jobs, max_tasks=root.max_tasks, policy=policy, history=half_life), *rest]
+    return [
+        Queue(
+            ROOT,
+            max_jobs=root.max_jobs,
+            max_tasks=root.max_tasks,
+            policy=policy,
+            history=half_life,
+            offer_most=root.offer_most,
+        ),
+        *rest,
+    ]
 
 
 def _fits(nodes: list[Node], demand: Quantities, on: dict[str, list[str]]) -> bool:

@@ -19,6 +19,7 @@ from fairlead.scheduler.queue_tree import amounts_of, weights
 from fairlead.scheduler.state import State
 from fairlead.scheduler.statuses import WAITING
 from fairlead.scheduler.tables import NONE, UNLIMITED
+from fairlead.simulate.offers import Offers
 from fairlead.simulate.workload import F64, I64, Workload
 
 Watch = Callable[[State, list[Fact]], None]
@@ -53,8 +54,9 @@ class Tally:
         state, truth, lost = self._state, self._cluster.truth, 0.0
         for attempts, grace in with_graces(state, fact.attempts):
             began = state.tasks.started_at[state.current_tasks(attempts)]
-            row = attempts.job - 1
-            ends = began + truth.duration[truth.first[row] + attempts.index % truth.several[row]]
+            really = self._cluster.really(attempts)
+            row = really.job - 1
+            ends = began + truth.duration[truth.first[row] + really.index % truth.several[row]]
             share = (truth.demand[row] / np.maximum(1, truth.capacity.sum(axis=0))).max(axis=1, initial=0.0)
             lost += float(((fact.at + grace - began) * share)[ends > fact.at + grace].sum())
         return lost
@@ -73,6 +75,7 @@ class Simulation:
     tally: Tally
     watch: Watch | None
     tell: Callable[[], None]
+    offers: Offers | None = None
 
 
 def by_steps(s: Simulation) -> int:
@@ -86,10 +89,14 @@ def by_steps(s: Simulation) -> int:
     while True:
         now = min(submit[upcoming] if upcoming < len(submit) else np.inf, cluster.next_event())
         now = min(now, withdrawn[leaving[gone]] if gone < len(leaving) else np.inf)
+        if s.offers is not None and (now < np.inf or not s.offers.over(cluster.now)):
+            now = min(now, s.offers.next_event())
         if now == np.inf:
             return moments
         now = min(now, next_due(scheduler.state, cluster.now))
         s.sampler.until(now)
+        if s.offers is not None:
+            s.offers.until(scheduler.state, float(now))
         cluster.now = float(now)
         moments += 1
         requests: list[Request] = []
@@ -99,15 +106,30 @@ def by_steps(s: Simulation) -> int:
         while gone < len(leaving) and withdrawn[leaving[gone]] <= now:
             requests.append(_withdrawal(s, int(leaving[gone])))
             gone += 1
-        scheduler.step(requests)
-        while scheduler.more or cluster.next_event() == now:
-            scheduler.step()
+        if s.offers is not None:
+            requests += s.offers.answers(float(now))
+        _all_steps(s, requests, float(now))
         _let_go(s, held_back)
         if s.watch is not None:
             s.watch(scheduler.state, s.tally.happened)
         s.tally.happened.clear()
         if moments % 200 == 0:
             s.tell()
+
+
+def _all_steps(s: Simulation, requests: Sequence[Request], now: float) -> None:
+    """All that happens at one moment; frameworks hear of it, and may want something then."""
+    heard = 0
+    while True:
+        s.scheduler.step(requests)
+        while s.scheduler.more or s.cluster.next_event() == now:
+            s.scheduler.step()
+        if s.offers is None:
+            return
+        requests = s.offers.hears(s.tally.happened[heard:], s.scheduler.state, now)
+        heard = len(s.tally.happened)
+        if not requests:
+            return
 
 
 def _submission(s: Simulation, job: int, held_back: dict[int, list[int]]) -> Request:
@@ -117,10 +139,18 @@ def _submission(s: Simulation, job: int, held_back: dict[int, list[int]]) -> Req
         if before:
             held_back[job] = before
             s.cluster.hold_back(job, int(s.workload.tasks[job]))
-        after = [After(other + 1, "end") for other in before]
-        return [JobSubmitted(at=now, id=job + 1, job=msgspec.structs.replace(job_of(s.seen, job), after=after))]
+        if s.offers is not None and s.offers.launches(job):
+            return s.offers.comes(state, job, now)
+        number = job + 1 if s.offers is None else s.offers.number(state, job)
+        after = [After(_number(s, other), "end") for other in before]
+        return [JobSubmitted(at=now, id=number, job=msgspec.structs.replace(job_of(s.seen, job), after=after))]
 
     return submit
+
+
+def _number(s: Simulation, job: int) -> int:
+    """The number that a job has in the scheduler."""
+    return job + 1 if s.offers is None else s.offers.cluster.number_of[job]
 
 
 def _not_over(s: Simulation, jobs: Sequence[int]) -> list[int]:
@@ -140,11 +170,14 @@ def _withdrawal(s: Simulation, job: int) -> Request:
     def withdraw(state: State, now: float) -> list[Fact]:
         if s.cluster.truth.left[job] == 0:  # it was refused, or has ended, and may be forgotten
             return []
-        row = state.job_row(job + 1)
+        if s.offers is not None and s.offers.launches(job):
+            s.cluster.withdraw(job, s.offers.withdraw(job))
+            return []
+        row = state.job_row(_number(s, job))
         first, count = state.jobs.first[row], state.jobs.tasks[row]
         waiting = np.flatnonzero(state.tasks.status[first : first + count] == WAITING).tolist()
         s.cluster.withdraw(job, len(waiting))
-        return [JobCancelled(at=now, id=job + 1, indices=waiting)]
+        return [JobCancelled(at=now, id=_number(s, job), indices=waiting)]
 
     return withdraw
 

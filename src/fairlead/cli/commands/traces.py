@@ -47,6 +47,15 @@ def simulate(
         typer.Option(help="Half-life of what queues used before, such as 7d, or none; else as --config says, or 1d."),
     ] = "",
     revoke: Revoke = "on",
+    offers: Annotated[
+        str,
+        typer.Option(
+            help="Once more with the jobs of these queues launched in offers, as frameworks do: names, or all."
+        ),
+    ] = "",
+    framework: Annotated[
+        str, typer.Option(help="How those answer: hold, refuse and timeout (TIME), most (25%), hoard.")
+    ] = "hold=1s,refuse=5s",
     speed: Annotated[float, typer.Option(help="Jobs come so many times as fast.", min=1e-6, max=1e6)] = 1.0,
     scale: Annotated[float, typer.Option(help="So many times as many jobs.", min=1e-6, max=1000)] = 1.0,
     start: From = "",
@@ -74,6 +83,8 @@ def simulate(
         config,
         history,
         revoke,
+        offers,
+        framework,
         speed,
         scale,
         start,

@@ -121,7 +121,9 @@ class Submitter:
             asked_for = zip((job.queue for job in jobs), loads, strict=True)
             self._unfinished.check(self._asker.door.rules, caller, asked_for)
             jobs[0] = msgspec.structs.replace(jobs[0], key=key)
-            facts += admission.submit(state, jobs, now)
+            submitted = admission.submit(state, jobs, now)
+            facts += submitted
+            jobs = [fact.job for fact in submitted]
             for number, (job, load) in enumerate(zip(jobs, loads, strict=True), first):
                 self._unfinished.begin(number, job, load)
         answers: list[Submitted] = [

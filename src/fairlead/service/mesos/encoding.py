@@ -4,11 +4,12 @@ Mesos' JSON is not protobuf's own: its 64-bit numbers are numbers, where protobu
 fields that are not known here, and may lack some that the messages ask for; what is sent has all of them, and no others.
 """
 
+import base64
 import json
+import math
 from typing import Any, TypeVar
 
 from google.protobuf import json_format
-from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import DecodeError, Message
 from google.protobuf.unknown_fields import UnknownFieldSet
 
@@ -19,7 +20,6 @@ KINDS = (JSON, PROTOBUF)
 
 _DEEPEST = 60
 """Levels of messages within messages in JSON that is read."""
-_LARGE = (FieldDescriptor.CPPTYPE_INT64, FieldDescriptor.CPPTYPE_UINT64)
 
 M = TypeVar("M", bound=Message)
 
@@ -73,25 +73,29 @@ def encode(kind: str, message: Message) -> bytes:
 
 
 def as_json(message: Message) -> dict[str, Any]:
-    """A message as Mesos writes it in JSON."""
-    told: dict[str, Any] = json_format.MessageToDict(message, preserving_proto_field_name=True)
-    _with_numbers(message.DESCRIPTOR, told)
-    return told
+    """A message as Mesos writes it in JSON: what it has, by the fields' own names."""
+    return {field.name: _value_of(field, value) for field, value in message.ListFields()}
 
 
-def _with_numbers(descriptor: Any, told: dict[str, Any]) -> None:
-    """Make numbers of the strings that protobuf's JSON has for those of 64 bits."""
-    for name, value in told.items():
-        field = descriptor.fields_by_name[name]
-        if field.cpp_type in _LARGE:
-            told[name] = [int(each) for each in value] if isinstance(value, list) else int(value)
-        elif field.message_type is not None:
-            is_map = field.message_type.GetOptions().map_entry
-            within = field.message_type.fields_by_name["value"].message_type if is_map else field.message_type
-            if within is None:
-                continue
-            for each in list(value.values()) if is_map else value if isinstance(value, list) else [value]:
-                _with_numbers(within, each)
+def _value_of(field: Any, value: Any) -> Any:
+    if not field.is_repeated:
+        return _one_of(field, value)
+    if field.message_type is not None and field.message_type.GetOptions().map_entry:
+        of_values = field.message_type.fields_by_name["value"]
+        return {str(key): _one_of(of_values, value[key]) for key in value}
+    return [_one_of(field, each) for each in value]
+
+
+def _one_of(field: Any, value: Any) -> Any:
+    """A single value: 64-bit numbers as numbers, enumerations and what is no number by their names, bytes in base64."""
+    if field.message_type is not None:
+        return as_json(value)
+    if field.enum_type is not None:
+        named = field.enum_type.values_by_number.get(value)
+        return value if named is None else named.name
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    return base64.b64encode(value).decode("ascii") if isinstance(value, bytes) else value
 
 
 def record(kind: str, message: Message) -> bytes:

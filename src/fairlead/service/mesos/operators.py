@@ -2,15 +2,17 @@
 
 import time
 from collections.abc import Awaitable, Callable, Mapping
+from itertools import chain
 from typing import Any
 
 import fairlead
-from fairlead.model.specs import Quantities
+from fairlead.model.specs import Quantities, Ranges
 from fairlead.people.rules import Forbidden, check_operates, operates, seen_queue
 from fairlead.scheduler import frameworks
 from fairlead.scheduler.admission import Refused, Unknown
 from fairlead.scheduler.facts import Fact
 from fairlead.scheduler.framework_index import Member, plus
+from fairlead.scheduler.ports import joined
 from fairlead.scheduler.state import State
 from fairlead.service.api.asking import Asker
 from fairlead.service.mesos import events, shares
@@ -21,12 +23,13 @@ from fairlead.service.mesos.messages import mesos_pb2
 from fairlead.service.mesos.messages.master_pb2 import Call, Response
 from fairlead.service.mesos.pictures import AgentPicture, FrameworkPicture, Picture, RolePicture, TaskPicture, picture
 from fairlead.service.mesos.reservations import resources_of_parcel
-from fairlead.service.mesos.resources import THEIRS, resources_of, to_mesos
+from fairlead.service.mesos.resources import THEIRS, ports_of, resources_of, to_mesos
 
 BUILT = f"fairlead {fairlead.__version__}"
 ALWAYS = ("cpu", "memory", "disk", "gpu")
 """What is told of also where there is nothing."""
 NANOSECONDS = 1_000_000_000
+NO_PORTS: Ranges = []
 
 View = Callable[[Framed | None], Awaitable[Any]]
 SetApart = Callable[[Framed, str, mesos_pb2.Offer.Operation], Awaitable[None]]
@@ -121,11 +124,11 @@ class Operators:
             "pid": f"slave(1)@{self._master.hostname}:{self._master.port}",
             "attributes": dict(node.labels),
             "registered_time": self._since,
-            "resources": amounts(agent.capacity),
-            "used_resources": amounts(agent.used),
-            "offered_resources": amounts(agent.offered),
+            "resources": amounts(agent.capacity, agent.ports.all),
+            "used_resources": amounts(agent.used, agent.ports.used),
+            "offered_resources": amounts(agent.offered, agent.ports.offered),
             "reserved_resources": _reserved(agent),
-            "unreserved_resources": amounts(agent.unreserved),
+            "unreserved_resources": amounts(agent.unreserved, agent.ports.all),
             "active": agent.active,
             "version": events.VERSION,
             "capabilities": ["MULTI_ROLE", "HIERARCHICAL_ROLE"],
@@ -144,7 +147,7 @@ class Operators:
             "executor_id": launched.executor,
             "slave_id": launched.node,
             "state": state,
-            "resources": amounts(launched.demand),
+            "resources": amounts(launched.demand, task.ports),
             "role": launched.role,
             "statuses": [
                 {"state": mesos_pb2.TaskState.Name(task.state), "timestamp": self._asker.clock.wall(launched.at)}
@@ -161,6 +164,7 @@ class Operators:
     def _framework(self, each: FrameworkPicture) -> dict[str, Any]:
         info, member = info_of(each.member.framework, each.id), each.member
         connected = member.away_since is None
+        used = amounts(each.used, joined(chain(*(task.ports for task in each.tasks if not task.launched.over))))
         return {
             "id": each.id,
             "name": info.name,
@@ -178,9 +182,9 @@ class Operators:
             "recovered": False,
             "registered_time": self._asker.clock.wall(member.since),
             "unregistered_time": 0.0 if member.away_since is None else self._asker.clock.wall(member.away_since),
-            "resources": amounts(each.used),
-            "used_resources": amounts(each.used),
-            "offered_resources": amounts(each.offered),
+            "resources": used,
+            "used_resources": used,
+            "offered_resources": amounts(each.offered, joined(chain(*(offer.ports for offer in each.offers)))),
             "tasks": [self._task(each.id, task) for task in each.tasks if not task.launched.over],
             "unreachable_tasks": [],
             "completed_tasks": [self._task(each.id, task) for task in each.tasks if task.launched.over],
@@ -290,10 +294,13 @@ class Operators:
                 made.total_resources.extend(resources_of_parcel(mark, parcel.said, parcel.amount, None, refined=True))
             made.allocated_resources.extend(resources_of(agent.used))
             made.offered_resources.extend(resources_of(agent.offered))
+            told_of = (made.total_resources, made.allocated_resources, made.offered_resources)
+            for resources, ports in zip(told_of, agent.ports, strict=True):
+                resources.extend([ports_of(ports, None, refined=False)] if ports else [])
 
     def _fill_frameworks(self, told: Response.GetFrameworks, found: Picture) -> None:
         told.SetInParent()
-        nodes = [agent.node for agent in found.agents]
+        agents = {agent.row: agent for agent in found.agents}
         for each in found.frameworks:
             connected = each.member.away_since is None
             made = told.frameworks.add(active=connected, connected=connected, recovered=False)
@@ -301,8 +308,9 @@ class Operators:
             made.registered_time.nanoseconds = int(self._asker.clock.wall(each.member.since) * NANOSECONDS)
             known = events.knows(each.member.framework)
             for offer in each.offers:
-                said = {mark: parcel.said for mark, parcel in found.agents[offer.node].parcels.items()}
-                made.offers.append(events.to_offer(offer, nodes[offer.node], known, said))
+                agent = agents[offer.node]
+                said = {mark: parcel.said for mark, parcel in agent.parcels.items()}
+                made.offers.append(events.to_offer(offer, agent.node, known, said))
             made.allocated_resources.extend(resources_of(each.used))
             made.offered_resources.extend(resources_of(each.offered))
 
@@ -315,6 +323,7 @@ class Operators:
                 made.task_id.value, made.framework_id.value = task.id, each.id
                 made.agent_id.value = task.launched.node
                 made.resources.extend(resources_of(task.launched.demand, role=task.launched.role))
+                made.resources.extend([ports_of(task.ports, task.launched.role, refined=False)] if task.ports else [])
                 at = self._asker.clock.wall(task.launched.at)
                 made.statuses.append(events.status(task.id, task.state, agent=task.launched.node, at=at))
 
@@ -367,13 +376,15 @@ _ANSWERED = {
 """The calls that have an answer."""
 
 
-def amounts(said: Quantities) -> dict[str, float]:
-    """Amounts as the old endpoints tell them."""
+def amounts(said: Quantities, ports: Ranges = NO_PORTS) -> dict[str, float | str]:
+    """Amounts, and ports, as the old endpoints tell them."""
     every = {**dict.fromkeys(ALWAYS, 0), **said}
-    return {THEIRS.get(name, name): to_mesos(THEIRS.get(name, name), amount) for name, amount in every.items()}
+    told: dict[str, float | str] = {}
+    told |= {THEIRS.get(name, name): to_mesos(THEIRS.get(name, name), amount) for name, amount in every.items()}
+    return told | ({"ports": f"[{', '.join(f'{first}-{last}' for first, last in ports)}]"} if ports else {})
 
 
-def _reserved(agent: AgentPicture) -> dict[str, dict[str, float]]:
+def _reserved(agent: AgentPicture) -> dict[str, dict[str, float | str]]:
     """What is reserved of an agent, by role."""
     by_role: dict[str, Quantities] = {}
     for parcel in agent.parcels.values():

@@ -1,12 +1,14 @@
 """The cluster as Mesos' operators see it: agents, frameworks with tasks and offers, roles. Pure functions over the state."""
 
 from collections.abc import Callable
+from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
 
-from fairlead.model.specs import Node, Offer, Quantities, Queue
+from fairlead.model.specs import Node, Offer, Quantities, Queue, Ranges
 from fairlead.scheduler.framework_index import OWN, Launched, Member, Parcel, plus, queue_of
+from fairlead.scheduler.ports import joined
 from fairlead.scheduler.state import State
 from fairlead.service.mesos.messages.mesos_pb2 import TaskState
 from fairlead.service.mesos.statuses import latest
@@ -14,15 +16,25 @@ from fairlead.service.mesos.statuses import latest
 Sees = Callable[[Member], bool]
 
 
-class AgentPicture(NamedTuple):
-    """A node: what it has, what of that is taken by tasks and by offers, and its parcels by their marks."""
+class PortsPicture(NamedTuple):
+    """The ports of a node: all, and those that tasks have and that are offered."""
 
+    all: Ranges
+    used: Ranges
+    offered: Ranges
+
+
+class AgentPicture(NamedTuple):
+    """A node, by its row: what it has, what tasks and offers have of that, its parcels by their marks, and its ports."""
+
+    row: int
     node: Node
     active: bool
     capacity: Quantities
     used: Quantities
     offered: Quantities
     parcels: dict[str, Parcel]
+    ports: PortsPicture
 
     @property
     def unreserved(self) -> Quantities:
@@ -40,6 +52,7 @@ class TaskPicture(NamedTuple):
     name: str
     launched: Launched
     state: TaskState
+    ports: Ranges
 
 
 class FrameworkPicture(NamedTuple):
@@ -106,17 +119,22 @@ def _agents(state: State) -> list[AgentPicture]:
         for parcel in here.values():
             used = plus(used, plus(parcel.amount, parcel.taken, -1), -1)
             promised = plus(promised, parcel.offered)
-        found.append(AgentPicture(node, active, capacity, used, promised, here))
+        found.append(AgentPicture(row, node, active, capacity, used, promised, here, _ports(state, node.name)))
     return found
+
+
+def _ports(state: State, node: str) -> PortsPicture:
+    f = state.frameworks
+    used, offered = (joined(chain(*held.get(node, {}).values())) for held in (f.ports, f.offered_ports))
+    return PortsPicture(state.settings.ports, used, offered)
 
 
 def _framework(state: State, who: str, member: Member, offers: list[Offer]) -> FrameworkPicture:
     tasks = []
     for task, launched in state.frameworks.tasks.get(who, {}).items():
         spec = state.index.specs.get(launched.job)
-        tasks.append(
-            TaskPicture(task, spec.name if spec else task, launched, latest(state, launched, member.framework))
-        )
+        name, ports = (spec.name, spec.ports) if spec else (task, [])
+        tasks.append(TaskPicture(task, name, launched, latest(state, launched, member.framework), ports))
     used = _sum([task.launched.demand for task in tasks if not task.launched.over])
     return FrameworkPicture(who, member, tasks, offers, used, _sum(_of_offers(offers)))
 

@@ -1,0 +1,377 @@
+"""Simulated frameworks: the jobs of some queues of a workload are launched in offers, as frameworks launch tasks.
+
+Each such queue is a role, with one framework in it. It thinks about an offer for a while, launches what waits in its queue and
+fits, by priority and then by submission, and refuses the rest for a while. While nothing waits it wants no offers; one that
+hoards wants them all the same, and keeps those that it has no use for until it has one for all that it keeps of a machine, or
+they are taken back. What it launches is a job
+of one task in the scheduler, so jobs have other numbers there than in the workload: :class:`OfferedCluster` knows which.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from heapq import heapify, heappop, heappush
+from typing import NamedTuple
+
+import numpy as np
+
+from fairlead.engines.contract import NOWHERE, Attempts, Launches, Seen, Where
+from fairlead.engines.kernel_simulated import RUNNING, STARTED
+from fairlead.engines.simulated import SimulatedCluster
+from fairlead.engines.step import Request
+from fairlead.model.quantity import parse_percent, parse_seconds
+from fairlead.model.specs import Framework, Job
+from fairlead.scheduler import frameworks
+from fairlead.scheduler.cluster import meets
+from fairlead.scheduler.facts import (
+    Fact,
+    OffersAccepted,
+    OffersDeclined,
+    OffersMade,
+    OffersRescinded,
+    TasksFact,
+    UpdatesAcknowledged,
+)
+from fairlead.scheduler.order import WORTH
+from fairlead.scheduler.state import State
+from fairlead.simulate.workload import I64, TraceError, Workload
+
+PATIENCE = 10
+"""Rounds of offers in which nothing starts, with nothing else to come, after which nothing will."""
+
+
+class Answers(NamedTuple):
+    """How frameworks answer.
+
+    queues : those whose jobs are launched in offers; None for all
+    hold : seconds until an offer is answered
+    refuse : seconds for which what is not used is refused
+    hoards : whether offers that are of no use are kept
+    timeout, most : how long offers hold, and what part of the cluster one framework may be offered at once, in percent: as
+        `offer_timeout` and `offer` in fairlead.toml
+    """
+
+    queues: frozenset[str] | None = None
+    hold: float = 1.0
+    refuse: float = 5.0
+    hoards: bool = False
+    timeout: float = 60.0
+    most: float | None = None
+
+
+class OfferedCluster(SimulatedCluster):
+    """A simulated cluster whose scheduler has numbers of its own for jobs, and one for each task that a framework launches."""
+
+    def know(self) -> None:
+        """Have no numbers yet."""
+        self._what: dict[int, tuple[int, int, int]] = {}
+        self._latest = np.zeros(len(self.truth.last), np.int64)
+        self.number_of: dict[int, int] = {}
+
+    def call(self, number: int, job: int, index: int | None = None) -> None:
+        """A job of the workload, or one task of it, has this number."""
+        if index is None:
+            tasks = slice(int(self.truth.task[job]), int(self.truth.task[job] + self.truth.left[job]))
+            self._what[number], self.number_of[job] = (job, 0, 0), number
+        else:
+            tasks = slice(int(self.truth.task[job] + index), int(self.truth.task[job] + index + 1))
+            self._what[number] = (job, index, int(self.truth.last[tasks][0]))
+        self._latest[tasks] = number
+
+    def really(self, attempts: Attempts) -> Attempts:
+        """Attempts as the workload counts them."""
+        job, index, earlier = self._of(attempts.job)
+        return Attempts(job + 1, attempts.index + index, attempts.number + earlier)
+
+    def _as_told(self, attempts: Attempts) -> Attempts:
+        number = self._latest[self.truth.task[attempts.job - 1] + attempts.index]
+        _, index, earlier = self._of(number)
+        return Attempts(number, attempts.index - index, attempts.number - earlier)
+
+    def _of(self, numbers: I64) -> I64:
+        return np.array([self._what[number] for number in numbers.tolist()], np.int64).reshape(-1, 3).T
+
+    def start(self, launches: Launches) -> None:
+        super().start(launches._replace(attempts=self.really(launches.attempts)))
+
+    def stop(self, attempts: Attempts, grace: float, where: Where = NOWHERE) -> None:
+        super().stop(self.really(attempts), grace, where)
+
+    def poll(self) -> Seen:
+        seen = super().poll()
+        known = None if seen.known is None else self._as_told(seen.known)
+        ended = seen.ended._replace(attempts=self._as_told(seen.ended.attempts))
+        return seen._replace(known=known, started=self._as_told(seen.started), ended=ended)
+
+    def acknowledge(self, attempts: Attempts) -> None:
+        super().acknowledge(self.really(attempts))
+
+
+class _Waiting:
+    """What waits in the queue of a framework: tasks as (job, index), by priority and shape; and the offers that it keeps."""
+
+    def __init__(self) -> None:
+        self.tasks: dict[tuple[int, int], list[tuple[int, int]]] = {}
+        self.kept: set[int] = set()
+
+    def any(self) -> bool:
+        """Whether anything waits."""
+        return any(self.tasks.values())
+
+
+class Offers:
+    """The frameworks of a simulation.
+
+    Attributes
+    ----------
+    cluster : OfferedCluster
+    counts : Counter
+        Offers by what became of them: made, accepted, declined, expired, and rescinded for other reasons.
+    offered : dict of str to float
+        Of each resource what was offered and not answered, base units times seconds, until the last task ended.
+    """
+
+    def __init__(self, how: Answers, seen: Workload, cluster: OfferedCluster) -> None:
+        self._how, self._seen, self.cluster = how, seen, cluster
+        self._waiting = {
+            name: _Waiting() for name in dict.fromkeys(seen.queue) if how.queues is None or name in how.queues
+        }
+        self._check()
+        self._due: list[tuple[float, str, int]] = []
+        self._wakes: list[float] = []
+        self._since = self._moved = 0.0
+        self._started = 0
+        self.counts: Counter[str] = Counter()
+        self.offered: dict[str, float] = {}
+        self._offered: dict[str, float] = {}
+        self._completed = 0
+        cluster.know()
+
+    def _check(self) -> None:
+        """Refuse what cannot be driven by offers."""
+        seen = self._seen
+        if unknown := sorted((self._how.queues or set()) - {*seen.queue}):
+            raise TraceError(f"--offers: no job is in queue {unknown[0]!r}: name queues of the trace, or all")
+        for name in self._waiting:
+            if fault := frameworks.check_role(name):
+                raise TraceError(f"--offers: queue {name!r} can be no role: {fault}")
+        if not any(node.capacity.get(name) for node in seen.nodes for name in WORTH):
+            raise TraceError(f"--offers: no machine has any {' or '.join(WORTH)}, which offers are of")
+        for job in np.flatnonzero(seen.gang & (seen.tasks > 1)).tolist():
+            if self.launches(job):
+                name = seen.queue[job]
+                raise TraceError(f"--offers: queue {name!r} has gangs, and an offer is of one machine: leave it out")
+        for job in {*seen.after, *(other for others in seen.after.values() for other in others)}:
+            if self.launches(job):
+                raise TraceError(
+                    f"--offers: queue {seen.queue[job]!r} has jobs that come after others, or before: leave it out"
+                )
+
+    def launches(self, job: int) -> bool:
+        """Whether a job is a framework's."""
+        return self._seen.queue[job] in self._waiting
+
+    # -- what comes ----------------------------------------------------------------------------------------------
+
+    def comes(self, state: State, job: int, now: float) -> list[Fact]:
+        """A job is to be launched from now on."""
+        for index in range(int(self.cluster.truth.left[job])):
+            self._wait(job, index)
+        return self._want(state, self._seen.queue[job], now)
+
+    def number(self, state: State, job: int) -> int:
+        """The number of a job that the scheduler is to start."""
+        number = state.index.last + 1
+        self.cluster.call(number, job)
+        return number
+
+    def _wait(self, job: int, index: int) -> None:
+        key = -int(self._seen.priority[job]), int(self._seen.shape[job])
+        heappush(self._waiting[self._seen.queue[job]].tasks.setdefault(key, []), (job, index))
+
+    def _want(self, state: State, name: str, now: float) -> list[Fact]:
+        """Have a framework want offers, and think again of those that it keeps."""
+        mine, member = self._waiting[name], state.frameworks.members.get(name)
+        for offer in sorted(mine.kept):
+            heappush(self._due, (now + self._how.hold, name, offer))
+        mine.kept.clear()
+        if member is None:
+            return frameworks.subscribe(state, Framework(name, roles=[name]), name, [], now)
+        return frameworks.revive(state, name, [], now) if member.suppressed else []
+
+    def withdraw(self, job: int) -> int:
+        """What of a job waits is not to be launched after all; how many tasks that were."""
+        count = 0
+        for heap in self._waiting[self._seen.queue[job]].tasks.values():
+            left = [task for task in heap if task[0] != job]
+            count += len(heap) - len(left)
+            heap[:] = left
+            heapify(heap)
+        return count
+
+    # -- time ----------------------------------------------------------------------------------------------------
+
+    def next_event(self) -> float:
+        """When somebody answers, or may be offered again what was refused, or offers are over."""
+        return min(self._due[0][0] if self._due else np.inf, self._wakes[0] if self._wakes else np.inf)
+
+    def until(self, state: State, now: float) -> None:
+        """Add up what was offered until now: nothing has happened since the last time."""
+        if self.cluster.completed > self._completed:
+            self._completed, self.offered = self.cluster.completed, dict(self._offered)
+        for name, amount in state.quantities(state.queues.offered[0]).items():
+            self._offered[name] = self._offered.get(name, 0.0) + amount * (now - self._since)
+        self._since = now
+
+    def over(self, now: float) -> bool:
+        """Whether nothing will start any more, where nothing runs or is to come: nothing waits, or has found room for long."""
+        truth, how = self.cluster.truth, self._how
+        if truth.size[STARTED] > self._started:
+            self._started, self._moved = int(truth.size[STARTED]), now
+        patience = PATIENCE * (how.hold + how.refuse + how.timeout)
+        return truth.size[RUNNING] == 0 and (not truth.waiting.any() or now > self._moved + patience)
+
+    def answers(self, now: float) -> list[Request]:
+        """The answers that are due."""
+        while self._wakes and self._wakes[0] <= now:
+            heappop(self._wakes)
+        found = []
+        while self._due and self._due[0][0] <= now:
+            _, name, offer = heappop(self._due)
+            found.append(self._answer(name, offer))
+        return found
+
+    def _answer(self, name: str, offer: int) -> Request:
+        def answer(state: State, now: float) -> list[Fact]:
+            row, mine = frameworks.row_of_offer(state, offer), self._waiting[name]
+            if row is None:  # it was taken back meanwhile
+                return []
+            node = state.offers.node[row]
+            rows = [row, *(r for o in sorted(mine.kept) if state.offers.node[r := _row(state, o)] == node)]
+            chosen = self._chosen(state, rows, mine)
+            if not chosen and self._how.hoards:
+                mine.kept.add(offer)
+                return []
+            heappush(self._wakes, now + self._how.refuse)
+            ids = state.offers.id[rows].tolist()
+            mine.kept.difference_update(ids)
+            facts = self._launch(state, name, ids, chosen, now)
+            if not mine.any() and not self._how.hoards:
+                facts += frameworks.suppress(state, name, [], now)
+            return facts
+
+        return answer
+
+    def _chosen(self, state: State, rows: Sequence[int], mine: _Waiting) -> list[tuple[int, int]]:
+        """Take out of what waits what fits into offers of one machine."""
+        seen, labels = self._seen, state.cluster.specs[state.offers.node[rows[0]]].labels
+        room, found = state.quantities(state.offers.rest[list(rows)].sum(axis=0)), []
+        first = [
+            (key[0], heap[0], key)
+            for key, heap in mine.tasks.items()
+            if heap and meets(labels, tuple((label, tuple(any_of)) for label, any_of in seen.places[key[1]].items()))
+        ]
+        heapify(first)
+        while first:
+            _, _, key = heappop(first)
+            demand, heap = seen.demands[key[1]], mine.tasks[key]
+            if any(amount > room.get(name, 0) for name, amount in demand.items()):
+                continue
+            found.append(heappop(heap))
+            room = {name: amount - demand.get(name, 0) for name, amount in room.items()}
+            if heap:
+                heappush(first, (key[0], heap[0], key))
+        return found
+
+    def _launch(
+        self, state: State, name: str, offers: list[int], chosen: Sequence[tuple[int, int]], now: float
+    ) -> list[Fact]:
+        asked, seen = {}, self._seen
+        for job, index in chosen:
+            again = int(self.cluster.truth.last[self.cluster.truth.task[job] + index])
+            task = f"{job}.{index}.{again}"
+            asked[task] = Job("", seen.demands[seen.shape[job]], task=task)
+        facts, refused = frameworks.accept(state, name, offers, list(asked.values()), self._how.refuse, now)
+        invalid = {each.task for each in refused if isinstance(each, frameworks.InvalidTask)}
+        number = state.index.last
+        for task, (job, index) in zip(asked, chosen, strict=True):
+            if task in invalid:  # there are as many tasks in the queue as there may be: it waits on
+                self._wait(job, index)
+            else:
+                number += 1
+                self.cluster.call(number, job, index)
+        return facts
+
+    # -- what is heard -------------------------------------------------------------------------------------------
+
+    def hears(self, happened: Sequence[Fact], state: State, now: float) -> list[Request]:
+        """What frameworks do about what has happened: think about offers, say that they know, launch again what was stopped."""
+        jobs: dict[int, None] = {}
+        for fact in happened:
+            if isinstance(fact, TasksFact):
+                jobs |= dict.fromkeys(number for number in fact.job.tolist() if number in state.frameworks.task_of)
+            elif isinstance(fact, OffersMade):
+                for offer in fact.offers:
+                    heappush(self._due, (now + self._how.hold, offer.framework, offer.id))
+                heappush(self._wakes, now + self._how.timeout)
+            self._count(fact)
+        return [self._hear(list(jobs))] if jobs else []
+
+    def _count(self, fact: Fact) -> None:
+        match fact:
+            case OffersMade():
+                self.counts["made"] += len(fact.offers)
+            case OffersAccepted():
+                self.counts["accepted"] += len(fact.ids)
+            case OffersDeclined():
+                self.counts["declined"] += len(fact.ids)
+            case OffersRescinded():
+                self.counts["expired" if fact.why == "expired" else "rescinded"] += len(fact.ids)
+                for mine in self._waiting.values():
+                    mine.kept.difference_update(fact.ids)
+
+    def _hear(self, jobs: Iterable[int]) -> Request:
+        def hear(state: State, now: float) -> list[Fact]:
+            f, known, facts = state.frameworks, list[tuple[int, int]](), list[Fact]()
+            for number in jobs:
+                who, task = f.task_of[number]
+                launched = f.tasks[who][task]
+                known += [(number, update.number) for update in launched.updates]
+                if launched.over and launched.updates[-1].what != "finished":
+                    job, index, _ = map(int, task.split("."))
+                    self._wait(job, index)
+                    facts += self._want(state, who, now)
+            numbers, updates = zip(*known, strict=True) if known else ((), ())
+            return [*facts, UpdatesAcknowledged(at=now, jobs=list(numbers), updates=list(updates))] if known else facts
+
+        return hear
+
+
+def _row(state: State, offer: int) -> int:
+    row = frameworks.row_of_offer(state, offer)
+    assert row is not None, "what is kept was not taken back"
+    return row
+
+
+def parse_answers(queues: str, text: str) -> Answers:
+    """Read how frameworks answer: ``hold=1s,refuse=5s,timeout=60s,most=25%,hoard``. Raises ValueError with the remedy."""
+    names = None if queues == "all" else frozenset(queues.split(","))
+    found = Answers(names)
+    for part in filter(None, text.split(",")):
+        key, _, value = part.partition("=")
+        if key == "hold":
+            found = found._replace(hold=parse_seconds(value))
+        elif key == "refuse":
+            found = found._replace(refuse=parse_seconds(value))
+        elif key == "timeout":
+            found = found._replace(timeout=parse_seconds(value))
+        elif key == "most":
+            found = found._replace(most=float(parse_percent(value)))
+        elif part == "hoard":
+            found = found._replace(hoards=True)
+        else:
+            raise ValueError(f"{part!r}: write hold=1s, refuse=5s, timeout=60s, most=25% or hoard, with commas between")
+    if found.hold >= found.timeout:
+        raise ValueError(f"hold={found.hold:g}s: use less than timeout, {found.timeout:g}s, or no offer is answered")
+    if not found.hold and not found.refuse:
+        raise ValueError("hold=0,refuse=0: not both 0: the same would be offered and refused for ever at one moment")
+    return found
