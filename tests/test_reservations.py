@@ -1,5 +1,8 @@
 """Reservations: what they promise, in virtual time. Each story is a history that says what starts when."""
 
+import random
+from itertools import pairwise
+
 import numpy as np
 import pytest
 from hypothesis import Phase, given, settings
@@ -450,3 +453,53 @@ def test_no_reservation_delays_one_that_is_before_it(data):
     story.until(400.0, every=3.0)
     jobs = {int(job) for f in story.of(TasksPlaced) for job in f.job}
     assert len(jobs) == story.state.index.last, "whoever comes, all have started in the end"
+
+
+def _mean_use(nodes: list[dict[str, int]], newcomers: int, gang: int, seed: int = 1) -> list[dict[str, float]]:
+    """CPUs that queues use, as a mean over 1,000 s each: at 500 s newcomers come to one who has all, in small, longer tasks."""
+    rng, jobs, cpus = random.Random(seed), Jobs(), sum(node["cpu"] for node in nodes)
+    count = 40 * cpus // 1000
+    jobs.add(0.0, "first", {"cpu": 1000}, [rng.uniform(50.0, 150.0) for _ in range(count)], tasks=count)
+    for k in range(newcomers):
+        for _ in range(cpus // 1000 * 80 if gang else 1):
+            many = {"tasks": gang, "gang": True} if gang else {"tasks": cpus // 1000 * 100}
+            jobs.add(500.0, f"new{k}", {"cpu": 1000 if gang else 2000}, 20.0, **many)
+    uses, queues, total = [(0.0, {})], {}, {}
+
+    def note(facts: list[Fact]) -> None:
+        for fact in facts:
+            if isinstance(fact, JobSubmitted):
+                queues[fact.id] = fact.job.queue, fact.job.demand["cpu"] / 1000
+            elif isinstance(fact, TasksPlaced | TasksFinished):
+                for job in fact.job.tolist():
+                    queue, cpu = queues[job]
+                    total[queue] = total.get(queue, 0.0) + (cpu if isinstance(fact, TasksPlaced) else -cpu)
+                uses.append((fact.at, dict(total)))
+
+    workload = jobs.workload("newcomers", [Node(f"n{k}", node) for k, node in enumerate(nodes)], [])
+    simulate(workload, "drf", record=note, revoke=False)
+    means = []
+    for begin in (1000.0, 2000.0):
+        parts = [
+            (min(after, begin + 1000.0) - max(at, begin), use)
+            for (at, use), (after, _) in pairwise(uses)
+            if after > begin and at < begin + 1000.0
+        ]
+        means.append({q: sum(lasts * use.get(q, 0.0) for lasts, use in parts) / 1000.0 for q in total})
+    return means
+
+
+@pytest.mark.parametrize(
+    ("nodes", "newcomers", "gang"),
+    [
+        ([{"cpu": 40_000}], 1, 0),
+        ([{"cpu": 10_000}] * 4, 1, 0),
+        ([{"cpu": 10_000}] * 8, 3, 4),
+    ],
+    ids=["one-machine", "four-machines", "gangs-of-three"],
+)
+def test_a_newcomer_with_larger_and_shorter_tasks_comes_to_its_share(nodes, newcomers, gang):
+    """Served in its own slot again and again, it is the first in line all the same: the next reservation is for more."""
+    share = sum(node["cpu"] for node in nodes) / 1000 / (1 + newcomers)
+    for means in _mean_use(nodes, newcomers, gang):
+        assert means == pytest.approx(dict.fromkeys(means, share), rel=0.1)

@@ -51,7 +51,9 @@ def _move_jobs(state: "State", row: int, at: float) -> None:
             kernel_history.count_use(state.view(), new, at)  # which is nothing until now
         for name in TAKEN_ALONG:
             getattr(queues, name)[new] = getattr(queues, name)[row]
-    queues.idled_before[leaf], queues.idled_before[row] = queues.idled_before[row], 0
+    for name, none in (("idled_before", 0), ("in_line_since", np.inf), ("apart", 0)):  # of leaves only
+        column = getattr(queues, name)
+        column[leaf], column[row] = column[row], none
     jobs, leaves = state.jobs, state.buckets.leaf[: state.buckets.n]
     mine = np.flatnonzero(jobs.queue[: jobs.n] == row)
     jobs.queue[mine] = leaf
