@@ -266,10 +266,16 @@ def kept_promises(state: State) -> set[tuple[int, int]]:
 
 
 def placed_keeping_promises(state: State, fact: TasksPlaced) -> None:
-    """Let tasks be placed; whoever it is, no reservation is delayed by it but for those of higher rank than its own."""
+    """Let tasks be placed; whoever it is, no reservation is delayed by it but for those of higher rank than its own.
+
+    But where queues are placed that have a guarantee: they may take what would be revoked for them again.
+    """
     holds = state.holds
     owners = holds.rank[: holds.n][np.isin(holds.job[: holds.n], fact.job)].tolist()
-    before = {(rank, n) for rank, n in kept_promises(state) if rank < min(owners, default=rank + 1)}
+    guarded = state.queues.guarded[state.jobs.queue[state.job_rows(fact.job)]]
+    theirs = set(np.asarray(fact.node)[guarded].tolist())
+    kept = kept_promises(state)
+    before = {(rank, n) for rank, n in kept if rank < min(owners, default=rank + 1) and n not in theirs}
     state.apply(fact)
     assert before <= kept_promises(state), "room that was kept is taken"
 
