@@ -13,6 +13,7 @@ from fairlead.scheduler import kernel_forecasts, snapshot
 from fairlead.scheduler.divided_queues import write_entitled
 from fairlead.scheduler.facts import Fact, NodesReserved, TasksPlaced, decode, encode
 from fairlead.scheduler.invariants import check_invariants
+from fairlead.scheduler.kernel_line import SOON
 from fairlead.scheduler.kernel_sketches import EDGES
 from fairlead.scheduler.revocations_checked import kept_in_vain
 from fairlead.scheduler.state import State
@@ -157,10 +158,10 @@ def planned_as_naively(state: State, now: float, fact: NodesReserved) -> None:
     bucket = int(state.jobs.bucket[state.job_row(fact.id)])
     h, leaf, apart = state.holds, int(state.buckets.leaf[bucket]), {state.tree.rows[name] for name in fact.apart}
     mine = [k for k in range(h.n) if h.bucket[k] == bucket]
-    served = state.queues.in_line_since[leaf] < np.inf
-    own = bool(state.queues.apart[leaf] >> h.place[mine[0]] & 1) if mine else bool(served)
+    recently = now - state.queues.in_line_at <= SOON
+    own = bool(state.queues.apart[leaf] >> h.place[mine[0]] & 1) if mine else bool(recently[leaf])
     others = {int(state.buckets.leaf[b]) for b in h.bucket[: h.n]} - {leaf}
-    waited = {q for q in range(1, state.queues.n) if state.queues.in_line_since[q] < np.inf} - {leaf}
+    waited = {q for q in range(state.queues.n) if recently[q]} - {leaf}
     assert apart <= others | waited | ({leaf} if own else set())
     if apart:
         assert (leaf in apart) == own

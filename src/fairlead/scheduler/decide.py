@@ -31,7 +31,7 @@ from fairlead.scheduler.facts import (
     TasksPlaced,
     TasksRevoked,
 )
-from fairlead.scheduler.kernel_cycle import DROP, KEEP, NOBODY_BEFORE
+from fairlead.scheduler.kernel_cycle import DROP, KEEP
 from fairlead.scheduler.kernel_offers import LEAF
 from fairlead.scheduler.kernel_offers import NODE as OFFERED_NODE
 from fairlead.scheduler.kernel_room import INDEX, JOB, NODE
@@ -145,8 +145,7 @@ def decide_what_is_next(state: State, now: float, most: int = MOST_PLACEMENTS, s
     elif plan.columns or offers:
         passed = plan.about != NONE
         if passed:
-            ids = [] if plan.about == NOBODY_BEFORE else [int(state.jobs.id[plan.about])]
-            facts.append(JobsPassedOver(at=now, ids=ids))
+            facts.append(JobsPassedOver(at=now, ids=[int(state.jobs.id[plan.about])]))
         if plan.columns:
             placed = _placed(state, plan.columns, now)
             facts.append(placed)

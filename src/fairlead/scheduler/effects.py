@@ -11,7 +11,7 @@ import numpy as np
 
 from fairlead.model.quantity import LARGEST
 from fairlead.outcomes import Outcome
-from fairlead.scheduler import kernel_account, kernel_attempts, kernel_cycle, kernel_keep, parcels
+from fairlead.scheduler import kernel_account, kernel_attempts, kernel_cycle, kernel_keep, kernel_line, parcels
 from fairlead.scheduler.compaction import compact
 from fairlead.scheduler.facts import (
     FIXED_WHILE_RUNNING,
@@ -296,12 +296,10 @@ def _tasks_expired(state: "State", fact: TasksExpired) -> None:
 
 
 def _jobs_passed_over(state: "State", fact: JobsPassedOver) -> None:
-    if not fact.ids:
-        kernel_keep.nobody_waits_before(state.view())
     for job in fact.ids:
         bucket = state.jobs.bucket[state.job_row(job)]
         if bucket != NONE:
-            kernel_keep.pass_over(state.view(), bucket, fact.at)
+            kernel_line.pass_over(state.view(), bucket, fact.at)
 
 
 def _nodes_reserved(state: "State", fact: NodesReserved) -> None:

@@ -222,7 +222,7 @@ class TasksExpired(TasksFact, frozen=True):
 
 
 class JobsPassedOver(Fact, frozen=True):
-    """It is their turn, no node has room, and others are served. Nobody: whose turn it is is served, and none waits before."""
+    """It is their turn, no node has room, and others are served."""
 
     ids: list[int]
 

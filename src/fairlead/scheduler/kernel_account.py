@@ -16,6 +16,7 @@ from fairlead.scheduler.kernel_holds import count_idle, give_back_at, lasts_at_m
 from fairlead.scheduler.kernel_keep import drop_holds, note_end, use_hold
 from fairlead.scheduler.kernel_keys import turn_of
 from fairlead.scheduler.kernel_lending import set_withheld
+from fairlead.scheduler.kernel_line import note_served
 from fairlead.scheduler.kernel_nodes import room_came_back
 from fairlead.scheduler.kernel_order import look_again, startable, touch_bucket, touch_queue
 from fairlead.scheduler.kernel_sketches import NOBODYS, let_go, note_duration
@@ -131,22 +132,12 @@ def placed(v: View, job: I64, index: I64, attempt: I64, node: I64, at: float) ->
             if jobs.holding[j] == 1:
                 v.buckets.started[bucket] += 1
             if v.counts[HOLDS] == 0 or not use_hold(v, bucket, n, at):
-                _note_in_line(v, bucket)
+                note_served(v, bucket, at)
             if startable(v, j) == 0 or jobs.gang[j]:
                 leave_bucket(v, j, at)
             elif v.counts[IN_ORDER]:
                 touch_bucket(v, bucket)
     return -1
-
-
-@compiled
-def _note_in_line(v: View, bucket: int) -> None:
-    """A task of a bucket is placed: if it was passed over, note since when."""
-    since = v.buckets.passed_since[bucket]
-    v.buckets.passed_since[bucket] = np.nan
-    if not np.isnan(since):
-        for q in (v.buckets.leaf[bucket], 0):
-            v.queues.in_line_since[q] = min(v.queues.in_line_since[q], since)
 
 
 @compiled

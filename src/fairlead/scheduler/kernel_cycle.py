@@ -19,6 +19,7 @@ from fairlead.scheduler.compiled_view import View
 from fairlead.scheduler.kernel_holds import next_reservation
 from fairlead.scheduler.kernel_keys import turn_of
 from fairlead.scheduler.kernel_lending import set_withheld
+from fairlead.scheduler.kernel_line import in_line_since
 from fairlead.scheduler.kernel_offers import find_offer, offer_found, park_framework, untake_offer, wake_frameworks
 from fairlead.scheduler.kernel_order import (
     climb,
@@ -89,9 +90,6 @@ from fairlead.scheduler.view import (
 # What a plan comes to: tasks placed (perhaps none), nodes to be kept for a job first, or a reservation to be dropped first.
 SERVE, KEEP, DROP = range(3)
 
-NOBODY_BEFORE = -2
-"""In the place of a job that was passed over: whose turn it was is served, and nobody who is, was passed over before it."""
-
 
 @compiled
 def plan(
@@ -118,8 +116,7 @@ def plan(
     count : int
         Of columns in `chosen`: placements, or nodes to keep with how many tasks each.
     job : int
-        The row of the job that was passed over, or that nodes are kept for; the hold that is dropped; NONE. NOBODY_BEFORE, where
-        that is news.
+        The row of the job that was passed over, or that nodes are kept for; the hold that is dropped; NONE.
     more : bool
         Whether there is more to decide at once.
     start : float
@@ -144,11 +141,14 @@ def plan(
             return what, count, about, True, start, slips
     placed, more = _serve(v, thorough, most)
     passed = NONE
-    if line != NONE and placed + v.counts[OFFERED] > 0 and np.isnan(v.buckets.passed_since[line]):
-        if not _was_served(v, line):
-            passed = v.buckets.head[line] if _is_passed(v, line, placed) else NONE
-        elif v.queues.in_line_since[0] < np.inf:
-            passed = NOBODY_BEFORE
+    if (
+        line != NONE
+        and placed + v.counts[OFFERED] > 0
+        and np.isnan(v.buckets.passed_since[line])
+        and not _was_served(v, line)
+        and _is_passed(v, line, placed)
+    ):
+        passed = v.buckets.head[line]
     served_kept = _give_back(v, placed)
     return SERVE, placed, passed, more or served_kept, now, 0
 
@@ -186,7 +186,7 @@ def _reserve(v: View, line: int, now: float, reserve_after: float) -> tuple[int,
         if count == 0:
             return DROP, 0, _first_hold(v, b), now, 0
         return KEEP, count, current_job(v, b), start, slips
-    if line != NONE and now - _in_line_since(v, line) >= reserve_after and not has_room(v, line):  # not for NaN
+    if line != NONE and now - in_line_since(v, line, now) >= reserve_after and not has_room(v, line):  # not for NaN
         h = overtaken(v, line)
         if h != NONE:
             return DROP, 0, h, now, 0
@@ -195,13 +195,6 @@ def _reserve(v: View, line: int, now: float, reserve_after: float) -> tuple[int,
             if count > 0:
                 return KEEP, count, current_job(v, line), start, 0
     return SERVE, 0, NONE, now, 0
-
-
-@compiled
-def _in_line_since(v: View, b: int) -> float:
-    """Since when a bucket that is first in line waits for room, or its leaf did that was served last; NaN: since now."""
-    since = v.queues.in_line_since[v.buckets.leaf[b]]
-    return float(since if since < np.inf else v.buckets.passed_since[b])
 
 
 @compiled

@@ -18,6 +18,7 @@ from fairlead.scheduler.kernel_holds import (
     unlink_holds,
 )
 from fairlead.scheduler.kernel_lending import set_withheld
+from fairlead.scheduler.kernel_line import pass_over
 from fairlead.scheduler.kernel_nodes import room_came_back
 from fairlead.scheduler.kernel_order import touch_bucket, touch_queue
 from fairlead.scheduler.kernel_reservations import expected_end, first_rank, next_rank, part_left
@@ -98,24 +99,6 @@ def _free_place(v: View) -> int:
     while (taken >> place) & 1:
         place += 1
     return place
-
-
-@compiled
-def pass_over(v: View, bucket: int, at: float) -> None:
-    """It is a bucket's turn and there is no room: it waits from now on, or since its leaf did that was served meanwhile."""
-    v.buckets.passed_since[bucket] = min(at, v.queues.in_line_since[v.buckets.leaf[bucket]])
-
-
-@compiled
-def nobody_waits_before(v: View) -> None:
-    """One that nobody had passed was the first in line, and is served; before it are only those with reservations."""
-    since = v.queues.in_line_since
-    before = since[: v.counts[QUEUES]].copy()
-    since[: v.counts[QUEUES]] = np.inf
-    for h in range(v.counts[HOLDS]):
-        leaf = v.buckets.leaf[v.holds.bucket[h]]
-        if leaf > 0:
-            since[leaf] = before[leaf]
 
 
 @compiled

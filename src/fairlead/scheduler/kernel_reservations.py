@@ -15,8 +15,9 @@ from fairlead.kernel_cache import compiled
 from fairlead.policies.codes import DIVIDED, FIFO, HDRF, PRIORITY
 from fairlead.scheduler.compiled_view import View
 from fairlead.scheduler.kernel_forecasts import duration, set_tails
-from fairlead.scheduler.kernel_holds import FIXED, next_reservation
+from fairlead.scheduler.kernel_holds import FIXED, counts_on, next_reservation
 from fairlead.scheduler.kernel_keys import queue_goes_before, set_key, set_level
+from fairlead.scheduler.kernel_line import is_in_line
 from fairlead.scheduler.kernel_nodes import could_hold
 from fairlead.scheduler.kernel_order import current_job, is_leaf, tasks_left
 from fairlead.scheduler.kernel_room import INDEX, NODE
@@ -93,7 +94,7 @@ def plan_new(v: View, b: int, now: float) -> tuple[int, float]:
     If its leaf was just served, and is the first in line all the same, it is to have more than it has. Where only its own tasks
     could bring it that, nothing is planned until others pass it again.
     """
-    own = v.queues.in_line_since[v.buckets.leaf[b]] < np.inf
+    own = is_in_line(v, v.buckets.leaf[b], now)
     count, start = _plan(v, b, next_rank(v), np.full(v.counts[NODES], tasks_left(v, b)), own, now)
     if own and not v.queue_seats.apart[v.buckets.leaf[b]] and np.isnan(v.buckets.passed_since[b]):
         return 0, now
@@ -111,13 +112,14 @@ def _plan(v: View, b: int, rank: int, most: I64, own: bool, now: float) -> tuple
     """
     apart, mine, some = v.queue_seats.apart, v.buckets.leaf[b], own
     for q in range(v.counts[QUEUES]):
-        apart[q] = own if q == mine else v.queues.in_line_since[q] < np.inf and q != 0
+        apart[q] = own if q == mine else is_in_line(v, q, now)
         some |= apart[q]
     h = 0
     while h < v.counts[HOLDS]:
         leaf = v.buckets.leaf[v.holds.bucket[h]]
-        if v.holds.kind[h] == RESERVATION and leaf != mine and not apart[leaf] and _stays_before(v, h, b):
-            some = apart[leaf] = True
+        if v.holds.kind[h] == RESERVATION and leaf != mine and not apart[leaf]:
+            apart[leaf] = not counts_on(v, h, leaf) or _stays_before(v, h, b)
+            some |= apart[leaf]
         h = next_reservation(v, h)
     count, start = plan_start(v, b, rank, most, now)
     if some and count == 0:

@@ -51,7 +51,12 @@ def _move_jobs(state: "State", row: int, at: float) -> None:
             kernel_history.count_use(state.view(), new, at)  # which is nothing until now
         for name in TAKEN_ALONG:
             getattr(queues, name)[new] = getattr(queues, name)[row]
-    for name, none in (("idled_before", 0), ("in_line_since", np.inf), ("apart", 0)):  # of leaves only
+    for name, none in (
+        ("idled_before", 0),
+        ("in_line_since", 0.0),
+        ("in_line_at", -np.inf),
+        ("apart", 0),
+    ):  # of leaves only
         column = getattr(queues, name)
         column[leaf], column[row] = column[row], none
     jobs, leaves = state.jobs, state.buckets.leaf[: state.buckets.n]

@@ -114,7 +114,7 @@ class QueueTree(Struct, dict=True, forbid_unknown_fields=True):
                 self.names.append(path)
                 self.rows[path] = row
                 table.short_since[row] = inf if path else -inf
-                table.in_line_since[row] = inf
+                table.in_line_at[row] = -inf
                 table.parent[row] = up = self.rows[ancestors(path)[0]] if path else NONE
                 self._rank(row, table)
                 new.append(row)

@@ -152,7 +152,7 @@ def load(pieces: Iterable[bytes]) -> State:
     state.times[BEGAN], state.grain = known.began, np.array(known.grain, np.int64)
     for name in TABLES:
         _make_room(getattr(state, name), known.rows.get(name, 0), len(known.resources))
-    state.queues.in_line_since[:] = inf  # where an older version wrote none
+    state.queues.in_line_at[:] = -inf  # where an older version wrote none
     piece: Submitted | Rows | End | None = None
     for body in pieces:
         piece = decode(body, type=Submitted | Rows | End)

@@ -152,9 +152,8 @@ class Queues(Table):
     promised : the free room that is kept for it from others, which it is charged
     claimed : what is kept for its claims; as what it uses, it counts against limits and against what others do not lend, for all
         but those that it is kept for
-    in_line_since : of a leaf of which one was passed over, and then served, since when: as long as it is in line all the same it
-        waits since then. Infinite: of no other, and of none without a reservation once one was the first in line that had not
-        been passed over, and was served. The root's: whether one was noted since that happened last
+    in_line_since : of a leaf of which one was passed over, and then served, since when: if it is still the first in line soon, it
+        waits since then; `in_line_at` is when it was found in line last (see :mod:`fairlead.scheduler.kernel_line`)
     apart : a bit for each reservation that counts on nothing that tasks of the leaf give back: others of the leaf take that
     idled_before : the same over time: of a leaf, in all its reservations that are over, base units times seconds
     guarantee_timeout, share_timeout, threshold, min_runtime, priority_revokes : as :class:`fairlead.model.specs.Queue` says,
@@ -169,8 +168,8 @@ class Queues(Table):
         parent="i8", policy="i8", rank="i8", max_tasks="i8", max_jobs="i8", tasks="i8", jobs="i8", served="i8",
         ticks="i8", moment="i8", remains="i8", trusted="i8", overran="i8", tick="f8", guarantee_timeout="f8",
         share_timeout="f8", threshold="f8", min_runtime="f8", short_since="f8", in_line_since="f8", exact="?", weightless="?",
-        strict="?", apart="i8", spare_tasks="i8", priority_revokes="?", revocable="?", guaranteed="?", guarded="?", lends="?",
-        allocations="i8", refusal="i8", offer_most="f8",
+        in_line_at="f8", strict="?", apart="i8", spare_tasks="i8", priority_revokes="?", revocable="?", guaranteed="?", guarded="?",
+        lends="?", allocations="i8", refusal="i8", offer_most="f8",
     )  # fmt: skip
     WIDE: ClassVar = {
         "weight": ("f8", 1.0),
@@ -203,6 +202,7 @@ class Queues(Table):
     min_runtime: F64
     short_since: F64
     in_line_since: F64
+    in_line_at: F64
     apart: I64
     priority_revokes: Bools
     revocable: Bools

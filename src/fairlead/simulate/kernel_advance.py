@@ -20,9 +20,10 @@ from fairlead.scheduler.kernel_account import (
     started,
 )
 from fairlead.scheduler.kernel_claims import look
-from fairlead.scheduler.kernel_cycle import DROP, KEEP, NOBODY_BEFORE, SERVE, plan, plan_beyond, settle
+from fairlead.scheduler.kernel_cycle import DROP, KEEP, SERVE, plan, plan_beyond, settle
 from fairlead.scheduler.kernel_history import fade
-from fairlead.scheduler.kernel_keep import drop_holds, keep_nodes, nobody_waits_before, pass_over
+from fairlead.scheduler.kernel_keep import drop_holds, keep_nodes
+from fairlead.scheduler.kernel_line import pass_over
 from fairlead.scheduler.kernel_order import startable
 from fairlead.scheduler.kernel_room import INDEX, JOB, NODE
 from fairlead.scheduler.statuses import WAITING
@@ -280,13 +281,9 @@ def _place(v: View, course: Course, now: float, count: int) -> None:
 
 @compiled
 def _pass_over(v: View, course: Course, now: float, about: int) -> None:
-    """Others are placed though it is the turn of a job; or one whose turn it is, and nobody was passed over before."""
-    if about == NOBODY_BEFORE:
-        _log(course, PASSED_OVER, now, NONE, 0, 0)
-        nobody_waits_before(v)
-    else:
-        _log(course, PASSED_OVER, now, v.jobs.id[about], 0, 0)
-        pass_over(v, v.jobs.bucket[about], now)
+    """Others are placed though it is the turn of a job."""
+    _log(course, PASSED_OVER, now, v.jobs.id[about], 0, 0)
+    pass_over(v, v.jobs.bucket[about], now)
 
 
 @compiled

@@ -279,4 +279,4 @@ def _fact(s: Simulation, kind: int, at: float, about: int, columns: I64, start: 
         return ReservationDropped(at=at, id=about)
     if kind == kernel.FORGOT:
         return JobsForgotten(at=at, ids=columns[0].tolist())
-    return JobsPassedOver(at=at, ids=[about] if about != NONE else [])
+    return JobsPassedOver(at=at, ids=[about])
