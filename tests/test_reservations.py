@@ -455,6 +455,22 @@ def test_no_reservation_delays_one_that_is_before_it(data):
     assert len(jobs) == story.state.index.last, "whoever comes, all have started in the end"
 
 
+def test_three_newcomers_with_tasks_of_all_lengths_come_to_their_shares_by_weight():
+    """Their own tasks end so often that each is served in its own room before it has waited for long."""
+    rng, jobs, queues = random.Random(2), Jobs(), [Queue("hog", weight=2.0), Queue("*")]
+    for queue, at, cpu, least, most in (
+        ("hog", 0.0, 2, 100.0, 900.0),
+        ("a", 600.0, 4, 1.0, 9.0),
+        ("b", 1800.0, 4, 9.0, 80.0),
+        ("c", 1800.0, 6, 31.0, 275.0),
+    ):
+        count = int(144 * 18_000 / cpu / (least + most))
+        jobs.add(at, queue, {"cpu": 1000 * cpu}, [rng.uniform(least, most) for _ in range(count)], tasks=count)
+    uses = _uses(jobs, [{"cpu": 24_000}] * 6, queues)
+    means = _means(uses, 7200.0, 10_800.0)
+    assert means == pytest.approx({"hog": 57.6, "a": 28.8, "b": 28.8, "c": 28.8}, rel=0.15)
+
+
 def _mean_use(nodes: list[dict[str, int]], newcomers: int, gang: int, seed: int = 1) -> list[dict[str, float]]:
     """CPUs that queues use, as a mean over 1,000 s each: at 500 s newcomers come to one who has all, in small, longer tasks."""
     rng, jobs, cpus = random.Random(seed), Jobs(), sum(node["cpu"] for node in nodes)
@@ -464,6 +480,12 @@ def _mean_use(nodes: list[dict[str, int]], newcomers: int, gang: int, seed: int 
         for _ in range(cpus // 1000 * 80 if gang else 1):
             many = {"tasks": gang, "gang": True} if gang else {"tasks": cpus // 1000 * 100}
             jobs.add(500.0, f"new{k}", {"cpu": 1000 if gang else 2000}, 20.0, **many)
+    uses = _uses(jobs, nodes, [])
+    return [_means(uses, begin, begin + 1000.0) for begin in (1000.0, 2000.0)]
+
+
+def _uses(jobs: Jobs, nodes: list[dict[str, int]], tree: list[Queue]) -> list[tuple[float, dict[str, float]]]:
+    """How many CPUs each queue uses, from moment to moment."""
     uses, queues, total = [(0.0, {})], {}, {}
 
     def note(facts: list[Fact]) -> None:
@@ -476,17 +498,20 @@ def _mean_use(nodes: list[dict[str, int]], newcomers: int, gang: int, seed: int 
                     total[queue] = total.get(queue, 0.0) + (cpu if isinstance(fact, TasksPlaced) else -cpu)
                 uses.append((fact.at, dict(total)))
 
-    workload = jobs.workload("newcomers", [Node(f"n{k}", node) for k, node in enumerate(nodes)], [])
+    workload = jobs.workload("newcomers", [Node(f"n{k}", node) for k, node in enumerate(nodes)], tree)
     simulate(workload, "drf", record=note, revoke=False)
-    means = []
-    for begin in (1000.0, 2000.0):
-        parts = [
-            (min(after, begin + 1000.0) - max(at, begin), use)
-            for (at, use), (after, _) in pairwise(uses)
-            if after > begin and at < begin + 1000.0
-        ]
-        means.append({q: sum(lasts * use.get(q, 0.0) for lasts, use in parts) / 1000.0 for q in total})
-    return means
+    return uses
+
+
+def _means(uses: list[tuple[float, dict[str, float]]], begin: float, end: float) -> dict[str, float]:
+    """What each queue used as a mean over a while."""
+    found = dict.fromkeys(uses[-1][1], 0.0)
+    for (at, use), (after, _) in pairwise(uses):
+        lasts = min(after, end) - max(at, begin)
+        if lasts > 0:
+            for queue, cpu in use.items():
+                found[queue] += cpu * lasts / (end - begin)
+    return found
 
 
 @pytest.mark.parametrize(

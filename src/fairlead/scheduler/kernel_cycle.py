@@ -37,6 +37,7 @@ from fairlead.scheduler.kernel_reservations import (
     MOST,
     how_many,
     is_before,
+    is_still_due,
     next_to_plan,
     overtaken,
     plan_anew,
@@ -186,7 +187,8 @@ def _reserve(v: View, line: int, now: float, reserve_after: float) -> tuple[int,
         if count == 0:
             return DROP, 0, _first_hold(v, b), now, 0
         return KEEP, count, current_job(v, b), start, slips
-    if line != NONE and now - in_line_since(v, line, now) >= reserve_after and not has_room(v, line):  # not for NaN
+    waits = line != NONE and now - in_line_since(v, line, now) >= reserve_after  # not for NaN
+    if waits and not has_room(v, line) and is_still_due(v, line, now):
         h = overtaken(v, line)
         if h != NONE:
             return DROP, 0, h, now, 0

@@ -168,7 +168,8 @@ class Queues(Table):
         parent="i8", policy="i8", rank="i8", max_tasks="i8", max_jobs="i8", tasks="i8", jobs="i8", served="i8",
         ticks="i8", moment="i8", remains="i8", trusted="i8", overran="i8", tick="f8", guarantee_timeout="f8",
         share_timeout="f8", threshold="f8", min_runtime="f8", short_since="f8", in_line_since="f8", exact="?", weightless="?",
-        in_line_at="f8", strict="?", apart="i8", spare_tasks="i8", priority_revokes="?", revocable="?", guaranteed="?", guarded="?",
+        in_line_at="f8", strict="?", apart="i8", spare_tasks="i8", priority_revokes="?",
+        revocable="?", guaranteed="?", guarded="?",
         lends="?", allocations="i8", refusal="i8", offer_most="f8",
     )  # fmt: skip
     WIDE: ClassVar = {
