@@ -594,6 +594,10 @@ class TestOperators:
         assert wire.post({"type": "GET_LUNCH"}, path="/api/v1").status == 501
         assert wire.post({"type": "LIST_FILES"}, path="/api/v1").status == 400
         assert wire.post({}, path="/api/v1").status == 400
+        for name in ("UPDATE_WEIGHTS", "UPDATE_QUOTA"):
+            answer = wire.post({"type": name}, path="/api/v1")
+            assert answer.status == 400
+            assert f"Expecting '{name.lower()}' to be present".encode() in answer.body
 
     def test_weights_and_quota(self, wire, world):
         """What is set so goes into force at once, all of a call or nothing, and is gone when the configuration is read again."""
