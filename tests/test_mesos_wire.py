@@ -103,6 +103,10 @@ class TestStatuses:
                 "UPDATE_FRAMEWORK",
             ):
                 assert framework.call(kind).status == 400, kind
+            info = {"name": "f", "user": "", "roles": ["A"], "id": {"value": "another"}}
+            answer = framework.call("UPDATE_FRAMEWORK", framework_info=info)
+            assert answer.status == 400
+            assert b"'framework_id' differs from 'update_framework.framework_info.id'" in answer.body
 
     def test_subscribe_with_a_stream_id(self, wire):
         assert wire.post(SUBSCRIBE, {"Mesos-Stream-Id": "x"}).status == 400
