@@ -103,6 +103,10 @@ class TestStatuses:
                 "UPDATE_FRAMEWORK",
             ):
                 assert framework.call(kind).status == 400, kind
+            info = {"name": "f", "user": "", "roles": ["A"], "id": {"value": "another"}}
+            answer = framework.call("UPDATE_FRAMEWORK", framework_info=info)
+            assert answer.status == 400
+            assert b"'framework_id' differs from 'update_framework.framework_info.id'" in answer.body
 
     def test_subscribe_with_a_stream_id(self, wire):
         assert wire.post(SUBSCRIBE, {"Mesos-Stream-Id": "x"}).status == 400
@@ -594,6 +598,10 @@ class TestOperators:
         assert wire.post({"type": "GET_LUNCH"}, path="/api/v1").status == 501
         assert wire.post({"type": "LIST_FILES"}, path="/api/v1").status == 400
         assert wire.post({}, path="/api/v1").status == 400
+        for name in ("UPDATE_WEIGHTS", "UPDATE_QUOTA"):
+            answer = wire.post({"type": name}, path="/api/v1")
+            assert answer.status == 400
+            assert f"Expecting '{name.lower()}' to be present".encode() in answer.body
 
     def test_weights_and_quota(self, wire, world):
         """What is set so goes into force at once, all of a call or nothing, and is gone when the configuration is read again."""

@@ -127,6 +127,27 @@ def test_a_trees_limits_hold_and_what_can_never_run_is_told():
     assert any("1 jobs never ended" in note for note in run.notes)
 
 
+@pytest.mark.parametrize(
+    ("name", "others", "declared", "below"),
+    [
+        ("c", [], ["c", "c/x"], "c/x"),
+        ("c", ["c/y/x"], [], "c/y/x"),
+        ("c", [], ["c/*"], "c/<any name>"),
+        ("", ["a"], [], "a"),
+    ],
+)
+def test_jobs_in_a_queue_with_others_below_are_refused(name, others, declared, below):
+    jobs = Jobs()
+    for number, queue in enumerate([*others, name]):
+        jobs.add(float(number), queue, {"cpu": 1000}, 1.0)
+    workload = jobs.workload("w", synthetic_nodes(1, "cpu=2"), [Queue(each) for each in declared])
+    where = f"w: job {len(others) + 1}, submitted at {len(others)} s: '{name or '/'}'"
+    for policy in ("drf", "slots:2"):
+        with pytest.raises(TraceError, match=re.escape(f"{where} is not a leaf queue: choose one below it: {below}")):
+            simulate(workload, policy)
+    assert simulate(workload, "fifo-strict").completed == len(others) + 1, "which has no queues"
+
+
 def test_slots_refuse_overcommit_and_slow_down():
     """Two slots of <2 CPUs, 4 GB>: a task of 3 CPUs does not fit one; what overcommits goes on as fast as there is room."""
     jobs = Jobs()
@@ -611,6 +632,12 @@ def test_machines_and_the_tree_come_from_a_configuration(call, tmp_path):
     (tmp_path / "lab.toml").write_text('[[queue]]\nname = "vision"\n[[node]]\nname = "n"\ncapacity = { cpu = 36 }\n')
     result = call("simulate", "trace.csv", "--config", "lab.toml")
     assert "has no leaf queue for 'guests' of the trace: declare it, or *" in result.stderr
+    (tmp_path / "inner.csv").write_text("submit,queue,duration,cpu\n0,c/x,5,1\n0,c,5,1\n")
+    for command in (["simulate"], ["sweep", "--out", "none"]):
+        result = call(*command, "inner.csv", *MACHINES)
+        wrong = "inner: job 2, submitted at 0 s: 'c' is not a leaf queue: choose one below it: c/x"
+        assert (result.returncode, result.stderr) == (1, f"fairlead: {wrong}\n")
+    assert not (tmp_path / "none").exists()
 
 
 @pytest.mark.parametrize(

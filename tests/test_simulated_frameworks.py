@@ -138,6 +138,7 @@ def test_what_cannot_be_launched_in_offers_is_refused():
         ("hord", "'hord': write hold=1s"),
         ("hold=0,refuse=0", "not both 0"),
         ("timeout=0", "use less than timeout"),
+        ("most=0%", "write more than 0%"),
     ):
         with pytest.raises(ValueError, match=why):
             parse_answers("all", text)

@@ -18,6 +18,7 @@ from fairlead.model.documents import DocumentError, read_half_life
 from fairlead.model.quantity import parse_seconds, plain_number
 from fairlead.plain_text import plain_lines
 from fairlead.policies.contract import PolicyError
+from fairlead.simulate.line import in_line
 from fairlead.simulate.machines import on_machines
 from fairlead.simulate.measure import summary, write_parquet
 from fairlead.simulate.offers import Answers, parse_answers
@@ -25,7 +26,7 @@ from fairlead.simulate.report import page, runs_text, sweep_page, sweep_text
 from fairlead.simulate.run import check_policy, simulate
 from fairlead.simulate.sweep import Point, sweep
 from fairlead.simulate.traces import Derivation, read_trace
-from fairlead.simulate.workload import TraceError, cut, synthetic_nodes
+from fairlead.simulate.workload import TraceError, check_leaves, cut, synthetic_nodes
 
 
 def run_simulations(
@@ -109,7 +110,9 @@ def run_sweep(
             check_policy(policy)
         # So that what is wrong is told once, and at once.
         machines = _numbers("--nodes", sizes, int)
-        on_machines(read_trace(trace, kind, skip_bad=skip_bad), max(machines), node, config)
+        workload = on_machines(read_trace(trace, kind, skip_bad=skip_bad), max(machines), node, config)
+        if not all(map(in_line, policies)):
+            check_leaves(workload)
         loads_and_seeds = _numbers("--scale", loads, float), machines, _numbers("--seed", seeds, int)
         grid = itertools.product(policies, modes, *loads_and_seeds)
         tree = str(config.absolute()) if config else ""

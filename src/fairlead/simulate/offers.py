@@ -366,6 +366,8 @@ def parse_answers(queues: str, text: str) -> Answers:
             found = found._replace(timeout=parse_seconds(value))
         elif key == "most":
             found = found._replace(most=float(parse_percent(value)))
+            if not found.most:
+                raise ValueError(f"{part!r}: write more than 0%, or nothing would be offered")
         elif part == "hoard":
             found = found._replace(hoards=True)
         else:

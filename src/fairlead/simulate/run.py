@@ -37,7 +37,7 @@ from fairlead.simulate.line import InLine, by_line, in_line, refuse_bounds, too_
 from fairlead.simulate.many_steps import by_many_steps
 from fairlead.simulate.offers import Answers, OfferedCluster, Offers
 from fairlead.simulate.steps import Sampler, Simulation, Tally, Watch, by_steps
-from fairlead.simulate.workload import F64, I64, Bools, Jobs, TraceError, Workload, synthetic_nodes
+from fairlead.simulate.workload import F64, I64, Bools, Jobs, TraceError, Workload, check_leaves, synthetic_nodes
 
 SAMPLES = 400
 """Moments at which shares and utilisation are looked at while jobs are submitted; it goes on at the same pace after that."""
@@ -176,7 +176,7 @@ def simulate(
     Raises
     ------
     TraceError
-        There are no machines, or no jobs, or some that no framework here could launch.
+        There are no machines, or no jobs, or some in a queue with others below it, or that no framework here could launch.
     PolicyError
         There is no such policy, or it does not divide what runs and waits.
     """
@@ -189,10 +189,12 @@ def simulate(
         raise TraceError(f"{workload.name}: {error}") from None
     if not len(workload.submit):
         raise TraceError(f"{workload.name}: there are no jobs in this part of it")
+    baseline = in_line(policy)
+    if baseline is None:
+        check_leaves(workload)
     seen, scheduling, notes, overcommitted = _as_seen(workload, policy)
     names = list(dict.fromkeys(workload.queue))
     cluster = _cluster(workload, seen, names, overcommitted, SimulatedCluster if offers is None else OfferedCluster)
-    baseline = in_line(policy)
     refused = ~_can_be_held(seen)
     for job in sorted(workload.after):  # what comes after what never runs does not run either
         refused[job] |= refused[workload.after[job]].any()

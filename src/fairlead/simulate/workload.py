@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fairlead.model.quantity import format_quantities, parse_quantity
-from fairlead.model.specs import Node, Quantities, Queue
+from fairlead.model.specs import ROOT, Node, Quantities, Queue, ancestors, written
+from fairlead.scheduler.admission import some
 
 F64 = NDArray[np.float64]
 I64 = NDArray[np.int64]
@@ -215,6 +216,19 @@ def _after(after: dict[int, list[int]], rows: I64) -> dict[int, list[int]]:
             if there:
                 found[number] = [each[min(k, len(each) - 1)] for each in there]
     return found
+
+
+def check_leaves(workload: Workload) -> None:
+    """Raise TraceError where a job is in a queue that has others below it, declared or named by other jobs."""
+    named = {*workload.queue, *(queue.name for queue in workload.queues)}
+    inner = {ROOT, *(path for name in named for path in ancestors(name))}
+    for job, name in enumerate(workload.queue):
+        if name in inner:
+            below = [other for other in sorted(named - inner) if not name or other.startswith(f"{name}/")]
+            raise TraceError(
+                f"{workload.name}: job {job + 1}, submitted at {workload.submit[job]:g} s: "
+                f"{written(name)!r} is not a leaf queue: choose one below it{': ' * bool(below)}{some(below)}"
+            )
 
 
 def most_at_once(demand: I64, total: I64) -> int:

@@ -475,6 +475,8 @@ class Calls:
 
     def _update_framework(self, calling: Calling) -> list[Fact]:
         asked = calling.call.update_framework
+        if asked.framework_info.id.value not in ("", calling.who):
+            raise Refused("'framework_id' differs from 'update_framework.framework_info.id'")
         try:
             return self._description(
                 calling.state, calling.now, calling.who, calling.caller, asked.framework_info, asked, update=True

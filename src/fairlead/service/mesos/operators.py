@@ -227,6 +227,9 @@ class Operators:
             await self._tear_down(who, call.teardown.framework_id.value)
             return None
         if call.type in (Call.UPDATE_WEIGHTS, Call.UPDATE_QUOTA):
+            body = Call.Type.Name(call.type).lower()
+            if not call.HasField(body):
+                raise Refused(f"Failed to validate master::Call: Expecting '{body}' to be present")
             await self._update(who, call)
             return None
         name = Call.Type.Name(call.type)
