@@ -9,24 +9,28 @@ what is empty has no file.
 import heapq
 import json
 import logging
-import tempfile
 import threading
 import time
-from collections.abc import Sequence
+from array import array
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from fairlead.engines.contract import LiveEngine, Unreachable
 from fairlead.engines.step import forgotten_by
-from fairlead.scheduler.admission import Refused, Unknown
+from fairlead.plain_text import plain
+from fairlead.scheduler.admission import Unknown
 from fairlead.scheduler.facts import Fact, TasksFinished
 from fairlead.scheduler.report import find_task
 from fairlead.scheduler.state import State
 from fairlead.scheduler.statuses import CANCELLED, FAILED, SUCCEEDED
+from fairlead.service import kept_place
 
 log = logging.getLogger("fairlead")
 
 STREAMS = ("out", "err")
+_UNSAID = 2 ** len(STREAMS)
+"""In place of the streams that have a file, a bit each: it was not noted which have one."""
 PIECE = 2**20
 THREADS = 4
 MOST_TRIES = 10
@@ -67,11 +71,13 @@ class KeptOutput:
     """
 
     def __init__(self, url: str, home: Path) -> None:
-        self._url, self._notes, self._home = url.rstrip("/"), home / "kept_output", home
-        self._files, self._base = _file_system(url)
+        self._place = kept_place.open_place(url)
+        kept_place.make_place(self._place)
+        self._places = [self._place.url]  # this one, and those of schedulers before
+        self._notes, self._home, self._journal = home / "kept_output", home, ""
         self._engine: LiveEngine | None = None
         self._changed = threading.Condition()  # of what follows; held for moments
-        self._kept: dict[int, bytearray] = {}  # by job, of each task whether
+        self._kept: dict[int, array[int]] = {}  # by job, of each task where it is: see _coded
         self._due: list[_Due] = []
         self._open: dict[int, dict[int, str]] = {}  # by job, the tasks that are to be kept, and their nodes
         self._forgotten: set[int] = set()  # jobs that nobody remembers, of which tasks are to be kept
@@ -83,13 +89,13 @@ class KeptOutput:
 
     def recover(self, state: State, journal: str, engine: LiveEngine) -> None:
         """Go on where the last one was: with all that has ended and is not kept."""
-        self._engine, self._base = engine, f"{self._base}/{journal}"
+        self._engine, self._journal = engine, journal
         noted = _read_notes(self._notes)
         with self._changed:
             for job, spec in state.index.specs.items():
-                kept = self._kept[job] = bytearray(spec.tasks)
-                for index in noted.kept.get(job, ()):
-                    kept[index] = 1
+                kept = self._kept[job] = array("H", bytes(2 * spec.tasks))
+                for index, (url, streams) in noted.kept.get(job, {}).items():
+                    kept[index] = _coded(self._number(url or self._place.url), streams)
                 row = int(state.job_row(job))
                 first = int(state.jobs.first[row])
                 for index in range(spec.tasks):
@@ -121,10 +127,15 @@ class KeptOutput:
         spec = state.index.specs.get(job)
         if spec is None:  # so few are remembered that it is forgotten already
             return
-        kept = self._kept.setdefault(job, bytearray(spec.tasks))
+        kept = self._kept.setdefault(job, array("H", bytes(2 * spec.tasks)))
         first = int(state.jobs.first[int(state.job_row(job))])
         if not kept[index] and int(state.tasks.status[first + index]) in OVER:
             self._add(job, index, find_task(state, job, index)["node"] or "")
+
+    def _number(self, url: str) -> int:
+        if url not in self._places:
+            self._places.append(url)
+        return self._places.index(url)
 
     def _add(self, job: int, index: int, node: str) -> None:
         self._open.setdefault(job, {})[index] = node
@@ -158,41 +169,35 @@ class KeptOutput:
                     return
                 due = heapq.heappop(self._due)
             try:
-                self._copy(due)
+                streams = self._copy(due)
             except Exception as error:  # of fsspec's many kinds
                 self._failed(due, error)
             else:
-                self._done(due, True)
+                self._done(due, streams)
 
-    def _copy(self, due: _Due) -> None:
-        """Copy the output of a task, by a file here, so that nothing is there in part."""
-        for stream in STREAMS if due.node else ():
-            with tempfile.NamedTemporaryFile(dir=self._home, prefix="keeping.") as here:
-                offset = 0
-                while piece := self._piece(due, stream, offset):
-                    here.write(piece)
-                    offset += len(piece)
-                here.flush()
-                if offset:
-                    path = self._path(due.job, due.task, stream)
-                    self._make_folder(path.rpartition("/")[0])
-                    self._files.put_file(here.name, path)
+    def _copy(self, due: _Due) -> int:
+        """Copy the output of a task; returns which streams there are, a bit each."""
+        streams = 0
+        for bit, stream in enumerate(STREAMS if due.node else ()):
+            if kept_place.put(
+                self._place, self._names(due.job, due.task, stream), self._pieces(due, stream), self._home
+            ):
+                streams |= 1 << bit
+        return streams
 
-    def _piece(self, due: _Due, stream: str, offset: int) -> bytes | None:
+    def _pieces(self, due: _Due, stream: str) -> Iterator[bytes]:
         assert self._engine is not None
-        return self._engine.read_output(due.job, due.task, stream, offset, PIECE, due.node)
-
-    def _make_folder(self, folder: str) -> None:
-        if "file" in _protocols(self._files):  # other people have no part in it
-            Path(self._base).mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._files.makedirs(folder, exist_ok=True)
+        offset = 0
+        while piece := self._engine.read_output(due.job, due.task, stream, offset, PIECE, due.node):
+            yield piece
+            offset += len(piece)
 
     def _failed(self, due: _Due, error: Exception) -> None:
-        why = " ".join(str(error).split())[:300] or repr(error)
+        why = plain(" ".join(str(error).split())[:300] or repr(error))
         tries, name = due.tries + 1, f"{due.job}.{due.task}"
         last = tries >= MOST_TRIES
         how = "it was given up: the next start of the scheduler tries again" if last else "it is tried again"
-        said = f"the output of task {name} is not kept at {self._url}: {why}: {how}"
+        said = f"the output of task {name} is not kept at {self._place.url}: {why}: {how}"
         with self._changed:
             if due.job not in self._forgotten:
                 self._troubles[due.job] = said
@@ -203,24 +208,20 @@ class KeptOutput:
             if loud:
                 self._said_at = time.monotonic()
         if loud:
-            log.warning(said)
-        if last:
-            self._done(due, False)
+            log.warning("%s", said)
 
-    def _done(self, due: _Due, kept: bool) -> None:
+    def _done(self, due: _Due, streams: int) -> None:
         with self._changed:
             del self._open[due.job][due.task]
             if not self._open[due.job]:
                 del self._open[due.job]
-                if kept:
-                    self._troubles.pop(due.job, None)
+                self._troubles.pop(due.job, None)
                 if due.job in self._forgotten:
                     self._forgotten.discard(due.job)
                     self._let_go.append(due.job)
-            if kept or due.job not in self._kept:
-                self._note("kept", due.job, due.task)
-            if kept and due.job in self._kept:
-                self._kept[due.job][due.task] = 1
+            self._note("at", self._place.url, due.job, streams, due.task)
+            if due.job in self._kept:
+                self._kept[due.job][due.task] = _coded(0, streams)
 
     # -- in the API's threads -----------------------------------------------------------------------------------
 
@@ -235,16 +236,21 @@ class KeptOutput:
             kept = self._kept.get(job)
             if kept is None or not kept[index]:
                 return None
-        path = self._path(job, index, stream)
-        try:
-            self._files.invalidate_cache(path)
-            size = self._files.size(path)
-            end = min(size, offset + most)
-            return bytes(self._files.cat_file(path, start=offset, end=end)) if offset < end else b""
-        except FileNotFoundError:  # it was empty
+            number, streams = _decoded(kept[index])
+            url = self._places[number]
+        if not streams & (_UNSAID | 1 << STREAMS.index(stream)):
             return b""
-        except Exception as error:
-            raise Unknown(f"the output of task {job}.{index} cannot be read at {self._url}: {error}") from None
+        try:
+            place = self._place if number == 0 else kept_place.open_place(url)
+            return kept_place.read(place, self._names(job, index, stream), offset, most)
+        except Exception as error:  # of fsspec's many kinds
+            if isinstance(error, FileNotFoundError):
+                if streams == _UNSAID:
+                    return b""
+                why = "it was kept there, and is not there now"
+            else:
+                why = plain(" ".join(str(error).split()) or repr(error))
+            raise Unknown(f"the output of task {job}.{index} cannot be read at {url}: {why}") from None
 
     def close(self) -> None:
         """Begin nothing more."""
@@ -254,8 +260,8 @@ class KeptOutput:
 
     # -- the notes ----------------------------------------------------------------------------------------------
 
-    def _path(self, job: int, index: int, stream: str) -> str:
-        return f"{self._base}/{job}/{index}.{stream}"
+    def _names(self, job: int, index: int, stream: str) -> tuple[str, str, str]:
+        return self._journal, str(job), f"{index}.{stream}"
 
     def _note(self, *what: Any) -> None:
         self._lines += 1
@@ -267,7 +273,13 @@ class KeptOutput:
 
     def _write_notes(self) -> None:
         """Write the file anew, of what still matters."""
-        kept = [["kept", job, *(i for i, each in enumerate(of) if each)] for job, of in self._kept.items() if any(of)]
+        kept = []
+        for job, of in self._kept.items():
+            for code in set(of) - {0}:
+                number, streams = _decoded(code)
+                kept.append(
+                    ["at", self._places[number], job, streams, *(i for i, each in enumerate(of) if each == code)]
+                )
         pending = [["pending", job, *each] for job in self._forgotten for each in self._open[job].items()]
         fresh = self._notes.with_name("kept_output.new")
         self._lines = 0
@@ -278,45 +290,43 @@ class KeptOutput:
             log.warning("%s cannot be written anew: %s", self._notes, error)
 
 
-class _Notes(NamedTuple):
-    """What a scheduler before noted: the tasks that are kept, by job, and those of forgotten jobs that are to be."""
+def _coded(number: int, streams: int) -> int:
+    """Where the output of a task is kept, and which streams there are, as a number; 0 is for what is not kept."""
+    return 1 + streams + 2 * _UNSAID * number
 
-    kept: dict[int, set[int]]
+
+def _decoded(code: int) -> tuple[int, int]:
+    number, streams = divmod(code - 1, 2 * _UNSAID)
+    return number, streams
+
+
+class _Notes(NamedTuple):
+    """What a scheduler before noted: by job and task where they are kept and the streams, and what of forgotten jobs is to be."""
+
+    kept: dict[int, dict[int, tuple[str, int]]]
     pending: list[tuple[int, int, str]]
 
 
 def _read_notes(path: Path) -> _Notes:
-    kept: dict[int, set[int]] = {}
+    kept: dict[int, dict[int, tuple[str, int]]] = {}
     pending: dict[tuple[int, int], str] = {}
     for line in path.read_text().splitlines() if path.exists() else []:
         try:
-            what, job, *more = json.loads(line)
+            what, *more = json.loads(line)
         except ValueError:  # the last line, cut off where the last scheduler was
             continue
-        if what == "kept":
-            kept.setdefault(job, set()).update(more)
-            for index in more:
-                pending.pop((job, index), None)
-        else:
-            pending[job, more[0]] = more[1]
+        if what == "pending":
+            job, index, node = more
+            pending[job, index] = node
+            continue
+        if what == "at":
+            url, job, streams, *tasks = more
+        else:  # as it was written before, without where
+            url, streams, (job, *tasks) = "", _UNSAID, more
+        kept.setdefault(job, {}).update(dict.fromkeys(tasks, (url, streams)))
+        for index in tasks:
+            pending.pop((job, index), None)
     return _Notes(kept, [(job, index, node) for (job, index), node in pending.items()])
-
-
-def _file_system(url: str) -> tuple[Any, str]:
-    """What writes to a URL, and the path there."""
-    try:
-        from fsspec.core import url_to_fs
-    except ImportError:
-        raise Refused(f"output = {url!r}: fsspec is not installed here: pip install 'fairlead[output]'") from None
-    try:
-        files, base = url_to_fs(url)
-    except (ImportError, ValueError) as error:
-        raise Refused(f"output = {url!r}: {error}") from None
-    return files, base.rstrip("/")
-
-
-def _protocols(files: Any) -> tuple[str, ...]:
-    return (files.protocol,) if isinstance(files.protocol, str) else tuple(files.protocol)
 
 
 def read_output(
