@@ -259,6 +259,19 @@ def test_what_is_no_folder_or_too_large_does_not_go_along(tmp_path, monkeypatch)
     assert pack_folder(tmp_path).data
 
 
+def test_a_folder_of_which_nothing_travels_is_there_and_empty(world, tmp_path):
+    with fairlead.Client(world.home, queue="A", memory="256MiB", working_dir=tmp_path) as client:
+        assert client.submit(os.listdir).result(timeout=60) == []
+
+
+def test_patterns_are_read_as_git_reads_them(tmp_path):
+    names = ["first", "second", "third"]
+    for name in names:
+        (tmp_path / name).touch()
+    (tmp_path / ".gitignore").write_bytes(b"\xef\xbb\xbffirst\na\\\n!\nthird\n")
+    assert set(code_folder._files(tmp_path)) == {".gitignore", "second"}
+
+
 def test_functions_of_main_lambdas_and_closures_travel(client):
     base = 10
     assert client.submit(lambda x: x + base, 5).result(timeout=30) == 15

@@ -11,10 +11,12 @@ import os
 import stat
 import tarfile
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
 import pathspec
+from pathspec.patterns.gitignore import GitIgnorePatternError
 
 LARGEST = 256 * 2**20
 """Bytes of the files of one folder."""
@@ -72,7 +74,13 @@ def _files_below(
 
 
 def _spec(path: Path) -> pathspec.GitIgnoreSpec:
-    return pathspec.GitIgnoreSpec.from_lines(path.read_text(errors="surrogateescape").splitlines())
+    """The patterns of a file; as git does, without a byte order mark, and without those that are none."""
+    good = []
+    for line in path.read_text(encoding="utf-8-sig", errors="surrogateescape").splitlines():
+        with suppress(GitIgnorePatternError):
+            pathspec.GitIgnoreSpec.from_lines([line])
+            good.append(line)
+    return pathspec.GitIgnoreSpec.from_lines(good)
 
 
 def _is_left_out(name: str, specs: list[tuple[str, pathspec.GitIgnoreSpec]]) -> bool:

@@ -111,6 +111,7 @@ def _unpack(archive: Path) -> None:
             return
         fresh = folder / "fresh"
         shutil.rmtree(fresh, ignore_errors=True)  # of one that was killed
+        fresh.mkdir()  # also for a folder of which nothing travels
         with tarfile.open(archive) as packed:
             if hasattr(tarfile, "tar_filter"):
                 packed.extraction_filter = tarfile.tar_filter
