@@ -82,7 +82,11 @@ class TestStatuses:
         assert wire.post(SUBSCRIBE, {"Accept": "text/html"}).status == 406
 
     def test_what_is_no_message(self, wire):
-        for body in (b"", b"{", b"[]", b"[" * 10_000, b'{"type": "KILL", "kill": 3}', b'{"type": 3.5}'):
+        for body in (b"", b"{", b"[]", b"[" * 10_000, b'{"type": "KILL", "kill": 3}', b'{"type": 3.5}',
+            b'{"type": "SUPPRESS", "suppress": "x"}', b'{"type": "SUBSCRIBE", "subscribe": "x"}',
+            b'{"type": "SUBSCRIBE", "subscribe": {"framework_info": "x"}}',
+            b'{"type": "ACCEPT", "accept": {"offer_ids": {"value": "1"}}}',
+        ):  # fmt: skip
             assert wire.ask("POST", "/api/v1/scheduler", body, JSON).status == 400, body
         assert wire.ask("POST", "/api/v1/scheduler", b"\xff\xff", {"Content-Type": PROTOBUF}).status == 400
 

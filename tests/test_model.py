@@ -206,3 +206,13 @@ def test_what_is_no_configuration_at_all_is_refused_in_a_line(tmp_path, content)
         read_configuration(path, find_policy)
     with pytest.raises(DocumentError, match="cannot be read"):
         read_configuration(tmp_path / "none.toml", find_policy)
+
+
+def test_a_url_for_output_has_no_password(tmp_path):
+    """It is told to everybody: in `why`, in the log."""
+    file = tmp_path / "fairlead.toml"
+    file.write_text('output = "ftp://me:secret@host/folder"\n')
+    with pytest.raises(DocumentError, match="leave out the password"):
+        read_configuration(file, find_policy)
+    file.write_text('output = "sftp://me@host/folder"\n')
+    assert read_configuration(file, find_policy).output == "sftp://me@host/folder"

@@ -82,6 +82,8 @@ def read_amounts(value: object) -> dict[str, int | Percent]:
 def _read_url(value: object) -> str:
     if not isinstance(value, str) or not re.match("[a-z][a-z0-9+.-]*://", value):
         raise ValueError('write a URL such as "s3://bucket/folder" or "file:///folder"')
+    if ":" in value.partition("://")[2].partition("/")[0].rpartition("@")[0]:
+        raise ValueError("leave out the password, for everybody is told the URL: fsspec finds it where it always does")
     return value
 
 

@@ -46,10 +46,27 @@ def decode(kind: str, body: bytes, into: M) -> M:
     if not isinstance(value, dict):
         raise Malformed(f"Failed to convert JSON into {name} protobuf: it is no object")
     try:
+        _check_objects(value, into.DESCRIPTOR, _DEEPEST)
         json_format.ParseDict(value, into, ignore_unknown_fields=True, max_recursion_depth=_DEEPEST)
     except (json_format.ParseError, TypeError, AttributeError, ValueError, RecursionError) as error:
         raise Malformed(f"Failed to convert JSON into {name} protobuf: {error}") from None
     return into
+
+
+def _check_objects(value: dict[str, Any], message: Any, deepest: int) -> None:
+    """Raise ParseError where something else stands for a message than an object or null: protobuf takes a text for one."""
+    known = {each: field for field in message.fields for each in (field.name, field.json_name)}
+    for name, part in value.items():
+        field = known.get(name)
+        if field is None or field.message_type is None or part is None or field.message_type.GetOptions().map_entry:
+            continue
+        if field.is_repeated and not isinstance(part, list):
+            raise json_format.ParseError(f"{name} is no list")
+        for each in part if field.is_repeated else [part]:
+            if not isinstance(each, dict):
+                raise json_format.ParseError(f"{name} is no object")
+            if deepest > 0:
+                _check_objects(each, field.message_type, deepest - 1)
 
 
 def type_is_unknown(kind: str, body: bytes, message: Message) -> bool:
