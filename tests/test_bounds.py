@@ -230,7 +230,7 @@ def test_long_listings_are_made_one_at_a_time_for_each_and_others_are_asked_for_
             return view(world.state)
 
     api, asker = APIRouter(), Asked()
-    add_jobs(api, asker, None, None)
+    add_jobs(api, asker, None, None, None)
     (listed,) = (route.endpoint for route in api.routes if route.name == "jobs")
 
     async def main():

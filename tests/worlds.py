@@ -5,6 +5,7 @@ from __future__ import annotations
 from copy import deepcopy
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import combinations
 
 import numpy as np
 
@@ -163,12 +164,15 @@ def planned_as_naively(state: State, now: float, fact: NodesReserved) -> None:
     others = {int(state.buckets.leaf[b]) for b in h.bucket[: h.n]} - {leaf}
     waited = {q for q in range(state.queues.n) if recently[q]} - {leaf}
     assert apart <= others | waited | ({leaf} if own else set())
-    if apart:
+    if mine and apart:
         assert (leaf in apart) == own
-    elif own and not others:
-        assert planned_naively(state, now, bucket, {leaf} | waited) is None
-    for all_of_them in (apart, apart | waited):  # those that run nothing on the chosen nodes are not named
-        if (fact.nodes, fact.tasks, fact.start) == planned_naively(state, now, bucket, all_of_them):
+    elif mine and own and not others | waited:
+        assert planned_naively(state, now, bucket, {leaf}) is None
+    rest = sorted(
+        (waited | others) - apart
+    )  # of these, those that are short and run nothing on the chosen nodes are not named
+    for more in (some for count in range(len(rest) + 1) for some in combinations(rest, count)):
+        if (fact.nodes, fact.tasks, fact.start) == planned_naively(state, now, bucket, {*apart, *more}):
             return
     raise AssertionError(f"{fact} is not what is planned by looking at everything anew")
 
@@ -272,8 +276,9 @@ def placed_keeping_promises(state: State, fact: TasksPlaced) -> None:
     But where queues are placed that have a guarantee: they may take what would be revoked for them again.
     """
     holds = state.holds
-    owners = holds.rank[: holds.n][np.isin(holds.job[: holds.n], fact.job)].tolist()
-    guarded = state.queues.guarded[state.jobs.queue[state.job_rows(fact.job)]]
+    rows = state.job_rows(fact.job)
+    owners = holds.rank[: holds.n][np.isin(holds.bucket[: holds.n], state.jobs.bucket[rows])].tolist()
+    guarded = state.queues.guarded[state.jobs.queue[rows]]
     theirs = set(np.asarray(fact.node)[guarded].tolist())
     kept = kept_promises(state)
     before = {(rank, n) for rank, n in kept if rank < min(owners, default=rank + 1) and n not in theirs}

@@ -149,6 +149,7 @@ def _is_short(v: View, leaf: int, now: float) -> bool:
             _suppose(v, x, more, x, none)
             for y in range(1, v.counts[QUEUES]):
                 if v.queues.parent[y] == above and y != x and v.queues.tasks[y] > 0:
+                    _set_keys(v, y)  # where nothing waits they are not brought up to date
                     short |= _is_before(v, x, y)
             _suppose(v, x, -more, x, none)
         x = above
@@ -487,8 +488,14 @@ def _suppose(v: View, x: int, more: I64, y: int, promised: I64) -> None:
         v.used[x, r] += more[r]
         v.counts_as[x, r] += more[r]
         v.promised[y, r] -= promised[r]
-    for q in (x, y):
-        set_key(v, q)
-        policy = v.queues.policy[v.queues.parent[q]]
-        if policy == HDRF or policy == DIVIDED:
-            set_level(v, q, is_leaf(v, q))
+    _set_keys(v, x)
+    _set_keys(v, y)
+
+
+@compiled
+def _set_keys(v: View, q: int) -> None:
+    """Work out the keys of a queue among its siblings."""
+    set_key(v, q)
+    policy = v.queues.policy[v.queues.parent[q]]
+    if policy == HDRF or policy == DIVIDED:
+        set_level(v, q, is_leaf(v, q))
