@@ -37,7 +37,6 @@ from fairlead.scheduler.kernel_reservations import (
     MOST,
     how_many,
     is_before,
-    is_still_due,
     next_to_plan,
     overtaken,
     plan_anew,
@@ -188,7 +187,7 @@ def _reserve(v: View, line: int, now: float, reserve_after: float) -> tuple[int,
             return DROP, 0, _first_hold(v, b), now, 0
         return KEEP, count, current_job(v, b), start, slips
     waits = line != NONE and now - in_line_since(v, line, now) >= reserve_after  # not for NaN
-    if waits and not has_room(v, line) and is_still_due(v, line, now):
+    if waits and not has_room(v, line):
         h = overtaken(v, line)
         if h != NONE:
             return DROP, 0, h, now, 0

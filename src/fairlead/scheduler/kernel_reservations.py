@@ -91,10 +91,10 @@ def plan_anew(v: View, b: int, slips: int, now: float) -> tuple[int, float]:
 def plan_new(v: View, b: int, now: float) -> tuple[int, float]:
     """Plan a reservation for a bucket that has none; see `_plan`.
 
-    If its leaf was just served, and is the first in line all the same, and short, it is to have more than it has. Where only its
-    own tasks could bring it that, nothing is planned until others pass it again.
+    If its leaf was just served, and is the first in line all the same, it is to have more than it has. Where only its own tasks
+    could bring it that, nothing is planned until others pass it again.
     """
-    own = _is_short(v, v.buckets.leaf[b], now)
+    own = is_in_line(v, v.buckets.leaf[b], now)
     count, start = _plan(v, b, next_rank(v), np.full(v.counts[NODES], tasks_left(v, b)), own, now)
     if own and not v.queue_seats.apart[v.buckets.leaf[b]] and np.isnan(v.buckets.passed_since[b]):
         return 0, now
@@ -106,13 +106,13 @@ def _plan(v: View, b: int, rank: int, most: I64, own: bool, now: float) -> tuple
     """Plan a start (see `plan_start`), and say in the seats of the queues of which leaves it counts on no task.
 
     What a task gives back of a leaf that is to have more than it has is taken by others of the leaf at once. So it is with those
-    that were in line when they were served and are short, and those for whom there is a reservation and who will still be before
+    that were in line when they were served, and those for whom there is a reservation and who will still be before
     this one when they have what is kept for them; and with its own leaf, where that is said. Only a plan that comes to nothing
     without them counts on them.
     """
     apart, mine, some = v.queue_seats.apart, v.buckets.leaf[b], own
     for q in range(v.counts[QUEUES]):
-        apart[q] = own if q == mine else _is_short(v, q, now)
+        apart[q] = own if q == mine else is_in_line(v, q, now)
         some |= apart[q]
     h = 0
     while h < v.counts[HOLDS]:
@@ -127,33 +127,6 @@ def _plan(v: View, b: int, rank: int, most: I64, own: bool, now: float) -> tuple
         return plan_start(v, b, rank, most, now)
     _leave_those_there(v, mine, count)
     return count, start
-
-
-@compiled
-def is_still_due(v: View, b: int, now: float) -> bool:
-    """Whether a bucket that is first in line was passed over, and not only its leaf, which was served; or that is short."""
-    return bool(not np.isnan(v.buckets.passed_since[b]) or _is_short(v, v.buckets.leaf[b], now))
-
-
-@compiled
-def _is_short(v: View, leaf: int, now: float) -> bool:
-    """Whether a leaf was in line a short while ago, and served, and with its next task or gang would still go before another."""
-    b = v.best[v.queue_seats.base[leaf] + 1] if is_leaf(v, leaf) and is_in_line(v, leaf, now) else NONE
-    if b == NONE:
-        return False
-    count, none = tasks_left(v, b) if v.buckets.gang[b] > 0 else 1, np.zeros(v.total.shape[0], np.int64)
-    more, x, short = count * v.demand[v.buckets.shape_row[b]], leaf, False
-    while x > 0 and not short:
-        above = v.queues.parent[x]
-        if v.queues.policy[above] != FIFO and v.queues.policy[above] != PRIORITY:
-            _suppose(v, x, more, x, none)
-            for y in range(1, v.counts[QUEUES]):
-                if v.queues.parent[y] == above and y != x and v.queues.tasks[y] > 0:
-                    _set_keys(v, y)  # where nothing waits they are not brought up to date
-                    short |= _is_before(v, x, y)
-            _suppose(v, x, -more, x, none)
-        x = above
-    return bool(short)
 
 
 @compiled
@@ -488,14 +461,8 @@ def _suppose(v: View, x: int, more: I64, y: int, promised: I64) -> None:
         v.used[x, r] += more[r]
         v.counts_as[x, r] += more[r]
         v.promised[y, r] -= promised[r]
-    _set_keys(v, x)
-    _set_keys(v, y)
-
-
-@compiled
-def _set_keys(v: View, q: int) -> None:
-    """Work out the keys of a queue among its siblings."""
-    set_key(v, q)
-    policy = v.queues.policy[v.queues.parent[q]]
-    if policy == HDRF or policy == DIVIDED:
-        set_level(v, q, is_leaf(v, q))
+    for q in (x, y):
+        set_key(v, q)
+        policy = v.queues.policy[v.queues.parent[q]]
+        if policy == HDRF or policy == DIVIDED:
+            set_level(v, q, is_leaf(v, q))
