@@ -89,6 +89,7 @@ class Kept:
     slips: int
     rank: int
     back: np.ndarray
+    ended: np.ndarray
     claim: bool = False
 
 
@@ -105,13 +106,16 @@ def usual_naively(state: State, job: int) -> float:
 
 
 def kept_in(state: State) -> list[Kept]:
-    """What is kept where, and what comes back before it is needed, from what runs."""
+    """What is kept where, and what comes back before it is needed: of the leaves that are counted on, and of all."""
     found, h = [], state.holds
     rows = state.held_rows()
-    demands = state.shapes.demand[state.jobs.shape_row[state.job_rows_of(rows)]]
+    jobs = state.job_rows_of(rows)
+    demands, leaves = state.shapes.demand[state.jobs.shape_row[jobs]], state.jobs.queue[jobs]
     for k in range(h.n):
         n, bucket, count = int(h.node[k]), int(h.bucket[k]), int(h.tasks[k])
-        back = demands[(state.tasks.node[rows] == n) & (state.tasks.until[rows] <= h.start[k])].sum(axis=0)
+        ends = (state.tasks.node[rows] == n) & (state.tasks.until[rows] <= h.start[k])
+        apart = (state.queues.apart[leaves] >> h.place[k]) & 1 if h.place[k] != NONE else np.zeros(len(rows), np.int64)
+        back, ended = demands[ends & (apart == 0)].sum(axis=0), demands[ends].sum(axis=0)
         amount = count * state.shapes.demand[state.buckets.shape_row[bucket]]
         found.append(
             Kept(
@@ -124,6 +128,7 @@ def kept_in(state: State) -> list[Kept]:
                 int(h.slips[k]),
                 int(h.rank[k]),
                 back,
+                ended,
                 bool(h.kind[k] != RESERVATION),
             )
         )
@@ -265,7 +270,7 @@ def kept_promises(state: State) -> set[tuple[int, int]]:
     kept = list(zip(kept_in(state), ranks, strict=True))
     for one, rank in kept:
         before = [k.amount for k, r in kept if k.node == one.node and r <= rank and k.start <= one.start < k.end]
-        if (state.nodes.free[one.node] + one.back >= sum(before)).all():
+        if (state.nodes.free[one.node] + one.ended >= sum(before)).all():
             found.add((rank, one.node))
     return found
 

@@ -37,6 +37,7 @@ from fairlead.scheduler.kernel_reservations import (
     MOST,
     how_many,
     is_before,
+    is_still_due,
     next_to_plan,
     overtaken,
     plan_anew,
@@ -187,7 +188,7 @@ def _reserve(v: View, line: int, now: float, reserve_after: float) -> tuple[int,
             return DROP, 0, _first_hold(v, b), now, 0
         return KEEP, count, current_job(v, b), start, slips
     waits = line != NONE and now - in_line_since(v, line, now) >= reserve_after  # not for NaN
-    if waits and not has_room(v, line):
+    if waits and not has_room(v, line) and is_still_due(v, line, now):
         h = overtaken(v, line)
         if h != NONE:
             return DROP, 0, h, now, 0
@@ -334,8 +335,9 @@ def _is_passed(v: View, line: int, placed: int) -> bool:
     """Whether others were served than queues that go before all the same, which have reservations, and so no place in line."""
     leaf = v.buckets.leaf[line]
     for k in range(placed):
-        q = v.jobs.queue[v.chosen[JOB, k]]
-        if q == leaf or not v.queue_seats.keeping[q] or not is_before(v, q, leaf):
+        job = v.chosen[JOB, k]
+        q = v.jobs.queue[job]
+        if q == leaf or not v.queue_seats.keeping[q] or not is_before(v, q, v.jobs.shape_row[job], line):
             return True
     return bool(v.counts[OFFERED] > 0)
 

@@ -16,7 +16,7 @@ from fairlead.policies.codes import DIVIDED, FIFO, HDRF, PRIORITY
 from fairlead.scheduler.compiled_view import View
 from fairlead.scheduler.kernel_forecasts import duration, set_tails
 from fairlead.scheduler.kernel_holds import FIXED, counts_on, next_reservation
-from fairlead.scheduler.kernel_keys import queue_goes_before, set_key, set_level
+from fairlead.scheduler.kernel_keys import below_on_path, exact_below, queue_goes_before, set_key, set_level
 from fairlead.scheduler.kernel_line import is_in_line
 from fairlead.scheduler.kernel_nodes import could_hold
 from fairlead.scheduler.kernel_order import current_job, is_leaf, tasks_left
@@ -91,10 +91,10 @@ def plan_anew(v: View, b: int, slips: int, now: float) -> tuple[int, float]:
 def plan_new(v: View, b: int, now: float) -> tuple[int, float]:
     """Plan a reservation for a bucket that has none; see `_plan`.
 
-    If its leaf was just served, and is the first in line all the same, it is to have more than it has. Where only its own tasks
-    could bring it that, nothing is planned until others pass it again.
+    If its leaf was just served, and is the first in line all the same, and short, it is to have more than it has. Where only its
+    own tasks could bring it that, nothing is planned until others pass it again.
     """
-    own = is_in_line(v, v.buckets.leaf[b], now)
+    own = _is_short(v, v.buckets.leaf[b], now)
     count, start = _plan(v, b, next_rank(v), np.full(v.counts[NODES], tasks_left(v, b)), own, now)
     if own and not v.queue_seats.apart[v.buckets.leaf[b]] and np.isnan(v.buckets.passed_since[b]):
         return 0, now
@@ -106,13 +106,13 @@ def _plan(v: View, b: int, rank: int, most: I64, own: bool, now: float) -> tuple
     """Plan a start (see `plan_start`), and say in the seats of the queues of which leaves it counts on no task.
 
     What a task gives back of a leaf that is to have more than it has is taken by others of the leaf at once. So it is with those
-    that were in line when they were served, and those for whom there is a reservation and who will still be before
+    that were in line when they were served and are short, and those for whom there is a reservation and who will still be before
     this one when they have what is kept for them; and with its own leaf, where that is said. Only a plan that comes to nothing
     without them counts on them.
     """
     apart, mine, some = v.queue_seats.apart, v.buckets.leaf[b], own
     for q in range(v.counts[QUEUES]):
-        apart[q] = own if q == mine else is_in_line(v, q, now)
+        apart[q] = own if q == mine else _is_short(v, q, now)
         some |= apart[q]
     h = 0
     while h < v.counts[HOLDS]:
@@ -127,6 +127,33 @@ def _plan(v: View, b: int, rank: int, most: I64, own: bool, now: float) -> tuple
         return plan_start(v, b, rank, most, now)
     _leave_those_there(v, mine, count)
     return count, start
+
+
+@compiled
+def is_still_due(v: View, b: int, now: float) -> bool:
+    """Whether a bucket that is first in line was passed over, and not only its leaf, which was served; or that is short."""
+    return bool(not np.isnan(v.buckets.passed_since[b]) or _is_short(v, v.buckets.leaf[b], now))
+
+
+@compiled
+def _is_short(v: View, leaf: int, now: float) -> bool:
+    """Whether a leaf was in line a short while ago, and served, and with its next task or gang would still go before another."""
+    b = v.best[v.queue_seats.base[leaf] + 1] if is_leaf(v, leaf) and is_in_line(v, leaf, now) else NONE
+    if b == NONE:
+        return False
+    more, none = _next_in_all(v, b), np.zeros(v.total.shape[0], np.int64)
+    shape, x, short = v.buckets.shape_row[b], leaf, False
+    while x > 0 and not short:
+        above = v.queues.parent[x]
+        if v.queues.policy[above] != FIFO and v.queues.policy[above] != PRIORITY:
+            _suppose(v, x, more, x, none)
+            for y in range(1, v.counts[QUEUES]):
+                if v.queues.parent[y] == above and y != x and v.queues.tasks[y] > 0:
+                    _set_keys(v, y)
+                    short |= _is_before(v, x, _below(v, x, b), y, exact_below(v, y, shape, 1))
+            _suppose(v, x, -more, x, none)
+        x = above
+    return bool(short)
 
 
 @compiled
@@ -368,17 +395,27 @@ def _goes_before(v: View, b: int, first: int) -> bool:
     """Whether a bucket's queue clearly goes before that for which there is the reservation whose first hold this is."""
     other = v.holds.bucket[first]
     x, y = _siblings(v, v.buckets.leaf[b], v.buckets.leaf[other])
-    policy, shape = v.queues.policy[v.queues.parent[x]], v.buckets.shape_row[b]
+    policy = v.queues.policy[v.queues.parent[x]]
     if policy == FIFO or policy == PRIORITY:
         if policy == PRIORITY and v.buckets.priority[b] != v.buckets.priority[other]:
             return bool(v.buckets.priority[b] > v.buckets.priority[other])
         return bool(v.jobs.id[current_job(v, b)] < v.jobs.id[current_job(v, other)])
     _, promised = _kept_in_all(v, first)
-    count = tasks_left(v, b) if v.buckets.gang[b] > 0 else 1
-    _suppose(v, x, count * v.demand[shape], y, promised)
-    before = _is_before(v, x, y)
-    _suppose(v, x, -count * v.demand[shape], y, -promised)
+    more = _next_in_all(v, b)
+    _suppose(v, x, more, y, promised)
+    before = _is_before(v, x, _below(v, x, b), y, _below(v, y, other))
+    _suppose(v, x, -more, y, -promised)
     return before
+
+
+@compiled
+def _next_in_all(v: View, b: int) -> I64:
+    """What a bucket needs for its next task, or whole gang."""
+    count, shape = tasks_left(v, b) if v.buckets.gang[b] > 0 else 1, v.buckets.shape_row[b]
+    more = np.zeros(v.total.shape[0], np.int64)
+    for r in range(v.total.shape[0]):
+        more[r] = count * v.demand[shape, r]
+    return more
 
 
 @compiled
@@ -391,7 +428,7 @@ def _stays_before(v: View, first: int, b: int) -> bool:
         return False
     amount, promised = _kept_in_all(v, first)
     _suppose(v, y, amount, y, promised)
-    before = _is_before(v, y, x)
+    before = _is_before(v, y, _below(v, y, other), x, _below(v, x, b))
     _suppose(v, y, -amount, y, -promised)
     return before
 
@@ -423,21 +460,32 @@ def _kept_in_all(v: View, first: int) -> tuple[I64, I64]:
 
 
 @compiled
-def is_before(v: View, one: int, other: int) -> bool:
-    """Whether a leaf goes before another by what their queues have, where that says it."""
-    x, y = _siblings(v, one, other)
+def is_before(v: View, one: int, shape: int, b: int) -> bool:
+    """Whether a leaf with a task of a shape goes before a bucket by what their queues have, where that says it."""
+    x, y = _siblings(v, one, v.buckets.leaf[b])
     policy = v.queues.policy[v.queues.parent[x]]
-    return bool(policy != FIFO and policy != PRIORITY and _is_before(v, x, y))
+    if policy == FIFO or policy == PRIORITY:
+        return False
+    _set_keys(v, x)
+    _set_keys(v, y)
+    return _is_before(v, x, below_on_path(v, x, one, shape), y, _below(v, y, b))
 
 
 @compiled
-def _is_before(v: View, x: int, y: int) -> bool:
-    """Whether one of two siblings goes before the other."""
+def _below(v: View, x: int, b: int) -> int:
+    """0 where a queue goes before its siblings with the next task of a bucket in it, for it is below its guarantee; else 1."""
+    return below_on_path(v, x, v.buckets.leaf[b], v.buckets.shape_row[b])
+
+
+@compiled
+def _is_before(v: View, x: int, x_below: int, y: int, y_below: int) -> bool:
+    """Whether one of two siblings goes before the other, their keys having been worked out for this.
+
+    Where nothing waits they are not kept; nor may `below` in the seats be asked, which says what any task that waits may do.
+    """
     seat = v.queue_seats
     return bool(
-        queue_goes_before(
-            v, x, seat.below[x], seat.first[x], seat.level[x], y, seat.below[y], seat.first[y], seat.level[y]
-        )
+        queue_goes_before(v, x, x_below, seat.first[x], seat.level[x], y, y_below, seat.first[y], seat.level[y])
     )
 
 
@@ -461,8 +509,14 @@ def _suppose(v: View, x: int, more: I64, y: int, promised: I64) -> None:
         v.used[x, r] += more[r]
         v.counts_as[x, r] += more[r]
         v.promised[y, r] -= promised[r]
-    for q in (x, y):
-        set_key(v, q)
-        policy = v.queues.policy[v.queues.parent[q]]
-        if policy == HDRF or policy == DIVIDED:
-            set_level(v, q, is_leaf(v, q))
+    _set_keys(v, x)
+    _set_keys(v, y)
+
+
+@compiled
+def _set_keys(v: View, q: int) -> None:
+    """Work out the keys of a queue among its siblings."""
+    set_key(v, q)
+    policy = v.queues.policy[v.queues.parent[q]]
+    if policy == HDRF or policy == DIVIDED:
+        set_level(v, q, is_leaf(v, q))
