@@ -320,6 +320,18 @@ def test_nobody_is_revoked_for_who_is_not_the_first_of_a_strict_queue():
     assert len(story.until(240.0).revoked()) == 1
 
 
+def test_who_comes_first_in_a_strict_leaf_has_a_claim_from_then_on_also_on_what_was_placed_at_that_moment():
+    """The first of the leaf needs nothing that is guaranteed: b goes before it, and so has the gpus when the second is first."""
+    story = Story([{"cpu": 4, "gpu": 2}], [Queue("a", guarantee={"gpu": 2}, strict=True), Queue("b")])
+    story.job(0.0, "a", 1000.0, cpu=1)
+    story.job(1.0, "a", 1000.0, cpu=1, priority=1)
+    story.job(1.0, "a", 1000.0, cpu=1, gpu=2)
+    story.job(1.0, "b", 1000.0, gpu=2)
+    assert not story.until(30.0).revoked()
+    assert story.until(40.0).revoked() == [(31.0, [4])]
+    assert story.runs("a") == 3
+
+
 @pytest.mark.parametrize(("why", "served"), [("fair share", [45.0]), ("", [105.0])])
 def test_a_guarantee_is_not_put_off_with_a_fair_share(why, served):
     story = Story([{"cpu": 2}], [Queue("a", guarantee={"cpu": 1}), Queue("b")])

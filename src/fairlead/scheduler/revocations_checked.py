@@ -42,6 +42,7 @@ class RevocationCheck:
         self._revoked: TasksRevoked | None = None
         self._measure = Measure(0, 0, [], 0)
         self._waits: dict[int, tuple[float, int]] = {}
+        self._behind: list[int] = []
 
     def happen(self, state: "State", fact: Fact) -> str:
         """Let a fact happen; what is wrong with what it revokes, empty where nothing is."""
@@ -62,11 +63,13 @@ class RevocationCheck:
         if isinstance(fact, TasksRevoked) and fact.claim is not None:
             self._revoked, self._measure = fact, measure(state)
             _check_guarantees(state, fact)
+        if isinstance(fact, TasksPlaced):
+            self._behind = [b for b in _waits_guarded(state) if not is_next(state, b)]
 
     def after(self, state: "State", fact: Fact) -> None:
         """It has happened. Raises Unjust as well."""
         if isinstance(fact, TasksPlaced):
-            _check_that_it_stays(state, fact)
+            _check_that_it_stays(state, fact, self._behind)
         if self._revoked is not None and isinstance(fact, NodesClaimed):
             revoked, self._revoked = self._revoked, None
             _check_room(state, revoked, fact)
@@ -156,21 +159,31 @@ def _check_guarantees(state: "State", fact: TasksRevoked) -> None:
         _must(kept, f"queue {state.tree.names[q]!r} pays below its guarantee for job {fact.claim.job}")
 
 
-def _check_that_it_stays(state: "State", placed: TasksPlaced) -> None:
+def _waits_guarded(state: "State") -> list[int]:
+    """The buckets that may have a claim for a guarantee."""
+    b = state.buckets
+    if not state.settings.revoke or not state.queues.guarded[: state.queues.n].any():
+        return []
+    waits = (b.head[: b.n] != NONE) & state.queues.guarded[b.leaf[: b.n]] & ~b.revocable[: b.n]
+    return np.flatnonzero(waits).tolist()
+
+
+def _check_that_it_stays(state: "State", placed: TasksPlaced, behind: list[int]) -> None:
     """Nothing is placed that is to be revoked again: no claim for a guarantee is open that it would pay for, and alone.
 
     Whenever it is due, and however long what starts is protected; but for what frameworks launch where they were offered room.
+    Who was behind another in a strict leaf had no claim: it comes first in it, and has one, because of what was placed.
     """
-    rows = state.job_rows(placed.job)
-    if not state.settings.revoke or not state.queues.guarded[: state.queues.n].any():
+    buckets = [b for b in _waits_guarded(state) if b not in behind]
+    if not buckets:
         return
+    rows = state.job_rows(placed.job)
     new = rows[[not state.index.specs[job].framework for job in placed.job.tolist()]]
     new = state.jobs.first[new] + placed.index[[not state.index.specs[job].framework for job in placed.job.tolist()]]
     v, b = state.order.ready(state, 1), state.buckets
-    waits = (b.head[: b.n] != NONE) & state.queues.guarded[b.leaf[: b.n]] & ~b.revocable[: b.n]
-    for bucket in np.flatnonzero(waits & ~state.order.buckets.hopeless[: b.n]).tolist():
+    for bucket in buckets:
         claim = Due(GUARANTEE, 0.0, bucket)
-        if not may_have_more(state, bucket):
+        if state.order.buckets.hopeless[bucket] or not may_have_more(state, bucket):
             continue
         ledger = ledger_of(state, placed.at)
         first, last = asked_for(state, ledger, claim)
