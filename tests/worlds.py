@@ -90,6 +90,8 @@ class Kept:
     rank: int
     back: np.ndarray
     ended: np.ndarray
+    ran: int
+    apart: frozenset[int]
     claim: bool = False
 
 
@@ -114,8 +116,8 @@ def kept_in(state: State) -> list[Kept]:
     for k in range(h.n):
         n, bucket, count = int(h.node[k]), int(h.bucket[k]), int(h.tasks[k])
         ends = (state.tasks.node[rows] == n) & (state.tasks.until[rows] <= h.start[k])
-        apart = (state.queues.apart[leaves] >> h.place[k]) & 1 if h.place[k] != NONE else np.zeros(len(rows), np.int64)
-        back, ended = demands[ends & (apart == 0)].sum(axis=0), demands[ends].sum(axis=0)
+        apart = [q for q in range(state.queues.n) if h.place[k] != NONE and state.queues.apart[q] >> h.place[k] & 1]
+        back, ended = demands[ends & ~np.isin(leaves, apart)].sum(axis=0), demands[ends].sum(axis=0)
         amount = count * state.shapes.demand[state.buckets.shape_row[bucket]]
         found.append(
             Kept(
@@ -129,6 +131,8 @@ def kept_in(state: State) -> list[Kept]:
                 int(h.rank[k]),
                 back,
                 ended,
+                int(h.ran[k]),
+                frozenset(apart),
                 bool(h.kind[k] != RESERVATION),
             )
         )
@@ -167,7 +171,9 @@ def planned_as_naively(state: State, now: float, fact: NodesReserved) -> None:
     recently = now - state.queues.in_line_at <= SOON
     own = bool(state.queues.apart[leaf] >> h.place[mine[0]] & 1) if mine else bool(recently[leaf])
     others = {int(state.buckets.leaf[b]) for b in h.bucket[: h.n]} - {leaf}
-    waited = {q for q in range(state.queues.n) if recently[q]} - {leaf}
+    b, waited = state.buckets, {q for q in range(state.queues.n) if recently[q]}
+    gangs = b.leaf[: b.n][(b.gang[: b.n] > 0) & (b.head[: b.n] != NONE)].tolist()
+    waited = (waited | {q for q in gangs if state.queues.tasks[q]}) - {leaf}
     assert apart <= others | waited | ({leaf} if own else set())
     if mine and apart:
         assert (leaf in apart) == own
@@ -518,6 +524,13 @@ def placed_naively(state: State, now: float, most: int = 10_000, beyond: bool = 
             lasts = min(lasts, usual_naively(state, job))
         return now + lasts
 
+    def is_beside(job: int, k: Kept) -> bool:
+        """Whether a reservation for a job's bucket stays where it is when more of it is placed on a node."""
+        leaf = int(jobs.queue[job])
+        if state.buckets.gang[buckets[job]] or leaf not in k.apart or count_tasks[leaf] + 1 > k.ran:
+            return False
+        return bool(now < k.start)
+
     def find(job: int, free: np.ndarray, kept: list[Kept]) -> tuple[int, Kept | None] | None:
         demand = state.shapes.demand[jobs.shape_row[job]]
         mask = state.cluster.masks[state.shapes.mask[jobs.shape_row[job]]]
@@ -647,11 +660,11 @@ def placed_naively(state: State, now: float, most: int = 10_000, beyond: bool = 
                 saturate(job)
                 return None
             n, mine = spot
-            if mine is not None:
+            if mine is not None and not is_beside(job, mine):
                 mine.tasks -= 1
                 mine.amount = mine.amount - demand
             for k in trial_kept:
-                if k.node == n and until(job, n, trial_kept) <= k.start:
+                if k.node == n and until(job, n, trial_kept) <= k.start and int(jobs.queue[job]) not in k.apart:
                     k.back = k.back + demand
             trial[n] -= demand
             spots.append(n)

@@ -13,7 +13,7 @@ from fairlead.scheduler.kernel_claims import expect_claim, is_above_limit, note_
 from fairlead.scheduler.kernel_forecasts import usual_duration
 from fairlead.scheduler.kernel_history import count_use
 from fairlead.scheduler.kernel_holds import count_idle, give_back_at, lasts_at_most, set_idle
-from fairlead.scheduler.kernel_keep import drop_holds, note_end, use_hold
+from fairlead.scheduler.kernel_keep import drop_holds, hand_on, note_end, use_hold
 from fairlead.scheduler.kernel_keys import turn_of
 from fairlead.scheduler.kernel_lending import set_withheld
 from fairlead.scheduler.kernel_line import note_served
@@ -97,6 +97,8 @@ def leave_bucket(v: View, job: int, at: float) -> None:
         buckets.passed_since[bucket] = np.nan
     if v.counts[HOLDS] > 0 and (buckets.head[bucket] == NONE or buckets.gang[bucket] > 0):
         drop_holds(v, bucket, at)
+    elif v.counts[HOLDS] > 0 and before == NONE:
+        hand_on(v, bucket)
     if v.counts[IN_ORDER]:
         if buckets.head[bucket] == NONE:
             v.bucket_seats.parked[bucket] = False  # nobody looks for room for it meanwhile

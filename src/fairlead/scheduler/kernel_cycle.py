@@ -32,6 +32,7 @@ from fairlead.scheduler.kernel_order import (
     tasks_left,
     touch_bucket,
     touch_queue,
+    wake_if_shorter,
 )
 from fairlead.scheduler.kernel_reservations import (
     MOST,
@@ -262,6 +263,7 @@ def _serve(v: View, thorough: bool, most: int) -> tuple[int, bool]:
             elif current_job(v, b) == NONE:
                 take_out(v, b, EXHAUSTED)
             elif v.chosen[FRESH_JOB, placed - count] or v.bucket_seats.number[b] != v.jobs.id[current_job(v, b)]:
+                wake_if_shorter(v, b)
                 set_bucket(v, b)
             climb(v, v.buckets.leaf[b])
         b = find_next(v, whom)

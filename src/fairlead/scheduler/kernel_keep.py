@@ -177,6 +177,14 @@ def use_hold(v: View, bucket: int, node: int, at: float) -> bool:
 
 
 @compiled
+def hand_on(v: View, bucket: int) -> None:
+    """A bucket's reservation is for the job that is first in it now."""
+    for h in range(v.counts[HOLDS]):
+        if v.holds.bucket[h] == bucket and v.holds.kind[h] == RESERVATION:
+            v.holds.job[h] = v.jobs.id[v.buckets.head[bucket]]
+
+
+@compiled
 def _use_one(v: View, h: int, at: float) -> None:
     """A hold keeps room for one task less."""
     n, bucket = v.holds.node[h], v.holds.bucket[h]

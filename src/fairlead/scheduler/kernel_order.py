@@ -125,8 +125,10 @@ def set_bucket(v: View, b: int) -> bool:
         v.able[base + place] = not seats.parked[b]
         v.best[base + place], v.needs[base + place] = b, needs_of(v, shape)
     changed = _climb_tree(v, leaf, base, place, b)
-    if v.queues.strict[leaf] and first != NONE and v.best[base + 1] != first and seats.parked[first]:
-        _unpark(v, leaf, base, first)
+    if v.queues.strict[leaf]:
+        for other in (first, b):  # the tree may be new, and the first not have been the first in it
+            if other != NONE and v.best[base + 1] != other and seats.parked[other]:
+                _unpark(v, leaf, base, other)
     return changed
 
 
@@ -164,9 +166,9 @@ def lasts(v: View, b: int, job: int) -> float:
 
 
 @compiled
-def _wake_if_shorter(v: View, b: int) -> None:
+def wake_if_shorter(v: View, b: int) -> None:
     """A bucket whose tasks last less long than when it was parked may enter room that it could not."""
-    seats, job, h = v.bucket_seats, v.buckets.head[b], 0
+    seats, job, h = v.bucket_seats, current_job(v, b), 0
     if job != NONE:
         least = min(lasts(v, b, job), v.jobs.time_limit[job])
         while seats.shorter[b] and seats.parked[b] and h < v.counts[HOLDS]:
@@ -339,7 +341,7 @@ def refresh(v: View) -> None:
         b = v.bucket_seats.touched_list[k]
         v.bucket_seats.touched[b] = False
         leaf = v.buckets.leaf[b]
-        _wake_if_shorter(v, b)
+        wake_if_shorter(v, b)
         # What a cycle took out of a tree may be gone for good by now, which changes nothing in the tree any more.
         if set_bucket(v, b) or v.queue_seats.works[leaf] != _is_at_work(v, leaf):
             touch_queue(v, leaf)

@@ -112,7 +112,7 @@ def _plan(v: View, b: int, rank: int, most: I64, own: bool, now: float) -> tuple
     """
     apart, mine, some = v.queue_seats.apart, v.buckets.leaf[b], own
     for q in range(v.counts[QUEUES]):
-        apart[q] = own if q == mine else _is_short(v, q, now)
+        apart[q] = own if q == mine else _is_short(v, q, now) or _comes_back(v, q, b)
         some |= apart[q]
     h = 0
     while h < v.counts[HOLDS]:
@@ -154,6 +154,26 @@ def _is_short(v: View, leaf: int, now: float) -> bool:
             _suppose(v, x, -more, x, none)
         x = above
     return bool(short)
+
+
+@compiled
+def _comes_back(v: View, leaf: int, b: int) -> bool:
+    """Whether a leaf whose gang ends has another, and goes before a bucket with that then."""
+    best = v.best[v.queue_seats.base[leaf] + 1] if is_leaf(v, leaf) and v.queues.tasks[leaf] > 0 else NONE
+    if best == NONE or v.buckets.gang[best] == 0:
+        return False
+    x, y = _siblings(v, leaf, v.buckets.leaf[b])
+    policy = v.queues.policy[v.queues.parent[x]]
+    if policy == FIFO or policy == PRIORITY:
+        return False
+    less, none = _next_in_all(v, best), np.zeros(v.total.shape[0], np.int64)
+    for r in range(v.total.shape[0]):
+        less[r] = min(less[r], v.used[leaf, r])
+    _suppose(v, x, -less, x, none)
+    _set_keys(v, y)
+    before = _is_before(v, x, _below(v, x, best), y, _below(v, y, b))
+    _suppose(v, x, less, x, none)
+    return before
 
 
 @compiled

@@ -42,7 +42,7 @@ class RevocationCheck:
         self._revoked: TasksRevoked | None = None
         self._measure = Measure(0, 0, [], 0)
         self._waits: dict[int, tuple[float, int]] = {}
-        self._behind: list[int] = []
+        self._waited: list[int] = []
 
     def happen(self, state: "State", fact: Fact) -> str:
         """Let a fact happen; what is wrong with what it revokes, empty where nothing is."""
@@ -64,12 +64,12 @@ class RevocationCheck:
             self._revoked, self._measure = fact, measure(state)
             _check_guarantees(state, fact)
         if isinstance(fact, TasksPlaced):
-            self._behind = [b for b in _waits_guarded(state) if not is_next(state, b)]
+            self._waited = [b for b in _waits_guarded(state) if is_next(state, b)]
 
     def after(self, state: "State", fact: Fact) -> None:
         """It has happened. Raises Unjust as well."""
         if isinstance(fact, TasksPlaced):
-            _check_that_it_stays(state, fact, self._behind)
+            _check_that_it_stays(state, fact, self._waited)
         if self._revoked is not None and isinstance(fact, NodesClaimed):
             revoked, self._revoked = self._revoked, None
             _check_room(state, revoked, fact)
@@ -168,13 +168,13 @@ def _waits_guarded(state: "State") -> list[int]:
     return np.flatnonzero(waits).tolist()
 
 
-def _check_that_it_stays(state: "State", placed: TasksPlaced, behind: list[int]) -> None:
+def _check_that_it_stays(state: "State", placed: TasksPlaced, waited: list[int]) -> None:
     """Nothing is placed that is to be revoked again: no claim for a guarantee is open that it would pay for, and alone.
 
     Whenever it is due, and however long what starts is protected; but for what frameworks launch where they were offered room.
-    Who was behind another in a strict leaf had no claim: it comes first in it, and has one, because of what was placed.
+    And for who did not wait before: it is the first of a strict leaf, or is let in, because of what was placed.
     """
-    buckets = [b for b in _waits_guarded(state) if b not in behind]
+    buckets = [b for b in _waits_guarded(state) if b in waited]
     if not buckets:
         return
     rows = state.job_rows(placed.job)

@@ -88,11 +88,13 @@ def outlook(state: State, job: int, now: float, widen: float = 0.0, seconds: flo
     known_already = settled(state, job)
     if known_already is not None:
         return known_already
-    row = job_row(state, job)
     state, held, once = _let_go(state, job, now)
+    known_already = settled(state, job)  # a gang whose leader is over is over with that
+    if known_already is not None:
+        return known_already
     if waits_to_be_let_in(state, job):
         return Outlook(job, "unknown", "nobody can say: it waits for others of its person's jobs to end", held=held)
-    paper = paper_of(state, row, now)
+    paper = paper_of(state, job_row(state, job), now)
     why = _never(paper)
     if why:
         return Outlook(job, "never", f"never {why}")
