@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fairlead.engines.step import GRACE
-from fairlead.model.specs import After, Job, Queue, Settings
+from fairlead.model.specs import After, Job, Node, Queue, Settings
 from fairlead.scheduler import snapshot
 from fairlead.scheduler.admission import Unknown
 from fairlead.scheduler.facts import (
@@ -20,6 +20,9 @@ from fairlead.scheduler.facts import (
     JobHeld,
     JobsForgotten,
     JobSubmitted,
+    NodeJoined,
+    TasksFinished,
+    TasksPlaced,
     TasksRevoked,
     TasksStarted,
 )
@@ -480,6 +483,18 @@ def test_arrivals_are_drawn_from_what_is_remembered_and_no_more(monkeypatch):
     assert shop.state.jobs.id[last.source].tolist() == [17, 18, 19, 20]
     monkeypatch.setattr(paper_runs, "DAY", 150.0)
     assert shop.state.jobs.id[paper_of(shop.state, row, shop.now).arrivals.source].tolist() == [19, 20]
+
+
+def test_a_gang_whose_leader_is_over_while_another_of_it_waits_again_is_over():
+    state = State()
+    state.apply(Configured(at=0.0, queues=[Queue("*")], settings=Settings()))
+    state.apply(NodeJoined(at=0.0, node=Node("n", {"cpu": 2000})))
+    state.apply(JobSubmitted(at=0.0, id=1, job=Job("a", {"cpu": 1000}, 2, gang=True, led=True, retries=1)))
+    both = {"job": np.array([1, 1]), "index": np.array([0, 1]), "attempt": np.array([1, 1])}
+    state.apply(TasksPlaced(at=0.0, **both, node=np.array([0, 0])))
+    state.apply(TasksFinished(at=1.0, **both, outcome=np.array([0, 1]), code=np.array([0, 9])))
+    assert state.jobs.waiting[state.job_row(1)] == 1
+    assert outlook(state, 1, 1.0).reason == "over"
 
 
 def test_what_was_told_is_known_after_a_restart(tmp_path, caplog):

@@ -471,6 +471,38 @@ def test_three_newcomers_with_tasks_of_all_lengths_come_to_their_shares_by_weigh
     assert means == pytest.approx({"hog": 57.6, "a": 28.8, "b": 28.8, "c": 28.8}, rel=0.15)
 
 
+def test_large_gangs_of_a_queue_keep_their_place_from_reservations_of_those_with_small_tasks():
+    """While its gang runs the queue waits for nothing; when that ends the next goes first, so nobody is to count on its room."""
+    rng, jobs, queues = random.Random(1), Jobs(), [Queue("gangs", weight=3.0), Queue("*")]
+    for queue, at, cpu, least, most, gang in (
+        ("a", 0.0, 1, 114.0, 1022.0, 1),
+        ("b", 20.0, 2, 77.0, 695.0, 1),
+        ("gangs", 3800.0, 4, 41.0, 122.0, 4),
+        ("c", 4900.0, 2, 14.0, 43.0, 2),
+    ):
+        lasts = [rng.uniform(least, most) for _ in range(int(36 * 44_000 / cpu / gang / (least + most)))]
+        if gang == 1:
+            jobs.add(at, queue, {"cpu": 1000 * cpu}, lasts, tasks=len(lasts))
+        for one in lasts if gang > 1 else []:
+            jobs.add(at, queue, {"cpu": 1000 * cpu}, one, tasks=gang, gang=True)
+    means = _means(_uses(jobs, [{"cpu": 12_000}] * 3, queues), 8000.0, 20_000.0)
+    assert means["gangs"] > 15.0, "of 36 CPUs it is entitled to 18, and a gang takes 16"
+    assert sum(means.values()) > 35.0
+
+
+def test_a_job_enters_kept_room_in_the_cycle_in_which_the_longer_one_before_it_starts():
+    """Alike but for how long they may take, they wait together; where the first has no room, the next may have some."""
+    story = Story([{"cpu": 2000}, {"cpu": 1000}, {"cpu": 2000}], reserve_after=0.0)
+    story.job(0.0, "x", 2000, 100.0, time_limit=100.0)
+    story.job(0.0, "y", 1000, 50.0, time_limit=50.0)
+    story.job(1.0, "g", 2000, 10.0, 2, gang=True, time_limit=10.0)
+    story.job(1.0, "z", 1000, 10.0, time_limit=10.0)
+    story.job(2.0, "q", 1000, 1000.0, time_limit=1000.0)
+    story.job(3.0, "q", 1000, 10.0, time_limit=10.0)
+    story.until(70.0, every=10.0)
+    assert (story.begun[5], story.begun[6]) == (50.0, 50.0)
+
+
 def _mean_use(nodes: list[dict[str, int]], newcomers: int, gang: int, seed: int = 1) -> list[dict[str, float]]:
     """CPUs that queues use, as a mean over 1,000 s each: at 500 s newcomers come to one who has all, in small, longer tasks."""
     rng, jobs, cpus = random.Random(seed), Jobs(), sum(node["cpu"] for node in nodes)
