@@ -277,10 +277,6 @@ class Frameworks(Struct, dict=True, forbid_unknown_fields=True):
             number += 1
         return leaf
 
-    def are_in(self, queue: str) -> bool:
-        """Whether any framework is in a queue as in a role."""
-        return any(queue_of(role) == queue for _, role in self.at.values())
-
     def free(self, leaf: str) -> None:
         """A leaf is nobody's any more."""
         self.at.pop(leaf, None)
