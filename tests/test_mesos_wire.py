@@ -227,6 +227,17 @@ class TestStream:
             assert "a//b" in framework.event()["error"]["message"]
             assert framework.chunk() == b""
 
+    @pytest.mark.parametrize("seconds", ["Infinity", "-Infinity", "NaN", 1e308, 1e10])
+    def test_a_failover_timeout_that_cannot_be_is_an_error_of_the_stream(self, wire, seconds):
+        with wire.subscribed({"failover_timeout": seconds}) as framework:
+            assert "failover_timeout" in framework.event()["error"]["message"]
+        assert wire.get("/frameworks")["frameworks"] == []
+
+    def test_a_failover_timeout_below_none_is_none(self, wire):
+        with wire.subscribed({"failover_timeout": -5}) as framework:
+            framework.welcome()
+            assert wire.get("/frameworks")["frameworks"][0]["failover_timeout"] == 0.0
+
     def test_two_requests_over_one_connection(self, wire):
         with wire.connect() as connection:
             for _ in range(2):
