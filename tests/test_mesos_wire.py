@@ -581,6 +581,20 @@ class TestOperators:
                 0.1,
             )
             assert wire.get("/slaves")["slaves"][0]["resources"]["mem"] == 18 * 1024
+            for agent, hosts in (("n2", ["n2"]), ("nobody", [])):
+                found = wire.get(f"/master/slaves?slave_id={agent}")
+                assert [each["hostname"] for each in found["slaves"]] == hosts
+            for who, count in ((framework.id, 1), ("nobody", 0)):
+                for path in ("frameworks", "tasks"):
+                    assert len(wire.get(f"/{path}?framework_id={who}")[path]) == count
+            for asked, count in (
+                ("task_id=seen", 1),
+                ("task_id=x", 0),
+                ("offset=1", 0),
+                ("limit=0", 0),
+                ("limit=x", 1),
+            ):
+                assert len(wire.get(f"/tasks?{asked}")["tasks"]) == count, asked
             roles = {each["name"]: each for each in wire.get("/roles")["roles"]}
             assert roles["A"]["frameworks"] == [framework.id]
             assert roles["A"]["weight"] == 2.0
