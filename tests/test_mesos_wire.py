@@ -606,6 +606,25 @@ class TestOperators:
         assert wire.ask("GET", "/nothing").status == 404
         assert wire.ask("POST", "/state", b"").status == 405
 
+    def test_the_log_tells_in_words_what_frameworks_do(self, wire, world):
+        with wire.subscribed() as framework:
+            offer = framework.welcome().offer()
+            framework.launch(offer, task("told", "true", offer))
+            assert framework.last("told")["state"] == "TASK_FINISHED"
+            framework.call("DECLINE", offer_ids=[framework.offer()["id"]])
+            for call in ("SUPPRESS", "REVIVE", "TEARDOWN"):
+                assert framework.call(call).status == 202
+        log = [each["what"] for each in world.ask("log")["log"] if framework.id in each["what"]]
+        assert log == [
+            f"subscribed framework {framework.id}",
+            f"accepted 1 offer of framework {framework.id}: 1 task",
+            f"declined 1 offer of framework {framework.id}",
+            f"wants no more offers for framework {framework.id}",
+            f"wants offers for framework {framework.id}",
+            f"tore down framework {framework.id}",
+        ]
+        assert not [each["what"] for each in world.ask("log")["log"] if re.search("[a-z][A-Z]", each["what"])]
+
     def test_the_api_of_version_1(self, wire):
         with wire.subscribed() as framework:
             framework.welcome()
