@@ -52,8 +52,9 @@ def names(c, status="open"):
     return [queue["name"] for queue in found if queue["status"] == status]
 
 
-def test_a_role_is_told_of_while_somebody_has_anything_of_it_with_all_above_it():
-    c = Cluster(Queue("lab"))
+@pytest.mark.parametrize("more", [[], [Queue("*")]], ids=["", "where each person has a queue"])
+def test_a_role_is_told_of_while_somebody_has_anything_of_it_with_all_above_it(more):
+    c = Cluster(Queue("lab"), *more)
     c.join("spark", "org/web/front")
     role = ["org", "org/web", "org/web/front", "org/web/front/.", "org/web/front/./1"]
     assert names(c) == ["/", "lab", *role]
@@ -67,7 +68,7 @@ def test_a_role_is_told_of_while_somebody_has_anything_of_it_with_all_above_it()
     c.happen(parcel)
     assert names(c) == ["/", "lab", "org", "org/web", "org/web/.", "org/web/./reserved"]
     c.happen(*frameworks.set_apart(c.state, "n0", [Move({"cpu": 1000}, of="m")], c.now))
-    c.happen(admission.configure(c.state, [Queue(ROOT), Queue("lab", weight=2.0)], c.state.settings, c.now))
+    c.happen(admission.configure(c.state, [Queue(ROOT), Queue("lab", weight=2.0), *more], c.state.settings, c.now))
     assert names(c) == ["/", "lab"]
     c.join("flink", "org/web/front")
     assert names(c) == ["/", "lab", *role], "and never was any of it removed"
