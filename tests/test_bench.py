@@ -148,4 +148,6 @@ def test_every_task_of_many_nodes_ends_though_lines_are_slow_and_break():
 
 def test_offers_and_tasks_of_frameworks(capsys):
     offers.run(agents=40, roles=5, count=10, rounds=2, tasks=20, at_once=8)
-    assert "20 commands through pymesos" in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert "20 commands through pymesos" in shown
+    assert "ms of the scheduler's CPU time each" in shown

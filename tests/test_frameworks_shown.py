@@ -3,11 +3,15 @@
 import pytest
 
 from fairlead.cli.tables import framework_table, queue_table
-from fairlead.model.specs import Job, Queue
+from fairlead.model.specs import ROOT, Job, Queue
 from fairlead.scheduler import admission, frameworks
+from fairlead.scheduler.audit_over_time import audit_history
 from fairlead.scheduler.explain import explain
-from fairlead.scheduler.report import list_nodes, list_queues
+from fairlead.scheduler.fair_shares import fair_shares
+from fairlead.scheduler.parcels import Move
+from fairlead.scheduler.report import list_jobs, list_nodes, list_queues
 from fairlead.scheduler.report_frameworks import list_frameworks
+from fairlead.scheduler.state import State
 from fairlead.service import metrics
 from fairlead.text_tables import printed
 from test_offers import Cluster, G
@@ -38,6 +42,62 @@ def test_what_a_framework_has_and_does_not_answer():
     assert "spark" in printed(framework_table([found]), width=80)
     text = metrics.exposition(list_queues(c.state), list_nodes(c.state), [], []).decode()
     assert 'fairlead_queue_offered{queue="web",resource="cpu"} 3.0\n' in text
+
+
+def names(c, status="open"):
+    """The queues that are told of with a status; no row is told of without the one above it."""
+    found = list_queues(c.state)
+    there = {queue["name"] for queue in found}
+    assert {name.rpartition("/")[0] or "/" for name in there - {"/"}} <= there
+    return [queue["name"] for queue in found if queue["status"] == status]
+
+
+@pytest.mark.parametrize("more", [[], [Queue("*")]], ids=["", "where each person has a queue"])
+def test_a_role_is_told_of_while_somebody_has_anything_of_it_with_all_above_it(more):
+    c = Cluster(Queue("lab"), *more)
+    c.join("spark", "org/web/front")
+    role = ["org", "org/web", "org/web/front", "org/web/front/.", "org/web/front/./1"]
+    assert names(c) == ["/", "lab", *role]
+    c.launch(c.offers()[0], "t1")
+    c.ask("tear_down", "spark")
+    assert names(c) == ["/", "lab", *role], "its task still runs"
+    c.end(1)
+    assert names(c) == ["/", "lab"]
+    assert fair_shares(c.state).steady[c.state.tree.rows["lab"]].tolist() == list(WHOLE.values())
+    (parcel,) = frameworks.set_apart(c.state, "n0", [Move({"cpu": 1000}, mark="m", role="org/web")], c.now)
+    c.happen(parcel)
+    assert names(c) == ["/", "lab", "org", "org/web", "org/web/.", "org/web/./reserved"]
+    c.happen(*frameworks.set_apart(c.state, "n0", [Move({"cpu": 1000}, of="m")], c.now))
+    c.happen(admission.configure(c.state, [Queue(ROOT), Queue("lab", weight=2.0), *more], c.state.settings, c.now))
+    assert names(c) == ["/", "lab"]
+    c.join("flink", "org/web/front")
+    assert names(c) == ["/", "lab", *role], "and never was any of it removed"
+    assert names(c, "removed") == []
+
+
+def test_a_queue_is_removed_that_was_declared_and_has_something():
+    c = Cluster(Queue("lab"), Queue("org/web"))
+    c.happen(*admission.submit(c.state, [Job("org/web", {"cpu": 1000})], c.now))
+    c.happen(admission.configure(c.state, [Queue(ROOT), Queue("lab")], c.state.settings, c.now))
+    assert (names(c), names(c, "removed")) == (["/", "lab"], ["org", "org/web"])
+    c.join("spark", "org/web")
+    assert names(c) == ["/", "lab", "org", "org/web", "org/web/.", "org/web/./1", "org/web/./jobs"]
+    c.ask("tear_down", "spark")
+    assert (names(c), names(c, "removed")) == (["/", "lab"], ["org", "org/web"])
+
+
+def test_the_jobs_of_a_role_are_one_queue_over_time():
+    """They go on in another leaf when a framework comes, which is no queue more to those whose jobs they are."""
+    c = Cluster(Queue("a"), Queue("b"))
+    c.happen(*admission.submit(c.state, [Job(queue, {"cpu": 1000}, 100) for queue in "ab"], c.now))
+    c.decide()
+    c.now = 100.0
+    c.join("spark", "a")
+    c.happen(*admission.submit(c.state, [Job("a/./jobs", {"cpu": 1000})], c.now))
+    assert {job["queue"] for job in list_jobs(c.state)["jobs"]} == {"a", "b"}
+    c.now = 200.0
+    found = audit_history(State(), c.facts, 0.0, 200.0, 0)
+    assert sorted((queue["name"], queue["worked"]) for queue in found["queues"]) == [("a", 200.0), ("b", 200.0)]
 
 
 def test_who_keeps_others_waiting_hoards():

@@ -227,6 +227,17 @@ class TestStream:
             assert "a//b" in framework.event()["error"]["message"]
             assert framework.chunk() == b""
 
+    @pytest.mark.parametrize("seconds", ["Infinity", "-Infinity", "NaN", 1e308, 1e10])
+    def test_a_failover_timeout_that_cannot_be_is_an_error_of_the_stream(self, wire, seconds):
+        with wire.subscribed({"failover_timeout": seconds}) as framework:
+            assert "failover_timeout" in framework.event()["error"]["message"]
+        assert wire.get("/frameworks")["frameworks"] == []
+
+    def test_a_failover_timeout_below_none_is_none(self, wire):
+        with wire.subscribed({"failover_timeout": -5}) as framework:
+            framework.welcome()
+            assert wire.get("/frameworks")["frameworks"][0]["failover_timeout"] == 0.0
+
     def test_two_requests_over_one_connection(self, wire):
         with wire.connect() as connection:
             for _ in range(2):
@@ -537,13 +548,15 @@ def test_a_queue_becomes_a_role_while_its_job_runs(wire, world):
         framework.launch(offer, task("beside", "true", offer))
         assert framework.last("beside")["state"] == "TASK_FINISHED"
         queue = next(each for each in world.ask("queues")["queues"] if each["name"] == "B/./jobs")
-        assert (queue["running"], world.job(number)["queue"]) == (1, "B/./jobs")
+        assert (queue["running"], world.job(number)["queue"]) == (1, "B"), "people know it by that name"
         world.ok("cancel", str(number))
         world.until(lambda: world.job(number)["status"] == "cancelled")
         assert framework.call("TEARDOWN").status == 202
     again = int(world.ok("rerun", str(number)).split()[-1])
     world.until(lambda: world.job(again)["running"] == 1)
-    assert world.job(again)["queue"] == "B", "of a role without frameworks it is told as of any queue"
+    assert "." not in "".join(queue["name"] for queue in world.ask("queues")["queues"]), (
+        "no framework is there any more"
+    )
     world.ok("cancel", str(again))
 
 
@@ -568,6 +581,20 @@ class TestOperators:
                 0.1,
             )
             assert wire.get("/slaves")["slaves"][0]["resources"]["mem"] == 18 * 1024
+            for agent, hosts in (("n2", ["n2"]), ("nobody", [])):
+                found = wire.get(f"/master/slaves?slave_id={agent}")
+                assert [each["hostname"] for each in found["slaves"]] == hosts
+            for who, count in ((framework.id, 1), ("nobody", 0)):
+                for path in ("frameworks", "tasks"):
+                    assert len(wire.get(f"/{path}?framework_id={who}")[path]) == count
+            for asked, count in (
+                ("task_id=seen", 1),
+                ("task_id=x", 0),
+                ("offset=1", 0),
+                ("limit=0", 0),
+                ("limit=x", 1),
+            ):
+                assert len(wire.get(f"/tasks?{asked}")["tasks"]) == count, asked
             roles = {each["name"]: each for each in wire.get("/roles")["roles"]}
             assert roles["A"]["frameworks"] == [framework.id]
             assert roles["A"]["weight"] == 2.0
@@ -578,6 +605,25 @@ class TestOperators:
             assert wire.get("/metrics/snapshot")["master/tasks_running"] == 1.0
         assert wire.ask("GET", "/nothing").status == 404
         assert wire.ask("POST", "/state", b"").status == 405
+
+    def test_the_log_tells_in_words_what_frameworks_do(self, wire, world):
+        with wire.subscribed() as framework:
+            offer = framework.welcome().offer()
+            framework.launch(offer, task("told", "true", offer))
+            assert framework.last("told")["state"] == "TASK_FINISHED"
+            framework.call("DECLINE", offer_ids=[framework.offer()["id"]])
+            for call in ("SUPPRESS", "REVIVE", "TEARDOWN"):
+                assert framework.call(call).status == 202
+        log = [each["what"] for each in world.ask("log")["log"] if framework.id in each["what"]]
+        assert log == [
+            f"subscribed framework {framework.id}",
+            f"accepted 1 offer of framework {framework.id}: 1 task",
+            f"declined 1 offer of framework {framework.id}",
+            f"wants no more offers for framework {framework.id}",
+            f"wants offers for framework {framework.id}",
+            f"tore down framework {framework.id}",
+        ]
+        assert not [each["what"] for each in world.ask("log")["log"] if re.search("[a-z][A-Z]", each["what"])]
 
     def test_the_api_of_version_1(self, wire):
         with wire.subscribed() as framework:

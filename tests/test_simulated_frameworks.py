@@ -147,9 +147,19 @@ def test_what_cannot_be_launched_in_offers_is_refused():
     )
 
 
-def test_the_command_says_what_is_wrong():
-    done = forked.run(["simulate", "examples/trace.csv", "--nodes", "4", "--offers", "all", "--framework", "refuse=x"])
-    assert (done.returncode, done.stderr) == (
-        1,
-        'fairlead: --framework: \'x\' is no duration: write seconds, or "30s", "5min", "2h", "1d"\n',
-    )
+@pytest.mark.parametrize(
+    ("options", "wrong"),
+    [
+        (
+            ["--offers", "all", "--framework", "refuse=x"],
+            '--framework: \'x\' is no duration: write seconds, or "30s", "5min", "2h", "1d"',
+        ),
+        (
+            ["--framework", "hoard"],
+            "--framework hoard: says how offers are answered, and none are made: add --offers all, or names of queues",
+        ),
+    ],
+)
+def test_the_command_says_what_is_wrong(options, wrong):
+    done = forked.run(["simulate", "examples/trace.csv", "--nodes", "4", *options])
+    assert (done.returncode, done.stderr) == (1, f"fairlead: {wrong}\n")

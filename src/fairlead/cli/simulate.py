@@ -28,6 +28,9 @@ from fairlead.simulate.sweep import Point, sweep
 from fairlead.simulate.traces import Derivation, read_trace
 from fairlead.simulate.workload import TraceError, check_leaves, cut, synthetic_nodes
 
+USUAL_ANSWERS = "hold=1s,refuse=5s"
+"""How frameworks answer offers where nothing is said."""
+
 
 def run_simulations(
     trace: Path, kind: str | None, policies: list[str], nodes: int, node: str, config: Path | None, history: str, revoke: str,
@@ -40,6 +43,11 @@ def run_simulations(
         half_life = read_half_life(history) if history else None
     except ValueError as error:
         raise Failure(f"--history: {error}") from None
+    if framework and not offers:
+        raise Failure(
+            f"--framework {framework}: says how offers are answered, and none are made: add --offers all, or names of queues"
+        )
+    framework = framework or USUAL_ANSWERS
     modes = list(itertools.product(_modes(revoke), _answers(offers, framework)))
     try:
         workload = read_trace(trace, kind, skip_bad=skip_bad, derivation=Derivation(seed=seed))

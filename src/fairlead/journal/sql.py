@@ -5,6 +5,7 @@ Every row has a checksum, so that a damaged file is refused instead of believed.
 :mod:`fairlead.journal.sqlite`.
 """
 
+import sqlite3
 import threading
 import time
 import uuid
@@ -94,7 +95,7 @@ class SqlStore:
 
     def __init__(self, where: str | Path, *, to_read: bool = False, name: str = "", epoch: int = 0) -> None:
         self.path = path = sqlite.path_of(where)
-        self.name = str(path)
+        self.name, self._log_path = str(path), sqlite.log_of(path)
         self._read_lock = threading.Lock()
         self._head: HeadFile | None = None
         self._read_head = head.read(path) if to_read else None  # first: what is written meanwhile is beyond it
@@ -109,6 +110,7 @@ class SqlStore:
                     sqlite.create(path, lambda connection: _fill(connection, name or uuid.uuid4().hex, epoch))
                 self._writing = _closed_by(opened, sqlite.connect(path))
                 self._reading = _closed_by(opened, sqlite.connect(path).execution_options(isolation_level="AUTOCOMMIT"))
+            self._driver: Any = self._writing.connection.driver_connection
             with self._naming_damage():
                 if not to_read:
                     sqlite.check(self._reading, path)
@@ -220,7 +222,7 @@ class SqlStore:
 
     def _log_still_there(self) -> None:
         """Refuse to go on where the newest commits would be found by nobody: what is in the log still is brought home first."""
-        log = sqlite.log_of(self.path)
+        log = self._log_path
         try:
             found = log.stat()
             there: tuple[int, int] | None = (found.st_ino, found.st_size)
@@ -240,13 +242,13 @@ class SqlStore:
     def append(self, records: Sequence[Record]) -> None:
         self._still_there()
         rows = [(*record.envelope, record.body) for record in records]
-        with self._transaction() as connection:
-            try:
-                connection.exec_driver_sql(_INSERT, rows)
-            except sa.exc.IntegrityError:  # these numbers are taken
+        with self._transaction():
+            try:  # by the driver: SQLAlchemy would take longer than all the rest, and this is done in every step
+                self._driver.executemany(_INSERT, rows)
+            except sqlite3.IntegrityError:  # these numbers are taken
                 raise TakenOver(self.name) from None
             # It has written, so nobody else does before the commit.
-            if connection.exec_driver_sql(_EPOCH).scalar() != str(self.epoch):
+            if self._driver.execute(_EPOCH).fetchone() != (str(self.epoch),):
                 raise TakenOver(self.name)
         if records:
             self._write_head(records[-1].envelope.sequence, records[-1].envelope.checksum)
@@ -320,12 +322,15 @@ class SqlStore:
             if self.writer != fairlead.__version__:
                 version = {"value": fairlead.__version__}
                 self._writing.execute(_meta.update().where(_meta.c.key == "fairlead").values(version))
-            self._writing.commit()
+            self._writing.commit()  # what was done through it
+            self._driver.commit()  # and beside it
             self.writer = fairlead.__version__
         except BaseException as error:
             self._writing.rollback()
-            if isinstance(error, sa.exc.OperationalError):
-                raise JournalFull(f"{self.name}: cannot be written: {error.orig}: make room on its disk") from None
+            self._driver.rollback()
+            if isinstance(error, sa.exc.OperationalError | sqlite3.OperationalError):
+                why = getattr(error, "orig", error)
+                raise JournalFull(f"{self.name}: cannot be written: {why}: make room on its disk") from None
             raise
 
     @contextmanager

@@ -1,6 +1,7 @@
 """Who did what, from two places: facts of the journal that a person caused, and the file of deeds. For those who may know it."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from math import inf
 from typing import NamedTuple
 
@@ -8,6 +9,7 @@ from msgspec.structs import replace
 
 from fairlead.journal import Envelope
 from fairlead.model.api_types import Doing, DoingList
+from fairlead.model.quantity import format_quantities
 from fairlead.model.specs import Job, path_to_root, written
 from fairlead.people.deeds import Deed
 from fairlead.people.rules import (
@@ -26,6 +28,9 @@ from fairlead.scheduler.facts import (
     EDITABLE,
     Configured,
     Fact,
+    FrameworkDisconnected,
+    FrameworkGone,
+    FrameworkSubscribed,
     JobCancelled,
     JobEdited,
     JobHeld,
@@ -34,6 +39,12 @@ from fairlead.scheduler.facts import (
     NodeDrained,
     NodeForgotten,
     NodeResumed,
+    OffersAccepted,
+    OffersDeclined,
+    OffersRescinded,
+    RolesRevived,
+    RolesSuppressed,
+    RoomSetApart,
     TasksRevoked,
 )
 from fairlead.scheduler.framework_index import holds_jobs_of
@@ -224,5 +235,27 @@ def _told(fact: Fact, job: Job | None) -> str:
             return f"changed the configuration: {len(queues)} queues"
         case TasksRevoked(job=jobs):
             return f"stopped {len(jobs)} tasks that ran"
+        case FrameworkSubscribed(id=who):
+            return f"subscribed framework {who}"
+        case FrameworkDisconnected(id=who):
+            return f"disconnected framework {who}"
+        case FrameworkGone(id=who):
+            return f"tore down framework {who}"
+        case RolesSuppressed(id=who):
+            return f"wants no more offers for framework {who}"
+        case RolesRevived(id=who):
+            return f"wants offers for framework {who}"
+        case OffersAccepted(framework=who, ids=ids, jobs=jobs):
+            return f"accepted {_count(ids, 'offer')} of framework {who}: {_count(jobs, 'task')}"
+        case OffersDeclined(framework=who, ids=ids):
+            return f"declined {_count(ids, 'offer')} of framework {who}"
+        case OffersRescinded(ids=ids, why=why):
+            return f"had {_count(ids, 'offer')} rescinded: {why}"
+        case RoomSetApart(amount=amount, mark=mark):
+            return f"{'set apart' if mark else 'gave back'} {format_quantities(amount)} of a node"
         case _:
-            return type(fact).__name__
+            return re.sub("(?<=.)([A-Z])", r" \1", type(fact).__name__).lower()
+
+
+def _count(those: Collection[int], what: str) -> str:
+    return f"{len(those)} {what}{'' if len(those) == 1 else 's'}"

@@ -15,6 +15,7 @@ import numpy as np
 
 from fairlead.policies.fair_shares import divide
 from fairlead.scheduler.divided_queues import wanted_by
+from fairlead.scheduler.queues_there import queues_there
 from fairlead.scheduler.state import State
 from fairlead.scheduler.tables import I64, UNLIMITED
 
@@ -54,7 +55,8 @@ def fair_shares(state: State) -> FairShares:
     if known is not None and known.version == state.version:
         return known.shares
     wanted, tasks = wanted_by(state)
-    there = np.array([state.tree.is_declared(name) for name in state.tree.names], np.bool_)
+    there, removed = queues_there(state)
+    there &= ~removed
     at_work, n, queues = tasks > 0, state.queues.n, state.queues
     bounds = (queues.parent[:n], queues.weightless[:n], queues.weight[:n], queues.guarantee[:n], queues.limit[:n])
     tree = b"".join(np.ascontiguousarray(each).tobytes() for each in (state.cluster.total, *bounds))

@@ -204,9 +204,12 @@ class Frameworks(Struct, dict=True, forbid_unknown_fields=True):
         ports = [{node: dict(each) for node, each in held.items()} for held in (self.ports, self.offered_ports)]
         return Frameworks(members, tasks, *known, executors, parcels, offered, refused, *ports)
 
-    def executors_on(self, who: str, node: str) -> list[str]:
-        """The executors that a framework has on a node."""
-        return [each.name for each in self.executors.values() if (each.framework, each.node) == (who, node)]
+    def executors_by_place(self) -> dict[tuple[str, str], list[str]]:
+        """The names of the executors that each framework has on each node."""
+        found: dict[tuple[str, str], list[str]] = {}
+        for each in self.executors.values():
+            found.setdefault((each.framework, each.node), []).append(each.name)
+        return found
 
     @property
     def have_tasks(self) -> bool:
@@ -276,10 +279,6 @@ class Frameworks(Struct, dict=True, forbid_unknown_fields=True):
         while (leaf := f"{own}/{number}") in self.at or leaf in busy:
             number += 1
         return leaf
-
-    def are_in(self, queue: str) -> bool:
-        """Whether any framework is in a queue as in a role."""
-        return any(queue_of(role) == queue for _, role in self.at.values())
 
     def free(self, leaf: str) -> None:
         """A leaf is nobody's any more."""

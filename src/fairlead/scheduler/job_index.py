@@ -14,8 +14,8 @@ def size_of(job: Job) -> int:
     """The bytes of what a job is to run: its command, folder, environment and labels."""
     work = job.work
     labels = (word for name, values in job.on.items() for word in (name, *values))
-    words = (*work.argv, work.cwd, *work.env, *work.env.values(), *labels)
-    return sum(len(word) if word.isascii() else len(word.encode("utf-8", "surrogatepass")) for word in words)
+    text = "".join((*work.argv, work.cwd, *work.env, *work.env.values(), *labels))
+    return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
 
 
 class JobIndex(Struct, dict=True, forbid_unknown_fields=True):

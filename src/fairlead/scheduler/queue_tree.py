@@ -23,7 +23,7 @@ from fairlead.model.specs import (
     settings_for,
 )
 from fairlead.policies import HALF_LIVES, code_of, resources_of
-from fairlead.scheduler.framework_index import OWN, holds_jobs_of, own_queue
+from fairlead.scheduler.framework_index import holds_jobs_of
 from fairlead.scheduler.history import slurm_ticks_of, ticks_of
 from fairlead.scheduler.tables import I64, NONE, UNLIMITED, Queues
 
@@ -70,10 +70,11 @@ class QueueTree(Struct, dict=True, forbid_unknown_fields=True):
         """Have these hold from now on; the rows are to be added and set by the caller."""
         before, self.declared = self.declared, {queue.name: queue for queue in queues}
         for name in self.names:
+            held = settings_for(name, before)
             if settings_for(name, self.declared):
                 self.removed.pop(name, None)
-            elif name != ROOT and name not in self.removed:  # the jobs that it has go on under what held for them
-                self.removed[name] = settings_for(name, before) or Queue(name)
+            elif name != ROOT and name not in self.removed and (held or name in self.inner):
+                self.removed[name] = held or Queue(name)  # the jobs that it has go on under what held for them
         self.inner = inner_names(self.declared)
 
     def spec_of(self, queue: str) -> Queue:
@@ -81,9 +82,7 @@ class QueueTree(Struct, dict=True, forbid_unknown_fields=True):
         return settings_for(queue, self.declared) or self.removed.get(queue) or Queue(queue)
 
     def is_declared(self, name: str) -> bool:
-        """Whether a queue is declared, or stands for one person under a ``*`` that is, or is a role of frameworks."""
-        if OWN in name.split("/") or own_queue(name) in self.rows:  # a role needs no declaration
-            return True
+        """Whether a queue is declared, or stands for one person under a ``*`` that is. A role needs no declaration."""
         return not name or name in self.inner or settings_for(name, self.declared) is not None
 
     def policy_of(self, name: str) -> Policy:

@@ -27,10 +27,12 @@ from fairlead.scheduler.claims import claims_by_leaf
 from fairlead.scheduler.facts import Claim, Outcome
 from fairlead.scheduler.fair_shares import fair_shares
 from fairlead.scheduler.forecasts import CAUTIOUS, EXPECTED, ends
+from fairlead.scheduler.framework_index import holds_jobs_of
 from fairlead.scheduler.history import share_over_time
+from fairlead.scheduler.queues_there import queues_there
 from fairlead.scheduler.state import State
 from fairlead.scheduler.statuses import CANCELLED, FAILED, PLACED, REVOKING, STATUS_NAMES, SUCCEEDED
-from fairlead.scheduler.tables import GUARANTEE, NONE, PRIORITY, UNLIMITED, WHY, Jobs
+from fairlead.scheduler.tables import GUARANTEE, NONE, PRIORITY, UNLIMITED, WHY, Bools, Jobs
 
 LONGEST_COMMAND = 1000
 """Characters of a command in a listing; a job by itself has all of it."""
@@ -202,17 +204,15 @@ def list_queues(state: State) -> list[QueueInfo]:
         waiting[state.queues.parent[row]] += waiting[row]
     q = state.queues
     fair, claims, strict = fair_shares(state), claims_by_leaf(state), q.strict[: q.n].copy()
-    leaves = [row for row, name in enumerate(state.tree.names) if state.called(name) != written(name)]
-    hidden = {*leaves, *(int(q.parent[row]) for row in leaves)}  # they are told of as the queue above them
-    for leaf in leaves:
-        row = int(q.parent[q.parent[leaf]])
-        claims[row], strict[row] = claims.get(leaf, []), strict[leaf]
-    inner = {int(q.parent[row]) for row in range(q.n) if row not in hidden and _is_told(state, row, waiting)}
+    there, removed = queues_there(state)
+    for leaf, above in _told_as_one(state, there):
+        claims[above], strict[above] = claims.get(leaf, []), strict[leaf]
+        there[[leaf, q.parent[leaf]]] = False
+    inner = {int(q.parent[row]) for row in np.flatnonzero(there)}
     found: list[QueueInfo] = []
     for row in np.argsort(q.rank[: q.n]):
         name = state.tree.names[row]
-        declared = state.tree.is_declared(name)
-        if row in hidden or not _is_told(state, int(row), waiting):
+        if not there[row]:
             continue
         draining = any(state.spec_of(path).draining for path in path_to_root(name))
         weight = q.divisor(int(row))
@@ -221,7 +221,7 @@ def list_queues(state: State) -> list[QueueInfo]:
         found.append(
             {
                 "name": written(name),
-                "status": "removed" if not declared else "draining" if draining else "open",
+                "status": "removed" if removed[row] else "draining" if draining else "open",
                 "policy": state.policy_of(row) if row in inner else None,
                 "used": state.quantities(q.used[row]),
                 "offered": state.quantities(q.offered[row]),
@@ -248,11 +248,12 @@ def list_queues(state: State) -> list[QueueInfo]:
     return found
 
 
-def _is_told(state: State, row: int, waiting: np.ndarray) -> bool:
-    """Whether a queue is declared, or has something."""
-    q = state.queues
-    has = waiting[row] or q.tasks[row] or q.used[row].any() or q.offered[row].any()
-    return bool(has or state.tree.is_declared(state.tree.names[row]))
+def _told_as_one(state: State, there: Bools) -> list[tuple[int, int]]:
+    """The leaves for the jobs of queues with nobody else below them now, each with the row of that queue, as which it is told."""
+    names, rows, parent = state.tree.names, state.tree.rows, state.queues.parent
+    leaves = [row for row, name in enumerate(names) if holds_jobs_of(name) != name]
+    others = {int(parent[row]) for row in {*np.flatnonzero(there).tolist()} - {*leaves}}
+    return [(leaf, rows[holds_jobs_of(names[leaf])]) for leaf in leaves if parent[leaf] not in others]
 
 
 def _framework_in(state: State, leaf: str) -> str | None:

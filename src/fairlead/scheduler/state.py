@@ -199,12 +199,8 @@ class State:
         return self.tree.spec_of(queue)
 
     def called(self, queue: str) -> str:
-        """A queue's name as people read it: where a leaf is for the jobs of one that others are, or were, below, that one's.
-
-        While frameworks are in that one as in a role, it is told apart from theirs.
-        """
-        whose = holds_jobs_of(queue)
-        return written(queue if whose != queue and self.frameworks.are_in(whose) else whose)
+        """A queue's name as people read it: where a leaf is for the jobs of one that others are, or were, below, that one's."""
+        return written(holds_jobs_of(queue))
 
     def quantities(self, vector: I64) -> Quantities:
         """An array of quantities by name, without the zeros."""

@@ -18,6 +18,7 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping
 from enum import Enum
+from functools import lru_cache
 from ipaddress import IPv6Address, ip_address
 from typing import Protocol
 
@@ -65,6 +66,7 @@ Party = int | str
 UNKNOWN = "unknown uids"
 
 
+@lru_cache(maxsize=10_000)
 def network_of(address: str) -> str:
     """The addresses that are counted as one with an address: of IPv6, the network of 64 bits; of this machine, all."""
     try:

@@ -122,6 +122,8 @@ def load_of(job: Job, exports: Exports) -> Load:
 def _newest(state: State, last: int | None) -> list[int]:
     """The jobs that ended after one, the newest first; as many as are remembered, where that one is not."""
     ended = state.ended_jobs()
+    if len(ended) and ended[-1] == last:  # as after most steps
+        return []
     looked_at = 64
     while True:
         newest: list[int] = ended[-looked_at:][::-1].tolist()

@@ -20,10 +20,14 @@ class Wakeups:
         self._loop = loop
 
     def wake(self, keys: Iterable[Hashable] | None = None) -> None:
-        """Wake who listens for one of these, or everybody. From any thread."""
-        if self._loop is not None:
+        """Wake who listens for one of these, or everybody. From any thread.
+
+        Who begins to listen meanwhile has not looked yet, and finds what has happened when they do.
+        """
+        heard = None if keys is None else [key for key in keys if key in self._listening]
+        if self._loop is not None and heard != []:
             with suppress(RuntimeError):  # the event loop has ended, and everybody with it
-                self._loop.call_soon_threadsafe(self._wake, None if keys is None else list(keys))
+                self._loop.call_soon_threadsafe(self._wake, heard)
 
     def _wake(self, keys: list[Hashable] | None) -> None:
         for key in self._listening if keys is None else keys:

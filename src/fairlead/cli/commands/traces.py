@@ -54,8 +54,11 @@ def simulate(
         ),
     ] = "",
     framework: Annotated[
-        str, typer.Option(help="How those answer: hold, refuse and timeout (TIME), most (25%), hoard.")
-    ] = "hold=1s,refuse=5s",
+        str,
+        typer.Option(
+            help="How those answer: hold, refuse and timeout (TIME), most (25%), hoard. Default: hold=1s,refuse=5s."
+        ),
+    ] = "",
     speed: Annotated[float, typer.Option(help="Jobs come so many times as fast.", min=1e-6, max=1e6)] = 1.0,
     scale: Annotated[float, typer.Option(help="So many times as many jobs.", min=1e-6, max=1000)] = 1.0,
     start: From = "",

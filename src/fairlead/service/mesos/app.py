@@ -9,6 +9,7 @@ import logging
 from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Any, NamedTuple
+from urllib.parse import parse_qsl
 
 from starlette.types import Receive, Scope, Send
 
@@ -126,7 +127,7 @@ class MesosApp:
             raise Answer(404)
         if scope["method"] not in ("GET", "HEAD"):
             raise Answer(405, f"Expecting one of {{ 'GET' }}, but received '{scope['method']}'", {"Allow": "GET"})
-        told = await view(who)
+        told = await view(who, dict(parse_qsl(scope["query_string"].decode("latin-1"))))
         body = b"" if told is None else json.dumps(told, separators=(",", ":")).encode("ascii")
         await answer(send, 200, body, {"Content-Type": JSON})
 

@@ -1,11 +1,10 @@
 """What frameworks say of themselves, as the scheduler knows it; and what is made of it again for who asks."""
 
-import math
 import re
 
 from google.protobuf import json_format
 
-from fairlead.model.specs import NEVER, Framework
+from fairlead.model.specs import Framework
 from fairlead.people.accounts import Person
 from fairlead.service.mesos.encoding import JSON as IN_JSON
 from fairlead.service.mesos.encoding import encode
@@ -15,6 +14,8 @@ Capability = FrameworkInfo.Capability
 LONGEST_ID = 255
 MOST_ROLES = 1000
 LARGEST_INFO = 64 * 2**10
+LONGEST_FAILOVER = 2**63 / 1e9
+"""Seconds that Mesos can count, in nanoseconds; it refuses more, and takes less than none for none."""
 _ID = re.compile(r"[A-Za-z0-9_.:@=+-]+")
 
 
@@ -46,11 +47,15 @@ def to_framework(info: FrameworkInfo, person: Person, principal: str) -> Framewo
     roles = roles_of(info)
     if len(roles) > MOST_ROLES:
         raise BadDescription(f"{len(roles)} roles: {MOST_ROLES} at most")
-    if not math.isfinite(info.failover_timeout) or info.failover_timeout < 0:
-        raise BadDescription(f"failover_timeout: {info.failover_timeout:g} are no seconds")
+    if not abs(info.failover_timeout) <= LONGEST_FAILOVER:
+        raise BadDescription(
+            f"The framework failover_timeout ({info.failover_timeout:g}) is invalid: at most {LONGEST_FAILOVER:.0f} seconds"
+        )
     kept = FrameworkInfo()
     kept.CopyFrom(info)
     kept.user, kept.name = info.user or person.name, info.name
+    if info.failover_timeout < 0:
+        kept.failover_timeout = 0.0
     kept.ClearField("id")
     if principal:
         kept.principal = principal
@@ -65,7 +70,7 @@ def to_framework(info: FrameworkInfo, person: Person, principal: str) -> Framewo
         principal=principal,
         roles=roles,
         revocable=has(info, Capability.REVOCABLE_RESOURCES),
-        failover_timeout=min(info.failover_timeout, NEVER),
+        failover_timeout=kept.failover_timeout,
         partition_aware=has(info, Capability.PARTITION_AWARE),
         info=told,
     )

@@ -7,6 +7,8 @@ fields that are not known here, and may lack some that the messages ask for; wha
 import base64
 import json
 import math
+from collections.abc import Callable
+from functools import cache
 from typing import Any, TypeVar
 
 from google.protobuf import json_format
@@ -55,18 +57,29 @@ def decode(kind: str, body: bytes, into: M) -> M:
 
 def _check_objects(value: dict[str, Any], message: Any, deepest: int) -> None:
     """Raise ParseError where something else stands for a message than an object or null: protobuf takes a text for one."""
-    known = {each: field for field in message.fields for each in (field.name, field.json_name)}
+    known = _messages_in(message)
     for name, part in value.items():
-        field = known.get(name)
-        if field is None or field.message_type is None or part is None or field.message_type.GetOptions().map_entry:
+        if part is None or name not in known:
             continue
-        if field.is_repeated and not isinstance(part, list):
+        repeated, of = known[name]
+        if repeated and not isinstance(part, list):
             raise json_format.ParseError(f"{name} is no list")
-        for each in part if field.is_repeated else [part]:
+        for each in part if repeated else [part]:
             if not isinstance(each, dict):
                 raise json_format.ParseError(f"{name} is no object")
             if deepest > 0:
-                _check_objects(each, field.message_type, deepest - 1)
+                _check_objects(each, of, deepest - 1)
+
+
+@cache
+def _messages_in(message: Any) -> dict[str, tuple[bool, Any]]:
+    """The fields of a message that are messages, by all of their names: whether there are several, and of which kind."""
+    return {
+        name: (field.is_repeated, field.message_type)
+        for field in message.fields
+        if field.message_type is not None and not field.message_type.GetOptions().map_entry
+        for name in (field.name, field.json_name)
+    }
 
 
 def type_is_unknown(kind: str, body: bytes, message: Message) -> bool:
@@ -91,28 +104,47 @@ def encode(kind: str, message: Message) -> bytes:
 
 def as_json(message: Message) -> dict[str, Any]:
     """A message as Mesos writes it in JSON: what it has, by the fields' own names."""
-    return {field.name: _value_of(field, value) for field, value in message.ListFields()}
+    found = {}
+    for field, value in message.ListFields():
+        name, writes = _as_written(field)
+        found[name] = writes(value)
+    return found
 
 
-def _value_of(field: Any, value: Any) -> Any:
+@cache
+def _as_written(field: Any) -> tuple[str, Callable[[Any], Any]]:
+    """How a field is written: its name, and what makes its value one of JSON."""
+    one = _one_of(field)
     if not field.is_repeated:
-        return _one_of(field, value)
+        return field.name, one
     if field.message_type is not None and field.message_type.GetOptions().map_entry:
-        of_values = field.message_type.fields_by_name["value"]
-        return {str(key): _one_of(of_values, value[key]) for key in value}
-    return [_one_of(field, each) for each in value]
+        of_values = _one_of(field.message_type.fields_by_name["value"])
+        return field.name, lambda values: {str(key): of_values(values[key]) for key in values}
+    return field.name, lambda values: [one(each) for each in values]
 
 
-def _one_of(field: Any, value: Any) -> Any:
-    """A single value: 64-bit numbers as numbers, enumerations and what is no number by their names, bytes in base64."""
+def _one_of(field: Any) -> Callable[[Any], Any]:
+    """What writes a single value: 64-bit numbers as numbers, enumerations and what is no number by name, bytes in base64."""
     if field.message_type is not None:
-        return as_json(value)
+        return as_json
     if field.enum_type is not None:
-        named = field.enum_type.values_by_number.get(value)
-        return value if named is None else named.name
-    if isinstance(value, float) and not math.isfinite(value):
-        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
-    return base64.b64encode(value).decode("ascii") if isinstance(value, bytes) else value
+        names = {number: named.name for number, named in field.enum_type.values_by_number.items()}
+        return lambda value: names.get(value, value)
+    if field.type in (field.TYPE_DOUBLE, field.TYPE_FLOAT):
+        return _number
+    if field.type == field.TYPE_BYTES:
+        return lambda value: base64.b64encode(value).decode("ascii")
+    return _itself
+
+
+def _itself(value: Any) -> Any:
+    return value
+
+
+def _number(value: float) -> float | str:
+    if math.isfinite(value):
+        return value
+    return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
 
 
 def record(kind: str, message: Message) -> bytes:

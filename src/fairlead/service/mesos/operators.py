@@ -1,5 +1,6 @@
 """What operators ask of a Mesos master: to look at, as JSON at its old endpoints, and by the calls of its API of version 1."""
 
+import re
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from itertools import chain
@@ -31,7 +32,12 @@ ALWAYS = ("cpu", "memory", "disk", "gpu")
 NANOSECONDS = 1_000_000_000
 NO_PORTS: Ranges = []
 
-View = Callable[[Framed | None], Awaitable[Any]]
+USUAL_TASKS = 100
+"""Tasks that are told at once, where nobody says how many."""
+
+Asked = Mapping[str, str]
+"""What is said behind the ``?`` of a path, by name."""
+View = Callable[[Framed | None, Asked], Awaitable[Any]]
 SetApart = Callable[[Framed, str, mesos_pb2.Offer.Operation], Awaitable[None]]
 """What does an operation on reservations for somebody, on an agent."""
 
@@ -81,17 +87,17 @@ class Operators:
 
     # -- looking ---------------------------------------------------------------------------------------------------
 
-    async def _version(self, who: Framed | None) -> Any:
+    async def _version(self, who: Framed | None, asked: Asked) -> Any:
         return {"version": events.VERSION, "build_user": BUILT, "build_time": 0.0, "build_date": ""}
 
-    async def _health(self, who: Framed | None) -> Any:
+    async def _health(self, who: Framed | None, asked: Asked) -> Any:
         return None
 
-    async def _state(self, who: Framed | None) -> Any:
+    async def _state(self, who: Framed | None, asked: Asked) -> Any:
         found, master = await self._picture(who), self._master
         active = sum(agent.active for agent in found.agents)
         return {
-            **await self._version(who),
+            **await self._version(who, asked),
             "start_time": self._since,
             "elected_time": self._since,
             "id": master.id,
@@ -109,8 +115,11 @@ class Operators:
             "orphan_tasks": [],
         }
 
-    async def _slaves(self, who: Framed | None) -> Any:
-        return self._slaves_of(await self._picture(who))
+    async def _slaves(self, who: Framed | None, asked: Asked) -> Any:
+        found = await self._picture(who)
+        return self._slaves_of(
+            found._replace(agents=[each for each in found.agents if _is_asked(asked, "slave_id", each.node.name)])
+        )
 
     def _slaves_of(self, found: Picture) -> dict[str, Any]:
         return {"slaves": [self._slave(agent) for agent in found.agents], "recovered_slaves": []}
@@ -134,9 +143,18 @@ class Operators:
             "capabilities": ["MULTI_ROLE", "HIERARCHICAL_ROLE"],
         }
 
-    async def _tasks(self, who: Framed | None) -> Any:
-        found = await self._picture(who)
-        return {"tasks": [self._task(each.id, task) for each in found.frameworks for task in each.tasks]}
+    async def _tasks(self, who: Framed | None, asked: Asked) -> Any:
+        """Some of the tasks: the latest first, unless `order` is ``asc``, from `offset` on, and at most `limit` of them."""
+        found = [
+            (each.id, task)
+            for each in (await self._picture(who)).frameworks
+            for task in each.tasks
+            if _is_asked(asked, "framework_id", each.id) and _is_asked(asked, "task_id", task.id)
+        ]
+        found.sort(key=lambda one: one[1].launched.at, reverse=asked.get("order") != "asc")
+        begin = _number(asked, "offset", 0)
+        end = begin + _number(asked, "limit", USUAL_TASKS)
+        return {"tasks": [self._task(each, task) for each, task in found[begin:end]]}
 
     def _task(self, who: str, task: TaskPicture) -> dict[str, Any]:
         launched, state = task.launched, mesos_pb2.TaskState.Name(task.state)
@@ -154,8 +172,11 @@ class Operators:
             ],
         }
 
-    async def _frameworks(self, who: Framed | None) -> Any:
-        return self._frameworks_of(await self._picture(who))
+    async def _frameworks(self, who: Framed | None, asked: Asked) -> Any:
+        found = await self._picture(who)
+        return self._frameworks_of(
+            found._replace(frameworks=[each for each in found.frameworks if _is_asked(asked, "framework_id", each.id)])
+        )
 
     def _frameworks_of(self, found: Picture) -> dict[str, Any]:
         told = [self._framework(each) for each in found.frameworks]
@@ -192,13 +213,13 @@ class Operators:
             "offers": [events.offer_name(offer.id) for offer in each.offers],
         }
 
-    async def _roles(self, who: Framed | None) -> Any:
+    async def _roles(self, who: Framed | None, asked: Asked) -> Any:
         return {"roles": [_role(role) for role in (await self._picture(who)).roles]}
 
-    async def _weights(self, who: Framed | None) -> Any:
+    async def _weights(self, who: Framed | None, asked: Asked) -> Any:
         return [{"role": role.name, "weight": weight(role)} for role in (await self._picture(who)).roles]
 
-    async def _quota(self, who: Framed | None) -> Any:
+    async def _quota(self, who: Framed | None, asked: Asked) -> Any:
         told = self._quota_status(await self._picture(who))
         return {"infos": [as_json(info) for info in told.infos], "configs": [as_json(one) for one in told.configs]}
 
@@ -216,7 +237,7 @@ class Operators:
                 told.infos.add(role=role.name, guarantee=resources_of(role.queue.guarantee))
         return told
 
-    async def _metrics(self, who: Framed | None) -> Any:
+    async def _metrics(self, who: Framed | None, asked: Asked) -> Any:
         return _metrics_of(await self._picture(who), time.time() - self._since)
 
     # -- the API of version 1 --------------------------------------------------------------------------------------
@@ -377,6 +398,17 @@ _ANSWERED = {
     "GET_TASKS", "GET_ROLES", "GET_WEIGHTS", "GET_MASTER", "GET_QUOTA",
 }  # fmt: skip
 """The calls that have an answer."""
+
+
+def _is_asked(asked: Asked, name: str, identity: str) -> bool:
+    """Whether something is asked for, by its id or as any."""
+    return asked.get(name, identity) == identity
+
+
+def _number(asked: Asked, name: str, otherwise: int) -> int:
+    """A number that is asked for; what is none counts as nothing said, as in Mesos."""
+    said = asked.get(name, "")
+    return int(said) if re.fullmatch("[0-9]{1,18}", said) else otherwise
 
 
 def amounts(said: Quantities, ports: Ranges = NO_PORTS) -> dict[str, float | str]:

@@ -9,6 +9,7 @@ import numpy as np
 from fairlead.model.specs import Node, Offer, Quantities, Queue, Ranges
 from fairlead.scheduler.framework_index import OWN, Launched, Member, Parcel, plus, queue_of
 from fairlead.scheduler.ports import joined
+from fairlead.scheduler.queues_there import queues_there
 from fairlead.scheduler.state import State
 from fairlead.service.mesos.messages.mesos_pb2 import TaskState
 from fairlead.service.mesos.statuses import latest
@@ -144,12 +145,13 @@ def _of_offers(offers: list[Offer]) -> list[Quantities]:
 
 
 def _roles(state: State, seen: dict[str, Member], hidden: Callable[[str], bool]) -> list[RolePicture]:
-    """The roles, by name; the queue that stands for a role itself is none."""
+    """The roles that there are, by name; the queue that stands for a role itself is none."""
     frameworks: dict[str, list[str]] = {}
     for who, member in seen.items():
         for role in member.framework.roles:
             frameworks.setdefault(role, []).append(who)
-    names = {name for name in state.tree.names if name and OWN not in name.split("/") and not hidden(name)}
+    there = zip(state.tree.names, queues_there(state).there.tolist(), strict=True)
+    names = {name for name, is_there in there if is_there and name and OWN not in name.split("/") and not hidden(name)}
     names |= {name for name in state.tree.declared if name and not name.endswith("*")} | set(frameworks)
     found = []
     for name in sorted(names):

@@ -136,7 +136,7 @@ class Subscriptions:
         self.tell(who, [events.failure(agent, executor, status)])
 
     def _offers_made(self, state: State, fact: OffersMade) -> None:
-        by_framework = defaultdict(list)
+        by_framework, executors = defaultdict(list), state.frameworks.executors_by_place()
         for offer in fact.offers:
             self._offered[offer.id] = offer.framework
             by_framework[offer.framework].append(offer)
@@ -145,7 +145,7 @@ class Subscriptions:
             if member is not None and who in self.streams:
                 known = events.knows(member.framework)
                 made = [
-                    events.to_offer(offer, node, known, said, state.frameworks.executors_on(who, node.name))
+                    events.to_offer(offer, node, known, said, executors.get((who, node.name), []))
                     for offer in offers
                     for node in [state.cluster.specs[offer.node]]
                     for said in [{mark: p.said for mark, p in state.frameworks.parcels.get(node.name, {}).items()}]
