@@ -77,6 +77,7 @@ def examine_all(home: Path) -> list[Finding]:
         ("journal", partial(_journal, home)),
         ("scheduler", partial(_scheduler, home)),
         ("supervisor", partial(_supervisor, home)),
+        ("output", partial(_output, home)),
         *([("ray", partial(_ray, home))] if (home / ADDRESS_FILE).exists() else []),
         ("cgroups", _cgroups),
         ("disk", partial(_disk, home)),
@@ -84,7 +85,7 @@ def examine_all(home: Path) -> list[Finding]:
         ("limits", _limits),
     ]
     if home == SYSTEM_HOME and os.geteuid() != 0:  # the rest is for root's eyes
-        looks = [look for look in looks if look[0] in ("versions", "scheduler", "disk", "limits")]
+        looks = [look for look in looks if look[0] in ("versions", "scheduler", "output", "disk", "limits")]
     found = []
     for thing, look in looks:
         try:
@@ -176,6 +177,24 @@ def _supervisor(home: Path) -> Finding:
     if state in "Tt":
         return Finding("supervisor", "wrong", f"process {pids[0]} is stopped", f"kill -CONT {pids[0]}")
     return Finding("supervisor", "well", f"runs, as process {pids[0]}")
+
+
+def _output(home: Path) -> Finding:
+    """By the word of the scheduler: what lets it in may be known to its environment alone."""
+    try:
+        with Connection(home, patience=0, timeout=15) as connection:
+            output = connection.get("/v1/status").get("output")
+    except ServiceError:  # none runs, or it is not well, which is said elsewhere
+        return Finding("output", "well", "where it is kept is looked at by a scheduler that runs")
+    if output is None:
+        return Finding("output", "well", "is on its nodes, and kept nowhere else")
+    waiting = f"that of {output['waiting']:,} tasks waits on its nodes"
+    if output["trouble"]:
+        helps = (
+            "see that this machine reaches it, and that the scheduler's environment has what lets in: it is tried again"
+        )
+        return Finding("output", "wrong", f"{output['trouble']}; {waiting}", helps)
+    return Finding("output", "well", f"is kept at {output['url']}; {waiting}")
 
 
 def _ray(home: Path) -> Finding:
