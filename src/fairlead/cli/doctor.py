@@ -222,6 +222,7 @@ def _ray(home: Path) -> Finding:
         return Finding("ray", "well", f"{what}; how soon it sees a loss is set at the head, which is not here")
     soon, late = health.seen_after
     what += f"; a node that ended is seen after {soon:g} s, one that does not answer after {late:g} s"
+    what += f"; what its head knows is {'on disk' if health.on_disk else 'in memory, and lost with it'}"
     if late > SLOW:
         return Finding("ray", "look", what, "start the head with RAY_health_check_...: see docs/ray.md")
     return Finding("ray", "well", what)
