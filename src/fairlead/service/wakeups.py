@@ -20,10 +20,14 @@ class Wakeups:
         self._loop = loop
 
     def wake(self, keys: Iterable[Hashable] | None = None) -> None:
-        """Wake who listens for one of these, or everybody. From any thread."""
-        if self._loop is not None:
+        """Wake who listens for one of these, or everybody. From any thread, when what happened is there to be seen."""
+        if (
+            keys is not None
+        ):  # to tell another thread costs as much as a fact; who listens from now on sees it by themselves
+            keys = [key for key in keys if key in self._listening]
+        if self._loop is not None and (keys is None or keys):
             with suppress(RuntimeError):  # the event loop has ended, and everybody with it
-                self._loop.call_soon_threadsafe(self._wake, None if keys is None else list(keys))
+                self._loop.call_soon_threadsafe(self._wake, keys)
 
     def _wake(self, keys: list[Hashable] | None) -> None:
         for key in self._listening if keys is None else keys:
