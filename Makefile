@@ -56,7 +56,7 @@ demo-ray: .venv/ready  ## the paper's example over two Ray nodes, one of which i
 	$(RUN)python examples/demo_ray.py
 
 ray-torture: .venv/ready  ## what happens to machines of a Ray cluster, once each: some minutes
-	PYTHONPATH=tests $(RUN)python tests/ray_torture.py
+	PYTHONPATH=. $(RUN)python tests/ray_torture.py
 
 soak: .venv/ready  ## an hour of mixed load; its picture is soak.html
 	$(RUN)python -m bench.soak $${FAIRLEAD_SECONDS:-3600}

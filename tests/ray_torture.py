@@ -5,6 +5,7 @@ In the end whatever was acknowledged is done, and nothing was done twice, but fo
 that moment may end beside what replaced it.
 """
 
+import json
 import os
 import signal
 import sys
@@ -18,7 +19,7 @@ import psutil
 
 from conftest import supervisor_of
 from fairlead.engines.ray.trial import Trial
-from test_ray import Cluster, end_supervisors
+from test_ray import SOONER, Cluster, end_supervisors
 
 ATTEMPT = "$FAIRLEAD_JOB.$FAIRLEAD_INDEX"
 TASK = f"echo start {ATTEMPT}.$FAIRLEAD_NUMBER >> LEDGER; sleep 2; echo end {ATTEMPT} >> LEDGER"
@@ -64,7 +65,48 @@ def the_head_is_gone(cluster, seconds):
     head.resume()
 
 
-FAULTS = [a_node_is_killed, a_node_is_stopped_and_thawed, the_head_is_gone_for_5_s, the_head_is_gone_for_70_s]
+def the_head_is_killed_and_started_again(cluster):
+    """With its node. What it knew is in memory: it finds none of the others, and what ran there runs again."""
+    kill_the_head_and_start_it_again(cluster)
+    cluster.until(lambda: sorted(cluster.nodes("lost")) == NODES[1:], 120)
+
+
+def the_head_is_killed_and_started_again_with_its_storage_on_disk(cluster):
+    """With its node: it finds all others as they were, and neither their tasks nor their agents have noticed."""
+    agents = agents_of(cluster, NODES[1:])
+    kill_the_head_and_start_it_again(cluster)
+    cluster.until(lambda: is_whole(cluster), 120)
+    assert sorted(cluster.nodes("up")) == NODES
+    assert agents_of(cluster, NODES[1:]) == agents
+    cluster.until(lambda: len(agents_of(cluster, NODES[:1])) == 1, 60)
+
+
+def kill_the_head_and_start_it_again(cluster):
+    cluster.raylet(NODES[0]).kill()
+    cluster.process_of("gcs_server").kill()
+    for _ in range(5):
+        assert cluster.ok("run", "--cpu", "1", "--priority", "1", "--", "echo", "meanwhile") == "meanwhile\n"
+    Trial(cluster.home).start_node_again(1, len(NODES))
+
+
+def is_whole(cluster):
+    """Whether the head answers, and has all nodes."""
+    found = {each["thing"]: each for each in json.loads(cluster.call("doctor", "--json").stdout)["found"]}
+    return found["ray"]["how"] != "wrong" and f"{len(NODES)} nodes" in found["ray"]["what"]
+
+
+def agents_of(cluster, names):
+    return [each.pid for name in names for each in cluster.raylet(name).children() if each.name() == "ray::Agent"]
+
+
+FAULTS = [
+    a_node_is_killed,
+    a_node_is_stopped_and_thawed,
+    the_head_is_gone_for_5_s,
+    the_head_is_gone_for_70_s,
+    the_head_is_killed_and_started_again,
+    the_head_is_killed_and_started_again_with_its_storage_on_disk,
+]
 
 
 def mend(cluster):
@@ -113,6 +155,12 @@ def main():
     chosen = [fault for fault in FAULTS if not sys.argv[1:] or fault.__name__ in sys.argv[1:]]
     for fault in chosen:
         with tempfile.TemporaryDirectory() as folder, Cluster(Path(folder)) as cluster:
+            on_disk = {"RAY_gcs_storage": "rocksdb", "RAY_gcs_storage_path": f"{folder}/head"}
+            for name in on_disk:
+                os.environ.pop(name, None)
+            more = on_disk if "on_disk" in fault.__name__ else {}
+            os.environ |= SOONER | more
+            cluster.env |= more
             try:
                 cluster.start_up()
                 over, acknowledged = threading.Event(), []

@@ -1,12 +1,24 @@
 """What tasks wrote is kept beyond their nodes, where the configuration says so: by a real scheduler, and by fsspec."""
 
 import shutil
+import socket
+import subprocess
+import threading
+import time
+import warnings
 from array import array
 from types import SimpleNamespace
 
 import pytest
+from fsspec import register_implementation
+from fsspec.implementations.memory import MemoryFileSystem
+from pyftpdlib.authorizers import DummyAuthorizer
+from pyftpdlib.handlers import FTPHandler
+from pyftpdlib.ioloop import IOLoop
+from pyftpdlib.servers import FTPServer
 
 from conftest import CONFIG, Live
+from fairlead.client.connection import Connection
 from fairlead.engines.contract import Unreachable
 from fairlead.model.documents import DocumentError, read_configuration
 from fairlead.policies.registry import find_policy
@@ -86,17 +98,174 @@ def copy(kept, index=0):
     kept._done(due, kept._copy(due))
 
 
+def run(kept):
+    """Let it do its work, as it does beside a scheduler."""
+    for _ in range(kept_output.THREADS):
+        threading.Thread(target=kept._work, daemon=True).start()
+
+
+def until(condition):
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+
+
+class Storage:
+    """A real one, over FTP, of which fsspec opens a connection at once; it can be away."""
+
+    def __init__(self, folder):
+        self.folder, self.serving, self.over = folder, None, threading.Event()
+        folder.mkdir()
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            self.port = free.getsockname()[1]
+        self.url = f"ftp://127.0.0.1:{self.port}/kept"
+
+    def begin(self):
+        people = DummyAuthorizer()
+        with warnings.catch_warnings(action="ignore"):  # that everybody may write
+            people.add_anonymous(str(self.folder), perm="elradfmw")
+        handler = type("Handler", (FTPHandler,), {"authorizer": people})
+        self.server = FTPServer(("127.0.0.1", self.port), handler, ioloop=IOLoop())
+        self.over.clear()
+        self.serving = threading.Thread(target=self.serve, daemon=True)
+        self.serving.start()
+
+    def serve(self):
+        while not self.over.is_set():
+            self.server.serve_forever(timeout=0.05, blocking=False)
+        self.server.close_all()
+
+    def end(self):
+        """Be away: who had a connection has none any more."""
+        self.over.set()
+        if self.serving is not None:
+            self.serving.join(30)
+
+
+@pytest.fixture
+def storage(tmp_path):
+    storage = Storage(tmp_path / "storage")
+    yield storage
+    storage.end()
+
+
+def test_a_scheduler_starts_while_its_storage_is_away_and_outputs_wait_for_it(tmp_path, storage):
+    with Live(tmp_path) as world:
+        world.config.write_text(f'output = "{storage.url}"\n{CONFIG}')
+        world.up()
+        assert "nothing can be kept there: [Errno 111] Connection refused" in world.log.read_text()
+        job = world.submit("-q", "A", "-n", "2", "--", "sh", "-c", "echo task {index}")
+        world.ok("wait", str(job))
+        doctor = world.call("doctor")
+        assert doctor.returncode == 1
+        told = " ".join(doctor.stdout.split())
+        assert f"nothing can be kept at {storage.url}: [Errno 111]" in told
+        assert "that of 2 tasks waits on its nodes -> see that this machine reaches it" in told
+        assert f"kept at {storage.url}: [Errno 111]" in world.ok("why", str(job))
+        with Connection(world.home, patience=0) as connection:
+            assert connection.get("/readyz")["output"] > 0
+            metrics = connection.get_bytes("/metrics").decode()
+        assert "fairlead_output_waiting 2.0" in metrics
+        assert "fairlead_output_away_seconds 0.0" not in metrics
+        storage.begin()
+        well = {"url": storage.url, "waiting": 0, "trouble": ""}
+        world.until(lambda: world.ask("status")["output"] == well)
+        assert [path.read_text() for path in sorted(storage.folder.glob("kept/*/1/*"))] == ["task 0\n", "task 1\n"]
+        shutil.rmtree(world.home / "output" / str(job))
+        assert world.ok("logs", f"{job}.1") == "task 1\n"
+        storage.end()
+        job = world.submit("-q", "A", "--", "sh", "-c", "head -c 3000000 /dev/zero")
+        world.until(lambda: world.ask("status")["output"]["trouble"])
+        storage.begin()
+        world.until(lambda: world.ask("status")["output"] == well)
+        assert [path.stat().st_size for path in storage.folder.glob(f"kept/*/{job}/*.out")] == [3_000_000]
+        assert "what waited is kept there again" in (world.home / "log").read_text()
+
+
+def test_a_storage_that_does_not_answer_holds_nobody_up_for_long(tmp_path, monkeypatch):
+    monkeypatch.setattr(kept_output, "START_WITHIN", 0.1)
+    monkeypatch.setattr(kept_output, "READ_WITHIN", 0.1)
+    with socket.create_server(("127.0.0.1", 0)) as silent:  # it takes connections, and says nothing
+        kept = keeping(f"ftp://127.0.0.1:{silent.getsockname()[1]}/kept", tmp_path, kept=[2, 0])
+        assert "it does not answer within 0 s" in kept.describe()["trouble"]
+        for _ in range(kept_output.MOST_READS):
+            with pytest.raises(Unknown, match=r"3\.0 cannot be read at ftp://\S+: it does not answer within 0 s"):
+                read_output(Gone(), kept, (3, 0), "out", 0, 5, "n")
+        with pytest.raises(Unknown, match="it has not answered the 3 calls before yet"):
+            read_output(Gone(), kept, (3, 0), "out", 0, 5, "n")
+
+
+@pytest.fixture
+def hasty(monkeypatch):
+    monkeypatch.setattr(kept_output, "FIRST_PAUSE", 0.001)
+    monkeypatch.setattr(kept_output, "LONGEST_PAUSE", 0.001)
+
+
+def test_what_waits_for_a_storage_is_never_given_up(tmp_path, hasty):
+    there = tmp_path / "there"
+    kept = keeping(f"file://{there}", tmp_path)
+    (there / "j").write_text("in the way")
+    kept._add(3, 0, "n")
+    kept._add(3, 1, "n")
+    run(kept)
+    until(lambda: kept._away is not None and kept._away.tries > 5 * kept_output.MOST_TRIES)
+    assert (kept.describe()["waiting"], kept.away_for > 0) == (2, True)
+    (there / "j").unlink()
+    until(lambda: kept.describe()["waiting"] == 0)
+    assert sorted(path.name for path in (there / "j" / "3").iterdir()) == ["0.out", "1.out"]
+    assert (kept.trouble(3), kept.describe()["trouble"], kept.away_for) == ("", "", 0.0)
+    kept.close()
+
+
+def test_an_output_that_a_storage_does_not_take_holds_up_no_other_and_is_given_up(tmp_path, hasty):
+    there = tmp_path / "there"
+    kept = keeping(f"file://{there}", tmp_path, kept=[0] * 1000)
+    (there / "j" / "3" / "0.out").mkdir(mode=0o700, parents=True)
+    (there / "j" / "3").chmod(0o700)
+    (there / "j").chmod(0o700)
+    kept._add(3, 0, "n")
+    run(kept)
+    for index in range(1, 1000):
+        with kept._changed:
+            kept._add(3, index, "n")
+            kept._changed.notify_all()
+        until(lambda: index not in kept._open[3])  # noqa: B023
+        if "it was given up" in kept.trouble(3):
+            break
+    assert "3.0 is not kept" in kept.trouble(3)
+    assert "it was given up" in kept.trouble(3)
+    kept.close()
+
+
 def test_what_is_on_a_node_that_is_gone_is_read_where_it_is_kept(tmp_path):
     home = tmp_path / "home"
     home.mkdir()
     for url in ("memory://kept/here", f"file://{tmp_path}/there"):
-        kept = keeping(url, home, There(lambda: print(*home.iterdir())))
+        kept = keeping(url, home)
         copy(kept)
         assert read_output(Gone(), kept, (3, 0), "out", 2, 5, "n") == b"23456"
         assert read_output(Gone(), kept, (3, 0), "out", 10, 5, "n") == b""
         assert read_output(Gone(), kept, (3, 0), "err", 0, 5, "n") == b"", "it was empty"
         assert read_output(Gone(), kept, (3, 1), "out", 0, 5, "n") == b"", "it is not kept"
         assert read_output(Gone(), None, (3, 0), "out", 0, 5, "n") == b""
+
+
+class ByAnother(MemoryFileSystem):
+    """Has another program read what is sent, as some do."""
+
+    protocol = "byanother"
+
+    def put_file(self, lpath, rpath, **_):
+        self.pipe_file(rpath, subprocess.run(["cat", lpath], check=True, capture_output=True).stdout)
+
+
+def test_what_is_large_is_sent_by_other_programs_too(tmp_path):
+    register_implementation("byanother", ByAnother, clobber=True)
+    large = SimpleNamespace(read_output=lambda j, i, s, offset, *_: b"x" * 2**20 if offset < 3 * 2**20 else b"")
+    kept = keeping("byanother://kept", tmp_path, large)
+    copy(kept)
+    assert read_output(Gone(), kept, (3, 0), "out", 3 * 2**20 - 2, 5, "n") == b"xx"
 
 
 def test_a_scheduler_that_is_killed_leaves_no_copies_in_its_folder(tmp_path):
@@ -189,7 +358,7 @@ def test_trying_comes_to_an_end_and_what_was_given_up_is_said_and_not_let_go_of(
         due = kept._due.pop()
         with pytest.raises(Unreachable) as error:
             kept._copy(due)
-        kept._failed(due, error.value)
+        kept._failed(due, str(error.value), counts=True)
     assert not kept._due
     said = "the output of task 3.0 is not kept at memory://kept/never: node n is not there: it was given up"
     assert said in kept.trouble(3)
@@ -200,11 +369,17 @@ def test_trying_comes_to_an_end_and_what_was_given_up_is_said_and_not_let_go_of(
     assert kept_output._read_notes(tmp_path / "kept_output").pending == [(3, 0, "n")]
 
 
-def test_errors_of_storages_steer_no_terminal(tmp_path):
+def test_errors_of_storages_steer_no_terminal(tmp_path, monkeypatch):
+    def fail(_):
+        raise OSError("\x1b[2Jcome\nhere")
+
     kept = keeping("memory://kept/steered", tmp_path)
     kept._add(3, 0, "n")
-    kept._failed(kept._due.pop(), OSError("\x1b[2Jcome\nhere"))
-    assert r"steered: \x1b[2Jcome here: it is tried again" in kept.trouble(3)
+    monkeypatch.setattr(kept, "_copy", fail)
+    run(kept)
+    until(lambda: r"steered: \x1b[2Jcome here: it is tried again" in kept.trouble(3))
+    assert "\x1b" not in kept.describe()["trouble"]
+    kept.close()
 
 
 @pytest.mark.parametrize(("url", "full"), [("memory://kept/full", "."), ("file://{disk}/there", "there/j/3")])

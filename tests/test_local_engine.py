@@ -26,7 +26,7 @@ import psutil
 import pytest
 from msgspec.structs import replace
 
-from conftest import end_tasks
+from conftest import end_tasks, supervisor_of
 from fairlead.engines import calls
 from fairlead.engines.contract import Launches, NodeUp, Superseded
 from fairlead.engines.local import cgroups, supervisor_line, worker
@@ -1006,6 +1006,22 @@ def test_a_command_begins_with_the_signals_files_and_limits_of_its_own(bench):
         small = replace(bench.job("sleep", "60"), demand={"cpu": 10, "memory": 4096})
         bench.start_all([b], small)
         assert bench.end_of(b) == (Outcome.OUT_OF_MEMORY, signal.SIGKILL)
+
+
+@pytest.mark.parametrize("path", ["{0}/file:{0}/folder:{0}/good", "{0}/none::{0}/file", "{0}/good"])
+def test_a_program_is_found_by_the_path_of_its_own_environment_in_its_own_folder(bench, path):
+    """Past what cannot be executed; and the supervisor stays where it is."""
+    for folder in ("file", "folder/tool", "good"):
+        (bench.folder / folder).mkdir(parents=True)
+    (bench.folder / "file" / "tool").write_text("#!/bin/sh\necho bad")
+    (bench.folder / "good" / "tool").write_text("#!/bin/sh\necho good\n/bin/pwd")
+    (bench.folder / "good" / "tool").chmod(0o755)
+    (supervisor,) = supervisor_of(bench.folder)
+    before = supervisor.cwd()
+    a = bench.start(Attempt(1, 0, 1), "tool", cwd=bench.folder / "good", env={"PATH": path.format(bench.folder)})
+    assert bench.end_of(a) == (Outcome.EXITED, 0)
+    assert bench.wrote(a) == f"good\n{bench.folder}/good\n"
+    assert supervisor.cwd() == before
 
 
 ON_VERSION_2 = """

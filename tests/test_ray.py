@@ -205,6 +205,7 @@ def the_doctor_knows_of_the_cluster(cluster):
     how, what = line()
     assert how == "well", what
     assert "4 nodes; a node that ended is seen after 1.5 s, one that does not answer after 4.5 s" in what
+    assert "what its head knows is in memory, and lost with it" in what
     (cluster.home / "ray_address").write_text("127.0.0.1:1")
     assert line() == ("wrong", "no Ray cluster answers at 127.0.0.1:1: [Errno 111] Connection refused")
 

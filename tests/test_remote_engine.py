@@ -5,6 +5,8 @@ A machine is lost when nothing can run there any more, and no sooner.
 
 import contextlib
 import errno
+import hashlib
+import json
 import os
 import pickle
 import pwd
@@ -24,10 +26,12 @@ from conftest import supervisor_of
 from fairlead.client.code_folder import pack_folder
 from fairlead.engines import calls
 from fairlead.engines.contract import Superseded
-from fairlead.engines.local import lease, secured
+from fairlead.engines.local import fetching, lease, messages, secured
 from fairlead.engines.local.lease import Lease
 from fairlead.engines.local.member import start_member
+from fairlead.engines.local.sightings import Wanted
 from fairlead.engines.remote import links
+from fairlead.engines.remote.calls import read_wanted
 from fairlead.engines.remote.engine import RemoteEngine
 from fairlead.engines.remote.keys import KeyRing
 from fairlead.engines.remote.members import Member, Promise, Standing
@@ -465,6 +469,55 @@ def test_python_calls_are_fetched_by_machines_that_do_not_see_the_schedulers_fil
     for each in (program, again):
         each.sessions.close(each.id)
     many.until(lambda: not any((many.folder / name / "fetched" / program.id).exists() for name in many.names))
+
+
+def test_packed_code_is_kept_for_so_many_bytes_of_one_person_and_in_all_but_what_is_needed(tmp_path, monkeypatch):
+    monkeypatch.setattr(fetching, "MOST_OF_ONE", 250)
+    monkeypatch.setattr(fetching, "MOST_OF_ALL", 350)
+    monkeypatch.setattr(os, "chown", lambda *_: None)
+    monkeypatch.setattr(os, "fchown", lambda *_: None)
+    asked = []
+    (tmp_path / "node").mkdir()
+    fetched = fetching.Fetched(tmp_path / "node", lambda **wanted: asked.append(Wanted(**wanted)))
+
+    def bring(byte, uid):
+        """The session of a program with 100 bytes of code, all of which has been fetched."""
+        session, code = uuid.uuid4().hex, byte * 100
+        name = hashlib.sha256(code).hexdigest()[:32]
+        folder = tmp_path / "calls" / session
+        (folder / "results").mkdir(parents=True)
+        (folder / "setup.json").write_text(json.dumps({"code": name}))
+        (folder / name).write_bytes(code)
+        (folder / session).write_bytes(calls.pack([b"call"]))
+        work = messages.Call(session, session, "pool", True)
+        start = messages.Start([(1, 0, 1)], work, None, messages.Person("x", uid), signal.SIGTERM, None)
+        while fetched.local((1, 0, 1), start) is None:
+            wanted = asked.pop()
+            data, last = read_wanted(tmp_path / "calls", wanted)
+            piece = (wanted.session, wanted.name, wanted.at, wanted.offset, data, last)
+            fetched.take(messages.Piece(*piece))
+        came = len(list((tmp_path / "calls").iterdir()))
+        os.utime(
+            tmp_path / "node/archives" / f"{uid}-{name}", (came, came)
+        )  # the clock of files may not tell them apart
+        return session
+
+    def kept():
+        return sorted(
+            (each.read_bytes()[:1], each.name.split("-")[0]) for each in (tmp_path / "node/archives").iterdir()
+        )
+
+    needed = bring(b"a", 1)
+    fetched.close(bring(b"b", 1))
+    fetched.close(bring(b"c", 1))
+    assert kept() == [(b"a", "1"), (b"c", "1")], "the oldest that nobody needs"
+    fetched.close(bring(b"d", 2))
+    assert len(kept()) == 3
+    fetched.close(bring(b"e", 3))
+    assert kept() == [(b"a", "1"), (b"d", "2"), (b"e", "3")]
+    fetched.close(needed)
+    fetched.close(bring(b"f", 3))
+    assert kept() == [(b"d", "2"), (b"e", "3"), (b"f", "3")]
 
 
 def test_a_call_that_cannot_be_made_on_another_machine_says_why(fleet):

@@ -499,6 +499,41 @@ def test_payloads_are_their_persons_and_those_of_no_call_are_so_large(tmp_path, 
     put(there, "3" * 32)
 
 
+def test_code_that_goes_along_is_so_much_of_one_person_and_in_all_on_a_shared_scheduler(tmp_path, monkeypatch):
+    monkeypatch.setattr(sessions, "MOST_OF_ONE", 100)
+    monkeypatch.setattr(sessions, "MOST_OF_ALL", 150)
+    own = os.geteuid()
+    bob, eve = Person("bob", own or 60002, os.getegid()), Person("eve", 60003 if own == 0 else own + 1, os.getegid())
+    monkeypatch.setattr(os, "chown", lambda *_: None)
+    monkeypatch.setattr(os, "fchown", lambda *_: None)
+    code = "c" * 32
+
+    def program(of, into):
+        name = into.create({"argv": ["true"], "code": code}, of)
+        with into.putting(name, of, code) as write:
+            write(bytes(60))
+        return name
+
+    there = Sessions(tmp_path / "calls", Wakeups(), shared=True)
+    there.recover(State())
+    first = program(bob, there)
+    with pytest.raises(Refused, match="of your programs, and what they put and do not call, would be more than"):
+        program(bob, there)
+    there.recorded(State(), [JobSubmitted(at=0, id=1, job=Job("q", {}, work=Work(call=Call(first, code))))])
+    with pytest.raises(Refused, match="of your programs"):
+        program(bob, there)
+    program(eve, there)
+    with pytest.raises(Refused, match="of all programs, and what they put and do not call, would be more than"):
+        program(Person("mal", 60004, os.getegid()), there)
+    there.close(first)
+    program(Person("mal", 60004, os.getegid()), there)
+    program(Person("root", 0, 0), there)
+    alone = Sessions(tmp_path / "own", Wakeups())
+    alone.recover(State())
+    for _ in range(3):
+        program(bob, alone)
+
+
 def test_one_session_that_cannot_be_closed_keeps_no_other_open(monkeypatch):
     closed = []
 

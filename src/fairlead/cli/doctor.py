@@ -77,6 +77,7 @@ def examine_all(home: Path) -> list[Finding]:
         ("journal", partial(_journal, home)),
         ("scheduler", partial(_scheduler, home)),
         ("supervisor", partial(_supervisor, home)),
+        ("output", partial(_output, home)),
         *([("ray", partial(_ray, home))] if (home / ADDRESS_FILE).exists() else []),
         ("cgroups", _cgroups),
         ("disk", partial(_disk, home)),
@@ -84,7 +85,7 @@ def examine_all(home: Path) -> list[Finding]:
         ("limits", _limits),
     ]
     if home == SYSTEM_HOME and os.geteuid() != 0:  # the rest is for root's eyes
-        looks = [look for look in looks if look[0] in ("versions", "scheduler", "disk", "limits")]
+        looks = [look for look in looks if look[0] in ("versions", "scheduler", "output", "disk", "limits")]
     found = []
     for thing, look in looks:
         try:
@@ -178,6 +179,24 @@ def _supervisor(home: Path) -> Finding:
     return Finding("supervisor", "well", f"runs, as process {pids[0]}")
 
 
+def _output(home: Path) -> Finding:
+    """By the word of the scheduler: what lets it in may be known to its environment alone."""
+    try:
+        with Connection(home, patience=0, timeout=15) as connection:
+            output = connection.get("/v1/status").get("output")
+    except ServiceError:  # none runs, or it is not well, which is said elsewhere
+        return Finding("output", "well", "where it is kept is looked at by a scheduler that runs")
+    if output is None:
+        return Finding("output", "well", "is on its nodes, and kept nowhere else")
+    waiting = f"that of {output['waiting']:,} tasks waits on its nodes"
+    if output["trouble"]:
+        helps = (
+            "see that this machine reaches it, and that the scheduler's environment has what lets in: it is tried again"
+        )
+        return Finding("output", "wrong", f"{output['trouble']}; {waiting}", helps)
+    return Finding("output", "well", f"is kept at {output['url']}; {waiting}")
+
+
 def _ray(home: Path) -> Finding:
     """The cluster that was used last: its head, how soon it sees that a node is dead, and nodes without a supervisor."""
     from fairlead.engines.ray.health import examine as examine_ray
@@ -203,6 +222,7 @@ def _ray(home: Path) -> Finding:
         return Finding("ray", "well", f"{what}; how soon it sees a loss is set at the head, which is not here")
     soon, late = health.seen_after
     what += f"; a node that ended is seen after {soon:g} s, one that does not answer after {late:g} s"
+    what += f"; what its head knows is {'on disk' if health.on_disk else 'in memory, and lost with it'}"
     if late > SLOW:
         return Finding("ray", "look", what, "start the head with RAY_health_check_...: see docs/ray.md")
     return Finding("ray", "well", what)

@@ -1,7 +1,9 @@
 """The folder of a program's code, packed so that it travels with its calls.
 
-What `.gitignore` files leave out is left out, as by git; where the folder has a `.fairleadignore`, written alike, that alone
-counts. Packed twice it is the same, byte by byte, if nothing has changed, so its name says what is in it.
+What `.gitignore` files leave out is left out, as by git: those in the folder and below, and those above it in the same git
+repository, unless they leave out the folder itself, which was named all the same. Where the folder has a `.fairleadignore`,
+written alike, that alone counts. Packed twice it is the same, byte by byte, if nothing has changed, so its name says what is in
+it.
 """
 
 import gzip
@@ -15,8 +17,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-import pathspec
 from pathspec.patterns.gitignore import GitIgnorePatternError
+from pathspec.patterns.gitignore.spec import GitIgnoreSpecPattern
 
 LARGEST = 256 * 2**20
 """Bytes of the files of one folder."""
@@ -30,6 +32,13 @@ class PackedCode(NamedTuple):
     name: str
     data: bytes
     root: Path
+
+
+class _Rules(NamedTuple):
+    """What a file leaves out of the folder that it is in, and below: its patterns, the last first."""
+
+    folder: Path
+    patterns: list[GitIgnoreSpecPattern]
 
 
 def pack_folder(folder: Path | str) -> PackedCode:
@@ -53,43 +62,66 @@ def pack_folder(folder: Path | str) -> PackedCode:
 def _files(root: Path) -> Iterator[str]:
     """The names of files and links, from the root on, that are not left out."""
     own = root / OWN
-    specs = [("", _spec(own))] if own.exists() else []
-    yield from _files_below(root, "", specs, nested=not specs)
+    rules = [_Rules(root, _patterns(own))] if own.exists() else _rules_above(root)
+    yield from _files_below(root, root, rules, nested=not own.exists())
 
 
-def _files_below(
-    root: Path, below: str, specs: list[tuple[str, pathspec.GitIgnoreSpec]], nested: bool
-) -> Iterator[str]:
-    ignore = root / below / ".gitignore"
+def _files_below(root: Path, folder: Path, rules: list[_Rules], nested: bool) -> Iterator[str]:
+    ignore = folder / ".gitignore"
     if nested and ignore.is_file():
-        specs = [*specs, (below, _spec(ignore))]
-    for entry in os.scandir(root / below):
-        name, is_folder = below + entry.name, entry.is_dir(follow_symlinks=False)
-        if entry.name in NEVER or _is_left_out(name + "/" * is_folder, specs):
+        rules = [*rules, _Rules(folder, _patterns(ignore))]
+    for entry in os.scandir(folder):
+        path, is_folder = Path(entry.path), entry.is_dir(follow_symlinks=False)
+        if entry.name in NEVER or _is_left_out(path, is_folder, rules):
             continue
         if is_folder:
-            yield from _files_below(root, f"{name}/", specs, nested)
+            yield from _files_below(root, path, rules, nested)
         elif entry.is_symlink() or entry.is_file():
-            yield name
+            yield str(path.relative_to(root))
 
 
-def _spec(path: Path) -> pathspec.GitIgnoreSpec:
-    """The patterns of a file; as git does, without a byte order mark, and without those that are none."""
+def _rules_above(root: Path) -> list[_Rules]:
+    """The rules above a folder, from the root of its git repository on; none if it is in none, or they leave it out."""
+    above = [root, *root.parents]
+    top = next((i for i, folder in enumerate(above) if (folder / ".git").exists()), 0)
+    rules: list[_Rules] = []
+    for folder, below in zip(above[top:0:-1], above[top - 1 :: -1], strict=False):
+        if (folder / ".gitignore").is_file():
+            rules.append(_Rules(folder, _patterns(folder / ".gitignore")))
+        if _is_left_out(below, True, rules):
+            return []
+    return rules
+
+
+def _patterns(path: Path) -> list[GitIgnoreSpecPattern]:
+    """The patterns of a file, the last first; as git does, without a byte order mark, and without those that are none."""
     good = []
-    for line in path.read_text(encoding="utf-8-sig", errors="surrogateescape").splitlines():
+    for line in path.read_text(encoding="utf-8-sig", errors="surrogateescape").split("\n"):
         with suppress(GitIgnorePatternError):
-            pathspec.GitIgnoreSpec.from_lines([line])
-            good.append(line)
-    return pathspec.GitIgnoreSpec.from_lines(good)
+            good.append(GitIgnoreSpecPattern(line))
+    return good[::-1]
 
 
-def _is_left_out(name: str, specs: list[tuple[str, pathspec.GitIgnoreSpec]]) -> bool:
-    """Whether it is; of several files that speak of it the deepest counts."""
-    for below, spec in reversed(specs):
-        said = spec.check_file(name.removeprefix(below)).include
-        if said is not None:
-            return said
+def _is_left_out(path: Path, is_folder: bool, rules: list[_Rules]) -> bool:
+    """Whether it is: the last pattern that matches it says, of the deepest file that has one."""
+    for folder, patterns in reversed(rules):
+        name = f"{path.relative_to(folder)}{'/' * is_folder}"
+        for pattern in patterns:
+            if pattern.include is not None and _matches(pattern, name):
+                return bool(pattern.include)
     return False
+
+
+def _matches(pattern: GitIgnoreSpecPattern, name: str) -> bool:
+    """Whether a pattern matches this name itself, as it does to git; to pathspec `a` matches `a/b`, and `a/**` matches `a/`.
+
+    A group ends where the name of a folder does; what has none must leave something of the name of one.
+    """
+    assert pattern.regex is not None
+    found = pattern.regex.search(name)
+    if found is None or found.lastgroup is None:
+        return found is not None and (found.end() < len(name) or not name.endswith("/"))
+    return any(each.end() == len(name) for each in pattern.regex.finditer(name))
 
 
 def _check_size(root: Path, files: list[str]) -> None:

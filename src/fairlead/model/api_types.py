@@ -115,13 +115,15 @@ class TaskInfo(TypedDict):
 
 class Health(TypedDict):
     """That it is ready, and how many seconds ago its thread ended a step and its engine was heard; `journal` is for how long
-    that could not be written, 0 while it can.
+    that could not be written, and `output` for how long nothing could be kept where `output` in the configuration says, 0 while
+    it can.
     """
 
     ok: bool
     step: float
     engine: float
     journal: float
+    output: float
 
 
 class TaskPage(TypedDict):
@@ -412,10 +414,18 @@ class NodeList(TypedDict):
     nodes: list[NodeInfo]
 
 
+class OutputInfo(TypedDict):
+    """Where what tasks wrote is kept beyond their nodes, of how many it is to be, and why nothing can be just now, if so."""
+
+    url: str
+    waiting: int
+    trouble: str
+
+
 class Status(TypedDict):
     """Whether the scheduler is well; `stalled` says why it takes nothing on, `position` is that of the last fact.
 
-    `urls` are where it answers, `you` is who it takes the caller for.
+    `urls` are where it answers, `you` is who it takes the caller for, `output` is None where none is kept beyond its node.
     """
 
     version: str
@@ -423,6 +433,7 @@ class Status(TypedDict):
     urls: list[str]
     you: str
     stalled: str | None
+    output: OutputInfo | None
     position: int
     nodes: int
     jobs: int

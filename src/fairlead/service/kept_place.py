@@ -7,7 +7,7 @@ link below it is followed. All that is made in it is for the scheduler's account
 import errno
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
 from itertools import chain
 from pathlib import Path
@@ -17,7 +17,13 @@ from fairlead.data_folder import check_folder, open_plain
 from fairlead.scheduler.admission import Refused
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_WRONG = (PermissionError, NotADirectoryError, FileExistsError)
 _FRESH = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+
+ALLOWED = 60.0
+"""Seconds for what is small; and for a sign of life."""
+SLOWEST = 2**17
+"""Bytes a second at which a storage is taken for away."""
 
 
 class Place(NamedTuple):
@@ -36,44 +42,73 @@ class Place(NamedTuple):
 
 
 def open_place(url: str) -> Place:
-    """What a URL names. Raises Refused where nothing could write there."""
+    """What a URL names, reached anew. Raises Refused where nothing could ever write there, and what fsspec raises."""
     try:
         from fsspec.core import url_to_fs
     except ImportError:
         raise Refused(f"output = {url!r}: fsspec is not installed here: pip install 'fairlead[output]'") from None
     try:
-        files, base = url_to_fs(url)
+        files, base = url_to_fs(url, skip_instance_cache=True)  # one that lost its line stays so
     except (ImportError, ValueError) as error:
         raise Refused(f"output = {url!r}: {error}") from None
     return Place(url.rstrip("/"), files, base.rstrip("/"))
 
 
-def make_place(place: Place) -> None:
-    """Make the folder, if it is one here. Raises Refused where somebody else could put another in its place."""
-    if place.folder is not None:
-        try:
-            _make_folder(place.folder)
-        except OSError as error:
+def check_place(place: Place) -> None:
+    """Make the folder, if it is one here; else look there. Raises what fsspec raises where it does not answer.
+
+    Raises Refused for a folder that cannot be made before somebody changes something, as one above it is open to others.
+    """
+    if place.folder is None:
+        with suppress(
+            FileNotFoundError, PermissionError
+        ):  # it answers, and is asked for no more than to take something
+            place.files.info(place.base)
+        return
+    try:
+        _make_folder(place.folder)
+    except OSError as error:
+        if isinstance(error, _WRONG) or error.errno in (errno.ELOOP, errno.ENAMETOOLONG):
             raise Refused(f"output = {place.url!r}: {error}") from None
+        raise
 
 
-def put(place: Place, names: tuple[str, ...], pieces: Iterator[bytes], home: Path) -> bool:
+def put(
+    place: Place, names: tuple[str, ...], pieces: Iterator[bytes], home: Path, allow: Callable[[float], None]
+) -> bool:
     """Write a file of these pieces, whole or not at all, and none where there are no pieces; whether there were.
 
-    `names` are those of the folders below the place, and of the file; `home` is a folder with room for it, until it is there.
+    Parameters
+    ----------
+    place : Place
+    names : tuple of str
+        Those of the folders below the place, and of the file.
+    pieces : iterator of bytes
+        The first is kept in memory.
+    home : Path
+        A folder with room for what is larger than that, until it is there.
+    allow : callable
+        Told for how many seconds more this may go on, as it is known how much is to be sent.
     """
     first = next(pieces, None)
     if first is None:
         return False
+    second = next(pieces, None)
+    pieces = chain([first], [] if second is None else [second], pieces)
     if place.folder is not None:
-        _put_here(place.folder, names, chain([first], pieces))
+        _put_here(place.folder, names, pieces)
+        return True
+    *folders, name = names
+    folder = "/".join([place.base, *folders])
+    place.files.makedirs(folder, exist_ok=True)
+    if second is None:
+        place.files.pipe_file(f"{folder}/{name}", first)
         return True
     with tempfile.TemporaryFile(dir=home, buffering=0) as here:  # it has no name: nothing is left of it after a crash
-        _write(here, chain([first], pieces), f"{home}: the disk is full: make room in the scheduler's data folder")
-        *folders, name = names
-        folder = "/".join([place.base, *folders])
-        place.files.makedirs(folder, exist_ok=True)
-        place.files.put_file(f"/proc/self/fd/{here.fileno()}", f"{folder}/{name}")
+        _write(here, pieces, f"{home}: the disk is full: make room in the scheduler's data folder")
+        allow(ALLOWED + here.tell() / SLOWEST)
+        # By the number of this process, as some of fsspec's have other programs send it.
+        place.files.put_file(f"/proc/{os.getpid()}/fd/{here.fileno()}", f"{folder}/{name}")
     return True
 
 

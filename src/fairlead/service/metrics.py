@@ -30,6 +30,12 @@ reserve = Gauge("fairlead_reserve_bytes", "Room that is kept for when the disk i
 paused = Gauge(
     "fairlead_paused_tasks", "Tasks that are paused: the disk has no room for their output.", registry=registry
 )
+output_waiting = Gauge(
+    "fairlead_output_waiting", "Tasks whose output is yet to be kept where the configuration says.", registry=registry
+)
+output_away = Gauge(
+    "fairlead_output_away_seconds", "For how long nothing could be kept there; 0 while it can.", registry=registry
+)
 questions = Gauge("fairlead_questions_waiting", "Requests that wait for the scheduler's thread.", registry=registry)
 outlooks = Counter(
     "fairlead_outlooks", "Jobs that started, of those that were told when, by whether it was within that.", ["within"],

@@ -247,7 +247,7 @@ def serve(
             return scheduler
 
         wakeups = Wakeups()
-        sessions, outlooks = Sessions(home / "calls", wakeups), Outlooks(home / "outlooks.json")
+        sessions, outlooks = Sessions(home / "calls", wakeups, shared=not personal), Outlooks(home / "outlooks.json")
         closing.callback(outlooks.close)
         kept = KeptOutput(configuration.output, home) if configuration.output else None
         if kept is not None:

@@ -25,6 +25,7 @@ import numpy as np
 
 from fairlead.data_folder import NotPlain, open_plain, remove_folder, write_private
 from fairlead.engines.calls import CODE, RESULTS, SETUP, result_name
+from fairlead.engines.local.fetching import MOST_OF_ALL, MOST_OF_ONE
 from fairlead.model.api_types import Event, TaskInfo
 from fairlead.people.accounts import Person
 from fairlead.scheduler.admission import Refused, Unknown, cancel
@@ -46,7 +47,7 @@ from fairlead.service.wakeups import Wakeups
 log = logging.getLogger("fairlead")
 
 MOST_SPARE = 2**30
-"""Bytes of payloads that one program may have put and not called."""
+"""Bytes of payloads that one program may have put and not called: its code, where that goes along, is of these."""
 LEASE = 120.0
 """Seconds after which a program that was not heard of is taken for gone."""
 MOST_SESSIONS = 1000
@@ -56,11 +57,12 @@ OVER = (SUCCEEDED, FAILED, CANCELLED)
 class Session:
     """The events of one program, numbered from 0; those that it has seen are dropped. It is of one uid.
 
-    spare : by file, the bytes of payloads that were put and belong to no call yet.
+    code : the payload that is its program's code; empty for none.
+    spare : by file, the bytes of payloads that were put and belong to no call yet; the code never does.
     """
 
-    def __init__(self, uid: int) -> None:
-        self.uid = uid
+    def __init__(self, uid: int, code: str) -> None:
+        self.uid, self.code = uid, code
         self.first = 0
         self.events: list[Event] = []
         self.heard_at = time.monotonic()
@@ -79,10 +81,12 @@ class Sessions:
     folder : Path
         Where their folders are.
     wakeups : Wakeups
+    shared : bool
+        Whether they are of many people, who have so many bytes each and in all.
     """
 
-    def __init__(self, folder: Path, wakeups: Wakeups) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path, wakeups: Wakeups, shared: bool = False) -> None:
+        self.folder, self.shared = folder, shared
         self.epoch = uuid.uuid4().hex
         self._wakeups = wakeups
         self._lock = threading.Lock()
@@ -93,9 +97,9 @@ class Sessions:
         """Make the sessions and their events from the state, after a restart."""
         self.folder.mkdir(mode=0o700, exist_ok=True)
         for path in list(self.folder.iterdir()):
-            uid = _whose(path)
-            if uid is not None:
-                session = self._sessions[path.name] = Session(uid)
+            found = _found(path)
+            if found is not None:
+                session = self._sessions[path.name] = Session(*found)
                 session.spare = {file.name: file.lstat().st_size for file in path.iterdir() if file.is_file()}
                 session.spare.pop(SETUP, None)
             else:  # it was being made, or removed, as the last scheduler ended
@@ -143,7 +147,7 @@ class Sessions:
                 raise Refused(f"there are {MOST_SESSIONS} programs already: wait until one ends")
             if most is not None and sum(each.uid == person.uid for each in self._sessions.values()) >= most:
                 raise Refused(f"{most} programs of yours have Python calls already: wait until one ends")
-            self._sessions[name] = Session(person.uid)
+            self._sessions[name] = Session(person.uid, _code_of(setup))
         folder = self.folder / name
         for each, mode in ((folder, 0o755), (folder / RESULTS, 0o700), (folder / CODE, 0o700)):
             each.mkdir()
@@ -161,7 +165,7 @@ class Sessions:
         """Put a payload into the folder of a session, which must be this person's; it is theirs, as what it calls is.
 
         Yields what writes a piece of it; it has its name when all is written. Raises Refused where the session would have more
-        than `MOST_SPARE` bytes of payloads that belong to no call.
+        than `MOST_SPARE` bytes of payloads that belong to no call, or there would be too many of the person's, or in all.
         """
         fresh = f"{payload}.{uuid.uuid4().hex}"
         path = self.touch(name, person.uid) / fresh
@@ -191,7 +195,23 @@ class Sessions:
                 raise Refused(
                     f"payloads of this program that belong to no call would be more than {MOST_SPARE >> 20} MiB: call them"
                 )
+            if self.shared and session.uid != 0:
+                self._check_room(session.uid, size)
             session.spare[file] = session.spare.get(file, 0) + size
+
+    def _check_room(self, uid: int, size: int) -> None:
+        """Refuse what would be too much of one person's, or in all; root is bounded by none."""
+        there = [(each.uid, sum(each.spare.values())) for each in self._sessions.values() if each.spare]
+        if sum(spare for of, spare in there if of == uid) + size > MOST_OF_ONE:
+            raise Refused(
+                f"the code of your programs, and what they put and do not call, would be more than {MOST_OF_ONE >> 20} MiB: end "
+                "some, or have less go along"
+            )
+        if sum(spare for _, spare in there) + size > MOST_OF_ALL:
+            raise Refused(
+                f"the code of all programs, and what they put and do not call, would be more than {MOST_OF_ALL >> 20} MiB: wait "
+                "until some end, or have less go along"
+            )
 
     def _named(self, name: str, file: str, payload: str) -> None:
         with self._lock:
@@ -270,7 +290,8 @@ class Sessions:
                 self._session_of[job] = name
                 session.going += tasks
                 session.left[job], session.payloads[job], session.ended[job] = tasks, payload, set()
-                session.spare.pop(payload, None)
+                if payload != session.code:
+                    session.spare.pop(payload, None)
 
     def _tell(self, state: State, job: int, indices: Iterable[int], running: bool = False) -> None:
         name = self._session_of[job]
@@ -293,13 +314,16 @@ class Sessions:
         self._wakeups.wake([("session", name)])
 
 
-def _whose(folder: Path) -> int | None:
-    """The uid of the person of a session's folder; None where it is not, or not any more, that of a session."""
+def _found(folder: Path) -> tuple[int, str] | None:
+    """The uid of the person of a session's folder, and its code; None where it is not, or not any more, that of a session."""
     try:
-        (folder / SETUP).lstat()
-        return (folder / RESULTS).lstat().st_uid
-    except OSError:
+        return (folder / RESULTS).lstat().st_uid, _code_of(json.loads((folder / SETUP).read_text()))
+    except (OSError, ValueError):
         return None
+
+
+def _code_of(setup: dict[str, Any]) -> str:
+    return str(setup.get("code") or "")
 
 
 def _remove(folder: Path) -> None:

@@ -23,6 +23,7 @@ class Hierarchy:
 
     home : where this process is itself, if it may enter a group and come back at no cost; else None.
     swap : whether it limits memory together with swap.
+    counts : whether one of version 1 tells how much CPU was used.
     """
 
     base: Path
@@ -31,6 +32,7 @@ class Hierarchy:
     cpu: bool
     home: Path | None = None
     swap: bool = False
+    counts: bool = False
 
 
 class Group:
@@ -145,8 +147,10 @@ class Group:
                 cpu = cpu or int(lines.get("usage_usec", 0)) // 1000
                 peak = peak or int(_told(f"{folder}/memory.peak") or 0)
             else:
-                cpu = cpu or int(_told(f"{folder}/cpuacct.usage") or 0) // 1_000_000
-                peak = peak or int(_told(f"{folder}/memory.max_usage_in_bytes") or 0)
+                if hierarchy.counts:
+                    cpu = int(_told(f"{folder}/cpuacct.usage") or 0) // 1_000_000
+                if hierarchy.memory:
+                    peak = int(_told(f"{folder}/memory.max_usage_in_bytes") or 0)
         return cpu, peak
 
     def remove(self) -> bool:
@@ -262,7 +266,7 @@ def find(name: str) -> Cgroups | None:
 
 def _try(base: Path, kind: str, controller: str, options: set[str], own: Path) -> Hierarchy | None:
     """Make our folder and a group in it, and set a limit: whatever is refused here is not to be had."""
-    version, swap = 2 if kind == "cgroup2" else 1, False
+    version, swap, counts = 2 if kind == "cgroup2" else 1, False, False
     probe = base / "probe"
     try:
         _make_base(base, version)
@@ -271,7 +275,7 @@ def _try(base: Path, kind: str, controller: str, options: set[str], own: Path) -
         if kind == "cgroup2":
             memory, cpu = (probe / "memory.max").exists(), (probe / "cpu.max").exists()
         else:
-            memory = "memory" in options
+            memory, counts = "memory" in options, (probe / "cpuacct.usage").exists()
             cpu = "cpu" in options and (probe / "cpu.cfs_quota_us").exists()
             if memory:
                 _write(probe / "memory.limit_in_bytes", str(2**30))
@@ -279,7 +283,7 @@ def _try(base: Path, kind: str, controller: str, options: set[str], own: Path) -
         _can_be_joined(probe)
         _remove_probe(probe)
         home = own if version == 1 and _is_home(own) else None
-        return Hierarchy(base, version, memory, cpu, home, swap)
+        return Hierarchy(base, version, memory, cpu, home, swap, counts)
     except OSError:
         _remove_probe(probe)
         with contextlib.suppress(OSError):

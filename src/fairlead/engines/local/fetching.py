@@ -26,6 +26,8 @@ MOST_AT_ONCE = 16
 """Files that are fetched at once."""
 KEEP_FOR = 3600.0
 """Seconds for which packed code is kept that no session here needs."""
+MOST_OF_ONE, MOST_OF_ALL = 2 * 2**30, 16 * 2**30
+"""Bytes of packed code that are kept of one person's programs and of all; what is needed is bounded alike by the scheduler."""
 LOOK_EVERY = 60.0
 
 
@@ -170,6 +172,8 @@ class Fetched:
                 part.path.chmod(0o444)  # for all who have a way to its folder: its workers
             part.path.rename(part.path.with_suffix(""))
             del self._parts[wanted]
+            if part.path.parent == self._archives:
+                self._trim(part.uid)
         return True
 
     def _drop(self, wanted: Wanted) -> None:
@@ -219,6 +223,22 @@ class Fetched:
                 found = kept.stat(follow_symlinks=False)
                 if found.st_nlink == 1 and time.time() - found.st_mtime > KEEP_FOR:
                     os.unlink(kept.path)
+
+    def _trim(self, uid: int) -> None:
+        """Packed code has come for somebody: remove what is older and nobody needs, first of theirs, then of anybody's, until the
+        rest is within its bounds.
+        """
+        kept = [(each, each.stat(follow_symlinks=False)) for each in os.scandir(self._archives)]
+        kept = sorted(((e, s) for e, s in kept if not e.name.endswith(".part")), key=lambda each: each[1].st_mtime)
+        for most, of in ((MOST_OF_ONE, f"{uid}-"), (MOST_OF_ALL, "")):
+            there = [(entry, found) for entry, found in kept if entry.name.startswith(of)]
+            size = sum(found.st_size for _, found in there)
+            for each in there[:-1]:
+                entry, found = each
+                if size > most and found.st_nlink == 1:
+                    os.unlink(entry.path)
+                    kept.remove(each)
+                    size -= found.st_size
 
 
 def session_to_fetch(work: Command | Call) -> str:

@@ -108,7 +108,8 @@ class Line:
             self.hang_up()
             return
         want = selectors.EVENT_READ | (selectors.EVENT_WRITE if self._outbox else 0)
-        self._selector.modify(self._connection, want, self._receive)
+        if self._selector.get_key(self._connection).events != want:
+            self._selector.modify(self._connection, want, self._receive)
 
     def _accept(self, listener: socket.socket, over: "Callable[[socket.socket], socket.socket | Secured]") -> None:
         try:

@@ -116,7 +116,7 @@ class ProcessGroups:
         mark = f"{self._folder}:{name}"
         program = program._replace(env={**program.env, **given.env, MARK: mark})
         cgroup, files, spare = None, [], []
-        read, write = os.pipe2(os.O_CLOEXEC)
+        line: tuple[int, ...] = ()
         try:
             files = open_output(given.output, given.person)
             if given.input:
@@ -131,28 +131,30 @@ class ProcessGroups:
             if not spawned:
                 if cgroup:
                     cgroup.limit(given.limits.memory, given.limits.cpu)
+                line = os.pipe2(os.O_CLOEXEC)
                 for _ in range(SPARE):
-                    spare.append(os.dup(write))
+                    spare.append(os.dup(line[1]))
                 pid = os.fork()
                 if pid == 0:
-                    become(program, [*files, *more], born, write, spare)
+                    become(program, [*files, *more], born, line[1], spare)
         except OSError:
-            os.close(read)
+            for fd in line[:1]:
+                os.close(fd)
             if given.input:
                 given.input.close()
             if cgroup:
                 cgroup.remove()
             raise
         finally:
-            for fd in (*files, *spare, write):
+            for fd in (*files, *spare, *line[1:]):
                 os.close(fd)
             if given.input:
                 given.input.give_away()
         group = self._by_pid[pid] = ProcessGroup(pid, cgroup, mark)
         if spawned:
-            os.close(read)
             group.executed = True
             return group
+        read = line[0]
 
         def hear_of_start() -> None:
             told = os.read(read, 64)

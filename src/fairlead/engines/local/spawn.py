@@ -1,17 +1,17 @@
 """Start a program without copying this process: most of what a short command costs is that copy.
 
 What is done between fork and exec elsewhere (:mod:`fairlead.engines.local.child`) is done here before, in this process, as far as
-a child inherits it and it can be taken back: the cgroup, the cores, how many files may be open. The rest the standard library
-does in the child, without running Python there. Nothing else is imported.
+a child inherits it and it can be taken back: the cgroup, the cores, the folder, how many files may be open. The rest the system's
+library does in the child, without running Python there. Nothing else is imported.
 """
 
 import contextlib
 import os
 import resource
-import subprocess
 from collections.abc import Iterator
+from functools import cache
 
-from fairlead.engines.local.child import FILES, Born, own_environment
+from fairlead.engines.local.child import FILES, USUAL_SIGNALS, Born, own_environment
 from fairlead.engines.local.messages import Program
 
 SPARE = 16
@@ -31,28 +31,68 @@ def spawn(program: Program, files: list[int], born: Born) -> int:
     try:
         argv = [word.encode(program.encoding) for word in program.argv]
         cwd = program.cwd.encode(program.encoding)
-        own = {os.fsencode(name): os.fsencode(value) for name, value in own_environment().items()}
         asked = born.unless_set | program.env
-        env = own | {name.encode(program.encoding): value.encode(program.encoding) for name, value in asked.items()}
-        with born.cgroup.entered() if born.cgroup else contextlib.nullcontext(), _cores(born.cores), _usual_files():
-            return _execute(argv, cwd, env, files, None if born.input is None else born.input.theirs)
-    except (OSError, ValueError, LookupError):  # whatever it is, the copy meets it too, and tells it
+        env = _own() | {name.encode(program.encoding): value.encode(program.encoding) for name, value in asked.items()}
+        given = _nothing() if born.input is None else born.input.theirs
+        into = born.cgroup.entered() if born.cgroup else contextlib.nullcontext()
+        _own_folder()
+        with into, _cores(born.cores), _usual_files(), _folder(cwd):
+            return _execute(argv, env, [given, *files])
+    except (
+        OSError,
+        ValueError,
+        LookupError,
+        NotImplementedError,
+    ):  # whatever it is, the copy meets it too, and tells it
         return 0
 
 
-def _execute(argv: list[bytes], cwd: bytes, env: dict[bytes, bytes], files: list[int], given: int | None) -> int:
-    child = subprocess.Popen(
-        argv,
-        stdin=subprocess.DEVNULL if given is None else given,
-        stdout=files[0],
-        stderr=files[1],
-        cwd=cwd,
-        env=env,
-        close_fds=False,  # none of ours is inherited
-        start_new_session=True,
-    )
-    child.returncode = 0  # it is reaped elsewhere
-    return child.pid
+@cache
+def _own() -> dict[bytes, bytes]:
+    """What of this process's environment a program has, which stays as it is."""
+    return {os.fsencode(name): os.fsencode(value) for name, value in own_environment().items()}
+
+
+@cache
+def _nothing() -> int:
+    """What is read by who has no input."""
+    return os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+
+
+def _execute(argv: list[bytes], env: dict[bytes, bytes], files: list[int]) -> int:
+    if min(files) < len(files):  # one could take another's place before that has its own
+        raise ValueError("the standard descriptors are not open here")
+    places = [(os.POSIX_SPAWN_DUP2, fd, place) for place, fd in enumerate(files)]
+    return os.posix_spawn(_found(argv[0], env), argv, env, file_actions=places, setsid=True, setsigdef=USUAL_SIGNALS)
+
+
+def _found(name: bytes, env: dict[bytes, bytes]) -> bytes:
+    """The path of a program, as who looks for it with this environment finds it."""
+    if b"/" in name:
+        return name
+    for folder in env.get(b"PATH", os.fsencode(os.defpath)).split(b":"):
+        path = os.path.join(folder, name)
+        if os.access(path, os.X_OK):
+            return path
+    raise FileNotFoundError(name)
+
+
+@contextlib.contextmanager
+def _folder(cwd: bytes) -> Iterator[None]:
+    os.chdir(cwd)
+    try:
+        yield
+    finally:
+        try:
+            os.fchdir(_own_folder())
+        except OSError:  # it is closed to us now; what was started is, and that is to be known
+            os.chdir("/")
+
+
+@cache
+def _own_folder() -> int:
+    """Where this process is, and comes back to."""
+    return os.open(".", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
 
 
 @contextlib.contextmanager

@@ -35,7 +35,7 @@ class Spool:
             except ValueError:  # the last line, cut off where the last supervisor was
                 continue
             task = (job, index, number)
-            if what in ("starting", "started"):
+            if what in ("starting", "started"):  # what was written anew, or by an older supervisor, is the latter
                 begun.add(task)
             else:
                 begun.discard(task)
@@ -47,7 +47,7 @@ class Spool:
 
     def note(self, what: str, task: Task, *more: int) -> None:
         """Write a line; on a full disk what is not written is kept, and written when there is room."""
-        self._unwritten += json.dumps([what, *task, *more]).encode() + b"\n"
+        self._unwritten += b'["%s"%s]\n' % (what.encode(), b", %d" * (3 + len(more)) % (*task, *more))
         with contextlib.suppress(OSError):
             while self._unwritten:
                 del self._unwritten[: os.write(self._file, self._unwritten)]

@@ -383,8 +383,7 @@ class Supervisor:
 
     # -- what became of the tasks --------------------------------------------------------------------------------
 
-    def _has_started(self, task: Task, pid: int) -> None:
-        self.spool.note("started", task, pid)
+    def _has_started(self, task: Task, _pid: int) -> None:
         self._say_started(task)
 
     def _say_started(self, task: Task) -> None:

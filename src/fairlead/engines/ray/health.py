@@ -32,11 +32,14 @@ class Health(NamedTuple):
     seen_after : tuple of two floats, or None
         Seconds after which a node that ended, and one that does not answer, is declared dead; None where the head's settings
         cannot be read, as it is on another machine or somebody else's.
+    on_disk : bool, or None
+        Whether what the head knows is kept on a disk, so that it still does when it is started anew; None as above.
     """
 
     version: str
     nodes: list[str]
     seen_after: tuple[float, float] | None
+    on_disk: bool | None
 
 
 def examine(address: str) -> Health:
@@ -52,9 +55,10 @@ def examine(address: str) -> Health:
     except Exception as error:  # Ray's own, of many kinds
         raise EngineError(f"what answers at {address} does not tell its nodes: {error}") from None
     alive = [{**described(node), "draining": False} for node in found if node.state == 0]
-    return Health(
-        ray.__version__, sorted(each.node.name for each in seen_as(alive)), _seen_after(address.rpartition(":")[2])
-    )
+    names, said = sorted(each.node.name for each in seen_as(alive)), _settings(address.rpartition(":")[2])
+    if said is None:
+        return Health(ray.__version__, names, None, None)
+    return Health(ray.__version__, names, _seen_after(said), said.get("RAY_gcs_storage", "memory") == "rocksdb")
 
 
 def _connect(address: str) -> None:
@@ -87,12 +91,18 @@ def lets_anybody_in(address: str) -> bool:
     return done.returncode == 0
 
 
-def _seen_after(port: str) -> tuple[float, float] | None:
+def _settings(port: str) -> dict[str, str] | None:
+    """The environment of the head at a port of this machine, where there is one and it may be read."""
     for process in psutil.process_iter(["name", "cmdline", "environ"]):
         told: dict[str, Any] = process.info
         if told["name"] == "gcs_server" and f"--gcs_server_port={port}" in (told["cmdline"] or []) and told["environ"]:
-            says = {name: told["environ"].get(f"RAY_health_check_{name}", "") for name in HEALTH_CHECK}
-            with contextlib.suppress(ValueError):
-                period, timeout, threshold = (int(says[name] or usual) for name, usual in HEALTH_CHECK.items())
-                return threshold * period / 1000, threshold * (period + timeout) / 1000
+            return dict(told["environ"])
+    return None
+
+
+def _seen_after(settings: dict[str, str]) -> tuple[float, float] | None:
+    says = {name: settings.get(f"RAY_health_check_{name}", "") for name in HEALTH_CHECK}
+    with contextlib.suppress(ValueError):
+        period, timeout, threshold = (int(says[name] or usual) for name, usual in HEALTH_CHECK.items())
+        return threshold * period / 1000, threshold * (period + timeout) / 1000
     return None

@@ -65,9 +65,7 @@ class Trial:
         if self._folder.stat().st_uid != os.geteuid():
             raise EngineError(f"{self._folder} belongs to somebody else: move it away")
         address = f"127.0.0.2:{_free_port()}"
-        self._start_node(
-            1, count, ["--head", f"--port={address.rpartition(':')[2]}", "--include-dashboard=false", "--no-monitor"]
-        )
+        self._start_node(1, count, _as_head(address))
         for number in range(2, count + 1):  # one after another: together they would take the same names for their files
             self._start_node(number, count, [f"--address={address}"])
         write_private(self._home / "ray.json", json.dumps({"address": address}))
@@ -100,8 +98,14 @@ class Trial:
         return ""
 
     def start_node_again(self, number: int, count: int) -> None:
-        """Start a node whose raylet has ended, where the head runs."""
-        self._start_node(number, count, [f"--address={self._running()}"])
+        """Start a node whose raylet has ended, where the head runs; or the head itself, where it was."""
+        if address := self._running():
+            self._start_node(number, count, [f"--address={address}"])
+        else:
+            address = str(json.loads((self._home / "ray.json").read_text())["address"])
+            # `ray start` takes a head for one that runs where it finds this, and a raylet of its cluster on its machine.
+            (self._folder / "ray_current_cluster").unlink(missing_ok=True)
+            self._start_node(1, count, _as_head(address))
 
     def _start_node(self, number: int, count: int, more: list[str]) -> None:
         host, name = f"127.0.0.{number + 1}", f"try-{number}"
@@ -132,6 +136,10 @@ class Trial:
             self.end()
             last = (said.read_text(errors="replace").strip().splitlines() or [str(error)])[-1]
             raise EngineError(f"a Ray node could not be started: `ray start` said: {last}: see {said}") from None
+
+
+def _as_head(address: str) -> list[str]:
+    return ["--head", f"--port={address.rpartition(':')[2]}", "--include-dashboard=false", "--no-monitor"]
 
 
 def _children(process: psutil.Process) -> list[psutil.Process]:

@@ -99,7 +99,7 @@ def make_api(asker: Asker, parts: Parts) -> FastAPI:
     add_jobs(api, asker, submitter, parts.engine, parts.kept)
     add_input(api, asker, parts.engine)
     add_outlooks(api, asker, parts.outlooks)
-    add_cluster(api, asker, parts.engine, parts.urls)
+    add_cluster(api, asker, parts.engine, parts.urls, parts.kept)
     add_operating(api, asker, parts.deeds, parts.down, parts.read_again)
     add_audits(api, asker, parts.audits)
     add_facts(api, asker, Feed(parts.journal, asker.door, asker.wakeups, asker.loop))
@@ -108,7 +108,7 @@ def make_api(asker: Asker, parts: Parts) -> FastAPI:
     add_log(api, asker, parts.journal, parts.deeds)
     app.include_router(api)
     open_to_all = APIRouter(route_class=HeldRoute)
-    add_health(open_to_all, asker.loop, parts.engine)
+    add_health(open_to_all, asker.loop, parts.engine, parts.kept)
     add_documents(open_to_all, app)
     app.include_router(open_to_all)
     return app

@@ -46,6 +46,7 @@ from fairlead.service.api.asking import Asker, Json, NodeName, by_wall_clock, er
 from fairlead.service.api.requests import DownRequest
 from fairlead.service.doubts import doubts
 from fairlead.service.feed import Feed
+from fairlead.service.kept_output import KeptOutput
 from fairlead.service.loop import Loop
 from fairlead.service.over_time import AuditFailed, Audits, OneAtATime
 
@@ -55,7 +56,7 @@ SLOW, STUCK = 10.0, 60.0
 LookBack = Annotated[float, Query(gt=0, le=LONGEST, description="How long a time is looked back on.")]
 
 
-def add_cluster(api: APIRouter, asker: Asker, engine: LiveEngine, urls: list[str]) -> None:
+def add_cluster(api: APIRouter, asker: Asker, engine: LiveEngine, urls: list[str], kept: KeptOutput | None) -> None:
     @api.get("/v1/status", response_model=Status)
     async def status(caller: Known) -> Response:
         """Whether the scheduler is well: its version, how much it knows, and why it is stalled, if it is."""
@@ -73,6 +74,7 @@ def add_cluster(api: APIRouter, asker: Asker, engine: LiveEngine, urls: list[str
             "urls": urls,
             "you": caller.person.name,
             "stalled": loop.takes_nothing_on,
+            "output": kept.describe() if kept is not None else None,
             "position": loop.position,
         }
         return Json({**about, **counts})
@@ -106,10 +108,13 @@ def add_cluster(api: APIRouter, asker: Asker, engine: LiveEngine, urls: list[str
     async def prometheus(caller: Known) -> Response:
         """What Prometheus reads."""
         metrics.paused.set(engine.paused)
+        if kept is not None:
+            metrics.output_waiting.set(kept.describe()["waiting"])
+            metrics.output_away.set(kept.away_for)
         shown = await asker.read_seen(caller, report.list_queues)
         reserved = await asker.read_seen_at(caller, lambda s, now: [idled_queues(s, now), describe_kept(s, now)])
-        idled, kept = reserved[0], [by_wall_clock(each, asker.clock) for each in reserved[1]]
-        text = metrics.exposition(shown, await asker.read(report.list_nodes), idled, kept)
+        idled, promised = reserved[0], [by_wall_clock(each, asker.clock) for each in reserved[1]]
+        text = metrics.exposition(shown, await asker.read(report.list_nodes), idled, promised)
         return Response(text, media_type="text/plain; version=0.0.4; charset=utf-8")
 
 
@@ -257,7 +262,7 @@ def add_facts(api: APIRouter, asker: Asker, feed: Feed) -> None:
         return StreamingResponse(text(), media_type="text/event-stream", headers=headers)
 
 
-def add_health(api: APIRouter, loop: Loop, engine: LiveEngine) -> None:
+def add_health(api: APIRouter, loop: Loop, engine: LiveEngine, kept: KeptOutput | None = None) -> None:
     @api.get("/healthz", responses=errors(503))
     async def healthy() -> dict[str, bool]:
         """Whether the scheduler runs, and its thread goes on. Needs no token."""
@@ -281,4 +286,5 @@ def add_health(api: APIRouter, loop: Loop, engine: LiveEngine) -> None:
             raise HTTPException(503, f"the scheduler's thread has been at one step for {step:.0f} s")
         if engine.trouble:
             raise HTTPException(503, engine.trouble)
-        return {"ok": True, "step": step, "engine": engine.silent_for, "journal": loop.stalled_for}
+        away = kept.away_for if kept is not None else 0.0
+        return {"ok": True, "step": step, "engine": engine.silent_for, "journal": loop.stalled_for, "output": away}
