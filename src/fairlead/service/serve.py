@@ -148,7 +148,7 @@ def warm_up() -> None:
     audit_state(state, 0.0)
     waits = copy_of(state)
     waits.apply(JobSubmitted(at=0, id=2, job=Job("a", {"cpu": 1000})))
-    outlook(waits, 2, 0.0)
+    outlook(waits, 2, 0.0, runs=1)
     ends(state, state.held_rows(), 0.0, 0.5)
     state.apply(TasksFinished(at=0, **task, outcome=one, code=one))
     more: list[Fact] = [
