@@ -1,15 +1,19 @@
-"""`fairlead` as a process of its own, forked from one that has read all of it already.
+"""`fairlead` as a process of its own, forked from one that has read all that it needs already.
 
 A new interpreter reads fairlead's modules for a fifth of a second, and what a scheduler needs for nearly two; the tests start a
-thousand of them. What runs is the same `main`, with the same arguments, environment, folder and descriptors. What a test
-says of the interpreter itself (how fast it starts, what it preloads) it says of the real command, `conftest.FAIRLEAD`.
+thousand of them. Commands that only ask a scheduler are forked from a process that has not read what a scheduler needs: that is
+more memory to map, and to let go of, than they ever touch. What runs is the same `main`, with the same arguments, environment,
+folder and descriptors. What a test says of the interpreter itself (how fast it starts, what it preloads) it says of the real
+command, `conftest.FAIRLEAD`.
 """
 
 import atexit
 import contextlib
 import gc
+import importlib
 import json
 import os
+import pkgutil
 import select
 import signal
 import socket
@@ -21,27 +25,40 @@ import time
 import traceback
 from functools import cache
 from pathlib import Path
+from types import SimpleNamespace
+
+ASK = (
+    "cancel", "checkpointed", "down", "drain", "edit", "forget", "frameworks", "hold", "job", "jobs", "log", "logs", "nodes",
+    "queues", "release", "reload", "rerun", "resume", "run", "submit", "token", "top", "usage", "wait", "when", "why",
+)  # fmt: skip
+"""The commands that only ask a scheduler."""
 
 
 @cache
-def _source():
-    """The process that is forked, of this process alone, and the folder with its socket; it ends with this one."""
+def _source(asks):
+    """The process that is forked for commands that only ask, or for others, of this process alone, and the folder with its
+    socket; it ends with this one.
+    """
+    _sources.append(asks)
     folder = tempfile.TemporaryDirectory(prefix="forked-")
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
         listener.bind(folder.name + "/socket")
         listener.listen(64)
         environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}  # a thread would not be there after a fork
-        command = [sys.executable, str(Path(__file__)), str(listener.fileno())]
+        command = [sys.executable, str(Path(__file__)), str(listener.fileno()), "ask" if asks else "all"]
         process = subprocess.Popen(
             command, stdin=subprocess.PIPE, pass_fds=[listener.fileno()], env=environment, cwd="/"
         )
     return process, folder
 
 
+_sources = []
+
+
 def end():
     """Nothing is forked any more."""
-    if _source.cache_info().currsize:
-        process, folder = _source()
+    for asks in _sources:
+        process, folder = _source(asks)
         process.stdin.close()
         process.wait()
         folder.cleanup()
@@ -50,9 +67,10 @@ def end():
 @cache
 def folder_with_command():
     """A folder for PATH, in which `fairlead` is one that is forked."""
-    folder = Path(_source()[1].name) / "bin"
+    folder = Path(_source(True)[1].name) / "bin"
     folder.mkdir()
-    (folder / "fairlead").write_text(_COMMAND.format(python=sys.executable, socket=folder.parent / "socket"))
+    sockets = [_source(asks)[1].name + "/socket" for asks in (False, True)]
+    (folder / "fairlead").write_text(_COMMAND.format(python=sys.executable, sockets=sockets, ask=ASK))
     (folder / "fairlead").chmod(0o755)
     return folder
 
@@ -67,7 +85,7 @@ for number in range(3):
     except OSError:
         closed.append(os.open("/dev/null", os.O_RDWR))  # which gets this very number
 line = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-line.connect("{socket}")
+line.connect({sockets}[sys.argv[1:2] != [] and sys.argv[1] in {ask}])
 request = os.memfd_create("request")
 asked = dict(argv=sys.argv[1:], cwd=os.getcwd(), env=dict(os.environ), new_session=False, closed=closed)
 os.write(request, json.dumps(asked).encode())
@@ -88,7 +106,7 @@ class Fairlead(subprocess.Popen):
         assert given[1] is None, "preexec_fn"
         inherited = given[9:15]
         line = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        line.connect(_source()[1].name + "/socket")
+        line.connect(_source(bool(args) and args[0] in ASK)[1].name + "/socket")
         chosen = [number if number >= 0 else at for at, number in enumerate((inherited[0], inherited[3], inherited[5]))]
         asked = {
             "argv": [os.fspath(each) for each in args],
@@ -203,14 +221,29 @@ def _become(files):
     sys.argv = ["fairlead", *asked["argv"]]
 
 
-def _read_all():
-    """Read what commands and a scheduler read when they start."""
-    from fairlead.cli import up  # noqa: F401
+def _read_what_asks():
+    """Read what commands read that ask a scheduler."""
     from fairlead.cli.main import main
+
+    needed = ["job", "many_jobs", "output", "parsing", "run", "script_options", "submitting", "tables", "top", "usage"]
+    for name in [*(f"fairlead.cli.{each}" for each in needed), "rich.progress"]:  # which rich reads to print a table
+        importlib.import_module(name)
+    return main
+
+
+def _read_all():
+    """Read what a scheduler reads when it starts, and other commands."""
+    import fairlead.cli
+    from fairlead.cli.main import main
+    from fairlead.service.api.app import Parts, make_api
     from fairlead.service.serve import warm_up
 
+    for module in pkgutil.iter_modules(fairlead.cli.__path__):
+        importlib.import_module(f"fairlead.cli.{module.name}")
     warm_up()
-    gc.freeze()  # what is looked through is copied
+    make_api(
+        SimpleNamespace(loop=None, door=None, wakeups=None), Parts(*[None] * 10)
+    )  # what it keeps is there for the next
     return main
 
 
@@ -238,6 +271,7 @@ def _end_as(main):
 
 
 if __name__ == "__main__":
-    main = _read_all()
+    main = _read_what_asks() if sys.argv[2] == "ask" else _read_all()
+    gc.freeze()  # what is looked through is copied
     _become(_serve(socket.socket(fileno=int(sys.argv[1]))))
     _end_as(main)

@@ -566,11 +566,21 @@ def test_secrets_are_for_their_owner_alone(shared):
     assert shared.home.stat().st_mode & 0o077 == 0
 
 
-@pytest.mark.parametrize("command", [["--help"], ["--version"], ["jobs"], ["queues"], ["run", "--", "true"], ["down"]])
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["--help"],
+        ["--version"],
+        ["jobs", "--limit", "3"],
+        ["token", "list"],
+        ["run", "--cpu", "1", "--", "true"],
+        ["down"],
+    ],
+)
 def test_a_client_imports_neither_numba_nor_the_server(command, tmp_path):
     program = (
         "import sys, atexit; sys.argv[0] = 'fairlead'; "
-        "heavy = {'numba', 'numpy', 'fastapi', 'sqlalchemy', 'uvicorn'}; "
+        "heavy = {'numba', 'numpy', 'fastapi', 'sqlalchemy', 'uvicorn', 'pydantic'}; "
         "atexit.register(lambda: print('HEAVY', sorted(heavy & set(sys.modules)))); "
         "from fairlead.cli.main import main; main()"
     )

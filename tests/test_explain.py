@@ -39,7 +39,7 @@ def test_a_hold():
     assert why(world, job) == ("held", "it is held: `fairlead release 1` lets it go")
     assert world.running() == {}
     assert isinstance(admission.release(world.state, job, 0.0), JobReleased)
-    world.happen(JobReleased(at=0, id=job))
+    world.happen(JobReleased(at=0.0, id=job))
     assert why(world, job)[0] == "running"
     with pytest.raises(Refused, match="nothing to hold"):
         admission.hold(world.state, job, 0.0)
@@ -49,7 +49,7 @@ def test_a_hold_lets_what_runs_go_on():
     world = World([Queue("A")], {"cpu": 1000})
     job = world.submit("A", {"cpu": 1000}, 2)
     world.decide()
-    world.happen(JobHeld(at=0, id=job))
+    world.happen(JobHeld(at=0.0, id=job))
     world.end(job)
     assert why(world, job)[0] == "held"
     assert world.running() == {}
@@ -106,8 +106,8 @@ def test_a_demand_larger_than_any_node():
     job = world.submit("A", {"cpu": 4000})
     text = "no node is large enough, even empty: n1, the closest, lacks 1 cpu"
     assert why(world, job) == ("too large", text)
-    world.happen(NodeDrained(at=0, node="n0"))
-    world.happen(NodeDrained(at=0, node="n1"))
+    world.happen(NodeDrained(at=0.0, node="n0"))
+    world.happen(NodeDrained(at=0.0, node="n1"))
     assert why(world, job) == ("no room", "there is no node that takes tasks")
 
 
@@ -138,12 +138,12 @@ def test_room_that_is_kept_for_another():
     world.submit("B", {"cpu": 1000})
     world.decide()
     large = world.submit("A", {"cpu": 2000})
-    world.happen(NodesReserved(at=0, id=large, nodes=[0], tasks=[1]))
+    world.happen(NodesReserved(at=0.0, id=large, nodes=[0], tasks=[1]))
     small = world.submit("B", {"cpu": 1000})
     reason, text = why(world, small)
     assert reason == "no room"
     assert "lacks 1 cpu" in text
-    world.happen(NodeJoined(at=0, node=Node("n1", {"cpu": 1000})))
+    world.happen(NodeJoined(at=0.0, node=Node("n1", {"cpu": 1000})))
     world.decide()  # what is kept is planned anew first
     world.decide(0.0)
     assert explain(world.state, small)["reason"] == "running"
@@ -156,7 +156,7 @@ def test_for_whom_room_is_kept_and_until_when():
     world.submit("B", {"cpu": 500})
     world.decide()
     large = world.submit("A", {"cpu": 4000}, time_limit=50.0)
-    world.happen(NodesReserved(at=0, id=large, nodes=[0], tasks=[1], start=100.0))
+    world.happen(NodesReserved(at=0.0, id=large, nodes=[0], tasks=[1], start=100.0))
     waits = world.submit("C", {"cpu": 1500})
     found = explain(world.state, waits)
     assert found["text"].startswith(

@@ -200,7 +200,7 @@ def test_hdrf_leaves_blocked_nodes_and_saturated_resources_out():
     assert fairlead.allocate(problem, "hdrf", exact=True).tasks.tolist() == [10, 10, 10, 15, 15]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(data=st.data())
 def test_down_a_tree_divided_is_the_limit_of_ever_smaller_tasks(data):
     """Floats agree with fractions; whole tasks of a 200th of the size come out within a few of them of the division."""
@@ -211,7 +211,7 @@ def test_down_a_tree_divided_is_the_limit_of_ever_smaller_tasks(data):
     exact = fairlead.allocate(problem, policy, exact=True)
     assert fairlead.allocate(problem, policy).tasks == pytest.approx(exact.tasks.astype(float), rel=1e-9, abs=1e-9)
     many = 200
-    if exact.tasks.sum() * many < 20_000:
+    if exact.tasks.sum() * many < 8000:
         tasks = np.where(problem.tasks < 0, problem.tasks, problem.tasks * many)
         limit = np.where(problem.limit < 0, problem.limit, problem.limit * many)
         fine = replace(problem, capacity=problem.capacity * many, tasks=tasks, limit=limit)

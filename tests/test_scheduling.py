@@ -756,7 +756,7 @@ def test_hdrf_starves_no_leaf():
         assert {job: count for job, count in world.running().items() if job != 2} == gpus
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(data=st.data())
 def test_hdrf_is_what_looking_at_everything_anew_gives(data):
     """Crowded trees, where many wait and some tasks end: the kernel's heaps against a walk over all queues."""

@@ -1,5 +1,8 @@
 """Putting a scheduler together: what keeps it from starting is said in one line."""
 
+import subprocess
+import sys
+
 import pytest
 
 from fairlead.engines.contract import EngineError
@@ -40,3 +43,49 @@ def test_a_disk_that_is_full(tmp_path, monkeypatch):
     monkeypatch.setattr(SqlStore, "append", full)
     with pytest.raises(JournalFull, match="make some"):
         start(tmp_path)
+
+
+LATER = """
+import sys
+import numpy as np
+from fairlead.model.specs import Framework, Job, Node, Queue, Settings
+from fairlead.scheduler import admission, frameworks
+from fairlead.scheduler.decide import decide
+from fairlead.scheduler.explain import explain
+from fairlead.scheduler.facts import Configured, NodeJoined, NodeLost
+from fairlead.scheduler.report_frameworks import list_frameworks
+from fairlead.scheduler.state import State
+from fairlead.service.serve import warm_up
+
+def compiled():
+    modules = [module for name, module in sys.modules.items() if name.startswith("fairlead.")]
+    kernels = {each for module in modules for each in vars(module).values() if hasattr(each, "nopython_signatures")}
+    return {f"{kernel.__module__}.{kernel.__name__}{signature}" for kernel in kernels for signature in kernel.signatures}
+
+warm_up()
+before = compiled()
+state = State()
+def happen(facts):
+    for fact in facts:
+        state.apply(fact)
+queues = [Queue("x", guarantee={"cpu": 1000}, guarantee_timeout=0.0), Queue("y"), Queue("z")]
+nodes = [NodeJoined(at=0.0, node=Node(name, {"cpu": 2000, "memory": 2**32, "gpu": 1000})) for name in "no"]
+happen([Configured(at=0.0, queues=queues, settings=Settings()), *nodes])
+happen(admission.submit(state, [Job("y", {"cpu": 1000}, 9), Job("x", {"gpu": 9000}), Job("x", {"cpu": 2000}, gang=True)], 1.0))
+happen(frameworks.subscribe(state, Framework("f", roles=["z"]), "f", [], 1.0))
+for now in (2.0, 3.0, 4.0):
+    happen(decide(state, now).facts)
+    for job in (1, 2, 3):
+        explain(state, job, now)
+    list_frameworks(state, now)
+    happen(frameworks.decline(state, "f", state.offers.id[: state.offers.n].tolist(), 0.5, now))
+happen([NodeLost(at=5.0, node="o")])
+decide(state, 5.0)
+print(*(compiled() - before), sep="\\n", end="")
+"""
+
+
+def test_what_may_happen_to_a_scheduler_is_compiled_before_it_answers():
+    """Why a job waits, offers and what becomes of them, a machine that is lost."""
+    done = subprocess.run([sys.executable, "-c", LATER], capture_output=True, text=True, check=True, timeout=100)
+    assert done.stdout == ""

@@ -11,7 +11,8 @@ from fairlead.engines.step import GRACE, REPEAT_AFTER, Scheduler, act, observe
 from fairlead.journal import Journal
 from fairlead.journal.memory import MemoryStore
 from fairlead.model.specs import Job, Node, Queue, Settings
-from fairlead.scheduler import admission, order, report
+from fairlead.scheduler import admission, order, report, snapshot
+from fairlead.scheduler.copying import copy_of
 from fairlead.scheduler.facts import (
     JobCancelled,
     JobsForgotten,
@@ -282,6 +283,20 @@ def leader_ends(world, number, code):
     world.engine.ended[attempt] = (Outcome.EXITED, code)
     for _ in range(4):
         world.scheduler.step()
+
+
+def test_which_gangs_are_led_is_known_of_copies_and_recovered_states_until_they_are_forgotten():
+    state = led_gang().state
+    for known in (copy_of(state), snapshot.load(snapshot.dump(state))):
+        assert known.index.led == {2}
+        known.apply(JobCancelled(at=5.0, id=2))
+        gone = {name: np.array(column, np.int64) for name, column in (("job", [2] * 3), ("index", [0, 1, 2]))}
+        ends = {"attempt": np.ones(3, np.int64), "outcome": np.zeros(3, np.int64), "code": np.zeros(3, np.int64)}
+        known.apply(TasksFinished(at=5.0, **gone, **ends))
+        known.apply(JobsForgotten(at=6.0, ids=[2]))
+        assert known.index.led == set()
+        check_invariants(known)
+    assert state.index.led == {2}
 
 
 @pytest.mark.parametrize(("code", "status"), [(0, "succeeded"), (3, "failed")])

@@ -38,16 +38,16 @@ def history():
     """Two hours of a job that succeeds, one of one that fails, one of one that is lost, and one that still runs."""
     zero = np.zeros(1, np.int64)
     facts = [
-        Configured(at=0, queues=[Queue("a"), Queue("b")], settings=Settings()),
-        NodeJoined(at=0, node=Node("n0", {"cpu": 8000, "memory": 8 << 30})),
-        NodeJoined(at=0, node=Node("n1", {"cpu": 8000, "memory": 8 << 30})),
-        JobSubmitted(at=0, id=1, job=Job("a", {"cpu": 2000}, user="ada")),
-        JobSubmitted(at=0, id=2, job=Job("a", {"cpu": 1000, "memory": 1 << 30}, user="bo")),
-        JobSubmitted(at=0, id=3, job=Job("b", {"cpu": 4000}, user="ada")),
-        JobSubmitted(at=0, id=4, job=Job("b", {"cpu": 1000}, user="ada")),
+        Configured(at=0.0, queues=[Queue("a"), Queue("b")], settings=Settings()),
+        NodeJoined(at=0.0, node=Node("n0", {"cpu": 8000, "memory": 8 << 30})),
+        NodeJoined(at=0.0, node=Node("n1", {"cpu": 8000, "memory": 8 << 30})),
+        JobSubmitted(at=0.0, id=1, job=Job("a", {"cpu": 2000}, user="ada")),
+        JobSubmitted(at=0.0, id=2, job=Job("a", {"cpu": 1000, "memory": 1 << 30}, user="bo")),
+        JobSubmitted(at=0.0, id=3, job=Job("b", {"cpu": 4000}, user="ada")),
+        JobSubmitted(at=0.0, id=4, job=Job("b", {"cpu": 1000}, user="ada")),
     ]
     for job, node in ((1, 0), (2, 0), (3, 1), (4, 0)):
-        facts += [TasksPlaced(at=0, **task(job), node=np.array([node])), TasksStarted(at=HOUR, **task(job))]
+        facts += [TasksPlaced(at=0.0, **task(job), node=np.array([node])), TasksStarted(at=HOUR, **task(job))]
     exited = np.array([int(Outcome.EXITED)])
     facts += [
         TasksFinished(
@@ -113,7 +113,7 @@ def test_a_task_ran_for_as_long_as_was_measured_however_late_that_is_heard_of():
     for fact in history()[:7]:
         state.apply(fact)
     for job in (1, 4):
-        state.apply(TasksPlaced(at=0, **task(job), node=np.array([0])))
+        state.apply(TasksPlaced(at=0.0, **task(job), node=np.array([0])))
     usage = Usage(state, 0, 4 * HOUR)
     usage.feed(facts[:1])
     row = state.jobs.first[state.job_rows(np.array([1]))[0]]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from copy import deepcopy
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cache
 from itertools import combinations
 
 import numpy as np
@@ -346,6 +347,7 @@ def placed_naively(state: State, now: float, most: int = 10_000, beyond: bool = 
     shut: set[int] = set()  # queues of which the first was stopped
     result: list[tuple[int, int]] = []
 
+    @cache
     def path(q: int) -> list[int]:
         return [q] if q == 0 else [q, *path(int(queues.parent[q]))]
 

@@ -59,14 +59,20 @@ def digest_of(source: Path) -> str:
     checked = config.BOUNDSCHECK  # type: ignore[attr-defined]
     digest = hashlib.sha256(f"{numba.__version__} {platform.python_version()} {checked}".encode())
     for path in sorted(found):
-        digest.update(path.read_bytes())
+        digest.update(_text_of(path))
     return digest.hexdigest()[:16]
 
 
+@cache
+def _text_of(source: Path) -> bytes:
+    return source.read_bytes()
+
+
+@cache
 def _imported(source: Path) -> list[Path]:
     """The files of fairlead that a file imports; what is imported from a package may be a file of it, too."""
     found = []
-    for module, names in _IMPORT.findall(source.read_text()):
+    for module, names in _IMPORT.findall(_text_of(source).decode()):
         place = _PACKAGE.joinpath(*module.split("."))
         for part in [place, *(place / name for name in re.findall(r"\w+", names))]:
             found += [file for file in (part.with_suffix(".py"), part / "__init__.py") if file.is_file()]

@@ -71,11 +71,12 @@ def main() -> None:
 
 
 def _run() -> None:
+    from fairlead.cli import parsing
     from fairlead.cli.asked import as_typed
     from fairlead.client.service_error import ServiceError
 
     try:
-        app()
+        parsing.run(app)
     except (Failure, ServiceError) as error:
         said = str(error) if isinstance(error, Failure) else as_typed(str(error))
         print(f"fairlead: {plain_lines(said)}", file=sys.stderr)

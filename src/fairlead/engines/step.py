@@ -29,7 +29,6 @@ from fairlead.engines.contract import (
 from fairlead.journal import ENGINE, Journal, JournalFull, Unrecorded
 from fairlead.model.specs import Job
 from fairlead.scheduler.decide import decide, settled_before
-from fairlead.scheduler.effects import is_led_out
 from fairlead.scheduler.facts import (
     Fact,
     Ints,
@@ -346,19 +345,18 @@ def _grace_of(state: State, job: int) -> float:
 
 def _are_its(state: State, attempts: Attempts) -> Bools:
     """Which attempts are the engine's: those within a framework's executor are that one's."""
-    its = np.ones(len(attempts.job), np.bool_)
-    for k in np.flatnonzero(_rows(state, attempts, state.jobs.once)[1]).tolist():
-        spec = state.index.specs.get(int(attempts.job[k]))
-        its[k] = spec is None or not (spec.executor and spec.task)
-    return its
+    others = state.index.in_executors
+    if not others:
+        return np.ones(len(attempts.job), np.bool_)
+    return np.array([job not in others for job in attempts.job.tolist()], np.bool_)
 
 
 def _start(state: State, engine: Engine, attempts: Attempts, node: Ints) -> None:
-    its = _are_its(state, attempts)
-    if its.all():
+    if state.index.in_executors:
+        its = _are_its(state, attempts)
+        attempts, node = _pick(attempts, its), node[its]
+    if len(node):
         engine.start(_launches(state, attempts, node))
-    elif its.any():
-        engine.start(_launches(state, _pick(attempts, its), node[its]))
 
 
 def _limit(state: State, engine: Engine, attempts: Attempts) -> None:
@@ -389,45 +387,41 @@ def _stop(state: State, engine: Engine, attempts: Attempts) -> None:
         engine.stop(some, grace, _where(state, some))
 
 
-def _rows(state: State, attempts: Attempts, column: Bools) -> tuple[I64, Bools]:
-    """The rows of the attempts' jobs, and what a column says of each; False of one that is forgotten."""
-    rows = state.job_rows(attempts.job)
-    said = np.zeros(len(rows), np.bool_)
-    said[rows != NONE] = column[rows[rows != NONE]]
-    return rows, said
-
-
 def _led(state: State, ended: Attempts, outcome: I64, code: I64) -> tuple[I64, I64]:
     """What ends are in truth: those who only held room for one that led them, and is over, have ended well."""
-    rows, in_gang = _rows(state, ended, state.jobs.gang)
-    gangs = np.unique(rows[in_gang & (ended.index > 0)])
-    if not len(gangs):
+    gangs = _led_among(state, ended.job)
+    well = [job for job in gangs if state.tasks.status[_leader_of(state, job)] in (SUCCEEDED, FAILED)]
+    if not well:
         return outcome, code
-    over = [row for row in gangs.tolist() if is_led_out(state, row)]
-    well = [row for row in over if state.tasks.status[state.jobs.first[row]] in (SUCCEEDED, FAILED)]
-    led = np.isin(rows, well) & (ended.index > 0)
+    led = np.isin(ended.job, well) & (ended.index > 0)
     return np.where(led, Outcome.EXITED, outcome), np.where(led, 0, code)
 
 
 def _still_led(state: State, attempts: Attempts) -> np.ndarray:
     """Which attempts only hold room for one that leads them, and goes on: they are told to stop when that is over."""
-    rows, in_gang = _rows(state, attempts, state.jobs.gang)
-    gangs = np.unique(rows[in_gang & (attempts.index > 0)])
-    led = [row for row in gangs.tolist() if state.index.specs[int(state.jobs.id[row])].led]
-    lead = [row for row in led if PLACED <= state.tasks.status[state.jobs.first[row]] < SUCCEEDED]
-    return np.isin(rows, lead) & (attempts.index > 0)
+    gangs = _led_among(state, attempts.job)
+    lead = [job for job in gangs if PLACED <= state.tasks.status[_leader_of(state, job)] < SUCCEEDED]
+    return np.isin(attempts.job, lead) & (attempts.index > 0)
 
 
 def _let_the_led_go(state: State, engine: Engine, fact: TasksFinished) -> None:
     """Those whose leader ended are stopped now, if they were to be."""
-    rows, in_gang = _rows(state, fact.attempts, state.jobs.gang)
-    for row in rows[in_gang & (fact.index == 0)].tolist():
-        first, status = int(state.jobs.first[row]), state.tasks.status
-        if state.index.specs[int(state.jobs.id[row])].led:
-            own = status[first : first + int(state.jobs.tasks[row])]
-            stopping = first + np.flatnonzero((own >= STOPPING) & (own < SUCCEEDED))
-            if len(stopping):
-                _stop(state, engine, state.attempts_of(stopping))
+    for job in _led_among(state, fact.job[fact.index == 0]) if state.index.led else ():
+        first, status = _leader_of(state, job), state.tasks.status
+        own = status[first : first + int(state.jobs.tasks[state.job_row(job)])]
+        stopping = first + np.flatnonzero((own >= STOPPING) & (own < SUCCEEDED))
+        if len(stopping):
+            _stop(state, engine, state.attempts_of(stopping))
+
+
+def _led_among(state: State, jobs: Ints) -> list[int]:
+    """Which of these jobs are gangs that are led, in order."""
+    return sorted(state.index.led.intersection(jobs.tolist())) if state.index.led else []
+
+
+def _leader_of(state: State, job: int) -> int:
+    """The row of a job's first task."""
+    return int(state.jobs.first[state.job_row(job)])
 
 
 def _where(state: State, attempts: Attempts) -> Where:

@@ -258,8 +258,10 @@ def _placed(state: State, count: int, now: float) -> TasksPlaced:
 
 def _offered(state: State, now: float) -> list[Fact]:
     """The offers of the last cycle as a fact; none where it made none."""
-    f, count = state.frameworks, int(state.order.counts[OFFERED])
-    offers, gone, left_ports = list[Offer](), dict[int, Apart](), dict[int, Ranges]()
+    count = int(state.order.counts[OFFERED])
+    if not count:
+        return []
+    f, offers, gone, left_ports = state.frameworks, list[Offer](), dict[int, Apart](), dict[int, Ranges]()
     for k in range(count):
         who, role = f.at[state.tree.names[state.order.offered_to[LEAF, k]]]
         amount, node = state.quantities(state.order.offered_rest[k]), int(state.order.offered_to[OFFERED_NODE, k])
@@ -268,7 +270,7 @@ def _offered(state: State, now: float) -> list[Fact]:
         ports = for_offer(state, f.members[who].leaves[role], free)
         left_ports[node] = without(free, ports)
         offers.append(Offer(f.last_offer + 1 + k, who, role, node, amount, apart, ports))
-    return [OffersMade(at=now, offers=offers)] if offers else []
+    return [OffersMade(at=now, offers=offers)]
 
 
 def _apart_of(state: State, node: int, role: str, left: dict[int, Apart]) -> Apart:

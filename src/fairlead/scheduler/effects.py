@@ -459,8 +459,10 @@ def _finish(state: "State", attempts: Attempts, outcome: Ints, code: Ints, at: f
     if was is not None:
         note_ended(state, rows, was, outcome, code, at)
     state.deadlines.clean(state.runs)
-    leaders = rows[state.jobs.gang[rows] & (attempts.index == 0)].tolist()
-    for row in sorted({*touched.tolist(), *(row for row in leaders if is_led_out(state, row))} - {NONE}):
+    changed = {*touched.tolist()} - {NONE}
+    if state.index.led:
+        changed |= {row for row in rows[attempts.index == 0].tolist() if is_led_out(state, row)}
+    for row in sorted(changed):
         _after_change(state, row, at)
 
 
@@ -494,9 +496,8 @@ def _let_others_in(state: "State", row: int, at: float) -> None:
 
 def is_led_out(state: "State", row: int) -> bool:
     """Whether a job is a gang that is led, and its first task is over."""
-    if not state.jobs.gang[row] or not state.index.specs[int(state.jobs.id[row])].led:
-        return False
-    return bool(state.tasks.status[state.jobs.first[row]] >= SUCCEEDED)
+    led = state.index.led
+    return bool(led) and int(state.jobs.id[row]) in led and bool(state.tasks.status[state.jobs.first[row]] >= SUCCEEDED)
 
 
 def _follow(state: "State", ended: int, at: float) -> None:

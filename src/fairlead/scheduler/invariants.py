@@ -9,6 +9,7 @@ from fairlead.model.specs import Quantities, Ranges, path_to_root
 from fairlead.scheduler import kernel_claims, order
 from fairlead.scheduler.effects import is_led_out
 from fairlead.scheduler.framework_index import own_queue, plus
+from fairlead.scheduler.job_index import is_led, runs_in_executor
 from fairlead.scheduler.kernel_reservations import MOST
 from fairlead.scheduler.kernel_sketches import IN_TEN, set_of
 from fairlead.scheduler.let_in import bound_of, waits_to_be_let_in
@@ -29,6 +30,7 @@ def check_invariants(state: State) -> None:
         Says of which node, queue, bucket or job the state keeps something that is not so.
     """
     _check_lists(state)
+    _check_index(state)
     for row in np.flatnonzero(state.jobs.id[: state.jobs.n] != NONE):
         _check_job(state, int(row))
     _check_sums(state)
@@ -39,6 +41,15 @@ def check_invariants(state: State) -> None:
     _check_sketches(state)
     _check_let_in(state)
     order.check(state)
+
+
+def _check_index(state: State) -> None:
+    """Which jobs are led, and which run in executors, is kept beside what was submitted, and follows from it."""
+    index = state.index
+    led = {number for number, job in index.specs.items() if is_led(job)}
+    inside = {number for number, job in index.specs.items() if runs_in_executor(job)}
+    assert index.led == led, f"jobs {led} are gangs that are led, not {index.led}"
+    assert index.in_executors == inside, f"jobs {inside} run in executors, not {index.in_executors}"
 
 
 def _check_let_in(state: State) -> None:

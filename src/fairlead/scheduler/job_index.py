@@ -18,6 +18,16 @@ def size_of(job: Job) -> int:
     return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
 
 
+def is_led(job: Job) -> bool:
+    """Whether it is over when its first task is."""
+    return job.gang and job.led
+
+
+def runs_in_executor(job: Job) -> bool:
+    """Whether it is a task within a framework's executor, which no engine starts."""
+    return bool(job.executor and job.task)
+
+
 class JobIndex(Struct, dict=True, forbid_unknown_fields=True):
     """What is known of jobs beside the table.
 
@@ -32,6 +42,8 @@ class JobIndex(Struct, dict=True, forbid_unknown_fields=True):
     heavy : dict of int to int
         By number, of jobs that are large: for how many more than one they count among those that are remembered;
         `heavier` of all of them together.
+    led, in_executors : set of int
+        The numbers of gangs that are led, and of tasks that run within a framework's executor.
     first : int
         The number that `row_of[0]` is for.
     row_of : int64 array
@@ -51,13 +63,16 @@ class JobIndex(Struct, dict=True, forbid_unknown_fields=True):
         found = JobIndex(last=self.last)
         found.specs, found.keys, found.heavy = dict(self.specs), dict(self.keys), dict(self.heavy)
         found.first, found.row_of, found.heavier = self.first, self.row_of.copy(), self.heavier
+        found.led, found.in_executors = set(self.led), set(self.in_executors)
         return found
 
     def work_out(self) -> None:
-        """Find the submitters' keys and the large jobs anew."""
+        """Find the submitters' keys, the large jobs, those that are led and those in executors anew."""
         self.keys = {job.key: number for number, job in self.specs.items() if job.key}
         self.heavy = {number: more for number, job in self.specs.items() if (more := size_of(job) // LARGE)}
         self.heavier = sum(self.heavy.values())
+        self.led = {number for number, job in self.specs.items() if is_led(job)}
+        self.in_executors = {number for number, job in self.specs.items() if runs_in_executor(job)}
 
     def add(self, number: int, job: Job, row: int) -> None:
         """A new job, with a number higher than all before."""
@@ -68,11 +83,15 @@ class JobIndex(Struct, dict=True, forbid_unknown_fields=True):
         if more := size_of(job) // LARGE:
             self.heavy[number] = more
             self.heavier += more
+        if is_led(job):
+            self.led.add(number)
+        if runs_in_executor(job):
+            self.in_executors.add(number)
         self._have_room()
         self.row_of[number - self.first] = row
 
     def add_many(self, numbers: I64, jobs: list[Job], rows: I64) -> None:
-        """New jobs, with rising numbers higher than all before, and neither keys nor commands."""
+        """New jobs, with rising numbers higher than all before, with neither keys nor commands, not led, of no framework."""
         self.specs.update(zip(numbers.tolist(), jobs, strict=True))
         self.last = int(numbers[-1])
         self._have_room()
@@ -99,6 +118,9 @@ class JobIndex(Struct, dict=True, forbid_unknown_fields=True):
         if self.heavy:
             for number in numbers.tolist():
                 self.heavier -= self.heavy.pop(number, 0)
+        if self.led or self.in_executors:
+            self.led.difference_update(numbers.tolist())
+            self.in_executors.difference_update(numbers.tolist())
 
     def renumber(self, table: Jobs) -> None:
         """Find all rows anew."""

@@ -122,6 +122,9 @@ def dump(state: State) -> Iterator[bytes]:
     yield encode(End())
 
 
+_PIECES = msgspec.msgpack.Decoder(Submitted | Rows | End)
+
+
 def load(pieces: Iterable[bytes]) -> State:
     """Read what :func:`dump` wrote.
 
@@ -155,7 +158,7 @@ def load(pieces: Iterable[bytes]) -> State:
     state.queues.in_line_at[:] = -inf  # where an older version wrote none
     piece: Submitted | Rows | End | None = None
     for body in pieces:
-        piece = decode(body, type=Submitted | Rows | End)
+        piece = _PIECES.decode(body)
         if isinstance(piece, Submitted):
             for number, spec in piece.specs.items():
                 state.index.specs[number] = decode(spec, type=Job)

@@ -357,6 +357,7 @@ def warm_up() -> None:
     for compiled in (True, False):
         simulate(little, compiled=compiled, samples=1)
     simulate(little, "easy", samples=1)
+    simulate(jobs.workload("little", synthetic_nodes(1, "cpu=1"), [Queue("a", guarantee={"cpu": 1000})]), samples=1)
     drf.policy().divide(Problem.from_arrays([1.0], np.ones((SMALL + 1, 1))))
 
 
