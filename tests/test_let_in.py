@@ -1,13 +1,15 @@
 """How many jobs of one person wait for room or run at once, over all queues."""
 
+import numpy as np
 import pytest
 from msgspec.structs import replace
 
 from fairlead.model.documents import read_configuration
 from fairlead.model.specs import Job, Queue
 from fairlead.scheduler import admission, snapshot
+from fairlead.scheduler.decide import decide
 from fairlead.scheduler.explain import explain
-from fairlead.scheduler.facts import Configured
+from fairlead.scheduler.facts import Configured, JobCancelled, JobSubmitted, TasksFinished, TasksPlaced
 from fairlead.simulate.outlook import outlook
 from test_claims import Story
 from worlds import check_invariants, replay, same
@@ -80,3 +82,20 @@ def test_the_key_is_read(tmp_path):
     file = tmp_path / "fairlead.toml"
     file.write_text('[scheduler]\nmax_jobs_of = { "*" = 5, dora = 20 }\n')
     assert read_configuration(file, lambda policy: None).settings.max_jobs_of == {"*": 5, "dora": 20}
+
+
+def test_a_gang_whose_leader_is_over_counts_for_its_person_until_it_is_cancelled():
+    """Also where a scheduler starts again before that: the other task that waits keeps nobody else's place."""
+    story = Story([{"cpu": 4}], [Queue("*")], max_jobs_of={"*": 1})
+    story.happen(JobSubmitted(at=0.0, id=1, job=Job("a", {"cpu": 1}, 2, gang=True, led=True, retries=1, user="ann")))
+    story.happen(JobSubmitted(at=0.0, id=2, job=Job("a", {"cpu": 1}, user="ann")))
+    both = {"job": np.array([1, 1]), "index": np.array([0, 1]), "attempt": np.array([1, 1])}
+    story.happen(TasksPlaced(at=0.0, **both, node=np.array([0, 0])))
+    story.happen(TasksFinished(at=1.0, **both, outcome=np.array([0, 1]), code=np.array([0, 9])))
+    for state in (story.state, snapshot.load(snapshot.dump(story.state))):
+        check_invariants(state)
+        (cancelled,) = decide(state, 2.0).facts
+        assert isinstance(cancelled, JobCancelled)
+        state.apply(cancelled)
+        (placed,) = decide(state, 2.0).facts
+        assert placed.job.tolist() == [2]

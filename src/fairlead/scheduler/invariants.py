@@ -53,9 +53,13 @@ def _check_index(state: State) -> None:
 
 
 def _check_let_in(state: State) -> None:
-    """Of each person who is bounded, those are inside that wait in a bucket or run; others wait only where these are enough."""
+    """Of each person who is bounded, those are inside that wait in a bucket or run, and gangs that are about to be over.
+
+    Others wait only where these are enough.
+    """
     jobs, inside = state.jobs, dict[str, set[int]]()
-    for row in np.flatnonzero((jobs.bucket[: jobs.n] != NONE) | (jobs.holding[: jobs.n] > 0)):
+    broken = np.isin(jobs.id[: jobs.n], sorted(state.broken_gangs))
+    for row in np.flatnonzero((jobs.bucket[: jobs.n] != NONE) | (jobs.holding[: jobs.n] > 0) | broken):
         job = state.index.specs[int(jobs.id[row])]
         if bound_of(state.settings, job) is not None:
             inside.setdefault(job.user, set()).add(int(jobs.id[row]))

@@ -77,7 +77,7 @@ def work_out(state: "State") -> list[int]:
         row = state.index.find(number)
         if row == NONE or not np.isnan(jobs.finished_at[row]):
             continue
-        if jobs.bucket[row] == NONE and jobs.holding[row] == 0:
+        if jobs.bucket[row] == NONE and jobs.holding[row] == 0 and number not in state.broken_gangs:
             outside.append(number)
         elif bound_of(state.settings, job) is not None:
             jobs.plain[row] = False

@@ -43,6 +43,7 @@ class RevocationCheck:
         self._measure = Measure(0, 0, [], 0)
         self._waits: dict[int, tuple[float, int]] = {}
         self._waited: list[int] = []
+        self._served: set[int] = set()
 
     def happen(self, state: "State", fact: Fact) -> str:
         """Let a fact happen; what is wrong with what it revokes, empty where nothing is."""
@@ -65,11 +66,12 @@ class RevocationCheck:
             _check_guarantees(state, fact)
         if isinstance(fact, TasksPlaced):
             self._waited = [b for b in _waits_guarded(state) if is_next(state, b)]
+            self._served = _have_room_kept(state, fact)
 
     def after(self, state: "State", fact: Fact) -> None:
         """It has happened. Raises Unjust as well."""
         if isinstance(fact, TasksPlaced):
-            _check_that_it_stays(state, fact, self._waited)
+            _check_that_it_stays(state, fact, self._waited, self._served)
         if self._revoked is not None and isinstance(fact, NodesClaimed):
             revoked, self._revoked = self._revoked, None
             _check_room(state, revoked, fact)
@@ -168,18 +170,25 @@ def _waits_guarded(state: "State") -> list[int]:
     return np.flatnonzero(waits).tolist()
 
 
-def _check_that_it_stays(state: "State", placed: TasksPlaced, waited: list[int]) -> None:
+def _have_room_kept(state: "State", placed: TasksPlaced) -> set[int]:
+    """Those of the jobs for whose claims room is kept."""
+    h = state.holds
+    kept = set(h.bucket[: h.n][h.kind[: h.n] != RESERVATION].tolist())
+    return {job for job in placed.job.tolist() if int(state.jobs.bucket[state.job_row(job)]) in kept}
+
+
+def _check_that_it_stays(state: "State", placed: TasksPlaced, waited: list[int], served: set[int]) -> None:
     """Nothing is placed that is to be revoked again: no claim for a guarantee is open that it would pay for, and alone.
 
-    Whenever it is due, and however long what starts is protected; but for what frameworks launch where they were offered room.
-    And for who did not wait before: it is the first of a strict leaf, or is let in, because of what was placed.
+    Whenever it is due, and however long what starts is protected; but for what frameworks launch where they were offered room,
+    and for who is `served` by room that was made for a claim before. And for who had not `waited`: it is the first of a strict
+    leaf, or is let in, because of what was placed.
     """
     buckets = [b for b in _waits_guarded(state) if b in waited]
     if not buckets:
         return
-    rows = state.job_rows(placed.job)
-    new = rows[[not state.index.specs[job].framework for job in placed.job.tolist()]]
-    new = state.jobs.first[new] + placed.index[[not state.index.specs[job].framework for job in placed.job.tolist()]]
+    looked_at = [not state.index.specs[job].framework and job not in served for job in placed.job.tolist()]
+    new = state.jobs.first[state.job_rows(placed.job)[looked_at]] + placed.index[looked_at]
     v, b = state.order.ready(state, 1), state.buckets
     for bucket in buckets:
         claim = Due(GUARANTEE, 0.0, bucket)
