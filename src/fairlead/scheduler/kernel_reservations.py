@@ -106,9 +106,9 @@ def _plan(v: View, b: int, rank: int, most: I64, own: bool, now: float) -> tuple
     """Plan a start (see `plan_start`), and say in the seats of the queues of which leaves it counts on no task.
 
     What a task gives back of a leaf that is to have more than it has is taken by others of the leaf at once. So it is with those
-    that were in line when they were served and are short, and those for whom there is a reservation and who will still be before
-    this one when they have what is kept for them; and with its own leaf, where that is said. Only a plan that comes to nothing
-    without them counts on them.
+    that were in line when they were served and are short, with those that have a gang more and go before this one when that which
+    runs is over, and with those for whom there is a reservation and who will still be before this one when they have what is kept
+    for them; and with its own leaf, where that is said. Only a plan that comes to nothing without them counts on them.
     """
     apart, mine, some = v.queue_seats.apart, v.buckets.leaf[b], own
     for q in range(v.counts[QUEUES]):
@@ -158,7 +158,7 @@ def _is_short(v: View, leaf: int, now: float) -> bool:
 
 @compiled
 def _comes_back(v: View, leaf: int, b: int) -> bool:
-    """Whether a leaf whose gang ends has another, and goes before a bucket with that then."""
+    """Whether a leaf that runs something has a gang waiting, and goes before a bucket when as much as that has ended."""
     best = v.best[v.queue_seats.base[leaf] + 1] if is_leaf(v, leaf) and v.queues.tasks[leaf] > 0 else NONE
     if best == NONE or v.buckets.gang[best] == 0:
         return False
