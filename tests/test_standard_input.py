@@ -8,6 +8,7 @@ import select
 import signal
 import struct
 import subprocess
+import sys
 import termios
 import time
 from contextlib import closing
@@ -182,6 +183,40 @@ def test_told_to_end_run_ends_its_task_and_waits_for_that(idle, number):
     else:
         assert out == b"last\n"
         assert err.decode().endswith(f"fairlead: job {idle.newest()} is cancelled\n")
+
+
+INTERRUPTED = """
+import signal
+import sys
+from fairlead.cli.streams import checked_streams
+
+class Came(Exception):
+    pass
+
+def hear(number, frame):
+    if frame.f_code.co_name == "write":
+        raise Came
+
+signal.signal(signal.SIGUSR1, hear)
+with checked_streams():
+    for k in range(300):
+        try:
+            sys.stdout.buffer.write(b"%d\\n" % k)
+            sys.stdout.buffer.flush()
+        except Came:
+            pass
+    signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+"""
+
+
+def test_what_is_written_when_a_signal_comes_is_written_once():
+    """Each line that is read is answered with a signal, so that it comes just when the line was written."""
+    process = subprocess.Popen([sys.executable, "-c", INTERRUPTED], stdout=subprocess.PIPE, bufsize=0)
+    seen = []
+    while line := process.stdout.readline():
+        process.send_signal(signal.SIGUSR1)
+        seen.append(int(line))
+    assert (process.wait(30), seen) == (0, list(range(300)))
 
 
 def test_run_is_a_terminal_when_asked_to_be(idle):

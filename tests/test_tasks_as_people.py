@@ -294,12 +294,14 @@ def test_a_task_ends_though_its_person_traces_it(machine):
 
 def test_what_is_anothers_is_read_on_no_route(machine):
     alice, bob = machine["alice"], machine["bob"]
-    script = f"echo {SECRET} output; echo {SECRET} errors >&2; exec sleep 60"
+    script = f"echo {SECRET} output; echo {SECRET} errors >&2; exec sleep 61.25"
     job = alice.ok("submit", "-q", "people", "--env", f"SECRET={SECRET}", "--", "sh", "-c", script).strip()
-    deadline = time.monotonic() + 30
+    deadline, sleeping = time.monotonic() + 30, []
     while SECRET not in alice.run("logs", job).stdout:
         assert time.monotonic() < deadline
-    sleeping = [p.pid for p in psutil.process_iter(["cmdline"]) if p.info["cmdline"] == ["sleep", "60"]]
+    while not sleeping:
+        assert time.monotonic() < deadline
+        sleeping = [p.pid for p in psutil.process_iter(["cmdline"]) if p.info["cmdline"] == ["sleep", "61.25"]]
     assert any(SECRET in (psutil.Process(pid).environ().get("SECRET") or "") for pid in sleeping), "root sees it"
     home = machine.home
     files = [f"{home}/output/{job}/0.out", f"{home}/output/{job}/0.err", f"{home}/journal.db", f"{home}/journal.db-wal"]

@@ -15,16 +15,26 @@ class OutputLost(Failure):
 
 
 class _Output(io.FileIO):
-    """Standard output, as it is; once it fails, what is still written goes nowhere."""
+    """Standard output, as it is; once it fails, what is still written goes nowhere.
+
+    What a signal's handler raises when something is written already is not raised here, else that would be written again. Who
+    has such a handler raises it again: see :class:`fairlead.cli.run.Signals`.
+    """
 
     def write(self, data: Any) -> Any:
+        written: list[Any] = []
         try:
-            return super().write(data)
+            written.extend(map(super().write, (data,)))  # one step: no handler runs between writing and noting that
+            return written[0]
         except OSError as error:
             _to_nothing(1, os.O_WRONLY)
             if isinstance(error, BrokenPipeError):
                 raise
             raise OutputLost(f"standard output: cannot be written: {(error.strerror or str(error)).lower()}") from None
+        except Exception:
+            if not written:
+                raise
+            return written[0]
 
 
 class _Errors(io.FileIO):
