@@ -55,6 +55,12 @@ labels = { zone = "east" }
 """
 
 
+def pytest_configure() -> None:
+    """Commands hear what ends a terminal's programs, though the tests were started by nohup or in the background of a shell."""
+    for number in (signal.SIGHUP, signal.SIGQUIT):
+        signal.signal(number, signal.SIG_DFL)
+
+
 def pytest_xdist_auto_num_workers() -> int:
     """Half as many again as there are cores: for a third of their time the tests wait, for tasks that sleep."""
     return 3 * cores() // 2

@@ -32,8 +32,8 @@ PART = 4
 FILES, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
 """How many files a task may have open: as many as the supervisor at first, since some programs count on that."""
 
-USUAL_SIGNALS = (signal.SIGCHLD, signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-"""Those that mean something else to the supervisor, or to Python, than to a program."""
+USUAL_SIGNALS = tuple(sorted(signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}))
+"""A program begins with all of them, whatever they mean to the supervisor, or was ignored where that was started."""
 
 
 class Failure(NamedTuple):
