@@ -66,11 +66,11 @@ class RevocationCheck:
             _check_guarantees(state, fact)
         if isinstance(fact, TasksPlaced):
             self._waited = [b for b in _waits_guarded(state) if is_next(state, b)]
-            self._served = _have_room_kept(state, fact)
+            self._served = _have_room_kept(state, fact) if self._waited else set()
 
     def after(self, state: "State", fact: Fact) -> None:
         """It has happened. Raises Unjust as well."""
-        if isinstance(fact, TasksPlaced):
+        if isinstance(fact, TasksPlaced) and self._waited:
             _check_that_it_stays(state, fact, self._waited, self._served)
         if self._revoked is not None and isinstance(fact, NodesClaimed):
             revoked, self._revoked = self._revoked, None

@@ -94,10 +94,8 @@ class KeptOutput:
         self._url = url.rstrip("/")
         self._urls = [self._url]  # this one, and those of schedulers before
         self._calls, self._reads = PatientCalls(MOST_CALLS, "storage"), PatientCalls(MOST_READS, "reading")
-        self._opened, self._openings = (
-            threading.local(),
-            0,
-        )  # by thread, as fsspec has it; and how often all are to be anew
+        self._opened = threading.local()  # places, as fsspec has one by thread
+        self._openings = 0  # how often all places are to be opened anew
         self._away: _Away | None = None
         self._notes, self._home, self._journal = home / "kept_output", home, ""
         self._engine: LiveEngine | None = None
