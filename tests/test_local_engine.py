@@ -19,6 +19,7 @@ import threading
 import time
 from contextlib import closing
 from pathlib import Path
+from random import Random
 
 import cloudpickle
 import numpy as np
@@ -410,6 +411,31 @@ def test_tasks_wait_where_there_are_no_more_files_and_none_fails(bench):
     bench.start_all(attempts[1:], job)
     for attempt in attempts:
         assert bench.end_of(attempt, 60) == (Outcome.EXITED, 0)
+
+
+@pytest.mark.parametrize("which", ["bench", "bench_without_cgroups"])
+def test_where_files_come_and_go_each_task_runs_once(which, tmp_path, request):
+    bench = request.getfixturevalue(which)
+    supervisor = int(alive(f"{bench.folder}/supervisor")[0])
+    soft, hard = resource.prlimit(supervisor, resource.RLIMIT_NOFILE)
+    job = bench.job("sh", "-c", f"echo $FAIRLEAD_INDEX >> {tmp_path}/ran")
+    attempts = [Attempt(1, index, 1) for index in range(400)]
+    rng = Random(0)
+    try:
+        for first in range(0, 400, 4):
+            bench.start_all(attempts[first : first + 4], job)
+            time.sleep(0.01 * rng.random())
+            there = len(list(Path(f"/proc/{supervisor}/fd").iterdir()))
+            resource.prlimit(supervisor, resource.RLIMIT_NOFILE, (there + rng.randrange(4), hard))
+            time.sleep(0.03 * rng.random())
+            resource.prlimit(supervisor, resource.RLIMIT_NOFILE, (soft, hard))
+    finally:
+        time.sleep(0.1)  # a program is started under the usual limit: what was the supervisor's before is set again
+        resource.prlimit(supervisor, resource.RLIMIT_NOFILE, (soft, hard))
+    for attempt in attempts:
+        assert bench.end_of(attempt, 60) == (Outcome.EXITED, 0)
+    assert sorted(map(int, Path(tmp_path, "ran").read_text().split())) == list(range(400))
+    assert alive(f"{bench.folder}/supervisor") == [str(supervisor)]
 
 
 def test_who_connects_when_no_descriptor_is_left_harms_nobody(bench):

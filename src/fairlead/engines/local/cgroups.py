@@ -13,6 +13,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from fairlead.engines.local.proc import with_spare
+
 PERIOD = 100_000  # microseconds over which a share of the CPUs is counted
 ROUNDS = 100
 
@@ -86,23 +88,21 @@ class Group:
 
     @contextlib.contextmanager
     def entered(self) -> Iterator[None]:
-        """Be in it, so that what is started meanwhile is born there. It has no limits yet, which would be ours as well."""
-        try:
+        """Be in it, so that what is started meanwhile is born there. It has no limits yet, which would be ours as well.
+
+        The ways back are opened before: once something is started there may be no descriptor left.
+        """
+        with contextlib.ExitStack() as back:
+            for hierarchy, _ in self._folders:
+                back.enter_context(_way_back(hierarchy))
             self.join()
             yield
-        finally:
-            for hierarchy, _ in self._folders:
-                try:
-                    _write(f"{hierarchy.home}/tasks", "0")
-                except OSError:  # somebody took it away, while nobody was there
-                    _write(f"{hierarchy.base}/tasks", "0")
 
     def pids(self) -> set[int]:
         """The processes in it now."""
         found: set[int] = set()
         for _, folder in self._folders:
-            with contextlib.suppress(OSError):
-                found.update(map(int, _read(f"{folder}/cgroup.procs").split()))
+            found.update(map(int, _told(f"{folder}/cgroup.procs").split()))
         return found
 
     def kill(self) -> None:
@@ -131,11 +131,10 @@ class Group:
         for hierarchy, folder in self._folders:
             if hierarchy.memory:
                 name = "memory.events" if hierarchy.version == 2 else "memory.oom_control"
-                with contextlib.suppress(OSError):
-                    for line in _read(f"{folder}/{name}").splitlines():
-                        key, _, value = line.partition(" ")
-                        if key == "oom_kill" and int(value):
-                            return True
+                for line in _told(f"{folder}/{name}").splitlines():
+                    key, _, value = line.partition(" ")
+                    if key == "oom_kill" and int(value):
+                        return True
         return False
 
     def used(self) -> tuple[int, int]:
@@ -299,6 +298,23 @@ def _is_home(place: Path) -> bool:
         return False
 
 
+@contextlib.contextmanager
+def _way_back(hierarchy: Hierarchy) -> Iterator[None]:
+    """Go to where this process was at the end, or to where its groups are, if somebody took that away while nobody was there."""
+    with contextlib.ExitStack() as files:
+        ways = []
+        for folder in (hierarchy.home, hierarchy.base):
+            ways.append(os.open(f"{folder}/tasks", os.O_WRONLY | os.O_CLOEXEC))
+            files.callback(os.close, ways[-1])
+        try:
+            yield
+        finally:
+            try:
+                os.write(ways[0], b"0")
+            except OSError:
+                os.write(ways[1], b"0")
+
+
 def _make(folder: str) -> None:
     with contextlib.suppress(FileExistsError):
         os.mkdir(folder)
@@ -337,23 +353,40 @@ def _can_be_joined(folder: Path) -> None:
         raise PermissionError(f"{folder} cannot be joined")
 
 
+@contextlib.contextmanager
+def _if_it_is_there() -> Iterator[None]:
+    """What is to be looked at may be gone, or was never there; that it cannot be looked at for want of room is no such answer."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOMEM):
+            raise
+
+
 def _read(path: str) -> str:
+    return with_spare(_read_at_once, path).decode()
+
+
+def _read_at_once(path: str) -> bytes:
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        return os.read(fd, 1 << 20).decode()
+        return os.read(fd, 1 << 20)
     finally:
         os.close(fd)
 
 
 def _told(path: str) -> str:
     """What a file says; nothing where there is no such file."""
-    try:
+    with _if_it_is_there():
         return _read(path)
-    except OSError:
-        return ""
+    return ""
 
 
 def _write(path: Path | str, text: str) -> None:
+    with_spare(_write_at_once, path, text)
+
+
+def _write_at_once(path: Path | str, text: str) -> None:
     fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
     try:
         os.write(fd, text.encode())

@@ -93,8 +93,8 @@ class Checkpoints:
         self._idle.append((idle, fd))
         return True
 
-    def close(self) -> None:
-        """Take away those that wait."""
+    def drop_idle(self) -> None:
+        """Take away those that wait for a task."""
         for idle, fd in self._idle:
             os.close(fd)
             with contextlib.suppress(OSError):

@@ -115,56 +115,55 @@ class ProcessGroups:
         """
         mark = f"{self._folder}:{name}"
         program = program._replace(env={**program.env, **given.env, MARK: mark})
-        cgroup, files, spare = None, [], []
+        group = ProcessGroup(0, None, mark)
+        files, spare = [], []
         line: tuple[int, ...] = ()
+
+        def hear_of_start() -> None:
+            told = os.read(line[0], 64)
+            self._selector.unregister(line[0])
+            os.close(line[0])
+            group.executed = True
+            group.failure = Failure.read(told)
+            then(program)
+
         try:
             files = open_output(given.output, given.person)
             if given.input:
                 given.input.begin(files[0])
             if self.cgroups:
-                cgroup = self.cgroups.create(name)
-            born = Born(given.person, given.export, threads(given.limits.cpu), given.cores, given.input, cgroup)
-            pid = 0 if more else spawn(program, files, born)
-            if pid and cgroup:
-                cgroup.limit_who_is_in_it(given.limits.memory, given.limits.cpu)
-            spawned = pid != 0
-            if not spawned:
-                if cgroup:
-                    cgroup.limit(given.limits.memory, given.limits.cpu)
+                group.cgroup = self.cgroups.create(name)
+            born = Born(given.person, given.export, threads(given.limits.cpu), given.cores, given.input, group.cgroup)
+            group.pid = 0 if more else spawn(program, files, born)
+            group.executed = group.pid != 0
+            if group.cgroup and group.executed:
+                group.cgroup.limit_who_is_in_it(given.limits.memory, given.limits.cpu)
+            elif group.cgroup:
+                group.cgroup.limit(given.limits.memory, given.limits.cpu)
+            if not group.executed:
                 line = os.pipe2(os.O_CLOEXEC)
                 for _ in range(SPARE):
                     spare.append(os.dup(line[1]))
-                pid = os.fork()
-                if pid == 0:
+                self._selector.register(line[0], selectors.EVENT_READ, hear_of_start)
+                group.pid = os.fork()
+                if group.pid == 0:
                     become(program, [*files, *more], born, line[1], spare)
         except OSError:
             for fd in line[:1]:
+                with contextlib.suppress(KeyError):  # it did not come to that
+                    self._selector.unregister(fd)
                 os.close(fd)
             if given.input:
                 given.input.close()
-            if cgroup:
-                cgroup.remove()
+            if group.cgroup:
+                group.cgroup.remove()
             raise
         finally:
             for fd in (*files, *spare, *line[1:]):
                 os.close(fd)
             if given.input:
                 given.input.give_away()
-        group = self._by_pid[pid] = ProcessGroup(pid, cgroup, mark)
-        if spawned:
-            group.executed = True
-            return group
-        read = line[0]
-
-        def hear_of_start() -> None:
-            told = os.read(read, 64)
-            self._selector.unregister(read)
-            os.close(read)
-            group.executed = True
-            group.failure = Failure.read(told)
-            then(program)
-
-        self._selector.register(read, selectors.EVENT_READ, hear_of_start)
+        self._by_pid[group.pid] = group
         return group
 
     def reap(self) -> list[ProcessGroup]:

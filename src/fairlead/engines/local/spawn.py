@@ -28,6 +28,7 @@ def spawn(program: Program, files: list[int], born: Born) -> int:
         return 0
     if (born.cgroup is not None and not born.cgroup.can_be_entered()) or files[-1] + SPARE > FILES > 0:
         return 0
+    pid = 0
     try:
         argv = [word.encode(program.encoding) for word in program.argv]
         cwd = program.cwd.encode(program.encoding)
@@ -37,14 +38,11 @@ def spawn(program: Program, files: list[int], born: Born) -> int:
         into = born.cgroup.entered() if born.cgroup else contextlib.nullcontext()
         _own_folder()
         with into, _cores(born.cores), _usual_files(), _folder(cwd):
-            return _execute(argv, env, [given, *files])
-    except (
-        OSError,
-        ValueError,
-        LookupError,
-        NotImplementedError,
-    ):  # whatever it is, the copy meets it too, and tells it
-        return 0
+            pid = _execute(argv, env, [given, *files])
+    # Whatever kept it from being executed, the copy meets it too, and tells it; whatever came later, it was.
+    except (OSError, ValueError, LookupError, NotImplementedError):
+        return pid
+    return pid
 
 
 @cache

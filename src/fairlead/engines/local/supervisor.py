@@ -40,7 +40,7 @@ import time
 from pathlib import Path
 
 from fairlead.data_folder import remove_folder
-from fairlead.engines.local import messages
+from fairlead.engines.local import messages, proc
 from fairlead.engines.local.cgroups import find
 from fairlead.engines.local.checkpoints import Checkpoints
 from fairlead.engines.local.child import FILES, load_directory
@@ -129,9 +129,14 @@ class Supervisor:
                 for key, _ in ready:
                     key.data()
                 self._reap()
-                self.tasks.finish_those_over(keep_workers=not self.leaving)
-                self._look_around()
-                self.groups.sweep()
+                try:
+                    self.tasks.finish_those_over(keep_workers=not self.leaving)
+                    self._look_around()
+                    self.groups.sweep()
+                except OSError as error:  # what could not be looked at is looked at again
+                    if error.errno not in NO_ROOM:
+                        raise
+                    time.sleep(ENDING)
                 self.line.flush()
         finally:
             self._close()
@@ -161,6 +166,7 @@ class Supervisor:
         now = time.monotonic()
         if now - self.looked_at >= LOOK_EVERY:
             self.looked_at = now
+            proc.keep_spare()
             for group in self.tasks.taken_from_tracers():
                 self.workers.ended(group)
             self.tasks.copy_output()
@@ -207,7 +213,7 @@ class Supervisor:
         """Leave nothing behind: no worker, and no cgroup that is empty."""
         self.line.flush()
         self.workers.dismiss()
-        self.tasks.checkpoints.close()
+        self.tasks.checkpoints.drop_idle()
         until = time.monotonic() + 2
         while (self.workers.are_there() or not self.groups.are_swept()) and time.monotonic() < until:
             self._reap()
@@ -340,6 +346,7 @@ class Supervisor:
             self.tasks.start(task, ready)
         except OSError as error:
             if error.errno in NO_ROOM:
+                self.tasks.checkpoints.drop_idle()  # they take room
                 self.postponed[task] = start
             else:
                 self._has_ended(task, Outcome.NOT_STARTED, error.errno or errno.EIO)
@@ -453,6 +460,7 @@ def main() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
     set_child_subreaper = 36
     ctypes.CDLL(None).prctl(set_child_subreaper, 1, 0, 0, 0)
+    proc.keep_spare()
     Supervisor(folder).run()
 
 
