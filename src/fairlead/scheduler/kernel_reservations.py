@@ -141,11 +141,11 @@ def _is_short(v: View, leaf: int, now: float) -> bool:
     b = v.best[v.queue_seats.base[leaf] + 1] if is_leaf(v, leaf) and is_in_line(v, leaf, now) else NONE
     if b == NONE:
         return False
-    more, none = _next_in_all(v, b), np.zeros(v.total.shape[0], np.int64)
-    shape, x, short = v.buckets.shape_row[b], leaf, False
+    more, none, shape = _next_in_all(v, b), _nothing(v), v.buckets.shape_row[b]
+    x, short = leaf, False
     while x > 0 and not short:
         above = v.queues.parent[x]
-        if v.queues.policy[above] != FIFO and v.queues.policy[above] != PRIORITY:
+        if not _is_by_jobs(v, x):
             _suppose(v, x, more, x, none)
             for y in range(1, v.counts[QUEUES]):
                 if v.queues.parent[y] == above and y != x and v.queues.tasks[y] > 0:
@@ -163,17 +163,12 @@ def _comes_back(v: View, leaf: int, b: int) -> bool:
     if best == NONE or v.buckets.gang[best] == 0:
         return False
     x, y = _siblings(v, leaf, v.buckets.leaf[b])
-    policy = v.queues.policy[v.queues.parent[x]]
-    if policy == FIFO or policy == PRIORITY:
+    if _is_by_jobs(v, x):
         return False
-    less, none = _next_in_all(v, best), np.zeros(v.total.shape[0], np.int64)
+    less = _next_in_all(v, best)
     for r in range(v.total.shape[0]):
-        less[r] = min(less[r], v.used[leaf, r])
-    _suppose(v, x, -less, x, none)
-    _set_keys(v, y)
-    before = _is_before(v, x, _below(v, x, best), y, _below(v, y, b))
-    _suppose(v, x, less, x, none)
-    return before
+        less[r] = -min(less[r], v.used[leaf, r])
+    return _goes_before_with(v, leaf, v.buckets.shape_row[best], less, b, y, _nothing(v))
 
 
 @compiled
@@ -413,19 +408,14 @@ def overtaken(v: View, line: int) -> int:
 @compiled
 def _goes_before(v: View, b: int, first: int) -> bool:
     """Whether a bucket's queue clearly goes before that for which there is the reservation whose first hold this is."""
-    other = v.holds.bucket[first]
-    x, y = _siblings(v, v.buckets.leaf[b], v.buckets.leaf[other])
-    policy = v.queues.policy[v.queues.parent[x]]
-    if policy == FIFO or policy == PRIORITY:
-        if policy == PRIORITY and v.buckets.priority[b] != v.buckets.priority[other]:
+    other, leaf = v.holds.bucket[first], v.buckets.leaf[b]
+    x, y = _siblings(v, leaf, v.buckets.leaf[other])
+    if _is_by_jobs(v, x):
+        if v.queues.policy[v.queues.parent[x]] == PRIORITY and v.buckets.priority[b] != v.buckets.priority[other]:
             return bool(v.buckets.priority[b] > v.buckets.priority[other])
         return bool(v.jobs.id[current_job(v, b)] < v.jobs.id[current_job(v, other)])
     _, promised = _kept_in_all(v, first)
-    more = _next_in_all(v, b)
-    _suppose(v, x, more, y, promised)
-    before = _is_before(v, x, _below(v, x, b), y, _below(v, y, other))
-    _suppose(v, x, -more, y, -promised)
-    return before
+    return _goes_before_with(v, leaf, v.buckets.shape_row[b], _next_in_all(v, b), other, y, promised)
 
 
 @compiled
@@ -439,18 +429,21 @@ def _next_in_all(v: View, b: int) -> I64:
 
 
 @compiled
+def _nothing(v: View) -> I64:
+    """Of all resources."""
+    return np.zeros(v.total.shape[0], np.int64)
+
+
+@compiled
 def _stays_before(v: View, first: int, b: int) -> bool:
     """Whether the queue of a reservation (this is its first hold) goes before a bucket's even when it has what is kept for it."""
     other = v.holds.bucket[first]
-    y, x = _siblings(v, v.buckets.leaf[other], v.buckets.leaf[b])
-    policy = v.queues.policy[v.queues.parent[x]]
-    if policy == FIFO or policy == PRIORITY or not _more_waits(v, first):
+    leaf = v.buckets.leaf[other]
+    x, _ = _siblings(v, leaf, v.buckets.leaf[b])
+    if _is_by_jobs(v, x) or not _more_waits(v, first):
         return False
     amount, promised = _kept_in_all(v, first)
-    _suppose(v, y, amount, y, promised)
-    before = _is_before(v, y, _below(v, y, other), x, _below(v, x, b))
-    _suppose(v, y, -amount, y, -promised)
-    return before
+    return _goes_before_with(v, leaf, v.buckets.shape_row[other], amount, b, x, promised)
 
 
 @compiled
@@ -483,12 +476,25 @@ def _kept_in_all(v: View, first: int) -> tuple[I64, I64]:
 def is_before(v: View, one: int, shape: int, b: int) -> bool:
     """Whether a leaf with a task of a shape goes before a bucket by what their queues have, where that says it."""
     x, y = _siblings(v, one, v.buckets.leaf[b])
+    return not _is_by_jobs(v, x) and _goes_before_with(v, one, shape, _nothing(v), b, y, _nothing(v))
+
+
+@compiled
+def _is_by_jobs(v: View, x: int) -> bool:
+    """Whether a queue and its siblings are gone through by their jobs, whatever they have."""
     policy = v.queues.policy[v.queues.parent[x]]
-    if policy == FIFO or policy == PRIORITY:
-        return False
-    _set_keys(v, x)
+    return bool(policy == FIFO or policy == PRIORITY)
+
+
+@compiled
+def _goes_before_with(v: View, one: int, shape: int, more: I64, b: int, z: int, promised: I64) -> bool:
+    """Whether a leaf with a task of a shape goes before a bucket, if it had `more`, and `z` of the two were promised less."""
+    x, y = _siblings(v, one, v.buckets.leaf[b])
+    _suppose(v, x, more, z, promised)
     _set_keys(v, y)
-    return _is_before(v, x, below_on_path(v, x, one, shape), y, _below(v, y, b))
+    before = _is_before(v, x, below_on_path(v, x, one, shape), y, _below(v, y, b))
+    _suppose(v, x, -more, z, -promised)
+    return before
 
 
 @compiled
