@@ -25,7 +25,15 @@ from fairlead.people.rules import Caller, rules_of
 from fairlead.scheduler import frameworks
 from fairlead.scheduler.admission import Refused
 from fairlead.scheduler.decide import decide
-from fairlead.scheduler.facts import Configured, NodeForgotten, NodeJoined, NodeLost, TasksFinished, TasksStarted
+from fairlead.scheduler.facts import (
+    Configured,
+    JobSubmitted,
+    NodeForgotten,
+    NodeJoined,
+    NodeLost,
+    TasksFinished,
+    TasksStarted,
+)
 from fairlead.scheduler.state import State
 from fairlead.service.loop import Busy
 from fairlead.service.mesos import acknowledgements, calls, events, fetch, groups, streams
@@ -369,13 +377,16 @@ def test_an_update_is_told_when_it_is_recorded_and_the_next_when_it_is_acknowled
     assert state.frameworks.tasks["F"] == {}
 
 
-def test_an_acknowledgement_is_answered_when_it_is_recorded(state, monkeypatch):
+def test_acknowledgements_are_recorded_many_at_a_time_as_soon_as_that_can_be(state, monkeypatch):
     monkeypatch.setattr(acknowledgements, "AGAIN", 0.0)
-    facts, _ = frameworks.accept(state, "F", [1], [Job("", {"cpu": 100}, task="t", work=Work(["true"]))], 0.0, 0.0)
+    monkeypatch.setattr(acknowledgements, "MOST", 3)
+    jobs = [Job("", {"cpu": 100}, task=f"t{k}", work=Work(["true"])) for k in range(3)]
+    facts, _ = frameworks.accept(state, "F", [1], jobs, 0.0, 0.0)
     apply(state, facts)
-    call = Call()
-    call.framework_id.value, call.acknowledge.task_id.value = "F", "t"
-    call.acknowledge.uuid = events.uuid_of(facts[1].id, 1)
+    asked = [Call() for _ in jobs]
+    for call, job, fact in zip(asked, jobs, (each for each in facts if isinstance(each, JobSubmitted)), strict=True):
+        call.framework_id.value, call.acknowledge.task_id.value = "F", job.task
+        call.acknowledge.uuid = events.uuid_of(fact.id, 1)
 
     class Slow(Asks):
         tries = 0
@@ -384,18 +395,20 @@ def test_an_acknowledgement_is_answered_when_it_is_recorded(state, monkeypatch):
             self.tries += 1
             if self.tries == 1:
                 raise Stalled("the disk is full")
-            assert not answered.done()
+            if self.tries == 2:
+                known.note(asked[2])
+                with pytest.raises(Busy):
+                    known.note(asked[2])
             return await super().ask(question, **more)
 
-    async def acknowledge(asker):
-        nonlocal answered
-        answered = asyncio.ensure_future(Acknowledgements(asker).note(call))
-        await answered
+    async def acknowledge():
+        known.note(asked[0])
+        known.note(asked[1])
+        while len(asker.facts) < 2:
+            await asyncio.sleep(0)
 
-    answered = None
     asker = Slow(state)
-    asyncio.run(acknowledge(asker))
-    assert [type(fact).__name__ for fact in asker.facts] == ["UpdatesAcknowledged"]
-    monkeypatch.setattr(acknowledgements, "PATIENCE", 0.0)
-    with pytest.raises(Busy):
-        asyncio.run(acknowledge(asker))
+    known = Acknowledgements(asker)
+    asyncio.run(acknowledge())
+    assert [len(fact.jobs) for fact in asker.facts] == [2, 1]
+    assert asker.tries == 3

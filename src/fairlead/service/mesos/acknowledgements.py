@@ -1,7 +1,8 @@
-"""That frameworks know what they were told of their tasks: recorded many at a time, and each answered when it is recorded.
+"""That frameworks know what they were told of their tasks: answered when it is taken, and recorded soon, many at a time.
 
-So nothing that was acknowledged is told again, whatever happens to the scheduler. One that cannot be recorded for a while is
-answered so; it is recorded when that can be.
+A task's next update is told once it is recorded that the one before is known. So of each task the last one may be told again,
+by a scheduler that was killed in the moment between; as in Mesos, who has acknowledged it does so again. What cannot be recorded
+for a while is recorded when it can be; where much waits for that, no more is taken.
 """
 
 import asyncio
@@ -16,8 +17,8 @@ from fairlead.service.loop import Busy
 from fairlead.service.mesos import events
 from fairlead.service.mesos.messages.scheduler_pb2 import Call
 
-PATIENCE = 10.0
-"""Seconds that one waits until it is recorded."""
+MOST = 10_000
+"""Acknowledgements that wait to be recorded."""
 AGAIN = 0.5
 """Seconds between two tries to record what could not be."""
 Noted = tuple[str, str, int, int]
@@ -30,39 +31,29 @@ class Acknowledgements:
     def __init__(self, asker: Asker) -> None:
         self._asker = asker
         self._noted: list[Noted] = []
-        self._waiting: list[asyncio.Future[None]] = []
         self._recording: asyncio.Task[None] | None = None
 
-    async def note(self, call: Call) -> None:
-        """Record an acknowledgement; one of what there never was changes nothing. Raises Busy where it cannot be recorded now."""
+    def note(self, call: Call) -> None:
+        """Have an acknowledgement recorded; one of what there never was changes nothing. Raises Busy where too many wait."""
         found = events.update_of(call.acknowledge.uuid)
         if found is None:
             return
-        loop = asyncio.get_running_loop()
-        recorded: asyncio.Future[None] = loop.create_future()
+        if len(self._noted) >= MOST:
+            raise Busy(f"{MOST} acknowledgements wait to be recorded: the journal cannot be written, or all are busy")
         self._noted.append((call.framework_id.value, call.acknowledge.task_id.value, *found))
-        self._waiting.append(recorded)
         if self._recording is None:
-            self._recording = loop.create_task(self._record())
-        try:
-            await asyncio.wait_for(recorded, PATIENCE)
-        except TimeoutError:
-            raise Busy(
-                "the acknowledgement is not recorded yet: the journal cannot be written, or all are busy"
-            ) from None
+            self._recording = asyncio.get_running_loop().create_task(self._record())
 
     async def _record(self) -> None:
-        while self._noted:
-            noted, waiting = self._noted, self._waiting
-            self._noted, self._waiting = [], []
-            over = False
-            while not over and not await self._is_recorded(noted):
-                await asyncio.sleep(AGAIN)
-                over = self._asker.loop.stopped.is_set()
-            for each in waiting:
-                if not over and not each.done():
-                    each.set_result(None)
-        self._recording = None
+        try:
+            while self._noted and not self._asker.loop.stopped.is_set():
+                noted = self._noted.copy()
+                if await self._is_recorded(noted):
+                    del self._noted[: len(noted)]
+                else:
+                    await asyncio.sleep(AGAIN)
+        finally:
+            self._recording = None
 
     async def _is_recorded(self, noted: list[Noted]) -> bool:
         """Have acknowledgements recorded, unless that cannot be now. Those that may have been once do no harm again."""

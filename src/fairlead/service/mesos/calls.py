@@ -243,7 +243,7 @@ class Calls:
         if call.type == Call.RECONCILE:
             return await self._reconcile(caller, call, stream)
         if call.type == Call.ACKNOWLEDGE and self._is_current(caller, call, stream):
-            await self._acknowledgements.note(call)
+            self._acknowledgements.note(call)
             return None
         handle = self._handlers().get(call.type) if call.HasField("type") else None
 
