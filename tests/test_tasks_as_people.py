@@ -25,7 +25,7 @@ from fairlead.engines import calls
 from fairlead.model.specs import Call, Job, Work
 from fairlead.people.accounts import Person, myself
 from fairlead.scheduler.admission import Refused
-from fairlead.scheduler.facts import JobSubmitted
+from fairlead.scheduler.facts import JobCancelled, JobSubmitted
 from fairlead.scheduler.state import State
 from fairlead.service import sessions
 from fairlead.service.api.asking import InTurn
@@ -534,6 +534,47 @@ def test_code_that_goes_along_is_so_much_of_one_person_and_in_all_on_a_shared_sc
     alone.recover(State())
     for _ in range(3):
         program(bob, alone)
+
+
+def test_payloads_of_calls_that_wait_are_so_much_of_one_person_and_in_all_on_a_shared_scheduler(tmp_path, monkeypatch):
+    monkeypatch.setattr(sessions, "MOST_CALLED_OF_ONE", 100)
+    monkeypatch.setattr(sessions, "MOST_CALLED_OF_ALL", 150)
+    monkeypatch.setattr(os, "chown", lambda *_: None)
+    monkeypatch.setattr(os, "fchown", lambda *_: None)
+    own = os.geteuid()
+    bob, eve = Person("bob", own or 60002, os.getegid()), Person("eve", 60003 if own == 0 else own + 1, os.getegid())
+    there = Sessions(tmp_path / "calls", Wakeups(), shared=True)
+    state = State()
+    there.recover(state)
+    programs = {each: there.create({"argv": ["true"]}, each) for each in (bob, eve)}
+
+    def call(of, number):
+        with there.putting(programs[of], of, f"{number:032x}") as write:
+            write(bytes(60))
+        work = Work(call=Call(programs[of], f"{number:032x}"))
+        facts = [JobSubmitted(at=0, id=number, job=Job("q", {}, work=work, uid=of.uid))]
+        state.apply(facts[0])
+        there.recorded(state, facts)
+
+    def over(numbers):
+        """They are over, and their program has seen it."""
+        cancelled = [JobCancelled(at=0, id=number) for number in numbers]
+        for fact in cancelled:
+            state.apply(fact)
+        there.recorded(state, cancelled)
+        there.events(
+            programs[bob], bob.uid, there.epoch, there.events(programs[bob], bob.uid, there.epoch, 0, 10)[0], 10
+        )
+
+    call(bob, 1)
+    with pytest.raises(Refused, match="the payloads of calls of yours would be more than"):
+        call(bob, 2)
+    call(eve, 3)
+    monkeypatch.setattr(sessions, "MOST_CALLED_OF_ONE", 200)
+    with pytest.raises(Refused, match="the payloads of everybody's calls would be more than"):
+        call(eve, 4)
+    over([1])
+    call(bob, 5)
 
 
 def test_one_session_that_cannot_be_closed_keeps_no_other_open(monkeypatch):

@@ -48,6 +48,8 @@ log = logging.getLogger("fairlead")
 
 MOST_SPARE = 2**30
 """Bytes of payloads that one program may have put and not called: its code, where that goes along, is of these."""
+MOST_CALLED_OF_ONE, MOST_CALLED_OF_ALL = 16 * 2**30, 64 * 2**30
+"""Bytes of payloads of calls of which the program has not seen all, of one person and of all, where many people share."""
 LEASE = 120.0
 """Seconds after which a program that was not heard of is taken for gone."""
 MOST_SESSIONS = 1000
@@ -59,6 +61,7 @@ class Session:
 
     code : the payload that is its program's code; empty for none.
     spare : by file, the bytes of payloads that were put and belong to no call yet; the code never does.
+    called : by file, the bytes of those that do; `called_bytes` is their sum.
     """
 
     def __init__(self, uid: int, code: str) -> None:
@@ -71,6 +74,8 @@ class Session:
         self.ended: dict[int, set[int]] = {}  # by job: tasks whose end was told
         self.payloads: dict[int, str] = {}
         self.spare: dict[str, int] = {}
+        self.called: dict[str, int] = {}
+        self.called_bytes = 0
 
 
 class Sessions:
@@ -213,6 +218,16 @@ class Sessions:
                 "until some end, or have less go along"
             )
 
+        called = [(each.uid, each.called_bytes) for each in self._sessions.values()]
+        if sum(size for of, size in called if of == uid) + size > MOST_CALLED_OF_ONE:
+            raise Refused(
+                f"the payloads of calls of yours would be more than {MOST_CALLED_OF_ONE >> 20} MiB: wait until some are over"
+            )
+        if sum(size for _, size in called) + size > MOST_CALLED_OF_ALL:
+            raise Refused(
+                f"the payloads of everybody's calls would be more than {MOST_CALLED_OF_ALL >> 20} MiB: wait until some are over"
+            )
+
     def _named(self, name: str, file: str, payload: str) -> None:
         with self._lock:
             session = self._sessions.get(name)
@@ -253,6 +268,7 @@ class Sessions:
                     if session.left[event["job"]] <= 0:
                         del session.left[event["job"]], session.ended[event["job"]]
                         old.append(session.payloads.pop(event["job"]))
+                        session.called_bytes -= session.called.pop(old[-1], 0)
         for file in old:
             with suppress(OSError):  # there is none, or what is there is no file
                 (self.folder / name / file).unlink()
@@ -290,8 +306,9 @@ class Sessions:
                 self._session_of[job] = name
                 session.going += tasks
                 session.left[job], session.payloads[job], session.ended[job] = tasks, payload, set()
-                if payload != session.code:
-                    session.spare.pop(payload, None)
+                if payload != session.code and payload in session.spare:
+                    size = session.called[payload] = session.spare.pop(payload)
+                    session.called_bytes += size
 
     def _tell(self, state: State, job: int, indices: Iterable[int], running: bool = False) -> None:
         name = self._session_of[job]
