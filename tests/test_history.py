@@ -12,7 +12,16 @@ from hypothesis import strategies as st
 from fairlead.model.specs import Job, Node, Queue, Settings
 from fairlead.scheduler import snapshot
 from fairlead.scheduler.decide import decide
-from fairlead.scheduler.facts import Configured, Fact, JobSubmitted, NodeJoined, TasksFinished, TasksPlaced
+from fairlead.scheduler.facts import (
+    Configured,
+    Fact,
+    JobSubmitted,
+    NodeDrained,
+    NodeJoined,
+    NodeResumed,
+    TasksFinished,
+    TasksPlaced,
+)
 from fairlead.scheduler.state import State
 from fairlead.simulate.run import simulate
 from fairlead.simulate.workload import Jobs
@@ -353,3 +362,20 @@ def test_without_history_each_placement_is_one_that_shares_alone_allow(jobs):
             if isinstance(part, TasksPlaced):
                 assert state.index.find(int(part.job[0])) in allowed(state, 0)
             state.apply(part)
+
+
+def test_a_clock_that_steps_to_before_the_first_fact_is_recovered_as_it_was():
+    """Ticks are counted from the first fact on, and have numbers below 0 before it: each is over at its end, not at its begin."""
+    state = State()
+    state.apply(Configured(at=1000.0, queues=[Queue("a/x", weight=1.0)], settings=Settings()))
+    state.apply(NodeJoined(at=1000.0, node=Node("n", {"cpu": 1000})))
+    tick = 3600.0 / 1024
+    state.apply(
+        Configured(at=1000.0 - 9.9 * tick, queues=[Queue("a", history=3600.0), Queue("a/x")], settings=Settings())
+    )
+    state.apply(NodeDrained(at=1000.0 - 9.8 * tick, node="n"))
+    recovered = snapshot.load(snapshot.dump(state))
+    for each in (state, recovered):
+        each.apply(NodeResumed(at=1000.0 - 9.1 * tick, node="n"))
+    assert same(recovered) == same(state)
+    assert state.queues.ticks[state.tree.rows["a"]] == -10

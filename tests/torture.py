@@ -58,7 +58,11 @@ class World:
         self.ledger.touch()
         self.acknowledged, self.refused, self.again = {}, Counter(), Counter()
         self.over, self.closed = threading.Event(), threading.Event()
-        self.live.up()
+        try:
+            self.live.up()
+        except BaseException:
+            self.live.close()
+            raise
         self.people = threading.Thread(target=self._submit)
         self.people.start()
 

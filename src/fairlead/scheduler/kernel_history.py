@@ -90,7 +90,7 @@ def fade(v: View, at: float) -> None:
     for p in range(v.counts[QUEUES]):
         tick = queues.tick[p]
         if tick > 0.0:
-            over = int((at - v.times[BEGAN]) / tick)
+            over = int(np.floor((at - v.times[BEGAN]) / tick))  # of a time before all, too
             if over > queues.ticks[p]:
                 passed[p] = over - queues.ticks[p]
                 later[p] = remains_after(queues.remains[p], passed[p] - 1)
