@@ -6,16 +6,30 @@ from random import Random
 import numpy as np
 import pytest
 
-from fairlead.engines.contract import NO_ATTEMPTS, NO_ENDS, NOWHERE, NodeDown, NodeDraining, NodeUp, Seen
+from fairlead.engines.contract import (
+    NO_ATTEMPTS,
+    NO_ENDS,
+    NOWHERE,
+    Attempts,
+    Ends,
+    NodeDown,
+    NodeDraining,
+    NodeUp,
+    Seen,
+)
 from fairlead.engines.step import GRACE, REPEAT_AFTER, Scheduler, act, observe
 from fairlead.journal import Journal
 from fairlead.journal.memory import MemoryStore
 from fairlead.model.specs import Job, Node, Queue, Settings
 from fairlead.scheduler import admission, order, report, snapshot
 from fairlead.scheduler.copying import copy_of
+from fairlead.scheduler.decide import decide
 from fairlead.scheduler.facts import (
+    Configured,
     JobCancelled,
     JobsForgotten,
+    JobSubmitted,
+    NodeDrained,
     NodeJoined,
     NodeLost,
     Outcome,
@@ -364,3 +378,29 @@ def test_a_machine_that_is_to_go_is_drained_and_one_that_is_gone_is_not():
         for fact in facts:
             world.state.apply(fact)
         assert [node["status"] for node in report.list_nodes(world.state)] == ["draining"]
+
+
+def test_what_ended_while_nobody_listened_ended_when_it_did():
+    """A scheduler was away from 10 to 100 s: nobody is charged for what nobody had then."""
+    state = State()
+    for fact in (
+        Configured(at=0.0, queues=[Queue("a")], settings=Settings()),
+        NodeJoined(at=0.0, node=Node("n", {"cpu": 4000})),
+        JobSubmitted(at=0.0, id=1, job=Job("a", {"cpu": 1000}, 4)),
+    ):
+        state.apply(fact)
+    for fact in decide(state, 0.0).facts:
+        state.apply(fact)
+    known = Attempts(np.full(4, 1), np.arange(4), np.ones(4, np.int64))
+    state.apply(TasksStarted(at=2.0, job=known.job[:3], index=known.index[:3], attempt=known.number[:3]))
+    state.apply(NodeDrained(at=10.0, node="n"))
+    none = np.zeros(3, np.int64)
+    over = Attempts(*(column[[0, 1, 3]] for column in known))
+    ends = Ends(over, none, none, none, none, np.array([20_000, 97_900, 5_000]))
+    facts, strays = observe(state, Seen(known, NO_ATTEMPTS, ends, []), 100.0)
+    assert [(fact.at, fact.index.tolist()) for fact in facts] == [(15.0, [3]), (22.0, [0]), (100.0, [1])]
+    assert not len(strays.job)
+    for fact in facts:
+        state.apply(fact)
+    assert state.tasks.status[:4].tolist() == [SUCCEEDED, SUCCEEDED, RUNNING, SUCCEEDED]
+    assert state.tasks.finished_at[[3, 0, 1]].tolist() == [15.0, 22.0, 100.0]

@@ -19,6 +19,7 @@ from fairlead.engines.contract import (
     NO_ATTEMPTS,
     NOWHERE,
     Attempts,
+    Ends,
     Engine,
     Launches,
     NodeDraining,
@@ -50,11 +51,13 @@ from fairlead.scheduler.invariants import check_invariants
 from fairlead.scheduler.kernel_attempts import first_mentions
 from fairlead.scheduler.revocations_checked import RevocationCheck, kept_in_vain
 from fairlead.scheduler.state import State
-from fairlead.scheduler.statuses import FAILED, PLACED, STOPPING, SUCCEEDED
+from fairlead.scheduler.statuses import FAILED, PLACED, RUNNING, STOPPING, SUCCEEDED
 from fairlead.scheduler.tables import I64, NONE, Bools
 
 log = logging.getLogger("fairlead")
 
+LATE = 1.0
+"""Seconds after which an end was heard of too late for the time at which it was to do for the time at which it happened."""
 GRACE = 5.0
 """Seconds between SIGTERM and SIGKILL."""
 REPEAT_AFTER = 5.0
@@ -243,7 +246,9 @@ def observe(state: State, seen: Seen, now: float) -> tuple[list[Fact], Attempts]
     strays : Attempts
         What runs and is not to: attempts that the journal does not have, or has as over.
     """
-    facts: list[Fact] = []
+    all_ended = seen.ended.attempts
+    late, seen = _late_ends(state, seen, now)
+    facts: list[Fact] = [*late]
     started, since, (ended, outcome, code, *used) = seen.started, seen.since, seen.ended
     strays = []
     if len(started.job):
@@ -259,17 +264,16 @@ def observe(state: State, seen: Seen, now: float) -> tuple[list[Fact], Attempts]
         news = (rows != NONE) & (state.tasks.kept_at[rows] < now - seen.ago / 1000)
         if news.any():
             facts.append(TasksCheckpointed(at=now, **_columns(_pick(seen.checkpointed, news)), ago=seen.ago[news]))
-    over = None
     if len(outcome):
         over = state.current_tasks(ended)
         chosen = first_mentions(state.view(), over, NONE)
         if len(chosen) < len(over):
             ended, outcome, code = _pick(ended, chosen), outcome[chosen], code[chosen]
-            used = [column[chosen] if len(column) else column for column in used]
+            used = _those(used, chosen)
     if seen.known is not None:
         rows = state.current_tasks(seen.known)
         strays.append(_pick(seen.known, rows == NONE))
-        lost = _lost(state, rows if over is None else np.concatenate([rows, over]), seen.of)
+        lost = _lost(state, np.concatenate([rows, state.current_tasks(all_ended)]), seen.of)
         ended = _joined([ended, lost])
         outcome = np.concatenate([outcome, np.full(len(lost.job), Outcome.LOST, np.int64)])
         unknown = np.zeros(len(lost.job), np.int64)
@@ -282,6 +286,40 @@ def observe(state: State, seen: Seen, now: float) -> tuple[list[Fact], Attempts]
     if seen.nodes:
         facts += _changed_nodes(state, seen, now)
     return facts, strays[0] if len(strays) == 1 else _joined(strays)
+
+
+def _late_ends(state: State, seen: Seen, now: float) -> tuple[list[TasksFinished], Seen]:
+    """Tasks that ended while nobody listened, each when it did, as far as that is known; and what else was seen.
+
+    Else their queues would be charged for what nobody had. Of one that was not seen to start it is known that it was placed.
+    """
+    ends = seen.ended
+    if not len(ends.ran) or state.at == -inf:
+        return [], seen
+    rows = state.current_tasks(ends.attempts)
+    chosen = first_mentions(state.view(), rows, NONE)
+    began = np.where(state.tasks.status[rows] >= RUNNING, state.tasks.started_at[rows], state.at)
+    at = np.clip(began + ends.ran / 1000, state.at, now)
+    late = np.zeros(len(rows), np.bool_)
+    late[chosen] = (ends.ran[chosen] > 0) & (at[chosen] < now - LATE)
+    if not late.any():
+        return [], seen
+    outcome, code = _led(state, ends.attempts, ends.outcome, ends.code)
+    facts = []
+    for when in np.unique(at[late]).tolist():
+        which = late & (at == when)
+        its, (cpu, peak, ran) = _pick(ends.attempts, which), _those(ends[3:], which)
+        what = {"outcome": outcome[which], "code": code[which], "cpu": cpu, "peak": peak, "ran": ran}
+        facts.append(TasksFinished(at=when, **_columns(its), **what))
+    rest = Ends(_pick(ends.attempts, ~late), *_those(ends[1:], ~late))
+    goes_on = ~np.isin(state.current_tasks(seen.started), rows[late])
+    (since,) = _those([seen.since], goes_on)
+    return facts, seen._replace(ended=rest, started=_pick(seen.started, goes_on), since=since)
+
+
+def _those(columns: Sequence[I64], which: np.ndarray) -> list[I64]:
+    """Rows of columns; one that is empty stays so."""
+    return [column[which] if len(column) else column for column in columns]
 
 
 def forgotten_by(facts: Iterable[Fact]) -> list[int]:

@@ -14,6 +14,7 @@ def copy_of(state: State) -> State:
     """
     found = State()
     found.settings, found.resources, found.version = state.settings, list(state.resources), state.version
+    found.at = state.at
     for name in TABLES:
         _copy_rows(getattr(state, name), getattr(found, name))
     found.sketches.make_room()

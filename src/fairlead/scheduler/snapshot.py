@@ -63,6 +63,7 @@ class Known(Struct, frozen=True, forbid_unknown_fields=True):
     began: float
     grain: list[int]
     frameworks: Frameworks = field(default_factory=Frameworks)
+    at: float = -inf
 
 
 class Submitted(Struct, frozen=True, tag="jobs", forbid_unknown_fields=True):
@@ -104,6 +105,7 @@ def dump(state: State) -> Iterator[bytes]:
             ended=state.ended_jobs().tolist(),
             rows={name: getattr(state, name).n for name in TABLES},
             began=float(state.times[BEGAN]),
+            at=state.at,
             grain=state.grain.tolist(),
             frameworks=state.frameworks,
         )
@@ -153,6 +155,7 @@ def load(pieces: Iterable[bytes]) -> State:
     state.shape_keys, state.broken_gangs = known.shape_keys, set(known.broken_gangs)
     state.revocations, state.frameworks = known.revocations, known.frameworks
     state.times[BEGAN], state.grain = known.began, np.array(known.grain, np.int64)
+    state.at = known.at
     for name in TABLES:
         _make_room(getattr(state, name), known.rows.get(name, 0), len(known.resources))
     state.queues.in_line_at[:] = -inf  # where an older version wrote none

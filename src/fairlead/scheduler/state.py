@@ -95,6 +95,8 @@ class State:
     order : Order
         Who goes next, kept from one decision to the next: a cache, which speeds deciding up and changes nothing that is decided.
     learned : Learned or None
+    at : float
+        The time of the last fact; minus infinity before the first.
     version : int
         Counts facts.
     moves : list of one int
@@ -120,6 +122,7 @@ class State:
         self.revocations: dict[int, Revocation] = {}
         self.ended: I64 = np.zeros(0, np.int64)
         self.times: F64 = np.array([nan, -inf, inf, -inf, -inf, inf])
+        self.at = -inf
         self.grain: I64 = np.zeros(0, np.int64)
         self.forgotten = self.dead_tasks = 0
         self.order = Order(self.moves)
@@ -138,6 +141,7 @@ class State:
                 self.times[BEGAN] = fact.at
             kernel_history.fade(self.view(), fact.at)
         effect(self, fact)
+        self.at = fact.at
 
     # -- looking up ----------------------------------------------------------------------------------------------
 
