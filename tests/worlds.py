@@ -522,8 +522,9 @@ def placed_naively(state: State, now: float, most: int = 10_000, beyond: bool = 
     def until(job: int, n: int, kept: list[Kept]) -> float:
         """When a task of a job will have ended on a node, if it is placed there now."""
         q, lasts = int(jobs.queue[job]), float(jobs.time_limit[job])
-        if 10 * queues.overran[q] <= queues.trusted[q] + 10 and all(k.slips < 2 for k in kept if k.node == n):
-            lasts = min(lasts, usual_naively(state, job))
+        if 10 * queues.overran[q] <= queues.trusted[q] + 10:
+            doubted = any(k.slips >= 2 for k in kept if k.node == n)
+            lasts = min(lasts, usual_naively(state, job) * (4 if doubted else 1))
         return now + lasts
 
     def is_beside(job: int, k: Kept) -> bool:

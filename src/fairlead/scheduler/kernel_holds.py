@@ -24,7 +24,10 @@ from fairlead.scheduler.tables import NONE, RESERVATION
 from fairlead.scheduler.view import HOLDS, IN_ORDER
 
 FIXED = 2
-"""Slips after which the nodes of a reservation are fixed, and forecasts let nobody into the room that is kept on them."""
+"""Slips after which the nodes of a reservation are fixed, and forecasts let in less readily to the room that is kept on them."""
+
+DOUBTED = 4.0
+"""How many times as long as is usual a task is taken to last there."""
 
 ALL = 2**62
 """Higher than any rank."""
@@ -159,8 +162,8 @@ def is_fixed(v: View, n: int) -> bool:
 @compiled
 def lasts_at_most(v: View, j: int, n: int, usual: float) -> float:
     """How long a task of job row j is taken to last on a node with holds, so long being usual; infinite: not known."""
-    if usual < v.jobs.time_limit[j] and is_trusted(v, v.jobs.queue[j]) and not is_fixed(v, n):
-        return usual
+    if is_trusted(v, v.jobs.queue[j]):
+        return float(min(v.jobs.time_limit[j], DOUBTED * usual if is_fixed(v, n) else usual))
     return float(v.jobs.time_limit[j])
 
 

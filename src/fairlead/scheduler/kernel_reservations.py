@@ -61,6 +61,23 @@ def _is_stale(v: View, h: int, now: float) -> bool:
 
 
 @compiled
+def next_review(v: View, now: float) -> float:
+    """When the first reservation is to be planned anew, if nothing happens until then; infinite: not only for that."""
+    holds, first = v.holds, np.inf
+    for h in range(v.counts[HOLDS]):
+        if holds.kind[h] == RESERVATION:
+            planned, start = holds.planned[h], holds.start[h]
+            at = max(np.nextafter(start, np.inf), planned + SOON)
+            early = planned + max(SOON, PATIENCE * (start - planned))
+            if holds.change[h] != CHANGED:
+                early = max(np.nextafter(holds.review[h], np.inf), early)
+            at = min(at, early)
+            if now < at < first:
+                first = at
+    return float(first)
+
+
+@compiled
 def slips_of(v: View, b: int, now: float, reserve_after: float) -> int:
     """How often the start of a bucket's reservation has passed in vain, with this time; once in `reserve_after` counts."""
     for h in range(v.counts[HOLDS]):

@@ -25,6 +25,7 @@ from fairlead.scheduler.kernel_history import fade
 from fairlead.scheduler.kernel_keep import drop_holds, keep_nodes
 from fairlead.scheduler.kernel_line import pass_over
 from fairlead.scheduler.kernel_order import startable
+from fairlead.scheduler.kernel_reservations import next_review
 from fairlead.scheduler.kernel_room import INDEX, JOB, NODE
 from fairlead.scheduler.statuses import WAITING
 from fairlead.scheduler.tables import I64, NONE, RESERVATION
@@ -98,6 +99,7 @@ def advance(
             now = min(arrival, next_end(truth, runs))
             if now == np.inf:
                 return OVER
+            now = min(now, next_review(v, course.at[0]))
             if numbers[SERVES_CLAIMS]:
                 now = min(now, _next_due(v, course.at[0]))
             if now > until:

@@ -15,6 +15,7 @@ from fairlead.scheduler.claims import next_due
 from fairlead.scheduler.entitled import TreeDivision, bounds
 from fairlead.scheduler.facts import Fact, JobCancelled, JobSubmitted, TasksPlaced, TasksRevoked
 from fairlead.scheduler.kernel_below import below_guarantee
+from fairlead.scheduler.kernel_reservations import next_review
 from fairlead.scheduler.queue_tree import amounts_of, weights
 from fairlead.scheduler.state import State
 from fairlead.scheduler.statuses import WAITING
@@ -93,7 +94,7 @@ def by_steps(s: Simulation) -> int:
             now = min(now, s.offers.next_event())
         if now == np.inf:
             return moments
-        now = min(now, next_due(scheduler.state, cluster.now))
+        now = min(now, next_due(scheduler.state, cluster.now), next_review(scheduler.state.view(), cluster.now))
         s.sampler.until(now)
         if s.offers is not None:
             s.offers.until(scheduler.state, float(now))
