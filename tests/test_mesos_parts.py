@@ -335,12 +335,14 @@ def test_an_offer_is_of_its_node_also_when_one_before_that_is_forgotten():
         assert (offer.agent_id.value, offer.attributes[0].text.value) == ("n", "n")
 
 
-def test_who_does_not_come_back_after_the_scheduler_has_is_disconnected(state, monkeypatch):
-    monkeypatch.setattr(calls, "COME_BACK_WITHIN", 0.0)
+def test_who_has_not_come_back_since_the_scheduler_has_is_offered_nothing_and_gone_after_a_minute_at_the_soonest(state):
     asker = Asks(state)
     asyncio.run(calls_of(asker).disconnect_those_gone())
     assert [type(fact).__name__ for fact in asker.facts] == ["OffersRescinded", "FrameworkDisconnected"]
-    gone = apply(state, decide(state, 11.0).facts)
+    soonest = 1.0 + calls.COME_BACK_WITHIN
+    assert state.frameworks.members["F"].framework.failover_timeout < calls.COME_BACK_WITHIN
+    assert apply(state, decide(state, soonest - 0.1).facts) == []
+    gone = apply(state, decide(state, soonest).facts)
     assert "FrameworkGone" in [type(fact).__name__ for fact in gone]
 
 

@@ -164,6 +164,19 @@ def test_revive_clears_what_was_refused_and_suppress_keeps_what_is_offered():
     assert (again.node, again.id) == (one.node, other.id + 1)
 
 
+def test_a_queue_that_drains_is_offered_nothing():
+    """What is launched there would be refused, and held from others for nothing until then."""
+    open_again = Queue("dr", weight=2.0)
+    c = Cluster(Queue("dr", draining=True), nodes=2)
+    c.join("f", "dr/team")
+    assert c.offers() == []
+    c.happen(admission.configure(c.state, [Queue(ROOT), open_again], Settings(), c.now))
+    assert len(c.offers()) == 2
+    c.happen(admission.configure(c.state, [Queue(ROOT), Queue("dr", draining=True)], Settings(), c.now))
+    c.ask("decline", "f", c.state.offers.id[:2].tolist(), 0.0)
+    assert c.offers(10.0) == []
+
+
 def test_an_offer_that_is_not_answered_is_another_s():
     c = Cluster(offer_timeout=10.0)
     c.join("slow")

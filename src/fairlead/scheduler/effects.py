@@ -57,6 +57,7 @@ from fairlead.scheduler.offer_effects import (
     note_ended,
     note_placed,
     note_started,
+    queues_configured,
 )
 from fairlead.scheduler.queue_tree import mark_exact, vector
 from fairlead.scheduler.statuses import (
@@ -101,6 +102,7 @@ def _configured(state: "State", fact: Configured) -> None:
     share_evenly(state.queues, state.cluster.total)
     mark_exact(state.queues)
     state.tree.write_withheld(state.queues)
+    queues_configured(state)
     state.order.spoil()
     _let_in_by(state, before_bounds, fact.at)
 

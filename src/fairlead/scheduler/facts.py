@@ -305,9 +305,13 @@ class FrameworkSubscribed(Fact, frozen=True):
 
 
 class FrameworkDisconnected(Fact, frozen=True):
-    """Its tasks live on for its failover timeout. What it was offered was rescinded before."""
+    """Its tasks live on for its failover timeout. What it was offered was rescinded before.
+
+    not_before : a time before which it is not gone for that, since it could not come back yet
+    """
 
     id: str
+    not_before: float = 0.0
 
 
 class FrameworkGone(Fact, frozen=True):

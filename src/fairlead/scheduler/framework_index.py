@@ -8,6 +8,7 @@ else a thousand short-lived ones would leave a thousand queues.
 """
 
 from collections.abc import Container
+from math import inf
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -122,6 +123,7 @@ class Member(Struct):
     suppressed : roles for which it wants no offers
     since : when it came
     away_since : when its connection was lost; None while it is there
+    not_before : when it is gone for that at the soonest
     unanswered : offers that it let expire since it answered one last
     """
 
@@ -131,6 +133,14 @@ class Member(Struct):
     since: float
     away_since: float | None = None
     unanswered: int = 0
+    not_before: float = 0.0
+
+    @property
+    def gone_at(self) -> float:
+        """When it is gone unless it comes back; for ever while it is there."""
+        if self.away_since is None:
+            return inf
+        return max(self.not_before, self.away_since + self.framework.failover_timeout)
 
 
 class Frameworks(Struct, dict=True, forbid_unknown_fields=True):
@@ -187,8 +197,7 @@ class Frameworks(Struct, dict=True, forbid_unknown_fields=True):
     def copy(self) -> "Frameworks":
         """Another that knows the same."""
         members = {
-            who: Member(m.framework, dict(m.leaves), list(m.suppressed), m.since, m.away_since, m.unanswered)
-            for who, m in self.members.items()
+            who: replace(m, leaves=dict(m.leaves), suppressed=list(m.suppressed)) for who, m in self.members.items()
         }
         tasks = {
             who: {task: replace(t, updates=list(t.updates), heard=list(t.heard)) for task, t in of.items()}

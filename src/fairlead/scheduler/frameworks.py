@@ -146,11 +146,12 @@ def subscribe(
     return [*facts, fact]
 
 
-def disconnect(state: State, who: str, now: float) -> list[Fact]:
-    """The connection of a framework is lost; nothing where it was before."""
+def disconnect(state: State, who: str, now: float, not_before: float = 0.0) -> list[Fact]:
+    """The connection of a framework is lost; nothing where it was before. It is not gone for that before a time."""
     if _member(state, who).away_since is not None:
         return []
-    return [*_rescinded(state, who, "disconnected", now), FrameworkDisconnected(at=now, id=who)]
+    lost = FrameworkDisconnected(at=now, id=who, not_before=not_before)
+    return [*_rescinded(state, who, "disconnected", now), lost]
 
 
 def tear_down(state: State, who: str, now: float) -> list[Fact]:
@@ -516,8 +517,7 @@ def settled(state: State, now: float) -> list[Fact]:
         if executor.over:
             facts += ended_within(state, executor.tasks, Outcome.SIGNALLED, now)
     for who, member in f.members.items():
-        away = member.away_since
-        if away is not None and away + member.framework.failover_timeout <= now:
+        if member.gone_at <= now:
             facts += _gone(state, who, now)
     return facts
 

@@ -13,6 +13,7 @@ from fairlead.scheduler.job_index import is_led, runs_in_executor
 from fairlead.scheduler.kernel_reservations import MOST
 from fairlead.scheduler.kernel_sketches import IN_TEN, set_of
 from fairlead.scheduler.let_in import bound_of, waits_to_be_let_in
+from fairlead.scheduler.offer_effects import wants_offers
 from fairlead.scheduler.parcels import RESERVED
 from fairlead.scheduler.ports import count_of, joined
 from fairlead.scheduler.queue_tree import vector
@@ -311,9 +312,9 @@ def _check_offers(state: State) -> None:
         assert state.nodes.up[node], f"framework {who} is offered a node that is lost"
     wanted = {
         state.tree.rows[leaf]
-        for member in f.members.values()
+        for who, member in f.members.items()
         for role, leaf in member.leaves.items()
-        if member.away_since is None and role not in member.suppressed
+        if wants_offers(state, who, role)
     }
     waits = state.buckets.leaf[: state.buckets.n][state.buckets.wants[: state.buckets.n]].tolist()
     assert sorted(waits) == sorted(wanted), f"frameworks wait for offers in leaves {waits}, not {wanted}"

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fairlead.model.specs import Job
+from fairlead.model.specs import Job, path_to_root
 from fairlead.outcomes import Outcome
 from fairlead.scheduler import kernel_offers, kernel_order, parcels, ports
 from fairlead.scheduler.facts import (
@@ -66,7 +66,7 @@ def _framework_subscribed(state: "State", fact: FrameworkSubscribed) -> None:
 
 def _framework_disconnected(state: "State", fact: FrameworkDisconnected) -> None:
     member = _member(state, fact.id)
-    member.away_since = fact.at
+    member.away_since, member.not_before = fact.at, fact.not_before
     for leaf in member.leaves.values():
         _want_nothing(state, leaf)
 
@@ -253,12 +253,26 @@ def _bucket_of(state: "State", leaf: int, revocable: bool) -> int:
     return ensure_bucket(state, (leaf, 0, ensure_shape(state, Job("", {})), 0, revocable))
 
 
+def wants_offers(state: "State", who: str, role: str) -> bool:
+    """Whether a framework is to be offered what there is for a role of its: a queue that drains takes no more tasks."""
+    member = _member(state, who)
+    if member.away_since is not None or role in member.suppressed:
+        return False
+    return not any(state.spec_of(name).draining for name in path_to_root(member.leaves[role]))
+
+
+def queues_configured(state: "State") -> None:
+    """Queues may drain, or not any more."""
+    for who, member in state.frameworks.members.items():
+        for role in member.leaves:
+            _set_wants(state, who, role)
+
+
 def _set_wants(state: "State", who: str, role: str) -> None:
     """Have a framework wait for offers in a role, or not."""
     member, row = _member(state, who), _leaf_row(state, who, role)
-    wants = member.away_since is None and role not in member.suppressed
     _want_nothing(state, member.leaves[role], forget=False)
-    if wants:
+    if wants_offers(state, who, role):
         bucket = _bucket_of(state, row, member.framework.revocable)
         state.buckets.wants[bucket], state.buckets.number[bucket] = True, state.index.last + 1
         if state.order.counts[IN_ORDER]:

@@ -55,7 +55,7 @@ def _described(state: State, who: str, member: Member, now: float) -> FrameworkI
 def _told(state: State, member: Member, leaves: I64, mine: I64, now: float, hoards: bool) -> str:
     """What it waits for, or is waited for, in a line."""
     if member.away_since is not None:
-        left = member.away_since + member.framework.failover_timeout - now
+        left = member.gone_at - now
         return f"its connection is lost: its tasks are stopped in {max(0.0, left):.0f} s, unless it comes back"
     if len(mine):
         held = _amounts(state.quantities(state.offers.rest[mine].sum(axis=0)))

@@ -43,7 +43,7 @@ from fairlead.service.unfinished import Unfinished
 log = logging.getLogger("fairlead")
 
 COME_BACK_WITHIN = 60.0
-"""Seconds that frameworks have to come back after the scheduler has; who does not is disconnected."""
+"""Seconds that frameworks have to come back after the scheduler has, at the least, before they are gone for good."""
 PATIENCE, PAUSE = 5.0, 0.05
 """Seconds that a call waits for a place among the questions to the scheduler, and between two tries."""
 AT_ONCE = 1000
@@ -221,13 +221,13 @@ class Calls:
         task.add_done_callback(self._doing.discard)
 
     async def disconnect_those_gone(self) -> None:
-        """After a while, disconnect who has not come back since the scheduler has."""
-        await asyncio.sleep(COME_BACK_WITHIN)
+        """Disconnect who has not come back since the scheduler has: nothing is offered to them until they do."""
 
         def question(state: State, now: float) -> tuple[list[Fact], None]:
             streams, members = self._subscriptions.streams, state.frameworks.members
             gone = [who for who, member in members.items() if member.away_since is None and who not in streams]
-            return [fact for who in gone for fact in frameworks.disconnect(state, who, now)], None
+            until = now + COME_BACK_WITHIN
+            return [fact for who in gone for fact in frameworks.disconnect(state, who, now, until)], None
 
         await self.until_taken(question)
 
