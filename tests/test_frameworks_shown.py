@@ -118,6 +118,15 @@ def test_room_in_offers_of_several_is_told_and_no_start_is_expected_now(nodes, t
     assert (when.earliest, when.latest) == (0.0, None)
 
 
+def test_why_says_how_much_of_what_a_queue_uses_is_only_offered():
+    c = Cluster(Queue("web", limit={"cpu": 3000}))
+    c.join("spark", "web")
+    c.offers()
+    c.happen(*admission.submit(c.state, [Job("web/./jobs", {"cpu": 1000})], c.now))
+    said = "queue web is limited to 3 cpu: it uses 3, 3 of that offered and not answered, and this needs 1 more"
+    assert explain(c.state, 1, c.now)["text"] == said
+
+
 def test_who_keeps_others_waiting_hoards():
     c = Cluster(Queue("web"), Queue("lab"))
     c.join("spark", "web")

@@ -178,9 +178,11 @@ def _over_a_limit(state: State, row: int) -> dict[str, Any]:
                 used -= int(queues.spare[q, r])
             if wanted and used + kept + wanted > limit:
                 queue = state.called(name)
+                offered = 0 if queues.spare[q, r] else int(queues.offered[q, r])  # else some may be of what is spare
+                only = f", {round_quantity(resource, offered)} of that offered and not answered" if offered else ""
                 text = (
                     f"queue {queue} is limited to {format_quantity(resource, limit)} {resource}: it uses "
-                    f"{round_quantity(resource, used)}, {_said_to_be_kept(resource, kept)}and this needs "
+                    f"{round_quantity(resource, used)}{only}, {_said_to_be_kept(resource, kept)}and this needs "
                     f"{round_quantity(resource, wanted)} more"
                 )
                 if jobs.revocable[row]:
