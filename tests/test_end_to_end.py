@@ -413,6 +413,10 @@ def test_a_disk_that_an_output_fills_is_rescued(live_on_a_disk, tmp_path):
         (["submit", "-q", "A", "--after", "77777", "--", "true"], "--after: there is no job 77777"),
         (["submit", "-q", "A", "--gang", "--at-most", "2", "--", "true"], "--at-most: a gang starts all its tasks"),
         (["cancel", "77777"], "there is no job 77777"),
+        (
+            ["why", "spark"],
+            "'spark' is no job: write its number, such as 12, as `fairlead jobs` shows it; `fairlead frameworks` says",
+        ),
         (["logs", "77777"], "there is no job 77777"),
         (["logs", "x.y"], "is no task"),
     ],

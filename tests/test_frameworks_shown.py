@@ -13,6 +13,7 @@ from fairlead.scheduler.report import list_jobs, list_nodes, list_queues
 from fairlead.scheduler.report_frameworks import list_frameworks
 from fairlead.scheduler.state import State
 from fairlead.service import metrics
+from fairlead.simulate.outlook import outlook
 from fairlead.text_tables import printed
 from test_offers import Cluster, G
 
@@ -98,6 +99,32 @@ def test_the_jobs_of_a_role_are_one_queue_over_time():
     c.now = 200.0
     found = audit_history(State(), c.facts, 0.0, 200.0, 0)
     assert sorted((queue["name"], queue["worked"]) for queue in found["queues"]) == [("a", 200.0), ("b", 200.0)]
+
+
+@pytest.mark.parametrize(
+    ("nodes", "tasks", "cpu", "on"), [(1, 1, 4000, "n0"), (1, 2, 2000, "n0"), (2, 4, 2000, "n0 and n1")]
+)
+def test_room_in_offers_of_several_is_told_and_no_start_is_expected_now(nodes, tasks, cpu, on):
+    c = Cluster(Queue("web"), Queue("org"), Queue("lab"), nodes=nodes, offer_most=50.0)
+    c.join("spark", "web")
+    c.join("flink", "org")
+    assert len(c.offers()) == 2
+    c.happen(*admission.submit(c.state, [Job("lab", {"cpu": cpu}, tasks, gang=tasks > 1)], c.now))
+    c.decide()
+    text = explain(c.state, 1, c.now)["text"]
+    assert text.endswith(f"; what is offered on {on} to frameworks of org and web would do: they have not answered")
+    when = outlook(c.state, 1, c.now)
+    assert when.text.startswith("at once, when frameworks answer")
+    assert (when.earliest, when.latest) == (0.0, None)
+
+
+def test_why_says_how_much_of_what_a_queue_uses_is_only_offered():
+    c = Cluster(Queue("web", limit={"cpu": 3000}))
+    c.join("spark", "web")
+    c.offers()
+    c.happen(*admission.submit(c.state, [Job("web/./jobs", {"cpu": 1000})], c.now))
+    said = "queue web is limited to 3 cpu: it uses 3, 3 of that offered and not answered, and this needs 1 more"
+    assert explain(c.state, 1, c.now)["text"] == said
 
 
 def test_who_keeps_others_waiting_hoards():

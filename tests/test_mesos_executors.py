@@ -10,6 +10,7 @@ import sys
 from contextlib import contextmanager
 from pathlib import Path
 
+import psutil
 import pytest
 import trustme
 
@@ -140,17 +141,30 @@ def test_an_executor_is_held_to_what_it_asks_for_with_its_tasks(framework):
     assert framework.status("a")["state"] == "TASK_FAILED"
 
 
-def test_executors_live_on_while_the_scheduler_is_away(live):
+def test_executors_live_on_while_the_scheduler_is_away(live, tmp_path):
+    """And what checks the health of a command tells later that it was killed, when nobody is left of it."""
     described = {"failover_timeout": 600.0, "roles": ["B"]}
     port = port_of(live)
     with Wire(port).subscribed(described) as framework:
         offer = offer_on(framework.welcome(), "n1")
-        framework.launch(offer, task("a", "wait", offer))
+        line = f"trap '' TERM; sleep 600 & echo $! > {tmp_path}/pid; wait; wait"
+        ill = checked("ill", line, f"test -s {tmp_path}/pid -a ! -e {tmp_path}/away", offer)
+        ill["kill_policy"] = {"grace_period": {"nanoseconds": 10**8}}
+        ill["health_check"]["grace_period_seconds"] = 60
+        framework.launch(offer, task("a", "wait", offer), ill)
         before = framework.status("a")
+        assert health(framework, "ill") == ("TASK_RUNNING", True)
+        left = psutil.Process(int((tmp_path / "pid").read_text()))
         live.kill()
+    (tmp_path / "away").touch()
+    left.wait(60)
     live.up("--mesos", f"127.0.0.1:{port}")
     with Wire(port).subscribed({**described, "id": {"value": framework.id}}) as framework:
         offer = offer_on(framework.welcome(), "n1")
+        said = [health(framework, "ill")]  # the last before the kill may come once more
+        while said[-1][0] == "TASK_RUNNING":
+            said.append(health(framework, "ill"))
+        assert said[-3:] == [("TASK_RUNNING", False), ("TASK_RUNNING", False), ("TASK_KILLED", False)]
         framework.launch(offer, task("b", "wait", offer))
         assert framework.status("b")["data"] == before["data"]  # the same process
         framework.call("KILL", task_id={"value": "a"})
@@ -378,12 +392,21 @@ def test_checks_that_are_not_made(framework):
         checked("tcp", "true", "true", offer, type="TCP", tcp={"port": 70000}),
         checked("nothing", "true", "true", offer, type="TCP"),
         checked("never", "true", "true", offer, delay_seconds=-1),
+        checked("late", "true", "true", offer, delay_seconds=1e308),
+        checked("seldom", "true", "true", offer, interval_seconds=1e300),
+        checked("slow", "true", "true", offer, timeout_seconds=1e300),
+        checked("lenient", "true", "true", offer, grace_period_seconds=1e10),
         checked("fetches", "true", "true", offer),
     ]
     wrong[-1]["health_check"]["command"]["uris"] = [{"value": "/etc/hosts"}]
-    framework.launch(offer, *wrong)
+    most = dict.fromkeys(("delay_seconds", "interval_seconds", "timeout_seconds", "grace_period_seconds"), 9223372036.0)
+    framework.launch(offer, *wrong, checked("patient", "true", "true", offer, **most))
     for each in wrong:
-        assert framework.status(each["name"])["state"] == "TASK_ERROR"
+        found = framework.status(each["name"])
+        assert found["state"] == "TASK_ERROR"
+        if each["name"] in ("never", "late", "seldom", "slow", "lenient"):
+            assert found["message"].endswith("use 0 to 9223372036 seconds")
+    assert framework.last("patient")["state"] == "TASK_FINISHED"
 
 
 def test_operations_that_are_not_done_are_refused(framework):

@@ -1,5 +1,6 @@
 """What a Mesos master says, as a fairlead.toml: it is one that a scheduler takes, and what is not in it is listed."""
 
+import base64
 import doctest
 import json
 import threading
@@ -15,7 +16,10 @@ from fairlead.imports import mesos
 from fairlead.imports.mesos import import_mesos
 from fairlead.imports.mesos_state import State
 from fairlead.model.documents import read_configuration
+from fairlead.model.specs import Framework
 from fairlead.policies.registry import find_policy
+from fairlead.scheduler import admission, frameworks
+from fairlead.scheduler import state as scheduler
 
 EXAMPLE = Path(__file__).parent.parent / "examples" / "mesos-state.json"
 
@@ -29,7 +33,7 @@ def imported(command, *more):
 def test_roles_weights_and_quota_become_queues(command):
     done, queues = imported(command)
     assert (done.returncode, done.stderr.count("\n")) == (3, 1)
-    assert list(queues) == ["", "ads", "default", "research", "research/own", "research/vision"]
+    assert list(queues) == ["", "ads", "default", "research", "research/vision"]
     ads = queues["ads"]
     assert (ads.weight, ads.guarantee) == (2, {"cpu": 4000, "memory": 8 << 30})
     assert ads.limit == {"cpu": 12500, "memory": 16 << 30}
@@ -57,14 +61,20 @@ def test_a_master_is_asked(command, tmp_path):
     (tmp_path / "master").mkdir()
     (tmp_path / "master" / "roles").write_text(json.dumps({"roles": state.pop("roles")}))
     (tmp_path / "master" / "state").write_text(json.dumps(state))
-    quiet = type("Quiet", (SimpleHTTPRequestHandler,), {"log_message": lambda *_: None})
+    known = []
+    remember = {"log_message": lambda handler, *_: known.append(handler.headers["Authorization"])}
+    quiet = type("Quiet", (SimpleHTTPRequestHandler,), remember)
     with ThreadingHTTPServer(("127.0.0.1", 0), partial(quiet, directory=tmp_path)) as master:
         threading.Thread(target=master.serve_forever).start()
         url = f"http://127.0.0.1:{master.server_port}/master"
         asked = command("import", "mesos", "--state", f"{url}/state")
-        missing = command("import", "mesos", "--state", f"{url}/nothing")
+        known.clear()
+        secretly = command("import", "mesos", "--state", f"{url.replace('//', '//me:top%40secret@')}/state")
+        assert [base64.b64decode(each.removeprefix("Basic ")) for each in known] == [b"me:top@secret"] * 2
+        missing = command("import", "mesos", "--state", f"{url.replace('//', '//me:secret@')}/nothing")
         master.shutdown()
     assert asked.stdout.splitlines()[1:] == imported(command)[0].stdout.splitlines()[1:]
+    assert secretly.stdout == asked.stdout, "and no word of the password"
     assert missing.stderr == f"fairlead: {url}/nothing: answers 404 File not found: save it, and name the file\n"
 
 
@@ -96,6 +106,34 @@ def test_names_that_fairlead_does_not_take_are_listed():
     roles = [{"name": name} for name in (".hidden", "a/.b", "*", "default", "x")]
     found = import_mesos(State(roles=roles, frameworks=[{"roles": ["*"]}]), "s")
     assert [each.split(":")[0] for each in found.left_out] == ["role .hidden", "role a/.b", "role *"]
+
+
+def test_what_is_said_twice_or_of_no_role_is_taken_or_listed():
+    roles = [{"name": "a", "weight": 2}, {"name": "a", "weight": 3}, {"name": "b"}]
+    found = import_mesos(State(roles=roles, flags={"weights": "a=2,b=x,b=4,c=5,c=6"}), "s")
+    assert found.left_out == [
+        "role a: it is named twice: what is said of it first holds",
+        "flag weights: b=x: not ROLE=WEIGHT",
+        "flag weights: c=6: it is named twice: the first holds",
+        "flag weights: b=4: the master says that it is 1 now",
+    ]
+    assert 'name = "a"\nweight = 2.0' in found.text
+    assert 'name = "c"\nweight = 5.0' in found.text
+
+
+def test_the_frameworks_of_a_role_are_within_its_weight_and_quota(tmp_path):
+    """Beside the roles below, in a queue that the scheduler makes: so none is written for them, whatever a role is called."""
+    roles = [{"name": "a", "weight": 3, "quota": {"limit": {"cpus": 2}}}, {"name": "a/own", "weight": 2}]
+    path = tmp_path / "fairlead.toml"
+    path.write_text(import_mesos(State(roles=roles, frameworks=[{"roles": ["a"]}]), "s").text)
+    made, live = read_configuration(path, find_policy), scheduler.State()
+    live.apply(admission.configure(live, made.queues, made.settings, 0.0))
+    for fact in frameworks.subscribe(live, Framework("x", roles=["a", "a/own"]), "f", [], 0.0):
+        live.apply(fact)
+    assert live.frameworks.members["f"].leaves == {"a": "a/./1", "a/own": "a/own/./1"}
+    q, row = live.queues, live.tree.rows
+    assert q.parent[row["a/."]] == q.parent[row["a/own"]] == row["a"]
+    assert {float(each) for each in q.weight[row["a/."]]} == {1.0}
 
 
 part = st.sampled_from(["a", "b", "own", ".c", "*", "default"])

@@ -4,6 +4,7 @@ import asyncio
 import gzip
 import io
 import json
+import socket
 import tarfile
 import threading
 import zipfile
@@ -210,6 +211,28 @@ def test_over_http(sandbox):
         with pytest.raises(CannotFetch, match="404"):
             bring([{"value": f"{address}/none"}], 2**20)
         server.shutdown()
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\nbegun",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nff\r\nbegun",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nbegun\r\n",
+        b"no HTTP\r\n\r\n",
+    ],
+)
+def test_what_breaks_off_is_not_taken_for_the_whole(sandbox, answer):
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def serve():
+            with server.accept()[0] as connection:
+                connection.recv(4096)
+                connection.sendall(answer)
+
+        threading.Thread(target=serve, daemon=True).start()
+        with pytest.raises(CannotFetch, match=r"broke off|no whole answer"):
+            bring([{"value": f"http://127.0.0.1:{server.getsockname()[1]}/a"}], 2**20)
 
 
 def test_names_in_the_sandbox():

@@ -163,6 +163,8 @@ WRONG = [
     (operation("CREATE", volume()), "there is not so much of it in the offers"),
     (operation("DESTROY", volume()), "there is not so much of it in the offers"),
     (operation("CREATE", volume("a/b")), "is no id of a volume"),
+    (operation("CREATE", volume(path="../../x")), "is no path in the sandbox"),
+    (operation("CREATE", volume(path="/tmp/x")), "leave out the first /"),
 ]
 
 

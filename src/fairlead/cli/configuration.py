@@ -12,7 +12,7 @@ from fairlead.cli.tables import plain_table, show
 from fairlead.engines.local.machine import this_machine
 from fairlead.imports.imported import Imported
 from fairlead.imports.mesos import import_mesos
-from fairlead.imports.mesos_state import read_state
+from fairlead.imports.mesos_state import read_state, without_secrets
 from fairlead.imports.yarn import import_yarn
 from fairlead.model.documents import DocumentError, read_configuration
 from fairlead.model.quantity import round_quantity
@@ -31,7 +31,7 @@ def print_yarn(path: Path, site: Path | None) -> None:
 
 def print_mesos(state: str, roles: Path | None) -> None:
     """Print a fairlead.toml made from what a Mesos master says; exit status 3 where it leaves something out."""
-    _print_import(lambda: import_mesos(read_state(state, roles), state), "the master")
+    _print_import(lambda: import_mesos(read_state(state, roles), without_secrets(state)), "the master")
 
 
 def _print_import(make: Callable[[], Imported], who: str) -> None:

@@ -1,11 +1,10 @@
 """What a Mesos master says of roles, weights and quota, as fairlead.toml; what has no counterpart is listed.
 
-A role is a queue, at the same place in the tree. A role that has frameworks of its own beside roles below it competes there as
-Mesos' `path/.` does: with a leaf of weight 1, which is called `path/own` here.
+A role is a queue, at the same place in the tree, and its weight and quota are for all that is in it, as in Mesos. The frameworks
+of a role that has others below it are in a queue `path/.` of weight 1, as in Mesos: the scheduler makes it when the first comes.
 """
 
 import json
-from collections.abc import Container
 from dataclasses import dataclass, field
 from decimal import Decimal
 
@@ -21,7 +20,6 @@ RESOURCES = {"cpus": "cpu", "mem": "memory", "gpus": "gpu", "disk": "disk"}
 IN_MIB = ("mem", "disk")
 ANYBODY, NAMED = "*", "default"
 """Mesos' role of those who have no other, and the queue that stands for it."""
-OWN = "own"
 MOST_WEIGHT = 1e9
 
 
@@ -67,12 +65,8 @@ def import_mesos(state: State, source: str) -> Imported:
         found.blocks.append(
             '[[queue]]\nname = "/"\npolicy = "drf"\nhistory = "none"  # Mesos goes by what is allocated now'
         )
-    subscribed = {role for framework in state.frameworks if framework.active for role in framework.all_roles()}
-    above = {up for path in roles for up in ancestors(path)}
     for path, role in sorted(roles.items(), key=lambda item: item[0].split("/")):
-        _write(
-            found, roles, path, role, inner=path in above, subscribed=bool(role.frameworks) or role.name in subscribed
-        )
+        _write(found, path, role)
     _note_the_rest(found)
     version = f" {plain(state.version)}" if state.version else ""
     text = document(f"{plain(source)} of a Mesos{version} master", {"Left out": found.left_out}, found.blocks)
@@ -81,12 +75,17 @@ def import_mesos(state: State, source: str) -> Imported:
 
 def _roles(found: _Import) -> dict[str, Role]:
     """All roles by the queue that each is: what is named, what frameworks subscribe to, and what is above these."""
-    state, said = found.state, {}
+    state, said = found.state, dict[str, Role]()
     if state.roles is None:
         found.left_out.append("quota: /state does not tell it: save what /roles says as well, and name it with --roles")
-        said = {name: Role(name=name, weight=weight) for name, weight in _weights(found).items()}
-    else:
-        said = {role.name: role for role in state.roles}
+    for role in state.roles or ():
+        if role.name in said:
+            found.left_out.append(f"role {plain(role.name)}: it is named twice: what is said of it first holds")
+        said.setdefault(role.name, role)
+    for name, weight in _weights(found).items():
+        if said.setdefault(name, Role(name=name, weight=weight)).weight != weight:
+            now = f"the master says that it is {said[name].weight:g} now"
+            found.left_out.append(f"flag weights: {plain(name)}={weight:g}: {now}")
     for framework in state.frameworks:
         for name in framework.all_roles():
             said.setdefault(name, Role(name=name))
@@ -117,17 +116,21 @@ def _is_used(state: State, role: Role) -> bool:
 
 def _weights(found: _Import) -> dict[str, float]:
     """Of the master's flag `--weights`: ``a=2,b=1``."""
-    weights = {}
+    weights: dict[str, float] = {}
     for part in filter(None, str(found.state.flags.get("weights") or "").split(",")):
         name, _, weight = part.partition("=")
         try:
-            weights[name] = Role(name=name, weight=float(plain_number(weight))).weight
+            said = Role(name=name, weight=float(plain_number(weight))).weight
         except ValueError:
             found.left_out.append(f"flag weights: {plain(part)}: not ROLE=WEIGHT")
+            continue
+        if name in weights:
+            found.left_out.append(f"flag weights: {plain(part)}: it is named twice: the first holds")
+        weights.setdefault(name, said)
     return weights
 
 
-def _write(found: _Import, paths: Container[str], path: str, role: Role, inner: bool, subscribed: bool) -> None:
+def _write(found: _Import, path: str, role: Role) -> None:
     lines = [f"[[queue]]  # role {plain(role.name)}", f"name = {json.dumps(path)}"]
     if not LEAST_WEIGHT <= role.weight <= MOST_WEIGHT:
         found.left_out.append(
@@ -139,10 +142,6 @@ def _write(found: _Import, paths: Container[str], path: str, role: Role, inner: 
         if amounts:
             lines.append(f"{key} = {_table(found, role, amounts)}  # its quota's {key}")
     found.blocks.append("\n".join(lines))
-    if inner and subscribed and f"{path}/{OWN}" not in paths:
-        found.blocks.append(
-            f"[[queue]]  # the frameworks of {plain(path)} itself\nname = {json.dumps(f'{path}/{OWN}')}"
-        )
 
 
 def _table(found: _Import, role: Role, amounts: Amounts) -> str:
@@ -181,7 +180,8 @@ def _note_the_rest(found: _Import) -> None:
         told = ", ".join(f"{name} {_number(amount)}" for name, amount in sums.items() if amount)
         if told:
             found.left_out.append(
-                f"reserved for {plain(role)}: {plain(told)}: no resources of a node are kept for a queue: a guarantee is near it"
+                f"reserved for {plain(role)}: {plain(told)}: what is on Mesos' agents: its frameworks reserve anew of what "
+                "they are offered, or an operator does with RESERVE_RESOURCES"
             )
     excluded = found.state.flags.get("fair_sharing_excluded_resource_names")
     if excluded:

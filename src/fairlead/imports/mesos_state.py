@@ -4,10 +4,11 @@ Only what an import reads is looked at; masters say much more, and newer ones ot
 """
 
 import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
-from urllib.parse import urlsplit, urlunsplit
+from urllib.parse import unquote, urlsplit, urlunsplit
 
 import urllib3
 from pydantic import AliasChoices, BaseModel, Field, ValidationError, field_validator
@@ -99,20 +100,25 @@ def read_state(place: str, roles: Path | None) -> State:
     DocumentError
         It cannot be read, or is none of Mesos'.
     """
-    is_url = place.startswith(("http://", "https://"))
-    said = _asked(place) if is_url else _read(Path(place))
+    said = _asked(place) if is_url(place) else _read(Path(place))
+    shown = without_secrets(place)
     if "slaves" not in said and "frameworks" not in said and "roles" not in said:
-        raise DocumentError(f"{place}: not what Mesos' /state says: it names no slaves and no frameworks")
-    more, source = (_read(roles), str(roles)) if roles else ({}, place)
-    if is_url and roles is None:
-        source = _beside(place, "roles")
-        more = _asked(source)
-    found = _checked(said if isinstance(said.get("roles"), list) else {**said, "roles": None}, place)
+        raise DocumentError(f"{shown}: not what Mesos' /state says: it names no slaves and no frameworks")
+    more, source = (_read(roles), str(roles)) if roles else ({}, shown)
+    if is_url(place) and roles is None:
+        source = _beside(shown, "roles")
+        more = _asked(_beside(place, "roles"))
+    found = _checked(said if isinstance(said.get("roles"), list) else {**said, "roles": None}, shown)
     if more:
         if not isinstance(more.get("roles"), list):
             raise DocumentError(f"{source}: not what Mesos' /roles says: it has no list of roles")
         found.roles = _checked({"roles": more["roles"]}, source).roles
     return found
+
+
+def is_url(place: str) -> bool:
+    """Whether a place is asked, rather than a file."""
+    return place.startswith(("http://", "https://"))
 
 
 def _checked(said: dict[str, Any], place: str) -> State:
@@ -131,10 +137,23 @@ def _beside(url: str, name: str) -> str:
     return urlunsplit(parts._replace(path=parts.path.rstrip("/").rpartition("/")[0] + "/" + name, query=""))
 
 
-def _asked(url: str) -> dict[str, Any]:
+def without_secrets(place: str) -> str:
+    """A URL without the name and password that may be in it; a file as it is."""
+    return _parts(place)[0]
+
+
+def _parts(place: str) -> tuple[str, str]:
+    """A URL without the name and password that may be in it, and these."""
+    match = re.fullmatch(r"(https?://)(?:([^/?#]*)@)?(.*)", place, re.DOTALL)
+    return (match[1] + match[3], match[2] or "") if match else (place, "")
+
+
+def _asked(place: str) -> dict[str, Any]:
+    url, who = _parts(place)
+    headers = urllib3.make_headers(basic_auth=unquote(who)) if who else None
     try:
         answer = urllib3.request(
-            "GET", url, timeout=WITHIN, retries=urllib3.Retry(2, redirect=5), preload_content=False
+            "GET", url, headers=headers, timeout=WITHIN, retries=urllib3.Retry(2, redirect=5), preload_content=False
         )
         body = answer.read(LARGEST + 1)
         answer.release_conn()

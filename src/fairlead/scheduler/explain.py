@@ -178,9 +178,11 @@ def _over_a_limit(state: State, row: int) -> dict[str, Any]:
                 used -= int(queues.spare[q, r])
             if wanted and used + kept + wanted > limit:
                 queue = state.called(name)
+                offered = 0 if queues.spare[q, r] else int(queues.offered[q, r])  # else some may be of what is spare
+                only = f", {round_quantity(resource, offered)} of that offered and not answered" if offered else ""
                 text = (
                     f"queue {queue} is limited to {format_quantity(resource, limit)} {resource}: it uses "
-                    f"{round_quantity(resource, used)}, {_said_to_be_kept(resource, kept)}and this needs "
+                    f"{round_quantity(resource, used)}{only}, {_said_to_be_kept(resource, kept)}and this needs "
                     f"{round_quantity(resource, wanted)} more"
                 )
                 if jobs.revocable[row]:
@@ -298,6 +300,7 @@ def _no_node(state: State, row: int, cycle: Cycle) -> dict[str, Any]:
         where = np.flatnonzero(large & (kept > 0).any(axis=1))
         owners, who = _owners(state, row, where)
         text += f" beside what is kept for {who}" if owners else ""
+        text += _in_offers(state, free - kept, demand, large, int(jobs.waiting[row]))
         return _answer(job, "gang does not fit", text, fits=fits, needed=int(jobs.waiting[row]), kept=owners)
     owners, who = _owners(state, row, np.array([closest]) if (kept[closest] > 0).any() else np.zeros(0, np.int64))
     if not missing:
@@ -309,23 +312,29 @@ def _no_node(state: State, row: int, cycle: Cycle) -> dict[str, Any]:
     besides = ["what starts there now"] if starts[closest][demand > 0].any() else []
     besides += [f"what is kept for {who}"] if owners else []
     beside = f" beside {' and '.join(besides)}" if besides else ""
-    text = f"no node has room: {name}, the closest, lacks {lacks}{beside}{_in_offers(state, demand, large)}"
+    text = (
+        f"no node has room: {name}, the closest, lacks {lacks}{beside}{_in_offers(state, free - kept, demand, large)}"
+    )
     return _answer(job, "no room", text, **more, kept=owners)
 
 
-def _in_offers(state: State, demand: np.ndarray, large: np.ndarray) -> str:
-    """That there would be room on one of the nodes that are large enough, were it not offered to frameworks; else nothing."""
+def _in_offers(state: State, free: np.ndarray, demand: np.ndarray, large: np.ndarray, count: int = 1) -> str:
+    """That so many tasks would fit on the nodes that are large enough, with what is offered to frameworks; else nothing.
+
+    For one task a node is named, for a gang all that would help.
+    """
     offers, n = state.offers, state.offers.n
-    offered = np.zeros_like(state.nodes.free[: state.nodes.n])
+    offered = np.zeros_like(free)
     np.add.at(offered, offers.node[:n], offers.rest[:n])
-    would = large & offered.any(axis=1) & (state.nodes.free[: state.nodes.n] + offered >= demand).all(axis=1)
-    if not would.any():
+    room = free + offered
+    would = large & offered.any(axis=1) & (room >= demand).all(axis=1)
+    if not would.any() or tasks_that_fit(room[large], demand) < count:
         return ""
-    node = int(np.argmax(would))
-    whose = {state.tree.names[leaf] for leaf in offers.leaf[:n][offers.node[:n] == node].tolist()}
+    nodes = np.flatnonzero(would)[: None if count > 1 else 1]
+    whose = {state.tree.names[leaf] for leaf in offers.leaf[:n][np.isin(offers.node[:n], nodes)].tolist()}
     roles = sorted({written(queue_of(state.frameworks.at[leaf][1])) for leaf in whose})
-    name = state.cluster.specs[node].name
-    return f"; what is offered on {name} to frameworks of {listed(roles)} would do: they have not answered"
+    names = listed([state.cluster.specs[node].name for node in nodes.tolist()])
+    return f"; what is offered on {names} to frameworks of {listed(roles)} would do: they have not answered"
 
 
 def _kept_from(state: State, bucket: int) -> np.ndarray:

@@ -18,7 +18,7 @@ from fairlead.model.quantity import format_quantity
 from fairlead.model.specs import path_to_root
 from fairlead.scheduler.admission import job_row
 from fairlead.scheduler.copying import copy_of
-from fairlead.scheduler.decide import settled_before
+from fairlead.scheduler.decide import run_cycle, settled_before
 from fairlead.scheduler.facts import JobReleased
 from fairlead.scheduler.frameworks import set_aside
 from fairlead.scheduler.let_in import waits_to_be_let_in
@@ -39,6 +39,8 @@ MOST_WORK = 100_000
 """Tasks that are placed in a run and jobs that come, at most; then it is given up: the job does not start before that."""
 HORIZON = 60 * 86400.0
 """Seconds that are looked ahead, at most."""
+IN_OFFERS = "at once, when frameworks answer what they are offered, or it is offered no longer"
+"""Where there is room but for that; when they will nobody knows."""
 PACE = 500
 """Of these, between two looks at whether the job has started, about."""
 
@@ -88,6 +90,7 @@ def outlook(state: State, job: int, now: float, widen: float = 0.0, seconds: flo
     known_already = settled(state, job)
     if known_already is not None:
         return known_already
+    in_offers = bool(state.frameworks.members) and job_row(state, job) not in run_cycle(state).job
     state, held, once = _let_go(state, job, now)
     known_already = settled(state, job)  # a gang whose leader is over is over with that
     if known_already is not None:
@@ -105,6 +108,8 @@ def outlook(state: State, job: int, now: float, widen: float = 0.0, seconds: flo
             job, "unknown", "nobody can say: nothing is known yet of how long such tasks take", runs=len(begun)
         )
     low, high = widened(low, -widen), widened(high, widen)
+    if high == 0 and in_offers and not once:
+        return Outlook(job, "expected", IN_OFFERS, now, None, len(begun), held)
     text = _told(low, high, once, begun.min() < inf)
     return Outlook(job, "expected", text, now + low, now + high if high < inf else None, len(begun), held)
 

@@ -391,9 +391,10 @@ def why(job: JobId, as_json: Json = False) -> None:
     """Say what a job waits for, and when it is expected to start."""
     from fairlead.cli.tables import kept_until
 
+    number = number_of(job, "; `fairlead frameworks` says what each framework waits for")
     with connect() as connection:
-        found = connection.get(f"/v1/jobs/{number_of(job)}/why")
-        found["when"] = connection.get(f"/v1/jobs/{number_of(job)}/when")
+        found = connection.get(f"/v1/jobs/{number}/why")
+        found["when"] = connection.get(f"/v1/jobs/{number}/when")
     if as_json:
         print_json(found)
         return
@@ -521,10 +522,10 @@ def checkpointed() -> None:
     say()
 
 
-def number_of(job: str) -> int:
-    """The number of a job, as it is written; a Failure where it is none."""
+def number_of(job: str, more: str = "") -> int:
+    """The number of a job, as it is written; a Failure where it is none, which says more."""
     if not re.fullmatch(r"[0-9]{1,15}", job):
-        raise Failure(f"{job!r} is no job: write its number, such as 12, as `fairlead jobs` shows it")
+        raise Failure(f"{job!r} is no job: write its number, such as 12, as `fairlead jobs` shows it{more}")
     return int(job)
 
 

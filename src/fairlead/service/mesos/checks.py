@@ -29,6 +29,10 @@ HEALTHY = range(200, 400)
 LONGEST_LINE = 65536
 TRIES = 3
 """How often it is tried to say that the command is to be killed, before it is."""
+LATEST = 3600.0
+"""Seconds after the command was killed for which it is tried to say so."""
+MOST_WAITING = 1000
+"""So much of what could not be said yet is kept: the latest."""
 
 
 class Speaker:
@@ -55,6 +59,7 @@ class Speaker:
         call = {"type": "UPDATE", "update": {"status": status}}
         named = {"framework_id": self._asked["framework"], "executor_id": self._asked["task"]}
         self.waiting.append(json.dumps({**call, **{key: {"value": name} for key, name in named.items()}}).encode())
+        del self.waiting[:-MOST_WAITING]
 
     def say(self) -> None:
         """Say what waits, as far as it is heard; what is refused is not said again."""
@@ -136,10 +141,14 @@ class Watch:
             if self.speaker.waiting:
                 self.speaker.say()
                 left = min(left, AGAIN) if self.speaker.waiting else left
-            select.select([self._read], [], [], left)
-            with suppress(BlockingIOError):
-                os.read(self._read, 4096)
+            self._sleep(left)
         return False
+
+    def _sleep(self, seconds: float) -> None:
+        """Wait for a signal, of a process that has ended or to end, or so long."""
+        select.select([self._read], [], [], seconds)
+        with suppress(BlockingIOError):
+            os.read(self._read, 4096)
 
     def check(self, asked: dict[str, Any]) -> str | None:
         """Run a check; what is wrong with the command by it, None where nothing is."""
@@ -151,12 +160,40 @@ class Watch:
         return None if code == 0 or self.over else f"the check exited with status {code}"
 
     def kill(self, grace: float) -> None:
-        """End the command, and all that it started."""
+        """End the command, and all that it started; then say what waits, unless told to end, or nobody comes to hear it."""
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         os.killpg(0, signal.SIGTERM)
         self.wait(time.monotonic() + grace)
-        if not self.over:
-            os.killpg(0, signal.SIGKILL)
+        signal.signal(signal.SIGTERM, self._stop)
+        _kill_the_others()
+        self.child.wait()
+        until = time.monotonic() + LATEST
+        while self.speaker.waiting and not self.stopping and time.monotonic() < until:
+            self.speaker.say()
+            if self.speaker.waiting:
+                self._sleep(AGAIN)
+
+
+def _kill_the_others() -> None:
+    """Kill all of the group of this process but itself, also what they start meanwhile."""
+    done = {os.getpid()}
+    while found := _group() - done:
+        for pid in found:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        done |= found
+
+
+def _group() -> set[int]:
+    """The processes in the group of this one."""
+    there = [int(name) for name in os.listdir("/proc") if name.isdigit()]  # noqa: PTH208 names are enough
+    return {pid for pid in there if _group_of(pid) == os.getpgid(0)}
+
+
+def _group_of(pid: int) -> int:
+    with suppress(ProcessLookupError):
+        return os.getpgid(pid)
+    return 0  # it has ended meanwhile
 
 
 @contextmanager

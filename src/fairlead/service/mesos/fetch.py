@@ -5,6 +5,7 @@ of fairlead but its arguments: what is to be fetched, as JSON, and the command. 
 """
 
 import gzip
+import http.client
 import json
 import os
 import shutil
@@ -67,6 +68,8 @@ def fetch(uri: dict[str, Any], room: Room) -> Path:
     if scheme in ("http", "https"):
         with urllib.request.urlopen(value, timeout=WAIT) as answer:  # noqa: S310 of these two only
             room.copy(answer, target)
+            if answer.length:  # what is read in pieces ends early without a word
+                raise CannotFetch(f"the server broke off {answer.length} bytes before the end")
     else:
         path = Path(urllib.parse.unquote(urllib.parse.urlsplit(value).path) if scheme == "file" else value)
         with path.open("rb") as file:
@@ -112,6 +115,8 @@ def bring(uris: list[dict[str, Any]], most: int) -> None:
                 extract(path, room)
         except (OSError, ValueError, EOFError, tarfile.TarError, zipfile.BadZipFile, CannotFetch) as error:
             raise CannotFetch(f"{uri['value']}: {error}") from None
+        except http.client.HTTPException as error:  # what is answered is no HTTP, or its pieces break off
+            raise CannotFetch(f"{uri['value']}: no whole answer: {error!r}") from None
         except (NotImplementedError, RuntimeError) as error:  # how a zip is packed, or that it has a password
             raise CannotFetch(f"{uri['value']}: {error}") from None
 

@@ -30,6 +30,7 @@ Reservation = Resource.ReservationInfo
 """For whom a resource is reserved."""
 LONGEST_MARK = 4096
 LONGEST_VOLUME_ID = 255
+LONGEST_PATH = 1024
 
 
 class InvalidOperation(ValueError):
@@ -237,9 +238,20 @@ def _check_volume(disk: Resource.DiskInfo, principal: str) -> None:
     persistence = disk.persistence
     if not disk.HasField("volume") or disk.volume.HasField("host_path"):
         raise InvalidOperation("a volume says in disk.volume where a task is to see it, and no host_path")
+    if wrong := wrong_path(disk.volume.container_path):
+        raise InvalidOperation(wrong)
     if disk.volume.mode == Volume.RO:
         raise InvalidOperation("a volume is made to be written to: mode RW")
     _check_principal(persistence.principal if persistence.HasField("principal") else None, principal)
+
+
+def wrong_path(path: str) -> str:
+    """What is wrong with where a task would see a volume; empty where nothing is."""
+    if path.startswith("/"):
+        return f"container_path {path!r}: without a container a volume is seen in the sandbox: leave out the first /"
+    if any(part in ("", ".", "..") or "\0" in part for part in path.split("/")) or len(path) > LONGEST_PATH:
+        return f"container_path {path!r} is no path in the sandbox"
+    return ""
 
 
 def is_volume(mark: str) -> bool:

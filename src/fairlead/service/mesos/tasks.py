@@ -5,7 +5,6 @@ the task starts as :mod:`~fairlead.service.mesos.fetch`, which becomes the comma
 """
 
 import json
-import math
 import re
 import secrets
 import signal
@@ -31,10 +30,10 @@ from fairlead.service.mesos.messages.mesos_pb2 import (
     Resource,
     TaskInfo,
 )
-from fairlead.service.mesos.reservations import asked_of
+from fairlead.service.mesos.reservations import asked_of, wrong_path
 from fairlead.service.mesos.resources import NoResource, are_revocable
 
-LONGEST_ID, LONGEST_PATH = 255, 1024
+LONGEST_ID = 255
 GRACE = 5.0
 """Seconds that an executor has to end, where it says nothing."""
 TOKEN = "MESOS_EXECUTOR_AUTHENTICATION_TOKEN"  # noqa: S105 its name
@@ -44,6 +43,8 @@ GROUP = "MESOS_LAUNCH_GROUP"
 MOST_URIS = 1000
 MOST_FETCHED = 16 * 2**30
 """Bytes that are fetched and unpacked for a task that says nothing of its disk."""
+LONGEST_WAIT = 2**63 / 1e9
+"""Seconds: what 64 bits hold in nanoseconds, as in Mesos."""
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _TASK_ID = re.compile(r"[^\x00-\x20/\x7f]+")
 
@@ -122,11 +123,11 @@ def _checking(info: TaskInfo, home: Home, env: dict[str, str], grace: float | No
         "interval": check.interval_seconds,
         "timeout": check.timeout_seconds,
         "grace_period": check.grace_period_seconds,
-        "failures": check.consecutive_failures,
     }
     for name, value in asked.items():
-        if not (isinstance(value, float | int) and 0 <= value < math.inf):
-            raise InvalidTask(f"health check: {name}: {value} are no seconds")
+        if not (isinstance(value, float | int) and 0 <= value <= LONGEST_WAIT):
+            raise InvalidTask(f"health check: {name}: {value}: use 0 to {int(LONGEST_WAIT)} seconds")
+    asked["failures"] = check.consecutive_failures
     asked |= {"argv": _checking_argv(check), "env": _variables(check.command), "task": info.task_id.value}
     asked |= {
         "framework": home.framework,
@@ -247,13 +248,8 @@ def volumes_of(resources: Iterable[Resource]) -> dict[str, str]:
         raise InvalidTask(str(error)) from None
     found: dict[str, str] = {}
     for mark, path in volumes.items():
-        parts = path.split("/")
-        if path.startswith("/"):
-            raise InvalidTask(
-                f"container_path {path!r}: without a container a volume is seen in the sandbox: leave out the first /"
-            )
-        if any(part in ("", ".", "..") or "\0" in part for part in parts) or len(path) > LONGEST_PATH:
-            raise InvalidTask(f"container_path {path!r} is no path in the sandbox")
+        if wrong := wrong_path(path):
+            raise InvalidTask(wrong)
         if any(f"{path}/".startswith(f"{other}/") or f"{other}/".startswith(f"{path}/") for other in found):
             raise InvalidTask(f"container_path {path!r}: there is another volume already, or in it")
         found[path] = mark
