@@ -26,6 +26,7 @@ limit = { cpu = 8, memory = "8Gi" }
 
 [[queue]]
 name = "B"
+grace = 0
 
 [[node]]
 name = "n1"
@@ -342,7 +343,24 @@ class TestTasks:
             assert (found["state"], found["reason"]) == ("TASK_LOST", "REASON_RECONCILIATION")
             assert "uuid" not in found
 
-    def test_updates_come_again_until_they_are_acknowledged(self, wire):
+    def test_a_task_has_the_grace_of_its_kill_policy_where_its_framework_kills_it(self, wire, world):
+        """Not that of its queue, which is for what is revoked, and for people who cancel."""
+        command = "trap 'sleep 0.2; echo saved; exit 0' TERM; echo ready; while :; do sleep 0.05; done"
+        policy = {"grace_period": {"nanoseconds": 60 * 10**9}}
+        with wire.subscribed({"roles": ["B"]}) as framework:
+            offer = framework.welcome().offer()
+            framework.launch(offer, *(task(name, command, offer, kill_policy=policy) for name in ("kept", "cut")))
+            jobs = [world.newest() - 1, world.newest()]
+            for name in ("kept", "cut"):
+                while framework.status(name)["state"] != "TASK_RUNNING":
+                    pass
+            world.until(lambda: all(world.call("logs", str(job)).stdout == "ready\n" for job in jobs))
+            assert framework.call("KILL", task_id={"value": "kept"}).status == 202
+            world.ok("cancel", str(jobs[1]))
+            assert framework.last("kept")["state"] == framework.last("cut")["state"] == "TASK_KILLED"
+        assert [world.ok("logs", str(job)) for job in jobs] == ["ready\nsaved\n", "ready\n"]
+
+    def test_updates_come_again_until_they_are_acknowledged(self, wire, world):
         with wire.subscribed({"failover_timeout": 60.0}) as framework:
             offer = framework.welcome().offer()
             framework.launch(offer, task("u", "true", offer))

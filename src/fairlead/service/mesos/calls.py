@@ -460,7 +460,7 @@ class Calls:
         known = frameworks.tasks_of(calling.state, calling.who)
         number = calling.state.frameworks.executor_on(calling.who, task, agent)
         if number is not None:
-            return frameworks.shut_down(calling.state, number, calling.now)
+            return frameworks.shut_down(calling.state, number, calling.now, by_framework=True)
         return frameworks.kill(calling.state, calling.who, task, calling.now) if task in known else []
 
     def _message(self, calling: Calling) -> list[Fact]:
