@@ -4,12 +4,14 @@ import contextlib
 import json
 import re
 import socket
+from base64 import b64decode, b64encode
 from pathlib import Path
 from random import Random
 
 import pytest
 
 from conftest import Live
+from fairlead.service.mesos import events
 from fairlead.service.mesos.encoding import PROTOBUF
 from fairlead.service.mesos.messages.scheduler_pb2 import Call, Event
 from mesos_wire import JSON, Wire, task
@@ -368,9 +370,24 @@ class TestTasks:
         with wire.subscribed({"failover_timeout": 60.0, "id": {"value": framework.id}}) as again:
             again.welcome()
             assert again.status("u", acknowledge=False)["uuid"] == first["uuid"]
+            for uuid in ("!!", "", "AAAA"):
+                answer = again.acknowledge({**first, "uuid": uuid})
+                assert answer.status == 400
+            assert answer.body == b"Failed to validate scheduler::Call: Not a valid UUID"
+            world.until(lambda: world.job(world.newest())["status"] == "succeeded")
+            job = int.from_bytes(b64decode(first["uuid"])[:8], "big")
+            untold = [{**first, "uuid": b64encode(events.uuid_of(job, number)).decode()} for number in (2, 3)]
+            for not_known in (*untold, {**first, "agent_id": {"value": "another"}}):
+                assert again.acknowledge(not_known).status == 202
+        with wire.subscribed({"failover_timeout": 60.0, "id": {"value": framework.id}}) as again:
+            again.welcome()
+            assert again.status("u", acknowledge=False)["uuid"] == first["uuid"], "it is not known yet"
             assert again.acknowledge(first).status == 202
             assert again.acknowledge(first).status == 202
-            assert again.status("u", acknowledge=False)["state"] == "TASK_RUNNING"
+            told = again.status("u", acknowledge=False)
+            assert told["state"] == "TASK_RUNNING"
+            assert again.acknowledge(told).status == 202
+            assert again.status("u")["state"] == "TASK_FINISHED"
 
     def test_what_is_left_may_be_refused_and_revived(self, wire):
         with wire.subscribed() as framework:

@@ -238,6 +238,8 @@ class Calls:
         body = BODIES.get(call.type)
         if body is not None and not call.HasField(body):
             return _invalid(f"Expecting '{body}' to be present")
+        if call.type == Call.ACKNOWLEDGE and not events.is_uuid(call.acknowledge.uuid):
+            return _invalid("Not a valid UUID")
         if call.type == Call.ACCEPT:
             return await self._accept(caller, call, stream)
         if call.type == Call.RECONCILE:
