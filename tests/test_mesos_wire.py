@@ -440,6 +440,22 @@ class TestTasks:
             assert why in found["message"]
             assert framework.last("right")["state"] == "TASK_FINISHED"
 
+    def test_a_task_that_runs_for_longer_than_it_may(self, wire):
+        with wire.subscribed() as framework:
+            offer = framework.welcome().offer()
+            framework.launch(offer, task("long", "sleep 60", offer, max_completion_time={"nanoseconds": 10**8}))
+            found = framework.last("long")
+            assert (found["state"], found["reason"]) == ("TASK_FAILED", "REASON_MAX_COMPLETION_TIME_REACHED")
+            assert found["message"] == "Maximum completion time reached"
+
+    def test_of_two_tasks_of_one_id_the_first_is_launched(self, wire):
+        with wire.subscribed() as framework:
+            offer = framework.welcome().offer()
+            framework.launch(offer, task("two", "exit 3", offer), task("two", "true", offer))
+            found = framework.status("two")
+            assert (found["state"], found["message"]) == ("TASK_ERROR", "Task has duplicate ID: two")
+            assert framework.last("two")["message"] == "Command exited with status 3"
+
     def test_uris(self, wire, world, tmp_path):
         (tmp_path / "run me.sh").write_text("#!/bin/sh\necho fetched $(cat deep/file)\n")
         pack = tmp_path / "pack"
@@ -456,7 +472,9 @@ class TestTasks:
             framework.call("REVIVE")
             offer = framework.offer()
             framework.launch(offer, task("none", {"value": "true", "uris": [{"value": "/no/such"}]}, offer))
-            assert framework.last("none")["state"] == "TASK_FAILED"
+            found = framework.last("none")
+            assert (found["state"], found["reason"]) == ("TASK_FAILED", "REASON_CONTAINER_LAUNCH_FAILED")
+            assert "cannot fetch /no/such: " in found["message"]
             assert "/no/such" in world.call("logs", str(world.newest())).stderr
 
     def group(self, framework, offer, *tasks):
