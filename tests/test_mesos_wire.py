@@ -115,6 +115,25 @@ class TestStatuses:
             assert answer.status == 400
             assert b"'framework_id' differs from 'update_framework.framework_info.id'" in answer.body
 
+    def test_roles_that_a_framework_has_not(self, wire, world):
+        """The call is taken and passed over, also for those that it has."""
+        with wire.subscribed() as framework:
+            framework.welcome()
+            for role in ("B", "a//b"):
+                assert framework.call("SUPPRESS", roles=["A", role]).status == 202
+                assert framework.call("REVIVE", roles=[role, "A"]).status == 202
+            log = [each["what"] for each in world.ask("log")["log"] if framework.id in each["what"]]
+            assert log == [f"subscribed framework {framework.id}"]
+
+    def test_another_principal(self, wire):
+        with wire.subscribed({"principal": "one"}) as framework:
+            framework.welcome()
+            for said, status in ((None, 202), ("two", 400), ("one", 202)):
+                info = {"name": "f", "user": "", "roles": ["A"], **({"principal": said} if said else {})}
+                answer = framework.call("UPDATE_FRAMEWORK", framework_info=info)
+                assert answer.status == status, answer.raw
+                assert status == 202 or b"Changing framework's principal is not allowed" in answer.body
+
     def test_subscribe_with_a_stream_id(self, wire):
         assert wire.post(SUBSCRIBE, {"Mesos-Stream-Id": "x"}).status == 400
 
@@ -732,6 +751,11 @@ class TestOperators:
             less = {"role": "B", "limits": {"cpus": {"value": 1}}}
             assert wire.post(_quota(less), path="/api/v1").status == 400
             assert wire.post(_quota(less, force=True), path="/api/v1").status == 200
+        more = {"role": "B", "guarantees": {"cpus": {"value": 12.5}}}
+        answer = wire.post(_quota(more), path="/api/v1")
+        assert (answer.status, answer.body[:56]) == (400, b"Invalid QuotaConfig: total quota guarantees 'cpu=13500m'")
+        assert wire.post(_quota({**more, "guarantees": {"cpus": {"value": 12}}}), path="/api/v1").status == 200
+        assert wire.post(_quota(more, force=True), path="/api/v1").status == 200
         for wrong in ({"role": "A/x"}, {"role": "A", "limits": {"cpus": {"value": -1}}}, {"role": "-"}):
             assert wire.post(_quota({"role": "B"}, wrong), path="/api/v1").status == 400
         assert (
