@@ -377,6 +377,18 @@ def test_the_grace_that_a_framework_gives_its_task_is_known_until_the_task_is_ov
     assert not known.frameworks.graces
 
 
+def test_an_executor_has_its_own_grace_where_its_framework_shuts_it_down(state):
+    program = Job("", {}, executor="e", info="{}", grace=30.0, work=Work(["true"]))
+    within = Job("", {"cpu": 100}, task="t", executor="e", info="{}")
+    facts, refused = frameworks.accept(state, "F", [1], [within], 0.0, 0.0, {"e": program})
+    assert not refused
+    apply(state, facts)
+    (number,) = state.frameworks.executors
+    for by_framework, grace in ((False, None), (True, 30.0)):
+        (stopped,) = frameworks.shut_down(state, number, 1.0, by_framework)
+        assert (stopped.id, stopped.grace) == (number, grace)
+
+
 def test_an_update_is_told_when_it_is_recorded_and_the_next_when_it_is_acknowledged(state):
     told = []
     subscriptions = Subscriptions(SimpleNamespace(wall=float))
