@@ -17,16 +17,17 @@ from google.protobuf.message import EncodeError
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairlead.engines.step import Stalled
+from fairlead.engines.step import GRACE, Stalled, with_graces
 from fairlead.model.documents import DocumentError
 from fairlead.model.specs import Framework, Job, Node, Queue, Settings, Work
 from fairlead.people.accounts import myself
 from fairlead.people.principals import Principals
 from fairlead.people.rules import Caller, rules_of
-from fairlead.scheduler import frameworks
+from fairlead.scheduler import frameworks, snapshot
 from fairlead.scheduler.admission import Refused
 from fairlead.scheduler.decide import decide
 from fairlead.scheduler.facts import (
+    Attempts,
     Configured,
     JobSubmitted,
     NodeForgotten,
@@ -381,6 +382,36 @@ def test_what_is_left_of_a_group_is_stopped_also_when_nobody_looked_as_it_broke(
     asker = Asks(state)
     asyncio.run(calls_of(asker).end_groups_of_before())
     assert [fact.id for fact in asker.facts] == [state.frameworks.tasks["F"]["b"].job]
+
+
+def test_the_grace_that_a_framework_gives_its_task_is_known_until_the_task_is_over(state):
+    jobs = [
+        Job("", {"cpu": 100}, task=name, grace=grace, work=Work(["true"])) for name, grace in (("a", 60.0), ("b", 1e5))
+    ]
+    facts, _ = frameworks.accept(state, "F", [1], jobs, 0.0, 0.0)
+    one = np.ones(1, np.int64)
+    numbers = [each.id for each in apply(state, facts) if isinstance(each, JobSubmitted)]
+    attempts = [Attempts(number * one, 0 * one, one) for number in numbers]
+    assert [grace for each in attempts for _, grace in with_graces(state, each)] == [GRACE, GRACE]
+    for name in ("a", "b"):
+        apply(state, frameworks.kill(state, "F", name, 1.0))
+    known = snapshot.load(snapshot.dump(state))
+    assert [grace for each in attempts for _, grace in with_graces(known, each)] == [60.0, 3600.0]
+    for number in numbers:
+        known.apply(TasksFinished(at=2.0, job=number * one, index=0 * one, attempt=one, outcome=one, code=15 * one))
+    assert not known.frameworks.graces
+
+
+def test_an_executor_has_its_own_grace_where_its_framework_shuts_it_down(state):
+    program = Job("", {}, executor="e", info="{}", grace=30.0, work=Work(["true"]))
+    within = Job("", {"cpu": 100}, task="t", executor="e", info="{}")
+    facts, refused = frameworks.accept(state, "F", [1], [within], 0.0, 0.0, {"e": program})
+    assert not refused
+    apply(state, facts)
+    (number,) = state.frameworks.executors
+    for by_framework, grace in ((False, None), (True, 30.0)):
+        (stopped,) = frameworks.shut_down(state, number, 1.0, by_framework)
+        assert (stopped.id, stopped.grace) == (number, grace)
 
 
 def test_an_update_is_told_when_it_is_recorded_and_the_next_when_it_is_acknowledged(state):

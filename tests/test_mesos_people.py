@@ -18,6 +18,17 @@ name = "aurora"
 secret = "borealis"
 account = "bob"
 roles = ["people"]
+
+[[principal]]
+name = "chronos"
+secret = "time"
+account = "alice"
+roles = ["vision"]
+
+[[principal]]
+name = "olga"
+secret = "sees"
+account = "olga"
 """
 
 
@@ -83,6 +94,45 @@ def test_others_frameworks_are_not_told(crowd):
         call = {"type": "TEARDOWN", "teardown": {"framework_id": {"value": framework.id}}}
         assert bob.post(call, path="/api/v1").status == 403
         assert bob.post({"type": "UPDATE_WEIGHTS", "update_weights": {}}, path="/api/v1").status == 403
+
+
+def test_who_is_bound_to_queues_sees_and_tears_down_what_is_in_these(crowd):
+    everywhere, bound = Wire(crowd.port, ("marathon", "wing")), Wire(crowd.port, ("chronos", "time"))
+    with (
+        everywhere.subscribed({"roles": ["secret"], "failover_timeout": 60.0}) as apart,
+        everywhere.subscribed({"roles": ["vision", "secret"]}) as both,
+        everywhere.subscribed({"roles": ["vision"]}) as within,
+    ):
+        offer = apart.welcome().offer()
+        whose = {"role": "secret", "reservation": {"principal": "marathon"}}
+        reserved = {"name": "cpus", "type": "SCALAR", "scalar": {"value": 1}, **whose}
+        operations = [
+            {"type": "RESERVE", "reserve": {"resources": [reserved]}},
+            {"type": "LAUNCH", "launch": {"task_infos": [task("hush", "sleep 60", offer)]}},
+        ]
+        apart.call("ACCEPT", offer_ids=[offer["id"]], operations=operations)
+        assert apart.status("hush")["state"] == "TASK_STARTING"
+        both.welcome()
+        within.welcome()
+        for wire, seen in ((everywhere, [apart, both, within]), (bound, [within])):
+            names = [framework.id for framework in seen]
+            assert [each["id"] for each in wire.get("/frameworks")["frameworks"]] == names
+            assert [each["id"] for each in wire.get("/state")["frameworks"]] == names
+            for path in ("/state", "/tasks", "/roles", "/slaves", "/weights", "/quota"):
+                assert ("secret" in str(wire.get(path))) == (wire is everywhere and path != "/quota"), path
+            for kind in ("STATE", "TASKS", "FRAMEWORKS", "ROLES", "AGENTS", "WEIGHTS"):
+                told = wire.post({"type": f"GET_{kind}"}, path="/api/v1").body
+                assert (b"secret" in told) == (wire is everywhere), kind
+        told = Wire(crowd.port, ("olga", "sees")).get("/state")
+        assert [each["id"] for each in told["frameworks"]] == [within.id], (
+            "an operator sees nobody's names in private queues"
+        )
+        for framework, status in ((apart, 403), (both, 403), (within, 200)):
+            call = {"type": "TEARDOWN", "teardown": {"framework_id": {"value": framework.id}}}
+            answer = bound.post(call, path="/api/v1")
+            assert answer.status == status, answer.raw
+            assert status == 200 or answer.body == b"this token is for vision only, not for queue 'secret'"
+        assert apart.call("TEARDOWN").status == 202
 
 
 def test_whose_process_it_is_is_enough_without_secrets(crowd):

@@ -4,12 +4,14 @@ import contextlib
 import json
 import re
 import socket
+from base64 import b64decode, b64encode
 from pathlib import Path
 from random import Random
 
 import pytest
 
 from conftest import Live
+from fairlead.service.mesos import events
 from fairlead.service.mesos.encoding import PROTOBUF
 from fairlead.service.mesos.messages.scheduler_pb2 import Call, Event
 from mesos_wire import JSON, Wire, task
@@ -26,6 +28,7 @@ limit = { cpu = 8, memory = "8Gi" }
 
 [[queue]]
 name = "B"
+grace = 0
 
 [[node]]
 name = "n1"
@@ -111,6 +114,25 @@ class TestStatuses:
             answer = framework.call("UPDATE_FRAMEWORK", framework_info=info)
             assert answer.status == 400
             assert b"'framework_id' differs from 'update_framework.framework_info.id'" in answer.body
+
+    def test_roles_that_a_framework_has_not(self, wire, world):
+        """The call is taken and passed over, also for those that it has."""
+        with wire.subscribed() as framework:
+            framework.welcome()
+            for role in ("B", "a//b"):
+                assert framework.call("SUPPRESS", roles=["A", role]).status == 202
+                assert framework.call("REVIVE", roles=[role, "A"]).status == 202
+            log = [each["what"] for each in world.ask("log")["log"] if framework.id in each["what"]]
+            assert log == [f"subscribed framework {framework.id}"]
+
+    def test_another_principal(self, wire):
+        with wire.subscribed({"principal": "one"}) as framework:
+            framework.welcome()
+            for said, status in ((None, 202), ("two", 400), ("one", 202)):
+                info = {"name": "f", "user": "", "roles": ["A"], **({"principal": said} if said else {})}
+                answer = framework.call("UPDATE_FRAMEWORK", framework_info=info)
+                assert answer.status == status, answer.raw
+                assert status == 202 or b"Changing framework's principal is not allowed" in answer.body
 
     def test_subscribe_with_a_stream_id(self, wire):
         assert wire.post(SUBSCRIBE, {"Mesos-Stream-Id": "x"}).status == 400
@@ -342,7 +364,24 @@ class TestTasks:
             assert (found["state"], found["reason"]) == ("TASK_LOST", "REASON_RECONCILIATION")
             assert "uuid" not in found
 
-    def test_updates_come_again_until_they_are_acknowledged(self, wire):
+    def test_a_task_has_the_grace_of_its_kill_policy_where_its_framework_kills_it(self, wire, world):
+        """Not that of its queue, which is for what is revoked, and for people who cancel."""
+        command = "trap 'sleep 0.2; echo saved; exit 0' TERM; echo ready; while :; do sleep 0.05; done"
+        policy = {"grace_period": {"nanoseconds": 60 * 10**9}}
+        with wire.subscribed({"roles": ["B"]}) as framework:
+            offer = framework.welcome().offer()
+            framework.launch(offer, *(task(name, command, offer, kill_policy=policy) for name in ("kept", "cut")))
+            jobs = [world.newest() - 1, world.newest()]
+            for name in ("kept", "cut"):
+                while framework.status(name)["state"] != "TASK_RUNNING":
+                    pass
+            world.until(lambda: all(world.call("logs", str(job)).stdout == "ready\n" for job in jobs))
+            assert framework.call("KILL", task_id={"value": "kept"}).status == 202
+            world.ok("cancel", str(jobs[1]))
+            assert framework.last("kept")["state"] == framework.last("cut")["state"] == "TASK_KILLED"
+        assert [world.ok("logs", str(job)) for job in jobs] == ["ready\nsaved\n", "ready\n"]
+
+    def test_updates_come_again_until_they_are_acknowledged(self, wire, world):
         with wire.subscribed({"failover_timeout": 60.0}) as framework:
             offer = framework.welcome().offer()
             framework.launch(offer, task("u", "true", offer))
@@ -350,9 +389,24 @@ class TestTasks:
         with wire.subscribed({"failover_timeout": 60.0, "id": {"value": framework.id}}) as again:
             again.welcome()
             assert again.status("u", acknowledge=False)["uuid"] == first["uuid"]
+            for uuid in ("!!", "", "AAAA"):
+                answer = again.acknowledge({**first, "uuid": uuid})
+                assert answer.status == 400
+            assert answer.body == b"Failed to validate scheduler::Call: Not a valid UUID"
+            world.until(lambda: world.job(world.newest())["status"] == "succeeded")
+            job = int.from_bytes(b64decode(first["uuid"])[:8], "big")
+            untold = [{**first, "uuid": b64encode(events.uuid_of(job, number)).decode()} for number in (2, 3)]
+            for not_known in (*untold, {**first, "agent_id": {"value": "another"}}):
+                assert again.acknowledge(not_known).status == 202
+        with wire.subscribed({"failover_timeout": 60.0, "id": {"value": framework.id}}) as again:
+            again.welcome()
+            assert again.status("u", acknowledge=False)["uuid"] == first["uuid"], "it is not known yet"
             assert again.acknowledge(first).status == 202
             assert again.acknowledge(first).status == 202
-            assert again.status("u", acknowledge=False)["state"] == "TASK_RUNNING"
+            told = again.status("u", acknowledge=False)
+            assert told["state"] == "TASK_RUNNING"
+            assert again.acknowledge(told).status == 202
+            assert again.status("u")["state"] == "TASK_FINISHED"
 
     def test_what_is_left_may_be_refused_and_revived(self, wire):
         with wire.subscribed() as framework:
@@ -405,6 +459,22 @@ class TestTasks:
             assert why in found["message"]
             assert framework.last("right")["state"] == "TASK_FINISHED"
 
+    def test_a_task_that_runs_for_longer_than_it_may(self, wire):
+        with wire.subscribed() as framework:
+            offer = framework.welcome().offer()
+            framework.launch(offer, task("long", "sleep 60", offer, max_completion_time={"nanoseconds": 10**8}))
+            found = framework.last("long")
+            assert (found["state"], found["reason"]) == ("TASK_FAILED", "REASON_MAX_COMPLETION_TIME_REACHED")
+            assert found["message"] == "Maximum completion time reached"
+
+    def test_of_two_tasks_of_one_id_the_first_is_launched(self, wire):
+        with wire.subscribed() as framework:
+            offer = framework.welcome().offer()
+            framework.launch(offer, task("two", "exit 3", offer), task("two", "true", offer))
+            found = framework.status("two")
+            assert (found["state"], found["message"]) == ("TASK_ERROR", "Task has duplicate ID: two")
+            assert framework.last("two")["message"] == "Command exited with status 3"
+
     def test_uris(self, wire, world, tmp_path):
         (tmp_path / "run me.sh").write_text("#!/bin/sh\necho fetched $(cat deep/file)\n")
         pack = tmp_path / "pack"
@@ -421,7 +491,9 @@ class TestTasks:
             framework.call("REVIVE")
             offer = framework.offer()
             framework.launch(offer, task("none", {"value": "true", "uris": [{"value": "/no/such"}]}, offer))
-            assert framework.last("none")["state"] == "TASK_FAILED"
+            found = framework.last("none")
+            assert (found["state"], found["reason"]) == ("TASK_FAILED", "REASON_CONTAINER_LAUNCH_FAILED")
+            assert "cannot fetch /no/such: " in found["message"]
             assert "/no/such" in world.call("logs", str(world.newest())).stderr
 
     def group(self, framework, offer, *tasks):
@@ -679,6 +751,11 @@ class TestOperators:
             less = {"role": "B", "limits": {"cpus": {"value": 1}}}
             assert wire.post(_quota(less), path="/api/v1").status == 400
             assert wire.post(_quota(less, force=True), path="/api/v1").status == 200
+        more = {"role": "B", "guarantees": {"cpus": {"value": 12.5}}}
+        answer = wire.post(_quota(more), path="/api/v1")
+        assert (answer.status, answer.body[:56]) == (400, b"Invalid QuotaConfig: total quota guarantees 'cpu=13500m'")
+        assert wire.post(_quota({**more, "guarantees": {"cpus": {"value": 12}}}), path="/api/v1").status == 200
+        assert wire.post(_quota(more, force=True), path="/api/v1").status == 200
         for wrong in ({"role": "A/x"}, {"role": "A", "limits": {"cpus": {"value": -1}}}, {"role": "-"}):
             assert wire.post(_quota({"role": "B"}, wrong), path="/api/v1").status == 400
         assert (

@@ -369,13 +369,18 @@ def tell_again(state: State, engine: Engine, machines: Set[str] | None = None) -
 
 
 def with_graces(state: State, attempts: Attempts) -> Iterator[tuple[Attempts, float]]:
-    """Attempts, and how many seconds they have to end: what their jobs ask for, and their queues allow."""
+    """Attempts, and how many seconds they have to end: what their jobs ask for, and their queues allow. What its framework
+    stops has what that says.
+    """
     graces = np.array([_grace_of(state, job) for job in attempts.job.tolist()])
     for grace in np.unique(graces).tolist():
         yield _pick(attempts, graces == grace), grace
 
 
 def _grace_of(state: State, job: int) -> float:
+    asked = state.frameworks.graces.get(job)
+    if asked is not None:
+        return asked
     spec = state.index.specs[job]
     most = state.tree.inherited(spec.queue, "grace", GRACE)
     return most if spec.grace is None else min(spec.grace, most)

@@ -14,10 +14,21 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from fairlead.model.specs import ROOT, USERS, Bounds, Job, Queue, ancestors, path_to_root, settings_for, written
+from fairlead.model.specs import (
+    ROOT,
+    USERS,
+    Bounds,
+    Framework,
+    Job,
+    Queue,
+    ancestors,
+    path_to_root,
+    settings_for,
+    written,
+)
 from fairlead.people.accounts import Person
 from fairlead.scheduler.admission import Refused
-from fairlead.scheduler.framework_index import holds_jobs_of
+from fairlead.scheduler.framework_index import holds_jobs_of, queue_of
 from fairlead.scheduler.state import State
 
 
@@ -146,14 +157,19 @@ def seen_queue(rules: Rules, caller: Caller, queue: str) -> str:
     return ancestors(queue)[0]
 
 
+def sees_framework(rules: Rules, caller: Caller, framework: Framework) -> bool:
+    """Whether they may know of a framework: in private queues only of their own, and those that are theirs to administer."""
+    leaves = [Job(queue_of(role), {}, user=framework.user, uid=framework.uid) for role in framework.roles]
+    return all(sees_names(rules, caller, each) for each in leaves)
+
+
 def check_submits(rules: Rules, caller: Caller, leaf: str, user: str | None) -> str:
     """The name under which they submit to a leaf; raises Forbidden where they may not."""
     name = caller.person.name
     if user is not None and user != name and not rules.personal:
         raise Forbidden(f"you are {name}: nobody can submit as {user!r}")
     if not submits(rules, caller, leaf):
-        if not reaches(caller, leaf):
-            raise Forbidden(f"{_token_for(caller)}, not for queue {holds_jobs_of(leaf)!r}")
+        check_reaches(caller, leaf)
         raise Forbidden(f"{name} may not submit to queue {holds_jobs_of(leaf)!r}: {_who_submits(rules, caller, leaf)}")
     if caller.person.uid == 0 and not (rules.root_tasks or rules.personal):
         raise Forbidden(
@@ -161,6 +177,12 @@ def check_submits(rules: Rules, caller: Caller, leaf: str, user: str | None) -> 
             "say root_tasks = true"
         )
     return user or name
+
+
+def check_reaches(caller: Caller, queue: str) -> None:
+    """Raises Forbidden for a queue that their token, if it is one, is not for."""
+    if not reaches(caller, queue):
+        raise Forbidden(f"{_token_for(caller)}, not for queue {holds_jobs_of(queue)!r}")
 
 
 def check_acts(rules: Rules, caller: Caller, number: int, job: Job) -> None:

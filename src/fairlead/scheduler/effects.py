@@ -203,6 +203,8 @@ def _job_cancelled(state: "State", fact: JobCancelled) -> None:
     never = chosen[status[chosen] == WAITING]
     held = chosen[(status[chosen] >= PLACED) & (status[chosen] <= REVOKING)]
     status[never], status[held] = _AFTER[status[never], CANCEL], _AFTER[status[held], CANCEL]
+    if fact.grace is not None and len(held):
+        state.frameworks.graces[fact.id] = fact.grace
     state.tasks.finished_at[never] = fact.at
     state.jobs.waiting[row] -= len(never)
     state.jobs.cancelled[row] += len(never)

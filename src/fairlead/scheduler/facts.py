@@ -86,10 +86,14 @@ class JobSubmitted(Fact, frozen=True):
 
 
 class JobCancelled(Fact, frozen=True):
-    """Tasks that wait never start; tasks that run are to be stopped. `indices` None means all."""
+    """Tasks that wait never start; tasks that run are to be stopped. `indices` None means all.
+
+    grace : seconds that they have to end, where their framework stops them; None for what job and queue say
+    """
 
     id: int
     indices: list[int] | None = None
+    grace: float | None = None
 
 
 class JobHeld(Fact, frozen=True):

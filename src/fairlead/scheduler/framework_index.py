@@ -170,6 +170,8 @@ class Frameworks(Struct, dict=True, forbid_unknown_fields=True):
         By the leaf of the framework that refused it.
     ports, offered_ports : dict of str to dict of int to Ranges
         By node, the ports that tasks have, by the number of the job; and those that are offered, by the id of the offer.
+    graces : dict of int to float
+        By the number of the job, the seconds that tasks and executors have to end which their framework stopped.
     task_of : dict of int to tuple of str and str
         By the number of the job, the framework and the name of the task in `tasks`.
     inside : dict of int to int
@@ -187,6 +189,7 @@ class Frameworks(Struct, dict=True, forbid_unknown_fields=True):
     refused_apart: dict[str, list[RefusedApart]] = field(default_factory=dict)
     ports: dict[str, dict[int, Ranges]] = field(default_factory=dict)
     offered_ports: dict[str, dict[int, Ranges]] = field(default_factory=dict)
+    graces: dict[int, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.inside = {task: number for number, executor in self.executors.items() for task in executor.tasks}
@@ -210,8 +213,11 @@ class Frameworks(Struct, dict=True, forbid_unknown_fields=True):
         }
         offered, refused = dict(self.offered_apart), {leaf: list(each) for leaf, each in self.refused_apart.items()}
         known = list(self.gone), self.last_offer, dict(self.void)
-        ports = [{node: dict(each) for node, each in held.items()} for held in (self.ports, self.offered_ports)]
-        return Frameworks(members, tasks, *known, executors, parcels, offered, refused, *ports)
+        taken, promised = (
+            {node: dict(each) for node, each in held.items()} for held in (self.ports, self.offered_ports)
+        )
+        graces = dict(self.graces)
+        return Frameworks(members, tasks, *known, executors, parcels, offered, refused, taken, promised, graces)
 
     def executors_by_place(self) -> dict[tuple[str, str], list[str]]:
         """The names of the executors that each framework has on each node."""
@@ -223,7 +229,7 @@ class Frameworks(Struct, dict=True, forbid_unknown_fields=True):
     @property
     def have_tasks(self) -> bool:
         """Whether any job that is not over, or of which a framework is told, is one's, or may have room of a parcel, or ports."""
-        return bool(self.task_of or self.executors or self.parcels or self.ports)
+        return bool(self.task_of or self.executors or self.parcels or self.ports or self.graces)
 
     def leave(self, who: str) -> None:
         """A framework is gone, and so is what it was to be told."""
@@ -244,6 +250,7 @@ class Frameworks(Struct, dict=True, forbid_unknown_fields=True):
 
     def end(self, job: int, what: str, at: float, outcome: int, code: int) -> None:
         """A task of a framework has ended, or an executor; the task with what was said of that before."""
+        self.graces.pop(job, None)
         who, task = self.task_of.get(job, ("", ""))
         if who:
             launched = self.tasks[who][task]

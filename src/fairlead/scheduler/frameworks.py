@@ -43,6 +43,8 @@ from fairlead.scheduler.tables import I64, UNLIMITED, Bools
 
 REFUSE_SECONDS = 5.0
 """For so long is refused what is not wanted, where a framework does not say."""
+LONGEST_GRACE = 3600.0
+"""Seconds that a task has to end which its framework stops, at most."""
 LONGEST_REFUSAL = 365 * 86400.0
 """For no longer is anything refused."""
 NO_EXECUTORS: Mapping[str, Job] = {}
@@ -409,18 +411,30 @@ def _without(state: State, task: str, job: Job, left: Left) -> Left:
 
 
 def kill(state: State, who: str, task: str, now: float) -> list[Fact]:
-    """Stop a task; nothing where it is stopping or over. Raises Unknown for one that there is not."""
+    """Stop a task, which has the grace that its framework gave it; nothing where it is stopping or over.
+
+    Raises Unknown for one that there is not.
+    """
     launched = tasks_of(state, who).get(task)
     if launched is None:
         raise Unknown(f"framework {who} has no task {task!r}")
-    stopped = None if launched.over else cancel(state, launched.job, None, now)
-    return [] if stopped is None else [stopped]
+    return [] if launched.over else _stopped(state, launched.job, now, by_framework=True)
 
 
-def shut_down(state: State, executor: int, now: float) -> list[Fact]:
-    """Stop an executor, by the number of its job, and what runs in it; nothing where it is stopping or over."""
+def shut_down(state: State, executor: int, now: float, by_framework: bool = False) -> list[Fact]:
+    """Stop an executor, by the number of its job, and what runs in it; nothing where it is stopping or over.
+
+    Where its framework does, it has the grace that that gave it; else no more than its queue allows.
+    """
     known = state.frameworks.executors.get(executor)
-    stopped = None if known is None or known.over else cancel(state, executor, None, now)
+    return [] if known is None or known.over else _stopped(state, executor, now, by_framework)
+
+
+def _stopped(state: State, job: int, now: float, by_framework: bool) -> list[Fact]:
+    """What stops a job; nothing where it is stopping or over."""
+    grace, stopped = state.index.specs[job].grace, cancel(state, job, None, now)
+    if stopped is not None and by_framework and grace is not None:
+        stopped = replace(stopped, grace=min(grace, LONGEST_GRACE))
     return [] if stopped is None else [stopped]
 
 

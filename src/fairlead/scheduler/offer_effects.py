@@ -233,7 +233,7 @@ def note_ended(state: "State", rows: I64, was: I8, outcome: I64, code: I64, at: 
         number = int(state.jobs.id[rows[k]])
         parcels.taken(state, state.index.specs[number], node, -1)
         ports.give_back(state.frameworks.ports, node, number)
-        state.frameworks.end(number, what, at, int(outcome[k]), int(code[k]))
+        state.frameworks.end(number, what, at, int(state.tasks.outcome[task]), int(code[k]))
 
 
 def _member(state: "State", who: str) -> Member:

@@ -30,12 +30,11 @@ from fairlead.model.api_types import (
 from fairlead.model.documents import Configuration, DocumentError
 from fairlead.model.specs import Job
 from fairlead.people.deeds import Deeds
-from fairlead.people.rules import sees_names
+from fairlead.people.rules import sees_framework, sees_names
 from fairlead.people.telling import used_as_seen
 from fairlead.scheduler import admission, report
 from fairlead.scheduler.admission import Refused
 from fairlead.scheduler.facts import Configured
-from fairlead.scheduler.framework_index import queue_of
 from fairlead.scheduler.live_audit import audit_state
 from fairlead.scheduler.report_frameworks import list_frameworks
 from fairlead.scheduler.reserved import describe_kept, idled_queues
@@ -88,13 +87,10 @@ def add_cluster(api: APIRouter, asker: Asker, engine: LiveEngine, urls: list[str
     async def frameworks(caller: Known) -> Response:
         """The frameworks that take offers: what each has, and why it gets nothing more. In private queues only one's own."""
 
-        def is_seen(state: State, found: FrameworkInfo) -> bool:
-            framework = state.frameworks.members[found["id"]].framework
-            leaves = [Job(queue_of(role), {}, user=framework.user, uid=framework.uid) for role in framework.roles]
-            return all(sees_names(asker.door.rules, caller, each) for each in leaves)
-
         def view(state: State, now: float) -> list[FrameworkInfo]:
-            return [each for each in list_frameworks(state, now) if is_seen(state, each)]
+            rules, members = asker.door.rules, state.frameworks.members
+            found = list_frameworks(state, now)
+            return [each for each in found if sees_framework(rules, caller, members[each["id"]].framework)]
 
         found = await asker.read_seen_at(caller, view)
         return Json({"frameworks": [by_wall_clock(each, asker.clock) for each in found]})

@@ -7,6 +7,7 @@ for a while is recorded when it can be; where much waits for that, no more is ta
 
 import asyncio
 from functools import partial
+from typing import NamedTuple
 
 from fairlead.engines.step import Stalled
 from fairlead.scheduler import frameworks
@@ -21,8 +22,16 @@ MOST = 10_000
 """Acknowledgements that wait to be recorded."""
 AGAIN = 0.5
 """Seconds between two tries to record what could not be."""
-Noted = tuple[str, str, int, int]
-"""A framework, its task, the job that this is, and the number of the update."""
+
+
+class Noted(NamedTuple):
+    """An update that a framework says it knows: of which task, where it believes that to be, empty for no belief."""
+
+    framework: str
+    task: str
+    agent: str
+    job: int
+    number: int
 
 
 class Acknowledgements:
@@ -34,13 +43,12 @@ class Acknowledgements:
         self._recording: asyncio.Task[None] | None = None
 
     def note(self, call: Call) -> None:
-        """Have an acknowledgement recorded; one of what there never was changes nothing. Raises Busy where too many wait."""
-        found = events.update_of(call.acknowledge.uuid)
-        if found is None:
-            return
+        """Have an acknowledgement recorded; one of what was not told changes nothing. Raises Busy where too many wait."""
         if len(self._noted) >= MOST:
             raise Busy(f"{MOST} acknowledgements wait to be recorded: the journal cannot be written, or all are busy")
-        self._noted.append((call.framework_id.value, call.acknowledge.task_id.value, *found))
+        known = call.acknowledge
+        update = events.update_of(known.uuid)
+        self._noted.append(Noted(call.framework_id.value, known.task_id.value, known.agent_id.value, *update))
         if self._recording is None:
             self._recording = asyncio.get_running_loop().create_task(self._record())
 
@@ -69,12 +77,18 @@ def _question(noted: list[Noted], state: State, now: float) -> tuple[list[Fact],
 
 
 def recorded(state: State, noted: list[Noted], now: float) -> list[Fact]:
-    """The fact that acknowledgements come to, without those that are known or of nothing."""
+    """The fact that acknowledgements come to, without those that are known, of nothing, or of what was not told.
+
+    Of each task nothing is told but the first update that is not acknowledged.
+    """
     updates: dict[tuple[int, int], None] = {}
-    for who, task, job, number in noted:
-        known = frameworks.tasks_of(state, who).get(task) if who in state.frameworks.members else None
-        if known is not None and known.job == job and any(update.number == number for update in known.updates):
-            updates[job, number] = None
+    for each in noted:
+        there = each.framework in state.frameworks.members
+        known = frameworks.tasks_of(state, each.framework).get(each.task) if there else None
+        if known is None or known.job != each.job or each.agent not in ("", known.node):
+            continue
+        if known.updates and known.updates[0].number == each.number:
+            updates[each.job, each.number] = None
     if not updates:
         return []
     return [UpdatesAcknowledged(at=now, jobs=[job for job, _ in updates], updates=[number for _, number in updates])]

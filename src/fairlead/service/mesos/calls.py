@@ -20,7 +20,7 @@ from fairlead.service.loop import Busy, HappensLater
 from fairlead.service.mesos import events, groups, launching, statuses
 from fairlead.service.mesos.acknowledgements import Acknowledgements
 from fairlead.service.mesos.callers import Framed
-from fairlead.service.mesos.descriptions import BadDescription, check_id, roles_of, to_framework
+from fairlead.service.mesos.descriptions import BadDescription, check_id, info_of, roles_of, to_framework
 from fairlead.service.mesos.executors import Executors
 from fairlead.service.mesos.messages import executor_pb2
 from fairlead.service.mesos.messages.mesos_pb2 import (
@@ -238,6 +238,8 @@ class Calls:
         body = BODIES.get(call.type)
         if body is not None and not call.HasField(body):
             return _invalid(f"Expecting '{body}' to be present")
+        if call.type == Call.ACKNOWLEDGE and not events.is_uuid(call.acknowledge.uuid):
+            return _invalid("Not a valid UUID")
         if call.type == Call.ACCEPT:
             return await self._accept(caller, call, stream)
         if call.type == Call.RECONCILE:
@@ -429,8 +431,8 @@ class Calls:
         return {
             Call.TEARDOWN: lambda c: frameworks.tear_down(c.state, c.who, c.now),
             Call.DECLINE: _decline,
-            Call.REVIVE: lambda c: frameworks.revive(c.state, c.who, list(c.call.revive.roles), c.now),
-            Call.SUPPRESS: lambda c: frameworks.suppress(c.state, c.who, list(c.call.suppress.roles), c.now),
+            Call.REVIVE: _revive,
+            Call.SUPPRESS: _suppress,
             Call.KILL: self._kill,
             Call.SHUTDOWN: self._shutdown,
             Call.ACKNOWLEDGE: _nothing,
@@ -460,7 +462,7 @@ class Calls:
         known = frameworks.tasks_of(calling.state, calling.who)
         number = calling.state.frameworks.executor_on(calling.who, task, agent)
         if number is not None:
-            return frameworks.shut_down(calling.state, number, calling.now)
+            return frameworks.shut_down(calling.state, number, calling.now, by_framework=True)
         return frameworks.kill(calling.state, calling.who, task, calling.now) if task in known else []
 
     def _message(self, calling: Calling) -> list[Fact]:
@@ -477,10 +479,14 @@ class Calls:
         asked = calling.call.update_framework
         if asked.framework_info.id.value not in ("", calling.who):
             raise Refused("'framework_id' differs from 'update_framework.framework_info.id'")
+        info, framework = asked.framework_info, calling.state.frameworks.members[calling.who].framework
+        principal = info_of(framework, calling.who).principal
+        if info.HasField("principal") and info.principal != principal:
+            raise Refused("FrameworkInfo update is not valid: Changing framework's principal is not allowed.")
+        if principal:
+            info.principal = principal
         try:
-            return self._description(
-                calling.state, calling.now, calling.who, calling.caller, asked.framework_info, asked, update=True
-            )
+            return self._description(calling.state, calling.now, calling.who, calling.caller, info, asked, update=True)
         except BadDescription as error:
             raise Refused(str(error)) from None
 
@@ -508,6 +514,25 @@ def _decline(calling: Calling) -> list[Fact]:
     offers = [events.offer_number(each.value) for each in decline.offer_ids]
     seconds = decline.filters.refuse_seconds if decline.HasField("filters") else None
     return frameworks.decline(calling.state, calling.who, offers, seconds, calling.now)
+
+
+def _revive(calling: Calling) -> list[Fact]:
+    roles = list(calling.call.revive.roles)
+    return frameworks.revive(calling.state, calling.who, roles, calling.now) if _are_its(calling, roles) else []
+
+
+def _suppress(calling: Calling) -> list[Fact]:
+    roles = list(calling.call.suppress.roles)
+    return frameworks.suppress(calling.state, calling.who, roles, calling.now) if _are_its(calling, roles) else []
+
+
+def _are_its(calling: Calling, roles: list[str]) -> bool:
+    """Whether all of these are roles of who calls: where one is not, the call is taken and passed over, as by Mesos."""
+    mine = calling.state.frameworks.members[calling.who].framework.roles
+    others = [role for role in roles if role not in mine]
+    if others:
+        log.info("framework %s: it has no role %r: its call is passed over", calling.who, others[0][:100])
+    return not others
 
 
 def _nothing(calling: Calling) -> list[Fact]:

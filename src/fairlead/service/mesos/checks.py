@@ -2,7 +2,8 @@
 
 It runs as whom the task runs, within what the task may use, and ends as the command does. What it sees it says as an executor
 does, over the executor API; what cannot be said is said later. It knows nothing of fairlead but its arguments: what is to be
-checked and where that is told, as JSON, and the command. A check by HTTP or TCP is this program again, for a moment.
+checked and where that is told, as JSON, and the command. A check by HTTP or TCP is this program again, for a moment; so is what
+says of a task that its command was never run.
 """
 
 import base64
@@ -24,6 +25,8 @@ WAIT = 5.0
 """Seconds that an answer may take."""
 PROBE = "--probe"
 """The first argument of what checks by HTTP or TCP."""
+NEVER_RUN = "--never-run"
+"""The first argument of what says that a command was not run, and ends as what has failed."""
 HEALTHY = range(200, 400)
 """Statuses that are well, where the check names none."""
 LONGEST_LINE = 65536
@@ -44,17 +47,18 @@ class Speaker:
         self._trouble = ""
 
     def add(self, state: str, healthy: bool, message: str) -> None:
-        """Something is to be said."""
+        """What became of the task by its health is to be said."""
         reason = {"reason": "REASON_TASK_HEALTH_CHECK_STATUS_UPDATED"} if state == "TASK_RUNNING" else {}
+        self.add_status(state=state, healthy=healthy, message=message, **reason)
+
+    def add_status(self, **said: str | bool) -> None:
+        """Something is to be said."""
         status = {
             "task_id": {"value": self._asked["task"]},
-            "state": state,
             "source": "SOURCE_EXECUTOR",
             "uuid": base64.b64encode(os.urandom(16)).decode(),
             "timestamp": time.time(),
-            "healthy": healthy,
-            "message": message,
-            **reason,
+            **said,
         }
         call = {"type": "UPDATE", "update": {"status": status}}
         named = {"framework_id": self._asked["framework"], "executor_id": self._asked["task"]}
@@ -70,11 +74,11 @@ class Speaker:
                     return
                 self.waiting.pop(0)
                 if status >= 400:
-                    _note(f"what a health check saw is not taken: {status} {text}")
+                    _note(f"what is to be told of this task is not taken: {status} {text}")
         except OSError as error:  # nobody is there just now
             if str(error) != self._trouble:
                 self._trouble = str(error)
-                _note(f"what a health check saw cannot be told now: {error}")
+                _note(f"what is to be told of this task cannot be told now: {error}")
 
     def _post(self, body: bytes) -> tuple[int, str]:
         host, _, port = self._asked["endpoint"].rpartition(":")
@@ -266,12 +270,26 @@ def _asked(connection: socket.socket, asked: dict[str, Any]) -> bytes:
     return answer.partition(b"\n")[0]
 
 
+def say_never_run(asked: dict[str, Any], why: str) -> None:
+    """Say that the command was not run; where nobody hears it in a while, that it failed is all that is known."""
+    speaker = Speaker(asked)
+    reason = "REASON_CONTAINER_LAUNCH_FAILED"
+    speaker.add_status(state="TASK_FAILED", message=f"Failed to launch container: {why}", reason=reason)
+    for _ in range(TRIES):
+        speaker.say()
+        if not speaker.waiting:
+            break
+        time.sleep(AGAIN)
+
+
 def _note(text: str) -> None:
     print(f"fairlead: {text}", file=sys.stderr, flush=True)  # noqa: T201 what the task wrote
 
 
 def main() -> None:
-    """Run the command and check it: ``checks.py JSON COMMAND...``; end as it does. Or check once: ``checks.py --probe JSON``."""
+    """Run the command and check it: ``checks.py JSON COMMAND...``; end as it does. Or check once: ``checks.py --probe JSON``; or
+    say why the command is not run: ``checks.py --never-run JSON WHY``.
+    """
     if sys.argv[1] == PROBE:
         try:
             wrong = probe(json.loads(sys.argv[2]))
@@ -280,6 +298,9 @@ def main() -> None:
         if wrong is not None:
             _note(f"health check: {wrong}")
         sys.exit(wrong is not None)
+    if sys.argv[1] == NEVER_RUN:
+        say_never_run(json.loads(sys.argv[2]), sys.argv[3])
+        sys.exit(1)
     asked, command = json.loads(sys.argv[1]), sys.argv[2:]
     try:
         it = Watch(command, Speaker(asked))

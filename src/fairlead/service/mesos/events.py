@@ -176,6 +176,12 @@ def uuid_of(job: int, number: int) -> bytes:
     return _UUID.pack(job, number)
 
 
-def update_of(uuid: bytes) -> tuple[int, int] | None:
-    """The job and the number of an update that a framework names; None for what can be none."""
-    return _UUID.unpack(uuid) if len(uuid) == _UUID.size else None
+def is_uuid(uuid: bytes) -> bool:
+    """Whether a framework names an update, one that there is or not."""
+    return len(uuid) == _UUID.size
+
+
+def update_of(uuid: bytes) -> tuple[int, int]:
+    """The job and the number of an update that a framework names."""
+    job, number = _UUID.unpack(uuid)
+    return job, number

@@ -1,7 +1,8 @@
 """The program that a task with `uris` starts as: it fetches them into the sandbox, and becomes the task's command.
 
 It runs as whom the task runs, within what the task may use, so it can fetch nothing that the command could not. It knows nothing
-of fairlead but its arguments: what is to be fetched, as JSON, and the command. Nothing that an archive holds leaves the sandbox.
+of fairlead but its arguments: what is to be fetched, as JSON, with the program that tells when it cannot be; and the command.
+Nothing that an archive holds leaves the sandbox.
 """
 
 import gzip
@@ -25,6 +26,8 @@ MOST_FILES = 1_000_000
 """Files in one archive."""
 TARS = (".tar", ".tgz", ".tar.gz", ".tbz2", ".tar.bz2", ".txz", ".tar.xz")
 FAILED = 1
+MOST_SAID = 1000
+"""Characters that are said of what cannot be fetched."""
 
 
 class CannotFetch(Exception):
@@ -129,6 +132,9 @@ def main() -> None:
         bring(asked["uris"], asked["most"])
     except CannotFetch as error:
         print(f"fairlead: cannot fetch {error}", file=sys.stderr, flush=True)  # noqa: T201 what the task wrote
+        if asked.get("tell"):
+            why = f"cannot fetch {error}"[:MOST_SAID].replace("\0", "?")
+            os.execv(asked["tell"][0], [*asked["tell"], why])  # noqa: S606
         sys.exit(FAILED)
     program = argv[0] if "/" in argv[0] else shutil.which(argv[0]) or argv[0]
     try:

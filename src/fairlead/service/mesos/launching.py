@@ -204,10 +204,10 @@ def _sorted_out(asked: Sequence[Task], place: Place | None) -> tuple[Tasks, Wron
 def _without_broken_groups(good: Tasks, wrong: Wrong) -> tuple[Tasks, Wrong]:
     """The same, with all tasks of a group among the wrong ones of which one is."""
     broken = {task.group for task, _ in wrong} - {""}
-    there = {task.id for task, _ in wrong}
-    found = [(task, "another task of its group cannot be launched") for task in good.values() if task.group in broken]
-    left = {name: task for name, task in good.items() if task.group not in broken and name not in there}
-    return left, wrong + [(task, why) for task, why in found if task.id not in there]
+    there = {id(task) for task, _ in wrong}  # another of the same name may be among the good ones
+    others = {name: task for name, task in good.items() if id(task) not in there}
+    found = [(task, "another task of its group cannot be launched") for task in others.values() if task.group in broken]
+    return {name: task for name, task in others.items() if task.group not in broken}, wrong + found
 
 
 class Outcome(NamedTuple):

@@ -8,11 +8,19 @@ from typing import Any
 
 import fairlead
 from fairlead.model.specs import Quantities, Ranges
-from fairlead.people.rules import Forbidden, check_operates, operates, seen_queue
+from fairlead.people.rules import (
+    Forbidden,
+    check_operates,
+    check_reaches,
+    operates,
+    reaches,
+    seen_queue,
+    sees_framework,
+)
 from fairlead.scheduler import frameworks
 from fairlead.scheduler.admission import Refused, Unknown
 from fairlead.scheduler.facts import Fact
-from fairlead.scheduler.framework_index import Member, plus
+from fairlead.scheduler.framework_index import Member, plus, queue_of
 from fairlead.scheduler.ports import joined
 from fairlead.scheduler.state import State
 from fairlead.service.api.asking import Asker
@@ -77,10 +85,14 @@ class Operators:
         rules, caller = self._asker.door.rules, who.caller
 
         def sees(member: Member) -> bool:
-            return operates(rules, caller) or member.framework.uid == caller.person.uid
+            if not all(reaches(caller, queue_of(role)) for role in member.framework.roles):
+                return False
+            if member.framework.uid == caller.person.uid:
+                return True
+            return operates(rules, caller) and sees_framework(rules, caller, member.framework)
 
         def hidden(queue: str) -> bool:
-            return seen_queue(rules, caller, queue) != queue
+            return not reaches(caller, queue) or seen_queue(rules, caller, queue) != queue
 
         found: Picture = await self._asker.read(lambda state: picture(state, sees, hidden))
         return found
@@ -314,7 +326,7 @@ class Operators:
             made.agent_info.attributes.extend(events.attributes_of(agent.node.labels))
             made.registered_time.nanoseconds = int(self._since * NANOSECONDS)
             made.total_resources.extend(resources_of(agent.unreserved))
-            for mark, parcel in agent.parcels.items():
+            for mark, parcel in agent.told.items():
                 made.total_resources.extend(resources_of_parcel(mark, parcel.said, parcel.amount, None, refined=True))
             made.allocated_resources.extend(resources_of(agent.used))
             made.offered_resources.extend(resources_of(agent.offered))
@@ -372,7 +384,7 @@ class Operators:
         await self._asker.ask(question, changes=True, by=who.name or who.caller.person.name)
 
     async def _tear_down(self, who: Framed, identity: str) -> None:
-        """Tear a framework down: one's own, or as an operator any."""
+        """Tear a framework down: one's own, where all its roles are for the principal; or as an operator any."""
         rules = self._asker.door.rules
 
         def question(state: State, now: float) -> tuple[list[Fact], None]:
@@ -381,6 +393,8 @@ class Operators:
                 raise Unknown("Framework cannot be found")
             if member.framework.uid != who.caller.person.uid:
                 check_operates(rules, who.caller)
+            for role in member.framework.roles:
+                check_reaches(who.caller, queue_of(role))
             return frameworks.tear_down(state, identity, now), None
 
         await self._asker.ask(question, changes=True, by=who.name or who.caller.person.name)
@@ -422,7 +436,7 @@ def amounts(said: Quantities, ports: Ranges = NO_PORTS) -> dict[str, float | str
 def _reserved(agent: AgentPicture) -> dict[str, dict[str, float | str]]:
     """What is reserved of an agent, by role."""
     by_role: dict[str, Quantities] = {}
-    for parcel in agent.parcels.values():
+    for parcel in agent.told.values():
         by_role[parcel.role] = plus(by_role.get(parcel.role, {}), parcel.amount)
     return {role: amounts(found) for role, found in by_role.items()}
 

@@ -15,6 +15,8 @@ from fairlead.service.mesos.messages.mesos_pb2 import TaskState
 from fairlead.service.mesos.statuses import latest
 
 Sees = Callable[[Member], bool]
+Hidden = Callable[[str], bool]
+"""Whether a queue is not told of."""
 
 
 class PortsPicture(NamedTuple):
@@ -26,7 +28,10 @@ class PortsPicture(NamedTuple):
 
 
 class AgentPicture(NamedTuple):
-    """A node, by its row: what it has, what tasks and offers have of that, its parcels by their marks, and its ports."""
+    """A node, by its row: what it has, what tasks and offers have of that, its parcels by their marks, and its ports.
+
+    told : the parcels of roles that are told of
+    """
 
     row: int
     node: Node
@@ -35,6 +40,7 @@ class AgentPicture(NamedTuple):
     used: Quantities
     offered: Quantities
     parcels: dict[str, Parcel]
+    told: dict[str, Parcel]
     ports: PortsPicture
 
     @property
@@ -84,15 +90,15 @@ class Picture(NamedTuple):
     roles: list[RolePicture]
 
 
-def picture(state: State, sees: Sees, hidden: Callable[[str], bool]) -> Picture:
+def picture(state: State, sees: Sees, hidden: Hidden) -> Picture:
     """The cluster as somebody sees it: `sees` says of which frameworks they do, `hidden` from which queues they do not."""
     offers = _offers(state)
     by_framework: dict[str, list[Offer]] = {}
     for offer in offers:
         by_framework.setdefault(offer.framework, []).append(offer)
     seen = {who: member for who, member in state.frameworks.members.items() if sees(member)}
-    frameworks = [_framework(state, who, member, by_framework.get(who, [])) for who, member in seen.items()]
-    return Picture(_agents(state), frameworks, _roles(state, seen, hidden))
+    frameworks = [_framework(state, who, member, by_framework.get(who, []), hidden) for who, member in seen.items()]
+    return Picture(_agents(state, hidden), frameworks, _roles(state, seen, hidden))
 
 
 def _offers(state: State) -> list[Offer]:
@@ -106,7 +112,7 @@ def _offers(state: State) -> list[Offer]:
     return found
 
 
-def _agents(state: State) -> list[AgentPicture]:
+def _agents(state: State, hidden: Hidden) -> list[AgentPicture]:
     nodes, offers, found = state.nodes, state.offers, []
     offered = np.zeros_like(nodes.free[: nodes.n])
     np.add.at(offered, offers.node[: offers.n], offers.rest[: offers.n])
@@ -120,7 +126,8 @@ def _agents(state: State) -> list[AgentPicture]:
         for parcel in here.values():
             used = plus(used, plus(parcel.amount, parcel.taken, -1), -1)
             promised = plus(promised, parcel.offered)
-        found.append(AgentPicture(row, node, active, capacity, used, promised, here, _ports(state, node.name)))
+        told = {mark: each for mark, each in here.items() if not hidden(queue_of(each.role))}
+        found.append(AgentPicture(row, node, active, capacity, used, promised, here, told, _ports(state, node.name)))
     return found
 
 
@@ -130,9 +137,11 @@ def _ports(state: State, node: str) -> PortsPicture:
     return PortsPicture(state.settings.ports, used, offered)
 
 
-def _framework(state: State, who: str, member: Member, offers: list[Offer]) -> FrameworkPicture:
+def _framework(state: State, who: str, member: Member, offers: list[Offer], hidden: Hidden) -> FrameworkPicture:
     tasks = []
     for task, launched in state.frameworks.tasks.get(who, {}).items():
+        if hidden(queue_of(launched.role)):  # which the framework has given up since
+            continue
         spec = state.index.specs.get(launched.job)
         name, ports = (spec.name, spec.ports) if spec else (task, [])
         tasks.append(TaskPicture(task, name, launched, latest(state, launched, member.framework), ports))
@@ -144,15 +153,16 @@ def _of_offers(offers: list[Offer]) -> list[Quantities]:
     return [amount for offer in offers for amount in (offer.amount, *offer.apart.values())]
 
 
-def _roles(state: State, seen: dict[str, Member], hidden: Callable[[str], bool]) -> list[RolePicture]:
+def _roles(state: State, seen: dict[str, Member], hidden: Hidden) -> list[RolePicture]:
     """The roles that there are, by name; the queue that stands for a role itself is none."""
     frameworks: dict[str, list[str]] = {}
     for who, member in seen.items():
         for role in member.framework.roles:
             frameworks.setdefault(role, []).append(who)
     there = zip(state.tree.names, queues_there(state).there.tolist(), strict=True)
-    names = {name for name, is_there in there if is_there and name and OWN not in name.split("/") and not hidden(name)}
-    names |= {name for name in state.tree.declared if name and not name.endswith("*")} | set(frameworks)
+    names = {name for name, is_there in there if is_there and name and OWN not in name.split("/")}
+    names |= {name for name in state.tree.declared if name and not name.endswith("*")}
+    names = {name for name in names if not hidden(name)} | set(frameworks)
     found = []
     for name in sorted(names):
         row = state.tree.rows.get(queue_of(name))

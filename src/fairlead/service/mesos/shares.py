@@ -7,11 +7,13 @@ from collections.abc import Iterable, Mapping
 
 from msgspec.structs import replace
 
+from fairlead.model.quantity import format_quantities
 from fairlead.model.specs import ROOT, USERS, Quantities, Queue, ancestors
 from fairlead.scheduler import admission, frameworks
 from fairlead.scheduler.admission import Refused
 from fairlead.scheduler.facts import Configured
 from fairlead.scheduler.framework_index import queue_of
+from fairlead.scheduler.queue_tree import amounts_of, vector
 from fairlead.scheduler.state import State
 from fairlead.service.mesos.messages.mesos_pb2 import Value, WeightInfo
 from fairlead.service.mesos.messages.quota_pb2 import QuotaConfig
@@ -49,7 +51,24 @@ def with_quota(state: State, configs: Iterable[QuotaConfig], force: bool, now: f
             raise Refused(f"role {role!r} uses more than that limit already: wait until it uses less, or say force")
         name = _declared(queues, role)
         queues[name] = replace(queues[name], guarantee=guarantee, limit=limit, guarantee_percent={}, limit_percent={})
+    if not force:
+        _check_there_is_as_much(state, queues)
     return _configured(state, queues, now)
+
+
+def _check_there_is_as_much(state: State, queues: Mapping[str, Queue]) -> None:
+    """Refuse guarantees that come to more than the nodes have that are there. Raises Refused."""
+    first = [queue for name, queue in queues.items() if name != ROOT and "/" not in name]
+    capacity = state.quantities(state.cluster.total)
+    names = sorted({*capacity, *(name for queue in first for name in queue.guarantee)})
+    total = vector(capacity, names)
+    sums = sum((amounts_of(queue.guarantee, queue.guarantee_percent, names, total, 0) for queue in first), 0 * total)
+    if (sums > total).any():
+        guaranteed = {name: int(amount) for name, amount in zip(names, sums, strict=True) if amount}
+        raise Refused(
+            f"Invalid QuotaConfig: total quota guarantees '{format_quantities(guaranteed)}' exceed cluster capacity "
+            f"'{format_quantities(capacity)}' (use 'force' flag to bypass this check)"
+        )
 
 
 def _amounts(said: Mapping[str, Value.Scalar]) -> Quantities:

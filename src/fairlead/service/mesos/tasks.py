@@ -108,10 +108,12 @@ def job_of(info: TaskInfo, person: Person, home: Home, sandbox: Path) -> Job:
     if not job.demand:
         raise InvalidTask("Task uses no resources")
     env, before, kill = _of_a_task(info, home, sandbox), list[str](), _kill(info)
-    if info.HasField("health_check"):
+    if info.HasField("health_check") or info.command.uris:
         env[TOKEN] = secrets.token_urlsafe(32)
+    if info.HasField("health_check"):
         before = _checking(info, home, env, kill["grace"])
-    work = _work(info.command, person, env, job.demand, before)
+    tell = [sys.executable, "-I", "-S", checks.__file__, checks.NEVER_RUN, json.dumps(_to_tell(info, home))]
+    work = _work(info.command, person, env, job.demand, before, tell)
     return _checked(replace(job, work=work, **kill))
 
 
@@ -128,14 +130,16 @@ def _checking(info: TaskInfo, home: Home, env: dict[str, str], grace: float | No
         if not (isinstance(value, float | int) and 0 <= value <= LONGEST_WAIT):
             raise InvalidTask(f"health check: {name}: {value}: use 0 to {int(LONGEST_WAIT)} seconds")
     asked["failures"] = check.consecutive_failures
-    asked |= {"argv": _checking_argv(check), "env": _variables(check.command), "task": info.task_id.value}
-    asked |= {
-        "framework": home.framework,
-        "endpoint": home.endpoint.address,
-        "certificate": home.endpoint.certificate,
-    }
+    asked |= {"argv": _checking_argv(check), "env": _variables(check.command)}
+    asked |= _to_tell(info, home)
     asked["grace"] = GRACE if grace is None else grace
     return [sys.executable, "-I", "-S", checks.__file__, json.dumps(asked)]
+
+
+def _to_tell(info: TaskInfo, home: Home) -> dict[str, str]:
+    """Of what, and where, something is told by what runs beside a command."""
+    where = {"endpoint": home.endpoint.address, "certificate": home.endpoint.certificate}
+    return {"task": info.task_id.value, "framework": home.framework, **where}
 
 
 def _checking_argv(check: HealthCheck) -> list[str]:
@@ -266,12 +270,17 @@ def _kill(info: TaskInfo) -> dict[str, float | None]:
 
 
 def _work(
-    command: CommandInfo, person: Person, env: dict[str, str], demand: Quantities, before: Sequence[str] = ()
+    command: CommandInfo,
+    person: Person,
+    env: dict[str, str],
+    demand: Quantities,
+    before: Sequence[str] = (),
+    tell: Sequence[str] = (),
 ) -> Work:
-    """What a command comes to, in its sandbox, after the words of what runs it, if anything does."""
+    """What a command comes to, in its sandbox, after the words of what runs it, and of what tells that it was not run, if any."""
     if command.user and command.user != person.name:
         raise InvalidTask(f"user {command.user!r}: the tasks of this framework run as {person.name}")
-    argv = _with_fetching([*before, *_argv(command)], command, demand.get("disk", MOST_FETCHED))
+    argv = _with_fetching([*before, *_argv(command)], command, demand.get("disk", MOST_FETCHED), tell)
     return Work(argv=argv, cwd=env["MESOS_SANDBOX"], env=env)
 
 
@@ -290,7 +299,7 @@ def _argv(command: CommandInfo) -> list[str]:
     return [command.value, *command.arguments[1:]]
 
 
-def _with_fetching(argv: list[str], command: CommandInfo, most: int) -> list[str]:
+def _with_fetching(argv: list[str], command: CommandInfo, most: int, tell: Sequence[str]) -> list[str]:
     """The command after what fetches for it; itself where nothing is to be fetched."""
     if not command.uris:
         return argv
@@ -311,7 +320,8 @@ def _with_fetching(argv: list[str], command: CommandInfo, most: int) -> list[str
         except fetch.CannotFetch as error:
             raise InvalidTask(f"{uri.value}: {error}") from None
         uris.append(found)
-    return [sys.executable, "-I", "-S", fetch.__file__, json.dumps({"uris": uris, "most": most}), *argv]
+    asked = {"uris": uris, "most": most, "tell": [*tell]}
+    return [sys.executable, "-I", "-S", fetch.__file__, json.dumps(asked), *argv]
 
 
 def _of_a_task(info: TaskInfo, home: Home, sandbox: Path) -> dict[str, str]:
