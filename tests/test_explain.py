@@ -264,3 +264,21 @@ def test_room_that_another_is_about_to_have_is_not_called_kept():
     assert explain(world.state, 2)["reason"] == "about to start"
     text = explain(world.state, 3)["text"]
     assert text.startswith("no node has room: n0, the closest, lacks 1 cpu beside what starts there now"), text
+
+
+@pytest.mark.parametrize("policy", ["fairtree", "drf"])
+def test_how_little_was_used_before_is_told_where_that_alone_decides(policy):
+    world = World([Queue("", policy=policy, history=7 * 86400.0), Queue("A"), Queue("B")], {"cpu": 4000})
+    world.submit("A", {"cpu": 4000})
+    world.decide()
+    world.now = 5.0
+    world.end(1)
+    world.now = 500.0
+    world.submit("B", {"cpu": 4000})
+    world.decide()
+    world.submit("A", {"cpu": 1000})
+    world.now = 610.0
+    last = world.submit("B", {"cpu": 2000})
+    text = explain(world.state, last)["text"]
+    told = "A at 0.0% (0.0005% over time); its own queue had 0.01% over time"
+    assert (told in text, "over time" in text) == ((True, True) if policy == "fairtree" else (False, False)), text

@@ -9,9 +9,10 @@ from rich.table import Table
 from rich.text import Text
 
 from fairlead.cli.terminal import width
-from fairlead.model.quantity import round_quantity
+from fairlead.model.quantity import format_share, round_quantity
 from fairlead.model.specs import written
 from fairlead.plain_text import listed, plain
+from fairlead.policies import HALF_LIVES
 from fairlead.text_tables import PlainTable
 
 WITHOUT_TERMINAL = 200
@@ -130,7 +131,7 @@ def _queue_columns(queues: list[dict[str, Any]]) -> dict[str, list[str]]:
         ],
         "": [(queue["dominant_resource"] or "") if depth else "" for depth, queue in zip(depths, queues, strict=True)],
         ">over time": [
-            f"{queue['share_over_time']:.1%}" if depth else "" for depth, queue in zip(depths, queues, strict=True)
+            format_share(queue["share_over_time"]) if depth else "" for depth, queue in zip(depths, queues, strict=True)
         ],
         "used": [quantities(queue["used"]) for queue in queues],
         "offered": [quantities(queue["offered"]) for queue in queues],
@@ -140,7 +141,8 @@ def _queue_columns(queues: list[dict[str, Any]]) -> dict[str, list[str]]:
         "limit": [_limits(queue) for queue in queues],
         "claims": [", ".join(queue["claims"]) for queue in queues],
     }
-    if not any(queue["share_over_time"] >= 0.0005 for queue in queues[1:]):
+    by_history = any((queue["policy"] or "").partition(":")[0] in HALF_LIVES for queue in queues)
+    if not any(queue["share_over_time"] >= (1e-12 if by_history else 0.0005) for queue in queues[1:]):
         del columns[">over time"]
     return {name: cells for name, cells in columns.items() if name not in _WHERE_ANY or any(cells)}
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from fairlead.model.quantity import format_quantity, round_quantity
+from fairlead.model.quantity import format_quantity, format_share, round_quantity
 from fairlead.model.specs import path_to_root, written
 from fairlead.plain_text import listed
 from fairlead.policies.arithmetic import dominant_share
@@ -18,7 +18,7 @@ from fairlead.scheduler.cluster import tasks_that_fit
 from fairlead.scheduler.decide import Cycle, run_cycle
 from fairlead.scheduler.explain_claims import claim, safety
 from fairlead.scheduler.framework_index import queue_of
-from fairlead.scheduler.history import share_over_time
+from fairlead.scheduler.history import goes_by_history, share_over_time
 from fairlead.scheduler.kernel_lending import withheld_from
 from fairlead.scheduler.kernel_stops import (
     LIMIT,
@@ -36,7 +36,7 @@ from fairlead.scheduler.state import State
 from fairlead.scheduler.tables import NONE
 
 TOLD = 0.001
-"""Shares over time that are smaller are not worth a word."""
+"""Shares over time that are smaller are not worth a word, where something else decides as well."""
 MOST_AHEAD = 10
 """Queues and jobs that are ahead are counted, and so many of them named."""
 
@@ -115,11 +115,12 @@ def _waiting(state: State, row: int, bucket: int, result: Cycle) -> dict[str, An
         found["text"] += f"; in its own queue job {before[0]}{higher}{more} would go first"
     if found["reason"] == "no room" and ahead:
         mine = share_over_time(state.queues, int(jobs.queue[row]), state.grain, state.cluster.total)
-        told = max(mine, *(a["share_over_time"] for a in ahead)) >= TOLD
-        over_time = [f" ({a['share_over_time']:.1%} over time)" if told else "" for a in ahead]
+        least = 0.0 if goes_by_history(state.queues, int(jobs.queue[row])) else TOLD
+        told = (most := max(mine, *(a["share_over_time"] for a in ahead))) >= least and most > 0
+        over_time = [f" ({format_share(a['share_over_time'])} over time)" if told else "" for a in ahead]
         names = [f"{a['queue']} at {a['dominant_share']:.1%}{more}" for a, more in zip(ahead, over_time, strict=True)]
         found["text"] += f"; when there is room, it is first the turn of {', '.join(names[:3])}"
-        found["text"] += f"; its own queue had {mine:.1%} over time" if told else ""
+        found["text"] += f"; its own queue had {format_share(mine)} over time" if told else ""
     return {**found, "ahead": ahead, "ahead_in_queue": before}
 
 
