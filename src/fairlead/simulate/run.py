@@ -33,7 +33,7 @@ from fairlead.policies.slots import Slots
 from fairlead.scheduler.facts import Configured, Fact
 from fairlead.scheduler.reserved import idled_by_queue
 from fairlead.scheduler.state import State
-from fairlead.simulate.line import InLine, by_line, in_line, refuse_bounds, too_large_gangs
+from fairlead.simulate.line import IN_LINE, InLine, by_line, in_line, refuse_bounds, too_large_gangs
 from fairlead.simulate.many_steps import by_many_steps
 from fairlead.simulate.offers import Answers, OfferedCluster, Offers
 from fairlead.simulate.steps import Sampler, Simulation, Tally, Watch, by_steps
@@ -346,7 +346,7 @@ def _looks_around(queues: list[Queue], resources: list[str]) -> bool:
 def check_policy(policy: str) -> None:
     """Raise PolicyError for one that :func:`simulate` does not take, whatever the workload."""
     if policy != "slots" and in_line(policy) is None:
-        find_policy(policy)
+        find_policy(policy, IN_LINE)
 
 
 def warm_up() -> None:
@@ -372,7 +372,7 @@ def _as_seen(workload: Workload, policy: str) -> tuple[Workload, str, list[str],
             )
         return workload, policy, [f"{policy}: all jobs are in one line; queues and priorities do not count"], False
     if policy.partition(":")[0] != "slots":
-        find_policy(policy)
+        find_policy(policy, IN_LINE)
         unknown = sorted(set(resources_of(policy)) - set(workload.resources))
         if unknown:
             raise PolicyError(
