@@ -93,6 +93,30 @@ def _needs(name: str, cells: Sequence[str], wraps: bool) -> int:
     return max(head, min(longest, LEAST_WRAPPED) if wraps else longest)
 
 
+LEAST_NAME = 14
+"""Columns of the terminal that names are not cut below."""
+
+
+def with_names_cut(
+    columns: Mapping[str, Sequence[str]], width: int, wraps: Collection[str] = ()
+) -> dict[str, Sequence[str]]:
+    """The same columns for :func:`folded`, with the names in the first cut in the middle, so that all of them have room."""
+    first, *others = columns
+    rest = sum(_needs(name, columns[name], name in wraps) + GAP for name in others)
+    most = max(LEAST_NAME, width - rest)
+    return {**columns, first: [cut_in_the_middle(plain(name), most) for name in columns[first]]}
+
+
+def cut_in_the_middle(text: str, most: int) -> str:
+    """A text in so many columns of the terminal: what is too long has a sign for what is left out, and its ends."""
+    if cell_len(text) <= most:
+        return text
+    begin, end = len(text) // 2, len(text) // 2
+    while cell_len(text[:begin]) + 1 + cell_len(text[end:]) > most:
+        begin, end = (begin - 1, end) if cell_len(text[:begin]) >= cell_len(text[end:]) else (begin, end + 1)
+    return f"{text[:begin]}…{text[end:]}"
+
+
 def printed(*parts: Any, width: int) -> str:
     """What Rich prints of tables and lines."""
     console = Console(width=width, highlight=False, color_system=None, markup=False, emoji=False)

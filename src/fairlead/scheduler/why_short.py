@@ -21,6 +21,7 @@ from fairlead.audit.over_time import (
     TIES,
     WHOLE_TASKS,
 )
+from fairlead.policies.codes import FIFO, PRIORITY
 from fairlead.scheduler.cluster import tasks_that_fit
 from fairlead.scheduler.decide import Cycle
 from fairlead.scheduler.entitled import Parts
@@ -198,14 +199,18 @@ class Shortfalls:
         held = self._holders
         begin = int(np.searchsorted(held.by, max(last, ready), "right"))
         since = begin + np.flatnonzero(held.leaf[begin:] != q)
-        more, equal = self._compared(q, since)
-        reason = self._through(bucket, since, more, equal)
+        more, equal, ordered = self._compared(q, since)
+        reason = self._through(bucket, since, more | ordered, equal)
         before = since[more | equal][::-1]
         others, newest = np.unique(held.leaf[before], return_index=True)
         return Short(reason, ready_at, others, held.started[before[newest]])
 
-    def _through(self, bucket: int, since: I64, more: Bools, equal: Bools) -> int:
-        """Why no node has room for the next of a bucket; `since` are the holders that were placed while it waited."""
+    def _through(self, bucket: int, since: I64, before: Bools, equal: Bools) -> int:
+        """Why no node has room for the next of a bucket; `since` are the holders that were placed while it waited.
+
+        Of these, `before` says who was served though it had more, or by a policy that shares are nothing to; `equal`, who had as
+        much.
+        """
         state, held = self._state, self._holders
         shape = int(state.buckets.shape_row[bucket])
         demand, count = state.shapes.demand[shape], max(1, int(state.buckets.gang[bucket]))
@@ -218,7 +223,7 @@ class Shortfalls:
         richer = self._has_more[held.leaf[since]]
         room = (state.nodes.free - state.nodes.held)[held.node[since]] + held.demand[since]
         fits = richer & allowed[held.node[since]] & (room[:, asked] >= demand[asked]).all(axis=1)
-        if (fits & more).any():
+        if (fits & before).any():
             return ORDER
         if (fits & equal).any():
             return TIES
@@ -227,8 +232,9 @@ class Shortfalls:
             return PLACEMENT
         return WHOLE_TASKS if fits.any() else RUNNING_TASKS
 
-    def _compared(self, q: int, tasks: I64) -> tuple[Bools, Bools]:
-        """Of tasks that hold room, whether their queues had more than q before they were placed, or as much.
+    def _compared(self, q: int, tasks: I64) -> tuple[Bools, Bools, Bools]:
+        """Of tasks that hold room, whether their queues had more than q before they were placed, or as much; and whether that was
+        nothing to the policy by which the two were served.
 
         Compared are the two siblings above them, by the dominant shares of what they use now, less what was placed since. What
         ended since is not known any more, so some may have had more than is seen here.
@@ -255,7 +261,8 @@ class Shortfalls:
             return found
 
         had, own = shares(theirs, since_theirs), shares(mine, since_mine)
-        return had > own + CLOSE, np.abs(had - own) <= CLOSE
+        ordered = np.isin(state.queues.policy[state.queues.parent[mine]], (FIFO, PRIORITY))
+        return had > own + CLOSE, np.abs(had - own) <= CLOSE, ordered
 
     @cached_property
     def _holders(self) -> _Holders:
