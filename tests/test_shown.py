@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from fairlead.audit.over_time_report import over_time_text
-from fairlead.cli.tables import fewer, kept_until, show_fairness
+from fairlead.cli.tables import fewer, kept_for_it, kept_until, show_fairness
 from fairlead.policies.allocation import number
 
 PROBLEM = 'capacity = { cpu = 9, memory = "18Gi" }\n' + "".join(
@@ -82,6 +82,11 @@ def test_what_is_kept_for_whom_is_said_in_a_sentence(capsys):
     assert kept_until(late).startswith(
         "kept for job 7 of lab/g for its guarantee: it is expected to start any moment, and to be over at 197"
     )
+    its = kept_for_it({**kept, "made": 86400.0 * 365})
+    assert its.startswith("kept for it since 197")
+    assert ", put off 1 time: it is expected to start in 3min, at 20" in its
+    assert its.endswith("; 3 cpu and 1Gi memory lies idle for it now")
+    assert "idle" not in kept_for_it({**kept, "idle": {}})
     queue = {
         "name": "a", "dominant_share": 0.5, "dominant_resource": "cpu", "entitled": 0.5, "status": "fair", "running": 1,
         "waiting": 0, "why": "no demand", "passed_over_for": [],

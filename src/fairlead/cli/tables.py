@@ -294,17 +294,33 @@ def moment(at: float) -> str:
 def kept_until(kept: dict[str, Any]) -> str:
     """For whom room is kept, and until when, in a sentence."""
     why = "" if kept["why"] == "reservation" else f" for its {kept['why']}"
+    return f"kept for job {kept['job']} of {kept['queue']}{why}: {_expected(kept)}"
+
+
+def kept_for_it(kept: dict[str, Any]) -> str:
+    """Since when room is kept for the job that is asked about, and until when, in a sentence."""
+    off = f", put off {kept['slips']} time{'s' * (kept['slips'] > 1)}" if kept["slips"] else ""
+    idle = f"; {_idle(kept)} lies idle for it now" if kept["idle"] else ""
+    return f"kept for it since {moment(kept['made'])}{off}: {_expected(kept)}{idle}"
+
+
+def _expected(kept: dict[str, Any]) -> str:
+    """When a job for which room is kept is expected to start, and to be over."""
     left, lasts = kept["start"] - time.time(), kept.get("end")
     start = f"in {span(left)}, at {moment(kept['start'])}" if left > 1 else "any moment"
     over = f", and to be over at {moment(lasts)}" if lasts is not None else ""
-    return f"kept for job {kept['job']} of {kept['queue']}{why}: it is expected to start {start}{over}"
+    return f"it is expected to start {start}{over}"
+
+
+def _idle(kept: dict[str, Any]) -> str:
+    """What lies idle for a job."""
+    return " and ".join(f"{round_quantity(name, amount)} {name}" for name, amount in kept["idle"].items())
 
 
 def _kept(kept: dict[str, Any]) -> str:
     """What is kept for a job, and what lies idle for it, in a sentence."""
     tasks = f"{kept['tasks']} task{'s' * (kept['tasks'] > 1)} on {kept['nodes']} node{'s' * (kept['nodes'] > 1)}"
-    idle = " and ".join(f"{round_quantity(name, amount)} {name}" for name, amount in kept["idle"].items())
-    return f"{tasks} {kept_until(kept)}; {idle or 'nothing'} lies idle for it now"
+    return f"{tasks} {kept_until(kept)}; {_idle(kept) or 'nothing'} lies idle for it now"
 
 
 def show_fairness(found: dict[str, Any], most: int | None = None) -> None:

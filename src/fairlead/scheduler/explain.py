@@ -30,8 +30,8 @@ from fairlead.scheduler.kernel_stops import (
     kept_beside,
 )
 from fairlead.scheduler.let_in import bound_of, waits_to_be_let_in
-from fairlead.scheduler.never import stopped_for_ever
-from fairlead.scheduler.reserved import all_kept
+from fairlead.scheduler.never import Bound, never_in_bucket, over_bound, stopped_for_ever
+from fairlead.scheduler.reserved import RESERVED, all_kept
 from fairlead.scheduler.state import State
 from fairlead.scheduler.tables import NONE
 
@@ -53,7 +53,8 @@ def explain(state: State, job: int, now: float = inf) -> dict[str, Any]:
         ``limit``, ``max tasks``, ``max jobs``, ``constraint``, ``too large``, ``withheld``, ``no room``, ``gang does not fit``,
         ``behind``, ``about to start``; ``text`` says it in a line; ``claim``, where its queue is short of what is its, what is
         revoked for it, and ``safety``, where it runs, what may be revoked of its queue; ``kept``, where room is kept for others,
-        for which jobs, on which nodes, and when these are expected to start and to be over; ``ahead`` names the queues that are
+        for which jobs, on which nodes, and when these are expected to start and to be over; ``reserved``, where room is kept for
+        this job, the same of that; ``ahead`` names the queues that are
         served before it, with their dominant shares, now and over time; ``ahead_in_queue`` the jobs of its own queue that go
         first; the other keys hold what the text is made of, in base units.
     """
@@ -88,6 +89,9 @@ def _waiting(state: State, row: int, bucket: int, result: Cycle) -> dict[str, An
     jobs, job = state.jobs, int(state.jobs.id[row])
     if row in result.job:
         return _answer(job, "about to start", "there is room, and it is its turn")
+    bound = over_bound(state, row)
+    if bound is not None:
+        return _over_for_ever(job, bound)
     stop = int(result.stop[bucket])
     tried = int(result.stop_job[bucket])
     if stop == LIMIT:
@@ -108,6 +112,13 @@ def _waiting(state: State, row: int, bucket: int, result: Cycle) -> dict[str, An
         text = f"job {first}, which is like it and was submitted before, is first: {found['text']}"
         return _answer(job, "behind", text, first=first, ahead=ahead, ahead_in_queue=before, kept=found.get("kept", []))
     found = _no_node(state, row, result)
+    reserved = _reserved(state, row)
+    if reserved is not None:
+        where = listed(reserved["nodes"])
+        found["text"] += (
+            f"; room is kept for it on {where}, which nobody else has, whoever's turn it is, and its queue is charged for"
+        )
+        return {**found, "ahead": ahead, "ahead_in_queue": before, "reserved": reserved}
     if found["reason"] == "no room" and before:
         other = job_row(state, before[0])
         higher = f", of priority {jobs.priority[other]}," if jobs.priority[other] != jobs.priority[row] else ""
@@ -150,11 +161,20 @@ def _behind_the_first(state: State, row: int, cycle: Cycle) -> dict[str, Any]:
         return _answer(job, "turn", "others are served first, and there is more to place than one cycle takes")
     first = never if never != NONE else int(min(tried, key=lambda j: (-jobs.priority[j], jobs.id[j])))
     number = int(jobs.id[first])
-    why = _no_node(state, first, cycle) if never != NONE else _waiting(state, first, int(jobs.bucket[first]), cycle)
+    bound = over_bound(state, first) if never != NONE else None
+    if bound is not None:
+        why = _over_for_ever(number, bound)
+    else:
+        why = _no_node(state, first, cycle) if never != NONE else _waiting(state, first, int(jobs.bucket[first]), cycle)
     text = f"queue {name} is strict, so that job {number} goes first: {why['text']}"
     if never != NONE:
         text = f"never, as things are: {text.replace(': never, as things are: ', ': ')}"
     return _answer(job, "behind", text, first=number, ahead=why["ahead"], kept=why.get("kept", []))
+
+
+def _over_for_ever(job: int, bound: Bound) -> dict[str, Any]:
+    """Why a job can never start that needs more at once than a queue may have."""
+    return _answer(job, bound.kind, f"never, as things are: {bound.text}", **bound.more)
 
 
 def _answer(job: int, reason: str, text: str, **more: Any) -> dict[str, Any]:
@@ -356,6 +376,17 @@ def _owners(state: State, row: int, nodes: np.ndarray) -> tuple[list[dict[str, A
     return found, ", ".join([*words, *more])
 
 
+def _reserved(state: State, row: int) -> dict[str, Any] | None:
+    """The room that is kept for a job itself, by a reservation: where, since when, and when it is expected to start."""
+    for kept in all_kept(state, 0.0):
+        if kept.job == state.jobs.id[row] and kept.why == RESERVED:
+            end = kept.end if kept.end < inf else None
+            names = [state.cluster.specs[node].name for node in kept.nodes[:MOST_AHEAD]]
+            told = {"nodes": names, "made": kept.made, "start": kept.start, "end": end, "slips": kept.slips}
+            return {**told, "idle": state.quantities(kept.idle)}
+    return None
+
+
 def _ahead_in_queue(state: State, cycle: Cycle, bucket: int) -> list[int]:
     """The jobs of the same leaf that wait for room and go first, in order: the first of each kind."""
     leaf = state.buckets.leaf[: state.buckets.n]
@@ -366,7 +397,7 @@ def _ahead_in_queue(state: State, cycle: Cycle, bucket: int) -> list[int]:
 
 def _in_line(state: State, cycle: Cycle) -> np.ndarray:
     """Of each bucket, whether it waits for room that there can be, as things are."""
-    found: np.ndarray = (cycle.stop == NO_NODE) & ~state.order.buckets.hopeless[: len(cycle.stop)]
+    found: np.ndarray = (cycle.stop == NO_NODE) & ~never_in_bucket(state)[: len(cycle.stop)]
     return found
 
 

@@ -36,6 +36,7 @@ from fairlead.scheduler.facts import (
     TasksPlaced,
 )
 from fairlead.scheduler.kernel_stops import NO_NODE
+from fairlead.scheduler.never import never_in_bucket
 from fairlead.scheduler.state import State
 from fairlead.scheduler.tables import F64, I64, NONE, Bools
 
@@ -182,7 +183,7 @@ class Shortfalls:
         self._has_more[parts.queues] = parts.has > parts.entitled + CLOSE
         b = state.buckets
         self._bucket_leaf = np.where(b.head[: b.n] != NONE, b.leaf[: b.n], NONE)
-        self._bucket_leaf[state.order.buckets.hopeless[: b.n]] = NONE
+        self._bucket_leaf[never_in_bucket(state)] = NONE
         self._next_leaves = state.jobs.queue[self._cycle.job]
         self._open = state.nodes.up[: state.nodes.n] & ~state.nodes.draining[: state.nodes.n]
 

@@ -116,7 +116,9 @@ ExportAll = Annotated[
     typer.Option("--export-all", help="Send this terminal's whole environment, kept apart until the job has ended."),
 ]
 Cwd = Annotated[Path | None, typer.Option(help="The folder to run in. Default: this one.")]
-Strict = Annotated[bool, typer.Option("--strict", help="Refuse what no node that is up could hold, even empty.")]
+Strict = Annotated[
+    bool, typer.Option("--strict", help="Refuse what can never start, as things are: on no node, or by no limit.")
+]
 
 
 def submit(
@@ -389,7 +391,7 @@ def wait(
 
 def why(job: JobId, as_json: Json = False) -> None:
     """Say what a job waits for, and when it is expected to start."""
-    from fairlead.cli.tables import kept_until
+    from fairlead.cli.tables import kept_for_it, kept_until
 
     with connect() as connection:
         found = connection.get(f"/v1/jobs/{number_of(job)}/why")
@@ -401,6 +403,8 @@ def why(job: JobId, as_json: Json = False) -> None:
     for key in ("claim", "safety", "output"):
         if key in found:
             print(plain(found[key]))
+    if "reserved" in found:
+        print(plain(kept_for_it(found["reserved"])))
     for kept in found.get("kept", [])[:3]:
         print(plain(kept_until(kept)))
     if found["when"]["reason"] not in ("over", "running"):
