@@ -9,6 +9,7 @@ import pytest
 
 from fairlead.audit.over_time_report import over_time_text
 from fairlead.cli.tables import fewer, kept_for_it, kept_until, show_fairness
+from fairlead.cli.terminal import say
 from fairlead.policies.allocation import number
 
 PROBLEM = 'capacity = { cpu = 9, memory = "18Gi" }\n' + "".join(
@@ -72,7 +73,8 @@ def test_an_audit_over_time_fits_into_80_columns():
     assert max(map(len, over_time_text(found, 80).splitlines())) <= 80
 
 
-def test_what_is_kept_for_whom_is_said_in_a_sentence(capsys):
+def test_what_is_kept_for_whom_is_said_in_a_sentence(capsys, monkeypatch):
+    monkeypatch.delenv("COLUMNS", raising=False)
     kept = {
         "job": 7, "queue": "lab/g", "why": "reservation", "made": 0.0, "start": time.time() + 190, "end": None, "slips": 1,
         "nodes": 2, "tasks": 4, "idle": {"cpu": 3000, "memory": 2**30}, "idled": {},
@@ -97,7 +99,40 @@ def test_what_is_kept_for_whom_is_said_in_a_sentence(capsys):
     assert any(line.endswith("3 cpu and 1Gi memory lies idle for it now") for line in shown)
 
 
-def test_a_leaf_with_hundreds_of_users_is_shown_in_short_on_a_terminal(capsys):
+def test_sentences_are_broken_between_words_and_names_of_the_audit_cut_where_there_is_a_terminal(capsys, monkeypatch):
+    """Where nobody reads along each is a line; commands that somebody may copy are in one piece in any case."""
+    name = "research/vision-and-language-models-of-the-institute"
+    queue = {
+        "name": name, "dominant_share": 0.5, "dominant_resource": "memory", "entitled": 0.5, "status": "fair", "running": 12345,
+        "waiting": 1, "why": "not yet converged", "passed_over_for": [],
+    }  # fmt: skip
+    text = (
+        f"{name} has 3 tasks; its own part of everything would give it 12 tasks and more than that, a1-b2-c3-d4-e5-f6"
+    )
+    found = {"queues": [queue], "findings": [{"holds": False, "text": text}], "reservations": [], "fair": None}
+    for columns in (80, None):
+        monkeypatch.delenv("COLUMNS", raising=False)
+        if columns:
+            monkeypatch.setenv("COLUMNS", str(columns))
+        show_fairness(found)
+        lines = capsys.readouterr().out.splitlines()
+        assert (max(map(len, lines)) <= 80) is (columns == 80)
+        assert any(word in lines[2] for word in (["resea…", "12345"] if columns else [name])), lines[2]
+        assert (f"✗ {text}" in lines) is (columns is None)
+        assert (
+            sum(f"{word}" in line for word in ("a1-b2-c3-d4-e5-f6", "`fairlead audit --over 1h`") for line in lines)
+            == 2
+        )
+    say("is `quite long and kept`\x1b[2J " * 4)
+    assert capsys.readouterr().out.count("\n") == 1
+    monkeypatch.setenv("COLUMNS", "30")
+    say("it is `quite long and kept`\x1b[2J 日本語 " * 2)
+    assert capsys.readouterr().out.splitlines()[:3] == [
+        "it is", "  `quite long and kept`\\x1b[2J", "  日本語 it is",
+    ]  # fmt: skip
+
+
+def test_a_leaf_with_hundreds_of_users_is_shown_in_short_on_a_terminal(capsys, monkeypatch):
     """Those that have most of each queue, and who is below; the others are counted, and so are sentences about who waits."""
     users = [
         {
@@ -109,6 +144,7 @@ def test_a_leaf_with_hundreds_of_users_is_shown_in_short_on_a_terminal(capsys):
     ]  # fmt: skip
     other = {**users[0], "name": "other", "passed_over_for": []}
     found = {"queues": [*users, other], "findings": [], "reservations": [], "fair": None}
+    monkeypatch.delenv("COLUMNS", raising=False)
     show_fairness(found, 40)
     shown = capsys.readouterr().out.splitlines()
     assert len(shown) < 70

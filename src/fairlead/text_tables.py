@@ -1,5 +1,6 @@
 """Tables as text: what Rich prints, without colour and without spaces at the ends of lines. Names are text, never markup."""
 
+import re
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
@@ -115,6 +116,16 @@ def cut_in_the_middle(text: str, most: int) -> str:
     while cell_len(text[:begin]) + 1 + cell_len(text[end:]) > most:
         begin, end = (begin - 1, end) if cell_len(text[:begin]) >= cell_len(text[end:]) else (begin, end + 1)
     return f"{text[:begin]}…{text[end:]}"
+
+
+def in_lines(text: str, width: int, indent: str = "  ") -> str:
+    """A sentence in lines of so many columns of the terminal: no name, and no command between backticks, is torn apart."""
+    words = re.sub("`[^`]*`", lambda found: found[0].replace(" ", "\0"), text).split(" ")
+    lines = [words[0]]
+    for word in words[1:]:
+        longer = f"{lines[-1]} {word}"
+        lines = [*lines, indent + word] if cell_len(longer) > width else [*lines[:-1], longer]
+    return "\n".join(lines).replace("\0", " ")
 
 
 def printed(*parts: Any, width: int) -> str:

@@ -1,7 +1,6 @@
 """The audit over time to read: a table with what is wrong below it, and a page with pictures of what each was due and got."""
 
 import html
-import textwrap
 import time
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -10,7 +9,7 @@ from fairlead.audit.over_time import WRONGED
 from fairlead.html_page import COLOURS, framed
 from fairlead.model.quantity import BYTE_RESOURCES
 from fairlead.plain_text import listed
-from fairlead.text_tables import folded, printed, with_names_cut
+from fairlead.text_tables import folded, in_lines, printed, with_names_cut
 
 MOST_SHOWN = 40
 """Queues in the table; the others are counted."""
@@ -53,7 +52,7 @@ def over_time_text(found: Mapping[str, Any], width: int = 100, most: int | None 
     table = folded(columns, width, wraps=names[-1:])
     more = len(found["queues"][most:]) if most is not None else 0
     lines += ["", printed(*table, width=width), *([f"and {more:,} more"] if more > 0 else [])]
-    told = [textwrap.fill(each, width, subsequent_indent="  ") for each in (*_promises(found), *verdict(found, most))]
+    told = [in_lines(each, width) for each in (*_promises(found), *verdict(found, most))]
     return "\n".join([*lines, "", *told])
 
 

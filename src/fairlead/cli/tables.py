@@ -8,12 +8,12 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from fairlead.cli.terminal import width
+from fairlead.cli.terminal import say, width
 from fairlead.model.quantity import format_share, round_quantity
 from fairlead.model.specs import written
 from fairlead.plain_text import listed, plain
 from fairlead.policies import HALF_LIVES
-from fairlead.text_tables import PlainTable
+from fairlead.text_tables import PlainTable, folded, printed, with_names_cut
 
 WITHOUT_TERMINAL = 200
 """Columns of a listing that is read by no person, most likely."""
@@ -323,42 +323,45 @@ def _kept(kept: dict[str, Any]) -> str:
     return f"{tasks} {kept_until(kept)}; {_idle(kept) or 'nothing'} lies idle for it now"
 
 
+def _fairness_columns(queues: list[dict[str, Any]]) -> dict[str, list[str]]:
+    """The columns of what queues have and are entitled to, as :func:`fairlead.text_tables.folded` takes them."""
+    parts = [f"{queue['entitled']:.1%}" if queue["entitled"] is not None else "?" for queue in queues]
+    return {
+        "queue": [queue["name"] for queue in queues],
+        ">share": [f"{queue['dominant_share']:.1%}" for queue in queues],
+        "of": [queue["dominant_resource"] or "" for queue in queues],
+        ">entitled": parts,
+        "status": [queue["status"] for queue in queues],
+        ">running": [str(queue["running"]) for queue in queues],
+        ">waiting": [str(queue["waiting"]) for queue in queues],
+        "has no more for": [queue["why"] for queue in queues],
+    }
+
+
 def show_fairness(found: dict[str, Any], most: int | None = None) -> None:
     """Print the audit of what runs now; of more than so many leaves of one queue, these."""
     if not found["queues"]:
         print("nothing runs, and nothing waits that could start")
         return
-    table = plain_table("queue", ">share", "of", ">entitled", "status", ">running", ">waiting", "has no more for")
     shown, more = fewer(found["queues"], most)
-    for queue in shown:
-        entitled = f"{queue['entitled']:.1%}" if queue["entitled"] is not None else "?"
-        table.add_row(
-            queue["name"],
-            f"{queue['dominant_share']:.1%}",
-            queue["dominant_resource"] or "",
-            entitled,
-            queue["status"],
-            str(queue["running"]),
-            str(queue["waiting"]),
-            queue["why"],
-        )
-    show(table, "")
+    columns, room, wraps = _fairness_columns(shown), width(WITHOUT_TERMINAL), ("has no more for",)
+    print(printed(*folded(with_names_cut(columns, room, wraps), room, wraps=wraps), width=room))
     print("\n".join([*more, ""]))
     signs = {True: "✓", False: "✗", None: " "}
     for finding in found["findings"]:
-        print(f"{signs[finding['holds']]} {plain(finding['text'])}")
+        say(f"{signs[finding['holds']]} {finding['text']}")
     passed = [queue for queue in found["queues"] if queue["passed_over_for"]]
     for queue in passed[: MOST_PASSED if most else None]:
         others, were = listed(queue["passed_over_for"]), "was" if len(queue["passed_over_for"]) == 1 else "were"
         waits = f"{queue['name']}, at {queue['dominant_share']:.1%}, has waited for {age(queue['waits_since'])}"
-        print(plain(f"– {waits}, while {others}, who had no less, {were} served"))
+        say(f"– {waits}, while {others}, who had no less, {were} served")
     if most and len(passed) > MOST_PASSED:
         print(f"– and {len(passed) - MOST_PASSED:,} more wait so; --all shows them")
     for kept in found["reservations"]:
-        print(plain(f"– {_kept(kept)}"))
+        say(f"– {_kept(kept)}")
     if found["fair"] is False:
         print("not fair at this moment: see above")
     elif found["fair"]:
         print("fair at this moment, within one task")
     else:
-        print("fair at this moment, within one task; whether they take turns, `fairlead audit --over 1h` says")
+        say("fair at this moment, within one task; whether they take turns, `fairlead audit --over 1h` says")

@@ -392,6 +392,7 @@ def wait(
 def why(job: JobId, as_json: Json = False) -> None:
     """Say what a job waits for, and when it is expected to start."""
     from fairlead.cli.tables import kept_for_it, kept_until
+    from fairlead.cli.terminal import say
 
     with connect() as connection:
         found = connection.get(f"/v1/jobs/{number_of(job)}/why")
@@ -399,16 +400,16 @@ def why(job: JobId, as_json: Json = False) -> None:
     if as_json:
         print_json(found)
         return
-    print(f"job {job}: {plain(found['text'])}")
+    say(f"job {job}: {found['text']}")
     for key in ("claim", "safety", "output"):
         if key in found:
-            print(plain(found[key]))
+            say(found[key])
     if "reserved" in found:
-        print(plain(kept_for_it(found["reserved"])))
+        say(kept_for_it(found["reserved"]))
     for kept in found.get("kept", [])[:3]:
-        print(plain(kept_until(kept)))
+        say(kept_until(kept))
     if found["when"]["reason"] not in ("over", "running"):
-        print(f"expected: {plain(found['when']['text'])}")
+        say(f"expected: {found['when']['text']}")
 
 
 def when(
@@ -436,11 +437,12 @@ def when(
     Example: fairlead when --cpu 4 --memory 8Gi --tasks 10 -q lab/vision
     """
     from fairlead.cli.asked import demand
+    from fairlead.cli.terminal import say
 
     with connect() as connection:
         found = connection.post("/v1/when", {**demand(ctx.params), "gang": gang})
     where = "" if queue else f"in queue {found['queue']}: "
-    print_json(found) if as_json else print(plain(where + found["text"]))
+    print_json(found) if as_json else say(where + found["text"])
 
 
 def hold(job: JobId) -> None:
