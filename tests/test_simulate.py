@@ -347,6 +347,7 @@ def test_live_and_simulated_place_the_same_tasks_in_the_same_order(live):
     live.ok(
         "submit", "-q", "A", "--cpu", "2", "--memory", "2Gi", "--tasks", "3", "--priority", "1", "--", "sleep", "0.7"
     )
+    live.ok("submit", "-q", "B", "--hold", "--", "true")
     live.ok("wait", "1", "2", "3")
     live.end()
     path = live.home / "journal.db"
@@ -367,6 +368,8 @@ def test_live_and_simulated_place_the_same_tasks_in_the_same_order(live):
         here.extend(placements(facts))
 
     recorded = read_trace(path)
+    assert recorded.notes == [f"{path}: 1 job of which no task has ended is left out"]
+    assert recorded.skipped == 0, "no row is wrong"
     run = simulate(recorded, "drf", watch=watch)
     assert len(there) == 14
     assert here == there
@@ -590,6 +593,12 @@ def call(tmp_path):
 
 
 MACHINES = ("--nodes", "4", "--node", "cpu=9,memory=18GiB")
+
+
+@pytest.mark.parametrize(("wrong", "said"), [(1, "1 row was"), (2, "2 rows were")])
+def test_how_many_rows_were_left_out_is_said(call, tmp_path, wrong, said):
+    (tmp_path / "t.csv").write_text("submit,duration,cpu\n0,1,1\n" + "x,1,1\n" * wrong)
+    assert call("simulate", "t.csv", *MACHINES, "--skip-bad").stderr == f"fairlead: t.csv: {said} wrong and left out\n"
 
 
 def test_policies_are_compared_written_and_drawn(call, tmp_path):
