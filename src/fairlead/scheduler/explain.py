@@ -14,7 +14,7 @@ from fairlead.plain_text import listed
 from fairlead.policies.arithmetic import dominant_share
 from fairlead.scheduler import kernel_claims, kernel_holds
 from fairlead.scheduler.admission import job_row
-from fairlead.scheduler.cluster import tasks_that_fit
+from fairlead.scheduler.cluster import offered_of, tasks_that_fit
 from fairlead.scheduler.decide import Cycle, run_cycle
 from fairlead.scheduler.explain_claims import claim, safety
 from fairlead.scheduler.framework_index import queue_of
@@ -337,8 +337,7 @@ def _no_node(state: State, row: int, cycle: Cycle) -> dict[str, Any]:
 def _in_offers(state: State, demand: np.ndarray, large: np.ndarray) -> str:
     """That there would be room on one of the nodes that are large enough, were it not offered to frameworks; else nothing."""
     offers, n = state.offers, state.offers.n
-    offered = np.zeros_like(state.nodes.free[: state.nodes.n])
-    np.add.at(offered, offers.node[:n], offers.rest[:n])
+    offered = offered_of(offers, state.nodes.n)
     would = large & offered.any(axis=1) & (state.nodes.free[: state.nodes.n] + offered >= demand).all(axis=1)
     if not would.any():
         return ""

@@ -16,7 +16,7 @@ from fairlead.model.api_types import FairnessInfo, FairQueue
 from fairlead.model.arrays import Numbers
 from fairlead.model.problems import Problem
 from fairlead.policies import arithmetic, drf
-from fairlead.scheduler.cluster import tasks_that_fit
+from fairlead.scheduler.cluster import offered_of, tasks_that_fit
 from fairlead.scheduler.decide import Cycle, run_cycle
 from fairlead.scheduler.divided_queues import problem_of, wanted_by
 from fairlead.scheduler.entitled import parts_of
@@ -41,8 +41,9 @@ def audit_state(state: State, now: float) -> FairnessInfo:
     FairnessInfo
         ``fair`` is None where it is at this moment, but somebody has waited while others, who had no less, were served: whether
         they take turns a moment does not tell.
-        ``why`` of a queue that is below is "no demand", "limit", "constraint", "fragmentation", "reservations", "about to start"
-        or "not yet converged"; the findings are those of :func:`fairlead.audit.allocation.check_allocation`, within one task.
+        ``why`` of a queue that is below is "no demand", "limit", "constraint", "fragmentation", "reservations", "offers",
+        "about to start" or "not yet converged"; the findings are those of
+        :func:`fairlead.audit.allocation.check_allocation`, within one task.
     """
     never = never_starting(state)
     wanted, tasks = wanted_by(state, never)
@@ -194,6 +195,8 @@ def _why(state: State, q: int, result: Cycle, free: I64, never: Bools) -> str:
         allowed = allowed & nodes.up[: nodes.n] & ~nodes.draining[: nodes.n]
         if tasks_that_fit(nodes.free[: nodes.n][allowed], demand) >= count:
             return "reservations"
+        if tasks_that_fit((nodes.free[: nodes.n] + offered_of(state.offers, nodes.n))[allowed], demand) >= count:
+            return "offers"
         if (free // count >= demand)[demand > 0].all():
             return "fragmentation"
     return "not yet converged"

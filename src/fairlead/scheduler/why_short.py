@@ -1,9 +1,9 @@
 """Through what a queue has less than its part: from what stops its next task in the scheduling cycle, and who was served.
 
 The cycle says whether a limit stopped it, or that no node had room. Why none had room follows from who holds it: what is kept for
-others; what lies in pieces on several nodes; or tasks of queues that have more than their part. Where such a task was placed
-while this queue waited already, and its own would have fitted there, others were served instead of it: on a tie, though they
-had more, or because they had less and tasks are whole. Else it waits for tasks to end that were there before it.
+others, or offered to them; what lies in pieces on several nodes; or tasks of queues that have more than their part. Where such a
+task was placed while this queue waited already, and its own would have fitted there, others were served instead of it: on a tie,
+though they had more, or because they had less and tasks are whole. Else it waits for tasks to end that were there before it.
 """
 
 from functools import cached_property
@@ -14,6 +14,7 @@ import numpy as np
 from fairlead.audit.over_time import (
     LIMITS,
     NOT_DECIDED,
+    OFFERS,
     ORDER,
     PLACEMENT,
     RESERVATIONS,
@@ -22,7 +23,7 @@ from fairlead.audit.over_time import (
     WHOLE_TASKS,
 )
 from fairlead.policies.codes import FIFO, PRIORITY
-from fairlead.scheduler.cluster import tasks_that_fit
+from fairlead.scheduler.cluster import offered_of, tasks_that_fit
 from fairlead.scheduler.decide import Cycle
 from fairlead.scheduler.entitled import Parts
 from fairlead.scheduler.facts import (
@@ -228,6 +229,8 @@ class Shortfalls:
             return ORDER
         if (fits & equal).any():
             return TIES
+        if tasks_that_fit((free + self._offered)[allowed], demand) >= count:
+            return OFFERS
         in_pieces = (free[self._open][:, asked].sum(axis=0) >= count * demand[asked]).all()
         if in_pieces or (richer & ~fits).any():
             return PLACEMENT
@@ -264,6 +267,11 @@ class Shortfalls:
         had, own = shares(theirs, since_theirs), shares(mine, since_mine)
         ordered = np.isin(state.queues.policy[state.queues.parent[mine]], (FIFO, PRIORITY))
         return had > own + CLOSE, np.abs(had - own) <= CLOSE, ordered
+
+    @cached_property
+    def _offered(self) -> I64:
+        """What of each node is offered to frameworks, and not answered."""
+        return offered_of(self._state.offers, self._state.nodes.n)
 
     @cached_property
     def _holders(self) -> _Holders:
