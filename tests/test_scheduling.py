@@ -877,7 +877,7 @@ def test_the_audit_tells_shares_beside_the_parts_that_they_are_compared_with():
     world = World([Queue("a", weight=3), Queue("b")], {"cpu": 10})
     world.submit("b", {"cpu": 1}, 20)
     world.decide()
-    world.end(2 - 1, 2)
+    world.end(1, 2)
     world.submit("a", {"cpu": 1}, 20)
     world.decide()
     gap = fairness(world)[0]["findings"][-1]["text"]
@@ -885,6 +885,11 @@ def test_the_audit_tells_shares_beside_the_parts_that_they_are_compared_with():
         "of those who could use more, a has the least for its part, 20.0% where that is 75.0%, and b the most, 80.0% where it is "
         "25.0%"
     )
+    alone = World([Queue("a", weight=3), Queue("b")], {"cpu": 10})
+    alone.submit("a", {"cpu": 1}, 20)
+    alone.submit("b", {"cpu": 1})
+    alone.decide()
+    assert fairness(alone)[0]["findings"][-1]["text"] == "all who could use more have as much for their parts"
 
 
 def test_hundreds_of_queues_placed_at_once_are_fair_within_one_task():

@@ -132,6 +132,22 @@ def test_sentences_are_broken_between_words_and_names_of_the_audit_cut_where_the
     ]  # fmt: skip
 
 
+def test_why_it_is_not_fair_is_said(capsys, monkeypatch):
+    monkeypatch.delenv("COLUMNS", raising=False)
+    queue = {
+        "dominant_share": 0.0, "dominant_resource": None, "entitled": 0.5, "running": 0, "waiting": 1, "passed_over_for": [],
+    }  # fmt: skip
+    whys = ("not yet converged", "about to start", "not yet converged")
+    queues = [{**queue, "name": f"q{k}", "status": "below", "why": why} for k, why in enumerate(whys)]
+    show_fairness({"queues": queues, "findings": [], "reservations": [], "fair": False})
+    assert capsys.readouterr().out.splitlines()[-1] == (
+        "not fair at this moment: q0 and q2 have less than their parts until others' tasks end; "
+        "q1 has less than its part and what is about to start changes that"
+    )
+    show_fairness({"queues": [{**queues[0], "status": "fair"}], "findings": [], "reservations": [], "fair": False})
+    assert capsys.readouterr().out.splitlines()[-1] == "not fair at this moment: see above"
+
+
 def test_a_leaf_with_hundreds_of_users_is_shown_in_short_on_a_terminal(capsys, monkeypatch):
     """Those that have most of each queue, and who is below; the others are counted, and so are sentences about who waits."""
     users = [

@@ -323,6 +323,31 @@ def _kept(kept: dict[str, Any]) -> str:
     return f"{tasks} {kept_until(kept)}; {_idle(kept) or 'nothing'} lies idle for it now"
 
 
+WHY_BELOW = {
+    "about to start": "and what is about to start changes that",
+    "not yet converged": "until others' tasks end",
+    "fragmentation": "since no node has room for its next task",
+    "reservations": "since room is kept for others",
+    "offers": "until frameworks answer what they are offered",
+    "limit": "by a limit",
+    "constraint": "since no node can hold what waits",
+}
+"""How it is told why queues have less than their parts."""
+
+
+def _why_not_fair(queues: list[dict[str, Any]]) -> str:
+    """Who has less than their parts, and why, by the reasons; the findings say the rest."""
+    below: dict[str, list[str]] = {}
+    for queue in queues:
+        if queue["status"] == "below" and queue["why"] in WHY_BELOW:
+            below.setdefault(queue["why"], []).append(queue["name"])
+    told = [
+        f"{listed(names)} {'have less than their parts' if len(names) > 1 else 'has less than its part'} {WHY_BELOW[why]}"
+        for why, names in below.items()
+    ]
+    return "; ".join(told) or "see above"
+
+
 def _fairness_columns(queues: list[dict[str, Any]]) -> dict[str, list[str]]:
     """The columns of what queues have and are entitled to, as :func:`fairlead.text_tables.folded` takes them."""
     parts = [f"{queue['entitled']:.1%}" if queue["entitled"] is not None else "?" for queue in queues]
@@ -360,7 +385,7 @@ def show_fairness(found: dict[str, Any], most: int | None = None) -> None:
     for kept in found["reservations"]:
         say(f"– {_kept(kept)}")
     if found["fair"] is False:
-        print("not fair at this moment: see above")
+        say(f"not fair at this moment: {_why_not_fair(found['queues'])}")
     elif found["fair"]:
         print("fair at this moment, within one task")
     else:

@@ -106,8 +106,10 @@ def audit_state(state: State, now: float) -> FairnessInfo:
 
 def _with_parts(gap: Finding, problem: Problem, used: Numbers) -> Finding:
     """How far apart shares are; where parts are not the same, as the table tells it: shares beside the parts of those queues."""
-    if gap.user is None or gap.other is None or (problem.weight == problem.weight[0]).all():
+    if (problem.weight == problem.weight[0]).all():
         return gap
+    if gap.user is None or gap.other is None:  # the same, where there is a margin; else nobody could use more
+        return replace(gap, text="all who could use more have as much for their parts") if gap.margin == 0 else gap
     least, most = (problem.users.index(name) for name in (gap.user, gap.other))
     parts = problem.weight.max(axis=1) / len(problem.users)
     text = (
