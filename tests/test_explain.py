@@ -75,8 +75,8 @@ def test_a_bound_on_running_tasks_and_jobs():
     one = world.submit("A", {"cpu": 1000}, 2)
     world.submit("B", {"cpu": 1000})
     two = world.submit("B", {"cpu": 2000})
-    assert why(world, one) == ("max tasks", "queue A may run 1 tasks at once, and 1 run")
-    assert why(world, two) == ("max jobs", "queue B may run 1 jobs at once, and 1 run")
+    assert why(world, one) == ("max tasks", "queue A may run 1 task at once, and 1 runs")
+    assert why(world, two) == ("max jobs", "queue B may run 1 job at once, and 1 runs")
 
 
 def test_no_node_with_room_and_whose_turn_it_is():

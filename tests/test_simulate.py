@@ -124,7 +124,7 @@ def test_a_trees_limits_hold_and_what_can_never_run_is_told():
     run = simulate(jobs.workload("tree", synthetic_nodes(1, "cpu=8"), queues), "hdrf")
     assert run.ended[:2].tolist() == [40.0, 40.0]
     assert np.isnan(run.ended[2])
-    assert any("1 jobs never ended" in note for note in run.notes)
+    assert any("1 job never ended" in note for note in run.notes)
 
 
 @pytest.mark.parametrize(

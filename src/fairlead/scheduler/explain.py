@@ -253,7 +253,8 @@ def _over_a_count(state: State, row: int, tasks: bool) -> dict[str, Any]:
         if running[q] + kept + count > most[q]:
             what = "tasks" if tasks else "jobs"
             queue = state.called(name)
-            text = f"queue {queue} may run {most[q]} {what} at once, and {running[q]} run"
+            some = what if most[q] != 1 else what.removesuffix("s")
+            text = f"queue {queue} may run {most[q]} {some} at once, and {running[q]} {'runs' if running[q] == 1 else 'run'}"
             text += f"; room is kept for {kept} of others" if kept else ""
             more = {"queue": queue, "running": int(running[q]), "limit": int(most[q]), "kept_for_others": kept}
             return _answer(int(jobs.id[row]), "max tasks" if tasks else "max jobs", text, **more)

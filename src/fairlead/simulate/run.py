@@ -301,9 +301,11 @@ def _notes(cluster: SimulatedCluster, refused: Bools, slots: bool) -> list[str]:
     notes, stuck = [], int(((cluster.truth.left > 0) & ~refused).sum())
     if refused.any():
         what = "slot" if slots else "machine"
-        notes.append(f"{int(refused.sum()):,} jobs were refused: no {what} holds a task of theirs")
+        are, theirs = ("jobs were", "theirs") if refused.sum() > 1 else ("job was", "it")
+        notes.append(f"{int(refused.sum()):,} {are} refused: no {what} holds a task of {theirs}")
     if stuck:
-        notes.append(f"{stuck:,} jobs never ended: a limit, or a gang that does not fit, kept them waiting")
+        which, them = ("jobs", "them") if stuck > 1 else ("job", "it")
+        notes.append(f"{stuck:,} {which} never ended: a limit, or a gang that does not fit, kept {them} waiting")
     return notes
 
 
