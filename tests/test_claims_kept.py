@@ -39,7 +39,7 @@ def test_what_is_kept_counts_for_the_tasks_that_others_may_run():
     story.until(34.0)
     assert story.revoked() == [(31.0, [1])]
     assert explain(story.state, 3)["text"] == (
-        "queue a may run 1 tasks at once, and 0 run; room is kept for 1 of others"
+        "queue a may run 1 task at once, and 0 run; room is kept for 1 of others"
     )
     story.until(100.0)
     assert (story.began[2], story.began[3]) == ([36.0], [86.0])

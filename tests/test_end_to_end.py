@@ -86,7 +86,7 @@ def test_a_job_is_held_explained_released_and_waited_for(idle):
     why = idle.ok("why", f"{job}").splitlines()
     assert why[0] == f"job {job}: it is held: `fairlead release {job}` lets it go"
     assert why[1].startswith("expected: ")
-    assert " once it is released" in why[1]
+    assert " from when it is released" in why[1]
     (idle.folder / "go").touch()
     assert idle.ok("wait", f"{large}") == ""
     assert idle.job(job)["status"] == "held"
@@ -110,7 +110,7 @@ def test_when_is_said_before_anything_is_submitted(idle):
     assert idle.ok("submit", *ask, "--when", "--", "true") == "now: there is room, and it is its turn\n"
     never = "never on the nodes that take tasks now: they could not hold a task of it, even empty\n"
     assert idle.ok("when", "-q", "A", "--cpu", "10") == never
-    assert idle.ok("submit", *ask, "--hold", "--when", "--", "true").startswith("at once once it is released")
+    assert idle.ok("submit", *ask, "--hold", "--when", "--", "true").startswith("at once from when it is released")
     strict = idle.call("submit", "-q", "A", "--cpu", "10", "--strict", "--when", "--", "true")
     assert (strict.returncode, strict.stdout) == (1, "")
     assert strict.stderr.startswith("fairlead: no node is large enough for cpu=10")

@@ -75,8 +75,8 @@ def test_a_bound_on_running_tasks_and_jobs():
     one = world.submit("A", {"cpu": 1000}, 2)
     world.submit("B", {"cpu": 1000})
     two = world.submit("B", {"cpu": 2000})
-    assert why(world, one) == ("max tasks", "queue A may run 1 tasks at once, and 1 run")
-    assert why(world, two) == ("max jobs", "queue B may run 1 jobs at once, and 1 run")
+    assert why(world, one) == ("max tasks", "queue A may run 1 task at once, and 1 runs")
+    assert why(world, two) == ("max jobs", "queue B may run 1 job at once, and 1 runs")
 
 
 def test_no_node_with_room_and_whose_turn_it_is():
@@ -254,6 +254,91 @@ def test_in_a_strict_leaf_nobody_starts_behind_a_gang_that_can_never_fit():
     assert audit_state(world.state, 5.0)["queues"] == [], "what can never start is no work"
 
 
+def test_behind_one_that_never_starts_where_earlier_jobs_have_ended():
+    """The job that is named is the one that is in the way, whatever rows those before it have left."""
+    world = World([Queue("s", strict=True)], {"cpu": 2000})
+    world.submit("s", {"cpu": 1000})
+    world.decide()
+    world.end(1)
+    gang = world.submit("s", {"cpu": 1000}, 3, gang=True, priority=7)
+    behind = world.submit("s", {"cpu": 1000}, priority=1)
+    assert f"so that job {gang} goes first" in why(world, behind)[1]
+    assert outlook(world.state, behind, 5.0).text.startswith(f"never while job {gang} is before it")
+
+
+@pytest.mark.parametrize("queues", [[Queue("m", max_tasks=1)], [Queue("m", max_tasks=1), Queue("m/x", strict=True)]])
+def test_a_gang_that_no_bound_of_its_queues_lets_start(queues):
+    """Whoever submits it is told, nobody waits for it, and it entitles to nothing."""
+    leaf = queues[-1].name
+    world = World([*queues, Queue("r")], {"cpu": 9000})
+    spec = Job(leaf, {"cpu": 1000}, 2, gang=True)
+    said = "a gang of 2 tasks, and queue m may run 1 at once"
+    assert admission.doubt(world.state, spec) == f"{said}: the job waits until it may have more"
+    assert admission.never_starts(world.state, Job(leaf, {"cpu": 1000}, 2)) is None
+    gang = world.submit(leaf, {"cpu": 1000}, 2, gang=True)
+    assert why(world, gang) == ("max tasks", f"never, as things are: {said}")
+    assert outlook(world.state, gang, 5.0).text == f"never: {said}"
+    assert audit_state(world.state, 5.0)["queues"] == []
+    assert audit_history(world.state, [], 0.0, 100.0, 0)["queues"] == []
+    behind = world.submit(leaf, {"cpu": 1000})
+    if world.state.tree.spec_of(leaf).strict:
+        text = f"never, as things are: queue {leaf} is strict, so that job {gang} goes first: {said}"
+        assert why(world, behind) == ("behind", text)
+        assert outlook(world.state, behind, 5.0).text == (
+            f"never while job {gang} is before it: queue {leaf} is strict, and of that, {said}"
+        )
+        assert f"job {gang}, which goes first there, can never start ({said})" in admission.doubt(
+            world.state, Job(leaf, {"cpu": 1000})
+        )
+    else:
+        assert why(world, behind)[0] == "running"
+
+
+def test_a_gang_over_a_limit_that_was_lowered_never_starts():
+    queues = [Queue("m", limit={"cpu": 4000})]
+    world = World(queues, {"cpu": 9000})
+    running = world.submit("m", {"cpu": 4000})
+    world.decide()
+    gang = world.submit("m", {"cpu": 2000}, 2, gang=True)
+    world.happen(admission.configure(world.state, [Queue("m", limit={"cpu": 3000})], world.state.settings, 0.0))
+    said = "a gang of 2 tasks needs 4 cpu at once, and queue m is limited to 3"
+    assert why(world, gang) == ("limit", f"never, as things are: {said}")
+    world.end(running)
+    assert audit_state(world.state, 5.0)["queues"] == []
+
+
+def test_what_comes_after_a_job_that_never_starts_never_does():
+    world = World([Queue("A")], {"cpu": 2000})
+    large = world.submit("A", {"cpu": 3000})
+    after = world.submit("A", {"cpu": 1000}, after=[After(large)])
+    last = world.submit("A", {"cpu": 1000}, after=[After(after, "end")])
+    for job in (after, last):
+        found = outlook(world.state, job, 5.0)
+        assert (found.reason, found.runs) == ("never", 0)
+        assert found.text.startswith(f"never: it comes after job {large}, which can never start on the nodes")
+
+
+def test_what_room_is_kept_for_it():
+    """Whoever a reservation is for is told of it, and not of others' turns, who do not have that room."""
+    world = World([Queue("A"), Queue("B")], {"cpu": 4000})
+    world.submit("B", {"cpu": 2000}, time_limit=100.0)
+    world.decide()
+    large = world.submit("A", {"cpu": 4000}, time_limit=50.0)
+    world.submit("B", {"cpu": 1000})
+    world.happen(NodesReserved(at=7.0, id=large, nodes=[0], tasks=[1], start=100.0))
+    found = explain(world.state, large)
+    assert found["text"] == (
+        "no node has room: n0, the closest, lacks 2 cpu; room is kept for it on n0, which nobody else has, whoever's turn it is, "
+        "and its queue is charged for"
+    )
+    reserved = {"nodes": ["n0"], "made": 7.0, "start": 100.0, "end": 150.0, "slips": 0, "idle": {"cpu": 2000}}
+    assert found["reserved"] == reserved
+    assert [(queue["name"], queue["why"]) for queue in audit_state(world.state, 8.0)["queues"]] == [
+        ("A", "not yet converged"),
+        ("B", "reservations"),
+    ]
+
+
 def test_room_that_another_is_about_to_have_is_not_called_kept():
     world = World([Queue("A"), Queue("B"), Queue("C")], {"cpu": 1000})
     first = world.submit("A", {"cpu": 1000})
@@ -264,3 +349,21 @@ def test_room_that_another_is_about_to_have_is_not_called_kept():
     assert explain(world.state, 2)["reason"] == "about to start"
     text = explain(world.state, 3)["text"]
     assert text.startswith("no node has room: n0, the closest, lacks 1 cpu beside what starts there now"), text
+
+
+@pytest.mark.parametrize("policy", ["fairtree", "drf"])
+def test_how_little_was_used_before_is_told_where_that_alone_decides(policy):
+    world = World([Queue("", policy=policy, history=7 * 86400.0), Queue("A"), Queue("B")], {"cpu": 4000})
+    world.submit("A", {"cpu": 4000})
+    world.decide()
+    world.now = 5.0
+    world.end(1)
+    world.now = 500.0
+    world.submit("B", {"cpu": 4000})
+    world.decide()
+    world.submit("A", {"cpu": 1000})
+    world.now = 610.0
+    last = world.submit("B", {"cpu": 2000})
+    text = explain(world.state, last)["text"]
+    told = "A at 0.0% (0.0005% over time); its own queue had 0.01% over time"
+    assert (told in text, "over time" in text) == ((True, True) if policy == "fairtree" else (False, False)), text

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fairlead.model.documents import DocumentError, read_configuration
-from fairlead.model.quantity import LARGEST, format_quantity, parse_quantity
+from fairlead.model.quantity import LARGEST, format_quantity, format_share, parse_quantity
 from fairlead.model.specs import Queue
 from fairlead.policies.registry import find_policy
 
@@ -185,6 +185,22 @@ def test_a_wrong_configuration_is_refused_with_line_and_reason(tmp_path, old, ne
     with pytest.raises(DocumentError, match=says) as refused:
         read_configuration(path, find_policy)
     assert str(refused.value).startswith(f"{path}:{line}: "), refused.value
+
+
+@pytest.mark.parametrize(
+    ("share", "text"), [(0, "0.0%"), (0.123, "12.3%"), (0.0005, "0.1%"), (0.0004, "0.04%"), (4.6e-6, "0.0005%")]
+)
+def test_a_small_share_is_written_with_the_digits_that_show_it(share, text):
+    assert format_share(share) == text
+
+
+def test_a_policy_of_the_root_alone_is_refused_with_the_queue_that_is_missing(tmp_path):
+    path = tmp_path / "fairlead.toml"
+    path.write_text('[[queue]]\nname = "/"\npolicy = "fairtree"\n')
+    with pytest.raises(
+        DocumentError, match=r'"/" has no queues below it .*: declare them, or \[\[queue\]\] name = "\*"'
+    ):
+        read_configuration(path, find_policy)
 
 
 def test_nodes_that_have_more_together_than_can_be_counted_are_refused(tmp_path):

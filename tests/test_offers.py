@@ -11,12 +11,14 @@ from hypothesis.stateful import initialize, precondition, rule
 from fairlead.model.specs import ROOT, Framework, Job, Node, Queue, Settings
 from fairlead.outcomes import Outcome
 from fairlead.scheduler import admission, frameworks, snapshot
+from fairlead.scheduler.audit_over_time import audit_history
 from fairlead.scheduler.decide import decide
 from fairlead.scheduler.explain import explain
 from fairlead.scheduler.facts import (
     Contradiction,
     FrameworkGone,
     JobCancelled,
+    JobSubmitted,
     NodeDrained,
     NodeJoined,
     NodeLost,
@@ -135,6 +137,16 @@ def test_an_offer_counts_as_used_until_it_is_answered():
     assert (c.used("web"), c.offered("web")) == ({"cpu": 1000, "memory": G}, {})
     assert c.offers() == [], "the rest was refused"
     assert [offer.amount for offer in c.offers(5.0)] == [{"cpu": 3000, "memory": 7 * G}]
+
+
+def test_what_is_offered_and_not_answered_is_told_as_the_reason_of_who_waits():
+    c = Cluster(Queue("web"), Queue("b"))
+    c.join("f", "web")
+    c.offers()
+    c.happen(JobSubmitted(at=1.0, id=c.state.index.last + 1, job=Job("b", {"cpu": 1000, "memory": G}, 3)))
+    assert [(queue["name"], queue["why"]) for queue in audit_state(c.state, 5.0)["queues"]] == [("b", "offers")]
+    (short,) = audit_history(State(), c.facts, 0.0, 100.0, 0)["queues"]
+    assert (short["name"], [*short["through"]]) == ("b", ["offers"])
 
 
 def test_a_declined_node_is_offered_again_when_there_is_more_of_it_or_the_time_is_over():

@@ -171,9 +171,9 @@ def test_never_is_said_with_the_reason():
     gang = shop.submit("b", {"cpu": 1000}, 3, gang=True)
     assert "all 3 tasks at once" in shop.told(gang).text
     over = shop.submit("a", {"cpu": 2000})
-    assert shop.told(over).text == "never while queue a is limited to 1 cpu: it needs more at once"
+    assert shop.told(over).text == "never: a task of it needs 2 cpu, and queue a is limited to 1"
     many = shop.submit("c", {"memory": 1}, 3, gang=True)
-    assert shop.told(many).text == "never while queue c may not run as many at once"
+    assert shop.told(many).text == "never: a gang of 3 tasks, and queue c may run 2 at once"
     with pytest.raises(Unknown, match="no job 999"):
         shop.told(999)
     over = shop.submit("b", {"cpu": 1000})
@@ -189,7 +189,7 @@ def test_what_is_held_starts_so_long_after_its_release():
     shop.happen(JobHeld(at=shop.now, id=jobs[4]))
     found = shop.told(jobs[4])
     assert found.held == (jobs[4],)
-    assert " once it is released, if tasks take as long" in found.text
+    assert " from when it is released, if tasks take as long" in found.text
     assert about(2 * MINUTE, (found.earliest - shop.now, found.latest - shop.now))
 
 
@@ -206,7 +206,11 @@ def test_what_comes_after_others_starts_when_these_have_ended():
     shop.happen(JobHeld(at=shop.now, id=second))
     found = shop.told(third)
     assert found.held == (second,)
-    assert f" once job {second} is released, after job {first} and job {second}, if" in found.text
+    words = f" from when job {second} is released, when job {first} and job {second} are over, if tasks take as long"
+    assert words in found.text
+    assert (
+        f" from now, when job {first} is over, if tasks" in shop.told(shop.submit("b", {}, after=[After(first)])).text
+    )
 
 
 def test_a_revoked_task_waits_again_and_a_broken_gang_starts_anew():
@@ -231,6 +235,20 @@ def test_where_nothing_is_known_it_is_said():
     found = outlook(first.state, waits, first.now)
     assert (found.reason, found.earliest, found.latest) == ("unknown", None, None)
     assert "nothing is known yet" in found.text
+
+
+def test_where_only_the_age_of_what_runs_is_known_that_is_said():
+    first = World([Queue("a"), Queue("b")], {"cpu": 2000})
+    first.submit("a", {"cpu": 1000}, 2)
+    for fact in first.decide(0.0):
+        first.happen(TasksStarted(at=0.0, job=fact.job, index=fact.index, attempt=fact.attempt))
+    waits = first.submit("b", {"cpu": 1000})
+    found = outlook(first.state, waits, 5.0)
+    assert found.text.endswith(", if what runs takes about as long again as it has: nothing like it has ended yet")
+    first.now = 6.0
+    first.end(1)
+    waits = first.submit("b", {"cpu": 2000})
+    assert outlook(first.state, waits, 6.0).text.endswith(", if tasks take as long as those before them did")
 
 
 def test_what_came_in_the_last_day_may_come_again():

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 from fractions import Fraction
 
 import numpy as np
@@ -342,6 +343,35 @@ def test_through_the_order():
     found = story.audit(1000.0)
     assert by_name(found)["b"]["through"]["order"] > 0.99 * by_name(found)["b"]["short"]
     assert [(each["queue"], each["through"]) for each in found["starved"]] == [("b", "order")]
+
+
+@pytest.mark.parametrize("policy", ["fifo", "priority", "drf"])
+def test_of_equal_shares_the_policy_of_their_queue_decides(policy):
+    """Two below one queue, of which always the same is served: where shares are nothing to its policy, that is no tie."""
+    story = Story([Queue("small"), Queue("top", policy=policy), Queue("top/x"), Queue("top/y")], slots(2))
+    small, x = story.submit(0, "small", slots(1), 5000), story.submit(0, "top/x", slots(1), 5000)
+    story.submit(0, "top/y", slots(1), 5000)
+    one_after_another(story, small, 0, 100.0)
+    one_after_another(story, x, 0, 100.0)
+    assert next(iter(by_name(story.audit(100.0))["top/y"]["through"])) == ("ties" if policy == "drf" else "order")
+
+
+def test_names_are_cut_and_numbers_never():
+    story = Story([Queue("*")], {"cpu": 2000, "memory": 64 << 30})
+    name = "maximiliane-mustermann-of-the-quantum-gravity-group-at-the-department-of-physics"
+    for queue in (name, "b"):
+        job = story.submit(0, queue, {"cpu": 1000, "memory": 3 << 30}, 5000)
+        one_after_another(story, job, 0, 100.0)
+    found = {**story.audit(3600.0), "complete": True, "asked": 3600.0}
+    for width in (60, 80, 200):
+        text = over_time_text(found, width)
+        table = text[text.index("queue") : text.index("\n\n", text.index("queue"))]
+        assert max(map(len, table.split("\n"))) <= width
+        assert not re.search(r"\d\.?…", table)
+        assert all(word in table for word in ("entitled", "got", "short"))
+        assert (name in table) == (width == 200)
+        assert "maxi" in table
+        assert "ics" in table
 
 
 def test_while_nothing_was_decided():

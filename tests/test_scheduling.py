@@ -859,13 +859,37 @@ def test_the_audit_says_why_a_queue_is_below_its_part():
     assert fairness(elsewhere)[1] == {"a": ("fair", "no demand")}, "what can never start is no part of anything"
     elsewhere.submit("b", {"cpu": 1}, 5)
     elsewhere.placed()
-    assert fairness(elsewhere)[1] == {"a": ("fair", "no demand"), "b": ("fair", "constraint")}
+    assert fairness(elsewhere)[1] == {"a": ("fair", "no demand"), "b": ("fair", "not yet converged")}
+    full = World([Queue("a"), Queue("b")], ({"cpu": 4}, {"zone": "east"}))
+    full.submit("b", {"cpu": 1})
+    full.decide()
+    full.submit("b", {"cpu": 1}, 9, on={"zone": ["west"]})
+    assert fairness(full)[1] == {"b": ("fair", "constraint")}, "all that waits of it meets that"
     assert fairness(World([Queue("a")], {"cpu": 4}))[0] == {
         "fair": True,
         "queues": [],
         "findings": [],
         "reservations": [],
     }
+
+
+def test_the_audit_tells_shares_beside_the_parts_that_they_are_compared_with():
+    world = World([Queue("a", weight=3), Queue("b")], {"cpu": 10})
+    world.submit("b", {"cpu": 1}, 20)
+    world.decide()
+    world.end(1, 2)
+    world.submit("a", {"cpu": 1}, 20)
+    world.decide()
+    gap = fairness(world)[0]["findings"][-1]["text"]
+    assert gap == (
+        "of those who could use more, a has the least for its part, 20.0% where that is 75.0%, and b the most, 80.0% where it is "
+        "25.0%"
+    )
+    alone = World([Queue("a", weight=3), Queue("b")], {"cpu": 10})
+    alone.submit("a", {"cpu": 1}, 20)
+    alone.submit("b", {"cpu": 1})
+    alone.decide()
+    assert fairness(alone)[0]["findings"][-1]["text"] == "all who could use more have as much for their parts"
 
 
 def test_hundreds_of_queues_placed_at_once_are_fair_within_one_task():

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from fairlead.audit.over_time_report import over_time_text
-from fairlead.cli.tables import fewer, kept_until, show_fairness
+from fairlead.cli.tables import fewer, kept_for_it, kept_until, show_fairness
+from fairlead.cli.terminal import say
 from fairlead.policies.allocation import number
 
 PROBLEM = 'capacity = { cpu = 9, memory = "18Gi" }\n' + "".join(
@@ -72,7 +73,8 @@ def test_an_audit_over_time_fits_into_80_columns():
     assert max(map(len, over_time_text(found, 80).splitlines())) <= 80
 
 
-def test_what_is_kept_for_whom_is_said_in_a_sentence(capsys):
+def test_what_is_kept_for_whom_is_said_in_a_sentence(capsys, monkeypatch):
+    monkeypatch.delenv("COLUMNS", raising=False)
     kept = {
         "job": 7, "queue": "lab/g", "why": "reservation", "made": 0.0, "start": time.time() + 190, "end": None, "slips": 1,
         "nodes": 2, "tasks": 4, "idle": {"cpu": 3000, "memory": 2**30}, "idled": {},
@@ -82,6 +84,11 @@ def test_what_is_kept_for_whom_is_said_in_a_sentence(capsys):
     assert kept_until(late).startswith(
         "kept for job 7 of lab/g for its guarantee: it is expected to start any moment, and to be over at 197"
     )
+    its = kept_for_it({**kept, "made": 86400.0 * 365})
+    assert its.startswith("kept for it since 197")
+    assert ", put off 1 time: it is expected to start in 3min, at 20" in its
+    assert its.endswith("; 3 cpu and 1Gi memory lies idle for it now")
+    assert "idle" not in kept_for_it({**kept, "idle": {}})
     queue = {
         "name": "a", "dominant_share": 0.5, "dominant_resource": "cpu", "entitled": 0.5, "status": "fair", "running": 1,
         "waiting": 0, "why": "no demand", "passed_over_for": [],
@@ -92,7 +99,56 @@ def test_what_is_kept_for_whom_is_said_in_a_sentence(capsys):
     assert any(line.endswith("3 cpu and 1Gi memory lies idle for it now") for line in shown)
 
 
-def test_a_leaf_with_hundreds_of_users_is_shown_in_short_on_a_terminal(capsys):
+def test_sentences_are_broken_between_words_and_names_of_the_audit_cut_where_there_is_a_terminal(capsys, monkeypatch):
+    """Where nobody reads along each is a line; commands that somebody may copy are in one piece in any case."""
+    name = "research/vision-and-language-models-of-the-institute"
+    queue = {
+        "name": name, "dominant_share": 0.5, "dominant_resource": "memory", "entitled": 0.5, "status": "fair", "running": 12345,
+        "waiting": 1, "why": "not yet converged", "passed_over_for": [],
+    }  # fmt: skip
+    text = (
+        f"{name} has 3 tasks; its own part of everything would give it 12 tasks and more than that, a1-b2-c3-d4-e5-f6"
+    )
+    found = {"queues": [queue], "findings": [{"holds": False, "text": text}], "reservations": [], "fair": None}
+    for columns in (80, None):
+        monkeypatch.delenv("COLUMNS", raising=False)
+        if columns:
+            monkeypatch.setenv("COLUMNS", str(columns))
+        show_fairness(found)
+        lines = capsys.readouterr().out.splitlines()
+        assert (max(map(len, lines)) <= 80) is (columns == 80)
+        assert any(word in lines[2] for word in (["resea…", "12345"] if columns else [name])), lines[2]
+        assert (f"✗ {text}" in lines) is (columns is None)
+        assert (
+            sum(f"{word}" in line for word in ("a1-b2-c3-d4-e5-f6", "`fairlead audit --over 1h`") for line in lines)
+            == 2
+        )
+    say("is `quite long and kept`\x1b[2J " * 4)
+    assert capsys.readouterr().out.count("\n") == 1
+    monkeypatch.setenv("COLUMNS", "30")
+    say("it is `quite long and kept`\x1b[2J 日本語 " * 2)
+    assert capsys.readouterr().out.splitlines()[:3] == [
+        "it is", "  `quite long and kept`\\x1b[2J", "  日本語 it is",
+    ]  # fmt: skip
+
+
+def test_why_it_is_not_fair_is_said(capsys, monkeypatch):
+    monkeypatch.delenv("COLUMNS", raising=False)
+    queue = {
+        "dominant_share": 0.0, "dominant_resource": None, "entitled": 0.5, "running": 0, "waiting": 1, "passed_over_for": [],
+    }  # fmt: skip
+    whys = ("not yet converged", "about to start", "not yet converged")
+    queues = [{**queue, "name": f"q{k}", "status": "below", "why": why} for k, why in enumerate(whys)]
+    show_fairness({"queues": queues, "findings": [], "reservations": [], "fair": False})
+    assert capsys.readouterr().out.splitlines()[-1] == (
+        "not fair at this moment: q0 and q2 have less than their parts until others' tasks end; "
+        "q1 has less than its part and what is about to start changes that"
+    )
+    show_fairness({"queues": [{**queues[0], "status": "fair"}], "findings": [], "reservations": [], "fair": False})
+    assert capsys.readouterr().out.splitlines()[-1] == "not fair at this moment: see above"
+
+
+def test_a_leaf_with_hundreds_of_users_is_shown_in_short_on_a_terminal(capsys, monkeypatch):
     """Those that have most of each queue, and who is below; the others are counted, and so are sentences about who waits."""
     users = [
         {
@@ -104,6 +160,7 @@ def test_a_leaf_with_hundreds_of_users_is_shown_in_short_on_a_terminal(capsys):
     ]  # fmt: skip
     other = {**users[0], "name": "other", "passed_over_for": []}
     found = {"queues": [*users, other], "findings": [], "reservations": [], "fair": None}
+    monkeypatch.delenv("COLUMNS", raising=False)
     show_fairness(found, 40)
     shown = capsys.readouterr().out.splitlines()
     assert len(shown) < 70

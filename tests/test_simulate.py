@@ -124,7 +124,7 @@ def test_a_trees_limits_hold_and_what_can_never_run_is_told():
     run = simulate(jobs.workload("tree", synthetic_nodes(1, "cpu=8"), queues), "hdrf")
     assert run.ended[:2].tolist() == [40.0, 40.0]
     assert np.isnan(run.ended[2])
-    assert any("1 jobs never ended" in note for note in run.notes)
+    assert any("1 job never ended" in note for note in run.notes)
 
 
 @pytest.mark.parametrize(
@@ -347,6 +347,7 @@ def test_live_and_simulated_place_the_same_tasks_in_the_same_order(live):
     live.ok(
         "submit", "-q", "A", "--cpu", "2", "--memory", "2Gi", "--tasks", "3", "--priority", "1", "--", "sleep", "0.7"
     )
+    live.ok("submit", "-q", "B", "--hold", "--", "true")
     live.ok("wait", "1", "2", "3")
     live.end()
     path = live.home / "journal.db"
@@ -367,6 +368,8 @@ def test_live_and_simulated_place_the_same_tasks_in_the_same_order(live):
         here.extend(placements(facts))
 
     recorded = read_trace(path)
+    assert recorded.notes == [f"{path}: 1 job of which no task has ended is left out"]
+    assert recorded.skipped == 0, "no row is wrong"
     run = simulate(recorded, "drf", watch=watch)
     assert len(there) == 14
     assert here == there
@@ -592,6 +595,12 @@ def call(tmp_path):
 MACHINES = ("--nodes", "4", "--node", "cpu=9,memory=18GiB")
 
 
+@pytest.mark.parametrize(("wrong", "said"), [(1, "1 row was"), (2, "2 rows were")])
+def test_how_many_rows_were_left_out_is_said(call, tmp_path, wrong, said):
+    (tmp_path / "t.csv").write_text("submit,duration,cpu\n0,1,1\n" + "x,1,1\n" * wrong)
+    assert call("simulate", "t.csv", *MACHINES, "--skip-bad").stderr == f"fairlead: t.csv: {said} wrong and left out\n"
+
+
 def test_policies_are_compared_written_and_drawn(call, tmp_path):
     result = call(
         "simulate",
@@ -646,6 +655,8 @@ def test_machines_and_the_tree_come_from_a_configuration(call, tmp_path):
         (["simulate", "none.csv"], "none.csv: cannot be read"),
         (["simulate", "trace.csv"], "there are no machines: name some with --nodes and --node"),
         (["simulate", "trace.csv", *MACHINES, "-p", "fair"], "there is no policy 'fair'"),
+        (["simulate", "trace.csv", *MACHINES, "-p", "EASY"], "yarn-drf, mesos, fifo-strict, easy"),
+        (["simulate", "trace.csv", *MACHINES, "-p", "fifo-strict:2"], "fifo-strict is written fifo-strict"),
         (
             ["simulate", "trace.csv", *MACHINES, "-p", "maxmin:gpu"],
             "maxmin:gpu: there is no 'gpu' to share: use one of cpu",

@@ -50,6 +50,7 @@ def test_no_number_of_a_queue_is_ever_cut(width):
     used = {"cpu": 3000, "memory": 1536 * 2**20}
     more = {
         "status": "open",
+        "policy": None,
         "dominant_share": 0.1,
         "dominant_resource": "memory",
         "share_over_time": 0.1,
@@ -88,3 +89,16 @@ def test_no_number_of_a_queue_is_ever_cut(width):
     }
     assert {"people", "somebody", "10.0%", "cpu=3", "memory=1.5Gi", "12345", "7"} <= words <= whole | {"54321", "tasks"}
     assert ("memory=12Gi" in words) is ("54321" in words) is (width >= 70)
+
+
+@pytest.mark.parametrize(("policy", "shown"), [("fairtree:cpu", True), ("drf", False), (None, False)])
+def test_how_little_was_used_before_is_shown_where_some_policy_goes_by_that(policy, shown):
+    queue = {
+        "status": "open", "dominant_share": 0.1, "dominant_resource": "cpu", "share_over_time": 0.00004, "running": 1,
+        "waiting": 0, "max_tasks": None, "max_jobs": None, "strict": False, "offered": {}, "framework": None, "claims": [],
+        "used": {"cpu": 1000}, "guarantee": {}, "limit": {},
+    }  # fmt: skip
+    out = io.StringIO()
+    queues = [{**queue, "name": "/", "policy": policy}, {**queue, "name": "lab", "policy": None}]
+    Console(file=out, width=80, highlight=False).print(queue_table(queues, 80))
+    assert ("over time" in out.getvalue()) is ("0.004%" in out.getvalue()) is shown

@@ -1,5 +1,6 @@
 """Tables as text: what Rich prints, without colour and without spaces at the ends of lines. Names are text, never markup."""
 
+import re
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
@@ -91,6 +92,40 @@ def _needs(name: str, cells: Sequence[str], wraps: bool) -> int:
     head = max(map(cell_len, name.removeprefix(">").split("\n")))
     longest = max((cell_len(plain(cell)) for cell in cells), default=0)
     return max(head, min(longest, LEAST_WRAPPED) if wraps else longest)
+
+
+LEAST_NAME = 14
+"""Columns of the terminal that names are not cut below."""
+
+
+def with_names_cut(
+    columns: Mapping[str, Sequence[str]], width: int, wraps: Collection[str] = ()
+) -> dict[str, Sequence[str]]:
+    """The same columns for :func:`folded`, with the names in the first cut in the middle, so that all of them have room."""
+    first, *others = columns
+    rest = sum(_needs(name, columns[name], name in wraps) + GAP for name in others)
+    most = max(LEAST_NAME, width - rest)
+    return {**columns, first: [cut_in_the_middle(plain(name), most) for name in columns[first]]}
+
+
+def cut_in_the_middle(text: str, most: int) -> str:
+    """A text in so many columns of the terminal: what is too long has a sign for what is left out, and its ends."""
+    if cell_len(text) <= most:
+        return text
+    begin, end = len(text) // 2, len(text) // 2
+    while cell_len(text[:begin]) + 1 + cell_len(text[end:]) > most:
+        begin, end = (begin - 1, end) if cell_len(text[:begin]) >= cell_len(text[end:]) else (begin, end + 1)
+    return f"{text[:begin]}…{text[end:]}"
+
+
+def in_lines(text: str, width: int, indent: str = "  ") -> str:
+    """A sentence in lines of so many columns of the terminal: no name, and no command between backticks, is torn apart."""
+    words = re.sub("`[^`]*`", lambda found: found[0].replace(" ", "\0"), text).split(" ")
+    lines = [words[0]]
+    for word in words[1:]:
+        longer = f"{lines[-1]} {word}"
+        lines = [*lines, indent + word] if cell_len(longer) > width else [*lines[:-1], longer]
+    return "\n".join(lines).replace("\0", " ")
 
 
 def printed(*parts: Any, width: int) -> str:

@@ -19,6 +19,7 @@ I64 = NDArray[np.int64]
 REASONS = (
     "limits",
     "reservations",
+    "offers",
     "placement",
     "ties",
     "order",
@@ -28,7 +29,9 @@ REASONS = (
     "not known",
 )
 """Through what a queue had less than its part; docs/commands/audit.md says what each means."""
-LIMITS, RESERVATIONS, PLACEMENT, TIES, ORDER, WHOLE_TASKS, RUNNING_TASKS, NOT_DECIDED, NOT_KNOWN = range(len(REASONS))
+LIMITS, RESERVATIONS, OFFERS, PLACEMENT, TIES, ORDER, WHOLE_TASKS, RUNNING_TASKS, NOT_DECIDED, NOT_KNOWN = range(
+    len(REASONS)
+)
 
 WRONGED = 0.05
 """Of what a queue was entitled to: who got so much less, and by more than one task of its own, is wronged."""

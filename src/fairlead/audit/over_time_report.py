@@ -1,7 +1,6 @@
 """The audit over time to read: a table with what is wrong below it, and a page with pictures of what each was due and got."""
 
 import html
-import textwrap
 import time
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -10,7 +9,7 @@ from fairlead.audit.over_time import WRONGED
 from fairlead.html_page import COLOURS, framed
 from fairlead.model.quantity import BYTE_RESOURCES
 from fairlead.plain_text import listed
-from fairlead.text_tables import new_table, printed
+from fairlead.text_tables import folded, in_lines, printed, with_names_cut
 
 MOST_SHOWN = 40
 """Queues in the table; the others are counted."""
@@ -45,13 +44,15 @@ def over_time_text(found: Mapping[str, Any], width: int = 100, most: int | None 
     lines.append(_looks(found))
     if not found["queues"]:
         return "\n".join([*lines, "nobody had work"])
-    rows = new_table("queue", "of", ">entitled", ">got", ">short", "at times short through")
-    for queue in found["queues"][:most]:
-        rows.add_row(queue["name"], _unit(queue["resource"]), *_cells(queue, _scale(found)))
-    rows.columns[-1].no_wrap = False
+    names = ("queue", "of", ">entitled", ">got", ">short", "at times short through")
+    rows = [
+        (queue["name"], _unit(queue["resource"]), *_cells(queue, _scale(found))) for queue in found["queues"][:most]
+    ]
+    columns = with_names_cut(dict(zip(names, zip(*rows, strict=True), strict=True)), width, names[-1:])
+    table = folded(columns, width, wraps=names[-1:])
     more = len(found["queues"][most:]) if most is not None else 0
-    lines += ["", printed(rows, width=width), *([f"and {more:,} more"] if more > 0 else [])]
-    told = [textwrap.fill(each, width, subsequent_indent="  ") for each in (*_promises(found), *verdict(found, most))]
+    lines += ["", printed(*table, width=width), *([f"and {more:,} more"] if more > 0 else [])]
+    told = [in_lines(each, width) for each in (*_promises(found), *verdict(found, most))]
     return "\n".join([*lines, "", *told])
 
 

@@ -58,7 +58,8 @@ def run_simulations(
         for policy in policies:
             check_policy(policy)
         if workload.skipped:
-            print(f"fairlead: {trace}: {workload.skipped:,} rows were wrong and left out", file=sys.stderr)
+            rows = "1 row was" if workload.skipped == 1 else f"{workload.skipped:,} rows were"
+            print(f"fairlead: {trace}: {rows} wrong and left out", file=sys.stderr)
         runs = []
         with progress(TaskProgressColumn()) as bars:
             for policy, (revokes, answers) in itertools.product(policies, modes):

@@ -93,6 +93,8 @@ def requests(asked: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def ask_when(connection: Connection, wanted: list[dict[str, Any]], where: list[str]) -> None:
     """Say when jobs would be expected to start; `where` is as in :func:`submit_all`."""
+    from fairlead.cli.terminal import say
+
     unsaid = (
         "argv",
         "cwd",
@@ -111,7 +113,7 @@ def ask_when(connection: Connection, wanted: list[dict[str, Any]], where: list[s
         found = _post(connection.post, "/v1/when", asked, where[number : number + 1])
         if found["warning"]:
             print(f"fairlead: {plain(found['warning'])}", file=sys.stderr)
-        print(plain(found["text"]))
+        say(found["text"])
 
 
 def submit_all(connection: Connection, wanted: list[dict[str, Any]], notify: list[list[str]], where: list[str]) -> None:

@@ -8,11 +8,12 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from fairlead.cli.terminal import width
-from fairlead.model.quantity import round_quantity
+from fairlead.cli.terminal import say, width
+from fairlead.model.quantity import format_share, round_quantity
 from fairlead.model.specs import written
 from fairlead.plain_text import listed, plain
-from fairlead.text_tables import PlainTable
+from fairlead.policies import HALF_LIVES
+from fairlead.text_tables import PlainTable, folded, printed, with_names_cut
 
 WITHOUT_TERMINAL = 200
 """Columns of a listing that is read by no person, most likely."""
@@ -130,7 +131,7 @@ def _queue_columns(queues: list[dict[str, Any]]) -> dict[str, list[str]]:
         ],
         "": [(queue["dominant_resource"] or "") if depth else "" for depth, queue in zip(depths, queues, strict=True)],
         ">over time": [
-            f"{queue['share_over_time']:.1%}" if depth else "" for depth, queue in zip(depths, queues, strict=True)
+            format_share(queue["share_over_time"]) if depth else "" for depth, queue in zip(depths, queues, strict=True)
         ],
         "used": [quantities(queue["used"]) for queue in queues],
         "offered": [quantities(queue["offered"]) for queue in queues],
@@ -140,7 +141,8 @@ def _queue_columns(queues: list[dict[str, Any]]) -> dict[str, list[str]]:
         "limit": [_limits(queue) for queue in queues],
         "claims": [", ".join(queue["claims"]) for queue in queues],
     }
-    if not any(queue["share_over_time"] >= 0.0005 for queue in queues[1:]):
+    by_history = any((queue["policy"] or "").partition(":")[0] in HALF_LIVES for queue in queues)
+    if not any(queue["share_over_time"] >= (1e-12 if by_history else 0.0005) for queue in queues[1:]):
         del columns[">over time"]
     return {name: cells for name, cells in columns.items() if name not in _WHERE_ANY or any(cells)}
 
@@ -292,17 +294,73 @@ def moment(at: float) -> str:
 def kept_until(kept: dict[str, Any]) -> str:
     """For whom room is kept, and until when, in a sentence."""
     why = "" if kept["why"] == "reservation" else f" for its {kept['why']}"
+    return f"kept for job {kept['job']} of {kept['queue']}{why}: {_expected(kept)}"
+
+
+def kept_for_it(kept: dict[str, Any]) -> str:
+    """Since when room is kept for the job that is asked about, and until when, in a sentence."""
+    off = f", put off {kept['slips']} time{'s' * (kept['slips'] > 1)}" if kept["slips"] else ""
+    idle = f"; {_idle(kept)} lies idle for it now" if kept["idle"] else ""
+    return f"kept for it since {moment(kept['made'])}{off}: {_expected(kept)}{idle}"
+
+
+def _expected(kept: dict[str, Any]) -> str:
+    """When a job for which room is kept is expected to start, and to be over."""
     left, lasts = kept["start"] - time.time(), kept.get("end")
     start = f"in {span(left)}, at {moment(kept['start'])}" if left > 1 else "any moment"
     over = f", and to be over at {moment(lasts)}" if lasts is not None else ""
-    return f"kept for job {kept['job']} of {kept['queue']}{why}: it is expected to start {start}{over}"
+    return f"it is expected to start {start}{over}"
+
+
+def _idle(kept: dict[str, Any]) -> str:
+    """What lies idle for a job."""
+    return " and ".join(f"{round_quantity(name, amount)} {name}" for name, amount in kept["idle"].items())
 
 
 def _kept(kept: dict[str, Any]) -> str:
     """What is kept for a job, and what lies idle for it, in a sentence."""
     tasks = f"{kept['tasks']} task{'s' * (kept['tasks'] > 1)} on {kept['nodes']} node{'s' * (kept['nodes'] > 1)}"
-    idle = " and ".join(f"{round_quantity(name, amount)} {name}" for name, amount in kept["idle"].items())
-    return f"{tasks} {kept_until(kept)}; {idle or 'nothing'} lies idle for it now"
+    return f"{tasks} {kept_until(kept)}; {_idle(kept) or 'nothing'} lies idle for it now"
+
+
+WHY_BELOW = {
+    "about to start": "and what is about to start changes that",
+    "not yet converged": "until others' tasks end",
+    "fragmentation": "since no node has room for its next task",
+    "reservations": "since room is kept for others",
+    "offers": "until frameworks answer what they are offered",
+    "limit": "by a limit",
+    "constraint": "since no node can hold what waits",
+}
+"""How it is told why queues have less than their parts."""
+
+
+def _why_not_fair(queues: list[dict[str, Any]]) -> str:
+    """Who has less than their parts, and why, by the reasons; the findings say the rest."""
+    below: dict[str, list[str]] = {}
+    for queue in queues:
+        if queue["status"] == "below" and queue["why"] in WHY_BELOW:
+            below.setdefault(queue["why"], []).append(queue["name"])
+    told = [
+        f"{listed(names)} {'have less than their parts' if len(names) > 1 else 'has less than its part'} {WHY_BELOW[why]}"
+        for why, names in below.items()
+    ]
+    return "; ".join(told) or "see above"
+
+
+def _fairness_columns(queues: list[dict[str, Any]]) -> dict[str, list[str]]:
+    """The columns of what queues have and are entitled to, as :func:`fairlead.text_tables.folded` takes them."""
+    parts = [f"{queue['entitled']:.1%}" if queue["entitled"] is not None else "?" for queue in queues]
+    return {
+        "queue": [queue["name"] for queue in queues],
+        ">share": [f"{queue['dominant_share']:.1%}" for queue in queues],
+        "of": [queue["dominant_resource"] or "" for queue in queues],
+        ">entitled": parts,
+        "status": [queue["status"] for queue in queues],
+        ">running": [str(queue["running"]) for queue in queues],
+        ">waiting": [str(queue["waiting"]) for queue in queues],
+        "has no more for": [queue["why"] for queue in queues],
+    }
 
 
 def show_fairness(found: dict[str, Any], most: int | None = None) -> None:
@@ -310,37 +368,25 @@ def show_fairness(found: dict[str, Any], most: int | None = None) -> None:
     if not found["queues"]:
         print("nothing runs, and nothing waits that could start")
         return
-    table = plain_table("queue", ">share", "of", ">entitled", "status", ">running", ">waiting", "has no more for")
     shown, more = fewer(found["queues"], most)
-    for queue in shown:
-        entitled = f"{queue['entitled']:.1%}" if queue["entitled"] is not None else "?"
-        table.add_row(
-            queue["name"],
-            f"{queue['dominant_share']:.1%}",
-            queue["dominant_resource"] or "",
-            entitled,
-            queue["status"],
-            str(queue["running"]),
-            str(queue["waiting"]),
-            queue["why"],
-        )
-    show(table, "")
+    columns, room, wraps = _fairness_columns(shown), width(WITHOUT_TERMINAL), ("has no more for",)
+    print(printed(*folded(with_names_cut(columns, room, wraps), room, wraps=wraps), width=room))
     print("\n".join([*more, ""]))
     signs = {True: "✓", False: "✗", None: " "}
     for finding in found["findings"]:
-        print(f"{signs[finding['holds']]} {plain(finding['text'])}")
+        say(f"{signs[finding['holds']]} {finding['text']}")
     passed = [queue for queue in found["queues"] if queue["passed_over_for"]]
     for queue in passed[: MOST_PASSED if most else None]:
         others, were = listed(queue["passed_over_for"]), "was" if len(queue["passed_over_for"]) == 1 else "were"
         waits = f"{queue['name']}, at {queue['dominant_share']:.1%}, has waited for {age(queue['waits_since'])}"
-        print(plain(f"– {waits}, while {others}, who had no less, {were} served"))
+        say(f"– {waits}, while {others}, who had no less, {were} served")
     if most and len(passed) > MOST_PASSED:
         print(f"– and {len(passed) - MOST_PASSED:,} more wait so; --all shows them")
     for kept in found["reservations"]:
-        print(plain(f"– {_kept(kept)}"))
+        say(f"– {_kept(kept)}")
     if found["fair"] is False:
-        print("not fair at this moment: see above")
+        say(f"not fair at this moment: {_why_not_fair(found['queues'])}")
     elif found["fair"]:
         print("fair at this moment, within one task")
     else:
-        print("fair at this moment, within one task; whether they take turns, `fairlead audit --over 1h` says")
+        say("fair at this moment, within one task; whether they take turns, `fairlead audit --over 1h` says")

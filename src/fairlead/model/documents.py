@@ -600,6 +600,11 @@ def _tree_faults(queues: list[Queue], tables: list[QueueTable]) -> list[tuple[in
             ]
         if tables[number].policy is not None and queue.name not in inner:
             message = f"{queue.name!r} has no queues below it for a policy to choose among: remove it, or declare them"
+            if queue.name == ROOT:
+                message = (
+                    '"/" has no queues below it for a policy to choose among: declare them, or [[queue]] name = "*" for one that '
+                    "everybody has, which is there without being declared only where no queue is"
+                )
             return [(number, "policy", message)]
         if tables[number].order == "fair" and queue.name.rpartition("/")[2] == USERS:
             return [(number, "order", f"{queue.name!r} is a leaf of one user already: leave order out")]

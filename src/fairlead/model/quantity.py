@@ -190,6 +190,12 @@ def round_quantity(resource: str, base: int) -> str:
     return str(base)
 
 
+def format_share(share: float) -> str:
+    """Write a share in percent, with as many digits as it takes to see one that is small: ``12.3%``, ``0.04%``."""
+    digits = 1 if share <= 0 or share >= 0.0005 else math.ceil(-math.log10(100 * share))
+    return f"{share:.{digits}%}"
+
+
 def format_quantities(values: Mapping[str, int]) -> str:
     """Write a vector for people: ``cpu=1 memory=4Gi``; ``nothing`` where it is empty."""
     return " ".join(f"{name}={format_quantity(name, base)}" for name, base in values.items()) or "nothing"

@@ -1,5 +1,6 @@
 """The policies by name: those here, and those that other packages offer as entry points in the group `fairlead.policies`."""
 
+from collections.abc import Sequence
 from importlib import import_module
 from importlib.metadata import entry_points
 
@@ -32,10 +33,11 @@ LONGEST = 300
 """Characters of a policy with its words."""
 
 
-def find_policy(written: str) -> DividingPolicy:
+def find_policy(written: str, besides: Sequence[str] = ()) -> DividingPolicy:
     """Find a policy: ``drf``, ``maxmin:memory``, ``slots:4``, or one that an installed package offers.
 
-    Raises PolicyError where there is none, or the words after its name are wrong.
+    `besides` are others that whoever asks knows, which are named where there is none. Raises PolicyError where there is none, or
+    the words after its name are wrong.
     """
     if not isinstance(written, str) or len(written) > LONGEST:
         raise PolicyError(f"{shown(written)} is no policy: write one as `fairlead policies` lists them")
@@ -45,7 +47,8 @@ def find_policy(written: str) -> DividingPolicy:
     else:
         others = entry_points(group="fairlead.policies", name=name)
         if not others:
-            raise PolicyError(f"there is no policy {name!r}: use one of {', '.join([*policy_names(), *ORDERS_ONLY])}")
+            known = ", ".join([*policy_names(), *ORDERS_ONLY, *besides])
+            raise PolicyError(f"there is no policy {name!r}: use one of {known}")
         make = next(iter(others)).load()
     try:
         found: DividingPolicy = make(*words)

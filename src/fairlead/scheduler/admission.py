@@ -31,7 +31,7 @@ from fairlead.scheduler.facts import (
     NodeResumed,
 )
 from fairlead.scheduler.framework_index import JOBS, own_queue
-from fairlead.scheduler.never import stopped_for_ever
+from fairlead.scheduler.never import bound_over, over_bound, stopped_for_ever
 from fairlead.scheduler.state import State
 from fairlead.scheduler.statuses import FAILED, PLACED, RUNNING, WAITING
 from fairlead.scheduler.tables import NONE
@@ -238,22 +238,31 @@ def too_large(state: State, job: Job) -> str | None:
 def doubt(state: State, job: Job) -> str | None:
     """What whoever submits a job should know; None where there is nothing.
 
-    It is too large for now, comes after one in a strict leaf that is, or asks for bytes where more was meant.
+    It can never start as things are, or goes after one in a strict leaf that cannot; or asks for bytes where more was meant.
     """
-    found = [doubt_about_memory(job), too_large(state, job) or _behind_too_large(state, job)]
+    found = [doubt_about_memory(job), never_starts(state, job) or _behind_one_that_never_starts(state, job)]
     return "; ".join(filter(None, found)) or None
 
 
-def _behind_too_large(state: State, job: Job) -> str | None:
+def never_starts(state: State, job: Job) -> str | None:
+    """Say why a job could never start, as things are, and what it waits for; None where it could."""
+    demand = np.array([job.demand.get(name, 0) for name in state.resources], np.int64)
+    bound = bound_over(state, job.queue, demand, job.tasks if job.gang else 1, job.revocable)
+    return too_large(state, job) or (bound and f"{bound.text}: the job waits until it may have more")
+
+
+def _behind_one_that_never_starts(state: State, job: Job) -> str | None:
     """Say that a job waits behind one that can never start, where nobody passes the first; None where it does not."""
     leaf = state.tree.rows.get(job.queue, NONE)
     first = stopped_for_ever(state, leaf, job.priority, state.index.last + 1) if leaf != NONE else NONE
     if first == NONE:
         return None
-    number, name = int(state.jobs.id[first]), state.called(job.queue)
+    number, name, bound = int(state.jobs.id[first]), state.called(job.queue), over_bound(state, first)
+    before = f"queue {name} is strict, and job {number}, which goes first there,"
+    if bound is not None:
+        return f"{before} can never start ({bound.text}): the job waits until that one is cancelled, or may have more"
     return (
-        f"queue {name} is strict, and job {number}, which goes first there, is too large for all nodes that take tasks: the job "
-        f"waits until that one is cancelled, or more join"
+        f"{before} is too large for all nodes that take tasks: the job waits until that one is cancelled, or more join"
     )
 
 

@@ -5,7 +5,7 @@ from msgspec import Struct, field
 
 from fairlead.model.specs import Node
 from fairlead.scheduler.queue_tree import vector
-from fairlead.scheduler.tables import I64, NONE, Nodes
+from fairlead.scheduler.tables import I64, NONE, Nodes, Offers
 
 Constraints = tuple[tuple[str, tuple[str, ...]], ...]
 
@@ -103,3 +103,10 @@ def tasks_that_fit(room: I64, demand: I64) -> int:
     """How many tasks nodes have room for, all together: shapes (nodes, resources) and (resources,); something is asked for."""
     asked = demand > 0
     return int((np.maximum(0, room[:, asked]) // demand[asked]).min(axis=1).sum())
+
+
+def offered_of(offers: Offers, nodes: int) -> I64:
+    """What of each of so many nodes is offered to frameworks, and not answered: shape (nodes, resources)."""
+    found = np.zeros((nodes, offers.rest.shape[1]), np.int64)
+    np.add.at(found, offers.node[: offers.n], offers.rest[: offers.n])
+    return found

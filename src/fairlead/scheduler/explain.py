@@ -8,17 +8,17 @@ from typing import Any
 
 import numpy as np
 
-from fairlead.model.quantity import format_quantity, round_quantity
+from fairlead.model.quantity import format_quantity, format_share, round_quantity
 from fairlead.model.specs import path_to_root, written
 from fairlead.plain_text import listed
 from fairlead.policies.arithmetic import dominant_share
 from fairlead.scheduler import kernel_claims, kernel_holds
 from fairlead.scheduler.admission import job_row
-from fairlead.scheduler.cluster import tasks_that_fit
+from fairlead.scheduler.cluster import offered_of, tasks_that_fit
 from fairlead.scheduler.decide import Cycle, run_cycle
 from fairlead.scheduler.explain_claims import claim, safety
 from fairlead.scheduler.framework_index import queue_of
-from fairlead.scheduler.history import share_over_time
+from fairlead.scheduler.history import goes_by_history, share_over_time
 from fairlead.scheduler.kernel_lending import withheld_from
 from fairlead.scheduler.kernel_stops import (
     LIMIT,
@@ -30,13 +30,13 @@ from fairlead.scheduler.kernel_stops import (
     kept_beside,
 )
 from fairlead.scheduler.let_in import bound_of, waits_to_be_let_in
-from fairlead.scheduler.never import stopped_for_ever
-from fairlead.scheduler.reserved import all_kept
+from fairlead.scheduler.never import Bound, never_in_bucket, over_bound, stopped_for_ever
+from fairlead.scheduler.reserved import RESERVED, all_kept
 from fairlead.scheduler.state import State
 from fairlead.scheduler.tables import NONE
 
 TOLD = 0.001
-"""Shares over time that are smaller are not worth a word."""
+"""Shares over time that are smaller are not worth a word, where something else decides as well."""
 MOST_AHEAD = 10
 """Queues and jobs that are ahead are counted, and so many of them named."""
 
@@ -53,7 +53,8 @@ def explain(state: State, job: int, now: float = inf) -> dict[str, Any]:
         ``limit``, ``max tasks``, ``max jobs``, ``constraint``, ``too large``, ``withheld``, ``no room``, ``gang does not fit``,
         ``behind``, ``about to start``; ``text`` says it in a line; ``claim``, where its queue is short of what is its, what is
         revoked for it, and ``safety``, where it runs, what may be revoked of its queue; ``kept``, where room is kept for others,
-        for which jobs, on which nodes, and when these are expected to start and to be over; ``ahead`` names the queues that are
+        for which jobs, on which nodes, and when these are expected to start and to be over; ``reserved``, where room is kept for
+        this job, the same of that; ``ahead`` names the queues that are
         served before it, with their dominant shares, now and over time; ``ahead_in_queue`` the jobs of its own queue that go
         first; the other keys hold what the text is made of, in base units.
     """
@@ -88,6 +89,9 @@ def _waiting(state: State, row: int, bucket: int, result: Cycle) -> dict[str, An
     jobs, job = state.jobs, int(state.jobs.id[row])
     if row in result.job:
         return _answer(job, "about to start", "there is room, and it is its turn")
+    bound = over_bound(state, row)
+    if bound is not None:
+        return _over_for_ever(job, bound)
     stop = int(result.stop[bucket])
     tried = int(result.stop_job[bucket])
     if stop == LIMIT:
@@ -108,6 +112,13 @@ def _waiting(state: State, row: int, bucket: int, result: Cycle) -> dict[str, An
         text = f"job {first}, which is like it and was submitted before, is first: {found['text']}"
         return _answer(job, "behind", text, first=first, ahead=ahead, ahead_in_queue=before, kept=found.get("kept", []))
     found = _no_node(state, row, result)
+    reserved = _reserved(state, row)
+    if reserved is not None:
+        where = listed(reserved["nodes"])
+        found["text"] += (
+            f"; room is kept for it on {where}, which nobody else has, whoever's turn it is, and its queue is charged for"
+        )
+        return {**found, "ahead": ahead, "ahead_in_queue": before, "reserved": reserved}
     if found["reason"] == "no room" and before:
         other = job_row(state, before[0])
         higher = f", of priority {jobs.priority[other]}," if jobs.priority[other] != jobs.priority[row] else ""
@@ -115,11 +126,12 @@ def _waiting(state: State, row: int, bucket: int, result: Cycle) -> dict[str, An
         found["text"] += f"; in its own queue job {before[0]}{higher}{more} would go first"
     if found["reason"] == "no room" and ahead:
         mine = share_over_time(state.queues, int(jobs.queue[row]), state.grain, state.cluster.total)
-        told = max(mine, *(a["share_over_time"] for a in ahead)) >= TOLD
-        over_time = [f" ({a['share_over_time']:.1%} over time)" if told else "" for a in ahead]
+        least = 0.0 if goes_by_history(state.queues, int(jobs.queue[row])) else TOLD
+        told = (most := max(mine, *(a["share_over_time"] for a in ahead))) >= least and most > 0
+        over_time = [f" ({format_share(a['share_over_time'])} over time)" if told else "" for a in ahead]
         names = [f"{a['queue']} at {a['dominant_share']:.1%}{more}" for a, more in zip(ahead, over_time, strict=True)]
         found["text"] += f"; when there is room, it is first the turn of {', '.join(names[:3])}"
-        found["text"] += f"; its own queue had {mine:.1%} over time" if told else ""
+        found["text"] += f"; its own queue had {format_share(mine)} over time" if told else ""
     return {**found, "ahead": ahead, "ahead_in_queue": before}
 
 
@@ -149,11 +161,20 @@ def _behind_the_first(state: State, row: int, cycle: Cycle) -> dict[str, Any]:
         return _answer(job, "turn", "others are served first, and there is more to place than one cycle takes")
     first = never if never != NONE else int(min(tried, key=lambda j: (-jobs.priority[j], jobs.id[j])))
     number = int(jobs.id[first])
-    why = _no_node(state, first, cycle) if never != NONE else _waiting(state, first, int(jobs.bucket[first]), cycle)
+    bound = over_bound(state, first) if never != NONE else None
+    if bound is not None:
+        why = _over_for_ever(number, bound)
+    else:
+        why = _no_node(state, first, cycle) if never != NONE else _waiting(state, first, int(jobs.bucket[first]), cycle)
     text = f"queue {name} is strict, so that job {number} goes first: {why['text']}"
     if never != NONE:
         text = f"never, as things are: {text.replace(': never, as things are: ', ': ')}"
     return _answer(job, "behind", text, first=number, ahead=why["ahead"], kept=why.get("kept", []))
+
+
+def _over_for_ever(job: int, bound: Bound) -> dict[str, Any]:
+    """Why a job can never start that needs more at once than a queue may have."""
+    return _answer(job, bound.kind, f"never, as things are: {bound.text}", **bound.more)
 
 
 def _answer(job: int, reason: str, text: str, **more: Any) -> dict[str, Any]:
@@ -234,7 +255,8 @@ def _over_a_count(state: State, row: int, tasks: bool) -> dict[str, Any]:
         if running[q] + kept + count > most[q]:
             what = "tasks" if tasks else "jobs"
             queue = state.called(name)
-            text = f"queue {queue} may run {most[q]} {what} at once, and {running[q]} run"
+            some = what if most[q] != 1 else what.removesuffix("s")
+            text = f"queue {queue} may run {most[q]} {some} at once, and {running[q]} {'runs' if running[q] == 1 else 'run'}"
             text += f"; room is kept for {kept} of others" if kept else ""
             more = {"queue": queue, "running": int(running[q]), "limit": int(most[q]), "kept_for_others": kept}
             return _answer(int(jobs.id[row]), "max tasks" if tasks else "max jobs", text, **more)
@@ -324,8 +346,7 @@ def _in_offers(state: State, free: np.ndarray, demand: np.ndarray, large: np.nda
     For one task a node is named, for a gang all that would help.
     """
     offers, n = state.offers, state.offers.n
-    offered = np.zeros_like(free)
-    np.add.at(offered, offers.node[:n], offers.rest[:n])
+    offered = offered_of(offers, state.nodes.n)
     room = free + offered
     would = large & offered.any(axis=1) & (room >= demand).all(axis=1)
     if not would.any() or tasks_that_fit(room[large], demand) < count:
@@ -364,6 +385,17 @@ def _owners(state: State, row: int, nodes: np.ndarray) -> tuple[list[dict[str, A
     return found, ", ".join([*words, *more])
 
 
+def _reserved(state: State, row: int) -> dict[str, Any] | None:
+    """The room that is kept for a job itself, by a reservation: where, since when, and when it is expected to start."""
+    for kept in all_kept(state, 0.0):
+        if kept.job == state.jobs.id[row] and kept.why == RESERVED:
+            end = kept.end if kept.end < inf else None
+            names = [state.cluster.specs[node].name for node in kept.nodes[:MOST_AHEAD]]
+            told = {"nodes": names, "made": kept.made, "start": kept.start, "end": end, "slips": kept.slips}
+            return {**told, "idle": state.quantities(kept.idle)}
+    return None
+
+
 def _ahead_in_queue(state: State, cycle: Cycle, bucket: int) -> list[int]:
     """The jobs of the same leaf that wait for room and go first, in order: the first of each kind."""
     leaf = state.buckets.leaf[: state.buckets.n]
@@ -374,7 +406,7 @@ def _ahead_in_queue(state: State, cycle: Cycle, bucket: int) -> list[int]:
 
 def _in_line(state: State, cycle: Cycle) -> np.ndarray:
     """Of each bucket, whether it waits for room that there can be, as things are."""
-    found: np.ndarray = (cycle.stop == NO_NODE) & ~state.order.buckets.hopeless[: len(cycle.stop)]
+    found: np.ndarray = (cycle.stop == NO_NODE) & ~never_in_bucket(state)[: len(cycle.stop)]
     return found
 
 

@@ -7,10 +7,10 @@ import numpy as np
 
 from fairlead.policies import fairtree
 from fairlead.policies.arithmetic import dominant_share
-from fairlead.policies.codes import SDRF
+from fairlead.policies.codes import FAIRTREE, SDRF
 from fairlead.policies.fairtree import PERIOD
 from fairlead.scheduler.kernel_history import MOMENTS, QUARTER_DIGITS, WHOLE
-from fairlead.scheduler.tables import F64, I64, Queues
+from fairlead.scheduler.tables import F64, I64, NONE, Queues
 
 TICKS = 1024
 """Ticks of a half-life, where that is not too short for them."""
@@ -81,7 +81,16 @@ def begin_ticks(queues: Queues, before: F64, elapsed: float) -> None:
 
 def share_over_time(queues: Queues, row: int, grain: I64, total: I64) -> float:
     """The dominant share of what a queue used before, over its weight; of all that, not only of what it is charged for."""
-    return float(dominant_share((queues.mean[row] // MOMENTS) << grain, total, queues.divisor(row)))
+    return float(dominant_share(queues.mean[row] / MOMENTS * 2.0**grain, total, queues.divisor(row)))
+
+
+def goes_by_history(queues: Queues, row: int) -> bool:
+    """Whether some policy above a queue goes by what was used before, however little that is."""
+    while queues.parent[row] != NONE:
+        row = int(queues.parent[row])
+        if queues.policy[row] == SDRF or queues.policy[row] >= FAIRTREE:
+            return True
+    return False
 
 
 def coarsen(queues: Queues, grain: I64, total: I64) -> None:

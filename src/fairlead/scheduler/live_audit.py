@@ -16,6 +16,7 @@ from fairlead.model.api_types import FairnessInfo, FairQueue
 from fairlead.model.arrays import Numbers
 from fairlead.model.problems import Problem
 from fairlead.policies import arithmetic, drf
+from fairlead.scheduler.cluster import offered_of, tasks_that_fit
 from fairlead.scheduler.decide import Cycle, run_cycle
 from fairlead.scheduler.divided_queues import problem_of, wanted_by
 from fairlead.scheduler.entitled import parts_of
@@ -23,7 +24,7 @@ from fairlead.scheduler.kernel_stops import LIMIT, MAX_JOBS, MAX_TASKS, NO_NODE,
 from fairlead.scheduler.never import never_starting
 from fairlead.scheduler.reserved import describe_kept
 from fairlead.scheduler.state import State
-from fairlead.scheduler.tables import F64, I64, NONE
+from fairlead.scheduler.tables import F64, I64, NONE, Bools
 from fairlead.scheduler.why_short import Shortfalls, Started
 
 MOST_COMPARED = 500
@@ -40,10 +41,12 @@ def audit_state(state: State, now: float) -> FairnessInfo:
     FairnessInfo
         ``fair`` is None where it is at this moment, but somebody has waited while others, who had no less, were served: whether
         they take turns a moment does not tell.
-        ``why`` of a queue that is below is "no demand", "limit", "constraint", "fragmentation", "about to start" or "not yet
-        converged"; the findings are those of :func:`fairlead.audit.allocation.check_allocation`, within one task.
+        ``why`` of a queue that is below is "no demand", "limit", "constraint", "fragmentation", "reservations", "offers",
+        "about to start" or "not yet converged"; the findings are those of
+        :func:`fairlead.audit.allocation.check_allocation`, within one task.
     """
-    wanted, tasks = wanted_by(state, never_starting(state))
+    never = never_starting(state)
+    wanted, tasks = wanted_by(state, never)
     inner = set(state.queues.parent[: state.queues.n].tolist())
     leaves = np.array([q for q in range(state.queues.n) if q not in inner and tasks[q] > 0], np.int64)
     if not len(leaves):
@@ -63,10 +66,12 @@ def audit_state(state: State, now: float) -> FairnessInfo:
     )
     pareto = Finding("pareto-efficiency", not len(result.job), more)
     findings = [pareto if finding.property == pareto.property else finding for finding in findings]
+    findings = [_with_parts(finding, problem, used) if finding.property == "gap" else finding for finding in findings]
     largest = _largest_task(state, leaves)
     free = np.where(state.nodes.up & ~state.nodes.draining, 1, 0)[: state.nodes.n] @ state.nodes.free[: state.nodes.n]
     queues: list[FairQueue] = []
     turns = _turns(state, result)
+    never_of = np.bincount(state.jobs.queue[: state.jobs.n][never], minlength=state.queues.n) > 0
     for place, q in enumerate(leaves):
         entitled = float(min(own[place], problem.tasks[place]) * one_task[place]) if own is not None else None
         share = float(used[place])
@@ -80,7 +85,9 @@ def audit_state(state: State, now: float) -> FairnessInfo:
                 "dominant_resource": state.resources[column] if column >= 0 else None,
                 "entitled": entitled,
                 "status": "below" if below else "fair",
-                "why": _why(state, int(q), result, free) if below or running < tasks[q] else "no demand",
+                "why": _why(state, int(q), result, free, never)
+                if below or running < tasks[q] or never_of[q]
+                else "no demand",
                 "running": running,
                 "waiting": int(tasks[q]) - running,
                 "waits_since": turns[int(q)][0] if int(q) in turns else None,
@@ -95,6 +102,21 @@ def audit_state(state: State, now: float) -> FairnessInfo:
         "findings": plain,
         "reservations": describe_kept(state, now),
     }
+
+
+def _with_parts(gap: Finding, problem: Problem, used: Numbers) -> Finding:
+    """How far apart shares are; where parts are not the same, as the table tells it: shares beside the parts of those queues."""
+    if (problem.weight == problem.weight[0]).all():
+        return gap
+    if gap.user is None or gap.other is None:  # the same, where there is a margin; else nobody could use more
+        return replace(gap, text="all who could use more have as much for their parts") if gap.margin == 0 else gap
+    least, most = (problem.users.index(name) for name in (gap.user, gap.other))
+    parts = problem.weight.max(axis=1) / len(problem.users)
+    text = (
+        f"of those who could use more, {gap.user} has the least for its part, {used[least]:.1%} where that is "
+        f"{parts[least]:.1%}, and {gap.other} the most, {used[most]:.1%} where it is {parts[most]:.1%}"
+    )
+    return replace(gap, text=text)
 
 
 def _turns(state: State, cycle: Cycle) -> dict[int, tuple[float, list[str]]]:
@@ -154,24 +176,29 @@ def _largest_task(state: State, leaves: I64) -> float:
     return max((float(arithmetic.dominant_share(d, state.cluster.total, np.ones(len(d)))) for d in demand), default=0.0)
 
 
-def _why(state: State, q: int, result: Cycle, free: I64) -> str:
-    """Why a queue has no more, from what the scheduling cycle says of its buckets."""
-    buckets = state.buckets
-    mine = np.flatnonzero((buckets.leaf[: buckets.n] == q) & (buckets.head[: buckets.n] != NONE))
-    if not len(mine):
+def _why(state: State, q: int, result: Cycle, free: I64, never: Bools) -> str:
+    """Why a queue has no more, from what the scheduling cycle says of its buckets; never-starting ones where all are."""
+    buckets, jobs, nodes = state.buckets, state.jobs, state.nodes
+    waits = np.flatnonzero((buckets.leaf[: buckets.n] == q) & (buckets.head[: buckets.n] != NONE))
+    mine = waits[~never[buckets.head[waits]]]
+    if not len(waits):
         return "no demand"
-    if np.isin(state.jobs.queue[result.job], q).any():
+    if not len(mine):
+        return "constraint" if state.order.buckets.hopeless[waits].any() else "limit"
+    if np.isin(jobs.queue[result.job], q).any():
         return "about to start"
     stops = result.stop[mine]
     if np.isin(stops, (LIMIT, MAX_TASKS, MAX_JOBS, WITHHELD)).all():
         return "limit"
-    for b in mine[stops == NO_NODE]:
-        shape = buckets.shape_row[b]
-        demand = state.shapes.demand[shape]
-        allowed = state.cluster.masks[state.shapes.mask[shape], : state.nodes.n] & state.nodes.up[: state.nodes.n]
-        fits = ((demand <= state.nodes.capacity[: state.nodes.n]) | (demand == 0)).all(axis=1)
-        if not (allowed & fits).any():
-            return "constraint"
-        if (free >= demand)[demand > 0].all():
+    full = mine[stops == NO_NODE]
+    for b in full[np.argsort(result.stop_order[full])]:
+        demand, count = state.shapes.demand[buckets.shape_row[b]], max(1, int(buckets.gang[b]))
+        allowed = state.cluster.masks[state.shapes.mask[buckets.shape_row[b]], : nodes.n]
+        allowed = allowed & nodes.up[: nodes.n] & ~nodes.draining[: nodes.n]
+        if tasks_that_fit(nodes.free[: nodes.n][allowed], demand) >= count:
+            return "reservations"
+        if tasks_that_fit((nodes.free[: nodes.n] + offered_of(state.offers, nodes.n))[allowed], demand) >= count:
+            return "offers"
+        if (free // count >= demand)[demand > 0].all():
             return "fragmentation"
     return "not yet converged"

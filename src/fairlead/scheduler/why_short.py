@@ -1,9 +1,9 @@
 """Through what a queue has less than its part: from what stops its next task in the scheduling cycle, and who was served.
 
 The cycle says whether a limit stopped it, or that no node had room. Why none had room follows from who holds it: what is kept for
-others; what lies in pieces on several nodes; or tasks of queues that have more than their part. Where such a task was placed
-while this queue waited already, and its own would have fitted there, others were served instead of it: on a tie, though they
-had more, or because they had less and tasks are whole. Else it waits for tasks to end that were there before it.
+others, or offered to them; what lies in pieces on several nodes; or tasks of queues that have more than their part. Where such a
+task was placed while this queue waited already, and its own would have fitted there, others were served instead of it: on a tie,
+though they had more, or because they had less and tasks are whole. Else it waits for tasks to end that were there before it.
 """
 
 from functools import cached_property
@@ -14,6 +14,7 @@ import numpy as np
 from fairlead.audit.over_time import (
     LIMITS,
     NOT_DECIDED,
+    OFFERS,
     ORDER,
     PLACEMENT,
     RESERVATIONS,
@@ -21,7 +22,8 @@ from fairlead.audit.over_time import (
     TIES,
     WHOLE_TASKS,
 )
-from fairlead.scheduler.cluster import tasks_that_fit
+from fairlead.policies.codes import FIFO, PRIORITY
+from fairlead.scheduler.cluster import offered_of, tasks_that_fit
 from fairlead.scheduler.decide import Cycle
 from fairlead.scheduler.entitled import Parts
 from fairlead.scheduler.facts import (
@@ -35,6 +37,7 @@ from fairlead.scheduler.facts import (
     TasksPlaced,
 )
 from fairlead.scheduler.kernel_stops import NO_NODE
+from fairlead.scheduler.never import never_in_bucket
 from fairlead.scheduler.state import State
 from fairlead.scheduler.tables import F64, I64, NONE, Bools
 
@@ -181,7 +184,7 @@ class Shortfalls:
         self._has_more[parts.queues] = parts.has > parts.entitled + CLOSE
         b = state.buckets
         self._bucket_leaf = np.where(b.head[: b.n] != NONE, b.leaf[: b.n], NONE)
-        self._bucket_leaf[state.order.buckets.hopeless[: b.n]] = NONE
+        self._bucket_leaf[never_in_bucket(state)] = NONE
         self._next_leaves = state.jobs.queue[self._cycle.job]
         self._open = state.nodes.up[: state.nodes.n] & ~state.nodes.draining[: state.nodes.n]
 
@@ -198,14 +201,18 @@ class Shortfalls:
         held = self._holders
         begin = int(np.searchsorted(held.by, max(last, ready), "right"))
         since = begin + np.flatnonzero(held.leaf[begin:] != q)
-        more, equal = self._compared(q, since)
-        reason = self._through(bucket, since, more, equal)
+        more, equal, ordered = self._compared(q, since)
+        reason = self._through(bucket, since, more | ordered, equal)
         before = since[more | equal][::-1]
         others, newest = np.unique(held.leaf[before], return_index=True)
         return Short(reason, ready_at, others, held.started[before[newest]])
 
-    def _through(self, bucket: int, since: I64, more: Bools, equal: Bools) -> int:
-        """Why no node has room for the next of a bucket; `since` are the holders that were placed while it waited."""
+    def _through(self, bucket: int, since: I64, before: Bools, equal: Bools) -> int:
+        """Why no node has room for the next of a bucket; `since` are the holders that were placed while it waited.
+
+        Of these, `before` says who was served though it had more, or by a policy that shares are nothing to; `equal`, who had as
+        much.
+        """
         state, held = self._state, self._holders
         shape = int(state.buckets.shape_row[bucket])
         demand, count = state.shapes.demand[shape], max(1, int(state.buckets.gang[bucket]))
@@ -218,17 +225,20 @@ class Shortfalls:
         richer = self._has_more[held.leaf[since]]
         room = (state.nodes.free - state.nodes.held)[held.node[since]] + held.demand[since]
         fits = richer & allowed[held.node[since]] & (room[:, asked] >= demand[asked]).all(axis=1)
-        if (fits & more).any():
+        if (fits & before).any():
             return ORDER
         if (fits & equal).any():
             return TIES
+        if tasks_that_fit((free + self._offered)[allowed], demand) >= count:
+            return OFFERS
         in_pieces = (free[self._open][:, asked].sum(axis=0) >= count * demand[asked]).all()
         if in_pieces or (richer & ~fits).any():
             return PLACEMENT
         return WHOLE_TASKS if fits.any() else RUNNING_TASKS
 
-    def _compared(self, q: int, tasks: I64) -> tuple[Bools, Bools]:
-        """Of tasks that hold room, whether their queues had more than q before they were placed, or as much.
+    def _compared(self, q: int, tasks: I64) -> tuple[Bools, Bools, Bools]:
+        """Of tasks that hold room, whether their queues had more than q before they were placed, or as much; and whether that was
+        nothing to the policy by which the two were served.
 
         Compared are the two siblings above them, by the dominant shares of what they use now, less what was placed since. What
         ended since is not known any more, so some may have had more than is seen here.
@@ -255,7 +265,13 @@ class Shortfalls:
             return found
 
         had, own = shares(theirs, since_theirs), shares(mine, since_mine)
-        return had > own + CLOSE, np.abs(had - own) <= CLOSE
+        ordered = np.isin(state.queues.policy[state.queues.parent[mine]], (FIFO, PRIORITY))
+        return had > own + CLOSE, np.abs(had - own) <= CLOSE, ordered
+
+    @cached_property
+    def _offered(self) -> I64:
+        """What of each node is offered to frameworks, and not answered."""
+        return offered_of(self._state.offers, self._state.nodes.n)
 
     @cached_property
     def _holders(self) -> _Holders:

@@ -31,16 +31,22 @@ class InLine:
     longer: float = 1.0
 
 
+IN_LINE = ("fifo-strict", "easy")
+"""The names of these baselines."""
+
+
 def in_line(policy: str) -> InLine | None:
     """The baseline that is named so, if it is one.
 
     Raises
     ------
     PolicyError
-        What is written behind `easy:` is no factor.
+        What is written behind `easy:` is no factor; or something is behind `fifo-strict`.
     """
     name, _, factor = policy.partition(":")
-    if policy == "fifo-strict":
+    if name == "fifo-strict":
+        if ":" in policy:
+            raise PolicyError(f"{policy!r}: fifo-strict is written fifo-strict")
         return InLine(backfill=False)
     if name != "easy":
         return None

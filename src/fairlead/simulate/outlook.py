@@ -14,17 +14,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fairlead.model.quantity import format_quantity
-from fairlead.model.specs import path_to_root
 from fairlead.scheduler.admission import job_row
 from fairlead.scheduler.copying import copy_of
 from fairlead.scheduler.decide import run_cycle, settled_before
 from fairlead.scheduler.facts import JobReleased
 from fairlead.scheduler.frameworks import set_aside
 from fairlead.scheduler.let_in import waits_to_be_let_in
-from fairlead.scheduler.never import stopped_for_ever
+from fairlead.scheduler.never import why_never
 from fairlead.scheduler.state import State
-from fairlead.scheduler.tables import F64, NONE
+from fairlead.scheduler.tables import F64, OF_FAMILY, OF_JOB, OF_QUEUE
 from fairlead.simulate.paper_runs import Paper, Run, paper_of
 
 RUNS = 29
@@ -91,16 +89,16 @@ def outlook(state: State, job: int, now: float, widen: float = 0.0, seconds: flo
     if known_already is not None:
         return known_already
     in_offers = bool(state.frameworks.members) and job_row(state, job) not in run_cycle(state).job
-    state, held, once = _let_go(state, job, now)
+    state, held, behind = _let_go(state, job, now)
     known_already = settled(state, job)  # a gang whose leader is over is over with that
     if known_already is not None:
         return known_already
+    why = why_never(state, job)
+    if why:
+        return Outlook(job, "never", f"never{why}")
     if waits_to_be_let_in(state, job):
         return Outlook(job, "unknown", "nobody can say: it waits for others of its person's jobs to end", held=held)
     paper = paper_of(state, job_row(state, job), now)
-    why = _never(paper)
-    if why:
-        return Outlook(job, "never", f"never {why}")
     begun, reached, known = _runs(paper, [job, int(now * 1000)], seconds, runs)
     low, high = _interval(begun - now, reached - now)
     if low == inf or (not known and high > 0):
@@ -108,9 +106,11 @@ def outlook(state: State, job: int, now: float, widen: float = 0.0, seconds: flo
             job, "unknown", "nobody can say: nothing is known yet of how long such tasks take", runs=len(begun)
         )
     low, high = widened(low, -widen), widened(high, widen)
-    if high == 0 and in_offers and not once:
+    if high == 0 and in_offers and not held and not behind:
         return Outlook(job, "expected", IN_OFFERS, now, None, len(begun), held)
-    text = _told(low, high, once, begun.min() < inf)
+    text = _told(low, high, _from(job, held), behind, begun.min() < inf)
+    if 0 < high < inf:
+        text += f", if {_as_long_as(state)}"
     return Outlook(job, "expected", text, now + low, now + high if high < inf else None, len(begun), held)
 
 
@@ -131,15 +131,13 @@ def widened(wait: float, by: float) -> float:
     return max(0.0, (wait + 1) * exp(by) - 1)
 
 
-def _let_go(state: State, job: int, now: float) -> tuple[State, tuple[int, ...], str]:
-    """The state with what holds a job up by somebody's wish released, and what is settled done; and how that is told."""
-    held, behind = [], []
-    to_see = [job]
+def _let_go(state: State, job: int, now: float) -> tuple[State, tuple[int, ...], list[int]]:
+    """The state with what is held released, and what is settled done; which jobs were held, and which it comes after."""
+    held, to_see = [], [job]
     for number in to_see:  # it grows
         if state.jobs.held[state.job_row(number)]:
             held.append(number)
         others = state.dependencies.waits_for.get(number, [])
-        behind += [other for other in others if number == job]
         to_see += [other for other in others if other not in to_see]
     facts = settled_before(state, now)
     if held or facts or state.frameworks.members:
@@ -148,42 +146,22 @@ def _let_go(state: State, job: int, now: float) -> tuple[State, tuple[int, ...],
             state.apply(fact)
         for fact in [*set_aside(state, now), *(JobReleased(at=now, id=number) for number in held)]:
             state.apply(fact)
-    names = ["it" if number == job else f"job {number}" for number in held]
-    once = f" once {_and(names)} {'is' if len(names) == 1 else 'are'} released" if names else ""
-    after = f" after {_and([f'job {number}' for number in behind])}" if behind else ""
-    return state, tuple(held), once + ("," * bool(once) + after if after else "")
+    return state, tuple(held), list(state.dependencies.waits_for.get(job, []))
+
+
+def _as_long_as(state: State) -> str:
+    """What durations are taken to be like: where nothing like what runs has ended, all that is known is how long it has run."""
+    sketches, jobs, rows = state.sketches, state.jobs, np.unique(state.job_rows_of(state.held_rows()))
+    counted = sketches.total[: sketches.n] > 0
+    about, key = sketches.about[: sketches.n][counted], sketches.key[: sketches.n][counted]
+    columns = {OF_JOB: jobs.id, OF_FAMILY: jobs.family, OF_QUEUE: jobs.queue}
+    if len(rows) and not any(np.isin(column[rows], key[about == which]).any() for which, column in columns.items()):
+        return "what runs takes about as long again as it has: nothing like it has ended yet"
+    return "tasks take as long as those before them did"
 
 
 def _and(words: Sequence[str]) -> str:
     return " and ".join(([", ".join(words[:-1])] if len(words) > 1 else []) + list(words[-1:]))
-
-
-def _never(paper: Paper) -> str:
-    """Why a job can never start as things are; empty where it can."""
-    state, row = paper.state, paper.target
-    jobs, queues = state.jobs, state.queues
-    bucket = int(jobs.bucket[row] if jobs.bucket[row] != NONE else jobs.home[row])
-    count = int(jobs.waiting[row]) if jobs.gang[row] else 1
-    if bucket != NONE and state.order.buckets.hopeless[bucket]:
-        what = f"all {count} tasks at once" if count > 1 else "a task of it"
-        return f"on the nodes that take tasks now: they could not hold {what}, even empty"
-    leaf_row, number = int(jobs.queue[row]), int(jobs.id[row])
-    before = stopped_for_ever(state, leaf_row, int(jobs.priority[row]), number)
-    if before != NONE:
-        said = f"while job {jobs.id[before]} is before it: queue {state.called(state.tree.names[leaf_row])} is strict"
-        return f"{said}, and the nodes that take tasks could not hold that, even empty"
-    wanted = count * state.shapes.demand[jobs.shape_row[row]]
-    leaf = state.tree.names[jobs.queue[row]]
-    for name in path_to_root(leaf):
-        q = state.tree.rows[name]
-        over = np.flatnonzero((wanted > 0) & (wanted > queues.limit[q]))
-        if len(over) and not (jobs.revocable[row] and state.settings.revoke):
-            resource = state.resources[over[0]]
-            limit = format_quantity(resource, int(queues.limit[q, over[0]]))
-            return f"while queue {state.called(name)} is limited to {limit} {resource}: it needs more at once"
-        if count > queues.max_tasks[q] or queues.max_jobs[q] == 0:
-            return f"while queue {state.called(name)} may not run as many at once"
-    return ""
 
 
 def _runs(paper: Paper, seed: list[int], seconds: float, runs: int) -> tuple[F64, F64, bool]:
@@ -230,16 +208,29 @@ def _interval(begun: F64, reached: F64) -> tuple[float, float]:
     return max(0.0, min(first, float(low))), max(float(begun.max()), float(high))
 
 
-def _told(low: float, high: float, once: str, some: bool) -> str:
-    """An expectation as people read it; from now on, in seconds."""
+def _told(low: float, high: float, begin: str, behind: list[int], some: bool) -> str:
+    """An expectation as people read it, in seconds from when it says that it is counted: now, where that is empty."""
+    after = _and([f"job {number}" for number in behind])
+    begin = begin or (" from now" if after else "")
     if high == 0:
-        return f"now{once}: there is room, and it is its turn" if not once else f"at once{once}"
+        return f"at once{begin}" if begin else "now: there is room, and it is its turn"
+    comes = f": it comes after {after}" if after else ""
     if high == inf:
         if low < 1:
-            return f"nobody can say{once} in so short a time: too much is going on"
-        return f"in {span(low, low)} or later{once}" if some else f"not within {span(low, low)}{once}"
+            return "nobody can say in so short a time: too much is going on"
+        return f"in {span(low, low)} or later{begin}{comes}" if some else f"not within {span(low, low)}{begin}{comes}"
     said = f"within {span(high, high)}" if low < high / 20 else f"in {span(low, high)}"
-    return f"{said}{once}, if tasks take as long as those before them did"
+    return f"{said}{begin}{f', when {after} {_are(behind)} over' if after else ''}"
+
+
+def _from(job: int, held: tuple[int, ...]) -> str:
+    """From when it is counted: the release of what is held; now, where nothing is."""
+    names = ["it" if number == job else f"job {number}" for number in held]
+    return f" from when {_and(names)} {_are(names)} released" if names else ""
+
+
+def _are(some: Sequence[object]) -> str:
+    return "is" if len(some) == 1 else "are"
 
 
 def span(low: float, high: float) -> str:

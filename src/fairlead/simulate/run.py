@@ -33,7 +33,7 @@ from fairlead.policies.slots import Slots
 from fairlead.scheduler.facts import Configured, Fact
 from fairlead.scheduler.reserved import idled_by_queue
 from fairlead.scheduler.state import State
-from fairlead.simulate.line import InLine, by_line, in_line, refuse_bounds, too_large_gangs
+from fairlead.simulate.line import IN_LINE, InLine, by_line, in_line, refuse_bounds, too_large_gangs
 from fairlead.simulate.many_steps import by_many_steps
 from fairlead.simulate.offers import Answers, OfferedCluster, Offers
 from fairlead.simulate.steps import Sampler, Simulation, Tally, Watch, by_steps
@@ -301,9 +301,11 @@ def _notes(cluster: SimulatedCluster, refused: Bools, slots: bool) -> list[str]:
     notes, stuck = [], int(((cluster.truth.left > 0) & ~refused).sum())
     if refused.any():
         what = "slot" if slots else "machine"
-        notes.append(f"{int(refused.sum()):,} jobs were refused: no {what} holds a task of theirs")
+        are, theirs = ("jobs were", "theirs") if refused.sum() > 1 else ("job was", "it")
+        notes.append(f"{int(refused.sum()):,} {are} refused: no {what} holds a task of {theirs}")
     if stuck:
-        notes.append(f"{stuck:,} jobs never ended: a limit, or a gang that does not fit, kept them waiting")
+        which, them = ("jobs", "them") if stuck > 1 else ("job", "it")
+        notes.append(f"{stuck:,} {which} never ended: a limit, or a gang that does not fit, kept {them} waiting")
     return notes
 
 
@@ -346,7 +348,7 @@ def _looks_around(queues: list[Queue], resources: list[str]) -> bool:
 def check_policy(policy: str) -> None:
     """Raise PolicyError for one that :func:`simulate` does not take, whatever the workload."""
     if policy != "slots" and in_line(policy) is None:
-        find_policy(policy)
+        find_policy(policy, IN_LINE)
 
 
 def warm_up() -> None:
@@ -372,7 +374,7 @@ def _as_seen(workload: Workload, policy: str) -> tuple[Workload, str, list[str],
             )
         return workload, policy, [f"{policy}: all jobs are in one line; queues and priorities do not count"], False
     if policy.partition(":")[0] != "slots":
-        find_policy(policy)
+        find_policy(policy, IN_LINE)
         unknown = sorted(set(resources_of(policy)) - set(workload.resources))
         if unknown:
             raise PolicyError(

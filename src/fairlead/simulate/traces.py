@@ -441,7 +441,7 @@ def read_journal(path: Path, skip_bad: bool = False) -> Workload:
 
     A task takes as long as it held its room: from its placement, so with the time that its start took, to its end. What was
     recorded is so replayed to the moment. A task that was placed several times counts with its last; jobs of which no task has
-    ended are left out. Only what the journal still keeps is there: a long history is folded into snapshots.
+    ended are left out, which is noted. Only what the journal still keeps is there: a long history is folded into snapshots.
     """
     from fairlead.journal import JournalError, read_history
     from fairlead.journal.sql import SqlStore
@@ -484,7 +484,10 @@ def read_journal(path: Path, skip_bad: bool = False) -> Workload:
         jobs.add(fact.at - first, holds_jobs_of(job.queue), job.demand, each, job.tasks, job.on, job.gang, job.priority)
     if not len(jobs):
         raise TraceError(f"{path}: no job of which a task has ended")
-    return jobs.workload(path.stem, list(nodes.values()), queues, left_out)
+    which = (
+        f"{left_out:,} job{'s' * (left_out > 1)} of which no task has ended {'are' if left_out > 1 else 'is'} left out"
+    )
+    return jobs.workload(path.stem, list(nodes.values()), queues, notes=[f"{path}: {which}"] if left_out else None)
 
 
 READERS: dict[str, Callable[[Path, bool], Workload]] = {

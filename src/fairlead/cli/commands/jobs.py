@@ -116,7 +116,9 @@ ExportAll = Annotated[
     typer.Option("--export-all", help="Send this terminal's whole environment, kept apart until the job has ended."),
 ]
 Cwd = Annotated[Path | None, typer.Option(help="The folder to run in. Default: this one.")]
-Strict = Annotated[bool, typer.Option("--strict", help="Refuse what no node that is up could hold, even empty.")]
+Strict = Annotated[
+    bool, typer.Option("--strict", help="Refuse what can never start, as things are: on no node, or by no limit.")
+]
 
 
 def submit(
@@ -389,7 +391,8 @@ def wait(
 
 def why(job: JobId, as_json: Json = False) -> None:
     """Say what a job waits for, and when it is expected to start."""
-    from fairlead.cli.tables import kept_until
+    from fairlead.cli.tables import kept_for_it, kept_until
+    from fairlead.cli.terminal import say
 
     number = number_of(job, "; `fairlead frameworks` says what each framework waits for")
     with connect() as connection:
@@ -398,14 +401,16 @@ def why(job: JobId, as_json: Json = False) -> None:
     if as_json:
         print_json(found)
         return
-    print(f"job {job}: {plain(found['text'])}")
+    say(f"job {job}: {found['text']}")
     for key in ("claim", "safety", "output"):
         if key in found:
-            print(plain(found[key]))
+            say(found[key])
+    if "reserved" in found:
+        say(kept_for_it(found["reserved"]))
     for kept in found.get("kept", [])[:3]:
-        print(plain(kept_until(kept)))
+        say(kept_until(kept))
     if found["when"]["reason"] not in ("over", "running"):
-        print(f"expected: {plain(found['when']['text'])}")
+        say(f"expected: {found['when']['text']}")
 
 
 def when(
@@ -433,11 +438,12 @@ def when(
     Example: fairlead when --cpu 4 --memory 8Gi --tasks 10 -q lab/vision
     """
     from fairlead.cli.asked import demand
+    from fairlead.cli.terminal import say
 
     with connect() as connection:
         found = connection.post("/v1/when", {**demand(ctx.params), "gang": gang})
     where = "" if queue else f"in queue {found['queue']}: "
-    print_json(found) if as_json else print(plain(where + found["text"]))
+    print_json(found) if as_json else say(where + found["text"])
 
 
 def hold(job: JobId) -> None:

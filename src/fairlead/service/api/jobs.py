@@ -152,9 +152,17 @@ def _add_why(api: APIRouter, asker: Asker, kept_output: KeptOutput | None) -> No
     async def why(job: Number, caller: Known) -> Response:
         """What a job waits for, now."""
         found = await asker.told_to(caller, await asker.ask(lambda s, now: ([], explain(s, job, now))))
-        kept = [by_wall_clock(each, asker.clock) for each in found.get("kept", [])]
+        moments = {"kept": [by_wall_clock(each, asker.clock) for each in found.get("kept", [])]}
+        if "reserved" in found:
+            moments["reserved"] = by_wall_clock(found["reserved"], asker.clock)
         output = kept_output.trouble(job) if kept_output is not None else ""
-        return Json({**found, **({"kept": kept} if kept else {}), **({"output": output} if output else {})})
+        return Json(
+            {
+                **found,
+                **{name: told for name, told in moments.items() if told},
+                **({"output": output} if output else {}),
+            }
+        )
 
 
 def _add_changing(api: APIRouter, asker: Asker, submitter: Submitter) -> None:

@@ -36,7 +36,7 @@ def add_outlooks(api: APIRouter, asker: Asker, outlooks: Outlooks) -> None:
             user = check_submits(rules, caller, leaf, request.user)
             job = request.to_job(leaf, request.tasks, request.gang, Work())
             job = msgspec.structs.replace(job if rules.personal else admission.with_usual(state, job), user=user)
-            if request.strict and (warning := admission.too_large(state, job)):
+            if request.strict and (warning := admission.never_starts(state, job)):
                 raise admission.Refused(warning.partition(": ")[0])
             return job, state.called(job.queue)
 

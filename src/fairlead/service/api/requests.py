@@ -108,7 +108,9 @@ class JobAsked(Body):
         Field(max_length=100),
     ] = Field(default_factory=dict)
     after: Annotated[list[AfterRequest], Field(max_length=1000)] = Field(default_factory=list)
-    strict: Annotated[bool, Field(description="Refuse what no node that is up could hold, even empty.")] = False
+    strict: Annotated[
+        bool, Field(description="Refuse what can never start, as things are: on no node, or by no limit.")
+    ] = False
 
     def to_job(self, leaf: str, tasks: int, gang: bool, work: Work) -> Job:
         """Make it a job of a leaf queue."""

@@ -142,7 +142,7 @@ class Submitter:
                 job = request.to_job(leaf, tasks, gang, work)
                 job = self._with_usual(state, job)
                 jobs.append(self._as_theirs(caller, msgspec.structs.replace(job, digest=digest), request.user))
-                if request.strict and (warning := admission.too_large(state, jobs[-1])):
+                if request.strict and (warning := admission.never_starts(state, jobs[-1])):
                     raise Refused(warning.partition(": ")[0])
             except Refused as refused:
                 raise type(refused)(f"jobs.{number}: {refused}") if len(asked) > 1 else refused from None
