@@ -17,6 +17,7 @@ import time
 import uuid
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import cloudpickle
 import psutil
@@ -30,6 +31,7 @@ from fairlead.engines.local import fetching, lease, messages, secured
 from fairlead.engines.local.lease import Lease
 from fairlead.engines.local.member import start_member
 from fairlead.engines.local.sightings import Wanted
+from fairlead.engines.ray import membership
 from fairlead.engines.remote import links
 from fairlead.engines.remote.calls import read_wanted
 from fairlead.engines.remote.engine import RemoteEngine
@@ -559,6 +561,41 @@ def test_what_a_call_came_to_is_collected_by_the_next_scheduler_and_after_its_su
     assert program.result(1, 0) is None
     many.start(program.call(2, os.getpid), n0=[b])
     assert many.end_of(b) == (Outcome.EXITED, 0)
+
+
+def test_a_supervisor_that_was_frozen_is_found_again_when_it_thaws_however_often_it_was_asked(fleet):
+    """And the next scheduler adopts what runs there."""
+    many = fleet(1, tls=True)
+    a = Attempt(1, 0, 1)
+    many.start(many.job("sleep", "60"), n0=[a])
+    many.until(lambda: a in many.started)
+    address, frozen = many.place("n0").address, many.supervisor("n0")
+    frozen.suspend()
+    with pytest.raises(
+        TimeoutError, match=f"its supervisor, process {frozen.pid}, is stopped: kill -CONT {frozen.pid}"
+    ):
+        [many.place("n0") for _ in range(100)]
+    many.engine.close()
+    many.engine.join(10)
+    frozen.resume()
+    many.known = {}
+    many.serve()
+    assert many.place("n0").address == address
+    assert many.supervisor("n0").pid == frozen.pid
+    many.until(lambda: many.known.get("n0") == {a})
+
+
+def test_an_agent_that_does_not_answer_is_ended_and_another_is_asked(monkeypatch):
+    told, ended = [], []
+    monkeypatch.setattr(membership, "say", lambda saw, **what: told.append((saw, what["id"])))
+    monkeypatch.setattr(membership, "ANSWER_WITHIN", 0.0)
+    here = object.__new__(membership.Membership)
+    here._ray = SimpleNamespace(wait=lambda asked, **_: ([], asked), kill=lambda agent, no_restart: ended.append(agent))
+    here._agents, here._starting = {"id": "agent"}, {"asked": ("id", 0.0)}
+    here.hear_agents()
+    assert (told, ended) == ([("failed", "id")], ["agent"])
+    assert not here._starting
+    assert not here._agents, "it is looked for anew"
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can act as other people")

@@ -29,6 +29,8 @@ EVERY = 1.0
 """Seconds between two questions to Ray for its nodes."""
 CONNECT_WITHIN = 5.0
 """Seconds in which Ray's head must take a connection."""
+ANSWER_WITHIN = 120.0
+"""Seconds in which an agent must answer, with all that Ray and it have to start: one that does not is ended, and made anew."""
 NAMESPACE = "fairlead"
 
 
@@ -45,7 +47,7 @@ class Membership:
         ray.init(address=address, namespace=NAMESPACE, log_to_driver=False, configure_logging=False)
         self._state = state.state
         self._agents: dict[str, Any] = {}
-        self._starting: dict[Any, str] = {}
+        self._starting: dict[Any, tuple[str, float]] = {}  # by what is asked of an agent, its node, and since when
         self._told: list[dict[str, Any]] | None = None
 
     def look(self) -> None:
@@ -65,12 +67,18 @@ class Membership:
             return
         done, _ = self._ray.wait(list(self._starting), num_returns=len(self._starting), timeout=0)
         for each in done:
-            node = self._starting.pop(each)
+            node, _ = self._starting.pop(each)
             try:
                 say("agent", id=node, **self._ray.get(each))
             except Exception as error:  # whatever kept the agent from it, as that fairlead is not installed there
                 self._agents.pop(node, None)
                 say("failed", id=node, why=(str(error).strip().splitlines() or [repr(error)])[-1])
+
+        for each, (node, asked_at) in list(self._starting.items()):
+            if time.monotonic() - asked_at > ANSWER_WITHIN:
+                del self._starting[each]
+                self._ray.kill(self._agents.pop(node), no_restart=False)
+                say("failed", id=node, why=f"it did not answer for {ANSWER_WITHIN:g} s, and is started anew")
 
     def have_agent(self, asked: dict[str, Any]) -> None:
         """Have an agent on a node, and its supervisor running."""
@@ -79,7 +87,7 @@ class Membership:
         from fairlead.engines.ray.agent import Agent
 
         node = asked["id"]
-        if node in self._starting.values():
+        if any(node == other for other, _ in self._starting.values()):
             return
         if node not in self._agents:
             options = {
@@ -93,7 +101,7 @@ class Membership:
             }
             given = [asked[key] for key in ("name", "folder", "own", "scheduler", "host", "as_people")]
             self._agents[node] = self._ray.remote(Agent).options(**options).remote(self._cluster, *given)
-        self._starting[self._agents[node].start.remote()] = node
+        self._starting[self._agents[node].start.remote()] = node, time.monotonic()
 
     def dismiss(self) -> None:
         """End the agents: what they started goes on until it is told to leave."""
