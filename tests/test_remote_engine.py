@@ -32,6 +32,7 @@ from fairlead.engines.local.lease import Lease
 from fairlead.engines.local.member import start_member
 from fairlead.engines.local.sightings import Wanted
 from fairlead.engines.ray import membership
+from fairlead.engines.remote import engine as remote_engine
 from fairlead.engines.remote import links
 from fairlead.engines.remote.calls import read_wanted
 from fairlead.engines.remote.engine import RemoteEngine
@@ -563,8 +564,9 @@ def test_what_a_call_came_to_is_collected_by_the_next_scheduler_and_after_its_su
     assert many.end_of(b) == (Outcome.EXITED, 0)
 
 
-def test_a_supervisor_that_was_frozen_is_found_again_when_it_thaws_however_often_it_was_asked(fleet):
-    """And the next scheduler adopts what runs there."""
+def test_a_supervisor_that_was_frozen_is_found_again_when_it_thaws_however_often_it_was_asked(fleet, monkeypatch):
+    """And the next scheduler adopts what runs there. Until then it is told that nothing is heard."""
+    monkeypatch.setattr(remote_engine, "SILENT", 1.0)
     many = fleet(1, tls=True)
     a = Attempt(1, 0, 1)
     many.start(many.job("sleep", "60"), n0=[a])
@@ -575,6 +577,7 @@ def test_a_supervisor_that_was_frozen_is_found_again_when_it_thaws_however_often
         TimeoutError, match=f"its supervisor, process {frozen.pid}, is stopped: kill -CONT {frozen.pid}"
     ):
         [many.place("n0") for _ in range(100)]
+    many.until(lambda: many.engine.silence.get("n0", 0.0) > 1.0)
     many.engine.close()
     many.engine.join(10)
     frozen.resume()
@@ -582,7 +585,7 @@ def test_a_supervisor_that_was_frozen_is_found_again_when_it_thaws_however_often
     many.serve()
     assert many.place("n0").address == address
     assert many.supervisor("n0").pid == frozen.pid
-    many.until(lambda: many.known.get("n0") == {a})
+    many.until(lambda: many.known.get("n0") == {a} and not many.engine.silence)
 
 
 def test_an_agent_that_does_not_answer_is_ended_and_another_is_asked(monkeypatch):

@@ -210,13 +210,15 @@ def _ray(home: Path) -> Finding:
     what = f"Ray {health.version} at {address}, {len(health.nodes)} nodes"
     try:
         with Connection(home, patience=0, timeout=15) as connection:
-            known = {node["name"]: node["status"] for node in connection.get("/v1/nodes")["nodes"]}
+            known = connection.get("/v1/nodes")["nodes"]
+            heard = [node["name"] for node in known if node["status"] != "lost" and node.get("silent") is None]
     except ServiceError:  # none runs, which is said elsewhere
-        known = dict.fromkeys(health.nodes, "up")
-    missing = [name for name in health.nodes if known.get(name) not in ("up", "draining")]
+        heard = health.nodes
+    missing = [name for name in health.nodes if name not in heard]
     if missing:
         what += f"; no supervisor is heard on {', '.join(missing[:3])}{' and others' * (len(missing) > 3)}"
-        return Finding("ray", "wrong", what, f"is the same fairlead installed there? see {home}/log and {home}/ray.log")
+        helps = f"is it stopped, or the network cut? is the same fairlead installed there? see {home}/log and {home}/ray.log"
+        return Finding("ray", "wrong", what, helps)
     if health.seen_after is None:
         return Finding("ray", "well", f"{what}; how soon it sees a loss is set at the head, which is not here")
     soon, late = health.seen_after

@@ -3,7 +3,7 @@
 import sys
 import time
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -221,6 +221,17 @@ def top(
         run_top(connection, interval, once)
 
 
+def _waits_for(running: int, nodes: list[dict[str, Any]], now: bool) -> str:
+    """What a scheduler that stops waits for, with the nodes that are not heard."""
+    told = f"waiting for {running} task{'s' if running != 1 else ''} to end"
+    # A scheduler of an older version, which somebody ends to start this one, does not say it.
+    silent = [node["name"] for node in nodes if node.get("silent") is not None and node["tasks"]]
+    if not silent:
+        return told
+    how = "which is not waited for" if now else "and `fairlead down --now` does not wait for that"
+    return f"{told}: nothing is heard of {', '.join(silent)}, {how}"
+
+
 def down(
     now: Annotated[
         bool, typer.Option("--now", help="Stop the tasks that run; they start again with the next `up`.")
@@ -234,17 +245,18 @@ def down(
         before = connection.get("/v1/status")["pid"]
         connection.post("/v1/down", {"now": now})
         connection.patience = 0  # it was told to go: it is not on its way back
-        told = 0
+        told = ""
         while True:
             try:
                 status = connection.get("/v1/status")
+                nodes = connection.get("/v1/nodes")["nodes"] if status["running"] else []
             except ServiceError:
                 break
             if status["pid"] != before:
                 break
-            if status["running"] and status["running"] != told:
-                told = status["running"]
-                print(f"waiting for {told} task{'s' if told != 1 else ''} to end", file=sys.stderr)
+            if status["running"] and (waiting := _waits_for(status["running"], nodes, now)) != told:
+                told = waiting
+                print(told, file=sys.stderr)
             time.sleep(0.1)
         until = time.monotonic() + PATIENCE
         while connection.is_there() and time.monotonic() < until:

@@ -73,7 +73,6 @@ class Membership:
             except Exception as error:  # whatever kept the agent from it, as that fairlead is not installed there
                 self._agents.pop(node, None)
                 say("failed", id=node, why=(str(error).strip().splitlines() or [repr(error)])[-1])
-
         for each, (node, asked_at) in list(self._starting.items()):
             if time.monotonic() - asked_at > ANSWER_WITHIN:
                 del self._starting[each]

@@ -144,7 +144,7 @@ class RemoteEngine:
 
     @property
     def trouble(self) -> str | None:
-        """What keeps all work from being done; machines that do not answer are told by :meth:`silent`."""
+        """What keeps all work from being done; machines that do not answer are told by :attr:`silence`."""
         with self._lock:
             waits = [name for name, member in self._members.items() if member.standing is Standing.UNHEARD]
             works = any(member.standing is Standing.THERE for member in self._members.values())
@@ -176,12 +176,13 @@ class RemoteEngine:
     def wait_for_nodes(self) -> None:
         """They come when they come."""
 
-    def silent(self) -> list[str]:
-        """Machines that are not heard, and are not lost yet."""
+    @property
+    def silence(self) -> Mapping[str, float]:
+        """Seconds since they were heard, of the machines that are not heard, and are not lost yet."""
         now = time.monotonic()
         with self._lock:
-            found = [m for m in self._members.values() if m.standing is not Standing.LOST]
-        return [m.name for m in found if now - m.renewed_at > SILENT]
+            found = {m.name: now - m.renewed_at for m in self._members.values() if m.standing is not Standing.LOST}
+        return {name: silent_for for name, silent_for in found.items() if silent_for > SILENT}
 
     def admit(self, node: Node, place: Place) -> None:
         """A machine is there, or is another than it was, with a supervisor that is reached there."""
