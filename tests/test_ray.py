@@ -303,6 +303,10 @@ def the_next_scheduler_adopts_what_runs(cluster):
     (told,) = [each for each in json.loads(cluster.call("doctor", "--json").stdout)["found"] if each["thing"] == "ray"]
     assert told["how"] == "wrong"
     assert "4 nodes; no supervisor is heard on try-2" in told["what"]
+    (there,) = [index for index, task in cluster.tasks(job).items() if task["node"] == "try-2"]
+    logs = cluster.call("logs", f"{job}.{there}")
+    assert logs.returncode == 1
+    assert f"the output of task {job}.{there} cannot be read: node try-2 was not heard for " in logs.stderr
     cluster.kill()
     frozen.resume()
     cluster.start_up()

@@ -26,7 +26,7 @@ import pytest
 from conftest import supervisor_of
 from fairlead.client.code_folder import pack_folder
 from fairlead.engines import calls
-from fairlead.engines.contract import Superseded
+from fairlead.engines.contract import Superseded, Unreachable
 from fairlead.engines.local import fetching, lease, messages, secured
 from fairlead.engines.local.lease import Lease
 from fairlead.engines.local.member import start_member
@@ -578,6 +578,8 @@ def test_a_supervisor_that_was_frozen_is_found_again_when_it_thaws_however_often
     ):
         [many.place("n0") for _ in range(100)]
     many.until(lambda: many.engine.silence.get("n0", 0.0) > 1.0)
+    with pytest.raises(Unreachable, match="node n0 was not heard for"):
+        many.engine.read_output(1, 0, "out", 0, 10, "n0")
     many.engine.close()
     many.engine.join(10)
     frozen.resume()

@@ -364,13 +364,14 @@ class RemoteEngine:
     def read_output(self, job: int, index: int, stream: str, offset: int, most: int, node: str = "") -> bytes | None:
         answer: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
         with self._lock:
-            there = node in self._members and self._members[node].standing is Standing.THERE
+            member = self._members.get(node)
+            if member is None or member.standing is not Standing.THERE:
+                raise Unreachable(f"node {node} is not there")
+            if (silent_for := time.monotonic() - member.renewed_at) > SILENT:
+                raise Unreachable(f"node {node} was not heard for {silent_for:.0f} s")
             self._next_read += 2
             ask = self._next_read
-            if there:
-                self._reads[ask] = answer
-        if not there:
-            raise Unreachable(f"node {node} is not there")
+            self._reads[ask] = answer
         try:
             asked = {"ask": ask, "job": job, "task": index, "stream": stream, "offset": offset, "most": most}
             self._tell(node, message("read", **asked))
