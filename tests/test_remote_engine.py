@@ -27,9 +27,9 @@ from conftest import supervisor_of
 from fairlead.client.code_folder import pack_folder
 from fairlead.engines import calls
 from fairlead.engines.contract import Superseded, Unreachable
-from fairlead.engines.local import fetching, lease, messages, secured
+from fairlead.engines.local import fetching, lease, member, messages, secured
 from fairlead.engines.local.lease import Lease
-from fairlead.engines.local.member import start_member
+from fairlead.engines.local.member import start_member, supervisor_in
 from fairlead.engines.local.sightings import Wanted
 from fairlead.engines.ray import membership
 from fairlead.engines.remote import engine as remote_engine
@@ -590,16 +590,51 @@ def test_a_supervisor_that_was_frozen_is_found_again_when_it_thaws_however_often
     many.until(lambda: many.known.get("n0") == {a} and not many.engine.silence)
 
 
-def test_an_agent_that_does_not_answer_is_ended_and_another_is_asked(monkeypatch):
+def test_a_supervisor_that_ends_while_it_is_asked_for_is_followed_by_another(fleet, monkeypatch):
+    many = fleet(1)
+    before = many.supervisor("n0")
+    (many.folder / "n0" / "supervisor" / "socket").unlink()  # it takes nobody in any more, and is still there
+    looked = []
+
+    def look(place):
+        looked.append(there := supervisor_in(place))
+        if len(looked) == 3:
+            before.kill()
+            before.wait(30)
+        return there
+
+    monkeypatch.setattr(member, "supervisor_in", look)
+    many.place("n0")
+    assert [each.pid for each in looked[:3]] == [before.pid] * 3
+    assert many.supervisor("n0").pid != before.pid
+
+
+@pytest.mark.parametrize("is_connected", [True, False])
+def test_an_agent_that_does_not_answer_is_ended_and_another_is_asked(monkeypatch, is_connected):
+    """Whether it had a connection, on which nothing comes, or there can be none, which Ray says after a while."""
     told, ended = [], []
-    monkeypatch.setattr(membership, "say", lambda saw, **what: told.append((saw, what["id"])))
-    monkeypatch.setattr(membership, "ANSWER_WITHIN", 0.0)
+    monkeypatch.setattr(membership, "say", lambda saw, **what: told.append((saw, what["why"])))
+
+    def cannot(asked):
+        raise ConnectionError
+
     here = object.__new__(membership.Membership)
-    here._ray = SimpleNamespace(wait=lambda asked, **_: ([], asked), kill=lambda agent, no_restart: ended.append(agent))
-    here._agents, here._starting = {"id": "agent"}, {"asked": ("id", 0.0)}
+    here._ray = SimpleNamespace(
+        wait=lambda asked, **_: ([], asked) if is_connected else (asked, []),
+        get=cannot,
+        exceptions=SimpleNamespace(ActorUnavailableError=ConnectionError),
+        kill=lambda agent, no_restart: ended.append((agent, no_restart)),
+    )
+    here._agents, here._starting, here._waiting = {"id": "agent"}, {"asked": "id"}, {"id": time.monotonic()}
     here.hear_agents()
-    assert (told, ended) == ([("failed", "id")], ["agent"])
+    assert told == [("failed", "its agent does not answer, and is asked again")] * (not is_connected)
+    assert here._agents.keys() == here._waiting.keys() == {"id"}
+    monkeypatch.setattr(membership, "ANSWER_WITHIN", 0.0)
+    here.hear_agents()
+    assert told[-1] == ("failed", "its agent did not answer for 0 s, and is started anew")
+    assert ended == [("agent", False)]
     assert not here._starting
+    assert not here._waiting
     assert not here._agents, "it is looked for anew"
 
 

@@ -221,15 +221,14 @@ def top(
         run_top(connection, interval, once)
 
 
-def _waits_for(running: int, nodes: list[dict[str, Any]], now: bool) -> str:
-    """What a scheduler that stops waits for, with the nodes that are not heard."""
-    told = f"waiting for {running} task{'s' if running != 1 else ''} to end"
+def _unheard(nodes: list[dict[str, Any]], now: bool) -> str:
+    """Which nodes that tasks run on are not heard, and whether a scheduler that stops waits for those; empty where all are."""
     # A scheduler of an older version, which somebody ends to start this one, does not say it.
     silent = [node["name"] for node in nodes if node.get("silent") is not None and node["tasks"]]
     if not silent:
-        return told
+        return ""
     how = "which is not waited for" if now else "and `fairlead down --now` does not wait for that"
-    return f"{told}: nothing is heard of {', '.join(silent)}, {how}"
+    return f"nothing is heard of {', '.join(silent)}, {how}"
 
 
 def down(
@@ -243,6 +242,9 @@ def down(
 
     with connect() as connection:
         before = connection.get("/v1/status")["pid"]
+        unheard = _unheard(connection.get("/v1/nodes")["nodes"], now)
+        if now and unheard:  # it may be gone at once
+            print(unheard, file=sys.stderr)
         connection.post("/v1/down", {"now": now})
         connection.patience = 0  # it was told to go: it is not on its way back
         told = ""
@@ -254,7 +256,9 @@ def down(
                 break
             if status["pid"] != before:
                 break
-            if status["running"] and (waiting := _waits_for(status["running"], nodes, now)) != told:
+            running, unheard = status["running"], _unheard(nodes, now)
+            waiting = f"waiting for {running} task{'s' if running != 1 else ''} to end" + f": {unheard}" * bool(unheard)
+            if running and waiting != told:
                 told = waiting
                 print(told, file=sys.stderr)
             time.sleep(0.1)

@@ -70,15 +70,17 @@ def start_member(folder: Path, keys: Keys | None, host: str = "", checkpoints: P
         _write(place / "own.pem", keys.own)
         _write(place / "scheduler.pem", keys.scheduler)
         _write(place / "member.json", json.dumps({"host": host}))
-    if not _answers(place) and supervisor_in(place) is None:
-        make_checkpoints(place / "checkpoints", checkpoints)
-        _spawn(place)
     until = time.monotonic() + START_WITHIN
+    started = False
     while True:
         with contextlib.suppress(FileNotFoundError, ValueError, TypeError):
             if _answers(place):
                 return Address(**json.loads((place / "address").read_text()))
         there = supervisor_in(place)
+        if there is None and not started:  # or it has ended meanwhile, as one does that was told to go
+            make_checkpoints(place / "checkpoints", checkpoints)
+            _spawn(place)
+            started = True
         if there is not None and there.is_stopped:
             raise TimeoutError(f"its supervisor, process {there.pid}, is stopped: kill -CONT {there.pid}")
         if time.monotonic() > until:

@@ -291,7 +291,7 @@ class RayEngine(RemoteEngine):
         there = self._alive.get(node)
         if there is not None and self._refused.get(node) != why:
             self._refused[node] = why
-            log.warning("no agent on %s: %s", there.node.name, why)
+            log.warning("no supervisor on %s: %s", there.node.name, why)
 
     def _hear_agent(self, message: dict[str, Any]) -> None:
         there = self._alive.get(message["id"])

@@ -47,7 +47,8 @@ class Membership:
         ray.init(address=address, namespace=NAMESPACE, log_to_driver=False, configure_logging=False)
         self._state = state.state
         self._agents: dict[str, Any] = {}
-        self._starting: dict[Any, tuple[str, float]] = {}  # by what is asked of an agent, its node, and since when
+        self._starting: dict[Any, str] = {}  # by what is asked of an agent, its node
+        self._waiting: dict[str, float] = {}  # by node, since when its agent has not answered
         self._told: list[dict[str, Any]] | None = None
 
     def look(self) -> None:
@@ -63,21 +64,28 @@ class Membership:
 
     def hear_agents(self) -> None:
         """Pass on what agents have answered."""
-        if not self._starting:
-            return
-        done, _ = self._ray.wait(list(self._starting), num_returns=len(self._starting), timeout=0)
-        for each in done:
-            node, _ = self._starting.pop(each)
+        asked = list(self._starting)
+        for each in self._ray.wait(asked, num_returns=len(asked), timeout=0)[0] if asked else ():
+            node = self._starting.pop(each)
             try:
                 say("agent", id=node, **self._ray.get(each))
+            except self._ray.exceptions.ActorUnavailableError:  # it stands still, or is on its way
+                say("failed", id=node, why="its agent does not answer, and is asked again")
+                continue
             except Exception as error:  # whatever kept the agent from it, as that fairlead is not installed there
-                self._agents.pop(node, None)
                 say("failed", id=node, why=(str(error).strip().splitlines() or [repr(error)])[-1])
-        for each, (node, asked_at) in list(self._starting.items()):
-            if time.monotonic() - asked_at > ANSWER_WITHIN:
-                del self._starting[each]
-                self._ray.kill(self._agents.pop(node), no_restart=False)
-                say("failed", id=node, why=f"it did not answer for {ANSWER_WITHIN:g} s, and is started anew")
+                self._agents.pop(node, None)
+            self._waiting.pop(node, None)
+        for node, since in list(self._waiting.items()):
+            if time.monotonic() - since > ANSWER_WITHIN:
+                self._make_anew(node)
+
+    def _make_anew(self, node: str) -> None:
+        """End the agent of a node, which Ray starts again; nobody waits any more for what was asked of it."""
+        self._ray.kill(self._agents.pop(node), no_restart=False)
+        self._starting = {each: other for each, other in self._starting.items() if other != node}
+        del self._waiting[node]
+        say("failed", id=node, why=f"its agent did not answer for {ANSWER_WITHIN:g} s, and is started anew")
 
     def have_agent(self, asked: dict[str, Any]) -> None:
         """Have an agent on a node, and its supervisor running."""
@@ -86,7 +94,7 @@ class Membership:
         from fairlead.engines.ray.agent import Agent
 
         node = asked["id"]
-        if any(node == other for other, _ in self._starting.values()):
+        if node in self._starting.values():
             return
         if node not in self._agents:
             options = {
@@ -100,7 +108,8 @@ class Membership:
             }
             given = [asked[key] for key in ("name", "folder", "own", "scheduler", "host", "as_people")]
             self._agents[node] = self._ray.remote(Agent).options(**options).remote(self._cluster, *given)
-        self._starting[self._agents[node].start.remote()] = node, time.monotonic()
+        self._starting[self._agents[node].start.remote()] = node
+        self._waiting.setdefault(node, time.monotonic())
 
     def dismiss(self) -> None:
         """End the agents: what they started goes on until it is told to leave."""
