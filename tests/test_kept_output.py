@@ -18,7 +18,9 @@ from pyftpdlib.ioloop import IOLoop
 from pyftpdlib.servers import FTPServer
 
 from conftest import CONFIG, Live
+from fairlead.cli.output import TaskOutput, print_all
 from fairlead.client.connection import Connection
+from fairlead.client.service_error import ServiceError
 from fairlead.engines.contract import Unreachable
 from fairlead.model.documents import DocumentError, read_configuration
 from fairlead.policies.registry import find_policy
@@ -247,8 +249,32 @@ def test_what_is_on_a_node_that_is_gone_is_read_where_it_is_kept(tmp_path):
         assert read_output(Gone(), kept, (3, 0), "out", 2, 5, "n") == b"23456"
         assert read_output(Gone(), kept, (3, 0), "out", 10, 5, "n") == b""
         assert read_output(Gone(), kept, (3, 0), "err", 0, 5, "n") == b"", "it was empty"
-        assert read_output(Gone(), kept, (3, 1), "out", 0, 5, "n") == b"", "it is not kept"
-        assert read_output(Gone(), None, (3, 0), "out", 0, 5, "n") == b""
+        for nowhere, index in ((kept, 1), (None, 0)):
+            with pytest.raises(Unreachable, match=rf"task 3\.{index} cannot be read: node n is not there"):
+                read_output(Gone(), nowhere, (3, index), "out", 0, 5, "n")
+        assert read_output(Gone(), None, (3, 0), "out", 0, 5, "") == b"", "it never ran"
+
+
+def test_who_follows_a_task_bears_that_its_node_does_not_answer(capfdbinary):
+    """Who does not follow is told, after what the others wrote."""
+    silent = ServiceError("the output of task 3.0 cannot be read: node n was not heard for 12 s", 503)
+    answers = {"out": [silent, b"word\n", b"", b""], "err": [silent, b"", b""]}
+    statuses = ["running", "running", "succeeded"]
+
+    def get_bytes(path, offset):
+        answer = answers[path.rpartition("/")[2]].pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    world = SimpleNamespace(get=lambda path, **_: {"tasks": [{"status": statuses.pop(0)}]}, get_bytes=get_bytes)
+    assert TaskOutput(world, 3, 0).copy(follow=True) == {"status": "succeeded"}
+    assert capfdbinary.readouterr().out == b"word\n"
+    answers |= {"out": [silent, b"other\n", b""], "err": [b"", b""]}
+    world.get = lambda path: {"tasks": 2}
+    with pytest.raises(ServiceError, match=r"3\.0 cannot be read"):
+        print_all(world, 3, None)
+    assert capfdbinary.readouterr().out == b"1: other\n"
 
 
 class ByAnother(MemoryFileSystem):

@@ -15,6 +15,7 @@ from fairlead.model.specs import Job, Node, Queue, Settings
 from fairlead.scheduler import admission, report
 from fairlead.service import loop as loops
 from fairlead.service.loop import Busy, HappensLater, Loop
+from fairlead.service.serve import _Stop
 from fake_engine import FakeEngine
 
 
@@ -174,3 +175,19 @@ def test_many_at_once_are_recorded_together(world):
     answers = [loop.ask(submit, changes=True) for _ in range(500)]
     assert sorted(answer.result(timeout=30) for answer in answers) == list(range(1, 501))
     assert journal.position >= before + 500
+
+
+def test_who_stops_at_once_waits_for_no_node_that_is_not_heard(world):
+    """And not before what runs was told to stop; who does not say so waits."""
+    loop, journal, engine = world
+    loop.ask(submit, changes=True).result(timeout=30)
+    deadline = time.monotonic() + 30
+    while loop.ask(look).result(timeout=30) != ["running"]:
+        assert time.monotonic() < deadline
+    engine.silence = {"n": 12.0}
+    stop = _Stop(loop, engine, lambda running: None)
+    stop(now=False)
+    assert [loop.ask(look).result(timeout=30) for _ in range(3)] == [["running"]] * 3
+    stop(now=True)
+    assert loop.stopped.wait(30)
+    assert any(b'"TasksRevoked"' in body for _, body in journal.look(0, 100))

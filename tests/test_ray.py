@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 from xml.etree import ElementTree
@@ -199,12 +200,13 @@ def what_it_costs_is_measured(cluster, capsys):
 
 
 def the_doctor_knows_of_the_cluster(cluster):
-    def line():
+    def line(thing="ray"):
         (found,) = [
-            each for each in json.loads(cluster.call("doctor", "--json").stdout)["found"] if each["thing"] == "ray"
+            each for each in json.loads(cluster.call("doctor", "--json").stdout)["found"] if each["thing"] == thing
         ]
         return found["how"], found["what"]
 
+    assert line("supervisor") == ("well", "none is needed here: each node of Ray's has its own, see `ray`")
     how, what = line()
     assert how == "well", what
     assert "4 nodes; a node that ended is seen after 1.5 s, one that does not answer after 4.5 s" in what
@@ -289,14 +291,26 @@ def what_ran_under_a_supervisor_that_was_killed_runs_again(cluster):
 
 
 def the_next_scheduler_adopts_what_runs(cluster):
+    """Even where a supervisor stood still meanwhile, which is told."""
     mark = cluster.folder / "ran"
     job = cluster.submit(
         "-n", "4", "--cpu", "1", "--", "sh", "-c", f"echo $FAIRLEAD_INDEX $FAIRLEAD_NUMBER >> {mark}; sleep 100"
     )
     cluster.until(lambda: sum(task["status"] == "running" for task in cluster.tasks(job).values()) == 4)
+    (frozen,) = supervisor_of(cluster.home / "nodes" / "try-2")
+    frozen.suspend()  # for longer than leases last: Ray vouches for the nodes
+    cluster.until(lambda: "up, silent for " in cluster.ok("nodes"), 60)
+    (told,) = [each for each in json.loads(cluster.call("doctor", "--json").stdout)["found"] if each["thing"] == "ray"]
+    assert told["how"] == "wrong"
+    assert "4 nodes; no supervisor is heard on try-2" in told["what"]
+    (there,) = [index for index, task in cluster.tasks(job).items() if task["node"] == "try-2"]
+    logs = cluster.call("logs", f"{job}.{there}")
+    assert logs.returncode == 1
+    assert f"the output of task {job}.{there} cannot be read: node try-2 was not heard for " in logs.stderr
     cluster.kill()
-    time.sleep(4)  # longer than leases last: Ray vouches for the nodes
+    frozen.resume()
     cluster.start_up()
+    cluster.until(lambda: all(node["silent"] is None for node in cluster.ask("nodes")["nodes"]), 60)
     assert sorted(mark.read_text().splitlines()) == [f"{index} 1" for index in range(4)]
     assert {task["status"] for task in cluster.tasks(job).values()} == {"running"}
     return job
@@ -339,6 +353,13 @@ def test_a_head_that_is_not_there_is_said_soon(tmp_path):
         assert result.returncode == 1
         assert "no Ray cluster answers at 127.0.0.1:1: " in result.stderr.splitlines()[-1]
         assert time.monotonic() - began < 40
+        assert "tried again" not in result.stderr
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+def test_a_program_of_ray_that_was_ended_by_a_signal_is_said_to_be(number):
+    end = f"from fairlead.ray.program import end_by; end_by({int(number)})"
+    assert subprocess.run([sys.executable, "-c", end], timeout=60, check=False).returncode == -number
 
 
 def test_a_node_whose_ray_is_not_roots_takes_nothing_as_people(tmp_path, monkeypatch):
@@ -360,13 +381,17 @@ NOT_TOGETHER = {
     "--try 4": "--try: with which engine? Say --engine ray as well",
     "--ray-address a:1": "--ray-address: with which engine? Say --engine ray as well",
     "--engine ray --ray-address head": "head: write the address of Ray's head as HOST:PORT, such as 10.0.0.1:6379",
+    "--engine ray --ray-address 127.0.0.2:99999": "127.0.0.2:99999: write the address of Ray's head as HOST:PORT",
+    "--engine ray --ray-address ray://127.0.0.1:10001": "ray://127.0.0.1:10001: is that of Ray's client server",
+    "--engine ray --ray-address auto": "auto: no `ray start` of this machine has left an address in ",
     "--engine ray --try 2 --ray-address a:1": "--try starts a Ray cluster here, and --ray-address names another",
     "--engine ray --config nodes.toml --try 2": "nodes.toml: [[node]]: with --engine ray the nodes are Ray's",
 }
 
 
 @pytest.mark.parametrize("words", NOT_TOGETHER)
-def test_what_does_not_go_together_is_refused(command, tmp_path, words):
+def test_what_does_not_go_together_is_refused(command, tmp_path, monkeypatch, words):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))  # where no cluster was started
     Path("nodes.toml").write_text('[[node]]\nname = "n"\ncapacity = { cpu = 1 }\n')
     result = command("up", "--home", str(tmp_path / "home"), *words.split())
     assert result.returncode == 1

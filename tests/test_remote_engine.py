@@ -17,6 +17,7 @@ import time
 import uuid
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import cloudpickle
 import psutil
@@ -25,11 +26,13 @@ import pytest
 from conftest import supervisor_of
 from fairlead.client.code_folder import pack_folder
 from fairlead.engines import calls
-from fairlead.engines.contract import Superseded
-from fairlead.engines.local import fetching, lease, messages, secured
+from fairlead.engines.contract import Superseded, Unreachable
+from fairlead.engines.local import fetching, lease, member, messages, secured
 from fairlead.engines.local.lease import Lease
-from fairlead.engines.local.member import start_member
+from fairlead.engines.local.member import start_member, supervisor_in
 from fairlead.engines.local.sightings import Wanted
+from fairlead.engines.ray import membership
+from fairlead.engines.remote import engine as remote_engine
 from fairlead.engines.remote import links
 from fairlead.engines.remote.calls import read_wanted
 from fairlead.engines.remote.engine import RemoteEngine
@@ -559,6 +562,80 @@ def test_what_a_call_came_to_is_collected_by_the_next_scheduler_and_after_its_su
     assert program.result(1, 0) is None
     many.start(program.call(2, os.getpid), n0=[b])
     assert many.end_of(b) == (Outcome.EXITED, 0)
+
+
+def test_a_supervisor_that_was_frozen_is_found_again_when_it_thaws_however_often_it_was_asked(fleet, monkeypatch):
+    """And the next scheduler adopts what runs there. Until then it is told that nothing is heard."""
+    monkeypatch.setattr(remote_engine, "SILENT", 1.0)
+    many = fleet(1, tls=True)
+    a = Attempt(1, 0, 1)
+    many.start(many.job("sleep", "60"), n0=[a])
+    many.until(lambda: a in many.started)
+    address, frozen = many.place("n0").address, many.supervisor("n0")
+    frozen.suspend()
+    with pytest.raises(
+        TimeoutError, match=f"its supervisor, process {frozen.pid}, is stopped: kill -CONT {frozen.pid}"
+    ):
+        [many.place("n0") for _ in range(100)]
+    many.until(lambda: many.engine.silence.get("n0", 0.0) > 1.0)
+    with pytest.raises(Unreachable, match="node n0 was not heard for"):
+        many.engine.read_output(1, 0, "out", 0, 10, "n0")
+    many.engine.close()
+    many.engine.join(10)
+    frozen.resume()
+    many.known = {}
+    many.serve()
+    assert many.place("n0").address == address
+    assert many.supervisor("n0").pid == frozen.pid
+    many.until(lambda: many.known.get("n0") == {a} and not many.engine.silence)
+
+
+def test_a_supervisor_that_ends_while_it_is_asked_for_is_followed_by_another(fleet, monkeypatch):
+    many = fleet(1)
+    before = many.supervisor("n0")
+    (many.folder / "n0" / "supervisor" / "socket").unlink()  # it takes nobody in any more, and is still there
+    looked = []
+
+    def look(place):
+        looked.append(there := supervisor_in(place))
+        if len(looked) == 3:
+            before.kill()
+            before.wait(30)
+        return there
+
+    monkeypatch.setattr(member, "supervisor_in", look)
+    many.place("n0")
+    assert [each.pid for each in looked[:3]] == [before.pid] * 3
+    assert many.supervisor("n0").pid != before.pid
+
+
+@pytest.mark.parametrize("is_connected", [True, False])
+def test_an_agent_that_does_not_answer_is_ended_and_another_is_asked(monkeypatch, is_connected):
+    """Whether it had a connection, on which nothing comes, or there can be none, which Ray says after a while."""
+    told, ended = [], []
+    monkeypatch.setattr(membership, "say", lambda saw, **what: told.append((saw, what["why"])))
+
+    def cannot(asked):
+        raise ConnectionError
+
+    here = object.__new__(membership.Membership)
+    here._ray = SimpleNamespace(
+        wait=lambda asked, **_: ([], asked) if is_connected else (asked, []),
+        get=cannot,
+        exceptions=SimpleNamespace(ActorUnavailableError=ConnectionError),
+        kill=lambda agent, no_restart: ended.append((agent, no_restart)),
+    )
+    here._agents, here._starting, here._waiting = {"id": "agent"}, {"asked": "id"}, {"id": time.monotonic()}
+    here.hear_agents()
+    assert told == [("failed", "its agent does not answer, and is asked again")] * (not is_connected)
+    assert here._agents.keys() == here._waiting.keys() == {"id"}
+    monkeypatch.setattr(membership, "ANSWER_WITHIN", 0.0)
+    here.hear_agents()
+    assert told[-1] == ("failed", "its agent did not answer for 0 s, and is started anew")
+    assert ended == [("agent", False)]
+    assert not here._starting
+    assert not here._waiting
+    assert not here._agents, "it is looked for anew"
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can act as other people")

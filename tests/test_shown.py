@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from fairlead.audit.over_time_report import over_time_text
+from fairlead.cli.commands.cluster import _unheard
 from fairlead.cli.tables import fewer, kept_for_it, kept_until, show_fairness
 from fairlead.cli.terminal import say
 from fairlead.policies.allocation import number
@@ -174,3 +175,16 @@ def test_a_leaf_with_hundreds_of_users_is_shown_in_short_on_a_terminal(capsys, m
     few, more = fewer(tree, 40)
     assert (len(few), more) == (43, ["… and 960 more of lab; --all shows them"])
     assert fewer(tree, None) == (tree, [])
+
+
+def test_who_stops_is_told_which_nodes_are_not_heard_and_whether_they_are_waited_for():
+    """Those where nothing runs keep nobody waiting; a scheduler of before knows none."""
+    nodes = [
+        {"name": "a", "tasks": 1, "silent": 12.0},
+        {"name": "b", "tasks": 0, "silent": 12.0},
+        {"name": "c", "tasks": 1, "silent": None},
+        {"name": "d", "tasks": 1},
+    ]
+    assert _unheard(nodes, now=True) == "nothing is heard of a, which is not waited for"
+    assert _unheard(nodes, now=False) == "nothing is heard of a, and `fairlead down --now` does not wait for that"
+    assert _unheard(nodes[1:], now=False) == ""

@@ -295,6 +295,8 @@ def test_one_doubt_hides_no_other(idle):
         (("--bundles", "2", "--", "true"), "--bundles: of a program of Ray alone: say --ray as well"),
         (("--ray", "--tasks", "2", "--", "true"), "--tasks: a program of Ray runs once: say --bundles"),
         (("--ray", "--bundle", "cpu", "--", "true"), "--bundle 'cpu': write NAME=VALUE"),
+        (("--ray", "--bundle", "cpu=1,cpu=2", "--", "true"), "--bundle: cpu is said twice: write it once"),
+        (("--ray", "--bundle", "cpu=x", "--", "true"), "--bundle: cpu: 'x' is no quantity: write a number"),
         (("--ray", "--", "true"), "ray: there is no Ray cluster here"),
     ],
 )

@@ -60,10 +60,25 @@ def _with_bundles(asked: Mapping[str, Any]) -> Mapping[str, Any]:
     if asked.get("tasks") is not None:
         raise Failure("--tasks: a program of Ray runs once: say --bundles for the size of its placement group")
     found = {**asked, "gang": True, "tasks": asked.get("bundles") or 1}
-    bundle = pairs("--bundle", [each.strip() for each in (asked.get("bundle") or "").split(",") if each.strip()])
+    bundle = _bundle([each.strip() for each in (asked.get("bundle") or "").split(",") if each.strip()])
     more = [f"{name}={amount}" for name, amount in bundle.items() if name not in ("cpu", "memory", "gpu")]
     found |= {name: bundle[name] for name in ("cpu", "memory", "gpu") if name in bundle}
     return {**found, "resource": [*asked["resource"], *more]}
+
+
+def _bundle(values: list[str]) -> dict[str, str]:
+    """What --bundle says; a Failure where it says one thing twice, or no quantity, which would be told of another option."""
+    from fairlead.model.quantity import parse_quantity
+
+    bundle = pairs("--bundle", values)
+    if twice := [name for name in bundle if sum(value.partition("=")[0] == name for value in values) > 1]:
+        raise Failure(f"--bundle: {twice[0]} is said twice: write it once, with what each bundle is to have")
+    for name, amount in bundle.items():
+        try:
+            parse_quantity(name, amount)
+        except ValueError as error:
+            raise Failure(f"--bundle: {error}") from None
+    return bundle
 
 
 def demand(asked: Mapping[str, Any]) -> dict[str, Any]:

@@ -28,6 +28,7 @@ from fairlead.client.service_error import ServiceError
 from fairlead.data_folder import SYSTEM_HOME, home_folder, socket_of
 from fairlead.engines.contract import EngineError
 from fairlead.engines.local import cgroups
+from fairlead.engines.local.member import supervisor_in
 from fairlead.engines.ray.engine import ADDRESS_FILE
 from fairlead.journal import JournalError
 from fairlead.journal.repair import examine
@@ -165,18 +166,16 @@ def _scheduler(home: Path) -> Finding:
 
 def _supervisor(home: Path) -> Finding:
     """By who holds its lock: a connection would take the scheduler's place."""
-    try:
-        lock = (home / "supervisor" / "lock").stat().st_ino
-    except FileNotFoundError:
+    if not (home / "supervisor" / "lock").exists():
+        if (home / ADDRESS_FILE).exists():
+            return Finding("supervisor", "well", "none is needed here: each node of Ray's has its own, see `ray`")
         return Finding("supervisor", "well", "none was needed yet")
-    held = [line.split() for line in Path("/proc/locks").read_text().splitlines()]
-    pids = [fields[4] for fields in held if fields[1] == "FLOCK" and fields[5].endswith(f":{lock}")]
-    if not pids:
+    there = supervisor_in(home / "supervisor")
+    if there is None:
         return Finding("supervisor", "well", "none runs; a scheduler starts one")
-    state = Path(f"/proc/{pids[0]}/stat").read_text().rpartition(")")[2].split()[0]
-    if state in "Tt":
-        return Finding("supervisor", "wrong", f"process {pids[0]} is stopped", f"kill -CONT {pids[0]}")
-    return Finding("supervisor", "well", f"runs, as process {pids[0]}")
+    if there.is_stopped:
+        return Finding("supervisor", "wrong", f"process {there.pid} is stopped", f"kill -CONT {there.pid}")
+    return Finding("supervisor", "well", f"runs, as process {there.pid}")
 
 
 def _output(home: Path) -> Finding:
@@ -211,13 +210,15 @@ def _ray(home: Path) -> Finding:
     what = f"Ray {health.version} at {address}, {len(health.nodes)} nodes"
     try:
         with Connection(home, patience=0, timeout=15) as connection:
-            known = {node["name"]: node["status"] for node in connection.get("/v1/nodes")["nodes"]}
+            known = connection.get("/v1/nodes")["nodes"]
+            heard = [node["name"] for node in known if node["status"] != "lost" and node.get("silent") is None]
     except ServiceError:  # none runs, which is said elsewhere
-        known = dict.fromkeys(health.nodes, "up")
-    missing = [name for name in health.nodes if known.get(name) not in ("up", "draining")]
+        heard = health.nodes
+    missing = [name for name in health.nodes if name not in heard]
     if missing:
         what += f"; no supervisor is heard on {', '.join(missing[:3])}{' and others' * (len(missing) > 3)}"
-        return Finding("ray", "wrong", what, f"is the same fairlead installed there? see {home}/log and {home}/ray.log")
+        helps = f"is it stopped, or the network cut? is the same fairlead installed there? see {home}/log and {home}/ray.log"
+        return Finding("ray", "wrong", what, helps)
     if health.seen_after is None:
         return Finding("ray", "well", f"{what}; how soon it sees a loss is set at the head, which is not here")
     soon, late = health.seen_after

@@ -8,8 +8,11 @@ from typing import Any
 
 from fairlead.client.connection import Connection
 from fairlead.client.jobs import OVER
+from fairlead.client.service_error import ServiceError
 from fairlead.model.api_types import JobInfo
 
+UNAVAILABLE = 503
+"""The status with which what is on a node that does not answer is not told."""
 LOOK_AGAIN = 1.0
 """Seconds between looks at how far jobs are that somebody waits for."""
 
@@ -67,8 +70,9 @@ class TaskOutput:
             found = self._connection.get(self._tasks, first=self._index, limit=1)["tasks"]
             task: dict[str, Any] = found[0] if found else {"index": self._index, "status": "none", "attempt": 0}
             look(task)
-            moved = [self._copy(stream) for stream in ("out", "err")]
-            if task["status"] in OVER or not follow:
+            goes_on = follow and task["status"] not in OVER
+            moved = [self._copy(stream, patient=goes_on) for stream in ("out", "err")]
+            if not goes_on:
                 return task
             pause = 0.01 if any(moved) else min(0.2, pause * 1.5)
             time.sleep(pause)
@@ -81,13 +85,18 @@ class TaskOutput:
             target.write(b"".join(kept))
             target.flush()
 
-    def _copy(self, stream: str) -> bool:
-        """Copy what is new; whether there was something."""
+    def _copy(self, stream: str, patient: bool) -> bool:
+        """Copy what is new; whether there was something. Who is patient bears that it cannot be read just now."""
         target = sys.stdout.buffer if stream == "out" else sys.stderr.buffer
         before = self._offsets[stream]
         while True:
             path = f"{self._tasks}/{self._index}/output/{stream}"
-            piece = self._connection.get_bytes(path, offset=self._offsets[stream])
+            try:
+                piece = self._connection.get_bytes(path, offset=self._offsets[stream])
+            except ServiceError as error:
+                if not patient or error.status != UNAVAILABLE:
+                    raise
+                piece = b""
             if not piece:
                 return self._offsets[stream] != before
             self._offsets[stream] += len(piece)
@@ -96,12 +105,25 @@ class TaskOutput:
 
 
 def print_all(connection: Connection, job: int, tail: int | None) -> None:
-    """Print what all tasks of a job wrote, each line with its task's index before it; of each the last lines, if so asked."""
+    """Print what all tasks of a job wrote, each line with its task's index before it; of each the last lines, if so asked.
+
+    Where that of some cannot be read just now, the first such ServiceError is raised when that of the others was printed.
+    """
+    unread: ServiceError | None = None
     for index in range(connection.get(f"/v1/jobs/{job}")["tasks"]):
         for stream, target in (("out", sys.stdout.buffer), ("err", sys.stderr.buffer)):
-            for line in _last_lines(connection, f"/v1/jobs/{job}/tasks/{index}/output/{stream}", tail)[0]:
+            try:
+                lines, _ = _last_lines(connection, f"/v1/jobs/{job}/tasks/{index}/output/{stream}", tail)
+            except ServiceError as error:
+                if error.status != UNAVAILABLE:
+                    raise
+                unread = unread or error
+                continue
+            for line in lines:
                 target.write(f"{index}: ".encode() + line.removesuffix(b"\n") + b"\n")
             target.flush()
+    if unread is not None:
+        raise unread
 
 
 def _last_lines(connection: Connection, path: str, most: int | None) -> tuple[Iterable[bytes], int]:

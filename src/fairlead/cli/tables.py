@@ -220,7 +220,8 @@ def node_table(nodes: list[dict[str, Any]]) -> Table:
             for name, amount in node["capacity"].items()
         )
         labels = " ".join(f"{k}={v}" for k, v in node["labels"].items())
-        table.add_row(node["name"], node["status"], str(node["tasks"]), used, labels)
+        status = node["status"] if node["silent"] is None else f"{node['status']}, silent for {span(node['silent'])}"
+        table.add_row(node["name"], status, str(node["tasks"]), used, labels)
     return table
 
 

@@ -144,16 +144,27 @@ def _engine(asked: Asked, home: Path, configuration: Configuration, say: Callabl
 def _ray_address(asked: Asked) -> str:
     """Where Ray's head is: as it was named, or that of a cluster that was started on this machine."""
     named = asked.ray_address or os.environ.get("RAY_ADDRESS", "")
-    if named in ("", "auto"):
+    auto = named == "auto"
+    if named == "" or auto:
         started = Path(tempfile.gettempdir(), "ray", "ray_current_cluster")
         named = started.read_text().strip() if started.exists() else ""
+    if not named and auto:
+        raise Refused(
+            f"auto: no `ray start` of this machine has left an address in {started}: write HOST:PORT of the head, such as "
+            "10.0.0.1:6379"
+        )
     if not named:
         raise Refused(
             "--engine ray: which Ray cluster? Name its head with --ray-address HOST:PORT or RAY_ADDRESS, start one here with "
             "`ray start --head`, or try four nodes on this machine with --try 4"
         )
     host, _, port = named.rpartition(":")
-    if not host or not re.fullmatch("[0-9]{1,5}", port):
+    if named.startswith("ray://"):
+        raise Refused(
+            f"{named}: is that of Ray's client server, and who takes machines asks the head: write its address as HOST:PORT, "
+            "with the port of `ray start --head --port`, such as 10.0.0.1:6379"
+        )
+    if not host or not re.fullmatch("[0-9]{1,5}", port) or not 0 < int(port) < 65536:
         raise Refused(f"{named}: write the address of Ray's head as HOST:PORT, such as 10.0.0.1:6379")
     return named
 

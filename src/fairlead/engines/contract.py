@@ -237,6 +237,10 @@ class LiveEngine(Engine, Protocol):
         """Seconds since it was heard."""
 
     @property
+    def silence(self) -> Mapping[str, float]:
+        """Seconds since they were heard, of those machines by name that are silent for long, and not known to be lost."""
+
+    @property
     def trouble(self) -> str | None:
         """Why it cannot do its work, while it cannot."""
 

@@ -408,10 +408,16 @@ class NodeInfo(TypedDict):
     tasks: int
 
 
+class NodeListed(NodeInfo):
+    """A node, and for how many seconds it is silent, where that is long: what is up, and not heard, is not known to be lost."""
+
+    silent: float | None
+
+
 class NodeList(TypedDict):
     """The nodes, in the order they joined."""
 
-    nodes: list[NodeInfo]
+    nodes: list[NodeListed]
 
 
 class OutputInfo(TypedDict):

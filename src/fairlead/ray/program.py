@@ -40,9 +40,16 @@ def main() -> int:
     status = program.wait()
     ray.shutdown()  # its group goes with the driver
     if status < 0:
-        signal.signal(-status, signal.SIG_DFL)
-        os.kill(os.getpid(), -status)
+        end_by(-status)
     return status
+
+
+def end_by(number: int) -> None:
+    """End by a signal, as the program did."""
+    if number != signal.SIGKILL:  # which nobody can handle, or say so
+        signal.signal(number, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, [number])
+    os.kill(os.getpid(), number)
 
 
 def make_group(bundle: dict[str, float], nodes: list[str]) -> Any:

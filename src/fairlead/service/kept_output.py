@@ -457,11 +457,17 @@ def _read_notes(path: Path) -> _Notes:
 def read_output(
     engine: LiveEngine, kept: KeptOutput | None, task: tuple[int, int], stream: str, offset: int, most: int, node: str
 ) -> bytes:
-    """A piece of what a task wrote: from its node while that is there, else from where it is kept; empty where there is none."""
+    """A piece of what a task wrote: from its node while that is there, else from where it is kept; empty where there is none.
+
+    Raises Unreachable where its node, if it ever had one, does not tell, and nothing is kept.
+    """
+    away = None
     try:
         found = engine.read_output(*task, stream, offset, most, node)
-    except Unreachable:
-        found = None
+    except Unreachable as error:
+        found, away = None, error
     if found is None and kept is not None:
         found = kept.read(*task, stream, offset, most)
+    if found is None and away is not None and node:
+        raise Unreachable(f"the output of task {task[0]}.{task[1]} cannot be read: {away}")
     return found or b""

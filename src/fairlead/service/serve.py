@@ -290,7 +290,7 @@ def serve(
         loop.ready.result()
         engine = engines[0]
         most = make_room()
-        stop = _Stop(loop, on_stopping)
+        stop = _Stop(loop, engine, on_stopping)
         asker = Asker(loop, wakeups, door, clock)
         urls = [listener.url for listener in listeners]
         audits = Audits(home / "journal.db", clock)
@@ -430,19 +430,30 @@ def _announcing(
     return announce
 
 
+def _nodes_at_work(state: State) -> set[str]:
+    """The names of the nodes where tasks hold room."""
+    return {state.cluster.specs[node].name for node in np.unique(state.tasks.node[state.held_rows()]).tolist()}
+
+
 class _Stop:
     """How the scheduler ends: when what runs has ended, or at once."""
 
-    def __init__(self, loop: Loop, on_stopping: Callable[[int], None]) -> None:
+    def __init__(self, loop: Loop, engine: LiveEngine, on_stopping: Callable[[int], None]) -> None:
         self.leave = False
-        self._loop, self._on_stopping = loop, on_stopping
+        self._loop, self._engine, self._on_stopping = loop, engine, on_stopping
         self._pressed = 0
 
     def __call__(self, now: bool, by: str = "") -> None:
-        """Stop placing tasks, and end the loop when none is left; `now` has those that run stopped first, by somebody."""
+        """Stop placing tasks, and end the loop when none is left; `now` has those that run stopped first, by somebody.
+
+        With `now` nobody waits for nodes that are not heard: what was told to stop there is seen to by the next scheduler.
+        """
         self.leave = True
+        told = False  # what runs was told to stop, if it is to be
 
         def revoke(state: State, at: float) -> tuple[list[Fact], None]:
+            nonlocal told
+            told = True
             rows = state.held_rows()
             self._on_stopping(len(rows))
             status = state.tasks.status[rows]
@@ -451,7 +462,16 @@ class _Stop:
                 return [], None
             return [TasksRevoked(at=at, **state.task_columns(rows), claim=None)], None
 
-        self._loop.stop(when=lambda state: not len(state.held_rows()))
+        def is_over(state: State) -> bool:
+            left = _nodes_at_work(state)
+            if not left:
+                return True
+            if not (now and told and left <= self._engine.silence.keys()):
+                return False
+            log.warning("not waited for, as nothing is heard of it: what runs on %s", ", ".join(sorted(left)))
+            return True
+
+        self._loop.stop(when=is_over)
         self._ask_until_taken(revoke, by)
 
     def _ask_until_taken(self, revoke: Question, by: str) -> None:

@@ -3,7 +3,7 @@
 import sys
 import time
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -221,6 +221,16 @@ def top(
         run_top(connection, interval, once)
 
 
+def _unheard(nodes: list[dict[str, Any]], now: bool) -> str:
+    """Which nodes that tasks run on are not heard, and whether a scheduler that stops waits for those; empty where all are."""
+    # A scheduler of an older version, which somebody ends to start this one, does not say it.
+    silent = [node["name"] for node in nodes if node.get("silent") is not None and node["tasks"]]
+    if not silent:
+        return ""
+    how = "which is not waited for" if now else "and `fairlead down --now` does not wait for that"
+    return f"nothing is heard of {', '.join(silent)}, {how}"
+
+
 def down(
     now: Annotated[
         bool, typer.Option("--now", help="Stop the tasks that run; they start again with the next `up`.")
@@ -232,19 +242,25 @@ def down(
 
     with connect() as connection:
         before = connection.get("/v1/status")["pid"]
+        unheard = _unheard(connection.get("/v1/nodes")["nodes"], now)
+        if now and unheard:  # it may be gone at once
+            print(unheard, file=sys.stderr)
         connection.post("/v1/down", {"now": now})
         connection.patience = 0  # it was told to go: it is not on its way back
-        told = 0
+        told = ""
         while True:
             try:
                 status = connection.get("/v1/status")
+                nodes = connection.get("/v1/nodes")["nodes"] if status["running"] else []
             except ServiceError:
                 break
             if status["pid"] != before:
                 break
-            if status["running"] and status["running"] != told:
-                told = status["running"]
-                print(f"waiting for {told} task{'s' if told != 1 else ''} to end", file=sys.stderr)
+            running, unheard = status["running"], _unheard(nodes, now)
+            waiting = f"waiting for {running} task{'s' if running != 1 else ''} to end" + f": {unheard}" * bool(unheard)
+            if running and waiting != told:
+                told = waiting
+                print(told, file=sys.stderr)
             time.sleep(0.1)
         until = time.monotonic() + PATIENCE
         while connection.is_there() and time.monotonic() < until:

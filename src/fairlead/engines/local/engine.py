@@ -84,6 +84,12 @@ class LocalEngine:
         return time.monotonic() - self._line.heard_at if self._line else 0.0
 
     @property
+    def silence(self) -> Mapping[str, float]:
+        """All of it, as the supervisor is one."""
+        silent_for = self.silent_for
+        return {node.name: silent_for for node in self.nodes} if silent_for > SILENT else {}
+
+    @property
     def trouble(self) -> str | None:
         """Why the supervisor cannot be reached, while it cannot."""
         trouble = self._line.trouble if self._line else None

@@ -61,7 +61,7 @@ def start_member(folder: Path, keys: Keys | None, host: str = "", checkpoints: P
     Raises
     ------
     OSError
-        None runs, and none could be started; the message names its log.
+        None runs, and none could be started, which the message says with its log; or the one that runs does not answer.
     """
     place = folder / "supervisor"
     for each in (place, folder / "output"):
@@ -70,18 +70,53 @@ def start_member(folder: Path, keys: Keys | None, host: str = "", checkpoints: P
         _write(place / "own.pem", keys.own)
         _write(place / "scheduler.pem", keys.scheduler)
         _write(place / "member.json", json.dumps({"host": host}))
-    if not _answers(place):
-        (place / "address").unlink(missing_ok=True)
-        make_checkpoints(place / "checkpoints", checkpoints)
-        _spawn(place)
     until = time.monotonic() + START_WITHIN
+    started = False
     while True:
-        with contextlib.suppress(OSError, ValueError, TypeError):
+        with contextlib.suppress(FileNotFoundError, ValueError, TypeError):
             if _answers(place):
                 return Address(**json.loads((place / "address").read_text()))
+        there = supervisor_in(place)
+        if there is None and not started:  # or it has ended meanwhile, as one does that was told to go
+            make_checkpoints(place / "checkpoints", checkpoints)
+            _spawn(place)
+            started = True
+        if there is not None and there.is_stopped:
+            raise TimeoutError(f"its supervisor, process {there.pid}, is stopped: kill -CONT {there.pid}")
         if time.monotonic() > until:
+            if there is not None:
+                raise TimeoutError(f"its supervisor, process {there.pid}, does not answer: see {place}/log")
             raise TimeoutError(f"no supervisor answers {START_WITHIN:.0f} s after it was started: see {place}/log")
         time.sleep(PAUSE)
+
+
+class Running(NamedTuple):
+    """The process of a supervisor, and whether a signal or a debugger has stopped it."""
+
+    pid: int
+    is_stopped: bool
+
+
+def supervisor_in(place: Path) -> Running | None:
+    """The supervisor that runs in a folder, whether it answers or not: who holds the lock, as far as that can be seen."""
+    lock = place / "lock"
+    try:
+        number = lock.stat().st_ino
+        held = [line.split() for line in Path("/proc/locks").read_text().splitlines()]
+    except FileNotFoundError:  # none was needed yet
+        return None
+    for pid in [fields[4] for fields in held if fields[1] == "FLOCK" and fields[5].endswith(f":{number}")]:
+        with contextlib.suppress(OSError):  # it has ended, or the number is that of a file on another disk
+            its = Path(f"/proc/{pid}/cmdline").read_text(errors="surrogateescape").split("\0")[-2:-1]
+            if its and Path(its[0], "lock").samefile(lock):
+                state = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()[0]
+                return Running(int(pid), state in "Tt")
+    return None
+
+
+def forget_address(place: Path) -> None:
+    """Have what is told be that of the supervisor that begins now, and of none before it."""
+    (place / "address").unlink(missing_ok=True)
 
 
 def tell_address(place: Path, host: str, port: int) -> None:

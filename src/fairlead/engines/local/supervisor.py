@@ -48,6 +48,7 @@ from fairlead.engines.local.fence import Fence
 from fairlead.engines.local.fetching import Fetched, session_to_fetch
 from fairlead.engines.local.lease import Lease
 from fairlead.engines.local.line import Line
+from fairlead.engines.local.member import forget_address
 from fairlead.engines.local.messages import (
     Acknowledge,
     Answer,
@@ -451,6 +452,7 @@ def main() -> None:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return  # another one is there already
+    forget_address(folder)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())  # Ray's actors block SIGINT, and tasks would as well
     for name in (signal.SIGINT, signal.SIGHUP, signal.SIGPIPE):
         signal.signal(name, lambda *_: None)  # not SIG_IGN, which tasks would inherit

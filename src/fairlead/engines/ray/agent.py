@@ -49,7 +49,9 @@ class Agent:
         self._folder = Path(folder) if folder else home / "nodes" / cluster / name
         self._keys, self._host, self._as_people = Keys(own, scheduler), host, as_people
         self._lock = threading.Lock()  # one at a time starts a supervisor
-        threading.Thread(target=self._vouch, name="vouching", daemon=True).start()
+        self._is_alive = threading.Event()  # since somebody looked, Ray has said so
+        for what in (self._vouch, self._keep):
+            threading.Thread(target=what, daemon=True).start()
 
     def start(self) -> dict[str, Any]:
         """Have the supervisor run; how it is reached, the version of fairlead here, and the Python that has it.
@@ -73,8 +75,18 @@ class Agent:
         name = hashlib.sha256(str(self._folder.resolve()).encode()).hexdigest()[:12]
         return SYSTEM_SOCKET.parent / f"checkpoints-{name}"
 
+    def _keep(self) -> None:
+        """Start a supervisor that was killed again, where the node is alive; apart from vouching, which waits for none."""
+        while True:
+            self._is_alive.wait()
+            self._is_alive.clear()
+            try:
+                self.start()
+            except Exception as error:  # whatever it is, the scheduler is told it, too, and it is tried again
+                os.write(2, f"fairlead: node {self._host} has no supervisor: {error!r}\n".encode())
+
     def _vouch(self) -> None:
-        """Long as the actor lives: a supervisor that was killed is started again, too."""
+        """Long as the actor lives, whatever becomes of the supervisor: it may go on as soon as it can."""
         import ray
         from ray._raylet import GcsClient  # type: ignore[attr-defined]
 
@@ -86,7 +98,7 @@ class Agent:
                 client = client or GcsClient(address=context.gcs_address)
                 if client.check_alive([node], timeout=ASK_WITHIN) == [True]:
                     lease.vouch(self._folder / "supervisor", asked_at)
-                    self.start()
+                    self._is_alive.set()
             except Exception as error:  # Ray's own, of many kinds: without an answer nothing is vouched for
                 client = None
                 os.write(2, f"fairlead: node {self._host} is not vouched for: {error!r}\n".encode())

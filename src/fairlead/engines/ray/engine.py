@@ -156,7 +156,9 @@ class RayEngine(RemoteEngine):
         while not self._told.is_set():
             if self.complaint or time.monotonic() > until:
                 raise EngineError(
-                    self.complaint or f"Ray at {self._address} did not tell its nodes in {HEAR_WITHIN:g} s"
+                    self.complaint
+                    or f"Ray at {self._address} takes connections, and did not tell its nodes in {HEAR_WITHIN:g} s: does it "
+                    "stand still?"
                 )
             time.sleep(0.02)
         while len(self.nodes) + len(self._refused) < len(self._alive) and time.monotonic() < until:
@@ -202,7 +204,8 @@ class RayEngine(RemoteEngine):
             if self._ending.is_set():
                 return
             before, self.complaint = self.complaint, said or f"what talks to Ray at {self._address} ended"
-            if self.complaint != before:
+            # Before it has told nodes, whoever waits for those says it, and ends.
+            if self.complaint != before and self._told.is_set():
                 log.warning(
                     "%s: nodes neither come nor go until it can be reached, which is tried again", self.complaint
                 )
@@ -288,7 +291,7 @@ class RayEngine(RemoteEngine):
         there = self._alive.get(node)
         if there is not None and self._refused.get(node) != why:
             self._refused[node] = why
-            log.warning("no agent on %s: %s", there.node.name, why)
+            log.warning("no supervisor on %s: %s", there.node.name, why)
 
     def _hear_agent(self, message: dict[str, Any]) -> None:
         there = self._alive.get(message["id"])
@@ -315,7 +318,7 @@ class RayEngine(RemoteEngine):
         while not self._ending.wait(1.0):
             if self._told.is_set():
                 self._part_from_others()
-            there = {node.name for node in self.nodes} - set(self.silent())
+            there = {node.name for node in self.nodes} - self.silence.keys()
             now = time.monotonic()
             for each in list(self._alive.values()):
                 if each.node.name not in there and now - self._asked_at.get(each.id, now) > AGAIN_AFTER:

@@ -29,6 +29,8 @@ EVERY = 1.0
 """Seconds between two questions to Ray for its nodes."""
 CONNECT_WITHIN = 5.0
 """Seconds in which Ray's head must take a connection."""
+ANSWER_WITHIN = 120.0
+"""Seconds in which an agent must answer, with all that Ray and it have to start: one that does not is ended, and made anew."""
 NAMESPACE = "fairlead"
 
 
@@ -45,7 +47,8 @@ class Membership:
         ray.init(address=address, namespace=NAMESPACE, log_to_driver=False, configure_logging=False)
         self._state = state.state
         self._agents: dict[str, Any] = {}
-        self._starting: dict[Any, str] = {}
+        self._starting: dict[Any, str] = {}  # by what is asked of an agent, its node
+        self._waiting: dict[str, float] = {}  # by node, since when its agent has not answered
         self._told: list[dict[str, Any]] | None = None
 
     def look(self) -> None:
@@ -61,16 +64,28 @@ class Membership:
 
     def hear_agents(self) -> None:
         """Pass on what agents have answered."""
-        if not self._starting:
-            return
-        done, _ = self._ray.wait(list(self._starting), num_returns=len(self._starting), timeout=0)
-        for each in done:
+        asked = list(self._starting)
+        for each in self._ray.wait(asked, num_returns=len(asked), timeout=0)[0] if asked else ():
             node = self._starting.pop(each)
             try:
                 say("agent", id=node, **self._ray.get(each))
+            except self._ray.exceptions.ActorUnavailableError:  # it stands still, or is on its way
+                say("failed", id=node, why="its agent does not answer, and is asked again")
+                continue
             except Exception as error:  # whatever kept the agent from it, as that fairlead is not installed there
-                self._agents.pop(node, None)
                 say("failed", id=node, why=(str(error).strip().splitlines() or [repr(error)])[-1])
+                self._agents.pop(node, None)
+            self._waiting.pop(node, None)
+        for node, since in list(self._waiting.items()):
+            if time.monotonic() - since > ANSWER_WITHIN:
+                self._make_anew(node)
+
+    def _make_anew(self, node: str) -> None:
+        """End the agent of a node, which Ray starts again; nobody waits any more for what was asked of it."""
+        self._ray.kill(self._agents.pop(node), no_restart=False)
+        self._starting = {each: other for each, other in self._starting.items() if other != node}
+        del self._waiting[node]
+        say("failed", id=node, why=f"its agent did not answer for {ANSWER_WITHIN:g} s, and is started anew")
 
     def have_agent(self, asked: dict[str, Any]) -> None:
         """Have an agent on a node, and its supervisor running."""
@@ -94,6 +109,7 @@ class Membership:
             given = [asked[key] for key in ("name", "folder", "own", "scheduler", "host", "as_people")]
             self._agents[node] = self._ray.remote(Agent).options(**options).remote(self._cluster, *given)
         self._starting[self._agents[node].start.remote()] = node
+        self._waiting.setdefault(node, time.monotonic())
 
     def dismiss(self) -> None:
         """End the agents: what they started goes on until it is told to leave."""

@@ -144,7 +144,7 @@ class RemoteEngine:
 
     @property
     def trouble(self) -> str | None:
-        """What keeps all work from being done; machines that do not answer are told by :meth:`silent`."""
+        """What keeps all work from being done; machines that do not answer are told by :attr:`silence`."""
         with self._lock:
             waits = [name for name, member in self._members.items() if member.standing is Standing.UNHEARD]
             works = any(member.standing is Standing.THERE for member in self._members.values())
@@ -176,12 +176,13 @@ class RemoteEngine:
     def wait_for_nodes(self) -> None:
         """They come when they come."""
 
-    def silent(self) -> list[str]:
-        """Machines that are not heard, and are not lost yet."""
+    @property
+    def silence(self) -> Mapping[str, float]:
+        """Seconds since they were heard, of the machines that are not heard, and are not lost yet."""
         now = time.monotonic()
         with self._lock:
-            found = [m for m in self._members.values() if m.standing is not Standing.LOST]
-        return [m.name for m in found if now - m.renewed_at > SILENT]
+            found = {m.name: now - m.renewed_at for m in self._members.values() if m.standing is not Standing.LOST}
+        return {name: silent_for for name, silent_for in found.items() if silent_for > SILENT}
 
     def admit(self, node: Node, place: Place) -> None:
         """A machine is there, or is another than it was, with a supervisor that is reached there."""
@@ -363,13 +364,14 @@ class RemoteEngine:
     def read_output(self, job: int, index: int, stream: str, offset: int, most: int, node: str = "") -> bytes | None:
         answer: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
         with self._lock:
-            there = node in self._members and self._members[node].standing is Standing.THERE
+            member = self._members.get(node)
+            if member is None or member.standing is not Standing.THERE:
+                raise Unreachable(f"node {node} is not there")
+            if (silent_for := time.monotonic() - member.renewed_at) > SILENT:
+                raise Unreachable(f"node {node} was not heard for {silent_for:.0f} s")
             self._next_read += 2
             ask = self._next_read
-            if there:
-                self._reads[ask] = answer
-        if not there:
-            raise Unreachable(f"node {node} is not there")
+            self._reads[ask] = answer
         try:
             asked = {"ask": ask, "job": job, "task": index, "stream": stream, "offset": offset, "most": most}
             self._tell(node, message("read", **asked))

@@ -19,7 +19,7 @@ from starlette.exceptions import HTTPException as StarletteHTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 import fairlead
-from fairlead.engines.contract import LiveEngine
+from fairlead.engines.contract import LiveEngine, Unreachable
 from fairlead.engines.step import Stalled
 from fairlead.journal import Forgotten, Journal
 from fairlead.model.documents import Configuration
@@ -189,6 +189,10 @@ def _answer_errors_in_one_line(app: FastAPI) -> None:
     @app.exception_handler(Stalled)
     async def _(request: Request, error: Stalled) -> JSONResponse:
         return refusal(503, str(error), may_happen=isinstance(error, HappensLater))
+
+    @app.exception_handler(Unreachable)
+    async def _(request: Request, error: Unreachable) -> JSONResponse:
+        return refusal(503, str(error))
 
     @app.exception_handler(TimeoutError)
     async def _(request: Request, error: TimeoutError) -> JSONResponse:

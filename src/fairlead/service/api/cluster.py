@@ -97,8 +97,9 @@ def add_cluster(api: APIRouter, asker: Asker, engine: LiveEngine, urls: list[str
 
     @api.get("/v1/nodes", response_model=NodeList)
     async def nodes() -> Response:
-        """The nodes with what is used of each."""
-        return Json({"nodes": await asker.read(report.list_nodes)})
+        """The nodes with what is used of each, and for how long those are silent that are not heard."""
+        found, silence = await asker.read(report.list_nodes), engine.silence
+        return Json({"nodes": [{**node, "silent": silence.get(node["name"])} for node in found]})
 
     @api.get("/metrics", response_class=PlainTextResponse)
     async def prometheus(caller: Known) -> Response:

@@ -137,7 +137,10 @@ def _add_looking(api: APIRouter, asker: Asker, engine: LiveEngine, kept: KeptOut
         offset: Annotated[int, Query(ge=0, le=2**53)] = 0,
         limit: Annotated[int, Query(ge=1, le=2**20)] = 2**20,
     ) -> Response:
-        """A piece of what a task wrote, as bytes, from an offset on; empty where there is no more yet."""
+        """A piece of what a task wrote, as bytes, from an offset on; empty where there is no more yet.
+
+        503 where its node does not answer, and it is kept nowhere else.
+        """
 
         def view(state: State) -> str:
             check_acts(asker.door.rules, caller, job, spec_of(state, job))
