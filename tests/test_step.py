@@ -381,7 +381,7 @@ def test_a_machine_that_is_to_go_is_drained_and_one_that_is_gone_is_not():
 
 
 def test_what_ended_while_nobody_listened_ended_when_it_did():
-    """A scheduler was away from 10 to 100 s: nobody is charged for what nobody had then."""
+    """A scheduler was away from 10 to 100 s: nobody is charged for what nobody had then. One end is told twice."""
     state = State()
     for fact in (
         Configured(at=0.0, queues=[Queue("a")], settings=Settings()),
@@ -394,9 +394,9 @@ def test_what_ended_while_nobody_listened_ended_when_it_did():
     known = Attempts(np.full(4, 1), np.arange(4), np.ones(4, np.int64))
     state.apply(TasksStarted(at=2.0, job=known.job[:3], index=known.index[:3], attempt=known.number[:3]))
     state.apply(NodeDrained(at=10.0, node="n"))
-    none = np.zeros(3, np.int64)
-    over = Attempts(*(column[[0, 1, 3]] for column in known))
-    ends = Ends(over, none, none, none, none, np.array([20_000, 97_900, 5_000]))
+    none = np.zeros(4, np.int64)
+    over = Attempts(*(column[[0, 1, 3, 0]] for column in known))
+    ends = Ends(over, none, none, none, none, np.array([20_000, 97_900, 5_000, 20_000]))
     facts, strays = observe(state, Seen(known, NO_ATTEMPTS, ends, []), 100.0)
     assert [(fact.at, fact.index.tolist()) for fact in facts] == [(15.0, [3]), (22.0, [0]), (100.0, [1])]
     assert not len(strays.job)

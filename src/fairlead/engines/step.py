@@ -311,7 +311,8 @@ def _late_ends(state: State, seen: Seen, now: float) -> tuple[list[TasksFinished
         its, (cpu, peak, ran) = _pick(ends.attempts, which), _those(ends[3:], which)
         what = {"outcome": outcome[which], "code": code[which], "cpu": cpu, "peak": peak, "ran": ran}
         facts.append(TasksFinished(at=when, **_columns(its), **what))
-    rest = Ends(_pick(ends.attempts, ~late), *_those(ends[1:], ~late))
+    others = ~np.isin(rows, rows[late])  # an end may be told twice
+    rest = Ends(_pick(ends.attempts, others), *_those(ends[1:], others))
     goes_on = ~np.isin(state.current_tasks(seen.started), rows[late])
     (since,) = _those([seen.since], goes_on)
     return facts, seen._replace(ended=rest, started=_pick(seen.started, goes_on), since=since)

@@ -141,7 +141,7 @@ class State:
                 self.times[BEGAN] = fact.at
             kernel_history.fade(self.view(), fact.at)
         effect(self, fact)
-        self.at = fact.at
+        self.at = float(fact.at)
 
     # -- looking up ----------------------------------------------------------------------------------------------
 
