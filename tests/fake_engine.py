@@ -35,9 +35,12 @@ def rows(attempts: Attempts) -> list[Attempt]:
 
 
 def ends(ended) -> Ends:
-    """Pairs of an attempt and its outcome with its code, as an engine tells them."""
+    """Pairs of an attempt and its outcome with its code, as an engine tells them; each ran for some seconds, or none."""
     outcome, code = np.array([end for _, end in ended], np.int64).reshape(-1, 2).T.copy()
-    return Ends(columns(attempt for attempt, _ in ended), outcome, code)
+    attempts = columns(attempt for attempt, _ in ended)
+    none = np.zeros(len(outcome), np.int64)
+    ran = (7 * attempts.job + 5 * attempts.index + 3 * attempts.number) % 11 * 1500
+    return Ends(attempts, outcome, code, none, none, ran)
 
 
 class Faults:
