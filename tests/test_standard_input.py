@@ -246,8 +246,8 @@ def test_run_is_a_terminal_when_asked_to_be(idle):
     process.send_signal(signal.SIGWINCH)
     os.write(ours, b"sleep 0.3; stty size\r")
     until(b"44 99")
-    os.write(ours, b"sleep 100\r")
-    until(b"sleep 100")
+    os.write(ours, b"sh -c 'echo be\"\"gun; exec sleep 100'\r")
+    until(b"begun")
     os.write(ours, b"\x03echo $((6*7)); exit 9\r")
     until(b"42")
     assert process.wait(timeout=20) == 9
