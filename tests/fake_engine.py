@@ -155,7 +155,8 @@ class FakeEngine:
         pass
 
     def limit(self, attempts, demands):
-        pass
+        """An executor has so much from now on, also if it starts later: this is told again until it is so."""
+        self.demands.update(zip(rows(attempts), demands, strict=True))
 
     def take_inventory(self):
         self._send("inventory")
@@ -268,7 +269,7 @@ class FakeEngine:
         assert not alike, f"{attempt} starts while {alike} runs"
         self.runs[attempt] += 1
         self.running[attempt] = (node, self.now + self.rng.uniform(0.5, 8))
-        self.demands[attempt] = job.demand
+        self.demands.setdefault(attempt, job.demand)
         used = Counter()
         for other, (where, _) in self.running.items():
             if where == node:
@@ -306,7 +307,7 @@ class Connected:
         self.obeyed and self.engine.acknowledge(attempts)
 
     def limit(self, attempts, demands):
-        pass
+        self.obeyed and self.engine.limit(attempts, demands)
 
     def take_inventory(self):
         self.obeyed and self.engine.take_inventory()

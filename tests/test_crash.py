@@ -337,8 +337,9 @@ class World:
         for _ in range(400):
             self.step(self.scheduler)
             state = self.scheduler.state
-            for who in [*state.frameworks.members]:
-                self.scheduler.step([lambda state, now, who=who: frameworks.tear_down(state, who, now)])
+            while state.frameworks.members:  # one that is away may go by itself meanwhile
+                who = min(state.frameworks.members)
+                self.scheduler.step([lambda state, now, who=who: gone(state, who, now)])
             if given_back(state, 0.0):
                 self.scheduler.step([given_back])
             for job in state.index.specs:  # nobody is left to release it
@@ -349,6 +350,11 @@ class World:
             if len(state.ended_jobs()) == state.index.last and not self.engine.ended and not self.asked:
                 return
         raise AssertionError("it does not come to an end")
+
+
+def gone(state, who, now):
+    """A framework goes for good, if it is still there."""
+    return frameworks.tear_down(state, who, now) if who in state.frameworks.members else []
 
 
 def attempts_of(state, job):

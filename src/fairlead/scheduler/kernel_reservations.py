@@ -62,7 +62,10 @@ def _is_stale(v: View, h: int, now: float) -> bool:
 
 @compiled
 def next_review(v: View, now: float) -> float:
-    """When the first reservation is to be planned anew, if nothing happens until then; infinite: not only for that."""
+    """When reservations are looked at again for being planned anew, if nothing happens until then; infinite: not only for that.
+
+    That is in a second at the soonest, as with a scheduler that runs: see `IDLE` of :mod:`fairlead.service.loop`.
+    """
     holds, first = v.holds, np.inf
     for h in range(v.counts[HOLDS]):
         if holds.kind[h] == RESERVATION:
@@ -74,7 +77,7 @@ def next_review(v: View, now: float) -> float:
             at = min(at, early)
             if now < at < first:
                 first = at
-    return float(first)
+    return float(max(first, now + SOON))
 
 
 @compiled
