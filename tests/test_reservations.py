@@ -262,6 +262,18 @@ def test_what_nobody_can_tell_the_end_of_idles_no_machine_for_tasks_that_are_ove
     assert ended[2] < 1000.0, "five CPUs would have been done with them after 800 s"
 
 
+def test_an_end_that_is_far_away_is_simulated_in_few_steps():
+    """For two months nothing happens but that a promise cannot be kept."""
+    jobs = Jobs()
+    jobs.add(0.0, "x", {"cpu": 1000}, 60 * 86400.0)
+    jobs.add(0.0, "y", {"cpu": 1000}, 10.0, tasks=40)
+    jobs.add(9.0, "g", {"cpu": 1000}, 10.0, tasks=6, gang=True)
+    facts = []
+    simulate(jobs.workload("far", [Node(f"n{k}", {"cpu": 2000}) for k in range(3)], []), record=facts.extend)
+    assert [f.at for f in facts if isinstance(f, TasksPlaced)][-1] == 60 * 86400.0
+    assert 5 < len([f for f in facts if isinstance(f, NodesReserved)]) < 500
+
+
 def test_a_reservation_is_dropped_when_its_queue_is_due_no_longer():
     """The first uses three or four CPUs of eight, while five are kept for it; the second would use two and a half."""
     story = Story([{"cpu": 8000}], reserve_after=5.0, queues=[Queue("", history=0.0), Queue("*")])

@@ -31,6 +31,8 @@ SOON = 1.0
 """Seconds in which no task that runs is expected to have ended; and between two plans for one reservation, at least."""
 PATIENCE = 0.5
 """A plan that may be improved is made anew when this part of the time that it foresaw is over."""
+SELDOM = 0.1
+"""Plans are looked at again, where nothing happens, when this part of the time is over since something did."""
 
 _ODDS = 0.5
 """Of all on a node having ended by when each is expected to: a plan that needs the whole of it comes true as often as not."""
@@ -61,10 +63,11 @@ def _is_stale(v: View, h: int, now: float) -> bool:
 
 
 @compiled
-def next_review(v: View, now: float) -> float:
+def next_review(v: View, now: float, happened: float) -> float:
     """When reservations are looked at again for being planned anew, if nothing happens until then; infinite: not only for that.
 
-    That is in a second at the soonest, as with a scheduler that runs: see `IDLE` of :mod:`fairlead.service.loop`.
+    That is in a second at the soonest, as with a scheduler that runs (`IDLE` of :mod:`fairlead.service.loop`), and the more
+    seldom the longer ago it is that something happened: an end may be far away.
     """
     holds, first = v.holds, np.inf
     for h in range(v.counts[HOLDS]):
@@ -77,7 +80,7 @@ def next_review(v: View, now: float) -> float:
             at = min(at, early)
             if now < at < first:
                 first = at
-    return float(max(first, now + SOON))
+    return float(max(first, now + max(SOON, SELDOM * (now - happened))))
 
 
 @compiled

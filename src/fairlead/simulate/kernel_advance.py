@@ -37,7 +37,7 @@ class Course(Arrays):
 
     row, bucket, submit : of each job, in the order of arrival, its row, its bucket, and when; NONE where it is refused
     after : shape (n, 2): rows of jobs, and of one that comes after each, sorted; `lacks` is how many jobs a row's comes after yet
-    at : float64, shape (2,): the moment that has been reached, and the next one
+    at : float64, shape (3,): the moment that has been reached, the next one, and when something happened last
     ends : int64, shape (5, n): room for what ends at one moment
     rows, attempts : int64: room for rows of jobs and numbers of attempts, of what ends or is placed in one step
     log : int64: facts as their kind, what they are about, how many rows and columns, and these; empty where nobody asks for them
@@ -99,12 +99,15 @@ def advance(
             now = min(arrival, next_end(truth, runs))
             if now == np.inf:
                 return OVER
-            now = min(now, next_review(v, course.at[0]))
             if numbers[SERVES_CLAIMS]:
                 now = min(now, _next_due(v, course.at[0]))
-            if now > until:
-                course.at[1] = now
+            looks = next_review(v, course.at[0], course.at[2])
+            if min(now, looks) > until:
+                course.at[1] = min(now, looks)
                 return UNTIL
+            if now <= looks:
+                course.at[2] = now
+            now = min(now, looks)
             course.at[0] = now
         if next_end(truth, runs) <= now:
             _end(v, truth, runs, course, now, max_losses)

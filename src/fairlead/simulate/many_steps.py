@@ -71,7 +71,7 @@ def by_many_steps(s: Simulation) -> int:
     kinds = _kinds(s)
     jobs = len(s.workload.submit)
     course = Course(
-        row=np.full(jobs, NONE), bucket=np.full(jobs, NONE), submit=s.workload.submit, at=np.zeros(2),
+        row=np.full(jobs, NONE), bucket=np.full(jobs, NONE), submit=s.workload.submit, at=np.zeros(3),
         after=np.zeros((0, 2), np.int64), lacks=np.zeros(0, np.int64),
         ends=np.zeros((5, 0), np.int64), rows=np.zeros(0, np.int64), attempts=np.zeros(0, np.int64),
         log=np.zeros(0, np.int64), moments=np.zeros(0), starts=np.zeros(0),

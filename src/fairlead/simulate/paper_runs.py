@@ -258,7 +258,7 @@ class Run:
         numbers[kernel.GOES_ON] = 1  # there may be something to decide right now
         self._course = Course(
             row=np.arange(n + more), bucket=np.full(n + more, NONE), submit=np.append(np.zeros(n), self._when(np.arange(more))),
-            at=np.full(2, paper.now), after=paper.after, lacks=paper.lacks.copy(), ends=np.zeros((5, 0), np.int64),
+            at=np.full(3, paper.now), after=paper.after, lacks=paper.lacks.copy(), ends=np.zeros((5, 0), np.int64),
             rows=np.zeros(0, np.int64), attempts=np.zeros(0, np.int64), log=np.zeros(0, np.int64), moments=np.zeros(0),
             starts=np.zeros(0), returned=np.zeros(0, np.int64), numbers=numbers,
         )  # fmt: skip

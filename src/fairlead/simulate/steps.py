@@ -87,6 +87,7 @@ def by_steps(s: Simulation) -> int:
     leaving = leaving[np.isfinite(withdrawn[leaving])]
     upcoming = gone = moments = 0
     held_back: dict[int, list[int]] = {}
+    happened = 0.0
     while True:
         now = min(submit[upcoming] if upcoming < len(submit) else np.inf, cluster.next_event())
         now = min(now, withdrawn[leaving[gone]] if gone < len(leaving) else np.inf)
@@ -94,7 +95,11 @@ def by_steps(s: Simulation) -> int:
             now = min(now, s.offers.next_event())
         if now == np.inf:
             return moments
-        now = min(now, next_due(scheduler.state, cluster.now), next_review(scheduler.state.view(), cluster.now))
+        now = min(now, next_due(scheduler.state, cluster.now))
+        looks = next_review(scheduler.state.view(), cluster.now, happened)
+        if now <= looks:
+            happened = now
+        now = min(now, looks)
         s.sampler.until(now)
         if s.offers is not None:
             s.offers.until(scheduler.state, float(now))
