@@ -396,7 +396,7 @@ def test_what_ended_while_nobody_listened_ended_when_it_did():
     state.apply(NodeDrained(at=10.0, node="n"))
     none = np.zeros(4, np.int64)
     over = Attempts(*(column[[0, 1, 3, 0]] for column in known))
-    ends = Ends(over, none, none, none, none, np.array([20_000, 97_900, 5_000, 20_000]))
+    ends = Ends(over, none, none, none, none, np.array([20_300, 97_900, 5_000, 20_300]))
     facts, strays = observe(state, Seen(known, NO_ATTEMPTS, ends, []), 100.0)
     assert [(fact.at, fact.index.tolist()) for fact in facts] == [(15.0, [3]), (22.0, [0]), (100.0, [1])]
     assert not len(strays.job)

@@ -289,7 +289,7 @@ def observe(state: State, seen: Seen, now: float) -> tuple[list[Fact], Attempts]
 
 
 def _late_ends(state: State, seen: Seen, now: float) -> tuple[list[TasksFinished], Seen]:
-    """Tasks that ended while nobody listened, each when it did, as far as that is known; and what else was seen.
+    """Tasks that ended while nobody listened, each in the second in which it did, as far as is known; and what else was seen.
 
     Else their queues would be charged for what nobody had. Of one that was not seen to start it is known that it was placed.
     """
@@ -305,7 +305,7 @@ def _late_ends(state: State, seen: Seen, now: float) -> tuple[list[TasksFinished
     if not late.any():
         return [], seen
     outcome, code = _led(state, ends.attempts, ends.outcome, ends.code)
-    facts = []
+    facts, at = [], np.maximum(state.at, np.floor(at / LATE) * LATE)
     for when in np.unique(at[late]).tolist():
         which = late & (at == when)
         its, (cpu, peak, ran) = _pick(ends.attempts, which), _those(ends[3:], which)
