@@ -115,9 +115,9 @@ def test_who_is_bound_to_queues_sees_and_tears_down_what_is_in_these(crowd):
         both.welcome()
         within.welcome()
         for wire, seen in ((everywhere, [apart, both, within]), (bound, [within])):
-            names = [framework.id for framework in seen]
-            assert [each["id"] for each in wire.get("/frameworks")["frameworks"]] == names
-            assert [each["id"] for each in wire.get("/state")["frameworks"]] == names
+            names = {framework.id for framework in seen}
+            assert {each["id"] for each in wire.get("/frameworks")["frameworks"]} == names
+            assert {each["id"] for each in wire.get("/state")["frameworks"]} == names
             for path in ("/state", "/tasks", "/roles", "/slaves", "/weights", "/quota"):
                 assert ("secret" in str(wire.get(path))) == (wire is everywhere and path != "/quota"), path
             for kind in ("STATE", "TASKS", "FRAMEWORKS", "ROLES", "AGENTS", "WEIGHTS"):
