@@ -80,8 +80,9 @@ def keep_nodes(
         pass_over(v, bucket, at)
     if news:
         _break(v, changed, rank)
-    for n in np.flatnonzero(changed):
-        _look_ahead(v, int(n), at)
+    for n in range(v.counts[NODES]):
+        if changed[n]:
+            _look_ahead(v, n, at)
     _set_again(v, changed)
     if v.counts[IN_ORDER]:
         v.bucket_seats.keeping[bucket] = v.queue_seats.keeping[v.buckets.leaf[bucket]] = True
@@ -307,9 +308,9 @@ def _count_on(v: View, j: int, t: int) -> None:
 @compiled
 def _set_again(v: View, changed: Bools) -> None:
     """Work out what is held on some nodes; whoever waits may have more room there, or may enter what is kept."""
-    for row in np.flatnonzero(changed):
-        n = int(row)
-        set_held(v, n)
-        set_idle(v, n)
-        if v.counts[IN_ORDER]:
-            room_came_back(v, n)
+    for n in range(v.counts[NODES]):
+        if changed[n]:
+            set_held(v, n)
+            set_idle(v, n)
+            if v.counts[IN_ORDER]:
+                room_came_back(v, n)

@@ -164,19 +164,37 @@ def _is_short(v: View, leaf: int, now: float) -> bool:
     b = v.best[v.queue_seats.base[leaf] + 1] if is_leaf(v, leaf) and is_in_line(v, leaf, now) else NONE
     if b == NONE:
         return False
-    more, none, shape = _next_in_all(v, b), _nothing(v), v.buckets.shape_row[b]
-    x, short = leaf, False
-    while x > 0 and not short:
-        above = v.queues.parent[x]
+    x, shape, count = leaf, v.buckets.shape_row[b], _tasks_next(v, b)
+    while x > 0:
         if not _is_by_jobs(v, x):
-            _suppose(v, x, more, x, none)
-            for y in range(1, v.counts[QUEUES]):
-                if v.queues.parent[y] == above and y != x and v.queues.tasks[y] > 0:
-                    _set_keys(v, y)
-                    short |= _is_before(v, x, _below(v, x, b), y, exact_below(v, y, shape, 1))
-            _suppose(v, x, -more, x, none)
-        x = above
-    return bool(short)
+            _use_more(v, x, shape, count)
+            short = _goes_before_another(v, x, _below(v, x, b), shape)
+            _use_more(v, x, shape, -count)
+            if short:
+                return True
+        x = v.queues.parent[x]
+    return False
+
+
+@compiled
+def _use_more(v: View, x: int, shape: int, count: int) -> None:
+    """Work out the keys of a queue as if it used so many tasks of a shape more."""
+    for r in range(v.total.shape[0]):
+        v.used[x, r] += count * v.demand[shape, r]
+        v.counts_as[x, r] += count * v.demand[shape, r]
+    _set_keys(v, x)
+
+
+@compiled
+def _goes_before_another(v: View, x: int, x_below: int, shape: int) -> bool:
+    """Whether a queue goes before any sibling that runs something, its own keys having been worked out for this."""
+    for y in range(1, v.counts[QUEUES]):
+        if v.queues.parent[y] == v.queues.parent[x] and y != x and v.queues.tasks[y] > 0:
+            if v.best[v.queue_seats.base[y] + 1] == NONE:  # else they are kept
+                _set_keys(v, y)
+            if _is_before(v, x, x_below, y, exact_below(v, y, shape, 1)):
+                return True
+    return False
 
 
 @compiled
@@ -260,29 +278,30 @@ def plan_start(v: View, b: int, rank: int, most: I64, now: float) -> tuple[int, 
         Seconds, as in the facts; `now` where it fits at once.
     """
     shape = v.buckets.shape_row[b]
-    wanted = tasks_left(v, b) if v.buckets.gang[b] > 0 else 1
+    wanted = _tasks_next(v, b)
     for n in range(v.counts[NODES]):
         most[n] = min(most[n], could_hold(v, n, shape))
     times, nodes, tasks = _events(v, most, rank, now)
     back, fits = np.zeros(v.free.shape, np.int64), np.zeros(v.counts[NODES], np.int64)
-    total, start, k = 0, now, 0
+    total, start, left = 0, now, len(times)
     for n in range(v.counts[NODES]):
         if most[n] > 0:
             fits[n] = min(most[n], _fits_at(v, n, shape, rank, back, now))
             total += fits[n]
     at_once = fits.copy()
-    while total < wanted and k < len(times):
-        start, first = times[k], k
-        while k < len(times) and times[k] == start:
-            _give_back(v, tasks[k], back[nodes[k]])
-            k += 1
-        for n in nodes[first:k]:
+    while total < wanted and left > 0:
+        start, before = times[0], left
+        while left > 0 and times[0] == start:
+            left -= 1
+            _put_behind(times, nodes, tasks, left)
+            _give_back(v, tasks[left], back[nodes[left]])
+        for n in nodes[left:before]:
             total -= fits[n]
             fits[n] = min(most[n], _fits_at(v, n, shape, rank, back, start))
             total += fits[n]
     if total < wanted:
         return 0, np.inf
-    _choose(v, shape, rank, most, wanted, times[:k], nodes[:k], tasks[:k], at_once, fits)
+    _choose(v, shape, rank, most, wanted, times[left:], nodes[left:], tasks[left:], at_once, fits)
     count = 0
     for n in range(v.counts[NODES]):
         if at_once[n] > 0:
@@ -303,12 +322,15 @@ def _give_back(v: View, t: int, back: I64) -> None:
 def _choose(
     v: View, shape: int, rank: int, most: I64, wanted: int, times: F64, nodes: I64, tasks: I64, taken: I64, fits: I64
 ) -> None:
-    """Set `taken`, at first what fits on each node at once, to what is to be kept there: where room is soonest of what `fits`."""
+    """Set `taken`, at first what fits on each node at once, to what is to be kept there: where room is soonest of what `fits`.
+
+    What changes until all of it fits comes as :func:`_put_behind` leaves it: the first is the last.
+    """
     back, left = np.zeros(v.free.shape, np.int64), wanted
     for n in range(v.counts[NODES]):
         taken[n] = min(taken[n], fits[n], left)
         left -= taken[n]
-    for k in range(len(times)):
+    for k in range(len(times) - 1, -1, -1):
         n = nodes[k]
         _give_back(v, tasks[k], back[n])
         if left > 0:
@@ -346,7 +368,7 @@ def _taken_at(v: View, n: int, r: int, rank: int, at: float) -> int:
 
 @compiled
 def _events(v: View, most: I64, rank: int, now: float) -> tuple[F64, I64, I64]:
-    """When what is taken of the nodes that come into question changes, in this order; tasks of leaves that stand apart go on.
+    """When what is taken of the nodes that come into question changes, as a heap; tasks of leaves that stand apart go on.
 
     Returns the times, nodes, and tasks that will have ended then; NONE where a reservation of lower rank starts or ends, of which
     `_taken_at` says what it takes.
@@ -373,16 +395,46 @@ def _events(v: View, most: I64, rank: int, now: float) -> tuple[F64, I64, I64]:
                 times[k], nodes[k], tasks[k] = at, n, t
                 k += 1
             t = v.tasks.after[t]
-    order = np.argsort(times[:k], kind="mergesort")
-    begin = 0
-    for i in range(
-        1, k + 1
-    ):  # those that end at one moment are gone through by row, however nodes have them in their lists
-        if i == k or times[order[i]] > times[order[begin]]:
-            if i > begin + 1:
-                order[begin:i] = order[begin:i][np.argsort(tasks[order[begin:i]], kind="mergesort")]
-            begin = i
-    return times[order], nodes[order], tasks[order]
+    for place in range(k // 2 - 1, -1, -1):
+        _sink(times, nodes, tasks, place, k)
+    return times[:k], nodes[:k], tasks[:k]
+
+
+@compiled
+def _put_behind(times: F64, nodes: I64, tasks: I64, last: int) -> None:
+    """Take the first out of a heap of events and put it behind the others, at the place that was the last of it."""
+    _exchange(times, nodes, tasks, 0, last)
+    _sink(times, nodes, tasks, 0, last)
+
+
+@compiled
+def _sink(times: F64, nodes: I64, tasks: I64, place: int, size: int) -> None:
+    """Move what is at a place of a heap of events, so many of them, down to where it belongs."""
+    while 2 * place + 1 < size:
+        down = 2 * place + 1
+        if down + 1 < size and _comes_before(times, nodes, tasks, down + 1, down):
+            down += 1
+        if not _comes_before(times, nodes, tasks, down, place):
+            return
+        _exchange(times, nodes, tasks, down, place)
+        place = down
+
+
+@compiled
+def _comes_before(times: F64, nodes: I64, tasks: I64, a: int, b: int) -> bool:
+    """By time; at one moment by the tasks' rows, however nodes have them in their lists."""
+    if times[a] != times[b]:
+        return bool(times[a] < times[b])
+    if tasks[a] != tasks[b]:
+        return bool(tasks[a] < tasks[b])
+    return bool(nodes[a] < nodes[b])
+
+
+@compiled
+def _exchange(times: F64, nodes: I64, tasks: I64, a: int, b: int) -> None:
+    times[a], times[b] = times[b], times[a]
+    nodes[a], nodes[b] = nodes[b], nodes[a]
+    tasks[a], tasks[b] = tasks[b], tasks[a]
 
 
 @compiled
@@ -444,11 +496,17 @@ def _goes_before(v: View, b: int, first: int) -> bool:
 @compiled
 def _next_in_all(v: View, b: int) -> I64:
     """What a bucket needs for its next task, or whole gang."""
-    count, shape = tasks_left(v, b) if v.buckets.gang[b] > 0 else 1, v.buckets.shape_row[b]
+    count, shape = _tasks_next(v, b), v.buckets.shape_row[b]
     more = np.zeros(v.total.shape[0], np.int64)
     for r in range(v.total.shape[0]):
         more[r] = count * v.demand[shape, r]
     return more
+
+
+@compiled
+def _tasks_next(v: View, b: int) -> int:
+    """How many tasks of a bucket start next: one, or a whole gang."""
+    return tasks_left(v, b) if v.buckets.gang[b] > 0 else 1
 
 
 @compiled
