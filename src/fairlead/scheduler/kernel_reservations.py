@@ -16,7 +16,14 @@ from fairlead.policies.codes import DIVIDED, FIFO, HDRF, PRIORITY
 from fairlead.scheduler.compiled_view import View
 from fairlead.scheduler.kernel_forecasts import duration, set_tails
 from fairlead.scheduler.kernel_holds import FIXED, counts_on, next_reservation
-from fairlead.scheduler.kernel_keys import below_on_path, exact_below, queue_goes_before, set_key, set_level
+from fairlead.scheduler.kernel_keys import (
+    below_on_path,
+    compares_as_yarn,
+    exact_below,
+    queue_goes_before,
+    set_key,
+    set_level,
+)
 from fairlead.scheduler.kernel_line import is_in_line
 from fairlead.scheduler.kernel_nodes import could_hold
 from fairlead.scheduler.kernel_order import current_job, is_leaf, tasks_left
@@ -489,6 +496,9 @@ def _goes_before(v: View, b: int, first: int) -> bool:
         if v.queues.policy[v.queues.parent[x]] == PRIORITY and v.buckets.priority[b] != v.buckets.priority[other]:
             return bool(v.buckets.priority[b] > v.buckets.priority[other])
         return bool(v.jobs.id[current_job(v, b)] < v.jobs.id[current_job(v, other)])
+    # Both wait, so their keys are kept; and who has more never goes before sooner, but where YARN goes by another resource then.
+    if not compares_as_yarn(v, x) and not _is_before(v, x, _below(v, x, b), y, _below(v, y, other)):
+        return False
     _, promised = _kept_in_all(v, first)
     return _goes_before_with(v, leaf, v.buckets.shape_row[b], _next_in_all(v, b), other, y, promised)
 
