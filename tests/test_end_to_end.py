@@ -352,6 +352,25 @@ def test_a_full_disk_stops_new_work_loses_nothing_and_goes_on(live_on_a_small_di
     assert live.call("run", "-q", "B", "--", "echo", "again").stdout == "again\n"
 
 
+def test_a_log_that_was_deleted_is_said_and_keeps_nobody_from_going(live):
+    running = live.submit("-q", "A", "--", "sleep", "1000")
+    live.until(lambda: live.job(running)["status"] == "running")
+    (live.home / "journal.db-wal").unlink()
+    for _ in range(2):
+        status, told = live.http("POST", "/v1/jobs", {"argv": ["true"], "demand": {"cpu": 1}, "queue": "A"})
+        assert (status, told["may_happen"]) == (503, False)
+        assert "journal.db-wal: was moved, deleted or cut while in use" in told["error"]
+    assert live.http("GET", "/readyz")[0] == 503
+    gone = live.call("down", "--now")
+    assert (gone.returncode, gone.stdout) == (
+        0,
+        "the scheduler is down; what runs goes on, and is found by the next `fairlead up`\n",
+    )
+    live.up()
+    assert live.job(running)["status"] == "running"
+    assert live.ok("down", "--now") == "the scheduler is down\n"
+
+
 @pytest.fixture
 def live_on_a_disk(tmp_path, small_disk):
     """As that, with room for a reserve."""

@@ -19,6 +19,7 @@ from fairlead.journal import (
     Journal,
     JournalError,
     JournalFull,
+    JournalLost,
     NewerJournal,
     Unrecorded,
     head,
@@ -732,9 +733,18 @@ def test_a_log_that_is_deleted_or_cut_while_in_use_is_noticed(path, spoil):
     journal.append([NodeDrained(at=9, node="n0")])
     spoil(sqlite.log_of(path))
     for _ in range(2):
-        with pytest.raises(JournalFull, match=r"journal.db-wal: was moved, deleted or cut while in use"):
+        with pytest.raises(JournalLost, match=r"journal.db-wal: was moved, deleted or cut while in use"):
             journal.append([NodeDrained(at=9, node="n0")])
     journal.close()
+
+
+@pytest.mark.parametrize("read", [head.read, head.HeadFile])
+def test_nobody_waits_for_a_head_that_is_a_pipe(path, read):
+    written(path)[0].close()
+    head.path_of(path).unlink()
+    os.mkfifo(head.path_of(path))
+    with pytest.raises(JournalError, match="it is no file: move it away"):
+        read(path)
 
 
 def test_what_was_told_before_the_log_was_deleted_is_there_after_a_kill(path):

@@ -8,8 +8,8 @@ from random import Random
 
 import pytest
 
-from fairlead.engines.step import Scheduler, Stalled
-from fairlead.journal import Journal, JournalFull
+from fairlead.engines.step import Lost, Scheduler, Stalled
+from fairlead.journal import Journal, JournalFull, JournalLost
 from fairlead.journal.memory import MemoryStore
 from fairlead.model.specs import Job, Node, Queue, Settings
 from fairlead.scheduler import admission, report
@@ -20,9 +20,11 @@ from fake_engine import FakeEngine
 
 
 class FillingJournal(Journal):
-    full = False
+    full = lost = False
 
     def append(self, facts, by=()):
+        if self.lost and facts:
+            raise JournalLost("its log was deleted")
         if self.full and facts:
             raise JournalFull("there is no room: make some")
         super().append(facts, by)
@@ -119,6 +121,30 @@ def test_a_full_disk_stops_new_work_loses_nothing_and_goes_on_when_there_is_room
         time.sleep(0.05)
     assert loop.ask(submit, changes=True).result(timeout=5) == 3
     assert sorted(Scheduler(journal, engine, time.time).state.index.specs) == [1, 2, 3]
+
+
+def test_what_a_journal_that_is_lost_cannot_take_is_not_promised_and_whoever_stops_it_is_not_kept(world):
+    loop, journal, engine = world
+    loop.ask(submit, changes=True).result(timeout=5)
+    while not sum(engine.runs.values()):
+        loop.ask(look).result(timeout=5)
+    journal.lost = True
+    for _ in range(2):
+        with pytest.raises(Lost, match="its log was deleted") as refused:
+            loop.ask(submit, changes=True).result(timeout=5)
+        assert not isinstance(refused.value, HappensLater)
+    loop.stop(when=lambda state: False)
+    assert loop.stopped.wait(timeout=10)
+    assert sum(engine.runs.values()) == 1, "what ran goes on"
+
+
+def test_who_stops_it_at_once_is_not_kept_by_a_disk_that_stays_full(world):
+    loop, journal, _ = world
+    journal.full = True
+    with pytest.raises(HappensLater):
+        loop.ask(submit, changes=True).result(timeout=5)
+    loop.stop(when=lambda state: False, patience=0.1)
+    assert loop.stopped.wait(timeout=10)
 
 
 def test_a_fault_in_one_question_is_its_answer_and_no_more(world):

@@ -27,7 +27,7 @@ from fairlead.engines.contract import (
     Seen,
     Where,
 )
-from fairlead.journal import ENGINE, Journal, JournalFull, Unrecorded
+from fairlead.journal import ENGINE, Journal, JournalFull, JournalLost, Unrecorded
 from fairlead.model.specs import Job
 from fairlead.scheduler.decide import decide, settled_before
 from fairlead.scheduler.facts import (
@@ -69,6 +69,10 @@ Request = Callable[[State, float], Iterable[Fact]]
 
 class Stalled(RuntimeError):
     """The journal cannot be written: nothing new is taken on until it can."""
+
+
+class Lost(Stalled):
+    """The journal cannot be written by this scheduler any more, so nothing more happens; the next one goes on."""
 
 
 class Scheduler:
@@ -213,6 +217,8 @@ class Scheduler:
             try:
                 with self._timed("commit"):
                     self.journal.append(self._unsaved, self._unsaved_by)
+            except JournalLost as error:
+                raise Lost(str(error)) from None
             except JournalFull as error:
                 raise Stalled(str(error)) from None
         facts, self._unsaved, self._unsaved_by = self._unsaved, [], []

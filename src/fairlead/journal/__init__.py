@@ -4,7 +4,7 @@ A :class:`Journal` writes facts into a store of bytes and recovers the state fro
 """
 
 from fairlead.journal.journal import History, Journal, Unrecorded, read_history
-from fairlead.journal.store import ENGINE, Envelope, Forgotten, JournalError, JournalFull, NewerJournal
+from fairlead.journal.store import ENGINE, Envelope, Forgotten, JournalError, JournalFull, JournalLost, NewerJournal
 
 __all__ = [
     "ENGINE",
@@ -14,6 +14,7 @@ __all__ = [
     "Journal",
     "JournalError",
     "JournalFull",
+    "JournalLost",
     "NewerJournal",
     "Unrecorded",
     "read_history",

@@ -9,8 +9,10 @@ The file has two places of a disk's sector each, written in turn, so that a torn
 scheduler locks, and it says which file the journal is, so that a copy of it is not taken for the journal itself.
 """
 
+import errno
 import fcntl
 import os
+import stat
 import struct
 import zlib
 from pathlib import Path
@@ -60,12 +62,25 @@ def read(journal: Path) -> Head | None:
     Raises JournalError where the file cannot be read.
     """
     try:
-        found = newest(path_of(journal).read_bytes())
+        file = _open(path_of(journal), os.O_RDONLY)
+        try:
+            found = newest(os.pread(file, 2 * _PLACE, 0))
+        finally:
+            os.close(file)
     except FileNotFoundError:
         return None
     except OSError as error:
         raise JournalError(f"{path_of(journal)}: cannot be read: {error.strerror}") from None
     return found[1] if found else None
+
+
+def _open(path: Path, how: int) -> int:
+    """Open it, if it is a file: a pipe, say, would be waited for."""
+    file = os.open(path, how | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)
+    if not stat.S_ISREG(os.fstat(file).st_mode):
+        os.close(file)
+        raise OSError(errno.EINVAL, "it is no file: move it away")
+    return file
 
 
 class HeadFile:
@@ -78,7 +93,7 @@ class HeadFile:
         self.path = path_of(journal)
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            self._file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+            self._file = _open(self.path, os.O_RDWR | os.O_CREAT)
         except OSError as error:
             raise JournalError(f"{journal}: cannot be opened: {self.path.name}: {error.strerror}") from None
         try:

@@ -22,6 +22,7 @@ from fairlead.journal.store import (
     Forgotten,
     JournalError,
     JournalFull,
+    JournalLost,
     Part,
     Record,
     Snapshot,
@@ -123,6 +124,8 @@ class Journal:
         while True:
             try:
                 return write()
+            except JournalLost:
+                raise
             except JournalFull:
                 if not self._make_room():
                     raise

@@ -28,6 +28,7 @@ from fairlead.journal.store import (
     Extent,
     JournalError,
     JournalFull,
+    JournalLost,
     Part,
     Record,
     Snapshot,
@@ -235,7 +236,7 @@ class SqlStore:
         with suppress(sa.exc.DatabaseError):  # of a log that was cut, there is nothing to bring
             self._writing.execute(sa.text("PRAGMA wal_checkpoint(FULL)"))
             self._writing.rollback()
-        raise JournalFull(
+        raise JournalLost(
             f"{log}: was moved, deleted or cut while in use: stop the scheduler, and `fairlead journal check` before the next up"
         )
 

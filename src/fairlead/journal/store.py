@@ -38,6 +38,10 @@ class JournalFull(JournalError):
     """There is no room to write. Nothing of the batch was written; the same call works once there is room."""
 
 
+class JournalLost(JournalFull):
+    """What was written is not where the next start would find it: nothing was written, and nothing will be until then."""
+
+
 class Forgotten(LookupError):
     """Facts that are not kept any more; `oldest` is the position of the oldest that is."""
 

@@ -431,6 +431,8 @@ class OutputInfo(TypedDict):
 class Status(TypedDict):
     """Whether the scheduler is well; `stalled` says why it takes nothing on, `position` is that of the last fact.
 
+    `stalled_for` says for how many seconds the journal could not be written, 0 while it can.
+
     `urls` are where it answers, `you` is who it takes the caller for, `output` is None where none is kept beyond its node.
     """
 
@@ -439,6 +441,7 @@ class Status(TypedDict):
     urls: list[str]
     you: str
     stalled: str | None
+    stalled_for: float
     output: OutputInfo | None
     position: int
     nodes: int

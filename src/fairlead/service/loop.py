@@ -11,11 +11,12 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
+from math import inf
 from typing import Any, NamedTuple
 
 from fairlead.disk_room import Reserve
 from fairlead.engines.contract import Superseded
-from fairlead.engines.step import Request, Scheduler, Stalled
+from fairlead.engines.step import Lost, Request, Scheduler, Stalled
 from fairlead.journal.store import TakenOver
 from fairlead.scheduler.admission import Refused
 from fairlead.scheduler.facts import Fact, TasksRevoked
@@ -91,6 +92,8 @@ class Loop(threading.Thread):
         self._drained: Callable[[State], bool] | None = None
         self.stalled: str | None = None
         self._stalled_since: float | None = None
+        self._lost = False
+        self._patience = inf
 
     def ask(self, question: Question, changes: bool = False, by: str = "", takes_on: bool = False) -> "Future[Any]":
         """Have a question answered in the scheduler's thread.
@@ -136,9 +139,12 @@ class Loop(threading.Thread):
         """There is something to do."""
         self._awake.set()
 
-    def stop(self, when: Callable[[State], bool] | None = None) -> None:
-        """End the loop: now, or as soon as `when` is true of the state. No more tasks are placed."""
-        self._drained = when
+    def stop(self, when: Callable[[State], bool] | None = None, patience: float = inf) -> None:
+        """End the loop: now, or as soon as `when` is true of the state. No more tasks are placed.
+
+        Where the journal cannot be written for longer than `patience` seconds, that is not waited for; nor where it never can.
+        """
+        self._drained, self._patience = when, patience
         self.stopping = True
         self.wake()
 
@@ -166,8 +172,8 @@ class Loop(threading.Thread):
                 self._awake.clear()
                 stopping = self.stopping
                 self._step(scheduler)
-                if stopping and (not self._drained or (not scheduler.stalled and self._drained(scheduler.state))):
-                    break  # what could not be recorded was not acted on: it has never happened
+                if stopping and self._is_over(scheduler):
+                    break
         except BaseException as error:
             self.failure = error
             if isinstance(error, (Superseded, TakenOver)):
@@ -178,6 +184,17 @@ class Loop(threading.Thread):
             self.stopped.set()
             self._turn_away()
             self.on_stop()
+
+    def _is_over(self, scheduler: Scheduler) -> bool:
+        """Whether a loop that is to stop may; what could not be recorded was not acted on: it has never happened."""
+        if self._drained is None:
+            return True
+        if not scheduler.stalled:
+            return self._drained(scheduler.state)
+        if self._lost or self.stalled_for > self._patience:
+            log.error("%s: not waited for any longer: what runs goes on, and the next scheduler finds it", self.stalled)
+            return True
+        return False
 
     def _turn_away(self) -> None:
         """Answer those who ask when nobody is left to answer."""
@@ -196,7 +213,8 @@ class Loop(threading.Thread):
             if not answer.set_running_or_notify_cancel():
                 continue  # whoever asked has gone away
             if changes and scheduler.stalled:
-                answer.set_exception(Stalled(self.stalled or "the journal cannot be written"))
+                kind = Lost if self._lost else Stalled
+                answer.set_exception(kind(self.stalled or "the journal cannot be written"))
             elif takes_on and low:
                 answer.set_exception(Stalled(low))
             else:
@@ -209,22 +227,29 @@ class Loop(threading.Thread):
             if self.stalled:
                 log.warning("the journal can be written again: going on")
             self.stalled = self._stalled_since = None
+            self._lost = False
             metrics.journal_lag.set(0)
         except Stalled as error:
             self._stalled_since = self._stalled_since or time.monotonic()
             metrics.journal_lag.set(self.stalled_for)
             if self.stalled is None:
-                log.error("%s: nothing new is started until then, nothing is lost", error)
-            self.stalled = str(error)
+                later = "" if isinstance(error, Lost) else ": nothing new is started until then, nothing is lost"
+                log.error("%s%s", error, later)
+            self.stalled, self._lost = str(error), isinstance(error, Lost)
             if not answers:  # the step was not begun
                 for request in requests:
                     _consume(request, scheduler)
         self.stepped_at = time.monotonic()
         for answer, value, changed in answers:
-            if self.stalled and changed:
+            if self._lost and changed:
+                answer.set_exception(
+                    Lost(f"{self.stalled}; what was asked for does not happen: ask again of the next scheduler")
+                )
+            elif self.stalled and changed:
                 answer.set_exception(
                     HappensLater(
-                        f"{self.stalled}; what was asked for is taken, and happens once there is room: do not ask again"
+                        f"{self.stalled}; what was asked for is taken, and happens once there is room, unless the scheduler "
+                        "ends before: do not ask again"
                     )
                 )
             elif isinstance(value, BaseException):

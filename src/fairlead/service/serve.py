@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack
+from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -100,6 +101,8 @@ HEAR_WITHIN = 30.0
 """Seconds in which the engine must have told what it knows of, for the scheduler to start."""
 HANG_UP_WITHIN = 5.0
 """Seconds that the engine is given to pass on what it was told, before the process ends."""
+UNWRITTEN = 10.0
+"""Seconds for which `down --now` waits for a journal that cannot be written."""
 
 
 EngineMaker = Callable[[Callable[[], None]], LiveEngine]
@@ -446,7 +449,8 @@ class _Stop:
     def __call__(self, now: bool, by: str = "") -> None:
         """Stop placing tasks, and end the loop when none is left; `now` has those that run stopped first, by somebody.
 
-        With `now` nobody waits for nodes that are not heard: what was told to stop there is seen to by the next scheduler.
+        With `now` nobody waits for nodes that are not heard: what was told to stop there is seen to by the next scheduler. Nor,
+        but for a while, for a journal that cannot be written: what runs goes on then, for nothing is done that is not recorded.
         """
         self.leave = True
         told = False  # what runs was told to stop, if it is to be
@@ -471,7 +475,7 @@ class _Stop:
             log.warning("not waited for, as nothing is heard of it: what runs on %s", ", ".join(sorted(left)))
             return True
 
-        self._loop.stop(when=is_over)
+        self._loop.stop(when=is_over, patience=UNWRITTEN if now else inf)
         self._ask_until_taken(revoke, by)
 
     def _ask_until_taken(self, revoke: Question, by: str) -> None:

@@ -241,7 +241,7 @@ def down(
     from fairlead.client.service_error import ServiceError
 
     with connect() as connection:
-        before = connection.get("/v1/status")["pid"]
+        status = connection.get("/v1/status")
         unheard = _unheard(connection.get("/v1/nodes")["nodes"], now)
         if now and unheard:  # it may be gone at once
             print(unheard, file=sys.stderr)
@@ -250,14 +250,15 @@ def down(
         told = ""
         while True:
             try:
-                status = connection.get("/v1/status")
-                nodes = connection.get("/v1/nodes")["nodes"] if status["running"] else []
+                seen = connection.get("/v1/status")
+                nodes = connection.get("/v1/nodes")["nodes"] if seen["running"] else []
             except ServiceError:
                 break
-            if status["pid"] != before:
+            if seen["pid"] != status["pid"]:
                 break
-            running, unheard = status["running"], _unheard(nodes, now)
-            waiting = f"waiting for {running} task{'s' if running != 1 else ''} to end" + f": {unheard}" * bool(unheard)
+            status, running = seen, seen["running"]
+            why = status["stalled"] if status.get("stalled_for") else _unheard(nodes, now)
+            waiting = f"waiting for {running} task{'s' if running != 1 else ''} to end" + f": {why}" * bool(why)
             if running and waiting != told:
                 told = waiting
                 print(told, file=sys.stderr)
@@ -265,4 +266,5 @@ def down(
         until = time.monotonic() + PATIENCE
         while connection.is_there() and time.monotonic() < until:
             time.sleep(0.05)  # it answers no more, but closes what is open: the next `up` would find it there
-    print("the scheduler is down")
+    goes_on = status["running"] and status.get("stalled_for")
+    print("the scheduler is down" + "; what runs goes on, and is found by the next `fairlead up`" * bool(goes_on))

@@ -73,6 +73,7 @@ def add_cluster(api: APIRouter, asker: Asker, engine: LiveEngine, urls: list[str
             "urls": urls,
             "you": caller.person.name,
             "stalled": loop.takes_nothing_on,
+            "stalled_for": loop.stalled_for,
             "output": kept.describe() if kept is not None else None,
             "position": loop.position,
         }
