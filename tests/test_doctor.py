@@ -2,7 +2,10 @@
 
 import json
 import os
+import shutil
 import signal
+import subprocess
+import sys
 import time
 from contextlib import closing
 from types import SimpleNamespace
@@ -10,9 +13,11 @@ from types import SimpleNamespace
 import pytest
 
 from fairlead.cli.doctor import examine_all
+from fairlead.cli.journal import check_journal
 from fairlead.data_folder import SYSTEM_HOME, SYSTEM_SOCKET, socket_of
 from fairlead.journal import Journal
 from fairlead.journal.sql import SqlStore
+from fairlead.locks import is_stopped
 from fairlead.model.specs import Node
 from fairlead.scheduler.facts import NodeDrained, NodeJoined
 from fairlead.service.clock import Clock
@@ -125,3 +130,37 @@ def test_another_ones_folder(home):
         pytest.skip("only root can be somebody else")
     os.chown(home, 12345, 12345)
     assert "belongs to uid 12345" in found(home)["home"].what
+
+
+def test_a_scheduler_that_stands_still_was_not_killed(home):
+    program = "import sys, time; from pathlib import Path; from fairlead.journal.head import HeadFile\n"
+    program += "file = HeadFile(Path(sys.argv[1])); print('there', flush=True); time.sleep(1000)"
+    with subprocess.Popen([sys.executable, "-c", program, home / "journal.db"], stdout=subprocess.PIPE) as holder:
+        try:
+            assert holder.stdout.readline() == b"there\n"
+            assert found(home)["scheduler"].how == "look"
+            holder.send_signal(signal.SIGSTOP)
+            wait_until(lambda: is_stopped(holder.pid))
+            assert found(home)["scheduler"][1:] == (
+                "wrong",
+                f"process {holder.pid} is stopped",
+                f"kill -CONT {holder.pid}",
+            )
+        finally:
+            holder.kill()
+
+
+def test_a_copy_is_told_as_one(home, tmp_path, capsys):
+    copy = shutil.copytree(home, tmp_path / "copy")
+    assert found(copy)["journal"][1:] == ("look", "3 facts are proved; it is a copy", "fairlead journal adopt")
+    check_journal(copy, as_json=False)
+    assert "until `fairlead journal adopt` makes it the journal" in capsys.readouterr().out
+    check_journal(home, as_json=False)
+    assert "adopt" not in capsys.readouterr().out
+
+
+def wait_until(true):
+    until = time.monotonic() + 10
+    while not true():
+        assert time.monotonic() < until
+        time.sleep(0.01)

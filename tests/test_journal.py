@@ -5,6 +5,8 @@ import json
 import os
 import shutil
 import sqlite3
+import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import get_args
@@ -736,6 +738,29 @@ def test_a_log_that_is_deleted_or_cut_while_in_use_is_noticed(path, spoil):
         with pytest.raises(JournalLost, match=r"journal.db-wal: was moved, deleted or cut while in use"):
             journal.append([NodeDrained(at=9, node="n0")])
     journal.close()
+
+
+def test_what_is_in_use_is_not_repaired_though_its_head_is_gone(path):
+    written(path)[0].close()
+    program = "import sys, time; from pathlib import Path; from fairlead.journal.sql import SqlStore\n"
+    program += "store = SqlStore(Path(sys.argv[1])); print('there', flush=True); time.sleep(1000)"
+    with subprocess.Popen([sys.executable, "-c", program, path], stdout=subprocess.PIPE) as scheduler:
+        try:
+            assert scheduler.stdout.readline() == b"there\n"
+            head.path_of(path).unlink()
+            with pytest.raises(JournalError, match="somebody has it open: stop the scheduler first"):
+                repair.repair(path)
+            assert path.exists()
+            assert not head.path_of(path).exists()
+        finally:
+            scheduler.kill()
+    assert repair.repair(path)[0].wrong
+
+
+def test_what_is_not_there_is_not_repaired_and_nothing_is_made(tmp_path):
+    with pytest.raises(JournalError, match="there is no journal"):
+        repair.repair(tmp_path / "typo" / "journal.db")
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("read", [head.read, head.HeadFile])

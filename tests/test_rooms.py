@@ -15,6 +15,7 @@ ROOMS = [
     "sockets",
     "kernel_cache",
     "interrupts",
+    "locks",
     "processes",
     "plain_text",
     "text_tables",

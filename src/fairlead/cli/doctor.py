@@ -11,6 +11,7 @@ import sqlite3
 import stat
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -30,9 +31,10 @@ from fairlead.engines.contract import EngineError
 from fairlead.engines.local import cgroups
 from fairlead.engines.local.member import supervisor_in
 from fairlead.engines.ray.engine import ADDRESS_FILE
-from fairlead.journal import JournalError
+from fairlead.journal import JournalError, head
 from fairlead.journal.repair import examine
 from fairlead.kernel_cache import is_cached
+from fairlead.locks import holding, is_stopped
 from fairlead.service.clock import Clock, read_clock
 
 TIGHT, FULL = 2**30, 64 * 2**20
@@ -145,10 +147,20 @@ def _journal(home: Path) -> Finding:
         return Finding("journal", "wrong", str(error).removeprefix(f"{path}: "))
     if found.wrong:
         return Finding("journal", "wrong", f"damaged: {found.wrong}", "fairlead journal check")
+    if head.is_of_another(found.head, path):
+        return Finding(
+            "journal", "look", f"{found.position:,} facts are proved; it is a copy", "fairlead journal adopt"
+        )
     return Finding("journal", "well", f"{found.position:,} facts are proved")
 
 
 def _scheduler(home: Path) -> Finding:
+    for pid in holding(head.path_of(home / "journal.db")):
+        with suppress(OSError):  # it has ended, or is nobody's that may be looked at
+            if is_stopped(pid) and any(
+                map(head.path_of(home / "journal.db").samefile, Path(f"/proc/{pid}/fd").iterdir())
+            ):
+                return Finding("scheduler", "wrong", f"process {pid} is stopped", f"kill -CONT {pid}")
     try:
         with Connection(home, patience=0, timeout=15) as connection:
             ready = connection.get("/readyz")

@@ -8,6 +8,7 @@ from fairlead.cli.failure import Failure
 from fairlead.cli.scheduler import print_json
 from fairlead.data_folder import home_folder
 from fairlead.journal import JournalError
+from fairlead.journal.head import is_of_another
 from fairlead.journal.repair import UNKNOWN_LOSS, Finding, adopt, examine, repair
 
 
@@ -37,6 +38,8 @@ def check_journal(home: Path | None, as_json: bool) -> None:
             f"{path}: all is well: {found.position:,} facts are proved, of which {found.kept:,} are kept; "
             f"its scheduler was started {epoch:,} {times}"
         )
+        if is_of_another(found.head, path):
+            print("it is a copy, which `up` refuses until `fairlead journal adopt` makes it the journal")
     else:
         print(f"{path}: damaged: {found.wrong}")
         print(f"{found.position:,} facts are proved; {_lost(found)}")

@@ -83,6 +83,11 @@ def _open(path: Path, how: int) -> int:
     return file
 
 
+def is_of_another(head: Head | None, journal: Path) -> bool:
+    """Whether a head is of another file than the journal that it is beside: this is a copy, or was restored from one."""
+    return head is not None and (head.machine, head.inode) != (this_machine(), journal.stat().st_ino)
+
+
 class HeadFile:
     """The file, open and locked by this process; made where it does not exist, in a folder that is made as well.
 

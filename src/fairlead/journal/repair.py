@@ -12,7 +12,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
-from fairlead.journal import head
+from fairlead.journal import head, sqlite
 from fairlead.journal.head import Head, HeadFile
 from fairlead.journal.journal import Journal
 from fairlead.journal.sql import SqlStore
@@ -112,6 +112,11 @@ def repair(path: Path) -> tuple[Finding, Path]:
     JournalError
         There is nothing to repair, nothing is proved, or a scheduler has it open. Nothing has changed then.
     """
+    if not head.path_of(path).exists():  # it would be made, and so could be locked though a scheduler runs
+        if not path.exists():
+            examine(path)  # which refuses it
+        if sqlite.is_open(path):
+            raise JournalError(f"{path}: somebody has it open: stop the scheduler first")
     lock = HeadFile(path)
     try:
         found = examine(path)

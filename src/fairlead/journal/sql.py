@@ -148,7 +148,7 @@ class SqlStore:
 
     def _refuse_copy(self) -> None:
         """Refuse a journal whose scheduler may run elsewhere."""
-        if self._known and (self._known.machine, self._known.inode) != (self._machine, self._inode):
+        if head.is_of_another(self._known, self.path):
             raise JournalError(
                 f"{self.name}: this is a copy of a journal: where the scheduler of the other may run, tasks would run twice; "
                 "if it does not, `fairlead journal adopt` makes this one the journal"

@@ -3,6 +3,7 @@
 WAL mode with synchronous=FULL: a commit is on the disk when it returns.
 """
 
+import fcntl
 import os
 import sqlite3
 from collections.abc import Callable
@@ -13,6 +14,9 @@ import sqlalchemy as sa
 from sqlalchemy.pool import StaticPool
 
 from fairlead.journal.store import Damaged, JournalError
+
+_CONNECTED = 128
+"""The byte of the index of the log on which each that is connected has a lock: SQLite's UNIX_SHM_DMS."""
 
 
 def path_of(where: str | Path) -> Path:
@@ -32,6 +36,21 @@ def path_of(where: str | Path) -> Path:
 def log_of(path: Path) -> Path:
     """The write-ahead log of a journal."""
     return path.with_name(path.name + "-wal")
+
+
+def is_open(path: Path) -> bool:
+    """Whether another process is connected to a database: SQLite has a lock on a byte of its index of the log then."""
+    try:
+        file = os.open(path.with_name(path.name + "-shm"), os.O_RDWR | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return False
+    try:
+        fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, _CONNECTED)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(file)
+    return False
 
 
 def _url(path: Path) -> sa.URL:

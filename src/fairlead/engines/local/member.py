@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from fairlead.engines.local.checkpoints import make_checkpoints
+from fairlead.locks import holding, is_stopped
 from fairlead.sockets import socket_name
 
 START_WITHIN = 20.0
@@ -100,17 +101,11 @@ class Running(NamedTuple):
 def supervisor_in(place: Path) -> Running | None:
     """The supervisor that runs in a folder, whether it answers or not: who holds the lock, as far as that can be seen."""
     lock = place / "lock"
-    try:
-        number = lock.stat().st_ino
-        held = [line.split() for line in Path("/proc/locks").read_text().splitlines()]
-    except FileNotFoundError:  # none was needed yet
-        return None
-    for pid in [fields[4] for fields in held if fields[1] == "FLOCK" and fields[5].endswith(f":{number}")]:
+    for pid in holding(lock):
         with contextlib.suppress(OSError):  # it has ended, or the number is that of a file on another disk
             its = Path(f"/proc/{pid}/cmdline").read_text(errors="surrogateescape").split("\0")[-2:-1]
             if its and Path(its[0], "lock").samefile(lock):
-                state = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()[0]
-                return Running(int(pid), state in "Tt")
+                return Running(pid, is_stopped(pid))
     return None
 
 

@@ -274,10 +274,10 @@ def add_health(api: APIRouter, loop: Loop, engine: LiveEngine, kept: KeptOutput 
     async def ready() -> Health:
         """Whether it takes work on: its thread steps, its engine answers, its journal can be written. Needs no token."""
         step = time.monotonic() - loop.stepped_at
-        if loop.stopped.is_set() or loop.stopping:
-            raise HTTPException(503, "the scheduler is stopping: it takes nothing on")
         if loop.stalled:
             raise HTTPException(503, f"for {loop.stalled_for:.0f} s: {loop.stalled}")
+        if loop.stopped.is_set() or loop.stopping:
+            raise HTTPException(503, "the scheduler is stopping: it takes nothing on")
         if loop.low:
             raise HTTPException(503, f"{loop.low}; {engine.paused} tasks are paused")
         if step > SLOW:
