@@ -754,7 +754,13 @@ def test_what_is_in_use_is_not_repaired_though_its_head_is_gone(path):
             assert not head.path_of(path).exists()
         finally:
             scheduler.kill()
+    with contextlib.closing(SqlStore(path, to_read=True)) as store:
+        before = store.epoch
     assert repair.repair(path)[0].wrong
+    with contextlib.closing(Journal(SqlStore(path))) as journal:
+        journal.recover()
+        journal.begin()
+        assert journal.epoch > before + 1, "a supervisor that obeyed the last one obeys this one"
 
 
 def test_what_is_not_there_is_not_repaired_and_nothing_is_made(tmp_path):

@@ -122,8 +122,8 @@ def repair(path: Path) -> tuple[Finding, Path]:
         found = examine(path)
         if not found.wrong:
             raise JournalError(f"{path}: nothing is wrong with it: {found.position:,} facts are proved")
-        name, state = _proved(path, found)
-        made = _made_anew(path, found, name, state)
+        name, epoch, state = _proved(path, found)
+        made = _made_anew(path, found, name, epoch, state)
         aside = path.with_name(f"{path.name}.damaged-{time.strftime('%Y%m%d-%H%M%S')}")
         while aside.exists():  # of a repair that was stopped in this very second
             aside = aside.with_name(aside.name + "+")
@@ -133,13 +133,16 @@ def repair(path: Path) -> tuple[Finding, Path]:
     return found, aside
 
 
-def _made_anew(path: Path, found: Finding, name: str, state: State) -> Path:
-    """What is proved as a journal of its own, in a folder beside; nothing is left of it where that fails."""
+def _made_anew(path: Path, found: Finding, name: str, epoch: int, state: State) -> Path:
+    """What is proved as a journal of its own, in a folder beside; nothing is left of it where that fails.
+
+    `epoch` is what it says itself; where no head says more, supervisors may know it, and obey who is beyond.
+    """
     made = path.with_name(f"{path.name}.repaired") / path.name
     shutil.rmtree(made.parent, ignore_errors=True)
     try:
         made.parent.mkdir(mode=0o700)
-        epoch = found.head.epoch if found.head else 0
+        epoch = found.head.epoch if found.head else epoch + 1
         with closing(Journal(SqlStore(made, name=name, epoch=epoch))) as journal:
             journal.go_on(state, found.position, found.checksum)
             lost = UNKNOWN_LOSS if found.lost is None else found.lost
@@ -182,14 +185,14 @@ def _sync(folder: Path) -> None:
         os.close(file)
 
 
-def _proved(path: Path, found: Finding) -> tuple[str, State]:
-    """The journal's id, and the state that follows from what is proved of it."""
+def _proved(path: Path, found: Finding) -> tuple[str, int, State]:
+    """The journal's id and epoch, and the state that follows from what is proved of it."""
     if found.position == 0:
         raise JournalError(f"{path}: nothing of it is proved ({found.wrong}): restore a copy of it and its head")
     with closing(SqlStore(path, to_read=True)) as store:
         for position, _, state in Journal(store).prove(found.begin):
             if position == found.position:
-                return store.id, state
+                return store.id, store.epoch, state
     raise JournalError(f"{path}: it changes while it is read: stop what writes it")
 
 
