@@ -17,7 +17,6 @@ from fairlead.cli.journal import check_journal
 from fairlead.data_folder import SYSTEM_HOME, SYSTEM_SOCKET, socket_of
 from fairlead.journal import Journal
 from fairlead.journal.sql import SqlStore
-from fairlead.locks import is_stopped
 from fairlead.model.specs import Node
 from fairlead.scheduler.facts import NodeDrained, NodeJoined
 from fairlead.service.clock import Clock
@@ -140,7 +139,7 @@ def test_a_scheduler_that_stands_still_was_not_killed(home):
             assert holder.stdout.readline() == b"there\n"
             assert found(home)["scheduler"].how == "look"
             holder.send_signal(signal.SIGSTOP)
-            wait_until(lambda: is_stopped(holder.pid))
+            os.waitid(os.P_PID, holder.pid, os.WSTOPPED)
             assert found(home)["scheduler"][1:] == (
                 "wrong",
                 f"process {holder.pid} is stopped",
@@ -157,10 +156,3 @@ def test_a_copy_is_told_as_one(home, tmp_path, capsys):
     assert "until `fairlead journal adopt` makes it the journal" in capsys.readouterr().out
     check_journal(home, as_json=False)
     assert "adopt" not in capsys.readouterr().out
-
-
-def wait_until(true):
-    until = time.monotonic() + 10
-    while not true():
-        assert time.monotonic() < until
-        time.sleep(0.01)

@@ -155,11 +155,10 @@ def _journal(home: Path) -> Finding:
 
 
 def _scheduler(home: Path) -> Finding:
-    for pid in holding(head.path_of(home / "journal.db")):
+    lock = head.path_of(home / "journal.db")
+    for pid in holding(lock):
         with suppress(OSError):  # it has ended, or is nobody's that may be looked at
-            if is_stopped(pid) and any(
-                map(head.path_of(home / "journal.db").samefile, Path(f"/proc/{pid}/fd").iterdir())
-            ):
+            if is_stopped(pid) and any(map(lock.samefile, Path(f"/proc/{pid}/fd").iterdir())):
                 return Finding("scheduler", "wrong", f"process {pid} is stopped", f"kill -CONT {pid}")
     try:
         with Connection(home, patience=0, timeout=15) as connection:
