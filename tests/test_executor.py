@@ -18,6 +18,7 @@ import joblib
 import pytest
 
 import fairlead
+from called import fail, nap, square
 from fairlead.client import code_folder
 from fairlead.client.code_folder import pack_folder
 from fairlead.client.options import Asked, Options
@@ -43,19 +44,6 @@ def make(request, world):
     if request.param == "processes":
         return lambda: cf.ProcessPoolExecutor(2)
     return lambda: fairlead.Client(world.home, queue="A", cpu=4.5, memory="256MiB")
-
-
-def square(x):
-    return x * x
-
-
-def nap(seconds, value=None):
-    time.sleep(seconds)
-    return value
-
-
-def fail(text):
-    raise LookupError(text)
 
 
 def until(condition, seconds=60):

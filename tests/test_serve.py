@@ -73,19 +73,19 @@ nodes = [NodeJoined(at=0.0, node=Node(name, {"cpu": 2000, "memory": 2**32, "gpu"
 happen([Configured(at=0.0, queues=queues, settings=Settings()), *nodes])
 happen(admission.submit(state, [Job("y", {"cpu": 1000}, 9), Job("x", {"gpu": 9000}), Job("x", {"cpu": 2000}, gang=True)], 1.0))
 happen(frameworks.subscribe(state, Framework("f", roles=["z"]), "f", [], 1.0))
-for now in (2.0, 3.0, 4.0):
+for now in (2.0, 3, 4.0):
     happen(decide(state, now).facts)
     for job in (1, 2, 3):
         explain(state, job, now)
     list_frameworks(state, now)
     happen(frameworks.decline(state, "f", state.offers.id[: state.offers.n].tolist(), 0.5, now))
-happen([NodeLost(at=5.0, node="o")])
-decide(state, 5.0)
+happen([NodeLost(at=5, node="o")])
+decide(state, 5)
 print(*(compiled() - before), sep="\\n", end="")
 """
 
 
 def test_what_may_happen_to_a_scheduler_is_compiled_before_it_answers():
-    """Why a job waits, offers and what becomes of them, a machine that is lost."""
+    """Why a job waits, offers and what becomes of them, a machine that is lost; and moments that are whole numbers."""
     done = subprocess.run([sys.executable, "-c", LATER], capture_output=True, text=True, check=True, timeout=100)
     assert done.stdout == ""

@@ -12,6 +12,7 @@ from math import inf, nan
 from typing import Any, NamedTuple
 
 import numpy as np
+from msgspec.structs import replace
 
 from fairlead.model.specs import ROOT, Policy, Quantities, Queue, Settings, written
 from fairlead.scheduler import effects, growth, kernel_attempts, kernel_history
@@ -132,6 +133,8 @@ class State:
 
     def apply(self, fact: Fact) -> None:
         """Let a fact happen. Raises Contradiction if it cannot have."""
+        if type(fact.at) is int:  # whoever writes facts by hand may; the kernels are compiled for floats alone
+            fact = replace(fact, at=float(fact.at))
         self.version += 1
         effect = effects.EFFECTS.get(type(fact))
         if effect is None:
@@ -141,7 +144,7 @@ class State:
                 self.times[BEGAN] = fact.at
             kernel_history.fade(self.view(), fact.at)
         effect(self, fact)
-        self.at = float(fact.at)
+        self.at = fact.at
 
     # -- looking up ----------------------------------------------------------------------------------------------
 

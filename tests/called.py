@@ -1,0 +1,16 @@
+"""What is called in other processes by tests of executors; each of these reads this file, so it imports next to nothing."""
+
+import time
+
+
+def square(x):
+    return x * x
+
+
+def nap(seconds, value=None):
+    time.sleep(seconds)
+    return value
+
+
+def fail(text):
+    raise LookupError(text)
