@@ -702,7 +702,7 @@ def test_ctrl_c_ends_a_simulation_quietly(tmp_path):
         assert (process.returncode, out, err) == (130, "", "")
 
 
-@pytest.mark.parametrize("wait", [0.9, 1.3, 1.8, 2.5])
+@pytest.mark.parametrize("wait", [0.9, 1.6])
 @pytest.mark.parametrize("command", ["properties", "sweep"])
 def test_ctrl_c_ends_all_processes(tmp_path, command, wait):
     """As a terminal sends it, to all of them at once; none goes on."""

@@ -8,12 +8,13 @@ now.
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from functools import cache
 from typing import Any, NamedTuple
 
 from fastapi import APIRouter, Depends, FastAPI, HTTPException, Request
 from fastapi.exceptions import RequestValidationError
+from fastapi.openapi.utils import get_openapi
 from fastapi.responses import JSONResponse
+from fastapi.routing import APIRoute
 from fastapi.security import HTTPBearer
 from starlette.exceptions import HTTPException as StarletteHTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -92,9 +93,9 @@ def make_api(asker: Asker, parts: Parts) -> FastAPI:
         default_response_class=Json,
     )
     _answer_errors_in_one_line(app)
-    checks = [Depends(HTTPBearer(auto_error=False)), Depends(_refusing_unknown_queries(app))]
+    checks = [Depends(HTTPBearer(auto_error=False)), Depends(_refusing_unknown_queries())]
     known = errors(400, 401, 403, 404, 409, 413, 422, 429, 431, 503)
-    api = APIRouter(dependencies=checks, responses=known, route_class=HeldRoute)
+    api = APIRouter(dependencies=checks, responses=known, route_class=HeldRoute, default_response_class=Json)
     submitter = Submitter(asker, parts.unfinished)
     add_jobs(api, asker, submitter, parts.engine, parts.kept)
     add_input(api, asker, parts.engine)
@@ -106,28 +107,26 @@ def make_api(asker: Asker, parts: Parts) -> FastAPI:
     add_calls(api, asker, submitter, parts.sessions)
     add_tokens(api, asker.door, parts.deeds)
     add_log(api, asker, parts.journal, parts.deeds)
-    app.include_router(api)
-    open_to_all = APIRouter(route_class=HeldRoute)
+    open_to_all = APIRouter(route_class=HeldRoute, default_response_class=Json)
     add_health(open_to_all, asker.loop, parts.engine, parts.kept)
     add_documents(open_to_all, app)
-    app.include_router(open_to_all)
+    # As they are: `include_router` would make each of them a second time, when the first request comes.
+    app.router.routes += [*api.routes, *open_to_all.routes]
     return app
 
 
-def _refusing_unknown_queries(app: FastAPI) -> Callable[[Request], Awaitable[None]]:
+def _refusing_unknown_queries() -> Callable[[Request], Awaitable[None]]:
     """A misspelt filter would be taken for none, of one that is given twice all but the last, and 1_0 for a number."""
-
-    @cache
-    def known(path: str, method: str) -> tuple[list[str], list[str]]:
-        parameters = app.openapi()["paths"][path].get(method.lower(), {}).get("parameters", [])
-        there = sorted(each["name"] for each in parameters if each["in"] == "query")
-        return there, [each["name"] for each in parameters if _is_number(each["schema"])]
+    known: dict[tuple[str, str], tuple[list[str], list[str]]] = {}
 
     async def refuse(request: Request) -> None:
         said = {**request.path_params, **request.query_params}
         if not said:
             return
-        there, numbers = known(request.scope["route"].path_format, request.method)
+        route, method = request.scope["route"], request.method
+        if (route.path_format, method) not in known:
+            known[route.path_format, method] = _parameters(route, method)
+        there, numbers = known[route.path_format, method]
         for name in numbers:
             if name in said and ("_" in said[name] or not said[name].isascii()):
                 raise HTTPException(
@@ -140,6 +139,15 @@ def _refusing_unknown_queries(app: FastAPI) -> Callable[[Request], Awaitable[Non
                 raise HTTPException(422, f"{name}: is given more than once")
 
     return refuse
+
+
+def _parameters(route: APIRoute, method: str) -> tuple[list[str], list[str]]:
+    """What may be asked of a route beyond its path, and which of its parameters are numbers; as its document says."""
+    path = route.path_format
+    told = get_openapi(title=path, version="", routes=[route])  # of all routes it would take a tenth of a second
+    parameters = told["paths"][path].get(method.lower(), {}).get("parameters", [])
+    there = sorted(each["name"] for each in parameters if each["in"] == "query")
+    return there, [each["name"] for each in parameters if _is_number(each["schema"])]
 
 
 def _is_number(schema: dict[str, Any]) -> bool:
