@@ -55,13 +55,17 @@ def cases(rows):
 
 @pytest.mark.parametrize("row", cases(ROUTES))
 def test_a_route_is_for_whom_the_table_says(machine, things, row):
+    looked_back = False
     for who, expected in zip(PEOPLE, row.cells.split(), strict=True):
         if expected == "-":
             continue
         method, _, path = filled(row.what, things).partition(" ")
         body = json.loads(re.sub(r'\["(\d+)"\]', r"[\1]", filled(json.dumps(row.body), things)))
-        status, answer = machine[who].http(method, path, body)
         right = {"yes": (200, 201, 202), "seen": (200,), "no": (403,), "none": (404,)}[expected]
+        if looked_back and expected == "yes":  # that takes a process of its own: others are let in, and ask for too much
+            path, right = path.replace("seconds=60", "seconds=-1"), (422,)
+        looked_back |= expected == "yes" and path.startswith(("/v1/audit/over-time", "/v1/usage"))
+        status, answer = machine[who].http(method, path, body)
         assert status in right, (who, expected, status, answer)
         if expected == "seen":
             assert SECRET not in str(answer)
@@ -73,7 +77,7 @@ def test_a_route_is_for_whom_the_table_says(machine, things, row):
 
 @pytest.mark.parametrize("row", cases(COMMANDS))
 def test_a_command_is_for_whom_the_table_says(machine, things, row):
-    looked_back = False  # that takes a process of its own, and the route of it is tried by all
+    looked_back = False
     for who, expected in zip(PEOPLE, row.cells.split(), strict=True):
         if expected == "-" or looked_back:
             continue

@@ -18,7 +18,7 @@ import yaml
 from bench import ray_nodes
 from typer.main import get_command
 
-from conftest import Live, supervisor_of
+from conftest import FAIRLEAD, Live, supervisor_of
 from fairlead.cli.main import app
 from fairlead.engines.ray.agent import Agent
 from fairlead.engines.ray.engine import RayEngine
@@ -104,6 +104,7 @@ def test_four_raylets(tmp_path, capsys, monkeypatch):
             a_drained_node_takes_no_more_and_a_cancelled_job_ends(cluster)
             the_doctor_knows_of_the_cluster(cluster)
             python_functions_are_called(cluster)
+            a_sweep_is_the_same_there(cluster)
             what_lets_anybody_in_is_not_for_everybody(cluster)
             what_it_costs_is_measured(cluster, capsys)
             a_program_of_ray_runs_in_a_group_on_the_nodes_that_were_chosen(cluster)
@@ -174,6 +175,23 @@ def python_functions_are_called(cluster):
         [sys.executable, "-c", program], env=cluster.env, capture_output=True, text=True, timeout=60, check=True
     )
     assert done.stdout == "30\n"
+
+
+def a_sweep_is_the_same_there(cluster):
+    """Simulations spread over the nodes, beside fairlead's tasks."""
+    asked = [str(Path(__file__).parents[1] / "examples" / "trace.csv"), "--nodes", "4", "--seed", "0,1"]
+    address = json.loads((cluster.home / "ray.json").read_text())["address"]
+    there = subprocess.run(
+        [FAIRLEAD, "sweep", *asked, "--engine", "ray", "--out", cluster.folder / "there"],
+        env=cluster.env | {"RAY_ADDRESS": address}, capture_output=True, text=True, timeout=90, check=True,
+    )  # fmt: skip
+    here = cluster.ok("sweep", *asked, "--out", str(cluster.folder / "here"))
+    assert there.stdout.replace("there", "here") == here
+    found = [
+        {path.name: path.read_text() for path in (cluster.folder / name).iterdir()} for name in ("there", "here")
+    ]
+    assert found[0] == found[1]
+    assert len(found[0]) >= 2
 
 
 def what_lets_anybody_in_is_not_for_everybody(cluster):

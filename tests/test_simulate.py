@@ -872,25 +872,6 @@ def test_a_page_says_how_it_is_made_again(call, tmp_path):
     assert modes == {"markers"}, "no bars on an axis that does not begin at 0"
 
 
-@pytest.mark.timeout(400)  # a cluster of two nodes is slow to start on a busy machine
-def test_a_sweep_on_a_ray_cluster(tmp_path, monkeypatch):
-    """A real cluster of two nodes on this machine."""
-    from ray.cluster_utils import Cluster
-
-    monkeypatch.setenv("RAY_ENABLE_UV_RUN_RUNTIME_ENV", "0")
-    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1})
-    try:
-        cluster.add_node(num_cpus=1)
-        monkeypatch.setenv("RAY_ADDRESS", cluster.address)
-        trace = ROOT / "examples" / "trace.csv"
-        assert sweep(points(trace)[:4], tmp_path / "ray", "ray") == sweep(points(trace)[:4], tmp_path / "here")
-    finally:
-        import ray
-
-        ray.shutdown()
-        cluster.shutdown()
-
-
 # -- the paper's evaluation --------------------------------------------------------------------------------------------
 
 
