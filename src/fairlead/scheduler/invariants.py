@@ -5,7 +5,7 @@ For tests, fuzzing, and a scheduler that runs with ``FAIRLEAD_CHECK`` set; it lo
 
 import numpy as np
 
-from fairlead.model.specs import Quantities, Ranges, path_to_root
+from fairlead.model.specs import Quantities, Ranges
 from fairlead.scheduler import kernel_claims, order
 from fairlead.scheduler.effects import is_led_out
 from fairlead.scheduler.framework_index import own_queue, plus
@@ -32,8 +32,7 @@ def check_invariants(state: State) -> None:
     """
     _check_lists(state)
     _check_index(state)
-    for row in np.flatnonzero(state.jobs.id[: state.jobs.n] != NONE):
-        _check_job(state, int(row))
+    _check_jobs(state)
     _check_sums(state)
     _check_holds(state)
     _check_offers(state)
@@ -91,11 +90,13 @@ def _check_lists(state: State) -> None:
     assert entered == listed, f"{entered} jobs are in buckets, and {listed} in their lists"
 
 
-def _check_job(state: State, row: int) -> None:
+def _check_jobs(state: State) -> None:
     """A job's counts are those of its tasks, and it waits in a bucket where it may start."""
-    jobs, job = state.jobs, int(state.jobs.id[row])
-    first = jobs.first[row]
-    status = state.tasks.status[first : first + jobs.tasks[row]]
+    jobs, n = state.jobs, state.jobs.n
+    there = np.flatnonzero(jobs.id[:n] != NONE)
+    whose, sizes = np.repeat(there, jobs.tasks[there]), jobs.tasks[there]
+    task = np.arange(len(whose)) + np.repeat(jobs.first[there] - np.cumsum(sizes) + sizes, sizes)
+    status = state.tasks.status[task]
     held = (status >= PLACED) & (status <= REVOKING)
     counts = {
         "waiting": status == WAITING,
@@ -103,18 +104,24 @@ def _check_job(state: State, row: int) -> None:
         "failed": status == FAILED,
         "cancelled": status == CANCELLED,
     }
-    for name, found in counts.items():
-        kept = getattr(jobs, name)[row]
-        assert kept == found.sum(), f"job {job} has {found.sum()} tasks {name}, not {kept}"
-    over = bool(((status == SUCCEEDED) | (status == FAILED) | (status == CANCELLED)).all())
-    assert over == (not np.isnan(jobs.finished_at[row])), f"job {job} is over: {over}, and has another end"
-    assert over == (job in state.ended_jobs()), f"job {job} is over: {over}, and the list of ended jobs says another"
-    may_start = (jobs.at_most[row] == 0 or jobs.holding[row] < jobs.at_most[row]) and jobs.waiting[row] > 0
-    may_start = may_start and not (jobs.gang[row] and jobs.holding[row]) and not jobs.held[row]
-    may_start = may_start and not is_led_out(state, row)
-    may_start = may_start and job not in state.dependencies.waits_for and not waits_to_be_let_in(state, job)
-    assert (jobs.bucket[row] != NONE) == may_start, f"job {job} may start: {may_start}, and its bucket says another"
-    assert state.nodes.up[state.tasks.node[first : first + jobs.tasks[row]][held]].all(), f"job {job} is on a lost node"
+    for name, which in counts.items():
+        found, kept = np.bincount(whose[which], minlength=n)[there], getattr(jobs, name)[there]
+        for k in np.flatnonzero(kept != found):
+            raise AssertionError(f"job {jobs.id[there[k]]} has {found[k]} tasks {name}, not {kept[k]}")
+    done = (status == SUCCEEDED) | (status == FAILED) | (status == CANCELLED)
+    over = (np.bincount(whose[done], minlength=n)[there] == sizes).tolist()
+    ended = {*state.ended_jobs().tolist()}
+    for row, is_over in zip(there.tolist(), over, strict=True):
+        job = int(jobs.id[row])
+        assert is_over == (not np.isnan(jobs.finished_at[row])), f"job {job} is over: {is_over}, and has another end"
+        assert is_over == (job in ended), f"job {job} is over: {is_over}, and the list of ended jobs says another"
+        may_start = (jobs.at_most[row] == 0 or jobs.holding[row] < jobs.at_most[row]) and jobs.waiting[row] > 0
+        may_start = may_start and not (jobs.gang[row] and jobs.holding[row]) and not jobs.held[row]
+        may_start = may_start and not is_led_out(state, row)
+        may_start = may_start and job not in state.dependencies.waits_for and not waits_to_be_let_in(state, job)
+        assert (jobs.bucket[row] != NONE) == may_start, f"job {job} may start: {may_start}, and its bucket says another"
+    lost = ~state.nodes.up[state.tasks.node[task[held]]]
+    assert not lost.any(), f"jobs {jobs.id[whose[held][lost]]} are on a lost node"
 
 
 def _check_sums(state: State) -> None:
@@ -142,22 +149,21 @@ def _check_sums(state: State) -> None:
     assert state.cluster.total.tolist() == total, f"the cluster has {total}, not {state.cluster.total.tolist()}"
 
     queue_used, queue_tasks, queue_jobs = (np.zeros_like(kept) for kept in (queues.used, queues.tasks, queues.jobs))
-    spare, spare_tasks = np.zeros_like(queues.used), np.zeros_like(queues.tasks)
-    leaves, offered = state.jobs.queue[rows], np.zeros_like(queues.used)
-    nothing = np.zeros(len(state.resources), np.int64)
-    for name, leaf in state.tree.rows.items():
-        mine, promised = leaves == leaf, offers.leaf[: offers.n] == leaf
-        set_apart = sum((amount for role, _, amount in apart if f"{own_queue(role)}/{RESERVED}" == name), 0 * nothing)
-        for q in (state.tree.rows[above] for above in path_to_root(name)):
-            queue_used[q] += set_apart
-            offered[q] += offers.rest[: offers.n][promised].sum(axis=0)
-            queue_used[q] += demand[mine].sum(axis=0) + offers.rest[: offers.n][promised].sum(axis=0)
-            queue_tasks[q] += mine.sum()
-            queue_jobs[q] += len(np.unique(rows[mine]))
-            revocable = mine & state.jobs.revocable[rows]
-            spare[q] += demand[revocable].sum(axis=0)
-            spare[q] += offers.rest[: offers.n][promised & offers.revocable[: offers.n]].sum(axis=0)
-            spare_tasks[q] += revocable.sum()
+    spare, spare_tasks, offered = np.zeros_like(queues.used), np.zeros_like(queues.tasks), np.zeros_like(queues.used)
+    leaves, revocable = state.jobs.queue[rows], state.jobs.revocable[rows]
+    promised, rest = offers.leaf[: offers.n], offers.rest[: offers.n]
+    lent = offers.revocable[: offers.n]
+    for sums, where, what in (
+        (queue_used, leaves, demand), (queue_used, promised, rest), (offered, promised, rest),
+        (spare, leaves[revocable], demand[revocable]), (spare, promised[lent], rest[lent]),
+        (queue_tasks, leaves, 1), (queue_jobs, state.jobs.queue[np.unique(rows)], 1), (spare_tasks, leaves[revocable], 1),
+    ):  # fmt: skip
+        np.add.at(sums, where, what)
+    for role, _, amount in apart:
+        queue_used[state.tree.rows[f"{own_queue(role)}/{RESERVED}"]] += amount
+    for sums in (queue_used, offered, spare, queue_tasks, queue_jobs, spare_tasks):
+        for q in range(queues.n - 1, 0, -1):  # parents come before their children
+            sums[queues.parent[q]] += sums[q]
     for name, q in state.tree.rows.items():
         found = queue_used[q].tolist(), int(queue_tasks[q]), int(queue_jobs[q])
         kept = queues.used[q].tolist(), int(queues.tasks[q]), int(queues.jobs[q])
