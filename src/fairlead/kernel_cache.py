@@ -6,6 +6,7 @@ those import.
 """
 
 import hashlib
+import importlib
 import platform
 import re
 import sys
@@ -18,12 +19,33 @@ import numba
 import platformdirs
 from numba.core import config
 from numba.core.caching import _CacheLocator
+from numba.np import linalg
 
 F = TypeVar("F", bound=Callable[..., object])
 
 _PACKAGE = Path(__file__).parent
 _IMPORT = re.compile(r"^(?:from|import) fairlead([\w.]*)(?: import (\([^)]*\)|.*))?", re.MULTILINE)
 KERNELS = Path(platformdirs.user_cache_dir("fairlead")) / "kernels"
+
+
+def _leave_scipy_out() -> None:
+    """Have numba not look for a BLAS, for which it would read all of scipy.linalg when the first kernel is compiled or loaded.
+
+    That takes a quarter of a second, and is for `np.convolve` and `np.correlate`, which have code of their own without one.
+    """
+
+    def is_not_there() -> None:
+        raise ImportError
+
+    before = linalg.ensure_blas
+    linalg.ensure_blas = is_not_there
+    try:
+        importlib.import_module("numba.np.arraymath")
+    finally:
+        linalg.ensure_blas = before
+
+
+_leave_scipy_out()
 
 
 def compiled(function: F) -> F:
