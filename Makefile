@@ -7,7 +7,7 @@ RUN := .venv/bin/
 # Hundreds of processes are started here: none compiles anew what another has compiled.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test check messages bench docs fuzz torture demo-ray ray-torture soak clean help
+.PHONY: demo test lint check messages bench docs fuzz torture demo-ray ray-torture soak clean help
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
@@ -26,12 +26,14 @@ help:  ## list the targets
 demo: .venv/ready  ## the paper's example with real processes, a SIGKILL in the middle
 	$(RUN)python examples/demo.py
 
-test: check  ## formatter, linter, type checker and all the tests
+test: lint  ## formatter, linter and all the tests, of which one is the type checker
 	$(RUN)pytest -n auto
 
-check: .venv/ready  ## formatter, linter and type checker alone
+lint: .venv/ready
 	$(RUN)ruff format --check .
 	$(RUN)ruff check .
+
+check: lint  ## formatter, linter and type checker alone
 	$(RUN)mypy
 
 messages: .venv/ready  ## the Python of Mesos' messages, from their .proto files

@@ -187,9 +187,7 @@ def a_sweep_is_the_same_there(cluster):
     )  # fmt: skip
     here = cluster.ok("sweep", *asked, "--out", str(cluster.folder / "here"))
     assert there.stdout.replace("there", "here") == here
-    found = [
-        {path.name: path.read_text() for path in (cluster.folder / name).iterdir()} for name in ("there", "here")
-    ]
+    found = [{path.name: path.read_text() for path in (cluster.folder / name).iterdir()} for name in ("there", "here")]
     assert found[0] == found[1]
     assert len(found[0]) >= 2
 
