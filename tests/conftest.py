@@ -113,7 +113,9 @@ class Live:
         self.close()
 
     def up(self, *more: str) -> None:
+        """Start it, and wait until it answers and has said where; the log is told that a moment after the first may ask."""
         with self.log.open("ab") as log:
+            before = log.tell()
             arguments = ["up", "--config", str(self.config), *more]
             if any(
                 self.env.get(name) != os.environ.get(name) for name in ("LD_PRELOAD", "PYTHONPATH")
@@ -121,7 +123,7 @@ class Live:
                 self.process = subprocess.Popen([FAIRLEAD, *arguments], env=self.env, stdout=log, stderr=log)
             else:
                 self.process = Fairlead(arguments, env=self.env, stdout=log, stderr=log)
-        self.until(self.answers, 60)
+        self.until(lambda: self.answers() and b"ready at " in self.log.read_bytes()[before:], 60)
 
     def answers(self) -> bool:
         try:

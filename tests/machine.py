@@ -112,6 +112,7 @@ class Machine:
         command = [FAIRLEAD, "up", "--system", "--home", str(self.home), "--config", str(self.config), *more]
         env = {k: v for k, v in os.environ.items() if not k.startswith("FAIRLEAD")}
         with self.log.open("ab") as log:
+            before = log.tell()
             self.process = subprocess.Popen(
                 ["unshare", "-m", "--propagation", "private", "sh", "-c", script, "sh", *command],
                 env=env,
@@ -119,7 +120,7 @@ class Machine:
                 stderr=log,
             )
         deadline = time.monotonic() + 90
-        while "ready at" not in self.log.read_text():
+        while b"ready at" not in self.log.read_bytes()[before:]:
             assert self.process.poll() is None, self.log.read_text()
             assert time.monotonic() < deadline, self.log.read_text()
             time.sleep(0.05)
