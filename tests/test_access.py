@@ -62,9 +62,8 @@ def test_a_route_is_for_whom_the_table_says(machine, things, row):
         method, _, path = filled(row.what, things).partition(" ")
         body = json.loads(re.sub(r'\["(\d+)"\]', r"[\1]", filled(json.dumps(row.body), things)))
         right = {"yes": (200, 201, 202), "seen": (200,), "no": (403,), "none": (404,)}[expected]
-        if (
-            looked_back and expected == "yes"
-        ):  # that takes a process of its own: others are let in, and ask for too much
+        if looked_back and expected == "yes":
+            # To look back takes a process of its own each time: others are let in, and ask for too little.
             path, right = path.replace("seconds=60", "seconds=-1"), (422,)
         looked_back |= expected == "yes" and path.startswith(("/v1/audit/over-time", "/v1/usage"))
         status, answer = machine[who].http(method, path, body)

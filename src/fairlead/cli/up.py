@@ -1,6 +1,7 @@
 """`fairlead up`: what it says while it starts, runs and stops."""
 
 import contextlib
+import gc
 import importlib.util
 import logging
 import os
@@ -284,6 +285,7 @@ def _ready(
     configuration: Configuration,
     everybody: bool,
 ) -> None:
+    gc.freeze()  # what was read to come here stays: to look for garbage in it is a tenth of a second in which nobody is answered
     for node in engine.nodes[:8]:
         capacity = "  ".join(f"{name} {round_quantity(name, amount)}" for name, amount in node.capacity.items())
         say(f"node {node.name}: {capacity}")
