@@ -79,8 +79,9 @@ for now in (2.0, 3, 4.0):
         explain(state, job, now)
     list_frameworks(state, now)
     happen(frameworks.decline(state, "f", state.offers.id[: state.offers.n].tolist(), 0.5, now))
-happen([NodeLost(at=5, node="o")])
+happen([NodeLost(at=np.float64(5), node="o")])
 decide(state, 5)
+assert type(state.at) is float
 print(*(compiled() - before), sep="\\n", end="")
 assert "scipy.linalg" not in sys.modules, "it takes a quarter of a second to read"
 """

@@ -31,7 +31,8 @@ KERNELS = Path(platformdirs.user_cache_dir("fairlead")) / "kernels"
 def _leave_scipy_out() -> None:
     """Have numba not look for a BLAS, for which it would read all of scipy.linalg when the first kernel is compiled or loaded.
 
-    That takes a quarter of a second, and is for `np.convolve` and `np.correlate`, which have code of their own without one.
+    That takes a quarter of a second, and is for `np.convolve` and `np.correlate` alone, which have code of their own without one
+    (and round otherwise, in the last digit).
     """
 
     def is_not_there() -> None:

@@ -121,6 +121,7 @@ def decide(state: State, now: float, most: int = MOST_PLACEMENTS, strict: bool =
     strict : bool
         Whether a policy that fails to divide is a PolicyError; a live scheduler logs it and goes on.
     """
+    now = float(now)  # the kernels are compiled for that alone
     decision = decide_what_is_next(state, now, most, strict)
     forgotten = _to_forget(state)
     if forgotten:
@@ -130,7 +131,7 @@ def decide(state: State, now: float, most: int = MOST_PLACEMENTS, strict: bool =
 
 def decide_what_is_next(state: State, now: float, most: int = MOST_PLACEMENTS, strict: bool = False) -> Decision:
     """The same without what is forgotten."""
-    now = float(now)  # the kernels are compiled for that alone
+    now = float(now)
     facts = settled_before(state, now)
     gives_back = any(isinstance(fact, GIVES_ROOM_BACK) for fact in facts)  # which the plan does not know of
     plan = _plan(state, most, now, thorough=False, strict=strict)

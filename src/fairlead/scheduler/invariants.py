@@ -165,6 +165,8 @@ def _check_sums(state: State) -> None:
         for q in range(queues.n - 1, 0, -1):  # parents come before their children
             sums[queues.parent[q]] += sums[q]
     for name, q in state.tree.rows.items():
+        above = state.tree.rows[name.rpartition("/")[0]] if q else NONE
+        assert queues.parent[q] == above, f"queue {name!r} is below row {above}, not {queues.parent[q]}"
         found = queue_used[q].tolist(), int(queue_tasks[q]), int(queue_jobs[q])
         kept = queues.used[q].tolist(), int(queues.tasks[q]), int(queues.jobs[q])
         assert kept == found, f"queue {name!r} uses {found[0]} in {found[1]} tasks of {found[2]} jobs, not {kept}"

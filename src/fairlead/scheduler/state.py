@@ -133,7 +133,7 @@ class State:
 
     def apply(self, fact: Fact) -> None:
         """Let a fact happen. Raises Contradiction if it cannot have."""
-        if type(fact.at) is int:  # whoever writes facts by hand may; the kernels are compiled for floats alone
+        if type(fact.at) is not float:  # of whoever writes facts by hand; the kernels are compiled for that alone
             fact = replace(fact, at=float(fact.at))
         self.version += 1
         effect = effects.EFFECTS.get(type(fact))
