@@ -28,8 +28,8 @@ from forked import Fairlead, run
 
 pytest_plugins = ["leftovers"]
 
-# Each process that loads numpy would have threads that spin for a while.
-os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+# Each process that loads numpy would have threads that spin for a while, and are not there after a fork.
+os.environ["OPENBLAS_NUM_THREADS"] = "1"
 
 # A shell ignores Ctrl-C on behalf of what it starts in the background, and so would all that is started here.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

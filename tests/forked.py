@@ -44,11 +44,8 @@ def _source(asks):
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
         listener.bind(folder.name + "/socket")
         listener.listen(64)
-        environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}  # a thread would not be there after a fork
         command = [sys.executable, str(Path(__file__)), str(listener.fileno()), "ask" if asks else "all"]
-        process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, pass_fds=[listener.fileno()], env=environment, cwd="/"
-        )
+        process = subprocess.Popen(command, stdin=subprocess.PIPE, pass_fds=[listener.fileno()], cwd="/")
     return process, folder
 
 

@@ -77,6 +77,11 @@ class Cluster(Live):
     def tasks(self, job):
         return {task["index"]: task for task in self.ask(f"jobs/{job}/tasks")["tasks"]}
 
+    @property
+    def address(self):
+        """Where Ray's head listens."""
+        return json.loads((self.home / "ray.json").read_text())["address"]
+
     def raylet(self, name):
         return self.process_of("raylet", f"--node_ip_address=127.0.0.{int(name.removeprefix('try-')) + 1}")
 
@@ -180,10 +185,9 @@ def python_functions_are_called(cluster):
 def a_sweep_is_the_same_there(cluster):
     """Simulations spread over the nodes, beside fairlead's tasks."""
     asked = [str(Path(__file__).parents[1] / "examples" / "trace.csv"), "--nodes", "4", "--seed", "0,1"]
-    address = json.loads((cluster.home / "ray.json").read_text())["address"]
     there = subprocess.run(
         [FAIRLEAD, "sweep", *asked, "--engine", "ray", "--out", cluster.folder / "there"],
-        env=cluster.env | {"RAY_ADDRESS": address}, capture_output=True, text=True, timeout=90, check=True,
+        env=cluster.env | {"RAY_ADDRESS": cluster.address}, capture_output=True, text=True, timeout=90, check=True,
     )  # fmt: skip
     here = cluster.ok("sweep", *asked, "--out", str(cluster.folder / "here"))
     assert there.stdout.replace("there", "here") == here
@@ -195,7 +199,7 @@ def a_sweep_is_the_same_there(cluster):
 def what_lets_anybody_in_is_not_for_everybody(cluster):
     """Whoever may run a task on it could be root there; a cluster that asks for tokens lets in who has one."""
     if os.geteuid() == 0:
-        address = json.loads((cluster.home / "ray.json").read_text())["address"]
+        address = cluster.address
         home = ["--home", str(cluster.folder / "system"), "--socket", str(cluster.folder / "socket")]
         result = cluster.call("up", "--system", "--engine", "ray", "--ray-address", address, *home)
         assert result.returncode == 1
@@ -204,7 +208,7 @@ def what_lets_anybody_in_is_not_for_everybody(cluster):
 
 def what_it_costs_is_measured(cluster, capsys):
     """As `python -m bench ray_nodes` does it; a scheduler that is killed there adopts what runs."""
-    address = json.loads((cluster.home / "ray.json").read_text())["address"]
+    address = cluster.address
     world = ray_nodes.World(cluster.home, address, cluster.start_up, cluster.kill)
     plain = ray_nodes.by_ray(address, tasks=12, calls=20)
     ray_nodes.commands(world, 12, 1, plain)
@@ -236,8 +240,7 @@ def a_node_that_ray_drains_takes_no_more_and_what_runs_there_goes_on(cluster):
     (ours,) = [each["labels"]["ray.io/node-id"] for each in cluster.ask("nodes")["nodes"] if each["name"] == node]
     job = cluster.submit("--on", f"ray.io/node-id={ours}", "--", "sh", "-c", "until test -e gone; do sleep 0.05; done")
     cluster.until(lambda: cluster.tasks(job)[0]["status"] == "running")
-    address = json.loads((cluster.home / "ray.json").read_text())["address"]
-    ray = [sys.executable, "-m", "ray.scripts.scripts", "drain-node", "--address", address, "--node-id", ours]
+    ray = [sys.executable, "-m", "ray.scripts.scripts", "drain-node", "--address", cluster.address, "--node-id", ours]
     why = [
         "--reason",
         "DRAIN_NODE_REASON_PREEMPTION",

@@ -131,7 +131,6 @@ def decide(state: State, now: float, most: int = MOST_PLACEMENTS, strict: bool =
 
 def decide_what_is_next(state: State, now: float, most: int = MOST_PLACEMENTS, strict: bool = False) -> Decision:
     """The same without what is forgotten."""
-    now = float(now)
     facts = settled_before(state, now)
     gives_back = any(isinstance(fact, GIVES_ROOM_BACK) for fact in facts)  # which the plan does not know of
     plan = _plan(state, most, now, thorough=False, strict=strict)

@@ -5,7 +5,7 @@ For tests, fuzzing, and a scheduler that runs with ``FAIRLEAD_CHECK`` set; it lo
 
 import numpy as np
 
-from fairlead.model.specs import Quantities, Ranges
+from fairlead.model.specs import ROOT, Quantities, Ranges, ancestors
 from fairlead.scheduler import kernel_claims, order
 from fairlead.scheduler.effects import is_led_out
 from fairlead.scheduler.framework_index import own_queue, plus
@@ -161,12 +161,13 @@ def _check_sums(state: State) -> None:
         np.add.at(sums, where, what)
     for role, _, amount in apart:
         queue_used[state.tree.rows[f"{own_queue(role)}/{RESERVED}"]] += amount
+    for name, q in state.tree.rows.items():
+        above = NONE if name == ROOT else state.tree.rows[ancestors(name)[0]]
+        assert queues.parent[q] == above, f"queue {name!r} is below row {above}, not {queues.parent[q]}"
     for sums in (queue_used, offered, spare, queue_tasks, queue_jobs, spare_tasks):
         for q in range(queues.n - 1, 0, -1):  # parents come before their children
             sums[queues.parent[q]] += sums[q]
     for name, q in state.tree.rows.items():
-        above = state.tree.rows[name.rpartition("/")[0]] if q else NONE
-        assert queues.parent[q] == above, f"queue {name!r} is below row {above}, not {queues.parent[q]}"
         found = queue_used[q].tolist(), int(queue_tasks[q]), int(queue_jobs[q])
         kept = queues.used[q].tolist(), int(queues.tasks[q]), int(queues.jobs[q])
         assert kept == found, f"queue {name!r} uses {found[0]} in {found[1]} tasks of {found[2]} jobs, not {kept}"

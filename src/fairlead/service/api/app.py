@@ -90,7 +90,6 @@ def make_api(asker: Asker, parts: Parts) -> FastAPI:
         docs_url=None,
         redoc_url=None,
         openapi_url=None,
-        default_response_class=Json,
     )
     _answer_errors_in_one_line(app)
     checks = [Depends(HTTPBearer(auto_error=False)), Depends(_refusing_unknown_queries())]
