@@ -1,0 +1,349 @@
+"""Who goes before whom: the keys of queues, and how they are compared.
+
+Under a policy whose key is a largest share (drf, maxmin) keys are exact: two that floats may not tell apart are compared as
+products of whole numbers; so are those of YARN's policies, which go on to the next largest where the largest are the same. The
+other policies' levels are rounded to 40 binary digits, and two that are the same then are a tie;
+so the order is one order, whoever is compared with whom first.
+"""
+
+
+cpdef i64 compare_shares(View v, i64 a, i64 ra, i64 b, i64 rb) noexcept nogil:
+    """Compare queue a's weighed share of resource ra with b's of rb, exactly: -1, 0 or 1."""
+    cdef i64 m = v.len_total
+    x, y = v.charged[a * m + ra], v.charged[b * m + rb]
+    if x == 0 or y == 0:
+        return (x > y) - (x < y)
+    if ra == rb and v.part[a * m + ra] == v.part[b * m + rb] and v.whole[a * m + ra] == v.whole[b * m + rb]:
+        return (x > y) - (x < y)
+    one = product(x, v.total[rb] << v.fine[rb], v.whole[a * m + ra], v.part[b * m + rb])
+    other = product(y, v.total[ra] << v.fine[ra], v.whole[b * m + rb], v.part[a * m + ra])
+    return compare_wide(one, other)
+
+
+cdef double _share(View v, i64 q, i64 r) noexcept nogil:
+    """The weighed share of a resource that a queue is charged."""
+    cdef i64 m = v.len_total
+    return v.charged[q * m + r] / (max(1, v.total[r]) << v.fine[r]) / v.weight[q * m + r]
+
+
+cdef double dominant_share(i64 m, i64 *used, i64 *capacity, double *weight) noexcept nogil:
+    """The largest of used / capacity / weight; a resource that the cluster has none of has no share."""
+    largest = 0.0
+    for r in range(m):
+        if capacity[r] > 0:
+            largest = max(largest, used[r] / capacity[r] / weight[r])
+    return largest
+
+
+cdef double _times_priority(double used, double priority) noexcept nogil:
+    """See :func:`fairlead.policies.htcondor`: slots in inverse proportion to the priority."""
+    return used * priority if used > 0 else -1.0 / priority
+
+
+cdef double _rounded(double x) noexcept nogil:
+    """Round to 40 binary digits."""
+    if not isfinite(x):
+        return x
+    t = x * SPLIT
+    return t - (t - x)
+
+
+cdef bint compares_shares(i64 policy) noexcept nogil:
+    """Whether what queues used before is a part of their keys under a policy."""
+    return policy == DRF or policy == ASSET or policy == HDRF or MAXMIN <= policy < YARN_FAIR
+
+
+cdef bint has_history(i64 policy) noexcept nogil:
+    """Whether keys under a policy change when what queues used before does."""
+    return compares_shares(policy) or policy == SDRF or policy >= FAIRTREE
+
+
+cpdef void set_key(View v, i64 q) noexcept nogil:
+    """Work out queue q's key among its siblings, from what it is charged; for hdrf and divisions see :func:`set_level`."""
+    cdef i64 m = v.len_total
+    seat = v.queue_seats
+    p = v.queues[q].parent
+    policy = v.queues[p].policy
+    seat[q].below = (not _may_go_first(v, q, seat[q].base + 1))
+    seat[q].first = 0
+    seat[q].column = NONE
+    if compares_shares(policy):
+        charge(v, q)
+    if policy == DRF:
+        _set_dominant(v, q, v.queues[p].exact)
+    elif policy == MESOS:  # what was used before is nothing to it
+        for r in range(m):
+            v.charged[q * m + r] = (v.used[q * m + r] + v.promised[q * m + r]) << v.fine[r]
+        _set_dominant(v, q, v.queues[p].exact)
+    elif policy == SDRF:
+        seat[q].level = _rounded(_stateful_share(v, q))
+    elif policy >= HTCONDOR:
+        r = policy - HTCONDOR
+        priority = max(LEAST_PRIORITY, mean_now(v, q, r)) / v.weight[q * m + r]
+        seat[q].level = _rounded(_times_priority(<double>(v.used[q * m + r] + v.promised[q * m + r]), priority))
+    elif policy >= FAIRTREE:
+        r = policy - FAIRTREE
+        seat[q].level = _rounded(mean_at_tick(v, q, r) / v.weight[q * m + r])
+    elif policy >= YARN_FAIR or policy == YARN_DRF:
+        _set_as_yarn(v, q, policy)
+    elif policy >= MAXMIN:
+        r = policy - MAXMIN
+        level = _share(v, q, r)
+        seat[q].column = r if v.total[r] > 0 and v.queues[p].exact else NONE
+        seat[q].level = level if seat[q].column != NONE else _rounded(level)
+    elif policy == ASSET:
+        level = 0.0
+        for r in range(m):
+            level += _share(v, q, r) if v.total[r] > 0 else 0.0
+        seat[q].level = _rounded(level)
+    elif policy == FIFO or policy == BY_PRIORITY:
+        # The least that anything below has: what is really served is looked up when it is found.
+        least = &v.least[(v.queue_seats[q].base + 1) * v.cols_least]
+        resources = m
+        seat[q].first = least[resources + NEGATIVE_PRIORITY] if policy == BY_PRIORITY else 0
+        seat[q].level = <double>least[resources + NUMBER]
+
+
+cdef i64 needs_bit(i64 r) noexcept nogil:
+    """The bit of a resource in a tree's `needs`; the last is that of all the rest."""
+    return <i64>1 << min(r, LAST_BIT)
+
+
+cdef bint may_go_first(View v, i64 q, i64 node) noexcept nogil:
+    """Whether :func:`exact_below` may be 0 for queue q and anybody below a node of its tree."""
+    if v.queue_seats[q].column == AS_YARN and v.queues[q].guaranteed:
+        return v.queue_seats[q].below == 0
+    return _may_go_first(v, q, node)
+
+
+cdef bint _may_go_first(View v, i64 q, i64 node) noexcept nogil:
+    cdef i64 m = v.len_total
+    for r in range(m):
+        if _has(v, q, r) < v.guarantee[q * m + r] and v.needs[node] & needs_bit(r):
+            return True
+    return _child_may_go_first(v, q, node)
+
+
+cdef bint _child_may_go_first(View v, i64 q, i64 node) noexcept nogil:
+    return v.queue_seats[q].inner and v.best[node] != NONE and v.queue_seats[v.best[node]].below == 0
+
+
+cdef i64 _has(View v, i64 q, i64 r) noexcept nogil:
+    """What a queue has of what it is guaranteed: what is kept for its claims is theirs, and for nobody else in it missing."""
+    cdef i64 m = v.len_total
+    return v.used[q * m + r] + v.claimed[q * m + r]
+
+
+cdef double _stateful_share(View v, i64 q) noexcept nogil:
+    """The dominant share, and the largest commitment, which is what history is made of under sdrf."""
+    cdef i64 m = v.len_total
+    share, committed = 0.0, 0.0
+    for r in range(m):
+        if v.total[r] > 0:
+            share = max(share, (v.used[q * m + r] + v.promised[q * m + r]) / v.total[r] / v.weight[q * m + r])
+            committed = max(committed, mean_now(v, q, r) / v.total[r] / v.weight[q * m + r])
+    return share + committed
+
+
+cdef void _set_dominant(View v, i64 q, bint exact) noexcept nogil:
+    """The dominant share, and at which resource it is reached; where floats are not sure, decided exactly."""
+    cdef i64 m = v.len_total
+    cdef bint larger
+    largest, column = 0.0, NONE
+    for r in range(m):
+        if v.total[r] > 0 and v.charged[q * m + r] > 0:
+            share = _share(v, q, r)
+            if column == NONE or share > largest * (1.0 + SURE):
+                larger = True
+            elif share < largest * (1.0 - SURE) or not exact:
+                larger = share > largest
+            else:
+                larger = compare_shares(v, q, r, q, column) > 0
+            if larger:
+                largest, column = share, r
+    v.queue_seats[q].level = largest if exact else _rounded(largest)
+    v.queue_seats[q].column = column if exact else NONE
+
+
+cdef void _set_as_yarn(View v, i64 q, i64 policy) noexcept nogil:
+    """YARN's key: whether it is below its minimum of what it goes by, and the part of that which it has; else its share."""
+    cdef i64 m = v.len_total
+    seat = v.queue_seats
+    for r in range(m):
+        v.charged[q * m + r] = (v.used[q * m + r] + v.promised[q * m + r]) << v.fine[r]
+    r = policy - YARN_FAIR if policy != YARN_DRF else _next_by_dominance(v, q, NONE)
+    seat[q].below, seat[q].first, seat[q].level, seat[q].column = 1, v.queues[q].weightless, 0.0, AS_YARN
+    if r != NONE and _has(v, q, r) < v.guarantee[q * m + r]:
+        seat[q].below, seat[q].first, seat[q].level = 0, 0, _has(v, q, r) / v.guarantee[q * m + r]
+    elif r != NONE:
+        level = _share(v, q, r)
+        seat[q].level = level if v.queues[v.queues[q].parent].exact else _rounded(level)
+    if not v.queues[q].guaranteed and _child_may_go_first(v, q, seat[q].base + 1):
+        seat[q].below = 0
+
+
+cdef bint compares_as_yarn(View v, i64 q) noexcept nogil:
+    """Whether a queue and its siblings are compared as YARN does it."""
+    policy = v.queues[v.queues[q].parent].policy
+    return policy == YARN_DRF or YARN_FAIR <= policy < FAIRTREE
+
+
+cdef bint misses_as_compared(View v, i64 q, i64 *kept) noexcept nogil:
+    """Whether a queue misses what its siblings are compared by, so much being kept for claims: YARN compares one minimum."""
+    cdef i64 m = v.len_total
+    policy = v.queues[v.queues[q].parent].policy
+    if not compares_as_yarn(v, q):
+        return True
+    for r in range(m):
+        v.charged[q * m + r] = (v.used[q * m + r] + v.promised[q * m + r]) << v.fine[r]
+    r = policy - YARN_FAIR if policy != YARN_DRF else _next_by_dominance(v, q, NONE)
+    return r != NONE and v.used[q * m + r] + kept[q * m + r] < v.guarantee[q * m + r]
+
+
+cdef i64 _next_by_dominance(View v, i64 q, i64 last) noexcept nogil:
+    """The resource after another (NONE: the first) by shares, the largest first; of equals the least part of a minimum."""
+    cdef i64 m = v.len_total
+    cdef bint later
+    found = NONE
+    for r in range(m):
+        if v.total[r] > 0 and r != last:
+            later = last == NONE or _is_more_dominant(v, q, last, r)
+            if later and (found == NONE or _is_more_dominant(v, q, r, found)):
+                found = r
+    return found
+
+
+cdef bint _is_more_dominant(View v, i64 q, i64 r, i64 s) noexcept nogil:
+    order = _compare_weighed(v, q, r, q, s)
+    if order == 0:
+        order = -_compare_parts_of_minimum(v, q, r, q, s)
+    return order > 0 or (order == 0 and r < s)
+
+
+cdef i64 _compare_weighed(View v, i64 a, i64 ra, i64 b, i64 rb) noexcept nogil:
+    """Compare weighed shares exactly where the weights allow that, else rounded: -1, 0 or 1."""
+    if v.queues[v.queues[a].parent].exact:
+        return compare_shares(v, a, ra, b, rb)
+    x = _rounded(_share(v, a, ra))
+    y = _rounded(_share(v, b, rb))
+    return (x > y) - (x < y)
+
+
+cdef i64 _compare_parts_of_minimum(View v, i64 a, i64 ra, i64 b, i64 rb) noexcept nogil:
+    """Compare what part of its minimum of resource ra queue a uses with b's of rb, exactly; that of no minimum is the largest."""
+    cdef i64 m = v.len_total
+    least_a, least_b = v.guarantee[a * m + ra], v.guarantee[b * m + rb]
+    if least_a == 0 or least_b == 0:
+        return (least_a == 0) - (least_b == 0)
+    one, other = product(_has(v, a, ra), least_b, 1, 1), product(_has(v, b, rb), least_a, 1, 1)
+    return compare_wide(one, other)
+
+
+cdef i64 _compare_as_yarn(View v, i64 a, i64 b, bint needy) noexcept nogil:
+    """Compare queue a with its sibling b by YARN's rule, both being below their minimums or neither: -1, 0 or 1."""
+    cdef i64 m = v.len_total
+    policy = v.queues[v.queues[a].parent].policy
+    if policy != YARN_DRF:
+        r = policy - YARN_FAIR
+        return _compare_parts_of_minimum(v, a, r, b, r) if needy else _compare_weighed(v, a, r, b, r)
+    ra = rb = NONE
+    order = 0
+    for _ in range(m):
+        ra, rb = _next_by_dominance(v, a, ra), _next_by_dominance(v, b, rb)
+        if ra == NONE or order != 0:
+            break
+        order = _compare_parts_of_minimum(v, a, ra, b, rb) if needy else _compare_weighed(v, a, ra, b, rb)
+    return order
+
+
+cdef void set_level(View v, i64 q, bint leaf) noexcept nogil:
+    """The rest of the key under policies that look at more than what queue q uses: hdrf, and those that divide."""
+    cdef i64 m = v.len_total
+    level = now = 0.0
+    if v.queues[v.queues[q].parent].policy == HDRF:
+        for r in range(m):
+            if v.total[r] > 0 and (leaf or v.counted[r]):
+                before = (v.charged[q * m + r] - (v.used[q * m + r] << v.fine[r])) / (<i64>1 << v.fine[r])
+                now = max(now, v.counts_as[q * m + r] / v.total[r] / v.weight[q * m + r])
+                level = max(level, (v.counts_as[q * m + r] + before) / v.total[r] / v.weight[q * m + r])
+        v.queue_seats[q].level_now = _rounded(now)
+    else:
+        level = INFINITY
+        if v.queue_seats[q].entitled > 0:
+            level = dominant_share(m, &v.used[q * m], v.total, &v.weight[q * m]) / v.queue_seats[q].entitled
+    v.queue_seats[q].first, v.queue_seats[q].level = 0, _rounded(level)
+    v.queue_seats[q].column = NONE
+
+
+cdef i64 turn_of(View v, i64 q) noexcept nogil:
+    """What breaks ties between queue q and its siblings: when it was served last; under Mesos' policy, how often."""
+    p = v.queues[q].parent
+    if p != NONE and v.queues[p].policy == MESOS:
+        return v.queues[q].allocations
+    return v.queues[q].served
+
+
+cpdef bint queue_goes_before(
+    View v, i64 a, i64 a_below, i64 a_first, double a_level, i64 b, i64 b_below, i64 b_first, double b_level
+) noexcept nogil:
+    """Whether queue a goes before its sibling b, their keys being these."""
+    order = compare_queues(v, a, a_below, a_first, a_level, b, b_below, b_first, b_level)
+    if order != 0:
+        return order < 0
+    seat = v.queue_seats
+    if seat[a].turn != seat[b].turn:
+        return seat[a].turn < seat[b].turn
+    return v.queues[a].rank < v.queues[b].rank
+
+
+cdef i64 compare_queues(
+    View v, i64 a, i64 a_below, i64 a_first, double a_level, i64 b, i64 b_below, i64 b_first, double b_level
+) noexcept nogil:
+    """Compare two siblings by these keys alone, not by whose turn it is: -1 where a goes first, 0 or 1."""
+    if a_below != b_below:
+        return -1 if a_below < b_below else 1
+    if a_first != b_first:
+        return -1 if a_first < b_first else 1
+    ra, rb = v.queue_seats[a].column, v.queue_seats[b].column
+    if ra != NONE and rb != NONE and abs(a_level - b_level) <= SURE * (a_level + b_level):
+        return compare_shares(v, a, ra, b, rb) if ra > NONE else _compare_as_yarn(v, a, b, a_below == 0)
+    return (a_level > b_level) - (a_level < b_level)
+
+
+cdef bint bucket_goes_before(View v, i64 a, i64 b) noexcept nogil:
+    """Whether bucket a goes before another of its leaf: by priority, then by the number of the job that is next."""
+    if v.buckets[a].priority != v.buckets[b].priority:
+        return v.buckets[a].priority > v.buckets[b].priority
+    return v.bucket_seats[a].number < v.bucket_seats[b].number
+
+
+cpdef i64 exact_below(View v, i64 q, i64 shape, i64 under) noexcept nogil:
+    """0 where queue q goes first with a task of the shape, for it is below its guarantee of something that this needs, else 1.
+
+    A queue that is guaranteed nothing of what the task needs goes as the one on the way down from it does (`under`; 1 for a
+    leaf): so a guarantee is one among the siblings of all above it too, as far as they name nothing. So goes whoever has others
+    revoked for a guarantee, with what these give up: :func:`fairlead.scheduler.kernel_claims.guarded_part` asks along the same
+    way. Who has a minimum under YARN's key goes by that. Who needs nothing in particular, a framework, needs anything.
+    """
+    cdef i64 m = v.len_total
+    cdef bint anything
+    if v.queue_seats[q].column == AS_YARN:
+        return v.queue_seats[q].below if v.queues[q].guaranteed else under
+    anything, named = True, False
+    for r in range(m):
+        anything &= v.demand[shape * m + r] == 0
+    for r in range(m):
+        if (anything or v.demand[shape * m + r] > 0) and v.guarantee[q * m + r] > 0:
+            if _has(v, q, r) < v.guarantee[q * m + r]:
+                return 0
+            named = True
+    return 1 if named else under
+
+
+cdef i64 below_on_path(View v, i64 q, i64 leaf, i64 shape) noexcept nogil:
+    """The same, for a task that waits in a leaf below the queue."""
+    below, x = exact_below(v, leaf, shape, 1), leaf
+    while x != q:
+        x = v.queues[x].parent
+        below = exact_below(v, x, shape, below)
+    return below

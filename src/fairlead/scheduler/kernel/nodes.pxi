@@ -1,0 +1,172 @@
+"""Where there is room: first fit over the nodes, past blocks of them that have none; and which of those that have a job chose.
+
+A bound is at least what any node of its block has of each resource. It is raised when room comes back, and brought down to what
+is true when a block was looked through in vain.
+"""
+
+
+cdef bint holds_task(View v, i64 n, i64 shape) noexcept nogil:
+    """Whether a node takes tasks of a shape, and has room for one now."""
+    cdef i64 m = v.len_total
+    if not v.nodes[n].up or v.nodes[n].draining or not v.masks[v.shapes[shape].mask * v.cols_masks + n]:
+        return False
+    for r in range(m):
+        if v.demand[shape * m + r] > 0 and v.demand[shape * m + r] > v.free[n * m + r] - v.held[n * m + r]:
+            return False
+    return True
+
+
+cdef bint _may_hold(View v, i64 *bound, i64 shape) noexcept nogil:
+    cdef i64 m = v.len_total
+    for r in range(m):
+        if v.demand[shape * m + r] > 0 and v.demand[shape * m + r] > bound[r]:
+            return False
+    return True
+
+
+cdef i64 first_fit(View v, i64 shape) noexcept nogil:
+    """Find the first node with room for a task of a shape; the number of nodes if there is none.
+
+    Within a cycle room only shrinks, so a shape goes on from where it was.
+    """
+    cdef i64 m = v.len_total
+    n, count = 0, v.counts[NODES]
+    if v.shape_seats[shape].cycle == v.counts[CYCLE]:
+        n = v.shape_seats[shape].cursor
+    whole = -1  # the block that was looked through from its first node on
+    while n < count:
+        if n % (BLOCK * BLOCK) == 0 and not _may_hold(v, &v.large_bounds[(n // (BLOCK * BLOCK)) * m], shape):
+            n += BLOCK * BLOCK
+            continue
+        if n % BLOCK == 0:
+            if not _may_hold(v, &v.bounds[(n // BLOCK) * m], shape):
+                n += BLOCK
+                continue
+            whole = n // BLOCK
+        if holds_task(v, n, shape):
+            break
+        n += 1
+        if n % BLOCK == 0 and whole == n // BLOCK - 1:
+            _lower(v, whole)
+    n = min(n, count)
+    v.shape_seats[shape].cycle, v.shape_seats[shape].cursor = v.counts[CYCLE], n
+    return n
+
+
+cdef i64 by_fit(View v, i64 shape, i64 first) noexcept nogil:
+    """Where a task of a shape goes, when `first` is the first node with room for it.
+
+    The nodes are compared by how much of the resource that the task needs most of, by its part of all that there is, lies open.
+    """
+    cdef i64 m = v.len_total
+    fit, r = v.shapes[shape].fit, _dominant(v, shape)
+    if fit == FIRST or r == NONE:
+        return first
+    n, best, least = first, first, _open_part(v, first, r)
+    while n < v.counts[NODES]:
+        if n % BLOCK == 0 and not _may_hold(v, &v.bounds[(n // BLOCK) * m], shape):
+            n += BLOCK
+            continue
+        part = _open_part(v, n, r)
+        if ((fit == PACK and part < least) or (fit == SPREAD and part > least)) and holds_task(v, n, shape):
+            best, least = n, part
+        n += 1
+    return best
+
+
+cdef i64 _dominant(View v, i64 shape) noexcept nogil:
+    """The resource that a task of a shape needs most of, by its part of all that there is; NONE where it needs nothing."""
+    cdef i64 m = v.len_total
+    found, most = NONE, 0.0
+    for r in range(m):
+        if v.demand[shape * m + r] > 0 and v.demand[shape * m + r] / max(1, v.total[r]) > most:
+            found, most = r, v.demand[shape * m + r] / max(1, v.total[r])
+    return found
+
+
+cdef double _open_part(View v, i64 n, i64 r) noexcept nogil:
+    """The part of what a node has of a resource that nobody has, and that is kept for nobody."""
+    cdef i64 m = v.len_total
+    return (v.free[n * m + r] - v.held[n * m + r]) / max(1, v.capacity[n * m + r])
+
+
+cdef void _lower(View v, i64 block) noexcept nogil:
+    """Have a block's bound say what is true, and that of the large block which it is in."""
+    cdef i64 m = v.len_total
+    bound = &v.bounds[block * m]
+    for r in range(m):
+        bound[r] = v.large_bounds[block // BLOCK * m + r] = -1
+    for n in range(block * BLOCK, min((block + 1) * BLOCK, v.counts[NODES])):
+        if v.nodes[n].up and not v.nodes[n].draining:
+            for r in range(m):
+                bound[r] = max(bound[r], v.free[n * m + r] - v.held[n * m + r])
+    large = block // BLOCK
+    last = min((large + 1) * BLOCK, (v.counts[NODES] + BLOCK - 1) // BLOCK)
+    for k in range(large * BLOCK, last):
+        for r in range(m):
+            v.large_bounds[large * m + r] = max(v.large_bounds[large * m + r], v.bounds[k * m + r])
+
+
+cpdef void set_bounds(View v) noexcept nogil:
+    """Work out all bounds."""
+    for block in range((v.counts[NODES] + BLOCK - 1) // BLOCK):
+        _lower(v, block)
+
+
+cdef void raise_bounds(View v, i64 n) noexcept nogil:
+    """Have the bounds of a node's blocks hold for it, that has more room than it had; or has it again, that had less on paper."""
+    cdef i64 m = v.len_total
+    block, large = n // BLOCK, n // (BLOCK * BLOCK)
+    for r in range(m):
+        room = v.free[n * m + r] - v.held[n * m + r]
+        if room > v.bounds[block * m + r]:
+            v.bounds[block * m + r] = room
+            v.large_bounds[large * m + r] = max(v.large_bounds[large * m + r], room)
+
+
+cdef void room_came_back(View v, i64 n) noexcept nogil:
+    """Note that a node has more room than it had."""
+    raise_bounds(v, n)
+    if not v.node_seats[n].is_fresh:
+        v.node_seats[n].is_fresh = True
+        v.node_seats[v.counts[FRESH]].fresh = n
+        v.counts[FRESH] += 1
+
+
+cdef i64 could_hold(View v, i64 n, i64 shape) noexcept nogil:
+    """How many tasks of a shape a node could hold, were it empty; 0 where it takes none of them."""
+    cdef i64 m = v.len_total
+    if not v.nodes[n].up or v.nodes[n].draining or not v.masks[v.shapes[shape].mask * v.cols_masks + n]:
+        return 0
+    most = NOBODY
+    for r in range(m):
+        if v.demand[shape * m + r] > 0:
+            most = min(most, v.capacity[n * m + r] // v.demand[shape * m + r])
+    return most
+
+
+cpdef bint could_ever_hold(View v, i64 shape, i64 count) noexcept nogil:
+    """Whether the nodes that there are could hold so many tasks of a shape at once, were they empty."""
+    for n in range(v.counts[NODES]):
+        count -= min(count, could_hold(v, n, shape))
+        if count <= 0:
+            return True
+    return False
+
+
+cpdef void mark_hopeless(View v) noexcept nogil:
+    """Say of each bucket whether the nodes that there are could never hold its task or gang."""
+    for b in range(v.counts[BUCKETS]):
+        v.bucket_seats[b].hopeless = not could_ever_hold(v, v.buckets[b].shape_row, max(1, v.buckets[b].gang))
+
+
+cpdef i64 room_for(View v, i64 n, i64 shape, i64 count) noexcept nogil:
+    """How many of so many tasks of a shape a node has room for now."""
+    cdef i64 m = v.len_total
+    if not holds_task(v, n, shape):
+        return 0
+    most = count
+    for r in range(m):
+        if v.demand[shape * m + r] > 0:
+            most = min(most, floor_div(v.free[n * m + r] - v.held[n * m + r], v.demand[shape * m + r]))
+    return most

@@ -1,0 +1,357 @@
+"""Offers: what is left of a node, kept for a framework until it answers.
+
+An offer takes room of its node and counts as used by its leaf and all queues above, as a task does; but it is no task. It is the
+node's whole rest, less what would break a limit with what is kept for claims, what others do not lend, and what is more than one
+framework may be offered at once. Nodes are gone through in an order that is another for each offer and follows from its id: each
+comes once, from a place on, by steps that have no divisor in common with their number.
+
+A framework that no node has anything for is parked, as a bucket of jobs is, unless a limit bounds what it may have: it is asked
+for again when room came back on some node, or when something that it refused may be offered to it again.
+"""
+
+
+cdef bint find_offer(View v, i64 b) noexcept nogil:
+    """Find a node with something to offer to the framework of a bucket, which is then where the bucket has `entered`."""
+    cdef bint refused
+    v.bucket_seats[b].wake = INFINITY
+    if not _set_room(v, b) or not _is_anything_left(v):
+        return False
+    count, leaf = v.counts[NODES], v.buckets[b].leaf
+    refused = v.queues[leaf].refusal > 0
+    if refused:
+        v.bucket_seats[b].wake = _note_refusals(v, leaf)
+    if v.bucket_seats[b].parked and not _is_unsure(v, leaf) and not _has_fresh(v, refused):
+        return False
+    n, step = _first_and_step(v.counts[LAST_OFFER] + v.counts[OFFERED] + 1, count)
+    nothing = True
+    for _ in range(count):
+        if _is_to_be_had(v, n, refused):
+            v.bucket_seats[b].entered = n
+            return True
+        nothing &= not _is_worth(v, n)
+        n = (n + step) % count
+    if nothing and not v.bucket_seats[b].bounded:
+        set_bounds(v)  # so that others need not look
+    return False
+
+
+cdef bint _is_unsure(View v, i64 q) noexcept nogil:
+    """Whether what is parked in a leaf may have room on other nodes than those where some came back."""
+    while q != NONE:
+        if v.queue_seats[q].unsure:
+            return True
+        q = v.queues[q].parent
+    return False
+
+
+cdef bint _has_fresh(View v, bint refused) noexcept nogil:
+    """Whether one of the nodes where room came back has something to offer."""
+    for k in range(v.counts[FRESH]):
+        if _is_to_be_had(v, v.node_seats[k].fresh, refused):
+            return True
+    return False
+
+
+cdef bint _is_to_be_had(View v, i64 n, bint refused) noexcept nogil:
+    up = v.nodes[n].up and not v.nodes[n].draining
+    return up and _is_worth(v, n) and not (refused and _is_refused(v, n))
+
+
+cdef void wake_frameworks(View v) noexcept nogil:
+    """Ask for those again who refused something that may be offered to them again by now."""
+    v.times[OFFER_WAKE] = INFINITY
+    for b in range(v.counts[BUCKETS]):
+        if v.buckets[b].wants and v.bucket_seats[b].parked:
+            if v.bucket_seats[b].wake <= v.times[NOW]:
+                v.bucket_seats[b].parked = False
+                touch_bucket(v, b)
+            else:
+                v.times[OFFER_WAKE] = min(v.times[OFFER_WAKE], v.bucket_seats[b].wake)
+
+
+cdef void park_framework(View v, i64 b) noexcept nogil:
+    """Nothing was found for a framework: ask for it again when there is something else."""
+    v.bucket_seats[b].parked = not v.bucket_seats[b].bounded
+    if v.bucket_seats[b].parked:
+        v.times[OFFER_WAKE] = min(v.times[OFFER_WAKE], v.bucket_seats[b].wake)
+    touch_bucket(v, b)
+
+
+cdef bint _set_room(View v, i64 b) noexcept nogil:
+    """Work out how much a framework may be offered, wherever it is; whether that is worth an offer."""
+    cdef i64 m = v.len_total
+    cdef bint beyond, worth
+    beyond = v.counts[BEYOND] > 0 and v.buckets[b].revocable  # where a cycle asks anybody, it comes to others, too
+    v.bucket_seats[b].bounded, worth = set_bounded_room(v, b, beyond, v.offer_room), False
+    for r in range(m):
+        worth |= v.offer_room[r] >= v.worth[r]
+    return worth
+
+
+cdef bint set_bounded_room(View v, i64 b, bint beyond, i64 *amount) noexcept nogil:
+    """Work out how much a framework may be offered, wherever it is; whether anything bounds that.
+
+    `amount`, shape (resources,), becomes that; `beyond` where limits are nothing to it, for it is revocable.
+    """
+    cdef i64 m = v.len_total
+    cdef bint bounded
+    leaf, bounded = v.buckets[b].leaf, False
+    if has_enough(v, leaf):
+        for r in range(m):
+            amount[r] = 0
+        return True
+    for r in range(m):
+        room = UNLIMITED
+        if v.queues[leaf].offer_most > 0.0:
+            room = <i64>(v.total[r] * v.queues[leaf].offer_most) - v.offered[leaf * m + r]
+        if v.queues[0].lends:
+            room = min(room, left_by_others(v, leaf, r))
+        q = NONE if beyond else leaf
+        while q != NONE:
+            room = min(room, left_under(v, b, q, r))
+            q = v.queues[q].parent
+        amount[r] = max(0, room)
+        bounded |= room != UNLIMITED
+    return bounded
+
+
+cdef bint has_enough(View v, i64 leaf) noexcept nogil:
+    """Whether a framework has more than half of what it may be offered at once of something that offers are worth it for.
+
+    What it were offered then would be cut to what is left of that, to CPUs without memory in the end; and answered piece by
+    piece, the same pieces would be offered again for ever.
+    """
+    cdef i64 m = v.len_total
+    most = v.queues[leaf].offer_most
+    for r in range(m):
+        if most > 0.0 and v.worth[r] <= v.total[r] and 2 * v.offered[leaf * m + r] > <i64>(v.total[r] * most):
+            return True
+    return False
+
+
+cdef i64 left_by_others(View v, i64 leaf, i64 r) noexcept nogil:
+    """How much of a resource is free that others than a leaf lend, and that is kept for no claim."""
+    cdef i64 m = v.len_total
+    return v.total[r] - v.used[0 * m + r] - v.claimed[0 * m + r] - withheld_from(v, leaf, r)
+
+
+cpdef i64 left_under(View v, i64 b, i64 q, i64 r) noexcept nogil:
+    """How much more of a resource the limit of a queue lets a framework have."""
+    cdef i64 m = v.len_total
+    if v.limit[q * m + r] == UNLIMITED:
+        return UNLIMITED
+    spare = 0 if v.buckets[b].revocable else v.spare[q * m + r]
+    return v.limit[q * m + r] - v.used[q * m + r] - v.claimed[q * m + r] + spare
+
+
+cdef bint _is_anything_left(View v) noexcept nogil:
+    """Whether some node may have as much left as is offered at least."""
+    cdef i64 m = v.len_total
+    for block in range(v.len_large_bounds):
+        for r in range(m):
+            if v.large_bounds[block * m + r] >= v.worth[r]:
+                return True
+    return False
+
+
+cdef i64 _rest(View v, i64 n, i64 r) noexcept nogil:
+    """What there is to offer of a resource of a node, as far as the framework that was asked for may have it."""
+    cdef i64 m = v.len_total
+    return max(0, min(v.free[n * m + r] - v.held[n * m + r], v.offer_room[r]))
+
+
+cdef bint _is_worth(View v, i64 n) noexcept nogil:
+    cdef i64 m = v.len_total
+    for r in range(m):
+        if _rest(v, n, r) >= v.worth[r]:
+            return True
+    return False
+
+
+cdef double _note_refusals(View v, i64 leaf) noexcept nogil:
+    """Note with the nodes what a leaf's framework refused of them and does still; until when at least."""
+    v.counts[OFFER_SEARCHES] += 1
+    search, f, until = v.counts[OFFER_SEARCHES], v.queues[leaf].refusal, INFINITY
+    while f > 0:
+        if v.refusals[f - 1].until > v.times[NOW]:
+            n, until = v.refusals[f - 1].node, min(until, v.refusals[f - 1].until)
+            v.refusals[f - 1].beside = v.node_seats[n].refusal if v.node_seats[n].refusal_search == search else 0
+            v.node_seats[n].refusal, v.node_seats[n].refusal_search = f, search
+        f = v.refusals[f - 1].after
+    return until
+
+
+cdef bint _is_refused(View v, i64 n) noexcept nogil:
+    """Whether all that a node has to offer was refused before."""
+    cdef i64 m = v.len_total
+    cdef bint within
+    f = v.node_seats[n].refusal if v.node_seats[n].refusal_search == v.counts[OFFER_SEARCHES] else 0
+    while f > 0:
+        within = True
+        for r in range(m):
+            within &= _rest(v, n, r) <= v.refused[(f - 1) * m + r]
+        if within:
+            return True
+        f = v.refusals[f - 1].beside
+    return False
+
+
+cdef (i64, i64) _first_and_step(i64 offer, i64 count) noexcept nogil:
+    """Where to begin with so many nodes for an offer, and by which steps to go on so that each comes once."""
+    first = _mixed(2 * offer) % count
+    step = _mixed(2 * offer + 1) % count
+    while _common_divisor(step, count) != 1:
+        step = (step + 1) % count
+    return first, step
+
+
+cdef i64 _mixed(i64 x) noexcept nogil:
+    """Scatter numbers: a product in 64 bits, of which the upper 31 are taken (Knuth's multiplicative hashing)."""
+    return (<u64>x * <u64>0x9E3779B97F4A7C15) >> <u64>33
+
+
+cdef i64 _common_divisor(i64 a, i64 b) noexcept nogil:
+    while b:
+        a, b = b, a % b
+    return a
+
+
+cdef void offer_found(View v, i64 b) noexcept nogil:
+    """Offer what :func:`find_offer` found, on paper."""
+    cdef i64 m = v.len_total
+    cdef bint counts
+    k, leaf, n = v.counts[OFFERED], v.buckets[b].leaf, v.bucket_seats[b].entered
+    v.counts[OFFERED] += 1
+    v.offered_to[OFFERED_LEAF * v.cols_offered_to + k], v.offered_to[OFFERED_NODE * v.cols_offered_to + k], v.offered_to[OFFERED_REVOCABLE * v.cols_offered_to + k] = leaf, n, v.buckets[b].revocable
+    for r in range(m):
+        v.offered_rest[k * m + r] = _rest(v, n, r)
+    _move(v, leaf, n, &v.offered_rest[k * m], v.buckets[b].revocable, 1, True)
+    turn, q = v.queue_seats[0].turn + 1, leaf
+    while q != NONE:
+        counts = q != 0 and v.queues[v.queues[q].parent].policy == MESOS
+        v.queue_seats[q].turn = v.queue_seats[q].turn + 1 if counts else turn
+        q = v.queues[q].parent
+
+
+cdef void untake_offer(View v, i64 k) noexcept nogil:
+    """Undo an offer on paper."""
+    cdef i64 m = v.len_total
+    q, n = v.offered_to[OFFERED_LEAF * v.cols_offered_to + k], v.offered_to[OFFERED_NODE * v.cols_offered_to + k]
+    _move(v, q, n, &v.offered_rest[k * m], v.offered_to[OFFERED_REVOCABLE * v.cols_offered_to + k] > 0, -1, True)
+    raise_bounds(v, n)
+    touch_queue(v, q)
+    while q != NONE:
+        v.queue_seats[q].turn = turn_of(v, q)
+        q = v.queues[q].parent
+
+
+cdef void _move(View v, i64 leaf, i64 n, i64 *amount, bint revocable, i64 sign, bint offered) noexcept nogil:
+    """An amount of a node is kept for a leaf, and used by it and those above (1); or no longer (-1); `offered`: as an offer."""
+    cdef i64 m = v.len_total
+    q = leaf
+    for r in range(m):
+        v.free[n * m + r] -= sign * amount[r]
+    while q != NONE:
+        for r in range(m):
+            v.used[q * m + r] += sign * amount[r]
+            if offered:
+                v.offered[q * m + r] += sign * amount[r]
+            if revocable:
+                v.spare[q * m + r] += sign * amount[r]
+        q = v.queues[q].parent
+    if v.queues[0].lends:
+        set_withheld(v, leaf)
+
+
+cdef void note_happened(View v, i64 leaf, i64 n, i64 *amount, bint revocable, i64 sign, double at) noexcept nogil:
+    """An offer was made (1), or answered or taken back (-1)."""
+    _take_offer(v, leaf, n, amount, revocable, sign, True, at)
+    q, turn = leaf, v.queues[0].served + 1
+    while q != NONE and sign > 0:
+        v.queues[q].served = turn
+        v.queues[q].allocations += 1
+        if v.counts[IN_ORDER]:
+            v.queue_seats[q].turn = turn_of(v, q)
+        q = v.queues[q].parent
+    if revocable and sign > 0:
+        v.times[CLAIM_DUE] = min(v.times[CLAIM_DUE], at)
+    _changed(v, leaf, n, sign)
+
+
+cdef void note_set_apart(View v, i64 leaf, i64 n, i64 *amount, i64 sign, double at) noexcept nogil:
+    """An amount of a node is set apart for the role that a leaf stands for (1), or no longer (-1)."""
+    _take_offer(v, leaf, n, amount, False, sign, False, at)
+    _changed(v, leaf, n, sign)
+
+
+cdef void _take_offer(
+    View v, i64 leaf, i64 n, i64 *amount, bint revocable, i64 sign, bint offered, double at
+) noexcept nogil:
+    """What :func:`_move` does, in what is counted over time as well."""
+    q = leaf
+    while q != NONE:
+        p = v.queues[q].parent
+        if p != NONE and v.queues[p].tick > 0.0:
+            count_use(v, q, at)
+        q = p
+    if v.nodes[n].hold != NONE:
+        count_idle(v, n, at)
+    _move(v, leaf, n, amount, revocable, sign, offered)
+    if v.nodes[n].hold != NONE:
+        set_idle(v, n)
+    q = leaf
+    while q != NONE and sign < 0:
+        if v.queues[q].guaranteed:
+            note_fall(v, q, amount, at)
+        q = v.queues[q].parent
+
+
+cdef void _changed(View v, i64 leaf, i64 n, i64 sign) noexcept nogil:
+    """Have the order know of it."""
+    if v.counts[IN_ORDER]:
+        touch_queue(v, leaf)
+        if sign < 0:
+            room_came_back(v, n)
+
+
+cdef bint _fits_amount(View v, i64 n, i64 *amount) noexcept nogil:
+    """Whether a node has an amount free."""
+    cdef i64 m = v.len_total
+    for r in range(m):
+        if amount[r] < 0 or amount[r] > v.free[n * m + r]:
+            return False
+    return True
+
+
+cpdef void link_refusals(View v, i64 count) noexcept nogil:
+    """Link the refusals of each leaf, of which there are so many, the last first."""
+    for q in range(v.counts[QUEUES]):
+        v.queues[q].refusal = 0
+    for f in range(count):
+        link_refusal(v, f)
+
+
+cpdef void link_refusal(View v, i64 f) noexcept nogil:
+    """Link a new refusal before the others of its leaf."""
+    leaf = v.refusals[f].leaf
+    v.refusals[f].after, v.queues[leaf].refusal = v.queues[leaf].refusal, f + 1
+
+
+def bound_room(View v, i64 b, bint beyond, i64[::1] amount):
+    """:func:`set_bounded_room`."""
+    return set_bounded_room(v, b, beyond, &amount[0])
+
+
+def happened(View v, i64 leaf, i64 n, const i64[::1] amount, bint revocable, i64 sign, double at):
+    """:func:`note_happened`."""
+    note_happened(v, leaf, n, <i64 *>&amount[0], revocable, sign, at)
+
+
+def set_apart(View v, i64 leaf, i64 n, const i64[::1] amount, i64 sign, double at):
+    """:func:`note_set_apart`."""
+    note_set_apart(v, leaf, n, <i64 *>&amount[0], sign, at)
+
+
+def amount_fits(View v, i64 n, const i64[::1] amount):
+    """Whether a node has an amount free."""
+    return _fits_amount(v, n, <i64 *>&amount[0])
