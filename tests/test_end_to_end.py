@@ -603,7 +603,7 @@ def test_secrets_are_for_their_owner_alone(shared):
 def test_a_client_imports_neither_numba_nor_the_server(command, tmp_path):
     program = (
         "import sys, atexit; sys.argv[0] = 'fairlead'; "
-        "heavy = {'numba', 'numpy', 'fastapi', 'sqlalchemy', 'uvicorn', 'pydantic'}; "
+        "heavy = {'numba', 'numpy', 'fastapi', 'sqlite3', 'uvicorn', 'pydantic'}; "
         "atexit.register(lambda: print('HEAVY', sorted(heavy & set(sys.modules)))); "
         "from fairlead.cli.main import main; main()"
     )

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 import typer
-from sqlalchemy.exc import SQLAlchemyError
 
 from fairlead.cli.background import Background, InBackground
 from fairlead.data_folder import SYSTEM_HOME, SYSTEM_SOCKET, home_folder, make_home, socket_of
@@ -98,7 +97,7 @@ def run_scheduler(asked: Asked) -> None:
                 on_ready=lambda urls, engine: _ready(say, home, urls, engine, configuration, asked.system),
                 on_stopping=partial(_stopping, say),
             )
-    except (DocumentError, JournalError, EngineError, Refused, SchedulerFailed, OSError, SQLAlchemyError) as error:
+    except (DocumentError, JournalError, EngineError, Refused, SchedulerFailed, OSError) as error:
         _say(str(error))
         raise typer.Exit(1) from None
     _say("stopped")

@@ -1,4 +1,4 @@
-"""A store in a database, through SQLAlchemy Core: an SQLite file.
+"""A store in a database: an SQLite file.
 
 One commit takes a whole batch, and is durable when it returns, as is the head, kept apart (:mod:`fairlead.journal.head`).
 Every row has a checksum, so that a damaged file is refused instead of believed. What only SQLite needs is in
@@ -10,13 +10,10 @@ import threading
 import time
 import uuid
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from itertools import count
 from pathlib import Path
 from typing import Any
-
-import sqlalchemy as sa
-from sqlalchemy.dialects.sqlite import dialect
 
 import fairlead
 from fairlead.journal import head, sqlite
@@ -40,38 +37,34 @@ from fairlead.journal.store import (
 SCHEMA_VERSION = 3
 """Of what is in a journal: its tables, its facts and its snapshots. See docs/journal.md for what raises it."""
 
-_metadata = sa.MetaData()
-_meta = sa.Table(
-    "meta",
-    _metadata,
-    sa.Column("key", sa.Text, primary_key=True),
-    sa.Column("value", sa.Text, nullable=False),
-)
-_facts = sa.Table(  # the fields of an Envelope in their order, and the body
-    "facts",
-    _metadata,
-    sa.Column("sequence", sa.BigInteger, primary_key=True, autoincrement=False),
-    sa.Column("monotonic", sa.Double, nullable=False),
-    sa.Column("wall", sa.Double, nullable=False),
-    sa.Column("by", sa.Text, nullable=False),
-    sa.Column("epoch", sa.BigInteger, nullable=False),
-    sa.Column("before", sa.BigInteger, nullable=False),
-    sa.Column("checksum", sa.BigInteger, nullable=False),
-    sa.Column("body", sa.LargeBinary, nullable=False),
-)
-_snapshots = sa.Table(  # the parts of a Snapshot, each with its sequence and its record's checksum
-    "snapshots",
-    _metadata,
-    sa.Column("sequence", sa.BigInteger, primary_key=True, autoincrement=False),
-    sa.Column("part", sa.BigInteger, primary_key=True, autoincrement=False),
-    sa.Column("as_of", sa.BigInteger, nullable=False),
-    sa.Column("checksum", sa.BigInteger, nullable=False),
-    sa.Column("body", sa.LargeBinary, nullable=False),
-)
-
-_INSERT = str(_facts.insert().compile(dialect=dialect()))
-_EPOCH = str(sa.select(_meta.c.value).where(_meta.c.key == sa.literal_column("'epoch'")))
-"""What each commit executes, as text: to make it of its parts each time takes longer than all the rest."""
+_TABLES = """
+CREATE TABLE meta (
+    "key" TEXT NOT NULL,
+    value TEXT NOT NULL,
+    PRIMARY KEY ("key")
+);
+CREATE TABLE facts (  -- the fields of an Envelope in their order, and the body
+    sequence BIGINT NOT NULL,
+    monotonic DOUBLE NOT NULL,
+    wall DOUBLE NOT NULL,
+    "by" TEXT NOT NULL,
+    epoch BIGINT NOT NULL,
+    "before" BIGINT NOT NULL,
+    checksum BIGINT NOT NULL,
+    body BLOB NOT NULL,
+    PRIMARY KEY (sequence)
+);
+CREATE TABLE snapshots (  -- the parts of a Snapshot, each with its sequence and its record's checksum
+    sequence BIGINT NOT NULL,
+    part BIGINT NOT NULL,
+    as_of BIGINT NOT NULL,
+    checksum BIGINT NOT NULL,
+    body BLOB NOT NULL,
+    PRIMARY KEY (sequence, part)
+);
+"""
+_BEYOND = 2**63 - 1
+"""Beyond the number of every record."""
 
 
 class SqlStore:
@@ -79,8 +72,8 @@ class SqlStore:
 
     Parameters
     ----------
-    where : str or Path
-        A file, or a URL: ``sqlite:///FILE``. Made where it does not exist, readable by its owner only.
+    path : Path
+        The file. Made where it does not exist, readable by its owner only.
     to_read : bool
         Read what is there now, though another process may have it open; nothing is made or written.
     name, epoch : str and int
@@ -94,24 +87,22 @@ class SqlStore:
         Another scheduler has it open; there is none to read; it is damaged, an older fairlead's, or no journal at all.
     """
 
-    def __init__(self, where: str | Path, *, to_read: bool = False, name: str = "", epoch: int = 0) -> None:
-        self.path = path = sqlite.path_of(where)
-        self.name, self._log_path = str(path), sqlite.log_of(path)
+    def __init__(self, path: Path, *, to_read: bool = False, name: str = "", epoch: int = 0) -> None:
+        self.path, self.name, self._log_path = path, str(path), sqlite.log_of(path)
         self._read_lock = threading.Lock()
         self._head: HeadFile | None = None
         self._read_head = head.read(path) if to_read else None  # first: what is written meanwhile is beyond it
         with ExitStack() as opened:
             if to_read:
-                self._writing = self._reading = _closed_by(opened, sqlite.connect_to_read(path))
+                self._reading = opened.enter_context(closing(sqlite.connect_to_read(path)))
             else:
                 self._head = HeadFile(path)
                 opened.callback(self._head.close)
                 if not path.exists():
                     self._refuse_lost()
                     sqlite.create(path, lambda connection: _fill(connection, name or uuid.uuid4().hex, epoch))
-                self._writing = _closed_by(opened, sqlite.connect(path))
-                self._reading = _closed_by(opened, sqlite.connect(path).execution_options(isolation_level="AUTOCOMMIT"))
-            self._driver: Any = self._writing.connection.driver_connection
+                self._writing = opened.enter_context(closing(sqlite.connect(path)))
+                self._reading = opened.enter_context(closing(sqlite.connect(path)))
             with self._naming_damage():
                 if not to_read:
                     sqlite.check(self._reading, path)
@@ -175,34 +166,30 @@ class SqlStore:
         )
 
     def extent(self) -> Extent:
-        last = sa.select(_facts.c.sequence, _facts.c.checksum).order_by(_facts.c.sequence.desc()).limit(1)
         with self._naming_damage():
-            sequence, checksum = self._reading.execute(last).one_or_none() or (0, 0)
-            saved = self._reading.execute(sa.select(sa.func.max(_snapshots.c.sequence))).scalar()
-            size = sa.select(sa.func.sum(sa.func.length(_facts.c.body))).where(_facts.c.sequence > (saved or 0))
-            since = self._reading.execute(size).scalar()
-            return Extent(
-                *(int(number or 0) for number in (sequence, checksum, saved, since))
-            )  # they may hold anything
+            last = self._one("SELECT sequence, checksum FROM facts ORDER BY sequence DESC LIMIT 1") or (0, 0)
+            (saved,) = self._one("SELECT max(sequence) FROM snapshots")
+            (since,) = self._one("SELECT sum(length(body)) FROM facts WHERE sequence > ?", saved or 0)
+            return Extent(*(int(number or 0) for number in (*last, saved, since)))  # they may hold anything
+
+    def _one(self, query: str, *values: object) -> Any:
+        """The first row that a query finds, or None."""
+        return self._reading.execute(query, values).fetchone()
 
     def head(self) -> tuple[int, int] | None:
         return (self._known.sequence, self._known.checksum) if self._known else None
 
     def begin(self, sequence: int, checksum: int) -> None:
-        with self._transaction() as connection:
-            known = _meta.update().where(_meta.c.key == "epoch", _meta.c.value == str(self.epoch))
-            found = connection.execute(known.values(value=str(self.epoch + 1))).rowcount
-            if (
-                not found
-                or connection.execute(sa.select(_facts.c.sequence).where(_facts.c.sequence > sequence)).first()
-            ):
+        with self._transaction() as writing:
+            known = "UPDATE meta SET value = ? WHERE key = 'epoch' AND value = ?"
+            found = writing.execute(known, (str(self.epoch + 1), str(self.epoch))).rowcount
+            if not found or writing.execute("SELECT 1 FROM facts WHERE sequence > ?", (sequence,)).fetchone():
                 raise TakenOver(self.name)
         self.epoch += 1
         self._write_head(sequence, checksum)
 
     def _write_head(self, sequence: int, checksum: int) -> None:
-        if self._head is None:
-            raise JournalFull(f"{self.name}: is open to read only")
+        assert self._head is not None  # what is open to read only was not written
         try:
             self._head.write(Head(self.id, self._machine, self._inode, self.epoch, sequence, checksum))
         except OSError as error:
@@ -233,106 +220,105 @@ class SqlStore:
         if known is None or (there is not None and there[0] == known[0] and there[1] >= known[1]):
             self._log = there
             return
-        with suppress(sa.exc.DatabaseError):  # of a log that was cut, there is nothing to bring
-            self._writing.execute(sa.text("PRAGMA wal_checkpoint(FULL)"))
-            self._writing.rollback()
+        with suppress(sqlite3.DatabaseError):  # of a log that was cut, there is nothing to bring
+            self._writing.execute("PRAGMA wal_checkpoint(FULL)").fetchone()
         raise JournalLost(
             f"{log}: was moved, deleted or cut while in use: stop the scheduler, and `fairlead journal check` before the next up"
         )
 
     def append(self, records: Sequence[Record]) -> None:
-        self._still_there()
         rows = [(*record.envelope, record.body) for record in records]
-        with self._transaction():
-            try:  # by the driver: SQLAlchemy would take longer than all the rest, and this is done in every step
-                self._driver.executemany(_INSERT, rows)
+        with self._transaction() as writing:
+            try:
+                writing.executemany("INSERT INTO facts VALUES (?, ?, ?, ?, ?, ?, ?, ?)", rows)
             except sqlite3.IntegrityError:  # these numbers are taken
                 raise TakenOver(self.name) from None
             # It has written, so nobody else does before the commit.
-            if self._driver.execute(_EPOCH).fetchone() != (str(self.epoch),):
+            if writing.execute("SELECT value FROM meta WHERE key = 'epoch'").fetchone() != (str(self.epoch),):
                 raise TakenOver(self.name)
         if records:
             self._write_head(records[-1].envelope.sequence, records[-1].envelope.checksum)
 
     def read(self, after: int, most: int) -> list[Record]:
-        query = sa.select(_facts).where(_facts.c.sequence > after).order_by(_facts.c.sequence).limit(most)
-        with self._naming_damage():
-            return self._page(query)
+        return self._page("SELECT * FROM facts WHERE sequence > ? ORDER BY sequence LIMIT ?", (after, most))
 
     def caused(self, since: float, by: str | None, before: int | None, most: int) -> list[Record]:
-        theirs = _facts.c.by.not_in(["", ENGINE]) if by is None else _facts.c.by == by
-        query = sa.select(_facts).where(theirs, _facts.c.wall >= since)
-        if before is not None:
-            query = query.where(_facts.c.sequence < before)
-        with self._naming_damage():
-            return self._page(query.order_by(_facts.c.sequence.desc()).limit(most))
+        query = """
+            SELECT * FROM facts
+            WHERE ("by" = :by OR :by IS NULL AND "by" NOT IN ('', :engine)) AND wall >= :since AND sequence < :before
+            ORDER BY sequence DESC LIMIT :most
+        """
+        before = _BEYOND if before is None else before
+        return self._page(query, {"by": by, "engine": ENGINE, "since": since, "before": before, "most": most})
 
-    def _page(self, query: sa.Select[Any]) -> list[Record]:
-        with self._reading.execute(query) as rows:
+    def _page(self, query: str, values: tuple[int, ...] | dict[str, object]) -> list[Record]:
+        with self._naming_damage(), closing(self._reading.execute(query, values)) as rows:
             return page_of(Record(Envelope(*envelope), body) for *envelope, body in rows)
 
     def snapshots(self) -> list[int]:
-        query = sa.select(_snapshots.c.sequence).distinct().order_by(_snapshots.c.sequence)
         with self._naming_damage():
-            return [int(row.sequence) for row in self._reading.execute(query)]
+            rows = self._reading.execute("SELECT DISTINCT sequence FROM snapshots ORDER BY sequence").fetchall()
+            return [int(sequence) for (sequence,) in rows]
 
     def snapshot(self, until: int | None = None) -> Snapshot | None:
-        query = sa.select(_snapshots.c.sequence, _snapshots.c.as_of)
-        query = query.order_by(_snapshots.c.sequence.desc(), _snapshots.c.part).limit(1)
+        query = "SELECT sequence, as_of FROM snapshots WHERE sequence <= ? ORDER BY sequence DESC, part LIMIT 1"
         with self._naming_damage():
-            row = self._reading.execute(
-                query if until is None else query.where(_snapshots.c.sequence <= until)
-            ).one_or_none()
-        return Snapshot(*row, self._parts(row[0])) if row is not None else None
+            row = self._one(query, _BEYOND if until is None else until)
+        if row is None:
+            return None
+        sequence, as_of = row
+        return Snapshot(sequence, as_of, self._parts(sequence))
 
     def _parts(self, sequence: int) -> Iterator[Part]:
         """The parts of a snapshot, one in memory at a time."""
-        of = sa.select(_snapshots.c.checksum, _snapshots.c.body).where(_snapshots.c.sequence == sequence)
         for part in count():
             with self._naming_damage():
-                row = self._reading.execute(of.where(_snapshots.c.part == part)).one_or_none()
+                row = self._one("SELECT checksum, body FROM snapshots WHERE sequence = ? AND part = ?", sequence, part)
             if row is None:
                 return
             yield Part(*row)
 
     def save(self, snapshot: Snapshot, keep: int) -> None:
         # The room of dropped records is used again, so the file stays as large as it ever had to be.
-        length = sa.func.length(_facts.c.body)
-        after = sa.func.sum(length).over(order_by=_facts.c.sequence.desc()) - length
-        sizes = sa.select(_facts.c.sequence, after.label("after")).subquery()
-        enough = sa.select(sa.func.max(sizes.c.sequence)).where(sizes.c.after >= keep).scalar_subquery()
-        begin = sa.select(sa.func.max(_snapshots.c.sequence)).where(_snapshots.c.sequence <= enough)
-        self._still_there()
-        with self._transaction() as connection:
-            connection.execute(_snapshots.delete().where(_snapshots.c.sequence == snapshot.sequence))
+        newest_with_enough_after_it = """
+            SELECT max(sequence) FROM snapshots WHERE sequence <= (
+                SELECT max(sequence) FROM (
+                    SELECT sequence, sum(length(body)) OVER (ORDER BY sequence DESC) - length(body) AS later FROM facts
+                ) WHERE later >= ?
+            )
+        """
+        with self._transaction() as writing:
+            writing.execute("DELETE FROM snapshots WHERE sequence = ?", (snapshot.sequence,))
             for number, part in enumerate(snapshot.parts):
-                row = {"sequence": snapshot.sequence, "part": number, "as_of": snapshot.checksum, **part._asdict()}
-                connection.execute(_snapshots.insert(), row)
-            first = connection.execute(begin).scalar() or 0
-            connection.execute(_snapshots.delete().where(_snapshots.c.sequence < first))
-            connection.execute(_facts.delete().where(_facts.c.sequence <= first))
+                row = (snapshot.sequence, number, snapshot.checksum, *part)
+                writing.execute("INSERT INTO snapshots VALUES (?, ?, ?, ?, ?)", row)
+            first = writing.execute(newest_with_enough_after_it, (keep,)).fetchone()[0] or 0
+            writing.execute("DELETE FROM snapshots WHERE sequence < ?", (first,))
+            writing.execute("DELETE FROM facts WHERE sequence <= ?", (first,))
 
     def close(self) -> None:
         self._opened.close()
 
     @contextmanager
-    def _transaction(self) -> Iterator[sa.Connection]:
-        """A commit under this fairlead's version, or a rollback; the database's ways of saying that it is full are made one."""
+    def _transaction(self) -> Iterator[sqlite3.Connection]:
+        """A commit under this fairlead's version, or a rollback. Raises JournalFull where the database cannot be written.
+
+        The first statement in it must write: that begins the transaction and takes SQLite's lock for writers.
+        """
+        if self._head is None:
+            raise JournalFull(f"{self.name}: is open to read only")
+        self._still_there()
         try:
-            yield self._writing
-            if self.writer != fairlead.__version__:
-                version = {"value": fairlead.__version__}
-                self._writing.execute(_meta.update().where(_meta.c.key == "fairlead").values(version))
-            self._writing.commit()  # what was done through it
-            self._driver.commit()  # and beside it
-            self.writer = fairlead.__version__
-        except BaseException as error:
-            self._writing.rollback()
-            self._driver.rollback()
-            if isinstance(error, sa.exc.OperationalError | sqlite3.OperationalError):
-                why = getattr(error, "orig", error)
-                raise JournalFull(f"{self.name}: cannot be written: {why}: make room on its disk") from None
-            raise
+            with self._writing as writing:
+                yield writing
+                if self.writer != fairlead.__version__:
+                    writing.execute("UPDATE meta SET value = ? WHERE key = 'fairlead'", (fairlead.__version__,))
+        except sqlite3.OperationalError as error:
+            remedy = "end the program that has locked it" if sqlite.is_locked(error) else "make room on its disk"
+            raise JournalFull(f"{self.name}: cannot be written: {error}: {remedy}") from None
+        except sqlite3.DatabaseError as error:
+            raise sqlite.refusal(self.name, error) from None
+        self.writer = fairlead.__version__
 
     @contextmanager
     def _naming_damage(self) -> Iterator[None]:
@@ -340,15 +326,17 @@ class SqlStore:
         with self._read_lock:
             try:
                 yield
-            except (sa.exc.DatabaseError, KeyError, ValueError, TypeError) as error:
-                raise Damaged(self.name, getattr(error, "orig", error)) from None
+            except sqlite3.ProgrammingError:  # the fault is the caller's: it is closed
+                raise
+            except (sqlite3.DatabaseError, KeyError, ValueError, TypeError, OverflowError) as error:
+                raise sqlite.refusal(self.name, error) from None
 
     def _check(self) -> dict[str, str]:
         """Refuse what is no journal of this schema; returns what is told of it."""
-        known = set(sa.inspect(self._reading).get_table_names())
-        if not {"meta", "facts", "snapshots"} <= known:
+        known = self._reading.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
+        if not {("meta",), ("facts",), ("snapshots",)} <= set(known):
             raise JournalError(f"{self.name}: not a fairlead journal: name another file")
-        meta = {row.key: row.value for row in self._reading.execute(sa.select(_meta))}
+        meta = dict(self._reading.execute("SELECT key, value FROM meta").fetchall())
         version = int(meta["schema_version"])
         if version > SCHEMA_VERSION:
             what = f"schema {version}, this one knows {SCHEMA_VERSION}"
@@ -361,15 +349,9 @@ class SqlStore:
         return meta
 
 
-def _closed_by(opened: ExitStack, connection: sa.Connection) -> sa.Connection:
-    opened.callback(connection.engine.dispose)
-    opened.callback(connection.close)
-    return connection
-
-
-def _fill(connection: sa.Connection, name: str, epoch: int) -> None:
+def _fill(connection: sqlite3.Connection, name: str, epoch: int) -> None:
     """Make the tables of a new journal."""
-    _metadata.create_all(connection)
+    connection.executescript("BEGIN;" + _TABLES)
     told = {
         "schema_version": SCHEMA_VERSION,
         "fairlead": fairlead.__version__,
@@ -377,4 +359,4 @@ def _fill(connection: sa.Connection, name: str, epoch: int) -> None:
         "epoch": epoch,
         "created": int(time.time()),
     }
-    connection.execute(_meta.insert(), [{"key": key, "value": str(value)} for key, value in told.items()])
+    connection.executemany("INSERT INTO meta VALUES (?, ?)", [(key, str(value)) for key, value in told.items()])

@@ -7,30 +7,13 @@ import fcntl
 import os
 import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
-from typing import Any
-
-import sqlalchemy as sa
-from sqlalchemy.pool import StaticPool
 
 from fairlead.journal.store import Damaged, JournalError
 
 _CONNECTED = 128
 """The byte of the index of the log on which each that is connected has a lock: SQLite's UNIX_SHM_DMS."""
-
-
-def path_of(where: str | Path) -> Path:
-    """The file that a path or a URL ``sqlite:///FILE`` names."""
-    if isinstance(where, Path):
-        return where
-    try:
-        url = sa.make_url(where)
-    except sa.exc.ArgumentError:
-        raise JournalError(f"{where}: is no URL of a journal: write sqlite:///FILE") from None
-    if url.get_backend_name() != "sqlite" or not url.database:
-        shown = url.render_as_string(hide_password=True)
-        raise JournalError(f"{shown}: journals are kept in SQLite files: write sqlite:///FILE")
-    return Path(url.database)
 
 
 def log_of(path: Path) -> Path:
@@ -53,72 +36,74 @@ def is_open(path: Path) -> bool:
     return False
 
 
-def _url(path: Path) -> sa.URL:
-    return sa.URL.create("sqlite", database=str(path))  # not as text, in which a ? ends the path
+def _code(error: Exception) -> int:
+    """SQLite's code of an error, without the part that gives details; 0 if it is not SQLite's."""
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF
 
 
-def create(path: Path, fill: Callable[[sa.Connection], None]) -> None:
+def is_locked(error: Exception) -> bool:
+    """Whether an error says that another program has a lock on the database."""
+    return _code(error) == sqlite3.SQLITE_BUSY
+
+
+def refusal(name: str, error: Exception) -> JournalError:
+    """The error to raise where SQLite cannot read a journal."""
+    if is_locked(error):
+        return JournalError(f"{name}: another program has locked it: end that one")
+    if _code(error) in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM, sqlite3.SQLITE_READONLY):
+        return JournalError(f"{name}: cannot be opened: {error}: look at who may write it and its folder")
+    return Damaged(name, "its schema is not text" if isinstance(error, UnicodeDecodeError) else error)
+
+
+def create(path: Path, fill: Callable[[sqlite3.Connection], None]) -> None:
     """Make a new journal aside and move it into place, so that one is never found half made."""
     fresh = path.with_name(path.name + ".new")
     fresh.unlink(missing_ok=True)
     os.close(os.open(fresh, os.O_CREAT | os.O_EXCL, 0o600))
-    engine = sa.create_engine(_url(fresh))
     try:
-        with engine.begin() as connection:
+        with closing(sqlite3.connect(fresh)) as connection, connection:
             fill(connection)
-    except sa.exc.OperationalError as error:
+    except sqlite3.OperationalError as error:
         fresh.unlink(missing_ok=True)
-        raise JournalError(f"{path}: cannot be made: {error.orig}: make room on its disk") from None
-    finally:
-        engine.dispose()
+        raise JournalError(f"{path}: cannot be made: {error}: make room on its disk") from None
     fresh.rename(path)
 
 
-def connect(path: Path) -> sa.Connection:
+def connect(path: Path) -> sqlite3.Connection:
     """Open a journal to write and read it."""
-    engine = sa.create_engine(_url(path), poolclass=StaticPool, connect_args={"timeout": 5, "check_same_thread": False})
-
-    @sa.event.listens_for(engine, "connect")
-    def _(connection: Any, record: Any) -> None:
+    if path.stat().st_size == 0:
+        raise JournalError(f"{path}: the journal is empty: restore a copy of it, or move it away to start anew")
+    try:
+        connection = sqlite3.connect(path, timeout=5, check_same_thread=False)
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = FULL")
-
-    try:
-        if path.stat().st_size == 0:
-            raise JournalError(f"{path}: the journal is empty: restore a copy of it, or move it away to start anew")
-        return engine.connect()
-    except (sa.exc.DatabaseError, UnicodeDecodeError) as error:  # sqlite3 may fail to decode its own message
-        raise Damaged(str(path), getattr(error, "orig", "its schema is not text")) from None
-
-
-def connect_to_read(path: Path) -> sa.Connection:
-    """Open a journal that may be in use, as it is now: what is written from now on is not seen."""
-    if not path.is_file():
-        raise JournalError(f"{path}: there is no journal: name the file `journal.db` of a data folder")
-    engine = sa.create_engine(
-        "sqlite://",
-        creator=lambda: sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, check_same_thread=False),
-        poolclass=StaticPool,
-        isolation_level="AUTOCOMMIT",
-    )
-    try:
-        connection = engine.connect()
-        connection.exec_driver_sql("BEGIN")
-        connection.exec_driver_sql("SELECT count(*) FROM sqlite_master").all()
-    except sa.exc.DatabaseError as error:
-        raise JournalError(f"{path}: is no journal: {error.orig}") from None
+    except (sqlite3.DatabaseError, UnicodeDecodeError) as error:  # sqlite3 may fail to decode its own message
+        raise refusal(str(path), error) from None
     return connection
 
 
-def check(connection: sa.Connection, path: Path) -> None:
+def connect_to_read(path: Path) -> sqlite3.Connection:
+    """Open a journal that may be in use, as it is now: what is written from now on is not seen."""
+    if not path.is_file():
+        raise JournalError(f"{path}: there is no journal: name the file `journal.db` of a data folder")
+    try:
+        connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, check_same_thread=False)
+        connection.execute("BEGIN")
+        connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+    except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
+        if _code(error) == sqlite3.SQLITE_NOTADB:
+            raise JournalError(f"{path}: is no journal: {error}") from None
+        raise refusal(str(path), error) from None
+    return connection
+
+
+def check(connection: sqlite3.Connection, path: Path) -> None:
     """Refuse a file of which SQLite itself can tell that it is broken or cut off."""
-    verdict = connection.exec_driver_sql("PRAGMA quick_check(1)").scalar()
+    verdict = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
     if verdict != "ok":
         raise Damaged(str(path), str(verdict).splitlines()[0])
-    wal = Path(f"{path}-wal")
-    if not (wal.exists() and wal.stat().st_size):
-        pages, page = (
-            connection.exec_driver_sql(f"PRAGMA {name}").scalar_one() for name in ("page_count", "page_size")
-        )
+    log = log_of(path)
+    if not (log.exists() and log.stat().st_size):
+        pages, page = (connection.execute(f"PRAGMA {name}").fetchone()[0] for name in ("page_count", "page_size"))
         if path.stat().st_size != pages * page:
             raise Damaged(str(path), "it is cut off")
