@@ -11,6 +11,7 @@ as Python attributes of the same names.
 """
 
 from collections.abc import Iterable, Mapping
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -33,11 +34,11 @@ def constants(folder: Path, name: str, values: Mapping[str, Any]) -> None:
         if isinstance(value, tuple):
             kind = "double" if any(isinstance(x, float) for x in np.ravel(value).tolist()) else "int64_t"
             shape = "".join(f"[{n}]" for n in np.shape(value))
-            head.append(f"static const {kind} {key}{shape} = {_as_c(value)};")
-            declared.append(f"    const {kind} {key}{shape}")
+            head.append(f"static const {kind} {name.upper()}_{key}{shape} = {_as_c(value)};")
+            declared.append(f'    const {kind} {key} "{name.upper()}_{key}"{shape}')
         else:
-            head.append(f"#define {key} {_as_c(value)}")
-            declared.append(f"    {'double' if isinstance(value, float) else 'int64_t'} {key}")
+            head.append(f"#define {name.upper()}_{key} {_as_c(value)}")
+            declared.append(f'    {"double" if isinstance(value, float) else "int64_t"} {key} "{name.upper()}_{key}"')
     head.append("#endif")
     write_if_new(folder / f"{name}.h", "\n".join(head) + "\n")
     write_if_new(folder / f"{name}.pxd", "\n".join(declared) + "\n")
@@ -106,16 +107,12 @@ def _columns(columns: np.dtype[Any]) -> Iterable[str]:
 
 
 def write(folder: Path) -> None:
-    """Write all that the scheduler's kernels need."""
-    from fairlead.policies import codes
-    from fairlead.scheduler import statuses, tables, view
-    from fairlead.scheduler.kernel import arrays
-    from fairlead.scheduler.kernel import constants as own
-
+    """Write all that kernels need: what the `declared` of each folder of kernels says in CONSTANTS and TYPES, by names of files."""
     folder.mkdir(parents=True, exist_ok=True)
-    from fairlead.outcomes import Outcome
-
-    policies = {{"PRIORITY": "BY_PRIORITY"}.get(name, name): code for name, code in constants_of(codes).items()}
-    ends = {outcome.name: int(outcome) for outcome in Outcome}
-    constants(folder, "scheduler_constants", {**constants_of(tables, view, statuses, own), **policies, **ends})
-    types(folder, "scheduling", {"View": view.ARRAYS, "Ledger": arrays.LEDGER, "Tree": arrays.TREE})
+    package = Path(__file__).parents[2]
+    for file in sorted(package.glob("**/kernel/declared.py")):
+        of = import_module(".".join((package.name, *file.relative_to(package).with_suffix("").parts)))
+        for name, values in of.CONSTANTS.items():
+            constants(folder, name, values)
+        for name, sets in of.TYPES.items():
+            types(folder, name, sets)

@@ -2,7 +2,15 @@
 
 from typing import Final
 
+from fairlead.outcomes import Outcome
 from fairlead.scheduler.kernel.arrays import Declared
+from fairlead.scheduler.tables import NONE
+
+EXITED, SIGNALLED = int(Outcome.EXITED), int(Outcome.SIGNALLED)
+SIGTERM = 15
+
+# Numbers in `Truth.size`: tasks that run, tasks started so far, whether machines may be given more than they have, tasks done.
+RUNNING, STARTED, OVERCOMMITTED, COMPLETED = range(4)
 
 TRUTH: Final[Declared] = {
     "capacity": ("i8", 2), "demand": ("i8", 2), "queue": ("i8", 1), "duration": ("f8", 1), "first": ("i8", 1),
@@ -40,3 +48,8 @@ since, work : at `since` it had so many seconds of work left
 stopped : when it ends at the latest, for it was told to; infinite
 after, before : others on the same machine
 """
+
+CONSTANTS = {"simulated_constants": {name: globals()[name] for name in (
+    "NONE", "EXITED", "SIGNALLED", "SIGTERM", "RUNNING", "STARTED", "OVERCOMMITTED", "COMPLETED",
+)}}  # fmt: skip
+TYPES = {"simulated": {"Truth": TRUTH, "Runs": RUNS}}
