@@ -7,7 +7,7 @@ RUN := .venv/bin/
 # Hundreds of processes are started here: none compiles anew what another has compiled.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test lint check messages bench docs fuzz torture demo-ray ray-torture soak clean help
+.PHONY: demo kernels test lint check messages bench docs fuzz torture demo-ray ray-torture soak clean help
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
@@ -17,19 +17,27 @@ help:  ## list the targets
 	@test -n "$(PYTHON)" || { echo "make: Python 3.11, 3.12 or 3.13 is needed: install one, or name it: make PYTHON=/path/to/python3" >&2; exit 1; }
 	@test -x .venv/bin/python || "$(PYTHON)" -m venv .venv
 	@test -x .venv/bin/uv || .venv/bin/python -m pip install -q --disable-pip-version-check uv
+	@echo "installing what fairlead needs, and compiling its kernels"
 	.venv/bin/uv sync --quiet --frozen --compile-bytecode --python .venv/bin/python
-	@echo "compiling the scheduling kernels for this machine"
-	@$(RUN)python -c "from fairlead.service.serve import warm_up; warm_up()"
-	@$(RUN)python -c "from fairlead.simulate.run import warm_up; warm_up()"
+	@touch $@ .venv/kernels
+
+# What is imported is what was built: after a change to a kernel, or to what it knows of Python, `make kernels` builds anew.
+KERNELS := $(shell find src/fairlead -path '*/kernel/*' -name '*.p[xy]*') $(addprefix src/fairlead/, outcomes.py policies/codes.py \
+	scheduler/statuses.py scheduler/tables.py scheduler/view.py)
+.venv/kernels: .venv/ready $(KERNELS) setup.py
+	@echo "compiling the kernels"
+	.venv/bin/uv sync --quiet --frozen --reinstall-package fairlead --python .venv/bin/python
 	@touch $@
 
-demo: .venv/ready  ## the paper's example with real processes, a SIGKILL in the middle
+kernels: .venv/kernels  ## compile the kernels anew where one has changed
+
+demo: .venv/kernels  ## the paper's example with real processes, a SIGKILL in the middle
 	$(RUN)python examples/demo.py
 
 test: lint  ## formatter, linter and all the tests, of which one is the type checker
 	$(RUN)pytest -n auto
 
-lint: .venv/ready
+lint: .venv/kernels
 	$(RUN)ruff format --check .
 	$(RUN)ruff check .
 
@@ -40,27 +48,27 @@ messages: .venv/ready  ## the Python of Mesos' messages, from their .proto files
 	cd src && ../.venv/bin/uv run --quiet --no-project --with grpcio-tools==1.76.0 python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. \
 		fairlead/service/mesos/messages/*.proto
 
-bench: .venv/ready  ## speeds, as ratios against a named peer in the same run
+bench: .venv/kernels  ## speeds, as ratios against a named peer in the same run
 	$(RUN)python -m bench
 
-docs: .venv/ready  ## the documentation as a site, in site/
+docs: .venv/kernels  ## the documentation as a site, in site/
 	$(RUN)python docs/site.py
 	$(RUN)python docs/share.py
 	$(RUN)zensical build --strict --config-file mkdocs.yml
 
-fuzz: .venv/ready  ## the long version of the random tests (FAIRLEAD_FUZZ histories; default 100000)
-	NUMBA_BOUNDSCHECK=1 FAIRLEAD_CHECK=1 FAIRLEAD_FUZZ=$${FAIRLEAD_FUZZ:-100000} $(RUN)pytest -n auto --timeout 0 tests/test_crash.py tests/test_state_machine.py tests/test_documents_fuzz.py tests/test_arrays_fuzz.py
+fuzz: .venv/kernels  ## the long version of the random tests (FAIRLEAD_FUZZ histories; default 100000)
+	FAIRLEAD_CHECK=1 FAIRLEAD_FUZZ=$${FAIRLEAD_FUZZ:-100000} $(RUN)pytest -n auto --timeout 0 tests/test_crash.py tests/test_state_machine.py tests/test_documents_fuzz.py tests/test_arrays_fuzz.py
 
-torture: .venv/ready  ## ten minutes of everything that a machine can do to a scheduler; its record is docs/reliability.json
+torture: .venv/kernels  ## ten minutes of everything that a machine can do to a scheduler; its record is docs/reliability.json
 	$(RUN)python tests/torture.py $${FAIRLEAD_SECONDS:-600}
 
-demo-ray: .venv/ready  ## the paper's example over two Ray nodes, one of which is killed in the middle
+demo-ray: .venv/kernels  ## the paper's example over two Ray nodes, one of which is killed in the middle
 	$(RUN)python examples/demo_ray.py
 
-ray-torture: .venv/ready  ## what happens to machines of a Ray cluster, once each: some minutes
+ray-torture: .venv/kernels  ## what happens to machines of a Ray cluster, once each: some minutes
 	PYTHONPATH=. $(RUN)python tests/ray_torture.py
 
-soak: .venv/ready  ## an hour of mixed load; its picture is soak.html
+soak: .venv/kernels  ## an hour of mixed load; its picture is soak.html
 	$(RUN)python -m bench.soak $${FAIRLEAD_SECONDS:-3600}
 
 clean:  ## remove what was built

@@ -12,14 +12,13 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-import numba
 import numpy as np
 
 from bench.forecasts import data_folder
 from bench.heart import one_task_jobs
 from bench.outlooks import busy
 from bench.simulate import workload as many_alike
-from fairlead.scheduler import kernel_sketches
+from fairlead.scheduler.kernel import scheduling
 from fairlead.scheduler.state import State
 from fairlead.simulate.measure import idle_for_promises
 from fairlead.simulate.run import Run, simulate
@@ -131,10 +130,9 @@ def added(case: Workload, rounds: int = 5) -> tuple[float, float]:
     return without, found
 
 
-@numba.njit  # type: ignore[untyped-decorator]
 def _note(view: Any, rows: Any, lasted: Any) -> None:
     for k in range(len(rows)):
-        kernel_sketches.note_duration(view, rows[k], 0, lasted[k], 1.0 * k)
+        scheduling.note_duration(view, rows[k], 0, lasted[k], 1.0 * k)
 
 
 def noting(case: Workload, count: int = 200_000) -> float:

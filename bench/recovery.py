@@ -64,9 +64,6 @@ def write_history(path: Path, tasks: int, snapshots: bool, jobs: int = 1000, bat
 
 def recover(path: Path) -> None:
     """Recover in this process, and print seconds, the number of tasks and the largest size in MiB."""
-    from fairlead.service.serve import warm_up
-
-    warm_up()
     began = time.perf_counter()
     journal = Journal(SqlStore(path))
     state = journal.recover()

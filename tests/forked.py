@@ -233,11 +233,9 @@ def _read_all():
     import fairlead.cli
     from fairlead.cli.main import main
     from fairlead.service.api.app import Parts, make_api
-    from fairlead.service.serve import warm_up
 
     for module in pkgutil.iter_modules(fairlead.cli.__path__):
         importlib.import_module(f"fairlead.cli.{module.name}")
-    warm_up()
     make_api(
         SimpleNamespace(loop=None, door=None, wakeups=None), Parts(*[None] * 10)
     )  # what it keeps is there for the next

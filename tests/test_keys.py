@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fairlead.model.specs import Job, Node, Queue, Settings
-from fairlead.scheduler import kernel_keys
 from fairlead.scheduler.decide import decide
 from fairlead.scheduler.facts import Configured, JobSubmitted, NodeJoined
+from fairlead.scheduler.kernel import scheduling
 from fairlead.scheduler.order import check
 from fairlead.scheduler.state import State
 from worlds import placements
@@ -57,13 +57,13 @@ def siblings(draw, policy):
     state.order.spoil()
     v = state.order.ready(state, 1)
     for q in keys:
-        kernel_keys.set_key(v, q)
+        scheduling.set_key(v, q)
     return state, v, keys
 
 
 def goes_before(v, seats, a, b):
     key_a, key_b = ((seats.below[q], seats.first[q], seats.level[q]) for q in (a, b))
-    return kernel_keys.queue_goes_before(v, a, *key_a, b, *key_b)
+    return scheduling.queue_goes_before(v, a, *key_a, b, *key_b)
 
 
 @pytest.mark.parametrize("policy", ["drf", "maxmin:memory"])
@@ -92,7 +92,7 @@ def test_shares_of_different_resources_are_compared_as_fractions(data):
                 / fraction(float(state.queues.weight[q, r]))
                 for q, r in ((a, ra), (b, rb))
             )
-            assert kernel_keys.compare_shares(v, a, ra, b, rb) == (one > other) - (one < other)
+            assert scheduling.compare_shares(v, a, ra, b, rb) == (one > other) - (one < other)
 
 
 @pytest.mark.parametrize("policy", ["drf", "maxmin:cpu"])

@@ -30,7 +30,7 @@ from fairlead.scheduler.state import State
 from fairlead.service import outlooks as service
 from fairlead.service.loop import Busy
 from fairlead.service.outlooks import Outlooks
-from fairlead.simulate import kernel_advance, paper_runs
+from fairlead.simulate import paper_runs
 from fairlead.simulate.outlook import RUNS, Outlook, outlook, span
 from fairlead.simulate.paper_runs import Run, paper_of
 from fairlead.simulate.run import simulate
@@ -344,10 +344,6 @@ def test_a_run_that_draws_the_truth_comes_to_what_really_happens(workload, polic
     for job, now, begun in expected:
         later = [at for j, at in starts if j == job and at > now]
         assert np.isnan(begun) if not later else begun == pytest.approx(min(later), abs=1e-6)
-
-
-def test_the_interpreter_is_free_while_a_run_goes_on():
-    assert kernel_advance.advance.targetoptions["nogil"]
 
 
 # -- what was told ----------------------------------------------------------------------------------------------------------

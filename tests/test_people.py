@@ -668,7 +668,6 @@ def test_what_up_would_refuse_is_not_installed(command, unit, text, options, why
 
 def test_a_scheduler_for_everybody_is_roots_to_start_which_is_said_at_once(command, monkeypatch):
     monkeypatch.setattr(os, "geteuid", lambda: 60001)
-    monkeypatch.setattr("fairlead.cli.up.warm_up", lambda: pytest.fail("it compiles first"))
     refused = command("up", "--system")
     assert (refused.returncode, refused.stderr.count("\n")) == (1, 1)
     assert "root's to start: say it with sudo" in refused.stderr
@@ -696,7 +695,6 @@ def test_who_says_something_waits_for_no_terminal_and_fails_with_none():
 def test_systemd_is_told_when_it_is_ready(command, monkeypatch, tmp_path, name):
     address = name.format(tmp_path)
     engine = SimpleNamespace(nodes=[], limits={"memory": True, "tracking": True}, elastic=False)
-    monkeypatch.setattr("fairlead.cli.up.warm_up", lambda: None)
     monkeypatch.setattr("fairlead.cli.up.serve", lambda *_, on_ready, **more: on_ready(["unix:///x"], engine))
     monkeypatch.setenv("NOTIFY_SOCKET", address)
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:

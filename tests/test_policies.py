@@ -15,9 +15,10 @@ from scipy.optimize import linprog
 
 import fairlead
 from fairlead.model.problems import Machines
-from fairlead.policies import discrete, drf
+from fairlead.policies import discrete, drf, filling_loop
 from fairlead.policies.by_filling import ByFilling
 from fairlead.policies.filling import DEMAND, LIMIT
+from fairlead.policies.kernel import filling as kernel
 from fairlead.policies.linear_programs import dense, solve
 from fairlead.policies.registry import HERE, find_policy
 
@@ -428,8 +429,8 @@ def test_compiled_filling_is_the_same_to_the_last_bit(problem, policy, data):
     guarantee = data.draw(st.lists(st.lists(st.integers(0, 10), min_size=m, max_size=m), min_size=n, max_size=n))
     problem = replace(problem, guarantee=np.array(guarantee, float))
     found = []
-    for small in (-1, 10**15):
-        with mock.patch("fairlead.policies.filling.SMALL", small):
+    for loop in (kernel.loop, filling_loop.loop):
+        with mock.patch("fairlead.policies.filling.kernel.loop", loop):
             division = fairlead.allocate(problem, policy).division
             found.append((division.tasks.tobytes(), division.stop.tolist(), division.round.tolist()))
     assert found[0] == found[1]

@@ -13,7 +13,6 @@ ROOMS = [
     "data_folder",
     "disk_room",
     "sockets",
-    "kernel_cache",
     "interrupts",
     "locks",
     "processes",

@@ -33,7 +33,7 @@ from fairlead.scheduler.facts import (
     TasksStarted,
 )
 from fairlead.scheduler.job_index import LARGE
-from fairlead.scheduler.kernel_stops import LIMIT
+from fairlead.scheduler.kernel.constants import LIMIT
 from fairlead.scheduler.live_audit import audit_state
 from fairlead.scheduler.state import State
 from fairlead.scheduler.statuses import (

@@ -55,14 +55,12 @@ from fairlead.scheduler.explain import explain
 from fairlead.scheduler.facts import Configured, NodeJoined, NodeLost
 from fairlead.scheduler.report_frameworks import list_frameworks
 from fairlead.scheduler.state import State
-from fairlead.service.serve import warm_up
 
 def compiled():
     modules = [module for name, module in sys.modules.items() if name.startswith("fairlead.")]
     kernels = {each for module in modules for each in vars(module).values() if hasattr(each, "nopython_signatures")}
     return {f"{kernel.__module__}.{kernel.__name__}{signature}" for kernel in kernels for signature in kernel.signatures}
 
-warm_up()
 before = compiled()
 state = State()
 def happen(facts):

@@ -21,7 +21,7 @@ from fairlead.people.accounts import Person
 from fairlead.people.placing import leaf_of
 from fairlead.people.rules import Caller, Forbidden, Rules, check_submits, rules_of
 from fairlead.policies.fair_shares import divide
-from fairlead.scheduler import admission, kernel_claims, report, snapshot
+from fairlead.scheduler import admission, report, snapshot
 from fairlead.scheduler import fair_shares as fair_shares_module
 from fairlead.scheduler.claims import take_back
 from fairlead.scheduler.decide import decide
@@ -37,6 +37,7 @@ from fairlead.scheduler.facts import (
     SharesLooked,
 )
 from fairlead.scheduler.fair_shares import fair_shares
+from fairlead.scheduler.kernel import scheduling
 from fairlead.scheduler.state import State
 from fairlead.scheduler.tables import FAIR_SHARE, GUARANTEE, NONE
 from fairlead.service import metrics
@@ -300,7 +301,7 @@ def is_starved(state, queue, kind):
         return False
     if kind == GUARANTEE:
         view = state.order.ready(state, 1)
-        return bool(kernel_claims.guarded_part(view, bucket, kernel_claims.kept_for_claims(view))[0] != NONE)
+        return bool(scheduling.guarded_part(view, bucket, scheduling.kept_for_claims(view))[0] != NONE)
     looked = [fact for fact in take_back(state, 1e6).facts if isinstance(fact, SharesLooked)]
     return queue in looked[0].short
 

@@ -11,12 +11,12 @@ from itertools import combinations
 import numpy as np
 
 from fairlead.model.specs import ROOT
-from fairlead.scheduler import kernel_forecasts, snapshot
+from fairlead.scheduler import snapshot
 from fairlead.scheduler.divided_queues import write_entitled
 from fairlead.scheduler.facts import Fact, NodesReserved, TasksPlaced, decode, encode
 from fairlead.scheduler.invariants import check_invariants
-from fairlead.scheduler.kernel_line import SOON
-from fairlead.scheduler.kernel_sketches import EDGES
+from fairlead.scheduler.kernel import scheduling
+from fairlead.scheduler.kernel.constants import EDGES, SOON
 from fairlead.scheduler.revocations_checked import kept_in_vain
 from fairlead.scheduler.state import State
 from fairlead.scheduler.statuses import PLACED, RUNNING
@@ -24,7 +24,7 @@ from fairlead.scheduler.tables import NONE, RESERVATION, UNLIMITED
 
 
 def rounded(x: float) -> float:
-    """A level that is not compared exactly: 40 binary digits of it, as fairlead.scheduler.kernel_keys says."""
+    """A level that is not compared exactly: 40 binary digits of it, as fairlead.scheduler.kernel says."""
     t = x * (2.0**13 + 1)
     return t - (t - x) if np.isfinite(x) else x
 
@@ -79,7 +79,7 @@ def exact_share(state: State, q: int, r: int, used: np.ndarray) -> Fraction:
 
 @dataclass
 class Kept:
-    """Room that is kept on a node, as a cycle goes on: see fairlead.scheduler.kernel_holds."""
+    """Room that is kept on a node, as a cycle goes on: see fairlead.scheduler.kernel."""
 
     node: int
     bucket: int
@@ -159,7 +159,7 @@ def expected_ends(state: State, rows: np.ndarray, now: float) -> np.ndarray:
         runs = state.tasks.status[t] in (PLACED, RUNNING)
         began = float(state.tasks.started_at[t]) if state.tasks.status[t] == RUNNING else now
         job, part = state.job_rows_of(rows[k : k + 1]), np.array([1 - 0.5 ** (1 / beside)])
-        lasts = kernel_forecasts.durations(state.view(), job, np.array([max(0.0, now - began)]), part, np.inf)[0]
+        lasts = scheduling.durations(state.view(), job, np.array([max(0.0, now - began)]), part, np.inf)[0]
         found.append(began + lasts if runs else now)
     return np.array(found)
 

@@ -16,7 +16,6 @@ from functools import partial
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-import numba
 import numpy as np
 import typer
 from rich.table import Table
@@ -33,7 +32,6 @@ from fairlead.engines.local.member import supervisor_in
 from fairlead.engines.ray.engine import ADDRESS_FILE
 from fairlead.journal import JournalError, head
 from fairlead.journal.repair import examine
-from fairlead.kernel_cache import is_cached
 from fairlead.locks import holding, is_stopped
 from fairlead.service.clock import Clock, read_clock
 
@@ -111,12 +109,8 @@ def _table(found: list[Finding]) -> Table:
 def _versions() -> Finding:
     what = (
         f"fairlead {fairlead.__version__}, Python {platform.python_version()}, NumPy {np.__version__}, "
-        f"Numba {numba.__version__}, SQLite {sqlite3.sqlite_version}"
+        f"SQLite {sqlite3.sqlite_version}"
     )
-    if not is_cached():
-        return Finding(
-            "versions", "look", f"{what}; the kernels are not compiled yet", "the next `fairlead up` does it"
-        )
     return Finding("versions", "well", what)
 
 

@@ -23,7 +23,6 @@ from fairlead.engines.contract import EngineError, LiveEngine
 from fairlead.engines.local.machine import kept, this_machine
 from fairlead.engines.step import GRACE
 from fairlead.journal import JournalError
-from fairlead.kernel_cache import is_cached
 from fairlead.model.documents import Configuration, DocumentError, read_configuration
 from fairlead.model.quantity import round_quantity
 from fairlead.model.specs import Settings
@@ -33,7 +32,7 @@ from fairlead.policies.registry import find_policy
 from fairlead.scheduler.admission import Refused
 from fairlead.service.doubts import doubts
 from fairlead.service.listening import DEFAULT_PORT, Where, tls_context
-from fairlead.service.serve import EngineMaker, SchedulerFailed, serve, warm_up
+from fairlead.service.serve import EngineMaker, SchedulerFailed, serve
 from fairlead.sockets import is_loopback
 
 LOST_AFTER = 30.0
@@ -81,9 +80,6 @@ def run_scheduler(asked: Asked) -> None:
     try:
         where = _where(asked, home)
         configuration = _read(asked.config)
-        if not is_cached():
-            _say("compiling the scheduling kernels for this machine: a minute or two, once")
-        warm_up()
         with _saying(home) as say:
             make_engine = _engine(asked, home, configuration, say)
             serve(

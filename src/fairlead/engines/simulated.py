@@ -15,7 +15,6 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from fairlead.engines import kernel_simulated
 from fairlead.engines.contract import (
     NO_ATTEMPTS,
     NO_ENDS,
@@ -29,7 +28,9 @@ from fairlead.engines.contract import (
     Seen,
     Where,
 )
-from fairlead.engines.kernel_simulated import Truth
+from fairlead.engines.kernel import simulated as kernel
+from fairlead.engines.kernel.declared import COMPLETED, SIGTERM
+from fairlead.engines.kernel.simulated import Truth
 from fairlead.model.specs import Node, Quantities
 from fairlead.outcomes import Outcome
 from fairlead.scheduler.tables import NONE
@@ -97,7 +98,7 @@ class SimulatedCluster:
             size=np.array([0, 0, int(overcommitted), 0], np.int64), never=np.zeros(jobs, np.bool_) if never is None else never,
             total=capacity.sum(axis=0), got=np.zeros(queues), since=np.zeros(queues),
         )  # fmt: skip
-        self.runs = kernel_simulated.no_runs(1024)
+        self.runs = kernel.no_runs(1024)
         self.withdrawn = 0
         self._rows = {node.name: row for row, node in enumerate(self.nodes)}
         self._news: list[NodeUp | NodeDown | NodeDraining] = [NodeUp(node) for node in self.nodes]
@@ -109,13 +110,13 @@ class SimulatedCluster:
     @property
     def completed(self) -> int:
         """Tasks that are done."""
-        return int(self.truth.size[kernel_simulated.COMPLETED])
+        return int(self.truth.size[COMPLETED])
 
     # -- what drives it says ------------------------------------------------------------------------------------
 
     def submit(self, job: int, tasks: int) -> None:
         """A job's tasks wait from now on."""
-        kernel_simulated.submit(self.truth, job, tasks, self.now)
+        kernel.submit(self.truth, job, tasks, self.now)
 
     def hold_back(self, job: int, tasks: int, back: bool = True) -> None:
         """A job's tasks, which were submitted, do not count as waiting, since others must end before; or they do again."""
@@ -144,13 +145,13 @@ class SimulatedCluster:
         """When there is something to see: now, or when the next task ends; infinite where nothing goes on."""
         if self._news or self._asked or self._started or self._ends:
             return self.now
-        return kernel_simulated.next_end(self.truth, self.runs)
+        return kernel.next_end(self.truth, self.runs)
 
     def lose(self, name: str) -> None:
         """A machine is gone, with all that runs on it."""
         row = self._rows[name]
         self.truth.down[row] = True
-        kernel_simulated.drop_node(self.truth, self.runs, row, self.now)
+        kernel.drop_node(self.truth, self.runs, row, self.now)
         self._news.append(NodeDown(name))
 
     def restore(self, name: str) -> None:
@@ -168,7 +169,7 @@ class SimulatedCluster:
         attempts = launches.attempts
         machines = np.array([self._rows[name] for name in launches.nodes], np.int64)
         self.make_room(len(launches.node))
-        new = kernel_simulated.start_new(self.truth, self.runs, *attempts, machines, launches.node, self.now)
+        new = kernel.start_new(self.truth, self.runs, *attempts, machines, launches.node, self.now)
         if len(new) < len(attempts.job):
             attempts = Attempts(*(column[new] for column in attempts))
         self._started += [attempts] if len(new) else []
@@ -177,16 +178,14 @@ class SimulatedCluster:
         """Have rows for so many more that run."""
         need = int(self.truth.size[0]) + tasks
         if need > len(self.runs.heap):
-            self.runs = kernel_simulated.longer(self.runs, max(need, 2 * len(self.runs.heap)))
+            self.runs = kernel.longer(self.runs, max(need, 2 * len(self.runs.heap)))
 
     def stop(self, attempts: Attempts, grace: float, where: Where = NOWHERE) -> None:
-        never = kernel_simulated.stop(
-            self.truth, self.runs, attempts.job - 1, attempts.index, attempts.number, self.now, grace
-        )
+        never = kernel.stop(self.truth, self.runs, attempts.job - 1, attempts.index, attempts.number, self.now, grace)
         if never.any():
             chosen = Attempts(*(column[never] for column in attempts))
             signalled = np.full(len(chosen.job), Outcome.SIGNALLED, np.int64)
-            self._ends.append(Ends(chosen, signalled, np.full(len(chosen.job), kernel_simulated.SIGTERM, np.int64)))
+            self._ends.append(Ends(chosen, signalled, np.full(len(chosen.job), SIGTERM, np.int64)))
 
     def poll(self) -> Seen:
         known = None
@@ -198,7 +197,7 @@ class SimulatedCluster:
                 NodeDown(node.name) if down else NodeUp(node)
                 for node, down in zip(self.nodes, self.truth.down, strict=True)
             ]
-        job, index, number, outcome, code = kernel_simulated.end(self.truth, self.runs, self.now)
+        job, index, number, outcome, code = kernel.end(self.truth, self.runs, self.now)
         if len(job):
             self._ends.append(Ends(Attempts(job, index, number), outcome, code))
         started, self._started = self._started, []

@@ -48,7 +48,7 @@ from fairlead.scheduler.facts import (
 )
 from fairlead.scheduler.frameworks import demand_with_tasks
 from fairlead.scheduler.invariants import check_invariants
-from fairlead.scheduler.kernel_attempts import first_mentions
+from fairlead.scheduler.kernel.scheduling import first_mentions
 from fairlead.scheduler.revocations_checked import RevocationCheck, kept_in_vain
 from fairlead.scheduler.state import State
 from fairlead.scheduler.statuses import FAILED, PLACED, RUNNING, STOPPING, SUCCEEDED

@@ -12,15 +12,14 @@ efficiency", 1974. It lacks strategy-proofness, and is here to be compared with.
 """
 
 from dataclasses import dataclass
-from functools import cache
-from typing import Any
 
 import numpy as np
 
 from fairlead.model.arrays import Numbers
 from fairlead.model.problems import Problem
 from fairlead.policies.contract import Division, PolicyError
-from fairlead.policies.filling import DEMAND, LIMIT, SMALL
+from fairlead.policies.filling import DEMAND, LIMIT
+from fairlead.policies.kernel.filling import dual
 
 MOST_STEPS = 1000
 ACCURACY = 1e-12
@@ -87,9 +86,8 @@ def equilibrium(shares: Numbers, budget: Numbers, most: Numbers) -> Numbers:
         They add up to the budgets, but for what those leave unspent who have all that they can use.
     """
     m = shares.shape[1]
-    look = _compiled_dual() if shares.size > SMALL else _dual
     prices = np.full(m, budget.sum() / m)
-    value, gradient, hessian = look(prices, shares, budget, most)
+    value, gradient, hessian = dual(prices, shares, budget, most)
     error, ridge = _error(prices, gradient), 1e-14
     for _ in range(MOST_STEPS):
         if error <= ACCURACY:
@@ -102,7 +100,7 @@ def equilibrium(shares: Numbers, budget: Numbers, most: Numbers) -> Numbers:
         step[free] = -np.linalg.solve(block + bend * np.eye(len(block)), gradient[free])
         for halving in range(8):
             trial = np.maximum(0.0, prices + step / 2**halving)
-            found = look(trial, shares, budget, most)
+            found = dual(trial, shares, budget, most)
             trial_error = _error(trial, found[1])
             enough = found[0] <= value + 1e-4 * float(gradient @ (trial - prices)) and found[0] < value
             # Near the end the value tells nothing more, but the gradient still does.
@@ -121,46 +119,6 @@ def equilibrium(shares: Numbers, budget: Numbers, most: Numbers) -> Numbers:
 def _error(prices: Numbers, gradient: Numbers) -> float:
     """What is left of resources that cost something, or lacking of one that does not; in parts of the whole."""
     return float(np.abs(np.where(prices > 0, gradient, np.minimum(gradient, 0))).max(initial=0.0))
-
-
-def _dual(prices: Any, shares: Any, budget: Any, most: Any) -> tuple[float, Any, Any]:
-    """The dual's value, gradient and Hessian, in one pass over the users."""
-    n, m = shares.shape
-    value = 0.0
-    gradient, hessian = np.ones(m), np.zeros((m, m))
-    for j in range(m):
-        value += prices[j]
-    for i in range(n):
-        cost = 0.0
-        for j in range(m):
-            cost += prices[j] * shares[i, j]
-        if most[i] >= 0 and most[i] * cost <= budget[i]:
-            tasks = most[i]
-            value += budget[i] * np.log(tasks) - tasks * cost
-            for j in range(m):
-                gradient[j] -= tasks * shares[i, j]
-        elif cost <= 0:
-            return np.inf, gradient, hessian
-        else:
-            tasks = budget[i] / cost
-            value += budget[i] * (np.log(tasks) - 1.0)
-            bend = tasks / cost
-            for j in range(m):
-                gradient[j] -= tasks * shares[i, j]
-                if shares[i, j] > 0:
-                    for k in range(j + 1):
-                        hessian[j, k] += bend * shares[i, j] * shares[i, k]
-    for j in range(m):
-        for k in range(j):
-            hessian[k, j] = hessian[j, k]
-    return value, gradient, hessian
-
-
-@cache
-def _compiled_dual() -> Any:
-    from fairlead.kernel_cache import compiled
-
-    return compiled(_dual)
 
 
 def policy() -> Ceei:

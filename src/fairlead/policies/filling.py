@@ -13,12 +13,8 @@ It is one source for two kinds of numbers. Over float64 it is compiled where the
 beforehand, Python runs it as it stands, and no fraction is ever reduced: levels are compared by cross-multiplication.
 """
 
-import sys
-from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cache
-from importlib.util import module_from_spec, spec_from_file_location
 from math import lcm
 from typing import Any
 
@@ -26,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fairlead.policies import filling_loop
+from fairlead.policies.kernel import filling as kernel
 
 Numbers = NDArray[Any]
 """float64, or Fraction in an object array."""
@@ -34,12 +31,6 @@ Numbers = NDArray[Any]
 DEMAND, LIMIT, NOT_TAKEN, SLOT = filling_loop.DEMAND, -2, -3, -4
 NO_SLOT = -5
 """A slot has too little for a task: of the first resource; one less for each that comes before it."""
-
-SMALL = 8192
-"""Numbers in the demand up to which compiled code would take longer to load than to gain."""
-
-_filled = [0]
-"""How many numbers there were in the demands of all that was filled so far in float64."""
 
 
 @dataclass(frozen=True)
@@ -117,7 +108,7 @@ def fill(
         result = filling_loop.loop(c, d, w, m_, f, starts, ends)
         levels = [Fraction(int(a), int(b)) * unit for a, b in zip(*result[3:], strict=True)]
     else:
-        result = _loop_for(d.size)(left, d, v, np.where(m < 0, -1.0, m), f, starts, ends)
+        result = kernel.loop(left, d, v, np.where(m < 0, -1.0, m), f, starts, ends)
         levels = (result[3] / result[4]).tolist()
     why, at, rose = result[:3]
     met, risen = why == DEMAND, rose & (why >= 0)
@@ -151,25 +142,3 @@ def _as_whole_numbers(
     ceiling = whole(most, tasks)
     ceiling[none] = -1
     return (room, scaled.reshape(demand.shape), whole(speed, each), ceiling, whole(floor, tasks)), Fraction(each, tasks)
-
-
-def _loop_for(numbers: int) -> Callable[..., Any]:
-    """The loop for a demand of so many numbers: compiled once enough were filled. Either gives the same, to the last bit."""
-    _filled[0] += numbers
-    return _compiled_loop() if _filled[0] > SMALL else filling_loop.loop
-
-
-@cache
-def _compiled_loop() -> Callable[..., Any]:
-    """The loop, imported anew under another name, and compiled."""
-    from fairlead.kernel_cache import compiled
-
-    spec = spec_from_file_location(f"{filling_loop.__name__}_compiled", filling_loop.__file__)
-    assert spec is not None
-    assert spec.loader is not None
-    module: Any = module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    module.add, module.level = compiled(module.add), compiled(module.divided)
-    kernel: Callable[..., Any] = compiled(module.loop)
-    return kernel

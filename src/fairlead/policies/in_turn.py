@@ -1,14 +1,14 @@
 """One user after another takes all that it can use: what first in, first out and strict priority have in common."""
 
 from dataclasses import dataclass
-from functools import cache
 from typing import Any
 
 import numpy as np
 
 from fairlead.model.problems import Problem
 from fairlead.policies.contract import Division
-from fairlead.policies.filling import DEMAND, LIMIT, SMALL
+from fairlead.policies.filling import DEMAND, LIMIT
+from fairlead.policies.kernel import filling
 from fairlead.policies.orders import ByKey, Order
 
 
@@ -25,8 +25,7 @@ class InTurn:
         order = np.argsort(-problem.priority, kind="stable") if self.by_priority else np.arange(len(problem.users))
         most, limited = problem.most()
         promised = problem.promised()
-        small = problem.demand.dtype == object or problem.demand.size <= SMALL
-        take = _take if small else _compiled_take()
+        take = _take if problem.demand.dtype == object else filling.take
         left, tasks = problem.capacity.copy(), problem.tasks * 0
         stop = np.full(len(order), DEMAND, np.int64)
         take(left, problem.demand, promised, order[promised[order] > 0], tasks, stop)
@@ -54,10 +53,3 @@ def _take(left: Any, demand: Any, most: Any, order: Any, tasks: Any, stop: Any) 
         stop[i] = why
         for j in range(len(left)):
             left[j] = max(left[j] - demand[i, j] * more, left[j] * 0)
-
-
-@cache
-def _compiled_take() -> Any:
-    from fairlead.kernel_cache import compiled
-
-    return compiled(_take)

@@ -6,7 +6,7 @@ goes by memory alone; ``yarn-drf`` by the resource that is the queue's dominant 
 descending order of its shares. What was used before does not count. A queue of weight 0 goes after all others, but where it is
 below its minimum.
 
-Live queues are ordered by :mod:`fairlead.scheduler.kernel_keys`; what a queue should have by its weight, minimum and maximum is
+Live queues are ordered by :mod:`fairlead.scheduler.kernel`; what a queue should have by its weight, minimum and maximum is
 :mod:`fairlead.policies.fair_shares`.
 """
 

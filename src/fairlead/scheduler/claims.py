@@ -1,15 +1,15 @@
 """Taking back: what is revoked for whom, so that everybody has what they are guaranteed when they need it.
 
-A **claim** is a waiting task, or whole gang, that others make room for: :mod:`~fairlead.scheduler.kernel_claims` says who has
-one, and when it is due. :mod:`~fairlead.scheduler.kernel_victims` plans for one claim whole what is revoked for it, and where it
+A **claim** is a waiting task, or whole gang, that others make room for: :mod:`~fairlead.scheduler.kernel` says who has
+one, and when it is due. :mod:`~fairlead.scheduler.kernel` plans for one claim whole what is revoked for it, and where it
 goes. What comes back there is kept for it (a hold of its class), so it counts as served from then on, and nothing is revoked for
 it twice.
 
 It ends. What is revoked for a guarantee is not placed again before that claim is served: whoever has such a claim goes before
 all whom others would be revoked of for it, by the order that places, out of the same bucket
-(:mod:`~fairlead.scheduler.kernel_search`, :func:`~fairlead.scheduler.kernel_keys.exact_below`), also where room is reserved for
-these (:func:`~fairlead.scheduler.kernel_room.may_enter`). So between two facts from outside nobody is placed who would pay for
-a claim that is open, and each task is revoked at most once for it. Let the measure of a state be how many claims are open, by
+(:func:`~fairlead.scheduler.kernel.scheduling.exact_below`), also where room is reserved for these
+(:func:`~fairlead.scheduler.kernel.scheduling.may_enter`). So between two facts from outside nobody is placed who would pay for a
+claim that is open, and each task is revoked at most once for it. Let the measure of a state be how many claims are open, by
 class: GUARANTEE, then FAIR_SHARE, then PRIORITY from the highest priority down, and then IDLE (:func:`measure`). Each plan
 makes it fall, in the order of a dictionary, and nothing but an outside fact makes it rise: a plan serves one claim of its
 class, and opens none of that or one before: nobody pays who would claim a guarantee then, for itself. For a queue pays down to
@@ -24,7 +24,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from fairlead.policies.arithmetic import dominant_share
-from fairlead.scheduler import kernel_claims, kernel_ledger, kernel_stops, kernel_victims
 from fairlead.scheduler.entitled import parts_of
 from fairlead.scheduler.facts import (
     Claim,
@@ -36,10 +35,9 @@ from fairlead.scheduler.facts import (
     SharesLooked,
     TasksRevoked,
 )
-from fairlead.scheduler.kernel_ledger import CLOSE, NOW_RESCINDED, RESCINDED, Ledger
-from fairlead.scheduler.kernel_stops import NOT_REACHED, over_limits
-from fairlead.scheduler.kernel_victim_sets import MOST_WORK
-from fairlead.scheduler.kernel_victims import FEW, MARKS
+from fairlead.scheduler.kernel import scheduling
+from fairlead.scheduler.kernel.constants import CLOSE, FEW, MARKS, MOST_WORK, NOT_REACHED, NOW_RESCINDED, RESCINDED
+from fairlead.scheduler.kernel.scheduling import Ledger, over_limits
 from fairlead.scheduler.queue_tree import up_to_root
 from fairlead.scheduler.statuses import PLACED, RUNNING
 from fairlead.scheduler.tables import FAIR_SHARE, GUARANTEE, I64, IDLE, NONE, PRIORITY, RESERVATION, WHY
@@ -123,7 +121,7 @@ def _as_it_is(state: "State", ledger: Ledger, claim: Due) -> Due:
     if state.queues.priority_revokes[leaf]:
         return claim._replace(kind=PRIORITY)
     v = state.view()
-    return claim._replace(kind=IDLE if kernel_claims.idle_is_used(v, v.used) else NONE)
+    return claim._replace(kind=IDLE if scheduling.idle_is_used(v, v.used) else NONE)
 
 
 def next_due(state: "State", now: float) -> float:
@@ -183,8 +181,8 @@ def _still_claimed(state: "State", bucket: int, tasks_kept: I64) -> int:
     if not is_next(state, bucket) or _is_over_for_good(state, bucket):
         return 0
     kind = int(state.holds.kind[: state.holds.n][state.holds.bucket[: state.holds.n] == bucket][0])
-    most = kernel_claims.waiting_tasks(v, bucket, tasks)
-    most = int(kernel_stops.may_start(v, bucket, most, tasks_kept))
+    most = scheduling.waiting_tasks(v, bucket, tasks)
+    most = int(scheduling.may_start(v, bucket, most, tasks_kept))
     while kind == GUARANTEE and most and not _is_guaranteed(state, bucket, tasks - most):
         most -= 1
     return 0 if most < tasks and state.buckets.gang[bucket] else most
@@ -199,7 +197,7 @@ def _may_start(state: "State", bucket: int, claims: int, tasks_kept: I64) -> int
     if not is_next(state, bucket):
         return 0
     gang, served = int(state.buckets.gang[bucket]), int(tasks_kept[bucket])
-    most = int(kernel_stops.may_start(state.view(), bucket, gang or served + claims, tasks_kept))
+    most = int(scheduling.may_start(state.view(), bucket, gang or served + claims, tasks_kept))
     return int(most == gang) if gang else max(0, most - served)
 
 
@@ -243,7 +241,7 @@ def _due(state: "State", now: float) -> list[Due]:
     """The claims that are due, in the order in which they are served."""
     v, b = state.order.ready(state, 1), state.buckets
     found, since = np.zeros((2, b.n + 1), np.int64), np.zeros(b.n + 1)
-    count = kernel_claims.look(v, now, found, since)
+    count = scheduling.look(v, now, found, since)
     look = [Due(NONE, float(since[count - 1]), NONE)] if count and found[1, count - 1] == NONE else []
     count -= len(look)
     claims = [Due(int(found[1, k]), float(since[k]), int(found[0, k])) for k in range(count)]
@@ -288,8 +286,8 @@ def ledger_of(state: "State", now: float) -> Ledger:
         rescinded=np.zeros(state.offers.n, np.int64),
     )  # fmt: skip
     v = state.view()
-    kernel_ledger.gather(v, ledger, now)
-    ledger.kept[:] = kernel_claims.kept_for_claims(v)
+    scheduling.gather(v, ledger, now)
+    ledger.kept[:] = scheduling.kept_for_claims(v)
     return ledger
 
 
@@ -307,16 +305,16 @@ def entitled_by_queue(state: "State") -> np.ndarray:
 def _unserved(state: "State", bucket: int) -> int:
     """How many claims a bucket may have: tasks that wait, or one gang, that no room is kept for."""
     v = state.view()
-    served = kernel_claims.served_tasks(v, bucket)
+    served = scheduling.served_tasks(v, bucket)
     if state.buckets.gang[bucket]:
         return int(served == 0)
-    return kernel_claims.waiting_tasks(v, bucket, served + MOST_CLAIMS) - served
+    return scheduling.waiting_tasks(v, bucket, served + MOST_CLAIMS) - served
 
 
 def _is_open(state: "State", ledger: Ledger, claim: Due) -> bool:
     """Whether a bucket's next is a claim of its class yet, after what was planned before it."""
     if claim.kind == IDLE:
-        return bool(kernel_claims.idle_is_used(state.view(), ledger.left))
+        return bool(scheduling.idle_is_used(state.view(), ledger.left))
     if claim.kind == PRIORITY:
         runs, b = ledger.runs, state.buckets
         mine = runs["job"][(runs["leaf"] == b.leaf[claim.bucket]) & ~runs["gone"]]
@@ -325,14 +323,14 @@ def _is_open(state: "State", ledger: Ledger, claim: Due) -> bool:
 
 
 def _plan(v: Any, ledger: Ledger, claim: Due, asked: tuple[int, int]) -> int:
-    kernel_ledger.ask(v, ledger, claim.bucket, claim.kind, *asked)
-    return int(kernel_victims.plan(v, ledger, claim.bucket, claim.kind))
+    scheduling.ask(v, ledger, claim.bucket, claim.kind, *asked)
+    return int(scheduling.plan_claim(v, ledger, claim.bucket, claim.kind))
 
 
 def asked_for(state: "State", ledger: Ledger, claim: Due) -> tuple[int, int]:
     """The lowest and the highest queue whose siblings may be asked for a claim."""
     if claim.kind == GUARANTEE:
-        first, last, _ = kernel_claims.guarded_part(state.view(), claim.bucket, ledger.kept)
+        first, last, _ = scheduling.guarded_part(state.view(), claim.bucket, ledger.kept)
         return first, last
     last, leaf = NONE, int(state.buckets.leaf[claim.bucket])
     if claim.kind == FAIR_SHARE:
@@ -430,18 +428,18 @@ class Measure(NamedTuple):
 def measure(state: "State") -> Measure:
     """Count the claims that are open."""
     v, b = state.order.ready(state, 1), state.buckets
-    kept = kernel_claims.kept_for_claims(v)
+    kept = scheduling.kept_for_claims(v)
     guarded = shared = idle = 0
-    idle_is_used = kernel_claims.idle_is_used(v, v.used)
+    idle_is_used = scheduling.idle_is_used(v, v.used)
     ranked: dict[int, int] = {}
     ledger = ledger_of(state, 0.0) if (state.queues.share_timeout[: state.queues.n] < np.inf).any() else None
     for bucket in range(b.n):
-        served = kernel_claims.served_tasks(v, bucket)
-        waiting = kernel_claims.waiting_tasks(v, bucket, 2**40)
+        served = scheduling.served_tasks(v, bucket)
+        waiting = scheduling.waiting_tasks(v, bucket, 2**40)
         count = int(served == 0 and waiting > 0) if b.gang[bucket] else waiting - served
         if count > 0 and not state.order.buckets.hopeless[bucket] and not b.revocable[bucket]:
             leaf = int(b.leaf[bucket])
-            if kernel_claims.guarded_part(v, bucket, kept)[0] != NONE:
+            if scheduling.guarded_part(v, bucket, kept)[0] != NONE:
                 guarded += count
             elif ledger is not None and asked_for(state, ledger, Due(FAIR_SHARE, 0.0, bucket))[0] != NONE:
                 shared += count

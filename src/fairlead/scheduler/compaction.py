@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fairlead.scheduler.growth import set_ended
-from fairlead.scheduler.kernel_account import link_tasks
+from fairlead.scheduler.kernel.scheduling import link_tasks
 from fairlead.scheduler.tables import I64, NONE
 from fairlead.scheduler.view import ENDED
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fairlead.model.specs import Offer, Ranges
-from fairlead.scheduler import frameworks, kernel_attempts, kernel_cycle
+from fairlead.scheduler import frameworks
 from fairlead.scheduler.claims import take_back, withdrawn
 from fairlead.scheduler.divided_queues import write_entitled
 from fairlead.scheduler.effects import is_led_out
@@ -31,11 +31,9 @@ from fairlead.scheduler.facts import (
     TasksPlaced,
     TasksRevoked,
 )
-from fairlead.scheduler.kernel_cycle import DROP, KEEP
-from fairlead.scheduler.kernel_offers import LEAF
-from fairlead.scheduler.kernel_offers import NODE as OFFERED_NODE
-from fairlead.scheduler.kernel_room import INDEX, JOB, NODE
-from fairlead.scheduler.kernel_stops import NOT_REACHED
+from fairlead.scheduler.kernel import scheduling
+from fairlead.scheduler.kernel.constants import DROP, INDEX, JOB, KEEP, NODE, NOT_REACHED, OFFERED_NODE
+from fairlead.scheduler.kernel.constants import OFFERED_LEAF as LEAF
 from fairlead.scheduler.order import WORTH
 from fairlead.scheduler.parcels import Apart, idle_for, idle_on, offers_of_parcels
 from fairlead.scheduler.ports import for_offer, free_on, without
@@ -60,7 +58,7 @@ class Decision(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """What one run of the kernel found: see :func:`fairlead.scheduler.kernel_cycle.plan`. So many columns of `chosen` say it."""
+    """What one run of :func:`fairlead.scheduler.kernel.scheduling.plan` found. So many columns of `chosen` say it."""
 
     what: int
     columns: int
@@ -104,7 +102,7 @@ def _plan(state: State, most: int, now: float, thorough: bool, strict: bool) -> 
     state.learned = None  # by the cycle before: its notes are written over
     view = state.order.ready(state, most)
     write_entitled(state, strict)
-    return Plan(*kernel_cycle.plan(view, thorough, most, now, state.settings.reserve_after))
+    return Plan(*scheduling.plan(view, thorough, most, now, state.settings.reserve_after))
 
 
 def decide(state: State, now: float, most: int = MOST_PLACEMENTS, strict: bool = False) -> Decision:
@@ -154,7 +152,7 @@ def decide_what_is_next(state: State, now: float, most: int = MOST_PLACEMENTS, s
                 state.learned = Learned(state.version + passed, placed, plan.more)
         facts += offers
     else:
-        kernel_cycle.settle(state.view(), plan.more)
+        scheduling.settle(state.view(), plan.more)
     more = plan.more or bool(state.dependencies.doomed) or gives_back
     if now >= state.times[CLAIM_DUE] and not plan.more:
         if facts:
@@ -166,7 +164,7 @@ def decide_what_is_next(state: State, now: float, most: int = MOST_PLACEMENTS, s
         if facts:
             more = True  # theirs is what nobody else could use
         else:
-            count, beyond = kernel_cycle.plan_beyond(state.order.ready(state, most), most, now)
+            count, beyond = scheduling.plan_beyond(state.order.ready(state, most), most, now)
             facts, more = [_placed(state, count, now)] if count else [], more or beyond
             facts += _offered(state, now)
     if state.frameworks.parcels and not facts and not more:  # what went with no offer of anything else
@@ -248,7 +246,7 @@ def _least_missed(state: State, surplus: int) -> list[int]:
 
 def _placed(state: State, count: int, now: float) -> TasksPlaced:
     """The placements of the last cycle as a fact."""
-    columns, gaps = kernel_attempts.chosen_attempts(state.view(), count)
+    columns, gaps = scheduling.chosen_attempts(state.view(), count)
     job, index, attempt, node = columns
     if gaps:
         rows = state.order.chosen[JOB, :count]

@@ -1,6 +1,6 @@
 """What each fact does to the state: `EFFECTS` by the fact's class.
 
-What happens to tasks happens in compiled code (:mod:`fairlead.scheduler.kernel_account`), a fact's columns at a time; what
+What happens to tasks happens in compiled code (:mod:`fairlead.scheduler.kernel`), a fact's columns at a time; what
 follows from that for jobs that are more than tasks (gangs, jobs that wait for others) is here.
 """
 
@@ -11,7 +11,7 @@ import numpy as np
 
 from fairlead.model.quantity import LARGEST
 from fairlead.outcomes import Outcome
-from fairlead.scheduler import kernel_account, kernel_attempts, kernel_cycle, kernel_keep, kernel_line, parcels
+from fairlead.scheduler import parcels
 from fairlead.scheduler.compaction import compact
 from fairlead.scheduler.facts import (
     FIXED_WHILE_RUNNING,
@@ -49,6 +49,7 @@ from fairlead.scheduler.facts import (
 )
 from fairlead.scheduler.growth import bucket_of, ensure_resources, rows_of_kinds, set_ended, write_jobs, write_queue
 from fairlead.scheduler.history import begin_ticks, coarsen, forget_what_is_made_otherwise, share_evenly
+from fairlead.scheduler.kernel import scheduling
 from fairlead.scheduler.let_in import is_let_in, let_out, work_out
 from fairlead.scheduler.offer_effects import (
     OFFER_EFFECTS,
@@ -131,7 +132,7 @@ def _node_joined(state: "State", fact: NodeJoined) -> None:
 def _node_drained(state: "State", fact: NodeDrained) -> None:
     row = _node_row(state, fact.node)
     state.nodes.draining[row] = True
-    kernel_keep.drop_holds_on(state.view(), row, fact.at)
+    scheduling.drop_holds_on(state.view(), row, fact.at)
     state.count_rows()
     state.order.spoil()
 
@@ -145,7 +146,7 @@ def _node_lost(state: "State", fact: NodeLost) -> None:
     row = _node_row(state, fact.node)
     if not state.nodes.up[row]:
         raise Contradiction(f"node {fact.node} is lost already")
-    kernel_keep.drop_holds_on(state.view(), row, fact.at)
+    scheduling.drop_holds_on(state.view(), row, fact.at)
     drop_offers_on(state, row, "node lost", fact.at)
     rows = state.held_rows()
     rows = rows[state.tasks.node[rows] == row]
@@ -176,7 +177,7 @@ def _job_submitted(state: "State", fact: JobSubmitted) -> None:
     if job.after:
         _come_after(state, row, fact)
     elif not job.held and (not state.settings.max_jobs_of or is_let_in(state, row)):
-        kernel_account.enter_bucket(state.view(), row, int(buckets[0]), fact.at)
+        scheduling.enter_bucket(state.view(), row, int(buckets[0]), fact.at)
 
 
 def _come_after(state: "State", row: int, fact: JobSubmitted) -> None:
@@ -245,24 +246,24 @@ def _job_edited(state: "State", fact: JobEdited) -> None:
 
 def _tasks_placed(state: "State", fact: TasksPlaced) -> None:
     rows, view = state.job_rows(fact.job), state.view()
-    bad = kernel_account.placed(view, rows, fact.index, fact.attempt, fact.node, fact.at)
+    bad = scheduling.placed(view, rows, fact.index, fact.attempt, fact.node, fact.at)
     _refuse(state, bad, fact.job, fact.index, "been placed")
     if state.frameworks.have_tasks:
         note_placed(state, rows, fact.node, fact.at)
     learned, state.learned = state.learned, None
     if learned is not None and learned.version == state.version - 1 and learned.placed is fact:
-        kernel_cycle.settle(view, learned.more)
+        scheduling.settle(view, learned.more)
 
 
 def _tasks_started(state: "State", fact: TasksStarted) -> None:
     rows, view = state.job_rows(fact.job), state.view()
-    bad = kernel_account.started(view, rows, fact.index, fact.attempt, fact.at)
+    bad = scheduling.started(view, rows, fact.index, fact.attempt, fact.at)
     _refuse(state, bad, fact.job, fact.index, "been started")
     if len(fact.ago):
         state.tasks.started_at[state.jobs.first[rows] + fact.index] -= fact.ago / 1000
     if state.frameworks.have_tasks:
         note_started(state, rows, fact.at)
-    for k in kernel_attempts.limited(view, rows).tolist():
+    for k in scheduling.limited(view, rows).tolist():
         until = float(
             state.tasks.started_at[state.jobs.first[rows[k]] + fact.index[k]] + state.jobs.time_limit[rows[k]]
         )
@@ -303,7 +304,7 @@ def _jobs_passed_over(state: "State", fact: JobsPassedOver) -> None:
     for job in fact.ids:
         bucket = state.jobs.bucket[state.job_row(job)]
         if bucket != NONE:
-            kernel_line.pass_over(state.view(), bucket, fact.at)
+            scheduling.pass_over(state.view(), bucket, fact.at)
 
 
 def _nodes_reserved(state: "State", fact: NodesReserved) -> None:
@@ -337,7 +338,7 @@ def _keep_nodes(
     state.holds.n = n
     order = np.argsort(nodes, kind="stable")
     row = state.job_row(fact.id)
-    kernel_keep.keep_nodes(state.view(), bucket, row, nodes[order], tasks[order], kind, start, slips, apart, fact.at)
+    scheduling.keep_nodes(state.view(), bucket, row, nodes[order], tasks[order], kind, start, slips, apart, fact.at)
     state.count_rows()
 
 
@@ -363,7 +364,7 @@ def _claims_put_off(state: "State", fact: ClaimsPutOff) -> None:
 
 def _reservation_dropped(state: "State", fact: ReservationDropped) -> None:
     for bucket in np.unique(state.holds.bucket[: state.holds.n][state.holds.job[: state.holds.n] == fact.id]):
-        kernel_keep.drop_holds(state.view(), bucket, fact.at)
+        scheduling.drop_holds(state.view(), bucket, fact.at)
     state.count_rows()
 
 
@@ -444,12 +445,12 @@ def enter_bucket_if_ready(state: "State", row: int, at: float) -> None:
     if state.settings.max_jobs_of and not is_let_in(state, row):
         return
     bucket = bucket_of(state, row)
-    kernel_account.enter_bucket(state.view(), row, bucket, at)
+    scheduling.enter_bucket(state.view(), row, bucket, at)
 
 
 def _leave_bucket(state: "State", row: int, at: float) -> None:
     if state.jobs.bucket[row] != NONE:
-        kernel_account.leave_bucket(state.view(), row, at)
+        scheduling.leave_bucket(state.view(), row, at)
         state.count_rows()
 
 
@@ -458,7 +459,7 @@ def _finish(state: "State", attempts: Attempts, outcome: Ints, code: Ints, at: f
     rows, touched = state.job_rows(attempts.job), np.empty(len(outcome), np.int64)
     was = state.tasks.status[state.jobs.first[rows]] if state.frameworks.have_tasks else None
     most = state.settings.max_losses
-    bad = kernel_account.finished(state.view(), rows, attempts.index, attempts.number, outcome, code, at, most, touched)
+    bad = scheduling.finished(state.view(), rows, attempts.index, attempts.number, outcome, code, at, most, touched)
     _refuse(state, bad, attempts.job, attempts.index, "ended")
     if was is not None:
         note_ended(state, rows, was, outcome, code, at)
@@ -480,7 +481,7 @@ def _after_change(state: "State", row: int, at: float) -> None:
     elif jobs.waiting[row] == 0:
         state.broken_gangs.discard(job)
         if jobs.holding[row] == 0 and np.isnan(jobs.finished_at[row]):
-            kernel_account.end_job(state.view(), row, at)
+            scheduling.end_job(state.view(), row, at)
             _follow(state, job, at)
     elif jobs.gang[row] and jobs.holding[row]:
         state.broken_gangs.add(job)

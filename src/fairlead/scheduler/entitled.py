@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike
 
 from fairlead.model.problems import Problem
 from fairlead.policies import drf
-from fairlead.scheduler.kernel_fill_tree import Tree, fill_tree
+from fairlead.scheduler.kernel.scheduling import Tree, fill_tree
 from fairlead.scheduler.never import never_starting
 from fairlead.scheduler.tables import F64, I64, NONE, UNLIMITED
 
@@ -96,7 +96,7 @@ def divide_tree(
     capacity: F64, there: F64, parent: I64, weight: F64, guarantee: ArrayLike, limit: F64, max_tasks: F64, leaves: I64,
     demand: F64, most: ArrayLike,
 ) -> F64:  # fmt: skip
-    """Divide what is there among leaves of a tree by DRF; see :mod:`fairlead.scheduler.kernel_fill_tree`.
+    """Divide what is there among leaves of a tree by DRF; see :mod:`fairlead.scheduler.kernel`.
 
     Parameters
     ----------

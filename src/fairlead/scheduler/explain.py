@@ -12,23 +12,15 @@ from fairlead.model.quantity import format_quantity, format_share, round_quantit
 from fairlead.model.specs import path_to_root, written
 from fairlead.plain_text import listed
 from fairlead.policies.arithmetic import dominant_share
-from fairlead.scheduler import kernel_claims, kernel_holds
 from fairlead.scheduler.admission import job_row
 from fairlead.scheduler.cluster import offered_of, tasks_that_fit
 from fairlead.scheduler.decide import Cycle, run_cycle
 from fairlead.scheduler.explain_claims import claim, safety
 from fairlead.scheduler.framework_index import queue_of
 from fairlead.scheduler.history import goes_by_history, share_over_time
-from fairlead.scheduler.kernel_lending import withheld_from
-from fairlead.scheduler.kernel_stops import (
-    LIMIT,
-    MAX_JOBS,
-    MAX_TASKS,
-    NO_NODE,
-    NOT_REACHED,
-    WITHHELD,
-    kept_beside,
-)
+from fairlead.scheduler.kernel import scheduling
+from fairlead.scheduler.kernel.constants import LIMIT, MAX_JOBS, MAX_TASKS, NO_NODE, NOT_REACHED, WITHHELD
+from fairlead.scheduler.kernel.scheduling import kept_beside, withheld_from
 from fairlead.scheduler.let_in import bound_of, waits_to_be_let_in
 from fairlead.scheduler.never import Bound, never_in_bucket, over_bound, stopped_for_ever
 from fairlead.scheduler.reserved import RESERVED, all_kept
@@ -217,7 +209,7 @@ def _over_a_limit(state: State, row: int) -> dict[str, Any]:
 def _kept_for_others(state: State, row: int, q: int, r: int) -> int:
     """How much of a resource is kept for claims below a queue, but for those of the bucket that a job below it waits in."""
     demand, bucket = state.shapes.demand[state.jobs.shape_row[row]], int(state.jobs.bucket[row])
-    own = int(kernel_claims.served_tasks(state.view(), bucket)) * int(demand[r])
+    own = int(scheduling.served_tasks(state.view(), bucket)) * int(demand[r])
     return int(state.queues.claimed[q, r]) - own
 
 
@@ -364,7 +356,7 @@ def _kept_from(state: State, bucket: int) -> np.ndarray:
     kept = state.nodes.held[:n].copy()
     for h in np.flatnonzero(holds.bucket[: holds.n] == bucket).tolist():
         node, rank = int(holds.node[h]), int(holds.rank[h])
-        kept[node] = [kernel_holds.kept(v, node, r, inf, rank) for r in range(len(state.resources))]
+        kept[node] = [scheduling.kept(v, node, r, inf, rank) for r in range(len(state.resources))]
     return kept
 
 

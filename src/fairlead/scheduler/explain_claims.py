@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from fairlead.model.quantity import format_quantity, round_quantity
-from fairlead.scheduler import kernel_claims, kernel_ledger
 from fairlead.scheduler.claims import Due, asked_for, ledger_of, lower_runs, may_have_more, told
+from fairlead.scheduler.kernel import scheduling
 from fairlead.scheduler.queue_tree import up_to_root
 from fairlead.scheduler.state import State
 from fairlead.scheduler.tables import FAIR_SHARE, GUARANTEE, IDLE, NONE, PRIORITY, WHY
@@ -31,7 +31,7 @@ def safety(state: State, row: int) -> dict[str, Any]:
     demand = state.shapes.demand[state.jobs.shape_row[row]]
     path = up_to_root(queues, leaf)[:-1]
     v, ledger, beyond = state.view(), ledger_of(state, 0.0), np.zeros_like(demand)
-    mine = kernel_ledger.gives_up(v, ledger, leaf, row, beyond)
+    mine = scheduling.gives_up(v, ledger, leaf, row, beyond)
     beyond *= demand > 0
     if not mine:
         said = ["its queue is within what it is guaranteed: it is not revoked for others'"]
@@ -59,7 +59,7 @@ def claim(state: State, row: int, now: float) -> dict[str, Any]:
         Empty, or ``claim`` in a line.
     """
     v, bucket = state.view(), int(state.jobs.bucket[row])
-    served = int(kernel_claims.served_tasks(v, bucket))
+    served = int(scheduling.served_tasks(v, bucket))
     if served:
         return {"claim": f"room for {served} of it was made by revoking others, and is coming back"}
     kind = _kind_of(state, bucket)
@@ -68,7 +68,7 @@ def claim(state: State, row: int, now: float) -> dict[str, Any]:
     leaf, seconds = int(state.jobs.queue[row]), 0.0
     if kind == GUARANTEE:
         first, _ = asked_for(state, ledger_of(state, now), Due(kind, now, bucket))
-        seconds = kernel_claims.guarantee_timeout(v, leaf, first)
+        seconds = scheduling.guarantee_timeout(v, leaf, first)
     elif kind == FAIR_SHARE:
         seconds = float(state.queues.share_timeout[leaf])
     begin = {PRIORITY: "lower priorities in its queue are running", IDLE: "revocable jobs use what was idle"}.get(kind)
@@ -88,13 +88,13 @@ def _kind_of(state: State, bucket: int) -> int | None:
     v, queues, leaf = state.view(), state.queues, int(state.buckets.leaf[bucket])
     if state.buckets.revocable[bucket]:
         return None
-    if kernel_claims.guarded_part(v, bucket, kernel_claims.kept_for_claims(v))[0] != NONE:
+    if scheduling.guarded_part(v, bucket, scheduling.kept_for_claims(v))[0] != NONE:
         return GUARANTEE
     if queues.share_timeout[leaf] < inf and queues.short_since[leaf] < inf and _is_within_share(state, bucket):
         return FAIR_SHARE
     if queues.priority_revokes[leaf] and lower_runs(state, leaf, int(state.buckets.priority[bucket])):
         return PRIORITY
-    return IDLE if kernel_claims.idle_is_used(v, v.used) else None
+    return IDLE if scheduling.idle_is_used(v, v.used) else None
 
 
 def _is_within_share(state: State, bucket: int) -> bool:
@@ -115,14 +115,14 @@ def _prevented(state: State, bucket: int, kind: int, now: float) -> str:
     """Why those who run make no room for a claim: how many tasks of others are kept from paying by what."""
     v, ledger = state.view(), ledger_of(state, now)
     first, last = asked_for(state, ledger, Due(kind, now, bucket))
-    kernel_ledger.ask(v, ledger, bucket, kind, first, last)
+    scheduling.ask(v, ledger, bucket, kind, first, last)
     own, demand = int(state.buckets.leaf[bucket]), state.shapes.demand[state.buckets.shape_row[bucket]]
     found: Counter[str] = Counter()
     for k, run in enumerate(ledger.runs):
         q, helps = int(run["leaf"]), (state.shapes.demand[state.jobs.shape_row[run["job"]]] > 0) & (demand > 0)
         if not helps.any() or (q == own) != (kind == PRIORITY):
             continue
-        if kernel_ledger.may_pay(v, ledger, k, bucket, kind):
+        if scheduling.may_pay(v, ledger, k, bucket, kind):
             found["revocable, but makes no room for it on a node"] += 1
         elif not state.queues.revocable[q]:
             found["where nothing is revocable"] += 1

@@ -1,7 +1,7 @@
 """When running tasks are expected to end, and durations drawn for simulated runs; docs/forecasts.md says what it means.
 
-From the state alone, which this never changes. :mod:`~fairlead.scheduler.kernel_sketches` keeps how long tasks lasted,
-:mod:`~fairlead.scheduler.kernel_forecasts` says what follows from it.
+From the state alone, which this never changes. :mod:`~fairlead.scheduler.kernel` keeps how long tasks lasted,
+:mod:`~fairlead.scheduler.kernel` says what follows from it.
 """
 
 from hashlib import blake2b
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import numpy as np
 
-from fairlead.scheduler import kernel_forecasts
+from fairlead.scheduler.kernel import constants, scheduling
 from fairlead.scheduler.statuses import PLACED, REVOKING, RUNNING
 from fairlead.scheduler.tables import F64, I64
 
@@ -45,7 +45,7 @@ def durations(state: "State", jobs: I64, ages: F64, chance: float = EXPECTED) ->
     float64, shape (n,)
         Seconds, no fewer than `ages`, no more than their time limits. Infinite where nothing is known.
     """
-    return kernel_forecasts.durations(state.view(), jobs, ages, np.full(len(jobs), 1 - chance), kernel_forecasts.FAR)
+    return scheduling.durations(state.view(), jobs, ages, np.full(len(jobs), 1 - chance), constants.FAR)
 
 
 def ends(state: "State", tasks: I64, now: float, chance: float = EXPECTED) -> F64:
@@ -83,4 +83,4 @@ def draw(state: "State", jobs: I64, ages: F64, rng: np.random.Generator) -> F64:
     for what has not begun.
     """
     parts = 1 - rng.random(len(jobs))
-    return kernel_forecasts.durations(state.view(), jobs, ages, parts, np.inf)
+    return scheduling.durations(state.view(), jobs, ages, parts, np.inf)

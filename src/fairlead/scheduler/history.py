@@ -1,6 +1,6 @@
 """How what queues used before is counted: the ticks that a half-life makes, and how fine amounts are.
 
-The counting itself is in :mod:`fairlead.scheduler.kernel_history`.
+The counting itself is in :mod:`fairlead.scheduler.kernel`.
 """
 
 import numpy as np
@@ -9,7 +9,7 @@ from fairlead.policies import fairtree
 from fairlead.policies.arithmetic import dominant_share
 from fairlead.policies.codes import FAIRTREE, SDRF
 from fairlead.policies.fairtree import PERIOD
-from fairlead.scheduler.kernel_history import MOMENTS, QUARTER_DIGITS, WHOLE
+from fairlead.scheduler.kernel.constants import MOMENTS, QUARTER_DIGITS, WHOLE
 from fairlead.scheduler.tables import F64, I64, NONE, Queues
 
 TICKS = 1024

@@ -6,12 +6,13 @@ For tests, fuzzing, and a scheduler that runs with ``FAIRLEAD_CHECK`` set; it lo
 import numpy as np
 
 from fairlead.model.specs import ROOT, Quantities, Ranges, ancestors
-from fairlead.scheduler import kernel_claims, order
+from fairlead.scheduler import order
 from fairlead.scheduler.effects import is_led_out
 from fairlead.scheduler.framework_index import own_queue, plus
 from fairlead.scheduler.job_index import is_led, runs_in_executor
-from fairlead.scheduler.kernel_reservations import MOST
-from fairlead.scheduler.kernel_sketches import IN_TEN, set_of
+from fairlead.scheduler.kernel import scheduling
+from fairlead.scheduler.kernel.constants import IN_TEN, MOST
+from fairlead.scheduler.kernel.scheduling import set_of
 from fairlead.scheduler.let_in import bound_of, waits_to_be_let_in
 from fairlead.scheduler.offer_effects import wants_offers
 from fairlead.scheduler.parcels import RESERVED
@@ -250,7 +251,7 @@ def _listed(first: int, after: I32 | I64) -> list[int]:
 
 
 def _check_holds(state: State) -> None:
-    """What is kept is kept for somebody who waits, and is what the rule of :mod:`fairlead.scheduler.kernel_holds` says."""
+    """What is kept is kept for somebody who waits, and is what the rule of :mod:`fairlead.scheduler.kernel` says."""
     holds, nodes, n = state.holds, state.nodes, state.holds.n
     tasks = state.held_rows()
     jobs = state.job_rows_of(tasks)
@@ -282,7 +283,7 @@ def _check_holds(state: State) -> None:
         promised[state.queues.parent[q]] += promised[q]
         found, kept = promised[q].tolist(), state.queues.promised[q].tolist()
         assert found == kept, f"for queue {state.tree.names[q]!r} {found} is kept idle, not {kept}"
-    claimed = kernel_claims.kept_for_claims(state.view())
+    claimed = scheduling.kept_for_claims(state.view())
     assert (state.queues.claimed[: state.queues.n] == claimed).all(), f"{claimed} is kept for claims, by queue"
     for bucket in np.unique(holds.bucket[:n]):
         mine = np.flatnonzero(holds.bucket[:n] == bucket)

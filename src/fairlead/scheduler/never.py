@@ -10,7 +10,7 @@ import numpy as np
 
 from fairlead.model.quantity import format_quantity, round_quantity
 from fairlead.model.specs import path_to_root
-from fairlead.scheduler import kernel_nodes
+from fairlead.scheduler.kernel import scheduling
 from fairlead.scheduler.queue_tree import amounts_of
 from fairlead.scheduler.tables import I64, NONE, UNLIMITED, Bools
 
@@ -135,7 +135,7 @@ def _alone(state: "State", row: int) -> str:
         return ""
     state.order.ready(state, 1)
     count = int(jobs.waiting[row]) if jobs.gang[row] else 1
-    if not kernel_nodes.could_ever_hold(state.view(), int(jobs.shape_row[row]), count):
+    if not scheduling.could_ever_hold(state.view(), int(jobs.shape_row[row]), count):
         what = f"all {count} tasks at once" if count > 1 else "a task of it"
         return f" on the nodes that take tasks now: they could not hold {what}, even empty"
     bound = over_bound(state, row)

@@ -7,7 +7,7 @@ import numpy as np
 
 from fairlead.model.specs import Job, path_to_root
 from fairlead.outcomes import Outcome
-from fairlead.scheduler import kernel_offers, kernel_order, parcels, ports
+from fairlead.scheduler import parcels, ports
 from fairlead.scheduler.facts import (
     Contradiction,
     Fact,
@@ -26,6 +26,7 @@ from fairlead.scheduler.facts import (
 )
 from fairlead.scheduler.framework_index import MOST_HEARD, Executor, Launched, Member
 from fairlead.scheduler.growth import ensure_bucket, ensure_queue, ensure_shape
+from fairlead.scheduler.kernel import scheduling
 from fairlead.scheduler.own_jobs import make_role
 from fairlead.scheduler.queue_tree import vector
 from fairlead.scheduler.statuses import CANCELLED, REVOKING, SUCCEEDED
@@ -99,13 +100,13 @@ def _offers_made(state: "State", fact: OffersMade) -> None:
         there = 0 <= offer.node < state.nodes.n and state.nodes.up[offer.node]
         if offer.id <= state.frameworks.last_offer or not there or not {*offer.amount} <= {*state.resources}:
             raise Contradiction(f"offer {offer.id} cannot have been made in this state")
-        if not kernel_offers.fits(state.view(), offer.node, amount):
+        if not scheduling.amount_fits(state.view(), offer.node, amount):
             raise Contradiction(f"offer {offer.id} is of more than node {offer.node} has free")
         revocable = _member(state, offer.framework).framework.revocable
         row = offers.extend(1)
         offers.id[row], offers.leaf[row], offers.node[row] = offer.id, leaf, offer.node
         offers.made[row], offers.revocable[row], offers.rest[row] = fact.at, revocable, amount
-        kernel_offers.happened(state.view(), leaf, offer.node, amount, revocable, 1, fact.at)
+        scheduling.happened(state.view(), leaf, offer.node, amount, revocable, 1, fact.at)
         parcels.offered(state, offer)
         f, name = state.frameworks, state.cluster.specs[offer.node].name
         ports.hold(state, f.offered_ports, name, offer.id, offer.ports)
@@ -292,7 +293,7 @@ def _want_nothing(state: "State", leaf: str, forget: bool = True) -> None:
 
 def _touch(state: "State", bucket: int) -> None:
     if state.order.counts[IN_ORDER]:
-        kernel_order.touch_bucket(state.view(), bucket)
+        scheduling.touch_bucket(state.view(), bucket)
 
 
 def _close(state: "State", ids: Sequence[int], at: float) -> tuple[I64, I64, I64]:
@@ -305,7 +306,7 @@ def _close(state: "State", ids: Sequence[int], at: float) -> tuple[I64, I64, I64
     found = offers.leaf[rows], offers.node[rows], offers.rest[rows]
     revocable, view = offers.revocable[rows].tolist(), state.view()
     for offer, leaf, node, amount, more in zip(ids, *found, revocable, strict=True):
-        kernel_offers.happened(view, leaf, node, amount, more, -1, at)
+        scheduling.happened(view, leaf, node, amount, more, -1, at)
         parcels.closed(state, offer, node)
         ports.give_back(state.frameworks.offered_ports, state.cluster.specs[node].name, offer)
     if len(ids):
@@ -322,11 +323,11 @@ def _refuse(state: "State", leaf: int, node: int, amount: I64, until: float, at:
         return
     if refusals.n >= FEW and refusals.n & (refusals.n - 1) == 0:
         _keep(refusals, refusals.until[: refusals.n] > at)
-        kernel_offers.link_refusals(state.view(), refusals.n)
+        scheduling.link_refusals(state.view(), refusals.n)
     row = refusals.extend(1)
     refusals.leaf[row], refusals.node[row], refusals.until[row] = leaf, node, until
     refusals.refused[row] = amount
-    kernel_offers.link_refusal(state.view(), row)
+    scheduling.link_refusal(state.view(), row)
 
 
 def _forget_refusals(state: "State", leaf: int) -> None:
@@ -334,7 +335,7 @@ def _forget_refusals(state: "State", leaf: int) -> None:
     state.frameworks.refused_apart.pop(state.tree.names[leaf], None)
     if state.queues.refusal[leaf]:
         _keep(refusals, refusals.leaf[: refusals.n] != leaf)
-        kernel_offers.link_refusals(state.view(), refusals.n)
+        scheduling.link_refusals(state.view(), refusals.n)
 
 
 def _keep(table: Offers | Refusals, keep: Bools) -> None:

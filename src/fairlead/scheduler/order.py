@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fairlead.policies.codes import DIVIDED, HDRF, MESOS
-from fairlead.scheduler import kernel_nodes, kernel_order
 from fairlead.scheduler.history import fine_digits
+from fairlead.scheduler.kernel import scheduling
+from fairlead.scheduler.kernel.scheduling import View
 from fairlead.scheduler.queue_tree import up_to_root
 from fairlead.scheduler.tables import F64, I64, NONE, TABLES
 from fairlead.scheduler.view import (
@@ -39,7 +40,6 @@ from fairlead.scheduler.view import (
     NodeSeats,
     QueueSeats,
     ShapeSeats,
-    View,
 )
 
 WEIGHT = 2**40
@@ -183,9 +183,9 @@ class Order:
         self.bounds = np.zeros((blocks, self.resources), np.int64)
         self.large_bounds = np.zeros((-(-blocks // BLOCK), self.resources), np.int64)
         v = self.view(state)
-        kernel_nodes.mark_hopeless(v)
-        kernel_nodes.set_bounds(v)
-        kernel_order.rebuild(v)
+        scheduling.mark_hopeless(v)
+        scheduling.set_bounds(v)
+        scheduling.rebuild(v)
 
     def add_shape(self) -> None:
         """A shape more."""
@@ -253,14 +253,14 @@ class Order:
         v = self.view(state)
         if self.queues.inner[queue]:
             for child in np.flatnonzero(state.queues.parent[: state.queues.n] == queue).tolist():
-                kernel_order.set_queue(v, child)
+                scheduling.set_queue(v, child)
         else:
             mine = np.flatnonzero(state.buckets.leaf[: state.buckets.n] == queue)
             mine = mine[_by_likeness(state.shapes.demand[state.buckets.shape_row[mine]])]
             self.buckets.slot[mine] = np.arange(len(mine))
             for bucket in mine.tolist():
-                kernel_order.set_bucket(v, bucket)
-            kernel_order.touch_queue(v, queue)  # what was touched is set here already, and finds nothing changed later
+                scheduling.set_bucket(v, bucket)
+            scheduling.touch_queue(v, queue)  # what was touched is set here already, and finds nothing changed later
 
 
 def check(state: "State") -> None:
@@ -277,9 +277,9 @@ def check(state: "State") -> None:
     if counts[IN_ORDER]:
         v = order.view(state)
         if not counts[HDRF_SOMEWHERE] and not counts[DIVIDED_SOMEWHERE]:  # there, each cycle makes all trees anew
-            kernel_order.refresh(v)
+            scheduling.refresh(v)
             kept = _said(state)
-            kernel_order.rebuild(v)
+            scheduling.rebuild(v)
             made = _said(state)
             for queue, part in kept:
                 said, anew = kept[queue, part], made[queue, part]
@@ -316,7 +316,7 @@ def _check_parked(v: Any, state: "State") -> None:
         if buckets.head[b] != NONE and not bound and not order.queues.unsure[queues].any():
             count, shape = max(1, int(buckets.gang[b])), buckets.shape_row[b]
             stale = np.flatnonzero(~order.nodes.is_fresh[: state.nodes.n])
-            room = sum(int(kernel_nodes.room_for(v, n, shape, count)) for n in stale.tolist())
+            room = sum(int(scheduling.room_for(v, n, shape, count)) for n in stale.tolist())
             where = f"queue {state.tree.names[queues[0]]!r}"
             assert room < count, (
                 f"{where}: bucket {b} is parked, and {room} tasks of it have room on nodes that are not fresh"
@@ -368,4 +368,4 @@ def _by_likeness(demand: I64) -> I64:
 
 
 def _is_hopeless(v: Any, state: "State", bucket: int) -> bool:
-    return not kernel_nodes.could_ever_hold(v, state.buckets.shape_row[bucket], max(1, int(state.buckets.gang[bucket])))
+    return not scheduling.could_ever_hold(v, state.buckets.shape_row[bucket], max(1, int(state.buckets.gang[bucket])))

@@ -11,11 +11,11 @@ import numpy as np
 from msgspec.structs import replace
 
 from fairlead.model.specs import path_to_root
-from fairlead.scheduler import kernel_history
 from fairlead.scheduler.compaction import find_kinds
 from fairlead.scheduler.framework_index import JOBS, own_queue, queue_of
 from fairlead.scheduler.growth import ensure_queue
 from fairlead.scheduler.history import begin_ticks
+from fairlead.scheduler.kernel import scheduling
 from fairlead.scheduler.tables import NONE
 from fairlead.scheduler.view import BEGAN
 
@@ -48,7 +48,7 @@ def _move_jobs(state: "State", row: int, at: float) -> None:
     begin_ticks(queues, tick, at - state.times[BEGAN])
     for new in (state.tree.rows[own], leaf):
         if queues.tick[queues.parent[new]] > 0:
-            kernel_history.count_use(state.view(), new, at)  # which is nothing until now
+            scheduling.count_use(state.view(), new, at)  # which is nothing until now
         for name in TAKEN_ALONG:
             getattr(queues, name)[new] = getattr(queues, name)[row]
     for name, none in (

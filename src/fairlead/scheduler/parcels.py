@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from fairlead.model.specs import Job, Offer, Quantities, Ranges
-from fairlead.scheduler import kernel_offers
 from fairlead.scheduler.facts import Contradiction, Fact, OffersMade, RoomSetApart
 from fairlead.scheduler.framework_index import Parcel, RefusedApart, own_queue, plus
 from fairlead.scheduler.growth import ensure_queue, ensure_resources
+from fairlead.scheduler.kernel import scheduling
 from fairlead.scheduler.own_jobs import make_role
 from fairlead.scheduler.ports import for_offer, free_on, joined, without, written_ports
 from fairlead.scheduler.queue_tree import vector
@@ -118,7 +118,7 @@ def room_set_apart(state: "State", fact: RoomSetApart) -> None:
         parcel.amount = plus(parcel.amount, fact.amount, -1)
         if not parcel.amount:
             del here[fact.of]
-    elif not kernel_offers.fits(state.view(), fact.node, vector(fact.amount, state.resources)):
+    elif not scheduling.amount_fits(state.view(), fact.node, vector(fact.amount, state.resources)):
         raise Contradiction(f"node {fact.node} has not so much free")
     if fact.mark:
         make_role(state, fact.role, fact.at)
@@ -136,7 +136,7 @@ def _is_more(amount: Quantities, there: Quantities) -> bool:
 def _count(state: "State", node: int, role: str, amount: Quantities, sign: int, at: float) -> None:
     """What is set apart counts as used by its role (1), or no longer (-1)."""
     leaf = ensure_queue(state, f"{own_queue(role)}/{RESERVED}")
-    kernel_offers.set_apart(state.view(), leaf, node, vector(amount, state.resources), sign, at)
+    scheduling.set_apart(state.view(), leaf, node, vector(amount, state.resources), sign, at)
 
 
 def offered(state: "State", offer: Offer) -> None:
@@ -192,7 +192,7 @@ def node_joined(state: "State", node: int, at: float) -> None:
     """A node is back, or has less than it had: what is set apart of it counts, as far as that is there."""
     here = state.frameworks.parcels.get(state.cluster.specs[node].name, {})
     for parcel in here.values():
-        if not parcel.there and kernel_offers.fits(state.view(), node, vector(parcel.amount, state.resources)):
+        if not parcel.there and scheduling.amount_fits(state.view(), node, vector(parcel.amount, state.resources)):
             _count(state, node, parcel.role, parcel.amount, 1, at)
             parcel.there = True
         elif parcel.there and not parcel.taken and (state.nodes.free[node] < 0).any():

@@ -6,8 +6,8 @@ from fairlead.model.api_types import FrameworkInfo
 from fairlead.model.quantity import round_quantity
 from fairlead.model.specs import Quantities, written
 from fairlead.plain_text import listed
-from fairlead.scheduler import kernel_offers
 from fairlead.scheduler.framework_index import Member, queue_of
+from fairlead.scheduler.kernel import scheduling
 from fairlead.scheduler.queue_tree import up_to_root
 from fairlead.scheduler.state import State
 from fairlead.scheduler.tables import I64, Bools
@@ -84,7 +84,7 @@ def _why_nothing(state: State, leaf: int, now: float) -> str:
     b, room = state.buckets, np.zeros(len(state.resources), np.int64)
     bucket = int(np.flatnonzero((b.leaf[: b.n] == leaf) & b.wants[: b.n])[0])
     beyond = bool(b.revocable[bucket] and state.settings.revoke)
-    kernel_offers.bound_room(state.order.ready(state, 1), bucket, beyond, room)
+    scheduling.bound_room(state.order.ready(state, 1), bucket, beyond, room)
     worth = state.order.worth
     if not (room >= worth).any():
         return _bounded(state, bucket, beyond)
@@ -111,7 +111,7 @@ def _bounded(state: State, bucket: int, beyond: bool) -> str:
     queues, leaf, view, worth = state.queues, int(state.buckets.leaf[bucket]), state.view(), state.order.worth
     for q in up_to_root(queues, leaf) if not beyond else []:
         for r, name in enumerate(state.resources):
-            if kernel_offers.left_under(view, bucket, q, r) < worth[r]:
+            if scheduling.left_under(view, bucket, q, r) < worth[r]:
                 limit = round_quantity(name, int(queues.limit[q, r]))
                 kept = int(queues.claimed[q, r])
                 said = f", {round_quantity(name, kept)} of that kept for others" if kept else ""

@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fairlead.scheduler import kernel_holds, kernel_ledger, kernel_victims
 from fairlead.scheduler.claims import Due, Measure, asked_for, is_next, ledger_of, may_have_more, measure
 from fairlead.scheduler.cluster import tasks_that_fit
 from fairlead.scheduler.facts import Fact, NodesClaimed, TasksPlaced, TasksRevoked
-from fairlead.scheduler.kernel_stops import NOT_REACHED, over_limits
+from fairlead.scheduler.kernel import scheduling
+from fairlead.scheduler.kernel.constants import NOT_REACHED
+from fairlead.scheduler.kernel.scheduling import over_limits
 from fairlead.scheduler.queue_tree import up_to_root
 from fairlead.scheduler.statuses import PLACED, REVOKING, RUNNING
 from fairlead.scheduler.tables import GUARANTEE, I64, NONE, RESERVATION
@@ -102,7 +103,7 @@ def kept_in_vain(state: "State") -> list[int]:
         mine, there = np.flatnonzero(h.bucket[: h.n] == bucket).tolist(), []
         for k in mine:
             n, rank = int(h.node[k]), int(h.rank[k])
-            kept = [kernel_holds.kept(v, n, r, np.inf, rank) for r in range(len(demand))]
+            kept = [scheduling.kept(v, n, r, np.inf, rank) for r in range(len(demand))]
             wanted = (h.tasks[k] if gang else 1) * demand
             there.append(bool((wanted <= state.nodes.free[n] - kept)[demand > 0].all()))
         if all(there) if gang else any(there):
@@ -200,8 +201,8 @@ def _check_that_it_stays(state: "State", placed: TasksPlaced, waited: list[int],
             continue
         runs = ledger.runs
         runs["safe"] = ~np.isin(runs["task"], new)
-        kernel_ledger.ask(v, ledger, bucket, GUARANTEE, first, last)
-        count = int(kernel_victims.plan(v, ledger, bucket, GUARANTEE))
+        scheduling.ask(v, ledger, bucket, GUARANTEE, first, last)
+        count = int(scheduling.plan_claim(v, ledger, bucket, GUARANTEE))
         job = int(state.jobs.id[b.head[bucket]])
         _must(count <= 0, f"what is placed at {placed.at:g} is to be revoked again for job {job}, for its guarantee")
 

@@ -14,15 +14,7 @@ import numpy as np
 from msgspec import Struct, field
 
 from fairlead.model.specs import Job, Settings
-from fairlead.scheduler import (
-    effects,
-    kernel_account,
-    kernel_claims,
-    kernel_holds,
-    kernel_offers,
-    kernel_sketches,
-    let_in,
-)
+from fairlead.scheduler import effects, let_in
 from fairlead.scheduler.cluster import Cluster
 from fairlead.scheduler.compaction import find_kinds
 from fairlead.scheduler.dependencies import Dependencies
@@ -30,6 +22,7 @@ from fairlead.scheduler.facts import Revocation
 from fairlead.scheduler.framework_index import Frameworks
 from fairlead.scheduler.growth import set_ended
 from fairlead.scheduler.job_index import JobIndex
+from fairlead.scheduler.kernel import scheduling
 from fairlead.scheduler.queue_tree import QueueTree, mark_exact
 from fairlead.scheduler.state import ShapeKey, State
 from fairlead.scheduler.tables import NONE, TABLES, Table
@@ -183,17 +176,17 @@ def _work_out(state: State, ended: list[int]) -> None:
     counts[ENDED], counts[HOLDS], counts[SKETCHES] = len(ended), state.holds.n, state.sketches.n
     set_ended(state, np.array(ended, np.int64))
     state.sketches.make_room()
-    kernel_sketches.find_places(state.view())
+    scheduling.find_places(state.view())
     state.dead_tasks = int(jobs.tasks[: jobs.n][jobs.id[: jobs.n] == NONE].sum())
     mark_exact(state.queues)
     rows = state.held_rows()
     state.nodes.hold[:] = NONE
-    kernel_holds.link_holds(state.view())
-    kernel_claims.count_claimed(state.view())
+    scheduling.link_holds(state.view())
+    scheduling.count_claimed(state.view())
     state.tree.write_withheld(state.queues)
-    kernel_offers.link_refusals(state.view(), state.refusals.n)
-    kernel_account.link_tasks(state.view(), rows, state.job_rows_of(rows))
-    kernel_sketches.find_usual(state.view())
+    scheduling.link_refusals(state.view(), state.refusals.n)
+    scheduling.link_tasks(state.view(), rows, state.job_rows_of(rows))
+    scheduling.find_usual(state.view())
     until = state.tasks.started_at[rows] + jobs.time_limit[state.job_rows_of(rows)]
     limited = until < inf
     attempts = (column[limited].tolist() for column in state.attempts_of(rows))

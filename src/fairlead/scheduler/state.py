@@ -15,13 +15,14 @@ import numpy as np
 from msgspec.structs import replace
 
 from fairlead.model.specs import ROOT, Policy, Quantities, Queue, Settings, written
-from fairlead.scheduler import effects, growth, kernel_attempts, kernel_history
+from fairlead.scheduler import effects, growth
 from fairlead.scheduler.cluster import Cluster, Constraints
 from fairlead.scheduler.deadlines import Attempt, Deadlines
 from fairlead.scheduler.dependencies import Dependencies
 from fairlead.scheduler.facts import Attempts, Contradiction, Fact, Ints, Revocation, TasksPlaced
 from fairlead.scheduler.framework_index import Frameworks, holds_jobs_of
 from fairlead.scheduler.job_index import JobIndex
+from fairlead.scheduler.kernel import scheduling
 from fairlead.scheduler.let_in import LetIn
 from fairlead.scheduler.order import Order
 from fairlead.scheduler.queue_tree import QueueTree
@@ -90,7 +91,7 @@ class State:
     times : float64 array
         When the first fact happened, and when history changes next: see :mod:`fairlead.scheduler.view`.
     grain : int64 array
-        Of each resource, the binary digits that its history does without: see :mod:`fairlead.scheduler.kernel_history`.
+        Of each resource, the binary digits that its history does without: see :mod:`fairlead.scheduler.kernel`.
     forgotten, dead_tasks : int
         How many of `ended` are not, and how many rows of tasks are of jobs that are not.
     order : Order
@@ -142,7 +143,7 @@ class State:
         if not fact.at < self.times[NEXT_TICK]:
             if np.isnan(self.times[BEGAN]):
                 self.times[BEGAN] = fact.at
-            kernel_history.fade(self.view(), fact.at)
+            scheduling.fade(self.view(), fact.at)
         effect(self, fact)
         self.at = fact.at
 
@@ -157,11 +158,11 @@ class State:
 
     def job_rows(self, job: Ints) -> I64:
         """The rows of jobs, -1 where there is none."""
-        return kernel_attempts.rows_of(job, self.index.first, self.index.row_of)
+        return scheduling.rows_of(job, self.index.first, self.index.row_of)
 
     def current_tasks(self, attempts: Attempts) -> I64:
         """The task rows of attempts; NONE for one that is unknown, not the latest of its task, or holds no resources."""
-        return kernel_attempts.current_tasks(self.view(), *attempts, self.index.first, self.index.row_of)
+        return scheduling.current_tasks(self.view(), *attempts, self.index.first, self.index.row_of)
 
     def job_rows_of(self, tasks: I64) -> I64:
         """The job rows of task rows. Tasks lie in the order of their jobs."""

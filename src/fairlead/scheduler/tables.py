@@ -143,7 +143,7 @@ class Queues(Table):
     part, whole : the weight as a fraction part / whole, both below 2**30; `exact` where all siblings' are that to the last digit
     weightless : its weight is 0: under YARN's policies it goes after all others; the numbers say the least that there is
     used : what its tasks take; limits bound it
-    mean, recent : what it used before (see :mod:`fairlead.scheduler.kernel_history`)
+    mean, recent : what it used before (see :mod:`fairlead.scheduler.kernel`)
     spare : of what it uses, what revocable jobs do: limits bound others without that; `spare_tasks` is their number
     reserve : of what it is guaranteed, how much is not lent to others; `lends`: it, or one below, has such
     withheld : what others may not use just now, for that; of all queues below it together, `withheld_below`
@@ -153,7 +153,7 @@ class Queues(Table):
     claimed : what is kept for its claims; as what it uses, it counts against limits and against what others do not lend, for all
         but those that it is kept for
     in_line_since : of a leaf of which one was passed over, and then served, since when: if it is still the first in line soon, it
-        waits since then; `in_line_at` is when it was found in line last (see :mod:`fairlead.scheduler.kernel_line`)
+        waits since then; `in_line_at` is when it was found in line last (see :mod:`fairlead.scheduler.kernel`)
     apart : a bit for each reservation that counts on nothing that tasks of the leaf give back: others of the leaf take that
     idled_before : the same over time: of a leaf, in all its reservations that are over, base units times seconds
     guarantee_timeout, share_timeout, threshold, min_runtime, priority_revokes : as :class:`fairlead.model.specs.Queue` says,
@@ -395,7 +395,7 @@ class Tasks(Table):
 
 
 class Holds(Table):
-    """Resources of a node kept for an owner from a moment to a moment; see :mod:`fairlead.scheduler.kernel_holds`.
+    """Resources of a node kept for an owner from a moment to a moment; see :mod:`fairlead.scheduler.kernel`.
 
     kind : RESERVATION, for tasks of a job that found no room; all those of a bucket are one reservation. Others are for claims
         (:mod:`fairlead.scheduler.claims`), of room that is coming back; they are not planned anew.
@@ -504,7 +504,7 @@ class Sketches(Table):
     about : OF_JOB, OF_FAMILY (the same name, shape and leaf queue) or OF_QUEUE
     key : the job's number, the family's (see :func:`fairlead.scheduler.forecasts.family_of`), or the queue's row
     used : when something was added last; minus infinity where nobody will ask again, for the job has ended
-    counts : by duration, see :func:`fairlead.scheduler.kernel_sketches.bin_of`; `total` of them together
+    counts : by duration, see :func:`fairlead.scheduler.kernel.scheduling.bin_of`; `total` of them together
     usual : the bin of the one that a tenth are as long as, NONE where there are too few to say; `beyond`: those in longer bins
     places : int32, shape (SETS, WAYS): the rows of each set, NONE where there is none. It follows from the rows.
     """

@@ -19,10 +19,7 @@ what waits. Queue q's tree has its root at `base[q] + 1`, what is below its node
 and the place of the child with slot s at `base[q] + slots[q] + s`.
 """
 
-from typing import TYPE_CHECKING, Any, ClassVar, Final
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import Any, ClassVar, Final
 
 from fairlead.scheduler.tables import (
     F64,
@@ -243,36 +240,3 @@ ARRAYS: Final[dict[str, tuple[Any, int]]] = {
 }  # fmt: skip
 """What a view holds, each with its type and its number of dimensions: the tables' rows by the tables' names, their wide arrays by
 theirs, then the rest of the order."""
-
-
-class Arrays:
-    """Arrays by the names in `ARRAYS`, all of them in the order of memory that C has, handed to kernels as one thing.
-
-    Kernels get the address of `block`, where of each array stands where it is and how long it is in each dimension: see
-    :mod:`fairlead.scheduler.compiled_view`. So it is to be made anew when an array is replaced by another.
-    """
-
-    ARRAYS: ClassVar[dict[str, tuple[Any, int]]]
-    """Of each array its type and its number of dimensions."""
-    _numba_type_: ClassVar[Any]
-
-    def __init__(self, **arrays: NDArray[Any]) -> None:
-        self.arrays = {name: arrays[name] for name in self.ARRAYS}
-        for name, array in self.arrays.items():
-            kind, dimensions = self.ARRAYS[name]
-            if array.dtype != np.dtype(kind) or array.ndim != dimensions or not array.flags.c_contiguous:
-                raise TypeError(f"{name} is {array.dtype} in {array.ndim} dimensions, not {kind} in {dimensions}")
-        block = [(a.ctypes.data, *a.shape, *(0,) * (2 - a.ndim)) for a in self.arrays.values()]
-        self.block = np.array(block, np.int64)
-        self.address = int(self.block.ctypes.data)
-        self.__dict__.update(self.arrays)
-
-    if TYPE_CHECKING:  # the arrays are attributes
-
-        def __getattr__(self, name: str) -> Any: ...
-
-
-class View(Arrays):
-    """What kernels see of a state; the arrays are also Python's, by the same names."""
-
-    ARRAYS = ARRAYS

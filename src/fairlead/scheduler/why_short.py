@@ -36,7 +36,7 @@ from fairlead.scheduler.facts import (
     TasksFinished,
     TasksPlaced,
 )
-from fairlead.scheduler.kernel_stops import NO_NODE
+from fairlead.scheduler.kernel.constants import NO_NODE
 from fairlead.scheduler.never import never_in_bucket
 from fairlead.scheduler.state import State
 from fairlead.scheduler.tables import F64, I64, NONE, Bools

@@ -27,42 +27,20 @@ from fairlead.engines.local.engine import LocalEngine
 from fairlead.engines.local.machine import this_machine
 from fairlead.engines.step import GRACE, Request, Scheduler, Stalled
 from fairlead.journal import Journal, JournalFull
-from fairlead.journal.memory import MemoryStore
 from fairlead.journal.repair import check_outputs, highest_output
 from fairlead.journal.sql import SqlStore
 from fairlead.journal.store import TakenOver
 from fairlead.model.documents import Configuration
-from fairlead.model.specs import Framework, Job, Node, Queue, Settings
 from fairlead.people.deeds import Deeds
 from fairlead.people.door import Door
 from fairlead.people.rules import rules_of
 from fairlead.people.tokens import Tokens
-from fairlead.scheduler import frameworks, snapshot
-from fairlead.scheduler.copying import copy_of
-from fairlead.scheduler.decide import decide
-from fairlead.scheduler.explain import explain
 from fairlead.scheduler.facts import (
     Configured,
     Fact,
     FactsLost,
-    FrameworkSubscribed,
-    JobCancelled,
-    JobHeld,
-    JobsPassedOver,
-    JobSubmitted,
-    NodeJoined,
-    NodeLost,
-    NodesReserved,
-    ReservationDropped,
-    TasksFinished,
-    TasksPlaced,
     TasksRevoked,
-    TasksStarted,
 )
-from fairlead.scheduler.forecasts import ends
-from fairlead.scheduler.live_audit import audit_state
-from fairlead.scheduler.parcels import Move, Moves
-from fairlead.scheduler.report_frameworks import list_frameworks
 from fairlead.scheduler.state import State
 from fairlead.scheduler.statuses import PLACED, RUNNING
 from fairlead.service import metrics
@@ -90,7 +68,6 @@ from fairlead.service.places import Places
 from fairlead.service.sessions import Sessions
 from fairlead.service.unfinished import Unfinished
 from fairlead.service.wakeups import Wakeups
-from fairlead.simulate.outlook import outlook
 
 if TYPE_CHECKING:
     from fairlead.service.mesos.door import MesosDoor
@@ -110,100 +87,6 @@ EngineMaker = Callable[[Callable[[], None]], LiveEngine]
 
 class SchedulerFailed(RuntimeError):
     """A fault of fairlead's own ended the scheduler."""
-
-
-def _warm_up_claims() -> None:
-    """Compile what revokes: a task of one queue for another's guarantee or fair share; and what goes above limits."""
-    one = np.zeros(1, np.int64)
-    for a, b, revocable in (
-        (Queue("a", guarantee={"cpu": 1000}, guarantee_timeout=0.0), Queue("b"), False),
-        (Queue("a", fair_share_timeout=0.0, fair_share_threshold=1.0), Queue("b", limit={"cpu": 500}), True),
-    ):
-        state = State()
-        facts: list[Fact] = [
-            Configured(at=0.0, queues=[a, b], settings=Settings()),
-            NodeJoined(at=0.0, node=Node("n", {"cpu": 1000})),
-            JobSubmitted(at=0.0, id=1, job=Job("b", {"cpu": 500}, 2, revocable=revocable)),
-            TasksPlaced(at=0.0, job=one + 1, index=one, attempt=one + 1, node=one),
-        ]
-        for fact in facts:
-            state.apply(fact)
-        for fact in decide(state, 0.0).facts:
-            state.apply(fact)
-        state.apply(JobSubmitted(at=0.0, id=2, job=Job("a", {"cpu": 500})))
-        for _ in range(3):
-            for fact in decide(state, 0.0).facts:
-                state.apply(fact)
-
-
-def _warm_up_frameworks() -> None:
-    """Compile what makes offers and takes them, and what sets room apart."""
-    state = State()
-    facts: list[Fact] = [
-        Configured(at=0.0, queues=[Queue("a")], settings=Settings()),
-        NodeJoined(at=0.0, node=Node("n", {"cpu": 4000, "memory": 2**32})),
-        FrameworkSubscribed(at=0.0, id="f", framework=Framework("f", roles=["a"]), suppressed=[]),
-    ]
-    for fact in facts:
-        state.apply(fact)
-    list_frameworks(state, 0.0)
-    for fact in decide(state, 0.0).facts:
-        state.apply(fact)
-    job = Job("", {"cpu": 1000}, task="t")
-    asked: list[Job | Moves] = [Moves(0, [Move({"cpu": 1000}, mark="m", role="a")]), job]
-    for fact in frameworks.accept(state, "f", state.offers.id[: state.offers.n].tolist(), asked, 1.0, 0.0)[0]:
-        state.apply(fact)
-    decide(state, 0.0)
-
-
-def warm_up() -> None:
-    """Compile the kernels, or load them: let a little history happen in memory, with all that a live scheduler may have to do.
-
-    What is missing here is compiled when it first happens, for some seconds in which nobody is answered.
-    """
-    journal = Journal(MemoryStore())
-    one = np.zeros(1, np.int64)
-    facts: list[Fact] = [
-        Configured(at=0.0, queues=[Queue("a"), Queue("b")], settings=Settings()),
-        NodeJoined(at=0.0, node=Node("n", {"cpu": 1000})),
-        JobSubmitted(at=0.0, id=1, job=Job("a", {"cpu": 1000})),
-    ]
-    journal.append(facts)
-    state = journal.recover()
-    for fact in decide(state, 0.0).facts:
-        state.apply(fact)
-    task = {"job": one + 1, "index": one, "attempt": one + 1}
-    state.apply(TasksStarted(at=0.0, **task))
-    audit_state(state, 0.0)
-    waits = copy_of(state)
-    waits.apply(JobSubmitted(at=0.0, id=2, job=Job("a", {"cpu": 1000})))
-    outlook(waits, 2, 0.0, runs=1)
-    for job in (1, 2):
-        explain(waits, job, 0.0)
-    waits.apply(NodeLost(at=0.0, node="n"))
-    ends(state, state.held_rows(), 0.0, 0.5)
-    state.apply(TasksFinished(at=0.0, **task, outcome=one, code=one))
-    more: list[Fact] = [
-        JobSubmitted(at=0.0, id=2, job=Job("a", {"cpu": 1000}, 2, gang=True)),
-        NodesReserved(at=0.0, id=2, nodes=[0], tasks=[1]),
-        ReservationDropped(at=0.0, id=2),
-        JobsPassedOver(at=0.0, ids=[2]),
-        JobHeld(at=0.0, id=2),
-        JobCancelled(at=0.0, id=2),
-    ]
-    # Queues and kinds of jobs that come one by one: what is kept of them grows.
-    others = (
-        [Job("c/0", {"cpu": 1})]
-        + [Job(f"c/{k}", {"cpu": k}) for k in range(1, 5)]
-        + [Job("b", {"cpu": k}) for k in range(1, 5)]
-    )
-    more += [JobSubmitted(at=0.0, id=3 + k, job=job) for k, job in enumerate(others)]
-    for fact in more:
-        state.apply(fact)
-        decide(state, 0.0)
-    _warm_up_claims()
-    _warm_up_frameworks()
-    decide(snapshot.load(snapshot.dump(state)), 0.0)
 
 
 def serve(

@@ -14,8 +14,8 @@ from fairlead.model.quantity import plain_number
 from fairlead.policies.contract import PolicyError
 from fairlead.scheduler.cluster import tasks_that_fit
 from fairlead.scheduler.tables import NONE
-from fairlead.simulate import kernel_line as kernel
-from fairlead.simulate.kernel_line import Line
+from fairlead.simulate.kernel import line as kernel
+from fairlead.simulate.kernel.in_line import Line, advance
 from fairlead.simulate.workload import F64, I64, Bools, Workload, most_at_once
 
 
@@ -122,7 +122,7 @@ def by_line(
     cluster.make_room(most)
     line = _line(workload, comes, most)
     until = look(-np.inf)
-    while kernel.advance(truth, cluster.runs, line, until, baseline.backfill, baseline.longer):
+    while advance(truth, cluster.runs, line, until, baseline.backfill, baseline.longer):
         cluster.now = float(line.at[kernel.NOW])
         until = look(float(line.at[kernel.NEXT]))
     cluster.now = float(line.at[kernel.NOW])

@@ -1,7 +1,7 @@
 """A simulation many steps at once, in compiled code, where all that happens is plain: jobs arrive, tasks end.
 
 Jobs are written into the state's tables some thousands at a time, before they arrive. What is compiled
-(:mod:`fairlead.simulate.kernel_advance`) goes through moment after moment, and comes back for more of them, or for a moment at
+(:mod:`fairlead.simulate.kernel.advance`) goes through moment after moment, and comes back for more of them, or for a moment at
 which shares are to be looked at. Jobs that are forgotten leave the tables when others are written.
 """
 
@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from fairlead.engines import kernel_simulated
+from fairlead.engines.kernel import simulated
 from fairlead.engines.step import with_graces
 from fairlead.model.specs import Job
 from fairlead.scheduler.decide import MOST_PLACEMENTS, decide_what_is_next
@@ -28,12 +28,12 @@ from fairlead.scheduler.facts import (
 )
 from fairlead.scheduler.growth import rows_of_kinds, write_rows
 from fairlead.scheduler.invariants import check_invariants
-from fairlead.scheduler.kernel_reservations import MOST
+from fairlead.scheduler.kernel.constants import MOST
 from fairlead.scheduler.revocations_checked import RevocationCheck
 from fairlead.scheduler.state import State
 from fairlead.scheduler.tables import I64, NONE, Jobs
-from fairlead.simulate import kernel_advance as kernel
-from fairlead.simulate.kernel_advance import Course
+from fairlead.simulate.kernel import course as kernel
+from fairlead.simulate.kernel.advance import Course, advance, forget
 from fairlead.simulate.steps import Simulation, job_of
 from fairlead.simulate.workload import most_at_once
 
@@ -84,7 +84,7 @@ def by_many_steps(s: Simulation) -> int:
     settings = state.settings
     while True:
         view = state.order.ready(state, MOST_PLACEMENTS)
-        why = kernel.advance(
+        why = advance(
             view, cluster.truth, cluster.runs, course, s.sampler.pause, MOST_PLACEMENTS, settings.reserve_after,
             settings.max_losses, settings.keep_jobs,
         )  # fmt: skip
@@ -148,7 +148,7 @@ def _decide(s: Simulation, course: Course) -> None:
         check is not None and numbers[kernel.ARRIVED] == numbers[kernel.COMING]
     ):  # else some have rows and wait nowhere yet
         check_invariants(state)
-    kernel.forget(state.order.ready(state, MOST_PLACEMENTS), course, now, state.settings.keep_jobs)
+    forget(state.order.ready(state, MOST_PLACEMENTS), course, now, state.settings.keep_jobs)
     facts = [*decision.facts, *_facts(s, course)]
     numbers[kernel.GOES_ON] = decision.more
     for fact in decision.facts:
@@ -166,7 +166,7 @@ def _decide(s: Simulation, course: Course) -> None:
 def _start(s: Simulation, fact: TasksPlaced) -> TasksStarted:
     """What was placed starts at once."""
     s.cluster.make_room(len(fact.job))
-    kernel_simulated.start(s.cluster.truth, s.cluster.runs, fact.job - 1, fact.index, fact.attempt, fact.node, fact.at)
+    simulated.start_all(s.cluster.truth, s.cluster.runs, fact.job - 1, fact.index, fact.attempt, fact.node, fact.at)
     started = TasksStarted(at=fact.at, job=fact.job, index=fact.index, attempt=fact.attempt)
     s.scheduler.state.apply(started)
     return started

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fairlead.engines.contract import NOWHERE, Attempts, Launches, Seen, Where
-from fairlead.engines.kernel_simulated import RUNNING, STARTED
+from fairlead.engines.kernel.declared import RUNNING, STARTED
 from fairlead.engines.simulated import SimulatedCluster
 from fairlead.engines.step import Request
 from fairlead.model.quantity import parse_percent, parse_seconds

@@ -1,7 +1,7 @@
 """Runs on paper: how a state may go on, with durations and arrivals drawn from those that were.
 
 All runs of one state begin with the same :class:`Paper`: its jobs that have not ended, each with its tasks that run and then
-those that wait. A :class:`Run` is a copy of that, in which time goes on by :func:`fairlead.simulate.kernel_advance.advance`.
+those that wait. A :class:`Run` is a copy of that, in which time goes on by :func:`fairlead.simulate.kernel.advance.advance`.
 Job row j of a paper is number j + 1, and is number j of the simulated cluster, so that neither has rows for what ended long ago.
 
 What is left out: no node is lost, drained or added, and nobody cancels anything. Jobs that come after others do so as soon as
@@ -15,24 +15,23 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fairlead.engines import kernel_simulated
-from fairlead.engines.kernel_simulated import Runs, Truth
+from fairlead.engines.kernel import simulated
+from fairlead.engines.kernel.simulated import Runs, Truth
 from fairlead.engines.step import GRACE
-from fairlead.scheduler import kernel_sketches
 from fairlead.scheduler.compaction import renumbering
 from fairlead.scheduler.copying import copy_of
 from fairlead.scheduler.decide import MOST_PLACEMENTS
 from fairlead.scheduler.divided_queues import write_entitled
 from fairlead.scheduler.growth import NEW_TASK, bucket_of, ensure_bucket
-from fairlead.scheduler.kernel_account import link_tasks
-from fairlead.scheduler.kernel_reservations import MOST
+from fairlead.scheduler.kernel import scheduling
+from fairlead.scheduler.kernel.constants import MOST
+from fairlead.scheduler.kernel.scheduling import View, link_tasks
 from fairlead.scheduler.state import State
 from fairlead.scheduler.statuses import PLACED, REVOKING, RUNNING, WAITING
 from fairlead.scheduler.tables import F64, I64, NONE, OF_JOB, Tasks, longer
-from fairlead.scheduler.view import BEGAN, ENDED, SKETCHES, View
-from fairlead.simulate import kernel_advance as kernel
-from fairlead.simulate.kernel_advance import Course
-from fairlead.simulate.kernel_draw import draw, fill_in
+from fairlead.scheduler.view import BEGAN, ENDED, SKETCHES
+from fairlead.simulate.kernel import course as kernel
+from fairlead.simulate.kernel.advance import Course, advance, draw, fill_in
 from fairlead.simulate.workload import most_at_once
 
 DAY = 86400.0
@@ -75,7 +74,7 @@ class Paper:
     held : int64
         Rows of the tasks that hold resources; `held_jobs` of their jobs, `ages` how long they have run.
     after, lacks : int64
-        As :class:`fairlead.simulate.kernel_advance.Course` has them.
+        As :class:`fairlead.simulate.kernel.advance.Course` has them.
     arrivals : Arrivals
     at_once : int
         Tasks that run at once at most, of those that start.
@@ -207,7 +206,7 @@ def _keep_live(state: State, live: I64) -> None:
     state.ended, state.forgotten = np.zeros(len(live), np.int64), 0
     state.order.counts[[ENDED, SKETCHES]] = 0, sketches.n
     state.moves[0] += 1
-    kernel_sketches.find_places(state.view())
+    scheduling.find_places(state.view())
     rows = state.held_rows()
     link_tasks(state.view(), rows, state.job_rows_of(rows))
 
@@ -246,7 +245,7 @@ class Run:
         self._arrays = {name: _copied(array) for name, array in paper.state.order.view(paper.state).arrays.items()}
         self._truth = _truth_of(paper.state, lasts[waits], listed, paper.now)
         self._jobs, self._tasks, self._durations = n, paper.state.tasks.n, int(listed.sum())
-        self._runs = kernel_simulated.no_runs(len(paper.held))
+        self._runs = simulated.no_runs(len(paper.held))
         _resume(paper, self._truth, self._runs, lasts[runs] - paper.ages)
         offsets = _offsets(paper, rng)
         self._coming = np.argsort(offsets, kind="stable")
@@ -280,7 +279,7 @@ class Run:
         """Let everything up to a moment happen; whether anything is to happen after it."""
         settings, why = self._paper.state.settings, kernel.MORE_JOBS
         while why == kernel.MORE_JOBS:
-            why = kernel.advance(
+            why = advance(
                 self._view, self._truth, self._runs, self._course, until, MOST_PLACEMENTS, settings.reserve_after,
                 settings.max_losses, len(self._arrays["ended"]),
             )  # fmt: skip
@@ -348,7 +347,7 @@ class Run:
         """Have rows for all that may run at once, and may end or be placed at one moment."""
         size = min(self._tasks, len(self._paper.held) + self._paper.at_once)
         if size > len(self._runs.heap):
-            self._runs = kernel_simulated.longer(self._runs, max(size, 2 * len(self._runs.heap)))
+            self._runs = simulated.longer(self._runs, max(size, 2 * len(self._runs.heap)))
         size = len(self._runs.heap)
         if size > len(self._course.rows):
             new = {
@@ -398,9 +397,9 @@ def _resume(paper: Paper, truth: Truth, runs: Runs, left: F64) -> None:
     of, status = paper.held_jobs, tasks.status[paper.held]
     index, attempt = paper.held - jobs.first[of], tasks.attempt[paper.held].astype(np.int64)
     here = Truth(**{**truth.arrays, "duration": left, "first": first, "several": held})
-    kernel_simulated.start(here, runs, of, index, attempt, tasks.node[paper.held].astype(np.int64), paper.now)
+    simulated.start_all(here, runs, of, index, attempt, tasks.node[paper.held].astype(np.int64), paper.now)
     told = np.flatnonzero(status > RUNNING)
-    kernel_simulated.stop(truth, runs, of[told], index[told], attempt[told], paper.now, GRACE)
+    simulated.stop(truth, runs, of[told], index[told], attempt[told], paper.now, GRACE)
     truth.begun[:] = np.nan
 
 

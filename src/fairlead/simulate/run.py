@@ -20,13 +20,11 @@ import numpy as np
 from fairlead.engines.simulated import SimulatedCluster
 from fairlead.engines.step import Scheduler
 from fairlead.journal import Unrecorded
-from fairlead.model.problems import Problem
 from fairlead.model.quantity import check_total
 from fairlead.model.specs import ROOT, USERS, Node, Quantities, Queue, Settings
-from fairlead.policies import code_of, drf, resources_of
+from fairlead.policies import code_of, resources_of
 from fairlead.policies.codes import DIVIDED, HDRF, SDRF
 from fairlead.policies.contract import PolicyError
-from fairlead.policies.filling import SMALL
 from fairlead.policies.over_time import OverTime
 from fairlead.policies.registry import find_policy
 from fairlead.policies.slots import Slots
@@ -37,7 +35,7 @@ from fairlead.simulate.line import IN_LINE, InLine, by_line, in_line, refuse_bou
 from fairlead.simulate.many_steps import by_many_steps
 from fairlead.simulate.offers import Answers, OfferedCluster, Offers
 from fairlead.simulate.steps import Sampler, Simulation, Tally, Watch, by_steps
-from fairlead.simulate.workload import F64, I64, Bools, Jobs, TraceError, Workload, check_leaves, synthetic_nodes
+from fairlead.simulate.workload import F64, I64, Bools, TraceError, Workload, check_leaves
 
 SAMPLES = 400
 """Moments at which shares and utilisation are looked at while jobs are submitted; it goes on at the same pace after that."""
@@ -79,7 +77,7 @@ class Run:
         What tasks did that were revoked: their seconds times the dominant share of each, so seconds of the whole cluster.
     missed : float
         Seconds in which queues were below their guarantee, as looked at, added up over the queues: what waited there would have
-        been within it (:func:`fairlead.scheduler.kernel_below.below_guarantee`).
+        been within it (:func:`fairlead.scheduler.kernel.scheduling.below_guarantee`).
     idled : float64, shape (resources,)
         Free room that was kept for somebody from others, in base units times seconds.
     seconds : float
@@ -349,18 +347,6 @@ def check_policy(policy: str) -> None:
     """Raise PolicyError for one that :func:`simulate` does not take, whatever the workload."""
     if policy != "slots" and in_line(policy) is None:
         find_policy(policy, IN_LINE)
-
-
-def warm_up() -> None:
-    """Compile the kernels of a simulation, or load them: run a little one each way, and divide what is worth compiled code."""
-    jobs = Jobs()
-    jobs.add(0.0, "a", {"cpu": 1000}, 1.0, 2)
-    little = jobs.workload("little", synthetic_nodes(1, "cpu=1"), [])
-    for compiled in (True, False):
-        simulate(little, compiled=compiled, samples=1)
-    simulate(little, "easy", samples=1)
-    simulate(jobs.workload("little", synthetic_nodes(1, "cpu=1"), [Queue("a", guarantee={"cpu": 1000})]), samples=1)
-    drf.policy().divide(Problem.from_arrays([1.0], np.ones((SMALL + 1, 1))))
 
 
 def _as_seen(workload: Workload, policy: str) -> tuple[Workload, str, list[str], bool]:

@@ -14,8 +14,7 @@ from fairlead.model.specs import ROOT, After, Job, Queue, ancestors, path_to_roo
 from fairlead.scheduler.claims import next_due
 from fairlead.scheduler.entitled import TreeDivision, bounds
 from fairlead.scheduler.facts import Fact, JobCancelled, JobSubmitted, TasksPlaced, TasksRevoked
-from fairlead.scheduler.kernel_below import below_guarantee
-from fairlead.scheduler.kernel_reservations import next_review
+from fairlead.scheduler.kernel.scheduling import below_guarantee, next_review
 from fairlead.scheduler.queue_tree import amounts_of, weights
 from fairlead.scheduler.state import State
 from fairlead.scheduler.statuses import WAITING

@@ -49,7 +49,10 @@ stopped : when it ends at the latest, for it was told to; infinite
 after, before : others on the same machine
 """
 
-CONSTANTS = {"simulated_constants": {name: globals()[name] for name in (
-    "NONE", "EXITED", "SIGNALLED", "SIGTERM", "RUNNING", "STARTED", "OVERCOMMITTED", "COMPLETED",
-)}}  # fmt: skip
+CONSTANTS = {
+    "simulated_constants": {
+        "NONE": NONE, "EXITED": EXITED, "SIGNALLED": SIGNALLED, "SIGTERM": SIGTERM, "RUNNING": RUNNING, "STARTED": STARTED,
+        "OVERCOMMITTED": OVERCOMMITTED, "COMPLETED": COMPLETED,
+    },
+}  # fmt: skip
 TYPES = {"simulated": {"Truth": TRUTH, "Runs": RUNS}}

@@ -85,7 +85,7 @@ cdef void _set_pace(Truth truth, Runs runs, i64 n, double now) noexcept nogil:
     slower = 1.0
     for r in range(m):
         if truth.capacity[n * m + r] > 0 and truth.load[n * m + r] > truth.capacity[n * m + r]:
-            slower = max(slower, truth.load[n * m + r] / truth.capacity[n * m + r])
+            slower = max(slower, <double>truth.load[n * m + r] / truth.capacity[n * m + r])
     if slower == truth.pace[n]:
         return
     run = truth.first_run[n]
@@ -104,7 +104,7 @@ cdef void _add_up(Truth truth, i64 q, double now) noexcept nogil:
     share = 0.0
     for r in range(m):
         if truth.total[r] > 0:
-            share = max(share, truth.used[q * m + r] / truth.total[r])
+            share = max(share, <double>truth.used[q * m + r] / truth.total[r])
     truth.got[q] += share * (now - truth.since[q])
     truth.since[q] = now
 
@@ -251,6 +251,15 @@ def start_new(
         if chosen[k]:
             _start(truth, runs, number[k] - 1, index[k], attempt[k], machines[place[k]], now)
     return np.flatnonzero(fine)
+
+
+def start_all(
+    Truth truth, Runs runs, const i64[::1] job, const i64[::1] index, const i64[::1] attempt, const i64[::1] node, double now
+):
+    """Start attempts of these jobs' rows, for which there are rows."""
+    cdef i64 k
+    for k in range(job.shape[0]):
+        _start(truth, runs, job[k], index[k], attempt[k], node[k], now)
 
 
 def stop(

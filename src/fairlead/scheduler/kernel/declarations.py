@@ -78,7 +78,12 @@ def types(folder: Path, name: str, sets: Mapping[str, Mapping[str, tuple[Any, in
             if columns.names:
                 declared += [f"cdef struct {_row(kind, array)}:", *_columns(columns), ""]
         declared.append(f"cdef class {kind}(Arrays):")
-        made += [f"cdef class {kind}(Arrays):", f"    ARRAYS = {kind.upper()}", "", "    cdef void point(self, dict a):"]
+        made += [
+            f"cdef class {kind}(Arrays):",
+            f"    ARRAYS = {kind.upper()}",
+            "",
+            "    cdef void point(self, dict a):",
+        ]
         for array, (of, dimensions) in arrays.items():
             c = _row(kind, array) if np.dtype(of).names else _C[np.dtype(of).str[1:]]
             declared.append(f"    cdef {c} *{array}")
@@ -107,7 +112,7 @@ def _columns(columns: np.dtype[Any]) -> Iterable[str]:
 
 
 def write(folder: Path) -> None:
-    """Write all that kernels need: what the `declared` of each folder of kernels says in CONSTANTS and TYPES, by names of files."""
+    """Write all that kernels need: what the `declared` of each folder of kernels says, by names of files."""
     folder.mkdir(parents=True, exist_ok=True)
     package = Path(__file__).parents[2]
     for file in sorted(package.glob("**/kernel/declared.py")):

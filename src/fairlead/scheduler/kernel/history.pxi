@@ -124,7 +124,7 @@ cdef void charge(View v, i64 q) noexcept nogil:
         before = used_before(v, q, r)
         if before > 0:
             half = 0.5 * (v.total[r] << v.fine[r])
-            most = half * (v.weighs[q * m + r] / max(1, v.at_work[p * m + r]))
+            most = half * (<double>v.weighs[q * m + r] / max(1, v.at_work[p * m + r]))
             if before > most:
                 before = <i64>most
                 seats[p].crowded = True

@@ -23,7 +23,7 @@ cpdef i64 compare_shares(View v, i64 a, i64 ra, i64 b, i64 rb) noexcept nogil:
 cdef double _share(View v, i64 q, i64 r) noexcept nogil:
     """The weighed share of a resource that a queue is charged."""
     cdef i64 m = v.len_total
-    return v.charged[q * m + r] / (max(1, v.total[r]) << v.fine[r]) / v.weight[q * m + r]
+    return <double>v.charged[q * m + r] / (max(1, v.total[r]) << v.fine[r]) / v.weight[q * m + r]
 
 
 cdef double dominant_share(i64 m, i64 *used, i64 *capacity, double *weight) noexcept nogil:
@@ -31,7 +31,7 @@ cdef double dominant_share(i64 m, i64 *used, i64 *capacity, double *weight) noex
     largest = 0.0
     for r in range(m):
         if capacity[r] > 0:
-            largest = max(largest, used[r] / capacity[r] / weight[r])
+            largest = max(largest, <double>used[r] / capacity[r] / weight[r])
     return largest
 
 
@@ -140,7 +140,7 @@ cdef double _stateful_share(View v, i64 q) noexcept nogil:
     share, committed = 0.0, 0.0
     for r in range(m):
         if v.total[r] > 0:
-            share = max(share, (v.used[q * m + r] + v.promised[q * m + r]) / v.total[r] / v.weight[q * m + r])
+            share = max(share, <double>(v.used[q * m + r] + v.promised[q * m + r]) / v.total[r] / v.weight[q * m + r])
             committed = max(committed, mean_now(v, q, r) / v.total[r] / v.weight[q * m + r])
     return share + committed
 
@@ -174,7 +174,7 @@ cdef void _set_as_yarn(View v, i64 q, i64 policy) noexcept nogil:
     r = policy - YARN_FAIR if policy != YARN_DRF else _next_by_dominance(v, q, NONE)
     seat[q].below, seat[q].first, seat[q].level, seat[q].column = 1, v.queues[q].weightless, 0.0, AS_YARN
     if r != NONE and _has(v, q, r) < v.guarantee[q * m + r]:
-        seat[q].below, seat[q].first, seat[q].level = 0, 0, _has(v, q, r) / v.guarantee[q * m + r]
+        seat[q].below, seat[q].first, seat[q].level = 0, 0, <double>_has(v, q, r) / v.guarantee[q * m + r]
     elif r != NONE:
         level = _share(v, q, r)
         seat[q].level = level if v.queues[v.queues[q].parent].exact else _rounded(level)
@@ -263,7 +263,7 @@ cdef void set_level(View v, i64 q, bint leaf) noexcept nogil:
     if v.queues[v.queues[q].parent].policy == HDRF:
         for r in range(m):
             if v.total[r] > 0 and (leaf or v.counted[r]):
-                before = (v.charged[q * m + r] - (v.used[q * m + r] << v.fine[r])) / (<i64>1 << v.fine[r])
+                before = <double>(v.charged[q * m + r] - (v.used[q * m + r] << v.fine[r])) / (<i64>1 << v.fine[r])
                 now = max(now, v.counts_as[q * m + r] / v.total[r] / v.weight[q * m + r])
                 level = max(level, (v.counts_as[q * m + r] + before) / v.total[r] / v.weight[q * m + r])
         v.queue_seats[q].level_now = _rounded(now)

@@ -82,7 +82,7 @@ cdef double _largest(View v, i64 *amounts) noexcept nogil:
     share = 0.0
     for r in range(m):
         if v.total[r] > 0:
-            share = max(share, amounts[r] / v.total[r])
+            share = max(share, <double>amounts[r] / v.total[r])
     return share
 
 
@@ -254,8 +254,8 @@ cdef bint _loses_share(View v, Ledger g, i64 q, i64 *demand, i64 count, i64 b) n
     had, share = 0.0, 0.0
     for r in range(m):
         if v.total[r] > 0:
-            had = max(had, g.had[q * m + r] / v.total[r])
-            share = max(share, (_with_claim(v, g, q, b, r) - count * demand[r]) / v.total[r])
+            had = max(had, <double>g.had[q * m + r] / v.total[r])
+            share = max(share, <double>(_with_claim(v, g, q, b, r) - count * demand[r]) / v.total[r])
     return floor((share - min(g.entitled[q], had)) * FINE + 0.5) < 0
 
 
@@ -273,7 +273,7 @@ cdef bint claims_itself(View v, Ledger g, i64 k, i64 b, i64 kind) noexcept nogil
         share = 0.0
         for r in range(m):
             if v.total[r] > 0:
-                share = max(share, (_with_claim(v, g, leaf, b, r) + back * demand[r]) / v.total[r])
+                share = max(share, <double>(_with_claim(v, g, leaf, b, r) + back * demand[r]) / v.total[r])
         if share <= g.entitled[leaf] * (1 + CLOSE):
             return True
     q, within = leaf, False
@@ -353,7 +353,7 @@ cdef bint stays_above(View v, Ledger g, i64 q, i64 *demand, i64 count) noexcept 
     share = 0.0
     for r in range(m):
         if v.total[r] > 0:
-            share = max(share, (g.left[q * m + r] - count * demand[r]) / v.total[r])
+            share = max(share, <double>(g.left[q * m + r] - count * demand[r]) / v.total[r])
     return floor((share - g.entitled[q]) * FINE + 0.5) >= 0
 
 

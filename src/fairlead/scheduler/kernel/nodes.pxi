@@ -79,15 +79,15 @@ cdef i64 _dominant(View v, i64 shape) noexcept nogil:
     cdef i64 m = v.len_total
     found, most = NONE, 0.0
     for r in range(m):
-        if v.demand[shape * m + r] > 0 and v.demand[shape * m + r] / max(1, v.total[r]) > most:
-            found, most = r, v.demand[shape * m + r] / max(1, v.total[r])
+        if v.demand[shape * m + r] > 0 and <double>v.demand[shape * m + r] / max(1, v.total[r]) > most:
+            found, most = r, <double>v.demand[shape * m + r] / max(1, v.total[r])
     return found
 
 
 cdef double _open_part(View v, i64 n, i64 r) noexcept nogil:
     """The part of what a node has of a resource that nobody has, and that is kept for nobody."""
     cdef i64 m = v.len_total
-    return (v.free[n * m + r] - v.held[n * m + r]) / max(1, v.capacity[n * m + r])
+    return <double>(v.free[n * m + r] - v.held[n * m + r]) / max(1, v.capacity[n * m + r])
 
 
 cdef void _lower(View v, i64 block) noexcept nogil:

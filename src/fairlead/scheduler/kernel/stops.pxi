@@ -61,7 +61,7 @@ cdef bint _is_counted(View v, i64 q) noexcept nogil:
     return v.queues[q].max_tasks < UNLIMITED or v.queues[q].max_jobs < UNLIMITED
 
 
-cdef (i64, i64) kept_beside(View v, i64 b, i64 q) noexcept nogil:
+cpdef (i64, i64) kept_beside(View v, i64 b, i64 q) noexcept nogil:
     """How many tasks and new jobs below a queue room is kept for, for claims of other buckets than this."""
     tasks, jobs = 0, 0
     for h in range(v.counts[HOLDS]):

@@ -135,9 +135,9 @@ cdef double _helps_below(View v, Ledger g, i64 k, i64 *over, i64 *withheld) noex
     while q != NONE:
         for r in range(m):
             if over[q * m + r] > 0 and not g.runs[k].spare:
-                part += min(1.0, g.runs[k].count * demand[r] / over[q * m + r])
+                part += min(1.0, <double>(g.runs[k].count * demand[r]) / over[q * m + r])
             if q == 0 and withheld[r] > 0:
-                part += min(1.0, g.runs[k].count * demand[r] / withheld[r])
+                part += min(1.0, <double>(g.runs[k].count * demand[r]) / withheld[r])
         q = v.queues[q].parent
     return part
 
@@ -153,7 +153,7 @@ cdef double _helps_on_node(View v, Ledger g, i64 run, i64 b, i64 missing) noexce
         need = v.demand[shape * m + r]
         if need > 0 and has[r] > 0:
             if g.room[n * m + r] < (before + 1) * need:
-                part += min(has[r], (before + 1) * need - g.room[n * m + r]) / need
+                part += <double>min(has[r], (before + 1) * need - g.room[n * m + r]) / need
             elif g.room[n * m + r] < (before + missing) * need:
                 part += LATER
     return part

@@ -1,0 +1,7 @@
+from typing import Any
+
+from fairlead.scheduler.kernel.scheduling import Arrays
+
+class Course(Arrays): ...
+
+def __getattr__(name: str) -> Any: ...
