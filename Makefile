@@ -13,23 +13,31 @@ help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
 
 # uv comes from the lock like every other tool; only the pip that ships with Python is needed to fetch it.
-.venv/ready: pyproject.toml uv.lock
+.venv/bin/uv:
 	@test -n "$(PYTHON)" || { echo "make: Python 3.11, 3.12 or 3.13 is needed: install one, or name it: make PYTHON=/path/to/python3" >&2; exit 1; }
 	@test -x .venv/bin/python || "$(PYTHON)" -m venv .venv
-	@test -x .venv/bin/uv || .venv/bin/python -m pip install -q --disable-pip-version-check uv
+	.venv/bin/python -m pip install -q --disable-pip-version-check uv
+
+SYNC := .venv/bin/uv sync --quiet --frozen --inexact --compile-bytecode --python .venv/bin/python
+.venv/ready: pyproject.toml uv.lock setup.py | .venv/bin/uv
 	@echo "installing what fairlead needs, and compiling its kernels"
-	.venv/bin/uv sync --quiet --frozen --compile-bytecode --python .venv/bin/python
+	$(SYNC) --no-dev
 	@touch $@ .venv/kernels
 
-# What is imported is what was built: after a change to a kernel, or to what it knows of Python, `make kernels` builds anew.
-KERNELS := $(shell find src/fairlead -path '*/kernel/*' -name '*.p[xy]*') $(addprefix src/fairlead/, outcomes.py policies/codes.py \
-	scheduler/statuses.py scheduler/tables.py scheduler/view.py)
-.venv/kernels: .venv/ready $(KERNELS) setup.py
-	@echo "compiling the kernels"
-	.venv/bin/uv sync --quiet --frozen --reinstall-package fairlead --python .venv/bin/python
+.venv/tools: .venv/ready
+	@echo "installing what tests and documentation need"
+	$(SYNC)
 	@touch $@
 
-kernels: .venv/kernels  ## compile the kernels anew where one has changed
+# What is imported is what was built: where a kernel is newer, or what it knows of Python, it is compiled in place.
+KERNELS := $(shell find src/fairlead -path '*/kernel/*' -name '*.p[xy]*') $(addprefix src/fairlead/, outcomes.py policies/codes.py \
+	scheduler/statuses.py scheduler/tables.py scheduler/view.py)
+.venv/kernels: .venv/ready $(KERNELS)
+	@$(SYNC) --no-dev --group kernels
+	$(RUN)python setup.py --quiet build_ext --inplace
+	@touch $@
+
+kernels: .venv/kernels  ## compile what has changed of the kernels
 
 demo: .venv/kernels  ## the paper's example with real processes, a SIGKILL in the middle
 	$(RUN)python examples/demo.py
@@ -37,38 +45,38 @@ demo: .venv/kernels  ## the paper's example with real processes, a SIGKILL in th
 test: lint  ## formatter, linter and all the tests, of which one is the type checker
 	$(RUN)pytest -n auto
 
-lint: .venv/kernels
+lint: .venv/tools .venv/kernels
 	$(RUN)ruff format --check .
 	$(RUN)ruff check .
 
 check: lint  ## formatter, linter and type checker alone
 	$(RUN)mypy
 
-messages: .venv/ready  ## the Python of Mesos' messages, from their .proto files
+messages: .venv/tools  ## the Python of Mesos' messages, from their .proto files
 	cd src && ../.venv/bin/uv run --quiet --no-project --with grpcio-tools==1.76.0 python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. \
 		fairlead/service/mesos/messages/*.proto
 
-bench: .venv/kernels  ## speeds, as ratios against a named peer in the same run
+bench: .venv/tools .venv/kernels  ## speeds, as ratios against a named peer in the same run
 	$(RUN)python -m bench
 
-docs: .venv/kernels  ## the documentation as a site, in site/
+docs: .venv/tools .venv/kernels  ## the documentation as a site, in site/
 	$(RUN)python docs/site.py
 	$(RUN)python docs/share.py
 	$(RUN)zensical build --strict --config-file mkdocs.yml
 
-fuzz: .venv/kernels  ## the long version of the random tests (FAIRLEAD_FUZZ histories; default 100000)
+fuzz: .venv/tools .venv/kernels  ## the long version of the random tests (FAIRLEAD_FUZZ histories; default 100000)
 	FAIRLEAD_CHECK=1 FAIRLEAD_FUZZ=$${FAIRLEAD_FUZZ:-100000} $(RUN)pytest -n auto --timeout 0 tests/test_crash.py tests/test_state_machine.py tests/test_documents_fuzz.py tests/test_arrays_fuzz.py
 
-torture: .venv/kernels  ## ten minutes of everything that a machine can do to a scheduler; its record is docs/reliability.json
+torture: .venv/tools .venv/kernels  ## ten minutes of everything that a machine can do to a scheduler; its record is docs/reliability.json
 	$(RUN)python tests/torture.py $${FAIRLEAD_SECONDS:-600}
 
-demo-ray: .venv/kernels  ## the paper's example over two Ray nodes, one of which is killed in the middle
+demo-ray: .venv/tools .venv/kernels  ## the paper's example over two Ray nodes, one of which is killed in the middle
 	$(RUN)python examples/demo_ray.py
 
-ray-torture: .venv/kernels  ## what happens to machines of a Ray cluster, once each: some minutes
+ray-torture: .venv/tools .venv/kernels  ## what happens to machines of a Ray cluster, once each: some minutes
 	PYTHONPATH=. $(RUN)python tests/ray_torture.py
 
-soak: .venv/kernels  ## an hour of mixed load; its picture is soak.html
+soak: .venv/tools .venv/kernels  ## an hour of mixed load; its picture is soak.html
 	$(RUN)python -m bench.soak $${FAIRLEAD_SECONDS:-3600}
 
 clean:  ## remove what was built
