@@ -21,20 +21,20 @@ help:  ## list the targets
 SYNC := .venv/bin/uv sync --quiet --frozen --inexact --compile-bytecode --python .venv/bin/python
 .venv/ready: pyproject.toml uv.lock setup.py | .venv/bin/uv
 	@echo "installing what fairlead needs, and compiling its kernels"
-	$(SYNC) --no-dev
+	@$(SYNC) --no-dev
 	@touch $@ .venv/kernels
 
 .venv/tools: .venv/ready
 	@echo "installing what tests and documentation need"
-	$(SYNC)
+	@$(SYNC)
 	@touch $@
 
 # What is imported is what was built: where a kernel is newer, or what it knows of Python, it is compiled in place.
 KERNELS := $(shell find src/fairlead -path '*/kernel/*' -name '*.p[xy]*') $(addprefix src/fairlead/, outcomes.py policies/codes.py \
 	scheduler/statuses.py scheduler/tables.py scheduler/view.py)
 .venv/kernels: .venv/ready $(KERNELS)
-	@$(SYNC) --no-dev --group kernels
-	$(RUN)python setup.py --quiet build_ext --inplace
+	@test -z "$$(find $(KERNELS) -newer $@)" || { echo "compiling what has changed of the kernels"; \
+		$(SYNC) --no-dev --group kernels && $(RUN)python setup.py --quiet build_ext --inplace; }
 	@touch $@
 
 kernels: .venv/kernels  ## compile what has changed of the kernels

@@ -32,6 +32,8 @@ DIRECTIVES = {
     "initializedcheck": False,
     "infer_types": True,
     "allow_none_for_extension_args": False,
+    "auto_pickle": False,
+    "binding": False,
 }
 
 
