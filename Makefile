@@ -19,9 +19,10 @@ help:  ## list the targets
 	.venv/bin/python -m pip install -q --disable-pip-version-check uv
 
 SYNC := .venv/bin/uv sync --quiet --frozen --inexact --compile-bytecode --python .venv/bin/python
-.venv/ready: pyproject.toml uv.lock setup.py | .venv/bin/uv
+.venv/ready: pyproject.toml uv.lock setup.py $(shell find share -type f) | .venv/bin/uv
 	@echo "installing what fairlead needs, and compiling its kernels"
 	@$(SYNC) --no-dev
+	@cp -R share .venv/  # the manual page and the completions, which an installation that can be edited leaves out
 	@touch $@ .venv/kernels
 
 .venv/tools: .venv/ready

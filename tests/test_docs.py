@@ -157,7 +157,7 @@ def test_the_manual_page_and_the_completions_are_installed_as_the_program_says_t
         assert f"{heading}\n" in pages["man/man1/fairlead.1"]
     installed = Path(sys.prefix, "share")
     for place, page in pages.items():
-        assert (installed / place).read_text("utf-8") == page, f"{place}: `make kernels` installs it anew"
+        assert (installed / place).read_text("utf-8") == page, f"{place}: `make kernels` installs it"
     if shutil.which("groff"):
         command = ["groff", "-man", "-ww", "-z", str(ROOT / "share/man/man1/fairlead.1")]
         found = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)

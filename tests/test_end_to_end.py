@@ -16,6 +16,7 @@ import pytest
 
 from conftest import FAIRLEAD, Live
 from fairlead.client.connection import PATIENCE
+from fairlead.data_folder import starting
 from fairlead.engines.local.machine import this_machine
 from fairlead.model.documents import DocumentError, read_configuration
 from fairlead.policies.registry import find_policy
@@ -600,10 +601,10 @@ def test_secrets_are_for_their_owner_alone(shared):
         ["down"],
     ],
 )
-def test_a_client_imports_neither_numba_nor_the_server(command, tmp_path):
+def test_a_client_imports_little(command, tmp_path):
     program = (
         "import sys, atexit; sys.argv[0] = 'fairlead'; "
-        "heavy = {'numba', 'numpy', 'fastapi', 'sqlite3', 'uvicorn', 'pydantic'}; "
+        "heavy = {'numpy', 'fastapi', 'sqlite3', 'uvicorn', 'pydantic', 'urllib3'}; "
         "atexit.register(lambda: print('HEAVY', sorted(heavy & set(sys.modules)))); "
         "from fairlead.cli.main import main; main()"
     )
@@ -613,6 +614,29 @@ def test_a_client_imports_neither_numba_nor_the_server(command, tmp_path):
     )
     assert result.stdout.endswith("HEAVY []\n")
     assert "Traceback" not in result.stderr
+
+
+def test_a_scheduler_that_starts_is_said_to_and_waited_for(live):
+    with starting(live.home / "socket", shared=False) as started:
+        known = live.call("--wait", "0", "jobs")
+        assert known.returncode == 1
+        assert known.stderr.splitlines() == [
+            "fairlead: the scheduler is starting",
+            f"fairlead: the scheduler at {live.home / 'socket'} is starting: ask again, or wait for longer with "
+            "`fairlead --wait SECONDS`",
+        ]
+        with subprocess.Popen([FAIRLEAD, "--wait", "60", "jobs"], env=live.env, stderr=subprocess.PIPE) as waiting:
+            assert waiting.stderr.readline() == b"fairlead: the scheduler is starting\n"
+            assert waiting.poll() is None
+            started()
+            assert waiting.wait(60) == 0
+    assert live.call("jobs").stderr == ""
+
+
+def test_a_scheduler_that_cannot_start_leaves_no_folder(tmp_path):
+    command = [FAIRLEAD, "up", "--home", tmp_path / "new", "--tls-key", "x"]
+    assert subprocess.run(command, capture_output=True, check=False).returncode == 1
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_the_demo_shows_all_that_it_promises():

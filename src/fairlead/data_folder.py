@@ -4,12 +4,14 @@ It is `$FAIRLEAD_HOME`, or the user's data folder. Everything in it belongs to i
 """
 
 import errno
+import fcntl
 import grp
 import os
 import pwd
 import stat
 import uuid
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
@@ -31,6 +33,35 @@ def home_folder() -> Path:
 def socket_of(home: Path) -> Path:
     """Where the scheduler of a folder answers."""
     return SYSTEM_SOCKET if home == SYSTEM_HOME else home / "socket"
+
+
+@contextmanager
+def starting(socket: Path, shared: bool) -> Iterator[Callable[[], None]]:
+    """Let whoever asks meanwhile know that a scheduler starts which is to answer there; what is given ends that sooner.
+
+    It is a lock on a file beside the socket, so that nothing of it outlives the process. Where none can be, nobody is told.
+    """
+    mark, is_new = mark_of(socket), not socket.parent.exists()
+    with ExitStack() as ending:
+        with suppress(OSError):
+            mark.parent.mkdir(parents=True, exist_ok=True, mode=0o755 if shared else 0o700)
+            if is_new:
+                ending.callback(_remove_empty, mark.parent)
+            fd = os.open(mark, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+            ending.callback(os.close, fd)
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            ending.callback(mark.unlink, missing_ok=True)
+        yield ending.close
+
+
+def _remove_empty(folder: Path) -> None:
+    with suppress(OSError):  # it is of use by now
+        folder.rmdir()
+
+
+def mark_of(socket: Path) -> Path:
+    """What is locked while a scheduler starts that is to answer there."""
+    return socket.with_name(f"{socket.name}.starting")
 
 
 def make_home(home: Path) -> None:

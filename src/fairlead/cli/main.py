@@ -37,9 +37,21 @@ def _fairlead(
             help="The scheduler to ask: unix:///path, https://host:port. Default: $FAIRLEAD_URL.", metavar="URL"
         ),
     ] = None,
+    wait: Annotated[
+        float | None,
+        typer.Option(
+            help="How long to wait for a scheduler that starts, or that went away for a moment. Default: 10 s.",
+            metavar="SECONDS",
+            envvar="FAIRLEAD_WAIT",
+            show_envvar=False,
+            min=0.0,
+        ),
+    ] = None,
 ) -> None:
     if url is not None:
         os.environ["FAIRLEAD_URL"] = url
+    if wait is not None:
+        os.environ["FAIRLEAD_WAIT"] = str(wait)
     if version:
         print(f"fairlead {fairlead.__version__}")
         raise typer.Exit

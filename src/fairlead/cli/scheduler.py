@@ -1,6 +1,8 @@
 """The scheduler that commands ask, and its answers as they come."""
 
 import json
+import os
+import sys
 from typing import TYPE_CHECKING, Any
 
 from fairlead.plain_text import plain
@@ -11,9 +13,14 @@ if TYPE_CHECKING:
 
 def connect(timeout: float | None = None) -> "Connection":
     """A connection to it; an answer may take so many seconds."""
-    from fairlead.client.connection import Connection
+    from fairlead.client.connection import PATIENCE, TIMEOUT, Connection
 
-    return Connection(timeout=timeout) if timeout is not None else Connection()
+    patience = float(os.environ.get("FAIRLEAD_WAIT", PATIENCE))
+    return Connection(None, patience, TIMEOUT if timeout is None else timeout, _say_that_it_starts)
+
+
+def _say_that_it_starts() -> None:
+    print("fairlead: the scheduler is starting", file=sys.stderr)
 
 
 def change(path: str, done: str, nothing: str) -> None:

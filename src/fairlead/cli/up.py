@@ -65,8 +65,8 @@ _PATHS = ("config", "socket", "tls_cert", "tls_key", "mesos_principals")
 MESOS_PORT = 5050
 
 
-def run_scheduler(asked: Asked) -> None:
-    """Run a scheduler until it is stopped; exit status 1 with one line where it cannot start."""
+def run_scheduler(asked: Asked, started: Callable[[], None]) -> None:
+    """Run a scheduler until it is stopped, and tell when it answers; exit status 1 with one line where it cannot start."""
     if asked.system and os.geteuid() != 0:
         _say(
             "--system: a scheduler for everybody on this machine is root's to start: say it with sudo; "
@@ -81,6 +81,11 @@ def run_scheduler(asked: Asked) -> None:
         where = _where(asked, home)
         configuration = _read(asked.config)
         with _saying(home) as say:
+
+            def on_ready(urls: list[str], engine: LiveEngine) -> None:
+                started()
+                _ready(say, home, urls, engine, configuration, asked.system)
+
             make_engine = _engine(asked, home, configuration, say)
             serve(
                 home,
@@ -90,7 +95,7 @@ def run_scheduler(asked: Asked) -> None:
                 drop=asked.drop_nodes,
                 make_engine=make_engine,
                 read_again=lambda: _read(asked.config),
-                on_ready=lambda urls, engine: _ready(say, home, urls, engine, configuration, asked.system),
+                on_ready=on_ready,
                 on_stopping=partial(_stopping, say),
             )
     except (DocumentError, JournalError, EngineError, Refused, SchedulerFailed, OSError) as error:

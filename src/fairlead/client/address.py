@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import unquote, urlsplit
 
-from fairlead.data_folder import SYSTEM_SOCKET, home_folder, socket_of
+from fairlead.data_folder import SYSTEM_SOCKET, home_folder, mark_of, socket_of
+from fairlead.locks import holding
 from fairlead.sockets import is_loopback, socket_name, uid_of_peer
 
 LISTENING = "0A"
@@ -45,9 +46,14 @@ def find(home: Path | None) -> Address:
     if url and home is None:
         return _address_of(url)
     own = socket_of(home or home_folder())
-    if home is None and not os.environ.get("FAIRLEAD_HOME") and not answers(own) and SYSTEM_SOCKET.exists():
-        return Address(SYSTEM_SOCKET)
-    return Address(own)
+    if home is not None or os.environ.get("FAIRLEAD_HOME") or answers(own) or is_starting(own):
+        return Address(own)
+    return Address(SYSTEM_SOCKET if SYSTEM_SOCKET.exists() else own)
+
+
+def is_starting(path: Path) -> bool:
+    """Whether a scheduler starts that is to answer at a Unix socket."""
+    return any(holding(mark_of(path)))
 
 
 def answers(path: Path) -> bool:

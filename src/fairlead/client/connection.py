@@ -11,13 +11,14 @@ import ssl
 import time
 import uuid
 from collections import deque
+from collections.abc import Callable
 from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 from urllib.parse import urlencode
 
-from fairlead.client.address import NotTrusted, check_port, connect_to, find, is_checked, tls_context
+from fairlead.client.address import NotTrusted, check_port, connect_to, find, is_checked, is_starting, tls_context
 from fairlead.client.service_error import ServiceError
 from fairlead.data_folder import SYSTEM_HOME, SYSTEM_SOCKET, home_folder
 
@@ -39,8 +40,14 @@ class Connection:
     has a key, by which the scheduler knows it again.
     """
 
-    def __init__(self, home: Path | None = None, patience: float = PATIENCE, timeout: float = TIMEOUT) -> None:
-        self.home, self.patience = home, patience
+    def __init__(
+        self,
+        home: Path | None = None,
+        patience: float = PATIENCE,
+        timeout: float = TIMEOUT,
+        on_starting: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.home, self.patience, self._on_starting = home, patience, on_starting
         self._timeout = timeout
         self._answered = False
         self._kept: deque[HTTPConnection] = deque(maxlen=KEPT)
@@ -99,6 +106,8 @@ class Connection:
 
     def _request(self, method: str, path: str, headers: dict[str, str], body: bytes | None = None) -> bytes:
         until = time.monotonic() + self.patience
+        if not self._answered:
+            self._await_start(until)
         bearer = {"Authorization": f"Bearer {self._address.token}"} if self._address.token else {}
         while True:
             try:
@@ -115,6 +124,19 @@ class Connection:
                 if not self._answered or time.monotonic() > until:
                     raise self._nobody(error) from None
                 time.sleep(0.2)
+
+    def _await_start(self, until: float) -> None:
+        """Wait while the scheduler starts. Raises ServiceError where that takes longer."""
+        socket = self._address.socket
+        if socket is None or not is_starting(socket):
+            return
+        self._on_starting()
+        while is_starting(socket):
+            if time.monotonic() > until:
+                raise ServiceError(
+                    f"the scheduler at {socket} is starting: ask again, or wait for longer with `fairlead --wait SECONDS`"
+                )
+            time.sleep(0.02)
 
     def _exchange(
         self, method: str, path: str, headers: dict[str, str], body: bytes | None

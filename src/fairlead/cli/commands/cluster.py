@@ -97,11 +97,15 @@ def up(
     It is yours alone unless --system is given. Ctrl-C stops it and the tasks that run; they go back to their jobs and start
     again with the next `up`. Should the scheduler be killed instead, the tasks run on, and the next `up` adopts them.
     """
-    from fairlead.cli.up import Asked, run_scheduler
+    from fairlead.data_folder import SYSTEM_SOCKET, home_folder, socket_of, starting
 
-    asked = Asked(config, home, system, socket, port, listen, tls_cert, tls_key, insecure, name, drop_node)
-    asked = asked._replace(engine=engine, ray_address=ray_address, try_nodes=try_, lost_after=lost_after)
-    run_scheduler(asked._replace(mesos=mesos, mesos_principals=mesos_principals))
+    where = socket or (SYSTEM_SOCKET if system else socket_of(home or home_folder()))
+    with starting(where.absolute(), system) as started:
+        from fairlead.cli.up import Asked, run_scheduler  # which takes most of the time until it answers
+
+        asked = Asked(config, home, system, socket, port, listen, tls_cert, tls_key, insecure, name, drop_node)
+        asked = asked._replace(engine=engine, ray_address=ray_address, try_nodes=try_, lost_after=lost_after)
+        run_scheduler(asked._replace(mesos=mesos, mesos_principals=mesos_principals), started)
 
 
 def doctor(
