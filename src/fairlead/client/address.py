@@ -52,8 +52,11 @@ def find(home: Path | None) -> Address:
 
 
 def is_starting(path: Path) -> bool:
-    """Whether a scheduler starts that is to answer at a Unix socket."""
-    return any(holding(mark_of(path)))
+    """Whether a scheduler starts that is to answer at a Unix socket; nobody sees that of another person's."""
+    try:
+        return any(holding(mark_of(path)))
+    except PermissionError:
+        return False
 
 
 def answers(path: Path) -> bool:
