@@ -1,8 +1,7 @@
 """Who goes next, and how much each should have. One file a policy.
 
-Each offers what it can of: a divisible solution (`policy()`), an order for indivisible tasks, and plain arithmetic over one row,
-in the part of Python that numba compiles, which the scheduler's kernel calls as it stands: the child with the smallest key is
-served first.
+Each offers what it can of: a divisible solution (`policy()`), and an order for indivisible tasks. The keys of live queues are in
+`scheduler/kernel/keys.pxi`: the child with the smallest is served first.
 """
 
 from collections.abc import Iterable, Sequence

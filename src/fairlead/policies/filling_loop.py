@@ -1,7 +1,6 @@
 """The loop of progressive filling: one event after another; see :mod:`fairlead.policies.filling`.
 
-This file is imported twice: as it stands, for whole numbers of any size and for small problems, and a second time with its
-functions compiled, for float64. So there is one source, and numba keeps what it made of it.
+It serves whole numbers of any size, and small problems in float64. `kernel/filling.pyx` is the same loop, compiled, for large ones.
 """
 
 from math import gcd
@@ -110,14 +109,9 @@ def loop(
 def level(a: Any, b: Any) -> tuple[Any, Any]:
     """a/b as a fraction: of whole numbers in lowest terms; of floats over 1."""
     if isinstance(a, float):
-        return divided(a, b)
+        return a / b, 1.0
     common = gcd(a, b)
     return a // common, b // common
-
-
-def divided(a: Any, b: Any) -> tuple[Any, Any]:
-    """a/b over 1: what :func:`level` is for floats, where it is compiled."""
-    return a / b, 1.0
 
 
 def add(high: Any, low: Any, x: Any) -> tuple[Any, Any]:

@@ -19,14 +19,16 @@ what waits. Queue q's tree has its root at `base[q] + 1`, what is below its node
 and the place of the child with slot s at `base[q] + slots[q] + s`.
 """
 
-from typing import Any, ClassVar, Final
+from typing import Any, Final
 
 from fairlead.scheduler.tables import (
     F64,
     I8,
     I64,
+    Amounts,
     Bools,
     Buckets,
+    Floats,
     Holds,
     Jobs,
     Nodes,
@@ -42,145 +44,85 @@ from fairlead.scheduler.tables import (
 
 
 class NodeSeats(Table):
-    """The list of the nodes where room came back since all that is parked was parked; `counts[FRESH]` says how long it is.
+    """The list of the nodes where room came back since all that is parked was parked; `counts[FRESH]` says how long it is."""
 
-    fresh : the list, from the first row on
-    is_fresh : whether the row's node is in it
-    refusal : in the search for an offer `refusal_search`, one more than the row of the first refusal that is of the node
-    """
-
-    FIELDS = fields(fresh="i8", is_fresh="?", refusal="i8", refusal_search="i8")
-    refusal: I64
+    fresh: I64  # from the first row on: the list of fresh nodes; counts[FRESH] is its length
+    is_fresh: Bools  # the row's node is in that list
+    refusal: I64  # in the search `refusal_search`: 1 + row of the first refusal for the node
     refusal_search: I64
-    fresh: I64
-    is_fresh: Bools
 
 
 class QueueSeats(Table):
-    """A queue's key among its siblings (below, first, level), compared left to right, and where its tree is.
+    """A queue's key among its siblings (below, first, level), compared left to right, and where its tree is."""
 
-    below : 0 where it is below its guarantee of something, so that it may come first
-    inner : it has queues below it, and no buckets
-    first, level : by its parent's policy; `column` is the resource at which the level is reached, NONE where that is not one
-    base, slots, slot : of its tree, and its own place in its parent's; `children` have a slot in it
-    keeping : nodes are kept for a job of it
-    shut : a strict leaf of which the first was stopped in this cycle, so that nothing of it is served any more in it
-    limited : the cycle in which something below it was not looked at for a limit, NONE; listed in `limited_list`
-    unsure : it was, so what is parked below may have room on other nodes than fresh ones
-    touched : what it uses has changed; listed in `touched_list`
-    entitled : the dominant share that it should have, where its siblings share by a division
-    counts_as : what it counts as under hdrf, and `level_now` its level by that alone, without what it used before
-    turn : when it was served last, as `served` in the table of queues, in a cycle with what that has served: breaks ties
-    charged : what its key is made of: what it uses, and what counts of what it used before; with `fine` binary digits after
-        the point
-    works : something below it waits or runs, as the trees were brought up to date last
-    weighs : its weight, in 2**40ths of the largest among its siblings' (`largest` is that among its children's)
-    at_work : the weights of its children that work, added up
-    crowd, crowded : with more at work than `crowd`, not all that some child used before counts; whether that is so already
-    moved : what is at work among its children has changed; listed in `moved_list`
-    apart : a leaf; the plan for a reservation that was made last counts on nothing that tasks of it give back
-    """
-
-    FIELDS = fields(
-        base="i8", slots="i8", slot="i8", children="i8", column="i8", first="i8", level="f8", entitled="f8", limited="i8",
-        limited_list="i8", touched_list="i8", turn="i8", moved_list="i8", level_now="f8", crowd="f8", below="i1",
-        inner="?", keeping="?", unsure="?", touched="?", works="?", crowded="?", moved="?",
-        shut="?", apart="?",
-    )  # fmt: skip
-    WIDE: ClassVar = {
-        "counts_as": ("f8", 0), "charged": ("i8", 0), "weighs": ("i8", 0), "at_work": ("i8", 0), "largest": ("f8", 0),
-    }  # fmt: skip
-    base: I64
-    slots: I64
-    slot: I64
-    children: I64
-    column: I64
-    first: I64
-    level: F64
-    entitled: F64
-    limited: I64
-    limited_list: I64
-    touched_list: I64
-    below: I8
-    inner: Bools
-    keeping: Bools
-    unsure: Bools
-    touched: Bools
-    turn: I64
-    moved_list: I64
-    level_now: F64
-    crowd: F64
-    works: Bools
-    crowded: Bools
-    moved: Bools
-    shut: Bools
-    apart: Bools
-    counts_as: F64
-    charged: I64
-    weighs: I64
-    at_work: I64
-    largest: F64
+    base: I64  # its tree begins here
+    slots: I64  # places of its children
+    slot: I64  # its own place in its parent's tree
+    children: I64  # that have a slot
+    column: I64  # resource at which the level is reached; NONE: none
+    first: I64  # second part of the key
+    level: F64  # third part of the key
+    entitled: F64  # dominant share due to it, where siblings share by a division
+    limited: I64  # cycle in which something below was skipped for a limit; NONE
+    limited_list: I64  # queues with `limited`
+    touched_list: I64  # queues with `touched`
+    turn: I64  # `served` of the table of queues, within a cycle: breaks ties
+    moved_list: I64  # queues with `moved`
+    level_now: F64  # under hdrf: its level without what it used before
+    crowd: F64  # with more weight at work, only a part of past use counts
+    below: I8  # first part of the key: 0 where it is below its guarantee and may come first
+    inner: Bools  # it has queues below it, and no buckets
+    keeping: Bools  # nodes are kept for a job of it
+    unsure: Bools  # something below was skipped: what is parked there may have room on nodes that are not fresh
+    touched: Bools  # its use has changed
+    works: Bools  # something below waits or runs
+    crowded: Bools  # more than `crowd` is at work
+    moved: Bools  # who is at work among its children has changed
+    shut: Bools  # a strict leaf whose first was stopped in this cycle
+    apart: Bools  # a leaf: the latest plan for a reservation relies on none of its tasks' ends
+    counts_as: Floats  # under hdrf: what it counts as using
+    charged: Amounts  # what its key is made of: use, and what counts of past use; fixed point, see `fine`
+    weighs: Amounts  # its weight, in 2**-40 of its siblings' largest
+    at_work: Amounts  # sum of `weighs` of its children at work
+    largest: Floats  # largest weight among its children
 
 
 class BucketSeats(Table):
-    """A bucket's place among its leaf's, and what became of it in a cycle.
+    """A bucket's place among its leaf's, and what became of it in a cycle."""
 
-    number : of the job that is next; `current`, and `left` of its tasks, in the cycle `cycle`, else the bucket's first
-    taken, begun : tasks of it that the cycle has placed so far, and jobs that it has begun; 0 between cycles
-    stop, stop_order, stop_job : in the cycle `stop_cycle`, why it was not served on (see kernel_stops), after how many others,
-        and the job that was tried
-    parked : no node had room, but for those where some came back since
-    out : not looked at any more in this cycle
-    listed : it is in `out_list`: its place is to be brought up to date when the cycle is over
-    touched : what waits in it has changed; listed in `touched_list`
-    keeping : nodes are kept for it
-    hopeless : no nodes, were they empty, could hold its task or gang
-    lasts : how long a task of job row `lasts_job` usually lasts, where that is known to be so yet: `lasts_known`;
-        `shorter`, where it has become less since that was asked last
-    entered : where its next task may enter room that is kept for others; of a framework, the node that is found for it
-    bounded, wake : of a framework that nothing was found for: a limit bounds what it may have; when what it refused may be had
-    """
-
-    FIELDS = fields(
-        slot="i8", cycle="i8", current="i8", left="i8", number="i8", taken="i8", begun="i8", stop="i8",
-        stop_cycle="i8", stop_order="i8", stop_job="i8", out_list="i8", touched_list="i8", lasts="f8", lasts_job="i8",
-        entered="i8", lasts_known="?", shorter="?", parked="?", out="?", listed="?", touched="?", keeping="?", hopeless="?",
-        wake="f8", bounded="?",
-    )  # fmt: skip
-    wake: F64
-    bounded: Bools
     slot: I64
-    cycle: I64
-    current: I64
-    left: I64
-    number: I64
-    taken: I64
-    begun: I64
-    stop: I64
+    cycle: I64  # `current` and `left` are valid in this cycle
+    current: I64  # job that is next, by row
+    left: I64  # of its tasks
+    number: I64  # of the job that is next
+    taken: I64  # tasks this cycle placed; 0 between cycles
+    begun: I64  # jobs this cycle began; 0 between cycles
+    stop: I64  # why it was not served further in `stop_cycle`; see stops.pxi
     stop_cycle: I64
-    stop_order: I64
-    stop_job: I64
-    out_list: I64
-    touched_list: I64
-    lasts: F64
+    stop_order: I64  # after how many others that was
+    stop_job: I64  # the job that was tried
+    out_list: I64  # buckets with `listed`
+    touched_list: I64  # buckets with `touched`
+    lasts: F64  # p90 of a task's duration, of job `lasts_job`
     lasts_job: I64
-    entered: I64
-    lasts_known: Bools
-    shorter: Bools
-    parked: Bools
-    out: Bools
-    listed: Bools
-    touched: Bools
-    keeping: Bools
-    hopeless: Bools
+    entered: I64  # node where its next task may enter kept room; of a framework: the node to offer
+    lasts_known: Bools  # `lasts` is up to date
+    shorter: Bools  # `lasts` fell since it was last asked for
+    parked: Bools  # no node had room, except fresh ones
+    out: Bools  # not tried again in this cycle
+    listed: Bools  # to be brought up to date when the cycle is over
+    touched: Bools  # what waits in it has changed
+    keeping: Bools  # nodes are kept for it
+    hopeless: Bools  # its task or gang fits no empty nodes
+    wake: F64  # of a framework: when it may have what it refused
+    bounded: Bools  # of a framework: a limit bounds its offers
 
 
 class ShapeSeats(Table):
-    """How far a shape has come: in the cycle `cycle`, no node before `cursor` has room for it."""
+    """How far a shape has come."""
 
-    FIELDS = fields(cycle="i8", cursor="i8")
     cycle: I64
-    cursor: I64
+    cursor: I64  # in the cycle `cycle`, no node before it has room
 
 
 FRAME: Final = fields(

@@ -7,6 +7,8 @@ of policies are declared with these.
 import math
 from typing import Final
 
+from fairlead.scheduler.tables import BINS
+
 # keys
 SURE: Final = 1e-13
 """Two shares that differ by more than this part of them are as far apart in fractions."""
@@ -27,8 +29,6 @@ QUARTER_DIGITS: Final = 14
 LITTLE_LESS: Final = 1.0 - 1e-12
 
 # sketches
-BINS: Final = 128
-"""Of a sketch: four an octave, from 1/16 s to 8 years, so that none is wider than a quarter of what it begins at."""
 EDGES: Final = (0.0, *(math.ldexp(1 + (b % 4) / 4, b // 4 - 4) for b in range(1, BINS + 1)))
 """Seconds: bin b holds what is from EDGES[b] on and below EDGES[b + 1]; the last all that is longer, too."""
 FULL: Final = 1024
