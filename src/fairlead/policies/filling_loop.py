@@ -1,6 +1,6 @@
 """The loop of progressive filling: one event after another; see :mod:`fairlead.policies.filling`.
 
-It serves whole numbers of any size, and small problems in float64. `kernel/filling.pyx` is the same loop, compiled, for large ones.
+It serves whole numbers of any size, and small problems in float64. `kernel/filling.pyx` is the same, compiled, for large ones.
 """
 
 from math import gcd
