@@ -31,8 +31,7 @@ SYNC := .venv/bin/uv sync --quiet --frozen --inexact --compile-bytecode --python
 	@touch $@
 
 # What is imported is what was built: where a kernel is newer, or what it knows of Python, it is compiled in place.
-KERNELS := $(shell find src/fairlead -path '*/kernel/*' -name '*.p[xy]*') $(addprefix src/fairlead/, outcomes.py policies/codes.py \
-	scheduler/statuses.py scheduler/tables.py scheduler/view.py)
+KERNELS := $(shell find src/fairlead -path '*/kernel/*' -name '*.p[xy]*') $(addprefix src/fairlead/, outcomes.py policies/codes.py scheduler/statuses.py scheduler/tables.py)
 .venv/kernels: .venv/ready $(KERNELS)
 	@test -z "$$(find $(KERNELS) -newer $@)" || { echo "compiling what has changed of the kernels"; \
 		$(SYNC) --no-dev --group kernels && $(RUN)python setup.py --quiet build_ext --inplace; }

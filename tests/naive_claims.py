@@ -1,4 +1,4 @@
-"""A second planner of claims to compare with: no heap, no index, all sets of runs tried; by the rules of kernel_victims alone."""
+"""A second planner of claims to compare with: no heap, no index, all sets of runs tried; by the rules of kernel/victims alone."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from math import floor, inf
 
 import numpy as np
 
-from fairlead.scheduler.claims import entitled_by_queue, lower_runs
+from fairlead.scheduler.preemption import entitled_by_queue, lower_runs
 from fairlead.scheduler.state import State
 from fairlead.scheduler.statuses import PLACED, REVOKING, RUNNING
 from fairlead.scheduler.tables import NONE

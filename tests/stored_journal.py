@@ -18,7 +18,7 @@ from fairlead.journal.repair import adopt
 from fairlead.journal.sql import SCHEMA_VERSION, SqlStore
 from fairlead.model.specs import After, Call, Framework, Job, Node, Offer, Queue, Settings, Work
 from fairlead.scheduler import facts as f
-from fairlead.scheduler import report
+from fairlead.scheduler.reports import listings as report
 from fairlead.scheduler.state import State
 
 DATA = Path(__file__).parent / "data"

@@ -20,7 +20,7 @@ from bench import simulate as simulator
 from fairlead.journal import Journal
 from fairlead.journal.sql import SqlStore
 from fairlead.scheduler.decide import decide
-from fairlead.scheduler.report import describe_job
+from fairlead.scheduler.reports.listings import describe_job
 from fairlead.simulate.workload import Jobs, synthetic_nodes
 
 

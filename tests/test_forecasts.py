@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from fairlead.cli.job import show_job
 from fairlead.model.specs import Job, Node, Queue, Settings
-from fairlead.scheduler import report, snapshot
+from fairlead.scheduler import snapshot
+from fairlead.scheduler.effects import apply, new_state
 from fairlead.scheduler.facts import (
     Configured,
     JobCancelled,
@@ -28,7 +29,7 @@ from fairlead.scheduler.facts import (
 )
 from fairlead.scheduler.forecasts import CAUTIOUS, EXPECTED, draw, durations, ends
 from fairlead.scheduler.invariants import check_invariants
-from fairlead.scheduler.state import State
+from fairlead.scheduler.reports import listings as report
 from fairlead.scheduler.tables import OF_FAMILY, OF_JOB, OF_QUEUE, SETS, WAYS
 from fairlead.simulate import run as simulator
 from test_scheduling import World
@@ -50,7 +51,7 @@ class History(World):
         super().__init__([Queue(name) for name in names or "A"], {"cpu": 10**9}, keep_jobs=10**6)
 
     def happen(self, fact):
-        self.state.apply(fact)
+        apply(self.state, fact)
 
     def one(self, what, job, indices, attempt=1, **more):
         columns = {"job": np.full(len(indices), job), "index": np.array(indices, np.int64)}
@@ -367,9 +368,9 @@ def many_families(count, alike):
 
 def test_so_many_sketches_are_kept_and_those_go_first_that_were_not_added_to_for_longest():
     facts, names = many_families(11_000, alike=10)
-    state = State()
+    state = new_state()
     for fact in facts:
-        state.apply(fact)
+        apply(state, fact)
     check_invariants(state)
     sketches, n = state.sketches, state.sketches.n
     assert 0.9 * SETS * WAYS < n <= SETS * WAYS
@@ -390,7 +391,7 @@ def test_so_many_sketches_are_kept_and_those_go_first_that_were_not_added_to_for
     half = len(facts) - 500
     recovered = snapshot.load(snapshot.dump(replay(facts[:half])))
     for fact in facts[half:]:
-        recovered.apply(fact)
+        apply(recovered, fact)
     check_invariants(recovered)
     assert same(recovered) == same(state)
 

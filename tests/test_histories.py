@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from fairlead.scheduler.effects import apply, new_state
 from fairlead.scheduler.facts import TasksPlaced, decode
-from fairlead.scheduler.reserved import all_kept
+from fairlead.scheduler.reports.reservations import all_kept
 from fairlead.scheduler.state import State
 from fairlead.scheduler.tables import UNLIMITED
 
@@ -82,12 +83,12 @@ def one_by_one(fact: TasksPlaced) -> list[TasksPlaced]:
 
 @pytest.mark.parametrize("number", range(len(HISTORIES)))
 def test_what_was_placed_by_looking_at_everything_is_what_the_keys_allow(number: int) -> None:
-    state, placed = State(), 0
+    state, placed = new_state(), 0
     for fact in HISTORIES[number]:
         for part in one_by_one(fact) if isinstance(fact, TasksPlaced) else [fact]:
             if isinstance(part, TasksPlaced):
                 job = state.index.find(int(part.job[0]))
                 assert job in allowed(state, 0), f"job {part.job[0]} at {part.at}"
                 placed += 1
-            state.apply(part)
+            apply(state, part)
     assert placed > 300

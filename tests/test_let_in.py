@@ -8,8 +8,9 @@ from fairlead.model.documents import read_configuration
 from fairlead.model.specs import Job, Queue
 from fairlead.scheduler import admission, snapshot
 from fairlead.scheduler.decide import decide
-from fairlead.scheduler.explain import explain
+from fairlead.scheduler.effects import apply
 from fairlead.scheduler.facts import Configured, JobCancelled, JobSubmitted, TasksFinished, TasksPlaced
+from fairlead.scheduler.reports.explain import explain
 from fairlead.simulate.outlook import outlook
 from test_claims import Story
 from worlds import check_invariants, replay, same
@@ -96,6 +97,6 @@ def test_a_gang_whose_leader_is_over_counts_for_its_person_until_it_is_cancelled
         check_invariants(state)
         (cancelled,) = decide(state, 2.0).facts
         assert isinstance(cancelled, JobCancelled)
-        state.apply(cancelled)
+        apply(state, cancelled)
         (placed,) = decide(state, 2.0).facts
         assert placed.job.tolist() == [2]

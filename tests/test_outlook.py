@@ -14,6 +14,7 @@ from fairlead.engines.step import GRACE
 from fairlead.model.specs import After, Job, Node, Queue, Settings
 from fairlead.scheduler import snapshot
 from fairlead.scheduler.admission import Unknown
+from fairlead.scheduler.effects import apply, new_state
 from fairlead.scheduler.facts import (
     Configured,
     JobCancelled,
@@ -26,7 +27,6 @@ from fairlead.scheduler.facts import (
     TasksRevoked,
     TasksStarted,
 )
-from fairlead.scheduler.state import State
 from fairlead.service import outlooks as service
 from fairlead.service.loop import Busy
 from fairlead.service.outlooks import Outlooks
@@ -288,7 +288,7 @@ def test_ten_thousand_tasks_that_wait_and_less_time_than_that_takes(tasks):
     shop = Shop([Queue("a"), Queue("b")])
     for k in range(10_000 // tasks):
         job = Job("ab"[k % 2], {"cpu": 1000}, tasks)
-        shop.state.apply(JobSubmitted(at=shop.now, id=shop.state.index.last + 1, job=job))
+        apply(shop.state, JobSubmitted(at=shop.now, id=shop.state.index.last + 1, job=job))
     shop.work()
     last = shop.submit("a", {"cpu": 1000})
     full = shop.told(last, runs=9)
@@ -500,13 +500,13 @@ def test_arrivals_are_drawn_from_what_is_remembered_and_no_more(monkeypatch):
 
 
 def test_a_gang_whose_leader_is_over_while_another_of_it_waits_again_is_over():
-    state = State()
-    state.apply(Configured(at=0.0, queues=[Queue("*")], settings=Settings()))
-    state.apply(NodeJoined(at=0.0, node=Node("n", {"cpu": 2000})))
-    state.apply(JobSubmitted(at=0.0, id=1, job=Job("a", {"cpu": 1000}, 2, gang=True, led=True, retries=1)))
+    state = new_state()
+    apply(state, Configured(at=0.0, queues=[Queue("*")], settings=Settings()))
+    apply(state, NodeJoined(at=0.0, node=Node("n", {"cpu": 2000})))
+    apply(state, JobSubmitted(at=0.0, id=1, job=Job("a", {"cpu": 1000}, 2, gang=True, led=True, retries=1)))
     both = {"job": np.array([1, 1]), "index": np.array([0, 1]), "attempt": np.array([1, 1])}
-    state.apply(TasksPlaced(at=0.0, **both, node=np.array([0, 0])))
-    state.apply(TasksFinished(at=1.0, **both, outcome=np.array([0, 1]), code=np.array([0, 9])))
+    apply(state, TasksPlaced(at=0.0, **both, node=np.array([0, 0])))
+    apply(state, TasksFinished(at=1.0, **both, outcome=np.array([0, 1]), code=np.array([0, 9])))
     assert state.jobs.waiting[state.job_row(1)] == 1
     assert outlook(state, 1, 1.0).reason == "over"
 
@@ -514,10 +514,10 @@ def test_a_gang_whose_leader_is_over_while_another_of_it_waits_again_is_over():
 def test_what_was_told_is_known_after_a_restart(tmp_path, caplog):
     """How far off it was of late, and of whom nothing has started; who started meanwhile is forgotten."""
     path = tmp_path / "outlooks.json"
-    state = State()
-    state.apply(Configured(at=0.0, queues=[Queue("*")], settings=Settings()))
+    state = new_state()
+    apply(state, Configured(at=0.0, queues=[Queue("*")], settings=Settings()))
     for number in (1, 2, 3):
-        state.apply(JobSubmitted(at=0.0, id=number, job=Job("a", {"cpu": 1000})))
+        apply(state, JobSubmitted(at=0.0, id=number, job=Job("a", {"cpu": 1000})))
     before = Outlooks(path)
     for number in range(1, 40):
         latest = None if number == 3 else 20.0
@@ -525,7 +525,7 @@ def test_what_was_told_is_known_after_a_restart(tmp_path, caplog):
     for number in range(4, 40):
         before._told.started(number, 60.0)
     before.close()
-    state.apply(JobCancelled(at=1.0, id=2))
+    apply(state, JobCancelled(at=1.0, id=2))
     after = Outlooks(path)
     assert after._told.waits_for() == [1, 2, 3]
     assert after._told.widen(1.0) == before._told.widen(1.0) > 0

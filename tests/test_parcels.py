@@ -5,11 +5,13 @@ import pytest
 from fairlead.model.documents import DocumentError, read_configuration
 from fairlead.model.specs import ROOT, Job, Node, Queue
 from fairlead.policies.registry import find_policy
-from fairlead.scheduler import admission, frameworks
-from fairlead.scheduler.copying import copy_of
+from fairlead.scheduler import admission
+from fairlead.scheduler.effects import apply
 from fairlead.scheduler.facts import Contradiction, NodeJoined, NodeLost, RoomSetApart, TasksPlaced
-from fairlead.scheduler.parcels import Move, Moves
-from fairlead.scheduler.report import list_queues
+from fairlead.scheduler.frameworks import requests as frameworks
+from fairlead.scheduler.frameworks.reservations import Move, Moves
+from fairlead.scheduler.reports.listings import list_queues
+from fairlead.scheduler.snapshot import copy_of
 from test_offers import WHOLE, Cluster, G
 from worlds import check_invariants, replay
 
@@ -189,7 +191,7 @@ def test_what_cannot_be_set_apart_is_a_contradiction(c):
         {"node": 7, "amount": {"cpu": 1}, "mark": "x", "role": "web"},
     ):
         with pytest.raises(Contradiction):
-            copy_of(c.state).apply(RoomSetApart(at=c.now, **fact))
+            apply(copy_of(c.state), RoomSetApart(at=c.now, **fact))
 
 
 class TestPorts:

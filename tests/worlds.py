@@ -12,12 +12,13 @@ import numpy as np
 
 from fairlead.model.specs import ROOT
 from fairlead.scheduler import snapshot
-from fairlead.scheduler.divided_queues import write_entitled
+from fairlead.scheduler.effects import apply, new_state
+from fairlead.scheduler.entitlements import write_entitled
 from fairlead.scheduler.facts import Fact, NodesReserved, TasksPlaced, decode, encode
 from fairlead.scheduler.invariants import check_invariants
 from fairlead.scheduler.kernel import scheduling
 from fairlead.scheduler.kernel.constants import EDGES, SOON
-from fairlead.scheduler.revocations_checked import kept_in_vain
+from fairlead.scheduler.preemption_invariants import kept_in_vain
 from fairlead.scheduler.state import State
 from fairlead.scheduler.statuses import PLACED, RUNNING
 from fairlead.scheduler.tables import NONE, RESERVATION, UNLIMITED
@@ -294,7 +295,7 @@ def placed_keeping_promises(state: State, fact: TasksPlaced) -> None:
     theirs = set(np.asarray(fact.node)[guarded].tolist())
     kept = kept_promises(state)
     before = {(rank, n) for rank, n in kept if rank < min(owners, default=rank + 1) and n not in theirs}
-    state.apply(fact)
+    apply(state, fact)
     assert before <= kept_promises(state), "room that was kept is taken"
 
 
@@ -305,9 +306,9 @@ def same(state: State) -> bytes:
 
 def replay(facts: list[Fact]) -> State:
     """A state made anew from facts that went through their written form."""
-    state = State()
+    state = new_state()
     for fact in facts:
-        state.apply(decode(encode(fact)))
+        apply(state, decode(encode(fact)))
     return state
 
 

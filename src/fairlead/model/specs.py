@@ -62,7 +62,8 @@ class Queue(Spec, frozen=True):
     others' jobs; ``private`` hides whose the jobs are. :mod:`fairlead.people.rules` says how they are inherited. The
     scheduler looks at none.
 
-    The rest says when what others run is revoked for it, and what of its own may be; :mod:`fairlead.scheduler.claims` says how.
+    The rest says when what others run is revoked for it, and what of its own may be: see
+    :mod:`fairlead.scheduler.preemption`.
     Seconds are `NEVER` for never, and None as the queue above has them.
 
     guarantee_timeout : seconds below its guarantee, waiting, after which others are revoked for it.

@@ -12,10 +12,8 @@ from typing import NamedTuple
 import numpy as np
 
 from fairlead.model.specs import Offer, Ranges
-from fairlead.scheduler import frameworks
-from fairlead.scheduler.claims import take_back, withdrawn
-from fairlead.scheduler.divided_queues import write_entitled
-from fairlead.scheduler.effects import is_led_out
+from fairlead.scheduler.effects import Learned, is_led_out
+from fairlead.scheduler.entitlements import write_entitled
 from fairlead.scheduler.facts import (
     Fact,
     FrameworkGone,
@@ -31,16 +29,25 @@ from fairlead.scheduler.facts import (
     TasksPlaced,
     TasksRevoked,
 )
+from fairlead.scheduler.frameworks import requests as frameworks
+from fairlead.scheduler.frameworks.reservations import (
+    Apart,
+    for_offer,
+    free_on,
+    idle_for,
+    idle_on,
+    offers_of_parcels,
+    without,
+)
 from fairlead.scheduler.kernel import scheduling
 from fairlead.scheduler.kernel.constants import DROP, INDEX, JOB, KEEP, NODE, NOT_REACHED, OFFERED_NODE
 from fairlead.scheduler.kernel.constants import OFFERED_LEAF as LEAF
+from fairlead.scheduler.kernel.view import CLAIM_DUE, CYCLE, OFFERED
 from fairlead.scheduler.order import WORTH
-from fairlead.scheduler.parcels import Apart, idle_for, idle_on, offers_of_parcels
-from fairlead.scheduler.ports import for_offer, free_on, without
-from fairlead.scheduler.state import Learned, State
+from fairlead.scheduler.preemption import take_back, withdrawn
+from fairlead.scheduler.state import State
 from fairlead.scheduler.statuses import PLACED, RUNNING, WAITING
 from fairlead.scheduler.tables import I64, NONE
-from fairlead.scheduler.view import CLAIM_DUE, CYCLE, OFFERED
 
 MOST_PLACEMENTS = 20_000
 """A decision places no more tasks than this, so that facts stay small; the next one goes on."""
@@ -51,10 +58,11 @@ MOST_NUMBERS = 10_000_000
 
 
 class Decision(NamedTuple):
-    """New facts, and whether there is more to decide at once."""
+    """New facts, whether there is more to decide at once, and what the cycle learned: hand that to `apply` with the facts."""
 
     facts: list[Fact]
     more: bool = False
+    learned: Learned | None = None
 
 
 class Plan(NamedTuple):
@@ -72,7 +80,7 @@ class Plan(NamedTuple):
 class Cycle:
     """What came of all that wait: who would be placed, and where, and of each bucket why it was not served on.
 
-    stop, stop_order, stop_job : for each bucket, see :class:`fairlead.scheduler.view.BucketSeats`
+    stop, stop_order, stop_job : for each bucket, see :class:`fairlead.scheduler.kernel.view.BucketSeats`
     """
 
     job: I64
@@ -99,7 +107,6 @@ def run_cycle(state: State, most: int = MOST_PLACEMENTS) -> Cycle:
 
 
 def _plan(state: State, most: int, now: float, thorough: bool, strict: bool) -> Plan:
-    state.learned = None  # by the cycle before: its notes are written over
     view = state.order.ready(state, most)
     write_entitled(state, strict)
     return Plan(*scheduling.plan(view, thorough, most, now, state.settings.reserve_after))
@@ -129,7 +136,7 @@ def decide(state: State, now: float, most: int = MOST_PLACEMENTS, strict: bool =
 
 def decide_what_is_next(state: State, now: float, most: int = MOST_PLACEMENTS, strict: bool = False) -> Decision:
     """The same without what is forgotten."""
-    facts = settled_before(state, now)
+    facts, learned = settled_before(state, now), None
     gives_back = any(isinstance(fact, GIVES_ROOM_BACK) for fact in facts)  # which the plan does not know of
     plan = _plan(state, most, now, thorough=False, strict=strict)
     offers = _offered(state, now)
@@ -149,7 +156,7 @@ def decide_what_is_next(state: State, now: float, most: int = MOST_PLACEMENTS, s
             placed = _placed(state, plan.columns, now)
             facts.append(placed)
             if not offers:  # what was seen with offers on paper is not so before they have happened
-                state.learned = Learned(state.version + passed, placed, plan.more)
+                learned = Learned(int(state.order.counts[CYCLE]), state.version + passed, placed, plan.more)
         facts += offers
     else:
         scheduling.settle(state.view(), plan.more)
@@ -169,7 +176,7 @@ def decide_what_is_next(state: State, now: float, most: int = MOST_PLACEMENTS, s
             facts += _offered(state, now)
     if state.frameworks.parcels and not facts and not more:  # what went with no offer of anything else
         facts = offers_of_parcels(state, WORTH, now)
-    return Decision(facts, more)
+    return Decision(facts, more, learned)
 
 
 def _revocable_wait(state: State) -> bool:

@@ -3,21 +3,22 @@
 For tests, fuzzing, and a scheduler that runs with ``FAIRLEAD_CHECK`` set; it looks at every task, so it takes its time.
 """
 
+from typing import Any
+
 import numpy as np
 
 from fairlead.model.specs import ROOT, Quantities, Ranges, ancestors
-from fairlead.scheduler import order
 from fairlead.scheduler.effects import is_led_out
-from fairlead.scheduler.framework_index import own_queue, plus
+from fairlead.scheduler.frameworks.effects import wants_offers
+from fairlead.scheduler.frameworks.index import own_queue, plus
+from fairlead.scheduler.frameworks.reservations import RESERVED, count_of, joined
+from fairlead.scheduler.job_caps import bound_of, waits_to_be_let_in
 from fairlead.scheduler.job_index import is_led, runs_in_executor
 from fairlead.scheduler.kernel import scheduling
 from fairlead.scheduler.kernel.constants import IN_TEN, MOST
 from fairlead.scheduler.kernel.scheduling import set_of
-from fairlead.scheduler.let_in import bound_of, waits_to_be_let_in
-from fairlead.scheduler.offer_effects import wants_offers
-from fairlead.scheduler.parcels import RESERVED
-from fairlead.scheduler.ports import count_of, joined
-from fairlead.scheduler.queue_tree import vector
+from fairlead.scheduler.kernel.view import BLOCK, DIVIDED_SOMEWHERE, HDRF_SOMEWHERE, IN_ORDER
+from fairlead.scheduler.queue_tree import up_to_root, vector
 from fairlead.scheduler.state import State
 from fairlead.scheduler.statuses import CANCELLED, FAILED, PLACED, REVOKING, SUCCEEDED, WAITING
 from fairlead.scheduler.tables import BINS, I32, I64, NONE, OF_QUEUE, RESERVATION
@@ -41,7 +42,7 @@ def check_invariants(state: State) -> None:
     _check_ports(state)
     _check_sketches(state)
     _check_let_in(state)
-    order.check(state)
+    check_order(state)
 
 
 def _check_index(state: State) -> None:
@@ -372,3 +373,73 @@ def _check_sketches(state: State) -> None:
         assert sketches.usual[row] == found, f"what is usual in sketch {row} is {found}, not {sketches.usual[row]}"
     queues = sketches.key[:n][sketches.about[:n] == OF_QUEUE]
     assert (queues < state.queues.n).all(), "there is a sketch of a queue that there is not"
+
+
+def check_order(state: State) -> None:
+    """Compare the order with one made anew from the tables, and what is known of room with the nodes.
+
+    For tests and the debug switch. The order is brought up to date by it, which changes nothing that is decided.
+
+    Raises
+    ------
+    AssertionError
+        Names the queue, bucket or node of which the order says something that is not so.
+    """
+    order, counts = state.order, state.order.counts
+    if counts[IN_ORDER]:
+        v = order.view(state)
+        if not counts[HDRF_SOMEWHERE] and not counts[DIVIDED_SOMEWHERE]:  # there, each cycle makes all trees anew
+            scheduling.refresh(v)
+            kept = _said(state)
+            scheduling.rebuild(v)
+            made = _said(state)
+            for queue, part in kept:
+                said, anew = kept[queue, part], made[queue, part]
+                assert said == anew, f"queue {queue!r}: the order has {part} {said}, and made anew {anew}"
+        if not counts[HDRF_SOMEWHERE]:  # there, all that wait are tried, parked or not
+            _check_parked(v, state)
+        _check_bounds(state)
+
+
+def _said(state: State) -> dict[tuple[str, str], Any]:
+    """What the order says of each queue: its tree, from the root on, and, where somebody waits, its key."""
+    order, seats = state.order, state.order.queues
+    found: dict[tuple[str, str], Any] = {}
+    for q, name in enumerate(state.tree.names):
+        tree = slice(seats.base[q] + 1, seats.base[q] + 2 * seats.slots[q])
+        for part in ("best", "able", "least"):
+            found[name, part] = getattr(order, part)[tree].tolist()
+        if q and order.best[tree.start] != NONE:
+            for part in ("below", "first", "level", "column", "turn"):
+                found[name, part] = getattr(seats, part)[q].item()
+            found[name, "charged"] = seats.charged[q].tolist()
+        if q:
+            found[name, "works"] = bool(seats.works[q])
+        found[name, "at_work"] = seats.at_work[q].tolist()
+    return found
+
+
+def _check_parked(v: Any, state: State) -> None:
+    """What is parked has room on no node but fresh ones, unless its queue is unsure of that, or nodes are kept for it, a gang."""
+    order, buckets = state.order, state.buckets
+    for b in np.flatnonzero(order.buckets.parked[: buckets.n] & ~buckets.wants[: buckets.n]):
+        queues = up_to_root(state.queues, int(buckets.leaf[b]))
+        bound = order.buckets.keeping[b] and buckets.gang[b]
+        if buckets.head[b] != NONE and not bound and not order.queues.unsure[queues].any():
+            count, shape = max(1, int(buckets.gang[b])), buckets.shape_row[b]
+            stale = np.flatnonzero(~order.nodes.is_fresh[: state.nodes.n])
+            room = sum(int(scheduling.room_for(v, n, shape, count)) for n in stale.tolist())
+            where = f"queue {state.tree.names[queues[0]]!r}"
+            assert room < count, (
+                f"{where}: bucket {b} is parked, and {room} tasks of it have room on nodes that are not fresh"
+            )
+
+
+def _check_bounds(state: State) -> None:
+    """No node has more room than the bounds of its block say."""
+    order, nodes = state.order, state.nodes
+    for n in np.flatnonzero(nodes.up[: nodes.n] & ~nodes.draining[: nodes.n]):
+        room = nodes.free[n] - nodes.held[n]
+        for bounds, size in ((order.bounds, BLOCK), (order.large_bounds, BLOCK * BLOCK)):
+            bound = bounds[n // size]
+            assert (room <= bound).all(), f"node {state.cluster.specs[n].name} has {room} free, and its block {bound}"

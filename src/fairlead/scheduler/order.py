@@ -1,9 +1,9 @@
 """The order's arrays: made when they are needed, and grown with the tables.
 
-See :mod:`fairlead.scheduler.view` for what is in them.
+See :mod:`fairlead.scheduler.kernel.view` for what is in them.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -11,9 +11,7 @@ from fairlead.policies.codes import DIVIDED, HDRF, MESOS
 from fairlead.scheduler.history import fine_digits
 from fairlead.scheduler.kernel import scheduling
 from fairlead.scheduler.kernel.scheduling import View
-from fairlead.scheduler.queue_tree import up_to_root
-from fairlead.scheduler.tables import F64, I64, NONE, TABLES
-from fairlead.scheduler.view import (
+from fairlead.scheduler.kernel.view import (
     BLOCK,
     BUCKETS,
     CLAIM_DUE,
@@ -41,6 +39,8 @@ from fairlead.scheduler.view import (
     QueueSeats,
     ShapeSeats,
 )
+from fairlead.scheduler.records import Records
+from fairlead.scheduler.tables import F64, I64, NONE, TABLES
 
 WEIGHT = 2**40
 """What the largest weight among siblings counts as."""
@@ -48,9 +48,6 @@ MOST_OFFERS = 1000
 """A cycle makes no more offers than this."""
 WORTH = {"cpu": 10, "memory": 32 * 2**20}
 """What is left of a node is offered if there is so much of one of these."""
-
-if TYPE_CHECKING:
-    from fairlead.scheduler.state import State
 
 
 class Order:
@@ -92,7 +89,7 @@ class Order:
             self.counts[name] = 0
         moves[0] += 1
 
-    def view(self, state: "State") -> Any:
+    def view(self, state: Records) -> Any:
         """What kernels see, as it is now."""
         counts = self.counts
         counts[NODES], counts[QUEUES], counts[BUCKETS] = state.nodes.n, state.queues.n, state.buckets.n
@@ -101,7 +98,7 @@ class Order:
             self._seen = self._moves[0]
         return self._view
 
-    def _see(self, s: "State") -> View:
+    def _see(self, s: Records) -> View:
         seats = {
             "node_seats": self.nodes,
             "queue_seats": self.queues,
@@ -125,7 +122,7 @@ class Order:
         """Something changed that all of it hangs on: it is made anew when it is needed."""
         self.counts[IN_ORDER] = 0
 
-    def ready(self, state: "State", most: int) -> Any:
+    def ready(self, state: Records, most: int) -> Any:
         """What kernels see, with the order made if there is none, and room for so many placements."""
         if not self.counts[IN_ORDER]:
             self._make(state)
@@ -140,7 +137,7 @@ class Order:
         self.counts[LAST_OFFER] = state.frameworks.last_offer
         return self.view(state)
 
-    def _make(self, state: "State") -> None:
+    def _make(self, state: Records) -> None:
         """Give everybody a place, and take it that nothing is known of who has room where."""
         queues, buckets, counts = state.queues, state.buckets, self.counts
         self._reset(len(state.resources), 2 + max((name.count("/") for name in state.tree.names), default=0) + 1)
@@ -193,7 +190,7 @@ class Order:
             row = self.shapes.extend(1)
             self.shapes.cycle[row] = NONE
 
-    def add_bucket(self, state: "State", bucket: int) -> None:
+    def add_bucket(self, state: Records, bucket: int) -> None:
         """Give a new bucket a place among those of its leaf."""
         if self.counts[IN_ORDER]:
             leaf, mine = int(state.buckets.leaf[bucket]), self.buckets
@@ -205,7 +202,7 @@ class Order:
             if self.queues.children[leaf] > self.queues.slots[leaf]:
                 self._regrow(state, leaf)
 
-    def add_queue(self, state: "State", row: int) -> None:
+    def add_queue(self, state: Records, row: int) -> None:
         """Give a new queue a place among its siblings."""
         parent, seats = int(state.queues.parent[row]), self.queues
         fits = len(self.frames) > _depth(state, row)
@@ -246,7 +243,7 @@ class Order:
         self.best[:used], self.able[:used], self.least[:used], self.needs[:used] = old
         self._moves[0] += 1
 
-    def _regrow(self, state: "State", queue: int) -> None:
+    def _regrow(self, state: Records, queue: int) -> None:
         """Give a queue's tree twice the room, elsewhere."""
         slots = 2 * int(self.queues.slots[queue])
         self.queues.base[queue], self.queues.slots[queue] = self._allot(slots), slots
@@ -263,82 +260,12 @@ class Order:
             scheduling.touch_queue(v, queue)  # what was touched is set here already, and finds nothing changed later
 
 
-def check(state: "State") -> None:
-    """Compare the order with one made anew from the tables, and what is known of room with the nodes.
-
-    For tests and the debug switch. The order is brought up to date by it, which changes nothing that is decided.
-
-    Raises
-    ------
-    AssertionError
-        Names the queue, bucket or node of which the order says something that is not so.
-    """
-    order, counts = state.order, state.order.counts
-    if counts[IN_ORDER]:
-        v = order.view(state)
-        if not counts[HDRF_SOMEWHERE] and not counts[DIVIDED_SOMEWHERE]:  # there, each cycle makes all trees anew
-            scheduling.refresh(v)
-            kept = _said(state)
-            scheduling.rebuild(v)
-            made = _said(state)
-            for queue, part in kept:
-                said, anew = kept[queue, part], made[queue, part]
-                assert said == anew, f"queue {queue!r}: the order has {part} {said}, and made anew {anew}"
-        if not counts[HDRF_SOMEWHERE]:  # there, all that wait are tried, parked or not
-            _check_parked(v, state)
-        _check_bounds(state)
-
-
-def _said(state: "State") -> dict[tuple[str, str], Any]:
-    """What the order says of each queue: its tree, from the root on, and, where somebody waits, its key."""
-    order, seats = state.order, state.order.queues
-    found: dict[tuple[str, str], Any] = {}
-    for q, name in enumerate(state.tree.names):
-        tree = slice(seats.base[q] + 1, seats.base[q] + 2 * seats.slots[q])
-        for part in ("best", "able", "least"):
-            found[name, part] = getattr(order, part)[tree].tolist()
-        if q and order.best[tree.start] != NONE:
-            for part in ("below", "first", "level", "column", "turn"):
-                found[name, part] = getattr(seats, part)[q].item()
-            found[name, "charged"] = seats.charged[q].tolist()
-        if q:
-            found[name, "works"] = bool(seats.works[q])
-        found[name, "at_work"] = seats.at_work[q].tolist()
-    return found
-
-
-def _check_parked(v: Any, state: "State") -> None:
-    """What is parked has room on no node but fresh ones, unless its queue is unsure of that, or nodes are kept for it, a gang."""
-    order, buckets = state.order, state.buckets
-    for b in np.flatnonzero(order.buckets.parked[: buckets.n] & ~buckets.wants[: buckets.n]):
-        queues = up_to_root(state.queues, int(buckets.leaf[b]))
-        bound = order.buckets.keeping[b] and buckets.gang[b]
-        if buckets.head[b] != NONE and not bound and not order.queues.unsure[queues].any():
-            count, shape = max(1, int(buckets.gang[b])), buckets.shape_row[b]
-            stale = np.flatnonzero(~order.nodes.is_fresh[: state.nodes.n])
-            room = sum(int(scheduling.room_for(v, n, shape, count)) for n in stale.tolist())
-            where = f"queue {state.tree.names[queues[0]]!r}"
-            assert room < count, (
-                f"{where}: bucket {b} is parked, and {room} tasks of it have room on nodes that are not fresh"
-            )
-
-
-def _check_bounds(state: "State") -> None:
-    """No node has more room than the bounds of its block say."""
-    order, nodes = state.order, state.nodes
-    for n in np.flatnonzero(nodes.up[: nodes.n] & ~nodes.draining[: nodes.n]):
-        room = nodes.free[n] - nodes.held[n]
-        for bounds, size in ((order.bounds, BLOCK), (order.large_bounds, BLOCK * BLOCK)):
-            bound = bounds[n // size]
-            assert (room <= bound).all(), f"node {state.cluster.specs[n].name} has {room} free, and its block {bound}"
-
-
 def _weighs(weight: F64, largest: F64) -> I64:
     """Weights as whole numbers, of which a hundred thousand can be added up."""
     return np.maximum(1, np.rint(weight / largest * WEIGHT)).astype(np.int64)
 
 
-def _depth(state: "State", row: int) -> int:
+def _depth(state: Records, row: int) -> int:
     return state.tree.names[row].count("/") + 2
 
 
@@ -367,5 +294,5 @@ def _by_likeness(demand: I64) -> I64:
     return np.argsort(code, kind="stable")
 
 
-def _is_hopeless(v: Any, state: "State", bucket: int) -> bool:
+def _is_hopeless(v: Any, state: Records, bucket: int) -> bool:
     return not scheduling.could_ever_hold(v, state.buckets.shape_row[bucket], max(1, int(state.buckets.gang[bucket])))

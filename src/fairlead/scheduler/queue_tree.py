@@ -23,7 +23,7 @@ from fairlead.model.specs import (
     settings_for,
 )
 from fairlead.policies import HALF_LIVES, code_of, resources_of
-from fairlead.scheduler.framework_index import holds_jobs_of
+from fairlead.scheduler.frameworks.index import holds_jobs_of
 from fairlead.scheduler.history import slurm_ticks_of, ticks_of
 from fairlead.scheduler.tables import I64, NONE, UNLIMITED, Queues
 

@@ -14,19 +14,18 @@ import numpy as np
 from msgspec import Struct, field
 
 from fairlead.model.specs import Job, Settings
-from fairlead.scheduler import effects, let_in
+from fairlead.scheduler import effects, job_caps
 from fairlead.scheduler.cluster import Cluster
-from fairlead.scheduler.compaction import find_kinds
 from fairlead.scheduler.dependencies import Dependencies
 from fairlead.scheduler.facts import Revocation
-from fairlead.scheduler.framework_index import Frameworks
-from fairlead.scheduler.growth import set_ended
+from fairlead.scheduler.frameworks.index import Frameworks
+from fairlead.scheduler.growth import find_kinds, set_ended
 from fairlead.scheduler.job_index import JobIndex
 from fairlead.scheduler.kernel import scheduling
+from fairlead.scheduler.kernel.view import BEGAN, ENDED, HOLDS, SKETCHES
 from fairlead.scheduler.queue_tree import QueueTree, mark_exact
 from fairlead.scheduler.state import ShapeKey, State
-from fairlead.scheduler.tables import NONE, TABLES, Table
-from fairlead.scheduler.view import BEGAN, ENDED, HOLDS, SKETCHES
+from fairlead.scheduler.tables import NONE, TABLES, Table, longer
 
 FORMAT = 4
 
@@ -192,7 +191,7 @@ def _work_out(state: State, ended: list[int]) -> None:
     attempts = (column[limited].tolist() for column in state.attempts_of(rows))
     state.deadlines.refill(zip(until[limited].tolist(), zip(*attempts, strict=True), strict=True))
     find_kinds(state)
-    for number in let_in.work_out(state):
+    for number in job_caps.work_out(state):
         effects.enter_bucket_if_ready(state, state.job_row(number), 0.0)  # which it may not: it waits to be let in
 
 
@@ -227,3 +226,37 @@ def _unpack(table: Table, piece: Rows) -> None:
     _refuse_unknown([piece.column], _columns(table), f"column of {piece.table}")
     part = np.frombuffer(piece.data, piece.dtype).reshape(piece.shape)
     getattr(table, piece.column)[piece.first : piece.first + len(part)] = part
+
+
+def copy_of(state: State) -> State:
+    """Copy a state, but for its order, which is made when the copy needs it; what never changes is shared.
+
+    Takes as long as it takes to copy the rows in use: a fifth of a millisecond and a fiftieth of a microsecond a task, about.
+    """
+    found = State()
+    found.settings, found.resources, found.version = state.settings, list(state.resources), state.version
+    found.at = state.at
+    for name in TABLES:
+        _copy_rows(getattr(state, name), getattr(found, name))
+    found.sketches.make_room()
+    found.sketches.places[:] = state.sketches.places
+    found.tree, found.cluster, found.index = state.tree.copy(), state.cluster.copy(), state.index.copy()
+    found.frameworks = state.frameworks.copy()
+    found.dependencies, found.deadlines = state.dependencies.copy(), state.deadlines.copy()
+    found.shape_keys, found.shape_rows = list(state.shape_keys), dict(state.shape_rows)
+    found.bucket_rows, found.broken_gangs = dict(state.bucket_rows), set(state.broken_gangs)
+    found.any_revocable = state.any_revocable
+    found.revocations, found.let_in = dict(state.revocations), state.let_in.copy()
+    found.ended, found.times, found.grain = state.ended.copy(), state.times.copy(), state.grain.copy()
+    found.forgotten, found.dead_tasks = state.forgotten, state.dead_tasks
+    counted = [ENDED, HOLDS, SKETCHES]
+    found.order.counts[counted] = state.order.counts[counted]
+    found.moves[0] += 1
+    return found
+
+
+def _copy_rows(table: Table, into: Table) -> None:
+    into.set_rows(longer(table.rows, table.n, table.n))
+    for name in table.WIDE:
+        setattr(into, name, np.ascontiguousarray(getattr(table, name)[: table.n]).copy())
+    into.n = table.n

@@ -315,7 +315,7 @@ class Tasks(Table):
 class Holds(Table):
     """Resources of a node kept for an owner from a moment to a moment; see :mod:`fairlead.scheduler.kernel`."""
 
-    kind: I64  # RESERVATION, or the class of the claim it is for (fairlead.scheduler.claims)
+    kind: I64  # RESERVATION, or the class of the claim it is for (fairlead.scheduler.preemption)
     node: I64
     bucket: I64
     job: I64  # number of the job it is for
@@ -340,7 +340,7 @@ class Holds(Table):
 
 
 class Offers(Table):
-    """Resources of nodes that are kept for frameworks until they answer, in the order of their ids: see `kernel_offers`."""
+    """Resources of nodes that are kept for frameworks until they answer, in the order of their ids: see `kernel/offers`."""
 
     id: I64
     leaf: I64

@@ -19,8 +19,8 @@ import numpy as np
 
 from fairlead.data_folder import write_private
 from fairlead.scheduler.admission import Refused
-from fairlead.scheduler.copying import copy_of
 from fairlead.scheduler.facts import Fact, JobCancelled, JobHeld, JobSubmitted, TasksStarted
+from fairlead.scheduler.snapshot import copy_of
 from fairlead.scheduler.state import State
 from fairlead.scheduler.tables import NONE
 from fairlead.service import metrics

@@ -13,7 +13,7 @@ from fairlead.engines.kernel import simulated
 from fairlead.engines.step import with_graces
 from fairlead.model.specs import Job
 from fairlead.scheduler.decide import MOST_PLACEMENTS, decide_what_is_next
-from fairlead.scheduler.effects import enter_bucket_if_ready
+from fairlead.scheduler.effects import apply, enter_bucket_if_ready
 from fairlead.scheduler.facts import (
     Fact,
     JobsForgotten,
@@ -29,7 +29,7 @@ from fairlead.scheduler.facts import (
 from fairlead.scheduler.growth import rows_of_kinds, write_rows
 from fairlead.scheduler.invariants import check_invariants
 from fairlead.scheduler.kernel.constants import MOST
-from fairlead.scheduler.revocations_checked import RevocationCheck
+from fairlead.scheduler.preemption_invariants import RevocationCheck
 from fairlead.scheduler.state import State
 from fairlead.scheduler.tables import I64, NONE, Jobs
 from fairlead.simulate.kernel import course as kernel
@@ -88,7 +88,6 @@ def by_many_steps(s: Simulation) -> int:
             view, cluster.truth, cluster.runs, course, s.sampler.pause, MOST_PLACEMENTS, settings.reserve_after,
             settings.max_losses, settings.keep_jobs,
         )  # fmt: skip
-        state.learned = None
         state.version += 1
         state.count_rows()
         cluster.now = float(course.at[0])
@@ -141,7 +140,7 @@ def _decide(s: Simulation, course: Course) -> None:
     check = RevocationCheck() if s.scheduler.checking else None
     for fact in decision.facts:
         if check is None:
-            state.apply(fact)
+            apply(state, fact)
         elif fault := check.happen(state, fact):
             raise AssertionError(fault)
     if (
@@ -168,7 +167,7 @@ def _start(s: Simulation, fact: TasksPlaced) -> TasksStarted:
     s.cluster.make_room(len(fact.job))
     simulated.start_all(s.cluster.truth, s.cluster.runs, fact.job - 1, fact.index, fact.attempt, fact.node, fact.at)
     started = TasksStarted(at=fact.at, job=fact.job, index=fact.index, attempt=fact.attempt)
-    s.scheduler.state.apply(started)
+    apply(s.scheduler.state, started)
     return started
 
 
@@ -237,7 +236,7 @@ def _forget(s: Simulation, course: Course) -> bool:
     count = int(numbers[kernel.FORGOTTEN]) - state.forgotten
     if count:
         rows = state.jobs.rows
-        state.apply(JobsForgotten(at=s.cluster.now, ids=state.ended_jobs()[:count].tolist()))
+        apply(state, JobsForgotten(at=s.cluster.now, ids=state.ended_jobs()[:count].tolist()))
         numbers[kernel.FORGOTTEN] = state.forgotten
         smaller = state.jobs.rows is not rows
         if smaller:

@@ -15,12 +15,13 @@ from typing import NamedTuple
 import numpy as np
 
 from fairlead.scheduler.admission import job_row
-from fairlead.scheduler.copying import copy_of
 from fairlead.scheduler.decide import run_cycle, settled_before
+from fairlead.scheduler.effects import apply
 from fairlead.scheduler.facts import JobReleased
-from fairlead.scheduler.frameworks import set_aside
-from fairlead.scheduler.let_in import waits_to_be_let_in
-from fairlead.scheduler.never import why_never
+from fairlead.scheduler.feasibility import why_never
+from fairlead.scheduler.frameworks.requests import set_aside
+from fairlead.scheduler.job_caps import waits_to_be_let_in
+from fairlead.scheduler.snapshot import copy_of
 from fairlead.scheduler.state import State
 from fairlead.scheduler.tables import F64, OF_FAMILY, OF_JOB, OF_QUEUE
 from fairlead.simulate.paper_runs import Paper, Run, paper_of
@@ -143,9 +144,9 @@ def _let_go(state: State, job: int, now: float) -> tuple[State, tuple[int, ...],
     if held or facts or state.frameworks.members:
         state = copy_of(state)
         for fact in facts:
-            state.apply(fact)
+            apply(state, fact)
         for fact in [*set_aside(state, now), *(JobReleased(at=now, id=number) for number in held)]:
-            state.apply(fact)
+            apply(state, fact)
     return state, tuple(held), list(state.dependencies.waits_for.get(job, []))
 
 

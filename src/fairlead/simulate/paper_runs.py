@@ -18,18 +18,17 @@ from numpy.typing import NDArray
 from fairlead.engines.kernel import simulated
 from fairlead.engines.kernel.simulated import Runs, Truth
 from fairlead.engines.step import GRACE
-from fairlead.scheduler.compaction import renumbering
-from fairlead.scheduler.copying import copy_of
 from fairlead.scheduler.decide import MOST_PLACEMENTS
-from fairlead.scheduler.divided_queues import write_entitled
-from fairlead.scheduler.growth import NEW_TASK, bucket_of, ensure_bucket
+from fairlead.scheduler.entitlements import write_entitled
+from fairlead.scheduler.growth import NEW_TASK, bucket_of, ensure_bucket, renumbering
 from fairlead.scheduler.kernel import scheduling
 from fairlead.scheduler.kernel.constants import MOST
 from fairlead.scheduler.kernel.scheduling import View, link_tasks
+from fairlead.scheduler.kernel.view import BEGAN, ENDED, SKETCHES
+from fairlead.scheduler.snapshot import copy_of
 from fairlead.scheduler.state import State
 from fairlead.scheduler.statuses import PLACED, REVOKING, RUNNING, WAITING
 from fairlead.scheduler.tables import F64, I64, NONE, OF_JOB, Tasks, longer
-from fairlead.scheduler.view import BEGAN, ENDED, SKETCHES
 from fairlead.simulate.kernel import course as kernel
 from fairlead.simulate.kernel.advance import Course, advance, draw, fill_in
 from fairlead.simulate.workload import most_at_once

@@ -8,7 +8,7 @@ GUARANTEE holds between a queue on the path from the leaf to the root and its si
 path so that it, and all below it there, stay within what they are guaranteed of whatever the task needs; a queue that is
 guaranteed nothing of that bounds nothing. Let `first` be the lowest that is guaranteed some of it. Then the siblings of all
 queues from `first` to `last` may be asked, and nobody where there are none. Each of these queues goes before its siblings with
-that task, as :func:`fairlead.scheduler.kernel_keys.exact_below` says; so what was revoked for it is not theirs again as long as
+that task, as `kernel/keys.pxi` says; so what was revoked for it is not theirs again as long as
 it has a claim. Among queues that compare as YARN does it is so only for who is below its minimum by that comparison: the others
 ask nobody there.
 

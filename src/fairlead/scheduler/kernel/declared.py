@@ -2,8 +2,8 @@
 
 from fairlead.outcomes import Outcome
 from fairlead.policies import codes
-from fairlead.scheduler import statuses, tables, view
-from fairlead.scheduler.kernel import arrays
+from fairlead.scheduler import statuses, tables
+from fairlead.scheduler.kernel import arrays, view
 from fairlead.scheduler.kernel import constants as own
 from fairlead.scheduler.kernel.declarations import constants_of
 

@@ -322,7 +322,7 @@ cpdef i64 exact_below(View v, i64 q, i64 shape, i64 under) noexcept nogil:
 
     A queue that is guaranteed nothing of what the task needs goes as the one on the way down from it does (`under`; 1 for a
     leaf): so a guarantee is one among the siblings of all above it too, as far as they name nothing. So goes whoever has others
-    revoked for a guarantee, with what these give up: :func:`fairlead.scheduler.kernel_claims.guarded_part` asks along the same
+    revoked for a guarantee, with what these give up: `kernel/claims.pxi` asks along the same
     way. Who has a minimum under YARN's key goes by that. Who needs nothing in particular, a framework, needs anything.
     """
     cdef i64 m = v.len_total

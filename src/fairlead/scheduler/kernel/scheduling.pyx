@@ -18,7 +18,7 @@ from scheduler_constants cimport *
 import numpy as np
 
 from fairlead.scheduler.kernel.arrays import LEDGER, TREE
-from fairlead.scheduler.view import ARRAYS as VIEW
+from fairlead.scheduler.kernel.view import ARRAYS as VIEW
 
 cdef extern from *:
     ctypedef unsigned long long u128 "unsigned __int128"
@@ -105,29 +105,21 @@ cdef int compare_ranked(const void *a, const void *b) noexcept nogil:
     return -1 if x.place < y.place else x.place > y.place
 
 
-include "wide.pxi"
-include "sketches.pxi"
-include "forecasts.pxi"
+include "durations.pxi"
 include "history.pxi"
 include "keys.pxi"
 include "order.pxi"
 include "nodes.pxi"
 include "holds.pxi"
-include "line.pxi"
-include "lending.pxi"
 include "claims.pxi"
-include "stops.pxi"
+include "limits.pxi"
 include "offers.pxi"
-include "room.pxi"
+include "placement.pxi"
 include "search.pxi"
-include "reservations.pxi"
+include "backfill.pxi"
 include "cycle.pxi"
-include "keep.pxi"
-include "account.pxi"
-include "attempts.pxi"
-include "below.pxi"
-include "ledger.pxi"
-include "rescind.pxi"
+include "keep_holds.pxi"
+include "accounting.pxi"
+include "preemption.pxi"
 include "victims.pxi"
-include "victim_sets.pxi"
-include "fill_tree.pxi"
+include "filling.pxi"

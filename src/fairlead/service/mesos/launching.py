@@ -11,11 +11,12 @@ from fairlead.model.specs import Job
 from fairlead.people.accounts import Person
 from fairlead.people.bounds import output_limit
 from fairlead.people.rules import Caller, Rules
-from fairlead.scheduler import admission, frameworks
+from fairlead.scheduler import admission
 from fairlead.scheduler.admission import Refused
 from fairlead.scheduler.facts import Fact, JobSubmitted, RoomSetApart
-from fairlead.scheduler.frameworks import ExecutorEnds, InvalidMoves, InvalidOffers, InvalidTask
-from fairlead.scheduler.parcels import Moves
+from fairlead.scheduler.frameworks import requests as frameworks
+from fairlead.scheduler.frameworks.requests import ExecutorEnds, InvalidMoves, InvalidOffers, InvalidTask
+from fairlead.scheduler.frameworks.reservations import Moves
 from fairlead.scheduler.state import State
 from fairlead.service.mesos import events, groups, statuses, tasks
 from fairlead.service.mesos.messages.mesos_pb2 import ExecutorInfo, Offer, TaskInfo, TaskStatus

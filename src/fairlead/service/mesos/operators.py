@@ -17,11 +17,11 @@ from fairlead.people.rules import (
     seen_queue,
     sees_framework,
 )
-from fairlead.scheduler import frameworks
 from fairlead.scheduler.admission import Refused, Unknown
 from fairlead.scheduler.facts import Fact
-from fairlead.scheduler.framework_index import Member, plus, queue_of
-from fairlead.scheduler.ports import joined
+from fairlead.scheduler.frameworks import requests as frameworks
+from fairlead.scheduler.frameworks.index import Member, plus, queue_of
+from fairlead.scheduler.frameworks.reservations import joined
 from fairlead.scheduler.state import State
 from fairlead.service.api.asking import Asker
 from fairlead.service.mesos import events, shares

@@ -7,9 +7,9 @@ from typing import NamedTuple
 import numpy as np
 
 from fairlead.model.specs import Node, Offer, Quantities, Queue, Ranges
-from fairlead.scheduler.framework_index import OWN, Launched, Member, Parcel, plus, queue_of
-from fairlead.scheduler.ports import joined
-from fairlead.scheduler.queues_there import queues_there
+from fairlead.scheduler.frameworks.index import OWN, Launched, Member, Parcel, plus, queue_of
+from fairlead.scheduler.frameworks.reservations import joined
+from fairlead.scheduler.reports.usage import queues_there
 from fairlead.scheduler.state import State
 from fairlead.service.mesos.messages.mesos_pb2 import TaskState
 from fairlead.service.mesos.statuses import latest

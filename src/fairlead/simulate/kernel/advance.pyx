@@ -96,7 +96,7 @@ cdef bint _keeps_for_claims(View v) noexcept nogil:
 
 
 cdef double _next_due(View v, double now) noexcept nogil:
-    """When the first claim is due, as :func:`fairlead.scheduler.claims.next_due` says."""
+    """When the first claim is due, as :func:`fairlead.scheduler.preemption.next_due` says."""
     if v.times[CLAIM_DUE] <= now:
         _are_due(v, now)
     return max(now, v.times[CLAIM_DUE])

@@ -25,7 +25,7 @@ numbers : int64: see below
 
 # Numbers in `numbers`: jobs that have arrived, jobs that may; how many facts and whole numbers are in the log; tasks placed,
 # moments that are over; how many of the jobs that ended are forgotten; whether there is more to do at the moment reached; how
-# many gangs are in `returned`; whether whoever called serves claims (:mod:`fairlead.scheduler.claims`): else nothing is revoked;
+# many gangs are in `returned`; whether the caller serves claims: else nothing is revoked;
 # whether revocable jobs go above their limits into what is idle.
 ARRIVED, COMING, FACTS, LOGGED, DECISIONS, STEPS, FORGOTTEN, GOES_ON, RETURNED, SERVES_CLAIMS, GOES_BEYOND = range(11)
 NUMBERS = 11

@@ -1,0 +1,57 @@
+"""The records of a state: its tables, and what names their rows. The order and the kernels see no more of a state than this."""
+
+from math import inf, nan
+
+import numpy as np
+
+from fairlead.scheduler.cluster import Cluster
+from fairlead.scheduler.frameworks.index import Frameworks
+from fairlead.scheduler.queue_tree import QueueTree
+from fairlead.scheduler.tables import (
+    F64,
+    I64,
+    Buckets,
+    Holds,
+    Jobs,
+    Nodes,
+    Offers,
+    Queues,
+    Refusals,
+    Shapes,
+    Sketches,
+    Tasks,
+)
+
+
+class Records:
+    """The tables, and queues, nodes and frameworks by name.
+
+    Attributes
+    ----------
+    resources : list of str
+        The columns of every array of quantities.
+    nodes, queues, shapes, buckets, jobs, tasks, holds, offers, refusals, sketches
+        Tables: see :mod:`fairlead.scheduler.tables`.
+    tree, cluster, frameworks
+        Queues, nodes and frameworks by name.
+    ended : int64 array
+        The numbers of the jobs that have ended, oldest end first.
+    times : float64 array
+        When the first fact happened, when history next changes, ...: see :mod:`fairlead.scheduler.kernel.view`.
+    grain : int64 array
+        Of each resource, the binary digits that its history drops: see `kernel/history.pxi`.
+    moves : list of one int
+        Counts how often an array was replaced by another.
+    """
+
+    def __init__(self) -> None:
+        self.resources: list[str] = []
+        self.moves = [0]
+        self.nodes, self.queues, self.shapes = Nodes(self.moves), Queues(self.moves), Shapes(self.moves)
+        self.buckets, self.jobs, self.tasks = Buckets(self.moves), Jobs(self.moves), Tasks(self.moves)
+        self.holds, self.sketches = Holds(self.moves), Sketches(self.moves)
+        self.offers, self.refusals = Offers(self.moves), Refusals(self.moves)
+        self.tree, self.cluster, self.frameworks = QueueTree(), Cluster(), Frameworks()
+        self.ended: I64 = np.zeros(0, np.int64)
+        self.times: F64 = np.array([nan, -inf, inf, -inf, -inf, inf])
+        self.grain: I64 = np.zeros(0, np.int64)
