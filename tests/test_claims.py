@@ -36,10 +36,10 @@ from fairlead.scheduler.facts import (
     encode,
 )
 from fairlead.scheduler.preemption import next_due, take_back
-from fairlead.scheduler.preemption_invariants import RevocationCheck
 from fairlead.scheduler.reports.audits import audit_history
 from fairlead.scheduler.reports.explain import explain
 from fairlead.scheduler.reports.listings import describe_job, describe_tasks, list_queues
+from fairlead.scheduler.reports.preemptions import RevocationCheck
 from fairlead.scheduler.state import State
 from fairlead.service import metrics
 from fairlead.simulate.measure import summary

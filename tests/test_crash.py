@@ -24,7 +24,7 @@ from fairlead.scheduler.effects import apply, new_state
 from fairlead.scheduler.facts import JobCancelled, JobSubmitted, RoomSetApart, decode
 from fairlead.scheduler.frameworks import requests as frameworks
 from fairlead.scheduler.frameworks.reservations import Move, Moves
-from fairlead.scheduler.order import WORTH
+from fairlead.scheduler.kernel.view import WORTH
 from fairlead.scheduler.reports.listings import list_jobs
 from fairlead.scheduler.statuses import CANCELLED, FAILED, STATUS_NAMES, SUCCEEDED
 from fake_engine import ENGINE_KINDS, Attempt, FakeEngine, Faults, Killed

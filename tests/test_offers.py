@@ -33,7 +33,7 @@ from fairlead.scheduler.facts import (
 )
 from fairlead.scheduler.frameworks import requests as frameworks
 from fairlead.scheduler.frameworks.reservations import Move, Moves
-from fairlead.scheduler.order import WORTH
+from fairlead.scheduler.kernel.view import WORTH
 from fairlead.scheduler.reports.audits import audit_history, audit_state
 from fairlead.scheduler.reports.explain import explain
 from fairlead.scheduler.reports.frameworks import list_frameworks

@@ -29,7 +29,7 @@ from fairlead.scheduler.facts import (
     encode,
 )
 from fairlead.scheduler.growth import compact
-from fairlead.scheduler.preemption_invariants import RevocationCheck
+from fairlead.scheduler.reports.preemptions import RevocationCheck
 from fairlead.scheduler.snapshot import copy_of
 from fairlead.scheduler.statuses import PLACED, RUNNING
 from fairlead.simulate.outlook import outlook

@@ -18,7 +18,7 @@ from fairlead.scheduler.facts import Fact, NodesReserved, TasksPlaced, decode, e
 from fairlead.scheduler.invariants import check_invariants
 from fairlead.scheduler.kernel import scheduling
 from fairlead.scheduler.kernel.constants import EDGES, SOON
-from fairlead.scheduler.preemption_invariants import kept_in_vain
+from fairlead.scheduler.reports.preemptions import kept_in_vain
 from fairlead.scheduler.state import State
 from fairlead.scheduler.statuses import PLACED, RUNNING
 from fairlead.scheduler.tables import NONE, RESERVATION, UNLIMITED

@@ -50,7 +50,7 @@ from fairlead.scheduler.facts import (
 from fairlead.scheduler.frameworks.requests import demand_with_tasks
 from fairlead.scheduler.invariants import check_invariants
 from fairlead.scheduler.kernel.scheduling import first_mentions
-from fairlead.scheduler.preemption_invariants import RevocationCheck, kept_in_vain
+from fairlead.scheduler.reports.preemptions import RevocationCheck, kept_in_vain
 from fairlead.scheduler.state import State
 from fairlead.scheduler.statuses import FAILED, PLACED, RUNNING, STOPPING, SUCCEEDED
 from fairlead.scheduler.tables import I64, NONE, Bools

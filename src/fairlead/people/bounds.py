@@ -13,7 +13,7 @@ from msgspec.structs import asdict, replace
 from fairlead.model.specs import EVERYWHERE, ROOT, Bounds, ancestors, path_to_root
 from fairlead.people.rules import Caller, Rules, rules_all, star_of
 from fairlead.scheduler.admission import Refused
-from fairlead.scheduler.frameworks.index import holds_jobs_of
+from fairlead.scheduler.framework_index import holds_jobs_of
 
 DEFAULT = Bounds(
     requests=500.0,

@@ -47,7 +47,7 @@ from fairlead.scheduler.facts import (
     RoomSetApart,
     TasksRevoked,
 )
-from fairlead.scheduler.frameworks.index import holds_jobs_of
+from fairlead.scheduler.framework_index import holds_jobs_of
 
 LARGEST_PAGE = 2**20
 """Bytes of the entries of a page, about."""

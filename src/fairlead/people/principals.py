@@ -16,7 +16,7 @@ from pydantic import AfterValidator, Field, model_validator
 
 from fairlead.model.documents import DocumentError, Table, check_queue_name, read_table, validated
 from fairlead.scheduler.admission import Refused
-from fairlead.scheduler.frameworks.index import queue_of
+from fairlead.scheduler.framework_index import queue_of
 
 
 class PrincipalTable(Table):

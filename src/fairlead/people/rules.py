@@ -28,7 +28,7 @@ from fairlead.model.specs import (
 )
 from fairlead.people.accounts import Person
 from fairlead.scheduler.admission import Refused
-from fairlead.scheduler.frameworks.index import holds_jobs_of, queue_of
+from fairlead.scheduler.framework_index import holds_jobs_of, queue_of
 from fairlead.scheduler.state import State
 
 

@@ -31,7 +31,7 @@ from fairlead.scheduler.facts import (
     NodeResumed,
 )
 from fairlead.scheduler.feasibility import bound_over, over_bound, stopped_for_ever
-from fairlead.scheduler.frameworks.index import JOBS, own_queue
+from fairlead.scheduler.framework_index import JOBS, own_queue
 from fairlead.scheduler.state import State
 from fairlead.scheduler.statuses import FAILED, PLACED, RUNNING, WAITING
 from fairlead.scheduler.tables import NONE

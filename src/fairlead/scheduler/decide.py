@@ -42,8 +42,7 @@ from fairlead.scheduler.frameworks.reservations import (
 from fairlead.scheduler.kernel import scheduling
 from fairlead.scheduler.kernel.constants import DROP, INDEX, JOB, KEEP, NODE, NOT_REACHED, OFFERED_NODE
 from fairlead.scheduler.kernel.constants import OFFERED_LEAF as LEAF
-from fairlead.scheduler.kernel.view import CLAIM_DUE, CYCLE, OFFERED
-from fairlead.scheduler.order import WORTH
+from fairlead.scheduler.kernel.view import CLAIM_DUE, CYCLE, OFFERED, WORTH
 from fairlead.scheduler.preemption import take_back, withdrawn
 from fairlead.scheduler.state import State
 from fairlead.scheduler.statuses import PLACED, RUNNING, WAITING

@@ -71,7 +71,7 @@ from fairlead.scheduler.history import begin_ticks, coarsen, forget_what_is_made
 from fairlead.scheduler.job_caps import is_let_in, let_out, work_out
 from fairlead.scheduler.kernel import scheduling
 from fairlead.scheduler.kernel.view import BEGAN, CLAIM_DUE, CYCLE, ENDED, NEXT_TICK
-from fairlead.scheduler.queue_tree import mark_exact, vector
+from fairlead.scheduler.queue_tree import mark_exact
 from fairlead.scheduler.state import State
 from fairlead.scheduler.statuses import (
     CANCEL,
@@ -84,7 +84,7 @@ from fairlead.scheduler.statuses import (
     TRANSITIONS,
     WAITING,
 )
-from fairlead.scheduler.tables import CHANGED, GUARANTEE, I64, NONE, RESERVATION, WHY
+from fairlead.scheduler.tables import CHANGED, GUARANTEE, I64, NONE, RESERVATION, WHY, vector
 
 COMPACT_FROM = 100_000
 """Rows of tasks that nobody asks for any more, from which on the tables are made smaller."""

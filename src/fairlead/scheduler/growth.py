@@ -11,14 +11,14 @@ from numpy.typing import NDArray
 from fairlead.model.specs import Job, path_to_root
 from fairlead.policies.codes import SDRF
 from fairlead.scheduler.forecasts import family_of
-from fairlead.scheduler.frameworks.index import JOBS, holds_jobs_of, own_queue, queue_of
+from fairlead.scheduler.framework_index import JOBS, holds_jobs_of, own_queue, queue_of
 from fairlead.scheduler.history import begin_ticks, share_evenly
 from fairlead.scheduler.kernel import scheduling
 from fairlead.scheduler.kernel.scheduling import link_tasks
 from fairlead.scheduler.kernel.view import BEGAN, ENDED, NEXT_TICK
-from fairlead.scheduler.queue_tree import mark_exact, vector
+from fairlead.scheduler.queue_tree import mark_exact
 from fairlead.scheduler.state import BucketKey, State
-from fairlead.scheduler.tables import FITS, I64, NONE, TABLES, Jobs, Tasks
+from fairlead.scheduler.tables import FITS, I64, NONE, TABLES, Jobs, Tasks, vector
 
 MANY_KINDS = 100
 """Kinds of new jobs, so many at once that the order is rather made anew than changed for each."""

@@ -9,8 +9,8 @@ import numpy as np
 
 from fairlead.model.specs import ROOT, Quantities, Ranges, ancestors
 from fairlead.scheduler.effects import is_led_out
+from fairlead.scheduler.framework_index import own_queue, plus
 from fairlead.scheduler.frameworks.effects import wants_offers
-from fairlead.scheduler.frameworks.index import own_queue, plus
 from fairlead.scheduler.frameworks.reservations import RESERVED, count_of, joined
 from fairlead.scheduler.job_caps import bound_of, waits_to_be_let_in
 from fairlead.scheduler.job_index import is_led, runs_in_executor
@@ -18,10 +18,10 @@ from fairlead.scheduler.kernel import scheduling
 from fairlead.scheduler.kernel.constants import IN_TEN, MOST
 from fairlead.scheduler.kernel.scheduling import set_of
 from fairlead.scheduler.kernel.view import BLOCK, DIVIDED_SOMEWHERE, HDRF_SOMEWHERE, IN_ORDER
-from fairlead.scheduler.queue_tree import up_to_root, vector
+from fairlead.scheduler.queue_tree import up_to_root
 from fairlead.scheduler.state import State
 from fairlead.scheduler.statuses import CANCELLED, FAILED, PLACED, REVOKING, SUCCEEDED, WAITING
-from fairlead.scheduler.tables import BINS, I32, I64, NONE, OF_QUEUE, RESERVATION
+from fairlead.scheduler.tables import BINS, I32, I64, NONE, OF_QUEUE, RESERVATION, vector
 
 
 def check_invariants(state: State) -> None:

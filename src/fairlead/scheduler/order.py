@@ -34,6 +34,7 @@ from fairlead.scheduler.kernel.view import (
     QUEUES,
     TOUCHED_BUCKETS,
     TOUCHED_QUEUES,
+    WORTH,
     BucketSeats,
     NodeSeats,
     QueueSeats,
@@ -46,8 +47,6 @@ WEIGHT = 2**40
 """What the largest weight among siblings counts as."""
 MOST_OFFERS = 1000
 """A cycle makes no more offers than this."""
-WORTH = {"cpu": 10, "memory": 32 * 2**20}
-"""What is left of a node is offered if there is so much of one of these."""
 
 
 class Order:

@@ -5,7 +5,7 @@ from math import inf, nan
 import numpy as np
 
 from fairlead.scheduler.cluster import Cluster
-from fairlead.scheduler.frameworks.index import Frameworks
+from fairlead.scheduler.framework_index import Frameworks
 from fairlead.scheduler.queue_tree import QueueTree
 from fairlead.scheduler.tables import (
     F64,

@@ -18,7 +18,7 @@ from fairlead.scheduler import effects, job_caps
 from fairlead.scheduler.cluster import Cluster
 from fairlead.scheduler.dependencies import Dependencies
 from fairlead.scheduler.facts import Revocation
-from fairlead.scheduler.frameworks.index import Frameworks
+from fairlead.scheduler.framework_index import Frameworks
 from fairlead.scheduler.growth import find_kinds, set_ended
 from fairlead.scheduler.job_index import JobIndex
 from fairlead.scheduler.kernel import scheduling

@@ -12,7 +12,7 @@ from fairlead.model.specs import Policy, Quantities, Queue, Settings, written
 from fairlead.scheduler.cluster import Constraints
 from fairlead.scheduler.dependencies import Attempt, Deadlines, Dependencies, LetIn
 from fairlead.scheduler.facts import Attempts, Contradiction, Ints, Revocation
-from fairlead.scheduler.frameworks.index import holds_jobs_of
+from fairlead.scheduler.framework_index import holds_jobs_of
 from fairlead.scheduler.job_index import JobIndex
 from fairlead.scheduler.kernel import scheduling
 from fairlead.scheduler.kernel.view import ENDED, HOLDS, SKETCHES

@@ -17,6 +17,8 @@ from typing import Annotated, Any, ClassVar, Final, NamedTuple, get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from fairlead.model.specs import Quantities
+
 NONE: Final = -1
 UNLIMITED: Final = 2**63 - 1
 
@@ -140,6 +142,11 @@ def _column(kind: Any) -> tuple[np.dtype[Any], tuple[Any, ...]]:
 def _fill(about: tuple[Any, ...]) -> float:
     """What a new resource starts with, in a column with a number a resource."""
     return next(x.fill for x in about if isinstance(x, PerResource))
+
+
+def vector(quantities: Quantities, resources: list[str], fill: int = 0) -> I64:
+    """Quantities as an array, one column a resource."""
+    return np.array([quantities.get(name, fill) for name in resources], np.int64)
 
 
 def fields(**kinds: str) -> np.dtype[Any]:

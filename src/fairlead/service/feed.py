@@ -18,7 +18,7 @@ from fairlead.model.specs import Work
 from fairlead.people.door import Door
 from fairlead.people.rules import Caller, Rules, acts_on, seen_queue, sees_names
 from fairlead.scheduler.facts import JobEdited, JobSubmitted, SharesLooked, TasksRevoked, decode, encode
-from fairlead.scheduler.frameworks.index import holds_jobs_of
+from fairlead.scheduler.framework_index import holds_jobs_of
 from fairlead.service.loop import Loop
 from fairlead.service.wakeups import Wakeups, heard_within
 

@@ -29,7 +29,7 @@ from fairlead.scheduler.facts import (
 from fairlead.scheduler.growth import rows_of_kinds, write_rows
 from fairlead.scheduler.invariants import check_invariants
 from fairlead.scheduler.kernel.constants import MOST
-from fairlead.scheduler.preemption_invariants import RevocationCheck
+from fairlead.scheduler.reports.preemptions import RevocationCheck
 from fairlead.scheduler.state import State
 from fairlead.scheduler.tables import I64, NONE, Jobs
 from fairlead.simulate.kernel import course as kernel

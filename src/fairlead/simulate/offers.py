@@ -31,7 +31,7 @@ from fairlead.scheduler.facts import (
     UpdatesAcknowledged,
 )
 from fairlead.scheduler.frameworks import requests as frameworks
-from fairlead.scheduler.order import WORTH
+from fairlead.scheduler.kernel.view import WORTH
 from fairlead.scheduler.state import State
 from fairlead.simulate.workload import I64, TraceError, Workload
 

@@ -27,7 +27,7 @@ from fairlead.model.faults import repeated, shortened
 from fairlead.model.quantity import parse_quantity, read_number
 from fairlead.model.specs import USERS, Node, Quantities, Queue
 from fairlead.scheduler.facts import Configured, JobSubmitted, NodeJoined, TasksFinished, TasksPlaced
-from fairlead.scheduler.frameworks.index import holds_jobs_of
+from fairlead.scheduler.framework_index import holds_jobs_of
 from fairlead.simulate.workload import Jobs, TraceError, Workload
 
 GiB = 2**30

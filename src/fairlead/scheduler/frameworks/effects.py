@@ -22,16 +22,15 @@ from fairlead.scheduler.facts import (
     TaskSaid,
     UpdatesAcknowledged,
 )
+from fairlead.scheduler.framework_index import MOST_HEARD, Executor, Launched, Member
 from fairlead.scheduler.frameworks import reservations as parcels
 from fairlead.scheduler.frameworks import reservations as ports
-from fairlead.scheduler.frameworks.index import MOST_HEARD, Executor, Launched, Member
 from fairlead.scheduler.growth import ensure_bucket, ensure_queue, ensure_shape, make_role
 from fairlead.scheduler.kernel import scheduling
 from fairlead.scheduler.kernel.view import IN_ORDER
-from fairlead.scheduler.queue_tree import vector
 from fairlead.scheduler.state import State
 from fairlead.scheduler.statuses import CANCELLED, REVOKING, SUCCEEDED
-from fairlead.scheduler.tables import I8, I64, Bools, Offers, Refusals
+from fairlead.scheduler.tables import I8, I64, Bools, Offers, Refusals, vector
 
 FEW = 64
 """So many refusals are kept without asking whether they hold still."""

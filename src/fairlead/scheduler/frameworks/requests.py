@@ -34,7 +34,7 @@ from fairlead.scheduler.facts import (
     TasksStarted,
     UpdatesAcknowledged,
 )
-from fairlead.scheduler.frameworks.index import Launched, Member, Update, plus, queue_of
+from fairlead.scheduler.framework_index import Launched, Member, Update, plus, queue_of
 from fairlead.scheduler.frameworks.reservations import Apart, Left, Move, Moves, joined
 from fairlead.scheduler.state import State
 from fairlead.scheduler.statuses import PLACED, STOPPING

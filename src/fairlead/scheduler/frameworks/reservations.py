@@ -15,11 +15,11 @@ import numpy as np
 
 from fairlead.model.specs import Job, Offer, Quantities, Ranges
 from fairlead.scheduler.facts import Contradiction, Fact, OffersMade, RoomSetApart
-from fairlead.scheduler.frameworks.index import Parcel, RefusedApart, own_queue, plus
+from fairlead.scheduler.framework_index import Parcel, RefusedApart, own_queue, plus
 from fairlead.scheduler.growth import ensure_queue, ensure_resources, make_role
 from fairlead.scheduler.kernel import scheduling
-from fairlead.scheduler.queue_tree import vector
 from fairlead.scheduler.state import State
+from fairlead.scheduler.tables import vector
 
 RESERVED = "reserved"
 """The last part of the name of the leaf in which the parcels of a role count."""

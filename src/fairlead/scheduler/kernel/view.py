@@ -163,6 +163,9 @@ NOBODY: Final = 2**62
 BLOCK: Final = 32
 """Nodes of a block, and blocks of a large block: `bounds` says of each the most that is there of each resource on one node."""
 
+WORTH = {"cpu": 10, "memory": 32 * 2**20}
+"""What is left of a node is offered if there is so much of one of these."""
+
 _I64_1, _I64_2 = ("i8", 1), ("i8", 2)
 _TABLES: Final = {
     "nodes": Nodes, "queues": Queues, "shapes": Shapes, "buckets": Buckets, "jobs": Jobs, "tasks": Tasks, "holds": Holds,

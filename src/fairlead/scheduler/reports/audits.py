@@ -27,7 +27,7 @@ from fairlead.scheduler.entitlements import Parts, parts_of, problem_of, wanted_
 from fairlead.scheduler.facts import Attempts, Fact, NodesClaimed, TasksFinished, TasksRevoked
 from fairlead.scheduler.feasibility import never_starting
 from fairlead.scheduler.kernel.constants import LIMIT, MAX_JOBS, MAX_TASKS, NO_NODE, WITHHELD
-from fairlead.scheduler.preemption_invariants import RevocationCheck
+from fairlead.scheduler.reports.preemptions import RevocationCheck
 from fairlead.scheduler.reports.reservations import Promises, describe_kept
 from fairlead.scheduler.reports.why import CLOSE, Served, Short, Shortfalls, Started
 from fairlead.scheduler.state import State

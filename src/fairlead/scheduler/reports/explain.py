@@ -16,7 +16,7 @@ from fairlead.scheduler.admission import job_row
 from fairlead.scheduler.cluster import offered_of, tasks_that_fit
 from fairlead.scheduler.decide import Cycle, run_cycle
 from fairlead.scheduler.feasibility import Bound, never_in_bucket, over_bound, stopped_for_ever
-from fairlead.scheduler.frameworks.index import queue_of
+from fairlead.scheduler.framework_index import queue_of
 from fairlead.scheduler.history import goes_by_history, share_over_time
 from fairlead.scheduler.job_caps import bound_of, waits_to_be_let_in
 from fairlead.scheduler.kernel import scheduling

@@ -6,7 +6,7 @@ from fairlead.model.api_types import FrameworkInfo
 from fairlead.model.quantity import round_quantity
 from fairlead.model.specs import Quantities, written
 from fairlead.plain_text import listed
-from fairlead.scheduler.frameworks.index import Member, queue_of
+from fairlead.scheduler.framework_index import Member, queue_of
 from fairlead.scheduler.kernel import scheduling
 from fairlead.scheduler.queue_tree import up_to_root
 from fairlead.scheduler.state import State

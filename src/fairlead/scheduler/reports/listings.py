@@ -25,7 +25,7 @@ from fairlead.policies.arithmetic import dominant_share
 from fairlead.scheduler.admission import Unknown, job_row, rows_below
 from fairlead.scheduler.facts import Claim, Outcome
 from fairlead.scheduler.forecasts import CAUTIOUS, EXPECTED, ends
-from fairlead.scheduler.frameworks.index import holds_jobs_of
+from fairlead.scheduler.framework_index import holds_jobs_of
 from fairlead.scheduler.history import share_over_time
 from fairlead.scheduler.preemption import claims_by_leaf
 from fairlead.scheduler.reports.fair_shares import fair_shares

@@ -8,7 +8,7 @@ import numpy as np
 from fairlead.outcomes import Outcome
 from fairlead.scheduler.effects import apply
 from fairlead.scheduler.facts import Fact, NodeLost, TasksFinished
-from fairlead.scheduler.frameworks.index import queue_of
+from fairlead.scheduler.framework_index import queue_of
 from fairlead.scheduler.queue_tree import QueueTree
 from fairlead.scheduler.state import State
 from fairlead.scheduler.statuses import REVOKING, STOPPING

@@ -29,8 +29,8 @@ from fairlead.scheduler.facts import (
     TasksPlaced,
     TasksRevoked,
 )
+from fairlead.scheduler.framework_index import Executor
 from fairlead.scheduler.frameworks import requests as frameworks
-from fairlead.scheduler.frameworks.index import Executor
 from fairlead.scheduler.state import State
 from fairlead.scheduler.statuses import PLACED, RUNNING, STOPPING
 from fairlead.service.mesos import events, tasks

@@ -19,8 +19,8 @@ from fairlead.people.rules import (
 )
 from fairlead.scheduler.admission import Refused, Unknown
 from fairlead.scheduler.facts import Fact
+from fairlead.scheduler.framework_index import Member, plus, queue_of
 from fairlead.scheduler.frameworks import requests as frameworks
-from fairlead.scheduler.frameworks.index import Member, plus, queue_of
 from fairlead.scheduler.frameworks.reservations import joined
 from fairlead.scheduler.state import State
 from fairlead.service.api.asking import Asker

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fairlead.model.specs import Node, Offer, Quantities, Queue, Ranges
-from fairlead.scheduler.frameworks.index import OWN, Launched, Member, Parcel, plus, queue_of
+from fairlead.scheduler.framework_index import OWN, Launched, Member, Parcel, plus, queue_of
 from fairlead.scheduler.frameworks.reservations import joined
 from fairlead.scheduler.reports.usage import queues_there
 from fairlead.scheduler.state import State

@@ -11,7 +11,7 @@ from google.protobuf import json_format
 
 from fairlead.model.specs import Framework
 from fairlead.outcomes import Outcome
-from fairlead.scheduler.frameworks.index import Launched, Update
+from fairlead.scheduler.framework_index import Launched, Update
 from fairlead.scheduler.state import State
 from fairlead.scheduler.statuses import PLACED
 from fairlead.service.mesos import events
