@@ -1,8 +1,8 @@
 """The scheduler's kernels: all that is included here is one module.
 
 A kernel is a C function without the interpreter's lock, over a view of the state. No index is checked in it, and a negative one
-does not count from the end: `make check-memory` builds the kernels so that each is. A division of whole numbers rounds towards
-zero; where the dividend may be negative, `floor_div` rounds down.
+does not count from the end: `make check-memory` runs the tests over kernels built with AddressSanitizer, which reports an access
+outside an array. A division of whole numbers rounds towards zero; where the dividend may be negative, `floor_div` rounds down.
 
 Arrays that a kernel works in are scratch: they belong to the view, last until whoever took them releases them, and are zeros.
 """
@@ -64,7 +64,7 @@ include "scheduling_types.pxi"
 
 cdef void *scratch(Arrays v, size_t size) noexcept nogil:
     """So many bytes of zeros, until they are released."""
-    cdef void *block = calloc(1, size + 1)
+    cdef void *block = calloc(1, max(size, <size_t>1))
     if block == NULL or v.scratches == 64:
         fputs("fairlead: a kernel found no memory to work in\n", stderr)
         abort()
