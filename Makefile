@@ -7,7 +7,7 @@ RUN := .venv/bin/
 # Hundreds of processes are started here: none compiles anew what another has compiled.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo kernels test lint check messages bench docs fuzz torture demo-ray ray-torture soak clean help
+.PHONY: demo kernels test lint check messages bench docs fuzz check-memory torture demo-ray ray-torture soak clean help
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
@@ -66,6 +66,9 @@ docs: .venv/tools .venv/kernels  ## the documentation as a site, in site/
 
 fuzz: .venv/tools .venv/kernels  ## the long version of the random tests (FAIRLEAD_FUZZ histories; default 100000)
 	FAIRLEAD_CHECK=1 FAIRLEAD_FUZZ=$${FAIRLEAD_FUZZ:-100000} $(RUN)pytest -n auto --timeout 0 tests/test_crash.py tests/test_state_machine.py tests/test_documents_fuzz.py tests/test_arrays_fuzz.py
+
+check-memory: .venv/tools .venv/kernels  ## the tests of the kernels, and 2,000 histories, with each access to memory checked; needs GCC
+	PYTHONPATH=. $(RUN)python tests/checked_kernels.py
 
 torture: .venv/tools .venv/kernels  ## ten minutes of everything that a machine can do to a scheduler; its record is docs/reliability.json
 	$(RUN)python tests/torture.py $${FAIRLEAD_SECONDS:-600}
