@@ -116,6 +116,6 @@ if __name__ == "__main__":
         raise SystemExit("make: GCC with AddressSanitizer is needed: install gcc and libasan")
     build()
     command = [sys.executable, "-m", "pytest", "-p", "checked_kernels", "-n", "auto", "--timeout", "0"]
-    seen = ["--capture=sys", "-p", "no:faulthandler"]  # so that reports are
+    seen = ["--hypothesis-profile=ci", "--capture=sys", "-p", "no:faulthandler"]  # no deadlines; reports are seen
     tests = [f"tests/test_{name}.py" for name in TESTS]
     os.execve(sys.executable, [*command, *seen, *tests], environment(FAIRLEAD_FUZZ="2000"))
