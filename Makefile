@@ -7,7 +7,7 @@ RUN := .venv/bin/
 # Hundreds of processes are started here: none compiles anew what another has compiled.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo kernels test lint check messages bench docs fuzz check-memory torture demo-ray ray-torture soak clean help
+.PHONY: demo kernels test lint check messages bench bench-start docs fuzz check-memory torture demo-ray ray-torture soak clean help
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
@@ -66,6 +66,9 @@ messages: .venv/tools  ## the Python of Mesos' messages, from their .proto files
 
 bench: .venv/tools .venv/kernels  ## speeds, as ratios against a named peer in the same run
 	$(RUN)python -m bench
+
+bench-start:  ## what it costs to start from nothing: a fresh clone, empty caches, a wheel; some minutes, and PyPI
+	@"$(PYTHON)" -m bench.start
 
 docs: .venv/tools .venv/kernels  ## the documentation as a site, in site/
 	$(RUN)python docs/site.py
