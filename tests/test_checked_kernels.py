@@ -16,10 +16,10 @@ from test_crash import histories, run
 
 for history in histories(0):
     state = run(history).scheduler.state
-print("the last has a bucket:", state.buckets.n > 0, flush=True)
-scheduling.waiting_tasks(state.view(), state.buckets.n - 1, 1)
+print("the last has a bucket:", state.groups.n > 0, flush=True)
+scheduling.waiting_tasks(state.view(), state.groups.n - 1, 1)
 print("no access was wrong", flush=True)
-scheduling.waiting_tasks(state.view(), state.buckets.n, 1)
+scheduling.waiting_tasks(state.view(), state.groups.n, 1)
 """
 
 

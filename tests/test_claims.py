@@ -446,11 +446,11 @@ def place(state: State, rng: np.random.Generator, number: int, now: float) -> No
 @settings(max_examples=int(os.environ.get("FAIRLEAD_FUZZ", "0")) // 4 or 150, deadline=None, phases=[Phase.generate])
 def test_the_plan_is_that_of_a_planner_that_tries_all_sets(seed):
     state, now = random_world(seed), 1000.0
-    bucket = int(state.jobs.bucket[state.job_row(99)])
+    bucket = int(state.jobs.group[state.job_row(99)])
     taken = take_back(state, now).facts
     planner = Planner(state, now, bucket)
     revoked = [f for f in taken if isinstance(f, TasksRevoked)]
-    if not planner.asked or state.order.buckets.hopeless[bucket]:
+    if not planner.asked or state.order.groups.hopeless[bucket]:
         assert not taken, f"seed {seed}: a claim of nobody"
         return
     expected = planner.plan()
@@ -478,7 +478,7 @@ def test_the_plan_is_that_of_a_planner_that_tries_all_sets(seed):
 @settings(max_examples=int(os.environ.get("FAIRLEAD_FUZZ", "0")) // 4 or 150, deadline=None, phases=[Phase.generate])
 def test_where_any_set_of_revocations_serves_the_claim_within_the_rules_a_plan_is_found(seed):
     state, now = random_world(seed, bounds=True), 1000.0
-    planner = Planner(state, now, int(state.jobs.bucket[state.job_row(99)]))
+    planner = Planner(state, now, int(state.jobs.group[state.job_row(99)]))
     ranked = not planner.asked
     if (ranked and not planner.is_ranked()) or len(planner.runs) > 12:
         return

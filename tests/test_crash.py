@@ -21,7 +21,7 @@ from fairlead.journal.store import TakenOver
 from fairlead.model.specs import Framework, Job, Node, Queue, Settings
 from fairlead.scheduler import admission
 from fairlead.scheduler.effects import apply, new_state
-from fairlead.scheduler.facts import JobCancelled, JobSubmitted, RoomSetApart, decode
+from fairlead.scheduler.facts import JobCancelled, JobSubmitted, ResourcesReserved, decode
 from fairlead.scheduler.frameworks import requests as frameworks
 from fairlead.scheduler.frameworks.reservations import Move, Moves
 from fairlead.scheduler.kernel.view import WORTH
@@ -150,10 +150,12 @@ def given_back(state, now):
     """What roles have reserved, and nobody uses, is everybody's again."""
     rows = state.cluster.rows
     parcels = [
-        (rows[node], mark, each) for node, here in state.frameworks.parcels.items() for mark, each in here.items()
+        (rows[node], mark, each)
+        for node, here in state.frameworks.role_reservations.items()
+        for mark, each in here.items()
     ]
     idle = [(row, mark, each.idle) for row, mark, each in parcels if each.there and each.idle]
-    return [RoomSetApart(at=now, node=row, amount=amount, of=mark) for row, mark, amount in idle]
+    return [ResourcesReserved(at=now, node=row, amount=amount, of=mark) for row, mark, amount in idle]
 
 
 def seen(state):

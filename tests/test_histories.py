@@ -29,8 +29,8 @@ def fits(state: State, job: int, n: int) -> bool:
     """Whether a node has room for a task of a job, beside what is kept there for others."""
     demand, room = state.shapes.demand[state.jobs.shape_row[job]], state.nodes.free[n].copy()
     for kept in all_kept(state, 0.0):
-        if kept.bucket != state.jobs.bucket[job] and n in kept.nodes:
-            room -= kept.tasks[kept.nodes.index(n)] * state.shapes.demand[state.buckets.shape_row[kept.bucket]]
+        if kept.group != state.jobs.group[job] and n in kept.nodes:
+            room -= kept.tasks[kept.nodes.index(n)] * state.shapes.demand[state.groups.shape_row[kept.group]]
     return bool(((demand == 0) | (demand <= room)).all())
 
 

@@ -37,7 +37,7 @@ def test_a_person_has_so_many_jobs_in_all_queues_and_the_next_comes_in_when_one_
     )
     assert outlook(story.state, 3, 5.0).reason == "unknown"
     assert same(replay(story.facts)) == same(story.state)
-    assert snapshot.load(snapshot.dump(story.state)).let_in == story.state.let_in
+    assert snapshot.load(snapshot.dump(story.state)).job_caps == story.state.job_caps
     story.until(30.0)
     assert story.began[3] == [10.0]
 

@@ -120,8 +120,8 @@ class Sorter:
 
     def order(self):
         """Who is tried one after the other, nobody being given anything."""
-        cycle, b = run_cycle(self.state), self.state.buckets
-        waiting = np.flatnonzero(b.wants[: b.n])
+        cycle, b = run_cycle(self.state), self.state.groups
+        waiting = np.flatnonzero(b.is_framework[: b.n])
         leaves = b.leaf[waiting[np.argsort(cycle.stop_order[waiting])]].tolist()
         return [self.state.frameworks.at[self.state.tree.names[leaf]][1] for leaf in leaves]
 

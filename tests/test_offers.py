@@ -24,7 +24,7 @@ from fairlead.scheduler.facts import (
     OffersAccepted,
     OffersMade,
     OffersRescinded,
-    RoomSetApart,
+    ResourcesReserved,
     TasksFinished,
     TasksPlaced,
     TasksRevoked,
@@ -615,7 +615,7 @@ class Frameworks(Histories):
     def is_right(self, offer):
         amount = np.array([offer.amount.get(name, 0) for name in self.state.resources])
         for mark in offer.apart:
-            parcel = self.state.frameworks.parcels[self.state.cluster.specs[offer.node].name][mark]
+            parcel = self.state.frameworks.role_reservations[self.state.cluster.specs[offer.node].name][mark]
             assert f"{offer.role}/".startswith(f"{parcel.role}/"), "it is another role's"
         if offer.apart and not offer.amount:
             return
@@ -659,7 +659,7 @@ class Frameworks(Histories):
                         for r in columns
                     ):
                         continue
-                if q.lends[0]:
+                if q.has_nonlendable[0]:
                     continue
                 for node in np.flatnonzero(s.nodes.up[: s.nodes.n] & ~s.nodes.draining[: s.nodes.n]).tolist():
                     rest = np.maximum(0, np.minimum(s.nodes.free[node] - s.nodes.held[node], room))
@@ -674,14 +674,14 @@ class Frameworks(Histories):
             self.happen(*frameworks.tear_down(self.state, name, self.now))
         assert not self.state.queues.offered.any()
         assert not self.state.frameworks.task_of
-        for node, here in [*self.state.frameworks.parcels.items()]:
+        for node, here in [*self.state.frameworks.role_reservations.items()]:
             row = self.state.cluster.rows[node]
             for who in {self.state.tasks.node[task] for task in self.state.held_rows().tolist()} & {row}:
                 self.happen(NodeLost(at=self.now, node=self.state.cluster.specs[who].name))
             if not self.state.nodes.up[row] or any(not each.there for each in here.values()):
                 self.happen(NodeJoined(at=self.now, node=Node(node, {"cpu": 10**6, "gpu": 10**6, "memory": 10**6})))
             for mark, parcel in [*here.items()]:
-                self.happen(RoomSetApart(at=self.now, node=row, amount=parcel.amount, of=mark))
+                self.happen(ResourcesReserved(at=self.now, node=row, amount=parcel.amount, of=mark))
         super().teardown()
         assert replay(self.facts).frameworks.gone == self.state.frameworks.gone
 

@@ -30,9 +30,9 @@ from fairlead.scheduler.facts import (
 from fairlead.service import outlooks as service
 from fairlead.service.loop import Busy
 from fairlead.service.outlooks import Outlooks
-from fairlead.simulate import paper_runs
+from fairlead.simulate import dry_runs
+from fairlead.simulate.dry_runs import Run, dry_run_of
 from fairlead.simulate.outlook import RUNS, Outlook, outlook, span
-from fairlead.simulate.paper_runs import Run, paper_of
 from fairlead.simulate.run import simulate
 from fairlead.simulate.told import ENOUGH, LATEST, MOST_OPEN, Told
 from fairlead.simulate.workload import Jobs, synthetic_nodes
@@ -125,7 +125,7 @@ def test_what_there_is_room_for_starts_now():
 
 
 def test_a_gang_starts_when_there_is_room_for_all_of_it(monkeypatch):
-    monkeypatch.setattr(paper_runs, "DAY", -1.0)  # nothing comes in between
+    monkeypatch.setattr(dry_runs, "DAY", -1.0)  # nothing comes in between
     shop = Shop([Queue("a"), Queue("b")], cpus=4)
     first = shop.submit("a", {"cpu": 1000}, 2)
     shop.work()
@@ -141,7 +141,7 @@ def test_a_gang_starts_when_there_is_room_for_all_of_it(monkeypatch):
 
 
 def test_revocable_jobs_go_above_a_limit_into_what_is_idle(monkeypatch):
-    monkeypatch.setattr(paper_runs, "DAY", -1.0)  # nothing comes in between
+    monkeypatch.setattr(dry_runs, "DAY", -1.0)  # nothing comes in between
     shop = Shop([Queue("a", limit={"cpu": 1000}), Queue("b")])
     for queue in "ab":
         shop.submit(queue, {"cpu": 1000})
@@ -323,9 +323,9 @@ def test_a_run_that_draws_the_truth_comes_to_what_really_happens(workload, polic
         waiting = np.flatnonzero((state.jobs.waiting[: state.jobs.n] > 0) & (state.jobs.id[: state.jobs.n] > 0))
         if facts and facts[-1].at >= last and len(waiting) and len(expected) < 5:
             row, now = int(rng.choice(waiting)), facts[-1].at
-            paper = paper_of(state, row, now)
+            paper = dry_run_of(state, row, now)
             nothing = np.zeros(0, np.int64)
-            none = paper.arrivals._replace(source=nothing, bucket=nothing, at=np.zeros(0))
+            none = paper.arrivals._replace(source=nothing, group=nothing, at=np.zeros(0))
             run = Run(replace(paper, arrivals=none), rng)
             while run.go_on(run.until + 1.0) and np.isnan(run.begun):
                 pass
@@ -484,19 +484,19 @@ def test_what_came_true_is_heard_of_and_a_new_job_is_looked_at(world, monkeypatc
 
 def test_arrivals_are_drawn_from_what_is_remembered_and_no_more(monkeypatch):
     """What ended before the first end that is remembered may be forgotten: that time is not looked back on."""
-    monkeypatch.setattr(paper_runs, "HOUR", 1.0)
+    monkeypatch.setattr(dry_runs, "HOUR", 1.0)
     shop = Shop([Queue("a")], ago=0.0)
     row = shop.state.job_row(shop.submit("a", {"cpu": 1000}))
-    whole = paper_of(shop.state, row, shop.now).arrivals
+    whole = dry_run_of(shop.state, row, shop.now).arrivals
     assert len(whole.at) == 20
     assert whole.window == shop.now
     shop.happen(JobsForgotten(at=shop.now, ids=list(range(1, 16))))
     row = shop.state.job_row(21)
-    last = paper_of(shop.state, row, shop.now).arrivals
+    last = dry_run_of(shop.state, row, shop.now).arrivals
     assert last.window == 4 * MINUTE, "since job 16 ended"
     assert shop.state.jobs.id[last.source].tolist() == [17, 18, 19, 20]
-    monkeypatch.setattr(paper_runs, "DAY", 150.0)
-    assert shop.state.jobs.id[paper_of(shop.state, row, shop.now).arrivals.source].tolist() == [19, 20]
+    monkeypatch.setattr(dry_runs, "DAY", 150.0)
+    assert shop.state.jobs.id[dry_run_of(shop.state, row, shop.now).arrivals.source].tolist() == [19, 20]
 
 
 def test_a_gang_whose_leader_is_over_while_another_of_it_waits_again_is_over():

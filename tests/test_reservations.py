@@ -78,7 +78,7 @@ class Story:
 
     def until(self, end: float, every: float = 1.0) -> None:
         """Go on to a moment; besides whenever something happens, it is decided each second."""
-        while self.coming or self.ends or (self.state.buckets.head[: self.state.buckets.n] >= 0).any():
+        while self.coming or self.ends or (self.state.groups.head[: self.state.groups.n] >= 0).any():
             moments = [self.now + every, *(c[0] for c in self.coming), *(e[0] for e in self.ends)]
             now = min(moments)
             if now > end:
@@ -129,7 +129,7 @@ class Story:
 
 def queues_leaf(state: State, hold: int) -> int:
     """The row of the leaf that a hold is for."""
-    return int(state.buckets.leaf[state.holds.bucket[hold]])
+    return int(state.groups.leaf[state.holds.group[hold]])
 
 
 def starve() -> Workload:

@@ -292,7 +292,7 @@ def test_who_goes_next_under_yarn_drf(case):
 
 def waiting_bucket(state, queue):
     """The bucket of a leaf in which somebody waits; None."""
-    buckets, n = state.buckets, state.buckets.n
+    buckets, n = state.groups, state.groups.n
     mine = np.flatnonzero((buckets.leaf[:n] == state.tree.rows[queue]) & (buckets.head[:n] != NONE))
     return int(mine[0]) if len(mine) else None
 

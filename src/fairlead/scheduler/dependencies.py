@@ -95,12 +95,12 @@ class Deadlines:
         heapq.heapify(self._heap)
 
 
-class LetIn(Struct):
+class JobCaps(Struct):
     """The numbers of the jobs of people who are bounded, by the person's name: who is inside, and who waits to be let in."""
 
     inside: dict[str, set[int]] = field(default_factory=dict)
     waits: dict[str, set[int]] = field(default_factory=dict)
 
-    def copy(self) -> "LetIn":
+    def copy(self) -> "JobCaps":
         """Another that knows the same."""
-        return LetIn(*({who: set(jobs) for who, jobs in some.items()} for some in (self.inside, self.waits)))
+        return JobCaps(*({who: set(jobs) for who, jobs in some.items()} for some in (self.inside, self.waits)))

@@ -47,7 +47,7 @@ from fairlead.scheduler.facts import (
     TasksRevoked,
     TasksStarted,
 )
-from fairlead.scheduler.frameworks import reservations as parcels
+from fairlead.scheduler.frameworks import reservations as role_reservations
 from fairlead.scheduler.frameworks.effects import (
     OFFER_EFFECTS,
     drop_offers_on,
@@ -58,17 +58,17 @@ from fairlead.scheduler.frameworks.effects import (
     queues_configured,
 )
 from fairlead.scheduler.growth import (
-    bucket_of,
     compact,
     ensure_queue,
     ensure_resources,
+    group_of,
     rows_of_kinds,
     set_ended,
     write_jobs,
     write_queue,
 )
 from fairlead.scheduler.history import begin_ticks, coarsen, forget_what_is_made_otherwise, share_evenly
-from fairlead.scheduler.job_caps import is_let_in, let_out, work_out
+from fairlead.scheduler.job_caps import admit, count_admitted, leave
 from fairlead.scheduler.kernel import scheduling
 from fairlead.scheduler.kernel.view import BEGAN, CLAIM_DUE, CYCLE, ENDED, NEXT_TICK
 from fairlead.scheduler.queue_tree import mark_exact
@@ -173,18 +173,18 @@ def _configured(state: State, fact: Configured) -> None:
     forget_what_is_made_otherwise(state.queues, policies)
     share_evenly(state.queues, state.cluster.total)
     mark_exact(state.queues)
-    state.tree.write_withheld(state.queues)
+    state.tree.write_nonlendable(state.queues)
     queues_configured(state)
     state.order.spoil()
-    _let_in_by(state, before_bounds, fact.at)
+    _admit_by_caps(state, before_bounds, fact.at)
 
 
-def _let_in_by(state: State, before: dict[str, int], at: float) -> None:
+def _admit_by_caps(state: State, before: dict[str, int], at: float) -> None:
     """How many jobs of a person may be inside is another now: those that wait may be let in. Who is inside stays."""
     if state.settings.max_jobs_of != before:
-        waited = sorted(job for jobs in state.let_in.waits.values() for job in jobs)
-        for job in work_out(state) or waited:
-            enter_bucket_if_ready(state, state.job_row(job), at)
+        waited = sorted(job for jobs in state.job_caps.waits.values() for job in jobs)
+        for job in count_admitted(state) or waited:
+            enter_group_if_ready(state, state.job_row(job), at)
 
 
 def _node_joined(state: State, fact: NodeJoined) -> None:
@@ -194,9 +194,9 @@ def _node_joined(state: State, fact: NodeJoined) -> None:
     if (state.cluster.total - before >= LARGEST - vector(fact.node.capacity, state.resources)).any():
         raise Contradiction(f"with node {fact.node.name} there would be more of a resource than can be counted")
     row = state.cluster.join(fact.node, state.nodes, state.resources)
-    if (state.nodes.free[row] < 0).any() or parcels.are_absent(state, fact.node.name):
+    if (state.nodes.free[row] < 0).any() or role_reservations.are_absent(state, fact.node.name):
         drop_offers_on(state, row, "node changed", fact.at)
-    parcels.node_joined(state, row, fact.at)
+    role_reservations.node_joined(state, row, fact.at)
     _moved_nodes(state)
 
 
@@ -223,7 +223,7 @@ def _node_lost(state: State, fact: NodeLost) -> None:
     rows = rows[state.tasks.node[rows] == row]
     outcome, code = np.full(len(rows), Outcome.LOST, np.int64), np.zeros(len(rows), np.int64)
     _finish(state, state.attempts_of(rows), outcome, code, fact.at)
-    parcels.node_lost(state, row, fact.at)
+    role_reservations.node_lost(state, row, fact.at)
     state.nodes.up[row] = False
     state.cluster.count(state.nodes)
     _moved_nodes(state)
@@ -240,15 +240,15 @@ def _job_submitted(state: State, fact: JobSubmitted) -> None:
     job = fact.job
     if fact.id <= state.index.last or job.tasks < 1:
         raise Contradiction(f"job {fact.id} with {job.tasks} tasks after job {state.index.last}")
-    row, buckets = write_jobs(state, np.array([fact.id]), [job], np.zeros(1, np.int64))
+    row, groups = write_jobs(state, np.array([fact.id]), [job], np.zeros(1, np.int64))
     state.jobs.submitted_at[row] = fact.at
     state.index.add(fact.id, job, row)
     if job.framework:
         launched(state, fact.id, job, fact.at)
     if job.after:
         _come_after(state, row, fact)
-    elif not job.held and (not state.settings.max_jobs_of or is_let_in(state, row)):
-        scheduling.enter_bucket(state.view(), row, int(buckets[0]), fact.at)
+    elif not job.held and (not state.settings.max_jobs_of or admit(state, row)):
+        scheduling.enter_group(state.view(), row, int(groups[0]), fact.at)
 
 
 def _come_after(state: State, row: int, fact: JobSubmitted) -> None:
@@ -261,7 +261,7 @@ def _come_after(state: State, row: int, fact: JobSubmitted) -> None:
         state.jobs.plain[before] = False
         if not np.isnan(state.jobs.finished_at[before]):
             _follow(state, other, fact.at)
-    enter_bucket_if_ready(state, row, fact.at)
+    enter_group_if_ready(state, row, fact.at)
 
 
 def _job_cancelled(state: State, fact: JobCancelled) -> None:
@@ -282,14 +282,14 @@ def _job_cancelled(state: State, fact: JobCancelled) -> None:
     state.jobs.cancelled[row] += len(never)
     if len(never):
         state.jobs.irregular[row] = True
-        _leave_bucket(state, row, fact.at)  # the size of a gang changed
+        _leave_group(state, row, fact.at)  # the size of a gang changed
         _after_change(state, row, fact.at)
 
 
 def _job_held(state: State, fact: JobHeld) -> None:
     row = state.job_row(fact.id)
     state.jobs.held[row] = True
-    _leave_bucket(state, row, fact.at)
+    _leave_group(state, row, fact.at)
     _let_others_in(state, row, fact.at)
 
 
@@ -307,7 +307,7 @@ def _job_edited(state: State, fact: JobEdited) -> None:
         runs and any(getattr(job, name) != getattr(spec, name) for name in FIXED_WHILE_RUNNING)
     ):
         raise Contradiction(f"job {fact.id} cannot be edited so: it has ended, or runs")
-    _leave_bucket(state, row, fact.at)
+    _leave_group(state, row, fact.at)
     (new,), _ = rows_of_kinds(state, [job])
     for name in ("queue", "shape_row", "priority", "retries", "home", "time_limit", "family", "at_most"):
         getattr(state.jobs, name)[row] = new[name]
@@ -370,9 +370,9 @@ def _tasks_expired(state: State, fact: TasksExpired) -> None:
 
 def _jobs_passed_over(state: State, fact: JobsPassedOver) -> None:
     for job in fact.ids:
-        bucket = state.jobs.bucket[state.job_row(job)]
-        if bucket != NONE:
-            scheduling.pass_over(state.view(), bucket, fact.at)
+        group = state.jobs.group[state.job_row(job)]
+        if group != NONE:
+            scheduling.pass_over(state.view(), group, fact.at)
 
 
 def _nodes_reserved(state: State, fact: NodesReserved) -> None:
@@ -397,16 +397,16 @@ def _kind_of_claim(why: str) -> int:
 def _keep_nodes(
     state: State, fact: NodesReserved | NodesClaimed, kind: int, start: float, slips: int, apart: I64
 ) -> None:
-    bucket = int(state.jobs.bucket[state.job_row(fact.id)])
+    group = int(state.jobs.group[state.job_row(fact.id)])
     nodes, tasks = np.asarray(fact.nodes, np.int64), np.asarray(fact.tasks, np.int64)
     n = state.holds.n
-    if bucket == NONE or (nodes < 0).any() or (nodes >= state.nodes.n).any() or (tasks < 1).any():
+    if group == NONE or (nodes < 0).any() or (nodes >= state.nodes.n).any() or (tasks < 1).any():
         raise Contradiction(f"nodes {fact.nodes} cannot be reserved for job {fact.id}")
     state.holds.extend(len(nodes))
     state.holds.n = n
     order = np.argsort(nodes, kind="stable")
     row = state.job_row(fact.id)
-    scheduling.keep_nodes(state.view(), bucket, row, nodes[order], tasks[order], kind, start, slips, apart, fact.at)
+    scheduling.keep_nodes(state.view(), group, row, nodes[order], tasks[order], kind, start, slips, apart, fact.at)
     state.count_rows()
 
 
@@ -425,14 +425,14 @@ def _shares_looked(state: State, fact: SharesLooked) -> None:
 def _claims_put_off(state: State, fact: ClaimsPutOff) -> None:
     kind = _kind_of_claim(fact.why) if fact.why else GUARANTEE
     for job in fact.ids:
-        bucket = state.jobs.bucket[state.job_row(job)]
-        if bucket != NONE:
-            state.buckets.put_off[bucket], state.buckets.put_off_from[bucket] = fact.until, kind
+        group = state.jobs.group[state.job_row(job)]
+        if group != NONE:
+            state.groups.put_off[group], state.groups.put_off_from[group] = fact.until, kind
 
 
 def _reservation_dropped(state: State, fact: ReservationDropped) -> None:
-    for bucket in np.unique(state.holds.bucket[: state.holds.n][state.holds.job[: state.holds.n] == fact.id]):
-        scheduling.drop_holds(state.view(), bucket, fact.at)
+    for group in np.unique(state.holds.group[: state.holds.n][state.holds.job[: state.holds.n] == fact.id]):
+        scheduling.drop_holds(state.view(), group, fact.at)
     state.count_rows()
 
 
@@ -492,7 +492,7 @@ def _moved_nodes(state: State) -> None:
     if state.holds.n:
         state.holds.change[: state.holds.n] = np.maximum(state.holds.change[: state.holds.n], CHANGED)
     state.tree.follow_total(state.queues, state.resources, state.cluster.total)
-    state.tree.write_withheld(state.queues)
+    state.tree.write_nonlendable(state.queues)
     coarsen(state.queues, state.grain, state.cluster.total)
     share_evenly(state.queues, state.cluster.total)
     state.order.spoil()
@@ -504,21 +504,21 @@ def _node_row(state: State, name: str) -> int:
     return state.cluster.rows[name]
 
 
-def enter_bucket_if_ready(state: State, row: int, at: float) -> None:
-    """Let a job wait in its bucket, unless it is there, has nothing that may start, is held, or comes after another."""
+def enter_group_if_ready(state: State, row: int, at: float) -> None:
+    """Let a job wait in its group, unless it is there, has nothing that may start, is held, or comes after another."""
     jobs = state.jobs
     waits = int(jobs.id[row]) in state.dependencies.waits_for
-    if jobs.bucket[row] != NONE or not jobs.startable(row) or jobs.held[row] or waits:
+    if jobs.group[row] != NONE or not jobs.startable(row) or jobs.held[row] or waits:
         return
-    if state.settings.max_jobs_of and not is_let_in(state, row):
+    if state.settings.max_jobs_of and not admit(state, row):
         return
-    bucket = bucket_of(state, row)
-    scheduling.enter_bucket(state.view(), row, bucket, at)
+    group = group_of(state, row)
+    scheduling.enter_group(state.view(), row, group, at)
 
 
-def _leave_bucket(state: State, row: int, at: float) -> None:
-    if state.jobs.bucket[row] != NONE:
-        scheduling.leave_bucket(state.view(), row, at)
+def _leave_group(state: State, row: int, at: float) -> None:
+    if state.jobs.group[row] != NONE:
+        scheduling.leave_group(state.view(), row, at)
         state.count_rows()
 
 
@@ -540,11 +540,11 @@ def _finish(state: State, attempts: Attempts, outcome: Ints, code: Ints, at: flo
 
 
 def _after_change(state: State, row: int, at: float) -> None:
-    """Tasks of a job ended, came back or were cancelled: it is finished, waits in its bucket, or is a broken gang."""
+    """Tasks of a job ended, came back or were cancelled: it is finished, waits in its group, or is a broken gang."""
     jobs = state.jobs
     job = int(jobs.id[row])
     if is_led_out(state, row) and (jobs.waiting[row] or jobs.holding[row]):
-        _leave_bucket(state, row, at)
+        _leave_group(state, row, at)
         state.broken_gangs.add(job)
     elif jobs.waiting[row] == 0:
         state.broken_gangs.discard(job)
@@ -555,7 +555,7 @@ def _after_change(state: State, row: int, at: float) -> None:
         state.broken_gangs.add(job)
     else:
         state.broken_gangs.discard(job)
-        enter_bucket_if_ready(state, row, at)
+        enter_group_if_ready(state, row, at)
     _let_others_in(state, row, at)
 
 
@@ -563,8 +563,8 @@ def _let_others_in(state: State, row: int, at: float) -> None:
     """A job may have ended, or is held: others of its person may be let in then."""
     jobs = state.jobs
     over = not np.isnan(jobs.finished_at[row]) or (jobs.held[row] and jobs.holding[row] == 0)
-    for job in let_out(state, row) if over and state.settings.max_jobs_of else []:
-        enter_bucket_if_ready(state, state.job_row(job), at)
+    for job in leave(state, row) if over and state.settings.max_jobs_of else []:
+        enter_group_if_ready(state, state.job_row(job), at)
 
 
 def is_led_out(state: State, row: int) -> bool:
@@ -578,7 +578,7 @@ def _follow(state: State, ended: int, at: float) -> None:
     row = state.job_row(ended)
     success = bool(state.jobs.failed[row] == 0 and state.jobs.cancelled[row] == 0)
     for job in state.dependencies.ended(ended, success, state.index.specs):
-        enter_bucket_if_ready(state, state.job_row(job), at)
+        enter_group_if_ready(state, state.job_row(job), at)
 
 
 EFFECTS: dict[type[Fact], Callable[..., None]] = {

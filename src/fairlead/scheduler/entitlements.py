@@ -83,7 +83,7 @@ def parts_of(state: State) -> Parts:
 def _what_waits(state: State) -> tuple[I64, F64]:
     """Of each queue, the tasks of its own that wait and could start on some node, and what they need."""
     jobs = state.jobs
-    rows = np.flatnonzero((jobs.bucket[: jobs.n] != NONE) & ~never_starting(state))
+    rows = np.flatnonzero((jobs.group[: jobs.n] != NONE) & ~never_starting(state))
     n, leaf, count = state.queues.n, jobs.queue[rows], jobs.startable(rows)
     demand = state.shapes.demand[jobs.shape_row[rows]] * count[:, None].astype(np.float64)
     waits = np.zeros((n, demand.shape[1]))
@@ -249,7 +249,7 @@ def wanted_by(state: State, but: Bools | None = None) -> tuple[F64, I64]:
     queues, jobs = state.queues, state.jobs
     wanted = queues.used[: queues.n].astype(np.float64)
     tasks = queues.tasks[: queues.n].copy()
-    waiting = jobs.bucket[: jobs.n] != NONE
+    waiting = jobs.group[: jobs.n] != NONE
     waits = np.flatnonzero(waiting if but is None else waiting & ~but)
     count, leaf = jobs.startable(waits), jobs.queue[waits].copy()
     amounts = state.shapes.demand[jobs.shape_row[waits]] * count[:, None]
@@ -262,8 +262,8 @@ def wanted_by(state: State, but: Bools | None = None) -> tuple[F64, I64]:
 
 def _add_frameworks(state: State, wanted: F64, tasks: I64) -> None:
     """Add what frameworks that want offers are taken to want, to their leaves and all above."""
-    b = state.buckets
-    for leaf in b.leaf[: b.n][b.wants[: b.n]].tolist():
+    b = state.groups
+    for leaf in b.leaf[: b.n][b.is_framework[: b.n]].tolist():
         for q in up_to_root(state.queues, leaf):
             wanted[q] += state.cluster.total
             tasks[q] += HUNDREDTHS

@@ -30,11 +30,11 @@ class Bound(NamedTuple):
 
 
 def never_in_bucket(state: State) -> Bools:
-    """Of each bucket, whether what waits in it can never start: for want of nodes, or by a bound of a queue above it."""
+    """Of each group, whether what waits in it can never start: for want of nodes, or by a bound of a queue above it."""
     state.order.ready(state, 1)
-    b, queues = state.buckets, state.queues
+    b, queues = state.groups, state.queues
     n = b.n
-    found: Bools = state.order.buckets.hopeless[:n].copy()
+    found: Bools = state.order.groups.hopeless[:n].copy()
     demand, count = state.shapes.demand[b.shape_row[:n]], np.maximum(1, b.gang[:n])
     beyond = b.revocable[:n] & state.settings.revoke  # it may go above limits
     q = b.leaf[:n].astype(np.int64)
@@ -80,11 +80,11 @@ def bound_over(state: State, leaf: str, demand: I64, count: int, revocable: bool
 
 
 def never_starting(state: State) -> Bools:
-    """Of each job, whether it waits in a bucket and can never start."""
+    """Of each job, whether it waits in a group and can never start."""
     jobs, n = state.jobs, state.jobs.n
-    waits = jobs.bucket[:n] != NONE
+    waits = jobs.group[:n] != NONE
     found: Bools = waits.copy()
-    found[waits] = never_in_bucket(state)[jobs.bucket[:n][waits]]
+    found[waits] = never_in_bucket(state)[jobs.group[:n][waits]]
     for leaf in np.unique(jobs.queue[:n][found & state.queues.strict[jobs.queue[:n]]]).tolist():
         first = first_of_never(state, leaf, found)
         mine = waits & (jobs.queue[:n] == leaf)

@@ -1,4 +1,4 @@
-"""Rows for what is new: resources, queues, shapes, buckets, jobs and their tasks."""
+"""Rows for what is new: resources, queues, shapes, groups, jobs and their tasks."""
 
 from collections.abc import Iterable, Sequence
 from math import inf, nan
@@ -17,7 +17,7 @@ from fairlead.scheduler.kernel import scheduling
 from fairlead.scheduler.kernel.scheduling import link_tasks
 from fairlead.scheduler.kernel.view import BEGAN, ENDED, NEXT_TICK
 from fairlead.scheduler.queue_tree import mark_exact
-from fairlead.scheduler.state import BucketKey, State
+from fairlead.scheduler.state import GroupKey, State
 from fairlead.scheduler.tables import FITS, I64, NONE, TABLES, Jobs, Tasks, vector
 
 MANY_KINDS = 100
@@ -28,7 +28,7 @@ _JOB, _TASK = (np.dtype((np.void, table.FIELDS.itemsize)) for table in (Jobs, Ta
 
 # What stands in the row of a new job or task, in the order of the fields, where it does not say something of its own.
 _NEW_JOB: dict[str, Any] = dict.fromkeys(Jobs.FIELDS.names or (), 0)
-_NEW_JOB |= {"bucket": NONE, "after": NONE, "before": NONE, "finished_at": nan}
+_NEW_JOB |= {"group": NONE, "after": NONE, "before": NONE, "finished_at": nan}
 NEW_TASK = np.zeros((), Tasks.FIELDS)
 NEW_TASK["node"], NEW_TASK["started_at"], NEW_TASK["finished_at"] = NONE, nan, nan
 
@@ -46,7 +46,7 @@ def ensure_resources(state: State, names: Iterable[str]) -> None:
         for row in range(state.queues.n):
             write_queue(state, row)
         mark_exact(state.queues)
-        state.tree.write_withheld(state.queues)
+        state.tree.write_nonlendable(state.queues)
 
 
 def ensure_queue(state: State, name: str) -> int:
@@ -66,8 +66,8 @@ def ensure_queue(state: State, name: str) -> int:
                 state.order.add_queue(state, row)
             elif row < state.order.queues.n:
                 state.order.spoil()  # it has queues below it from now on, which share by a policy of its own
-        if state.queues.reserve[state.tree.rows[name]].any():
-            state.tree.write_withheld(state.queues)
+        if state.queues.nonlendable[state.tree.rows[name]].any():
+            state.tree.write_nonlendable(state.queues)
     return state.tree.rows[name]
 
 
@@ -118,11 +118,11 @@ def write_jobs(state: State, numbers: I64, kinds: Sequence[Job], which: I64) -> 
     -------
     row : int
         The first of the rows.
-    buckets : int64, shape (jobs,)
+    groups : int64, shape (jobs,)
         Where they wait when they do, all their tasks waiting.
     """
-    rows, buckets = rows_of_kinds(state, kinds)
-    return write_rows(state, numbers, rows, which), buckets[which]
+    rows, groups = rows_of_kinds(state, kinds)
+    return write_rows(state, numbers, rows, which), groups[which]
 
 
 def write_rows(state: State, numbers: I64, rows: NDArray[Any], which: I64) -> int:
@@ -141,18 +141,18 @@ def write_rows(state: State, numbers: I64, rows: NDArray[Any], which: I64) -> in
 
 
 def rows_of_kinds(state: State, kinds: Sequence[Job]) -> tuple[NDArray[Any], I64]:
-    """Rows as jobs of some kinds have them, but for their numbers and tasks; and the buckets where those wait.
+    """Rows as jobs of some kinds have them, but for their numbers and tasks; and the groups where those wait.
 
     They hold until the tables are made smaller.
     """
     for job in kinds:
         ensure_resources(state, job.demand)
-    keys = [_bucket_key(state, job) for job in kinds]
-    if len(kinds) > MANY_KINDS and sum(key not in state.bucket_rows for key in keys) > MANY_KINDS:
-        state.order.spoil()  # to give all buckets their places at once
-    buckets = [ensure_bucket(state, key) for key in keys]
+    keys = [_group_key(state, job) for job in kinds]
+    if len(kinds) > MANY_KINDS and sum(key not in state.group_rows for key in keys) > MANY_KINDS:
+        state.order.spoil()  # to give all groups their places at once
+    groups = [ensure_group(state, key) for key in keys]
     rows = []
-    for job, (queue, priority, shape, *_), bucket in zip(kinds, keys, buckets, strict=True):
+    for job, (queue, priority, shape, *_), group in zip(kinds, keys, groups, strict=True):
         row = {
             **_NEW_JOB,
             "queue": queue,
@@ -161,7 +161,7 @@ def rows_of_kinds(state: State, kinds: Sequence[Job]) -> tuple[NDArray[Any], I64
             "retries": job.retries,
             "tasks": job.tasks,
             "waiting": job.tasks,
-            "home": NONE if job.gang else bucket,
+            "home": NONE if job.gang else group,
             "time_limit": inf if job.time_limit is None else job.time_limit,
             "at_most": job.at_most or 0,
             "gang": job.gang,
@@ -173,10 +173,10 @@ def rows_of_kinds(state: State, kinds: Sequence[Job]) -> tuple[NDArray[Any], I64
             "family": family_of(holds_jobs_of(job.queue), job.name, state.shape_keys[shape]),
         }
         rows.append(tuple(row.values()))
-    return np.array(rows, Jobs.FIELDS), np.array(buckets, np.int64)
+    return np.array(rows, Jobs.FIELDS), np.array(groups, np.int64)
 
 
-def _bucket_key(state: State, job: Job) -> BucketKey:
+def _group_key(state: State, job: Job) -> GroupKey:
     gang = job.tasks if job.gang else 0
     return ensure_queue(state, job.queue), job.priority, ensure_shape(state, job), gang, job.revocable
 
@@ -188,31 +188,31 @@ def set_ended(state: State, ended: I64, length: int = 0) -> None:
     state.moves[0] += 1
 
 
-def ensure_bucket(state: State, key: BucketKey) -> int:
-    """The bucket for tasks of a leaf, a priority and a shape, so many of them at once, 0 for one by one; revocable or not."""
-    bucket = state.bucket_rows.get(key)
-    if bucket is None:
-        b = state.buckets
-        bucket = state.bucket_rows[key] = b.extend(1)
-        b.leaf[bucket], b.priority[bucket], b.shape_row[bucket], b.gang[bucket], b.revocable[bucket] = key
+def ensure_group(state: State, key: GroupKey) -> int:
+    """The group for tasks of a leaf, a priority and a shape, so many of them at once, 0 for one by one; revocable or not."""
+    group = state.group_rows.get(key)
+    if group is None:
+        b = state.groups
+        group = state.group_rows[key] = b.extend(1)
+        b.leaf[group], b.priority[group], b.shape_row[group], b.gang[group], b.revocable[group] = key
         state.any_revocable |= key[-1]
-        b.head[bucket] = b.tail[bucket] = NONE
-        b.passed_since[bucket] = nan
-        state.order.add_bucket(state, bucket)
-    return bucket
+        b.head[group] = b.tail[group] = NONE
+        b.passed_since[group] = nan
+        state.order.add_group(state, group)
+    return group
 
 
-def bucket_of(state: State, row: int) -> int:
-    """The bucket that a job waits in when it does."""
+def group_of(state: State, row: int) -> int:
+    """The group that a job waits in when it does."""
     jobs = state.jobs
     gang = int(jobs.waiting[row]) if jobs.gang[row] else 0
     key = (int(jobs.queue[row]), int(jobs.priority[row]), int(jobs.shape_row[row]), gang, bool(jobs.revocable[row]))
-    return ensure_bucket(state, key)
+    return ensure_group(state, key)
 
 
 def compact(state: State) -> None:
-    """Take the rows of forgotten jobs, and the buckets and shapes that only they had, out of the tables."""
-    jobs, tasks, buckets, shapes = state.jobs, state.tasks, state.buckets, state.shapes
+    """Take the rows of forgotten jobs, and the groups and shapes that only they had, out of the tables."""
+    jobs, tasks, groups, shapes = state.jobs, state.tasks, state.groups, state.shapes
     live = np.flatnonzero(jobs.id[: jobs.n] != NONE)
     counts = jobs.tasks[live]
     starts = np.concatenate([[0], np.cumsum(counts)])
@@ -220,24 +220,24 @@ def compact(state: State) -> None:
     tasks.keep(np.repeat(jobs.first[live] - starts[:-1], counts) + np.arange(starts[-1]))
     jobs.keep(live)
     jobs.first[: jobs.n] = starts[:-1]
-    for links in (jobs.after, jobs.before, buckets.head, buckets.tail):
+    for links in (jobs.after, jobs.before, groups.head, groups.tail):
         links[:] = new_job[links]
 
-    used = np.zeros(buckets.n, np.bool_)
-    used[(buckets.head[: buckets.n] != NONE) | buckets.wants[: buckets.n]] = True
+    used = np.zeros(groups.n, np.bool_)
+    used[(groups.head[: groups.n] != NONE) | groups.is_framework[: groups.n]] = True
     used[jobs.home[: jobs.n][jobs.home[: jobs.n] != NONE]] = True
     live = np.flatnonzero(used)
-    new_bucket = renumbering(live, buckets.n)
-    buckets.keep(live)
-    jobs.bucket[:] = new_bucket[jobs.bucket]
+    new_bucket = renumbering(live, groups.n)
+    groups.keep(live)
+    jobs.group[:] = new_bucket[jobs.group]
     jobs.home[:] = new_bucket[jobs.home]
-    state.holds.bucket[: state.holds.n] = new_bucket[state.holds.bucket[: state.holds.n]]
+    state.holds.group[: state.holds.n] = new_bucket[state.holds.group[: state.holds.n]]
 
-    live = np.union1d(jobs.shape_row[: jobs.n], buckets.shape_row[: buckets.n])
+    live = np.union1d(jobs.shape_row[: jobs.n], groups.shape_row[: groups.n])
     new_shape = renumbering(live, shapes.n)
     shapes.keep(live)
     jobs.shape_row[: jobs.n] = new_shape[jobs.shape_row[: jobs.n]]
-    buckets.shape_row[: buckets.n] = new_shape[buckets.shape_row[: buckets.n]]
+    groups.shape_row[: groups.n] = new_shape[groups.shape_row[: groups.n]]
     state.shape_keys = [state.shape_keys[row] for row in live]
 
     rows = state.held_rows()
@@ -251,13 +251,13 @@ def compact(state: State) -> None:
 
 
 def find_kinds(state: State) -> None:
-    """Work out where shapes and buckets are, from the tables and parts. The order is made anew when it is needed."""
+    """Work out where shapes and groups are, from the tables and parts. The order is made anew when it is needed."""
     fits = state.shapes.fit[: state.shapes.n].tolist()
     state.shape_rows = {key: row for row, key in enumerate(zip(state.shape_keys, fits, strict=True))}
-    b = state.buckets
+    b = state.groups
     columns = (b.leaf[: b.n], b.priority[: b.n], b.shape_row[: b.n], b.gang[: b.n], b.revocable[: b.n])
     keys = zip(*(column.tolist() for column in columns), strict=True)
-    state.bucket_rows = {key: row for row, key in enumerate(keys)}
+    state.group_rows = {key: row for row, key in enumerate(keys)}
     state.any_revocable = bool(b.revocable[: b.n].any())
     state.order.spoil()
 
@@ -306,11 +306,11 @@ def _move_jobs(state: State, row: int, at: float) -> None:
     ):  # of leaves only
         column = getattr(queues, name)
         column[leaf], column[row] = column[row], none
-    jobs, leaves = state.jobs, state.buckets.leaf[: state.buckets.n]
+    jobs, leaves = state.jobs, state.groups.leaf[: state.groups.n]
     mine = np.flatnonzero(jobs.queue[: jobs.n] == row)
     jobs.queue[mine] = leaf
     leaves[leaves == row] = leaf
     for number in jobs.id[mine][jobs.id[mine] != NONE].tolist():
         state.index.specs[number] = replace(state.index.specs[number], queue=state.tree.names[leaf])
-    state.tree.write_withheld(queues)
+    state.tree.write_nonlendable(queues)
     find_kinds(state)

@@ -179,7 +179,7 @@ class QueueTree(Struct, dict=True, forbid_unknown_fields=True):
     def write_bounds(self, row: int, table: Queues, resources: list[str], total: I64) -> None:
         """Write a queue's guarantee and limit into its row."""
         spec = self.spec_of(self.names[row])
-        table.reserve[row] = 0
+        table.nonlendable[row] = 0
         table.guarantee[row] = amounts_of(spec.guarantee, spec.guarantee_percent, resources, total, 0)
         table.limit[row] = amounts_of(spec.limit, spec.limit_percent, resources, total, UNLIMITED)
         for resource, more in spec.borrow.items():
@@ -188,26 +188,26 @@ class QueueTree(Struct, dict=True, forbid_unknown_fields=True):
         if (
             self.names[row] and self.policy_of(ancestors(self.names[row])[0]) == "mesos"
         ):  # which lends nothing of its own accord
-            table.reserve[row] = table.guarantee[row]
+            table.nonlendable[row] = table.guarantee[row]
         for resource, lent in spec.lend.items():
             r = resources.index(resource)
-            table.reserve[row, r] = max(0, table.guarantee[row, r] - lent)
+            table.nonlendable[row, r] = max(0, table.guarantee[row, r] - lent)
         self._write_guards(row, table)
 
-    def write_withheld(self, table: Queues) -> None:
+    def write_nonlendable(self, table: Queues) -> None:
         """Work out anew which queues do not lend all that they are guaranteed, and what others may not use because of that."""
         n = table.n
-        if not table.lends[0] and not table.reserve[:n].any():
+        if not table.has_nonlendable[0] and not table.nonlendable[:n].any():
             return
-        table.lends[:n] = (table.reserve[:n] > 0).any(axis=1)
-        table.withheld_below[:n] = 0
+        table.has_nonlendable[:n] = (table.nonlendable[:n] > 0).any(axis=1)
+        table.idle_nonlendable_below[:n] = 0
         for row in range(n - 1, -1, -1):
-            own = np.maximum(0, table.reserve[row] - table.used[row] - table.claimed[row])
-            table.withheld[row] = np.maximum(own, table.withheld_below[row])
+            own = np.maximum(0, table.nonlendable[row] - table.used[row] - table.claimed[row])
+            table.idle_nonlendable[row] = np.maximum(own, table.idle_nonlendable_below[row])
             if row:
                 up = table.parent[row]
-                table.withheld_below[up] += table.withheld[row]
-                table.lends[up] |= table.lends[row]
+                table.idle_nonlendable_below[up] += table.idle_nonlendable[row]
+                table.has_nonlendable[up] |= table.has_nonlendable[row]
 
     def follow_total(self, table: Queues, resources: list[str], total: I64) -> None:
         """Write the bounds of those queues anew that have some in percent of what the cluster has."""

@@ -10,15 +10,15 @@ from fairlead.scheduler.queue_tree import QueueTree
 from fairlead.scheduler.tables import (
     F64,
     I64,
-    Buckets,
+    DurationHistograms,
     Holds,
     Jobs,
     Nodes,
     Offers,
+    PendingGroups,
     Queues,
     Refusals,
     Shapes,
-    Sketches,
     Tasks,
 )
 
@@ -30,7 +30,7 @@ class Records:
     ----------
     resources : list of str
         The columns of every array of quantities.
-    nodes, queues, shapes, buckets, jobs, tasks, holds, offers, refusals, sketches
+    nodes, queues, shapes, groups, jobs, tasks, holds, offers, refusals, histograms
         Tables: see :mod:`fairlead.scheduler.tables`.
     tree, cluster, frameworks
         Queues, nodes and frameworks by name.
@@ -48,8 +48,8 @@ class Records:
         self.resources: list[str] = []
         self.moves = [0]
         self.nodes, self.queues, self.shapes = Nodes(self.moves), Queues(self.moves), Shapes(self.moves)
-        self.buckets, self.jobs, self.tasks = Buckets(self.moves), Jobs(self.moves), Tasks(self.moves)
-        self.holds, self.sketches = Holds(self.moves), Sketches(self.moves)
+        self.groups, self.jobs, self.tasks = PendingGroups(self.moves), Jobs(self.moves), Tasks(self.moves)
+        self.holds, self.histograms = Holds(self.moves), DurationHistograms(self.moves)
         self.offers, self.refusals = Offers(self.moves), Refusals(self.moves)
         self.tree, self.cluster, self.frameworks = QueueTree(), Cluster(), Frameworks()
         self.ended: I64 = np.zeros(0, np.int64)

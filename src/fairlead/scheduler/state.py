@@ -10,19 +10,19 @@ import numpy as np
 
 from fairlead.model.specs import Policy, Quantities, Queue, Settings, written
 from fairlead.scheduler.cluster import Constraints
-from fairlead.scheduler.dependencies import Attempt, Deadlines, Dependencies, LetIn
+from fairlead.scheduler.dependencies import Attempt, Deadlines, Dependencies, JobCaps
 from fairlead.scheduler.facts import Attempts, Contradiction, Ints, Revocation
 from fairlead.scheduler.framework_index import holds_jobs_of
 from fairlead.scheduler.job_index import JobIndex
 from fairlead.scheduler.kernel import scheduling
-from fairlead.scheduler.kernel.view import ENDED, HOLDS, SKETCHES
+from fairlead.scheduler.kernel.view import ENDED, HISTOGRAMS, HOLDS
 from fairlead.scheduler.order import Order
 from fairlead.scheduler.records import Records
 from fairlead.scheduler.statuses import PLACED, REVOKING, RUNNING
 from fairlead.scheduler.tables import I64, NONE
 
 ShapeKey = tuple[tuple[tuple[str, int], ...], Constraints]
-BucketKey = tuple[int, int, int, int, bool]
+GroupKey = tuple[int, int, int, int, bool]
 
 
 class State(Records):
@@ -35,13 +35,13 @@ class State(Records):
         Jobs by number, which jobs come after which, and when the time of what is over.
     shape_keys : list
         Of each shape, its demand and its constraints.
-    shape_rows, bucket_rows : dict
-        Shapes and buckets by what they are.
+    shape_rows, group_rows : dict
+        Shapes and groups by what they are.
     any_revocable : bool
-        True if some bucket is of revocable jobs.
+        True if some group is of revocable jobs.
     broken_gangs : set of int
         Job numbers: a task was lost while others run.
-    let_in : LetIn
+    job_caps : JobCaps
         Whose jobs wait for others of the same person to end; it follows from the tables.
     revocations : dict of int to Revocation
         By the number of the job whose tasks were preempted.
@@ -61,10 +61,10 @@ class State(Records):
         self.index, self.dependencies, self.deadlines = JobIndex(), Dependencies(), Deadlines()
         self.shape_keys: list[ShapeKey] = []
         self.shape_rows: dict[tuple[ShapeKey, int], int] = {}
-        self.bucket_rows: dict[BucketKey, int] = {}
+        self.group_rows: dict[GroupKey, int] = {}
         self.any_revocable = False
         self.broken_gangs: set[int] = set()
-        self.let_in = LetIn()
+        self.job_caps = JobCaps()
         self.revocations: dict[int, Revocation] = {}
         self.at = -inf
         self.forgotten = self.dead_tasks = 0
@@ -142,4 +142,4 @@ class State(Records):
 
     def count_rows(self) -> None:
         """After kernels that add and drop rows by themselves: know how many there are."""
-        self.holds.n, self.sketches.n = int(self.order.counts[HOLDS]), int(self.order.counts[SKETCHES])
+        self.holds.n, self.histograms.n = int(self.order.counts[HOLDS]), int(self.order.counts[HISTOGRAMS])

@@ -16,16 +16,16 @@ from fairlead.scheduler.facts import (
     OffersDeclined,
     OffersMade,
     OffersRescinded,
+    ResourcesReserved,
     RolesRevived,
     RolesSuppressed,
-    RoomSetApart,
     TaskSaid,
     UpdatesAcknowledged,
 )
 from fairlead.scheduler.framework_index import MOST_HEARD, Executor, Launched, Member
-from fairlead.scheduler.frameworks import reservations as parcels
 from fairlead.scheduler.frameworks import reservations as ports
-from fairlead.scheduler.growth import ensure_bucket, ensure_queue, ensure_shape, make_role
+from fairlead.scheduler.frameworks import reservations as role_reservations
+from fairlead.scheduler.growth import ensure_group, ensure_queue, ensure_shape, make_role
 from fairlead.scheduler.kernel import scheduling
 from fairlead.scheduler.kernel.view import IN_ORDER
 from fairlead.scheduler.state import State
@@ -103,13 +103,13 @@ def _offers_made(state: State, fact: OffersMade) -> None:
         offers.id[row], offers.leaf[row], offers.node[row] = offer.id, leaf, offer.node
         offers.made[row], offers.revocable[row], offers.rest[row] = fact.at, revocable, amount
         scheduling.happened(state.view(), leaf, offer.node, amount, revocable, 1, fact.at)
-        parcels.offered(state, offer)
+        role_reservations.offered(state, offer)
         f, name = state.frameworks, state.cluster.specs[offer.node].name
         ports.hold(state, f.offered_ports, name, offer.id, offer.ports)
         state.frameworks.last_offer = offer.id
-        bucket = _bucket_of(state, leaf, revocable)
-        state.buckets.number[bucket] = state.index.last + 1
-        _touch(state, bucket)
+        group = _bucket_of(state, leaf, revocable)
+        state.groups.number[group] = state.index.last + 1
+        _touch(state, group)
 
 
 def _offers_accepted(state: State, fact: OffersAccepted) -> None:
@@ -117,7 +117,7 @@ def _offers_accepted(state: State, fact: OffersAccepted) -> None:
     leaves, nodes, _ = _close(state, fact.ids, fact.at)
     if len({*zip(leaves.tolist(), nodes.tolist(), strict=True)}) != 1:
         raise Contradiction(f"offers {fact.ids} are not of one node and one role")
-    parcels.refused(state, leaves[0], nodes[0], fact.left_apart, fact.until, fact.at)
+    role_reservations.refused(state, leaves[0], nodes[0], fact.left_apart, fact.until, fact.at)
     if fact.left:
         _refuse(state, leaves[0], nodes[0], vector(fact.left, state.resources), fact.until, fact.at)
 
@@ -127,7 +127,7 @@ def _offers_declined(state: State, fact: OffersDeclined) -> None:
     apart = [state.frameworks.offered_apart.get(offer, {}) for offer in fact.ids]
     for leaf, node, amount, more in zip(*_close(state, fact.ids, fact.at), apart, strict=True):
         _refuse(state, leaf, node, amount, fact.until, fact.at)
-        parcels.refused(state, leaf, node, more, fact.until, fact.at)
+        role_reservations.refused(state, leaf, node, more, fact.until, fact.at)
 
 
 def _offers_rescinded(state: State, fact: OffersRescinded) -> None:
@@ -183,7 +183,7 @@ def note_placed(state: State, rows: I64, nodes: I64, at: float) -> None:
     for k in np.flatnonzero(state.jobs.once[rows]).tolist():
         number, f = int(state.jobs.id[rows[k]]), state.frameworks
         spec, node = state.index.specs[number], state.cluster.specs[int(nodes[k])].name
-        parcels.taken(state, spec, node, 1)
+        role_reservations.taken(state, spec, node, 1)
         ports.hold(state, f.ports, node, number, spec.ports)
         node, (who, task) = state.cluster.specs[int(nodes[k])].name, f.task_of.get(number, ("", ""))
         if number in f.executors:
@@ -228,7 +228,7 @@ def note_ended(state: State, rows: I64, was: I8, outcome: I64, code: I64, at: fl
         elif was[k] == REVOKING:
             what = "revoked"
         number = int(state.jobs.id[rows[k]])
-        parcels.taken(state, state.index.specs[number], node, -1)
+        role_reservations.taken(state, state.index.specs[number], node, -1)
         ports.give_back(state.frameworks.ports, node, number)
         state.frameworks.end(number, what, at, int(state.tasks.outcome[task]), int(code[k]))
 
@@ -247,7 +247,7 @@ def _leaf_row(state: State, who: str, role: str) -> int:
 
 
 def _bucket_of(state: State, leaf: int, revocable: bool) -> int:
-    return ensure_bucket(state, (leaf, 0, ensure_shape(state, Job("", {})), 0, revocable))
+    return ensure_group(state, (leaf, 0, ensure_shape(state, Job("", {})), 0, revocable))
 
 
 def wants_offers(state: State, who: str, role: str) -> bool:
@@ -270,26 +270,26 @@ def _set_wants(state: State, who: str, role: str) -> None:
     member, row = _member(state, who), _leaf_row(state, who, role)
     _want_nothing(state, member.leaves[role], forget=False)
     if wants_offers(state, who, role):
-        bucket = _bucket_of(state, row, member.framework.revocable)
-        state.buckets.wants[bucket], state.buckets.number[bucket] = True, state.index.last + 1
+        group = _bucket_of(state, row, member.framework.revocable)
+        state.groups.is_framework[group], state.groups.number[group] = True, state.index.last + 1
         if state.order.counts[IN_ORDER]:
-            state.order.buckets.parked[bucket] = False
-        _touch(state, bucket)
+            state.order.groups.parked[group] = False
+        _touch(state, group)
 
 
 def _want_nothing(state: State, leaf: str, forget: bool = True) -> None:
     """Have no framework wait in a leaf, and what it refused forgotten."""
-    row, b = state.tree.rows[leaf], state.buckets
-    for bucket in np.flatnonzero((b.leaf[: b.n] == row) & b.wants[: b.n]).tolist():
-        b.wants[bucket] = False
-        _touch(state, bucket)
+    row, b = state.tree.rows[leaf], state.groups
+    for group in np.flatnonzero((b.leaf[: b.n] == row) & b.is_framework[: b.n]).tolist():
+        b.is_framework[group] = False
+        _touch(state, group)
     if forget:
         _forget_refusals(state, row)
 
 
-def _touch(state: State, bucket: int) -> None:
+def _touch(state: State, group: int) -> None:
     if state.order.counts[IN_ORDER]:
-        scheduling.touch_bucket(state.view(), bucket)
+        scheduling.touch_group(state.view(), group)
 
 
 def _close(state: State, ids: Sequence[int], at: float) -> tuple[I64, I64, I64]:
@@ -303,7 +303,7 @@ def _close(state: State, ids: Sequence[int], at: float) -> tuple[I64, I64, I64]:
     revocable, view = offers.revocable[rows].tolist(), state.view()
     for offer, leaf, node, amount, more in zip(ids, *found, revocable, strict=True):
         scheduling.happened(view, leaf, node, amount, more, -1, at)
-        parcels.closed(state, offer, node)
+        role_reservations.closed(state, offer, node)
         ports.give_back(state.frameworks.offered_ports, state.cluster.specs[node].name, offer)
     if len(ids):
         keep = np.ones(n, np.bool_)
@@ -354,7 +354,7 @@ OFFER_EFFECTS: dict[type[Fact], Callable[..., None]] = {
     OffersAccepted: _offers_accepted,
     OffersDeclined: _offers_declined,
     OffersRescinded: _offers_rescinded,
-    RoomSetApart: parcels.room_set_apart,
+    ResourcesReserved: role_reservations.room_set_apart,
     TaskSaid: _task_said,
     UpdatesAcknowledged: _updates_acknowledged,
 }

@@ -25,9 +25,9 @@ from fairlead.scheduler.facts import (
     OffersAccepted,
     OffersDeclined,
     OffersRescinded,
+    ResourcesReserved,
     RolesRevived,
     RolesSuppressed,
-    RoomSetApart,
     TaskSaid,
     TasksFinished,
     TasksPlaced,
@@ -264,7 +264,7 @@ def accept(
             left_apart=left.apart,
         )
     )
-    facts += [RoomSetApart(at=now, node=node, **move._asdict()) for move in done.moves]
+    facts += [ResourcesReserved(at=now, node=node, **move._asdict()) for move in done.moves]
     facts += [JobSubmitted(at=now, id=number, job=job) for number, job in zip(numbers, done.launched, strict=True)]
     if count:
         zeros, ones = np.zeros(count, np.int64), np.ones(count, np.int64)
@@ -278,8 +278,8 @@ def _that_is_left(state: State, offers: Sequence[int], rows: I64) -> Left:
     for offer in offers:
         for mark, amount in state.frameworks.offered_apart.get(offer, {}).items():
             apart[mark] = plus(apart.get(mark, {}), amount)
-    here = state.frameworks.parcels.get(state.cluster.specs[state.offers.node[rows[0]]].name, {})
-    whole = frozenset(mark for mark, parcel in here.items() if parcel.whole)
+    here = state.frameworks.role_reservations.get(state.cluster.specs[state.offers.node[rows[0]]].name, {})
+    whole = frozenset(mark for mark, reservation in here.items() if reservation.whole)
     offered = state.frameworks.offered_ports.get(state.cluster.specs[state.offers.node[rows[0]]].name, {})
     numbers = joined(each for offer in offers for each in offered.get(offer, []))
     return Left(state.quantities(state.offers.rest[rows].sum(axis=0)), apart, whole, numbers)
@@ -337,7 +337,7 @@ def set_apart(state: State, node: str, moves: Sequence[Move], now: float) -> lis
     row = state.cluster.rows.get(node)
     if row is None or not state.nodes.up[row]:
         raise Unknown(f"there is no node {node}, or it is lost")
-    here = state.frameworks.parcels.get(node, {})
+    here = state.frameworks.role_reservations.get(node, {})
     offers = np.flatnonzero(state.offers.node[: state.offers.n] == row)
     free = state.nodes.free[row] - state.nodes.held[row] + state.offers.rest[offers].sum(axis=0)
     apart = {mark: plus(each.amount, each.taken, -1) for mark, each in here.items() if each.there}
@@ -352,7 +352,7 @@ def set_apart(state: State, node: str, moves: Sequence[Move], now: float) -> lis
     facts: list[Fact] = []
     if len(offers):
         facts.append(OffersRescinded(at=now, ids=state.offers.id[offers].tolist(), why="node changed"))
-    return facts + [RoomSetApart(at=now, node=row, **move._asdict()) for move in moves]
+    return facts + [ResourcesReserved(at=now, node=row, **move._asdict()) for move in moves]
 
 
 def _new_executor(state: State, executor: Job, task: str, node: str) -> Job | None:

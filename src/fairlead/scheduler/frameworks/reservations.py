@@ -1,10 +1,10 @@
 """Parcels: room of nodes that is set apart for roles, which Mesos calls reservations; some of it are volumes.
 
-A parcel counts as used by its role, whole, whether tasks run in it or not: in the leaf ``ROLE/./reserved``, beside those of the
+A reservation counts as used by its role, whole, whether tasks run in it or not: in the leaf ``ROLE/./reserved``, beside those of the
 role's frameworks. So what a task takes of it counts nowhere else: no room comes back to anybody when that task ends, and revoking
 it would make room for nobody.
 
-What is idle of parcels goes with the next offer of their node to a framework of their role, or of a role below that; where there
+What is idle of role_reservations goes with the next offer of their node to a framework of their role, or of a role below that; where there
 is none of anything else, it is offered by itself, in turn to who was served longest ago.
 """
 
@@ -14,21 +14,21 @@ from typing import NamedTuple
 import numpy as np
 
 from fairlead.model.specs import Job, Offer, Quantities, Ranges
-from fairlead.scheduler.facts import Contradiction, Fact, OffersMade, RoomSetApart
-from fairlead.scheduler.framework_index import Parcel, RefusedApart, own_queue, plus
+from fairlead.scheduler.facts import Contradiction, Fact, OffersMade, ResourcesReserved
+from fairlead.scheduler.framework_index import RefusedApart, RoleReservation, own_queue, plus
 from fairlead.scheduler.growth import ensure_queue, ensure_resources, make_role
 from fairlead.scheduler.kernel import scheduling
 from fairlead.scheduler.state import State
 from fairlead.scheduler.tables import vector
 
 RESERVED = "reserved"
-"""The last part of the name of the leaf in which the parcels of a role count."""
+"""The last part of the name of the leaf in which the role_reservations of a role count."""
 Apart = dict[str, Quantities]
-"""What there is of parcels, by their marks."""
+"""What there is of role_reservations, by their marks."""
 
 
 class Move(NamedTuple):
-    """Room of an offer that is to be another parcel's; as in :class:`~fairlead.scheduler.facts.RoomSetApart`."""
+    """Room of an offer that is to be another reservation's; as in :class:`~fairlead.scheduler.facts.ResourcesReserved`."""
 
     amount: Quantities
     of: str = ""
@@ -46,7 +46,7 @@ class Moves(NamedTuple):
 
 
 class Left(NamedTuple):
-    """What is left of offers: of what is free for all, and of parcels. Parcels in `whole` are taken as such or not at all."""
+    """What is left of offers: of what is free for all, and of role_reservations. Parcels in `whole` are taken as such or not at all."""
 
     free: Quantities
     apart: Apart
@@ -71,7 +71,7 @@ class Left(NamedTuple):
         return self._replace(free=free, apart=apart, ports=without(self.ports, joined(job.ports)))
 
     def after(self, move: Move) -> "Left":
-        """The same after room became another parcel's. Raises ValueError with what is wrong."""
+        """The same after room became another reservation's. Raises ValueError with what is wrong."""
         here, apart = self.apart.get(move.of, {}) if move.of else self.free, dict(self.apart)
         if move.whole and move.mark in self.whole:
             raise ValueError("there is such a volume already, or was before this call")
@@ -92,37 +92,37 @@ class Left(NamedTuple):
         return self._replace(free=free, apart=apart, whole=whole)
 
 
-def may_have(parcel: Parcel, role: str) -> bool:
-    """Whether a parcel is for the frameworks of a role: its own, or one below."""
-    return role == parcel.role or role.startswith(f"{parcel.role}/")
+def may_have(reservation: RoleReservation, role: str) -> bool:
+    """Whether a reservation is for the frameworks of a role: its own, or one below."""
+    return role == reservation.role or role.startswith(f"{reservation.role}/")
 
 
 # -- what facts do ---------------------------------------------------------------------------------------------------
 
 
-def room_set_apart(state: State, fact: RoomSetApart) -> None:
-    """Room becomes another parcel's."""
+def room_set_apart(state: State, fact: ResourcesReserved) -> None:
+    """Room becomes another reservation's."""
     if not 0 <= fact.node < state.nodes.n or not state.nodes.up[fact.node] or not (fact.of or fact.mark):
         raise Contradiction(f"no room of node {fact.node} can be set apart")
     ensure_resources(state, fact.amount)
-    here = state.frameworks.parcels.setdefault(state.cluster.specs[fact.node].name, {})
+    here = state.frameworks.role_reservations.setdefault(state.cluster.specs[fact.node].name, {})
     if fact.of:
-        parcel = here.get(fact.of)
-        if parcel is None or not parcel.there or _is_more(fact.amount, parcel.idle):
-            raise Contradiction(f"of parcel {fact.of} there is not so much that nobody has")
-        _count(state, fact.node, parcel.role, fact.amount, -1, fact.at)
-        parcel.amount = plus(parcel.amount, fact.amount, -1)
-        if not parcel.amount:
+        reservation = here.get(fact.of)
+        if reservation is None or not reservation.there or _is_more(fact.amount, reservation.idle):
+            raise Contradiction(f"of reservation {fact.of} there is not so much that nobody has")
+        _count(state, fact.node, reservation.role, fact.amount, -1, fact.at)
+        reservation.amount = plus(reservation.amount, fact.amount, -1)
+        if not reservation.amount:
             del here[fact.of]
     elif not scheduling.amount_fits(state.view(), fact.node, vector(fact.amount, state.resources)):
         raise Contradiction(f"node {fact.node} has not so much free")
     if fact.mark:
         make_role(state, fact.role, fact.at)
         _count(state, fact.node, fact.role, fact.amount, 1, fact.at)
-        parcel = here.setdefault(fact.mark, Parcel(fact.role, {}, said=fact.said, whole=fact.whole))
-        parcel.amount = plus(parcel.amount, fact.amount)
+        reservation = here.setdefault(fact.mark, RoleReservation(fact.role, {}, said=fact.said, whole=fact.whole))
+        reservation.amount = plus(reservation.amount, fact.amount)
     if not here:
-        del state.frameworks.parcels[state.cluster.specs[fact.node].name]
+        del state.frameworks.role_reservations[state.cluster.specs[fact.node].name]
 
 
 def _is_more(amount: Quantities, there: Quantities) -> bool:
@@ -136,11 +136,11 @@ def _count(state: State, node: int, role: str, amount: Quantities, sign: int, at
 
 
 def offered(state: State, offer: Offer) -> None:
-    """Some of the parcels of a node is offered."""
-    here = state.frameworks.parcels.get(state.cluster.specs[offer.node].name, {})
+    """Some of the role_reservations of a node is offered."""
+    here = state.frameworks.role_reservations.get(state.cluster.specs[offer.node].name, {})
     for mark, amount in offer.apart.items():
         if mark not in here or not here[mark].there or _is_more(amount, here[mark].idle):
-            raise Contradiction(f"offer {offer.id} is of more than there is of parcel {mark}")
+            raise Contradiction(f"offer {offer.id} is of more than there is of reservation {mark}")
         here[mark].offered = plus(here[mark].offered, amount)
     if offer.apart:
         state.frameworks.offered_apart[offer.id] = offer.apart
@@ -150,8 +150,8 @@ def closed(state: State, offer: int, node: int) -> None:
     """An offer holds no longer."""
     apart = state.frameworks.offered_apart.pop(offer, {})
     for mark, amount in apart.items():
-        parcel = state.frameworks.parcels[state.cluster.specs[node].name][mark]
-        parcel.offered = plus(parcel.offered, amount, -1)
+        reservation = state.frameworks.role_reservations[state.cluster.specs[node].name][mark]
+        reservation.offered = plus(reservation.offered, amount, -1)
 
 
 def refused(state: State, leaf: int, node: int, apart: Apart, until: float, at: float) -> None:
@@ -163,58 +163,60 @@ def refused(state: State, leaf: int, node: int, apart: Apart, until: float, at: 
 
 
 def taken(state: State, job: Job, node: str, sign: int) -> None:
-    """A task runs in parcels of a node (1), or no longer (-1)."""
-    here = state.frameworks.parcels.get(node, {})
+    """A task runs in role_reservations of a node (1), or no longer (-1)."""
+    here = state.frameworks.role_reservations.get(node, {})
     for mark, amount in job.apart.items():
         if mark not in here or (sign > 0 and (not here[mark].there or _is_more(amount, here[mark].idle))):
-            raise Contradiction(f"task {job.task!r} has more of parcel {mark} than there is")
+            raise Contradiction(f"task {job.task!r} has more of reservation {mark} than there is")
         here[mark].taken = plus(here[mark].taken, amount, sign)
 
 
 def node_lost(state: State, node: int, at: float) -> None:
     """What is set apart of a node counts no longer; it will when it is back."""
-    for parcel in state.frameworks.parcels.get(state.cluster.specs[node].name, {}).values():
-        if parcel.there:
-            _count(state, node, parcel.role, parcel.amount, -1, at)
-            parcel.there = False
+    for reservation in state.frameworks.role_reservations.get(state.cluster.specs[node].name, {}).values():
+        if reservation.there:
+            _count(state, node, reservation.role, reservation.amount, -1, at)
+            reservation.there = False
 
 
 def are_absent(state: State, node: str) -> bool:
     """Whether some of what is set apart of a node does not count."""
-    return any(not parcel.there for parcel in state.frameworks.parcels.get(node, {}).values())
+    return any(not reservation.there for reservation in state.frameworks.role_reservations.get(node, {}).values())
 
 
 def node_joined(state: State, node: int, at: float) -> None:
     """A node is back, or has less than it had: what is set apart of it counts, as far as that is there."""
-    here = state.frameworks.parcels.get(state.cluster.specs[node].name, {})
-    for parcel in here.values():
-        if not parcel.there and scheduling.amount_fits(state.view(), node, vector(parcel.amount, state.resources)):
-            _count(state, node, parcel.role, parcel.amount, 1, at)
-            parcel.there = True
-        elif parcel.there and not parcel.taken and (state.nodes.free[node] < 0).any():
-            _count(state, node, parcel.role, parcel.amount, -1, at)
-            parcel.there = False
+    here = state.frameworks.role_reservations.get(state.cluster.specs[node].name, {})
+    for reservation in here.values():
+        if not reservation.there and scheduling.amount_fits(
+            state.view(), node, vector(reservation.amount, state.resources)
+        ):
+            _count(state, node, reservation.role, reservation.amount, 1, at)
+            reservation.there = True
+        elif reservation.there and not reservation.taken and (state.nodes.free[node] < 0).any():
+            _count(state, node, reservation.role, reservation.amount, -1, at)
+            reservation.there = False
 
 
 # -- what is offered -------------------------------------------------------------------------------------------------
 
 
 def idle_on(state: State, node: str) -> Apart:
-    """What is idle of the parcels of a node."""
-    here = state.frameworks.parcels.get(node, {})
-    return {mark: parcel.idle for mark, parcel in here.items() if parcel.there and parcel.idle}
+    """What is idle of the role_reservations of a node."""
+    here = state.frameworks.role_reservations.get(node, {})
+    return {mark: reservation.idle for mark, reservation in here.items() if reservation.there and reservation.idle}
 
 
 def idle_for(state: State, node: str, role: str, idle: Apart) -> Apart:
     """What of that is for a role."""
-    here = state.frameworks.parcels.get(node, {})
+    here = state.frameworks.role_reservations.get(node, {})
     return {mark: amount for mark, amount in idle.items() if may_have(here[mark], role)}
 
 
-def offers_of_parcels(state: State, worth: Mapping[str, int], now: float) -> list[Fact]:
-    """Offers of what is idle of parcels and is worth an offer, each to one who wants it and has not refused it."""
+def offers_of_reservations(state: State, worth: Mapping[str, int], now: float) -> list[Fact]:
+    """Offers of what is idle of role_reservations and is worth an offer, each to one who wants it and has not refused it."""
     f, made = state.frameworks, list[Offer]()
-    for node in f.parcels:
+    for node in f.role_reservations:
         row, idle = state.cluster.rows[node], idle_on(state, node)
         if not idle or not state.nodes.up[row] or state.nodes.draining[row]:
             continue
@@ -237,8 +239,8 @@ def offers_of_parcels(state: State, worth: Mapping[str, int], now: float) -> lis
 
 def _in_turn(state: State) -> Iterator[str]:
     """The leaves of frameworks that want offers, first who was served longest ago."""
-    b = state.buckets
-    leaves = b.leaf[: b.n][b.wants[: b.n]]
+    b = state.groups
+    leaves = b.leaf[: b.n][b.is_framework[: b.n]]
     for row in leaves[np.lexsort((leaves, state.queues.served[leaves]))].tolist():
         yield state.tree.names[row]
 

@@ -1,63 +1,63 @@
-"""What facts about tasks do to the state: resources taken and given back, jobs moved in and out of their buckets.
+"""What facts about tasks do to the state: resources taken and given back, jobs moved in and out of their groups.
 
 Each function goes through the columns of one fact. Where a task is not in the state that the fact says, it stops and
 returns the position; -1 means that all was applied.
 """
 
 
-cpdef void enter_bucket(View v, i64 job, i64 bucket, double at) noexcept nogil:
-    """Put a job into its bucket's list, by job number. New jobs come last; returned ones are near the front."""
-    jobs, buckets = v.jobs, v.buckets
-    if buckets[bucket].head == NONE:
-        buckets[bucket].since, buckets[bucket].put_off = at, 0.0
-    expect_claim(v, bucket, at)
-    after, before = NONE, buckets[bucket].tail
+cpdef void enter_group(View v, i64 job, i64 group, double at) noexcept nogil:
+    """Put a job into its group's list, by job number. New jobs come last; returned ones are near the front."""
+    jobs, groups = v.jobs, v.groups
+    if groups[group].head == NONE:
+        groups[group].since, groups[group].put_off = at, 0.0
+    expect_claim(v, group, at)
+    after, before = NONE, groups[group].tail
     if before != NONE and jobs[before].id > jobs[job].id:
-        after, before = buckets[bucket].head, NONE
+        after, before = groups[group].head, NONE
         while after != NONE and jobs[after].id < jobs[job].id:
             before, after = after, jobs[after].after
-    jobs[job].after, jobs[job].before, jobs[job].bucket = after, before, bucket
+    jobs[job].after, jobs[job].before, jobs[job].group = after, before, group
     if before == NONE:
-        buckets[bucket].head = job
+        groups[group].head = job
     else:
         jobs[before].after = job
     if after == NONE:
-        buckets[bucket].tail = job
+        groups[group].tail = job
     else:
         jobs[after].before = job
     if jobs[job].holding > 0:
-        buckets[bucket].started += 1
+        groups[group].started += 1
     if v.counts[IN_ORDER]:
-        touch_bucket(v, bucket)
+        touch_group(v, group)
 
 
-cpdef void leave_bucket(View v, i64 job, double at) noexcept nogil:
-    """Take a job out of its bucket; what is kept for it, or for the last of the bucket, is kept no longer."""
-    jobs, buckets = v.jobs, v.buckets
-    bucket, after, before = jobs[job].bucket, jobs[job].after, jobs[job].before
+cpdef void leave_group(View v, i64 job, double at) noexcept nogil:
+    """Take a job out of its group; what is kept for it, or for the last of the group, is kept no longer."""
+    jobs, groups = v.jobs, v.groups
+    group, after, before = jobs[job].group, jobs[job].after, jobs[job].before
     if before == NONE:
-        buckets[bucket].head = after
+        groups[group].head = after
     else:
         jobs[before].after = after
     if after == NONE:
-        buckets[bucket].tail = before
+        groups[group].tail = before
     else:
         jobs[after].before = before
     if jobs[job].holding > 0:
-        buckets[bucket].started -= 1
-    jobs[job].bucket = NONE
+        groups[group].started -= 1
+    jobs[job].group = NONE
     jobs[job].after = NONE
     jobs[job].before = NONE
-    if buckets[bucket].head == NONE:
-        buckets[bucket].passed_since = NAN
-    if v.counts[HOLDS] > 0 and (buckets[bucket].head == NONE or buckets[bucket].gang > 0):
-        drop_holds(v, bucket, at)
+    if groups[group].head == NONE:
+        groups[group].passed_since = NAN
+    if v.counts[HOLDS] > 0 and (groups[group].head == NONE or groups[group].gang > 0):
+        drop_holds(v, group, at)
     elif v.counts[HOLDS] > 0 and before == NONE:
-        hand_on(v, bucket)
+        hand_on(v, group)
     if v.counts[IN_ORDER]:
-        if buckets[bucket].head == NONE:
-            v.bucket_seats[bucket].parked = False  # nobody looks for room for it meanwhile
-        touch_bucket(v, bucket)
+        if groups[group].head == NONE:
+            v.group_cache[group].parked = False  # nobody looks for room for it meanwhile
+        touch_group(v, group)
 
 
 cdef i64 apply_placed(View v, i64 count, i64 *job, i64 *index, i64 *attempt, i64 *node, double at) noexcept nogil:
@@ -84,16 +84,16 @@ cdef i64 apply_placed(View v, i64 count, i64 *job, i64 *index, i64 *attempt, i64
         jobs[j].next = max(jobs[j].next, index[k] + 1)
         _say_until(v, j, t, n, at)
         _take_of_node(v, n, j, t, 1, at)
-        bucket = jobs[j].bucket
-        if bucket != NONE:
+        group = jobs[j].group
+        if group != NONE:
             if jobs[j].holding == 1:
-                v.buckets[bucket].started += 1
-            if v.counts[HOLDS] == 0 or not use_hold(v, bucket, n, at):
-                note_served(v, bucket, at)
+                v.groups[group].started += 1
+            if v.counts[HOLDS] == 0 or not use_hold(v, group, n, at):
+                note_served(v, group, at)
             if startable(v, j) == 0 or jobs[j].gang:
-                leave_bucket(v, j, at)
+                leave_group(v, j, at)
             elif v.counts[IN_ORDER]:
-                touch_bucket(v, bucket)
+                touch_group(v, group)
     return -1
 
 
@@ -154,9 +154,9 @@ cdef void _take_of_node(View v, i64 n, i64 j, i64 t, i64 sign, double at) noexce
             if not v.jobs[j].once:  # else that was counted when the room was offered
                 v.queues[q].allocations += 1
             if v.counts[IN_ORDER]:
-                v.queue_seats[q].turn = turn_of(v, q)
+                v.queue_cache[q].last_served = turn_of(v, q)
         q = p
-    if v.queues[0].lends:
+    if v.queues[0].has_nonlendable:
         set_withheld(v, v.jobs[j].queue)
     if sign > 0 and v.jobs[j].revocable:
         v.times[CLAIM_DUE] = min(v.times[CLAIM_DUE], at)
@@ -222,10 +222,10 @@ cdef i64 apply_finished(
         now = TRANSITIONS[was][event]
         jobs[j].holding -= 1
         idle = jobs[j].holding == 0
-        if idle and jobs[j].bucket != NONE:
-            v.buckets[jobs[j].bucket].started -= 1
+        if idle and jobs[j].group != NONE:
+            v.groups[jobs[j].group].started -= 1
             if v.counts[IN_ORDER]:
-                touch_bucket(v, jobs[j].bucket)
+                touch_group(v, jobs[j].group)
         if v.nodes[tasks[t].node].hold != NONE:
             note_end(v, j, t, at)
         _take_of_node(v, tasks[t].node, j, t, -1, at)
@@ -233,7 +233,7 @@ cdef i64 apply_finished(
         if _ended_by_itself(was, outcome[k], code[k]):
             whose = note_duration(v, j, index[k], at - tasks[t].started_at, at)
             if whose != NOBODYS and v.counts[IN_ORDER]:
-                look_again(v, j, whose)
+                invalidate_estimates(v, j, whose)
         tasks[t].status = now
         tasks[t].outcome = TIME_LIMIT if was == EXPIRING and event != DONE else outcome[k]
         tasks[t].code = code[k]
@@ -245,8 +245,8 @@ cdef i64 apply_finished(
             jobs[j].failed += 1
         elif now == CANCELLED:
             jobs[j].cancelled += 1
-        if jobs[j].bucket != NONE and (now == WAITING or jobs[j].at_most > 0):
-            expect_claim(v, jobs[j].bucket, at)
+        if jobs[j].group != NONE and (now == WAITING or jobs[j].at_most > 0):
+            expect_claim(v, jobs[j].group, at)
         if now == WAITING or idle or jobs[j].at_most > 0:
             if jobs[j].plain:
                 _settle(v, j, at)
@@ -283,10 +283,10 @@ cdef bint _ended_by_itself(i64 was, i64 outcome, i64 code) noexcept nogil:
 
 
 cdef void _settle(View v, i64 j, double at) noexcept nogil:
-    """After tasks of a plain job ended or came back: it has ended, or waits in its bucket if it may run more at once."""
+    """After tasks of a plain job ended or came back: it has ended, or waits in its group if it may run more at once."""
     if v.jobs[j].waiting > 0:
-        if v.jobs[j].bucket == NONE and not v.jobs[j].held and startable(v, j) > 0:
-            enter_bucket(v, j, v.jobs[j].home, at)
+        if v.jobs[j].group == NONE and not v.jobs[j].held and startable(v, j) > 0:
+            enter_group(v, j, v.jobs[j].home, at)
     elif v.jobs[j].holding == 0:
         end_job(v, j, at)
 
@@ -388,15 +388,14 @@ def chosen_attempts(View v, i64 count):
     """
     found = np.empty((4, count), np.int64)
     cdef i64[:, ::1] columns = found
-    cdef i64 *chosen = v.chosen
     cdef bint gaps = False
     for k in range(count):
-        row, index = chosen[JOB * v.cols_chosen + k], chosen[INDEX * v.cols_chosen + k]
+        row, index = v.planned_job[k], v.planned_index[k]
         number = 0
         if v.jobs[row].irregular:
             gaps = True
         else:
             number = v.tasks[v.jobs[row].first + index].attempt + 1
         columns[0, k], columns[1, k], columns[2, k] = v.jobs[row].id, index, number
-        columns[3, k] = chosen[NODE * v.cols_chosen + k]
+        columns[3, k] = v.planned_node[k]
     return found, gaps

@@ -1,6 +1,6 @@
 """Reservations: for whom room is kept, where, and from when on.
 
-A reservation is all holds of one bucket: for its next task, or whole gang. Its start is the earliest moment at which the
+A reservation is all holds of one group: for its next task, or whole gang. Its start is the earliest moment at which the
 forecasts have all of it fit, over all nodes together, beside the reservations of lower rank, which were made before it. To find
 that, the ends that are expected of what runs are gone through in their order (:func:`plan_start`). On each node only what is
 needed at the start is kept, there where room is soonest. See `kernel/holds.pxi` for what that excludes.
@@ -11,11 +11,11 @@ now and then, when tasks ended that it did not expect, or did not end that it di
 
 
 cdef i64 next_to_plan(View v, double now) noexcept nogil:
-    """The first reservation by rank that is to be planned anew: its bucket, NONE."""
+    """The first reservation by rank that is to be planned anew: its group, NONE."""
     found, least = NONE, 0
     for h in range(v.counts[HOLDS]):
         if (found == NONE or v.holds[h].rank < least) and _is_stale(v, h, now):
-            found, least = v.holds[h].bucket, v.holds[h].rank
+            found, least = v.holds[h].group, v.holds[h].rank
     return found
 
 
@@ -53,25 +53,25 @@ cpdef double next_review(View v, double now, double happened) noexcept nogil:
 
 
 cdef i64 slips_of(View v, i64 b, double now, double reserve_after) noexcept nogil:
-    """How often the start of a bucket's reservation has passed in vain, with this time; once in `reserve_after` counts."""
+    """How often the start of a group's reservation has passed in vain, with this time; once in `reserve_after` counts."""
     cdef bint late
     for h in range(v.counts[HOLDS]):
-        if v.holds[h].bucket == b:
+        if v.holds[h].group == b:
             late = now > v.holds[h].start and now - v.holds[h].since >= reserve_after
             return v.holds[h].slips + late
     return 0
 
 
 cdef (i64, double) plan_anew(View v, i64 b, i64 slips, double now) noexcept nogil:
-    """Plan a bucket's reservation anew, on its own nodes where these are fixed; see `_plan`."""
+    """Plan a group's reservation anew, on its own nodes where these are fixed; see `_plan`."""
     cdef bint own
     mark = v.scratches
     rank, place, most = 0, NONE, integers(v, v.counts[NODES])
     for h in range(v.counts[HOLDS]):
-        if v.holds[h].bucket == b:
+        if v.holds[h].group == b:
             rank, place = v.holds[h].rank, v.holds[h].place
             most[v.holds[h].node] = v.holds[h].tasks
-    own = place != NONE and ((v.queues[v.buckets[b].leaf].apart >> place) & 1)
+    own = place != NONE and ((v.queues[v.groups[b].leaf].apart >> place) & 1)
     if slips >= FIXED:
         count, start = _plan(v, b, rank, most, own, now)
         if count > 0:
@@ -85,24 +85,24 @@ cdef (i64, double) plan_anew(View v, i64 b, i64 slips, double now) noexcept nogi
 
 
 cdef (i64, double) plan_new(View v, i64 b, double now) noexcept nogil:
-    """Plan a reservation for a bucket that has none; see `_plan`.
+    """Plan a reservation for a group that has none; see `_plan`.
 
     If its leaf was just served, and is the first in line all the same, and short, it is to have more than it has. Where only its
     own tasks could bring it that, nothing is planned until others pass it again.
     """
     mark = v.scratches
-    own, most = _is_short(v, v.buckets[b].leaf, now), integers(v, v.counts[NODES])
+    own, most = _is_short(v, v.groups[b].leaf, now), integers(v, v.counts[NODES])
     for n in range(v.counts[NODES]):
         most[n] = tasks_left(v, b)
     count, start = _plan(v, b, next_rank(v), most, own, now)
     release(v, mark)
-    if own and not v.queue_seats[v.buckets[b].leaf].apart and isnan(v.buckets[b].passed_since):
+    if own and not v.queue_cache[v.groups[b].leaf].apart and isnan(v.groups[b].passed_since):
         return 0, now
     return count, start
 
 
 cdef (i64, double) _plan(View v, i64 b, i64 rank, i64 *most, bint own, double now) noexcept nogil:
-    """Plan a start (see `plan_start`), and say in the seats of the queues of which leaves it counts on no task.
+    """Plan a start (see `plan_start`), and say in the cache of the queues of which leaves it counts on no task.
 
     What a task gives back of a leaf that is to have more than it has is taken by others of the leaf at once. So it is with those
     that were in line when they were served and are short, with those that have a gang more and go before this one when that which
@@ -110,37 +110,37 @@ cdef (i64, double) _plan(View v, i64 b, i64 rank, i64 *most, bint own, double no
     for them; and with its own leaf, where that is said. Only a plan that comes to nothing without them counts on them.
     """
     cdef bint some
-    seats, mine, some = v.queue_seats, v.buckets[b].leaf, own
+    cache, mine, some = v.queue_cache, v.groups[b].leaf, own
     for q in range(v.counts[QUEUES]):
-        seats[q].apart = own if q == mine else _is_short(v, q, now) or _comes_back(v, q, b)
-        some |= seats[q].apart
+        cache[q].apart = own if q == mine else _is_short(v, q, now) or _comes_back(v, q, b)
+        some |= cache[q].apart
     h = 0
     while h < v.counts[HOLDS]:
-        leaf = v.buckets[v.holds[h].bucket].leaf
-        if v.holds[h].kind == RESERVATION and leaf != mine and not seats[leaf].apart:
-            seats[leaf].apart = not counts_on(v, h, leaf) or _stays_before(v, h, b)
-            some |= seats[leaf].apart
+        leaf = v.groups[v.holds[h].group].leaf
+        if v.holds[h].kind == RESERVATION and leaf != mine and not cache[leaf].apart:
+            cache[leaf].apart = not counts_on(v, h, leaf) or _stays_before(v, h, b)
+            some |= cache[leaf].apart
         h = next_reservation(v, h)
     count, start = plan_start(v, b, rank, most, now)
     if some and count == 0:
         for q in range(v.counts[QUEUES]):
-            seats[q].apart = False
+            cache[q].apart = False
         return plan_start(v, b, rank, most, now)
     _leave_those_there(v, mine, count)
     return count, start
 
 
 cdef bint is_still_due(View v, i64 b, double now) noexcept nogil:
-    """Whether a bucket that is first in line was passed over, and not only its leaf, which was served; or that is short."""
-    return not isnan(v.buckets[b].passed_since) or _is_short(v, v.buckets[b].leaf, now)
+    """Whether a group that is first in line was passed over, and not only its leaf, which was served; or that is short."""
+    return not isnan(v.groups[b].passed_since) or _is_short(v, v.groups[b].leaf, now)
 
 
 cdef bint _is_short(View v, i64 leaf, double now) noexcept nogil:
     """Whether a leaf was in line a short while ago, and served, and with its next task or gang would still go before another."""
-    b = v.best[v.queue_seats[leaf].base + 1] if is_leaf(v, leaf) and is_in_line(v, leaf, now) else NONE
+    b = v.best[v.queue_cache[leaf].base + 1] if is_leaf(v, leaf) and is_in_line(v, leaf, now) else NONE
     if b == NONE:
         return False
-    x, shape, count = leaf, v.buckets[b].shape_row, _tasks_next(v, b)
+    x, shape, count = leaf, v.groups[b].shape_row, _tasks_next(v, b)
     while x > 0:
         if not _is_by_jobs(v, x):
             _use_more(v, x, shape, count)
@@ -165,7 +165,7 @@ cdef bint _goes_before_another(View v, i64 x, i64 x_below, i64 shape) noexcept n
     """Whether a queue goes before any sibling that runs something, its own keys having been worked out for this."""
     for y in range(1, v.counts[QUEUES]):
         if v.queues[y].parent == v.queues[x].parent and y != x and v.queues[y].tasks > 0:
-            if v.best[v.queue_seats[y].base + 1] == NONE:  # else they are kept
+            if v.best[v.queue_cache[y].base + 1] == NONE:  # else they are kept
                 _set_keys_of(v, y)
             if _is_before(v, x, x_below, y, exact_below(v, y, shape, 1)):
                 return True
@@ -173,18 +173,18 @@ cdef bint _goes_before_another(View v, i64 x, i64 x_below, i64 shape) noexcept n
 
 
 cdef bint _comes_back(View v, i64 leaf, i64 b) noexcept nogil:
-    """Whether a leaf that runs something has a gang waiting, and goes before a bucket when as much as that has ended."""
+    """Whether a leaf that runs something has a gang waiting, and goes before a group when as much as that has ended."""
     cdef i64 m = v.len_total
-    best = v.best[v.queue_seats[leaf].base + 1] if is_leaf(v, leaf) and v.queues[leaf].tasks > 0 else NONE
-    if best == NONE or v.buckets[best].gang == 0:
+    best = v.best[v.queue_cache[leaf].base + 1] if is_leaf(v, leaf) and v.queues[leaf].tasks > 0 else NONE
+    if best == NONE or v.groups[best].gang == 0:
         return False
-    x, y = _siblings(v, leaf, v.buckets[b].leaf)
+    x, y = _siblings(v, leaf, v.groups[b].leaf)
     if _is_by_jobs(v, x):
         return False
     mark, less = v.scratches, _next_in_all(v, best)
     for r in range(m):
         less[r] = -min(less[r], v.used[leaf * m + r])
-    before = _goes_before_with(v, leaf, v.buckets[best].shape_row, less, b, y, integers(v, m))
+    before = _goes_before_with(v, leaf, v.groups[best].shape_row, less, b, y, integers(v, m))
     release(v, mark)
     return before
 
@@ -195,12 +195,12 @@ cdef void _leave_those_there(View v, i64 mine, i64 count) noexcept nogil:
     there = flags(v, v.counts[QUEUES])
     there[mine] = True
     for k in range(count):
-        t = v.nodes[v.chosen[NODE * v.cols_chosen + k]].task
+        t = v.nodes[v.planned_node[k]].task
         while t != NONE:
             there[v.jobs[v.tasks[t].job].queue] = True
             t = v.tasks[t].after
     for q in range(v.counts[QUEUES]):
-        v.queue_seats[q].apart = v.queue_seats[q].apart and there[q]
+        v.queue_cache[q].apart = v.queue_cache[q].apart and there[q]
     release(v, mark)
 
 
@@ -231,7 +231,7 @@ cdef i64 how_many(View v) noexcept nogil:
 
 
 cdef (i64, double) plan_start(View v, i64 b, i64 rank, i64 *most, double now) noexcept nogil:
-    """Find the earliest start of a bucket's next task, or whole gang, beside all reservations of lower rank.
+    """Find the earliest start of a group's next task, or whole gang, beside all reservations of lower rank.
 
     Parameters
     ----------
@@ -242,7 +242,7 @@ cdef (i64, double) plan_start(View v, i64 b, i64 rank, i64 *most, double now) no
         Tasks for which room may be kept on each node, at most; those that take none are left out here.
     now : float
 
-    Tasks of leaves that stand apart in the seats of the queues are not counted on.
+    Tasks of leaves that stand apart in the cache of the queues are not counted on.
 
     Returns
     -------
@@ -252,7 +252,7 @@ cdef (i64, double) plan_start(View v, i64 b, i64 rank, i64 *most, double now) no
         Seconds, as in the facts; `now` where it fits at once.
     """
     cdef i64 m = v.len_total
-    shape = v.buckets[b].shape_row
+    shape = v.groups[b].shape_row
     wanted = _tasks_next(v, b)
     for n in range(v.counts[NODES]):
         most[n] = min(most[n], could_hold(v, n, shape))
@@ -285,7 +285,7 @@ cdef (i64, double) plan_start(View v, i64 b, i64 rank, i64 *most, double now) no
     count = 0
     for n in range(v.counts[NODES]):
         if at_once[n] > 0:
-            v.chosen[NODE * v.cols_chosen + count], v.chosen[INDEX * v.cols_chosen + count] = n, at_once[n]
+            v.planned_node[count], v.planned_tasks[count] = n, at_once[n]
             count += 1
     release(v, mark)
     return count, start
@@ -370,7 +370,7 @@ cdef Events _events(View v, i64 *most, i64 rank, double now) noexcept nogil:
             h = v.holds[h].after
         t, part = v.nodes[n].task, part_left(v, n)
         while t != NONE:
-            apart = v.queue_seats[v.jobs[v.tasks[t].job].queue].apart
+            apart = v.queue_cache[v.jobs[v.tasks[t].job].queue].apart
             at = INFINITY if apart else expected_end(v, t, now, part, tails)
             if at < INFINITY:
                 times[k], nodes[k], tasks[k] = at, n, t
@@ -450,7 +450,7 @@ cdef double expected_end(View v, i64 t, double now, double part, double *tails) 
 
 
 cdef i64 overtaken(View v, i64 line) noexcept nogil:
-    """A hold of one whose queue is due no longer, for that of the bucket `line`, which is due, goes before it; NONE.
+    """A hold of one whose queue is due no longer, for that of the group `line`, which is due, goes before it; NONE.
 
     It must go before even when it has what it waits for, and without what the other is charged for its reservation, so that they
     do not take turns in dropping each other's.
@@ -464,26 +464,26 @@ cdef i64 overtaken(View v, i64 line) noexcept nogil:
 
 
 cdef bint _goes_before_reservation(View v, i64 b, i64 first) noexcept nogil:
-    """Whether a bucket's queue clearly goes before that for which there is the reservation whose first hold this is."""
-    other, leaf = v.holds[first].bucket, v.buckets[b].leaf
-    x, y = _siblings(v, leaf, v.buckets[other].leaf)
+    """Whether a group's queue clearly goes before that for which there is the reservation whose first hold this is."""
+    other, leaf = v.holds[first].group, v.groups[b].leaf
+    x, y = _siblings(v, leaf, v.groups[other].leaf)
     if _is_by_jobs(v, x):
-        if v.queues[v.queues[x].parent].policy == BY_PRIORITY and v.buckets[b].priority != v.buckets[other].priority:
-            return v.buckets[b].priority > v.buckets[other].priority
+        if v.queues[v.queues[x].parent].policy == BY_PRIORITY and v.groups[b].priority != v.groups[other].priority:
+            return v.groups[b].priority > v.groups[other].priority
         return v.jobs[current_job(v, b)].id < v.jobs[current_job(v, other)].id
     # Both wait, so their keys are kept; and who has more never goes before sooner, but where YARN goes by another resource then.
     if not compares_as_yarn(v, x) and not _is_before(v, x, _below(v, x, b), y, _below(v, y, other)):
         return False
     mark, more = v.scratches, _next_in_all(v, b)
-    before = _goes_before_with(v, leaf, v.buckets[b].shape_row, more, other, y, _kept_in_all(v, first, v.idle))
+    before = _goes_before_with(v, leaf, v.groups[b].shape_row, more, other, y, _kept_in_all(v, first, v.idle))
     release(v, mark)
     return before
 
 
 cdef i64 *_next_in_all(View v, i64 b) noexcept nogil:
-    """What a bucket needs for its next task, or whole gang. It is scratch."""
+    """What a group needs for its next task, or whole gang. It is scratch."""
     cdef i64 m = v.len_total
-    count, shape = _tasks_next(v, b), v.buckets[b].shape_row
+    count, shape = _tasks_next(v, b), v.groups[b].shape_row
     more = integers(v, m)
     for r in range(m):
         more[r] = count * v.demand[shape * m + r]
@@ -491,31 +491,31 @@ cdef i64 *_next_in_all(View v, i64 b) noexcept nogil:
 
 
 cdef i64 _tasks_next(View v, i64 b) noexcept nogil:
-    """How many tasks of a bucket start next: one, or a whole gang."""
-    return tasks_left(v, b) if v.buckets[b].gang > 0 else 1
+    """How many tasks of a group start next: one, or a whole gang."""
+    return tasks_left(v, b) if v.groups[b].gang > 0 else 1
 
 
 cdef bint _stays_before(View v, i64 first, i64 b) noexcept nogil:
-    """Whether the queue of a reservation (this is its first hold) goes before a bucket's even when it has what is kept for it."""
-    other = v.holds[first].bucket
-    leaf = v.buckets[other].leaf
-    x, _ = _siblings(v, leaf, v.buckets[b].leaf)
+    """Whether the queue of a reservation (this is its first hold) goes before a group's even when it has what is kept for it."""
+    other = v.holds[first].group
+    leaf = v.groups[other].leaf
+    x, _ = _siblings(v, leaf, v.groups[b].leaf)
     if _is_by_jobs(v, x) or not _more_waits(v, first):
         return False
     mark, amount = v.scratches, _kept_in_all(v, first, v.amount)
-    before = _goes_before_with(v, leaf, v.buckets[other].shape_row, amount, b, x, _kept_in_all(v, first, v.idle))
+    before = _goes_before_with(v, leaf, v.groups[other].shape_row, amount, b, x, _kept_in_all(v, first, v.idle))
     release(v, mark)
     return before
 
 
 cdef bint _more_waits(View v, i64 first) noexcept nogil:
     """Whether the leaf of a reservation has more waiting than what is kept."""
-    b, kept = v.holds[first].bucket, 0
+    b, kept = v.holds[first].group, 0
     for h in range(first, next_reservation(v, first)):
         kept += v.holds[h].tasks
-    if v.jobs[v.buckets[b].head].after != NONE or (v.buckets[b].gang == 0 and tasks_left(v, b) > kept):
+    if v.jobs[v.groups[b].head].after != NONE or (v.groups[b].gang == 0 and tasks_left(v, b) > kept):
         return True
-    base, slots = v.queue_seats[v.buckets[b].leaf].base, v.queue_seats[v.buckets[b].leaf].slots
+    base, slots = v.queue_cache[v.groups[b].leaf].base, v.queue_cache[v.groups[b].leaf].slots
     for place in range(base + slots, base + 2 * slots):
         if v.best[place] != NONE and v.best[place] != b:
             return True
@@ -533,8 +533,8 @@ cdef i64 *_kept_in_all(View v, i64 first, i64 *of) noexcept nogil:
 
 
 cdef bint is_before(View v, i64 one, i64 shape, i64 b) noexcept nogil:
-    """Whether a leaf with a task of a shape goes before a bucket by what their queues have, where that says it."""
-    x, y = _siblings(v, one, v.buckets[b].leaf)
+    """Whether a leaf with a task of a shape goes before a group by what their queues have, where that says it."""
+    x, y = _siblings(v, one, v.groups[b].leaf)
     if _is_by_jobs(v, x):
         return False
     mark, nothing = v.scratches, integers(v, v.len_total)
@@ -550,8 +550,8 @@ cdef bint _is_by_jobs(View v, i64 x) noexcept nogil:
 
 
 cdef bint _goes_before_with(View v, i64 one, i64 shape, i64 *more, i64 b, i64 z, i64 *promised) noexcept nogil:
-    """Whether a leaf with a task of a shape goes before a bucket, if it had `more`, and `z` of the two were promised less."""
-    x, y = _siblings(v, one, v.buckets[b].leaf)
+    """Whether a leaf with a task of a shape goes before a group, if it had `more`, and `z` of the two were promised less."""
+    x, y = _siblings(v, one, v.groups[b].leaf)
     _suppose_more(v, x, 1, more, z, promised)
     _set_keys_of(v, y)
     before = _is_before(v, x, below_on_path(v, x, one, shape), y, _below(v, y, b))
@@ -560,17 +560,17 @@ cdef bint _goes_before_with(View v, i64 one, i64 shape, i64 *more, i64 b, i64 z,
 
 
 cdef i64 _below(View v, i64 x, i64 b) noexcept nogil:
-    """0 where a queue goes before its siblings with the next task of a bucket in it, for it is below its guarantee; else 1."""
-    return below_on_path(v, x, v.buckets[b].leaf, v.buckets[b].shape_row)
+    """0 where a queue goes before its siblings with the next task of a group in it, for it is below its guarantee; else 1."""
+    return below_on_path(v, x, v.groups[b].leaf, v.groups[b].shape_row)
 
 
 cdef bint _is_before(View v, i64 x, i64 x_below, i64 y, i64 y_below) noexcept nogil:
     """Whether one of two siblings goes before the other, their keys having been worked out for this.
 
-    Where nothing waits they are not kept; nor may `below` in the seats be asked, which says what any task that waits may do.
+    Where nothing waits they are not kept; nor may `below` in the cache be asked, which says what any task that waits may do.
     """
-    seat = v.queue_seats
-    return queue_goes_before(v, x, x_below, seat[x].first, seat[x].level, y, y_below, seat[y].first, seat[y].level)
+    cache = v.queue_cache
+    return queue_goes_before(v, x, x_below, cache[x].first, cache[x].level, y, y_below, cache[y].first, cache[y].level)
 
 
 cdef (i64, i64) _siblings(View v, i64 one, i64 other) noexcept nogil:

@@ -14,4 +14,4 @@ CONSTANTS = {
         **constants_of(tables, view, statuses, own), **_POLICIES, **{outcome.name: int(outcome) for outcome in Outcome},
     },
 }  # fmt: skip
-TYPES = {"scheduling": {"View": view.ARRAYS, "Ledger": arrays.LEDGER, "Tree": arrays.TREE}}
+TYPES = {"scheduling": {"View": view.ARRAYS, "PreemptionPlan": arrays.PREEMPTION_PLAN, "Tree": arrays.TREE}}

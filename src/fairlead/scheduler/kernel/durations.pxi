@@ -1,9 +1,9 @@
 """What is kept of how long tasks lasted: counts by duration, of a job, of a family of jobs, of a leaf queue.
 
 Of a job with very many tasks only some count for its family and its queue, evenly chosen by their index: not those that end
-first, which are the short ones. A sketch that is full is halved, so that old durations weigh less and less.
+first, which are the short ones. A histogram that is full is halved, so that old durations weigh less and less.
 
-Only so many sketches are kept. Each has its place in one set of a few, and a new one takes there that of a job that has ended,
+Only so many histograms are kept. Each has its place in one set of a few, and a new one takes there that of a job that has ended,
 or one that is free, or of the one that was added to longest ago; a queue's goes last. All of it follows from the facts alone.
 """
 
@@ -27,7 +27,7 @@ cpdef i64 note_duration(View v, i64 j, i64 index, double seconds, double at) noe
     whose = NOBODYS
     if not seconds >= 0.0:
         return whose
-    jobs, forgotten = v.jobs, v.counts[FORGOTTEN_SKETCHES]
+    jobs, forgotten = v.jobs, v.counts[FORGOTTEN_HISTOGRAMS]
     b = bin_of(seconds)
     if jobs[j].tasks > 1 and _count(v, _row_for(v, OF_JOB, jobs[j].id, at), b, at):
         whose = FAMILYS
@@ -35,40 +35,40 @@ cpdef i64 note_duration(View v, i64 j, i64 index, double seconds, double at) noe
         if jobs[j].family != 0 and _count(v, _row_for(v, OF_FAMILY, jobs[j].family, at), b, at):
             whose = FAMILYS
         row = _row_for(v, OF_QUEUE, jobs[j].queue, at)
-        full = v.sketches[row].total == FULL
+        full = v.histograms[row].total == FULL
         if _count(v, row, b, at):
             whose = FORGIVEN if full else LEAFS
-    return EVERYBODYS if v.counts[FORGOTTEN_SKETCHES] > forgotten else whose
+    return EVERYBODYS if v.counts[FORGOTTEN_HISTOGRAMS] > forgotten else whose
 
 
 cdef void let_go(View v, i64 job) noexcept nogil:
-    """A job has ended: its own sketch makes room first."""
+    """A job has ended: its own histogram makes room first."""
     row = find(v, OF_JOB, job)
     if row != NONE:
-        v.sketches[row].used = -INFINITY
+        v.histograms[row].used = -INFINITY
 
 
 cdef i64 find(View v, i64 about, i64 key) noexcept nogil:
-    """The row of a sketch, NONE where there is none."""
-    sketches, places, s = v.sketches, v.sketch_places, set_of(about, key)
+    """The row of a histogram, NONE where there is none."""
+    histograms, places, s = v.histograms, v.histogram_places, set_of(about, key)
     for way in range(WAYS):
         row = places[s * WAYS + way]
-        if row != NONE and sketches[row].key == key and sketches[row].about == about:
+        if row != NONE and histograms[row].key == key and histograms[row].about == about:
             return row
     return NONE
 
 
 cpdef i64 set_of(i64 about, i64 key) noexcept nogil:
-    """The set that a sketch has its place in."""
+    """The set that a histogram has its place in."""
     return (((4 * key + about) * SPREAD_KEYS) >> 40) & (SETS - 1)
 
 
 cdef i64 _row_for(View v, i64 about, i64 key, double at) noexcept nogil:
-    """The row of a sketch, which is made where there is none."""
+    """The row of a histogram, which is made where there is none."""
     row = find(v, about, key)
     if row != NONE:
         return row
-    sketches, places, s = v.sketches, v.sketch_places, set_of(about, key)
+    histograms, places, s = v.histograms, v.histogram_places, set_of(about, key)
     free, victim = NONE, NONE
     for way in range(WAYS):
         other = places[s * WAYS + way]
@@ -76,45 +76,45 @@ cdef i64 _row_for(View v, i64 about, i64 key, double at) noexcept nogil:
             free = way
         elif victim == NONE or _makes_room_before(v, other, victim):
             victim = other
-    if victim == NONE or (free != NONE and sketches[victim].used > -INFINITY):
-        victim = v.counts[SKETCHES]
-        v.counts[SKETCHES] += 1
+    if victim == NONE or (free != NONE and histograms[victim].used > -INFINITY):
+        victim = v.counts[HISTOGRAMS]
+        v.counts[HISTOGRAMS] += 1
         places[s * WAYS + free] = victim
-    elif sketches[victim].used > -INFINITY:
-        v.counts[FORGOTTEN_SKETCHES] += (sketches[victim].usual != NONE)
-    sketches[victim].about, sketches[victim].key, sketches[victim].total = about, key, 0
-    sketches[victim].usual, sketches[victim].beyond = NONE, 0
+    elif histograms[victim].used > -INFINITY:
+        v.counts[FORGOTTEN_HISTOGRAMS] += (histograms[victim].p90 != NONE)
+    histograms[victim].about, histograms[victim].key, histograms[victim].total = about, key, 0
+    histograms[victim].p90, histograms[victim].beyond = NONE, 0
     for b in range(BINS):
-        sketches[victim].counts[b] = 0
+        histograms[victim].counts[b] = 0
     return victim
 
 
 cdef bint _makes_room_before(View v, i64 row, i64 other) noexcept nogil:
-    """Whether a sketch makes room before another."""
+    """Whether a histogram makes room before another."""
     cdef bint last, other_last
-    sketches = v.sketches
-    last, other_last = sketches[row].about == OF_QUEUE, sketches[other].about == OF_QUEUE
+    histograms = v.histograms
+    last, other_last = histograms[row].about == OF_QUEUE, histograms[other].about == OF_QUEUE
     if last != other_last:
         return other_last
-    if sketches[row].used != sketches[other].used:
-        return sketches[row].used < sketches[other].used
+    if histograms[row].used != histograms[other].used:
+        return histograms[row].used < histograms[other].used
     return row < other
 
 
 cdef bint _count(View v, i64 row, i64 b, double at) noexcept nogil:
-    """Count a duration in a sketch; whether what is usual is another now, or who did not keep to it is forgiven."""
+    """Count a duration in a histogram; whether what is usual is another now, or who did not keep to it is forgiven."""
     cdef bint full
-    sketches, full = v.sketches, v.sketches[row].total == FULL
+    histograms, full = v.histograms, v.histograms[row].total == FULL
     if full:
         _halve(v, row)
-    sketches[row].counts[b] += 1
-    sketches[row].total += 1
-    sketches[row].used = at
-    was = sketches[row].usual
+    histograms[row].counts[b] += 1
+    histograms[row].total += 1
+    histograms[row].used = at
+    was = histograms[row].p90
     if was != NONE and b > was:
-        sketches[row].beyond += 1
+        histograms[row].beyond += 1
     _set_usual(v, row)
-    return full or sketches[row].usual != was
+    return full or histograms[row].p90 != was
 
 
 cdef void _set_usual(View v, i64 row) noexcept nogil:
@@ -123,12 +123,12 @@ cdef void _set_usual(View v, i64 row) noexcept nogil:
     Of N durations and one to come each is equally likely to be the k-th longest, so the next is longer than the k-th longest of N
     with a chance of k in N + 1, whatever they are like; k is the most for which that is no more than one in ten.
     """
-    sketches, counts = v.sketches, v.sketches[row].counts
-    allowed = (sketches[row].total + 1) // IN_TEN
+    histograms, counts = v.histograms, v.histograms[row].counts
+    allowed = (histograms[row].total + 1) // IN_TEN
     if allowed == 0:
-        sketches[row].usual, sketches[row].beyond = NONE, 0
+        histograms[row].p90, histograms[row].beyond = NONE, 0
         return
-    b, beyond = sketches[row].usual, sketches[row].beyond
+    b, beyond = histograms[row].p90, histograms[row].beyond
     if b == NONE:
         b, beyond = BINS - 1, 0
     while beyond >= allowed:
@@ -137,53 +137,53 @@ cdef void _set_usual(View v, i64 row) noexcept nogil:
     while beyond + counts[b] < allowed:
         beyond += counts[b]
         b -= 1
-    sketches[row].usual, sketches[row].beyond = b, beyond
+    histograms[row].p90, histograms[row].beyond = b, beyond
 
 
-cpdef void find_usual(View v) noexcept nogil:
-    """Work out what is usual in all sketches."""
-    for row in range(v.counts[SKETCHES]):
-        v.sketches[row].usual, v.sketches[row].beyond = NONE, 0
+cpdef void find_p90s(View v) noexcept nogil:
+    """Work out what is usual in all histograms."""
+    for row in range(v.counts[HISTOGRAMS]):
+        v.histograms[row].p90, v.histograms[row].beyond = NONE, 0
         _set_usual(v, row)
 
 
 cdef double usual(View v, i64 about, i64 key) noexcept nogil:
-    """The seconds that nine in ten of a sketch lasted no longer than; NaN where there are too few, or none."""
+    """The seconds that nine in ten of a histogram lasted no longer than; NaN where there are too few, or none."""
     row = find(v, about, key)
-    if row == NONE or v.sketches[row].usual == NONE:
+    if row == NONE or v.histograms[row].p90 == NONE:
         return NAN
-    return <double>EDGES[v.sketches[row].usual + 1] if v.sketches[row].usual < BINS - 1 else INFINITY
+    return <double>EDGES[v.histograms[row].p90 + 1] if v.histograms[row].p90 < BINS - 1 else INFINITY
 
 
 cdef void _halve(View v, i64 row) noexcept nogil:
     """Keep half of the durations; of those longer than any, half as well, but for one."""
-    counts, rest = v.sketches[row].counts, 0
+    counts, rest = v.histograms[row].counts, 0
     for b in range(BINS - 1, -1, -1):
         both = counts[b] + rest
         counts[b] = both // 2
         rest = both % 2
-    v.sketches[row].total //= 2
-    v.sketches[row].usual, v.sketches[row].beyond = NONE, 0
-    if v.sketches[row].about == OF_QUEUE:  # who did not keep to forecasts that were made of them is forgiven by and by
-        q = v.sketches[row].key
+    v.histograms[row].total //= 2
+    v.histograms[row].p90, v.histograms[row].beyond = NONE, 0
+    if v.histograms[row].about == OF_QUEUE:  # who did not keep to forecasts that were made of them is forgiven by and by
+        q = v.histograms[row].key
         v.queues[q].trusted //= 2
         v.queues[q].overran //= 2
 
 
 cpdef void find_places(View v) noexcept nogil:
-    """Give all sketches their places anew."""
-    places = v.sketch_places
+    """Give all histograms their places anew."""
+    places = v.histogram_places
     for place in range(SETS * WAYS):
         places[place] = NONE
-    for row in range(v.counts[SKETCHES]):
-        s, way = set_of(v.sketches[row].about, v.sketches[row].key), 0
+    for row in range(v.counts[HISTOGRAMS]):
+        s, way = set_of(v.histograms[row].about, v.histograms[row].key), 0
         while places[s * WAYS + way] != NONE:
             way += 1
         places[s * WAYS + way] = row
 
 
 cdef double set_tails(View v, i64 j, double *tails) noexcept nogil:
-    """Set `tails[about * TAIL + b]` to how many durations in each sketch of job row j are in bin b or longer ones.
+    """Set `tails[about * TAIL + b]` to how many durations in each histogram of job row j are in bin b or longer ones.
 
     Returns what none is longer than.
     """
@@ -193,7 +193,7 @@ cdef double set_tails(View v, i64 j, double *tails) noexcept nogil:
         row = find(v, about, key)
         tails[about * TAIL + BINS] = 0.0
         for b in range(BINS - 1, -1, -1):
-            count = v.sketches[row].counts[b] if row != NONE else 0
+            count = v.histograms[row].counts[b] if row != NONE else 0
             tails[about * TAIL + b] = tails[about * TAIL + b + 1] + count
             if count > 0:
                 longest = max(longest, b + 1)

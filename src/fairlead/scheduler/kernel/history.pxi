@@ -119,7 +119,7 @@ cdef double mean_at_tick(View v, i64 q, i64 r) noexcept nogil:
 cdef void charge(View v, i64 q) noexcept nogil:
     """Work out what queue q is charged, and with how much of its siblings at work that would be less."""
     cdef i64 m = v.len_total
-    seats, p = v.queue_seats, v.queues[q].parent
+    cache, p = v.queue_cache, v.queues[q].parent
     for r in range(m):
         before = used_before(v, q, r)
         if before > 0:
@@ -127,9 +127,9 @@ cdef void charge(View v, i64 q) noexcept nogil:
             most = half * (<double>v.weighs[q * m + r] / max(1, v.at_work[p * m + r]))
             if before > most:
                 before = <i64>most
-                seats[p].crowded = True
+                cache[p].crowded = True
             else:
-                seats[p].crowd = min(seats[p].crowd, half * v.weighs[q * m + r] / before * LITTLE_LESS)
+                cache[p].crowd = min(cache[p].crowd, half * v.weighs[q * m + r] / before * LITTLE_LESS)
         v.charged[q * m + r] = ((v.used[q * m + r] + v.promised[q * m + r]) << v.fine[r]) + before
 
 

@@ -2,7 +2,7 @@
 
 
 cdef void keep_room(
-    View v, i64 bucket, i64 job, i64 count, i64 *nodes, i64 *tasks, i64 kind, double start, i64 slips, i64 aparts, i64 *apart,
+    View v, i64 group, i64 job, i64 count, i64 *nodes, i64 *tasks, i64 kind, double start, i64 slips, i64 aparts, i64 *apart,
     double at,
 ) noexcept nogil:
     """Keep room on nodes, which rise, for tasks of a job row, and not what was kept for it before. There are rows for that.
@@ -16,12 +16,12 @@ cdef void keep_room(
     cdef bint claimed
     rank = next_rank(v) if kind == RESERVATION else first_rank(v)
     end = start + usual_duration(v, job) if kind == RESERVATION else INFINITY
-    news = not _is_kept(v, bucket, count, nodes, tasks, start, end)
+    news = not _is_kept(v, group, count, nodes, tasks, start, end)
     mark = v.scratches
-    made, since, idled, ran = at, at, floats(v, m), v.queues[v.buckets[bucket].leaf].tasks
+    made, since, idled, ran = at, at, floats(v, m), v.queues[v.groups[group].leaf].tasks
     changed, claimed = flags(v, v.counts[NODES]), kind != RESERVATION
     for h in range(v.counts[HOLDS]):
-        if v.holds[h].bucket == bucket:
+        if v.holds[h].group == group:
             changed[v.holds[h].node] = True
             claimed |= v.holds[h].kind != RESERVATION
             if (v.holds[h].kind == RESERVATION) == (kind == RESERVATION):
@@ -30,7 +30,7 @@ cdef void keep_room(
             count_idle(v, v.holds[h].node, at)
             for r in range(m):
                 idled[r] += v.idled[h * m + r]
-    _take_out(v, bucket, NONE)
+    _take_out(v, group, NONE)
     for k in range(count):
         count_idle(v, nodes[k], at)
     unlink_holds(v)
@@ -42,23 +42,23 @@ cdef void keep_room(
     for k in range(count):
         h = v.counts[HOLDS]
         v.counts[HOLDS] += 1
-        v.holds[h].kind, v.holds[h].node, v.holds[h].bucket, v.holds[h].job = kind, nodes[k], bucket, v.jobs[job].id
+        v.holds[h].kind, v.holds[h].node, v.holds[h].group, v.holds[h].job = kind, nodes[k], group, v.jobs[job].id
         v.holds[h].tasks, v.holds[h].rank, v.holds[h].slips, v.holds[h].start = tasks[k], rank, slips, start
         v.holds[h].end, v.holds[h].made, v.holds[h].since = end, made, since
         v.holds[h].planned = v.holds[h].counted = at
         v.holds[h].change, v.holds[h].place = SAME, place
         v.holds[h].ran = ran
         for r in range(m):
-            v.amount[h * m + r] = tasks[k] * v.demand[v.buckets[bucket].shape_row * m + r]
+            v.amount[h * m + r] = tasks[k] * v.demand[v.groups[group].shape_row * m + r]
             v.idle[h * m + r], v.idled[h * m + r] = 0, 0.0
         count_claim(v, h, tasks[k])
         changed[nodes[k]] = True
     for r in range(m):
         v.idled[first * m + r] = idled[r]
     link_holds(v)
-    _withhold(v, bucket)
-    if kind == RESERVATION and isnan(v.buckets[bucket].passed_since):
-        pass_over(v, bucket, at)
+    _withhold(v, group)
+    if kind == RESERVATION and isnan(v.groups[group].passed_since):
+        pass_over(v, group, at)
     if news:
         _break(v, changed, rank)
     for n in range(v.counts[NODES]):
@@ -67,8 +67,8 @@ cdef void keep_room(
     _set_again(v, changed)
     release(v, mark)
     if v.counts[IN_ORDER]:
-        v.bucket_seats[bucket].keeping = v.queue_seats[v.buckets[bucket].leaf].keeping = True
-        touch_bucket(v, bucket)
+        v.group_cache[group].keeping = v.queue_cache[v.groups[group].leaf].keeping = True
+        touch_group(v, group)
 
 
 cdef i64 _free_place(View v) noexcept nogil:
@@ -83,51 +83,51 @@ cdef i64 _free_place(View v) noexcept nogil:
     return place
 
 
-cdef void _withhold(View v, i64 bucket) noexcept nogil:
-    """What is kept for a bucket has changed, and so may have what its queues do not lend."""
-    if v.queues[0].lends:
-        set_withheld(v, v.buckets[bucket].leaf)
+cdef void _withhold(View v, i64 group) noexcept nogil:
+    """What is kept for a group has changed, and so may have what its queues do not lend."""
+    if v.queues[0].has_nonlendable:
+        set_withheld(v, v.groups[group].leaf)
 
 
-cdef bint _is_kept(View v, i64 bucket, i64 count, i64 *nodes, i64 *tasks, double start, double end) noexcept nogil:
-    """Whether just that is kept for a bucket: so many tasks on each of these nodes, from a start to an end."""
+cdef bint _is_kept(View v, i64 group, i64 count, i64 *nodes, i64 *tasks, double start, double end) noexcept nogil:
+    """Whether just that is kept for a group: so many tasks on each of these nodes, from a start to an end."""
     cdef i64 m = v.len_total
     cdef bint same
     k, same = 0, True
     for h in range(v.counts[HOLDS]):
-        if v.holds[h].bucket == bucket:
+        if v.holds[h].group == group:
             same &= k < count and v.holds[h].start == start and v.holds[h].end == end
             same = same and v.holds[h].node == nodes[k] and v.holds[h].tasks == tasks[k]
             k += 1
     return same and k == count
 
 
-cpdef bint drop_holds(View v, i64 bucket, double at) noexcept nogil:
-    """Keep nothing for a bucket any more; whether there was something."""
+cpdef bint drop_holds(View v, i64 group, double at) noexcept nogil:
+    """Keep nothing for a group any more; whether there was something."""
     cdef i64 m = v.len_total
     cdef bint claimed
     mark = v.scratches
-    changed, found, leaf = flags(v, v.counts[NODES]), False, v.buckets[bucket].leaf
+    changed, found, leaf = flags(v, v.counts[NODES]), False, v.groups[group].leaf
     rank, claimed = 0, False
     for h in range(v.counts[HOLDS]):
-        if v.holds[h].bucket == bucket:
+        if v.holds[h].group == group:
             found, rank, claimed = True, v.holds[h].rank, v.holds[h].kind != RESERVATION
             changed[v.holds[h].node] = True
             count_idle(v, v.holds[h].node, at)
             for r in range(m):
                 v.idled_before[leaf * m + r] += v.idled[h * m + r]
     if found:
-        _take_out(v, bucket, NONE)
-        _withhold(v, bucket)
+        _take_out(v, group, NONE)
+        _withhold(v, group)
         _break(v, changed, rank)
         _set_again(v, changed)
-        v.buckets[bucket].passed_since = NAN
+        v.groups[group].passed_since = NAN
         if claimed:
             v.times[CLAIM_DUE] = -INFINITY
         if v.counts[IN_ORDER]:
-            v.bucket_seats[bucket].keeping = False
-            v.queue_seats[leaf].keeping = _keeps(v, leaf)
-            touch_bucket(v, bucket)
+            v.group_cache[group].keeping = False
+            v.queue_cache[leaf].keeping = _keeps(v, leaf)
+            touch_group(v, group)
     release(v, mark)
     return found
 
@@ -135,24 +135,24 @@ cpdef bint drop_holds(View v, i64 bucket, double at) noexcept nogil:
 cdef bint _keeps(View v, i64 leaf) noexcept nogil:
     """Whether something is kept for a leaf."""
     for h in range(v.counts[HOLDS]):
-        if v.buckets[v.holds[h].bucket].leaf == leaf:
+        if v.groups[v.holds[h].group].leaf == leaf:
             return True
     return False
 
 
-cdef bint use_hold(View v, i64 bucket, i64 node, double at) noexcept nogil:
-    """A task of a bucket is placed on a node: its reservation is over, or, of what is kept for claims there, so much.
+cdef bint use_hold(View v, i64 group, i64 node, double at) noexcept nogil:
+    """A task of a group is placed on a node: its reservation is over, or, of what is kept for claims there, so much.
 
     Whether the reservation stays: it does not count on what its leaf's tasks give back, and such room was taken.
     """
     for h in range(v.counts[HOLDS]):
-        if v.holds[h].bucket == bucket:
-            if is_beside(v, h, node, v.queues[v.buckets[bucket].leaf].tasks, at):
+        if v.holds[h].group == group:
+            if is_beside(v, h, node, v.queues[v.groups[group].leaf].tasks, at):
                 return True
-            if v.holds[h].kind == RESERVATION or v.buckets[bucket].gang > 0 or served_tasks(v, bucket) == 1:
-                since = v.buckets[bucket].passed_since
-                drop_holds(v, bucket, at)
-                v.buckets[bucket].passed_since = since
+            if v.holds[h].kind == RESERVATION or v.groups[group].gang > 0 or served_tasks(v, group) == 1:
+                since = v.groups[group].passed_since
+                drop_holds(v, group, at)
+                v.groups[group].passed_since = since
                 return False
             if v.holds[h].node == node:
                 _use_one(v, h, at)
@@ -160,42 +160,42 @@ cdef bint use_hold(View v, i64 bucket, i64 node, double at) noexcept nogil:
     return False
 
 
-cdef void hand_on(View v, i64 bucket) noexcept nogil:
-    """A bucket's reservation is for the job that is first in it now."""
+cdef void hand_on(View v, i64 group) noexcept nogil:
+    """A group's reservation is for the job that is first in it now."""
     for h in range(v.counts[HOLDS]):
-        if v.holds[h].bucket == bucket and v.holds[h].kind == RESERVATION:
-            v.holds[h].job = v.jobs[v.buckets[bucket].head].id
+        if v.holds[h].group == group and v.holds[h].kind == RESERVATION:
+            v.holds[h].job = v.jobs[v.groups[group].head].id
 
 
 cdef void _use_one(View v, i64 h, double at) noexcept nogil:
     """A hold keeps room for one task less."""
     cdef i64 m = v.len_total
-    n, bucket = v.holds[h].node, v.holds[h].bucket
+    n, group = v.holds[h].node, v.holds[h].group
     count_idle(v, n, at)
     v.holds[h].tasks -= 1
     count_claim(v, h, -1)
-    _withhold(v, bucket)
+    _withhold(v, group)
     for r in range(m):
-        v.amount[h * m + r] -= v.demand[v.buckets[bucket].shape_row * m + r]
+        v.amount[h * m + r] -= v.demand[v.groups[group].shape_row * m + r]
     if v.holds[h].tasks == 0:
         for r in range(m):
-            v.idled_before[v.buckets[bucket].leaf * m + r] += v.idled[h * m + r]
-        _take_out(v, bucket, n)
+            v.idled_before[v.groups[group].leaf * m + r] += v.idled[h * m + r]
+        _take_out(v, group, n)
     set_held(v, n)
     set_idle(v, n)
     if v.counts[IN_ORDER]:
-        touch_queue(v, v.buckets[bucket].leaf)
+        touch_queue(v, v.groups[group].leaf)
         room_came_back(v, n)
-        touch_bucket(v, bucket)
+        touch_group(v, group)
 
 
 cpdef void drop_holds_on(View v, i64 node, double at) noexcept nogil:
     """A node takes nobody any more: whoever had room kept there has none kept, but is due at once for a new plan."""
     while v.nodes[node].hold != NONE:
-        owner = v.holds[v.nodes[node].hold].bucket
-        since = v.buckets[owner].passed_since
+        owner = v.holds[v.nodes[node].hold].group
+        since = v.groups[owner].passed_since
         drop_holds(v, owner, at)
-        v.buckets[owner].passed_since = since
+        v.groups[owner].passed_since = since
 
 
 cdef void note_end(View v, i64 j, i64 t, double at) noexcept nogil:
@@ -219,13 +219,13 @@ cdef void _note_overrun(View v, i64 j, i64 t, double at) noexcept nogil:
         v.tasks[t].trusted = False
 
 
-cdef void _take_out(View v, i64 bucket, i64 node) noexcept nogil:
-    """Take the rows of a bucket's holds out of the table, or of that on a node; what is charged for them is so no more."""
+cdef void _take_out(View v, i64 group, i64 node) noexcept nogil:
+    """Take the rows of a group's holds out of the table, or of that on a node; what is charged for them is so no more."""
     cdef i64 m = v.len_total
     unlink_holds(v)
     left = 0
     for h in range(v.counts[HOLDS]):
-        if v.holds[h].bucket == bucket and (node == NONE or v.holds[h].node == node):
+        if v.holds[h].group == group and (node == NONE or v.holds[h].node == node):
             count_claim(v, h, -v.holds[h].tasks)
             for r in range(m):
                 charge_promise(v, h, r, -v.idle[h * m + r])
@@ -244,7 +244,7 @@ cdef void _take_out(View v, i64 bucket, i64 node) noexcept nogil:
     v.counts[HOLDS] = left
     link_holds(v)
     if v.counts[IN_ORDER]:
-        touch_queue(v, v.buckets[bucket].leaf)
+        touch_queue(v, v.groups[group].leaf)
 
 
 cdef void _break(View v, flag *changed, i64 rank) noexcept nogil:
@@ -299,11 +299,11 @@ cdef void _set_again(View v, flag *changed) noexcept nogil:
 
 
 def keep_nodes(
-    View v, i64 bucket, i64 job, const i64[::1] nodes, const i64[::1] tasks, i64 kind, double start, i64 slips,
+    View v, i64 group, i64 job, const i64[::1] nodes, const i64[::1] tasks, i64 kind, double start, i64 slips,
     const i64[::1] apart, double at,
 ):
     """:func:`keep_room`."""
     keep_room(
-        v, bucket, job, nodes.shape[0], <i64 *>&nodes[0], <i64 *>&tasks[0], kind, start, slips,
+        v, group, job, nodes.shape[0], <i64 *>&nodes[0], <i64 *>&tasks[0], kind, start, slips,
         apart.shape[0], <i64 *>&apart[0], at,
     )

@@ -1,8 +1,8 @@
-"""The ledger that plans of claims are made on: what there will be when somebody has paid, who may, and what is missing yet."""
+"""The preemption_plan that plans of claims are made on: what there will be when somebody has paid, who may, and what is missing yet."""
 
 
-cpdef void gather(View v, Ledger g, double now) noexcept nogil:
-    """Fill the ledger: `entitled` and `depth` are set, the rest is zeros and long enough."""
+cpdef void gather(View v, PreemptionPlan g, double now) noexcept nogil:
+    """Fill the preemption_plan: `entitled` and `depth` are set, the rest is zeros and long enough."""
     cdef i64 m = v.len_total
     cdef bint safe
     resources, k = m, 0
@@ -52,7 +52,7 @@ cpdef void gather(View v, Ledger g, double now) noexcept nogil:
         set_above(v, g, q)
 
 
-cdef void _by_node(View v, Ledger g, i64 count) noexcept nogil:
+cdef void _by_node(View v, PreemptionPlan g, i64 count) noexcept nogil:
     """List the runs of each node."""
     for k in range(count):
         g.at[g.runs[k].node + 1] += 1
@@ -67,7 +67,7 @@ cdef void _by_node(View v, Ledger g, i64 count) noexcept nogil:
     release(v, mark)
 
 
-cdef void _keep_for_claims(View v, Ledger g) noexcept nogil:
+cdef void _keep_for_claims(View v, PreemptionPlan g) noexcept nogil:
     """Take what is kept for claims from the room that there will be. Reservations are planned around claims."""
     cdef i64 m = v.len_total
     for h in range(v.counts[HOLDS]):
@@ -86,7 +86,7 @@ cdef double _largest(View v, i64 *amounts) noexcept nogil:
     return share
 
 
-cdef void set_above(View v, Ledger g, i64 q) noexcept nogil:
+cdef void set_above(View v, PreemptionPlan g, i64 q) noexcept nogil:
     """Work out how far a queue will be above what it is entitled to."""
     cdef i64 m = g.cols_left
     g.above[q] = floor((_largest(v, &g.left[q * m]) - g.entitled[q]) * FINE + 0.5)
@@ -102,7 +102,7 @@ cdef void take_from(View v, i64 *amounts, i64 leaf, i64 *demand, i64 times) noex
         q = v.queues[q].parent
 
 
-cdef void pay(View v, Ledger g, i64 k, i64 sign) noexcept nogil:
+cdef void preempt(View v, PreemptionPlan g, i64 k, i64 sign) noexcept nogil:
     """A run pays, with its gang; or does not after all (-1)."""
     cdef i64 m = v.len_total
     leaf = g.runs[k].leaf
@@ -121,14 +121,14 @@ cdef void pay(View v, Ledger g, i64 k, i64 sign) noexcept nogil:
         q = v.queues[q].parent
 
 
-cdef void pay_all(View v, Ledger g, i64 begin, i64 end, i64 sign) noexcept nogil:
-    """Those that are picked pay; or do not after all (-1)."""
+cdef void preempt_all(View v, PreemptionPlan g, i64 begin, i64 end, i64 sign) noexcept nogil:
+    """Those that are picked preempt; or do not after all (-1)."""
     for i in range(begin, end):
-        pay(v, g, g.picked[i], sign)
+        preempt(v, g, g.picked[i], sign)
 
 
-cpdef void ask(View v, Ledger g, i64 b, i64 kind, i64 first, i64 last) noexcept nogil:
-    """Say who may pay for a claim, and note what queues have before anybody does.
+cpdef void ask(View v, PreemptionPlan g, i64 b, i64 kind, i64 first, i64 last) noexcept nogil:
+    """Say who may preempt for a claim, and note what queues have before anybody does.
 
     For PRIORITY its leaf, for IDLE all with revocable jobs, else the siblings of the queues from `first` to `last` on its path.
     """
@@ -137,8 +137,8 @@ cpdef void ask(View v, Ledger g, i64 b, i64 kind, i64 first, i64 last) noexcept 
     for q in range(g.len_left):
         for r in range(m):
             g.had[q * m + r] = g.left[q * m + r] + g.kept[q * m + r]
-        g.own_child[q], g.asks[q], g.may_pay[q] = NONE, False, False
-    leaf = v.buckets[b].leaf
+        g.own_child[q], g.asks[q], g.is_eligible_victim[q] = NONE, False, False
+    leaf = v.groups[b].leaf
     q, asking = leaf, False
     while v.queues[q].parent != NONE:
         asking |= q == first
@@ -147,19 +147,19 @@ cpdef void ask(View v, Ledger g, i64 b, i64 kind, i64 first, i64 last) noexcept 
         asking &= q != last
         q = v.queues[q].parent
     if kind == PRIORITY:
-        g.may_pay[leaf] = v.queues[leaf].revocable
+        g.is_eligible_victim[leaf] = v.queues[leaf].revocable
         return
     for other in range(1, v.counts[QUEUES]):
         if kind == IDLE:
-            g.may_pay[other] = v.queues[other].revocable and v.queues[other].spare_tasks > 0
+            g.is_eligible_victim[other] = v.queues[other].revocable and v.queues[other].spare_tasks > 0
         elif g.own_child[other] == NONE and other != leaf and v.queues[other].revocable:
             q = other
             while g.own_child[q] == NONE:
                 q = v.queues[q].parent
-            g.may_pay[other] = g.asks[g.own_child[q]]
+            g.is_eligible_victim[other] = g.asks[g.own_child[q]]
 
 
-cdef bint pays_before(View v, Ledger g, i64 one, i64 other) noexcept nogil:
+cdef bint is_victim_before(View v, PreemptionPlan g, i64 one, i64 other) noexcept nogil:
     """Whether a run pays before another: see above."""
     if g.runs[one].spare != g.runs[other].spare:
         return g.runs[one].spare
@@ -185,21 +185,21 @@ cdef bint pays_before(View v, Ledger g, i64 one, i64 other) noexcept nogil:
     return one > other  # the order of their jobs and tasks
 
 
-cpdef bint may_pay(View v, Ledger g, i64 k, i64 b, i64 kind) noexcept nogil:
-    """Whether a run may pay for a bucket's claim, those that pay already paying."""
+cpdef bint is_eligible_victim(View v, PreemptionPlan g, i64 k, i64 b, i64 kind) noexcept nogil:
+    """Whether a run may preempt for a group's claim, those that preempt already paying."""
     cdef i64 m = v.len_total
     cdef bint shared
-    if g.runs[k].gone or g.runs[k].safe or not g.may_pay[g.runs[k].leaf]:
+    if g.runs[k].gone or g.runs[k].safe or not g.is_eligible_victim[g.runs[k].leaf]:
         return False
     job, count = g.runs[k].job, g.runs[k].count
     demand, q = &v.demand[v.jobs[job].shape_row * m], g.runs[k].leaf
-    if kind == PRIORITY and v.jobs[job].priority >= v.buckets[b].priority:
+    if kind == PRIORITY and v.jobs[job].priority >= v.groups[b].priority:
         return False
     if kind == IDLE and not (g.runs[k].spare and _is_above_limit(v, g, q, demand)):
         return False
     shared = kind == FAIR_SHARE or (kind == IDLE and v.queues[q].share_timeout < INFINITY)
     while v.queues[q].parent != NONE:
-        if q == v.buckets[b].leaf or g.own_child[q] != NONE:
+        if q == v.groups[b].leaf or g.own_child[q] != NONE:
             if sinks(v, g, q, demand, count, b) or (shared and _loses_share(v, g, q, demand, count, b)):
                 return False
         elif falls_below(v, g, q, demand, count) or (shared and not stays_above(v, g, q, demand, count)):
@@ -208,7 +208,7 @@ cpdef bint may_pay(View v, Ledger g, i64 k, i64 b, i64 kind) noexcept nogil:
     return not claims_itself(v, g, k, b, kind) and (kind != GUARANTEE or _stays_behind(v, g, k, b))
 
 
-cdef bint _stays_behind(View v, Ledger g, i64 k, i64 b) noexcept nogil:
+cdef bint _stays_behind(View v, PreemptionPlan g, i64 k, i64 b) noexcept nogil:
     """Whether a claim for a guarantee goes before a run that pays for it, also as long as that has not been served.
 
     It is so but among queues that compare as YARN does: one that is below its minimum there goes first with whatever it asks
@@ -219,13 +219,13 @@ cdef bint _stays_behind(View v, Ledger g, i64 k, i64 b) noexcept nogil:
         y = v.queues[y].parent
     if not compares_as_yarn(v, y):
         return True
-    pay(v, g, k, 1)
+    preempt(v, g, k, 1)
     first = _goes_before(v, g, b, g.own_child[v.queues[y].parent], y, g.runs[k].job, True)
-    pay(v, g, k, -1)
+    preempt(v, g, k, -1)
     return first
 
 
-cdef bint falls_below(View v, Ledger g, i64 q, i64 *demand, i64 count) noexcept nogil:
+cdef bint falls_below(View v, PreemptionPlan g, i64 q, i64 *demand, i64 count) noexcept nogil:
     """Whether a queue that does not gain the claim would be below its guarantee without so many tasks."""
     cdef i64 m = v.len_total
     for r in range(m):
@@ -234,8 +234,8 @@ cdef bint falls_below(View v, Ledger g, i64 q, i64 *demand, i64 count) noexcept 
     return False
 
 
-cdef bint sinks(View v, Ledger g, i64 q, i64 *demand, i64 count, i64 b) noexcept nogil:
-    """Whether a queue on the path of a bucket's claim, with that, would be below its guarantee without so many tasks.
+cdef bint sinks(View v, PreemptionPlan g, i64 q, i64 *demand, i64 count, i64 b) noexcept nogil:
+    """Whether a queue on the path of a group's claim, with that, would be below its guarantee without so many tasks.
 
     And further below than it would be anyway: it loses what is paid, and gains the claim.
     """
@@ -248,7 +248,7 @@ cdef bint sinks(View v, Ledger g, i64 q, i64 *demand, i64 count, i64 b) noexcept
     return False
 
 
-cdef bint _loses_share(View v, Ledger g, i64 q, i64 *demand, i64 count, i64 b) noexcept nogil:
+cdef bint _loses_share(View v, PreemptionPlan g, i64 q, i64 *demand, i64 count, i64 b) noexcept nogil:
     """The same of its fair share."""
     cdef i64 m = v.len_total
     had, share = 0.0, 0.0
@@ -259,10 +259,10 @@ cdef bint _loses_share(View v, Ledger g, i64 q, i64 *demand, i64 count, i64 b) n
     return floor((share - min(g.entitled[q], had)) * FINE + 0.5) < 0
 
 
-cdef bint claims_itself(View v, Ledger g, i64 k, i64 b, i64 kind) noexcept nogil:
-    """Whether a run that pays for a bucket's claim would have one for a guarantee then, with that served.
+cdef bint claims_itself(View v, PreemptionPlan g, i64 k, i64 b, i64 kind) noexcept nogil:
+    """Whether a run that pays for a group's claim would have one for a guarantee then, with that served.
 
-    For a claim of class PRIORITY, or one for its fair share. So nobody pays for whom others would have to pay in turn.
+    For a claim of class PRIORITY, or one for its fair share. So nobody pays for whom others would have to preempt in turn.
     """
     cdef i64 m = v.len_total
     leaf, job = g.runs[k].leaf, g.runs[k].job
@@ -289,16 +289,16 @@ cdef bint claims_itself(View v, Ledger g, i64 k, i64 b, i64 kind) noexcept nogil
     return within
 
 
-cdef i64 _with_claim(View v, Ledger g, i64 q, i64 b, i64 r) noexcept nogil:
-    """What a queue will have of a resource with a bucket's claim served."""
+cdef i64 _with_claim(View v, PreemptionPlan g, i64 q, i64 b, i64 r) noexcept nogil:
+    """What a queue will have of a resource with a group's claim served."""
     cdef i64 m = g.cols_left
     has = g.left[q * m + r] + g.kept[q * m + r]
-    if q == v.buckets[b].leaf or g.own_child[q] != NONE:
-        has += max(1, v.buckets[b].gang) * v.demand[v.buckets[b].shape_row * m + r]
+    if q == v.groups[b].leaf or g.own_child[q] != NONE:
+        has += max(1, v.groups[b].gang) * v.demand[v.groups[b].shape_row * m + r]
     return has
 
 
-cdef bint any_claims_itself(View v, Ledger g, i64 b, i64 kind, i64 count) noexcept nogil:
+cdef bint any_claims_itself(View v, PreemptionPlan g, i64 b, i64 kind, i64 count) noexcept nogil:
     """Whether any of those that are picked, all of them paying, would have a claim itself."""
     for i in range(count):
         if claims_itself(v, g, g.picked[i], b, kind):
@@ -306,8 +306,8 @@ cdef bint any_claims_itself(View v, Ledger g, i64 b, i64 kind, i64 count) noexce
     return False
 
 
-cdef bint add_gifts(View v, Ledger g, i64 leaf, i64 job, i64 *amounts) noexcept nogil:
-    """Add what tasks of a leaf may pay with, one after another, for a claim from beside all queues above it.
+cdef bint add_gifts(View v, PreemptionPlan g, i64 leaf, i64 job, i64 *amounts) noexcept nogil:
+    """Add what tasks of a leaf may preempt with, one after another, for a claim from beside all queues above it.
 
     As far as guarantees go. Returns whether any task of a job may be the first of them.
     """
@@ -318,13 +318,13 @@ cdef bint add_gifts(View v, Ledger g, i64 leaf, i64 job, i64 *amounts) noexcept 
             mine = True
     for k in range(g.at[g.len_at - 1] - 1, -1, -1):
         if g.runs[k].leaf == leaf and not g.runs[k].gone and _keeps_theirs(v, g, k):
-            pay(v, g, k, 1)
+            preempt(v, g, k, 1)
             for r in range(m):
                 amounts[r] += g.runs[k].count * v.demand[v.jobs[g.runs[k].job].shape_row * m + r]
     return mine
 
 
-cdef bint _keeps_theirs(View v, Ledger g, i64 k) noexcept nogil:
+cdef bint _keeps_theirs(View v, PreemptionPlan g, i64 k) noexcept nogil:
     """Whether all above a run have what they are guaranteed without it."""
     cdef i64 m = v.len_total
     q = g.runs[k].leaf
@@ -335,7 +335,7 @@ cdef bint _keeps_theirs(View v, Ledger g, i64 k) noexcept nogil:
     return True
 
 
-cdef bint _is_above_limit(View v, Ledger g, i64 leaf, i64 *demand) noexcept nogil:
+cdef bint _is_above_limit(View v, PreemptionPlan g, i64 leaf, i64 *demand) noexcept nogil:
     """Whether a leaf, or a queue above it, will use more than a limit of what a task of it takes."""
     cdef i64 m = v.len_total
     q = leaf
@@ -347,7 +347,7 @@ cdef bint _is_above_limit(View v, Ledger g, i64 leaf, i64 *demand) noexcept nogi
     return False
 
 
-cdef bint stays_above(View v, Ledger g, i64 q, i64 *demand, i64 count) noexcept nogil:
+cdef bint stays_above(View v, PreemptionPlan g, i64 q, i64 *demand, i64 count) noexcept nogil:
     """Whether a queue has its fair share yet without so many tasks."""
     cdef i64 m = v.len_total
     share = 0.0
@@ -357,11 +357,11 @@ cdef bint stays_above(View v, Ledger g, i64 q, i64 *demand, i64 count) noexcept 
     return floor((share - g.entitled[q]) * FINE + 0.5) >= 0
 
 
-cdef bint comes_first(View v, Ledger g, i64 b, i64 count) noexcept nogil:
-    """Whether who has a claim is served, with it, before all that are picked, and pay for it, by the order that places."""
+cdef bint comes_first(View v, PreemptionPlan g, i64 b, i64 count) noexcept nogil:
+    """Whether who has a claim is served, with it, before all that are picked, and preempt for it, by the order that places."""
     cdef i64 m = v.len_total
-    claim, wanted, first = &v.demand[v.buckets[b].shape_row * m], max(1, v.buckets[b].gang), True
-    take_from(v, g.kept, v.buckets[b].leaf, claim, -wanted)
+    claim, wanted, first = &v.demand[v.groups[b].shape_row * m], max(1, v.groups[b].gang), True
+    take_from(v, g.kept, v.groups[b].leaf, claim, -wanted)
     for i in range(count):
         y = g.runs[g.picked[i]].leaf
         while g.own_child[v.queues[y].parent] == NONE:
@@ -369,11 +369,11 @@ cdef bint comes_first(View v, Ledger g, i64 b, i64 count) noexcept nogil:
         if not _goes_before(v, g, b, g.own_child[v.queues[y].parent], y, g.runs[g.picked[i]].job, False):
             first = False
             break
-    take_from(v, g.kept, v.buckets[b].leaf, claim, wanted)
+    take_from(v, g.kept, v.groups[b].leaf, claim, wanted)
     return first
 
 
-cdef bint _goes_before(View v, Ledger g, i64 b, i64 x, i64 y, i64 job, bint always) noexcept nogil:
+cdef bint _goes_before(View v, PreemptionPlan g, i64 b, i64 x, i64 y, i64 job, bint always) noexcept nogil:
     """Whether queue x, with what is kept for its claims, is served before its sibling y, which paid with a job's tasks.
 
     Where they are even it hangs on whose turn it is; `always` asks whether it is so whoever was served last.
@@ -382,8 +382,8 @@ cdef bint _goes_before(View v, Ledger g, i64 b, i64 x, i64 y, i64 job, bint alwa
     cdef bint first
     policy = v.queues[v.queues[x].parent].policy
     if policy == FIFO or policy == BY_PRIORITY:
-        if policy == BY_PRIORITY and v.buckets[b].priority != v.jobs[job].priority:
-            return v.buckets[b].priority > v.jobs[job].priority
+        if policy == BY_PRIORITY and v.groups[b].priority != v.jobs[job].priority:
+            return v.groups[b].priority > v.jobs[job].priority
         return v.jobs[current_job(v, b)].id < v.jobs[job].id
     resources = m
     mark, less, claimed = v.scratches, integers(v, m), integers(v, m)
@@ -395,14 +395,14 @@ cdef bint _goes_before(View v, Ledger g, i64 b, i64 x, i64 y, i64 job, bint alwa
         v.counts_as[x * m + r] += g.kept[x * m + r]
         v.counts_as[y * m + r] -= less[r]
     _set_keys(v, x, y)
-    seat = v.queue_seats
-    one = below_on_path(v, x, v.buckets[b].leaf, v.buckets[b].shape_row)
+    cache = v.queue_cache
+    one = below_on_path(v, x, v.groups[b].leaf, v.groups[b].shape_row)
     other = below_on_path(v, y, v.jobs[job].queue, v.jobs[job].shape_row)
     if always:
-        order = compare_queues(v, x, one, seat[x].first, seat[x].level, y, other, seat[y].first, seat[y].level)
+        order = compare_queues(v, x, one, cache[x].first, cache[x].level, y, other, cache[y].first, cache[y].level)
         first = order < 0
     else:
-        first = queue_goes_before(v, x, one, seat[x].first, seat[x].level, y, other, seat[y].first, seat[y].level)
+        first = queue_goes_before(v, x, one, cache[x].first, cache[x].level, y, other, cache[y].first, cache[y].level)
     for r in range(resources):
         v.claimed[x * m + r] = claimed[r]
         v.used[x * m + r] -= g.kept[x * m + r]
@@ -418,7 +418,7 @@ cdef void _set_keys(View v, i64 x, i64 y) noexcept nogil:
     _set_keys_of(v, y)
 
 
-cdef i64 hosts(View v, Ledger g, i64 n, i64 shape, i64 most) noexcept nogil:
+cdef i64 hosts(View v, PreemptionPlan g, i64 n, i64 shape, i64 most) noexcept nogil:
     """How many tasks of a shape a node will have room for, at most so many."""
     cdef i64 m = v.len_total
     if not v.nodes[n].up or v.nodes[n].draining or not v.masks[v.shapes[shape].mask * v.cols_masks + n]:
@@ -429,7 +429,7 @@ cdef i64 hosts(View v, Ledger g, i64 n, i64 shape, i64 most) noexcept nogil:
     return max(0, most)
 
 
-cdef i64 all_hosts(View v, Ledger g, i64 shape, i64 most) noexcept nogil:
+cdef i64 all_hosts(View v, PreemptionPlan g, i64 shape, i64 most) noexcept nogil:
     """How many tasks of a shape all nodes together will have room for, at most so many."""
     total = 0
     for n in range(v.counts[NODES]):
@@ -438,16 +438,16 @@ cdef i64 all_hosts(View v, Ledger g, i64 shape, i64 most) noexcept nogil:
     return total
 
 
-cdef bint fits(View v, Ledger g, i64 b) noexcept nogil:
-    """Whether a bucket's claim has room on nodes, and under limits, with nobody paying more."""
-    wanted = max(1, v.buckets[b].gang)
-    return all_hosts(v, g, v.buckets[b].shape_row, wanted) >= wanted and short_of(v, g, b) == NONE
+cdef bint fits(View v, PreemptionPlan g, i64 b) noexcept nogil:
+    """Whether a group's claim has room on nodes, and under limits, with nobody paying more."""
+    wanted = max(1, v.groups[b].gang)
+    return all_hosts(v, g, v.groups[b].shape_row, wanted) >= wanted and short_of(v, g, b) == NONE
 
 
-cdef i64 short_of(View v, Ledger g, i64 b) noexcept nogil:
-    """The lowest queue on a bucket's path whose limit its claim would break, the root if others withhold what it needs; NONE."""
+cdef i64 short_of(View v, PreemptionPlan g, i64 b) noexcept nogil:
+    """The lowest queue on a group's path whose limit its claim would break, the root if others withhold what it needs; NONE."""
     cdef i64 m = v.len_total
-    demand, q = &v.demand[v.buckets[b].shape_row * m], v.buckets[b].leaf
+    demand, q = &v.demand[v.groups[b].shape_row * m], v.groups[b].leaf
     while q != NONE:
         for r in range(m):
             if demand[r] > 0 and (lacks_limit(v, g, b, q, r) > 0 or (q == 0 and lacks_lent(v, g, b, r) > 0)):
@@ -456,32 +456,32 @@ cdef i64 short_of(View v, Ledger g, i64 b) noexcept nogil:
     return NONE
 
 
-cdef i64 lacks_limit(View v, Ledger g, i64 b, i64 q, i64 r) noexcept nogil:
-    """By how much a bucket's claim would break a queue's limit of a resource: 0 where it would not. It needs some of it."""
+cdef i64 lacks_limit(View v, PreemptionPlan g, i64 b, i64 q, i64 r) noexcept nogil:
+    """By how much a group's claim would break a queue's limit of a resource: 0 where it would not. It needs some of it."""
     cdef i64 m = v.len_total
     if v.limit[q * m + r] == UNLIMITED:
         return 0
     return _missing(v, b, r, v.limit[q * m + r] - g.bound[q * m + r] - g.kept[q * m + r])
 
 
-cdef i64 lacks_lent(View v, Ledger g, i64 b, i64 r) noexcept nogil:
-    """How much a bucket's claim would use of what others do not lend, of a resource that it needs some of."""
+cdef i64 lacks_lent(View v, PreemptionPlan g, i64 b, i64 r) noexcept nogil:
+    """How much a group's claim would use of what others do not lend, of a resource that it needs some of."""
     cdef i64 m = g.cols_left
-    if not v.queues[0].lends:
+    if not v.queues[0].has_nonlendable:
         return 0
-    return _missing(v, b, r, v.total[r] - g.left[0 * m + r] - g.kept[0 * m + r] - _withheld(v, g, v.buckets[b].leaf, r))
+    return _missing(v, b, r, v.total[r] - g.left[0 * m + r] - g.kept[0 * m + r] - _withheld(v, g, v.groups[b].leaf, r))
 
 
 cdef i64 _missing(View v, i64 b, i64 r, i64 room) noexcept nogil:
-    """How much more than there is room for a bucket's claim needs."""
+    """How much more than there is room for a group's claim needs."""
     cdef i64 m = v.len_total
-    need, count = v.demand[v.buckets[b].shape_row * m + r], max(1, v.buckets[b].gang)
+    need, count = v.demand[v.groups[b].shape_row * m + r], max(1, v.groups[b].gang)
     if need <= floor_div(room, count):  # a product might be too large
         return 0
     return max(1, min(floor_div(NOBODY, count), need) * count - room)
 
 
-cdef i64 _withheld(View v, Ledger g, i64 leaf, i64 r) noexcept nogil:
+cdef i64 _withheld(View v, PreemptionPlan g, i64 leaf, i64 r) noexcept nogil:
     """How much of a resource others will withhold from a leaf: see `kernel/limits.pxi`."""
     cdef i64 m = v.len_total
     mark = v.scratches
@@ -491,28 +491,28 @@ cdef i64 _withheld(View v, Ledger g, i64 leaf, i64 r) noexcept nogil:
         above[q] = True
         q = v.queues[q].parent
     for q in range(v.counts[QUEUES] - 1, 0, -1):  # parents come before their children
-        withheld = max(0, v.reserve[q * m + r] - g.left[q * m + r] - g.kept[q * m + r], below[q])
+        idle_nonlendable = max(0, v.nonlendable[q * m + r] - g.left[q * m + r] - g.kept[q * m + r], below[q])
         if not above[q]:
             if above[v.queues[q].parent]:
-                amount += withheld
-            below[v.queues[q].parent] += withheld
+                amount += idle_nonlendable
+            below[v.queues[q].parent] += idle_nonlendable
     release(v, mark)
     return amount
 
 
-def gives_up(View v, Ledger g, i64 leaf, i64 job, i64[::1] amounts):
+def gives_up(View v, PreemptionPlan g, i64 leaf, i64 job, i64[::1] amounts):
     """:func:`add_gifts`."""
     return add_gifts(v, g, leaf, job, &amounts[0])
 
 
-cdef void rescind_all(View v, Ledger g, i64 b, i64 kind) noexcept nogil:
-    """Take all offers to be free that may be rescinded for a bucket's claim; after `kernel/preemption.pxi`."""
+cdef void rescind_all(View v, PreemptionPlan g, i64 b, i64 kind) noexcept nogil:
+    """Take all offers to be free that may be rescinded for a group's claim; after `kernel/preemption.pxi`."""
     for k in range(g.len_rescinded):
         if g.rescinded[k] == KEPT and _may_be_rescinded(v, g, k, b, kind):
             _rescind(v, g, k, 1)
 
 
-cdef void keep_what_is_not_needed(View v, Ledger g, i64 b, bint planned) noexcept nogil:
+cdef void keep_what_is_not_needed(View v, PreemptionPlan g, i64 b, bint planned) noexcept nogil:
     """Keep what the claim can do without, of the offers that were taken to be free; all where there is no plan for it."""
     for k in range(g.len_rescinded - 1, -1, -1):
         if g.rescinded[k] == NOW_RESCINDED:
@@ -521,7 +521,7 @@ cdef void keep_what_is_not_needed(View v, Ledger g, i64 b, bint planned) noexcep
                 _rescind(v, g, k, 1)
 
 
-cdef bint _may_be_rescinded(View v, Ledger g, i64 k, i64 b, i64 kind) noexcept nogil:
+cdef bint _may_be_rescinded(View v, PreemptionPlan g, i64 k, i64 b, i64 kind) noexcept nogil:
     """Whether the role of an offer, and all above it, keep what is theirs without it; those on the claim's path gain that."""
     cdef i64 m = v.len_total
     q, rest = v.offers[k].leaf, &v.rest[k * m]
@@ -531,7 +531,7 @@ cdef bint _may_be_rescinded(View v, Ledger g, i64 k, i64 b, i64 kind) noexcept n
     else:
         return False
     while v.queues[q].parent != NONE:
-        if q == v.buckets[b].leaf or g.own_child[q] != NONE:
+        if q == v.groups[b].leaf or g.own_child[q] != NONE:
             if sinks(v, g, q, rest, 1, b):
                 return False
         elif falls_below(v, g, q, rest, 1) or (kind != GUARANTEE and not stays_above(v, g, q, rest, 1)):
@@ -540,7 +540,7 @@ cdef bint _may_be_rescinded(View v, Ledger g, i64 k, i64 b, i64 kind) noexcept n
     return True
 
 
-cdef void _rescind(View v, Ledger g, i64 k, i64 sign) noexcept nogil:
+cdef void _rescind(View v, PreemptionPlan g, i64 k, i64 sign) noexcept nogil:
     """An offer is rescinded; or is not after all (-1)."""
     cdef i64 m = v.len_total
     leaf, rest = v.offers[k].leaf, &v.rest[k * m]

@@ -17,14 +17,14 @@ from scheduler_constants cimport *
 
 import numpy as np
 
-from fairlead.scheduler.kernel.arrays import LEDGER, TREE
+from fairlead.scheduler.kernel.arrays import PREEMPTION_PLAN, TREE
 from fairlead.scheduler.kernel.view import ARRAYS as VIEW
 
 cdef extern from *:
     ctypedef unsigned long long u128 "unsigned __int128"
 
 cdef enum:
-    TAIL = 129  # a sketch's bins, and one
+    TAIL = 129  # a histogram's bins, and one
     TAILS = 3 * 129
 
 

@@ -3,7 +3,7 @@
 The tables are the state. The rest is the **order**: who goes next, kept between cycles and changed where something happened. It
 is a cache beside the state: made anew from the tables at any time, it would decide the same.
 
-A **tree** is what a queue keeps of its children (an inner queue's child queues, a leaf's buckets): a binary tree whose ends are
+A **tree** is what a queue keeps of its children (an inner queue's child queues, a leaf's groups): a binary tree whose ends are
 the children's places and whose nodes say of all that is below them
 
     best    the child with the smallest key; NONE where nothing waits
@@ -27,32 +27,32 @@ from fairlead.scheduler.tables import (
     I64,
     Amounts,
     Bools,
-    Buckets,
+    DurationHistograms,
     Floats,
     Holds,
     Jobs,
     Nodes,
     Offers,
+    PendingGroups,
     Queues,
     Refusals,
     Shapes,
-    Sketches,
     Table,
     Tasks,
     fields,
 )
 
 
-class NodeSeats(Table):
-    """The list of the nodes where room came back since all that is parked was parked; `counts[FRESH]` says how long it is."""
+class NodeCache(Table):
+    """The list of the nodes where room came back since all that is parked was parked; `counts[FREED]` says how long it is."""
 
-    fresh: I64  # from the first row on: the list of fresh nodes; counts[FRESH] is its length
-    is_fresh: Bools  # the row's node is in that list
+    freed: I64  # from the first row on: the list of fresh nodes; counts[FREED] is its length
+    is_freed: Bools  # the row's node is in that list
     refusal: I64  # in the search `refusal_search`: 1 + row of the first refusal for the node
     refusal_search: I64
 
 
-class QueueSeats(Table):
+class QueueCache(Table):
     """A queue's key among its siblings (below, first, level), compared left to right, and where its tree is."""
 
     base: I64  # its tree begins here
@@ -66,14 +66,14 @@ class QueueSeats(Table):
     limited: I64  # cycle in which something below was skipped for a limit; NONE
     limited_list: I64  # queues with `limited`
     touched_list: I64  # queues with `touched`
-    turn: I64  # `served` of the table of queues, within a cycle: breaks ties
+    last_served: I64  # `served` of the table of queues, within a cycle: breaks ties
     moved_list: I64  # queues with `moved`
     level_now: F64  # under hdrf: its level without what it used before
     crowd: F64  # with more weight at work, only a part of past use counts
     below: I8  # first part of the key: 0 where it is below its guarantee and may come first
-    inner: Bools  # it has queues below it, and no buckets
+    inner: Bools  # it has queues below it, and no groups
     keeping: Bools  # nodes are kept for a job of it
-    unsure: Bools  # something below was skipped: what is parked there may have room on nodes that are not fresh
+    maybe_stale: Bools  # something below was skipped: what is parked there may have room on nodes that are not fresh
     touched: Bools  # its use has changed
     works: Bools  # something below waits or runs
     crowded: Bools  # more than `crowd` is at work
@@ -87,8 +87,8 @@ class QueueSeats(Table):
     largest: Floats  # largest weight among its children
 
 
-class BucketSeats(Table):
-    """A bucket's place among its leaf's, and what became of it in a cycle."""
+class GroupCache(Table):
+    """A group's place among its leaf's, and what became of it in a cycle."""
 
     slot: I64
     cycle: I64  # `current` and `left` are valid in this cycle
@@ -101,8 +101,8 @@ class BucketSeats(Table):
     stop_cycle: I64
     stop_order: I64  # after how many others that was
     stop_job: I64  # the job that was tried
-    out_list: I64  # buckets with `listed`
-    touched_list: I64  # buckets with `touched`
+    out_list: I64  # groups with `listed`
+    touched_list: I64  # groups with `touched`
     lasts: F64  # p90 of a task's duration, of job `lasts_job`
     lasts_job: I64
     entered: I64  # node where its next task may enter kept room; of a framework: the node to offer
@@ -118,7 +118,7 @@ class BucketSeats(Table):
     bounded: Bools  # of a framework: a limit bounds its offers
 
 
-class ShapeSeats(Table):
+class ShapeCache(Table):
     """How far a shape has come."""
 
     cycle: I64
@@ -126,7 +126,7 @@ class ShapeSeats(Table):
 
 
 FRAME: Final = fields(
-    queue="i8", bottom="i8", bucket="i8", child="i8", below="i8", first="i8", level="f8", unsure="?", only="?"
+    queue="i8", bottom="i8", group="i8", child="i8", below="i8", first="i8", level="f8", maybe_stale="?", only="?"
 )  # fmt: skip
 """One queue of the path that a search is on: where its part of the stack begins, and the best that was found below it so far.
 
@@ -134,15 +134,15 @@ FRAME: Final = fields(
 
 # Numbers in `counts`.
 (
-    NODES, QUEUES, BUCKETS, HOLDS, ENDED, IN_ORDER, CYCLE, TOUCHED_QUEUES, TOUCHED_BUCKETS, FRESH, OUT, LIMITED, STOPS,
-    HDRF_SOMEWHERE, DIVIDED_SOMEWHERE, SKETCHES, HISTORY_MOVED, MOVED,
-    FORGOTTEN_SKETCHES, BEYOND, OFFERED, OFFER_SEARCHES, LAST_OFFER,
+    NODES, QUEUES, GROUPS, HOLDS, ENDED, IN_ORDER, CYCLE, TOUCHED_QUEUES, TOUCHED_GROUPS, FREED, OUT, LIMITED, STOPS,
+    HDRF_SOMEWHERE, DIVIDED_SOMEWHERE, HISTOGRAMS, HISTORY_MOVED, MOVED,
+    FORGOTTEN_HISTOGRAMS, OVER_LIMIT_PASS, OFFERED, OFFER_SEARCHES, LAST_OFFER,
 ) = range(23)  # fmt: skip
 COUNTS: Final = 23
 """OFFERED : how many offers the last cycle made, on paper; LAST_OFFER is the id of the last that was made
 OFFER_SEARCHES : how often a node was looked for to be offered
-FORGOTTEN_SKETCHES : how often a sketch that somebody may rely on made room for another
-BEYOND : in a cycle that serves revocable jobs alone, above limits
+FORGOTTEN_HISTOGRAMS : how often a histogram that somebody may rely on made room for another
+OVER_LIMIT_PASS : in a cycle that serves revocable jobs alone, above limits
 HISTORY_MOVED : whether what queues used before has faded since the trees were brought up to date
 IN_ORDER : whether there is an order to keep; without, only the tables are changed, and it is made when it is needed"""
 
@@ -167,21 +167,29 @@ WORTH = {"cpu": 10, "memory": 32 * 2**20}
 """What is left of a node is offered if there is so much of one of these."""
 
 _I64_1, _I64_2 = ("i8", 1), ("i8", 2)
+PLANNED: Final[dict[str, tuple[Any, int]]] = {
+    "planned_job": _I64_1, "planned_index": _I64_1, "planned_node": _I64_1, "planned_begins": ("?", 1), "planned_hold": _I64_1,
+    "planned_until": ("f8", 1), "planned_tasks": _I64_1,
+}  # fmt: skip
+"""What a cycle planned. For each task placed: the rows of its job and node, its index counted on from the job's `next`, True if
+the job ran nothing before, the row of the hold it used or NONE, when it is expected to have ended. For each node that a
+reservation keeps: its row, and how many tasks."""
 _TABLES: Final = {
-    "nodes": Nodes, "queues": Queues, "shapes": Shapes, "buckets": Buckets, "jobs": Jobs, "tasks": Tasks, "holds": Holds,
+    "nodes": Nodes, "queues": Queues, "shapes": Shapes, "groups": PendingGroups, "jobs": Jobs, "tasks": Tasks, "holds": Holds,
     "offers": Offers, "refusals": Refusals,
-    "sketches": Sketches, "node_seats": NodeSeats, "queue_seats": QueueSeats, "bucket_seats": BucketSeats,
-    "shape_seats": ShapeSeats,
+    "histograms": DurationHistograms, "node_cache": NodeCache, "queue_cache": QueueCache, "group_cache": GroupCache,
+    "shape_cache": ShapeCache,
 }  # fmt: skip
 ARRAYS: Final[dict[str, tuple[Any, int]]] = {
+    **PLANNED,
     **{name: (table.FIELDS, 1) for name, table in _TABLES.items()},
     **{name: (kind, 2) for table in _TABLES.values() for name, (kind, _) in table.WIDE.items()},
     "counts": _I64_1, "times": ("f8", 1), "grain": _I64_1, "fine": _I64_1,
-    "total": _I64_1, "ended": _I64_1, "most": _I64_1, "most_kept": _I64_1, "chosen_until": ("f8", 1), "stack": _I64_1,
+    "total": _I64_1, "ended": _I64_1, "most": _I64_1, "most_kept": _I64_1, "stack": _I64_1,
     "best": _I64_1, "needs": _I64_1,
-    "sketch_places": ("i4", 2), "masks": ("?", 2), "able": ("?", 1), "counted": ("?", 1), "frames": (FRAME, 1),
+    "histogram_places": ("i4", 2), "masks": ("?", 2), "may_fit": ("?", 1), "counted": ("?", 1), "frames": (FRAME, 1),
     "worth": _I64_1, "offer_room": _I64_1, "offered_to": _I64_2, "offered_rest": _I64_2,
-    "least": _I64_2, "bounds": _I64_2, "large_bounds": _I64_2, "caps": _I64_2, "chosen": _I64_2,
+    "least": _I64_2, "bounds": _I64_2, "large_bounds": _I64_2, "caps": _I64_2,
 }  # fmt: skip
 """What a view holds, each with its type and its number of dimensions: the tables' rows by the tables' names, their wide arrays by
 theirs, then the rest of the order."""

@@ -146,7 +146,7 @@ class Auditor:
         """Go on to the end, and give what was added up."""
         self._pass_until(self.end)
         jobs = self.state.jobs
-        left = np.flatnonzero((jobs.bucket[: jobs.n] != NONE) | (jobs.holding[: jobs.n] > 0))
+        left = np.flatnonzero((jobs.group[: jobs.n] != NONE) | (jobs.holding[: jobs.n] > 0))
         self._tolerate(left, np.zeros(len(left)))  # how long these take is not known
         rows = [self.state.jobs.first[self.state.job_row(job)] + index for job, index, _ in self._revoked]
         self._add_lost(np.array(rows, np.int64), np.array([*self._revoked.values()], float))
@@ -452,14 +452,14 @@ def _largest_task(state: State, leaves: I64) -> float:
 
 
 def _why(state: State, q: int, result: Cycle, free: I64, never: Bools) -> str:
-    """Why a queue has no more, from what the scheduling cycle says of its buckets; never-starting ones where all are."""
-    buckets, jobs, nodes = state.buckets, state.jobs, state.nodes
-    waits = np.flatnonzero((buckets.leaf[: buckets.n] == q) & (buckets.head[: buckets.n] != NONE))
-    mine = waits[~never[buckets.head[waits]]]
+    """Why a queue has no more, from what the scheduling cycle says of its groups; never-starting ones where all are."""
+    groups, jobs, nodes = state.groups, state.jobs, state.nodes
+    waits = np.flatnonzero((groups.leaf[: groups.n] == q) & (groups.head[: groups.n] != NONE))
+    mine = waits[~never[groups.head[waits]]]
     if not len(waits):
         return "no demand"
     if not len(mine):
-        return "constraint" if state.order.buckets.hopeless[waits].any() else "limit"
+        return "constraint" if state.order.groups.hopeless[waits].any() else "limit"
     if np.isin(jobs.queue[result.job], q).any():
         return "about to start"
     stops = result.stop[mine]
@@ -467,8 +467,8 @@ def _why(state: State, q: int, result: Cycle, free: I64, never: Bools) -> str:
         return "limit"
     full = mine[stops == NO_NODE]
     for b in full[np.argsort(result.stop_order[full])]:
-        demand, count = state.shapes.demand[buckets.shape_row[b]], max(1, int(buckets.gang[b]))
-        allowed = state.cluster.masks[state.shapes.mask[buckets.shape_row[b]], : nodes.n]
+        demand, count = state.shapes.demand[groups.shape_row[b]], max(1, int(groups.gang[b]))
+        allowed = state.cluster.masks[state.shapes.mask[groups.shape_row[b]], : nodes.n]
         allowed = allowed & nodes.up[: nodes.n] & ~nodes.draining[: nodes.n]
         if tasks_that_fit(nodes.free[: nodes.n][allowed], demand) >= count:
             return "reservations"

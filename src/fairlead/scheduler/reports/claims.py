@@ -1,6 +1,6 @@
 """What a job that waits may have revoked for it, and what keeps it from that; and how safe what a job runs is.
 
-As :mod:`fairlead.scheduler.reports.explain`, nothing is guessed: who may pay is asked of the very kernels that plan.
+As :mod:`fairlead.scheduler.reports.explain`, nothing is guessed: who may preempt is asked of the very kernels that plan.
 """
 
 from collections import Counter
@@ -30,8 +30,8 @@ def safety(state: State, row: int) -> dict[str, Any]:
         return {"beyond": {}, "safety": "nothing of its queue is revoked for others"}
     demand = state.shapes.demand[state.jobs.shape_row[row]]
     path = up_to_root(queues, leaf)[:-1]
-    v, ledger, beyond = state.view(), ledger_of(state, 0.0), np.zeros_like(demand)
-    mine = scheduling.gives_up(v, ledger, leaf, row, beyond)
+    v, preemption_plan, beyond = state.view(), ledger_of(state, 0.0), np.zeros_like(demand)
+    mine = scheduling.gives_up(v, preemption_plan, leaf, row, beyond)
     beyond *= demand > 0
     if not mine:
         said = ["its queue is within what it is guaranteed: it is not revoked for others'"]
@@ -58,84 +58,84 @@ def claim(state: State, row: int, now: float) -> dict[str, Any]:
     dict
         Empty, or ``claim`` in a line.
     """
-    v, bucket = state.view(), int(state.jobs.bucket[row])
-    served = int(scheduling.served_tasks(v, bucket))
+    v, group = state.view(), int(state.jobs.group[row])
+    served = int(scheduling.served_tasks(v, group))
     if served:
         return {"claim": f"room for {served} of it was made by revoking others, and is coming back"}
-    kind = _kind_of(state, bucket)
-    if kind is None or not may_have_more(state, bucket):
+    kind = _kind_of(state, group)
+    if kind is None or not may_have_more(state, group):
         return {}
     leaf, seconds = int(state.jobs.queue[row]), 0.0
     if kind == GUARANTEE:
-        first, _ = asked_for(state, ledger_of(state, now), Due(kind, now, bucket))
+        first, _ = asked_for(state, ledger_of(state, now), Due(kind, now, group))
         seconds = scheduling.guarantee_timeout(v, leaf, first)
     elif kind == FAIR_SHARE:
         seconds = float(state.queues.share_timeout[leaf])
     begin = {PRIORITY: "lower priorities in its queue are running", IDLE: "revocable jobs use what was idle"}.get(kind)
-    begin = begin or _short_of(state, bucket, kind)
+    begin = begin or _short_of(state, group, kind)
     if seconds == inf:
         return {"claim": f"{begin}; nobody is revoked for it"}
-    if state.buckets.put_off[bucket] > state.buckets.since[bucket] and kind >= state.buckets.put_off_from[bucket]:
+    if state.groups.put_off[group] > state.groups.since[group] and kind >= state.groups.put_off_from[group]:
         return {
-            "claim": f"{begin}, and nothing that may be revoked makes room so far: {_prevented(state, bucket, kind, now)}"
+            "claim": f"{begin}, and nothing that may be revoked makes room so far: {_prevented(state, group, kind, now)}"
         }
     when = f"after {seconds:g} s of that" if seconds else "now"
     return {"claim": f"{begin}: {'others' if kind in (GUARANTEE, FAIR_SHARE) else 'they'} are revoked for it {when}"}
 
 
-def _kind_of(state: State, bucket: int) -> int | None:
-    """The first class of which a bucket's next is a claim."""
-    v, queues, leaf = state.view(), state.queues, int(state.buckets.leaf[bucket])
-    if state.buckets.revocable[bucket]:
+def _kind_of(state: State, group: int) -> int | None:
+    """The first class of which a group's next is a claim."""
+    v, queues, leaf = state.view(), state.queues, int(state.groups.leaf[group])
+    if state.groups.revocable[group]:
         return None
-    if scheduling.guarded_part(v, bucket, scheduling.kept_for_claims(v))[0] != NONE:
+    if scheduling.guarded_part(v, group, scheduling.kept_for_claims(v))[0] != NONE:
         return GUARANTEE
-    if queues.share_timeout[leaf] < inf and queues.short_since[leaf] < inf and _is_within_share(state, bucket):
+    if queues.share_timeout[leaf] < inf and queues.short_since[leaf] < inf and _is_within_share(state, group):
         return FAIR_SHARE
-    if queues.priority_revokes[leaf] and lower_runs(state, leaf, int(state.buckets.priority[bucket])):
+    if queues.priority_revokes[leaf] and lower_runs(state, leaf, int(state.groups.priority[group])):
         return PRIORITY
     return IDLE if scheduling.idle_is_used(v, v.used) else None
 
 
-def _is_within_share(state: State, bucket: int) -> bool:
-    """Whether a bucket's next would leave its queue within its fair share."""
-    return asked_for(state, ledger_of(state, 0.0), Due(FAIR_SHARE, 0.0, bucket))[0] != NONE
+def _is_within_share(state: State, group: int) -> bool:
+    """Whether a group's next would leave its queue within its fair share."""
+    return asked_for(state, ledger_of(state, 0.0), Due(FAIR_SHARE, 0.0, group))[0] != NONE
 
 
-def _short_of(state: State, bucket: int, kind: int) -> str:
+def _short_of(state: State, group: int, kind: int) -> str:
     """How short the queue of a claim is of what is its."""
-    claim, ledger = Due(kind, 0.0, bucket), ledger_of(state, 0.0)
-    found = told(state, ledger, claim, asked_for(state, ledger, claim)[1])
+    claim, preemption_plan = Due(kind, 0.0, group), ledger_of(state, 0.0)
+    found = told(state, preemption_plan, claim, asked_for(state, preemption_plan, claim)[1])
     has, of = round_quantity(found.resource, found.has), format_quantity(found.resource, found.of)
     what = f"{of} guaranteed {found.resource}" if kind == GUARANTEE else f"fair share of {of} {found.resource}"
     return f"queue {state.called(found.queue)} has {has} of its {what}"
 
 
-def _prevented(state: State, bucket: int, kind: int, now: float) -> str:
+def _prevented(state: State, group: int, kind: int, now: float) -> str:
     """Why those who run make no room for a claim: how many tasks of others are kept from paying by what."""
-    v, ledger = state.view(), ledger_of(state, now)
-    first, last = asked_for(state, ledger, Due(kind, now, bucket))
-    scheduling.ask(v, ledger, bucket, kind, first, last)
-    own, demand = int(state.buckets.leaf[bucket]), state.shapes.demand[state.buckets.shape_row[bucket]]
+    v, preemption_plan = state.view(), ledger_of(state, now)
+    first, last = asked_for(state, preemption_plan, Due(kind, now, group))
+    scheduling.ask(v, preemption_plan, group, kind, first, last)
+    own, demand = int(state.groups.leaf[group]), state.shapes.demand[state.groups.shape_row[group]]
     found: Counter[str] = Counter()
-    for k, run in enumerate(ledger.runs):
+    for k, run in enumerate(preemption_plan.runs):
         q, helps = int(run["leaf"]), (state.shapes.demand[state.jobs.shape_row[run["job"]]] > 0) & (demand > 0)
         if not helps.any() or (q == own) != (kind == PRIORITY):
             continue
-        if scheduling.may_pay(v, ledger, k, bucket, kind):
+        if scheduling.is_eligible_victim(v, preemption_plan, k, group, kind):
             found["revocable, but makes no room for it on a node"] += 1
         elif not state.queues.revocable[q]:
             found["where nothing is revocable"] += 1
         elif run["safe"]:
             found[f"begun less than {state.queues.min_runtime[q]:g} s ago"] += 1
-        elif kind == PRIORITY and state.jobs.priority[run["job"]] >= state.buckets.priority[bucket]:
+        elif kind == PRIORITY and state.jobs.priority[run["job"]] >= state.groups.priority[group]:
             found["of no lower priority"] += 1
         elif kind == PRIORITY:
             found["what its queue would claim again"] += 1
         elif kind == IDLE:
             found["not of revocable jobs above limits"] += 1
         else:
-            found["within what is theirs" if ledger.may_pay[q] else "where it may not ask"] += 1
+            found["within what is theirs" if preemption_plan.is_eligible_victim[q] else "where it may not ask"] += 1
     if not found:
         return "nobody else runs what it needs"
     told = ", ".join(f"{why} ({count} task{'s' * (count > 1)})" for why, count in found.most_common())

@@ -18,10 +18,10 @@ from fairlead.scheduler.decide import Cycle, run_cycle
 from fairlead.scheduler.feasibility import Bound, never_in_bucket, over_bound, stopped_for_ever
 from fairlead.scheduler.framework_index import queue_of
 from fairlead.scheduler.history import goes_by_history, share_over_time
-from fairlead.scheduler.job_caps import bound_of, waits_to_be_let_in
+from fairlead.scheduler.job_caps import cap_of, waits_for_cap
 from fairlead.scheduler.kernel import scheduling
 from fairlead.scheduler.kernel.constants import LIMIT, MAX_JOBS, MAX_TASKS, NO_NODE, NOT_REACHED, WITHHELD
-from fairlead.scheduler.kernel.scheduling import kept_beside, withheld_from
+from fairlead.scheduler.kernel.scheduling import kept_beside, nonlendable_for
 from fairlead.scheduler.reports.claims import claim, safety
 from fairlead.scheduler.reports.reservations import RESERVED, all_kept
 from fairlead.scheduler.state import State
@@ -63,20 +63,20 @@ def explain(state: State, job: int, now: float = inf) -> dict[str, Any]:
         others = [after for after in state.index.specs[job].after if after.job in state.dependencies.waits_for[job]]
         text = "it comes after " + " and ".join(f"job {a.job}, which has {words[a.how]} first" for a in others)
         return _answer(job, "dependency", text, after=[a.job for a in others])
-    if waits_to_be_let_in(state, job):
+    if waits_for_cap(state, job):
         return _beside_others_of_its_person(state, job)
-    bucket = int(jobs.bucket[row])
+    group = int(jobs.group[row])
     if 0 < jobs.at_most[row] <= jobs.holding[row]:
         most = int(jobs.at_most[row])
         text = f"as many of it run as it asked for at once, {most}: `fairlead edit {job} --at-most` changes that"
         return _answer(job, "at most", text, limit=most)
-    if bucket == NONE:
+    if group == NONE:
         text = "one task of the gang was lost: it starts again when the others have stopped"
         return _answer(job, "gang is stopping", text)
-    return {**_waiting(state, row, bucket, run_cycle(state)), **claim(state, row, now)}
+    return {**_waiting(state, row, group, run_cycle(state)), **claim(state, row, now)}
 
 
-def _waiting(state: State, row: int, bucket: int, result: Cycle) -> dict[str, Any]:
+def _waiting(state: State, row: int, group: int, result: Cycle) -> dict[str, Any]:
     """Why a job that may start is not served, by a cycle on paper."""
     jobs, job = state.jobs, int(state.jobs.id[row])
     if row in result.job:
@@ -84,8 +84,8 @@ def _waiting(state: State, row: int, bucket: int, result: Cycle) -> dict[str, An
     bound = over_bound(state, row)
     if bound is not None:
         return _over_for_ever(job, bound)
-    stop = int(result.stop[bucket])
-    tried = int(result.stop_job[bucket])
+    stop = int(result.stop[group])
+    tried = int(result.stop_job[group])
     if stop == LIMIT:
         return _over_a_limit(state, row)
     if stop == WITHHELD:
@@ -95,9 +95,9 @@ def _waiting(state: State, row: int, bucket: int, result: Cycle) -> dict[str, An
     if stop == NOT_REACHED and state.queues.strict[jobs.queue[row]]:
         return _behind_the_first(state, row, result)
     if stop != NO_NODE:
-        return _answer(job, "turn", "others are served first, and there is more to place than one cycle takes")
-    ahead = _ahead(state, result, bucket)
-    before = _ahead_in_queue(state, result, bucket)
+        return _answer(job, "last_served", "others are served first, and there is more to place than one cycle takes")
+    ahead = _ahead(state, result, group)
+    before = _ahead_in_queue(state, result, group)
     if tried != row:
         first = int(jobs.id[tried])
         found = _no_node(state, tried, result)
@@ -146,18 +146,18 @@ def _over(state: State, job: int, row: int) -> dict[str, Any]:
 def _behind_the_first(state: State, row: int, cycle: Cycle) -> dict[str, Any]:
     """Why the first of a strict leaf, which nobody passes, does not run."""
     jobs, job, queue = state.jobs, int(state.jobs.id[row]), int(state.jobs.queue[row])
-    tried = cycle.stop_job[(state.buckets.leaf[: state.buckets.n] == queue) & (cycle.stop_job != NONE)]
+    tried = cycle.stop_job[(state.groups.leaf[: state.groups.n] == queue) & (cycle.stop_job != NONE)]
     name = state.called(state.tree.names[queue])
     never = stopped_for_ever(state, queue, int(jobs.priority[row]), job)
     if not len(tried) and never == NONE:
-        return _answer(job, "turn", "others are served first, and there is more to place than one cycle takes")
+        return _answer(job, "last_served", "others are served first, and there is more to place than one cycle takes")
     first = never if never != NONE else int(min(tried, key=lambda j: (-jobs.priority[j], jobs.id[j])))
     number = int(jobs.id[first])
     bound = over_bound(state, first) if never != NONE else None
     if bound is not None:
         why = _over_for_ever(number, bound)
     else:
-        why = _no_node(state, first, cycle) if never != NONE else _waiting(state, first, int(jobs.bucket[first]), cycle)
+        why = _no_node(state, first, cycle) if never != NONE else _waiting(state, first, int(jobs.group[first]), cycle)
     text = f"queue {name} is strict, so that job {number} goes first: {why['text']}"
     if never != NONE:
         text = f"never, as things are: {text.replace(': never, as things are: ', ': ')}"
@@ -207,9 +207,9 @@ def _over_a_limit(state: State, row: int) -> dict[str, Any]:
 
 
 def _kept_for_others(state: State, row: int, q: int, r: int) -> int:
-    """How much of a resource is kept for claims below a queue, but for those of the bucket that a job below it waits in."""
-    demand, bucket = state.shapes.demand[state.jobs.shape_row[row]], int(state.jobs.bucket[row])
-    own = int(scheduling.served_tasks(state.view(), bucket)) * int(demand[r])
+    """How much of a resource is kept for claims below a queue, but for those of the group that a job below it waits in."""
+    demand, group = state.shapes.demand[state.jobs.shape_row[row]], int(state.jobs.group[row])
+    own = int(scheduling.served_tasks(state.view(), group)) * int(demand[r])
     return int(state.queues.claimed[q, r]) - own
 
 
@@ -223,7 +223,7 @@ def _withheld(state: State, row: int) -> dict[str, Any]:
     jobs, queues = state.jobs, state.queues
     demand = state.shapes.demand[jobs.shape_row[row]] * (int(jobs.waiting[row]) if jobs.gang[row] else 1)
     for r, resource in enumerate(state.resources):
-        kept = int(withheld_from(state.view(), jobs.queue[row], r))
+        kept = int(nonlendable_for(state.view(), jobs.queue[row], r))
         free = int(state.cluster.total[r]) - int(queues.used[0, r])
         others = _kept_for_others(state, row, 0, r)
         if demand[r] and free - kept - others < demand[r]:
@@ -243,7 +243,7 @@ def _over_a_count(state: State, row: int, tasks: bool) -> dict[str, Any]:
     running, most = (queues.tasks, queues.max_tasks) if tasks else (queues.jobs, queues.max_jobs)
     for name in _path(state, row):
         q = state.tree.rows[name]
-        kept = int(kept_beside(state.view(), int(jobs.bucket[row]), q)[0 if tasks else 1])
+        kept = int(kept_beside(state.view(), int(jobs.group[row]), q)[0 if tasks else 1])
         if running[q] + kept + count > most[q]:
             what = "tasks" if tasks else "jobs"
             queue = state.called(name)
@@ -258,8 +258,8 @@ def _over_a_count(state: State, row: int, tasks: bool) -> dict[str, Any]:
 def _beside_others_of_its_person(state: State, job: int) -> dict[str, Any]:
     """Which jobs keep one from being let in, its person having as many as they may."""
     spec = state.index.specs[job]
-    inside, most = sorted(state.let_in.inside[spec.user]), bound_of(state.settings, spec)
-    first = sum(other < job for other in state.let_in.waits[spec.user])
+    inside, most = sorted(state.job_caps.inside[spec.user]), cap_of(state.settings, spec)
+    first = sum(other < job for other in state.job_caps.waits[spec.user])
     said = f"of the jobs of {spec.user or 'its person'} {most} may wait for room or run at once"
     now = f", and {_jobs(inside)} {'does' if len(inside) == 1 else 'do'}" if inside else ""
     before = f"; {first} more of theirs {'comes' if first == 1 else 'come'} before it" if first else ""
@@ -285,7 +285,7 @@ def _no_node(state: State, row: int, cycle: Cycle) -> dict[str, Any]:
         wanted = " and ".join(f"{label}={'|'.join(values)}" for label, values in state.index.specs[job].on.items())
         return _answer(job, "constraint", f"no node has {wanted}", on=state.index.specs[job].on)
     large = up & meets & (nodes.capacity[:n] >= demand).all(axis=1)
-    kept = _kept_from(state, int(jobs.bucket[row]))
+    kept = _kept_from(state, int(jobs.group[row]))
     # The closest: where only what is kept for others is missing; else where the largest part of a demand is smallest that is.
     starts = np.zeros_like(kept)
     np.add.at(starts, cycle.node, state.shapes.demand[jobs.shape_row[cycle.job]])
@@ -318,7 +318,9 @@ def _no_node(state: State, row: int, cycle: Cycle) -> dict[str, Any]:
         return _answer(job, "gang does not fit", text, fits=fits, needed=int(jobs.waiting[row]), kept=owners)
     owners, who = _owners(state, row, np.array([closest]) if (kept[closest] > 0).any() else np.zeros(0, np.int64))
     if not missing:
-        to_be_offered = "it is first the turn of a framework, which is offered it" if state.buckets.wants.any() else ""
+        to_be_offered = (
+            "it is first the turn of a framework, which is offered it" if state.groups.is_framework.any() else ""
+        )
         some = kept[closest].any()
         said = f"it is kept for {who}" if who else to_be_offered or "it is kept for another job" * bool(some)
         text = f"{name} has room, but {said}" if said else f"{name} has room, which is looked at now"
@@ -350,11 +352,11 @@ def _in_offers(state: State, free: np.ndarray, demand: np.ndarray, large: np.nda
     return f"; what is offered on {names} to frameworks of {listed(roles)} would do: they have not answered"
 
 
-def _kept_from(state: State, bucket: int) -> np.ndarray:
-    """What is kept of each node from a bucket's tasks that may run for any time: shape (nodes, resources)."""
+def _kept_from(state: State, group: int) -> np.ndarray:
+    """What is kept of each node from a group's tasks that may run for any time: shape (nodes, resources)."""
     n, holds, v = state.nodes.n, state.holds, state.view()
     kept = state.nodes.held[:n].copy()
-    for h in np.flatnonzero(holds.bucket[: holds.n] == bucket).tolist():
+    for h in np.flatnonzero(holds.group[: holds.n] == group).tolist():
         node, rank = int(holds.node[h]), int(holds.rank[h])
         kept[node] = [scheduling.kept(v, node, r, inf, rank) for r in range(len(state.resources))]
     return kept
@@ -365,7 +367,7 @@ def _owners(state: State, row: int, nodes: np.ndarray) -> tuple[list[dict[str, A
     found = []
     for kept in all_kept(state, 0.0):
         there = np.intersect1d(kept.nodes, nodes)
-        if kept.bucket != state.jobs.bucket[row] and len(there):
+        if kept.group != state.jobs.group[row] and len(there):
             names = [state.cluster.specs[node].name for node in there[:MOST_AHEAD]]
             queue = state.called(state.tree.names[kept.leaf])
             end = kept.end if kept.end < inf else None
@@ -388,29 +390,29 @@ def _reserved(state: State, row: int) -> dict[str, Any] | None:
     return None
 
 
-def _ahead_in_queue(state: State, cycle: Cycle, bucket: int) -> list[int]:
+def _ahead_in_queue(state: State, cycle: Cycle, group: int) -> list[int]:
     """The jobs of the same leaf that wait for room and go first, in order: the first of each kind."""
-    leaf = state.buckets.leaf[: state.buckets.n]
-    before = (leaf == leaf[bucket]) & (cycle.stop_order < cycle.stop_order[bucket]) & _in_line(state, cycle)
+    leaf = state.groups.leaf[: state.groups.n]
+    before = (leaf == leaf[group]) & (cycle.stop_order < cycle.stop_order[group]) & _in_line(state, cycle)
     rows = cycle.stop_job[before][np.argsort(cycle.stop_order[before])]
     return state.jobs.id[rows[:MOST_AHEAD]].tolist()
 
 
 def _in_line(state: State, cycle: Cycle) -> np.ndarray:
-    """Of each bucket, whether it waits for room that there can be, as things are."""
+    """Of each group, whether it waits for room that there can be, as things are."""
     found: np.ndarray = (cycle.stop == NO_NODE) & ~never_in_bucket(state)[: len(cycle.stop)]
     return found
 
 
-def _ahead(state: State, cycle: Cycle, bucket: int) -> list[dict[str, Any]]:
+def _ahead(state: State, cycle: Cycle, group: int) -> list[dict[str, Any]]:
     """The queues whose turn comes before, in order: each with its dominant share, and that over time."""
     q = state.queues
     found: dict[int, dict[str, Any]] = {}
     order = cycle.stop_order
-    before = np.flatnonzero(_in_line(state, cycle) & (order < order[bucket]))
+    before = np.flatnonzero(_in_line(state, cycle) & (order < order[group]))
     for b in before[np.argsort(order[before])]:
-        leaf = int(state.buckets.leaf[b])
-        if leaf != state.buckets.leaf[bucket] and leaf not in found and len(found) < MOST_AHEAD:
+        leaf = int(state.groups.leaf[b])
+        if leaf != state.groups.leaf[group] and leaf not in found and len(found) < MOST_AHEAD:
             share = float(dominant_share(q.used[leaf], state.cluster.total, q.divisor(leaf)))
             over_time = share_over_time(q, leaf, state.grain, state.cluster.total)
             name = state.called(state.tree.names[leaf])

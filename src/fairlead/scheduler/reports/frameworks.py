@@ -74,20 +74,20 @@ def _told(state: State, member: Member, leaves: I64, mine: I64, now: float, hoar
 
 def _others_want(state: State, leaves: I64) -> bool:
     """Whether somebody else waits, for room or for offers."""
-    b = state.buckets
-    waits = (b.head[: b.n] >= 0) | b.wants[: b.n]
+    b = state.groups
+    waits = (b.head[: b.n] >= 0) | b.is_framework[: b.n]
     return bool((waits & ~np.isin(b.leaf[: b.n], leaves)).any())
 
 
 def _why_nothing(state: State, leaf: int, now: float) -> str:
     """Why a framework that wants offers has none, as far as a leaf of it goes."""
-    b, room = state.buckets, np.zeros(len(state.resources), np.int64)
-    bucket = int(np.flatnonzero((b.leaf[: b.n] == leaf) & b.wants[: b.n])[0])
-    beyond = bool(b.revocable[bucket] and state.settings.revoke)
-    scheduling.bound_room(state.order.ready(state, 1), bucket, beyond, room)
+    b, room = state.groups, np.zeros(len(state.resources), np.int64)
+    group = int(np.flatnonzero((b.leaf[: b.n] == leaf) & b.is_framework[: b.n])[0])
+    beyond = bool(b.revocable[group] and state.settings.revoke)
+    scheduling.bound_room(state.order.ready(state, 1), group, beyond, room)
     worth = state.order.worth
     if not (room >= worth).any():
-        return _bounded(state, bucket, beyond)
+        return _bounded(state, group, beyond)
     n = state.nodes.n
     takes = state.nodes.up[:n] & ~state.nodes.draining[:n]
     rest = np.minimum(room, np.maximum(0, state.nodes.free[:n] - state.nodes.held[:n]))
@@ -106,12 +106,12 @@ def _why_nothing(state: State, leaf: int, now: float) -> str:
     )
 
 
-def _bounded(state: State, bucket: int, beyond: bool) -> str:
-    """What keeps a framework, which waits in a bucket, from anything that is worth an offer."""
-    queues, leaf, view, worth = state.queues, int(state.buckets.leaf[bucket]), state.view(), state.order.worth
+def _bounded(state: State, group: int, beyond: bool) -> str:
+    """What keeps a framework, which waits in a group, from anything that is worth an offer."""
+    queues, leaf, view, worth = state.queues, int(state.groups.leaf[group]), state.view(), state.order.worth
     for q in up_to_root(queues, leaf) if not beyond else []:
         for r, name in enumerate(state.resources):
-            if scheduling.left_under(view, bucket, q, r) < worth[r]:
+            if scheduling.left_under(view, group, q, r) < worth[r]:
                 limit = round_quantity(name, int(queues.limit[q, r]))
                 kept = int(queues.claimed[q, r])
                 said = f", {round_quantity(name, kept)} of that kept for others" if kept else ""

@@ -92,11 +92,11 @@ class RevocationCheck:
 def kept_in_vain(state: State) -> list[int]:
     """The jobs that have room kept for a claim which is there, and that nothing else keeps from starting."""
     h, v, found = state.holds, state.order.ready(state, 1), []
-    for bucket in np.unique(h.bucket[: h.n][h.kind[: h.n] != RESERVATION]).tolist():
-        if over_limits(v, bucket) != NOT_REACHED or not is_next(state, bucket):
+    for group in np.unique(h.group[: h.n][h.kind[: h.n] != RESERVATION]).tolist():
+        if over_limits(v, group) != NOT_REACHED or not is_next(state, group):
             continue
-        gang, demand = state.buckets.gang[bucket], state.shapes.demand[state.buckets.shape_row[bucket]]
-        mine, there = np.flatnonzero(h.bucket[: h.n] == bucket).tolist(), []
+        gang, demand = state.groups.gang[group], state.shapes.demand[state.groups.shape_row[group]]
+        mine, there = np.flatnonzero(h.group[: h.n] == group).tolist(), []
         for k in mine:
             n, rank = int(h.node[k]), int(h.rank[k])
             kept = [scheduling.kept(v, n, r, np.inf, rank) for r in range(len(demand))]
@@ -147,7 +147,7 @@ def _check_guarantees(state: State, fact: TasksRevoked) -> None:
             paid[q] = paid.get(q, 0) + state.shapes.demand[state.jobs.shape_row[job]]
             _must(state.queues.revocable[q], f"queue {state.tree.names[q]!r} is not to be revoked")
     row = state.job_row(fact.claim.job)
-    gains = max(1, int(state.buckets.gang[state.jobs.bucket[row]])) * state.shapes.demand[state.jobs.shape_row[row]]
+    gains = max(1, int(state.groups.gang[state.jobs.group[row]])) * state.shapes.demand[state.jobs.shape_row[row]]
     for q, amounts in paid.items():
         least, has = state.queues.guarantee[q], used[q] - amounts
         if q in above:
@@ -159,8 +159,8 @@ def _check_guarantees(state: State, fact: TasksRevoked) -> None:
 
 
 def _waits_guarded(state: State) -> list[int]:
-    """The buckets that may have a claim for a guarantee."""
-    b = state.buckets
+    """The groups that may have a claim for a guarantee."""
+    b = state.groups
     if not state.settings.revoke or not state.queues.guarded[: state.queues.n].any():
         return []
     waits = (b.head[: b.n] != NONE) & state.queues.guarded[b.leaf[: b.n]] & ~b.revocable[: b.n]
@@ -170,49 +170,49 @@ def _waits_guarded(state: State) -> list[int]:
 def _have_room_kept(state: State, placed: TasksPlaced) -> set[int]:
     """Those of the jobs for whose claims room is kept."""
     h = state.holds
-    kept = set(h.bucket[: h.n][h.kind[: h.n] != RESERVATION].tolist())
-    return {job for job in placed.job.tolist() if int(state.jobs.bucket[state.job_row(job)]) in kept}
+    kept = set(h.group[: h.n][h.kind[: h.n] != RESERVATION].tolist())
+    return {job for job in placed.job.tolist() if int(state.jobs.group[state.job_row(job)]) in kept}
 
 
 def _check_that_it_stays(state: State, placed: TasksPlaced, waited: list[int], served: set[int]) -> None:
-    """Nothing is placed that is to be revoked again: no claim for a guarantee is open that it would pay for, and alone.
+    """Nothing is placed that is to be revoked again: no claim for a guarantee is open that it would preempt for, and alone.
 
     Whenever it is due, and however long what starts is protected; but for what frameworks launch where they were offered room,
     and for who is `served` by room that was made for a claim before. And for who had not `waited`: it is the first of a strict
     leaf, or is let in, because of what was placed.
     """
-    buckets = [b for b in _waits_guarded(state) if b in waited]
-    if not buckets:
+    groups = [b for b in _waits_guarded(state) if b in waited]
+    if not groups:
         return
     looked_at = [not state.index.specs[job].framework and job not in served for job in placed.job.tolist()]
     new = state.jobs.first[state.job_rows(placed.job)[looked_at]] + placed.index[looked_at]
-    v, b = state.order.ready(state, 1), state.buckets
-    for bucket in buckets:
-        claim = Due(GUARANTEE, 0.0, bucket)
-        if state.order.buckets.hopeless[bucket] or not may_have_more(state, bucket):
+    v, b = state.order.ready(state, 1), state.groups
+    for group in groups:
+        claim = Due(GUARANTEE, 0.0, group)
+        if state.order.groups.hopeless[group] or not may_have_more(state, group):
             continue
-        ledger = ledger_of(state, placed.at)
-        first, last = asked_for(state, ledger, claim)
+        preemption_plan = ledger_of(state, placed.at)
+        first, last = asked_for(state, preemption_plan, claim)
         if first == NONE:
             continue
-        runs = ledger.runs
+        runs = preemption_plan.runs
         runs["safe"] = ~np.isin(runs["task"], new)
-        scheduling.ask(v, ledger, bucket, GUARANTEE, first, last)
-        count = int(scheduling.plan_claim(v, ledger, bucket, GUARANTEE))
-        job = int(state.jobs.id[b.head[bucket]])
+        scheduling.ask(v, preemption_plan, group, GUARANTEE, first, last)
+        count = int(scheduling.plan_claim(v, preemption_plan, group, GUARANTEE))
+        job = int(state.jobs.id[b.head[group]])
         _must(count <= 0, f"what is placed at {placed.at:g} is to be revoked again for job {job}, for its guarantee")
 
 
 def _check_room(state: State, revoked: TasksRevoked, claimed: NodesClaimed) -> None:
     """What was revoked suffices, and none of it could be spared. Both facts have happened."""
     row = state.job_row(claimed.id)
-    bucket = int(state.jobs.bucket[row])
+    group = int(state.jobs.group[row])
     demand = state.shapes.demand[state.jobs.shape_row[row]]
     room, used, spare_ends = _left(state)
     _must((room[claimed.nodes] >= 0).all(), f"what was revoked for job {claimed.id} does not make room for it")
-    wanted = max(1, int(state.buckets.gang[bucket]))
+    wanted = max(1, int(state.groups.gang[group]))
     room[claimed.nodes] += np.array(claimed.tasks)[:, None] * demand
-    before = sum(claimed.tasks) - wanted  # claims of the same bucket that were served before
+    before = sum(claimed.tasks) - wanted  # claims of the same group that were served before
     tasks = state.current_tasks(revoked.attempts)
     jobs = state.job_rows_of(tasks)
     alike = np.where(state.jobs.gang[jobs], -1 - jobs, tasks)
@@ -227,7 +227,7 @@ def _check_room(state: State, revoked: TasksRevoked, claimed: NodesClaimed) -> N
         for q in up_to_root(state.queues, int(state.jobs.queue[job])):
             back[q] += needs.sum(axis=0)
             bound[q] += needs.sum(axis=0) * (not state.jobs.revocable[job])
-        fits = _hosts(state, bucket, without) >= before + wanted and _within_limits(state, bucket, back, bound)
+        fits = _hosts(state, group, without) >= before + wanted and _within_limits(state, group, back, bound)
         task = f"{revoked.job[alike == unit][0]}.{revoked.index[alike == unit][0]}"
         _must(not fits, f"task {task} is revoked for nothing, for job {claimed.id}")
 
@@ -253,27 +253,27 @@ def _check_that_none_claims(state: State, revoked: TasksRevoked) -> None:
         _must(not within, f"{what}, and would claim what queue {state.tree.names[leaf]!r} is guaranteed then")
 
 
-def _hosts(state: State, bucket: int, room: I64) -> int:
-    """How many tasks of a bucket all nodes have room for."""
-    shape, nodes, n = state.buckets.shape_row[bucket], state.nodes, state.nodes.n
+def _hosts(state: State, group: int, room: I64) -> int:
+    """How many tasks of a group all nodes have room for."""
+    shape, nodes, n = state.groups.shape_row[group], state.nodes, state.nodes.n
     demand = state.shapes.demand[shape]
     takes = nodes.up[:n] & ~nodes.draining[:n] & state.cluster.masks[state.shapes.mask[shape], :n]
     return tasks_that_fit(room[takes], demand)
 
 
-def _within_limits(state: State, bucket: int, used: I64, bound: I64) -> bool:
-    """Whether a bucket's claims are within the limits above it, and use nothing that others do not lend.
+def _within_limits(state: State, group: int, used: I64, bound: I64) -> bool:
+    """Whether a group's claims are within the limits above it, and use nothing that others do not lend.
 
     `used` is what queues use without claims, and `bound` the same without what revocable jobs do.
     """
-    h, demand = state.holds, state.shapes.demand[state.buckets.shape_row[bucket]]
-    claims, leaf = np.flatnonzero(h.kind[: h.n] != RESERVATION), int(state.buckets.leaf[bucket])
+    h, demand = state.holds, state.shapes.demand[state.groups.shape_row[group]]
+    claims, leaf = np.flatnonzero(h.kind[: h.n] != RESERVATION), int(state.groups.leaf[group])
     for q in up_to_root(state.queues, leaf):
-        mine = [k for k in claims.tolist() if q in up_to_root(state.queues, int(state.buckets.leaf[h.bucket[k]]))]
+        mine = [k for k in claims.tolist() if q in up_to_root(state.queues, int(state.groups.leaf[h.group[k]]))]
         total = bound[q] + h.amount[mine].sum(axis=0)
         if (total > state.queues.limit[q])[demand > 0].any():
             return False
-    if not state.queues.lends[0]:
+    if not state.queues.has_nonlendable[0]:
         return True
     free = state.cluster.total - used[0] - h.amount[claims].sum(axis=0) - _withheld_from(state, leaf, used)
     return bool((free >= 0)[demand > 0].all())
@@ -284,7 +284,7 @@ def _withheld_from(state: State, leaf: int, used: I64) -> I64:
     queues, path = state.queues, up_to_root(state.queues, leaf)
     below, amount = np.zeros_like(used), np.zeros(len(state.resources), np.int64)
     for q in range(queues.n - 1, 0, -1):
-        withheld = np.maximum(below[q], queues.reserve[q] - used[q] - queues.claimed[q])
+        withheld = np.maximum(below[q], queues.nonlendable[q] - used[q] - queues.claimed[q])
         if q not in path:
             below[queues.parent[q]] += withheld
             amount += withheld * (int(queues.parent[q]) in path)

@@ -1,6 +1,6 @@
 """What is kept for whom, whole: reservations, and room that is coming back for claims. And what that idles.
 
-A hold is of one node (:mod:`fairlead.scheduler.tables`); all those of a bucket are one promise to its first job.
+A hold is of one node (:mod:`fairlead.scheduler.tables`); all those of a group are one promise to its first job.
 """
 
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ RESERVED = "reservation"
 
 
 class Kept(NamedTuple):
-    """Room for `tasks[k]` tasks of a job on node row `nodes[k]`, until its bucket uses it.
+    """Room for `tasks[k]` tasks of a job on node row `nodes[k]`, until its group uses it.
 
     leaf : the row of its queue
     why : RESERVED, or as of :class:`fairlead.scheduler.facts.Claim`
@@ -29,7 +29,7 @@ class Kept(NamedTuple):
     """
 
     job: int
-    bucket: int
+    group: int
     leaf: int
     why: str
     made: float
@@ -47,13 +47,13 @@ def all_kept(state: State, now: float) -> list[Kept]:
     holds = state.holds
     idled = idled_by_hold(state, now)
     found = []
-    for bucket, group in groupby(range(holds.n), key=lambda h: int(holds.bucket[h])):  # rows of one lie together
-        rows = list(group)
+    for group, members in groupby(range(holds.n), key=lambda h: int(holds.group[h])):  # rows of one lie together
+        rows = list(members)
         first, kind = rows[0], int(holds.kind[rows[0]])
         made = float(holds.made[first] or holds.since[first])  # snapshots of before it was noted have 0
         found.append(
             Kept(
-                int(holds.job[first]), bucket, int(state.buckets.leaf[bucket]), RESERVED if kind == RESERVATION else WHY[kind],
+                int(holds.job[first]), group, int(state.groups.leaf[group]), RESERVED if kind == RESERVATION else WHY[kind],
                 made, float(holds.start[first]), float(holds.end[first]), int(holds.slips[first]),
                 holds.node[rows].tolist(), holds.tasks[rows].tolist(), holds.idle[rows].sum(axis=0), idled[rows].sum(axis=0),
             )
@@ -72,7 +72,7 @@ def idled_by_hold(state: State, now: float) -> F64:
 def idled_by_queue(state: State, now: float) -> F64:
     """What lay free for all promises to each leaf, base units times seconds: shape (queues, resources)."""
     found = state.queues.idled_before[: state.queues.n].copy()
-    leaves = state.buckets.leaf[state.holds.bucket[: state.holds.n]]
+    leaves = state.groups.leaf[state.holds.group[: state.holds.n]]
     np.add.at(found, leaves, idled_by_hold(state, now))
     return found
 

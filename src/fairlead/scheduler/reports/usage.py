@@ -126,7 +126,11 @@ def queues_there(state: State) -> There:
     roles[[tree.rows[leaf] for leaf in state.frameworks.at]] = True
     has = (queues.tasks[:n] > 0) | queues.used[:n].any(axis=1) | queues.offered[:n].any(axis=1)
     has[jobs.queue[: jobs.n][(jobs.id[: jobs.n] != NONE) & (jobs.waiting[: jobs.n] > 0)]] = True
-    apart = {queue_of(parcel.role) for here in state.frameworks.parcels.values() for parcel in here.values()}
+    apart = {
+        queue_of(reservation.role)
+        for here in state.frameworks.role_reservations.values()
+        for reservation in here.values()
+    }
     has[[tree.rows[name] for name in apart if name in tree.rows]] = True
     roles, has = _with_all_above(roles, queues.parent[:n]), _with_all_above(has, queues.parent[:n])
     once = np.array([name in tree.removed for name in tree.names], np.bool_)

@@ -182,7 +182,7 @@ class Shortfalls:
         self._state, self._served, self._cycle = state, served, cycle
         self._has_more = np.zeros(state.queues.n, np.bool_)
         self._has_more[parts.queues] = parts.has > parts.entitled + CLOSE
-        b = state.buckets
+        b = state.groups
         self._bucket_leaf = np.where(b.head[: b.n] != NONE, b.leaf[: b.n], NONE)
         self._bucket_leaf[never_in_bucket(state)] = NONE
         self._next_leaves = state.jobs.queue[self._cycle.job]
@@ -196,26 +196,26 @@ class Shortfalls:
         if (self._next_leaves == q).any() or not len(full):
             reason = NOT_DECIDED if (self._next_leaves == q).any() else LIMITS
             return Short(reason, -np.inf, np.zeros(0, np.int64), np.zeros(0))
-        bucket = int(full[np.argmin(self._cycle.stop_order[full])])
-        ready, ready_at = self._served.ready(self._state, int(self._cycle.stop_job[bucket]))
+        group = int(full[np.argmin(self._cycle.stop_order[full])])
+        ready, ready_at = self._served.ready(self._state, int(self._cycle.stop_job[group]))
         held = self._holders
         begin = int(np.searchsorted(held.by, max(last, ready), "right"))
         since = begin + np.flatnonzero(held.leaf[begin:] != q)
         more, equal, ordered = self._compared(q, since)
-        reason = self._through(bucket, since, more | ordered, equal)
+        reason = self._through(group, since, more | ordered, equal)
         before = since[more | equal][::-1]
         others, newest = np.unique(held.leaf[before], return_index=True)
         return Short(reason, ready_at, others, held.started[before[newest]])
 
-    def _through(self, bucket: int, since: I64, before: Bools, equal: Bools) -> int:
-        """Why no node has room for the next of a bucket; `since` are the holders that were placed while it waited.
+    def _through(self, group: int, since: I64, before: Bools, equal: Bools) -> int:
+        """Why no node has room for the next of a group; `since` are the holders that were placed while it waited.
 
         Of these, `before` says who was served though it had more, or by a policy that shares are nothing to; `equal`, who had as
         much.
         """
         state, held = self._state, self._holders
-        shape = int(state.buckets.shape_row[bucket])
-        demand, count = state.shapes.demand[shape], max(1, int(state.buckets.gang[bucket]))
+        shape = int(state.groups.shape_row[group])
+        demand, count = state.shapes.demand[shape], max(1, int(state.groups.gang[group]))
         asked = demand > 0
         n = state.nodes.n
         allowed = self._open & state.cluster.masks[state.shapes.mask[shape], :n]

@@ -345,7 +345,7 @@ class Operators:
             known = events.knows(each.member.framework)
             for offer in each.offers:
                 agent = agents[offer.node]
-                said = {mark: parcel.said for mark, parcel in agent.parcels.items()}
+                said = {mark: parcel.said for mark, parcel in agent.role_reservations.items()}
                 made.offers.append(events.to_offer(offer, agent.node, known, said))
             made.allocated_resources.extend(resources_of(each.used))
             made.offered_resources.extend(resources_of(each.offered))

@@ -1,12 +1,12 @@
 """Runs on paper: how a state may go on, with durations and arrivals drawn from those that were.
 
-All runs of one state begin with the same :class:`Paper`: its jobs that have not ended, each with its tasks that run and then
+All runs of one state begin with the same :class:`DryRun`: its jobs that have not ended, each with its tasks that run and then
 those that wait. A :class:`Run` is a copy of that, in which time goes on by :func:`fairlead.simulate.kernel.advance.advance`.
 Job row j of a paper is number j + 1, and is number j of the simulated cluster, so that neither has rows for what ended long ago.
 
 What is left out: no node is lost, drained or added, and nobody cancels anything. Jobs that come after others do so as soon as
 those have ended, but for those that wait for a failure. Under a policy that only divides the queues are entitled to what they
-are entitled to now. Within a run, the forecasts of what runs are made without the jobs' own sketches.
+are entitled to now. Within a run, the forecasts of what runs are made without the jobs' own histograms.
 """
 
 from dataclasses import dataclass
@@ -20,17 +20,17 @@ from fairlead.engines.kernel.simulated import Runs, Truth
 from fairlead.engines.step import GRACE
 from fairlead.scheduler.decide import MOST_PLACEMENTS
 from fairlead.scheduler.entitlements import write_entitled
-from fairlead.scheduler.growth import NEW_TASK, bucket_of, ensure_bucket, renumbering
+from fairlead.scheduler.growth import NEW_TASK, ensure_group, group_of, renumbering
 from fairlead.scheduler.kernel import scheduling
 from fairlead.scheduler.kernel.constants import MOST
 from fairlead.scheduler.kernel.scheduling import View, link_tasks
-from fairlead.scheduler.kernel.view import BEGAN, ENDED, SKETCHES
+from fairlead.scheduler.kernel.view import BEGAN, ENDED, HISTOGRAMS
 from fairlead.scheduler.snapshot import copy_of
 from fairlead.scheduler.state import State
 from fairlead.scheduler.statuses import PLACED, REVOKING, RUNNING, WAITING
 from fairlead.scheduler.tables import F64, I64, NONE, OF_JOB, Tasks, longer
-from fairlead.simulate.kernel import course as kernel
-from fairlead.simulate.kernel.advance import Course, advance, draw, fill_in
+from fairlead.simulate.kernel import tape as kernel
+from fairlead.simulate.kernel.advance import Tape, advance, draw, fill_in
 from fairlead.simulate.workload import most_at_once
 
 DAY = 86400.0
@@ -45,18 +45,18 @@ class Arrivals(NamedTuple):
     """The jobs that were submitted in the last day, as far as they are remembered, by time.
 
     source : int64: their rows in the state that was
-    bucket : int64: where it waits
+    group : int64: where it waits
     at : float64: seconds after the beginning of the time that is looked back on, which lasts `window`
     """
 
     source: I64
-    bucket: I64
+    group: I64
     at: F64
     window: float
 
 
 @dataclass(frozen=True)
-class Paper:
+class DryRun:
     """What all runs from a state begin with.
 
     Attributes
@@ -73,7 +73,7 @@ class Paper:
     held : int64
         Rows of the tasks that hold resources; `held_jobs` of their jobs, `ages` how long they have run.
     after, lacks : int64
-        As :class:`fairlead.simulate.kernel.advance.Course` has them.
+        As :class:`fairlead.simulate.kernel.advance.Tape` has them.
     arrivals : Arrivals
     at_once : int
         Tasks that run at once at most, of those that start.
@@ -93,7 +93,7 @@ class Paper:
     at_once: int
 
 
-def paper_of(state: State, target: int, now: float) -> Paper:
+def dry_run_of(state: State, target: int, now: float) -> DryRun:
     """Make it from a state, which is not changed but for its order; `target` is a job's row there."""
     found = copy_of(state)
     arrivals = _arrivals(state, found, target, now)
@@ -102,8 +102,8 @@ def paper_of(state: State, target: int, now: float) -> Paper:
     after, lacks = _followers(state, live, int(jobs.id[target]))
     _keep_live(found, live)
     waits = found.jobs.waiting[: len(live)] > 0
-    for row in np.flatnonzero(waits & found.jobs.gang[: len(live)] & (found.jobs.bucket[: len(live)] == NONE)).tolist():
-        found.jobs.home[row] = bucket_of(found, row)
+    for row in np.flatnonzero(waits & found.jobs.gang[: len(live)] & (found.jobs.group[: len(live)] == NONE)).tolist():
+        found.jobs.home[row] = group_of(found, row)
     held = found.held_rows()
     held_jobs = found.job_rows_of(held)
     ages = np.fmax(0.0, now - found.tasks.started_at[held])  # NaN where it is about to start
@@ -114,11 +114,11 @@ def paper_of(state: State, target: int, now: float) -> Paper:
     write_entitled(found)
     place = int(np.searchsorted(live, target))
     most = most_at_once(found.shapes.demand[: found.shapes.n], found.cluster.total)
-    return Paper(state, live, found, place, now, held, held_jobs, ages, after, lacks, arrivals, most)
+    return DryRun(state, live, found, place, now, held, held_jobs, ages, after, lacks, arrivals, most)
 
 
 def _arrivals(state: State, into: State, target: int, now: float) -> Arrivals:
-    """What came in the last day, but for the target; buckets where there are none are made in `into`.
+    """What came in the last day, but for the target; groups where there are none are made in `into`.
 
     Jobs that ended are forgotten in the order of their ends; so whatever came after the first end that is remembered is known.
     """
@@ -131,17 +131,17 @@ def _arrivals(state: State, into: State, target: int, now: float) -> Arrivals:
     chosen[target] = False
     source = np.flatnonzero(chosen)
     source = source[np.argsort(jobs.submitted_at[source], kind="stable")]
-    bucket = jobs.home[source]
+    group = jobs.home[source]
     gangs = np.flatnonzero(jobs.gang[source])
     kinds = np.stack(
         [column[source[gangs]] for column in (jobs.queue, jobs.priority, jobs.shape_row, jobs.tasks, jobs.revocable)],
         axis=1,
     )
     distinct, which = np.unique(kinds, axis=0, return_inverse=True)
-    made = [ensure_bucket(into, (*key, bool(revocable))) for *key, revocable in distinct.tolist()]
-    bucket[gangs] = np.array(made, np.int64)[which.reshape(-1)]
+    made = [ensure_group(into, (*key, bool(revocable))) for *key, revocable in distinct.tolist()]
+    group[gangs] = np.array(made, np.int64)[which.reshape(-1)]
     window = max(HOUR, now - begin)
-    return Arrivals(source, bucket, jobs.submitted_at[source] - (now - window), window)
+    return Arrivals(source, group, jobs.submitted_at[source] - (now - window), window)
 
 
 def _as_new(rows: NDArray[Any]) -> NDArray[Any]:
@@ -149,7 +149,7 @@ def _as_new(rows: NDArray[Any]) -> NDArray[Any]:
     rows["waiting"] = rows["tasks"]
     for name in ("next", "holding", "failed", "cancelled", "held", "irregular"):
         rows[name] = 0
-    rows["bucket"] = rows["after"] = rows["before"] = NONE
+    rows["group"] = rows["after"] = rows["before"] = NONE
     rows["finished_at"], rows["plain"] = np.nan, ~rows["gang"]
     return rows
 
@@ -196,14 +196,14 @@ def _keep_live(state: State, live: I64) -> None:
     tasks.n = len(kept)
     jobs.id[:], jobs.first[:], jobs.tasks[:] = np.arange(1, len(live) + 1), first, used + revoked
     jobs.next[:], jobs.irregular[:] = jobs.holding, False
-    for links in (jobs.after, jobs.before, state.buckets.head, state.buckets.tail):
+    for links in (jobs.after, jobs.before, state.groups.head, state.groups.tail):
         links[:] = new_job[links]
     state.holds.job[: state.holds.n] = 1 + np.searchsorted(numbers, state.holds.job[: state.holds.n])
-    sketches = state.sketches
-    sketches.keep(np.flatnonzero(sketches.about[: sketches.n] != OF_JOB))
-    sketches.make_room()
+    histograms = state.histograms
+    histograms.keep(np.flatnonzero(histograms.about[: histograms.n] != OF_JOB))
+    histograms.make_room()
     state.ended, state.forgotten = np.zeros(len(live), np.int64), 0
-    state.order.counts[[ENDED, SKETCHES]] = 0, sketches.n
+    state.order.counts[[ENDED, HISTOGRAMS]] = 0, histograms.n
     state.moves[0] += 1
     scheduling.find_places(state.view())
     rows = state.held_rows()
@@ -215,7 +215,7 @@ class Run:
 
     Parameters
     ----------
-    paper : Paper
+    paper : DryRun
     rng : numpy.random.Generator
 
     Attributes
@@ -228,7 +228,7 @@ class Run:
         Whether anything is known of how long tasks last.
     """
 
-    def __init__(self, paper: Paper, rng: np.random.Generator) -> None:
+    def __init__(self, paper: DryRun, rng: np.random.Generator) -> None:
         self._paper, self._rng = paper, rng
         self.until = paper.now
         jobs, n = paper.state.jobs, paper.state.jobs.n
@@ -252,10 +252,10 @@ class Run:
         more = min(1, len(offsets))  # of which it is known when they come, but they are not there yet
         numbers = np.zeros(kernel.NUMBERS, np.int64)
         numbers[[kernel.ARRIVED, kernel.COMING]] = n
-        numbers[kernel.GOES_BEYOND] = paper.state.settings.revoke and paper.state.any_revocable
+        numbers[kernel.GOES_OVER_LIMITS] = paper.state.settings.revoke and paper.state.any_revocable
         numbers[kernel.GOES_ON] = 1  # there may be something to decide right now
-        self._course = Course(
-            row=np.arange(n + more), bucket=np.full(n + more, NONE), submit=np.append(np.zeros(n), self._when(np.arange(more))),
+        self._course = Tape(
+            row=np.arange(n + more), group=np.full(n + more, NONE), submit=np.append(np.zeros(n), self._when(np.arange(more))),
             at=np.full(3, paper.now), after=paper.after, lacks=paper.lacks.copy(), ends=np.zeros((5, 0), np.int64),
             rows=np.zeros(0, np.int64), attempts=np.zeros(0, np.int64), log=np.zeros(0, np.int64), moments=np.zeros(0),
             starts=np.zeros(0), returned=np.zeros(0, np.int64), numbers=numbers,
@@ -320,7 +320,7 @@ class Run:
         listed = np.minimum(tasks, LISTED)
         lasts = self._draw(np.repeat(arrivals.source[which], listed), np.zeros(int(listed.sum())))
 
-        arrays, truth, course = self._arrays, self._truth.arrays, self._course.arrays
+        arrays, truth, tape = self._arrays, self._truth.arrays, self._course.arrays
         arrays["jobs"] = _put(arrays["jobs"], before, rows)
         arrays["tasks"] = _put(arrays["tasks"], self._tasks, np.full(total, NEW_TASK, Tasks.FIELDS))
         arrays["ended"] = _put(arrays["ended"], before, np.zeros(count, np.int64))
@@ -335,10 +335,10 @@ class Run:
         truth["last"] = _put(truth["last"], self._tasks, np.zeros(total, np.int32))
         self._jobs, self._tasks, self._durations = before + count, self._tasks + total, self._durations + len(lasts)
         # One more, of which it is known when it comes.
-        course["submit"] = np.append(course["submit"][:before], self._when(np.append(coming, self._came)))
-        course["row"] = np.arange(self._jobs + 1)
-        course["bucket"] = np.append(course["bucket"][:before], np.append(arrivals.bucket[which], NONE))
-        self._truth, self._course = Truth(**truth), Course(**course)
+        tape["submit"] = np.append(tape["submit"][:before], self._when(np.append(coming, self._came)))
+        tape["row"] = np.arange(self._jobs + 1)
+        tape["group"] = np.append(tape["group"][:before], np.append(arrivals.group[which], NONE))
+        self._truth, self._course = Truth(**truth), Tape(**tape)
         self._course.numbers[kernel.COMING] = self._jobs
         self._have_room()
 
@@ -354,11 +354,11 @@ class Run:
                 "rows": np.zeros(size, np.int64),
                 "attempts": np.zeros(size, np.int64),
             }
-            self._course = Course(**{**self._course.arrays, **new})
+            self._course = Tape(**{**self._course.arrays, **new})
         self._view = View(**self._arrays)
 
 
-def _offsets(paper: Paper, rng: np.random.Generator) -> F64:
+def _offsets(paper: DryRun, rng: np.random.Generator) -> F64:
     """After how many seconds each job of the last day comes, if things go on as they did after one of them.
 
     Jobs come in swarms. So what comes after the target's submission is taken to be as what came after some other's, and not as
@@ -388,7 +388,7 @@ def _truth_of(state: State, duration: F64, listed: I64, now: float) -> Truth:
     )  # fmt: skip
 
 
-def _resume(paper: Paper, truth: Truth, runs: Runs, left: F64) -> None:
+def _resume(paper: DryRun, truth: Truth, runs: Runs, left: F64) -> None:
     """Have what runs end after so many seconds, or sooner where it was told to stop."""
     jobs, tasks, n = paper.state.jobs, paper.state.tasks, paper.state.jobs.n
     held = np.maximum(1, jobs.holding[:n])

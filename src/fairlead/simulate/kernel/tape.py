@@ -4,15 +4,15 @@ from typing import Final
 
 from fairlead.scheduler.kernel.arrays import Declared
 
-COURSE: Final[Declared] = {
-    "row": ("i8", 1), "bucket": ("i8", 1), "submit": ("f8", 1), "at": ("f8", 1), "ends": ("i8", 2), "after": ("i8", 2),
+TAPE: Final[Declared] = {
+    "row": ("i8", 1), "group": ("i8", 1), "submit": ("f8", 1), "at": ("f8", 1), "ends": ("i8", 2), "after": ("i8", 2),
     "lacks": ("i8", 1),
     "rows": ("i8", 1), "attempts": ("i8", 1), "log": ("i8", 1), "moments": ("f8", 1), "starts": ("f8", 1),
     "returned": ("i8", 1), "numbers": ("i8", 1),
 }  # fmt: skip
 """What is to come, and how far it has.
 
-row, bucket, submit : of each job, in the order of arrival, its row, its bucket, and when; NONE where it is refused
+row, group, submit : of each job, in the order of arrival, its row, its group, and when; NONE where it is refused
 after : shape (n, 2): rows of jobs, and of one that comes after each, sorted; `lacks` is how many jobs a row's comes after yet
 at : float64, shape (3,): the moment that has been reached, the next one, and when something happened last
 ends : int64, shape (5, n): room for what ends at one moment
@@ -27,7 +27,9 @@ numbers : int64: see below
 # moments that are over; how many of the jobs that ended are forgotten; whether there is more to do at the moment reached; how
 # many gangs are in `returned`; whether the caller serves claims: else nothing is revoked;
 # whether revocable jobs go above their limits into what is idle.
-ARRIVED, COMING, FACTS, LOGGED, DECISIONS, STEPS, FORGOTTEN, GOES_ON, RETURNED, SERVES_CLAIMS, GOES_BEYOND = range(11)
+ARRIVED, COMING, FACTS, LOGGED, DECISIONS, STEPS, FORGOTTEN, GOES_ON, RETURNED, SERVES_CLAIMS, GOES_OVER_LIMITS = range(
+    11
+)
 NUMBERS = 11
 
 LONGEST = 16
