@@ -35,7 +35,7 @@ from fairlead.scheduler.facts import (
     TasksStarted,
     encode,
 )
-from fairlead.scheduler.preemption import next_due, take_back
+from fairlead.scheduler.preemption import next_due, preempt_for_claims
 from fairlead.scheduler.reports.audits import audit_history
 from fairlead.scheduler.reports.explain import explain
 from fairlead.scheduler.reports.listings import describe_job, describe_tasks, list_queues
@@ -447,7 +447,7 @@ def place(state: State, rng: np.random.Generator, number: int, now: float) -> No
 def test_the_plan_is_that_of_a_planner_that_tries_all_sets(seed):
     state, now = random_world(seed), 1000.0
     bucket = int(state.jobs.group[state.job_row(99)])
-    taken = take_back(state, now).facts
+    taken = preempt_for_claims(state, now).facts
     planner = Planner(state, now, bucket)
     revoked = [f for f in taken if isinstance(f, TasksRevoked)]
     if not planner.asked or state.order.groups.hopeless[bucket]:
@@ -482,7 +482,7 @@ def test_where_any_set_of_revocations_serves_the_claim_within_the_rules_a_plan_i
     ranked = not planner.asked
     if (ranked and not planner.is_ranked()) or len(planner.runs) > 12:
         return
-    taken = take_back(state, now).facts
+    taken = preempt_for_claims(state, now).facts
     found = {t for f in taken if isinstance(f, TasksRevoked) for t in state.current_tasks(f.attempts).tolist()}
     served = any(isinstance(f, NodesClaimed) for f in taken)
     assert served == (planner.any_plan(ranked) is not None), f"seed {seed}"

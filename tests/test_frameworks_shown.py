@@ -66,10 +66,10 @@ def test_a_role_is_told_of_while_somebody_has_anything_of_it_with_all_above_it(m
     c.end(1)
     assert names(c) == ["/", "lab"]
     assert fair_shares(c.state).steady[c.state.tree.rows["lab"]].tolist() == list(WHOLE.values())
-    (parcel,) = frameworks.set_apart(c.state, "n0", [Move({"cpu": 1000}, mark="m", role="org/web")], c.now)
+    (parcel,) = frameworks.reserve(c.state, "n0", [Move({"cpu": 1000}, mark="m", role="org/web")], c.now)
     c.happen(parcel)
     assert names(c) == ["/", "lab", "org", "org/web", "org/web/.", "org/web/./reserved"]
-    c.happen(*frameworks.set_apart(c.state, "n0", [Move({"cpu": 1000}, of="m")], c.now))
+    c.happen(*frameworks.reserve(c.state, "n0", [Move({"cpu": 1000}, of="m")], c.now))
     c.happen(admission.configure(c.state, [Queue(ROOT), Queue("lab", weight=2.0), *more], c.state.settings, c.now))
     assert names(c) == ["/", "lab"]
     c.join("flink", "org/web/front")

@@ -713,7 +713,9 @@ class TestExecutors:
         return {name: amount - offered.get(name, 0) for name, amount in cluster.used("default").items()}
 
     def say(self, cluster, task, what, end=None, uuid=""):
-        said = frameworks.say(cluster.state, cluster.job("f", task), what, what, uuid or what, cluster.now, end)
+        said = frameworks.report_status(
+            cluster.state, cluster.job("f", task), what, what, uuid or what, cluster.now, end
+        )
         cluster.happen(*said)
         return said
 

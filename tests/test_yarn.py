@@ -35,7 +35,7 @@ from fairlead.scheduler.facts import (
     SharesLooked,
 )
 from fairlead.scheduler.kernel import scheduling
-from fairlead.scheduler.preemption import take_back
+from fairlead.scheduler.preemption import preempt_for_claims
 from fairlead.scheduler.reports import fair_shares as fair_shares_module
 from fairlead.scheduler.reports import listings as report
 from fairlead.scheduler.reports.explain import explain
@@ -305,7 +305,7 @@ def is_starved(state, queue, kind):
     if kind == GUARANTEE:
         view = state.order.ready(state, 1)
         return bool(scheduling.guarded_part(view, bucket, scheduling.kept_for_claims(view))[0] != NONE)
-    looked = [fact for fact in take_back(state, 1e6).facts if isinstance(fact, SharesLooked)]
+    looked = [fact for fact in preempt_for_claims(state, 1e6).facts if isinstance(fact, SharesLooked)]
     return queue in looked[0].short
 
 

@@ -30,7 +30,7 @@ from fairlead.scheduler.facts import (
     NodeForgotten,
     NodeResumed,
 )
-from fairlead.scheduler.feasibility import bound_over, over_bound, stopped_for_ever
+from fairlead.scheduler.feasibility import blocked_forever_by, bound_over, over_bound
 from fairlead.scheduler.framework_index import JOBS, own_queue
 from fairlead.scheduler.state import State
 from fairlead.scheduler.statuses import FAILED, PLACED, RUNNING, WAITING
@@ -42,7 +42,7 @@ MOST_WAITING = 10_000_000
 """Tasks known to the scheduler, at most."""
 MOST_LEAVES = 10_000
 """Leaf queues made for users, at most."""
-USUAL = {"cpu": 1000, "memory": 2**30}
+DEFAULT_DEMAND = {"cpu": 1000, "memory": 2**30}
 """What a task asks for of what it does not name, where no task may take what it did not ask for."""
 
 
@@ -176,7 +176,7 @@ def check_job(state: State, job: Job, limits: bool = True) -> None:
     _check_size(state, job)
     for name in path_to_root(job.queue):
         if state.spec_of(name).draining:
-            raise Refused(f"queue {state.called(name)!r} is draining: it takes no more jobs")
+            raise Refused(f"queue {state.display_name(name)!r} is draining: it takes no more jobs")
         limit = state.spec_of(name).limit
         times = job.tasks if job.gang else 1
         if not limits or (job.revocable and state.settings.revoke):
@@ -186,7 +186,7 @@ def check_job(state: State, job: Job, limits: bool = True) -> None:
                 asked = format_quantity(resource, job.demand[resource] * times)
                 raise Refused(
                     f"demand: {resource}: {asked}{' at once' if times > 1 else ''} is over the limit of "
-                    f"{format_quantity(resource, most)} of queue {state.called(name)!r}: it could never start"
+                    f"{format_quantity(resource, most)} of queue {state.display_name(name)!r}: it could never start"
                 )
 
 
@@ -198,16 +198,16 @@ def _check_size(state: State, job: Job) -> None:
         if amount > most.get(resource, amount):
             asked, largest = format_quantity(resource, amount), format_quantity(resource, most[resource])
             raise Refused(
-                f"demand: {resource}: {asked} for a task, and the largest in queue {state.called(name)!r} may have {largest}: "
+                f"demand: {resource}: {asked} for a task, and the largest in queue {state.display_name(name)!r} may have {largest}: "
                 "ask for less, with more tasks"
             )
 
 
-def with_usual(state: State, job: Job) -> Job:
-    """A job that asks for some of each of `USUAL` that a node has: what is not asked for would be neither limited nor counted."""
+def with_default_demand(state: State, job: Job) -> Job:
+    """A job that asks for some of each of `DEFAULT_DEMAND` that a node has: what is not asked for would be neither limited nor counted."""
     n = state.nodes.n
     there = {name for name, column in zip(state.resources, state.nodes.capacity[:n].T, strict=False) if column.any()}
-    more = {name: amount for name, amount in USUAL.items() if name in there and not job.demand.get(name)}
+    more = {name: amount for name, amount in DEFAULT_DEMAND.items() if name in there and not job.demand.get(name)}
     return replace(job, demand={**job.demand, **more})
 
 
@@ -240,7 +240,7 @@ def doubt(state: State, job: Job) -> str | None:
 
     It can never start as things are, or goes after one in a strict leaf that cannot; or asks for bytes where more was meant.
     """
-    found = [doubt_about_memory(job), never_starts(state, job) or _behind_one_that_never_starts(state, job)]
+    found = [doubt_about_memory(job), never_starts(state, job) or _behind_never_starting(state, job)]
     return "; ".join(filter(None, found)) or None
 
 
@@ -251,13 +251,13 @@ def never_starts(state: State, job: Job) -> str | None:
     return too_large(state, job) or (bound and f"{bound.text}: the job waits until it may have more")
 
 
-def _behind_one_that_never_starts(state: State, job: Job) -> str | None:
+def _behind_never_starting(state: State, job: Job) -> str | None:
     """Say that a job waits behind one that can never start, where nobody passes the first; None where it does not."""
     leaf = state.tree.rows.get(job.queue, NONE)
-    first = stopped_for_ever(state, leaf, job.priority, state.index.last + 1) if leaf != NONE else NONE
+    first = blocked_forever_by(state, leaf, job.priority, state.index.last + 1) if leaf != NONE else NONE
     if first == NONE:
         return None
-    number, name, bound = int(state.jobs.id[first]), state.called(job.queue), over_bound(state, first)
+    number, name, bound = int(state.jobs.id[first]), state.display_name(job.queue), over_bound(state, first)
     before = f"queue {name} is strict, and job {number}, which goes first there,"
     if bound is not None:
         return f"{before} can never start ({bound.text}): the job waits until that one is cancelled, or may have more"

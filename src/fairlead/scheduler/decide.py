@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fairlead.model.specs import Offer, Ranges
-from fairlead.scheduler.effects import Learned, is_led_out
+from fairlead.scheduler.effects import Learned, has_leader_ended
 from fairlead.scheduler.entitlements import write_entitled
 from fairlead.scheduler.facts import (
     Fact,
@@ -31,7 +31,7 @@ from fairlead.scheduler.facts import (
 )
 from fairlead.scheduler.frameworks import requests as frameworks
 from fairlead.scheduler.frameworks.reservations import (
-    Apart,
+    ReservedAmounts,
     for_offer,
     free_on,
     idle_for,
@@ -43,14 +43,14 @@ from fairlead.scheduler.kernel import scheduling
 from fairlead.scheduler.kernel.constants import DROP, KEEP, NOT_REACHED, OFFERED_NODE
 from fairlead.scheduler.kernel.constants import OFFERED_LEAF as LEAF
 from fairlead.scheduler.kernel.view import CLAIM_DUE, CYCLE, OFFERED, WORTH
-from fairlead.scheduler.preemption import take_back, withdrawn
+from fairlead.scheduler.preemption import preempt_for_claims, withdraw_claims
 from fairlead.scheduler.state import State
 from fairlead.scheduler.statuses import PLACED, RUNNING, WAITING
 from fairlead.scheduler.tables import I64, NONE
 
 MOST_PLACEMENTS = 20_000
 """A decision places no more tasks than this, so that facts stay small; the next one goes on."""
-GIVES_ROOM_BACK = (OffersRescinded, FrameworkGone, ReservationDropped, NodesClaimed)
+RELEASES_RESOURCES = (OffersRescinded, FrameworkGone, ReservationDropped, NodesClaimed)
 """Facts that say of room, before anything is decided, that less of it is kept."""
 MOST_NUMBERS = 10_000_000
 """A job that has ended is forgotten when so many came after it: all numbers since the first that is known take room."""
@@ -127,17 +127,17 @@ def decide(state: State, now: float, most: int = MOST_PLACEMENTS, strict: bool =
         Whether a policy that fails to divide is a PolicyError; a live scheduler logs it and goes on.
     """
     now = float(now)  # the kernels are compiled for that alone
-    decision = decide_what_is_next(state, now, most, strict)
+    decision = decide_without_forgetting(state, now, most, strict)
     forgotten = _to_forget(state)
     if forgotten:
         decision.facts.append(JobsForgotten(at=now, ids=forgotten))
     return decision
 
 
-def decide_what_is_next(state: State, now: float, most: int = MOST_PLACEMENTS, strict: bool = False) -> Decision:
+def decide_without_forgetting(state: State, now: float, most: int = MOST_PLACEMENTS, strict: bool = False) -> Decision:
     """The same without what is forgotten."""
-    facts, learned = settled_before(state, now), None
-    gives_back = any(isinstance(fact, GIVES_ROOM_BACK) for fact in facts)  # which the plan does not know of
+    facts, learned = settle_first(state, now), None
+    gives_back = any(isinstance(fact, RELEASES_RESOURCES) for fact in facts)  # which the plan does not know of
     plan = _plan(state, most, now, thorough=False, strict=strict)
     offers = _offered(state, now)
     if plan.what == KEEP:
@@ -165,7 +165,7 @@ def decide_what_is_next(state: State, now: float, most: int = MOST_PLACEMENTS, s
         if facts:
             more = True  # claims are what nobody else can serve: looked at when all that can be placed is
         else:
-            facts, claims_left = take_back(state, now)
+            facts, claims_left = preempt_for_claims(state, now)
             more |= claims_left or bool(facts)
     if not plan.more and state.settings.revoke and _revocable_wait(state):
         if facts:
@@ -185,7 +185,7 @@ def _revocable_wait(state: State) -> bool:
     return state.any_revocable and bool((b.revocable[: b.n] & ((b.head[: b.n] != NONE) | b.is_framework[: b.n])).any())
 
 
-def settled_before(state: State, now: float) -> list[Fact]:
+def settle_first(state: State, now: float) -> list[Fact]:
     """What follows from the state whoever is served next."""
     facts: list[Fact] = []
     if state.broken_gangs:
@@ -196,7 +196,7 @@ def settled_before(state: State, now: float) -> list[Fact]:
         facts.append(TasksExpired(at=now, job=job, index=index, attempt=attempt))
     facts += [JobCancelled(at=now, id=job) for job in sorted(state.dependencies.doomed)]
     if state.holds.n:
-        facts += withdrawn(state, now)
+        facts += withdraw_claims(state, now)
     if state.frameworks.members or state.frameworks.void or state.frameworks.executors:
         facts += frameworks.settled(state, now)
     return facts
@@ -267,11 +267,11 @@ def _offered(state: State, now: float) -> list[Fact]:
     count = int(state.order.counts[OFFERED])
     if not count:
         return []
-    f, offers, gone, left_ports = state.frameworks, list[Offer](), dict[int, Apart](), dict[int, Ranges]()
+    f, offers, gone, left_ports = state.frameworks, list[Offer](), dict[int, ReservedAmounts](), dict[int, Ranges]()
     for k in range(count):
         who, role = f.at[state.tree.names[state.order.offered_to[LEAF, k]]]
         amount, node = state.quantities(state.order.offered_rest[k]), int(state.order.offered_to[OFFERED_NODE, k])
-        apart = _apart_of(state, node, role, gone)
+        apart = _take_idle_reservations(state, node, role, gone)
         free = left_ports.setdefault(node, free_on(state, state.cluster.specs[node].name))
         ports = for_offer(state, f.members[who].leaves[role], free)
         left_ports[node] = without(free, ports)
@@ -279,7 +279,7 @@ def _offered(state: State, now: float) -> list[Fact]:
     return [OffersMade(at=now, offers=offers)]
 
 
-def _apart_of(state: State, node: int, role: str, left: dict[int, Apart]) -> Apart:
+def _take_idle_reservations(state: State, node: int, role: str, left: dict[int, ReservedAmounts]) -> ReservedAmounts:
     """What is idle of the role_reservations of a node goes with the first offer for their role; `left` knows what is, of each node."""
     name = state.cluster.specs[node].name
     if name not in state.frameworks.role_reservations:
@@ -306,7 +306,7 @@ def _end_broken_gangs(state: State, now: float) -> list[Fact]:
         row = state.job_row(job)
         first, count = state.jobs.first[row], state.jobs.tasks[row]
         status = state.tasks.status[first : first + count]
-        if not is_led_out(state, row):
+        if not has_leader_ended(state, row):
             found += [first + np.flatnonzero((status == PLACED) | (status == RUNNING))]
         elif np.isin(status, (WAITING, PLACED, RUNNING)).any():
             facts.append(JobCancelled(at=now, id=job))

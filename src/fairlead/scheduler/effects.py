@@ -67,7 +67,7 @@ from fairlead.scheduler.growth import (
     write_jobs,
     write_queue,
 )
-from fairlead.scheduler.history import begin_ticks, coarsen, forget_what_is_made_otherwise, share_evenly
+from fairlead.scheduler.history import begin_ticks, coarsen, reset_changed_history, share_evenly
 from fairlead.scheduler.job_caps import admit, count_admitted, leave
 from fairlead.scheduler.kernel import scheduling
 from fairlead.scheduler.kernel.view import BEGAN, CLAIM_DUE, CYCLE, ENDED, NEXT_TICK
@@ -170,12 +170,12 @@ def _configured(state: State, fact: Configured) -> None:
     now_below[:, : below.shape[1]] &= ~below
     state.queues.below_since[:n][now_below] = fact.at
     begin_ticks(state.queues, before, fact.at - state.times[BEGAN])
-    forget_what_is_made_otherwise(state.queues, policies)
+    reset_changed_history(state.queues, policies)
     share_evenly(state.queues, state.cluster.total)
     mark_exact(state.queues)
     state.tree.write_nonlendable(state.queues)
     queues_configured(state)
-    state.order.spoil()
+    state.order.invalidate()
     _admit_by_caps(state, before_bounds, fact.at)
 
 
@@ -197,7 +197,7 @@ def _node_joined(state: State, fact: NodeJoined) -> None:
     if (state.nodes.free[row] < 0).any() or role_reservations.are_absent(state, fact.node.name):
         drop_offers_on(state, row, "node changed", fact.at)
     role_reservations.node_joined(state, row, fact.at)
-    _moved_nodes(state)
+    _nodes_changed(state)
 
 
 def _node_drained(state: State, fact: NodeDrained) -> None:
@@ -205,12 +205,12 @@ def _node_drained(state: State, fact: NodeDrained) -> None:
     state.nodes.draining[row] = True
     scheduling.drop_holds_on(state.view(), row, fact.at)
     state.count_rows()
-    state.order.spoil()
+    state.order.invalidate()
 
 
 def _node_resumed(state: State, fact: NodeResumed) -> None:
     state.nodes.draining[_node_row(state, fact.node)] = False
-    state.order.spoil()
+    state.order.invalidate()
 
 
 def _node_lost(state: State, fact: NodeLost) -> None:
@@ -226,7 +226,7 @@ def _node_lost(state: State, fact: NodeLost) -> None:
     role_reservations.node_lost(state, row, fact.at)
     state.nodes.up[row] = False
     state.cluster.count(state.nodes)
-    _moved_nodes(state)
+    _nodes_changed(state)
 
 
 def _node_forgotten(state: State, fact: NodeForgotten) -> None:
@@ -246,12 +246,12 @@ def _job_submitted(state: State, fact: JobSubmitted) -> None:
     if job.framework:
         launched(state, fact.id, job, fact.at)
     if job.after:
-        _come_after(state, row, fact)
+        _add_dependencies(state, row, fact)
     elif not job.held and (not state.settings.max_jobs_of or admit(state, row)):
         scheduling.enter_group(state.view(), row, int(groups[0]), fact.at)
 
 
-def _come_after(state: State, row: int, fact: JobSubmitted) -> None:
+def _add_dependencies(state: State, row: int, fact: JobSubmitted) -> None:
     """A new job waits for others to end, some of which may have."""
     others = [after.job for after in fact.job.after]
     state.dependencies.add(fact.id, others)
@@ -260,7 +260,7 @@ def _come_after(state: State, row: int, fact: JobSubmitted) -> None:
         before = state.job_row(other)
         state.jobs.plain[before] = False
         if not np.isnan(state.jobs.finished_at[before]):
-            _follow(state, other, fact.at)
+            _release_dependents(state, other, fact.at)
     enter_group_if_ready(state, row, fact.at)
 
 
@@ -283,20 +283,20 @@ def _job_cancelled(state: State, fact: JobCancelled) -> None:
     if len(never):
         state.jobs.irregular[row] = True
         _leave_group(state, row, fact.at)  # the size of a gang changed
-        _after_change(state, row, fact.at)
+        _after_tasks_changed(state, row, fact.at)
 
 
 def _job_held(state: State, fact: JobHeld) -> None:
     row = state.job_row(fact.id)
     state.jobs.held[row] = True
     _leave_group(state, row, fact.at)
-    _let_others_in(state, row, fact.at)
+    _admit_others(state, row, fact.at)
 
 
 def _job_released(state: State, fact: JobReleased) -> None:
     row = state.job_row(fact.id)
     state.jobs.held[row] = False
-    _after_change(state, row, fact.at)
+    _after_tasks_changed(state, row, fact.at)
 
 
 def _job_edited(state: State, fact: JobEdited) -> None:
@@ -312,7 +312,7 @@ def _job_edited(state: State, fact: JobEdited) -> None:
     for name in ("queue", "shape_row", "priority", "retries", "home", "time_limit", "family", "at_most"):
         getattr(state.jobs, name)[row] = new[name]
     state.index.specs[fact.id] = job
-    _after_change(state, row, fact.at)
+    _after_tasks_changed(state, row, fact.at)
 
 
 def _tasks_placed(state: State, fact: TasksPlaced) -> None:
@@ -384,10 +384,10 @@ def _nodes_reserved(state: State, fact: NodesReserved) -> None:
 
 
 def _nodes_claimed(state: State, fact: NodesClaimed) -> None:
-    _keep_nodes(state, fact, _kind_of_claim(fact.why), fact.at, 0, np.zeros(0, np.int64))
+    _keep_nodes(state, fact, _claim_kind(fact.why), fact.at, 0, np.zeros(0, np.int64))
 
 
-def _kind_of_claim(why: str) -> int:
+def _claim_kind(why: str) -> int:
     for kind, known in WHY.items():
         if why == known:
             return kind
@@ -423,7 +423,7 @@ def _shares_looked(state: State, fact: SharesLooked) -> None:
 
 
 def _claims_put_off(state: State, fact: ClaimsPutOff) -> None:
-    kind = _kind_of_claim(fact.why) if fact.why else GUARANTEE
+    kind = _claim_kind(fact.why) if fact.why else GUARANTEE
     for job in fact.ids:
         group = state.jobs.group[state.job_row(job)]
         if group != NONE:
@@ -485,7 +485,7 @@ def _change_status(state: State, fact: TasksRevoked | TasksExpired, event: int, 
     state.deadlines.clean(state.runs)
 
 
-def _moved_nodes(state: State) -> None:
+def _nodes_changed(state: State) -> None:
     """The nodes are others than they were: so is what their order was made from, and plans may be better."""
     state.moves[0] += 1
     state.count_rows()
@@ -495,7 +495,7 @@ def _moved_nodes(state: State) -> None:
     state.tree.write_nonlendable(state.queues)
     coarsen(state.queues, state.grain, state.cluster.total)
     share_evenly(state.queues, state.cluster.total)
-    state.order.spoil()
+    state.order.invalidate()
 
 
 def _node_row(state: State, name: str) -> int:
@@ -534,32 +534,32 @@ def _finish(state: State, attempts: Attempts, outcome: Ints, code: Ints, at: flo
     state.deadlines.clean(state.runs)
     changed = {*touched.tolist()} - {NONE}
     if state.index.led:
-        changed |= {row for row in rows[attempts.index == 0].tolist() if is_led_out(state, row)}
+        changed |= {row for row in rows[attempts.index == 0].tolist() if has_leader_ended(state, row)}
     for row in sorted(changed):
-        _after_change(state, row, at)
+        _after_tasks_changed(state, row, at)
 
 
-def _after_change(state: State, row: int, at: float) -> None:
+def _after_tasks_changed(state: State, row: int, at: float) -> None:
     """Tasks of a job ended, came back or were cancelled: it is finished, waits in its group, or is a broken gang."""
     jobs = state.jobs
     job = int(jobs.id[row])
-    if is_led_out(state, row) and (jobs.waiting[row] or jobs.holding[row]):
+    if has_leader_ended(state, row) and (jobs.waiting[row] or jobs.holding[row]):
         _leave_group(state, row, at)
         state.broken_gangs.add(job)
     elif jobs.waiting[row] == 0:
         state.broken_gangs.discard(job)
         if jobs.holding[row] == 0 and np.isnan(jobs.finished_at[row]):
             scheduling.end_job(state.view(), row, at)
-            _follow(state, job, at)
+            _release_dependents(state, job, at)
     elif jobs.gang[row] and jobs.holding[row]:
         state.broken_gangs.add(job)
     else:
         state.broken_gangs.discard(job)
         enter_group_if_ready(state, row, at)
-    _let_others_in(state, row, at)
+    _admit_others(state, row, at)
 
 
-def _let_others_in(state: State, row: int, at: float) -> None:
+def _admit_others(state: State, row: int, at: float) -> None:
     """A job may have ended, or is held: others of its person may be let in then."""
     jobs = state.jobs
     over = not np.isnan(jobs.finished_at[row]) or (jobs.held[row] and jobs.holding[row] == 0)
@@ -567,13 +567,13 @@ def _let_others_in(state: State, row: int, at: float) -> None:
         enter_group_if_ready(state, state.job_row(job), at)
 
 
-def is_led_out(state: State, row: int) -> bool:
+def has_leader_ended(state: State, row: int) -> bool:
     """Whether a job is a gang that is led, and its first task is over."""
     led = state.index.led
     return bool(led) and int(state.jobs.id[row]) in led and bool(state.tasks.status[state.jobs.first[row]] >= SUCCEEDED)
 
 
-def _follow(state: State, ended: int, at: float) -> None:
+def _release_dependents(state: State, ended: int, at: float) -> None:
     """A job has ended: those that come after it may start, or never will."""
     row = state.job_row(ended)
     success = bool(state.jobs.failed[row] == 0 and state.jobs.cancelled[row] == 0)

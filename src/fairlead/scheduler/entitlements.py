@@ -221,7 +221,7 @@ def write_entitled(state: State, strict: bool = False) -> None:
             except Exception as error:
                 if strict:
                     raise PolicyError(f"policy {name} fails: {type(error).__name__}: {error}") from error
-                _tell(name, state.called(state.tree.names[q]), f"{type(error).__name__}: {error}")
+                _tell(name, state.display_name(state.tree.names[q]), f"{type(error).__name__}: {error}")
                 found[rows] = 1.0
 
 
@@ -281,7 +281,7 @@ def problem_of(state: State, rows: I64, wanted: F64, tasks: I64, weight: F64) ->
         weight=weight,
         guarantee=queues.guarantee[rows],
         limit=limit,
-        users=[state.called(state.tree.names[row]) for row in rows],
+        users=[state.display_name(state.tree.names[row]) for row in rows],
         resources=state.resources,
         nodes=max(1, int(state.nodes.up[: state.nodes.n].sum())),
     )

@@ -29,7 +29,7 @@ class Bound(NamedTuple):
     more: dict[str, str | int]
 
 
-def never_in_bucket(state: State) -> Bools:
+def never_starting_groups(state: State) -> Bools:
     """Of each group, whether what waits in it can never start: for want of nodes, or by a bound of a queue above it."""
     state.order.ready(state, 1)
     b, queues = state.groups, state.queues
@@ -58,7 +58,7 @@ def bound_over(state: State, leaf: str, demand: I64, count: int, revocable: bool
     """The same of so many tasks at once, each of which has this demand, in a leaf that there may not be yet."""
     gang = f"a gang of {count} tasks" if count > 1 else ""
     for name in path_to_root(leaf):
-        spec, queue = state.spec_of(name), state.called(name)
+        spec, queue = state.spec_of(name), state.display_name(name)
         limit = amounts_of(spec.limit, spec.limit_percent, state.resources, state.cluster.total, UNLIMITED)
         for r in np.flatnonzero((demand > limit // count) & (demand > 0) & (limit != UNLIMITED)).tolist():
             if not (revocable and state.settings.revoke):  # it may go above limits
@@ -84,16 +84,16 @@ def never_starting(state: State) -> Bools:
     jobs, n = state.jobs, state.jobs.n
     waits = jobs.group[:n] != NONE
     found: Bools = waits.copy()
-    found[waits] = never_in_bucket(state)[jobs.group[:n][waits]]
+    found[waits] = never_starting_groups(state)[jobs.group[:n][waits]]
     for leaf in np.unique(jobs.queue[:n][found & state.queues.strict[jobs.queue[:n]]]).tolist():
-        first = first_of_never(state, leaf, found)
+        first = first_never_starting(state, leaf, found)
         mine = waits & (jobs.queue[:n] == leaf)
         priority, number = jobs.priority[:n], jobs.id[:n]
         found |= mine & ((priority < priority[first]) | ((priority == priority[first]) & (number > number[first])))
     return found
 
 
-def first_of_never(state: State, leaf: int, found: Bools) -> int:
+def first_never_starting(state: State, leaf: int, found: Bools) -> int:
     """Of the jobs of a leaf that are among some, the row of the one that goes first; NONE where there is none."""
     rows = np.flatnonzero(found & (state.jobs.queue[: state.jobs.n] == leaf))
     if not len(rows):
@@ -101,11 +101,11 @@ def first_of_never(state: State, leaf: int, found: Bools) -> int:
     return int(min(rows.tolist(), key=lambda row: (-state.jobs.priority[row], state.jobs.id[row])))
 
 
-def stopped_for_ever(state: State, leaf: int, priority: int, number: int) -> int:
+def blocked_forever_by(state: State, leaf: int, priority: int, number: int) -> int:
     """The row of the job that never starts and that a job of this priority and number of a strict leaf waits behind, or NONE."""
     if not state.queues.strict[leaf]:
         return NONE
-    first = first_of_never(state, leaf, never_starting(state))
+    first = first_never_starting(state, leaf, never_starting(state))
     if first == NONE or (-state.jobs.priority[first], state.jobs.id[first]) >= (-priority, number):
         return NONE
     return first
@@ -140,9 +140,9 @@ def _alone(state: State, row: int) -> str:
     if bound is not None:
         return f": {bound.text}"
     leaf = int(jobs.queue[row])
-    first = stopped_for_ever(state, leaf, int(jobs.priority[row]), int(jobs.id[row]))
+    first = blocked_forever_by(state, leaf, int(jobs.priority[row]), int(jobs.id[row]))
     if first == NONE:
         return ""
-    name, bound = state.called(state.tree.names[leaf]), over_bound(state, first)
+    name, bound = state.display_name(state.tree.names[leaf]), over_bound(state, first)
     why = "the nodes that take tasks could not hold that, even empty" if bound is None else f"of that, {bound.text}"
     return f" while job {jobs.id[first]} is before it: queue {name} is strict, and {why}"

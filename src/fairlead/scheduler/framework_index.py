@@ -94,7 +94,7 @@ class RoleReservation(Struct):
         return {name: amount for name, amount in found.items() if amount}
 
 
-class RefusedApart(Struct, frozen=True):
+class RefusedReservation(Struct, frozen=True):
     """What a framework does not want of the role_reservations of a node, by their marks, until a moment."""
 
     node: str
@@ -166,7 +166,7 @@ class Frameworks(Struct, dict=True, forbid_unknown_fields=True):
         By node and mark.
     offered_apart : dict of int to dict of str to Quantities
         By the id of an offer that has some, what it offers of role_reservations, by their marks.
-    refused_apart : dict of str to list of RefusedApart
+    refused_apart : dict of str to list of RefusedReservation
         By the leaf of the framework that refused it.
     ports, offered_ports : dict of str to dict of int to Ranges
         By node, the ports that tasks have, by the number of the job; and those that are offered, by the id of the offer.
@@ -186,7 +186,7 @@ class Frameworks(Struct, dict=True, forbid_unknown_fields=True):
     executors: dict[int, Executor] = field(default_factory=dict)
     role_reservations: dict[str, dict[str, RoleReservation]] = field(default_factory=dict, name="parcels")
     offered_apart: dict[int, dict[str, Quantities]] = field(default_factory=dict)
-    refused_apart: dict[str, list[RefusedApart]] = field(default_factory=dict)
+    refused_apart: dict[str, list[RefusedReservation]] = field(default_factory=dict)
     ports: dict[str, dict[int, Ranges]] = field(default_factory=dict)
     offered_ports: dict[str, dict[int, Ranges]] = field(default_factory=dict)
     graces: dict[int, float] = field(default_factory=dict)

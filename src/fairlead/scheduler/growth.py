@@ -42,7 +42,7 @@ def ensure_resources(state: State, names: Iterable[str]) -> None:
         for name in TABLES:
             getattr(state, name).widen(len(state.resources))
         state.cluster.count(state.nodes)
-        state.order.spoil()
+        state.order.invalidate()
         for row in range(state.queues.n):
             write_queue(state, row)
         mark_exact(state.queues)
@@ -53,19 +53,19 @@ def ensure_queue(state: State, name: str) -> int:
     """The row of a queue, made with those above it where it is not there."""
     if name not in state.tree.rows:
         for row in state.tree.add(name, state.queues):
-            fresh = row >= state.order.queues.n
+            is_new = row >= state.order.queues.n
             write_queue(state, row)
-            if fresh and row:
+            if is_new and row:
                 parent = state.queues.parent[row]
                 if state.queues.policy[parent] == SDRF:
                     share_evenly(state.queues, state.cluster.total)
                 state.queues.exact[row] = True
                 if state.queues.exact[parent] and not state.queues.part[row].all():
                     state.queues.exact[parent] = False
-                    state.order.spoil()  # the keys of its siblings are others now
+                    state.order.invalidate()  # the keys of its siblings are others now
                 state.order.add_queue(state, row)
             elif row < state.order.queues.n:
-                state.order.spoil()  # it has queues below it from now on, which share by a policy of its own
+                state.order.invalidate()  # it has queues below it from now on, which share by a policy of its own
         if state.queues.nonlendable[state.tree.rows[name]].any():
             state.tree.write_nonlendable(state.queues)
     return state.tree.rows[name]
@@ -149,7 +149,7 @@ def rows_of_kinds(state: State, kinds: Sequence[Job]) -> tuple[NDArray[Any], I64
         ensure_resources(state, job.demand)
     keys = [_group_key(state, job) for job in kinds]
     if len(kinds) > MANY_KINDS and sum(key not in state.group_rows for key in keys) > MANY_KINDS:
-        state.order.spoil()  # to give all groups their places at once
+        state.order.invalidate()  # to give all groups their places at once
     groups = [ensure_group(state, key) for key in keys]
     rows = []
     for job, (queue, priority, shape, *_), group in zip(kinds, keys, groups, strict=True):
@@ -227,11 +227,11 @@ def compact(state: State) -> None:
     used[(groups.head[: groups.n] != NONE) | groups.is_framework[: groups.n]] = True
     used[jobs.home[: jobs.n][jobs.home[: jobs.n] != NONE]] = True
     live = np.flatnonzero(used)
-    new_bucket = renumbering(live, groups.n)
+    new_group = renumbering(live, groups.n)
     groups.keep(live)
-    jobs.group[:] = new_bucket[jobs.group]
-    jobs.home[:] = new_bucket[jobs.home]
-    state.holds.group[: state.holds.n] = new_bucket[state.holds.group[: state.holds.n]]
+    jobs.group[:] = new_group[jobs.group]
+    jobs.home[:] = new_group[jobs.home]
+    state.holds.group[: state.holds.n] = new_group[state.holds.group[: state.holds.n]]
 
     live = np.union1d(jobs.shape_row[: jobs.n], groups.shape_row[: groups.n])
     new_shape = renumbering(live, shapes.n)
@@ -247,10 +247,10 @@ def compact(state: State) -> None:
     set_ended(state, ended)
     state.forgotten = state.dead_tasks = 0
     state.index.renumber(jobs)
-    find_kinds(state)
+    rebuild_row_maps(state)
 
 
-def find_kinds(state: State) -> None:
+def rebuild_row_maps(state: State) -> None:
     """Work out where shapes and groups are, from the tables and parts. The order is made anew when it is needed."""
     fits = state.shapes.fit[: state.shapes.n].tolist()
     state.shape_rows = {key: row for row, key in enumerate(zip(state.shape_keys, fits, strict=True))}
@@ -259,7 +259,7 @@ def find_kinds(state: State) -> None:
     keys = zip(*(column.tolist() for column in columns), strict=True)
     state.group_rows = {key: row for row, key in enumerate(keys)}
     state.any_revocable = bool(b.revocable[: b.n].any())
-    state.order.spoil()
+    state.order.invalidate()
 
 
 def renumbering(live: I64, count: int) -> I64:
@@ -269,7 +269,7 @@ def renumbering(live: I64, count: int) -> I64:
     return new
 
 
-TAKEN_ALONG = (
+ROLE_COLUMNS = (
     "used", "spare", "promised", "claimed", "tasks", "jobs", "spare_tasks", "served", "allocations", "trusted", "overran",
 )  # fmt: skip
 """What a queue has because of its jobs: what the new queues have from the first, as the role does."""
@@ -296,7 +296,7 @@ def _move_jobs(state: State, row: int, at: float) -> None:
     for new in (state.tree.rows[own], leaf):
         if queues.tick[queues.parent[new]] > 0:
             scheduling.count_use(state.view(), new, at)  # which is nothing until now
-        for name in TAKEN_ALONG:
+        for name in ROLE_COLUMNS:
             getattr(queues, name)[new] = getattr(queues, name)[row]
     for name, none in (
         ("idled_before", 0),
@@ -313,4 +313,4 @@ def _move_jobs(state: State, row: int, at: float) -> None:
     for number in jobs.id[mine][jobs.id[mine] != NONE].tolist():
         state.index.specs[number] = replace(state.index.specs[number], queue=state.tree.names[leaf])
     state.tree.write_nonlendable(queues)
-    find_kinds(state)
+    rebuild_row_maps(state)

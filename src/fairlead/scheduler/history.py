@@ -14,7 +14,7 @@ LARGEST_AMOUNT = 49
 """Binary digits of what is counted."""
 
 
-def forget_what_is_made_otherwise(queues: Queues, before: I64) -> None:
+def reset_changed_history(queues: Queues, before: I64) -> None:
     """Where history is made of something else than before, begin anew: under sdrf it is made of what is beyond an even part.
 
     Parameters

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from fairlead.model.specs import ROOT, Quantities, Ranges, ancestors
-from fairlead.scheduler.effects import is_led_out
+from fairlead.scheduler.effects import has_leader_ended
 from fairlead.scheduler.framework_index import own_queue, plus
 from fairlead.scheduler.frameworks.effects import wants_offers
 from fairlead.scheduler.frameworks.reservations import RESERVED, count_of, joined
@@ -40,8 +40,8 @@ def check_invariants(state: State) -> None:
     _check_offers(state)
     _check_executors(state)
     _check_ports(state)
-    _check_sketches(state)
-    _check_let_in(state)
+    _check_histograms(state)
+    _check_admitted(state)
     check_order(state)
 
 
@@ -54,7 +54,7 @@ def _check_index(state: State) -> None:
     assert index.in_executors == inside, f"jobs {inside} run in executors, not {index.in_executors}"
 
 
-def _check_let_in(state: State) -> None:
+def _check_admitted(state: State) -> None:
     """Of each person who is bounded, those are inside that wait in a group or run, and gangs that are about to be over.
 
     Others wait only where these are enough.
@@ -119,7 +119,7 @@ def _check_jobs(state: State) -> None:
         assert is_over == (job in ended), f"job {job} is over: {is_over}, and the list of ended jobs says another"
         may_start = (jobs.at_most[row] == 0 or jobs.holding[row] < jobs.at_most[row]) and jobs.waiting[row] > 0
         may_start = may_start and not (jobs.gang[row] and jobs.holding[row]) and not jobs.held[row]
-        may_start = may_start and not is_led_out(state, row)
+        may_start = may_start and not has_leader_ended(state, row)
         may_start = may_start and job not in state.dependencies.waits_for and not waits_for_cap(state, job)
         assert (jobs.group[row] != NONE) == may_start, f"job {job} may start: {may_start}, and its group says another"
     lost = ~state.nodes.up[state.tasks.node[task[held]]]
@@ -136,7 +136,7 @@ def _check_sums(state: State) -> None:
     np.add.at(used, state.tasks.node[tasks], demand)
     offers = state.offers
     np.add.at(used, offers.node[: offers.n], offers.rest[: offers.n])
-    apart = _check_parcels(state)
+    apart = _check_role_reservations(state)
     for _, node, amount in apart:
         used[node] += amount
     for n, spec in enumerate(state.cluster.specs):
@@ -181,7 +181,7 @@ def _check_sums(state: State) -> None:
     _check_lending(state)
 
 
-def _check_parcels(state: State) -> list[tuple[str, int, I64]]:
+def _check_role_reservations(state: State) -> list[tuple[str, int, I64]]:
     """What tasks and offers have of role_reservations is what these tell; of each that counts, the role, the node and what it is."""
     f, found = state.frameworks, []
     has: dict[tuple[str, str], Quantities] = {}
@@ -358,7 +358,7 @@ def _check_executors(state: State) -> None:
             assert node == executor.node, f"job {job} of executor {number} is on {node}, not {executor.node}"
 
 
-def _check_sketches(state: State) -> None:
+def _check_histograms(state: State) -> None:
     """Each histogram has one place, in its set, and its counts add up."""
     histograms, n = state.histograms, state.histograms.n
     sets, ways = np.nonzero(histograms.places != NONE)

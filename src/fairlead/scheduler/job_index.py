@@ -87,17 +87,17 @@ class JobIndex(Struct, dict=True, forbid_unknown_fields=True):
             self.led.add(number)
         if runs_in_executor(job):
             self.in_executors.add(number)
-        self._have_room()
+        self._grow_rows()
         self.row_of[number - self.first] = row
 
     def add_many(self, numbers: I64, jobs: list[Job], rows: I64) -> None:
         """New jobs, with rising numbers higher than all before, with neither keys nor commands, not led, of no framework."""
         self.specs.update(zip(numbers.tolist(), jobs, strict=True))
         self.last = int(numbers[-1])
-        self._have_room()
+        self._grow_rows()
         self.row_of[numbers - self.first] = rows
 
-    def _have_room(self) -> None:
+    def _grow_rows(self) -> None:
         missing = self.last - self.first + 1 - len(self.row_of)
         if missing > 0:
             more = np.full(max(missing, len(self.row_of), 16), NONE, np.int64)

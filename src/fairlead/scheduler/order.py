@@ -44,7 +44,7 @@ from fairlead.scheduler.kernel.view import (
 from fairlead.scheduler.records import Records
 from fairlead.scheduler.tables import F64, I64, NONE, TABLES
 
-WEIGHT = 2**40
+LARGEST_SCALED_WEIGHT = 2**40
 """What the largest weight among siblings counts as."""
 MOST_OFFERS = 1000
 """A cycle makes no more offers than this."""
@@ -82,7 +82,7 @@ class Order:
         self.frames, self.caps = np.zeros(depth, FRAME), np.zeros((depth, resources + 2), np.int64)
         self.stack = np.zeros(128 * depth, np.int64)
         self.most_kept, self.fine = np.zeros(resources, np.int64), np.zeros(resources, np.int64)
-        self._plan_up_to(0)
+        self._resize_plan(0)
         self.worth, self.offer_room = np.full(resources, NOBODY), np.zeros(resources, np.int64)
         self.offered_to, self.offered_rest = np.zeros((3, 0), np.int64), np.zeros((0, resources), np.int64)
         for name in (TOUCHED_QUEUES, TOUCHED_GROUPS, FREED, OUT, LIMITED, MOVED, HISTORY_MOVED):
@@ -94,11 +94,11 @@ class Order:
         counts = self.counts
         counts[NODES], counts[QUEUES], counts[GROUPS] = state.nodes.n, state.queues.n, state.groups.n
         if self._seen != self._moves[0]:
-            self._view = self._see(state)
+            self._view = self._make_view(state)
             self._seen = self._moves[0]
         return self._view
 
-    def _see(self, s: Records) -> View:
+    def _make_view(self, s: Records) -> View:
         cache = {
             "node_cache": self.nodes,
             "queue_cache": self.queues,
@@ -118,21 +118,21 @@ class Order:
             offer_room=self.offer_room, offered_to=self.offered_to, offered_rest=self.offered_rest,
         )  # fmt: skip
 
-    def _plan_up_to(self, count: int) -> None:
+    def _resize_plan(self, count: int) -> None:
         """Make room for a plan of this many placements, or nodes."""
         self.planned = {name: np.zeros(count, kind) for name, (kind, _) in PLANNED.items()}
         self._moves[0] += 1
 
-    def spoil(self) -> None:
+    def invalidate(self) -> None:
         """Something changed that all of it hangs on: it is made anew when it is needed."""
         self.counts[IN_ORDER] = 0
 
     def ready(self, state: Records, most: int) -> Any:
         """What kernels see, with the order made if there is none, and room for so many placements."""
         if not self.counts[IN_ORDER]:
-            self._make(state)
+            self._build(state)
         if len(self.planned["planned_node"]) < most + 2 * self.largest_gang + state.nodes.n:
-            self._plan_up_to(most + 4 * self.largest_gang + 2 * state.nodes.n)
+            self._resize_plan(most + 4 * self.largest_gang + 2 * state.nodes.n)
         if state.frameworks.members and not len(self.offered_rest):
             self.offered_to = np.zeros((3, MOST_OFFERS), np.int64)
             self.offered_rest = np.zeros((MOST_OFFERS, self.resources), np.int64)
@@ -140,7 +140,7 @@ class Order:
         self.counts[LAST_OFFER] = state.frameworks.last_offer
         return self.view(state)
 
-    def _make(self, state: Records) -> None:
+    def _build(self, state: Records) -> None:
         """Give everybody a place, and take it that nothing is known of who has room where."""
         queues, groups, counts = state.queues, state.groups, self.counts
         self._reset(len(state.resources), 2 + max((name.count("/") for name in state.tree.names), default=0) + 1)
@@ -163,13 +163,13 @@ class Order:
             if name in state.resources:
                 self.worth[state.resources.index(name)] = least
         np.maximum.at(cache.largest, parents, queues.weight[1 : queues.n])
-        cache.weighs[1 : queues.n] = _weighs(queues.weight[1 : queues.n], cache.largest[parents])
+        cache.weighs[1 : queues.n] = _scaled_weights(queues.weight[1 : queues.n], cache.largest[parents])
         self.fine[:] = fine_digits(np.maximum(state.cluster.total, queues.used[: queues.n].max(axis=0)), state.grain)
-        self._allot(int(slots.sum()))
+        self._allocate_slots(int(slots.sum()))
         mine = self.groups
         mine.extend(groups.n)
         mine.cycle[:] = mine.stop_cycle[:] = mine.lasts_job[:] = NONE
-        alike = _by_likeness(state.shapes.demand[groups.shape_row[: groups.n]])
+        alike = _morton_order(state.shapes.demand[groups.shape_row[: groups.n]])
         mine.slot[alike] = _numbered(leaf[alike])
         for group in state.holds.group[: counts[HOLDS]]:
             mine.keeping[group] = cache.keeping[leaf[group]] = True
@@ -203,7 +203,7 @@ class Order:
             mine.hopeless[group] = _is_hopeless(self.view(state), state, group)
             self.largest_gang = max(self.largest_gang, int(state.groups.gang[group]))
             if self.queues.children[leaf] > self.queues.slots[leaf]:
-                self._regrow(state, leaf)
+                self._grow_tree(state, leaf)
 
     def add_queue(self, state: Records, row: int) -> None:
         """Give a new queue a place among its siblings."""
@@ -216,28 +216,28 @@ class Order:
             and (state.queues.weight[row] <= cache.largest[parent]).all()
         ):
             cache.extend(1)
-            cache.weighs[row] = _weighs(state.queues.weight[row], cache.largest[parent])
+            cache.weighs[row] = _scaled_weights(state.queues.weight[row], cache.largest[parent])
             cache.limited[row] = NONE
             cache.slot[row] = self._take_slot(parent)
-            cache.slots[row], cache.base[row] = 2, self._allot(2)
+            cache.slots[row], cache.base[row] = 2, self._allocate_slots(2)
             if cache.children[parent] > cache.slots[parent]:
-                self._regrow(state, parent)
+                self._grow_tree(state, parent)
         else:
-            self.spoil()
+            self.invalidate()
 
     def _take_slot(self, queue: int) -> int:
         self.queues.children[queue] += 1
         return int(self.queues.children[queue]) - 1
 
-    def _allot(self, slots: int) -> int:
+    def _allocate_slots(self, slots: int) -> int:
         """Room for a tree of so many slots: where it begins."""
         base = self.places
         self.places += 2 * slots
         if self.places > len(self.best):
-            self._use_places(base, 2 * self.places)
+            self._resize_trees(base, 2 * self.places)
         return base
 
-    def _use_places(self, used: int, length: int) -> None:
+    def _resize_trees(self, used: int, length: int) -> None:
         """Have arrays of this length for the nodes of all trees, with the first so many as they are."""
         old = self.best[:used], self.may_fit[:used], self.least[:used], self.needs[:used]
         self.needs = np.zeros(length, np.int64)
@@ -246,26 +246,26 @@ class Order:
         self.best[:used], self.may_fit[:used], self.least[:used], self.needs[:used] = old
         self._moves[0] += 1
 
-    def _regrow(self, state: Records, queue: int) -> None:
+    def _grow_tree(self, state: Records, queue: int) -> None:
         """Give a queue's tree twice the room, elsewhere."""
         slots = 2 * int(self.queues.slots[queue])
-        self.queues.base[queue], self.queues.slots[queue] = self._allot(slots), slots
+        self.queues.base[queue], self.queues.slots[queue] = self._allocate_slots(slots), slots
         v = self.view(state)
         if self.queues.inner[queue]:
             for child in np.flatnonzero(state.queues.parent[: state.queues.n] == queue).tolist():
                 scheduling.set_queue(v, child)
         else:
             mine = np.flatnonzero(state.groups.leaf[: state.groups.n] == queue)
-            mine = mine[_by_likeness(state.shapes.demand[state.groups.shape_row[mine]])]
+            mine = mine[_morton_order(state.shapes.demand[state.groups.shape_row[mine]])]
             self.groups.slot[mine] = np.arange(len(mine))
             for group in mine.tolist():
                 scheduling.set_group(v, group)
             scheduling.touch_queue(v, queue)  # what was touched is set here already, and finds nothing changed later
 
 
-def _weighs(weight: F64, largest: F64) -> I64:
+def _scaled_weights(weight: F64, largest: F64) -> I64:
     """Weights as whole numbers, of which a hundred thousand can be added up."""
-    return np.maximum(1, np.rint(weight / largest * WEIGHT)).astype(np.int64)
+    return np.maximum(1, np.rint(weight / largest * LARGEST_SCALED_WEIGHT)).astype(np.int64)
 
 
 def _depth(state: Records, row: int) -> int:
@@ -282,7 +282,7 @@ def _numbered(groups: I64) -> I64:
     return found
 
 
-def _by_likeness(demand: I64) -> I64:
+def _morton_order(demand: I64) -> I64:
     """Put demands into an order in which those that are near each other are alike, in each resource (Morton's).
 
     What a part of a tree needs at least says more the more alike it is. Only speed hangs on it.

@@ -44,11 +44,11 @@ from fairlead.scheduler.state import State
 from fairlead.scheduler.statuses import PLACED, RUNNING
 from fairlead.scheduler.tables import FAIR_SHARE, GUARANTEE, I64, IDLE, NONE, PRIORITY, RESERVATION, WHY
 
-OPEN = 2.0**61
+FAR_FUTURE = 2.0**61
 """A moment at which all claims are due that are open: before NEVER."""
 MOST_CLAIMS = 100
 """That are served in one decision; the next one goes on."""
-SOONEST, PATIENCE, LATEST = 1.0, 0.25, 60.0
+RETRY_LEAST_SECONDS, RETRY_PART_OF_WAIT, RETRY_MOST_SECONDS = 1.0, 0.25, 60.0
 """A claim that nothing makes room for is tried again after this part of the time that it has waited, within these seconds."""
 
 
@@ -60,38 +60,38 @@ class Due(NamedTuple):
     group: int
 
 
-class Taken(NamedTuple):
+class Preemption(NamedTuple):
     """What came of looking at claims: new facts, and whether some are left for the next decision."""
 
     facts: list[Fact]
     more: bool
 
 
-def take_back(state: State, now: float) -> Taken:
+def preempt_for_claims(state: State, now: float) -> Preemption:
     """Serve the claims that are due: what is revoked for each, what is kept for it, and which nothing makes room for yet."""
-    due = _due(state, now)
+    due = _due_claims(state, now)
     if not due:
-        return Taken([], False)
-    v, preemption_plan = state.view(), ledger_of(state, now)
+        return Preemption([], False)
+    v, preemption_plan = state.view(), preemption_plan_of(state, now)
     facts: list[Fact] = []
     if due[-1].kind == NONE:
-        facts.append(SharesLooked(at=now, short=_short(state, preemption_plan)))
+        facts.append(SharesLooked(at=now, short=_short_leaves(state, preemption_plan)))
         due.pop()
     kept: dict[int, dict[int, int]] = {}  # of each group, tasks by node
     tasks_kept = _tasks_kept(state)
     left, planned = [], 0
-    for looked_at in due:
-        claim = _as_it_is(state, preemption_plan, looked_at)
+    for due_claim in due:
+        claim = _reclassified(state, preemption_plan, due_claim)
         waits = unserved = _unserved(state, claim.group)
         if waits and claim.kind == NONE:
-            left.append(looked_at)
+            left.append(due_claim)
             continue
         most = _may_start(state, claim.group, unserved, tasks_kept)
         while unserved and planned < MOST_CLAIMS and _is_open(state, preemption_plan, claim):
-            asked = asked_for(state, preemption_plan, claim)
+            asked = asking_queues(state, preemption_plan, claim)
             count = _plan(v, preemption_plan, claim, asked) if waits - unserved < most else NONE
             if count == NONE:
-                left.append(looked_at)  # and so those of all classes after it
+                left.append(due_claim)  # and so those of all classes after it
                 break
             planned += 1
             unserved -= 1
@@ -106,12 +106,12 @@ def take_back(state: State, now: float) -> Taken:
             tasks_kept[claim.group] = sum(where.values())
         else:
             if unserved and claim.kind in (PRIORITY, IDLE) and planned < MOST_CLAIMS:
-                left.append(looked_at)  # that it outranks nobody is not looked at before
+                left.append(due_claim)  # that it outranks nobody is not looked at before
     facts += _put_off(state, preemption_plan, left, now)
-    return Taken(facts, planned == MOST_CLAIMS)
+    return Preemption(facts, planned == MOST_CLAIMS)
 
 
-def _as_it_is(state: State, preemption_plan: PreemptionPlan, claim: Due) -> Due:
+def _reclassified(state: State, preemption_plan: PreemptionPlan, claim: Due) -> Due:
     """A claim that is due, as one of the first class that it really is of; of class NONE where it is of none.
 
     A queue may be short of its fair share, and its next task be more than that: which of these, a look does not ask.
@@ -128,11 +128,11 @@ def _as_it_is(state: State, preemption_plan: PreemptionPlan, claim: Due) -> Due:
 def next_due(state: State, now: float) -> float:
     """When the first claim is due, of those that are open: now or later; infinite where none is."""
     if state.times[CLAIM_DUE] <= now:
-        _due(state, now)
+        _due_claims(state, now)
     return max(now, float(state.times[CLAIM_DUE]))
 
 
-def withdrawn(state: State, now: float) -> list[Fact]:
+def withdraw_claims(state: State, now: float) -> list[Fact]:
     """Holds for claims that are none any more: fewer wait, or may start, or less is guaranteed.
 
     What is kept for a claim is served: what else its queue has since then does not count against it, but it against that.
@@ -162,8 +162,8 @@ def claims_by_leaf(state: State) -> dict[int, list[str]]:
     found: dict[int, set[str]] = {}
     for group in np.unique(h.group[: h.n][h.kind[: h.n] != RESERVATION]).tolist():
         found.setdefault(int(state.groups.leaf[group]), set()).add("coming back")
-    for claim in _due(state, OPEN) if state.cluster.total.any() else []:
-        if claim.kind != NONE and may_have_more(state, claim.group):
+    for claim in _due_claims(state, FAR_FUTURE) if state.cluster.total.any() else []:
+        if claim.kind != NONE and next_claim_may_start(state, claim.group):
             found.setdefault(int(state.groups.leaf[claim.group]), set()).add(WHY[claim.kind])
     return {leaf: sorted(why) for leaf, why in found.items()}
 
@@ -179,7 +179,7 @@ def _tasks_kept(state: State) -> I64:
 def _still_claimed(state: State, group: int, tasks_kept: I64) -> int:
     """How many of the tasks of a group that room is kept for are claims yet."""
     v, tasks = state.order.ready(state, 1), int(tasks_kept[group])
-    if not is_next(state, group) or _is_over_for_good(state, group):
+    if not is_next(state, group) or _is_over_limits_for_good(state, group):
         return 0
     kind = int(state.holds.kind[: state.holds.n][state.holds.group[: state.holds.n] == group][0])
     most = scheduling.waiting_tasks(v, group, tasks)
@@ -202,7 +202,7 @@ def _may_start(state: State, group: int, claims: int, tasks_kept: I64) -> int:
     return int(most == gang) if gang else max(0, most - served)
 
 
-def may_have_more(state: State, group: int) -> bool:
+def next_claim_may_start(state: State, group: int) -> bool:
     """Whether a group has a next claim that nothing but want of room, or a limit of resources, keeps from being served."""
     unserved = _unserved(state, group)
     return bool(unserved and _may_start(state, group, unserved, _tasks_kept(state)))
@@ -218,7 +218,7 @@ def is_next(state: State, group: int) -> bool:
     return True
 
 
-def _is_over_for_good(state: State, group: int) -> bool:
+def _is_over_limits_for_good(state: State, group: int) -> bool:
     """Whether limits, or what others do not lend, stop a group, and nobody is stopping: they are others than they were."""
     if over_limits(state.view(), group) == NOT_REACHED:
         return False
@@ -238,7 +238,7 @@ def _is_guaranteed(state: State, group: int, fewer: int) -> bool:
     return False
 
 
-def _due(state: State, now: float) -> list[Due]:
+def _due_claims(state: State, now: float) -> list[Due]:
     """The claims that are due, in the order in which they are served."""
     v, b = state.order.ready(state, 1), state.groups
     found, since = np.zeros((2, b.n + 1), np.int64), np.zeros(b.n + 1)
@@ -252,7 +252,7 @@ def _due(state: State, now: float) -> list[Due]:
     return [claims[k] for k in order] + look
 
 
-def _short(state: State, preemption_plan: PreemptionPlan) -> list[str]:
+def _short_leaves(state: State, preemption_plan: PreemptionPlan) -> list[str]:
     """The leaves where somebody waits who are short of their fair share, or below a queue that is."""
     b, queues = state.groups, state.queues
     leaves = np.unique(b.leaf[: b.n][b.head[: b.n] != NONE])
@@ -268,8 +268,8 @@ def _share(state: State, amounts: I64) -> float:
     return float(dominant_share(amounts, state.cluster.total, np.ones(len(amounts))))
 
 
-def ledger_of(state: State, now: float) -> PreemptionPlan:
-    """What there will be when all that was told to stop has ended, and who may be revoked."""
+def preemption_plan_of(state: State, now: float) -> PreemptionPlan:
+    """What there will be when all that was claim_details to stop has ended, and who may be revoked."""
     queues, n, resources = state.queues.n, state.nodes.n, len(state.resources)
     parent = state.queues.parent[:queues]
     depth = np.zeros(queues, np.int64)
@@ -320,7 +320,7 @@ def _is_open(state: State, preemption_plan: PreemptionPlan, claim: Due) -> bool:
         runs, b = preemption_plan.runs, state.groups
         mine = runs["job"][(runs["leaf"] == b.leaf[claim.group]) & ~runs["gone"]]
         return bool((state.jobs.priority[mine] < b.priority[claim.group]).any())
-    return asked_for(state, preemption_plan, claim)[0] != NONE
+    return asking_queues(state, preemption_plan, claim)[0] != NONE
 
 
 def _plan(v: Any, preemption_plan: PreemptionPlan, claim: Due, asked: tuple[int, int]) -> int:
@@ -328,7 +328,7 @@ def _plan(v: Any, preemption_plan: PreemptionPlan, claim: Due, asked: tuple[int,
     return int(scheduling.plan_claim(v, preemption_plan, claim.group, claim.kind))
 
 
-def asked_for(state: State, preemption_plan: PreemptionPlan, claim: Due) -> tuple[int, int]:
+def asking_queues(state: State, preemption_plan: PreemptionPlan, claim: Due) -> tuple[int, int]:
     """The lowest and the highest queue whose siblings may be asked for a claim."""
     if claim.kind == GUARANTEE:
         first, last, _ = scheduling.guarded_part(state.view(), claim.group, preemption_plan.kept)
@@ -373,10 +373,10 @@ def _revoked(
     if not tasks:
         return []
     rows: I64 = np.sort(np.concatenate(tasks))
-    return [TasksRevoked(at=now, **state.task_columns(rows), claim=told(state, preemption_plan, claim, last))]
+    return [TasksRevoked(at=now, **state.task_columns(rows), claim=claim_details(state, preemption_plan, claim, last))]
 
 
-def told(state: State, preemption_plan: PreemptionPlan, claim: Due, last: int) -> Claim:
+def claim_details(state: State, preemption_plan: PreemptionPlan, claim: Due, last: int) -> Claim:
     """For whom, why, and the numbers: of the resource of which the queue has the least part of what is its.
 
     Of a guarantee, of the queues up to the `last` whose siblings are asked: those above are the victims' own.
@@ -409,8 +409,8 @@ def _put_off(state: State, preemption_plan: PreemptionPlan, left: list[Due], now
     runs = preemption_plan.runs
     safe = runs["begun"][runs["safe"]] + state.queues.min_runtime[runs["leaf"][runs["safe"]]]
     waited = now - max(claim.since for claim in left)
-    until = now + min(max(SOONEST, PATIENCE * waited), LATEST)
-    until = min(until, max(now + SOONEST, float(safe.min(initial=np.inf))))
+    until = now + min(max(RETRY_LEAST_SECONDS, RETRY_PART_OF_WAIT * waited), RETRY_MOST_SECONDS)
+    until = min(until, max(now + RETRY_LEAST_SECONDS, float(safe.min(initial=np.inf))))
     by_kind: dict[int, list[int]] = {}
     for claim in left:
         by_kind.setdefault(claim.kind, []).append(int(state.jobs.id[state.groups.head[claim.group]]))
@@ -433,7 +433,9 @@ def measure(state: State) -> Measure:
     guarded = shared = idle = 0
     idle_is_used = scheduling.idle_is_used(v, v.used)
     ranked: dict[int, int] = {}
-    preemption_plan = ledger_of(state, 0.0) if (state.queues.share_timeout[: state.queues.n] < np.inf).any() else None
+    preemption_plan = (
+        preemption_plan_of(state, 0.0) if (state.queues.share_timeout[: state.queues.n] < np.inf).any() else None
+    )
     for group in range(b.n):
         served = scheduling.served_tasks(v, group)
         waiting = scheduling.waiting_tasks(v, group, 2**40)
@@ -444,7 +446,7 @@ def measure(state: State) -> Measure:
                 guarded += count
             elif (
                 preemption_plan is not None
-                and asked_for(state, preemption_plan, Due(FAIR_SHARE, 0.0, group))[0] != NONE
+                and asking_queues(state, preemption_plan, Due(FAIR_SHARE, 0.0, group))[0] != NONE
             ):
                 shared += count
             elif state.queues.priority_revokes[leaf] and lower_runs(state, leaf, int(b.priority[group])):
@@ -455,7 +457,7 @@ def measure(state: State) -> Measure:
 
 
 def lower_runs(state: State, leaf: int, priority: int) -> bool:
-    """Whether a leaf runs tasks of a lower priority that were not told to stop."""
+    """Whether a leaf runs tasks of a lower priority that were not claim_details to stop."""
     rows = state.held_rows()
     rows = rows[np.isin(state.tasks.status[rows], (PLACED, RUNNING))]
     jobs = state.job_rows_of(rows)

@@ -19,7 +19,7 @@ from fairlead.scheduler.cluster import Cluster
 from fairlead.scheduler.dependencies import Dependencies
 from fairlead.scheduler.facts import Revocation
 from fairlead.scheduler.framework_index import Frameworks
-from fairlead.scheduler.growth import find_kinds, set_ended
+from fairlead.scheduler.growth import rebuild_row_maps, set_ended
 from fairlead.scheduler.job_index import JobIndex
 from fairlead.scheduler.kernel import scheduling
 from fairlead.scheduler.kernel.view import BEGAN, ENDED, HISTOGRAMS, HOLDS
@@ -198,7 +198,7 @@ def _work_out(state: State, ended: list[int]) -> None:
     limited = until < inf
     attempts = (column[limited].tolist() for column in state.attempts_of(rows))
     state.deadlines.refill(zip(until[limited].tolist(), zip(*attempts, strict=True), strict=True))
-    find_kinds(state)
+    rebuild_row_maps(state)
     for number in job_caps.count_admitted(state):
         effects.enter_group_if_ready(state, state.job_row(number), 0.0)  # which it may not: it waits to be let in
 

@@ -128,7 +128,7 @@ class State(Records):
         """What holds for a queue: what was declared, or nothing in particular."""
         return self.tree.spec_of(queue)
 
-    def called(self, queue: str) -> str:
+    def display_name(self, queue: str) -> str:
         """A queue's name as people read it: where a leaf is for the jobs of one that others are, or were, below, that one's."""
         return written(holds_jobs_of(queue))
 

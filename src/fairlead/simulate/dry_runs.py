@@ -260,7 +260,7 @@ class Run:
             rows=np.zeros(0, np.int64), attempts=np.zeros(0, np.int64), log=np.zeros(0, np.int64), moments=np.zeros(0),
             starts=np.zeros(0), returned=np.zeros(0, np.int64), numbers=numbers,
         )  # fmt: skip
-        self._have_room()
+        self._grow_rows()
 
     @property
     def begun(self) -> float:
@@ -340,9 +340,9 @@ class Run:
         tape["group"] = np.append(tape["group"][:before], np.append(arrivals.group[which], NONE))
         self._truth, self._course = Truth(**truth), Tape(**tape)
         self._course.numbers[kernel.COMING] = self._jobs
-        self._have_room()
+        self._grow_rows()
 
-    def _have_room(self) -> None:
+    def _grow_rows(self) -> None:
         """Have rows for all that may run at once, and may end or be placed at one moment."""
         size = min(self._tasks, len(self._paper.held) + self._paper.at_once)
         if size > len(self._runs.heap):

@@ -42,7 +42,7 @@ def _framework_subscribed(state: State, fact: FrameworkSubscribed) -> None:
     kept = before.leaves if before else {}
     for role, leaf in kept.items():
         if role not in fact.framework.roles:
-            _want_nothing(state, leaf)
+            _want_no_offers(state, leaf)
             f.free(leaf)
     busy = {state.tree.names[row] for row in np.flatnonzero(state.queues.tasks[: state.queues.n])}
     leaves = {}
@@ -57,20 +57,20 @@ def _framework_subscribed(state: State, fact: FrameworkSubscribed) -> None:
     since = before.since if before else fact.at
     f.members[fact.id] = Member(fact.framework, leaves, [*fact.suppressed], since)
     for role in leaves:
-        _set_wants(state, fact.id, role)
-    state.order.spoil()
+        _update_wants(state, fact.id, role)
+    state.order.invalidate()
 
 
 def _framework_disconnected(state: State, fact: FrameworkDisconnected) -> None:
     member = _member(state, fact.id)
     member.away_since, member.not_before = fact.at, fact.not_before
     for leaf in member.leaves.values():
-        _want_nothing(state, leaf)
+        _want_no_offers(state, leaf)
 
 
 def _framework_gone(state: State, fact: FrameworkGone) -> None:
     for leaf in _member(state, fact.id).leaves.values():
-        _want_nothing(state, leaf)
+        _want_no_offers(state, leaf)
     state.frameworks.leave(fact.id)
 
 
@@ -78,7 +78,7 @@ def _roles_suppressed(state: State, fact: RolesSuppressed) -> None:
     member = _member(state, fact.id)
     member.suppressed = sorted({*member.suppressed, *fact.roles})
     for role in fact.roles:
-        _set_wants(state, fact.id, role)
+        _update_wants(state, fact.id, role)
 
 
 def _roles_revived(state: State, fact: RolesRevived) -> None:
@@ -86,7 +86,7 @@ def _roles_revived(state: State, fact: RolesRevived) -> None:
     member.suppressed = [role for role in member.suppressed if role not in fact.roles]
     for role in fact.roles:
         _forget_refusals(state, _leaf_row(state, fact.id, role))
-        _set_wants(state, fact.id, role)
+        _update_wants(state, fact.id, role)
 
 
 def _offers_made(state: State, fact: OffersMade) -> None:
@@ -107,7 +107,7 @@ def _offers_made(state: State, fact: OffersMade) -> None:
         f, name = state.frameworks, state.cluster.specs[offer.node].name
         ports.hold(state, f.offered_ports, name, offer.id, offer.ports)
         state.frameworks.last_offer = offer.id
-        group = _bucket_of(state, leaf, revocable)
+        group = _offer_group(state, leaf, revocable)
         state.groups.number[group] = state.index.last + 1
         _touch(state, group)
 
@@ -246,7 +246,7 @@ def _leaf_row(state: State, who: str, role: str) -> int:
     return state.tree.rows[leaves[role]]
 
 
-def _bucket_of(state: State, leaf: int, revocable: bool) -> int:
+def _offer_group(state: State, leaf: int, revocable: bool) -> int:
     return ensure_group(state, (leaf, 0, ensure_shape(state, Job("", {})), 0, revocable))
 
 
@@ -262,22 +262,22 @@ def queues_configured(state: State) -> None:
     """Queues may drain, or not any more."""
     for who, member in state.frameworks.members.items():
         for role in member.leaves:
-            _set_wants(state, who, role)
+            _update_wants(state, who, role)
 
 
-def _set_wants(state: State, who: str, role: str) -> None:
+def _update_wants(state: State, who: str, role: str) -> None:
     """Have a framework wait for offers in a role, or not."""
     member, row = _member(state, who), _leaf_row(state, who, role)
-    _want_nothing(state, member.leaves[role], forget=False)
+    _want_no_offers(state, member.leaves[role], forget=False)
     if wants_offers(state, who, role):
-        group = _bucket_of(state, row, member.framework.revocable)
+        group = _offer_group(state, row, member.framework.revocable)
         state.groups.is_framework[group], state.groups.number[group] = True, state.index.last + 1
         if state.order.counts[IN_ORDER]:
             state.order.groups.parked[group] = False
         _touch(state, group)
 
 
-def _want_nothing(state: State, leaf: str, forget: bool = True) -> None:
+def _want_no_offers(state: State, leaf: str, forget: bool = True) -> None:
     """Have no framework wait in a leaf, and what it refused forgotten."""
     row, b = state.tree.rows[leaf], state.groups
     for group in np.flatnonzero((b.leaf[: b.n] == row) & b.is_framework[: b.n]).tolist():
@@ -354,7 +354,7 @@ OFFER_EFFECTS: dict[type[Fact], Callable[..., None]] = {
     OffersAccepted: _offers_accepted,
     OffersDeclined: _offers_declined,
     OffersRescinded: _offers_rescinded,
-    ResourcesReserved: role_reservations.room_set_apart,
+    ResourcesReserved: role_reservations.resources_reserved,
     TaskSaid: _task_said,
     UpdatesAcknowledged: _updates_acknowledged,
 }

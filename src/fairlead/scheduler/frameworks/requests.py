@@ -35,7 +35,7 @@ from fairlead.scheduler.facts import (
     UpdatesAcknowledged,
 )
 from fairlead.scheduler.framework_index import Launched, Member, Update, plus, queue_of
-from fairlead.scheduler.frameworks.reservations import Apart, Left, Move, Moves, joined
+from fairlead.scheduler.frameworks.reservations import Left, Move, Moves, ReservedAmounts, joined
 from fairlead.scheduler.state import State
 from fairlead.scheduler.statuses import PLACED, STOPPING
 from fairlead.scheduler.tables import I64, UNLIMITED, Bools
@@ -247,8 +247,8 @@ def accept(
     role["revocable"] = member.framework.revocable
     chosen = [replace(each, **role) if isinstance(each, Job) else each for each in asked]
     programs = {name: replace(job, **role) for name, job in executors.items()}
-    there = _that_is_left(state, ids, rows)
-    done = _that_fit(state, chosen, programs, node, there)
+    there = _left_in(state, ids, rows)
+    done = _launchable(state, chosen, programs, node, there)
     if not done.launched and not done.moves:
         return decline(state, who, ids, refuse_seconds, now), done.refused
     first, count, facts = state.index.last + 1, len(done.launched), list[Fact]()
@@ -272,9 +272,9 @@ def accept(
     return facts, done.refused
 
 
-def _that_is_left(state: State, offers: Sequence[int], rows: I64) -> Left:
+def _left_in(state: State, offers: Sequence[int], rows: I64) -> Left:
     """What there is in offers, by their ids and their rows."""
-    apart: Apart = {}
+    apart: ReservedAmounts = {}
     for offer in offers:
         for mark, amount in state.frameworks.offered_apart.get(offer, {}).items():
             apart[mark] = plus(apart.get(mark, {}), amount)
@@ -294,7 +294,9 @@ class Done(NamedTuple):
     left: Left
 
 
-def _that_fit(state: State, asked: Sequence[Job | Moves], executors: Mapping[str, Job], node: int, left: Left) -> Done:
+def _launchable(
+    state: State, asked: Sequence[Job | Moves], executors: Mapping[str, Job], node: int, left: Left
+) -> Done:
     """What can be launched on a node, or set apart there, each in what those before it leave, tasks after their executors."""
     begun: dict[str, Job] = {}
     launched: dict[str, Job] = {}
@@ -329,7 +331,7 @@ def _after(left: Left, asked: Moves) -> Left:
     return left
 
 
-def set_apart(state: State, node: str, moves: Sequence[Move], now: float) -> list[Fact]:
+def reserve(state: State, node: str, moves: Sequence[Move], now: float) -> list[Fact]:
     """Set room of a node apart, or give it back, for who operates the whole; what is offered of the node is rescinded first.
 
     Raises Refused, Unknown.
@@ -392,7 +394,7 @@ def _without_task(
         for kind, now, most in (("tasks", queues.tasks, queues.max_tasks), ("jobs", queues.jobs, queues.max_jobs)):
             if now[row] + len(others) + begun + len(both) > most[row]:
                 raise InvalidTask(
-                    job.task, f"queue {state.called(name)!r} may have {most[row]} {kind} at once, and has them"
+                    job.task, f"queue {state.display_name(name)!r} may have {most[row]} {kind} at once, and has them"
                 )
     for each in both:
         left = _without(state, job.task, each, left)
@@ -437,7 +439,7 @@ def _stopped(state: State, job: int, now: float, by_framework: bool) -> list[Fac
     return [] if stopped is None else [stopped]
 
 
-def say(
+def report_status(
     state: State, job: int, what: str, said: str, uuid: str, now: float, end: tuple[int, int] | None = None
 ) -> list[Fact]:
     """What runs a task says that it starts, runs, or has ended.
@@ -535,7 +537,7 @@ def settled(state: State, now: float) -> list[Fact]:
     return facts
 
 
-def set_aside(state: State, now: float) -> list[Fact]:
+def suppress_all(state: State, now: float) -> list[Fact]:
     """Have no framework be offered anything: for looks ahead, which do not know what frameworks would answer."""
     f, ids = state.frameworks, state.offers.id[: state.offers.n].tolist()
     facts: list[Fact] = [OffersRescinded(at=now, ids=ids, why="set aside")] if ids else []

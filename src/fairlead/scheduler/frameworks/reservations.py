@@ -15,7 +15,7 @@ import numpy as np
 
 from fairlead.model.specs import Job, Offer, Quantities, Ranges
 from fairlead.scheduler.facts import Contradiction, Fact, OffersMade, ResourcesReserved
-from fairlead.scheduler.framework_index import RefusedApart, RoleReservation, own_queue, plus
+from fairlead.scheduler.framework_index import RefusedReservation, RoleReservation, own_queue, plus
 from fairlead.scheduler.growth import ensure_queue, ensure_resources, make_role
 from fairlead.scheduler.kernel import scheduling
 from fairlead.scheduler.state import State
@@ -23,7 +23,7 @@ from fairlead.scheduler.tables import vector
 
 RESERVED = "reserved"
 """The last part of the name of the leaf in which the role_reservations of a role count."""
-Apart = dict[str, Quantities]
+ReservedAmounts = dict[str, Quantities]
 """What there is of role_reservations, by their marks."""
 
 
@@ -49,7 +49,7 @@ class Left(NamedTuple):
     """What is left of offers: of what is free for all, and of role_reservations. Parcels in `whole` are taken as such or not at all."""
 
     free: Quantities
-    apart: Apart
+    apart: ReservedAmounts
     whole: frozenset[str] = frozenset()
     ports: Ranges = []  # noqa: RUF012 nobody writes into it
 
@@ -100,7 +100,7 @@ def may_have(reservation: RoleReservation, role: str) -> bool:
 # -- what facts do ---------------------------------------------------------------------------------------------------
 
 
-def room_set_apart(state: State, fact: ResourcesReserved) -> None:
+def resources_reserved(state: State, fact: ResourcesReserved) -> None:
     """Room becomes another reservation's."""
     if not 0 <= fact.node < state.nodes.n or not state.nodes.up[fact.node] or not (fact.of or fact.mark):
         raise Contradiction(f"no room of node {fact.node} can be set apart")
@@ -154,12 +154,12 @@ def closed(state: State, offer: int, node: int) -> None:
         reservation.offered = plus(reservation.offered, amount, -1)
 
 
-def refused(state: State, leaf: int, node: int, apart: Apart, until: float, at: float) -> None:
+def refused(state: State, leaf: int, node: int, apart: ReservedAmounts, until: float, at: float) -> None:
     """The framework of a leaf wants none of this until then."""
     if apart and until > at:
         f, name = state.frameworks, state.tree.names[leaf]
         known = [each for each in f.refused_apart.get(name, []) if each.until > at]
-        f.refused_apart[name] = [*known, RefusedApart(state.cluster.specs[node].name, apart, until)]
+        f.refused_apart[name] = [*known, RefusedReservation(state.cluster.specs[node].name, apart, until)]
 
 
 def taken(state: State, job: Job, node: str, sign: int) -> None:
@@ -201,13 +201,13 @@ def node_joined(state: State, node: int, at: float) -> None:
 # -- what is offered -------------------------------------------------------------------------------------------------
 
 
-def idle_on(state: State, node: str) -> Apart:
+def idle_on(state: State, node: str) -> ReservedAmounts:
     """What is idle of the role_reservations of a node."""
     here = state.frameworks.role_reservations.get(node, {})
     return {mark: reservation.idle for mark, reservation in here.items() if reservation.there and reservation.idle}
 
 
-def idle_for(state: State, node: str, role: str, idle: Apart) -> Apart:
+def idle_for(state: State, node: str, role: str, idle: ReservedAmounts) -> ReservedAmounts:
     """What of that is for a role."""
     here = state.frameworks.role_reservations.get(node, {})
     return {mark: amount for mark, amount in idle.items() if may_have(here[mark], role)}
@@ -245,7 +245,7 @@ def _in_turn(state: State) -> Iterator[str]:
         yield state.tree.names[row]
 
 
-def _is_refused(refusals: Sequence[RefusedApart], node: str, apart: Apart, now: float) -> bool:
+def _is_refused(refusals: Sequence[RefusedReservation], node: str, apart: ReservedAmounts, now: float) -> bool:
     """Whether all of it was refused before."""
     return any(
         each.node == node

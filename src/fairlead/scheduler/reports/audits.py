@@ -288,7 +288,7 @@ def audit_history(
             told(number)
     sums, revoked = auditor.finish(), auditor.revocations.told()
     promises, reservations = auditor.promises.told(begin, max(begin, end), state.resources)
-    found = sums.told([state.called(name) for name in state.tree.names], state.resources)
+    found = sums.told([state.display_name(name) for name in state.tree.names], state.resources)
     return found | {
         "fair": found["fair"] and not revoked["faults"],
         "revocations": revoked,
@@ -355,7 +355,7 @@ def audit_state(state: State, now: float) -> FairnessInfo:
         running = int(state.queues.tasks[q])
         queues.append(
             {
-                "name": state.called(state.tree.names[q]),
+                "name": state.display_name(state.tree.names[q]),
                 "dominant_share": share,
                 "dominant_resource": state.resources[column] if column >= 0 else None,
                 "entitled": entitled,
@@ -406,7 +406,7 @@ def _turns(state: State, cycle: Cycle) -> dict[int, tuple[float, list[str]]]:
     for q in parts.queues[waiting[np.argsort(parts.has[waiting], kind="stable")]][:MOST_WAITING].tolist():
         short = why.of(q)
         if len(short.others):
-            names = sorted(state.called(state.tree.names[other]) for other in short.others)
+            names = sorted(state.display_name(state.tree.names[other]) for other in short.others)
             found[q] = (max(short.ready_at, float(started.last_of(state)[q]) / 1e6), names)
     return found
 

@@ -11,7 +11,14 @@ import numpy as np
 
 from fairlead.model.quantity import format_quantity, round_quantity
 from fairlead.scheduler.kernel import scheduling
-from fairlead.scheduler.preemption import Due, asked_for, ledger_of, lower_runs, may_have_more, told
+from fairlead.scheduler.preemption import (
+    Due,
+    asking_queues,
+    claim_details,
+    lower_runs,
+    next_claim_may_start,
+    preemption_plan_of,
+)
 from fairlead.scheduler.queue_tree import up_to_root
 from fairlead.scheduler.state import State
 from fairlead.scheduler.tables import FAIR_SHARE, GUARANTEE, IDLE, NONE, PRIORITY, WHY
@@ -30,7 +37,7 @@ def safety(state: State, row: int) -> dict[str, Any]:
         return {"beyond": {}, "safety": "nothing of its queue is revoked for others"}
     demand = state.shapes.demand[state.jobs.shape_row[row]]
     path = up_to_root(queues, leaf)[:-1]
-    v, preemption_plan, beyond = state.view(), ledger_of(state, 0.0), np.zeros_like(demand)
+    v, preemption_plan, beyond = state.view(), preemption_plan_of(state, 0.0), np.zeros_like(demand)
     mine = scheduling.gives_up(v, preemption_plan, leaf, row, beyond)
     beyond *= demand > 0
     if not mine:
@@ -63,11 +70,11 @@ def claim(state: State, row: int, now: float) -> dict[str, Any]:
     if served:
         return {"claim": f"room for {served} of it was made by revoking others, and is coming back"}
     kind = _kind_of(state, group)
-    if kind is None or not may_have_more(state, group):
+    if kind is None or not next_claim_may_start(state, group):
         return {}
     leaf, seconds = int(state.jobs.queue[row]), 0.0
     if kind == GUARANTEE:
-        first, _ = asked_for(state, ledger_of(state, now), Due(kind, now, group))
+        first, _ = asking_queues(state, preemption_plan_of(state, now), Due(kind, now, group))
         seconds = scheduling.guarantee_timeout(v, leaf, first)
     elif kind == FAIR_SHARE:
         seconds = float(state.queues.share_timeout[leaf])
@@ -99,22 +106,22 @@ def _kind_of(state: State, group: int) -> int | None:
 
 def _is_within_share(state: State, group: int) -> bool:
     """Whether a group's next would leave its queue within its fair share."""
-    return asked_for(state, ledger_of(state, 0.0), Due(FAIR_SHARE, 0.0, group))[0] != NONE
+    return asking_queues(state, preemption_plan_of(state, 0.0), Due(FAIR_SHARE, 0.0, group))[0] != NONE
 
 
 def _short_of(state: State, group: int, kind: int) -> str:
     """How short the queue of a claim is of what is its."""
-    claim, preemption_plan = Due(kind, 0.0, group), ledger_of(state, 0.0)
-    found = told(state, preemption_plan, claim, asked_for(state, preemption_plan, claim)[1])
+    claim, preemption_plan = Due(kind, 0.0, group), preemption_plan_of(state, 0.0)
+    found = claim_details(state, preemption_plan, claim, asking_queues(state, preemption_plan, claim)[1])
     has, of = round_quantity(found.resource, found.has), format_quantity(found.resource, found.of)
     what = f"{of} guaranteed {found.resource}" if kind == GUARANTEE else f"fair share of {of} {found.resource}"
-    return f"queue {state.called(found.queue)} has {has} of its {what}"
+    return f"queue {state.display_name(found.queue)} has {has} of its {what}"
 
 
 def _prevented(state: State, group: int, kind: int, now: float) -> str:
     """Why those who run make no room for a claim: how many tasks of others are kept from paying by what."""
-    v, preemption_plan = state.view(), ledger_of(state, now)
-    first, last = asked_for(state, preemption_plan, Due(kind, now, group))
+    v, preemption_plan = state.view(), preemption_plan_of(state, now)
+    first, last = asking_queues(state, preemption_plan, Due(kind, now, group))
     scheduling.ask(v, preemption_plan, group, kind, first, last)
     own, demand = int(state.groups.leaf[group]), state.shapes.demand[state.groups.shape_row[group]]
     found: Counter[str] = Counter()
@@ -138,8 +145,8 @@ def _prevented(state: State, group: int, kind: int, now: float) -> str:
             found["within what is theirs" if preemption_plan.is_eligible_victim[q] else "where it may not ask"] += 1
     if not found:
         return "nobody else runs what it needs"
-    told = ", ".join(f"{why} ({count} task{'s' * (count > 1)})" for why, count in found.most_common())
-    return f"what others run is {told}"
+    claim_details = ", ".join(f"{why} ({count} task{'s' * (count > 1)})" for why, count in found.most_common())
+    return f"what others run is {claim_details}"
 
 
 __all__ = ["WHY", "claim", "safety"]

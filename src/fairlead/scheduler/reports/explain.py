@@ -15,7 +15,7 @@ from fairlead.policies.arithmetic import dominant_share
 from fairlead.scheduler.admission import job_row
 from fairlead.scheduler.cluster import offered_of, tasks_that_fit
 from fairlead.scheduler.decide import Cycle, run_cycle
-from fairlead.scheduler.feasibility import Bound, never_in_bucket, over_bound, stopped_for_ever
+from fairlead.scheduler.feasibility import Bound, blocked_forever_by, never_starting_groups, over_bound
 from fairlead.scheduler.framework_index import queue_of
 from fairlead.scheduler.history import goes_by_history, share_over_time
 from fairlead.scheduler.job_caps import cap_of, waits_for_cap
@@ -64,7 +64,7 @@ def explain(state: State, job: int, now: float = inf) -> dict[str, Any]:
         text = "it comes after " + " and ".join(f"job {a.job}, which has {words[a.how]} first" for a in others)
         return _answer(job, "dependency", text, after=[a.job for a in others])
     if waits_for_cap(state, job):
-        return _beside_others_of_its_person(state, job)
+        return _over_job_cap(state, job)
     group = int(jobs.group[row])
     if 0 < jobs.at_most[row] <= jobs.holding[row]:
         most = int(jobs.at_most[row])
@@ -83,7 +83,7 @@ def _waiting(state: State, row: int, group: int, result: Cycle) -> dict[str, Any
         return _answer(job, "about to start", "there is room, and it is its turn")
     bound = over_bound(state, row)
     if bound is not None:
-        return _over_for_ever(job, bound)
+        return _over_limits_forever(job, bound)
     stop = int(result.stop[group])
     tried = int(result.stop_job[group])
     if stop == LIMIT:
@@ -95,7 +95,7 @@ def _waiting(state: State, row: int, group: int, result: Cycle) -> dict[str, Any
     if stop == NOT_REACHED and state.queues.strict[jobs.queue[row]]:
         return _behind_the_first(state, row, result)
     if stop != NO_NODE:
-        return _answer(job, "last_served", "others are served first, and there is more to place than one cycle takes")
+        return _answer(job, "turn", "others are served first, and there is more to place than one cycle takes")
     ahead = _ahead(state, result, group)
     before = _ahead_in_queue(state, result, group)
     if tried != row:
@@ -147,15 +147,15 @@ def _behind_the_first(state: State, row: int, cycle: Cycle) -> dict[str, Any]:
     """Why the first of a strict leaf, which nobody passes, does not run."""
     jobs, job, queue = state.jobs, int(state.jobs.id[row]), int(state.jobs.queue[row])
     tried = cycle.stop_job[(state.groups.leaf[: state.groups.n] == queue) & (cycle.stop_job != NONE)]
-    name = state.called(state.tree.names[queue])
-    never = stopped_for_ever(state, queue, int(jobs.priority[row]), job)
+    name = state.display_name(state.tree.names[queue])
+    never = blocked_forever_by(state, queue, int(jobs.priority[row]), job)
     if not len(tried) and never == NONE:
-        return _answer(job, "last_served", "others are served first, and there is more to place than one cycle takes")
+        return _answer(job, "turn", "others are served first, and there is more to place than one cycle takes")
     first = never if never != NONE else int(min(tried, key=lambda j: (-jobs.priority[j], jobs.id[j])))
     number = int(jobs.id[first])
     bound = over_bound(state, first) if never != NONE else None
     if bound is not None:
-        why = _over_for_ever(number, bound)
+        why = _over_limits_forever(number, bound)
     else:
         why = _no_node(state, first, cycle) if never != NONE else _waiting(state, first, int(jobs.group[first]), cycle)
     text = f"queue {name} is strict, so that job {number} goes first: {why['text']}"
@@ -164,7 +164,7 @@ def _behind_the_first(state: State, row: int, cycle: Cycle) -> dict[str, Any]:
     return _answer(job, "behind", text, first=number, ahead=why["ahead"], kept=why.get("kept", []))
 
 
-def _over_for_ever(job: int, bound: Bound) -> dict[str, Any]:
+def _over_limits_forever(job: int, bound: Bound) -> dict[str, Any]:
     """Why a job can never start that needs more at once than a queue may have."""
     return _answer(job, bound.kind, f"never, as things are: {bound.text}", **bound.more)
 
@@ -190,12 +190,12 @@ def _over_a_limit(state: State, row: int) -> dict[str, Any]:
             if not jobs.revocable[row]:
                 used -= int(queues.spare[q, r])
             if wanted and used + kept + wanted > limit:
-                queue = state.called(name)
+                queue = state.display_name(name)
                 offered = 0 if queues.spare[q, r] else int(queues.offered[q, r])  # else some may be of what is spare
                 only = f", {round_quantity(resource, offered)} of that offered and not answered" if offered else ""
                 text = (
                     f"queue {queue} is limited to {format_quantity(resource, limit)} {resource}: it uses "
-                    f"{round_quantity(resource, used)}{only}, {_said_to_be_kept(resource, kept)}and this needs "
+                    f"{round_quantity(resource, used)}{only}, {_nonlendable_text(resource, kept)}and this needs "
                     f"{round_quantity(resource, wanted)} more"
                 )
                 if jobs.revocable[row]:
@@ -213,7 +213,7 @@ def _kept_for_others(state: State, row: int, q: int, r: int) -> int:
     return int(state.queues.claimed[q, r]) - own
 
 
-def _said_to_be_kept(resource: str, amount: int) -> str:
+def _nonlendable_text(resource: str, amount: int) -> str:
     """What is kept for others, in a list of what there is."""
     return f"{round_quantity(resource, amount)} is kept for others, " if amount else ""
 
@@ -229,7 +229,7 @@ def _withheld(state: State, row: int) -> dict[str, Any]:
         if demand[r] and free - kept - others < demand[r]:
             text = (
                 f"of the {round_quantity(resource, free)} {resource} that is free, others do not lend "
-                f"{round_quantity(resource, kept)}, {_said_to_be_kept(resource, others)}and this needs "
+                f"{round_quantity(resource, kept)}, {_nonlendable_text(resource, others)}and this needs "
                 f"{round_quantity(resource, int(demand[r]))}"
             )
             more = {"resource": resource, "withheld": kept, "free": free, "kept_for_others": others}
@@ -246,7 +246,7 @@ def _over_a_count(state: State, row: int, tasks: bool) -> dict[str, Any]:
         kept = int(kept_beside(state.view(), int(jobs.group[row]), q)[0 if tasks else 1])
         if running[q] + kept + count > most[q]:
             what = "tasks" if tasks else "jobs"
-            queue = state.called(name)
+            queue = state.display_name(name)
             some = what if most[q] != 1 else what.removesuffix("s")
             text = f"queue {queue} may run {most[q]} {some} at once, and {running[q]} {'runs' if running[q] == 1 else 'run'}"
             text += f"; room is kept for {kept} of others" if kept else ""
@@ -255,7 +255,7 @@ def _over_a_count(state: State, row: int, tasks: bool) -> dict[str, Any]:
     raise AssertionError("the kernel found a bound that is not there")
 
 
-def _beside_others_of_its_person(state: State, job: int) -> dict[str, Any]:
+def _over_job_cap(state: State, job: int) -> dict[str, Any]:
     """Which jobs keep one from being let in, its person having as many as they may."""
     spec = state.index.specs[job]
     inside, most = sorted(state.job_caps.inside[spec.user]), cap_of(state.settings, spec)
@@ -369,7 +369,7 @@ def _owners(state: State, row: int, nodes: np.ndarray) -> tuple[list[dict[str, A
         there = np.intersect1d(kept.nodes, nodes)
         if kept.group != state.jobs.group[row] and len(there):
             names = [state.cluster.specs[node].name for node in there[:MOST_AHEAD]]
-            queue = state.called(state.tree.names[kept.leaf])
+            queue = state.display_name(state.tree.names[kept.leaf])
             end = kept.end if kept.end < inf else None
             told = {"job": kept.job, "queue": queue, "why": kept.why, "nodes": names, "start": kept.start, "end": end}
             found.append(told)
@@ -400,7 +400,7 @@ def _ahead_in_queue(state: State, cycle: Cycle, group: int) -> list[int]:
 
 def _in_line(state: State, cycle: Cycle) -> np.ndarray:
     """Of each group, whether it waits for room that there can be, as things are."""
-    found: np.ndarray = (cycle.stop == NO_NODE) & ~never_in_bucket(state)[: len(cycle.stop)]
+    found: np.ndarray = (cycle.stop == NO_NODE) & ~never_starting_groups(state)[: len(cycle.stop)]
     return found
 
 
@@ -415,6 +415,6 @@ def _ahead(state: State, cycle: Cycle, group: int) -> list[dict[str, Any]]:
         if leaf != state.groups.leaf[group] and leaf not in found and len(found) < MOST_AHEAD:
             share = float(dominant_share(q.used[leaf], state.cluster.total, q.divisor(leaf)))
             over_time = share_over_time(q, leaf, state.grain, state.cluster.total)
-            name = state.called(state.tree.names[leaf])
+            name = state.display_name(state.tree.names[leaf])
             found[leaf] = {"queue": name, "dominant_share": share, "share_over_time": over_time}
     return list(found.values())

@@ -19,7 +19,7 @@ from fairlead.policies.fair_shares import divide
 from fairlead.scheduler.effects import apply, new_state
 from fairlead.scheduler.entitlements import wanted_by
 from fairlead.scheduler.facts import Configured, NodeJoined
-from fairlead.scheduler.reports.usage import queues_there
+from fairlead.scheduler.reports.usage import listed_queues
 from fairlead.scheduler.state import State
 from fairlead.scheduler.tables import I64, UNLIMITED
 
@@ -59,7 +59,7 @@ def fair_shares(state: State) -> FairShares:
     if known is not None and known.version == state.version:
         return known.shares
     wanted, tasks = wanted_by(state)
-    there, removed = queues_there(state)
+    there, removed = listed_queues(state)
     there &= ~removed
     at_work, n, queues = tasks > 0, state.queues.n, state.queues
     bounds = (queues.parent[:n], queues.weightless[:n], queues.weight[:n], queues.guarantee[:n], queues.limit[:n])

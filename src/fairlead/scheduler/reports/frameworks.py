@@ -115,7 +115,7 @@ def _bounded(state: State, group: int, beyond: bool) -> str:
                 limit = round_quantity(name, int(queues.limit[q, r]))
                 kept = int(queues.claimed[q, r])
                 said = f", {round_quantity(name, kept)} of that kept for others" if kept else ""
-                return f"queue {state.called(state.tree.names[q])} has all the {name} that it may have, {limit}{said}"
+                return f"queue {state.display_name(state.tree.names[q])} has all the {name} that it may have, {limit}{said}"
     if queues.offer_most[leaf] > 0.0:
         most = (state.cluster.total * queues.offer_most[leaf]).astype(np.int64)
         if (most - queues.offered[leaf] < worth).any():

@@ -29,7 +29,7 @@ from fairlead.scheduler.framework_index import holds_jobs_of
 from fairlead.scheduler.history import share_over_time
 from fairlead.scheduler.preemption import claims_by_leaf
 from fairlead.scheduler.reports.fair_shares import fair_shares
-from fairlead.scheduler.reports.usage import queues_there
+from fairlead.scheduler.reports.usage import listed_queues
 from fairlead.scheduler.state import State
 from fairlead.scheduler.statuses import CANCELLED, FAILED, PLACED, REVOKING, STATUS_NAMES, SUCCEEDED
 from fairlead.scheduler.tables import GUARANTEE, NONE, PRIORITY, UNLIMITED, WHY, Bools, Jobs
@@ -204,8 +204,8 @@ def list_queues(state: State) -> list[QueueInfo]:
         waiting[state.queues.parent[row]] += waiting[row]
     q = state.queues
     fair, claims, strict = fair_shares(state), claims_by_leaf(state), q.strict[: q.n].copy()
-    there, removed = queues_there(state)
-    for leaf, above in _told_as_one(state, there):
+    there, removed = listed_queues(state)
+    for leaf, above in _merged_leaves(state, there):
         claims[above], strict[above] = claims.get(leaf, []), strict[leaf]
         there[[leaf, q.parent[leaf]]] = False
     inner = {int(q.parent[row]) for row in np.flatnonzero(there)}
@@ -248,7 +248,7 @@ def list_queues(state: State) -> list[QueueInfo]:
     return found
 
 
-def _told_as_one(state: State, there: Bools) -> list[tuple[int, int]]:
+def _merged_leaves(state: State, there: Bools) -> list[tuple[int, int]]:
     """The leaves for the jobs of queues with nobody else below them now, each with the row of that queue, as which it is told."""
     names, rows, parent = state.tree.names, state.tree.rows, state.queues.parent
     leaves = [row for row, name in enumerate(names) if holds_jobs_of(name) != name]
@@ -312,7 +312,7 @@ def _job(state: State, row: int, longest_command: int | None = None) -> JobInfo:
     return {
         "id": int(jobs.id[row]),
         "name": spec.name,
-        "queue": state.called(spec.queue),
+        "queue": state.display_name(spec.queue),
         "user": spec.user,
         "status": JOB_STATUSES[_statuses(jobs, slice(row, row + 1))[0]],
         "tasks": count,
@@ -350,12 +350,12 @@ def _revoked(state: State, job: int) -> RevokedInfo | None:
     if found is None:
         return None
     text = f"revoked {whom(state, found.claim)}"
-    return {"at": found.at, "tasks": found.tasks, "queue": state.called(found.claim.queue), "text": text}
+    return {"at": found.at, "tasks": found.tasks, "queue": state.display_name(found.claim.queue), "text": text}
 
 
 def whom(state: State, claim: Claim) -> str:
     """For whom something is revoked, in words."""
-    queue = state.called(claim.queue)
+    queue = state.display_name(claim.queue)
     if not claim.resource:
         why = "has a higher priority" if claim.why == WHY[PRIORITY] else "needs what was idle"
         return f"for job {claim.job} of {queue}, which {why}"

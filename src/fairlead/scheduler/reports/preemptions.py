@@ -15,7 +15,15 @@ from fairlead.scheduler.facts import Fact, NodesClaimed, TasksPlaced, TasksRevok
 from fairlead.scheduler.kernel import scheduling
 from fairlead.scheduler.kernel.constants import NOT_REACHED
 from fairlead.scheduler.kernel.scheduling import over_limits
-from fairlead.scheduler.preemption import Due, Measure, asked_for, is_next, ledger_of, may_have_more, measure
+from fairlead.scheduler.preemption import (
+    Due,
+    Measure,
+    asking_queues,
+    is_next,
+    measure,
+    next_claim_may_start,
+    preemption_plan_of,
+)
 from fairlead.scheduler.queue_tree import up_to_root
 from fairlead.scheduler.state import State
 from fairlead.scheduler.statuses import PLACED, REVOKING, RUNNING
@@ -79,7 +87,7 @@ class RevocationCheck:
     def pass_time(self, state: State, seconds: float) -> list[str]:
         """So long nothing happens: who waits for room that is back, and was made for them. Each is told of once."""
         waits, faults = {}, []
-        for job in kept_in_vain(state) if state.holds.n else []:
+        for job in unusable_claims(state) if state.holds.n else []:
             before, moments = self._waits.get(job, (0.0, 0))
             waits[job] = before + seconds, moments + 1
             if waits[job][0] >= SECONDS and waits[job][1] >= MOMENTS:
@@ -89,7 +97,7 @@ class RevocationCheck:
         return faults
 
 
-def kept_in_vain(state: State) -> list[int]:
+def unusable_claims(state: State) -> list[int]:
     """The jobs that have room kept for a claim which is there, and that nothing else keeps from starting."""
     h, v, found = state.holds, state.order.ready(state, 1), []
     for group in np.unique(h.group[: h.n][h.kind[: h.n] != RESERVATION]).tolist():
@@ -189,10 +197,10 @@ def _check_that_it_stays(state: State, placed: TasksPlaced, waited: list[int], s
     v, b = state.order.ready(state, 1), state.groups
     for group in groups:
         claim = Due(GUARANTEE, 0.0, group)
-        if state.order.groups.hopeless[group] or not may_have_more(state, group):
+        if state.order.groups.hopeless[group] or not next_claim_may_start(state, group):
             continue
-        preemption_plan = ledger_of(state, placed.at)
-        first, last = asked_for(state, preemption_plan, claim)
+        preemption_plan = preemption_plan_of(state, placed.at)
+        first, last = asking_queues(state, preemption_plan, claim)
         if first == NONE:
             continue
         runs = preemption_plan.runs

@@ -82,7 +82,7 @@ def describe_kept(state: State, now: float) -> list[ReservationInfo]:
     return [
         {
             "job": kept.job,
-            "queue": state.called(state.tree.names[kept.leaf]),
+            "queue": state.display_name(state.tree.names[kept.leaf]),
             "why": kept.why,
             "made": kept.made,
             "start": kept.start,
@@ -100,7 +100,7 @@ def idled_queues(state: State, now: float) -> list[dict[str, Any]]:
     """The leaves for which something lay free, each with what: base units x hours."""
     idled = idled_by_queue(state, now)
     rows = np.flatnonzero(idled.any(axis=1)).tolist()
-    return [{"name": state.called(state.tree.names[row]), "idled": hours(state, idled[row])} for row in rows]
+    return [{"name": state.display_name(state.tree.names[row]), "idled": hours(state, idled[row])} for row in rows]
 
 
 def hours(state: State, idled: F64) -> dict[str, float]:
@@ -180,7 +180,7 @@ class Promises:
             known = self._open.setdefault(
                 kept.job,
                 _Promise(
-                    kept.job, state.called(state.tree.names[kept.leaf]), kept.why, kept.made, kept.start, kept.slips,
+                    kept.job, state.display_name(state.tree.names[kept.leaf]), kept.why, kept.made, kept.start, kept.slips,
                     np.zeros(len(state.resources)),
                 ),
             )  # fmt: skip

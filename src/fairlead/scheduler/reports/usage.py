@@ -99,7 +99,7 @@ class Usage:
 
     def _add(self, job: int, hours: float, came_to_nothing: bool) -> _Sums:
         spec = self.state.index.specs[int(self.state.jobs.id[job])]
-        sums = self._sums.setdefault((self.state.called(spec.queue), spec.user), _Sums())
+        sums = self._sums.setdefault((self.state.display_name(spec.queue), spec.user), _Sums())
         for name, amount in spec.demand.items():
             if amount:
                 sums.asked[name] = sums.asked.get(name, 0.0) + amount * hours
@@ -108,14 +108,14 @@ class Usage:
         return sums
 
 
-class There(NamedTuple):
+class ListedQueues(NamedTuple):
     """Of each queue, by its row: whether there is one; whether it was declared once, and neither is now nor is anybody's role."""
 
     there: Bools
     removed: Bools
 
 
-def queues_there(state: State) -> There:
+def listed_queues(state: State) -> ListedQueues:
     """Find the queues that there are: those that are declared, the roles of frameworks, and wherever something waits, runs, is
     offered or set apart; and all above those.
     """
@@ -135,7 +135,7 @@ def queues_there(state: State) -> There:
     roles, has = _with_all_above(roles, queues.parent[:n]), _with_all_above(has, queues.parent[:n])
     once = np.array([name in tree.removed for name in tree.names], np.bool_)
     there = declared | roles | has
-    return There(there, there & once & ~declared & ~roles)
+    return ListedQueues(there, there & once & ~declared & ~roles)
 
 
 def _is_declared(tree: QueueTree, name: str) -> bool:

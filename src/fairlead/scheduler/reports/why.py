@@ -36,7 +36,7 @@ from fairlead.scheduler.facts import (
     TasksFinished,
     TasksPlaced,
 )
-from fairlead.scheduler.feasibility import never_in_bucket
+from fairlead.scheduler.feasibility import never_starting_groups
 from fairlead.scheduler.kernel.constants import NO_NODE
 from fairlead.scheduler.state import State
 from fairlead.scheduler.tables import F64, I64, NONE, Bools
@@ -184,7 +184,7 @@ class Shortfalls:
         self._has_more[parts.queues] = parts.has > parts.entitled + CLOSE
         b = state.groups
         self._bucket_leaf = np.where(b.head[: b.n] != NONE, b.leaf[: b.n], NONE)
-        self._bucket_leaf[never_in_bucket(state)] = NONE
+        self._bucket_leaf[never_starting_groups(state)] = NONE
         self._next_leaves = state.jobs.queue[self._cycle.job]
         self._open = state.nodes.up[: state.nodes.n] & ~state.nodes.draining[: state.nodes.n]
 

@@ -127,7 +127,7 @@ class Submitter:
             for number, (job, load) in enumerate(zip(jobs, loads, strict=True), first):
                 self._unfinished.begin(number, job, load)
         answers: list[Submitted] = [
-            {"id": number, "queue": state.called(job.queue), "warning": admission.doubt(state, job)}
+            {"id": number, "queue": state.display_name(job.queue), "warning": admission.doubt(state, job)}
             for number, job in enumerate(jobs, first)
         ]
         return facts, (answers, bool(facts))
@@ -150,7 +150,7 @@ class Submitter:
 
     def _with_usual(self, state: State, job: Job) -> Job:
         """A job that is bounded in what every job is to be, where others share the machine."""
-        return job if self._asker.door.rules.personal else admission.with_usual(state, job)
+        return job if self._asker.door.rules.personal else admission.with_default_demand(state, job)
 
     def _as_theirs(self, caller: Caller, job: Job, user: str | None) -> Job:
         """A job as the caller submits it, under their own name or another; raises Forbidden where they may not."""

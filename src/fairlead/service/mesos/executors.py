@@ -272,7 +272,9 @@ class Executors:
         said.CopyFrom(status)
         said.ClearField("uuid")
         text = json_format.MessageToJson(said, preserving_proto_field_name=True, indent=None)
-        return frameworks.say(state, job, ONGOING.get(status.state, "ending"), text, status.uuid.hex(), now, end)
+        return frameworks.report_status(
+            state, job, ONGOING.get(status.state, "ending"), text, status.uuid.hex(), now, end
+        )
 
     def _job_of(self, state: State, number: int, task: str) -> int | None:
         """The job of a task of an executor's; an executor of a command has one task."""

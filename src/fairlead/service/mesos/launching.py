@@ -287,7 +287,7 @@ class Launcher(NamedTuple):
     def _as_theirs(self, state: State, task: Task, place: Place) -> Job:
         """A task's job, bounded as every job is to be where others share the machine."""
         assert task.job is not None
-        job = task.job if self.rules.personal else admission.with_usual(state, task.job)
+        job = task.job if self.rules.personal else admission.with_default_demand(state, task.job)
         return replace(job, output_limit=output_limit(self.rules, place.leaf))
 
     def _accepted(
