@@ -655,7 +655,7 @@ def test_why_a_claim_is_not_served_says_what_prevents_it():
     story.until(60.0)
     assert explain(story.state, 4, 60.0)["claim"] == (
         "queue a has 0 of its 3m guaranteed cpu, and nothing that may be revoked makes room so far: "
-        "what others run is where nothing is revocable (2 tasks), begun less than 100 s ago (1 task), "
+        "what others run is in queues that are not revocable (2 tasks), started less than 100 s ago (1 task), "
         "within what is theirs (1 task)"
     )
 
@@ -701,7 +701,7 @@ def test_why_tells_of_fair_shares_and_priorities_too():
     ranked = Story([{"cpu": 2}], [Queue("a", priority_revokes=True)])
     ranked.job(0.0, "a", 1000.0, 2, cpu=1)
     ranked.until(1.0)
-    assert explain(ranked.state, 1)["safety"].endswith("jobs of higher priority in its queue have it revoked at once")
+    assert explain(ranked.state, 1)["safety"].endswith("jobs of higher priority in its queue preempt it at once")
     ranked.happen(JobSubmitted(at=1.0, id=2, job=Job("a", {"cpu": 1}, priority=1)))
     assert (
         explain(ranked.state, 2, 1.0)["claim"]
@@ -757,7 +757,7 @@ def test_an_audit_checks_each_revocation():
     ("index", "fault"),
     [
         ([2, 3], "task 1.2 is revoked for nothing, for job 2"),
-        ([0, 1, 2, 3], "queue 'b' pays below its guarantee for job 2"),
+        ([0, 1, 2, 3], "queue 'b' is a victim below its guarantee for job 2"),
     ],
 )
 def test_an_audit_finds_what_was_revoked_without_need(index, fault):
@@ -793,7 +793,7 @@ def test_a_check_finds_who_pays_and_would_claim_again():
     check, claim = RevocationCheck(), Claim(job=3, why="priority", queue="a")
     assert check.happen(story.state, TasksRevoked(at=2.0, **columns, claim=claim)) == ""
     assert check.happen(story.state, NodesClaimed(at=2.0, id=3, nodes=[0], tasks=[1], why="priority")) == (
-        "job 1 pays for job 3, and would claim what queue 'a' is guaranteed then"
+        "job 1 is a victim for job 3, and would then claim what queue 'a' is guaranteed"
     )
 
 
@@ -850,7 +850,9 @@ def test_what_was_revoked_and_how_safe_it_is_is_told():
     story.job(0.0, "b", 1000.0, 4, cpu=1000)
     story.job(10.0, "a", 500.0, 2, cpu=1000)
     story.until(20.0)
-    assert explain(story.state, 1)["safety"] == "others who are below theirs may have 4 cpu of its queue revoked"
+    assert (
+        explain(story.state, 1)["safety"] == "others below their guarantee or fair share may preempt 4 cpu of its queue"
+    )
     waits = explain(story.state, 2)
     assert waits["claim"] == "queue a has 0 of its 2 guaranteed cpu: others are revoked for it after 30 s of that"
     story.until(42.0)
@@ -860,7 +862,8 @@ def test_what_was_revoked_and_how_safe_it_is_is_told():
     assert describe_job(story.state, 2)["revoked"] is None
     story.until(50.0)
     assert (
-        explain(story.state, 2)["safety"] == "its queue is within what it is guaranteed: it is not revoked for others'"
+        explain(story.state, 2)["safety"]
+        == "its queue is within its guarantee: it is not preempted for others' guarantees"
     )
 
 

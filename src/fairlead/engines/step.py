@@ -50,7 +50,7 @@ from fairlead.scheduler.facts import (
 from fairlead.scheduler.frameworks.requests import demand_with_tasks
 from fairlead.scheduler.invariants import check_invariants
 from fairlead.scheduler.kernel.scheduling import first_mentions
-from fairlead.scheduler.reports.preemptions import RevocationCheck, unusable_claims
+from fairlead.scheduler.reports.preemptions import RevocationCheck, startable_claims
 from fairlead.scheduler.state import State
 from fairlead.scheduler.statuses import FAILED, PLACED, RUNNING, STOPPING, SUCCEEDED
 from fairlead.scheduler.tables import I64, NONE, Bools
@@ -176,7 +176,7 @@ class Scheduler:
         self._record()
         if self.checking:
             check_invariants(self.state)
-            if self.placing and self.reconciled and not self.more and (jobs := unusable_claims(self.state)):
+            if self.placing and self.reconciled and not self.more and (jobs := startable_claims(self.state)):
                 raise AssertionError(f"room that was made for jobs {jobs} is back, and they are not served")
         if self.journal.snapshot_due():
             self._save_snapshot()

@@ -1,7 +1,7 @@
-"""What each fact does to the state: `EFFECTS` by the fact's class.
+"""Apply facts to the state: `EFFECTS` has a function for each class of fact.
 
-What happens to tasks happens in compiled code (:mod:`fairlead.scheduler.kernel`), a fact's columns at a time; what
-follows from that for jobs that are more than tasks (gangs, jobs that wait for others) is here.
+Tasks are updated in compiled code (:mod:`fairlead.scheduler.kernel`), all columns of a fact at once. Here is what follows for
+jobs that are more than their tasks: gangs, dependencies.
 """
 
 from collections.abc import Callable
@@ -87,20 +87,20 @@ from fairlead.scheduler.statuses import (
 from fairlead.scheduler.tables import CHANGED, GUARANTEE, I64, NONE, RESERVATION, WHY, vector
 
 COMPACT_FROM = 100_000
-"""Rows of tasks that nobody asks for any more, from which on the tables are made smaller."""
+"""Rows of tasks of forgotten jobs from which on the tables are compacted."""
 
 _AFTER = np.array(TRANSITIONS, np.int8)
 
 
 class Learned(NamedTuple):
-    """What a cycle noted in the order about who has room: true once what it placed has happened.
+    """What a cycle cached in the order about free nodes. Valid once its placements were applied.
 
     Attributes
     ----------
     cycle : int
-        Its number: a later cycle writes over its notes.
+        Number of the cycle; a later cycle overwrites its notes.
     version : int
-        Of the state that it looked at.
+        Version of the state that it read.
     placed : TasksPlaced
     more : bool
         True if there was more to decide at once.
@@ -113,33 +113,33 @@ class Learned(NamedTuple):
 
 
 def new_state() -> State:
-    """Return the state before the first fact: the root queue, and nothing else."""
+    """Return the state before the first fact: only the root queue."""
     state = State()
     ensure_queue(state, ROOT)
     return state
 
 
 def apply(state: State, fact: Fact, learned: Learned | None = None) -> None:
-    """Change the state by a fact.
+    """Apply a fact to the state.
 
     Parameters
     ----------
     state : State
     fact : Fact
     learned : Learned, optional
-        What the cycle noted that decided this fact; kept if the fact is its placements.
+        What the cycle that decided this fact learned; used only if the fact is its placements.
 
     Raises
     ------
     Contradiction
-        The fact cannot have happened in this state: a task placed twice, an end of an attempt that is not the current one.
+        The fact is impossible in this state, such as a second placement or the end of an attempt that is not current.
     """
     if type(fact.at) is not float:  # a fact written by hand
         fact = replace(fact, at=float(fact.at))
     state.version += 1
     effect = EFFECTS.get(type(fact))
     if effect is None:
-        raise Contradiction(f"{type(fact).__name__} is no fact of the scheduler")
+        raise Contradiction(f"{type(fact).__name__} is not a fact of the scheduler")
     if not fact.at < state.times[NEXT_TICK]:
         if np.isnan(state.times[BEGAN]):
             state.times[BEGAN] = fact.at
@@ -156,7 +156,7 @@ def apply(state: State, fact: Fact, learned: Learned | None = None) -> None:
 
 
 def _configured(state: State, fact: Configured) -> None:
-    before_bounds, state.settings = state.settings.max_jobs_of, fact.settings
+    caps_before, state.settings = state.settings.max_jobs_of, fact.settings
     n = state.queues.n
     below = state.queues.used[:n] < state.queues.guarantee[:n]
     before, policies = state.queues.tick[:n].copy(), state.queues.policy[:n].copy()
@@ -176,11 +176,11 @@ def _configured(state: State, fact: Configured) -> None:
     state.tree.write_nonlendable(state.queues)
     queues_configured(state)
     state.order.invalidate()
-    _admit_by_caps(state, before_bounds, fact.at)
+    _admit_by_caps(state, caps_before, fact.at)
 
 
 def _admit_by_caps(state: State, before: dict[str, int], at: float) -> None:
-    """How many jobs of a person may be inside is another now: those that wait may be let in. Who is inside stays."""
+    """Admit waiting jobs after the caps on users' jobs changed. Jobs that are in stay in."""
     if state.settings.max_jobs_of != before:
         waited = sorted(job for jobs in state.job_caps.waits.values() for job in jobs)
         for job in count_admitted(state) or waited:
@@ -232,7 +232,7 @@ def _node_lost(state: State, fact: NodeLost) -> None:
 def _node_forgotten(state: State, fact: NodeForgotten) -> None:
     row = _node_row(state, fact.node)
     if state.nodes.up[row] or state.nodes.forgotten[row]:
-        raise Contradiction(f"node {fact.node} is there, or is forgotten already")
+        raise Contradiction(f"node {fact.node} is up, or forgotten already")
     state.nodes.forgotten[row] = True
 
 
@@ -252,7 +252,7 @@ def _job_submitted(state: State, fact: JobSubmitted) -> None:
 
 
 def _add_dependencies(state: State, row: int, fact: JobSubmitted) -> None:
-    """A new job waits for others to end, some of which may have."""
+    """Make a new job wait for others, some of which may have ended already."""
     others = [after.job for after in fact.job.after]
     state.dependencies.add(fact.id, others)
     state.jobs.plain[row] = False
@@ -378,7 +378,7 @@ def _jobs_passed_over(state: State, fact: JobsPassedOver) -> None:
 def _nodes_reserved(state: State, fact: NodesReserved) -> None:
     start = fact.at if fact.start is None else fact.start
     if not all(leaf in state.tree.rows for leaf in fact.apart):
-        raise Contradiction(f"of queues {fact.apart} some are not there")
+        raise Contradiction(f"some of queues {fact.apart} are unknown")
     apart = [state.tree.rows[leaf] for leaf in fact.apart]
     _keep_nodes(state, fact, RESERVATION, start, fact.slips, np.array(apart, np.int64))
 
@@ -413,7 +413,7 @@ def _keep_nodes(
 def _shares_looked(state: State, fact: SharesLooked) -> None:
     rows = [state.tree.rows[name] for name in fact.short if name in state.tree.rows]
     if len(rows) < len(fact.short):
-        raise Contradiction(f"of queues {fact.short} some are not there")
+        raise Contradiction(f"some of queues {fact.short} are unknown")
     since = state.queues.short_since
     before = since[rows].copy()
     since[1 : state.queues.n] = np.inf
@@ -440,7 +440,7 @@ def _jobs_forgotten(state: State, fact: JobsForgotten) -> None:
     ids = np.asarray(fact.ids, np.int64)
     rows = state.job_rows(ids)
     if (rows == NONE).any() or np.isnan(state.jobs.finished_at[rows]).any():
-        raise Contradiction(f"jobs from {fact.ids[:1]} on are forgotten, of which some are not known or have not ended")
+        raise Contradiction(f"some of the jobs to forget, from {fact.ids[:1]} on, are unknown or have not ended")
     state.dead_tasks += int(state.jobs.tasks[rows].sum())
     state.jobs.id[rows] = NONE
     state.index.forget(ids)
@@ -468,7 +468,7 @@ def _refuse(state: State, bad: int, job: Ints, index: Ints, what: str) -> None:
 
 
 def _current(state: State, fact: TasksFact, what: str) -> I64:
-    """The rows of the tasks of a fact about attempts that hold resources."""
+    """Return the task rows of a fact about attempts that hold resources."""
     rows = state.current_tasks(fact.attempts)
     _refuse(state, int(np.argmax(rows == NONE)) if (rows == NONE).any() else -1, fact.job, fact.index, what)
     return rows
@@ -486,7 +486,7 @@ def _change_status(state: State, fact: TasksRevoked | TasksExpired, event: int, 
 
 
 def _nodes_changed(state: State) -> None:
-    """The nodes are others than they were: so is what their order was made from, and plans may be better."""
+    """Recompute what depends on the cluster's capacity; plans for reservations may improve."""
     state.moves[0] += 1
     state.count_rows()
     if state.holds.n:
@@ -505,7 +505,7 @@ def _node_row(state: State, name: str) -> int:
 
 
 def enter_group_if_ready(state: State, row: int, at: float) -> None:
-    """Let a job wait in its group, unless it is there, has nothing that may start, is held, or comes after another."""
+    """Put a job into its group, unless it is in one, has nothing to start, is held, or waits for other jobs."""
     jobs = state.jobs
     waits = int(jobs.id[row]) in state.dependencies.waits_for
     if jobs.group[row] != NONE or not jobs.startable(row) or jobs.held[row] or waits:
@@ -523,7 +523,7 @@ def _leave_group(state: State, row: int, at: float) -> None:
 
 
 def _finish(state: State, attempts: Attempts, outcome: Ints, code: Ints, at: float) -> None:
-    """Attempts are over."""
+    """End attempts."""
     rows, touched = state.job_rows(attempts.job), np.empty(len(outcome), np.int64)
     was = state.tasks.status[state.jobs.first[rows]] if state.frameworks.have_tasks else None
     most = state.settings.max_losses
@@ -540,7 +540,7 @@ def _finish(state: State, attempts: Attempts, outcome: Ints, code: Ints, at: flo
 
 
 def _after_tasks_changed(state: State, row: int, at: float) -> None:
-    """Tasks of a job ended, came back or were cancelled: it is finished, waits in its group, or is a broken gang."""
+    """Update a job after its tasks ended, came back or were cancelled: it ends, waits in its group, or is a broken gang."""
     jobs = state.jobs
     job = int(jobs.id[row])
     if has_leader_ended(state, row) and (jobs.waiting[row] or jobs.holding[row]):
@@ -560,7 +560,7 @@ def _after_tasks_changed(state: State, row: int, at: float) -> None:
 
 
 def _admit_others(state: State, row: int, at: float) -> None:
-    """A job may have ended, or is held: others of its person may be let in then."""
+    """Admit other jobs of the same user, if this one has ended or is held."""
     jobs = state.jobs
     over = not np.isnan(jobs.finished_at[row]) or (jobs.held[row] and jobs.holding[row] == 0)
     for job in leave(state, row) if over and state.settings.max_jobs_of else []:
@@ -568,13 +568,13 @@ def _admit_others(state: State, row: int, at: float) -> None:
 
 
 def has_leader_ended(state: State, row: int) -> bool:
-    """Whether a job is a gang that is led, and its first task is over."""
+    """True if a job is a gang with a leader, and its leader (its first task) has ended."""
     led = state.index.led
     return bool(led) and int(state.jobs.id[row]) in led and bool(state.tasks.status[state.jobs.first[row]] >= SUCCEEDED)
 
 
 def _release_dependents(state: State, ended: int, at: float) -> None:
-    """A job has ended: those that come after it may start, or never will."""
+    """Let the jobs that wait for an ended job start, or doom them."""
     row = state.job_row(ended)
     success = bool(state.jobs.failed[row] == 0 and state.jobs.cancelled[row] == 0)
     for job in state.dependencies.ended(ended, success, state.index.specs):

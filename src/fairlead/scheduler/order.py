@@ -1,6 +1,6 @@
-"""The order's arrays: made when they are needed, and grown with the tables.
+"""The order: a cache of who is served next, built on demand from the tables and grown with them.
 
-See :mod:`fairlead.scheduler.kernel.view` for what is in them.
+:mod:`fairlead.scheduler.kernel.view` describes its arrays.
 """
 
 from typing import Any
@@ -45,18 +45,18 @@ from fairlead.scheduler.records import Records
 from fairlead.scheduler.tables import F64, I64, NONE, TABLES
 
 LARGEST_SCALED_WEIGHT = 2**40
-"""What the largest weight among siblings counts as."""
+"""Scaled weight of the heaviest of the siblings."""
 MOST_OFFERS = 1000
-"""A cycle makes no more offers than this."""
+"""Offers that one cycle makes at most."""
 
 
 class Order:
-    """Who goes next in a state, kept from cycle to cycle.
+    """Who is served next, kept from cycle to cycle.
 
     Parameters
     ----------
     moves : list of one int
-        Counts how often an array of the state or of the order was replaced.
+        Counts how often an array of the state or the order was replaced.
     """
 
     def __init__(self, moves: list[int]) -> None:
@@ -66,7 +66,7 @@ class Order:
         self._reset(0, 0)
 
     def _reset(self, resources: int, depth: int) -> None:
-        """Forget everything, for so many resources and so many levels of queues."""
+        """Forget everything; allocate for this many resources and levels of queues."""
         moves = self._moves
         self.nodes, self.queues, self.groups = NodeCache(moves), QueueCache(moves), GroupCache(moves)
         self.shapes = ShapeCache(moves)
@@ -119,16 +119,16 @@ class Order:
         )  # fmt: skip
 
     def _resize_plan(self, count: int) -> None:
-        """Make room for a plan of this many placements, or nodes."""
+        """Allocate a plan of this many placements or nodes."""
         self.planned = {name: np.zeros(count, kind) for name, (kind, _) in PLANNED.items()}
         self._moves[0] += 1
 
     def invalidate(self) -> None:
-        """Something changed that all of it hangs on: it is made anew when it is needed."""
+        """Discard the order; it is rebuilt when next needed."""
         self.counts[IN_ORDER] = 0
 
     def ready(self, state: Records, most: int) -> Any:
-        """What kernels see, with the order made if there is none, and room for so many placements."""
+        """Return what kernels see, after building the order if needed, with space for `most` placements."""
         if not self.counts[IN_ORDER]:
             self._build(state)
         if len(self.planned["planned_node"]) < most + 2 * self.largest_gang + state.nodes.n:
@@ -141,7 +141,7 @@ class Order:
         return self.view(state)
 
     def _build(self, state: Records) -> None:
-        """Give everybody a place, and take it that nothing is known of who has room where."""
+        """Build the order from the tables, with nothing known about free nodes."""
         queues, groups, counts = state.queues, state.groups, self.counts
         self._reset(len(state.resources), 2 + max((name.count("/") for name in state.tree.names), default=0) + 1)
         parents, leaf = queues.parent[1 : queues.n], groups.leaf[: groups.n]
@@ -188,13 +188,13 @@ class Order:
         scheduling.rebuild(v)
 
     def add_shape(self) -> None:
-        """A shape more."""
+        """Add a shape."""
         if self.counts[IN_ORDER]:
             row = self.shapes.extend(1)
             self.shapes.cycle[row] = NONE
 
     def add_group(self, state: Records, group: int) -> None:
-        """Give a new group a place among those of its leaf."""
+        """Give a new group a slot among those of its leaf."""
         if self.counts[IN_ORDER]:
             leaf, mine = int(state.groups.leaf[group]), self.groups
             mine.extend(1)
@@ -206,7 +206,7 @@ class Order:
                 self._grow_tree(state, leaf)
 
     def add_queue(self, state: Records, row: int) -> None:
-        """Give a new queue a place among its siblings."""
+        """Give a new queue a slot among its siblings."""
         parent, cache = int(state.queues.parent[row]), self.queues
         fits = len(self.frames) > _depth(state, row)
         if (
@@ -230,7 +230,7 @@ class Order:
         return int(self.queues.children[queue]) - 1
 
     def _allocate_slots(self, slots: int) -> int:
-        """Room for a tree of so many slots: where it begins."""
+        """Allocate a tree of this many slots; returns its base."""
         base = self.places
         self.places += 2 * slots
         if self.places > len(self.best):
@@ -238,7 +238,7 @@ class Order:
         return base
 
     def _resize_trees(self, used: int, length: int) -> None:
-        """Have arrays of this length for the nodes of all trees, with the first so many as they are."""
+        """Resize the arrays of all trees' nodes, keeping the first `used`."""
         old = self.best[:used], self.may_fit[:used], self.least[:used], self.needs[:used]
         self.needs = np.zeros(length, np.int64)
         self.best, self.may_fit = np.full(length, NONE), np.zeros(length, np.bool_)
@@ -247,7 +247,7 @@ class Order:
         self._moves[0] += 1
 
     def _grow_tree(self, state: Records, queue: int) -> None:
-        """Give a queue's tree twice the room, elsewhere."""
+        """Move a queue's tree to twice the space."""
         slots = 2 * int(self.queues.slots[queue])
         self.queues.base[queue], self.queues.slots[queue] = self._allocate_slots(slots), slots
         v = self.view(state)
@@ -260,11 +260,11 @@ class Order:
             self.groups.slot[mine] = np.arange(len(mine))
             for group in mine.tolist():
                 scheduling.set_group(v, group)
-            scheduling.touch_queue(v, queue)  # what was touched is set here already, and finds nothing changed later
+            scheduling.touch_queue(v, queue)  # its touched groups are set already
 
 
 def _scaled_weights(weight: F64, largest: F64) -> I64:
-    """Weights as whole numbers, of which a hundred thousand can be added up."""
+    """Scale weights to integers, of which 100,000 can be added up."""
     return np.maximum(1, np.rint(weight / largest * LARGEST_SCALED_WEIGHT)).astype(np.int64)
 
 
@@ -273,7 +273,7 @@ def _depth(state: Records, row: int) -> int:
 
 
 def _numbered(groups: I64) -> I64:
-    """Number the members of each group from 0 on, in their order."""
+    """Number the members of each group from 0, in their order."""
     found = np.empty(len(groups), np.int64)
     if len(groups):
         order = np.argsort(groups, kind="stable")
@@ -283,9 +283,9 @@ def _numbered(groups: I64) -> I64:
 
 
 def _morton_order(demand: I64) -> I64:
-    """Put demands into an order in which those that are near each other are alike, in each resource (Morton's).
+    """Sort demands by Morton code, so that neighbours are similar in each resource.
 
-    What a part of a tree needs at least says more the more alike it is. Only speed hangs on it.
+    The least demand of a subtree prunes more if its members are similar. Affects speed only.
     """
     if not demand.size:
         return np.arange(len(demand))
