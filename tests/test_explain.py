@@ -272,7 +272,7 @@ def test_a_gang_that_no_bound_of_its_queues_lets_start(queues):
     world = World([*queues, Queue("r")], {"cpu": 9000})
     spec = Job(leaf, {"cpu": 1000}, 2, gang=True)
     said = "a gang of 2 tasks, and queue m may run 1 at once"
-    assert admission.doubt(world.state, spec) == f"{said}: the job waits until it may have more"
+    assert admission.doubt(world.state, spec) == f"{said}: the job waits until the bound is raised"
     assert admission.never_starts(world.state, Job(leaf, {"cpu": 1000}, 2)) is None
     gang = world.submit(leaf, {"cpu": 1000}, 2, gang=True)
     assert why(world, gang) == ("max tasks", f"never, as things are: {said}")

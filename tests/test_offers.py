@@ -763,7 +763,7 @@ class TestExecutors:
     def test_only_its_framework_launches_a_task_again(self):
         cluster = self.cluster()
         self.launch(cluster, cluster.offers()[0], "a")
-        with pytest.raises(admission.Refused, match="only that can launch it again"):
+        with pytest.raises(admission.Refused, match="only it can launch the task again"):
             admission.again(cluster.state, cluster.job("f", "a"), failed=False)
 
     def test_it_goes_with_its_framework_or_its_node(self):
