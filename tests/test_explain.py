@@ -327,8 +327,8 @@ def test_what_room_is_kept_for_it():
     world.happen(NodesReserved(at=7.0, id=large, nodes=[0], tasks=[1], start=100.0))
     found = explain(world.state, large)
     assert found["text"] == (
-        "no node has room: n0, the closest, lacks 2 cpu; room is kept for it on n0, which nobody else has, whoever's turn it is, "
-        "and its queue is charged for"
+        "no node has room: n0, the closest, lacks 2 cpu; room is reserved for it on n0, which no other job gets, "
+        "and its queue is charged for it"
     )
     reserved = {"nodes": ["n0"], "made": 7.0, "start": 100.0, "end": 150.0, "slips": 0, "idle": {"cpu": 2000}}
     assert found["reserved"] == reserved

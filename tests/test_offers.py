@@ -211,7 +211,7 @@ def test_why_names_who_holds_what_a_job_could_have_and_does_not_answer():
     c.happen(*admission.submit(c.state, [Job("jobs", {"cpu": 1000})], c.now))
     text = explain(c.state, 1, c.now)["text"]
     assert "n0, the closest, lacks 1 cpu" in text
-    assert text.endswith("; what is offered on n0 to frameworks of default would do: they have not answered")
+    assert text.endswith("; what is offered on n0 to frameworks of default would suffice: they have not answered")
     (spark,) = list_frameworks(c.state, c.now)
     assert "; it let 1 offer go by unanswered before, and others wait for that: it hoards" in spark["text"]
     (queue,) = [each for each in list_queues(c.state) if each["name"] == "default/./1"]

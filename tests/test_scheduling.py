@@ -1049,7 +1049,7 @@ def test_a_listing_that_is_made_piece_by_piece_is_the_same(theirs, limit, most, 
     listing = report.Listing(**wanted)
     while not listing.is_over:
         assert listing.next is None
-        listing.look(world.state, most)
+        listing.read(world.state, most)
     assert {"jobs": listing.found, "next": listing.next} == report.list_jobs(world.state, **wanted)
     right = [number for number, mine in enumerate(theirs, 1) if mine and (before is None or number < before)][::-1]
     assert [job["id"] for job in listing.found] == right[:limit]

@@ -28,7 +28,7 @@ passed                A job gets a reservation if it is first in line again `res
 rank                  A reservation is planned around those of lower rank, and delays none of them.
 ====================  ==========================================================================================================
 
-Preemption ends. `stays` makes whoever has a claim for a guarantee go before all it would preempt, also within one group
+Preemption ends. By `stays`, a claim for a guarantee goes before all tasks it would preempt, also within one group
 (:func:`~fairlead.scheduler.kernel.scheduling.exact_below`) and on reserved nodes
 (:func:`~fairlead.scheduler.kernel.scheduling.may_enter`). So between outside facts each task is preempted at most once for a
 claim. Each plan serves a claim of its class, and by `keeps-guarantee`, `keeps-share` and `no-counter-claim` opens none of that

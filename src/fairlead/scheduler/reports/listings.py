@@ -1,4 +1,4 @@
-"""The state as people and programs read it: plain dictionaries of jobs, queues and nodes."""
+"""The state as plain dictionaries for people and programs: jobs, tasks, queues, nodes."""
 
 from collections.abc import Callable
 from math import isfinite, nan
@@ -35,29 +35,29 @@ from fairlead.scheduler.statuses import CANCELLED, FAILED, PLACED, REVOKING, STA
 from fairlead.scheduler.tables import GUARANTEE, NONE, PRIORITY, UNLIMITED, WHY, Bools, Jobs
 
 LONGEST_COMMAND = 1000
-"""Characters of a command in a listing; a job by itself has all of it."""
+"""Maximum characters of a command in a listing; a single job has all of it."""
 LARGEST_PAGE = 2**20
-"""Characters of the texts in a page of a listing, and one job's more."""
+"""Characters of text in a page of a listing after which no job is added."""
 
 
 def describe_job(state: State, job: int) -> JobInfo:
-    """One job: what was asked for, and how many of its tasks do what. Refuses an unknown one."""
+    """Return a job: what was asked for, and how many of its tasks have which status. Raises Unknown."""
     return _job(state, job_row(state, job))
 
 
 class Listing:
-    """The newest jobs for which `where` is true, newest first, below `before`; `queue` means it and all below it.
+    """The newest jobs for which `where` is true, newest first, with numbers below `before`; `queue` includes all below it.
 
-    Of a long command there is the beginning only, and the listing ends early where the texts in it are large.
+    Long commands are cut, and the listing ends early if its texts are large.
 
     Attributes
     ----------
     found : list of JobInfo
-        Those that were found so far.
+        Jobs found so far.
     next : int or None
-        The `before` of the next listing; None where there are no more, or it is not over.
+        The `before` of the next page; None if there is none, or the listing is not complete.
     is_over : bool
-        Whether it has all that it is to have.
+        True if the listing is complete.
     """
 
     def __init__(
@@ -75,8 +75,8 @@ class Listing:
         self._queue, self._where, self._status, self._before, self._limit = queue, where, status, before, limit
         self._size = 0
 
-    def look(self, state: State, most: int | None = None) -> None:
-        """Look at the next jobs, at so many at most; what is found is as it is now."""
+    def read(self, state: State, most: int | None = None) -> None:
+        """Read the next jobs, at most `most`; what is found is as of now."""
         rows = self._rows(state)
         for row in rows[:most]:
             number = int(state.jobs.id[row])
@@ -90,7 +90,7 @@ class Listing:
         self.is_over = most is None or len(rows) <= most
 
     def _rows(self, state: State) -> np.ndarray:
-        """Those that could be among the rest of it, the newest first."""
+        """Return the rows of jobs that may belong to the rest of the listing, newest first."""
         jobs, n = state.jobs, state.jobs.n
         chosen = jobs.id[:n] != NONE
         if self._before is not None:
@@ -103,9 +103,9 @@ class Listing:
 
 
 def list_jobs(state: State, **wanted: Any) -> JobPage:
-    """A whole :class:`Listing` of a moment."""
+    """Return a complete :class:`Listing`."""
     listing = Listing(**wanted)
-    listing.look(state)
+    listing.read(state)
     return {"jobs": listing.found, "next": listing.next}
 
 
@@ -113,7 +113,7 @@ JOB_STATUSES: tuple[JobStatus, ...] = ("waiting", "held", "running", "succeeded"
 
 
 def _statuses(jobs: Jobs, rows: slice) -> np.ndarray:
-    """The statuses of jobs, as places in JOB_STATUSES."""
+    """Return the statuses of jobs, as indices into JOB_STATUSES."""
     over = np.where(jobs.failed[rows] > 0, 4, np.where(jobs.cancelled[rows] > 0, 5, 3))
     going = np.where(jobs.holding[rows] > 0, 2, jobs.held[rows])
     return np.where(np.isnan(jobs.finished_at[rows]), going, over)
@@ -122,7 +122,7 @@ def _statuses(jobs: Jobs, rows: slice) -> np.ndarray:
 def describe_tasks(
     state: State, job: int, now: float, first: int = 0, limit: int = 1000, status: TaskStatus | None = None
 ) -> TaskPage:
-    """Tasks of a job by index, from `first` on, as they are now; of one status, if named."""
+    """Return tasks of a job by index, from `first` on, as they are now; optionally of one status."""
     row = job_row(state, job)
     begin, count = int(state.jobs.first[row]), int(state.jobs.tasks[row])
     indices = np.arange(first, count if status is not None else min(count, first + limit + 1))
@@ -138,14 +138,14 @@ def describe_tasks(
 
 
 def find_task(state: State, job: int, index: int) -> TaskInfo:
-    """One task of a job, without forecasts. Refuses an unknown one."""
+    """Return one task of a job, without forecasts. Raises Unknown."""
     row = job_row(state, job)
     check_index(job, index, int(state.jobs.tasks[row]))
     return describe_task(state, int(state.jobs.first[row]), state.index.specs[job].work.indices, index)
 
 
 def check_index(job: int, index: int, tasks: int) -> None:
-    """Raises Unknown for a task that a job does not have."""
+    """Raise Unknown if a job has no task of this index."""
     if not 0 <= index < tasks:
         raise Unknown(f"job {job} has no task {index}: its tasks are 0 to {tasks - 1}")
 
@@ -153,9 +153,9 @@ def check_index(job: int, index: int, tasks: int) -> None:
 def describe_task(
     state: State, begin: int, known_as: list[int], index: int, expected: float = nan, cautious: float = nan
 ) -> TaskInfo:
-    """The task with this index of the job whose tasks' rows begin at `begin`, with its forecasts where they were asked for.
+    """Return the task at `index` of the job whose first task row is `begin`, with its forecasts if given.
 
-    `known_as` are what its tasks know themselves by; empty where that is their indices.
+    `known_as` : the indices that its tasks know themselves by, if they differ.
     """
     tasks, t = state.tasks, begin + index
     status = int(tasks.status[t])
@@ -180,14 +180,14 @@ def describe_task(
 
 
 def _reason(outcome: Outcome, code: int) -> str:
-    """How an attempt ended, in words."""
+    """Return how an attempt ended, as text."""
     if outcome == Outcome.SIGNALLED and code == SIGXFSZ:
         return "output limit"
     return outcome.name.lower().replace("_", " ")
 
 
 def exit_status(outcome: int, code: int) -> int:
-    """What a shell would say: the exit status, or 128 and the signal, 126 and 127 for what could not be run, 124 out of time."""
+    """Return a shell's exit status: 128 + signal, 126 or 127 for what could not be run, 124 for the time limit."""
     if outcome == Outcome.TIME_LIMIT:
         return 124
     if outcome == Outcome.NOT_STARTED:
@@ -196,7 +196,7 @@ def exit_status(outcome: int, code: int) -> int:
 
 
 def list_queues(state: State) -> list[QueueInfo]:
-    """The queue tree, parents before children, siblings by name; a removed queue as long as it has something."""
+    """Return the queue tree, parents before children, siblings by name; removed queues while they have anything."""
     waiting = np.zeros(state.queues.n, np.int64)
     known = state.jobs.id[: state.jobs.n] != NONE
     np.add.at(waiting, state.jobs.queue[: state.jobs.n][known], state.jobs.waiting[: state.jobs.n][known])
@@ -249,7 +249,7 @@ def list_queues(state: State) -> list[QueueInfo]:
 
 
 def _merged_leaves(state: State, there: Bools) -> list[tuple[int, int]]:
-    """The leaves for the jobs of queues with nobody else below them now, each with the row of that queue, as which it is told."""
+    """Return leaves for queues' own jobs that have no siblings now, each with its queue's row, as which it is listed."""
     names, rows, parent = state.tree.names, state.tree.rows, state.queues.parent
     leaves = [row for row, name in enumerate(names) if holds_jobs_of(name) != name]
     others = {int(parent[row]) for row in {*np.flatnonzero(there).tolist()} - {*leaves}}
@@ -257,13 +257,13 @@ def _merged_leaves(state: State, there: Bools) -> list[tuple[int, int]]:
 
 
 def _framework_in(state: State, leaf: str) -> str | None:
-    """The name of the framework that a leaf is for; None for one that is for jobs."""
+    """Return the name of the framework that a leaf is for, if any."""
     whose = state.frameworks.at.get(leaf)
     return None if whose is None else state.frameworks.members[whose[0]].framework.name
 
 
 def list_nodes(state: State) -> list[NodeInfo]:
-    """The nodes, in the order they joined."""
+    """Return the nodes, in the order they joined."""
     nodes = state.nodes
     held = state.tasks.node[state.held_rows()]
     tasks = np.bincount(held, minlength=nodes.n)
@@ -285,7 +285,7 @@ def list_nodes(state: State) -> list[NodeInfo]:
 
 
 def _beginning(work: Work, most: int | None) -> list[str]:
-    """The words of a command, or those that are so many characters together, and as much as there is room for of the next."""
+    """Return the words of a command, cut to `most` characters."""
     if most is None:
         return [work.readable(word) for word in work.argv]
     words: list[str] = []
@@ -354,7 +354,7 @@ def _revoked(state: State, job: int) -> RevokedInfo | None:
 
 
 def whom(state: State, claim: Claim) -> str:
-    """For whom something is revoked, in words."""
+    """Return for whom tasks were revoked, as text."""
     queue = state.display_name(claim.queue)
     if not claim.resource:
         why = "has a higher priority" if claim.why == WHY[PRIORITY] else "needs what was idle"

@@ -38,7 +38,7 @@ from fairlead.scheduler.facts import Configured
 from fairlead.scheduler.reports import listings as report
 from fairlead.scheduler.reports.audits import audit_state
 from fairlead.scheduler.reports.frameworks import list_frameworks
-from fairlead.scheduler.reports.reservations import describe_kept, idled_queues
+from fairlead.scheduler.reports.reservations import describe_holds, idled_queues
 from fairlead.scheduler.state import State
 from fairlead.service import metrics
 from fairlead.service.api.access import Known
@@ -111,7 +111,7 @@ def add_cluster(api: APIRouter, asker: Asker, engine: LiveEngine, urls: list[str
             metrics.output_waiting.set(kept.describe()["waiting"])
             metrics.output_away.set(kept.away_for)
         shown = await asker.read_seen(caller, report.list_queues)
-        reserved = await asker.read_seen_at(caller, lambda s, now: [idled_queues(s, now), describe_kept(s, now)])
+        reserved = await asker.read_seen_at(caller, lambda s, now: [idled_queues(s, now), describe_holds(s, now)])
         idled, promised = reserved[0], [by_wall_clock(each, asker.clock) for each in reserved[1]]
         text = metrics.exposition(shown, await asker.read(report.list_nodes), idled, promised)
         return Response(text, media_type="text/plain; version=0.0.4; charset=utf-8")

@@ -95,7 +95,7 @@ def _add_listing(api: APIRouter, asker: Asker) -> None:
         seen: list[JobInfo] = []
 
         def look(state: State) -> None:
-            listing.look(state, LOOKED_AT)
+            listing.read(state, LOOKED_AT)
             new = [job_as_seen(rules, caller, state.index.specs[job["id"]], job) for job in listing.found[len(seen) :]]
             seen.extend(by_wall_clock(job, asker.clock) for job in new)
 
