@@ -498,9 +498,7 @@ def test_the_nearest_queue_says_how_large_a_task_may_be():
     for queue, most in (("a/b", 512), ("a/c", 1024), ("d", 4096)):
         admission.submit(world.state, [Job(queue, {"memory": most * M})], 0.0)
         if queue != "d":
-            with pytest.raises(
-                admission.Refused, match=f"demand: memory: {most + 1}Mi for a task exceeds .*, the largest in queue 'a"
-            ):
+            with pytest.raises(admission.Refused, match=f"demand: memory: {most + 1}Mi for a task, and queue 'a"):
                 admission.submit(world.state, [Job(queue, {"memory": (most + 1) * M})], 0.0)
 
 

@@ -46,7 +46,7 @@ DEFAULT_DEMAND = {"cpu": 1000, "memory": 2**30}
 """Default demand of a task, in base units, if tasks may only use what they asked for."""
 
 
-LEAST_MEMORY = 2**20
+LEAST_MEMORY_BYTES = 2**20
 """Bytes; a smaller request most likely lacks a unit."""
 
 
@@ -198,7 +198,7 @@ def _check_size(state: State, job: Job) -> None:
         if amount > most.get(resource, amount):
             asked, largest = format_quantity(resource, amount), format_quantity(resource, most[resource])
             raise Refused(
-                f"demand: {resource}: {asked} for a task exceeds {largest}, the largest in queue {state.display_name(name)!r}: "
+                f"demand: {resource}: {asked} for a task, and queue {state.display_name(name)!r} allows {largest} at most: "
                 "ask for less, with more tasks"
             )
 
@@ -240,7 +240,7 @@ def doubt(state: State, job: Job) -> str | None:
 
     It can never start as configured, waits behind such a job in a strict leaf, or probably lacks a unit of memory.
     """
-    found = [doubt_about_memory(job), never_starts(state, job) or _behind_never_starting(state, job)]
+    found = [doubt_about_memory(job), never_starts(state, job) or _blocked_note(state, job)]
     return "; ".join(filter(None, found)) or None
 
 
@@ -251,7 +251,7 @@ def never_starts(state: State, job: Job) -> str | None:
     return too_large(state, job) or (bound and f"{bound.text}: the job waits until the bound is raised")
 
 
-def _behind_never_starting(state: State, job: Job) -> str | None:
+def _blocked_note(state: State, job: Job) -> str | None:
     """Return a note if a job waits behind a never-starting job of a strict leaf."""
     leaf = state.tree.rows.get(job.queue, NONE)
     first = blocked_forever_by(state, leaf, job.priority, state.index.last + 1) if leaf != NONE else NONE
@@ -269,7 +269,7 @@ def _behind_never_starting(state: State, job: Job) -> str | None:
 def doubt_about_memory(job: Job) -> str | None:
     """Return a note if a job's memory probably lacks a unit."""
     memory = job.demand.get("memory", 0)
-    if 0 < memory < LEAST_MEMORY:
+    if 0 < memory < LEAST_MEMORY_BYTES:
         return f"memory: {memory} is {memory} bytes for each task: was {memory}Mi or {memory}Gi meant?"
     return None
 

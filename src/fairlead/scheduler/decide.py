@@ -171,8 +171,8 @@ def decide_without_forgetting(state: State, now: float, most: int = MOST_PLACEME
         if facts:
             more = True  # they only get what nobody else can use
         else:
-            count, beyond = scheduling.plan_over_limit(state.order.ready(state, most), most, now)
-            facts, more = [_placed(state, count, now)] if count else [], more or beyond
+            count, over_limit_more = scheduling.plan_over_limit(state.order.ready(state, most), most, now)
+            facts, more = [_placed(state, count, now)] if count else [], more or over_limit_more
             facts += _offered(state, now)
     if state.frameworks.role_reservations and not facts and not more:  # those that no other offer included
         facts = offers_of_reservations(state, WORTH, now)
@@ -209,7 +209,7 @@ def _to_forget(state: State) -> list[int]:
     if state.ended_count() + state.index.heavier > most:  # an upper bound
         remembered = _remembered(state)
         if remembered > most:
-            return _least_missed(state, remembered - keep)
+            return _choose_forgotten(state, remembered - keep)
     if last - state.index.first > MOST_NUMBERS:
         ended = state.ended_jobs()
         old: list[int] = ended[ended < last - MOST_NUMBERS].tolist()
@@ -227,7 +227,7 @@ def _remembered(state: State) -> int:
     return state.ended_count() + int(more[~np.isnan(state.jobs.finished_at[rows])].sum())
 
 
-def _least_missed(state: State, surplus: int) -> list[int]:
+def _choose_forgotten(state: State, surplus: int) -> list[int]:
     """Choose ended jobs to forget: repeatedly the oldest job of the user who has most. A large job counts as several.
 
     So a user with many or large ended jobs displaces only their own.

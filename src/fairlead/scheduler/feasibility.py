@@ -36,11 +36,11 @@ def never_starting_groups(state: State) -> Bools:
     n = b.n
     found: Bools = state.order.groups.hopeless[:n].copy()
     demand, count = state.shapes.demand[b.shape_row[:n]], np.maximum(1, b.gang[:n])
-    beyond = b.revocable[:n] & state.settings.revoke  # may exceed limits
+    may_exceed = b.revocable[:n] & state.settings.revoke  # may exceed limits
     q = b.leaf[:n].astype(np.int64)
     while (there := q != NONE).any():
         limit = queues.limit[q]
-        over = ((demand > limit // count[:, None]) & (demand > 0) & (limit != UNLIMITED)).any(axis=1) & ~beyond
+        over = ((demand > limit // count[:, None]) & (demand > 0) & (limit != UNLIMITED)).any(axis=1) & ~may_exceed
         found |= there & (over | (count > queues.max_tasks[q]) | (queues.max_jobs[q] == 0))
         q = np.where(there, queues.parent[q], NONE)
     return found

@@ -10,7 +10,7 @@ from fairlead.policies.codes import FAIRTREE, SDRF
 from fairlead.scheduler.kernel.constants import MOMENTS, QUARTER_DIGITS
 from fairlead.scheduler.tables import F64, I64, NONE, Queues
 
-LARGEST_AMOUNT = 49
+LARGEST_AMOUNT_BITS = 49
 """Binary digits of a counted amount."""
 
 
@@ -75,10 +75,10 @@ def goes_by_history(queues: Queues, row: int) -> bool:
 
 def coarsen(queues: Queues, grain: I64, total: I64) -> None:
     """Raise `grain`, the binary digits dropped from amounts, until the whole cluster can be counted."""
-    if not (total >> (grain + LARGEST_AMOUNT)).any():
+    if not (total >> (grain + LARGEST_AMOUNT_BITS)).any():
         return
     digits = [int(quantity).bit_length() for quantity in total]
-    coarser = np.maximum(grain, np.array(digits, np.int64) - LARGEST_AMOUNT)
+    coarser = np.maximum(grain, np.array(digits, np.int64) - LARGEST_AMOUNT_BITS)
     queues.mean >>= coarser - grain
     queues.recent >>= coarser - grain
     grain[:] = coarser
@@ -88,6 +88,7 @@ def fine_digits(most: I64, grain: I64) -> I64:
     """Return the binary digits after the point that charges have, per resource: up to all of a quarter of a mean.
 
     Without them, a queue that used little would be charged for resources counted in bytes, but not for those in thousandths.
+
     Parameters
     ----------
     most : int64, shape (resources,)
@@ -95,4 +96,4 @@ def fine_digits(most: I64, grain: I64) -> I64:
     grain : int64, shape (resources,)
     """
     digits = np.array([int(quantity).bit_length() for quantity in most], np.int64)
-    return np.where(grain > 0, 0, np.clip(LARGEST_AMOUNT - digits, 0, QUARTER_DIGITS))
+    return np.where(grain > 0, 0, np.clip(LARGEST_AMOUNT_BITS - digits, 0, QUARTER_DIGITS))

@@ -6,7 +6,7 @@ from msgspec import Struct, field
 from fairlead.model.specs import Job
 from fairlead.scheduler.tables import I64, NONE, Jobs
 
-LARGE = 16 * 2**10
+LARGE_JOB_BYTES = 16 * 2**10
 """Bytes; a job counts as one, plus one for each such piece of its text, towards the jobs remembered."""
 
 
@@ -68,7 +68,7 @@ class JobIndex(Struct, dict=True, forbid_unknown_fields=True):
     def rebuild(self) -> None:
         """Recompute what follows from `specs`."""
         self.keys = {job.key: number for number, job in self.specs.items() if job.key}
-        self.heavy = {number: more for number, job in self.specs.items() if (more := size_of(job) // LARGE)}
+        self.heavy = {number: more for number, job in self.specs.items() if (more := size_of(job) // LARGE_JOB_BYTES)}
         self.heavier = sum(self.heavy.values())
         self.led = {number for number, job in self.specs.items() if is_led(job)}
         self.in_executors = {number for number, job in self.specs.items() if runs_in_executor(job)}
@@ -79,7 +79,7 @@ class JobIndex(Struct, dict=True, forbid_unknown_fields=True):
         self.specs[number] = job
         if job.key:
             self.keys[job.key] = number
-        if more := size_of(job) // LARGE:
+        if more := size_of(job) // LARGE_JOB_BYTES:
             self.heavy[number] = more
             self.heavier += more
         if is_led(job):

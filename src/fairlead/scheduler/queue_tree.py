@@ -28,11 +28,11 @@ from fairlead.scheduler.framework_index import holds_jobs_of
 from fairlead.scheduler.kernel.constants import WHOLE
 from fairlead.scheduler.tables import I64, NONE, UNLIMITED, Queues, vector
 
-TICKS = 1024
-"""Ticks per half-life, unless they would be shorter than SHORTEST_TICK."""
-SHORTEST_TICK = 1.0
+TICKS_PER_HALF_LIFE = 1024
+"""Ticks per half-life, unless they would be shorter than SHORTEST_TICK_SECONDS."""
+SHORTEST_TICK_SECONDS = 1.0
 """Seconds."""
-GUARANTEE_TIMEOUT, FAIR_SHARE_THRESHOLD = 30.0, 0.5
+GUARANTEE_TIMEOUT_SECONDS, FAIR_SHARE_THRESHOLD = 30.0, 0.5
 """Defaults: seconds until others are preempted for a guarantee, and the part of its fair share a queue must be below."""
 LARGEST_WEIGHT = 2**30
 """Weights that are fractions of numbers below this are compared exactly."""
@@ -99,7 +99,7 @@ class QueueTree(Struct, dict=True, forbid_unknown_fields=True):
     def half_life_of(self, name: str) -> float:
         """Return the half-life of the children's history in seconds: the queue's own, else the parent's.
 
-        A policy based on history alone has a default of its own where none, or ``none``, is given.
+        A policy that uses only history has a default of its own, if none, or ``none``, is given.
         """
         spec, policy = self.spec_of(name), self.policy_of(name).partition(":")[0]
         if spec.history or (spec.history is not None and policy not in HALF_LIVES):
@@ -156,7 +156,7 @@ class QueueTree(Struct, dict=True, forbid_unknown_fields=True):
     def _write_claims(self, row: int, table: Queues) -> None:
         """Write when a queue may preempt others and be preempted; the parent's row is written already."""
         name, up = self.names[row], table.parent[row]
-        until_guarantee = self.inherited(name, "guarantee_timeout", GUARANTEE_TIMEOUT)
+        until_guarantee = self.inherited(name, "guarantee_timeout", GUARANTEE_TIMEOUT_SECONDS)
         until_share = self.inherited(name, "fair_share_timeout", NEVER)
         table.guarantee_timeout[row] = until_guarantee if until_guarantee < NEVER else inf
         table.share_timeout[row] = until_share if until_share < NEVER else inf
@@ -278,7 +278,7 @@ def ticks_of(half_life: float) -> tuple[float, int]:
     """Return the seconds of a tick, and what is left after one, in 2**-32; (0, 0) for a half-life of 0: no history."""
     if not half_life:
         return 0.0, 0
-    tick = max(SHORTEST_TICK, half_life / TICKS)
+    tick = max(SHORTEST_TICK_SECONDS, half_life / TICKS_PER_HALF_LIFE)
     return tick, round(WHOLE * 2.0 ** (-tick / half_life))
 
 

@@ -35,7 +35,7 @@ STORED_COLUMNS = {
 }  # fmt: skip
 """Names of tables and columns in snapshots, where they differ."""
 
-PIECE = 4 * 2**20
+PIECE_BYTES = 4 * 2**20
 """Bytes of a piece, approximately; a larger job is a piece by itself."""
 
 
@@ -112,7 +112,7 @@ def dump(state: State) -> Iterator[bytes]:
     for number, job in state.index.specs.items():
         specs[number] = msgspec.Raw(encode(job))
         size += len(specs[number])
-        if size > PIECE:
+        if size > PIECE_BYTES:
             yield encode(Submitted(specs))
             specs, size = {}, 0
     if specs:
@@ -156,7 +156,7 @@ def load(pieces: Iterable[bytes]) -> State:
     state.times[BEGAN], state.grain = known.began, np.array(known.grain, np.int64)
     state.at = known.at
     for stored, name in tables.items():
-        _make_room(getattr(state, name), known.rows.get(stored, 0), len(known.resources))
+        _allocate(getattr(state, name), known.rows.get(stored, 0), len(known.resources))
     state.queues.in_line_at[:] = -inf  # not written by older versions
     piece: Submitted | Rows | End | None = None
     for body in pieces:
@@ -170,11 +170,11 @@ def load(pieces: Iterable[bytes]) -> State:
     if not isinstance(piece, End):
         raise msgspec.DecodeError("it is cut off")
     state.index.rebuild()
-    _work_out(state, known.ended)
+    _rebuild_derived(state, known.ended)
     return state
 
 
-def _work_out(state: State, ended: list[int]) -> None:
+def _rebuild_derived(state: State, ended: list[int]) -> None:
     """Recompute the derived data."""
     jobs, counts = state.jobs, state.order.counts
     state.index.renumber(jobs)
@@ -217,13 +217,13 @@ def _columns(table: Table) -> dict[str, str]:
 def _pack_table(name: str, table: Table) -> Iterator[Rows]:
     for stored, column in _columns(table).items():
         array = getattr(table, column)[: table.n]
-        step = max(1, PIECE // max(1, array[:1].nbytes))
+        step = max(1, PIECE_BYTES // max(1, array[:1].nbytes))
         for first in range(0, table.n, step):
             part = array[first : first + step]
             yield Rows(name, stored, part.dtype.str, part.shape, first, np.ascontiguousarray(part).tobytes())
 
 
-def _make_room(table: Table, n: int, resources: int) -> None:
+def _allocate(table: Table, n: int, resources: int) -> None:
     """Allocate a table's rows as zeros: the value of columns and tables that older versions did not write."""
     table.set_rows(np.zeros(n, table.FIELDS))
     for name, (kind, _) in table.WIDE.items():

@@ -42,9 +42,9 @@ from fairlead.scheduler.tables import I64, UNLIMITED, Bools
 
 REFUSE_SECONDS = 5.0
 """Seconds for which unused resources are refused by default."""
-LONGEST_GRACE = 3600.0
+LONGEST_GRACE_SECONDS = 3600.0
 """Maximum grace, in seconds, of a task stopped by its framework."""
-LONGEST_REFUSAL = 365 * 86400.0
+LONGEST_REFUSAL_SECONDS = 365 * 86400.0
 """Maximum seconds of a refusal."""
 NO_EXECUTORS: Mapping[str, Job] = {}
 NOT_IN_ROLES = "\t\n\v\f\r \x7f"
@@ -193,7 +193,7 @@ def until(seconds: float | None, now: float) -> float:
     """Return until when a refusal holds; Mesos' rules for the seconds."""
     if seconds is None or not seconds >= 0:
         seconds = REFUSE_SECONDS
-    return now + min(seconds, LONGEST_REFUSAL)
+    return now + min(seconds, LONGEST_REFUSAL_SECONDS)
 
 
 def decline(state: State, who: str, offers: Sequence[int], refuse_seconds: float | None, now: float) -> list[Fact]:
@@ -434,7 +434,7 @@ def _stopped(state: State, job: int, now: float, by_framework: bool) -> list[Fac
     """Return the fact that stops a job, unless it is stopping or over."""
     grace, stopped = state.index.specs[job].grace, cancel(state, job, None, now)
     if stopped is not None and by_framework and grace is not None:
-        stopped = replace(stopped, grace=min(grace, LONGEST_GRACE))
+        stopped = replace(stopped, grace=min(grace, LONGEST_GRACE_SECONDS))
     return [] if stopped is None else [stopped]
 
 

@@ -28,7 +28,7 @@ from fairlead.scheduler.feasibility import never_starting
 from fairlead.scheduler.kernel.constants import LIMIT, MAX_JOBS, MAX_TASKS, NO_NODE, WITHHELD
 from fairlead.scheduler.reports.preemptions import RevocationCheck
 from fairlead.scheduler.reports.reservations import Promises, describe_holds
-from fairlead.scheduler.reports.why import CLOSE, Served, Short, Shortfalls, Started
+from fairlead.scheduler.reports.why import SHARE_TOLERANCE, Served, Short, Shortfalls, Started
 from fairlead.scheduler.state import State
 from fairlead.scheduler.statuses import WAITING
 from fairlead.scheduler.tables import F64, I64, NONE, Bools
@@ -85,7 +85,7 @@ class Auditor:
         self._stretch, self._number, self._work = begin, 0, 0
         self._used = np.zeros((2, 0, 0))  # exactly, and as sampled
         # By queue: why it is short, and the sample that was found at.
-        self._reason, self._asked = np.zeros(0, np.int64), np.zeros(0, np.int64)
+        self._reason, self._explained_at = np.zeros(0, np.int64), np.zeros(0, np.int64)
         self._served, self._waits, self._starved_after = Served(), dict[int, _Waits](), starved_after
         self._check, self.revocations, self.promises = RevocationCheck(), Revocations(), Promises(state)
         self._revoked: dict[tuple[int, ...], float] = {}  # attempts revoked for claims that have not ended: when
@@ -155,8 +155,8 @@ class Auditor:
 
     def error(self) -> float:
         """Return the error of what was used as sampled, relative to what was used."""
-        exactly, looked = self._used.sum(axis=2) / 3600
-        return float(np.abs(looked - exactly).sum() / max(exactly.sum(), 1e-300))
+        exactly, sampled = self._used.sum(axis=2) / 3600
+        return float(np.abs(sampled - exactly).sum() / max(exactly.sum(), 1e-300))
 
     def _pass_until(self, now: float) -> None:
         """Advance to this time, up to which nothing changes."""
@@ -200,7 +200,7 @@ class Auditor:
         self._count(1, seconds)
         parts = parts_of(self.state)
         waits = parts.waiting > 0
-        short = np.flatnonzero(waits & (parts.entitled > parts.has + CLOSE))
+        short = np.flatnonzero(waits & (parts.entitled > parts.has + SHARE_TOLERANCE))
         reason = np.full(len(parts.queues), NOT_KNOWN, np.int64)
         if len(short):
             reason[short] = self._why(parts, parts.queues[short], at)
@@ -220,12 +220,12 @@ class Auditor:
         """
         more = self.state.queues.n - len(self._reason)
         self._reason = np.concatenate([self._reason, np.full(more, NOT_KNOWN)])
-        self._asked = np.concatenate([self._asked, np.full(more, NONE)])
-        asked = queues[np.argsort(self._asked[queues], kind="stable")[:MOST_EXPLAINED]]
-        self._asked[asked] = self.sums.looks
+        self._explained_at = np.concatenate([self._explained_at, np.full(more, NONE)])
+        chosen = queues[np.argsort(self._explained_at[queues], kind="stable")[:MOST_EXPLAINED]]
+        self._explained_at[chosen] = self.sums.looks
         why = Shortfalls(self.state, self._served, parts, run_cycle(self.state))
-        found = {queue: why.of(queue) for queue in asked.tolist()}
-        self._reason[asked] = [each.reason for each in found.values()]
+        found = {queue: why.of(queue) for queue in chosen.tolist()}
+        self._reason[chosen] = [each.reason for each in found.values()]
         for queue, reason in zip(queues.tolist(), self._reason[queues].tolist(), strict=True):
             self._waits.setdefault(queue, _Waits(at, at, set(), reason)).seen = at
         for queue, each in found.items():
@@ -277,7 +277,7 @@ def audit_history(
     Returns
     -------
     dict
-        :class:`fairlead.model.api_types.OverTimeInfo` without `asked` and `complete`.
+        :class:`fairlead.model.api_types.OverTimeInfo` without `chosen` and `complete`.
     """
     auditor = Auditor(state, begin, end, moments, starved_after)
     for number, fact in enumerate(facts, 1):

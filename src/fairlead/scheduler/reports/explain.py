@@ -263,10 +263,10 @@ def _over_job_cap(state: State, job: int) -> dict[str, Any]:
     spec = state.index.specs[job]
     inside, most = sorted(state.job_caps.inside[spec.user]), cap_of(state.settings, spec)
     first = sum(other < job for other in state.job_caps.waits[spec.user])
-    said = f"of the jobs of {spec.user or 'its person'} {most} may wait for room or run at once"
+    capped = f"of the jobs of {spec.user or 'its person'} {most} may wait for room or run at once"
     now = f", and {_job_list(inside)} {'does' if len(inside) == 1 else 'do'}" if inside else ""
     before = f"; {first} more of theirs {'comes' if first == 1 else 'come'} before it" if first else ""
-    return _answer(job, "max jobs", said + now + before, limit=most, running=len(inside), first=inside[:MOST_AHEAD])
+    return _answer(job, "max jobs", capped + now + before, limit=most, running=len(inside), first=inside[:MOST_AHEAD])
 
 
 def _job_list(numbers: list[int]) -> str:
@@ -323,8 +323,8 @@ def _no_node(state: State, row: int, cycle: Cycle) -> dict[str, Any]:
     if not missing:
         to_be_offered = "a framework goes first, and is offered it" if state.groups.is_framework.any() else ""
         some = kept[closest].any()
-        said = f"it is kept for {who}" if who else to_be_offered or "it is kept for another job" * bool(some)
-        text = f"{name} has room, but {said}" if said else f"{name} has room, which the next decision uses"
+        why = f"it is kept for {who}" if who else to_be_offered or "it is kept for another job" * bool(some)
+        text = f"{name} has room, but {why}" if why else f"{name} has room, which the next decision uses"
         return _answer(job, "no room", text, **more, kept=owners)
     besides = ["what starts there now"] if starts[closest][demand > 0].any() else []
     besides += [f"what is kept for {who}"] if owners else []

@@ -12,7 +12,7 @@ from fairlead.scheduler.queue_tree import up_to_root
 from fairlead.scheduler.state import State
 from fairlead.scheduler.tables import I64, Bools
 
-HOARDS_AFTER = 10.0
+HOARDS_AFTER_SECONDS = 10.0
 """Seconds without an answer after which a framework hoards its offers, if others want resources.
 
 One that let offers expire before hoards at once.
@@ -30,7 +30,7 @@ def _described(state: State, who: str, member: Member, now: float) -> FrameworkI
     offered = state.queues.offered[leaves].sum(axis=0)
     made = state.offers.made[mine]
     since = float(made.min()) if len(made) else None
-    late = since is not None and (now - since > HOARDS_AFTER or member.unanswered > 0)
+    late = since is not None and (now - since > HOARDS_AFTER_SECONDS or member.unanswered > 0)
     hoards = late and _others_want(state, leaves)
     return {
         "id": who,
@@ -83,11 +83,11 @@ def _why_nothing(state: State, leaf: int, now: float) -> str:
     """Return why a framework that wants offers has none in this leaf."""
     b, room = state.groups, np.zeros(len(state.resources), np.int64)
     group = int(np.flatnonzero((b.leaf[: b.n] == leaf) & b.is_framework[: b.n])[0])
-    beyond = bool(b.revocable[group] and state.settings.revoke)
-    scheduling.bound_room(state.order.ready(state, 1), group, beyond, room)
+    may_exceed = bool(b.revocable[group] and state.settings.revoke)
+    scheduling.bound_room(state.order.ready(state, 1), group, may_exceed, room)
     worth = state.order.worth
     if not (room >= worth).any():
-        return _bounded(state, group, beyond)
+        return _bounded(state, group, may_exceed)
     n = state.nodes.n
     takes = state.nodes.up[:n] & ~state.nodes.draining[:n]
     rest = np.minimum(room, np.maximum(0, state.nodes.free[:n] - state.nodes.held[:n]))
@@ -106,10 +106,10 @@ def _why_nothing(state: State, leaf: int, now: float) -> str:
     )
 
 
-def _bounded(state: State, group: int, beyond: bool) -> str:
+def _bounded(state: State, group: int, may_exceed: bool) -> str:
     """Return what keeps the framework of a group from anything worth an offer."""
     queues, leaf, view, worth = state.queues, int(state.groups.leaf[group]), state.view(), state.order.worth
-    for q in up_to_root(queues, leaf) if not beyond else []:
+    for q in up_to_root(queues, leaf) if not may_exceed else []:
         for r, name in enumerate(state.resources):
             if scheduling.left_under(view, group, q, r) < worth[r]:
                 limit = round_quantity(name, int(queues.limit[q, r]))

@@ -34,9 +34,9 @@ from fairlead.scheduler.state import State
 from fairlead.scheduler.statuses import CANCELLED, FAILED, PLACED, REVOKING, STATUS_NAMES, SUCCEEDED
 from fairlead.scheduler.tables import GUARANTEE, NONE, PRIORITY, UNLIMITED, WHY, Bools, Jobs
 
-LONGEST_COMMAND = 1000
+COMMAND_CHARACTERS = 1000
 """Maximum characters of a command in a listing; a single job has all of it."""
-LARGEST_PAGE = 2**20
+PAGE_CHARACTERS = 2**20
 """Characters of text in a page of a listing after which no job is added."""
 
 
@@ -81,10 +81,10 @@ class Listing:
         for row in rows[:most]:
             number = int(state.jobs.id[row])
             if self._where(state.index.specs[number]):
-                if len(self.found) == self._limit or self._size > LARGEST_PAGE:
+                if len(self.found) == self._limit or self._size > PAGE_CHARACTERS:
                     self.next, self.is_over = self.found[-1]["id"], True
                     return
-                self.found.append(_job(state, row, LONGEST_COMMAND))
+                self.found.append(_job(state, row, COMMAND_CHARACTERS))
                 self._size += _size_of_texts(self.found[-1])
             self._before = number
         self.is_over = most is None or len(rows) <= most

@@ -33,7 +33,7 @@ Several moments, since at one of them a scheduler may just be restarting.
 """
 
 
-class Unjust(AssertionError):
+class BrokenRule(AssertionError):
     """A preemption breaks a rule; the message says which."""
 
 
@@ -52,17 +52,17 @@ class RevocationCheck:
         fault = ""
         try:
             self.before(state, fact)
-        except Unjust as unjust:
-            fault = str(unjust)
+        except BrokenRule as broken:
+            fault = str(broken)
         apply(state, fact, learned)
         try:
             self.after(state, fact)
-        except Unjust as unjust:
-            fault = fault or str(unjust)
+        except BrokenRule as broken:
+            fault = fault or str(broken)
         return fault
 
     def before(self, state: State, fact: Fact) -> None:
-        """Check a fact that is about to be applied. Raises Unjust."""
+        """Check a fact that is about to be applied. Raises BrokenRule."""
         if isinstance(fact, TasksRevoked) and fact.claim is not None:
             self._revoked, self._measure = fact, measure(state)
             _check_guarantees(state, fact)
@@ -71,7 +71,7 @@ class RevocationCheck:
             self._served = _with_holds_for_claims(state, fact) if self._waited else set()
 
     def after(self, state: State, fact: Fact) -> None:
-        """Check a fact that was applied. Raises Unjust."""
+        """Check a fact that was applied. Raises BrokenRule."""
         if isinstance(fact, TasksPlaced) and self._waited:
             _check_stays(state, fact, self._waited, self._served)
         if self._revoked is not None and isinstance(fact, NodesClaimed):
@@ -115,7 +115,7 @@ def startable_claims(state: State) -> list[int]:
 
 def _must(holds: object, otherwise: str) -> None:
     if not holds:
-        raise Unjust(otherwise)
+        raise BrokenRule(otherwise)
 
 
 def _left(state: State) -> tuple[I64, I64, I64]:

@@ -41,7 +41,7 @@ from fairlead.scheduler.kernel.constants import NO_NODE
 from fairlead.scheduler.state import State
 from fairlead.scheduler.tables import F64, I64, NONE, Bools
 
-CLOSE = 1e-9
+SHARE_TOLERANCE = 1e-9
 """Dominant shares that differ by less are equal."""
 _INDEX_BITS = 24
 
@@ -181,7 +181,7 @@ class Shortfalls:
     def __init__(self, state: State, served: Served | Started, parts: Parts, cycle: Cycle) -> None:
         self._state, self._served, self._cycle = state, served, cycle
         self._has_more = np.zeros(state.queues.n, np.bool_)
-        self._has_more[parts.queues] = parts.has > parts.entitled + CLOSE
+        self._has_more[parts.queues] = parts.has > parts.entitled + SHARE_TOLERANCE
         b = state.groups
         self._group_leaf = np.where(b.head[: b.n] != NONE, b.leaf[: b.n], NONE)
         self._group_leaf[never_starting_groups(state)] = NONE
@@ -266,7 +266,7 @@ class Shortfalls:
 
         had, own = shares(theirs, since_theirs), shares(mine, since_mine)
         ordered = np.isin(state.queues.policy[state.queues.parent[mine]], (FIFO, PRIORITY))
-        return had > own + CLOSE, np.abs(had - own) <= CLOSE, ordered
+        return had > own + SHARE_TOLERANCE, np.abs(had - own) <= SHARE_TOLERANCE, ordered
 
     @cached_property
     def _offered(self) -> I64:
