@@ -10,6 +10,7 @@ from typing import Literal
 from msgspec import Struct, field
 
 Quantities = dict[str, int]
+JobStatus = Literal["waiting", "held", "running", "succeeded", "failed", "cancelled"]
 """Resource name to base units (see :mod:`fairlead.model.quantity`)."""
 
 Ranges = list[tuple[int, int]]
