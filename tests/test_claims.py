@@ -687,6 +687,15 @@ def test_queues_tell_who_claims_and_why():
     assert claims() == {}
 
 
+def test_more_may_pay_for_a_fair_share_than_a_kernel_has_arrays_to_work_in():
+    root = Queue("", fair_share_timeout=60.0, fair_share_threshold=1.0, history=0.0)
+    story = Story([{"cpu": 160}], [root, Queue("a"), Queue("b")])
+    story.job(0.0, "a", 1000.0, 160, cpu=1)
+    story.job(10.0, "b", 1000.0, 80, gang=True, cpu=1)
+    story.until(200.0)
+    assert (story.runs("a"), story.runs("b")) == (80, 80)
+
+
 def test_why_tells_of_fair_shares_and_priorities_too():
     story = Story([{"cpu": 4000}], [Queue("", fair_share_timeout=60.0, history=0.0), Queue("a"), Queue("b")])
     story.job(0.0, "a", 1000.0, 4, cpu=1000)
