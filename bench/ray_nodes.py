@@ -134,7 +134,7 @@ def _wait_for_nodes(home: Path) -> None:
     until = time.monotonic() + 120
     while time.monotonic() < until:
         try:
-            nodes = Connection(home, patience=0).get("/v1/nodes")["nodes"]
+            nodes = Connection(home, retry_seconds=0).get("/v1/nodes")["nodes"]
         except ServiceError:
             nodes = []
         if sum(node["status"] == "up" for node in nodes) == NODES:

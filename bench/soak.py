@@ -58,7 +58,7 @@ class Soak:
         server = subprocess.Popen([FAIRLEAD, "up", "--config", self.config], env=env, stderr=subprocess.DEVNULL)
         while True:
             try:
-                with Connection(self.home, patience=0) as connection:
+                with Connection(self.home, retry_seconds=0) as connection:
                     connection.get("/v1/status")
                 return server
             except ServiceError:

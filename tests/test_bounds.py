@@ -324,7 +324,7 @@ def test_a_task_that_writes_more_than_it_may_is_stopped_and_says_so(bounded):
     (task,) = alice.http("GET", f"/v1/jobs/{job}/tasks")[1]["tasks"]
     assert (task["status"], task["reason"], task["exit"]) == ("failed", "output limit", 128 + 25)
     assert (
-        "it wrote more output than it may"
+        "it exceeded the output limit"
         in alice.run(
             "run", "-q", "people", "--", "sh", "-c", "head -c 3000000 /dev/zero | tr '\\0' x; sleep 600"
         ).stderr

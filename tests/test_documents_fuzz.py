@@ -218,14 +218,14 @@ def test_as_deep_as_queues_may_be_all_policies_divide(policy, depth):
 def test_a_report_is_never_written_over_what_is_no_page(command, words):
     Path("t.csv").write_text("mine")
     refused = command(*words.split(), "--report", "t.csv")
-    assert refused.stderr == "fairlead: --report t.csv: writes a page: name a file that ends in .html\n"
+    assert refused.stderr == "fairlead: --report t.csv: writes HTML: name a file that ends in .html\n"
     assert (refused.returncode, Path("t.csv").read_text()) == (1, "mine")
 
 
 def test_a_page_is_written_to_what_a_browser_opens(command):
     Path("problem.toml").write_text(RIGHT)
     refused = command("allocate", "problem.toml", "--plot", "x.txt")
-    assert refused.stderr == "fairlead: --plot x.txt: writes a page: name a file that ends in .html\n"
+    assert refused.stderr == "fairlead: --plot x.txt: writes HTML: name a file that ends in .html\n"
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ import fairlead
 from called import fail, nap, square
 from fairlead.client import code_folder
 from fairlead.client.code_folder import pack_folder
-from fairlead.client.options import Asked, Options
+from fairlead.client.options import CallOptions, Options
 from fairlead.client.results import RemoteTraceback
 from fairlead.scheduler.effects import new_state
 
@@ -236,7 +236,7 @@ def test_what_is_no_folder_or_too_large_does_not_go_along(tmp_path, monkeypatch)
         pack_folder(tmp_path / "none")
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "large").write_bytes(bytes(2**21 + 1))
-    with pytest.raises(ValueError, match=r"2 MiB travel: most are in data \(2 MiB\): leave out"):
+    with pytest.raises(ValueError, match=r"2 MiB are sent: most are in data \(2 MiB\): exclude"):
         pack_folder(tmp_path)
     (tmp_path / ".gitignore").write_text("data\n")
     before = pack_folder(tmp_path)
@@ -288,7 +288,7 @@ def test_a_worker_that_dies_fails_its_call_alone(client):
 def test_a_call_that_uses_too_much_memory_is_told_so(client):
     error = client.executor(memory="64MiB").submit(lambda: len(bytearray(200 * 2**20))).exception(timeout=60)
     assert isinstance(error, fairlead.CallFailed)
-    assert "more memory than it asked for" in str(error)
+    assert "more memory than requested" in str(error)
 
 
 def test_retries_and_time_limits(client, tmp_path):
@@ -532,9 +532,9 @@ def test_a_program_that_is_interrupted_ends_and_leaves_nothing(world, how):
 def test_options_are_named_where_they_may_be_given(function):
     fields = set(Options.__dataclass_fields__)
     assert fields <= set(inspect.signature(function).parameters)
-    assert set(get_type_hints(Asked)) == fields
+    assert set(get_type_hints(CallOptions)) == fields
     method = function.__init__ if inspect.isclass(function) else function
-    assert get_type_hints(method)["options"] == Unpack[Asked]
+    assert get_type_hints(method)["options"] == Unpack[CallOptions]
 
 
 def test_jobs_from_a_program(world, client):
@@ -573,7 +573,7 @@ def test_no_scheduler(tmp_path):
 
 def test_a_scheduler_that_never_comes_back(live):
     client = fairlead.Client(live.home, queue="A")
-    client._connection.patience = 0.5
+    client._connection.retry_seconds = 0.5
     future = client.submit(nap, 60)
     until(future.running)
     live.kill()

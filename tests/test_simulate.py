@@ -598,7 +598,7 @@ MACHINES = ("--nodes", "4", "--node", "cpu=9,memory=18GiB")
 @pytest.mark.parametrize(("wrong", "said"), [(1, "1 row was"), (2, "2 rows were")])
 def test_how_many_rows_were_left_out_is_said(call, tmp_path, wrong, said):
     (tmp_path / "t.csv").write_text("submit,duration,cpu\n0,1,1\n" + "x,1,1\n" * wrong)
-    assert call("simulate", "t.csv", *MACHINES, "--skip-bad").stderr == f"fairlead: t.csv: {said} wrong and left out\n"
+    assert call("simulate", "t.csv", *MACHINES, "--skip-bad").stderr == f"fairlead: t.csv: {said} invalid and skipped\n"
 
 
 def test_policies_are_compared_written_and_drawn(call, tmp_path):
@@ -670,8 +670,14 @@ def test_machines_and_the_tree_come_from_a_configuration(call, tmp_path):
         (["simulate", "trace.csv", *MACHINES, "--from", "soon"], "--from 'soon'"),
         (["simulate", "trace.csv", *MACHINES, "--from", "9h"], "there are no jobs in this part"),
         (["simulate", "trace.csv", *MACHINES, "--format", "csv"], "there is no kind of trace 'csv'"),
-        (["simulate", "trace.csv", *MACHINES, "--report", "nowhere/out.html"], "there is no folder nowhere: make it"),
-        (["sweep", "trace.csv", "--out", "o", "--report", "nowhere/out.html"], "there is no folder nowhere: make it"),
+        (
+            ["simulate", "trace.csv", *MACHINES, "--report", "nowhere/out.html"],
+            "folder nowhere does not exist: make it",
+        ),
+        (
+            ["sweep", "trace.csv", "--out", "o", "--report", "nowhere/out.html"],
+            "folder nowhere does not exist: make it",
+        ),
         (["sweep", "trace.csv", "--out", "o", "--nodes", "2,x"], "--nodes '2,x': write numbers"),
         (["sweep", "trace.csv", "--out", "trace.csv"], "trace.csv: File exists"),
         (["sweep", "trace.csv", "--out", "o", "--revoke", "maybe"], "--revoke 'maybe': write on, off, or on,off"),
@@ -719,7 +725,7 @@ def test_ctrl_c_ends_all_processes(tmp_path, command, wait):
     out, err = process.communicate(timeout=30)
     assert process.returncode in (1, 130)
     assert out == ""
-    assert err == "" or re.fullmatch(r"fairlead: interrupted: what is done is in o; .*\n", err)
+    assert err == "" or re.fullmatch(r"fairlead: interrupted: finished points are in o; .*\n", err)
     deadline = time.monotonic() + 10
     while [
         p for p in psutil.process_iter(["status"]) if group_of(p.pid) == process.pid and p.info["status"] != "zombie"

@@ -156,7 +156,7 @@ def test_what_cannot_be_launched_in_offers_is_refused():
         ),
         (
             ["--framework", "hoard"],
-            "--framework hoard: says how offers are answered, and none are made: add --offers all, or names of queues",
+            "--framework hoard: needs --offers, because no offers are made without it: add --offers all or queue names",
         ),
     ],
 )

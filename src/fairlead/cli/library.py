@@ -1,4 +1,4 @@
-"""The commands that need no scheduler: they compute on this machine."""
+"""`fairlead allocate` and `fairlead policies`."""
 
 import json
 from pathlib import Path
@@ -25,7 +25,7 @@ def print_allocations(
     plot: Path | None,
     as_json: bool,
 ) -> None:
-    """Compute and print allocations; exit status 1 with one line where that cannot be."""
+    """Compute and print allocations. Raises Failure."""
     check_page("--plot", plot)
     found, refused = [], []
     try:
@@ -62,13 +62,13 @@ def _draw(found: list[Any], plot: Path) -> None:
 
 
 def print_policies(as_json: bool) -> None:
-    """Print each policy with how it is written and what it does."""
+    """Print each policy: how to write it, and what it does."""
     samples = {"maxmin": "maxmin:RESOURCE", "slots": "slots:4"}
     rows = []
     for name in [*policy_names(), *ORDERS_ONLY]:
         try:
             summary = find_policy(samples.get(name, name)).summary
-        except Exception as error:  # somebody else's, which must not hide the others
+        except Exception as error:  # a broken plug-in must not hide the others
             summary = f"cannot be loaded: {error}"
         rows.append({"name": name, "written": (HERE | ORDERS_ONLY).get(name, name), "summary": summary})
     if as_json:
