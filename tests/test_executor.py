@@ -231,7 +231,7 @@ def test_code_goes_along_as_it_was_and_without_what_is_left_out(world, tmp_path,
 
 
 def test_what_is_no_folder_or_too_large_does_not_go_along(tmp_path, monkeypatch):
-    monkeypatch.setattr(code_folder, "LARGEST", 2**21)
+    monkeypatch.setattr(code_folder, "MOST_BYTES", 2**21)
     with pytest.raises(ValueError, match="no such folder"):
         pack_folder(tmp_path / "none")
     (tmp_path / "data").mkdir()
@@ -330,7 +330,7 @@ def test_a_refused_call_is_told_by_its_future_alone(client):
 def test_a_call_that_is_cancelled_by_somebody_else_while_it_runs(client, world):
     future = client.submit(nap, 60)
     until(future.running)
-    job, _ = future.place
+    job, _ = future.task
     world.ok("cancel", str(job))
     with pytest.raises(cf.CancelledError, match="while it ran"):
         future.result(timeout=30)
@@ -405,7 +405,7 @@ def test_a_call_is_stopped_while_it_waits_and_while_it_runs(client, world):
         future.result(timeout=30)
     assert not future.stop(), "there is nothing left to stop"
     waits = client.executor(on={"zone": "nowhere"}, wait_for_node=True).submit(nap, 60)
-    until(lambda: waits.place is not None)
+    until(lambda: waits.task is not None)
     assert waits.stop()
     with pytest.raises(cf.CancelledError):
         waits.result(timeout=30)
@@ -432,7 +432,7 @@ def test_tasks_of_asyncio_are_calls_and_stop_theirs(world):
             while not any(future.running() for future in under_way.pending()):
                 await asyncio.sleep(0.01)
             (future,) = under_way.pending()
-            stopped.append(future.place[0])
+            stopped.append(future.task[0])
             going.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await going
@@ -502,9 +502,9 @@ import asyncio, time
 import fairlead
 nap = time.sleep
 def told(futures):
-    while not any(future.running() for future in futures) or any(future.place is None for future in futures):
+    while not any(future.running() for future in futures) or any(future.task is None for future in futures):
         time.sleep(0.01)
-    print(*sorted({future.place[0] for future in futures}), flush=True)
+    print(*sorted({future.task[0] for future in futures}), flush=True)
 """
 
 
@@ -519,7 +519,7 @@ def test_a_program_that_is_interrupted_ends_and_leaves_nothing(world, how):
     program.send_signal(signal.SIGINT)
     _, said = program.communicate(timeout=60)
     assert "KeyboardInterrupt" in said, (program.returncode, said)
-    assert "fault of fairlead" not in said
+    assert "internal error" not in said
     for job in jobs:
         until(lambda job=job: world.job(job)["status"] == "cancelled")
 
