@@ -575,7 +575,7 @@ def test_requests_are_refused_in_the_words_of_documents(shared):
         assert shared.http("POST", "/v1/jobs", body) == (422, {"error": said})
     for option, value, said in (
         ("--memory", "4Gx", "--memory: '4Gx' is no quantity"),
-        ("--signal", "KILL", "--signal: 'KILL' is no signal"),
+        ("--signal", "KILL", "--signal: 'KILL' is not a signal"),
         ("--grace", "2d", "--grace: use 86400 or less"),
         ("--name", "x" * 257, "--name: is longer than 256 characters"),
     ):
@@ -996,8 +996,8 @@ def test_a_node_that_is_gone_or_renamed_loses_nothing_without_a_word(live):
     refused = subprocess.run(command, env=live.env, capture_output=True, text=True, timeout=60, check=False)
     assert refused.returncode == 1
     assert refused.stderr.splitlines()[-1] == (
-        "fairlead: node 'n1' is gone from the configuration, and 1 task runs on it: put it back, and drain it before it goes; "
-        "or have what runs there stopped and start again elsewhere: fairlead up --drop-node n1"
+        "fairlead: node 'n1' is gone from the configuration, and 1 task runs on it: put it back, and drain it before "
+        "removing it; or stop what runs there, to start again elsewhere: fairlead up --drop-node n1"
     )
     live.config.write_text(before)
     live.up()

@@ -78,7 +78,7 @@ def test_everything_is_told_once_and_in_order(journal):
 
 
 def test_a_thousand_readers_read_the_journal_as_often_as_one(journal, monkeypatch):
-    monkeypatch.setattr(feeds, "PACE", 0)
+    monkeypatch.setattr(feeds, "PACE_SECONDS", 0)
 
     async def main(count):
         feed, *_ = make(journal)
@@ -93,7 +93,7 @@ def test_a_thousand_readers_read_the_journal_as_often_as_one(journal, monkeypatc
 
 
 def test_who_follows_is_told_what_happens_and_one_that_leaves_disturbs_nobody(journal, monkeypatch):
-    monkeypatch.setattr(feeds, "PACE", 0)
+    monkeypatch.setattr(feeds, "PACE_SECONDS", 0)
 
     async def main():
         feed, wakeups, loop, _ = make(journal)
@@ -136,7 +136,7 @@ def test_each_is_told_what_they_may_know_and_a_new_configuration_counts_at_once(
 
 
 def test_a_stream_ends_with_its_token_and_tells_nothing_that_happened_since(journal, monkeypatch):
-    monkeypatch.setattr("fairlead.service.feed.PING_EVERY", 0.01)
+    monkeypatch.setattr("fairlead.service.feed.PING_SECONDS", 0.01)
     good = {"t1", "t2"}
 
     async def main():
@@ -217,7 +217,7 @@ def test_what_is_kept_is_bounded(journal, monkeypatch):
 
 
 def test_one_who_waits_hears_that_the_line_is_there(journal, monkeypatch):
-    monkeypatch.setattr(feeds, "PING_EVERY", 0.01)
+    monkeypatch.setattr(feeds, "PING_SECONDS", 0.01)
 
     async def main():
         feed, *_ = make(journal)

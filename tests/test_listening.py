@@ -77,14 +77,14 @@ def test_the_peer_of_a_request_is_told(serving):
 
 @pytest.mark.parametrize("said", [b"", b"\r\n", b"GET /", b"GET / HTTP/1.1\r\nHost:"])
 def test_one_that_says_nothing_more_is_hung_up_on(serving, monkeypatch, said):
-    monkeypatch.setattr(listening, "HEAD_WITHIN", 0.2)
+    monkeypatch.setattr(listening, "HEAD_SECONDS", 0.2)
     wire = serving()
     wire.sendall(said)
     assert answer(wire).startswith("HTTP/1.1 408 ")
 
 
 def test_drop_by_drop_is_no_way_around_that(serving, monkeypatch):
-    monkeypatch.setattr(listening, "HEAD_WITHIN", 0.4)
+    monkeypatch.setattr(listening, "HEAD_SECONDS", 0.4)
     wire = serving()
     with contextlib.suppress(BrokenPipeError):
         for character in b"GET / HTTP/1.1\r\nHost: x\r\nX: " + b"x" * 1000:
@@ -95,15 +95,15 @@ def test_drop_by_drop_is_no_way_around_that(serving, monkeypatch):
 
 
 def test_a_body_that_does_not_come_is_not_waited_for(serving, monkeypatch):
-    monkeypatch.setattr(listening, "BODY_WINDOW", 0.2)
+    monkeypatch.setattr(listening, "WINDOW_SECONDS", 0.2)
     wire = serving()
     wire.sendall(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\nabc")
     assert answer(wire).startswith("HTTP/1.1 408 ")
 
 
 def test_a_body_that_comes_is_waited_for(serving, monkeypatch):
-    monkeypatch.setattr(listening, "BODY_WINDOW", 0.5)
-    monkeypatch.setattr(listening, "BODY_LEAST", 2)
+    monkeypatch.setattr(listening, "WINDOW_SECONDS", 0.5)
+    monkeypatch.setattr(listening, "LEAST_WINDOW_BYTES", 2)
     wire = serving()
     wire.sendall(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 24\r\n\r\n")
     for _ in range(24):
@@ -149,7 +149,7 @@ def test_one_too_many_is_told_when_to_come_back_or_takes_the_place_of_a_silent_o
     assert "\r\nretry-after: 1\r\n" in head
     kept[0].sendall(GET)  # so it is not the one that is silent for the longest
     assert answer(kept[0]).startswith("HTTP/1.1 200 ")
-    monkeypatch.setattr(places, "SILENT", 0.0)
+    monkeypatch.setattr(places, "SILENT_SECONDS", 0.0)
     fifth = serving()
     fifth.sendall(GET)
     assert answer(fifth).startswith("HTTP/1.1 200 ")
@@ -166,7 +166,7 @@ def test_health_is_answered_where_nothing_else_is(serving, monkeypatch):
 
 
 def test_one_who_does_not_read_is_hung_up_on_and_holds_up_nobody(serving, monkeypatch):
-    monkeypatch.setattr(listening, "BODY_WINDOW", 0.2)
+    monkeypatch.setattr(listening, "WINDOW_SECONDS", 0.2)
     wire, other = serving(), serving()
     ask = b"POST / HTTP/1.1\r\nHost: x\r\nX-Answer: 20000000\r\nContent-Length: 0\r\n\r\n"
     wire.sendall(ask)
@@ -190,7 +190,7 @@ def test_one_that_loses_its_place_is_gone_whether_it_reads_or_not():
 
 
 def test_one_who_reads_slowly_is_not_hung_up_on(serving, monkeypatch):
-    monkeypatch.setattr(listening, "BODY_WINDOW", 0.3)
+    monkeypatch.setattr(listening, "WINDOW_SECONDS", 0.3)
     wire = serving()
     wire.sendall(b"POST / HTTP/1.1\r\nHost: x\r\nX-Answer: 8000000\r\nContent-Length: 0\r\n\r\n")
     size = 0
@@ -262,7 +262,7 @@ def test_silent_ones_of_whoever_has_most_make_place_for_others(monkeypatch):
     late = Seat(3)
     assert not crowd.come(late)
     assert crowd.ask(late, Kind.LOOK), "nobody was silent for long"
-    monkeypatch.setattr(places, "SILENT", 0.0)
+    monkeypatch.setattr(places, "SILENT_SECONDS", 0.0)
     assert crowd.ask(late, Kind.LOOK) == ""
     assert [seat.over for seat in (quiet, *hog)] == [False, True, False, False]
     crowd.go(hog[1])
@@ -319,8 +319,8 @@ def test_who_is_found_to_have_an_account_counts_as_such_from_then_on(monkeypatch
 def test_those_who_are_refused_together_come_back_apart(monkeypatch):
     monkeypatch.setattr(places.time, "monotonic", lambda: 7.0)
     crowd = Places()
-    told = [crowd.come_back() for _ in range(10 * places.A_SECOND)]
-    assert set(told[: places.A_SECOND - 1]) == {1}
+    told = [crowd.come_back() for _ in range(10 * places.RETRIES_PER_SECOND)]
+    assert set(told[: places.RETRIES_PER_SECOND - 1]) == {1}
     assert set(range(1, 10)) <= set(told) <= set(range(1, 12))
 
 
@@ -351,7 +351,7 @@ def test_the_place_of_a_dead_scheduler_is_taken_and_that_of_a_living_one_is_not(
     second.close()
     path.unlink()
     path.write_text("")
-    with pytest.raises(CannotListen, match="a file that is no socket"):
+    with pytest.raises(CannotListen, match="that file is no socket"):
         open_socket(path, shared=False)
 
 
@@ -406,7 +406,7 @@ def test_what_a_certificate_is_for_is_answered_for(tmp_path):
 
 def test_who_has_waited_for_long_is_told_to_come_back_and_health_is_answered(serving, monkeypatch):
     monkeypatch.setattr(accepting, "IN_A_TURN", 0)
-    monkeypatch.setattr(accepting, "PATIENCE", 0.2)
+    monkeypatch.setattr(accepting, "MOST_WAIT_SECONDS", 0.2)
     silent, asks, healthy = serving(), serving(), serving()
     for wire, path in ((asks, "/v1/status"), (healthy, "/healthz")):
         wire.sendall(f"GET {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode())

@@ -174,11 +174,11 @@ def test_archives_and_single_files(sandbox, tmp_path):
 
 def test_what_is_fetched_is_bounded(sandbox, tmp_path):
     (tmp_path / "bomb.gz").write_bytes(gzip.compress(bytes(2**22)))
-    with pytest.raises(CannotFetch, match="more than the 1048576 bytes"):
+    with pytest.raises(CannotFetch, match="exceeds the limit of 1048576 bytes"):
         bring([{"value": str(tmp_path / "bomb.gz")}], 2**20)
     with zipfile.ZipFile(tmp_path / "bomb.zip", "w", zipfile.ZIP_DEFLATED) as file:
         file.writestr("a", bytes(2**22))
-    with pytest.raises(CannotFetch, match="more than"):
+    with pytest.raises(CannotFetch, match="exceeds"):
         bring([{"value": str(tmp_path / "bomb.zip")}], 2**20)
     with pytest.raises(CannotFetch):
         bring([{"value": "/dev/zero"}], 2**20)
@@ -232,7 +232,7 @@ def test_what_breaks_off_is_not_taken_for_the_whole(sandbox, answer):
                 connection.sendall(answer)
 
         threading.Thread(target=serve, daemon=True).start()
-        with pytest.raises(CannotFetch, match=r"broke off|no whole answer"):
+        with pytest.raises(CannotFetch, match=r"stopped .* before the end|invalid or incomplete answer"):
             bring([{"value": f"http://127.0.0.1:{server.getsockname()[1]}/a"}], 2**20)
 
 
@@ -291,7 +291,7 @@ def test_a_stream_beats_and_is_cut_off_when_nobody_reads(monkeypatch):
     async def main():
         stream = Stream(JSON, ("", 0))
         records = stream.records()
-        monkeypatch.setattr(streams, "BEAT_EVERY", 0.05)
+        monkeypatch.setattr(streams, "HEARTBEAT_SECONDS", 0.05)
         assert await anext(records) == record(JSON, HEARTBEAT)
         stream.tell([HEARTBEAT])
         assert await anext(records) == b'20\n{"type":"HEARTBEAT"}'
@@ -363,8 +363,8 @@ def test_who_has_not_come_back_since_the_scheduler_has_is_offered_nothing_and_go
     asker = Asks(state)
     asyncio.run(calls_of(asker).disconnect_those_gone())
     assert [type(fact).__name__ for fact in asker.facts] == ["OffersRescinded", "FrameworkDisconnected"]
-    soonest = 1.0 + calls.COME_BACK_WITHIN
-    assert state.frameworks.members["F"].framework.failover_timeout < calls.COME_BACK_WITHIN
+    soonest = 1.0 + calls.RECONNECT_SECONDS
+    assert state.frameworks.members["F"].framework.failover_timeout < calls.RECONNECT_SECONDS
     assert apply(state, decide(state, soonest - 0.1).facts) == []
     gone = apply(state, decide(state, soonest).facts)
     assert "FrameworkGone" in [type(fact).__name__ for fact in gone]
@@ -434,8 +434,8 @@ def test_an_update_is_told_when_it_is_recorded_and_the_next_when_it_is_acknowled
 
 
 def test_acknowledgements_are_recorded_many_at_a_time_as_soon_as_that_can_be(state, monkeypatch):
-    monkeypatch.setattr(acknowledgements, "AGAIN", 0.0)
-    monkeypatch.setattr(acknowledgements, "MOST", 3)
+    monkeypatch.setattr(acknowledgements, "RETRY_SECONDS", 0.0)
+    monkeypatch.setattr(acknowledgements, "MOST_WAITING", 3)
     jobs = [Job("", {"cpu": 100}, task=f"t{k}", work=Work(["true"])) for k in range(3)]
     facts, _ = frameworks.accept(state, "F", [1], jobs, 0.0, 0.0)
     apply(state, facts)

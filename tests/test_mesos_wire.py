@@ -339,7 +339,7 @@ class TestTasks:
             (
                 {"shell": False, "value": "/no/such"},
                 "TASK_FAILED",
-                "Command could not be executed: what it wrote says why",
+                "Command could not be executed: see its output",
             ),
         ],
     )

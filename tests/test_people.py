@@ -146,7 +146,7 @@ def test_a_leaf_in_a_private_queue_is_named_to_nobody_else(machine):
     used = {queue["name"]: queue["used"] for queue in bob.http("GET", "/v1/queues")[1]["queues"]}
     assert used["hidden"]["cpu"] == 100, "what they have together is told"
     refused = bob.run("cancel", number)
-    assert "admins of queue 'hidden', not for bob" in refused.stderr
+    assert "admins of queue 'hidden' may do that, not bob" in refused.stderr
     alice.ok("cancel", number)
 
 
@@ -204,9 +204,9 @@ def test_a_token_is_made_listed_and_revoked(machine):
     assert told["token"].startswith(f"fairlead_{told['id']}_")
     assert told["token"].removeprefix(f"fairlead_{told['id']}_") not in (machine.home / "tokens.json").read_text()
     assert told["id"] in alice.ok("token", "list")
-    assert "there is no queue 'vison'" in alice.run("token", "new", "--queue", "vison").stderr
+    assert "no queue 'vison'" in alice.run("token", "new", "--queue", "vison").stderr
     assert told["id"] not in machine["bob"].ok("token", "list")
-    assert "there is no account" in root.run("token", "new", "--user", "nobody-such").stderr
+    assert "no account" in root.run("token", "new", "--user", "nobody-such").stderr
     alice.ok("token", "revoke", told["id"])
     assert told["id"] not in root.ok("token", "list")
     log = root.ok("log", "--user", "alice")
@@ -263,13 +263,13 @@ def test_a_token_is_for_what_it_says_until_when_it_says(machine, elsewhere):
     reading = alice.ok("token", "new", "--read-only").strip()
     assert ask(reading, "jobs").returncode == 0
     for command in (("submit", "-q", "people", "--", "true"), ("cancel", "-q", "people"), ("token", "new")):
-        assert "this token is to look only" in ask(reading, *command).stderr
+        assert "this token is read-only" in ask(reading, *command).stderr
     limited = alice.ok("token", "new", "--queue", "vision").strip()
     assert ask(limited, "submit", "-q", "vision", "--cpu", "100", "--", "true").returncode == 0
     assert "this token is for vision only" in ask(limited, "submit", "-q", "people", "--", "true").stderr
     whole = alice.ok("token", "new").strip()
     for token in (limited, whole):
-        assert "a token makes no other tokens: make one on the machine itself" in ask(token, "token", "new").stderr
+        assert "a token cannot make tokens: make one on the scheduler's machine" in ask(token, "token", "new").stderr
     own = alice.ok("submit", "-q", "people", "--cpu", "100m", "--", "true").strip()
     assert f"submitted job {own} " in ask(whole, "log", "--user", "alice").stdout
     told = json.loads(ask(limited, "log", "--json").stdout)["log"]
@@ -598,7 +598,7 @@ def test_a_port_of_ones_own_scheduler_takes_a_token(live):
         (["--listen", "127.0.0.1:0", "--port", "0"], "write one of them"),
         (["--tls-cert", "x.pem"], "for which port"),
         (["--tls-key", "x.pem"], "whose"),
-        (["--listen", "127.0.0.1:0", "--tls-cert", "x.pem"], "x.pem: no certificate"),
+        (["--listen", "127.0.0.1:0", "--tls-cert", "x.pem"], "x.pem: not a certificate"),
     ],
 )
 def test_a_place_to_listen_that_will_not_do(options, why, shared, tmp_path):
@@ -654,7 +654,7 @@ def test_an_installed_service_is_started_anew_with_what_it_was_installed_with(co
         ("nonsense = [", [], "fairlead.toml: not TOML"),
         ("[[queue]]\nname = 'a/b'", [], "hangs in the air"),
         ("", ["--listen", "0.0.0.0:7373"], "give a certificate with --tls-cert"),
-        ("", ["--listen", "0.0.0.0:7373", "--tls-cert", "none.pem"], "none.pem: no certificate"),
+        ("", ["--listen", "0.0.0.0:7373", "--tls-cert", "none.pem"], "none.pem: not a certificate"),
     ],
 )
 def test_what_up_would_refuse_is_not_installed(command, unit, text, options, why):
@@ -712,21 +712,21 @@ def test_what_is_most_likely_not_meant_is_said():
     ]
     there = Configuration(queues, [], Settings(operators=["root", "@root", "0lga"]))
     assert doubts(there, {"cpu": 9000}, Accounts()) == [
-        "all queues together are guaranteed 10 cpu, and all nodes together have 9: it cannot be kept",
-        "queue 'vision': submit names '@visoin', a group that there is not here",
-        "queue 'vision': admin names 'al1ce', an account that there is not here",
-        "operators names '0lga', an account that there is not here",
+        "all queues together are guaranteed 10 cpu, but all nodes together have 9: it cannot be met",
+        "queue 'vision': submit names '@visoin', a group that does not exist here",
+        "queue 'vision': admin names 'al1ce', an account that does not exist here",
+        "operators names '0lga', an account that does not exist here",
     ]
     assert doubts(there, {"cpu": 10000}, None) == []
     assert doubts(there, {"cpu": 5000}, None) == [
-        "queue 'vision': is guaranteed 6 cpu, and all nodes together have 5: it cannot be kept"
+        "queue 'vision': is guaranteed 6 cpu, but all nodes together have 5: it cannot be met"
     ]
     there = Configuration(
         [Queue("a", guarantee_percent={"cpu": Percent(10)}), Queue("a/b", guarantee={"cpu": 8000})], [], Settings()
     )
     assert doubts(there, {"cpu": 90_000}, None) == []
     assert doubts(there, {"cpu": 40_000}, None) == [
-        "queue 'a': is guaranteed 4 cpu, and those below it 8: what is beyond its own holds among them alone"
+        "queue 'a': is guaranteed 4 cpu, and those below it 8: the excess holds only among them"
     ]
     there = Configuration([Queue("a", weight={"cpu": 1.0, "gpus": 2.0}, limit={"disk": 1})], [], Settings())
     assert doubts(there, {"cpu": 5000}, None) == [
@@ -744,7 +744,7 @@ def test_a_reload_says_what_is_doubtful_and_that_groups_are_looked_up_anew(machi
     machine.config.write_text(before)
     assert root.ok("reload") == "the configuration is in force\n"
     assert done.stdout == "the configuration is in force\n"
-    assert done.stderr == "fairlead: queue 'vision': submit names '@visoin', a group that there is not here\n"
+    assert done.stderr == "fairlead: queue 'vision': submit names '@visoin', a group that does not exist here\n"
 
 
 # -- what is kept ------------------------------------------------------------------------------------------------------
@@ -771,10 +771,10 @@ def test_tokens_are_kept_and_known_again(tmp_path):
     kept = Tokens(path)
     assert kept.revoke(token.id, ALICE) == token
     assert kept.find(secret) is Tokens(path).find(secret) is None
-    with pytest.raises(Unknown, match="there is no token"):
+    with pytest.raises(Unknown, match="no token"):
         kept.revoke(token.id, None)
     path.write_text("[{]")
-    with pytest.raises(Refused, match="not the tokens of a scheduler"):
+    with pytest.raises(Refused, match="not a scheduler's token file"):
         Tokens(path)
     path.write_text("[]")
     path.chmod(0o666)
@@ -812,12 +812,12 @@ def test_deeds_are_kept_and_nobody_fills_the_file(tmp_path, monkeypatch):
     deeds.refused("bob", "GET /again", "no")
     found = list(Deeds(tmp_path / "deeds").newest_first())[::-1]
     assert [deed.by for deed in found] == ["alice", *["bob"] * (LINES_A_MINUTE + 2)]
-    assert f"{1000 - LINES_A_MINUTE} requests more" in [deed.what for deed in found]
+    assert f"{1000 - LINES_A_MINUTE} more requests" in [deed.what for deed in found]
     assert {deed.what for deed in deeds.newest_first(since=time.time() - 5)} == {
-        f"{1000 - LINES_A_MINUTE} requests more",
+        f"{1000 - LINES_A_MINUTE} more requests",
         "GET /again",
     }
-    monkeypatch.setattr("fairlead.people.deeds.LARGEST", 1000)
+    monkeypatch.setattr("fairlead.people.deeds.MOST_FILE_BYTES", 1000)
     for _ in range(50):
         deeds.done("carol", "x" * 100)
     assert sum(path.stat().st_size for path in (tmp_path / "deeds").iterdir()) < 20_000
@@ -827,8 +827,8 @@ def test_deeds_are_kept_and_nobody_fills_the_file(tmp_path, monkeypatch):
 
 
 def test_what_one_does_drives_out_nobody_elses_deeds_and_nothing_that_was_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr("fairlead.people.deeds.LARGEST", 1000)
-    monkeypatch.setattr("fairlead.people.deeds.PIECE", 64)  # several a line, and lines that end where a piece does
+    monkeypatch.setattr("fairlead.people.deeds.MOST_FILE_BYTES", 1000)
+    monkeypatch.setattr("fairlead.people.deeds.READ_BYTES", 64)  # several a line, and lines that end where a piece does
     now = iter(range(1, 10_000))
     monkeypatch.setattr(time, "time", lambda: float(next(now)))
     deeds = Deeds(tmp_path / "deeds")
@@ -877,7 +877,7 @@ def test_the_log_page_by_page_is_the_log(made, most, largest):
 
     found, before = [], Before.read("-")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(doings, "LARGEST_PAGE", largest)
+        patch.setattr(doings, "MOST_PAGE_BYTES", largest)
         for _ in range(1000):
             rest = iter([deed for deed in deeds if before.deed is None or deed.at < before.deed])
             page = doings.Page(allows, rest, before, most)

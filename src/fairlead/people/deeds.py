@@ -1,9 +1,8 @@
-"""What people did that is no fact: what they were refused, the tokens that they made, that they stopped the scheduler.
+"""Audit log of what is not a fact: refusals, new tokens, stopping the scheduler.
 
-Lines of JSON in files of the scheduler's folder: each person has one for what they did and one for what they were refused, and an
-older one of each, so that these never take more than four times `LARGEST` bytes, and nobody drives out what was noted of
-another, or what they were refused by what they do. Strangers have theirs together. Somebody who is refused all the time gets so
-many lines a minute, and then one that counts the rest.
+Entries are lines of JSON in the scheduler's folder. Each person has one file for actions and one for refusals, plus one older
+file of each, so a person's entries take at most four times `MOST_FILE_BYTES`. Nobody can push out another person's entries, or
+their own refusals by actions. Strangers share one file. Above `LINES_A_MINUTE`, refusals are only counted.
 """
 
 import heapq
@@ -20,24 +19,24 @@ from fairlead.data_folder import open_private
 
 log = logging.getLogger("fairlead")
 
-LARGEST = 2**20
+MOST_FILE_BYTES = 2**20
 LINES_A_MINUTE = 30
-LONGEST = 500
-"""Characters of what is noted, at most."""
-PIECE = 16 * 2**10
-"""Bytes that are read of a file at once, from its end on."""
+MOST_CHARACTERS = 500
+"""Of each text in an entry."""
+READ_BYTES = 16 * 2**10
+"""Bytes read at once, from the end of a file."""
 STRANGERS = "@strangers"
-"""The name of their files: no account has it."""
+"""The file name for strangers; no account can have it."""
 
 Outcome = Literal["done", "refused"]
 
 
 class Deed(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Something that somebody did, or tried.
+    """An action or a refused attempt.
 
     at : seconds since the epoch.
-    by : a person's name, or what else is known of who it was.
-    why : for what was refused, the reason.
+    by : a person's name, or what else identifies the caller.
+    why : the reason of a refusal.
     """
 
     at: float
@@ -49,19 +48,19 @@ class Deed(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Deeds:
-    """The folder of deeds. Threads may share one."""
+    """The folder of audit log files. Thread-safe."""
 
     def __init__(self, folder: Path) -> None:
         self._folder, self._lock = folder, threading.Lock()
         folder.mkdir(mode=0o700, exist_ok=True)
-        self._minutes: dict[str, tuple[int, int]] = {}  # by person: the minute, and their lines in it
+        self._minutes: dict[str, tuple[int, int]] = {}  # by person: the current minute and their lines in it
 
     def done(self, by: str, what: str, queue: str = "") -> None:
-        """Note what a person did."""
-        self._write(by, Deed(time.time(), by[:LONGEST], what[:LONGEST], "done", queue))
+        """Log an action of a person."""
+        self._write(by, Deed(time.time(), by[:MOST_CHARACTERS], what[:MOST_CHARACTERS], "done", queue))
 
     def refused(self, by: str, what: str, why: str, queue: str = "", stranger: bool = False) -> None:
-        """Note what a person, or a stranger, was refused."""
+        """Log a refusal to a person or a stranger."""
         now, whose = time.time(), STRANGERS if stranger else by
         with self._lock:
             if len(self._minutes) > 1000:
@@ -72,16 +71,15 @@ class Deeds:
             lines = 1 if minute != this else lines + 1
             self._minutes[by] = this, lines
         if left_out:
-            more = Deed(now, by[:LONGEST], f"{left_out} requests more", "refused", "", "too many to note each")
+            more = Deed(now, by[:MOST_CHARACTERS], f"{left_out} more requests", "refused", "", "too many to log each")
             self._write(whose, more)
         if lines <= LINES_A_MINUTE:
-            self._write(whose, Deed(now, by[:LONGEST], what[:LONGEST], "refused", queue, why[:LONGEST]))
+            self._write(
+                whose, Deed(now, by[:MOST_CHARACTERS], what[:MOST_CHARACTERS], "refused", queue, why[:MOST_CHARACTERS])
+            )
 
     def newest_first(self, by: str | None = None, since: float = 0.0, before: float | None = None) -> Iterator[Deed]:
-        """What was noted since a moment, and before another, the newest first; of one person, if one is named.
-
-        Read as it is asked for.
-        """
+        """Iterate over entries with ``since <= at < before``, newest first, optionally of one person. Reads lazily."""
         theirs = (f"{by}.done", f"{by}.refused", f"{STRANGERS}.refused")
         names = [name for name in self._names() if by is None or name in theirs]
         for deed in heapq.merge(*map(self._deeds_in, names), key=lambda deed: -deed.at):
@@ -91,7 +89,7 @@ class Deeds:
                 yield deed
 
     def _names(self) -> list[str]:
-        if not self._folder.is_dir():  # somebody removed it
+        if not self._folder.is_dir():  # removed by somebody
             return []
         return sorted({path.name.removesuffix(".older") for path in self._folder.iterdir()})
 
@@ -100,7 +98,7 @@ class Deeds:
             for line in _lines_from_the_end(path):
                 try:
                     yield msgspec.json.decode(line, type=Deed)
-                except msgspec.DecodeError:  # cut off, as the machine went down
+                except msgspec.DecodeError:  # truncated by a crash
                     continue
 
     def _write(self, whose: str, deed: Deed) -> None:
@@ -111,19 +109,19 @@ class Deeds:
                 self._folder.mkdir(mode=0o700, exist_ok=True)
                 with open_private(path) as file:
                     file.write(line)
-                    full = file.tell() > LARGEST
+                    full = file.tell() > MOST_FILE_BYTES
                 if full:
                     path.replace(self._folder / f"{path.name}.older")
-            except OSError as error:  # a full disk; what people ask for goes on
+            except OSError as error:  # a full disk must not fail the request
                 log.warning("%s: cannot be written: %s", path, error.strerror)
 
 
 def _lines_from_the_end(path: Path) -> Iterator[bytes]:
-    """The lines of a file, the last first; none where there is no file. It is not held open: there may be many."""
+    """Iterate over a file's lines, last first; none if it does not exist. Reopens it per piece: there may be many files."""
     try:
         end, rest = path.stat().st_size, b""
         while end > 0:
-            begin = max(0, end - PIECE)
+            begin = max(0, end - READ_BYTES)
             with path.open("rb") as file:
                 file.seek(begin)
                 rest, *lines = (file.read(end - begin) + rest).split(b"\n")

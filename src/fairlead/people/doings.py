@@ -1,4 +1,4 @@
-"""Who did what, from two places: facts of the journal that a person caused, and the file of deeds. For those who may know it."""
+"""The audit log that people read: facts that a person caused, merged with the log of other actions and refusals."""
 
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -49,17 +49,17 @@ from fairlead.scheduler.facts import (
 )
 from fairlead.scheduler.framework_index import holds_jobs_of
 
-LARGEST_PAGE = 2**20
-"""Bytes of the entries of a page, about."""
+MOST_PAGE_BYTES = 2**20
+"""Approximate size of the entries of one page."""
 
 
 def job_of(fact: Fact) -> int | None:
-    """The job that a person's fact is about, if it is about one."""
+    """Return the job that a person's fact is about; None if it is about no job."""
     return fact.id if isinstance(fact, JobSubmitted | JobCancelled | JobHeld | JobReleased | JobEdited) else None
 
 
 def told_fact(envelope: Envelope, fact: Fact, job: Job | None) -> Doing:
-    """A fact that a person caused, as an entry of the log; `job` is what it is about, where that is still known."""
+    """Turn a fact that a person caused into a log entry; `job` is its subject, if still known."""
     return {
         "at": envelope.wall,
         "by": envelope.by,
@@ -72,9 +72,9 @@ def told_fact(envelope: Envelope, fact: Fact, job: Job | None) -> Doing:
 
 
 def fact_as_known(rules: Rules, caller: Caller, envelope: Envelope, fact: Fact, job: Job | None) -> Doing:
-    """As `told_fact`, less what they may not know: as in listings of jobs, whose those of a private queue are.
+    """Like `told_fact`, but without what the caller may not see, as in job listings.
 
-    Of a job that is forgotten it is not known where it was: where there are private queues, it may have been in one.
+    The queue of a forgotten job is unknown. If any queue is private, the job may have been there, so its author is hidden.
     """
     told = told_fact(envelope, fact, job)
     if told["job"] is None or envelope.by == caller.person.name:
@@ -90,7 +90,7 @@ def fact_as_known(rules: Rules, caller: Caller, envelope: Envelope, fact: Fact, 
 
 
 def deed_as_known(caller: Caller, deed: Deed, hidden: Mapping[str, str]) -> Deed:
-    """A deed less what they may not know: the leaves of others in private queues, and who it was that had to do with one."""
+    """Hide other people's leaves in private queues, and the person who acted on one."""
     if deed.by == caller.person.name:
         return deed
     what, why, queue = (without(text, hidden) for text in (deed.what, deed.why, deed.queue))
@@ -100,7 +100,7 @@ def deed_as_known(caller: Caller, deed: Deed, hidden: Mapping[str, str]) -> Deed
 
 
 def told_deed(deed: Deed) -> Doing:
-    """A deed as an entry of the log."""
+    """Turn an action or refusal into a log entry."""
     return {
         "at": deed.at,
         "by": deed.by,
@@ -113,10 +113,9 @@ def told_deed(deed: Deed) -> Doing:
 
 
 def may_know(rules: Rules, caller: Caller, entry: Doing, job: Job | None) -> bool:
-    """Whether an entry is for them, as far as they may know it: their own, about a job or a queue of theirs, or anything for
-    operators.
+    """True if the caller may see an entry: their own, one about a job or queue of theirs, or any for operators.
 
-    By a token for some queues, only what is about these.
+    With a token for some queues, only entries about those.
     """
     here = caller.queues is None or (entry["queue"] is not None and reaches(caller, entry["queue"]))
     if operates(rules, caller) or (entry["by"] == caller.person.name and here):
@@ -127,34 +126,34 @@ def may_know(rules: Rules, caller: Caller, entry: Doing, job: Job | None) -> boo
 
 
 def is_in(entry: Doing, queue: str | None) -> bool:
-    """Whether an entry is about a queue or one below it; any is, where none is named."""
+    """True if an entry is about this queue or one below it, or if no queue is given."""
     return queue is None or (entry["queue"] is not None and queue in path_to_root(entry["queue"]))
 
 
 class Before(NamedTuple):
-    """From where on, back in time, the log is to be told: facts with a lower number, and deeds of an earlier moment."""
+    """The position of a page: continue with facts of a lower number and actions of an earlier time."""
 
     fact: int | None = None
     deed: float | None = None
 
     @classmethod
     def read(cls, text: str) -> "Before":
-        """What :meth:`write` wrote."""
+        """Parse what :meth:`write` returned."""
         fact, _, deed = text.partition("-")
         return cls(int(fact) if fact else None, float(deed) if deed else None)
 
     def write(self) -> str:
-        """As text, which means nothing to others."""
+        """Return an opaque text form."""
         return f"{'' if self.fact is None else self.fact}-{'' if self.deed is None else repr(self.deed)}"
 
 
 class Page:
-    """A page of the log, filled from the newest entry on, until it has so many, or they are so large.
+    """A page of the log, filled from the newest entry back until it has `most` entries or `MOST_PAGE_BYTES`.
 
     Attributes
     ----------
     before : Before
-        Where it goes on.
+        Where the next page continues.
     """
 
     def __init__(
@@ -168,11 +167,11 @@ class Page:
 
     @property
     def is_full(self) -> bool:
-        """Whether it takes no more."""
-        return len(self._found) >= self._most or self._size >= LARGEST_PAGE
+        """True if the page takes no more entries."""
+        return len(self._found) >= self._most or self._size >= MOST_PAGE_BYTES
 
     def add_facts(self, facts: Iterable[tuple[int, Doing, Job | None]]) -> None:
-        """Add facts by their numbers, the newest first, older than those before them, and the deeds since."""
+        """Add facts by number, newest first, each preceded by the actions since then."""
         for number, entry, job in facts:
             self.add_deeds(entry["at"])
             if self.is_full:
@@ -181,7 +180,7 @@ class Page:
             self._take(entry, job)
 
     def add_deeds(self, since: float = -inf) -> bool:
-        """Add the deeds since a moment; whether there are none before."""
+        """Add actions since a time; return True if no earlier ones are left."""
         while self._deed is not None and self._deed.at > since and not self.is_full:
             self.before = self.before._replace(deed=self._deed.at)
             self._take(told_deed(self._deed), None)
@@ -194,12 +193,12 @@ class Page:
             self._size += 100 + len(entry["what"]) + len(entry["why"]) + len(entry["queue"] or "")
 
     def told(self, is_last: bool) -> DoingList:
-        """The page, the newest entry last."""
+        """Return the page, newest entry last."""
         return {"log": self._found[::-1], "next": None if is_last else self.before.write()}
 
 
 def specs_in(facts: Iterable[Fact], known: Mapping[int, Job]) -> dict[int, Job]:
-    """The jobs that facts are about: as they were submitted among them, else as they are known."""
+    """Return the jobs that facts are about: as submitted among these facts, otherwise as known."""
     found = {}
     for fact in facts:
         number = job_of(fact)
@@ -242,9 +241,9 @@ def _told(fact: Fact, job: Job | None) -> str:
         case FrameworkGone(id=who):
             return f"tore down framework {who}"
         case RolesSuppressed(id=who):
-            return f"wants no more offers for framework {who}"
+            return f"suppressed offers to framework {who}"
         case RolesRevived(id=who):
-            return f"wants offers for framework {who}"
+            return f"revived offers to framework {who}"
         case OffersAccepted(framework=who, ids=ids, jobs=jobs):
             return f"accepted {_count(ids, 'offer')} of framework {who}: {_count(jobs, 'task')}"
         case OffersDeclined(framework=who, ids=ids):
@@ -252,7 +251,7 @@ def _told(fact: Fact, job: Job | None) -> str:
         case OffersRescinded(ids=ids, why=why):
             return f"had {_count(ids, 'offer')} rescinded: {why}"
         case RoomSetApart(amount=amount, mark=mark):
-            return f"{'set apart' if mark else 'gave back'} {format_quantities(amount)} of a node"
+            return f"{'reserved' if mark else 'unreserved'} {format_quantities(amount)} of a node"
         case _:
             return re.sub("(?<=.)([A-Z])", r" \1", type(fact).__name__).lower()
 

@@ -1,8 +1,8 @@
-"""The stream of facts: made once for all who read at the same place, and no more of it than leaves room for other requests.
+"""The stream of facts: each page is made once for all readers of a position, at a pace that leaves room for other requests.
 
-Facts are read from the journal a page at a time, in one thread of its own, and become the text of server-sent events there. The
-newest pages are kept, so that a thousand who follow get the same bytes. A reader that is slow waits by itself; the more there
-are, the longer each waits for its next page, which then holds more.
+One thread reads pages from the journal and turns them into server-sent events. The newest pages are cached, so a thousand
+followers share the same bytes. A slow reader delays only itself. The more readers there are, the longer each waits for its next
+page, which then holds more facts.
 """
 
 import asyncio
@@ -23,20 +23,20 @@ from fairlead.service.loop import Loop
 from fairlead.service.wakeups import Wakeups, heard_within
 
 PAGE = 500
-"""Facts in a page, at most."""
+"""Facts per page."""
 MOST_KEPT = 32 * 2**20
-"""Bytes of pages that are kept."""
-PACE = 0.0005
-"""Seconds between two pages of a reader, for each reader that there is."""
-PING_EVERY = 15.0
-"""Seconds after which one who waits is told that the line is still there."""
+"""Bytes of cached pages."""
+PACE_SECONDS = 0.0005
+"""The pause between two pages of a reader, multiplied by the number of readers."""
+PING_SECONDS = 15.0
+"""How often an idle stream sends a ping."""
 _PING = b": ping\n\n"
 
 Place = tuple[int, Caller]
 
 
 class Feed:
-    """All readers of facts. Its methods are called in the event loop."""
+    """All readers of facts. For the event loop."""
 
     def __init__(self, journal: Journal, door: Door, wakeups: Wakeups, loop: Loop) -> None:
         self._journal, self._door, self._wakeups, self._loop = journal, door, wakeups, loop
@@ -48,13 +48,13 @@ class Feed:
         self._readers = 0
 
     async def check(self, after: int) -> None:
-        """Raise Forgotten where facts after a position are gone."""
+        """Raise Forgotten if facts after a position are gone."""
         await asyncio.get_running_loop().run_in_executor(self._reading, self._journal.look, after, 1)
 
     async def read(self, caller: Caller, after: int, follow: bool) -> AsyncIterator[bytes]:
-        """The facts after a position, as far as somebody may know them, as the text of events; `follow` waits for more.
+        """Yield the visible facts after a position as the text of events; `follow` waits for more.
 
-        What they may know is asked anew for each page; it ends when their token is good no more, or their account is gone.
+        Permissions are checked again for each page. The stream ends when the caller's token or account becomes invalid.
         """
         self._readers += 1
         try:
@@ -65,20 +65,20 @@ class Feed:
                         return
                     page, count, after = await self._page(
                         after, now._replace(token=None)
-                    )  # who may know the same shares it
+                    )  # shared by all with the same rights
                     if page:
                         yield page
                     if self._loop.stopped.is_set() or (not follow and count == 0):
                         return
-                    await asyncio.sleep(PACE * self._readers)
-                    if count == 0 and not await heard_within(heard, PING_EVERY):
+                    await asyncio.sleep(PACE_SECONDS * self._readers)
+                    if count == 0 and not await heard_within(heard, PING_SECONDS):
                         yield _PING
         finally:
             self._readers -= 1
 
     async def _page(self, after: int, caller: Caller) -> tuple[bytes, int, int]:
-        """The text of the page after a position, how many facts it has, and the position of its last."""
-        if self._door.rules is not self._rules:  # another configuration: others may know other things
+        """Return the text of the page after a position, its number of facts, and the position of the last."""
+        if self._door.rules is not self._rules:  # new configuration: visibility may differ
             self._rules = self._door.rules
             self._pages.clear()
             self._kept = 0
@@ -88,7 +88,7 @@ class Feed:
             return self._pages[place]
         if place not in self._making:
             self._making[place] = asyncio.create_task(self._make(place, self._door.rules))
-        return await asyncio.shield(self._making[place])  # who goes away takes it from nobody else
+        return await asyncio.shield(self._making[place])  # a reader that leaves must not cancel it for others
 
     async def _make(self, place: Place, rules: Rules) -> tuple[bytes, int, int]:
         try:
@@ -115,7 +115,7 @@ class Feed:
 
 
 TELLING = {kind.__name__ for kind in (JobSubmitted, JobEdited, TasksRevoked, SharesLooked)}
-"""The kinds of facts that name people, or queues."""
+"""The kinds of facts that name people or queues."""
 
 
 class _Tagged(msgspec.Struct):
@@ -123,7 +123,7 @@ class _Tagged(msgspec.Struct):
 
 
 def fact_as_seen(rules: Rules, caller: Caller, body: bytes) -> bytes:
-    """A fact, less what they may not know of jobs and queues."""
+    """Remove what the caller may not see of jobs and queues from a fact."""
     fact = decode(body)
     if isinstance(fact, TasksRevoked) and fact.claim is not None:
         return encode(replace(fact, claim=replace(fact.claim, queue=seen_queue(rules, caller, fact.claim.queue))))

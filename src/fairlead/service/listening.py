@@ -1,8 +1,8 @@
-"""Where the scheduler is reached: a Unix socket, and a port where one is asked for; and what a connection may take.
+"""Listening sockets (a Unix socket, and optionally a TCP port) and the limits of a connection.
 
-A connection has little time to send a request and little room for its head, and little time to take its answer, so that silent
-and slow ones starve nobody; how many there may be, and what they may ask for at once, is in :mod:`fairlead.service.places`.
-On the socket the kernel tells who called; that goes with each request as ``peer``.
+A connection has little time to send a request, little room for its head, and little time to read its answer, so silent and slow
+clients starve nobody. :mod:`fairlead.service.places` limits connections and concurrent requests. On the Unix socket the kernel
+identifies the caller; each request has it as ``peer``.
 """
 
 import asyncio
@@ -31,39 +31,39 @@ from fairlead.sockets import is_loopback, socket_name
 
 DEFAULT_PORT = 7373
 FILES_OF_A_PLACE = 4
-"""Descriptors for each connection that has a place: most are for those that have none, and are told to come back."""
+"""File descriptors per slot: most are for connections without one, which are asked to come back."""
 LARGEST_HEAD = 64 * 2**10
 """Bytes of a request line with its headers."""
-HEAD_WITHIN = 10.0
-"""Seconds for a request's head to be there, from the connection or its first byte on."""
-BODY_WINDOW, BODY_LEAST = 20.0, 64 * 2**10
-"""A body brings so many bytes in so many seconds, or ends; and so many of an answer are taken in that time."""
-KEEP_ALIVE = 5
-"""Seconds for the next request to begin, after an answer."""
-GONE_AFTER = 75.0
-"""Seconds in which what is sent must have arrived: a machine that has lost its power does not hang up."""
-LINGER = 1.0
-"""Seconds that one who was refused has to read why."""
+HEAD_SECONDS = 10.0
+"""For a request's head to arrive, from the connection or its first byte on."""
+WINDOW_SECONDS, LEAST_WINDOW_BYTES = 20.0, 64 * 2**10
+"""A body must bring at least this many bytes in each window, and a client must read as many of its answer."""
+KEEP_ALIVE_SECONDS = 5
+"""For the next request to begin after an answer."""
+GONE_SECONDS = 75.0
+"""For sent data to be acknowledged: a machine without power does not hang up."""
+LINGER_SECONDS = 1.0
+"""For a refused client to read why."""
 
 BACKLOG = 4096
-"""Connections that may come before the next turn of the event loop accepts them; the kernel may allow fewer."""
+"""Connections that may wait for the next iteration of the event loop; the kernel may allow fewer."""
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
 class CannotListen(OSError):
-    """Somebody else answers there, or it is no place to listen."""
+    """The address is in use, or cannot be listened on."""
 
 
 class Where(NamedTuple):
-    """Where to be reached.
+    """The addresses to listen on.
 
-    socket : a Unix socket's path.
-    shared : whether everybody may connect to it, or its owner alone.
-    host, port : where to listen besides; no port for nowhere.
+    socket : path of the Unix socket.
+    shared : True if everybody may connect to it, False for its owner only.
+    host, port : TCP address; no port for none.
     certificate, key : files for TLS; None for plain HTTP.
-    names : what the machine is called by, besides the host.
-    mesos : host and port for Mesos' frameworks; None for nowhere.
-    principals : the file of their names and secrets; None where they are known by whose processes they are.
+    names : further names of this machine.
+    mesos : host and port for Mesos frameworks; None for none.
+    principals : the file of their names and secrets; None to identify them by their processes.
     """
 
     socket: Path
@@ -78,7 +78,7 @@ class Where(NamedTuple):
 
 
 def open_socket(path: Path, shared: bool) -> socket.socket:
-    """Listen on a Unix socket; one that a dead scheduler left is taken away. Raises CannotListen."""
+    """Listen on a Unix socket, replacing one that a dead scheduler left. Raises CannotListen."""
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o755 if shared else 0o700)
@@ -87,14 +87,14 @@ def open_socket(path: Path, shared: bool) -> socket.socket:
         with socket_name(path) as name:
             _make_way(path, name)
             listener.bind(name)
-            Path(name).chmod(0o666 if shared else 0o600)  # before it listens: nobody connects to it as it was
+            Path(name).chmod(0o666 if shared else 0o600)  # before listening, so nobody connects with the old mode
         listener.listen(BACKLOG)
     except OSError as error:
         listener.close()
         if isinstance(error, CannotListen):
             raise
         why = error.strerror or error
-        raise CannotListen(f"cannot listen on {path}: {why}: name another place with --socket") from None
+        raise CannotListen(f"cannot listen on {path}: {why}: choose another path with --socket") from None
     return listener
 
 
@@ -104,7 +104,7 @@ def _make_way(path: Path, name: str) -> None:
     except FileNotFoundError:
         return
     if not stat.S_ISSOCK(kind):
-        raise CannotListen(f"cannot listen on {path}: there is a file that is no socket: move it away")
+        raise CannotListen(f"cannot listen on {path}: that file is no socket: move it away")
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as caller:
         caller.settimeout(2.0)
         try:
@@ -112,13 +112,11 @@ def _make_way(path: Path, name: str) -> None:
         except (ConnectionRefusedError, FileNotFoundError):
             path.unlink(missing_ok=True)
             return
-    raise CannotListen(
-        f"cannot listen on {path}: another scheduler answers there: stop that one, or use another --socket"
-    )
+    raise CannotListen(f"cannot listen on {path}: another scheduler answers there: stop it, or use another --socket")
 
 
 def open_port(host: str, port: int) -> socket.socket:
-    """Listen on a port; 0 for any. Raises CannotListen."""
+    """Listen on a TCP port; 0 for any free one. Raises CannotListen."""
     listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
@@ -133,7 +131,7 @@ def open_port(host: str, port: int) -> socket.socket:
 
 
 class Listener(NamedTuple):
-    """A place where requests come in: how it is called, and how it speaks TLS, if it does."""
+    """A listening socket, its URL, and its TLS context, if any."""
 
     socket: socket.socket
     url: str
@@ -142,7 +140,7 @@ class Listener(NamedTuple):
 
 @contextlib.contextmanager
 def listening(where: Where) -> Iterator[list[Listener]]:
-    """Listen; at the end the socket's name goes. Raises CannotListen, Refused."""
+    """Listen; on exit remove the Unix socket. Raises CannotListen, Refused."""
     tls = tls_context(where.certificate, where.key) if where.certificate is not None else None
     found = []
     if where.port is not None:
@@ -160,7 +158,7 @@ def listening(where: Where) -> Iterator[list[Listener]]:
 
 @contextlib.contextmanager
 def listening_for_frameworks(where: Where) -> Iterator[Listener | None]:
-    """Listen for Mesos' frameworks, where that is asked for. Raises CannotListen, Refused."""
+    """Listen for Mesos frameworks, if configured. Raises CannotListen, Refused."""
     if where.mesos is None:
         yield None
         return
@@ -171,9 +169,9 @@ def listening_for_frameworks(where: Where) -> Iterator[Listener | None]:
 
 
 def make_room() -> int:
-    """Let this process have as many files open as there may be connections, and more for all else; how many may have a place.
+    """Raise the limit on open files for the maximum of connections; return the number of slots.
 
-    To be called once the tasks' supervisor runs: tasks are to have the usual number, which some programs count on.
+    Call it after the tasks' supervisor has started: tasks must keep the normal limit, which some programs depend on.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = FILES_OF_A_PLACE * MOST_CONNECTIONS
@@ -184,7 +182,7 @@ def make_room() -> int:
 
 
 def names_of(where: Where) -> set[str]:
-    """The hosts that requests may be for; ``*.example`` is any name with one part before that, as in certificates."""
+    """Return the host names of requests to accept; ``*.example`` is any one label before it, as in certificates."""
     names = {*where.names, "localhost"}
     if where.certificate is not None:
         names |= set(certified_names(where.certificate, where.key))
@@ -196,21 +194,21 @@ def names_of(where: Where) -> set[str]:
 
 
 def tls_context(certificate: Path, key: Path | None) -> ssl.SSLContext:
-    """How a port speaks TLS. Raises Refused for files that are no certificate and its key."""
+    """Return the TLS context of a port. Raises Refused for a certificate that does not match the key."""
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     try:
         context.load_cert_chain(certificate, key)
     except (OSError, ssl.SSLError) as error:
         why = error.strerror or error
-        raise Refused(f"{certificate}: no certificate with the key {key or 'in it'}: {why}") from None
+        raise Refused(f"{certificate}: not a certificate that matches the key {key or 'in it'}: {why}") from None
     return context
 
 
 def certified_names(certificate: Path, key: Path | None) -> list[str]:
-    """The names and addresses that a certificate is for (its subjectAltName); raises Refused for what is none.
+    """Return the names and addresses in a certificate (its subjectAltName); raises Refused for an invalid one.
 
-    Python tells what stands in a certificate only of one that another has proved to have: so it does, here, to itself.
+    Python parses only the certificate of a verified peer, so this makes a handshake with itself.
     """
     server = tls_context(certificate, key)
     client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -220,21 +218,21 @@ def certified_names(certificate: Path, key: Path | None) -> list[str]:
     there, back = ssl.MemoryBIO(), ssl.MemoryBIO()
     ends = (client.wrap_bio(back, there), server.wrap_bio(there, back, server_side=True))
     for end in (*ends, *ends):
-        with contextlib.suppress(ssl.SSLWantReadError):  # it is the other's turn
+        with contextlib.suppress(ssl.SSLWantReadError):  # the other end must continue
             end.do_handshake()
     said: Any = (ends[0].getpeercert() or {}).get("subjectAltName", ())
     return [str(ip_address(name)) if kind == "IP Address" else name for kind, name in said if kind in _KINDS]
 
 
 _NO_CHECK_TIME = 0x200000
-"""OpenSSL's X509_V_FLAG_NO_CHECK_TIME: one that has expired is for the same names still."""
+"""OpenSSL's X509_V_FLAG_NO_CHECK_TIME: an expired certificate still has its names."""
 _KINDS = ("DNS", "IP Address")
 
 
 def make_server(
-    app: ASGIApp, tls: ssl.SSLContext | None, places: Places, keep_alive: int = KEEP_ALIVE
+    app: ASGIApp, tls: ssl.SSLContext | None, places: Places, keep_alive: int = KEEP_ALIVE_SECONDS
 ) -> uvicorn.Server:
-    """A web server for sockets that are of one kind; a connection may be silent for so many seconds."""
+    """Make a web server for sockets of one kind; a connection may be silent for `keep_alive` seconds."""
 
     async def leaving(scope: Scope, receive: Receive, send: Send) -> None:
         try:
@@ -252,7 +250,7 @@ def make_server(
         http=Connection,
         ws="none",
         server_header=False,
-        proxy_headers=False,  # nobody says for another who they are
+        proxy_headers=False,  # nobody may claim another identity
     )
     config.load()
     config.ssl = tls
@@ -262,10 +260,10 @@ def make_server(
 
 
 class _Server(uvicorn.Server):
-    """uvicorn, with the signals and the connections left to us."""
+    """uvicorn, but with our own signal handling and connection acceptance."""
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Accept what comes to these sockets; uvicorn's own, but for that."""
+        """Start as uvicorn does, but accept connections through `Acceptor`."""
         await super().startup([])
         places: Places = self.server_state.places  # type: ignore[attr-defined]
 
@@ -283,7 +281,7 @@ class _Server(uvicorn.Server):
 
 
 class Connection(HttpToolsProtocol):
-    """One connection: who is at its other end, and what it may take."""
+    """One connection: its peer and its limits."""
 
     _timer: asyncio.TimerHandle | None = None
     _taking: asyncio.TimerHandle | None = None
@@ -296,8 +294,8 @@ class Connection(HttpToolsProtocol):
         self.peer = peer_of(transport.get_extra_info("socket"), transport.get_extra_info("peername"))
         self._places: Places = self.server_state.places  # type: ignore[attr-defined]
         _end_when_gone(transport.get_extra_info("socket"))
-        self.noted: dict[str, object] = {}  # of the connection, by who answers its requests
-        self._wait_for_head(HEAD_WITHIN if self._places.come(self) else LINGER)
+        self.noted: dict[str, object] = {}  # state of the connection, for the applications
+        self._wait_for_head(HEAD_SECONDS if self._places.come(self) else LINGER_SECONDS)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._places.go(self)
@@ -310,7 +308,7 @@ class Connection(HttpToolsProtocol):
 
     def hang_up(self) -> None:
         self._stop_waiting()
-        self.transport.abort()  # what it has not read by now it may never read, and would stay open for that
+        self.transport.abort()  # unread data would keep it open
 
     def pause_writing(self) -> None:
         super().pause_writing()
@@ -356,7 +354,7 @@ class Connection(HttpToolsProtocol):
         self._in_head, self._head = False, 0
         self._stop_waiting()
         self.scope["leave"] = lambda: None  # type: ignore[typeddict-unknown-key]
-        if self.cycle is None or self.cycle.response_complete:  # one that comes too early waits for the one before it
+        if self.cycle is None or self.cycle.response_complete:  # a pipelined request waits for the one before it
             kind = kind_of(self.parser.get_method(), self.url)
             if why := self._places.ask(self, kind):
                 self._turn_away(f"{why}: try again in a moment")
@@ -378,7 +376,7 @@ class Connection(HttpToolsProtocol):
         self._refuse(*self._refusal)
 
     def _turn_away(self, why: str) -> None:
-        """Say when to come back; one that has a place may do so over the same connection."""
+        """Refuse a request with Retry-After; a connection with a slot stays open."""
         if not self._places.has_place(self):
             self._refusal = (self._places.full, why)
             raise ValueError(why)  # as in `_tell`
@@ -390,30 +388,30 @@ class Connection(HttpToolsProtocol):
         self._told += size
         if self._told > LARGEST_HEAD:
             self._refusal = (431, f"the head of the request is larger than {LARGEST_HEAD >> 10} KiB")
-            raise ValueError("too large")  # the parser gives up, and says so to `send_400_response`
+            raise ValueError("too large")  # the parser stops, and calls `send_400_response`
 
     def _wait_for_head(self, seconds: float | None = None) -> None:
         self._stop_waiting()
-        self._timer = self.loop.call_later(seconds or HEAD_WITHIN, self._too_slow)
+        self._timer = self.loop.call_later(seconds or HEAD_SECONDS, self._too_slow)
 
     def _wait_for_body(self) -> None:
         self._body = 0
-        self._timer = self.loop.call_later(BODY_WINDOW, self._look_at_body)
+        self._timer = self.loop.call_later(WINDOW_SECONDS, self._look_at_body)
 
     def _look_at_body(self) -> None:
-        if self._body >= BODY_LEAST or self.flow.read_paused:  # what is not read does not come
+        if self._body >= LEAST_WINDOW_BYTES or self.flow.read_paused:  # we stopped reading ourselves
             self._wait_for_body()
         else:
             self._too_slow()
 
     def _look_at_unread(self) -> None:
-        """Hang up on one that has not taken enough since the last look."""
+        """Hang up on a client that has read too little since the last check."""
         unread = self.unread()
-        if self._taking is not None and unread > self._unread - BODY_LEAST:
+        if self._taking is not None and unread > self._unread - LEAST_WINDOW_BYTES:
             self.transport.abort()
             return
         self._unread = unread
-        self._taking = self.loop.call_later(BODY_WINDOW, self._look_at_unread)
+        self._taking = self.loop.call_later(WINDOW_SECONDS, self._look_at_unread)
 
     def _stop_looking(self) -> None:
         if self._taking is not None:
@@ -433,20 +431,20 @@ class Connection(HttpToolsProtocol):
             self._refuse(self._places.full, "too many connections are open: try again in a moment")
 
     def _refuse(self, status: int, message: str) -> None:
-        """Answer by hand, where no answer has begun, and hang up, in a moment: what is sent meanwhile is passed over."""
+        """Answer by hand, unless an answer has begun, and hang up soon; further data is ignored."""
         self._stop_waiting()
         self._refused = True
         if self.cycle is None or self.cycle.response_complete or not self.cycle.response_started:
             self.transport.write(_refusal(status, message, "close", self._places))
             if self.transport.can_write_eof():
                 self.transport.write_eof()
-                self._timer = self.loop.call_later(LINGER, self.transport.close)
+                self._timer = self.loop.call_later(LINGER_SECONDS, self.transport.close)
                 return
         self.transport.close()
 
 
 def _refusal(status: int, message: str, connection: str, places: Places) -> bytes:
-    """An answer that is written by hand."""
+    """Return a complete answer, written by hand."""
     body = json.dumps({"error": message}).encode()
     again = f"retry-after: {places.come_back()}\r\n" if status == places.full else ""
     head = (
@@ -457,13 +455,13 @@ def _refusal(status: int, message: str, connection: str, places: Places) -> byte
 
 
 def _end_when_gone(connection: socket.socket) -> None:
-    """Have the kernel end a connection of whose other end nothing is heard any more, though something is sent to it."""
+    """Let the kernel close a connection that does not acknowledge what is sent."""
     if connection.family != socket.AF_UNIX:
-        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(1000 * GONE_AFTER))
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(1000 * GONE_SECONDS))
 
 
 class _Answered:
-    """In place of a request that was answered by hand."""
+    """Stands for a request that was answered by hand."""
 
     response_complete = True
 

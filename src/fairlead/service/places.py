@@ -1,16 +1,15 @@
-"""Who may ask for something now: places of connections, and room for requests of each kind.
+"""Admission control: slots for connections, and limits on concurrent requests by kind.
 
-Nobody's load is another's wait: requests that look, that change something and that wait for something to happen have room of
-their own, of which one person of several has half at most, and those for health are always answered. A connection that is one
-too many has no place: it may still send a request, and takes the place of one that has been silent for long, of the same party
-or, where all places are taken, of whoever has most; where none is silent it is told when to come back. So nobody can keep others
-out by saying nothing.
+Nobody's load is another's wait. Requests that read, that change something, and that wait for an event have separate limits, of
+which one of several people may use half. Health checks are always answered. A connection beyond the limit has no slot. It may
+still send a request, and takes the slot of a connection that has been silent, of the same party, or of the largest party if all
+slots are taken. If none is silent, it is asked to come back. So nobody can keep others out by staying silent.
 
-A party is what cannot be multiplied at will: a person with an account on this machine; all uids without one, of which anybody may
-have thousands, together; an address elsewhere, of which a network of IPv6 and all that this machine has count as one. Some places
-are for people with an account alone.
+A party is something that cannot be multiplied at will: a person with an account on this machine; all uids without one together,
+since anybody may have thousands; a remote address, where an IPv6 network counts as one, as do all addresses of this machine.
+Some slots are reserved for people with an account.
 
-All of it is used in the event loop.
+For the event loop only.
 """
 
 import random
@@ -25,34 +24,34 @@ from typing import Protocol
 from fairlead.people.door import Peer
 
 MOST_CONNECTIONS = 4000
-"""Connections that have a place, where there are descriptors enough."""
+"""Connections with a slot, if there are enough file descriptors."""
 MOST_OF_ONE = 500
-"""Of those, of one party."""
+"""Slots of one party."""
 FOR_PEOPLE = 4
-"""One in so many places is for people with an account on this machine alone."""
-SILENT = 1.0
-"""Seconds after which one that says nothing may lose its place."""
+"""One in this many slots is reserved for people with an account on this machine."""
+SILENT_SECONDS = 1.0
+"""After which a silent connection may lose its slot."""
 MOST_UNREAD = 64 * 2**20
 """Bytes of answers that one person may leave unread."""
-A_SECOND = 500
-"""Requests that are told to come back within one second; if there are more, within more seconds."""
+RETRIES_PER_SECOND = 500
+"""Refused requests are spread over enough seconds to return at about this rate."""
 
 
 class Kind(Enum):
-    """What a request is for."""
+    """What a request does."""
 
     HEALTH = "health"
-    LOOK = "look"
+    LOOK = "read"
     CHANGE = "change something"
     WAIT = "wait for something to happen"
 
 
 ROOM = {Kind.LOOK: 100, Kind.CHANGE: 250, Kind.WAIT: 2000}
-"""Requests of a kind at once: as many as are answered in a moment. More would only wait longer, and everybody else with them."""
+"""Concurrent requests by kind: as many as are answered in a moment. More would only delay everybody."""
 
 
 def kind_of(method: bytes, url: bytes) -> Kind:
-    """The kind of a request, by its first line alone."""
+    """Return the kind of a request, from its first line."""
     path, _, query = url.partition(b"?")
     if path in (b"/healthz", b"/readyz"):
         return Kind.HEALTH
@@ -62,16 +61,16 @@ def kind_of(method: bytes, url: bytes) -> Kind:
 
 
 Party = int | str
-"""Whose places are counted together: a uid, or the name of a network; of uids without an account, `UNKNOWN`."""
+"""Whose slots are counted together: a uid, a network's name, or `UNKNOWN` for all uids without an account."""
 UNKNOWN = "unknown uids"
 
 
 @lru_cache(maxsize=10_000)
 def network_of(address: str) -> str:
-    """The addresses that are counted as one with an address: of IPv6, the network of 64 bits; of this machine, all."""
+    """Return what an address is counted as: its /64 network for IPv6, one name for all loopback addresses."""
     try:
         found = ip_address(address.partition("%")[0])
-    except ValueError:  # not of the internet
+    except ValueError:  # not an IP address
         return address
     found = (found.ipv4_mapped or found) if isinstance(found, IPv6Address) else found
     if found.is_loopback:
@@ -80,15 +79,15 @@ def network_of(address: str) -> str:
 
 
 class Seat(Protocol):
-    """A connection."""
+    """A connection, as far as slots are concerned."""
 
     peer: Peer
 
     def unread(self) -> int:
-        """Bytes of answers that are not taken yet."""
+        """Bytes of answers that the client has not read."""
 
     def hang_up(self) -> None:
-        """End it."""
+        """Close it."""
 
 
 class Places:
@@ -97,19 +96,19 @@ class Places:
     Parameters
     ----------
     most : int
-        So many have a place.
+        The number of slots.
     personal : bool
-        Whether all are one person's, who may have all of the room then.
+        True if all belong to one person, who may then use all of the limits.
     knows : callable
-        Whether a uid is known to be that of an account.
+        True if a uid is known to have an account.
     room : mapping, optional
-        For requests of each kind at once, where that is not `ROOM`.
+        Concurrent requests by kind, instead of `ROOM`.
     most_of_one : int, optional
-        Connections of one party, where that is not `MOST_OF_ONE`.
+        Slots of one party, instead of `MOST_OF_ONE`.
     full : int
-        The status of who is told to come back.
+        The status of refusals with Retry-After.
     patience : float, optional
-        Seconds that a connection may wait to be let in, where that is another time than is usual.
+        Seconds that a connection may wait to be admitted, instead of the default.
     """
 
     def __init__(
@@ -125,16 +124,16 @@ class Places:
         self.full, self.patience = full, patience
         self._most, self.personal, self._knows = most, personal, knows
         self._room, self._most_of_one = room or ROOM, most_of_one
-        self._party: dict[Seat, Party] = {}  # of those that have a place
+        self._party: dict[Seat, Party] = {}  # of connections with a slot
         self._seated: defaultdict[Party, set[Seat]] = defaultdict(set)
-        self._silent: defaultdict[Party, dict[Seat, float]] = defaultdict(dict)  # since when, the longest first
+        self._silent: defaultdict[Party, dict[Seat, float]] = defaultdict(dict)  # since when, longest first
         self._slow: defaultdict[Peer, set[Seat]] = defaultdict(set)
         self._asking: dict[Kind, Counter[Peer]] = {kind: Counter() for kind in ROOM}
-        self._others = 0  # places that others than people with an account have
+        self._others = 0  # slots of parties other than people with an account
         self._refused, self._refused_since = 0, 0.0
 
     def come(self, seat: Seat) -> bool:
-        """A connection is there, and says nothing yet; whether it has a place."""
+        """Add a new, silent connection; return True if it has a slot."""
         party = self.party_of(seat.peer)
         if self._is_full(party) or self._has_most(party):
             return False
@@ -145,7 +144,7 @@ class Places:
         return True
 
     def go(self, seat: Seat) -> None:
-        """A connection is gone."""
+        """Remove a connection."""
         self._slow[seat.peer].discard(seat)
         if not self._slow[seat.peer]:
             del self._slow[seat.peer]
@@ -160,31 +159,31 @@ class Places:
             self._silent.pop(party, None)
 
     def has_place(self, seat: Seat) -> bool:
-        """Whether a connection may stay."""
+        """True if a connection has a slot."""
         return seat in self._party
 
     def is_silent(self, seat: Seat) -> None:
-        """A connection has its answer, and asks for nothing more yet."""
+        """A connection has its answer, and has not asked for more."""
         if self.has_place(seat):
             self._silent[self._party[seat]][seat] = time.monotonic()
 
     def does_not_read(self, seat: Seat) -> None:
-        """Answers wait for a connection."""
+        """A connection has unread answers."""
         self._slow[seat.peer].add(seat)
 
     def reads(self, seat: Seat) -> None:
-        """None does any more."""
+        """It has none any more."""
         self._slow[seat.peer].discard(seat)
 
     def ask(self, seat: Seat, kind: Kind) -> str:
-        """A connection asks for something; why it cannot have it now, or nothing where it can: `answered` is to be told then."""
+        """Start a request; return why it is refused, or an empty string. If accepted, call `answered` at its end."""
         if kind is Kind.HEALTH:
             return ""
         peer, asking = seat.peer, self._asking[kind]
         if sum(slow.unread() for slow in self._slow[peer]) > MOST_UNREAD:
-            return f"{MOST_UNREAD >> 20} MiB of answers wait to be read by you: read them"
+            return f"{MOST_UNREAD >> 20} MiB of answers to you are unread: read them"
         if asking.total() >= self._room[kind] or (asking[peer] >= self._room[kind] // 2 and not self.personal):
-            return f"too many requests to {kind.value} wait for an answer"
+            return f"too many requests to {kind.value} are in progress"
         if not self._stays(seat):
             return "too many connections are open"
         self._silent[self._party[seat]].pop(seat, None)
@@ -192,7 +191,7 @@ class Places:
         return ""
 
     def answered(self, peer: Peer, kind: Kind) -> None:
-        """A request is done with."""
+        """End a request."""
         if kind is not Kind.HEALTH:
             asking = self._asking[kind]
             asking[peer] -= 1
@@ -200,28 +199,28 @@ class Places:
                 del asking[peer]
 
     def come_back(self) -> int:
-        """Seconds after which one that was refused should ask again; the more there are, the further apart."""
+        """Return the seconds for Retry-After; more refusals are spread further."""
         now = time.monotonic()
         if now - self._refused_since > 1.0:
             self._refused, self._refused_since = 0, now
         self._refused += 1
-        return random.randint(1, 1 + self._refused // A_SECOND)  # noqa: S311 so that not all come back at once
+        return random.randint(1, 1 + self._refused // RETRIES_PER_SECOND)  # noqa: S311 so that not all come back at once
 
     def _stays(self, seat: Seat) -> bool:
-        """Whether a connection has a place, if need be that of another; who is found to have an account has it as such."""
+        """Give a connection a slot, another's if necessary; update its party if an account was found meanwhile."""
         party = self.party_of(seat.peer)
         if self._party.get(seat, party) != party:
             self.go(seat)
         return self.has_place(seat) or (self._make_place(party) and self.come(seat))
 
     def party_of(self, peer: Peer) -> Party:
-        """Whose places those of a peer are counted with."""
+        """Return the party of a peer."""
         if peer.uid is None:
             return network_of(peer.address)
         return peer.uid if self._knows(peer.uid) else UNKNOWN
 
     def _make_place(self, party: Party) -> bool:
-        """Have a connection that is silent for long lose its place; whether there is one now."""
+        """Free a slot of a silent connection if necessary; return True if one is free."""
         if self._has_most(party):
             return self._turn_out(party)
         if not self._is_full(party):
@@ -230,11 +229,11 @@ class Places:
         return self._turn_out(max(among, key=lambda each: len(self._seated[each])))
 
     def _is_full(self, party: Party) -> bool:
-        """Whether no place is left for one of a party."""
+        """True if no slot is left for a party."""
         return len(self._party) >= self._most or self._is_barred(party)
 
     def _is_barred(self, party: Party) -> bool:
-        """Whether what is left is for people with an account, and a party is no such."""
+        """True if the remaining slots are reserved for people with an account, and a party is not one."""
         left = self._most - self._most // FOR_PEOPLE
         return not isinstance(party, int) and self._others >= left and not self.personal
 
@@ -244,7 +243,7 @@ class Places:
 
     def _turn_out(self, party: Party) -> bool:
         longest, since = next(iter(self._silent[party].items()), (None, 0.0))
-        if longest is None or time.monotonic() - since < SILENT:
+        if longest is None or time.monotonic() - since < SILENT_SECONDS:
             return False
         self.go(longest)
         longest.hang_up()

@@ -1,7 +1,7 @@
-"""`fairlead up`: put journal, engine, loop and HTTP together, run, and stop cleanly.
+"""`fairlead up`: assemble journal, engine, loop and HTTP servers, run them, and stop cleanly.
 
-Ctrl-C stops what runs (it goes back to its jobs, and starts again with the next `up`) and leaves nothing behind. SIGTERM, as from
-a service manager that restarts the scheduler, leaves the tasks running under their supervisor, to be adopted.
+Ctrl-C stops running tasks, which go back to their jobs and start again with the next `up`, and leaves nothing behind. SIGTERM, as
+from a service manager that restarts the scheduler, leaves tasks running under their supervisor, to be adopted.
 """
 
 import asyncio
@@ -74,19 +74,19 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("fairlead")
 
-HEAR_WITHIN = 30.0
-"""Seconds in which the engine must have told what it knows of, for the scheduler to start."""
-HANG_UP_WITHIN = 5.0
-"""Seconds that the engine is given to pass on what it was told, before the process ends."""
-UNWRITTEN = 10.0
-"""Seconds for which `down --now` waits for a journal that cannot be written."""
+ENGINE_START_SECONDS = 30.0
+"""For the engine to report what it runs, at the start."""
+HANG_UP_SECONDS = 5.0
+"""For the engine to pass on pending requests, at the end."""
+UNWRITTEN_SECONDS = 10.0
+"""How long `down --now` waits for a journal that cannot be written."""
 
 
 EngineMaker = Callable[[Callable[[], None]], LiveEngine]
 
 
 class SchedulerFailed(RuntimeError):
-    """A fault of fairlead's own ended the scheduler."""
+    """An internal error ended the scheduler."""
 
 
 def serve(
@@ -101,37 +101,37 @@ def serve(
     on_ready: Callable[[list[str], LiveEngine], None],
     on_stopping: Callable[[int], None],
 ) -> None:
-    """Run the scheduler until it is told to stop.
+    """Run the scheduler until it is stopped.
 
-    Long because all parts are put together here, in the one order in which each finds what it needs of the others.
+    Long because it assembles all parts, in the one order in which each finds those it needs.
 
     Parameters
     ----------
     home : Path
         Its data folder.
     configuration : Configuration
-        The queues, the nodes (this machine, where there are none) and the settings.
+        Queues, nodes (by default this machine) and settings.
     where : Where
-        Where to answer.
+        Where to listen.
     personal : bool
-        Whether it is for one person, whose process this is, or for everybody who has an account here.
+        True for a scheduler of one person, the owner of this process; False for everybody with an account here.
     drop : sequence of str
-        Nodes that may be gone though tasks run on them, which are stopped and go back to their jobs.
+        Nodes that may be removed with tasks on them, which are stopped and go back to their jobs.
     make_engine : callable, optional
-        Makes the engine, of the function that wakes the scheduler; default: this machine, as the configuration says.
+        Makes the engine, given the function that wakes the scheduler; by default for this machine, as configured.
     read_again : callable
-        Reads the configuration anew, when the scheduler is told to.
+        Reloads the configuration.
     on_ready : callable
-        Told the URLs and the engine when requests are answered.
+        Called with the URLs and the engine when requests are answered.
     on_stopping : callable
-        Told how many tasks still run when the scheduler begins to stop.
+        Called with the number of running tasks when the scheduler begins to stop.
 
     Raises
     ------
     JournalError, EngineError, CannotListen, Refused, OSError
-        It cannot start; the message says why and what to do.
+        It cannot start; the message states why and what to do.
     SchedulerFailed
-        It ended by a fault of its own.
+        An internal error.
     """
     make_home(home)
     reserve = Reserve(home)
@@ -155,7 +155,7 @@ def serve(
             engines.append(engine)
             scheduler = _start(journal, engine, clock, configuration, home, door.owner.name, drop)
             door.rules = rules_of(scheduler.state, personal)
-            sessions.recover(scheduler.state)  # what is recorded from now on it is told
+            sessions.recover(scheduler.state)  # before any further fact is recorded
             unfinished.recover(scheduler.state)
             outlooks.recover(scheduler.state)
             if kept is not None:
@@ -219,7 +219,7 @@ def serve(
         loop.stop()
         loop.join(timeout=30)
         engine.close(leave=stop.leave)
-        engine.join(timeout=HANG_UP_WITHIN)
+        engine.join(timeout=HANG_UP_SECONDS)
         if isinstance(loop.failure, (Superseded, TakenOver)):
             raise EngineError(str(loop.failure)) from None
         if loop.failure is not None:
@@ -235,13 +235,13 @@ def _start(
     by: str,
     drop: Sequence[str],
 ) -> Scheduler:
-    """Make a scheduler that is configured and knows what runs; raises EngineError where the engine does not tell."""
+    """Make a configured scheduler that knows what runs; raises EngineError if the engine does not answer."""
     there = None if engine.elastic else [node.name for node in engine.nodes]
     scheduler = Scheduler(journal, engine, clock, there, metrics.timed)
     state = scheduler.state
     engine.expect(spec.name for spec, up in zip(state.cluster.specs, state.nodes.up, strict=False) if up)
     scheduler.on_record = metrics.count
-    until = time.monotonic() + HEAR_WITHIN
+    until = time.monotonic() + ENGINE_START_SECONDS
     try:
         if journal.position:
             check_outputs(home / "journal.db", scheduler.state)
@@ -249,7 +249,7 @@ def _start(
             _refuse_to_lose(scheduler.state, {*drop, *there})
         begins: list[Request] = [lambda state, now: [fact for fact in [configure(state, configuration, now)] if fact]]
         if not journal.position and (used := highest_output(home)):
-            begins.insert(0, lambda state, now: [FactsLost(at=now, count=used)])  # whose outputs are no job's to come
+            begins.insert(0, lambda state, now: [FactsLost(at=now, count=used)])  # so that no job reuses old outputs
         scheduler.step(begins, [by] * len(begins))
         while not scheduler.reconciled:
             if engine.trouble:
@@ -270,20 +270,20 @@ def _start(
 
 
 def _refuse_to_lose(state: State, known: Collection[str]) -> None:
-    """Refuse to stop what runs on a node only because nobody speaks of that any more: it may have another name now."""
+    """Refuse to stop running tasks only because the configuration lacks their node, which may have been renamed."""
     rows = state.held_rows()
     for node, count in Counter(state.tasks.node[rows].tolist()).items():
         name = state.cluster.specs[node].name
         if name not in known:
             run = f"{count} task{'s run' if count > 1 else ' runs'} on it"
             raise EngineError(
-                f"node {name!r} is gone from the configuration, and {run}: put it back, and drain it before it goes; or have "
-                f"what runs there stopped and start again elsewhere: fairlead up --drop-node {name}"
+                f"node {name!r} is gone from the configuration, and {run}: put it back, and drain it before removing it; or "
+                f"stop what runs there, to start again elsewhere: fairlead up --drop-node {name}"
             )
 
 
 def _mesos_door(where: Where, listener: Listener, personal: bool, clock: Clock) -> "MesosDoor":
-    """What answers Mesos' frameworks; what it is made of is loaded only where there may be any."""
+    """Return the server for Mesos frameworks, imported only if needed."""
     from fairlead.service.mesos.door import MesosDoor
 
     return MesosDoor(where, listener, personal, clock)
@@ -298,9 +298,7 @@ def _announcing(
     mesos: "MesosDoor | None",
     kept: KeptOutput | None,
 ) -> Callable[[State, Sequence[Fact]], None]:
-    """Ring for the jobs that ended, and that there are more facts; tell programs what happened to their calls, the door of new
-    rules, the outlooks of what came true, frameworks what concerns them, and of ends who keeps output.
-    """
+    """Return the callback for recorded facts: it updates all parts that depend on them, and wakes waiting requests."""
 
     def announce(state: State, facts: Sequence[Fact]) -> None:
         if any(isinstance(fact, Configured) for fact in facts):
@@ -317,12 +315,12 @@ def _announcing(
 
 
 def _nodes_at_work(state: State) -> set[str]:
-    """The names of the nodes where tasks hold room."""
+    """Return the names of the nodes with tasks that hold resources."""
     return {state.cluster.specs[node].name for node in np.unique(state.tasks.node[state.held_rows()]).tolist()}
 
 
 class _Stop:
-    """How the scheduler ends: when what runs has ended, or at once."""
+    """Ends the scheduler: when running tasks have ended, or at once."""
 
     def __init__(self, loop: Loop, engine: LiveEngine, on_stopping: Callable[[int], None]) -> None:
         self.leave = False
@@ -330,13 +328,13 @@ class _Stop:
         self._pressed = 0
 
     def __call__(self, now: bool, by: str = "") -> None:
-        """Stop placing tasks, and end the loop when none is left; `now` has those that run stopped first, by somebody.
+        """Stop placing tasks, and end the loop when none is left; `now` first stops the running ones, on behalf of `by`.
 
-        With `now` nobody waits for nodes that are not heard: what was told to stop there is seen to by the next scheduler. Nor,
-        but for a while, for a journal that cannot be written: what runs goes on then, for nothing is done that is not recorded.
+        With `now` the loop does not wait for silent nodes: the next scheduler handles what was to stop there. It waits only
+        `UNWRITTEN_SECONDS` for a journal that cannot be written: running tasks then go on, since nothing unrecorded is done.
         """
         self.leave = True
-        told = False  # what runs was told to stop, if it is to be
+        told = False  # running tasks were asked to stop, if that is wanted
 
         def revoke(state: State, at: float) -> tuple[list[Fact], None]:
             nonlocal told
@@ -355,14 +353,14 @@ class _Stop:
                 return True
             if not (now and told and left <= self._engine.silence.keys()):
                 return False
-            log.warning("not waited for, as nothing is heard of it: what runs on %s", ", ".join(sorted(left)))
+            log.warning("not waiting for tasks on silent nodes: %s", ", ".join(sorted(left)))
             return True
 
-        self._loop.stop(when=is_over, patience=UNWRITTEN if now else inf)
+        self._loop.stop(when=is_over, patience=UNWRITTEN_SECONDS if now else inf)
         self._ask_until_taken(revoke, by)
 
     def _ask_until_taken(self, revoke: Question, by: str) -> None:
-        """Have it happen as soon as the journal can be written."""
+        """Retry until the journal can be written."""
 
         def again() -> None:
             timer = threading.Timer(1.0, self._ask_until_taken, (revoke, by))
@@ -379,10 +377,10 @@ class _Stop:
             again()
 
     def at_once(self) -> None:
-        """Ctrl-C: stop what runs and end; pressed again, end without waiting for it."""
+        """Handle Ctrl-C: stop running tasks and end; the second time, end without waiting."""
         self._pressed += 1
         if self._pressed == 1:
             self(now=True)
         else:
-            log.warning("leaving: tasks that still run are stopped within %g seconds", GRACE)
+            log.warning("leaving: running tasks are stopped within %g seconds", GRACE)
             self._loop.stop()

@@ -1,8 +1,8 @@
-"""Who may call what: one table of all routes, and what holds a route to its line there.
+"""Access control: one table of all routes and of who may call them, and its enforcement.
 
-A route without a line cannot be made. The caller is known, and refused where the line says so, before anything of a body is read.
-What hangs on the job or the queue that a request is about is checked where that is looked at, in the scheduler's thread, by
-:mod:`fairlead.people.rules`; the line says that it is.
+A route without a line in the table cannot be created. The caller is authenticated, and refused if the line says so, before the
+body is read. Permissions on the job or queue of a request are checked in the scheduler's thread by :mod:`fairlead.people.rules`;
+the line only names them.
 """
 
 from collections.abc import Callable, Coroutine, Mapping
@@ -24,21 +24,21 @@ from fairlead.service.api.large_bodies import LargeBody
 
 
 class Who(Enum):
-    """Who may call a route; the value is how it is told."""
+    """Who may call a route; the value is shown in the documentation."""
 
-    ANYBODY = "anybody, unknown"
-    PEOPLE = "everybody who is known"
-    SEEN = "everybody who is known; of others' jobs they see that they are there"
-    SUBMITTERS = "who may submit to the queue, under their own name"
-    OWNERS = "whose the job is, the admins of its queue, root"
+    ANYBODY = "anybody, without authentication"
+    PEOPLE = "everybody with an account"
+    SEEN = "everybody with an account; others' jobs show only that they exist"
+    SUBMITTERS = "those who may submit to the queue, under their own name"
+    OWNERS = "the job's owner, the admins of its queue, root"
     SESSION = "who opened the session"
     TOKENS = "everybody for themselves; root for others"
-    DOINGS = "everybody, of what they did and of what was done to their jobs; operators, of all"
+    DOINGS = "everybody for their own actions and for those on their jobs; operators for all"
     OPERATORS = "operators, root"
 
 
 class Line(NamedTuple):
-    """A route's line: who may call it, and whether that changes anything, so that a token to read is not enough."""
+    """A line of the table: who may call a route, and whether it changes anything, which a read-only token may not."""
 
     who: Who
     changes: bool
@@ -46,8 +46,8 @@ class Line(NamedTuple):
 
 LOOK, CHANGE = False, True
 
-DEAR = {("POST", "/v1/tokens"): 100}
-"""Requests that count as several of those that one may make in a second: each adds to what is kept."""
+COSTS = {("POST", "/v1/tokens"): 100}
+"""Requests that count as several in the rate limit, since each adds stored data."""
 
 ROUTES: Mapping[tuple[str, str], Line] = {
     ("GET", "/healthz"): Line(Who.ANYBODY, LOOK),
@@ -98,16 +98,16 @@ ROUTES: Mapping[tuple[str, str], Line] = {
 
 
 class Entrance:
-    """The outermost of the application: which host is meant, and who calls.
+    """The outermost layer of the application: checks the Host header and authenticates the caller.
 
     Parameters
     ----------
     app : ASGI application
     door : Door
     deeds : Deeds
-        Told who was refused.
+        Logs refusals.
     hosts : set of str
-        The names that requests may be for, in lower case, without a port.
+        The accepted host names, in lower case, without a port.
     """
 
     def __init__(self, app: ASGIApp, door: Door, deeds: Deeds, hosts: set[str]) -> None:
@@ -129,27 +129,27 @@ class Entrance:
             )
         except Stranger as stranger:
             scope["caller"] = stranger
-        wait = self._wait(scope["caller"], DEAR.get((scope["method"], scope["path"]), 1))
+        wait = self._wait(scope["caller"], COSTS.get((scope["method"], scope["path"]), 1))
         if wait:
-            answer = refusal(429, "that are more requests than one person may make: slow down", retry_after(wait))
+            answer = refusal(429, "too many requests from one person: slow down", retry_after(wait))
             await answer(scope, receive, send)
             return
         scope["door"], scope["deeds"] = self._door, self._deeds
         await self._app(scope, receive, send)
 
     def _wait(self, caller: Caller | Stranger, count: int) -> float:
-        """Seconds until somebody may make another request, which counts as so many; 0 where that is now."""
+        """Return the seconds until a caller may make a request of cost `count`; 0 for now."""
         if isinstance(caller, Stranger):
             return self._rates.wait(caller.by, DEFAULT.requests or 1.0, count)
         a_second = default_bounds(self._door.rules, caller).requests
         return self._rates.wait(caller.person.uid, a_second, count) if a_second is not None else 0.0
 
 
-_large_bodies = OneEach("a large request of yours is read already")
+_large_bodies = OneEach("a large request of yours is being read already")
 
 
 class HeldRoute(APIRoute):
-    """A route that is held to its line. Raises KeyError when it is made without one."""
+    """A route that enforces its line of the table. Raises KeyError when created without one."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         handle = super().get_route_handler()
@@ -164,20 +164,20 @@ class HeldRoute(APIRoute):
 
 
 def _admit(request: Request, line: Line) -> None:
-    """Raises HTTPException or Forbidden for somebody who may not call a route, whatever it is about."""
+    """Raise HTTPException or Forbidden for a caller who may not call a route at all."""
     caller = request.scope["caller"]
     if line.who is Who.ANYBODY:
         return
     if isinstance(caller, Stranger):
         raise HTTPException(403 if caller.known else 401, str(caller))
     if line.changes and caller.read_only:
-        raise Forbidden("this token is to look only: ask for one without --read-only")
+        raise Forbidden("this token is read-only: use one made without --read-only")
     if line.who is Who.OPERATORS:
         check_operates(request.scope["door"].rules, caller)
 
 
 def note_refusal(request: Request, why: str) -> None:
-    """Note in the log that somebody was refused."""
+    """Log a refusal."""
     caller = request.scope["caller"]
     unknown = isinstance(caller, Stranger)
     by = caller.by if unknown else caller.person.name
@@ -190,7 +190,7 @@ async def _known(request: Request) -> Caller:
 
 
 Known = Annotated[Caller, Depends(_known)]
-"""Who makes the request."""
+"""The caller of a request."""
 
 
 def _some(names: set[str]) -> str:

@@ -1,4 +1,4 @@
-"""What all of the API's parts share: asking the scheduler's thread, answering in JSON, saying what is wrong."""
+"""What all routes share: questions to the scheduler's thread, JSON answers, errors, and limits per person."""
 
 import asyncio
 from collections import Counter
@@ -29,31 +29,33 @@ from fairlead.service.loop import Busy, HappensLater, Loop, Question
 from fairlead.service.wakeups import Wakeups
 
 LARGEST_BODY = 16 * 2**20
-ANSWER_WITHIN = 30.0
-"""Seconds after which a request is told to come back."""
+ANSWER_SECONDS = 30.0
+"""After which a request without an answer is refused."""
 MOST_WAITERS = 2000
-"""Requests that wait for something to happen, at once: long polls and streams."""
+"""Concurrent requests that wait for an event: long polls and streams."""
 LONGEST_WAIT = 60.0
 MOMENTS = (
     "submitted_at", "started_at", "finished_at", "checkpointed_at", "expected_end", "cautious_end", "earliest", "latest",
     "waits_since", "made", "start", "end", "since", "away_since", "offered_since",
 )  # fmt: skip
-"""What is told of jobs, tasks, queues and reservations in seconds of the scheduler's clock."""
+"""Keys whose values are seconds of the scheduler's clock."""
 
 Number = Annotated[int, PathParameter(ge=0, le=2**53)]
 NodeName = Annotated[str, PathParameter(max_length=253)]
 Identity = Annotated[str, PathParameter(pattern=r"^[0-9a-f]{32}$")]
-Wait = Annotated[float, Query(ge=0, le=LONGEST_WAIT, description="Seconds to wait for it to end; 0: answer at once.")]
+Wait = Annotated[float, Query(ge=0, le=LONGEST_WAIT, description="Seconds to wait for its end; 0 answers at once.")]
 Key = Annotated[
     str,
     Header(
-        alias="Idempotency-Key", max_length=200, description="The same key again gives the same jobs, and no new ones."
+        alias="Idempotency-Key",
+        max_length=200,
+        description="Repeating a key returns the same jobs instead of new ones.",
     ),
 ]
 
 
 class Error(BaseModel):
-    """What was wrong, and what would be right; whether what was asked for may happen all the same, since it was taken."""
+    """What was wrong and what would be right, and whether the request, once accepted, may still take effect."""
 
     error: str
     may_happen: bool = False
@@ -65,7 +67,7 @@ def errors(*codes: int) -> dict[int | str, dict[str, Any]]:
 
 
 class Asker:
-    """Asks the loop from the event loop, as somebody."""
+    """Asks the scheduler's loop questions on behalf of callers. For the event loop."""
 
     def __init__(self, loop: Loop, wakeups: Wakeups, door: Door, clock: Clock) -> None:
         self.loop, self.wakeups, self.door, self.clock = loop, wakeups, door, clock
@@ -74,11 +76,11 @@ class Asker:
     async def ask(self, question: Question, changes: bool = False, by: str = "", takes_on: bool = False) -> Any:
         answer = self.loop.ask(question, changes, by, takes_on)
         try:
-            return await asyncio.wait_for(asyncio.wrap_future(answer), ANSWER_WITHIN)
+            return await asyncio.wait_for(asyncio.wrap_future(answer), ANSWER_SECONDS)
         except TimeoutError:
             if changes and not answer.cancelled():
                 raise HappensLater(
-                    "the scheduler is too busy to answer now; what was asked for may happen yet"
+                    "the scheduler is too busy to answer now; the request may still take effect"
                 ) from None
             raise
 
@@ -86,11 +88,11 @@ class Asker:
         return await self.ask(lambda state, now: ([], view(state)))
 
     async def read_seen(self, caller: Caller, view: Callable[[State], Any]) -> Any:
-        """As `read`, without the leaves of others in private queues."""
+        """Like `read`, without other people's leaves in private queues."""
         return await self.read_seen_at(caller, lambda state, now: view(state))
 
     async def read_seen_at(self, caller: Caller, view: Callable[[State, float], Any]) -> Any:
-        """As `read_seen`, of the state and what time it is."""
+        """Like `read_seen`, but the view also gets the time."""
 
         def question(state: State, now: float) -> tuple[list[Fact], Any]:
             return [], without(view(state, now), hidden_leaves(self.door.rules, caller, state.tree.names))
@@ -98,12 +100,12 @@ class Asker:
         return await self.ask(question)
 
     async def told_to(self, caller: Caller, told: Any, names: Iterable[str] = ()) -> Any:
-        """An answer without the leaves of others in private queues: of those that there are, and of `names`."""
+        """Remove other people's leaves in private queues from an answer: existing ones, and those of `names`."""
         there = await self.read(lambda state: list(state.tree.names))
         return without(told, hidden_leaves(self.door.rules, caller, [*there, *names]))
 
     async def change(self, caller: Caller, make: Callable[[State, float], Fact | None]) -> bool:
-        """Let a fact happen, if there is one; returns whether there was."""
+        """Record a fact, if `make` returns one; return True if so."""
 
         def question(state: State, now: float) -> tuple[list[Fact], bool]:
             fact = make(state, now)
@@ -113,7 +115,7 @@ class Asker:
         return changed
 
     async def change_job(self, caller: Caller, job: int, make: Callable[[State, float], Fact | None]) -> bool:
-        """As `change`, about a job that must be theirs."""
+        """Like `change`, for a job on which the caller may act."""
 
         def checked(state: State, now: float) -> Fact | None:
             check_acts(self.door.rules, caller, job, spec_of(state, job))
@@ -122,7 +124,7 @@ class Asker:
         return await self.change(caller, checked)
 
     async def read_job(self, caller: Caller, job: int) -> JobInfo:
-        """A job, as far as it is for them to see."""
+        """Return a job's description as the caller may see it."""
 
         def view(state: State) -> Any:
             return job_as_seen(self.door.rules, caller, spec_of(state, job), report.describe_job(state, job))
@@ -132,7 +134,7 @@ class Asker:
 
     @contextmanager
     def waiter(self, caller: Caller) -> Iterator[None]:
-        """Count one of somebody's that waits; too many, theirs or in all, are turned away."""
+        """Count a waiting request; raises Busy beyond the limits per person and in total."""
         uid, most = caller.person.uid, default_bounds(self.door.rules, caller).streams
         if most is not None and self._waiters[uid] >= most:
             raise Busy(f"{most} requests of yours wait for something to happen already: end some of them")
@@ -148,7 +150,7 @@ class Asker:
 
 
 class OneEach:
-    """What is done for each person one at a time: another is turned away."""
+    """Something done for one request of each person at a time; others are refused."""
 
     def __init__(self, what: str) -> None:
         self._what = what
@@ -156,10 +158,10 @@ class OneEach:
 
     @contextmanager
     def of(self, caller: Caller) -> Iterator[None]:
-        """Do it for somebody; raises Busy where it is done for them already."""
+        """Do it for a person; raises Busy if it is being done for them already."""
         uid = caller.person.uid
         if uid in self._for:
-            raise Busy(f"{self._what}: wait until that is done")
+            raise Busy(f"{self._what}: wait until it is done")
         self._for.add(uid)
         try:
             yield
@@ -168,20 +170,20 @@ class OneEach:
 
 
 class InTurn:
-    """What is done for each person in a thread, one after another: nobody takes more than one of the threads that all share."""
+    """Something done in threads, one at a time per person, so nobody takes more than one of the shared threads."""
 
     def __init__(self) -> None:
         self._turns: WeakValueDictionary[int, asyncio.Lock] = WeakValueDictionary()
 
     async def do(self, uid: int, what: Callable[[], None]) -> None:
-        """Do it for somebody when it is their turn."""
+        """Do it for a person, after their earlier ones."""
         turn = self._turns.setdefault(uid, asyncio.Lock())
         async with turn:
             await asyncio.to_thread(what)
 
 
 class Json(JSONResponse):
-    """Written by msgspec, which takes a tenth of the time."""
+    """JSON written by msgspec, ten times faster."""
 
     def render(self, content: Any) -> bytes:
         return msgspec.json.encode(content)
@@ -192,7 +194,7 @@ class Bytes(Response):
 
 
 def by_wall_clock(told: Any, clock: Clock) -> Any:
-    """The same about one thing, with its moments as the wall clock has them."""
+    """Convert the times in a description to wall clock time."""
     moments: dict[str, Any] = {name: clock.wall(told[name]) for name in MOMENTS if told.get(name) is not None}
     if told.get("revoked") is not None:
         moments["revoked"] = {**told["revoked"], "at": clock.wall(told["revoked"]["at"])}
@@ -200,13 +202,13 @@ def by_wall_clock(told: Any, clock: Clock) -> Any:
 
 
 def spec_of(state: State, job: int) -> Job:
-    """What was asked for with a job; refuses one that is not known (any more)."""
+    """Return a job's specification; raises Unknown."""
     admission.job_row(state, job)
     return state.index.specs[job]
 
 
 def retry_after(seconds: float) -> dict[str, str]:
-    """The header that says when a request may be made again."""
+    """Return the Retry-After header."""
     return {"Retry-After": str(ceil(seconds))}
 
 

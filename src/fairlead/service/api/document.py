@@ -1,4 +1,4 @@
-"""The API's own documents: for programs, as OpenAPI; for people, a page that needs nothing from anywhere else."""
+"""The API's documentation: OpenAPI for programs, and a self-contained page for people."""
 
 import html
 from typing import Any
@@ -46,7 +46,7 @@ def _page(document: dict[str, Any]) -> str:
 
 
 def _fields(document: dict[str, Any], schema: dict[str, Any]) -> list[tuple[str, str, str, str]]:
-    """The fields of a body: name, where, what is said of it, and its kind."""
+    """Return the fields of a body: name, place, description, type."""
     found = document["components"]["schemas"][schema["$ref"].rpartition("/")[2]] if "$ref" in schema else schema
     needed = found.get("required", [])
     return [
@@ -56,7 +56,7 @@ def _fields(document: dict[str, Any], schema: dict[str, Any]) -> list[tuple[str,
 
 
 def _kind(schema: dict[str, Any]) -> str:
-    """What kind of value a schema is, in a few words."""
+    """Describe the type of a schema in a few words."""
     if "$ref" in schema:
         return str(schema["$ref"].rpartition("/")[2])
     if "anyOf" in schema:

@@ -1,4 +1,4 @@
-"""What tasks read as their standard input, piece by piece, as whoever runs them hands it on."""
+"""Standard input of tasks, sent piece by piece."""
 
 import asyncio
 import time
@@ -15,10 +15,10 @@ from fairlead.scheduler.state import State
 from fairlead.service.api.access import Known
 from fairlead.service.api.asking import Asker, Json, Number, spec_of
 
-TAKEN_WITHIN = 1.0
-"""Seconds after which it is told how much was taken, though that is not all."""
-FIRST_PAUSE, LONGEST_PAUSE = 0.001, 0.05
-"""Seconds between looks at how much was taken."""
+TAKEN_SECONDS = 1.0
+"""After which a request returns, even if not all was taken."""
+FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.001, 0.05
+"""Between two checks of how much was taken."""
 
 Side = Annotated[int, Query(ge=1, lt=2**16)]
 
@@ -35,14 +35,14 @@ def add_input(api: APIRouter, asker: Asker, engine: LiveEngine) -> None:
         request: Request,
         caller: Known,
         offset: Annotated[int, Query(ge=0, le=2**53)] = 0,
-        end: Annotated[bool, Query(description="Whether nothing comes after it.")] = False,
-        rows: Annotated[Side | None, Query(description="With `columns`, the size of its terminal.")] = None,
+        end: Annotated[bool, Query(description="True if nothing follows.")] = False,
+        rows: Annotated[Side | None, Query(description="With `columns`, the size of the client's terminal.")] = None,
         columns: Side | None = None,
     ) -> Response:
-        """Hand a task a piece of its standard input, from an offset on; go on from what was `taken`.
+        """Send a task a piece of its standard input, starting at `offset`; continue from the returned `taken`.
 
-        What it had before is passed over, and after a gap nothing is taken. A task that waits takes nothing yet. One that starts
-        again has read nothing: its `attempt` is another.
+        Data that the task already has is ignored; after a gap nothing is taken. A waiting task takes nothing yet. A restarted
+        task has read nothing: its `attempt` has changed.
         """
 
         def view(state: State) -> TaskInfo:
@@ -63,8 +63,8 @@ def add_input(api: APIRouter, asker: Asker, engine: LiveEngine) -> None:
 async def _fed(
     engine: LiveEngine, task: tuple[int, int, int], offset: int, data: bytes, end: bool, size: tuple[int, int] | None
 ) -> tuple[int, bool]:
-    """Feed a task, and wait a while for that to be taken: how much was, and whether no more will be."""
-    until, pause = time.monotonic() + TAKEN_WITHIN, FIRST_PAUSE
+    """Feed a task, and wait a while until it is taken; return how much was, and whether the input is over."""
+    until, pause = time.monotonic() + TAKEN_SECONDS, FIRST_PAUSE_SECONDS
     with engine.feeding(task, offset, data, end, size) as told:
         while True:
             found = told()
@@ -73,4 +73,4 @@ async def _fed(
             if time.monotonic() > until:
                 return (found.taken, found.over) if found is not None else (0, False)
             await asyncio.sleep(pause)
-            pause = min(LONGEST_PAUSE, 2 * pause)
+            pause = min(LONGEST_PAUSE_SECONDS, 2 * pause)

@@ -1,4 +1,4 @@
-"""Requests about when jobs start: those that were submitted, and those that were not yet."""
+"""Routes for predicted starts: of submitted jobs, and of jobs that would be submitted."""
 
 from typing import Any
 
@@ -22,13 +22,13 @@ from fairlead.simulate.outlook import Outlook, outlook
 def add_outlooks(api: APIRouter, asker: Asker, outlooks: Outlooks) -> None:
     @api.get("/v1/jobs/{job}/when", response_model=WhenInfo)
     async def when(job: Number, caller: Known) -> Response:
-        """When a job is expected to start, as an interval: in eight of ten cases within it."""
+        """When a job is expected to start, as an interval that is right in eight of ten cases."""
         found = await outlooks.of_job(asker.loop, job)
         return Json(await asker.told_to(caller, _told(asker, found, found.job, None)))
 
     @api.post("/v1/when", response_model=WhenInfo)
     async def when_submitted(request: WhenRequest, caller: Known) -> Response:
-        """When a job would start, were it submitted now. Nothing is submitted."""
+        """When a job would start if it were submitted now. Nothing is submitted."""
 
         def asked(state: State) -> tuple[Job, str]:
             rules = asker.door.rules

@@ -1,4 +1,4 @@
-"""Submission, of commands and of calls: all jobs of a request or none, and once under a key."""
+"""Submission of commands and calls: all jobs of a request or none, and only once per key."""
 
 import asyncio
 import hashlib
@@ -26,7 +26,7 @@ from fairlead.service.unfinished import Unfinished, load_of
 
 
 class Asked(NamedTuple):
-    """A job as it is asked for: its tasks, whether they are a gang, their work, and what of the environment is kept apart."""
+    """A job to submit: number of tasks, gang or not, its work, and environment variables stored outside the journal."""
 
     request: JobAsked
     tasks: int
@@ -36,7 +36,7 @@ class Asked(NamedTuple):
 
 
 class Submitter:
-    """Submits jobs for callers."""
+    """Submits, reruns and edits jobs for callers."""
 
     def __init__(self, asker: Asker, unfinished: Unfinished) -> None:
         self._asker, self._unfinished = asker, unfinished
@@ -44,7 +44,7 @@ class Submitter:
     async def submit(self, caller: Caller, asked: Sequence[Asked], key: str) -> list[Submitted]:
         """Submit jobs: all or none."""
         digest = await asyncio.to_thread(_digest, asked) if key else ""
-        key = f"{caller.person.uid}:{key}" if key else ""  # nobody meets another's
+        key = f"{caller.person.uid}:{key}" if key else ""  # keys of different people never collide
         exports = self._unfinished.exports
         kept: list[str] = []
         try:
@@ -62,7 +62,7 @@ class Submitter:
         except (
             Refused,
             Busy,
-        ):  # whatever else goes wrong, it may happen yet: what is left then goes with the next start
+        ):  # after any other error it may still take effect; the next start removes leftovers
             exports.drop(kept)
             raise
         if not are_new:
@@ -70,7 +70,7 @@ class Submitter:
         return answers
 
     async def rerun(self, caller: Caller, number: int, failed: bool, key: str) -> Submitted:
-        """Submit what a job was once more, for the caller; only its tasks that failed, if so asked."""
+        """Submit a job again for the caller, or only its failed tasks."""
         digest = hashlib.sha256(f"rerun {number} {failed}".encode()).hexdigest() if key else ""
         key = f"{caller.person.uid}:{key}" if key else ""
 
@@ -84,12 +84,12 @@ class Submitter:
         (answer,), _ = await self._asker.ask(question, changes=True, by=caller.person.name)
         found: Submitted = answer
         if had_input:
-            lost = f"job {number} read what `fairlead run` was given, which is kept nowhere: now it reads nothing"
+            lost = f"job {number} read the standard input of `fairlead run`, which is not stored: now it reads nothing"
             found = {**found, "warning": "; ".join(filter(None, [lost, found["warning"]]))}
         return found
 
     def edit(self, state: State, now: float, caller: Caller, number: int, request: EditRequest) -> JobEdited | None:
-        """The fact that an edit comes to, of a job that is theirs to change; None where nothing changes."""
+        """Return the fact of an edit of a job that the caller may change; None if nothing changes."""
         spec, rules = spec_of(state, number), self._asker.door.rules
         leaf = None if request.queue is None else admission.leaf_for(state, request.queue, spec.user)
         demand = None if request.demand is None else {**spec.demand, **request.demand}
@@ -112,7 +112,7 @@ class Submitter:
     def _submitted(
         self, state: State, now: float, caller: Caller, jobs: list[Job], key: str, digest: str
     ) -> tuple[list[Fact], tuple[list[Submitted], bool]]:
-        """The facts that a submission comes to; the answers, and whether the jobs are new ones."""
+        """Return the facts of a submission, the answers, and whether the jobs are new."""
         first = admission.repeated(state, key, digest)
         facts: list[Fact] = []
         if first is None:
@@ -133,7 +133,7 @@ class Submitter:
         return facts, (answers, bool(facts))
 
     def _jobs(self, state: State, caller: Caller, asked: Sequence[Asked], digest: str) -> list[Job]:
-        """The jobs that a submission asks for, each in its leaf; refuses those that the caller may not submit."""
+        """Return the requested jobs, each in its leaf; raises Refused if the caller may not submit one."""
         rules = self._asker.door.rules
         jobs = []
         for number, (request, tasks, gang, work, _) in enumerate(asked):
@@ -149,11 +149,11 @@ class Submitter:
         return jobs
 
     def _with_usual(self, state: State, job: Job) -> Job:
-        """A job that is bounded in what every job is to be, where others share the machine."""
+        """Add the default demands of a shared scheduler."""
         return job if self._asker.door.rules.personal else admission.with_usual(state, job)
 
     def _as_theirs(self, caller: Caller, job: Job, user: str | None) -> Job:
-        """A job as the caller submits it, under their own name or another; raises Forbidden where they may not."""
+        """Return a job as the caller submits it, under their own or another name; raises Forbidden."""
         rules, person = self._asker.door.rules, caller.person
         name = check_submits(rules, caller, job.queue, user)
         limit = output_limit(rules, job.queue)
@@ -161,7 +161,7 @@ class Submitter:
 
 
 def _with_exports(asked: Sequence[Asked], exports: Exports, person: Person, kept: list[str]) -> list[Asked]:
-    """What is asked for, with the environments that are kept apart written to files, whose names are added to `kept`."""
+    """Write environments stored outside the journal to files, and add their names to `kept`; return the updated requests."""
     found = []
     for each in asked:
         if each.exported:

@@ -1,6 +1,6 @@
-"""Mesos' HTTP face: the APIs of version 1 for frameworks, executors and operators. Statuses and messages are Mesos' own.
+"""Mesos' HTTP APIs, version 1, for frameworks, executors and operators. Statuses and messages are those of Mesos.
 
-Thin: know who calls, read the message, ask :class:`~fairlead.service.mesos.calls.Calls` or the operators' part, answer.
+Thin: authenticate, decode, ask :class:`~fairlead.service.mesos.calls.Calls` or the operators' API, answer.
 """
 
 import asyncio
@@ -40,14 +40,14 @@ log = logging.getLogger("fairlead")
 
 LARGEST_BODY = 16 * 2**20
 LARGE = 64 * 2**10
-"""Bytes of a body that takes a while to be read."""
-LONGEST_WAIT = 10.0
-"""Seconds that a call waits for its turn, where a framework makes more than it may."""
+"""Bytes of a body above which it is decoded in a thread."""
+LONGEST_WAIT_SECONDS = 10.0
+"""How long a call may wait for a framework's rate limit."""
 TEXT = "text/plain; charset=utf-8"
 
 
 class Answer(Exception):
-    """A request's answer, known before all of it was looked at."""
+    """An answer that ends the handling of a request early."""
 
     def __init__(self, status: int, text: str = "", headers: Mapping[str, str] | None = None) -> None:
         super().__init__(text)
@@ -55,7 +55,7 @@ class Answer(Exception):
 
 
 class Request(NamedTuple):
-    """What was asked: by whom, in which content type, and in which it is answered."""
+    """A request: its caller, headers, body and content type."""
 
     who: Framed
     headers: Mapping[str, str]
@@ -70,12 +70,12 @@ class MesosApp:
     ----------
     callers : Callers
     calls : Calls
-        What frameworks call.
+        Handles calls of frameworks.
     executor_calls : ExecutorCalls
-        What their executors call.
+        Handles calls of executors.
     operators : Operators
     hosts : set of str
-        The names that requests may be for.
+        The accepted host names; empty for all.
     """
 
     def __init__(
@@ -113,13 +113,13 @@ class MesosApp:
             await answer(send, 503, (str(error) or "the scheduler is too busy").encode(), {"Content-Type": TEXT})
 
     def _check_host(self, host: str) -> None:
-        """Refuse what a page of somebody else's has a browser ask of this machine."""
+        """Refuse requests that a foreign web page makes through a browser (DNS rebinding)."""
         name = hosts.name_in(host)
         if self._hosts and not hosts.is_one(name, self._hosts):
-            raise Answer(421, f"{name or 'no host'!r} is no name of this scheduler: start it with --name {name}")
+            raise Answer(421, f"{name or 'no host'!r} is not a name of this scheduler: start it with --name {name}")
 
     async def _look(self, path: str, scope: Scope, headers: Mapping[str, str], send: Send) -> None:
-        """Answer a GET of what operators look at."""
+        """Answer a GET of an operator."""
         open_to_all = path in ("/version", "/health")
         who = None if open_to_all else await self._callers.who(scope, headers.get("authorization", ""))
         view = self._operators.views.get(path.removesuffix(".json"))
@@ -169,8 +169,8 @@ class MesosApp:
 
     async def _wait_for_turn(self, who: Framed, framework: str) -> None:
         while wait := self._callers.wait(who, framework):
-            if wait > LONGEST_WAIT:
-                raise TooMany("this framework makes more calls than it may: slow down")
+            if wait > LONGEST_WAIT_SECONDS:
+                raise TooMany("too many calls from this framework: slow down")
             await asyncio.sleep(wait)
 
     async def _subscribe(self, request: Request, call: scheduler_pb2.Call, receive: Receive, send: Send) -> None:
@@ -194,7 +194,7 @@ class MesosApp:
         token = said_token(headers.get("authorization", ""))
         if not token:
             noted = scope["noted"]
-            if "token" not in noted:  # it stays the same for as long as the connection lasts
+            if "token" not in noted:  # constant for a connection
                 noted["token"] = await asyncio.to_thread(token_of_peer, scope)
             token = noted["token"]
         body, kind = await self._read(scope, headers, receive)
@@ -223,12 +223,12 @@ class MesosApp:
             await self._executor_calls.leave(stream)
 
     async def _read_of(self, scope: Scope, headers: Mapping[str, str], receive: Receive) -> Request:
-        """Read somebody's call, as far as its head allows; raises Answer where it does not."""
+        """Read a call of an authenticated caller; raises Answer if its head is invalid."""
         who = await self._callers.who(scope, headers.get("authorization", ""))
         return Request(who, headers, *await self._read(scope, headers, receive))
 
     async def _read(self, scope: Scope, headers: Mapping[str, str], receive: Receive) -> tuple[bytes, str]:
-        """The body of a call, and its content type; raises Answer where its head does not allow that."""
+        """Return the body of a call and its content type; raises Answer if its head is invalid."""
         if self._calls.recovering:
             raise Answer(503, "Master has not finished recovery")
         if scope["method"] != "POST":
@@ -242,7 +242,7 @@ class MesosApp:
 
 
 async def _answer_with(stream: Stream, headers: Mapping[str, str], receive: Receive, send: Send) -> None:
-    """Answer with a stream, for as long as its reader reads it."""
+    """Answer with a stream, for as long as the client reads it."""
     await start(send, 200, headers)
     parts = [_send_all(stream, send), _hung_up(receive), stream.cut_off.wait()]
     tasks = [asyncio.ensure_future(part) for part in parts]
@@ -254,14 +254,14 @@ async def _answer_with(stream: Stream, headers: Mapping[str, str], receive: Rece
 
 
 async def _send_all(stream: Stream, send: Send) -> None:
-    """Send a stream, each record as it comes, to its end."""
+    """Send all records of a stream, as they come."""
     async for record in stream.records():
         await send({"type": "http.response.body", "body": record, "more_body": True})
     await send({"type": "http.response.body", "body": b""})
 
 
 async def _hung_up(receive: Receive) -> None:
-    """Wait until the reader has gone."""
+    """Wait until the client has disconnected."""
     while (await receive())["type"] != "http.disconnect":
         pass
 
@@ -271,7 +271,7 @@ async def _body(receive: Receive) -> bytes:
     while True:
         message = await receive()
         if message["type"] == "http.disconnect":
-            raise Answer(400, "the request is not whole")
+            raise Answer(400, "the request is incomplete")
         body += message.get("body", b"")
         if len(body) > LARGEST_BODY:
             raise Answer(413, f"the body is larger than {LARGEST_BODY >> 20} MiB", {"Connection": "close"})
@@ -280,7 +280,7 @@ async def _body(receive: Receive) -> bytes:
 
 
 async def _decoded(body: bytes, kind: str, into: Any) -> Any:
-    """The message of a body; a large one is read beside, so that others are answered meanwhile."""
+    """Decode a body; a large one in a thread, so that others are answered meanwhile."""
     try:
         if len(body) > LARGE:
             return await asyncio.to_thread(decode, kind, body, into)

@@ -1,4 +1,4 @@
-"""What frameworks call, as questions to the scheduler's thread: each is checked and answered as Mesos does."""
+"""Calls of frameworks, as questions to the scheduler's thread; checked and answered as Mesos does."""
 
 import asyncio
 import logging
@@ -42,25 +42,25 @@ from fairlead.service.unfinished import Unfinished
 
 log = logging.getLogger("fairlead")
 
-COME_BACK_WITHIN = 60.0
-"""Seconds that frameworks have to come back after the scheduler has, at the least, before they are gone for good."""
-PATIENCE, PAUSE = 5.0, 0.05
-"""Seconds that a call waits for a place among the questions to the scheduler, and between two tries."""
-AT_ONCE = 1000
-"""Tasks that are reconciled before others get an answer."""
-AGAIN = 1.0
-"""Seconds after which what could not be recorded is asked for again."""
+RECONNECT_SECONDS = 60.0
+"""The least time that frameworks have to reconnect after a restart of the scheduler before they are removed."""
+QUEUE_SECONDS, QUEUE_PAUSE_SECONDS = 5.0, 0.05
+"""How long a call waits for room among the questions to the scheduler, and between two attempts."""
+RECONCILE_BATCH = 1000
+"""Tasks reconciled before other calls are answered."""
+RETRY_SECONDS = 1.0
+"""Between two attempts to record something."""
 
 
 class Refusal(NamedTuple):
-    """Why a call is not taken, as a status and a message."""
+    """Why a call is refused: status and message."""
 
     status: int
     message: str = ""
 
 
 class Calling(NamedTuple):
-    """A call in the scheduler's thread: what is known there, who calls, and what."""
+    """A call in the scheduler's thread: state, time, framework, caller and message."""
 
     state: State
     now: float
@@ -70,7 +70,7 @@ class Calling(NamedTuple):
 
 
 class Calls:
-    """Takes the calls of all frameworks.
+    """Handles the calls of all frameworks.
 
     Parameters
     ----------
@@ -80,9 +80,9 @@ class Calls:
     unfinished : Unfinished
     sandboxes : Sandboxes
     master : MasterInfo
-        What a framework is told of the scheduler.
+        Describes the scheduler to frameworks.
     certificate : str
-        What executors are to trust, as PEM; empty where there is no TLS.
+        The certificate that executors trust, as PEM; empty without TLS.
     """
 
     def __init__(
@@ -108,13 +108,13 @@ class Calls:
 
     @property
     def recovering(self) -> bool:
-        """Whether nothing can be asked now."""
+        """True if no call can be answered now."""
         return self._asker.loop.stopped.is_set() or not self._asker.loop.ready.done()
 
     # -- coming and going ------------------------------------------------------------------------------------------
 
     async def subscribe(self, who: Framed, call: Call, stream: Stream) -> Refusal | None:
-        """Have a framework told what concerns it over a stream; what is wrong with its description it is told there."""
+        """Subscribe a framework to a stream; errors in its description are sent over the stream."""
         info = call.subscribe.framework_info
         named = {each.value for each in (info.id, call.framework_id) if each.value}
         if len(named) > 1:
@@ -132,15 +132,15 @@ class Calls:
         try:
             refusal: Refusal | None = await self._ask(who, question, takes_on=True)
         except BaseException:
-            self.leave(stream)  # it may be subscribed yet
+            self.leave(stream)  # it may still get subscribed
             raise
         return refusal
 
     def _subscribed(
         self, state: State, now: float, identity: str, who: Framed, call: Call, stream: Stream
     ) -> tuple[list[Fact], Refusal | None]:
-        """Note a framework, or tell it what is wrong."""
-        if stream.ended:  # nobody waits for it any more
+        """Record a framework, or send it what is wrong."""
+        if stream.ended:  # the client has gone
             return [], None
         member = state.frameworks.members.get(identity)
         if member is not None and (member.framework.principal, member.framework.uid) != who.identity:
@@ -167,18 +167,18 @@ class Calls:
         asked: Any,
         update: bool = False,
     ) -> list[Fact]:
-        """The facts of what a framework says of itself. Raises Refused, BadDescription."""
+        """Return the facts of a framework's description. Raises Refused, BadDescription."""
         self._check_roles(who, info)
         framework = to_framework(info, who.caller.person, who.name)
         return frameworks.subscribe(state, framework, identity, list(asked.suppressed_roles), now, update)
 
     def _check_roles(self, who: Framed, info: FrameworkInfo) -> None:
-        """Refuse roles that are not for a framework's account and principal."""
+        """Refuse roles that a framework's account or principal may not use."""
         for role in roles_of(info):
             check_submits(self._asker.door.rules, who.caller, queue_of(role), None)
 
     def leave(self, stream: Stream) -> None:
-        """A stream has ended: its framework is disconnected, unless it has another."""
+        """Handle the end of a stream: disconnect its framework, unless it has another."""
         stream.end()
         who = self._whose.pop(stream, None)
         if who is not None:
@@ -193,40 +193,40 @@ class Calls:
         await self.until_taken(question)
 
     async def until_taken(self, question: Callable[[State, float], tuple[list[Fact], None]]) -> None:
-        """Have something happen as soon as it can be recorded."""
+        """Record the facts of a question as soon as possible."""
         while not self._asker.loop.stopped.is_set():
             try:
                 await self._asker.ask(question, changes=True)
             except HappensLater:
                 return
             except (Stalled, Busy, TimeoutError):
-                await asyncio.sleep(AGAIN)
+                await asyncio.sleep(RETRY_SECONDS)
             else:
                 return
 
     def end_groups(self, broken: set[groups.Group]) -> None:
-        """Stop what is left of groups of tasks of which one has ended as it should not."""
+        """Stop the rest of groups in which a task has failed."""
         self._do(self.until_taken(lambda state, now: (groups.end_all(state, broken, now), None)))
 
     async def end_groups_of_before(self) -> None:
-        """The same of what ended when nobody looked."""
+        """Stop the rest of groups in which a task failed while the scheduler was down."""
         await self.until_taken(
             lambda state, now: (groups.end_all(state, groups.broken_groups(state, list(state.index.specs)), now), None)
         )
 
     def _do(self, what: Coroutine[Any, Any, None]) -> None:
-        """Have something done beside."""
+        """Run a coroutine in the background."""
         task = asyncio.get_running_loop().create_task(what)
         self._doing.add(task)
         task.add_done_callback(self._doing.discard)
 
     async def disconnect_those_gone(self) -> None:
-        """Disconnect who has not come back since the scheduler has: nothing is offered to them until they do."""
+        """Disconnect frameworks that have not come back since a restart: they get no offers until they do."""
 
         def question(state: State, now: float) -> tuple[list[Fact], None]:
             streams, members = self._subscriptions.streams, state.frameworks.members
             gone = [who for who, member in members.items() if member.away_since is None and who not in streams]
-            until = now + COME_BACK_WITHIN
+            until = now + RECONNECT_SECONDS
             return [fact for who in gone for fact in frameworks.disconnect(state, who, now, until)], None
 
         await self.until_taken(question)
@@ -234,7 +234,7 @@ class Calls:
     # -- calls -----------------------------------------------------------------------------------------------------
 
     async def take(self, caller: Framed, call: Call, stream: str | None) -> Refusal | None:
-        """Take a call other than SUBSCRIBE; why it is not taken, where it is not."""
+        """Handle a call other than SUBSCRIBE; return why it is refused, if it is."""
         body = BODIES.get(call.type)
         if body is not None and not call.HasField(body):
             return _invalid(f"Expecting '{body}' to be present")
@@ -264,23 +264,23 @@ class Calls:
     async def _ask(
         self, caller: Framed, question: Callable[[State, float], tuple[list[Fact], Any]], takes_on: bool = False
     ) -> Any:
-        """Ask the scheduler; where very many do at once, wait for a place, since clients take a refusal for an error."""
-        by, until = caller.name or caller.caller.person.name, time.monotonic() + PATIENCE
+        """Ask the scheduler. If it is busy, wait for room, since clients treat a refusal as an error."""
+        by, until = caller.name or caller.caller.person.name, time.monotonic() + QUEUE_SECONDS
         while True:
             try:
                 return await self._asker.ask(question, changes=True, by=by, takes_on=takes_on)
             except Busy:
                 if time.monotonic() > until or self._asker.loop.stopped.is_set():
                     raise
-                await asyncio.sleep(PAUSE)
+                await asyncio.sleep(QUEUE_PAUSE_SECONDS)
 
     def _is_current(self, caller: Framed, call: Call, stream: str | None) -> bool:
-        """Whether a call comes from who reads its framework's stream."""
+        """True if a call comes from the client that reads its framework's stream."""
         current = self._subscriptions.streams.get(call.framework_id.value)
         return current is not None and (current.id, current.whose) == (stream, caller.identity)
 
     def _refusal(self, calling: Calling, stream: str | None) -> Refusal | None:
-        """Why nothing is taken from who calls, as it is now."""
+        """Return why any call of this caller is refused now; None if it is not."""
         member = calling.state.frameworks.members.get(calling.who)
         if member is None:
             return Refusal(400, "Framework cannot be found")
@@ -301,7 +301,7 @@ class Calls:
         return None
 
     async def _reconcile(self, caller: Framed, call: Call, stream: str | None) -> Refusal | None:
-        """Tell the states of tasks, of those that are asked for or of all that are not over: some at a time."""
+        """Send the states of the named tasks, or of all unfinished ones, in batches."""
         asked = [(each.task_id.value, each.agent_id.value) for each in call.reconcile.tasks]
 
         def question(
@@ -321,18 +321,18 @@ class Calls:
             refusal, asked = await self._ask(caller, partial(question, []))
             if refusal is not None or not asked:
                 return refusal
-        for start in range(0, len(asked), AT_ONCE):
-            refusal, _ = await self._ask(caller, partial(question, asked[start : start + AT_ONCE]))
+        for start in range(0, len(asked), RECONCILE_BATCH):
+            refusal, _ = await self._ask(caller, partial(question, asked[start : start + RECONCILE_BATCH]))
             if refusal is not None:
                 return refusal
         return None
 
     async def _accept(self, caller: Framed, call: Call, stream: str | None) -> Refusal | None:
-        """Launch tasks; their sandboxes are made before it is known whether they can be launched."""
+        """Launch tasks; their sandboxes are created before it is known whether they can be launched."""
         if launching.count(call.accept) > launching.MOST_TASKS:
-            return _invalid(f"more than {launching.MOST_TASKS} tasks are to be launched")
+            return _invalid(f"more than {launching.MOST_TASKS} tasks in one call")
         if launching.touches_volumes(call.accept):
-            async with self._volumes:  # so that none is made, or used, while it is removed
+            async with self._volumes:  # so that none is created or used while it is removed
                 return await self._accepted(caller, call, stream)
         return await self._accepted(caller, call, stream)
 
@@ -369,7 +369,7 @@ class Calls:
 
         try:
             answer = await self._ask(caller, question, takes_on=True)
-        except (HappensLater, TimeoutError):  # they may be launched yet; if not, they are swept away later
+        except (HappensLater, TimeoutError):  # they may still be launched; if not, the sandboxes are swept later
             raise
         except (Stalled, Busy):
             await asyncio.to_thread(launching.settle_sandboxes, asked, {}, self._sandboxes)
@@ -383,7 +383,7 @@ class Calls:
         return refusal
 
     async def set_apart(self, who: Framed, node: str, operation: Offer.Operation) -> None:
-        """Do an operation on reservations or volumes for an operator. Raises Refused."""
+        """Apply an operation on reservations or volumes for an operator. Raises Refused."""
         check_operates(self._asker.door.rules, who.caller)
         try:
             moves = moves_of(0, operation, None, who.name).moves
@@ -400,12 +400,12 @@ class Calls:
                     await asyncio.to_thread(self._sandboxes.drop_volume, self._sandboxes.volume(node, move.of))
 
     def _tell_operations(self, call: Call, known: Mapping[int, str | None], node: str) -> None:
-        """Tell of operations with an id what became of them; as in Mesos, nobody is told of those without."""
+        """Report the results of operations with an id; as in Mesos, others get no report."""
         told = []
         for number, operation in enumerate(call.accept.operations):
             if operation.type in launching.LAUNCHES:
                 continue
-            wrong = known.get(number, f"{_name_of(operation)} is not done here")
+            wrong = known.get(number, f"{_name_of(operation)} is not supported")
             if wrong is not None:
                 log.info("framework %s: %s: %s", call.framework_id.value, _name_of(operation), wrong)
             if operation.HasField("id"):
@@ -414,7 +414,7 @@ class Calls:
         self._subscriptions.tell(call.framework_id.value, told)
 
     def _reconcile_operations(self, calling: Calling) -> list[Fact]:
-        """Tell of operations that nobody knows them: what became of one is told when it is done, and then forgotten."""
+        """Report operations as unknown: the result of each was sent when it was done, and then forgotten."""
         asked = calling.call.reconcile_operations.operations
         why = "Reconciliation: Operation is unknown"
         told = [
@@ -446,7 +446,7 @@ class Calls:
         }
 
     def _kill(self, calling: Calling) -> list[Fact]:
-        """Stop a task; of one that is not known, what its reconciliation would tell."""
+        """Stop a task; for an unknown one, send what its reconciliation would."""
         kill = calling.call.kill
         try:
             facts = frameworks.kill(calling.state, calling.who, kill.task_id.value, calling.now)
@@ -466,7 +466,7 @@ class Calls:
         return frameworks.kill(calling.state, calling.who, task, calling.now) if task in known else []
 
     def _message(self, calling: Calling) -> list[Fact]:
-        """Have an executor told something, if it is there."""
+        """Forward a message to an executor, if it is connected."""
         asked, f = calling.call.message, calling.state.frameworks
         number = f.executor_on(calling.who, asked.executor_id.value, asked.agent_id.value)
         if number is not None:
@@ -506,7 +506,7 @@ BODIES = {
     Call.REQUEST: "request",
     Call.UPDATE_FRAMEWORK: "update_framework",
 }
-"""What a call of a type must have; REVIVE and SUPPRESS are for all roles where they have nothing."""
+"""The field that a call of a type must have; without one REVIVE and SUPPRESS mean all roles."""
 
 
 def _decline(calling: Calling) -> list[Fact]:
@@ -527,16 +527,16 @@ def _suppress(calling: Calling) -> list[Fact]:
 
 
 def _are_its(calling: Calling, roles: list[str]) -> bool:
-    """Whether all of these are roles of who calls: where one is not, the call is taken and passed over, as by Mesos."""
+    """True if the framework has all these roles; otherwise the call is accepted and ignored, as by Mesos."""
     mine = calling.state.frameworks.members[calling.who].framework.roles
     others = [role for role in roles if role not in mine]
     if others:
-        log.info("framework %s: it has no role %r: its call is passed over", calling.who, others[0][:100])
+        log.info("framework %s: it has no role %r: call ignored", calling.who, others[0][:100])
     return not others
 
 
 def _nothing(calling: Calling) -> list[Fact]:
-    """Taken, and ignored."""
+    """Accept and ignore a call."""
     return []
 
 

@@ -1,4 +1,4 @@
-"""Mesos' door: all that answers frameworks, put together, with what goes on beside it."""
+"""The server for Mesos frameworks: all its parts, and its background tasks."""
 
 import asyncio
 import logging
@@ -29,33 +29,33 @@ from fairlead.service.mesos.executors import Executors
 from fairlead.service.mesos.messages.mesos_pb2 import MasterInfo
 from fairlead.service.mesos.operators import Operators
 from fairlead.service.mesos.sandboxes import ASIDE, Sandboxes
-from fairlead.service.mesos.subscriptions import TELL_AGAIN, Subscriptions
+from fairlead.service.mesos.subscriptions import RESEND_SECONDS, Subscriptions
 from fairlead.service.places import Kind, Places
 from fairlead.service.unfinished import Unfinished
 from fairlead.sockets import is_loopback
 
 log = logging.getLogger("fairlead")
 
-KEEP_ALIVE = 86_400
-"""Seconds that a connection may be silent: clients keep one for all their calls, and do not expect it to be gone."""
+KEEP_ALIVE_SECONDS = 86_400
+"""How long a connection may be silent: clients keep one for all their calls, and expect it to last."""
 ROOM = {Kind.LOOK: 100, Kind.CHANGE: 4000, Kind.WAIT: 4000}
-"""Requests at once: each stream is one for as long as it lasts."""
-PATIENCE = 10.0
-"""Seconds that a connection may wait to be let in: clients take it for an error to be told to come back, but for 503."""
-SWEEP_EVERY = 600.0
-"""Seconds between two looks for sandboxes of jobs that are forgotten."""
+"""Concurrent requests by kind; each stream counts as one while it lasts."""
+MOST_WAIT_SECONDS = 10.0
+"""How long a connection may wait to be admitted: of all refusals, clients retry only after a 503."""
+SWEEP_SECONDS = 600.0
+"""Between two searches for sandboxes of forgotten jobs."""
 
 
 class MesosDoor:
-    """What answers frameworks: made before the scheduler runs, since it is told from the first fact on, and opened when it does.
+    """The server for frameworks. It is made before the scheduler runs, to get all facts, and opened once it does.
 
     Parameters
     ----------
     where : Where
-        Says where their principals are, and what the machine is called by.
+        For principals and host names.
     listener : Listener
     personal : bool
-        Whether all is one person's.
+        True if the scheduler belongs to one person.
     clock : Clock
     """
 
@@ -66,17 +66,17 @@ class MesosDoor:
         self._executors.on_ended = self._subscriptions.executor_ended
 
     def recorded(self, state: State, facts: Sequence[Fact]) -> None:
-        """Tell what was recorded."""
+        """Send what was recorded to frameworks and executors."""
         self._executors.recorded(state, facts)
         self._subscriptions.recorded(state, facts)
 
     def end(self) -> None:
-        """Nobody is told anything any more."""
+        """End all streams."""
         self._executors.end()
         self._subscriptions.end()
 
     def open(self, asker: Asker, unfinished: Unfinished, home: Path, most: int) -> uvicorn.Server:
-        """Make what answers, with places for so many connections."""
+        """Make the web server, with `most` slots for connections."""
         self._asker = asker
         folder, volumes = (
             home / name if self._personal else home.with_name(f"{home.name}-{name}")
@@ -94,27 +94,33 @@ class MesosDoor:
             callers, self._calls, self._executor_calls, Operators(asker, master, self._calls.set_apart), self._names()
         )
         places = Places(
-            most, self._personal, asker.door.knows, room=ROOM, most_of_one=most // 2, full=503, patience=PATIENCE
+            most,
+            self._personal,
+            asker.door.knows,
+            room=ROOM,
+            most_of_one=most // 2,
+            full=503,
+            patience=MOST_WAIT_SECONDS,
         )
-        return make_server(app, self.listener.tls, places, KEEP_ALIVE)
+        return make_server(app, self.listener.tls, places, KEEP_ALIVE_SECONDS)
 
     def _names(self) -> set[str]:
-        """The hosts that requests may be for; none where all will do."""
+        """Return the accepted host names; empty for all."""
         host = self.listener.socket.getsockname()[0]
         names = {host, *LOOPBACK, *self._where.names}
         if not is_loopback(host):
             if self._principals is not None:
-                return set()  # no page has a browser send a secret that it does not know
+                return set()  # a web page does not know the secret
             names |= {socket.gethostname(), socket.getfqdn()}
         return {name.lower().rstrip(".") for name in names}
 
     def attach(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Say in which event loop it all is."""
+        """Set the event loop of all parts."""
         self._subscriptions.attach(loop)
         self._executors.attach(loop)
 
     def beside(self) -> list[Coroutine[Any, Any, None]]:
-        """What goes on for ever, or for a while, beside the answers."""
+        """Return the background tasks."""
         return [
             self._calls.disconnect_those_gone(),
             self._calls.end_groups_of_before(),
@@ -125,13 +131,13 @@ class MesosDoor:
 
     async def _tell_again(self) -> None:
         while True:
-            await asyncio.sleep(TELL_AGAIN / 2)
+            await asyncio.sleep(RESEND_SECONDS / 2)
             await self._look(self._subscriptions.tell_again)
 
     async def _look(self, view: Any) -> Any:
         try:
             return await self._asker.read(view)
-        except (Busy, TimeoutError):  # the next time
+        except (Busy, TimeoutError):  # try again next time
             return None
 
     async def _sweep(self) -> None:
@@ -141,24 +147,24 @@ class MesosDoor:
                 try:
                     await asyncio.to_thread(self._sandboxes.drop_but, known[0])
                     for name in await asyncio.to_thread(self._sandboxes.set_aside, known[1]):
-                        log.warning("volume %s is none that is reserved: it is kept in %s", name, ASIDE)
+                        log.warning("volume %s has no reservation: moved to %s", name, ASIDE)
                 except OSError as error:
-                    log.warning("sandboxes: one cannot be removed: %s", error)
-            await asyncio.sleep(SWEEP_EVERY)
+                    log.warning("sandboxes: cannot remove one: %s", error)
+            await asyncio.sleep(SWEEP_SECONDS)
 
 
 def _sandboxes_of(sandboxes: Sandboxes, state: State) -> tuple[set[str], set[str]]:
-    """The sandboxes of the jobs that are remembered, and the volumes that there are."""
+    """Return the names of the sandboxes of known jobs, and of the existing volumes."""
     paths = (Path(job.work.cwd) for job in state.index.specs.values() if job.framework)
     volumes = (sandboxes.volume(node, mark) for node, here in state.frameworks.parcels.items() for mark in here)
     return {path.name for path in paths if path.parent == sandboxes.folder}, {path.name for path in volumes}
 
 
 def master_info(listener: Listener) -> MasterInfo:
-    """What frameworks are told of the scheduler: as which of Mesos' masters, and where it answers."""
+    """Describe the scheduler to frameworks, as a Mesos master."""
     address, port = listener.socket.getsockname()[:2]
     host = address if is_loopback(address) else socket.getfqdn()
-    found = ip_address("127.0.0.1" if ":" in address or address == "0.0.0.0" else address)  # noqa: S104 it is only compared
+    found = ip_address("127.0.0.1" if ":" in address or address == "0.0.0.0" else address)  # noqa: S104 only compared
     assert isinstance(found, IPv4Address)
     told = MasterInfo(id=str(uuid.uuid4()), ip=int.from_bytes(found.packed, "little"), port=port)
     told.pid, told.hostname, told.version = f"master@{found}:{port}", host, VERSION
@@ -167,6 +173,6 @@ def master_info(listener: Listener) -> MasterInfo:
 
 
 def _certificate(path: Path) -> str:
-    """The first certificate in a file, which is that of whom it is for, without a key that may be there as well."""
+    """Return the first certificate in a file, the server's own, without a key that the file may contain."""
     found = re.search("-----BEGIN CERTIFICATE-----.*?-----END CERTIFICATE-----", path.read_text(), re.DOTALL)
     return found[0] if found else ""

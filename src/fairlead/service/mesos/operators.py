@@ -1,4 +1,4 @@
-"""What operators ask of a Mesos master: to look at, as JSON at its old endpoints, and by the calls of its API of version 1."""
+"""Mesos' operator APIs: JSON at the old endpoints, and the calls of version 1."""
 
 import re
 import time
@@ -36,18 +36,18 @@ from fairlead.service.mesos.resources import THEIRS, ports_of, resources_of, to_
 
 BUILT = f"fairlead {fairlead.__version__}"
 ALWAYS = ("cpu", "memory", "disk", "gpu")
-"""What is told of also where there is nothing."""
+"""Reported even if zero."""
 NANOSECONDS = 1_000_000_000
 NO_PORTS: Ranges = []
 
-USUAL_TASKS = 100
-"""Tasks that are told at once, where nobody says how many."""
+DEFAULT_TASKS = 100
+"""Tasks in one answer, unless `limit` is given."""
 
 Asked = Mapping[str, str]
-"""What is said behind the ``?`` of a path, by name."""
+"""The query parameters of a request."""
 View = Callable[[Framed | None, Asked], Awaitable[Any]]
 SetApart = Callable[[Framed, str, mesos_pb2.Offer.Operation], Awaitable[None]]
-"""What does an operation on reservations for somebody, on an agent."""
+"""Applies an operation on reservations on an agent, for a caller."""
 
 
 class Operators:
@@ -56,7 +56,7 @@ class Operators:
     Attributes
     ----------
     views : mapping of str to callable
-        What there is to look at, by path.
+        GET endpoints by path.
     """
 
     def __init__(self, asker: Asker, master: mesos_pb2.MasterInfo, set_apart: SetApart) -> None:
@@ -77,11 +77,11 @@ class Operators:
 
     @staticmethod
     def status_of(error: Refused) -> int:
-        """The status of a call that is refused."""
+        """Return the status of a refused call."""
         return 403 if isinstance(error, Forbidden) else 404 if isinstance(error, Unknown) else 400
 
     async def _picture(self, who: Framed | None) -> Picture:
-        assert who is not None, "only what is open to all is told to nobody"
+        assert who is not None, "endpoints without authentication need no state"
         rules, caller = self._asker.door.rules, who.caller
 
         def sees(member: Member) -> bool:
@@ -156,7 +156,7 @@ class Operators:
         }
 
     async def _tasks(self, who: Framed | None, asked: Asked) -> Any:
-        """Some of the tasks: the latest first, unless `order` is ``asc``, from `offset` on, and at most `limit` of them."""
+        """Return tasks, latest first unless `order` is ``asc``, from `offset` on, at most `limit`."""
         found = [
             (each.id, task)
             for each in (await self._picture(who)).frameworks
@@ -165,7 +165,7 @@ class Operators:
         ]
         found.sort(key=lambda one: one[1].launched.at, reverse=asked.get("order") != "asc")
         begin = _number(asked, "offset", 0)
-        end = begin + _number(asked, "limit", USUAL_TASKS)
+        end = begin + _number(asked, "limit", DEFAULT_TASKS)
         return {"tasks": [self._task(each, task) for each, task in found[begin:end]]}
 
     def _task(self, who: str, task: TaskPicture) -> dict[str, Any]:
@@ -255,7 +255,7 @@ class Operators:
     # -- the API of version 1 --------------------------------------------------------------------------------------
 
     async def call(self, who: Framed, call: Call) -> Response | None:
-        """Answer a call; None where there is nothing to say. Raises Refused."""
+        """Answer a call; None for an empty answer. Raises Refused."""
         if call.type == Call.TEARDOWN:
             await self._tear_down(who, call.teardown.framework_id.value)
             return None
@@ -270,7 +270,7 @@ class Operators:
             await self._on_reservations(who, call, name)
             return None
         if name not in _ANSWERED:
-            raise Refused(f"{name} is not answered here")
+            raise Refused(f"{name} is not supported")
         told = Response(type=name)
         if call.type == Call.GET_HEALTH:
             told.get_health.healthy = not self._asker.loop.stalled
@@ -364,7 +364,7 @@ class Operators:
                 made.statuses.append(events.status(task.id, task.state, agent=task.launched.node, at=at))
 
     async def _on_reservations(self, who: Framed, call: Call, name: str) -> None:
-        """Do what is asked for as a framework's operation is done."""
+        """Apply an operation as for a framework."""
         field, (kind, things) = name.lower(), ON_RESERVATIONS[name]
         asked, operation = getattr(call, field), mesos_pb2.Offer.Operation(type=kind.upper())
         getattr(getattr(operation, kind), things).extend(getattr(asked, things))
@@ -384,7 +384,7 @@ class Operators:
         await self._asker.ask(question, changes=True, by=who.name or who.caller.person.name)
 
     async def _tear_down(self, who: Framed, identity: str) -> None:
-        """Tear a framework down: one's own, where all its roles are for the principal; or as an operator any."""
+        """Remove a framework: the caller's own, if their principal covers all its roles; an operator may remove any."""
         rules = self._asker.door.rules
 
         def question(state: State, now: float) -> tuple[list[Fact], None]:
@@ -406,27 +406,27 @@ ON_RESERVATIONS = {
     "CREATE_VOLUMES": ("create", "volumes"),
     "DESTROY_VOLUMES": ("destroy", "volumes"),
 }
-"""The calls about reservations: the operation of a framework that each is, and the field that says on what."""
+"""The calls on reservations: the framework operation of each, and its field with the resources."""
 _ANSWERED = {
     "GET_HEALTH", "GET_FLAGS", "GET_VERSION", "GET_METRICS", "GET_STATE", "GET_AGENTS", "GET_FRAMEWORKS", "GET_EXECUTORS",
     "GET_TASKS", "GET_ROLES", "GET_WEIGHTS", "GET_MASTER", "GET_QUOTA",
 }  # fmt: skip
-"""The calls that have an answer."""
+"""The supported calls with an answer."""
 
 
 def _is_asked(asked: Asked, name: str, identity: str) -> bool:
-    """Whether something is asked for, by its id or as any."""
+    """True if a request asks for this id, or for any."""
     return asked.get(name, identity) == identity
 
 
 def _number(asked: Asked, name: str, otherwise: int) -> int:
-    """A number that is asked for; what is none counts as nothing said, as in Mesos."""
+    """Return a numeric parameter; as in Mesos, an invalid one counts as missing."""
     said = asked.get(name, "")
     return int(said) if re.fullmatch("[0-9]{1,18}", said) else otherwise
 
 
 def amounts(said: Quantities, ports: Ranges = NO_PORTS) -> dict[str, float | str]:
-    """Amounts, and ports, as the old endpoints tell them."""
+    """Format amounts and ports as the old endpoints do."""
     every = {**dict.fromkeys(ALWAYS, 0), **said}
     told: dict[str, float | str] = {}
     told |= {THEIRS.get(name, name): to_mesos(THEIRS.get(name, name), amount) for name, amount in every.items()}
@@ -434,7 +434,7 @@ def amounts(said: Quantities, ports: Ranges = NO_PORTS) -> dict[str, float | str
 
 
 def _reserved(agent: AgentPicture) -> dict[str, dict[str, float | str]]:
-    """What is reserved of an agent, by role."""
+    """Return the reserved resources of an agent, by role."""
     by_role: dict[str, Quantities] = {}
     for parcel in agent.told.values():
         by_role[parcel.role] = plus(by_role.get(parcel.role, {}), parcel.amount)
@@ -442,7 +442,7 @@ def _reserved(agent: AgentPicture) -> dict[str, dict[str, float | str]]:
 
 
 def weight(role: RolePicture) -> float:
-    """A role's weight; where it has one for each resource, the largest of them."""
+    """Return a role's weight; the largest one if it has weights by resource."""
     said = role.queue.weight
     return float(max(said.values(), default=1.0)) if isinstance(said, dict) else float(said)
 
@@ -466,7 +466,7 @@ def _role(role: RolePicture) -> dict[str, Any]:
 
 
 def _metrics_of(found: Picture, uptime: float) -> dict[str, float]:
-    """The cluster in numbers, by Mesos' names."""
+    """Return metrics of the cluster, by Mesos' names."""
     told = {"master/uptime_secs": uptime, "master/elected": 1.0}
     told |= {"master/slaves_active": 0.0, "master/slaves_inactive": 0.0, "master/slaves_connected": 0.0}
     for agent in found.agents:

@@ -1,4 +1,4 @@
-"""The cluster as Mesos' operators see it: agents, frameworks with tasks and offers, roles. Pure functions over the state."""
+"""The cluster as Mesos operators see it: agents, frameworks with tasks and offers, roles. Pure functions over the state."""
 
 from collections.abc import Callable
 from itertools import chain
@@ -16,11 +16,11 @@ from fairlead.service.mesos.statuses import latest
 
 Sees = Callable[[Member], bool]
 Hidden = Callable[[str], bool]
-"""Whether a queue is not told of."""
+"""True if a queue must not be shown."""
 
 
 class PortsPicture(NamedTuple):
-    """The ports of a node: all, and those that tasks have and that are offered."""
+    """The ports of a node: all, used by tasks, and offered."""
 
     all: Ranges
     used: Ranges
@@ -28,9 +28,9 @@ class PortsPicture(NamedTuple):
 
 
 class AgentPicture(NamedTuple):
-    """A node, by its row: what it has, what tasks and offers have of that, its parcels by their marks, and its ports.
+    """A node: its resources, used and offered ones, its parcels by mark, and its ports.
 
-    told : the parcels of roles that are told of
+    told : the parcels of roles that are shown
     """
 
     row: int
@@ -45,7 +45,7 @@ class AgentPicture(NamedTuple):
 
     @property
     def unreserved(self) -> Quantities:
-        """What is in no parcel."""
+        """The resources outside of parcels."""
         found = self.capacity
         for parcel in self.parcels.values():
             found = plus(found, parcel.amount, -1)
@@ -53,7 +53,7 @@ class AgentPicture(NamedTuple):
 
 
 class TaskPicture(NamedTuple):
-    """A task of a framework, and the state that it is in."""
+    """A task of a framework, and its state."""
 
     id: str
     name: str
@@ -63,7 +63,7 @@ class TaskPicture(NamedTuple):
 
 
 class FrameworkPicture(NamedTuple):
-    """A framework, with its tasks and its offers."""
+    """A framework, with its tasks and offers."""
 
     id: str
     member: Member
@@ -74,7 +74,7 @@ class FrameworkPicture(NamedTuple):
 
 
 class RolePicture(NamedTuple):
-    """A role: a queue that is declared, or that frameworks are in."""
+    """A role: a queue that is declared or that frameworks use."""
 
     name: str
     queue: Queue
@@ -83,7 +83,7 @@ class RolePicture(NamedTuple):
 
 
 class Picture(NamedTuple):
-    """All of it."""
+    """Agents, frameworks and roles."""
 
     agents: list[AgentPicture]
     frameworks: list[FrameworkPicture]
@@ -91,7 +91,7 @@ class Picture(NamedTuple):
 
 
 def picture(state: State, sees: Sees, hidden: Hidden) -> Picture:
-    """The cluster as somebody sees it: `sees` says of which frameworks they do, `hidden` from which queues they do not."""
+    """Return what a caller may see: `sees` selects frameworks, `hidden` excludes queues."""
     offers = _offers(state)
     by_framework: dict[str, list[Offer]] = {}
     for offer in offers:
@@ -140,7 +140,7 @@ def _ports(state: State, node: str) -> PortsPicture:
 def _framework(state: State, who: str, member: Member, offers: list[Offer], hidden: Hidden) -> FrameworkPicture:
     tasks = []
     for task, launched in state.frameworks.tasks.get(who, {}).items():
-        if hidden(queue_of(launched.role)):  # which the framework has given up since
+        if hidden(queue_of(launched.role)):  # a role that the framework no longer has
             continue
         spec = state.index.specs.get(launched.job)
         name, ports = (spec.name, spec.ports) if spec else (task, [])
@@ -154,7 +154,7 @@ def _of_offers(offers: list[Offer]) -> list[Quantities]:
 
 
 def _roles(state: State, seen: dict[str, Member], hidden: Hidden) -> list[RolePicture]:
-    """The roles that there are, by name; the queue that stands for a role itself is none."""
+    """Return all roles by name, without the leaf queues of frameworks."""
     frameworks: dict[str, list[str]] = {}
     for who, member in seen.items():
         for role in member.framework.roles:
