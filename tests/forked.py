@@ -237,7 +237,7 @@ def _read_all():
     for module in pkgutil.iter_modules(fairlead.cli.__path__):
         importlib.import_module(f"fairlead.cli.{module.name}")
     make_api(
-        SimpleNamespace(loop=None, door=None, wakeups=None), Parts(*[None] * 10)
+        SimpleNamespace(loop=None, authenticator=None, wakeups=None), Parts(*[None] * 10)
     )  # what it keeps is there for the next
     return main
 

@@ -243,20 +243,20 @@ def stream_later(world, path):
 
 
 def test_too_many_that_wait_are_turned_away():
-    from fairlead.service.api import asking as api
+    from fairlead.service.api import state_client as api
     from fairlead.service.loop import Busy
     from fairlead.service.wakeups import Wakeups
 
-    door = SimpleNamespace(rules=Rules({}, personal=True))
-    asker, me = api.Asker(None, Wakeups(), door, None), Caller(myself())
-    waiters = [asker.waiter(me) for _ in range(api.MOST_WAITERS)]
+    authenticator = SimpleNamespace(rules=Rules({}, personal=True))
+    client, me = api.StateClient(None, Wakeups(), authenticator, None), Caller(myself())
+    waiters = [client.waiter(me) for _ in range(api.MOST_WAITERS)]
     for waiter in waiters:
         waiter.__enter__()
-    with pytest.raises(Busy, match="try again"), asker.waiter(me):
+    with pytest.raises(Busy, match="try again"), client.waiter(me):
         pass
     for waiter in waiters:
         waiter.__exit__(None, None, None)
-    with asker.waiter(me):
+    with client.waiter(me):
         pass
 
 

@@ -20,10 +20,10 @@ from fairlead.people.rules import Rules
 from fairlead.policies.registry import find_policy
 from fairlead.scheduler.admission import Refused
 from fairlead.service.api import large_bodies
-from fairlead.service.api.asking import OneEach
 from fairlead.service.api.jobs import BATCH, SHORT, add_jobs
 from fairlead.service.api.large_bodies import LARGE, LargeBody
 from fairlead.service.api.requests import JobsRequest
+from fairlead.service.api.state_client import OnePerPerson
 from fairlead.service.loop import Busy
 from machine import CONFIG, SOCKET, Machine, why_not
 from test_rules import ALICE, BOB, ROOT
@@ -201,7 +201,7 @@ def test_large_bodies_are_read_one_at_a_time_for_each():
 
         return Request({"type": "http", "method": "POST", "headers": [], "caller": caller}, receive)
 
-    one_each = OneEach("a large request of yours is being read already")
+    one_each = OnePerPerson("a large request of yours is being read already")
 
     async def main():
         asked = [(ALICE, large()), (ALICE, large()), (BOB, large()), (ALICE, b"{}")]
@@ -220,7 +220,7 @@ def test_long_listings_are_made_one_at_a_time_for_each_and_others_are_asked_for_
         world.submit("A", {"cpu": 1})
 
     class Asked:
-        door, loop = SimpleNamespace(rules=rules()), SimpleNamespace(takes_nothing_on=False)
+        authenticator, loop = SimpleNamespace(rules=rules()), SimpleNamespace(takes_nothing_on=False)
         clock = SimpleNamespace(wall=lambda at: at)
         questions = 0
 
@@ -229,8 +229,8 @@ def test_long_listings_are_made_one_at_a_time_for_each_and_others_are_asked_for_
             await asyncio.sleep(0)
             return view(world.state)
 
-    api, asker = APIRouter(), Asked()
-    add_jobs(api, asker, None, None, None)
+    api, client = APIRouter(), Asked()
+    add_jobs(api, client, None, None, None)
     (listed,) = (route.endpoint for route in api.routes if route.name == "jobs")
 
     async def main():
@@ -242,7 +242,7 @@ def test_long_listings_are_made_one_at_a_time_for_each_and_others_are_asked_for_
     assert isinstance(second, Busy)
     told = [json.loads(each.body) for each in (first, other, later, *short)]
     assert [len(each["jobs"]) for each in told] == [SHORT + 1] * 3 + [SHORT] * 2
-    assert asker.questions == 2 * 5, "each is more than one question"
+    assert client.questions == 2 * 5, "each is more than one question"
 
 
 # -- on a machine -------------------------------------------------------------------------------------------------------

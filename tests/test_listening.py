@@ -14,11 +14,12 @@ import pytest
 import trustme
 
 from fairlead.client.address import connect_to
-from fairlead.people.door import Peer, Stranger
-from fairlead.service import accepting, listening, places
+from fairlead.people.authenticator import Peer, Stranger
+from fairlead.service import acceptor as acceptors
+from fairlead.service import connection_slots, listening
 from fairlead.service.api.access import Entrance
+from fairlead.service.connection_slots import ROOM, ConnectionSlots, Kind, kind_of
 from fairlead.service.listening import CannotListen, Listener, Where, make_server, names_of, open_socket
-from fairlead.service.places import ROOM, Kind, Places, kind_of
 
 
 async def app(scope, receive, send):
@@ -41,7 +42,7 @@ def serving(tmp_path):
     """A server on a Unix socket; connects to it."""
     path = tmp_path / "socket"
     listener = open_socket(path, shared=False)
-    server = make_server(app, None, Places())
+    server = make_server(app, None, ConnectionSlots())
     thread = threading.Thread(target=lambda: asyncio.run(server.serve(sockets=[listener])))
     thread.start()
     with contextlib.ExitStack() as opened:
@@ -140,7 +141,7 @@ GET = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
 
 
 def test_one_too_many_is_told_when_to_come_back_or_takes_the_place_of_a_silent_one(serving, monkeypatch):
-    monkeypatch.setattr(places, "MOST_OF_ONE", 3)
+    monkeypatch.setattr(connection_slots, "MOST_OF_ONE", 3)
     kept = [serving() for _ in range(3)]
     fourth = serving()
     fourth.sendall(GET)
@@ -149,7 +150,7 @@ def test_one_too_many_is_told_when_to_come_back_or_takes_the_place_of_a_silent_o
     assert "\r\nretry-after: 1\r\n" in head
     kept[0].sendall(GET)  # so it is not the one that is silent for the longest
     assert answer(kept[0]).startswith("HTTP/1.1 200 ")
-    monkeypatch.setattr(places, "SILENT_SECONDS", 0.0)
+    monkeypatch.setattr(connection_slots, "SILENT_SECONDS", 0.0)
     fifth = serving()
     fifth.sendall(GET)
     assert answer(fifth).startswith("HTTP/1.1 200 ")
@@ -159,7 +160,7 @@ def test_one_too_many_is_told_when_to_come_back_or_takes_the_place_of_a_silent_o
 
 
 def test_health_is_answered_where_nothing_else_is(serving, monkeypatch):
-    monkeypatch.setattr(places, "MOST_OF_ONE", 0)
+    monkeypatch.setattr(connection_slots, "MOST_OF_ONE", 0)
     wire = serving()
     wire.sendall(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
     assert answer(wire).startswith("HTTP/1.1 200 ")
@@ -214,7 +215,7 @@ def test_one_that_is_turned_away_may_ask_again_over_its_connection(serving, monk
     assert answer(wire).startswith("HTTP/1.1 200 ")
 
 
-class Seat:
+class SlotHolder:
     """A connection on paper."""
 
     def __init__(self, uid, waits=0):
@@ -228,13 +229,13 @@ class Seat:
 
 
 def test_each_kind_has_room_of_its_own_and_one_person_half_of_it():
-    crowd = Places()
-    ada, bob, cleo = Seat(1), Seat(2), Seat(3)
-    assert all(crowd.come(seat) for seat in (ada, bob, cleo))
+    crowd = ConnectionSlots()
+    ada, bob, cleo = SlotHolder(1), SlotHolder(2), SlotHolder(3)
+    assert all(crowd.connected(holder) for holder in (ada, bob, cleo))
     for _ in range(ROOM[Kind.CHANGE] // 2):
         assert crowd.ask(ada, Kind.CHANGE) == ""
     assert "change something" in crowd.ask(ada, Kind.CHANGE)
-    assert crowd.ask(ada, Kind.LOOK) == ""
+    assert crowd.ask(ada, Kind.READ) == ""
     for _ in range(ROOM[Kind.CHANGE] // 2):
         assert crowd.ask(bob, Kind.CHANGE) == ""
     assert "change something" in crowd.ask(cleo, Kind.CHANGE)
@@ -244,37 +245,37 @@ def test_each_kind_has_room_of_its_own_and_one_person_half_of_it():
 
 
 def test_who_leaves_answers_unread_gets_no_more():
-    crowd = Places(personal=True)
-    slow, other = Seat(1, places.MOST_UNREAD + 1), Seat(1)
-    assert crowd.come(slow)
-    assert crowd.come(other)
+    crowd = ConnectionSlots(personal=True)
+    slow, other = SlotHolder(1, connection_slots.MOST_UNREAD + 1), SlotHolder(1)
+    assert crowd.connected(slow)
+    assert crowd.connected(other)
     crowd.does_not_read(slow)
-    assert "read them" in crowd.ask(other, Kind.LOOK)
+    assert "read them" in crowd.ask(other, Kind.READ)
     crowd.reads(slow)
-    assert crowd.ask(other, Kind.LOOK) == ""
+    assert crowd.ask(other, Kind.READ) == ""
 
 
-def test_silent_ones_of_whoever_has_most_make_place_for_others(monkeypatch):
-    crowd = Places(most=4)
-    hog = [Seat(1) for _ in range(3)]
-    quiet = Seat(2)
-    assert all(crowd.come(seat) for seat in (quiet, *hog))
-    late = Seat(3)
-    assert not crowd.come(late)
-    assert crowd.ask(late, Kind.LOOK), "nobody was silent for long"
-    monkeypatch.setattr(places, "SILENT_SECONDS", 0.0)
-    assert crowd.ask(late, Kind.LOOK) == ""
-    assert [seat.over for seat in (quiet, *hog)] == [False, True, False, False]
-    crowd.go(hog[1])
-    assert crowd.come(Seat(4))
+def test_silent_ones_of_whoever_has_most_free_slot_for_others(monkeypatch):
+    crowd = ConnectionSlots(most=4)
+    hog = [SlotHolder(1) for _ in range(3)]
+    quiet = SlotHolder(2)
+    assert all(crowd.connected(holder) for holder in (quiet, *hog))
+    late = SlotHolder(3)
+    assert not crowd.connected(late)
+    assert crowd.ask(late, Kind.READ), "nobody was silent for long"
+    monkeypatch.setattr(connection_slots, "SILENT_SECONDS", 0.0)
+    assert crowd.ask(late, Kind.READ) == ""
+    assert [holder.over for holder in (quiet, *hog)] == [False, True, False, False]
+    crowd.disconnected(hog[1])
+    assert crowd.connected(SlotHolder(4))
 
 
 def test_uids_without_an_account_and_addresses_of_a_network_are_one_party_and_some_places_are_peoples(monkeypatch):
-    monkeypatch.setattr(places, "MOST_OF_ONE", 3)
+    monkeypatch.setattr(connection_slots, "MOST_OF_ONE", 3)
     known = {1, 2}
-    crowd = Places(most=12, knows=known.__contains__)
-    assert sum(crowd.come(Seat(100 + k)) for k in range(10)) == 3, "who knows whose they are"
-    elsewhere = [Seat(None) for _ in range(12)]
+    crowd = ConnectionSlots(most=12, knows=known.__contains__)
+    assert sum(crowd.connected(SlotHolder(100 + k)) for k in range(10)) == 3, "who knows whose they are"
+    elsewhere = [SlotHolder(None) for _ in range(12)]
     addresses = [
         "127.0.0.1",
         "127.0.0.9",
@@ -284,43 +285,43 @@ def test_uids_without_an_account_and_addresses_of_a_network_are_one_party_and_so
         "2001:db8:0:1::",
         *"abc",
     ]
-    for seat, address in zip(elsewhere, addresses, strict=True):
-        seat.peer = Peer(None, address)
-    assert [crowd.come(seat) for seat in elsewhere] == [*[True, True, True, False] * 2, *[False] * 4], (
+    for holder, address in zip(elsewhere, addresses, strict=True):
+        holder.peer = Peer(None, address)
+    assert [crowd.connected(holder) for holder in elsewhere] == [*[True, True, True, False] * 2, *[False] * 4], (
         "the rest is people's"
     )
-    mine = [Seat(uid) for uid in (1, 1, 1, 1, 2)]
-    assert [crowd.come(seat) for seat in mine] == [True, True, True, False, False]
-    late = Seat(3)
-    assert not crowd.come(late)
-    crowd.go(mine[0])
-    assert crowd.ask(late, Kind.LOOK), "its account is not known yet"
+    mine = [SlotHolder(uid) for uid in (1, 1, 1, 1, 2)]
+    assert [crowd.connected(holder) for holder in mine] == [True, True, True, False, False]
+    late = SlotHolder(3)
+    assert not crowd.connected(late)
+    crowd.disconnected(mine[0])
+    assert crowd.ask(late, Kind.READ), "its account is not known yet"
     known.add(3)
-    assert crowd.ask(late, Kind.LOOK) == ""
+    assert crowd.ask(late, Kind.READ) == ""
 
 
 def test_who_is_found_to_have_an_account_counts_as_such_from_then_on(monkeypatch):
-    monkeypatch.setattr(places, "MOST_OF_ONE", 1)
+    monkeypatch.setattr(connection_slots, "MOST_OF_ONE", 1)
     known = set()
-    crowd = Places(knows=known.__contains__)
-    first, second = Seat(1), Seat(2)
-    assert crowd.come(first)
-    assert not crowd.come(second)
+    crowd = ConnectionSlots(knows=known.__contains__)
+    first, second = SlotHolder(1), SlotHolder(2)
+    assert crowd.connected(first)
+    assert not crowd.connected(second)
     known.add(1)
-    assert crowd.ask(first, Kind.LOOK) == ""
-    assert crowd.come(second)
-    for seat in (first, second):
-        crowd.go(seat)
+    assert crowd.ask(first, Kind.READ) == ""
+    assert crowd.connected(second)
+    for holder in (first, second):
+        crowd.disconnected(holder)
     assert not crowd._party
-    assert not crowd._seated
+    assert not crowd._holders
     assert crowd._others == 0
 
 
 def test_those_who_are_refused_together_come_back_apart(monkeypatch):
-    monkeypatch.setattr(places.time, "monotonic", lambda: 7.0)
-    crowd = Places()
-    told = [crowd.come_back() for _ in range(10 * places.RETRIES_PER_SECOND)]
-    assert set(told[: places.RETRIES_PER_SECOND - 1]) == {1}
+    monkeypatch.setattr(connection_slots.time, "monotonic", lambda: 7.0)
+    crowd = ConnectionSlots()
+    told = [crowd.come_back() for _ in range(10 * connection_slots.RETRIES_PER_SECOND)]
+    assert set(told[: connection_slots.RETRIES_PER_SECOND - 1]) == {1}
     assert set(range(1, 10)) <= set(told) <= set(range(1, 12))
 
 
@@ -328,7 +329,7 @@ def test_those_who_are_refused_together_come_back_apart(monkeypatch):
     ("method", "url", "kind"),
     [
         (b"GET", b"/healthz", Kind.HEALTH),
-        (b"GET", b"/v1/jobs?limit=3", Kind.LOOK),
+        (b"GET", b"/v1/jobs?limit=3", Kind.READ),
         (b"GET", b"/v1/jobs/3?wait=3", Kind.WAIT),
         (b"GET", b"/v1/facts?after=3", Kind.WAIT),
         (b"POST", b"/v1/jobs", Kind.CHANGE),
@@ -405,8 +406,8 @@ def test_what_a_certificate_is_for_is_answered_for(tmp_path):
 
 
 def test_who_has_waited_for_long_is_told_to_come_back_and_health_is_answered(serving, monkeypatch):
-    monkeypatch.setattr(accepting, "IN_A_TURN", 0)
-    monkeypatch.setattr(accepting, "MOST_WAIT_SECONDS", 0.2)
+    monkeypatch.setattr(acceptors, "ADMITTED_AT_ONCE", 0)
+    monkeypatch.setattr(acceptors, "MOST_WAIT_SECONDS", 0.2)
     silent, asks, healthy = serving(), serving(), serving()
     for wire, path in ((asks, "/v1/status"), (healthy, "/healthz")):
         wire.sendall(f"GET {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
@@ -421,8 +422,8 @@ def test_who_has_waited_for_long_is_told_to_come_back_and_health_is_answered(ser
 
 def test_each_party_in_line_has_its_turn(monkeypatch):
     """Of six of one and then one of another, two are let in: one of each."""
-    monkeypatch.setattr(accepting, "IN_A_TURN", 2)
-    monkeypatch.setattr(accepting, "peer_of", lambda _, address: Peer(address, ""))
+    monkeypatch.setattr(acceptors, "ADMITTED_AT_ONCE", 2)
+    monkeypatch.setattr(acceptors, "peer_of", lambda _, address: Peer(address, ""))
     pairs = [socket.socketpair() for _ in range(7)]
     came = [(theirs, 1001 if number < 6 else 1002) for number, (theirs, _) in enumerate(pairs)]
     listener, other = socket.socketpair()
@@ -435,8 +436,8 @@ def test_each_party_in_line_has_its_turn(monkeypatch):
     async def main():
         fake = SimpleNamespace(fileno=listener.fileno, setblocking=listener.setblocking, accept=accept)
         let_in = []
-        acceptor = accepting.Acceptor(fake, asyncio.Protocol, None, Places(), bytes)
-        monkeypatch.setattr(acceptor, "_let_in", let_in.append)
+        acceptor = acceptors.Acceptor(fake, asyncio.Protocol, None, ConnectionSlots(), bytes)
+        monkeypatch.setattr(acceptor, "_admit", let_in.append)
         acceptor._accept()
         acceptor.close()
         return [connection.fileno() for connection in let_in]

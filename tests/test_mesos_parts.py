@@ -40,7 +40,7 @@ from fairlead.scheduler.state import State
 from fairlead.service.loop import Busy
 from fairlead.service.mesos import acknowledgements, calls, events, fetch, groups, streams
 from fairlead.service.mesos.acknowledgements import Acknowledgements
-from fairlead.service.mesos.callers import Framed
+from fairlead.service.mesos.authenticator import FrameworkCaller
 from fairlead.service.mesos.calls import Calls
 from fairlead.service.mesos.encoding import JSON, PROTOBUF, Malformed, accepted_kind, as_json, decode, encode, record
 from fairlead.service.mesos.executors import Executors
@@ -49,7 +49,7 @@ from fairlead.service.mesos.messages.master_pb2 import Call as MasterCall
 from fairlead.service.mesos.messages.mesos_pb2 import TASK_RUNNING, MasterInfo, Offer, Resource, TaskStatus, Value
 from fairlead.service.mesos.messages.scheduler_pb2 import Call, Event
 from fairlead.service.mesos.operators import Operators
-from fairlead.service.mesos.reservations import asked_of
+from fairlead.service.mesos.reservations import request_of
 from fairlead.service.mesos.resources import resources_of
 from fairlead.service.mesos.streams import HEARTBEAT, Stream
 from fairlead.service.mesos.subscriptions import Subscriptions
@@ -116,7 +116,7 @@ def test_what_is_accepted(accept, kind):
 def test_what_is_offered_is_there_when_it_is_asked_for(amounts):
     """Rounded down to what Mesos can say, and not by more than a thousandth of its unit."""
     amounts = {name: amount // 1000 * 1000 if name == "gpu" else amount for name, amount in amounts.items()}
-    asked = asked_of(decode(JSON, encode(JSON, each), Resource()) for each in resources_of(amounts))
+    asked = request_of(decode(JSON, encode(JSON, each), Resource()) for each in resources_of(amounts))
     for name, amount in amounts.items():
         unit = 1050 if name in ("memory", "disk") else 1
         assert amount - unit < asked.demand.get(name, 0) <= amount
@@ -329,7 +329,10 @@ class Asks:
 
     def __init__(self, state):
         self.state, self.loop, self.facts = state, SimpleNamespace(stopped=threading.Event()), []
-        self.door, self.clock = SimpleNamespace(rules=rules_of(state, personal=True)), SimpleNamespace(wall=float)
+        self.authenticator, self.clock = (
+            SimpleNamespace(rules=rules_of(state, personal=True)),
+            SimpleNamespace(wall=float),
+        )
 
     async def read(self, view):
         return view(self.state)
@@ -340,8 +343,8 @@ class Asks:
         return answer
 
 
-def calls_of(asker):
-    return Calls(asker, Subscriptions(SimpleNamespace(wall=float)), Executors(), None, None, MasterInfo())
+def calls_of(client):
+    return Calls(client, Subscriptions(SimpleNamespace(wall=float)), Executors(), None, None, MasterInfo())
 
 
 def test_an_offer_is_of_its_node_also_when_one_before_that_is_forgotten():
@@ -351,7 +354,7 @@ def test_an_offer_is_of_its_node_also_when_one_before_that_is_forgotten():
     apply(found, [NodeLost(at=0, node="gone"), NodeForgotten(at=0, node="gone")])
     apply(found, frameworks.subscribe(found, Framework("f", roles=["A"]), "F", [], 0.0))
     apply(found, decide(found, 0.0).facts)
-    me, operators = Framed(Caller(myself())), Operators(Asks(found), MasterInfo(), None)
+    me, operators = FrameworkCaller(Caller(myself())), Operators(Asks(found), MasterInfo(), None)
     for kind in (MasterCall.GET_FRAMEWORKS, MasterCall.GET_STATE):
         told = asyncio.run(operators.call(me, MasterCall(type=kind)))
         told = told.get_state if kind == MasterCall.GET_STATE else told
@@ -360,9 +363,9 @@ def test_an_offer_is_of_its_node_also_when_one_before_that_is_forgotten():
 
 
 def test_who_has_not_come_back_since_the_scheduler_has_is_offered_nothing_and_gone_after_a_minute_at_the_soonest(state):
-    asker = Asks(state)
-    asyncio.run(calls_of(asker).disconnect_those_gone())
-    assert [type(fact).__name__ for fact in asker.facts] == ["OffersRescinded", "FrameworkDisconnected"]
+    client = Asks(state)
+    asyncio.run(calls_of(client).disconnect_those_gone())
+    assert [type(fact).__name__ for fact in client.facts] == ["OffersRescinded", "FrameworkDisconnected"]
     soonest = 1.0 + calls.RECONNECT_SECONDS
     assert state.frameworks.members["F"].framework.failover_timeout < calls.RECONNECT_SECONDS
     assert apply(state, decide(state, soonest - 0.1).facts) == []
@@ -379,9 +382,9 @@ def test_what_is_left_of_a_group_is_stopped_also_when_nobody_looked_as_it_broke(
     one = np.ones(1, np.int64)
     first = {"job": one * state.frameworks.tasks["F"]["a"].job, "index": 0 * one, "attempt": one}
     apply(state, [TasksStarted(at=0, **first), TasksFinished(at=0, **first, outcome=0 * one, code=one)])
-    asker = Asks(state)
-    asyncio.run(calls_of(asker).end_groups_of_before())
-    assert [fact.id for fact in asker.facts] == [state.frameworks.tasks["F"]["b"].job]
+    client = Asks(state)
+    asyncio.run(calls_of(client).end_groups_of_before())
+    assert [fact.id for fact in client.facts] == [state.frameworks.tasks["F"]["b"].job]
 
 
 def test_the_grace_that_a_framework_gives_its_task_is_known_until_the_task_is_over(state):
@@ -460,11 +463,11 @@ def test_acknowledgements_are_recorded_many_at_a_time_as_soon_as_that_can_be(sta
     async def acknowledge():
         known.note(asked[0])
         known.note(asked[1])
-        while len(asker.facts) < 2:
+        while len(client.facts) < 2:
             await asyncio.sleep(0)
 
-    asker = Slow(state)
-    known = Acknowledgements(asker)
+    client = Slow(state)
+    known = Acknowledgements(client)
     asyncio.run(acknowledge())
-    assert [len(fact.jobs) for fact in asker.facts] == [2, 1]
-    assert asker.tries == 3
+    assert [len(fact.jobs) for fact in client.facts] == [2, 1]
+    assert client.tries == 3

@@ -35,15 +35,15 @@ from fairlead.engines import calls
 from fairlead.model.documents import Configuration
 from fairlead.model.quantity import Percent
 from fairlead.model.specs import Call, Job, Queue, Settings, Work
-from fairlead.people import doings
+from fairlead.people import audit_log
 from fairlead.people.accounts import Accounts, Person
-from fairlead.people.deeds import LINES_A_MINUTE, Deed, Deeds
-from fairlead.people.doings import Before
+from fairlead.people.audit_log import Position
+from fairlead.people.audit_records import LINES_A_MINUTE, AuditRecord, AuditRecords
 from fairlead.people.rules import Caller, Forbidden, Rules
 from fairlead.people.tokens import Tokens
 from fairlead.scheduler.admission import Refused, Unknown
 from fairlead.service.api.calls import end_session
-from fairlead.service.doubts import doubts
+from fairlead.service.configuration_warnings import configuration_warnings
 from fairlead.service.listening import CannotListen, open_socket
 from machine import PEOPLE, SOCKET
 
@@ -711,25 +711,25 @@ def test_what_is_most_likely_not_meant_is_said():
         Queue("people/*", guarantee={"cpu": 1000}),
     ]
     there = Configuration(queues, [], Settings(operators=["root", "@root", "0lga"]))
-    assert doubts(there, {"cpu": 9000}, Accounts()) == [
+    assert configuration_warnings(there, {"cpu": 9000}, Accounts()) == [
         "all queues together are guaranteed 10 cpu, but all nodes together have 9: it cannot be met",
         "queue 'vision': submit names '@visoin', a group that does not exist here",
         "queue 'vision': admin names 'al1ce', an account that does not exist here",
         "operators names '0lga', an account that does not exist here",
     ]
-    assert doubts(there, {"cpu": 10000}, None) == []
-    assert doubts(there, {"cpu": 5000}, None) == [
+    assert configuration_warnings(there, {"cpu": 10000}, None) == []
+    assert configuration_warnings(there, {"cpu": 5000}, None) == [
         "queue 'vision': is guaranteed 6 cpu, but all nodes together have 5: it cannot be met"
     ]
     there = Configuration(
         [Queue("a", guarantee_percent={"cpu": Percent(10)}), Queue("a/b", guarantee={"cpu": 8000})], [], Settings()
     )
-    assert doubts(there, {"cpu": 90_000}, None) == []
-    assert doubts(there, {"cpu": 40_000}, None) == [
+    assert configuration_warnings(there, {"cpu": 90_000}, None) == []
+    assert configuration_warnings(there, {"cpu": 40_000}, None) == [
         "queue 'a': is guaranteed 4 cpu, and those below it 8: the excess holds only among them"
     ]
     there = Configuration([Queue("a", weight={"cpu": 1.0, "gpus": 2.0}, limit={"disk": 1})], [], Settings())
-    assert doubts(there, {"cpu": 5000}, None) == [
+    assert configuration_warnings(there, {"cpu": 5000}, None) == [
         "queue 'a': weight names 'gpus', which no node has",
         "queue 'a': limit names 'disk', which no node has",
     ]
@@ -792,7 +792,7 @@ def test_a_token_for_some_queues_closes_no_session_with_calls_in_others():
     state = SimpleNamespace(index=SimpleNamespace(specs=jobs))
 
     class Asked:
-        door = SimpleNamespace(rules=Rules({"q": Queue("q"), "q/a": Queue("q/a")}))
+        authenticator = SimpleNamespace(rules=Rules({"q": Queue("q"), "q/a": Queue("q/a")}))
 
         async def ask(self, question, changes, by):
             return question(state, 0.0)
@@ -804,49 +804,51 @@ def test_a_token_for_some_queues_closes_no_session_with_calls_in_others():
 
 
 def test_deeds_are_kept_and_nobody_fills_the_file(tmp_path, monkeypatch):
-    deeds = Deeds(tmp_path / "deeds")
-    deeds.done("alice", "made a token")
+    audit_records = AuditRecords(tmp_path / "audit_records")
+    audit_records.done("alice", "made a token")
     for number in range(1000):
-        deeds.refused("bob", f"GET /{number}", "no")
+        audit_records.refused("bob", f"GET /{number}", "no")
     monkeypatch.setattr(time, "time", lambda now=time.time: now() + 61)
-    deeds.refused("bob", "GET /again", "no")
-    found = list(Deeds(tmp_path / "deeds").newest_first())[::-1]
-    assert [deed.by for deed in found] == ["alice", *["bob"] * (LINES_A_MINUTE + 2)]
-    assert f"{1000 - LINES_A_MINUTE} more requests" in [deed.what for deed in found]
-    assert {deed.what for deed in deeds.newest_first(since=time.time() - 5)} == {
+    audit_records.refused("bob", "GET /again", "no")
+    found = list(AuditRecords(tmp_path / "audit_records").newest_first())[::-1]
+    assert [record.by for record in found] == ["alice", *["bob"] * (LINES_A_MINUTE + 2)]
+    assert f"{1000 - LINES_A_MINUTE} more requests" in [record.what for record in found]
+    assert {record.what for record in audit_records.newest_first(since=time.time() - 5)} == {
         f"{1000 - LINES_A_MINUTE} more requests",
         "GET /again",
     }
-    monkeypatch.setattr("fairlead.people.deeds.MOST_FILE_BYTES", 1000)
+    monkeypatch.setattr("fairlead.people.audit_records.MOST_FILE_BYTES", 1000)
     for _ in range(50):
-        deeds.done("carol", "x" * 100)
-    assert sum(path.stat().st_size for path in (tmp_path / "deeds").iterdir()) < 20_000
-    with (tmp_path / "deeds" / "carol.done").open("ab") as file:
+        audit_records.done("carol", "x" * 100)
+    assert sum(path.stat().st_size for path in (tmp_path / "audit_records").iterdir()) < 20_000
+    with (tmp_path / "audit_records" / "carol.done").open("ab") as file:
         file.write(b'{"at": 1, "by"')
-    assert next(deeds.newest_first()).by == "carol"
+    assert next(audit_records.newest_first()).by == "carol"
 
 
 def test_what_one_does_drives_out_nobody_elses_deeds_and_nothing_that_was_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr("fairlead.people.deeds.MOST_FILE_BYTES", 1000)
-    monkeypatch.setattr("fairlead.people.deeds.READ_BYTES", 64)  # several a line, and lines that end where a piece does
+    monkeypatch.setattr("fairlead.people.audit_records.MOST_FILE_BYTES", 1000)
+    monkeypatch.setattr(
+        "fairlead.people.audit_records.READ_BYTES", 64
+    )  # several a line, and lines that end where a piece does
     now = iter(range(1, 10_000))
     monkeypatch.setattr(time, "time", lambda: float(next(now)))
-    deeds = Deeds(tmp_path / "deeds")
-    deeds.done("alice", "made a token")
-    deeds.refused("uid 7", "GET /v1/jobs", "no account", stranger=True)
-    deeds.refused("bob", "POST /v1/down", "not his")
+    audit_records = AuditRecords(tmp_path / "audit_records")
+    audit_records.done("alice", "made a token")
+    audit_records.refused("uid 7", "GET /v1/jobs", "no account", stranger=True)
+    audit_records.refused("bob", "POST /v1/down", "not his")
     for number in range(300):
-        deeds.done("bob", f"made token {number}")
-    found = list(deeds.newest_first())
-    assert [deed.at for deed in found] == sorted((deed.at for deed in found), reverse=True)
-    kept = [deed.what for deed in found if deed.what.startswith("made token ")]
+        audit_records.done("bob", f"made token {number}")
+    found = list(audit_records.newest_first())
+    assert [record.at for record in found] == sorted((record.at for record in found), reverse=True)
+    kept = [record.what for record in found if record.what.startswith("made token ")]
     assert kept == [f"made token {number}" for number in range(299, 299 - len(kept), -1)]
-    assert {deed.by for deed in found} == {"alice", "bob", "uid 7"}
-    assert [deed.what for deed in found if deed.outcome == "refused"] == ["POST /v1/down", "GET /v1/jobs"]
-    assert [deed.by for deed in deeds.newest_first("uid 7")] == ["uid 7"]
-    assert {deed.by for deed in deeds.newest_first("bob", since=3.0, before=200.0)} == {"bob"}
+    assert {record.by for record in found} == {"alice", "bob", "uid 7"}
+    assert [record.what for record in found if record.outcome == "refused"] == ["POST /v1/down", "GET /v1/jobs"]
+    assert [record.by for record in audit_records.newest_first("uid 7")] == ["uid 7"]
+    assert {record.by for record in audit_records.newest_first("bob", since=3.0, before=200.0)} == {"bob"}
     (tmp_path / "x.done").write_text('{"at":1,"by":"x","what":"y","outcome":"done"}')
-    assert list(deeds.newest_first("../x")) == []
+    assert list(audit_records.newest_first("../x")) == []
 
 
 @given(
@@ -855,11 +857,11 @@ def test_what_one_does_drives_out_nobody_elses_deeds_and_nothing_that_was_refuse
     st.integers(1, 400),
 )
 def test_the_log_page_by_page_is_the_log(made, most, largest):
-    """Facts and deeds, each the newest first, of which some are for others: the pages are what is left, and all of it."""
-    facts, deeds = [], []
+    """Facts and audit_records, each the newest first, of which some are for others: the pages are what is left, and all of it."""
+    facts, audit_records = [], []
     for at, (what, half, is_deed) in enumerate(made):
         if is_deed:
-            deeds.insert(0, Deed(at + half / 100, "ada", what, "done"))
+            audit_records.insert(0, AuditRecord(at + half / 100, "ada", what, "done"))
         else:
             entry = {
                 "at": float(at),
@@ -875,20 +877,20 @@ def test_the_log_page_by_page_is_the_log(made, most, largest):
     def allows(entry, job):
         return entry["what"] != "c"
 
-    found, before = [], Before.read("-")
+    found, before = [], Position.read("-")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(doings, "MOST_PAGE_BYTES", largest)
+        patch.setattr(audit_log, "MOST_PAGE_BYTES", largest)
         for _ in range(1000):
-            rest = iter([deed for deed in deeds if before.deed is None or deed.at < before.deed])
-            page = doings.Page(allows, rest, before, most)
+            rest = iter([record for record in audit_records if before.record is None or record.at < before.record])
+            page = audit_log.Page(allows, rest, before, most)
             page.add_facts(each for each in facts if before.fact is None or each[0] < before.fact)
-            told = page.told(not page.is_full and page.add_deeds())
+            told = page.told(not page.is_full and page.add_records())
             assert len(told["log"]) <= most
             found = told["log"] + found
             if told["next"] is None:
                 break
-            before = Before.read(told["next"])
-    right = [each for _, each, _ in facts] + [doings.told_deed(deed) for deed in deeds]
+            before = Position.read(told["next"])
+    right = [each for _, each, _ in facts] + [audit_log.record_entry(record) for record in audit_records]
     right = [each for each in right if allows(each, None)]
     assert sorted(found, key=lambda each: each["at"]) == found
     assert sorted(map(str, found)) == sorted(map(str, right))

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from fairlead.model.specs import Job, Queue
 from fairlead.people.accounts import Person
 from fairlead.people.placing import leaf_of
+from fairlead.people.private_queues import hidden_leaves, used_as_seen, without
 from fairlead.people.rules import (
     Caller,
     Forbidden,
@@ -23,7 +24,6 @@ from fairlead.people.rules import (
     sees_names,
     submits,
 )
-from fairlead.people.telling import hidden_leaves, used_as_seen, without
 from fairlead.scheduler.admission import Refused
 from fairlead.scheduler.facts import JobEdited, JobSubmitted, encode
 from fairlead.service.feed import fact_as_seen

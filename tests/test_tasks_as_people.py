@@ -28,8 +28,8 @@ from fairlead.scheduler.admission import Refused
 from fairlead.scheduler.facts import JobCancelled, JobSubmitted
 from fairlead.scheduler.state import State
 from fairlead.service import sessions
-from fairlead.service.api.asking import InTurn
 from fairlead.service.api.calls import close_silent_sessions
+from fairlead.service.api.state_client import InTurn
 from fairlead.service.sessions import Sessions, open_result
 from fairlead.service.wakeups import Wakeups
 from machine import PEOPLE

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from fairlead.journal import Journal
 from fairlead.model.specs import Work
-from fairlead.people.door import Door
+from fairlead.people.authenticator import Authenticator
 from fairlead.people.rules import Caller, Rules, acts_on, seen_queue, sees_names
 from fairlead.scheduler.facts import JobEdited, JobSubmitted, SharesLooked, TasksRevoked, decode, encode
 from fairlead.scheduler.framework_index import holds_jobs_of
@@ -32,19 +32,19 @@ PING_SECONDS = 15.0
 """How often an idle stream sends a ping."""
 _PING = b": ping\n\n"
 
-Place = tuple[int, Caller]
+PageKey = tuple[int, Caller]
 
 
 class Feed:
     """All readers of facts. For the event loop."""
 
-    def __init__(self, journal: Journal, door: Door, wakeups: Wakeups, loop: Loop) -> None:
-        self._journal, self._door, self._wakeups, self._loop = journal, door, wakeups, loop
+    def __init__(self, journal: Journal, authenticator: Authenticator, wakeups: Wakeups, loop: Loop) -> None:
+        self._journal, self._authenticator, self._wakeups, self._loop = journal, authenticator, wakeups, loop
         self._reading = ThreadPoolExecutor(1, "facts")
         self._rules: Rules | None = None
-        self._pages: OrderedDict[Place, tuple[bytes, int, int]] = OrderedDict()
+        self._pages: OrderedDict[PageKey, tuple[bytes, int, int]] = OrderedDict()
         self._kept = 0
-        self._making: dict[Place, asyncio.Task[tuple[bytes, int, int]]] = {}
+        self._making: dict[PageKey, asyncio.Task[tuple[bytes, int, int]]] = {}
         self._readers = 0
 
     async def check(self, after: int) -> None:
@@ -60,7 +60,7 @@ class Feed:
         try:
             with self._wakeups.listen(["facts"]) as heard:
                 while True:
-                    now = await self._door.again(caller)
+                    now = await self._authenticator.reauthenticate(caller)
                     if now is None:
                         return
                     page, count, after = await self._page(
@@ -78,32 +78,32 @@ class Feed:
 
     async def _page(self, after: int, caller: Caller) -> tuple[bytes, int, int]:
         """Return the text of the page after a position, its number of facts, and the position of the last."""
-        if self._door.rules is not self._rules:  # new configuration: visibility may differ
-            self._rules = self._door.rules
+        if self._authenticator.rules is not self._rules:  # new configuration: visibility may differ
+            self._rules = self._authenticator.rules
             self._pages.clear()
             self._kept = 0
-        place = (after, caller)
-        if place in self._pages:
-            self._pages.move_to_end(place)
-            return self._pages[place]
-        if place not in self._making:
-            self._making[place] = asyncio.create_task(self._make(place, self._door.rules))
-        return await asyncio.shield(self._making[place])  # a reader that leaves must not cancel it for others
+        key = (after, caller)
+        if key in self._pages:
+            self._pages.move_to_end(key)
+            return self._pages[key]
+        if key not in self._making:
+            self._making[key] = asyncio.create_task(self._make(key, self._authenticator.rules))
+        return await asyncio.shield(self._making[key])  # a reader that leaves must not cancel it for others
 
-    async def _make(self, place: Place, rules: Rules) -> tuple[bytes, int, int]:
+    async def _make(self, key: PageKey, rules: Rules) -> tuple[bytes, int, int]:
         try:
-            made = await asyncio.get_running_loop().run_in_executor(self._reading, self._text, place, rules)
+            made = await asyncio.get_running_loop().run_in_executor(self._reading, self._text, key, rules)
         finally:
-            del self._making[place]
+            del self._making[key]
         if made[1] and rules is self._rules:
-            self._pages[place] = made
+            self._pages[key] = made
             self._kept += len(made[0])
             while self._kept > MOST_KEPT:
                 self._kept -= len(self._pages.popitem(last=False)[1][0])
         return made
 
-    def _text(self, place: Place, rules: Rules) -> tuple[bytes, int, int]:
-        after, caller = place
+    def _text(self, key: PageKey, rules: Rules) -> tuple[bytes, int, int]:
+        after, caller = key
         text = bytearray()
         page = self._journal.look(after, PAGE)
         for position, body in page:

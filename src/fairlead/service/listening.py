@@ -1,8 +1,8 @@
 """Listening sockets (a Unix socket, and optionally a TCP port) and the limits of a connection.
 
 A connection has little time to send a request, little room for its head, and little time to read its answer, so silent and slow
-clients starve nobody. :mod:`fairlead.service.places` limits connections and concurrent requests. On the Unix socket the kernel
-identifies the caller; each request has it as ``peer``.
+clients starve nobody. :mod:`fairlead.service.connection_slots` limits connections and concurrent requests. On the Unix socket
+the kernel identifies the caller; each request has it as ``peer``.
 """
 
 import asyncio
@@ -25,12 +25,12 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from fairlead.data_folder import check_folder
 from fairlead.scheduler.admission import Refused
-from fairlead.service.accepting import Acceptor, peer_of
-from fairlead.service.places import MOST_CONNECTIONS, Places, kind_of
+from fairlead.service.acceptor import Acceptor, peer_of
+from fairlead.service.connection_slots import MOST_CONNECTIONS, ConnectionSlots, kind_of
 from fairlead.sockets import is_loopback, socket_name
 
 DEFAULT_PORT = 7373
-FILES_OF_A_PLACE = 4
+FILES_PER_SLOT = 4
 """File descriptors per slot: most are for connections without one, which are asked to come back."""
 LARGEST_HEAD = 64 * 2**10
 """Bytes of a request line with its headers."""
@@ -174,11 +174,11 @@ def make_room() -> int:
     Call it after the tasks' supervisor has started: tasks must keep the normal limit, which some programs depend on.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = FILES_OF_A_PLACE * MOST_CONNECTIONS
+    wanted = FILES_PER_SLOT * MOST_CONNECTIONS
     wanted = wanted if hard == resource.RLIM_INFINITY else min(hard, wanted)
     if soft != resource.RLIM_INFINITY and soft < wanted:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
-    return wanted // FILES_OF_A_PLACE
+    return wanted // FILES_PER_SLOT
 
 
 def names_of(where: Where) -> set[str]:
@@ -230,7 +230,7 @@ _KINDS = ("DNS", "IP Address")
 
 
 def make_server(
-    app: ASGIApp, tls: ssl.SSLContext | None, places: Places, keep_alive: int = KEEP_ALIVE_SECONDS
+    app: ASGIApp, tls: ssl.SSLContext | None, slots: ConnectionSlots, keep_alive: int = KEEP_ALIVE_SECONDS
 ) -> uvicorn.Server:
     """Make a web server for sockets of one kind; a connection may be silent for `keep_alive` seconds."""
 
@@ -255,7 +255,7 @@ def make_server(
     config.load()
     config.ssl = tls
     server = _Server(config)
-    server.server_state.places = places  # type: ignore[attr-defined]
+    server.server_state.slots = slots  # type: ignore[attr-defined]
     return server
 
 
@@ -265,15 +265,15 @@ class _Server(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Start as uvicorn does, but accept connections through `Acceptor`."""
         await super().startup([])
-        places: Places = self.server_state.places  # type: ignore[attr-defined]
+        slots: ConnectionSlots = self.server_state.slots  # type: ignore[attr-defined]
 
         def make() -> asyncio.Protocol:
             return Connection(self.config, self.server_state, self.lifespan.state)
 
         def refusal() -> bytes:
-            return _refusal(places.full, "too many connections come at once: try again in a moment", "close", places)
+            return _refusal(slots.full, "too many connections come at once: try again in a moment", "close", slots)
 
-        self.servers = [Acceptor(each, make, self.config.ssl, places, refusal) for each in sockets or []]  # type: ignore[misc]
+        self.servers = [Acceptor(each, make, self.config.ssl, slots, refusal) for each in sockets or []]  # type: ignore[misc]
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -292,13 +292,13 @@ class Connection(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self.peer = peer_of(transport.get_extra_info("socket"), transport.get_extra_info("peername"))
-        self._places: Places = self.server_state.places  # type: ignore[attr-defined]
+        self._slots: ConnectionSlots = self.server_state.slots  # type: ignore[attr-defined]
         _end_when_gone(transport.get_extra_info("socket"))
         self.noted: dict[str, object] = {}  # state of the connection, for the applications
-        self._wait_for_head(HEAD_SECONDS if self._places.come(self) else LINGER_SECONDS)
+        self._wait_for_head(HEAD_SECONDS if self._slots.connected(self) else LINGER_SECONDS)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._places.go(self)
+        self._slots.disconnected(self)
         self._stop_waiting()
         self._stop_looking()
         super().connection_lost(exc)
@@ -312,12 +312,12 @@ class Connection(HttpToolsProtocol):
 
     def pause_writing(self) -> None:
         super().pause_writing()
-        self._places.does_not_read(self)
+        self._slots.does_not_read(self)
         self._look_at_unread()
 
     def resume_writing(self) -> None:
         super().resume_writing()
-        self._places.reads(self)
+        self._slots.reads(self)
         self._stop_looking()
 
     def data_received(self, data: bytes) -> None:
@@ -356,15 +356,15 @@ class Connection(HttpToolsProtocol):
         self.scope["leave"] = lambda: None  # type: ignore[typeddict-unknown-key]
         if self.cycle is None or self.cycle.response_complete:  # a pipelined request waits for the one before it
             kind = kind_of(self.parser.get_method(), self.url)
-            if why := self._places.ask(self, kind):
+            if why := self._slots.ask(self, kind):
                 self._turn_away(f"{why}: try again in a moment")
                 return
-            self.scope["leave"] = partial(self._places.answered, self.peer, kind)  # type: ignore[typeddict-unknown-key]
+            self.scope["leave"] = partial(self._slots.answered, self.peer, kind)  # type: ignore[typeddict-unknown-key]
         self._wait_for_body()
         super().on_headers_complete()
 
     def on_response_complete(self) -> None:
-        self._places.is_silent(self)
+        self._slots.is_silent(self)
         super().on_response_complete()
 
     def on_message_complete(self) -> None:
@@ -377,10 +377,10 @@ class Connection(HttpToolsProtocol):
 
     def _turn_away(self, why: str) -> None:
         """Refuse a request with Retry-After; a connection with a slot stays open."""
-        if not self._places.has_place(self):
-            self._refusal = (self._places.full, why)
+        if not self._slots.has_slot(self):
+            self._refusal = (self._slots.full, why)
             raise ValueError(why)  # as in `_tell`
-        self.transport.write(_refusal(self._places.full, why, "keep-alive", self._places))
+        self.transport.write(_refusal(self._slots.full, why, "keep-alive", self._slots))
         self.cycle = _Answered()  # type: ignore[assignment]
         self._wait_for_head()
 
@@ -425,17 +425,17 @@ class Connection(HttpToolsProtocol):
 
     def _too_slow(self) -> None:
         self._timer = None
-        if self._places.has_place(self):
+        if self._slots.has_slot(self):
             self._refuse(408, "the request did not come in time")
         else:
-            self._refuse(self._places.full, "too many connections are open: try again in a moment")
+            self._refuse(self._slots.full, "too many connections are open: try again in a moment")
 
     def _refuse(self, status: int, message: str) -> None:
         """Answer by hand, unless an answer has begun, and hang up soon; further data is ignored."""
         self._stop_waiting()
         self._refused = True
         if self.cycle is None or self.cycle.response_complete or not self.cycle.response_started:
-            self.transport.write(_refusal(status, message, "close", self._places))
+            self.transport.write(_refusal(status, message, "close", self._slots))
             if self.transport.can_write_eof():
                 self.transport.write_eof()
                 self._timer = self.loop.call_later(LINGER_SECONDS, self.transport.close)
@@ -443,10 +443,10 @@ class Connection(HttpToolsProtocol):
         self.transport.close()
 
 
-def _refusal(status: int, message: str, connection: str, places: Places) -> bytes:
+def _refusal(status: int, message: str, connection: str, slots: ConnectionSlots) -> bytes:
     """Return a complete answer, written by hand."""
     body = json.dumps({"error": message}).encode()
-    again = f"retry-after: {places.come_back()}\r\n" if status == places.full else ""
+    again = f"retry-after: {slots.come_back()}\r\n" if status == slots.full else ""
     head = (
         f"HTTP/1.1 {status} {HTTPStatus(status).phrase}\r\ncontent-type: application/json\r\n"
         f"content-length: {len(body)}\r\nconnection: {connection}\r\n{again}\r\n"

@@ -34,7 +34,7 @@ IDLE_SECONDS = 1.0
 Question = Callable[[State, float], tuple[list[Fact], Any]]
 
 
-class _Asked(NamedTuple):
+class _PendingQuestion(NamedTuple):
     question: Question
     changes: bool
     takes_on: bool
@@ -84,7 +84,7 @@ class Loop(threading.Thread):
         self.position = 0
         self.stepped_at = time.monotonic()
         self._make, self._on_record, self._reserve = make, on_record, reserve
-        self._inboxes: dict[bool, queue.Queue[_Asked]] = {
+        self._inboxes: dict[bool, queue.Queue[_PendingQuestion]] = {
             changes: queue.Queue(MOST_QUESTIONS) for changes in (True, False)
         }
         self._awake = threading.Event()
@@ -111,7 +111,7 @@ class Loop(threading.Thread):
         """
         answer: Future[Any] = Future()
         try:
-            self._inboxes[changes].put_nowait(_Asked(question, changes, takes_on, by, answer))
+            self._inboxes[changes].put_nowait(_PendingQuestion(question, changes, takes_on, by, answer))
         except queue.Full:
             raise Busy(f"{MOST_QUESTIONS} requests wait already: try again in a moment") from None
         self.wake()
@@ -255,7 +255,7 @@ class Loop(threading.Thread):
             else:
                 answer.set_result(value)
 
-    def _taken(self) -> Iterator[_Asked]:
+    def _taken(self) -> Iterator[_PendingQuestion]:
         """Take the questions that wait now, changes first."""
         for inbox in self._inboxes.values():
             with suppress(queue.Empty):

@@ -31,8 +31,8 @@ from fairlead.journal.repair import check_outputs, highest_output
 from fairlead.journal.sql import SqlStore
 from fairlead.journal.store import TakenOver
 from fairlead.model.documents import Configuration
-from fairlead.people.deeds import Deeds
-from fairlead.people.door import Door
+from fairlead.people.audit_records import AuditRecords
+from fairlead.people.authenticator import Authenticator
 from fairlead.people.rules import rules_of
 from fairlead.people.tokens import Tokens
 from fairlead.scheduler.facts import (
@@ -46,12 +46,13 @@ from fairlead.scheduler.statuses import PLACED, RUNNING
 from fairlead.service import metrics
 from fairlead.service.api.access import Entrance
 from fairlead.service.api.app import Parts, TooLargeInJson, make_api
-from fairlead.service.api.asking import Asker
 from fairlead.service.api.calls import close_silent_sessions
 from fairlead.service.api.cluster import configure
+from fairlead.service.api.state_client import StateClient
 from fairlead.service.clock import Clock
+from fairlead.service.connection_slots import ConnectionSlots
 from fairlead.service.exports import Exports
-from fairlead.service.kept_output import KeptOutput
+from fairlead.service.journal_reports import JournalReports
 from fairlead.service.listening import (
     Listener,
     Where,
@@ -63,14 +64,13 @@ from fairlead.service.listening import (
 )
 from fairlead.service.loop import Busy, HappensLater, Loop, Question
 from fairlead.service.outlooks import Outlooks
-from fairlead.service.over_time import Audits
-from fairlead.service.places import Places
+from fairlead.service.output_archive import OutputArchive
 from fairlead.service.sessions import Sessions
-from fairlead.service.unfinished import Unfinished
+from fairlead.service.unfinished_jobs import UnfinishedJobs
 from fairlead.service.wakeups import Wakeups
 
 if TYPE_CHECKING:
-    from fairlead.service.mesos.door import MesosDoor
+    from fairlead.service.mesos.server import MesosServer
 
 log = logging.getLogger("fairlead")
 
@@ -141,7 +141,10 @@ def serve(
         closing.callback(journal.close)
         listeners = closing.enter_context(listening(where))
         for_frameworks = closing.enter_context(listening_for_frameworks(where))
-        door, deeds = Door(Tokens(home / "tokens.json"), personal), Deeds(home / "deeds")
+        authenticator, audit_records = (
+            Authenticator(Tokens(home / "tokens.json"), personal),
+            AuditRecords(home / "deeds"),
+        )
         clock = Clock(home / "clock.json", journal.last_at())
         engines: list[LiveEngine] = []
 
@@ -153,40 +156,42 @@ def serve(
         def make(wake: Callable[[], None]) -> Scheduler:
             engine = make_engine(wake) if make_engine is not None else make_local(wake)
             engines.append(engine)
-            scheduler = _start(journal, engine, clock, configuration, home, door.owner.name, drop)
-            door.rules = rules_of(scheduler.state, personal)
+            scheduler = _start(journal, engine, clock, configuration, home, authenticator.owner.name, drop)
+            authenticator.rules = rules_of(scheduler.state, personal)
             sessions.recover(scheduler.state)  # before any further fact is recorded
             unfinished.recover(scheduler.state)
             outlooks.recover(scheduler.state)
-            if kept is not None:
-                kept.recover(scheduler.state, journal.id, engine)
-                scheduler.on_forget = kept.forget
+            if archive is not None:
+                archive.recover(scheduler.state, journal.id, engine)
+                scheduler.on_forget = archive.forget
             return scheduler
 
         wakeups = Wakeups()
         sessions, outlooks = Sessions(home / "calls", wakeups, shared=not personal), Outlooks(home / "outlooks.json")
         closing.callback(outlooks.close)
-        kept = KeptOutput(configuration.output, home) if configuration.output else None
-        if kept is not None:
-            closing.callback(kept.close)
-        unfinished = Unfinished(Exports(home / "exports"))
+        archive = OutputArchive(configuration.output, home) if configuration.output else None
+        if archive is not None:
+            closing.callback(archive.close)
+        unfinished = UnfinishedJobs(Exports(home / "exports"))
         mesos = _mesos_door(where, for_frameworks, personal, clock) if for_frameworks is not None else None
-        loop = Loop(make, _announcing(wakeups, sessions, unfinished, door, outlooks, mesos, kept), reserve)
+        loop = Loop(make, _announcing(wakeups, sessions, unfinished, authenticator, outlooks, mesos, archive), reserve)
         loop.start()
         loop.ready.result()
         engine = engines[0]
         most = make_room()
         stop = _Stop(loop, engine, on_stopping)
-        asker = Asker(loop, wakeups, door, clock)
+        client = StateClient(loop, wakeups, authenticator, clock)
         urls = [listener.url for listener in listeners]
-        audits = Audits(home / "journal.db", clock)
-        parts = Parts(journal, sessions, unfinished, engine, deeds, stop, read_again, urls, audits, outlooks, kept)
-        app = Entrance(TooLargeInJson(make_api(asker, parts)), door, deeds, names_of(where))
-        places = Places(most, personal, door.knows)
-        servers = [make_server(app, listener.tls, places) for listener in listeners]
+        reports = JournalReports(home / "journal.db", clock)
+        parts = Parts(
+            journal, sessions, unfinished, engine, audit_records, stop, read_again, urls, reports, outlooks, archive
+        )
+        app = Entrance(TooLargeInJson(make_api(client, parts)), authenticator, audit_records, names_of(where))
+        slots = ConnectionSlots(most, personal, authenticator.knows)
+        servers = [make_server(app, listener.tls, slots) for listener in listeners]
         if mesos is not None:
             listeners.append(mesos.listener)
-            servers.append(mesos.open(asker, unfinished, home, most))
+            servers.append(mesos.open(client, unfinished, home, most))
 
         async def main() -> None:
             running = asyncio.get_running_loop()
@@ -204,7 +209,7 @@ def serve(
             loop.on_stop = ended
             running.add_signal_handler(signal.SIGINT, stop.at_once)
             running.add_signal_handler(signal.SIGTERM, loop.stop)
-            beside = (close_silent_sessions(asker, sessions), outlooks.learn(loop), *(mesos.beside() if mesos else ()))
+            beside = (close_silent_sessions(client, sessions), outlooks.learn(loop), *(mesos.beside() if mesos else ()))
             tasks = [running.create_task(each) for each in beside]
             try:
                 running.call_soon(on_ready, urls if mesos is None else [*urls, mesos.listener.url], engine)
@@ -282,31 +287,31 @@ def _refuse_to_lose(state: State, known: Collection[str]) -> None:
             )
 
 
-def _mesos_door(where: Where, listener: Listener, personal: bool, clock: Clock) -> "MesosDoor":
+def _mesos_door(where: Where, listener: Listener, personal: bool, clock: Clock) -> "MesosServer":
     """Return the server for Mesos frameworks, imported only if needed."""
-    from fairlead.service.mesos.door import MesosDoor
+    from fairlead.service.mesos.server import MesosServer
 
-    return MesosDoor(where, listener, personal, clock)
+    return MesosServer(where, listener, personal, clock)
 
 
 def _announcing(
     wakeups: Wakeups,
     sessions: Sessions,
-    unfinished: Unfinished,
-    door: Door,
+    unfinished: UnfinishedJobs,
+    authenticator: Authenticator,
     outlooks: Outlooks,
-    mesos: "MesosDoor | None",
-    kept: KeptOutput | None,
+    mesos: "MesosServer | None",
+    archive: OutputArchive | None,
 ) -> Callable[[State, Sequence[Fact]], None]:
     """Return the callback for recorded facts: it updates all parts that depend on them, and wakes waiting requests."""
 
     def announce(state: State, facts: Sequence[Fact]) -> None:
         if any(isinstance(fact, Configured) for fact in facts):
-            door.rules = rules_of(state, door.personal)
+            authenticator.rules = rules_of(state, authenticator.personal)
         sessions.recorded(state, facts)
         outlooks.happened(facts)
-        if kept is not None:
-            kept.recorded(state, facts)
+        if archive is not None:
+            archive.recorded(state, facts)
         if mesos is not None:
             mesos.recorded(state, facts)
         wakeups.wake([("job", job) for job in unfinished.recorded(state, facts)] + ["facts"])

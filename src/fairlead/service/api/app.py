@@ -3,7 +3,7 @@
 Errors are one JSON object, `{"error": "..."}`:
 
 - 400 refused, 401 not authenticated, 403 forbidden, 404 not found
-- 409 conflict with an earlier request, 410 facts no longer kept, 421 wrong host
+- 409 conflict with an earlier request, 410 facts no longer archive, 421 wrong host
 - 413 body too large, 422 invalid body
 - 429 and 503 too much load, or not ready
 """
@@ -27,27 +27,27 @@ from fairlead.engines.step import Stalled
 from fairlead.journal import Forgotten, Journal
 from fairlead.model.documents import Configuration
 from fairlead.model.faults import shortened
-from fairlead.people.deeds import Deeds
+from fairlead.people.audit_records import AuditRecords
 from fairlead.people.rules import Forbidden
 from fairlead.scheduler.admission import Conflict, Refused, Unknown
 from fairlead.service.api.access import HeldRoute, note_refusal
-from fairlead.service.api.asking import LARGEST_BODY, Asker, Json, errors, refusal, retry_after
 from fairlead.service.api.calls import add_calls
-from fairlead.service.api.cluster import add_audits, add_cluster, add_facts, add_health, add_operating
+from fairlead.service.api.cluster import add_cluster, add_facts, add_health, add_operating, add_reports
 from fairlead.service.api.document import add_documents
 from fairlead.service.api.input import add_input
 from fairlead.service.api.jobs import add_jobs
 from fairlead.service.api.large_bodies import in_one_line
 from fairlead.service.api.outlooks import add_outlooks
 from fairlead.service.api.people import add_log, add_tokens
+from fairlead.service.api.state_client import LARGEST_BODY, Json, StateClient, errors, refusal, retry_after
 from fairlead.service.api.submitting import Submitter
 from fairlead.service.feed import Feed
-from fairlead.service.kept_output import KeptOutput
+from fairlead.service.journal_reports import JournalReports
 from fairlead.service.loop import Busy, HappensLater
 from fairlead.service.outlooks import Outlooks
-from fairlead.service.over_time import Audits
+from fairlead.service.output_archive import OutputArchive
 from fairlead.service.sessions import Sessions
-from fairlead.service.unfinished import Unfinished
+from fairlead.service.unfinished_jobs import UnfinishedJobs
 
 
 class Parts(NamedTuple):
@@ -57,29 +57,29 @@ class Parts(NamedTuple):
     sessions : of programs that call Python functions.
     unfinished : the unfinished jobs.
     engine : where tasks run; for output and health.
-    deeds : logs actions that are not facts.
+    audit_records : logs actions that are not facts.
     down : stops the scheduler, given whether to stop running tasks, and the caller's name.
     read_again : reloads the configuration; raises DocumentError.
     urls : where the API listens.
-    audits : reports from the journal.
+    reports : reports from the journal.
     outlooks : predictions of job starts.
-    kept : stored output, if configured.
+    archive : stored output, if configured.
     """
 
     journal: Journal
     sessions: Sessions
-    unfinished: Unfinished
+    unfinished: UnfinishedJobs
     engine: LiveEngine
-    deeds: Deeds
+    audit_records: AuditRecords
     down: Callable[[bool, str], None]
     read_again: Callable[[], Configuration]
     urls: list[str]
-    audits: Audits
+    reports: JournalReports
     outlooks: Outlooks
-    kept: KeptOutput | None = None
+    archive: OutputArchive | None = None
 
 
-def make_api(asker: Asker, parts: Parts) -> FastAPI:
+def make_api(client: StateClient, parts: Parts) -> FastAPI:
     """Make the application without authentication, which :class:`fairlead.service.api.access.Entrance` adds."""
     app = FastAPI(
         title="fairlead",
@@ -97,19 +97,19 @@ def make_api(asker: Asker, parts: Parts) -> FastAPI:
     checks = [Depends(HTTPBearer(auto_error=False)), Depends(_refusing_unknown_queries())]
     known = errors(400, 401, 403, 404, 409, 413, 422, 429, 431, 503)
     api = APIRouter(dependencies=checks, responses=known, route_class=HeldRoute, default_response_class=Json)
-    submitter = Submitter(asker, parts.unfinished)
-    add_jobs(api, asker, submitter, parts.engine, parts.kept)
-    add_input(api, asker, parts.engine)
-    add_outlooks(api, asker, parts.outlooks)
-    add_cluster(api, asker, parts.engine, parts.urls, parts.kept)
-    add_operating(api, asker, parts.deeds, parts.down, parts.read_again)
-    add_audits(api, asker, parts.audits)
-    add_facts(api, asker, Feed(parts.journal, asker.door, asker.wakeups, asker.loop))
-    add_calls(api, asker, submitter, parts.sessions)
-    add_tokens(api, asker.door, parts.deeds)
-    add_log(api, asker, parts.journal, parts.deeds)
+    submitter = Submitter(client, parts.unfinished)
+    add_jobs(api, client, submitter, parts.engine, parts.archive)
+    add_input(api, client, parts.engine)
+    add_outlooks(api, client, parts.outlooks)
+    add_cluster(api, client, parts.engine, parts.urls, parts.archive)
+    add_operating(api, client, parts.audit_records, parts.down, parts.read_again)
+    add_reports(api, client, parts.reports)
+    add_facts(api, client, Feed(parts.journal, client.authenticator, client.wakeups, client.loop))
+    add_calls(api, client, submitter, parts.sessions)
+    add_tokens(api, client.authenticator, parts.audit_records)
+    add_log(api, client, parts.journal, parts.audit_records)
     open_to_all = APIRouter(route_class=HeldRoute, default_response_class=Json)
-    add_health(open_to_all, asker.loop, parts.engine, parts.kept)
+    add_health(open_to_all, client.loop, parts.engine, parts.archive)
     add_documents(open_to_all, app)
     # Added directly, since `include_router` would create each route a second time at the first request.
     app.router.routes += [*api.routes, *open_to_all.routes]

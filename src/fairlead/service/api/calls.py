@@ -25,9 +25,19 @@ from fairlead.scheduler.admission import Refused, Unknown
 from fairlead.scheduler.facts import Fact
 from fairlead.scheduler.state import State
 from fairlead.service.api.access import Known
-from fairlead.service.api.asking import LARGEST_BODY, LONGEST_WAIT, Asker, Bytes, Identity, InTurn, Json, Key, Number
 from fairlead.service.api.requests import CallsJob, CallsRequest, SessionRequest
-from fairlead.service.api.submitting import Asked, Submitter
+from fairlead.service.api.state_client import (
+    LARGEST_BODY,
+    LONGEST_WAIT,
+    Bytes,
+    Identity,
+    Json,
+    Key,
+    Number,
+    SerialPerPerson,
+    StateClient,
+)
+from fairlead.service.api.submitting import JobSubmission, Submitter
 from fairlead.service.loop import Busy
 from fairlead.service.sessions import Sessions, calls_of, open_result, unfinished_calls, with_results
 from fairlead.service.wakeups import heard_within
@@ -44,14 +54,14 @@ SMALL_RESULT = 64 * 2**10
 
 NOBODY = -1
 """The uid under which sessions of vanished programs are closed."""
-_closing = InTurn()
+_closing = SerialPerPerson()
 
 
-def add_calls(api: APIRouter, asker: Asker, submitter: Submitter, sessions: Sessions) -> None:
+def add_calls(api: APIRouter, client: StateClient, submitter: Submitter, sessions: Sessions) -> None:
     @api.post("/v1/sessions", status_code=201, response_model=SessionInfo)
     async def open_session(request: SessionRequest, caller: Known) -> Response:
         """Open a session for a program that calls Python functions. It lasts while the program asks for its events."""
-        most = default_bounds(asker.door.rules, caller).programs
+        most = default_bounds(client.authenticator.rules, caller).programs
         return Json({"id": await asyncio.to_thread(sessions.create, request.model_dump(), caller.person, most)}, 201)
 
     @api.put(
@@ -62,7 +72,7 @@ def add_calls(api: APIRouter, asker: Asker, submitter: Submitter, sessions: Sess
     )
     async def put_payload(session: Identity, payload: Identity, request: Request, caller: Known) -> Response:
         """Upload a payload that is too large to submit with its calls."""
-        await _check(asker, sessions, session, caller)
+        await _check(client, sessions, session, caller)
         with sessions.putting(session, caller.person, payload) as write:
             async for piece in request.stream():
                 await asyncio.to_thread(write, piece)
@@ -71,12 +81,12 @@ def add_calls(api: APIRouter, asker: Asker, submitter: Submitter, sessions: Sess
     @api.post("/v1/sessions/{session}/calls", status_code=201, response_model=SubmittedMany)
     async def call(session: Identity, request: CallsRequest, caller: Known, key: Key = "") -> Response:
         """Submit calls: jobs whose tasks are calls of Python functions."""
-        await _check(asker, sessions, session, caller)
+        await _check(client, sessions, session, caller)
         folder = sessions.touch(session, caller.person.uid)
         put = partial(_put, sessions, session, caller.person, folder)
         counts = await asyncio.to_thread(lambda: [put(job) for job in request.jobs])
         asked = [
-            Asked(job, count, False, Work([job.name or "python"], call=Call(session, job.payload)), {})
+            JobSubmission(job, count, False, Work([job.name or "python"], call=Call(session, job.payload)), {})
             for job, count in zip(request.jobs, counts, strict=True)
         ]
         return Json({"jobs": await submitter.submit(caller, asked, key)}, 201)
@@ -90,11 +100,11 @@ def add_calls(api: APIRouter, asker: Asker, submitter: Submitter, sessions: Sess
         wait: Annotated[float, Query(ge=0, le=LONGEST_WAIT)] = 0,
     ) -> Response:
         """Return what happened to the calls. Events before `after` count as seen; their results are deleted."""
-        await _check(asker, sessions, session, caller)
+        await _check(client, sessions, session, caller)
         look = partial(sessions.events, session, caller.person.uid, epoch, after, MOST_EVENTS)
-        following, found = await _first_events(asker, caller, sessions, session, look, wait)
+        following, found = await _first_events(client, caller, sessions, session, look, wait)
         if found:
-            await _check(asker, sessions, session, caller)  # calls may have been added meanwhile
+            await _check(client, sessions, session, caller)  # calls may have been added meanwhile
             folder = sessions.touch(session, caller.person.uid)
             found = await asyncio.to_thread(with_results, found, folder, caller.person.uid, SMALL_RESULT, LARGEST_BODY)
         return Json({"epoch": sessions.epoch, "next": following, "events": found})
@@ -102,7 +112,7 @@ def add_calls(api: APIRouter, asker: Asker, submitter: Submitter, sessions: Sess
     @api.get("/v1/sessions/{session}/results/{job}/{index}", response_class=Bytes)
     async def result(session: Identity, job: Number, index: Number, caller: Known) -> Response:
         """Return the pickled result of a call."""
-        await _check(asker, sessions, session, caller)
+        await _check(client, sessions, session, caller)
         uid = caller.person.uid
         file = await asyncio.to_thread(open_result, sessions.touch(session, uid), uid, job, index)
         if file is None:
@@ -114,8 +124,8 @@ def add_calls(api: APIRouter, asker: Asker, submitter: Submitter, sessions: Sess
     @api.delete("/v1/sessions/{session}", response_model=Cancelled)
     async def close_session(session: Identity, caller: Known) -> Response:
         """Close a session: cancel its unfinished calls, delete its results, end its workers."""
-        await _check(asker, sessions, session, caller)
-        return Json({"cancelled": await end_session(asker, sessions, session, caller)})
+        await _check(client, sessions, session, caller)
+        return Json({"cancelled": await end_session(client, sessions, session, caller)})
 
 
 def _pieces(file: BinaryIO, size: int) -> Iterator[bytes]:
@@ -127,7 +137,7 @@ def _pieces(file: BinaryIO, size: int) -> Iterator[bytes]:
 
 
 async def _first_events(
-    asker: Asker,
+    client: StateClient,
     caller: Caller,
     sessions: Sessions,
     session: str,
@@ -136,7 +146,7 @@ async def _first_events(
 ) -> tuple[int, list[Event]]:
     """Return the available events, or wait up to `wait` seconds for the first."""
     until = time.monotonic() + wait
-    with asker.waiter(caller), asker.wakeups.listen([("session", session)]) as heard:
+    with client.waiter(caller), client.wakeups.listen([("session", session)]) as heard:
         while True:
             following, found = look()
             if found and wait and all(event["status"] == "running" for event in found):
@@ -149,53 +159,53 @@ async def _first_events(
                 await asyncio.sleep(0.01)
                 following, found = look()
             left = until - time.monotonic()
-            if found or left <= 0 or asker.loop.stopped.is_set():
+            if found or left <= 0 or client.loop.stopped.is_set():
                 return following, found
             await heard_within(heard, left)
 
 
-async def close_silent_sessions(asker: Asker, sessions: Sessions) -> None:
+async def close_silent_sessions(client: StateClient, sessions: Sessions) -> None:
     """Close sessions whose program is gone, for ever."""
     while True:
         await asyncio.sleep(SILENT_CHECK_SECONDS)
         for session in sessions.silent():
             try:
-                await end_session(asker, sessions, session)
+                await end_session(client, sessions, session)
             except (Stalled, Busy, TimeoutError):  # try again next time
                 pass
             except Exception:  # still close the others
                 log.exception("session %s cannot be closed", session)
 
 
-async def end_session(asker: Asker, sessions: Sessions, session: str, caller: Caller | None = None) -> list[int]:
+async def end_session(client: StateClient, sessions: Sessions, session: str, caller: Caller | None = None) -> list[int]:
     """Close a session, for a caller or because its program is gone; raises Forbidden if their token misses a queue."""
 
     def question(state: State, now: float) -> tuple[list[Fact], list[int]]:
         if caller is not None:
-            _check_queues(asker, state, caller, calls_of(state, session))
+            _check_queues(client, state, caller, calls_of(state, session))
         facts = unfinished_calls(state, session, now)
         return list(facts), [fact.id for fact in facts]
 
     by = caller.person.name if caller is not None else ""
-    cancelled: list[int] = await asker.ask(question, changes=True, by=by)
+    cancelled: list[int] = await client.ask(question, changes=True, by=by)
     await _closing.do(caller.person.uid if caller is not None else NOBODY, partial(sessions.close, session))
     return cancelled
 
 
-async def _check(asker: Asker, sessions: Sessions, session: str, caller: Caller) -> None:
+async def _check(client: StateClient, sessions: Sessions, session: str, caller: Caller) -> None:
     """Raise Unknown for another person's session, Forbidden if the token misses a queue of its calls."""
     sessions.touch(session, caller.person.uid)
     if caller.queues is not None:
         calls = sessions.calls(session)
-        await asker.read(lambda state: _check_queues(asker, state, caller, calls))
+        await client.read(lambda state: _check_queues(client, state, caller, calls))
 
 
-def _check_queues(asker: Asker, state: State, caller: Caller, numbers: Iterable[int]) -> None:
+def _check_queues(client: StateClient, state: State, caller: Caller, numbers: Iterable[int]) -> None:
     if caller.queues is not None:
         for number in numbers:
             spec = state.index.specs.get(number)
             if spec is not None:
-                check_acts(asker.door.rules, caller, number, spec)
+                check_acts(client.authenticator.rules, caller, number, spec)
 
 
 def _put(sessions: Sessions, session: str, person: Person, folder: Path, job: CallsJob) -> int:

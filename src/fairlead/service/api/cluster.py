@@ -29,9 +29,9 @@ from fairlead.model.api_types import (
 )
 from fairlead.model.documents import Configuration, DocumentError
 from fairlead.model.specs import Job
-from fairlead.people.deeds import Deeds
+from fairlead.people.audit_records import AuditRecords
+from fairlead.people.private_queues import used_as_seen
 from fairlead.people.rules import sees_framework, sees_names
-from fairlead.people.telling import used_as_seen
 from fairlead.scheduler import admission, report
 from fairlead.scheduler.admission import Refused
 from fairlead.scheduler.facts import Configured
@@ -41,13 +41,13 @@ from fairlead.scheduler.reserved import describe_kept, idled_queues
 from fairlead.scheduler.state import State
 from fairlead.service import metrics
 from fairlead.service.api.access import Known
-from fairlead.service.api.asking import Asker, Json, NodeName, by_wall_clock, errors, retry_after
 from fairlead.service.api.requests import DownRequest
-from fairlead.service.doubts import doubts
+from fairlead.service.api.state_client import Json, NodeName, StateClient, by_wall_clock, errors, retry_after
+from fairlead.service.configuration_warnings import configuration_warnings
 from fairlead.service.feed import Feed
-from fairlead.service.kept_output import KeptOutput
+from fairlead.service.journal_reports import JournalReports, ReportFailed, ReportRunning
 from fairlead.service.loop import Loop
-from fairlead.service.over_time import AuditFailed, Audits, OneAtATime
+from fairlead.service.output_archive import OutputArchive
 
 SLOW_SECONDS, STUCK_SECONDS = 10.0, 60.0
 """Duration of a step at which the scheduler is not ready, and at which it is not healthy."""
@@ -55,18 +55,20 @@ SLOW_SECONDS, STUCK_SECONDS = 10.0, 60.0
 LookBack = Annotated[float, Query(gt=0, le=LONGEST, description="Seconds to look back.")]
 
 
-def add_cluster(api: APIRouter, asker: Asker, engine: LiveEngine, urls: list[str], kept: KeptOutput | None) -> None:
+def add_cluster(
+    api: APIRouter, client: StateClient, engine: LiveEngine, urls: list[str], archive: OutputArchive | None
+) -> None:
     @api.get("/v1/status", response_model=Status)
     async def status(caller: Known) -> Response:
         """The scheduler's state: version, counts, and why it is stalled, if it is."""
-        counts = await asker.read(
+        counts = await client.read(
             lambda s: {
                 "nodes": int(s.nodes.up[: s.nodes.n].sum()),
                 "jobs": len(s.index.specs),
                 "running": int(s.queues.tasks[0]),
             }
         )
-        loop = asker.loop
+        loop = client.loop
         about = {
             "version": fairlead.__version__,
             "pid": os.getpid(),
@@ -74,7 +76,7 @@ def add_cluster(api: APIRouter, asker: Asker, engine: LiveEngine, urls: list[str
             "you": caller.person.name,
             "stalled": loop.takes_nothing_on,
             "stalled_for": loop.stalled_for,
-            "output": kept.describe() if kept is not None else None,
+            "output": archive.describe() if archive is not None else None,
             "position": loop.position,
         }
         return Json({**about, **counts})
@@ -82,61 +84,61 @@ def add_cluster(api: APIRouter, asker: Asker, engine: LiveEngine, urls: list[str
     @api.get("/v1/queues", response_model=QueueList)
     async def queues(caller: Known) -> Response:
         """The queue tree with usage. In a private queue, other people's leaves are summed up."""
-        return Json({"queues": await asker.read_seen(caller, report.list_queues)})
+        return Json({"queues": await client.read_seen(caller, report.list_queues)})
 
     @api.get("/v1/frameworks", response_model=FrameworkList)
     async def frameworks(caller: Known) -> Response:
         """Frameworks that take offers: what each has, and why it gets nothing more. In private queues only the caller's own."""
 
         def view(state: State, now: float) -> list[FrameworkInfo]:
-            rules, members = asker.door.rules, state.frameworks.members
+            rules, members = client.authenticator.rules, state.frameworks.members
             found = list_frameworks(state, now)
             return [each for each in found if sees_framework(rules, caller, members[each["id"]].framework)]
 
-        found = await asker.read_seen_at(caller, view)
-        return Json({"frameworks": [by_wall_clock(each, asker.clock) for each in found]})
+        found = await client.read_seen_at(caller, view)
+        return Json({"frameworks": [by_wall_clock(each, client.clock) for each in found]})
 
     @api.get("/v1/nodes", response_model=NodeList)
     async def nodes() -> Response:
         """The nodes with their usage; for silent ones, how long."""
-        found, silence = await asker.read(report.list_nodes), engine.silence
+        found, silence = await client.read(report.list_nodes), engine.silence
         return Json({"nodes": [{**node, "silent": silence.get(node["name"])} for node in found]})
 
     @api.get("/metrics", response_class=PlainTextResponse)
     async def prometheus(caller: Known) -> Response:
         """Metrics in Prometheus' text format."""
         metrics.paused.set(engine.paused)
-        if kept is not None:
-            metrics.output_waiting.set(kept.describe()["waiting"])
-            metrics.output_away.set(kept.away_for)
-        shown = await asker.read_seen(caller, report.list_queues)
-        reserved = await asker.read_seen_at(caller, lambda s, now: [idled_queues(s, now), describe_kept(s, now)])
-        idled, promised = reserved[0], [by_wall_clock(each, asker.clock) for each in reserved[1]]
-        text = metrics.exposition(shown, await asker.read(report.list_nodes), idled, promised)
+        if archive is not None:
+            metrics.output_waiting.set(archive.describe()["waiting"])
+            metrics.output_away.set(archive.away_for)
+        shown = await client.read_seen(caller, report.list_queues)
+        reserved = await client.read_seen_at(caller, lambda s, now: [idled_queues(s, now), describe_kept(s, now)])
+        idled, promised = reserved[0], [by_wall_clock(each, client.clock) for each in reserved[1]]
+        text = metrics.exposition(shown, await client.read(report.list_nodes), idled, promised)
         return Response(text, media_type="text/plain; version=0.0.4; charset=utf-8")
 
 
 def add_operating(
     api: APIRouter,
-    asker: Asker,
-    deeds: Deeds,
+    client: StateClient,
+    audit_records: AuditRecords,
     down: Callable[[bool, str], None],
     read_again: Callable[[], Configuration],
 ) -> None:
     @api.post("/v1/nodes/{node}/drain", response_model=Changed)
     async def drain(node: NodeName, caller: Known) -> Response:
         """Drain a node: running tasks finish, no new ones start."""
-        return Json({"changed": await asker.change(caller, lambda s, now: admission.drain(s, node, now))})
+        return Json({"changed": await client.change(caller, lambda s, now: admission.drain(s, node, now))})
 
     @api.post("/v1/nodes/{node}/resume", response_model=Changed)
     async def resume(node: NodeName, caller: Known) -> Response:
         """Undo a drain."""
-        return Json({"changed": await asker.change(caller, lambda s, now: admission.resume(s, node, now))})
+        return Json({"changed": await client.change(caller, lambda s, now: admission.resume(s, node, now))})
 
     @api.post("/v1/nodes/{node}/forget", response_model=Changed)
     async def forget(node: NodeName, caller: Known) -> Response:
         """Forget a lost node."""
-        return Json({"changed": await asker.change(caller, lambda s, now: admission.forget(s, node, now))})
+        return Json({"changed": await client.change(caller, lambda s, now: admission.forget(s, node, now))})
 
     @api.post("/v1/reload", response_model=Reloaded)
     async def reload_configuration(caller: Known) -> Response:
@@ -147,19 +149,19 @@ def add_operating(
             configuration = await asyncio.to_thread(read_again)
         except DocumentError as error:
             raise Refused(str(error)) from None
-        door = asker.door
-        door.accounts.forget()
-        changed = await asker.change(caller, lambda s, now: configure(s, configuration, now))
-        has = await asker.read(lambda s: s.quantities(s.cluster.total))
-        accounts = None if door.personal else door.accounts
-        found = await asyncio.to_thread(doubts, configuration, has, accounts)
-        return Json({"changed": changed, "looked_up": not door.personal, "doubts": found})
+        authenticator = client.authenticator
+        authenticator.accounts.forget()
+        changed = await client.change(caller, lambda s, now: configure(s, configuration, now))
+        has = await client.read(lambda s: s.quantities(s.cluster.total))
+        accounts = None if authenticator.personal else authenticator.accounts
+        found = await asyncio.to_thread(configuration_warnings, configuration, has, accounts)
+        return Json({"changed": changed, "looked_up": not authenticator.personal, "doubts": found})
 
     @api.post("/v1/down", status_code=202, response_model=Changed)
     async def stop(request: DownRequest, caller: Known) -> Response:
         """Stop the scheduler: once running tasks have ended, or with `now` at once; stopped tasks start again later."""
         what = "stopped the scheduler" + (" at once" if request.now else "")
-        await asyncio.to_thread(deeds.done, caller.person.name, what)
+        await asyncio.to_thread(audit_records.done, caller.person.name, what)
         down(request.now, caller.person.name)
         return Json({"changed": True}, 202)
 
@@ -169,18 +171,18 @@ def _refusing(done: str) -> Iterator[None]:
     """Turn failures of a report into HTTP errors; `done` is what cannot be done with the journal."""
     try:
         yield
-    except OneAtATime as error:
+    except ReportRunning as error:
         raise HTTPException(429, str(error), retry_after(5)) from None
-    except AuditFailed as error:
+    except ReportFailed as error:
         raise HTTPException(503, f"the journal cannot be {done}: {error}") from None
 
 
-def add_audits(api: APIRouter, asker: Asker, audits: Audits) -> None:
+def add_reports(api: APIRouter, client: StateClient, reports: JournalReports) -> None:
     @api.get("/v1/audit", response_model=FairnessInfo)
     async def audit(caller: Known) -> Response:
         """Audit current fairness, to within one task: who is below their share, and why; what reservations idle."""
-        found = await asker.read_seen_at(caller, audit_state)
-        rows = {name: [by_wall_clock(row, asker.clock) for row in found[name]] for name in ("queues", "reservations")}
+        found = await client.read_seen_at(caller, audit_state)
+        rows = {name: [by_wall_clock(row, client.clock) for row in found[name]] for name in ("queues", "reservations")}
         return Json({**found, **rows})
 
     @api.get("/v1/audit/over-time", response_model=OverTimeInfo)
@@ -193,8 +195,8 @@ def add_audits(api: APIRouter, asker: Asker, audits: Audits) -> None:
     ) -> Response:
         """Audit past fairness: what each queue was entitled to and got while it had work, who was wronged, and who starved."""
         with _refusing("audited"):
-            found: OverTimeInfo = msgspec.json.decode(await audits(caller.person.uid, seconds, starved_after))
-        return Json(await asker.told_to(caller, found, [queue["name"] for queue in found["queues"]]))
+            found: OverTimeInfo = msgspec.json.decode(await reports(caller.person.uid, seconds, starved_after))
+        return Json(await client.told_to(caller, found, [queue["name"] for queue in found["queues"]]))
 
     @api.get("/v1/usage", response_model=UsageInfo)
     async def usage(
@@ -203,12 +205,12 @@ def add_audits(api: APIRouter, asker: Asker, audits: Audits) -> None:
     ) -> Response:
         """Usage by user and queue: requested resources times time, and what was really used of them."""
         with _refusing("read"):
-            found: UsageInfo = msgspec.json.decode(await audits.usage(caller.person.uid, seconds))
-        rules = asker.door.rules
+            found: UsageInfo = msgspec.json.decode(await reports.usage(caller.person.uid, seconds))
+        rules = client.authenticator.rules
         for each in found["usage"]:
             if not sees_names(rules, caller, Job(each["queue"], {}, user=each["user"])):
                 each["user"] = ""
-        moments = {name: asker.clock.wall(found[name]) for name in ("since", "until")}
+        moments = {name: client.clock.wall(found[name]) for name in ("since", "until")}
         return Json({**found, **moments, "usage": used_as_seen(rules, caller, found["usage"])})
 
 
@@ -225,7 +227,7 @@ EVENT = {
 }
 
 
-def add_facts(api: APIRouter, asker: Asker, feed: Feed) -> None:
+def add_facts(api: APIRouter, client: StateClient, feed: Feed) -> None:
     told: dict[int | str, dict[str, Any]] = {200: {"content": {"text/event-stream": {"itemSchema": EVENT}}}}
 
     @api.get("/v1/facts", response_class=StreamingResponse, responses=errors(410) | told)
@@ -247,12 +249,12 @@ def add_facts(api: APIRouter, asker: Asker, feed: Feed) -> None:
         facts after a while; asking for those returns 410.
         """
         chosen = last_event_id if last_event_id is not None else after
-        position = chosen if chosen is not None else asker.loop.position
-        with asker.waiter(caller):  # refuse before the stream begins
+        position = chosen if chosen is not None else client.loop.position
+        with client.waiter(caller):  # refuse before the stream begins
             await feed.check(position)
 
         async def text() -> AsyncIterator[bytes]:
-            with asker.waiter(caller):
+            with client.waiter(caller):
                 async for page in feed.read(caller, position, follow):
                     yield page
 
@@ -260,7 +262,7 @@ def add_facts(api: APIRouter, asker: Asker, feed: Feed) -> None:
         return StreamingResponse(text(), media_type="text/event-stream", headers=headers)
 
 
-def add_health(api: APIRouter, loop: Loop, engine: LiveEngine, kept: KeptOutput | None = None) -> None:
+def add_health(api: APIRouter, loop: Loop, engine: LiveEngine, archive: OutputArchive | None = None) -> None:
     @api.get("/healthz", responses=errors(503))
     async def healthy() -> dict[str, bool]:
         """Whether the scheduler runs and its thread makes progress. Needs no token."""
@@ -284,5 +286,5 @@ def add_health(api: APIRouter, loop: Loop, engine: LiveEngine, kept: KeptOutput 
             raise HTTPException(503, f"the scheduler's thread has spent {step:.0f} s in one step")
         if engine.trouble:
             raise HTTPException(503, engine.trouble)
-        away = kept.away_for if kept is not None else 0.0
+        away = archive.away_for if archive is not None else 0.0
         return {"ok": True, "step": step, "engine": engine.silent_for, "journal": loop.stalled_for, "output": away}

@@ -8,7 +8,7 @@ from fastapi.responses import HTMLResponse
 
 from fairlead.html_page import framed
 from fairlead.service.api.access import ROUTES
-from fairlead.service.api.asking import Json
+from fairlead.service.api.state_client import Json
 
 _HEADERS = {"Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'"}
 

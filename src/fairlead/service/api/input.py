@@ -13,7 +13,7 @@ from fairlead.scheduler import report
 from fairlead.scheduler.admission import Refused
 from fairlead.scheduler.state import State
 from fairlead.service.api.access import Known
-from fairlead.service.api.asking import Asker, Json, Number, spec_of
+from fairlead.service.api.state_client import Json, Number, StateClient, spec_of
 
 TAKEN_SECONDS = 1.0
 """After which a request returns, even if not all was taken."""
@@ -23,7 +23,7 @@ FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.001, 0.05
 Side = Annotated[int, Query(ge=1, lt=2**16)]
 
 
-def add_input(api: APIRouter, asker: Asker, engine: LiveEngine) -> None:
+def add_input(api: APIRouter, client: StateClient, engine: LiveEngine) -> None:
     @api.put(
         "/v1/jobs/{job}/tasks/{index}/input",
         response_model=InputTaken,
@@ -47,12 +47,12 @@ def add_input(api: APIRouter, asker: Asker, engine: LiveEngine) -> None:
 
         def view(state: State) -> TaskInfo:
             spec = spec_of(state, job)
-            check_acts(asker.door.rules, caller, job, spec)
+            check_acts(client.authenticator.rules, caller, job, spec)
             if not spec.work.input:
                 raise Refused(f"job {job} was submitted to read nothing: its input is neither a pipe nor a terminal")
             return report.find_task(state, job, index)
 
-        task: TaskInfo = await asker.read(view)
+        task: TaskInfo = await client.read(view)
         attempt, taken, over = task["attempt"], 0, task["status"] in ("succeeded", "failed", "cancelled")
         if not over and task["status"] != "waiting":
             size = (rows, columns) if rows is not None and columns is not None else None

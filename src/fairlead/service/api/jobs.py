@@ -22,15 +22,14 @@ from fairlead.model.api_types import (
     Why,
 )
 from fairlead.model.specs import Job, path_to_root
+from fairlead.people.private_queues import job_as_seen
 from fairlead.people.rules import acts_on, check_acts, seen_queue, sees_names
-from fairlead.people.telling import job_as_seen
 from fairlead.scheduler import admission, report
 from fairlead.scheduler.admission import Refused
 from fairlead.scheduler.explain import explain
 from fairlead.scheduler.facts import Fact
 from fairlead.scheduler.state import State
 from fairlead.service.api.access import Known
-from fairlead.service.api.asking import Asker, Bytes, Json, Key, Number, OneEach, Wait, by_wall_clock, spec_of
 from fairlead.service.api.requests import (
     CancelManyRequest,
     CancelRequest,
@@ -39,8 +38,19 @@ from fairlead.service.api.requests import (
     JobsRequest,
     RerunRequest,
 )
-from fairlead.service.api.submitting import Asked, Submitter
-from fairlead.service.kept_output import KeptOutput, read_output
+from fairlead.service.api.state_client import (
+    Bytes,
+    Json,
+    Key,
+    Number,
+    OnePerPerson,
+    StateClient,
+    Wait,
+    by_wall_clock,
+    spec_of,
+)
+from fairlead.service.api.submitting import JobSubmission, Submitter
+from fairlead.service.output_archive import OutputArchive, read_output
 from fairlead.service.wakeups import heard_within
 
 SHORT = 500
@@ -49,12 +59,14 @@ BATCH = 500
 """Jobs examined for a listing before other questions are answered."""
 
 
-def add_jobs(api: APIRouter, asker: Asker, submitter: Submitter, engine: LiveEngine, kept: KeptOutput | None) -> None:
+def add_jobs(
+    api: APIRouter, client: StateClient, submitter: Submitter, engine: LiveEngine, archive: OutputArchive | None
+) -> None:
     _add_submitting(api, submitter, engine)
-    _add_listing(api, asker)
-    _add_looking(api, asker, engine, kept)
-    _add_why(api, asker, kept)
-    _add_changing(api, asker, submitter)
+    _add_listing(api, client)
+    _add_looking(api, client, engine, archive)
+    _add_why(api, client, archive)
+    _add_changing(api, client, submitter)
 
 
 def _add_submitting(api: APIRouter, submitter: Submitter, engine: LiveEngine) -> None:
@@ -71,8 +83,8 @@ def _add_submitting(api: APIRouter, submitter: Submitter, engine: LiveEngine) ->
         return Json({"jobs": await submitter.submit(caller, asked, key)}, 201)
 
 
-def _add_listing(api: APIRouter, asker: Asker) -> None:
-    long_listings = OneEach("a long listing of jobs is being made for you already")
+def _add_listing(api: APIRouter, client: StateClient) -> None:
+    long_listings = OnePerPerson("a long listing of jobs is being made for you already")
 
     @api.get("/v1/jobs", response_model=JobList)
     async def jobs(
@@ -84,7 +96,7 @@ def _add_listing(api: APIRouter, asker: Asker) -> None:
         limit: Annotated[int, Query(ge=1, le=10_000)] = 100,
     ) -> Response:
         """The newest jobs, newest first; `next` is the `before` of the next page."""
-        rules = asker.door.rules
+        rules = client.authenticator.rules
 
         def theirs(job: Job) -> bool:
             named = user is None or (job.user == user and sees_names(rules, caller, job))
@@ -96,24 +108,24 @@ def _add_listing(api: APIRouter, asker: Asker) -> None:
         def look(state: State) -> None:
             listing.look(state, BATCH)
             new = [job_as_seen(rules, caller, state.index.specs[job["id"]], job) for job in listing.found[len(seen) :]]
-            seen.extend(by_wall_clock(job, asker.clock) for job in new)
+            seen.extend(by_wall_clock(job, client.clock) for job in new)
 
         with long_listings.of(caller) if limit > SHORT else nullcontext():
             while not listing.is_over:  # other questions are answered in between
-                await asker.read(look)
-        return Json({"jobs": seen, "next": listing.next, "stalled": asker.loop.takes_nothing_on})
+                await client.read(look)
+        return Json({"jobs": seen, "next": listing.next, "stalled": client.loop.takes_nothing_on})
 
 
-def _add_looking(api: APIRouter, asker: Asker, engine: LiveEngine, kept: KeptOutput | None) -> None:
+def _add_looking(api: APIRouter, client: StateClient, engine: LiveEngine, archive: OutputArchive | None) -> None:
     @api.get("/v1/jobs/{job}", response_model=JobInfo)
     async def job(job: Number, caller: Known, wait: Wait = 0) -> Response:
         """One job. With `wait`, answers when it has ended, or after so long."""
         until = time.monotonic() + wait
-        with asker.waiter(caller), asker.wakeups.listen([("job", job)]) as heard:
+        with client.waiter(caller), client.wakeups.listen([("job", job)]) as heard:
             while True:
-                found = await asker.read_job(caller, job)
+                found = await client.read_job(caller, job)
                 left = until - time.monotonic()
-                if found["finished_at"] is not None or left <= 0 or asker.loop.stopped.is_set():
+                if found["finished_at"] is not None or left <= 0 or client.loop.stopped.is_set():
                     return Json(found)
                 await heard_within(heard, left)
 
@@ -125,8 +137,8 @@ def _add_looking(api: APIRouter, asker: Asker, engine: LiveEngine, kept: KeptOut
         status: TaskStatus | None = None,
     ) -> Response:
         """Tasks of a job by index, optionally of one status, with the expected end of running ones."""
-        page = await asker.ask(lambda s, now: ([], report.describe_tasks(s, job, now, first, limit, status)))
-        return Json({**page, "tasks": [by_wall_clock(task, asker.clock) for task in page["tasks"]]})
+        page = await client.ask(lambda s, now: ([], report.describe_tasks(s, job, now, first, limit, status)))
+        return Json({**page, "tasks": [by_wall_clock(task, client.clock) for task in page["tasks"]]})
 
     @api.get("/v1/jobs/{job}/tasks/{index}/output/{stream}", response_class=Bytes)
     async def output(
@@ -143,22 +155,22 @@ def _add_looking(api: APIRouter, asker: Asker, engine: LiveEngine, kept: KeptOut
         """
 
         def view(state: State) -> str:
-            check_acts(asker.door.rules, caller, job, spec_of(state, job))
+            check_acts(client.authenticator.rules, caller, job, spec_of(state, job))
             return report.find_task(state, job, index)["node"] or ""
 
-        node = await asker.read(view)
-        return Bytes(await asyncio.to_thread(read_output, engine, kept, (job, index), stream, offset, limit, node))
+        node = await client.read(view)
+        return Bytes(await asyncio.to_thread(read_output, engine, archive, (job, index), stream, offset, limit, node))
 
 
-def _add_why(api: APIRouter, asker: Asker, kept_output: KeptOutput | None) -> None:
+def _add_why(api: APIRouter, client: StateClient, archive: OutputArchive | None) -> None:
     @api.get("/v1/jobs/{job}/why", response_model=Why)
     async def why(job: Number, caller: Known) -> Response:
         """What a job waits for now."""
-        found = await asker.told_to(caller, await asker.ask(lambda s, now: ([], explain(s, job, now))))
-        moments = {"kept": [by_wall_clock(each, asker.clock) for each in found.get("kept", [])]}
+        found = await client.told_to(caller, await client.ask(lambda s, now: ([], explain(s, job, now))))
+        moments = {"kept": [by_wall_clock(each, client.clock) for each in found.get("kept", [])]}
         if "reserved" in found:
-            moments["reserved"] = by_wall_clock(found["reserved"], asker.clock)
-        output = kept_output.trouble(job) if kept_output is not None else ""
+            moments["reserved"] = by_wall_clock(found["reserved"], client.clock)
+        output = archive.trouble(job) if archive is not None else ""
         return Json(
             {
                 **found,
@@ -168,12 +180,12 @@ def _add_why(api: APIRouter, asker: Asker, kept_output: KeptOutput | None) -> No
         )
 
 
-def _add_changing(api: APIRouter, asker: Asker, submitter: Submitter) -> None:
+def _add_changing(api: APIRouter, client: StateClient, submitter: Submitter) -> None:
     @api.post("/v1/jobs/{job}/cancel", response_model=Changed)
     async def cancel(job: Number, request: CancelRequest, caller: Known) -> Response:
         """Cancel a job, or some of its tasks. Running tasks are stopped; waiting ones never start."""
         chosen, only_waiting = request.indices, request.only_waiting
-        changed = await asker.change_job(
+        changed = await client.change_job(
             caller, job, lambda s, now: admission.cancel(s, job, chosen, now, only_waiting)
         )
         return Json({"changed": changed})
@@ -183,7 +195,7 @@ def _add_changing(api: APIRouter, asker: Asker, submitter: Submitter) -> None:
         """Cancel jobs by number, or all jobs of a queue that the caller may cancel. An unknown or foreign number refuses the
         whole request.
         """
-        rules = asker.door.rules
+        rules = client.authenticator.rules
 
         def question(state: State, now: float) -> tuple[list[Fact], list[int]]:
             chosen = list(dict.fromkeys(request.jobs))
@@ -195,23 +207,23 @@ def _add_changing(api: APIRouter, asker: Asker, submitter: Submitter) -> None:
             facts: list[Fact] = [f for f in (admission.cancel(state, job, None, now) for job in chosen) if f]
             return facts, [fact.id for fact in facts]  # type: ignore[attr-defined]
 
-        return Json({"cancelled": await asker.ask(question, changes=True, by=caller.person.name)})
+        return Json({"cancelled": await client.ask(question, changes=True, by=caller.person.name)})
 
     @api.post("/v1/jobs/{job}/hold", response_model=Changed)
     async def hold(job: Number, caller: Known) -> Response:
         """Hold a job: its waiting tasks do not start."""
-        return Json({"changed": await asker.change_job(caller, job, lambda s, now: admission.hold(s, job, now))})
+        return Json({"changed": await client.change_job(caller, job, lambda s, now: admission.hold(s, job, now))})
 
     @api.post("/v1/jobs/{job}/release", response_model=Changed)
     async def release(job: Number, caller: Known) -> Response:
         """Release a held job."""
-        return Json({"changed": await asker.change_job(caller, job, lambda s, now: admission.release(s, job, now))})
+        return Json({"changed": await client.change_job(caller, job, lambda s, now: admission.release(s, job, now))})
 
     @api.post("/v1/jobs/{job}/edit", response_model=Edited)
     async def edit(job: Number, request: EditRequest, caller: Known) -> Response:
         """Change what a job asks for: anything while all of it waits; later its priority, retries and `at_most`."""
-        changed = await asker.change_job(caller, job, lambda s, now: submitter.edit(s, now, caller, job, request))
-        warning = await asker.read(lambda s: admission.doubt(s, spec_of(s, job))) if changed else None
+        changed = await client.change_job(caller, job, lambda s, now: submitter.edit(s, now, caller, job, request))
+        warning = await client.read(lambda s: admission.doubt(s, spec_of(s, job))) if changed else None
         return Json({"changed": changed, "warning": warning})
 
     @api.post("/v1/jobs/{job}/rerun", status_code=201, response_model=Submitted)
@@ -220,11 +232,11 @@ def _add_changing(api: APIRouter, asker: Asker, submitter: Submitter) -> None:
         return Json(await submitter.rerun(caller, job, request.failed, key), 201)
 
 
-def _commands(request: JobRequest, engine: LiveEngine) -> Asked:
+def _commands(request: JobRequest, engine: LiveEngine) -> JobSubmission:
     if request.ray and not engine.ray:
         raise Refused(
             "ray: no Ray cluster is available for programs here: the scheduler would have to run with --engine ray, and "
             "without --system"
         )
     tasks = 1 if request.tasks is None else request.tasks
-    return Asked(request, tasks, request.gang or request.ray, request.work(), request.exported)
+    return JobSubmission(request, tasks, request.gang or request.ray, request.work(), request.exported)

@@ -15,7 +15,7 @@ from pydantic import BaseModel, ValidationError
 
 from fairlead.model.faults import no_json, parse_json, reason, shortened
 from fairlead.people.rules import Caller
-from fairlead.service.api.asking import OneEach, retry_after
+from fairlead.service.api.state_client import OnePerPerson, retry_after
 from fairlead.service.loop import Busy
 
 LARGE = 256 * 2**10
@@ -32,11 +32,11 @@ class LargeBody(Request):
     request : Request
     model : subclass of BaseModel
         The type of the body.
-    one_each : OneEach
+    one_each : OnePerPerson
         Limits each person to one.
     """
 
-    def __init__(self, request: Request, model: type[BaseModel], one_each: OneEach) -> None:
+    def __init__(self, request: Request, model: type[BaseModel], one_each: OnePerPerson) -> None:
         super().__init__(request.scope, request.receive)
         self._model, self._one_each = model, one_each
 

@@ -79,7 +79,7 @@ class AfterRequest(Body):
     how: Literal["success", "failure", "end"] = "success"
 
 
-class JobAsked(Body):
+class JobFields(Body):
     """The fields that all kinds of jobs share."""
 
     demand: Annotated[
@@ -130,7 +130,7 @@ class JobAsked(Body):
         )
 
 
-class JobRequest(JobAsked):
+class JobRequest(JobFields):
     """A command to run, in one or more tasks."""
 
     argv: Annotated[list[Argument], Field(min_length=1, max_length=100_000), AfterValidator(_check_program)]
@@ -220,7 +220,7 @@ class JobRequest(JobAsked):
         return Work(self.argv, self.cwd, self.env, self.encoding, numbered, input=self.input, ray=self.ray)
 
 
-class WhenRequest(JobAsked):
+class WhenRequest(JobFields):
     """A job that is not submitted: its number of tasks, and whether they start together or not at all."""
 
     tasks: int = 1
@@ -322,7 +322,7 @@ class SessionRequest(Body):
 PayloadName = Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
 
 
-class CallsJob(JobAsked):
+class CallsJob(JobFields):
     """Calls of functions, one per task, pickled together in a payload, which is sent here in base64 or was put before."""
 
     payload: PayloadName

@@ -18,17 +18,17 @@ from fairlead.scheduler import admission
 from fairlead.scheduler.admission import Refused
 from fairlead.scheduler.facts import Fact, JobEdited
 from fairlead.scheduler.state import State
-from fairlead.service.api.asking import Asker, spec_of
-from fairlead.service.api.requests import EditRequest, JobAsked, check_gpus
+from fairlead.service.api.requests import EditRequest, JobFields, check_gpus
+from fairlead.service.api.state_client import StateClient, spec_of
 from fairlead.service.exports import Exports
 from fairlead.service.loop import Busy
-from fairlead.service.unfinished import Unfinished, load_of
+from fairlead.service.unfinished_jobs import UnfinishedJobs, load_of
 
 
-class Asked(NamedTuple):
+class JobSubmission(NamedTuple):
     """A job to submit: number of tasks, gang or not, its work, and environment variables stored outside the journal."""
 
-    request: JobAsked
+    request: JobFields
     tasks: int
     gang: bool
     work: Work
@@ -38,10 +38,10 @@ class Asked(NamedTuple):
 class Submitter:
     """Submits, reruns and edits jobs for callers."""
 
-    def __init__(self, asker: Asker, unfinished: Unfinished) -> None:
-        self._asker, self._unfinished = asker, unfinished
+    def __init__(self, client: StateClient, unfinished: UnfinishedJobs) -> None:
+        self._client, self._unfinished = client, unfinished
 
-    async def submit(self, caller: Caller, asked: Sequence[Asked], key: str) -> list[Submitted]:
+    async def submit(self, caller: Caller, asked: Sequence[JobSubmission], key: str) -> list[Submitted]:
         """Submit jobs: all or none."""
         digest = await asyncio.to_thread(_digest, asked) if key else ""
         key = f"{caller.person.uid}:{key}" if key else ""  # keys of different people never collide
@@ -51,7 +51,7 @@ class Submitter:
             if any(each.exported for each in asked):
                 asked = await asyncio.to_thread(_with_exports, asked, exports, caller.person, kept)
             answers: list[Submitted]
-            answers, are_new = await self._asker.ask(
+            answers, are_new = await self._client.ask(
                 lambda state, now: self._submitted(
                     state, now, caller, self._jobs(state, caller, asked, digest), key, digest
                 ),
@@ -75,13 +75,13 @@ class Submitter:
         key = f"{caller.person.uid}:{key}" if key else ""
 
         def question(state: State, now: float) -> tuple[list[Fact], tuple[list[Submitted], bool]]:
-            check_acts(self._asker.door.rules, caller, number, spec_of(state, number))
+            check_acts(self._client.authenticator.rules, caller, number, spec_of(state, number))
             job = self._with_usual(state, admission.again(state, number, failed))
             job = self._as_theirs(caller, msgspec.structs.replace(job, digest=digest), None)
             return self._submitted(state, now, caller, [job], key, digest)
 
-        had_input = await self._asker.read(lambda state: bool(spec_of(state, number).work.input))
-        (answer,), _ = await self._asker.ask(question, changes=True, by=caller.person.name)
+        had_input = await self._client.read(lambda state: bool(spec_of(state, number).work.input))
+        (answer,), _ = await self._client.ask(question, changes=True, by=caller.person.name)
         found: Submitted = answer
         if had_input:
             lost = f"job {number} read the standard input of `fairlead run`, which is not stored: now it reads nothing"
@@ -90,7 +90,7 @@ class Submitter:
 
     def edit(self, state: State, now: float, caller: Caller, number: int, request: EditRequest) -> JobEdited | None:
         """Return the fact of an edit of a job that the caller may change; None if nothing changes."""
-        spec, rules = spec_of(state, number), self._asker.door.rules
+        spec, rules = spec_of(state, number), self._client.authenticator.rules
         leaf = None if request.queue is None else admission.leaf_for(state, request.queue, spec.user)
         demand = None if request.demand is None else {**spec.demand, **request.demand}
         if demand is not None:
@@ -119,7 +119,7 @@ class Submitter:
             first = state.index.last + 1
             loads = [load_of(job, self._unfinished.exports) for job in jobs]
             asked_for = zip((job.queue for job in jobs), loads, strict=True)
-            self._unfinished.check(self._asker.door.rules, caller, asked_for)
+            self._unfinished.check(self._client.authenticator.rules, caller, asked_for)
             jobs[0] = msgspec.structs.replace(jobs[0], key=key)
             submitted = admission.submit(state, jobs, now)
             facts += submitted
@@ -132,9 +132,9 @@ class Submitter:
         ]
         return facts, (answers, bool(facts))
 
-    def _jobs(self, state: State, caller: Caller, asked: Sequence[Asked], digest: str) -> list[Job]:
+    def _jobs(self, state: State, caller: Caller, asked: Sequence[JobSubmission], digest: str) -> list[Job]:
         """Return the requested jobs, each in its leaf; raises Refused if the caller may not submit one."""
-        rules = self._asker.door.rules
+        rules = self._client.authenticator.rules
         jobs = []
         for number, (request, tasks, gang, work, _) in enumerate(asked):
             try:
@@ -150,17 +150,19 @@ class Submitter:
 
     def _with_usual(self, state: State, job: Job) -> Job:
         """Add the default demands of a shared scheduler."""
-        return job if self._asker.door.rules.personal else admission.with_usual(state, job)
+        return job if self._client.authenticator.rules.personal else admission.with_usual(state, job)
 
     def _as_theirs(self, caller: Caller, job: Job, user: str | None) -> Job:
         """Return a job as the caller submits it, under their own or another name; raises Forbidden."""
-        rules, person = self._asker.door.rules, caller.person
+        rules, person = self._client.authenticator.rules, caller.person
         name = check_submits(rules, caller, job.queue, user)
         limit = output_limit(rules, job.queue)
         return msgspec.structs.replace(job, user=name, uid=person.uid, gid=person.gid, output_limit=limit)
 
 
-def _with_exports(asked: Sequence[Asked], exports: Exports, person: Person, kept: list[str]) -> list[Asked]:
+def _with_exports(
+    asked: Sequence[JobSubmission], exports: Exports, person: Person, kept: list[str]
+) -> list[JobSubmission]:
     """Write environments stored outside the journal to files, and add their names to `kept`; return the updated requests."""
     found = []
     for each in asked:
@@ -171,7 +173,7 @@ def _with_exports(asked: Sequence[Asked], exports: Exports, person: Person, kept
     return found
 
 
-def _digest(asked: Sequence[Asked]) -> str:
+def _digest(asked: Sequence[JobSubmission]) -> str:
     digest = hashlib.sha256()
     for each in asked:
         digest.update(each.request.model_dump_json().encode() + b"\n")

@@ -13,7 +13,7 @@ from fairlead.engines.step import Stalled
 from fairlead.scheduler import frameworks
 from fairlead.scheduler.facts import Fact, UpdatesAcknowledged
 from fairlead.scheduler.state import State
-from fairlead.service.api.asking import Asker
+from fairlead.service.api.state_client import StateClient
 from fairlead.service.loop import Busy
 from fairlead.service.mesos import events
 from fairlead.service.mesos.messages.scheduler_pb2 import Call
@@ -37,8 +37,8 @@ class Noted(NamedTuple):
 class Acknowledgements:
     """Acknowledgements that are not recorded yet. For the event loop."""
 
-    def __init__(self, asker: Asker) -> None:
-        self._asker = asker
+    def __init__(self, client: StateClient) -> None:
+        self._client = client
         self._noted: list[Noted] = []
         self._recording: asyncio.Task[None] | None = None
 
@@ -56,7 +56,7 @@ class Acknowledgements:
 
     async def _record(self) -> None:
         try:
-            while self._noted and not self._asker.loop.stopped.is_set():
+            while self._noted and not self._client.loop.stopped.is_set():
                 noted = self._noted.copy()
                 if await self._is_recorded(noted):
                     del self._noted[: len(noted)]
@@ -68,7 +68,7 @@ class Acknowledgements:
     async def _is_recorded(self, noted: list[Noted]) -> bool:
         """Record acknowledgements; return False if that is impossible now. Recording one twice does no harm."""
         try:
-            await self._asker.ask(partial(_question, noted), changes=True)
+            await self._client.ask(partial(_question, noted), changes=True)
         except (Stalled, Busy, TimeoutError):
             return False
         return True

@@ -15,9 +15,15 @@ from starlette.types import Receive, Scope, Send
 
 from fairlead.engines.step import Stalled
 from fairlead.scheduler.admission import Refused
-from fairlead.service import hosts
+from fairlead.service import host_header
 from fairlead.service.loop import Busy
-from fairlead.service.mesos.callers import REALM, Callers, Framed, NotKnown, TooMany
+from fairlead.service.mesos.authenticator import (
+    REALM,
+    FrameworkAuthenticator,
+    FrameworkCaller,
+    NotAuthenticated,
+    RateExceeded,
+)
 from fairlead.service.mesos.calls import Calls
 from fairlead.service.mesos.encoding import (
     JSON,
@@ -30,10 +36,10 @@ from fairlead.service.mesos.encoding import (
     type_is_unknown,
 )
 from fairlead.service.mesos.executor_calls import BODIES, ExecutorCalls
+from fairlead.service.mesos.executor_tokens import bearer_token, token_of_peer
 from fairlead.service.mesos.executors import HEARTBEAT
 from fairlead.service.mesos.messages import executor_pb2, master_pb2, scheduler_pb2
 from fairlead.service.mesos.operators import ON_RESERVATIONS, Operators
-from fairlead.service.mesos.peers import said_token, token_of_peer
 from fairlead.service.mesos.streams import Stream
 
 log = logging.getLogger("fairlead")
@@ -57,7 +63,7 @@ class Answer(Exception):
 class Request(NamedTuple):
     """A request: its caller, headers, body and content type."""
 
-    who: Framed
+    who: FrameworkCaller
     headers: Mapping[str, str]
     body: bytes
     kind: str
@@ -68,7 +74,7 @@ class MesosApp:
 
     Parameters
     ----------
-    callers : Callers
+    authenticator : FrameworkAuthenticator
     calls : Calls
         Handles calls of frameworks.
     executor_calls : ExecutorCalls
@@ -80,13 +86,13 @@ class MesosApp:
 
     def __init__(
         self,
-        callers: Callers,
+        authenticator: FrameworkAuthenticator,
         calls: Calls,
         executor_calls: ExecutorCalls,
         operators: Operators,
         hosts: set[str],
     ) -> None:
-        self._callers, self._calls, self._executor_calls = callers, calls, executor_calls
+        self._authenticator, self._calls, self._executor_calls = authenticator, calls, executor_calls
         self._operators, self._hosts = operators, hosts
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -104,24 +110,24 @@ class MesosApp:
                 await self._look(path, scope, headers, send)
         except Answer as known:
             await answer(send, known.status, known.text.encode(), {"Content-Type": TEXT, **known.headers})
-        except NotKnown as error:
+        except NotAuthenticated as error:
             challenge = {"WWW-Authenticate": f'Basic realm="{REALM}"', "Content-Type": TEXT}
             await answer(send, 401, str(error).encode(), challenge)
-        except TooMany as error:
+        except RateExceeded as error:
             await answer(send, 503, str(error).encode(), {"Content-Type": TEXT, "Retry-After": "1"})
         except (Stalled, Busy, TimeoutError) as error:
             await answer(send, 503, (str(error) or "the scheduler is too busy").encode(), {"Content-Type": TEXT})
 
     def _check_host(self, host: str) -> None:
         """Refuse requests that a foreign web page makes through a browser (DNS rebinding)."""
-        name = hosts.name_in(host)
-        if self._hosts and not hosts.is_one(name, self._hosts):
+        name = host_header.name_in(host)
+        if self._hosts and not host_header.is_accepted(name, self._hosts):
             raise Answer(421, f"{name or 'no host'!r} is not a name of this scheduler: start it with --name {name}")
 
     async def _look(self, path: str, scope: Scope, headers: Mapping[str, str], send: Send) -> None:
         """Answer a GET of an operator."""
         open_to_all = path in ("/version", "/health")
-        who = None if open_to_all else await self._callers.who(scope, headers.get("authorization", ""))
+        who = None if open_to_all else await self._authenticator.authenticate(scope, headers.get("authorization", ""))
         view = self._operators.views.get(path.removesuffix(".json"))
         if view is None:
             raise Answer(404)
@@ -167,10 +173,10 @@ class MesosApp:
             raise Answer(refusal.status, refusal.message)
         await answer(send, 202, b"", {})
 
-    async def _wait_for_turn(self, who: Framed, framework: str) -> None:
-        while wait := self._callers.wait(who, framework):
+    async def _wait_for_turn(self, who: FrameworkCaller, framework: str) -> None:
+        while wait := self._authenticator.wait(who, framework):
             if wait > LONGEST_WAIT_SECONDS:
-                raise TooMany("too many calls from this framework: slow down")
+                raise RateExceeded("too many calls from this framework: slow down")
             await asyncio.sleep(wait)
 
     async def _subscribe(self, request: Request, call: scheduler_pb2.Call, receive: Receive, send: Send) -> None:
@@ -191,7 +197,7 @@ class MesosApp:
 
     async def _executor(self, scope: Scope, headers: Mapping[str, str], receive: Receive, send: Send) -> None:
         """Answer a call of an executor."""
-        token = said_token(headers.get("authorization", ""))
+        token = bearer_token(headers.get("authorization", ""))
         if not token:
             noted = scope["noted"]
             if "token" not in noted:  # constant for a connection
@@ -224,7 +230,7 @@ class MesosApp:
 
     async def _read_of(self, scope: Scope, headers: Mapping[str, str], receive: Receive) -> Request:
         """Read a call of an authenticated caller; raises Answer if its head is invalid."""
-        who = await self._callers.who(scope, headers.get("authorization", ""))
+        who = await self._authenticator.authenticate(scope, headers.get("authorization", ""))
         return Request(who, headers, *await self._read(scope, headers, receive))
 
     async def _read(self, scope: Scope, headers: Mapping[str, str], receive: Receive) -> tuple[bytes, str]:

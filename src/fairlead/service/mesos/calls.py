@@ -15,11 +15,11 @@ from fairlead.scheduler.admission import Refused, Unknown
 from fairlead.scheduler.facts import Fact
 from fairlead.scheduler.framework_index import queue_of
 from fairlead.scheduler.state import State
-from fairlead.service.api.asking import Asker
+from fairlead.service.api.state_client import StateClient
 from fairlead.service.loop import Busy, HappensLater
 from fairlead.service.mesos import events, groups, launching, statuses
 from fairlead.service.mesos.acknowledgements import Acknowledgements
-from fairlead.service.mesos.callers import Framed
+from fairlead.service.mesos.authenticator import FrameworkCaller
 from fairlead.service.mesos.descriptions import BadDescription, check_id, info_of, roles_of, to_framework
 from fairlead.service.mesos.executors import Executors
 from fairlead.service.mesos.messages import executor_pb2
@@ -38,7 +38,7 @@ from fairlead.service.mesos.sandboxes import Sandboxes
 from fairlead.service.mesos.streams import HEARTBEAT, Stream
 from fairlead.service.mesos.subscriptions import Subscriptions
 from fairlead.service.mesos.tasks import Endpoint
-from fairlead.service.unfinished import Unfinished
+from fairlead.service.unfinished_jobs import UnfinishedJobs
 
 log = logging.getLogger("fairlead")
 
@@ -65,7 +65,7 @@ class Calling(NamedTuple):
     state: State
     now: float
     who: str
-    caller: Framed
+    caller: FrameworkCaller
     call: Call
 
 
@@ -74,10 +74,10 @@ class Calls:
 
     Parameters
     ----------
-    asker : Asker
+    client : StateClient
     subscriptions : Subscriptions
     executors : Executors
-    unfinished : Unfinished
+    unfinished : UnfinishedJobs
     sandboxes : Sandboxes
     master : MasterInfo
         Describes the scheduler to frameworks.
@@ -87,15 +87,15 @@ class Calls:
 
     def __init__(
         self,
-        asker: Asker,
+        client: StateClient,
         subscriptions: Subscriptions,
         executors: Executors,
-        unfinished: Unfinished,
+        unfinished: UnfinishedJobs,
         sandboxes: Sandboxes,
         master: MasterInfo,
         certificate: str = "",
     ) -> None:
-        self._asker, self._subscriptions, self._unfinished = asker, subscriptions, unfinished
+        self._client, self._subscriptions, self._unfinished = client, subscriptions, unfinished
         self._sandboxes, self._master = sandboxes, master
         self._endpoint = Endpoint(f"{master.hostname}:{master.port}", certificate)
         self._executors = executors
@@ -104,16 +104,16 @@ class Calls:
         self._volumes = asyncio.Lock()
         self._doing: set[asyncio.Task[None]] = set()
         subscriptions.on_broken = self.end_groups
-        self._acknowledgements = Acknowledgements(asker)
+        self._acknowledgements = Acknowledgements(client)
 
     @property
     def recovering(self) -> bool:
         """True if no call can be answered now."""
-        return self._asker.loop.stopped.is_set() or not self._asker.loop.ready.done()
+        return self._client.loop.stopped.is_set() or not self._client.loop.ready.done()
 
     # -- coming and going ------------------------------------------------------------------------------------------
 
-    async def subscribe(self, who: Framed, call: Call, stream: Stream) -> Refusal | None:
+    async def subscribe(self, who: FrameworkCaller, call: Call, stream: Stream) -> Refusal | None:
         """Subscribe a framework to a stream; errors in its description are sent over the stream."""
         info = call.subscribe.framework_info
         named = {each.value for each in (info.id, call.framework_id) if each.value}
@@ -137,7 +137,7 @@ class Calls:
         return refusal
 
     def _subscribed(
-        self, state: State, now: float, identity: str, who: Framed, call: Call, stream: Stream
+        self, state: State, now: float, identity: str, who: FrameworkCaller, call: Call, stream: Stream
     ) -> tuple[list[Fact], Refusal | None]:
         """Record a framework, or send it what is wrong."""
         if stream.ended:  # the client has gone
@@ -162,7 +162,7 @@ class Calls:
         state: State,
         now: float,
         identity: str,
-        who: Framed,
+        who: FrameworkCaller,
         info: FrameworkInfo,
         asked: Any,
         update: bool = False,
@@ -172,10 +172,10 @@ class Calls:
         framework = to_framework(info, who.caller.person, who.name)
         return frameworks.subscribe(state, framework, identity, list(asked.suppressed_roles), now, update)
 
-    def _check_roles(self, who: Framed, info: FrameworkInfo) -> None:
+    def _check_roles(self, who: FrameworkCaller, info: FrameworkInfo) -> None:
         """Refuse roles that a framework's account or principal may not use."""
         for role in roles_of(info):
-            check_submits(self._asker.door.rules, who.caller, queue_of(role), None)
+            check_submits(self._client.authenticator.rules, who.caller, queue_of(role), None)
 
     def leave(self, stream: Stream) -> None:
         """Handle the end of a stream: disconnect its framework, unless it has another."""
@@ -194,9 +194,9 @@ class Calls:
 
     async def until_taken(self, question: Callable[[State, float], tuple[list[Fact], None]]) -> None:
         """Record the facts of a question as soon as possible."""
-        while not self._asker.loop.stopped.is_set():
+        while not self._client.loop.stopped.is_set():
             try:
-                await self._asker.ask(question, changes=True)
+                await self._client.ask(question, changes=True)
             except HappensLater:
                 return
             except (Stalled, Busy, TimeoutError):
@@ -233,7 +233,7 @@ class Calls:
 
     # -- calls -----------------------------------------------------------------------------------------------------
 
-    async def take(self, caller: Framed, call: Call, stream: str | None) -> Refusal | None:
+    async def take(self, caller: FrameworkCaller, call: Call, stream: str | None) -> Refusal | None:
         """Handle a call other than SUBSCRIBE; return why it is refused, if it is."""
         body = BODIES.get(call.type)
         if body is not None and not call.HasField(body):
@@ -262,19 +262,22 @@ class Calls:
         return await self._ask(caller, question)
 
     async def _ask(
-        self, caller: Framed, question: Callable[[State, float], tuple[list[Fact], Any]], takes_on: bool = False
+        self,
+        caller: FrameworkCaller,
+        question: Callable[[State, float], tuple[list[Fact], Any]],
+        takes_on: bool = False,
     ) -> Any:
         """Ask the scheduler. If it is busy, wait for room, since clients treat a refusal as an error."""
         by, until = caller.name or caller.caller.person.name, time.monotonic() + QUEUE_SECONDS
         while True:
             try:
-                return await self._asker.ask(question, changes=True, by=by, takes_on=takes_on)
+                return await self._client.ask(question, changes=True, by=by, takes_on=takes_on)
             except Busy:
-                if time.monotonic() > until or self._asker.loop.stopped.is_set():
+                if time.monotonic() > until or self._client.loop.stopped.is_set():
                     raise
                 await asyncio.sleep(QUEUE_PAUSE_SECONDS)
 
-    def _is_current(self, caller: Framed, call: Call, stream: str | None) -> bool:
+    def _is_current(self, caller: FrameworkCaller, call: Call, stream: str | None) -> bool:
         """True if a call comes from the client that reads its framework's stream."""
         current = self._subscriptions.streams.get(call.framework_id.value)
         return current is not None and (current.id, current.whose) == (stream, caller.identity)
@@ -300,7 +303,7 @@ class Calls:
             )
         return None
 
-    async def _reconcile(self, caller: Framed, call: Call, stream: str | None) -> Refusal | None:
+    async def _reconcile(self, caller: FrameworkCaller, call: Call, stream: str | None) -> Refusal | None:
         """Send the states of the named tasks, or of all unfinished ones, in batches."""
         asked = [(each.task_id.value, each.agent_id.value) for each in call.reconcile.tasks]
 
@@ -327,7 +330,7 @@ class Calls:
                 return refusal
         return None
 
-    async def _accept(self, caller: Framed, call: Call, stream: str | None) -> Refusal | None:
+    async def _accept(self, caller: FrameworkCaller, call: Call, stream: str | None) -> Refusal | None:
         """Launch tasks; their sandboxes are created before it is known whether they can be launched."""
         if launching.count(call.accept) > launching.MOST_TASKS:
             return _invalid(f"more than {launching.MOST_TASKS} tasks in one call")
@@ -336,12 +339,12 @@ class Calls:
                 return await self._accepted(caller, call, stream)
         return await self._accepted(caller, call, stream)
 
-    async def _accepted(self, caller: Framed, call: Call, stream: str | None) -> Refusal | None:
+    async def _accepted(self, caller: FrameworkCaller, call: Call, stream: str | None) -> Refusal | None:
         asked: list[launching.Task] = []
         node = ""
         if self._is_current(caller, call, stream):
             asked = await asyncio.to_thread(
-                launching.asked_for,
+                launching.requested_tasks,
                 call.accept,
                 call.framework_id.value,
                 caller.caller.person,
@@ -349,23 +352,23 @@ class Calls:
                 self._sandboxes,
             )
 
-        def question(state: State, now: float) -> tuple[list[Fact], tuple[Refusal | None, launching.Outcome]]:
+        def question(state: State, now: float) -> tuple[list[Fact], tuple[Refusal | None, launching.AcceptResult]]:
             nonlocal node
             calling = Calling(state, now, call.framework_id.value, caller, call)
             refusal = self._refusal(calling, stream)
             if refusal is not None:
                 return [], (refusal, launching.NOTHING)
-            place = launching.place_of(state, [events.offer_number(each.value) for each in call.accept.offer_ids])
-            node = place.node if place is not None else ""
+            target = launching.target_of(state, [events.offer_number(each.value) for each in call.accept.offer_ids])
+            node = target.node if target is not None else ""
             launcher = launching.Launcher(
-                self._asker.door.rules,
+                self._client.authenticator.rules,
                 caller.caller,
                 caller.name,
                 self._unfinished,
                 lambda told: self._tell(calling.who, told),
             )
-            facts, outcome = launcher.launch(state, now, calling.who, call.accept, asked)
-            return facts, (None, outcome)
+            facts, result = launcher.launch(state, now, calling.who, call.accept, asked)
+            return facts, (None, result)
 
         try:
             answer = await self._ask(caller, question, takes_on=True)
@@ -374,17 +377,17 @@ class Calls:
         except (Stalled, Busy):
             await asyncio.to_thread(launching.settle_sandboxes, asked, {}, self._sandboxes)
             raise
-        refusal, outcome = answer
-        await asyncio.to_thread(launching.settle_sandboxes, asked, outcome.launched, self._sandboxes)
-        for mark in outcome.destroyed:
+        refusal, result = answer
+        await asyncio.to_thread(launching.settle_sandboxes, asked, result.launched, self._sandboxes)
+        for mark in result.destroyed:
             await asyncio.to_thread(self._sandboxes.drop_volume, self._sandboxes.volume(node, mark))
         if refusal is None:
-            self._tell_operations(call, outcome.operations, node)
+            self._tell_operations(call, result.operations, node)
         return refusal
 
-    async def set_apart(self, who: Framed, node: str, operation: Offer.Operation) -> None:
+    async def set_apart(self, who: FrameworkCaller, node: str, operation: Offer.Operation) -> None:
         """Apply an operation on reservations or volumes for an operator. Raises Refused."""
-        check_operates(self._asker.door.rules, who.caller)
+        check_operates(self._client.authenticator.rules, who.caller)
         try:
             moves = moves_of(0, operation, None, who.name).moves
         except InvalidOperation as error:

@@ -6,7 +6,7 @@ from typing import Any
 
 from fairlead.scheduler.facts import Fact
 from fairlead.scheduler.state import State
-from fairlead.service.api.asking import Asker
+from fairlead.service.api.state_client import StateClient
 from fairlead.service.mesos import events
 from fairlead.service.mesos.calls import Refusal
 from fairlead.service.mesos.executors import Executors, NotSaid, acknowledged, check_status
@@ -25,7 +25,7 @@ class ExecutorCalls:
 
     Parameters
     ----------
-    asker : Asker
+    client : StateClient
     executors : Executors
     subscriptions : Subscriptions
         Of the frameworks, which get what their executors send.
@@ -34,9 +34,9 @@ class ExecutorCalls:
     """
 
     def __init__(
-        self, asker: Asker, executors: Executors, subscriptions: Subscriptions, until_taken: Callable[[Any], Any]
+        self, client: StateClient, executors: Executors, subscriptions: Subscriptions, until_taken: Callable[[Any], Any]
     ) -> None:
-        self._asker, self._executors, self._subscriptions = asker, executors, subscriptions
+        self._client, self._executors, self._subscriptions = client, executors, subscriptions
         self._until_taken = until_taken
 
     async def subscribe(self, call: Call, token: str, stream: Stream) -> Refusal | None:
@@ -54,7 +54,7 @@ class ExecutorCalls:
             return self._executors.begin(state, number, call.subscribe, stream, now), None
 
         try:
-            refusal: Refusal | None = await self._asker.ask(question, changes=True)
+            refusal: Refusal | None = await self._client.ask(question, changes=True)
         except BaseException:
             await self.leave(stream)  # it may still get subscribed
             raise
@@ -96,7 +96,7 @@ class ExecutorCalls:
                 self._subscriptions.tell(call.framework_id.value, [told])
             return [], (None, None)
 
-        refusal, stream = await self._asker.ask(question, changes=True)
+        refusal, stream = await self._client.ask(question, changes=True)
         if stream is not None:
             stream.tell([acknowledged(call.update.status)])
         return refusal

@@ -22,7 +22,7 @@ from fairlead.service.mesos.messages.mesos_pb2 import ExecutorInfo, Offer, TaskI
 from fairlead.service.mesos.messages.scheduler_pb2 import Call
 from fairlead.service.mesos.reservations import DONE, InvalidOperation, is_volume, moves_of
 from fairlead.service.mesos.sandboxes import Sandboxes
-from fairlead.service.unfinished import Unfinished, load_of
+from fairlead.service.unfinished_jobs import UnfinishedJobs, load_of
 
 Operation = Offer.Operation
 LAUNCHES = (Operation.LAUNCH, Operation.LAUNCH_GROUP)
@@ -47,7 +47,7 @@ class Task(NamedTuple):
     number: int = 0
 
 
-class Making:
+class JobMaker:
     """Makes jobs of the tasks of one call, with sandboxes for them and their executors."""
 
     def __init__(self, who: str, person: Person, endpoint: tasks.Endpoint, sandboxes: Sandboxes) -> None:
@@ -100,24 +100,24 @@ def count(accept: Call.Accept) -> int:
     return sum(len(one.launch.task_infos) + len(one.launch_group.task_group.tasks) for one in each)
 
 
-def asked_for(
+def requested_tasks(
     accept: Call.Accept, who: str, person: Person, endpoint: tasks.Endpoint, sandboxes: Sandboxes
 ) -> list[Task]:
     """Return the tasks of a call; blocks, since it creates their sandboxes."""
-    found, making = [], Making(who, person, endpoint, sandboxes)
+    found, maker = [], JobMaker(who, person, endpoint, sandboxes)
     for number, operation in enumerate(accept.operations):
         made = []
         if operation.type == Operation.LAUNCH:
             for info in operation.launch.task_infos:
                 apart = info.HasField("executor") and not info.HasField("command")
-                made.append(making.within(info, info.executor) if apart else making.command(info))
+                made.append(maker.within(info, info.executor) if apart else maker.command(info))
         elif operation.type == Operation.LAUNCH_GROUP:
-            made = _group(operation.launch_group, making)
+            made = _group(operation.launch_group, maker)
         found += [task._replace(number=number) for task in made]
     return found
 
 
-def _group(asked: Offer.Operation.LaunchGroup, making: Making) -> list[Task]:
+def _group(asked: Offer.Operation.LaunchGroup, maker: JobMaker) -> list[Task]:
     """Return the tasks of a group. The resources of the default executor are added to the first task."""
     name, infos, executor = uuid.uuid4().hex, list(asked.task_group.tasks), asked.executor
     for info in infos:
@@ -126,7 +126,7 @@ def _group(asked: Offer.Operation.LaunchGroup, making: Making) -> list[Task]:
                 _wrong(info, "'TaskInfo.executor' must not be set")._replace(reason=INVALID_GROUP) for info in infos
             ]
     if executor.HasField("command"):
-        found = [making.within(info, executor, name) for info in infos]
+        found = [maker.within(info, executor, name) for info in infos]
     elif executor.type == executor.CUSTOM or executor.HasField("container"):
         found = [
             _wrong(info, "the default executor cannot have a container, and a custom one needs a command")
@@ -135,7 +135,7 @@ def _group(asked: Offer.Operation.LaunchGroup, making: Making) -> list[Task]:
     else:
         for info in infos[:1]:
             info.resources.extend(executor.resources)
-        found = [making.command(info) for info in infos]
+        found = [maker.command(info) for info in infos]
         found = [
             task if task.job is None else task._replace(job=groups.member(task.job, name, executor.executor_id.value))
             for task in found
@@ -161,7 +161,7 @@ def settle_sandboxes(asked: Sequence[Task], launched: Mapping[str, int], sandbox
             sandboxes.drop(Path(cwd))
 
 
-class Place(NamedTuple):
+class Target(NamedTuple):
     """Where tasks launch: the leaf queue, the node and the role of their offers."""
 
     leaf: str
@@ -169,14 +169,14 @@ class Place(NamedTuple):
     role: str
 
 
-def place_of(state: State, offers: Sequence[int]) -> Place | None:
+def target_of(state: State, offers: Sequence[int]) -> Target | None:
     """Return where the first of these offers is; None if it is no longer valid."""
     row = frameworks.row_of_offer(state, offers[0]) if offers else None
     if row is None:
         return None
     leaf, node = int(state.offers.leaf[row]), int(state.offers.node[row])
     name = state.tree.names[leaf]
-    return Place(name, state.cluster.specs[node].name, state.frameworks.at[name][1])
+    return Target(name, state.cluster.specs[node].name, state.frameworks.at[name][1])
 
 
 Tasks = dict[str, Task]
@@ -185,8 +185,8 @@ Wrong = list[tuple[Task, str]]
 """Tasks that cannot be launched, each with the error."""
 
 
-def _sorted_out(asked: Sequence[Task], place: Place | None) -> tuple[Tasks, Wrong]:
-    """Split tasks into those that may be launched at a place, and invalid ones; capacity is checked later."""
+def _sorted_out(asked: Sequence[Task], target: Target | None) -> tuple[Tasks, Wrong]:
+    """Split tasks into those that may be launched at a target, and invalid ones; capacity is checked later."""
     good: Tasks = {}
     wrong: Wrong = []
     for task in asked:
@@ -194,8 +194,8 @@ def _sorted_out(asked: Sequence[Task], place: Place | None) -> tuple[Tasks, Wron
             wrong.append((task, task.wrong))
         elif task.id in good:
             wrong.append((task, f"Task has duplicate ID: {task.id}"))
-        elif place is not None and task.agent != place.node:
-            wrong.append((task, f"Task uses invalid agent {task.agent} while agent {place.node} is expected"))
+        elif target is not None and task.agent != target.node:
+            wrong.append((task, f"Task uses invalid agent {task.agent} while agent {target.node} is expected"))
         else:
             good[task.id] = task
     return _without_broken_groups(good, wrong)
@@ -210,7 +210,7 @@ def _without_broken_groups(good: Tasks, wrong: Wrong) -> tuple[Tasks, Wrong]:
     return {name: task for name, task in others.items() if task.group not in broken}, wrong + found
 
 
-class Outcome(NamedTuple):
+class AcceptResult(NamedTuple):
     """The result of an ACCEPT.
 
     launched : job numbers by sandbox.
@@ -223,7 +223,7 @@ class Outcome(NamedTuple):
     destroyed: list[str]
 
 
-NOTHING = Outcome({}, {}, [])
+NOTHING = AcceptResult({}, {}, [])
 
 
 class Launcher(NamedTuple):
@@ -232,31 +232,31 @@ class Launcher(NamedTuple):
     rules: Rules
     caller: Caller
     principal: str
-    unfinished: Unfinished
+    unfinished: UnfinishedJobs
     tell: Callable[[list[TaskStatus]], None]
 
     def launch(
         self, state: State, now: float, who: str, accept: Call.Accept, asked: Sequence[Task]
-    ) -> tuple[list[Fact], Outcome]:
+    ) -> tuple[list[Fact], AcceptResult]:
         """Return the facts of an ACCEPT and its result; report invalid tasks."""
         offers = [events.offer_number(each.value) for each in accept.offer_ids]
         seconds = accept.filters.refuse_seconds if accept.HasField("filters") else None
-        place = place_of(state, offers)
-        good, wrong = _sorted_out(asked, place)
-        moves, operations = self._moves(state, who, accept, place)
+        target = target_of(state, offers)
+        good, wrong = _sorted_out(asked, target)
+        moves, operations = self._moves(state, who, accept, target)
         try:
-            facts, refused = self._accepted(state, now, who, offers, good, moves, place, seconds)
+            facts, refused = self._accepted(state, now, who, offers, good, moves, target, seconds)
             if any(
                 good[error.task].group for error in _tasks(refused)
             ):  # dropping these leaves no less room for the others
                 wrong += [(good[error.task], str(error)) for error in _tasks(refused)]
                 good, wrong = _without_broken_groups(good, wrong)
-                facts, refused = self._accepted(state, now, who, offers, good, moves, place, seconds)
+                facts, refused = self._accepted(state, now, who, offers, good, moves, target, seconds)
         except InvalidOffers as error:
             member = state.frameworks.members[who].framework
             self.tell([statuses.dropped(task.id, task.agent, str(error), member) for task in asked])
             failed = {number: str(error) for number in operations}
-            return frameworks.decline(state, who, offers, 0.0, now), Outcome({}, failed, [])
+            return frameworks.decline(state, who, offers, 0.0, now), AcceptResult({}, failed, [])
         ending = [error for error in _tasks(refused) if isinstance(error, ExecutorEnds)]
         wrong += [(good[error.task], str(error)) for error in _tasks(refused) if error not in ending]
         self.tell([statuses.invalid(task.id, task.agent, why, task.reason) for task, why in wrong])
@@ -267,10 +267,12 @@ class Launcher(NamedTuple):
             self.unfinished.begin(fact.id, fact.job, load_of(fact.job, self.unfinished.exports))
         operations |= {error.moves.number: str(error) for error in refused if isinstance(error, InvalidMoves)}
         gone = [fact.of for fact in facts if isinstance(fact, RoomSetApart) and fact.of and is_volume(fact.of)]
-        return facts, Outcome({fact.job.work.cwd: fact.id for fact in launched if fact.job.work.cwd}, operations, gone)
+        return facts, AcceptResult(
+            {fact.job.work.cwd: fact.id for fact in launched if fact.job.work.cwd}, operations, gone
+        )
 
     def _moves(
-        self, state: State, who: str, accept: Call.Accept, place: Place | None
+        self, state: State, who: str, accept: Call.Accept, target: Target | None
     ) -> tuple[list[Moves], dict[int, str | None]]:
         """Return the valid operations on reservations, and by number the error of each, or None."""
         found, known = [], dict[int, str | None]()
@@ -281,16 +283,16 @@ class Launcher(NamedTuple):
             try:
                 if state.frameworks.members[who].framework.revocable:
                     raise InvalidOperation("a framework that takes revocable resources cannot reserve any")
-                found.append(moves_of(number, operation, place.role if place is not None else "", self.principal))
+                found.append(moves_of(number, operation, target.role if target is not None else "", self.principal))
             except InvalidOperation as error:
                 known[number] = str(error)
         return found, known
 
-    def _as_theirs(self, state: State, task: Task, place: Place) -> Job:
+    def _as_theirs(self, state: State, task: Task, target: Target) -> Job:
         """Return a task's job with the limits and default demands of a shared scheduler."""
         assert task.job is not None
         job = task.job if self.rules.personal else admission.with_usual(state, task.job)
-        return replace(job, output_limit=output_limit(self.rules, place.leaf))
+        return replace(job, output_limit=output_limit(self.rules, target.leaf))
 
     def _accepted(
         self,
@@ -300,7 +302,7 @@ class Launcher(NamedTuple):
         offers: Sequence[int],
         good: Tasks,
         moves: Sequence[Moves],
-        place: Place | None,
+        target: Target | None,
         seconds: float | None,
     ) -> tuple[list[Fact], list[InvalidTask | InvalidMoves]]:
         """Return the facts of launched tasks and applied operations, and the errors of the others.
@@ -308,13 +310,14 @@ class Launcher(NamedTuple):
         Raises InvalidOffers.
         """
         numbered: list[tuple[int, Job | Moves]] = [(each.number, each) for each in moves]
-        if place is not None:
-            numbered += [(task.number, self._as_theirs(state, task, place)) for task in good.values()]
+        if target is not None:
+            numbered += [(task.number, self._as_theirs(state, task, target)) for task in good.values()]
         asked = [each for _, each in sorted(numbered, key=lambda one: one[0])]
         executors = {task.executor.executor: task.executor for task in good.values() if task.executor is not None}
-        if place is not None:
+        if target is not None:
             executors = {
-                name: replace(job, output_limit=output_limit(self.rules, place.leaf)) for name, job in executors.items()
+                name: replace(job, output_limit=output_limit(self.rules, target.leaf))
+                for name, job in executors.items()
             }
         facts, refused = frameworks.accept(state, who, offers, asked, seconds, now, executors)
         try:

@@ -103,7 +103,7 @@ def _volume(resource: Resource) -> tuple[str, str]:
     return name, json_format.MessageToJson(disk, preserving_proto_field_name=True, indent=None, sort_keys=True)
 
 
-class Asked(NamedTuple):
+class ResourceRequest(NamedTuple):
     """The resources of a task: in total, by parcel, the container paths of volumes by mark, and ports."""
 
     demand: Quantities
@@ -112,10 +112,10 @@ class Asked(NamedTuple):
     ports: Ranges
 
 
-def asked_of(resources: Iterable[Resource]) -> Asked:
+def request_of(resources: Iterable[Resource]) -> ResourceRequest:
     """Return the resources that a task asks for. Raises NoResource for unsupported ones."""
     demand: Quantities = {}
-    found = Asked(demand, {}, {}, [])
+    found = ResourceRequest(demand, {}, {}, [])
     for each in resources:
         if each.name == "ports" and each.type == Value.RANGES:
             found.ports.extend(_ports(each))

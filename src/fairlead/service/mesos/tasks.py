@@ -30,7 +30,7 @@ from fairlead.service.mesos.messages.mesos_pb2 import (
     Resource,
     TaskInfo,
 )
-from fairlead.service.mesos.reservations import asked_of, wrong_path
+from fairlead.service.mesos.reservations import request_of, wrong_path
 from fairlead.service.mesos.resources import NoResource, are_revocable
 
 LONGEST_ID = 255
@@ -225,7 +225,7 @@ def executor_job(info: ExecutorInfo, person: Person, home: Home, sandbox: Path) 
 def _job(info: TaskInfo | ExecutorInfo, resources: Iterable[Resource], person: Person, home: Home) -> Job:
     """Return the parts of a job that tasks and executors share."""
     try:
-        asked = asked_of(resources)
+        asked = request_of(resources)
     except NoResource as error:
         raise InvalidTask(str(error)) from None
     task = info.task_id.value if isinstance(info, TaskInfo) else ""
@@ -247,7 +247,7 @@ def _job(info: TaskInfo | ExecutorInfo, resources: Iterable[Resource], person: P
 def volumes_of(resources: Iterable[Resource]) -> dict[str, str]:
     """Return the volumes of a task: marks by path in the sandbox. Raises InvalidTask."""
     try:
-        volumes = asked_of(resources).volumes
+        volumes = request_of(resources).volumes
     except NoResource as error:
         raise InvalidTask(str(error)) from None
     found: dict[str, str] = {}

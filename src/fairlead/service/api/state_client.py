@@ -17,10 +17,10 @@ from pydantic import BaseModel
 
 from fairlead.model.api_types import JobInfo
 from fairlead.model.specs import Job
+from fairlead.people.authenticator import Authenticator
 from fairlead.people.bounds import default_bounds
-from fairlead.people.door import Door
+from fairlead.people.private_queues import hidden_leaves, job_as_seen, without
 from fairlead.people.rules import Caller, check_acts
-from fairlead.people.telling import hidden_leaves, job_as_seen, without
 from fairlead.scheduler import admission, report
 from fairlead.scheduler.facts import Fact
 from fairlead.scheduler.state import State
@@ -66,11 +66,11 @@ def errors(*codes: int) -> dict[int | str, dict[str, Any]]:
     return {code: {"description": HTTPStatus(code).phrase, "content": schema} for code in codes}
 
 
-class Asker:
+class StateClient:
     """Asks the scheduler's loop questions on behalf of callers. For the event loop."""
 
-    def __init__(self, loop: Loop, wakeups: Wakeups, door: Door, clock: Clock) -> None:
-        self.loop, self.wakeups, self.door, self.clock = loop, wakeups, door, clock
+    def __init__(self, loop: Loop, wakeups: Wakeups, authenticator: Authenticator, clock: Clock) -> None:
+        self.loop, self.wakeups, self.authenticator, self.clock = loop, wakeups, authenticator, clock
         self._waiters: Counter[int] = Counter()
 
     async def ask(self, question: Question, changes: bool = False, by: str = "", takes_on: bool = False) -> Any:
@@ -95,14 +95,14 @@ class Asker:
         """Like `read_seen`, but the view also gets the time."""
 
         def question(state: State, now: float) -> tuple[list[Fact], Any]:
-            return [], without(view(state, now), hidden_leaves(self.door.rules, caller, state.tree.names))
+            return [], without(view(state, now), hidden_leaves(self.authenticator.rules, caller, state.tree.names))
 
         return await self.ask(question)
 
     async def told_to(self, caller: Caller, told: Any, names: Iterable[str] = ()) -> Any:
         """Remove other people's leaves in private queues from an answer: existing ones, and those of `names`."""
         there = await self.read(lambda state: list(state.tree.names))
-        return without(told, hidden_leaves(self.door.rules, caller, [*there, *names]))
+        return without(told, hidden_leaves(self.authenticator.rules, caller, [*there, *names]))
 
     async def change(self, caller: Caller, make: Callable[[State, float], Fact | None]) -> bool:
         """Record a fact, if `make` returns one; return True if so."""
@@ -118,7 +118,7 @@ class Asker:
         """Like `change`, for a job on which the caller may act."""
 
         def checked(state: State, now: float) -> Fact | None:
-            check_acts(self.door.rules, caller, job, spec_of(state, job))
+            check_acts(self.authenticator.rules, caller, job, spec_of(state, job))
             return make(state, now)
 
         return await self.change(caller, checked)
@@ -127,7 +127,7 @@ class Asker:
         """Return a job's description as the caller may see it."""
 
         def view(state: State) -> Any:
-            return job_as_seen(self.door.rules, caller, spec_of(state, job), report.describe_job(state, job))
+            return job_as_seen(self.authenticator.rules, caller, spec_of(state, job), report.describe_job(state, job))
 
         found: JobInfo = by_wall_clock(await self.read(view), self.clock)
         return found
@@ -135,7 +135,7 @@ class Asker:
     @contextmanager
     def waiter(self, caller: Caller) -> Iterator[None]:
         """Count a waiting request; raises Busy beyond the limits per person and in total."""
-        uid, most = caller.person.uid, default_bounds(self.door.rules, caller).streams
+        uid, most = caller.person.uid, default_bounds(self.authenticator.rules, caller).streams
         if most is not None and self._waiters[uid] >= most:
             raise Busy(f"{most} requests of yours wait for something to happen already: end some of them")
         if self._waiters.total() >= MOST_WAITERS:
@@ -149,7 +149,7 @@ class Asker:
                 del self._waiters[uid]
 
 
-class OneEach:
+class OnePerPerson:
     """Something done for one request of each person at a time; others are refused."""
 
     def __init__(self, what: str) -> None:
@@ -169,7 +169,7 @@ class OneEach:
             self._for.remove(uid)
 
 
-class InTurn:
+class SerialPerPerson:
     """Something done in threads, one at a time per person, so nobody takes more than one of the shared threads."""
 
     def __init__(self) -> None:

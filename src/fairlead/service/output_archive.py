@@ -29,8 +29,8 @@ from fairlead.scheduler.facts import Fact, TasksFinished
 from fairlead.scheduler.report import find_task
 from fairlead.scheduler.state import State
 from fairlead.scheduler.statuses import CANCELLED, FAILED, SUCCEEDED
-from fairlead.service import kept_place
-from fairlead.service.patient_calls import PatientCalls
+from fairlead.service import output_storage
+from fairlead.service.bounded_calls import BoundedCalls
 
 log = logging.getLogger("fairlead")
 
@@ -71,7 +71,7 @@ class _Away(NamedTuple):
     again_at: float
 
 
-class KeptOutput:
+class OutputArchive:
     """All archived output, and all that is still to be copied.
 
     `recover`, `recorded` and `forget` run in the scheduler's thread, `close` in any, the rest in others.
@@ -92,7 +92,7 @@ class KeptOutput:
     def __init__(self, url: str, home: Path) -> None:
         self._url = url.rstrip("/")
         self._urls = [self._url]  # this one, and those of earlier configurations
-        self._calls, self._reads = PatientCalls(MOST_WRITES, "storage"), PatientCalls(MOST_READS, "reading")
+        self._calls, self._reads = BoundedCalls(MOST_WRITES, "storage"), BoundedCalls(MOST_READS, "reading")
         self._opened = threading.local()  # storages, since fsspec has one per thread
         self._openings = 0  # incremented to reopen all storages
         self._away: _Away | None = None
@@ -193,7 +193,7 @@ class KeptOutput:
             due, again = found
             try:
                 what = self._check if due is None else partial(self._copy, due)
-                streams = self._calls.call(kept_place.CALL_SECONDS, what)
+                streams = self._calls.call(output_storage.CALL_SECONDS, what)
             except Unreachable as error:  # the node, not the storage
                 self._is_unsure(again)
                 self._failed(due, _said(error), counts=True)
@@ -224,17 +224,17 @@ class KeptOutput:
                 return heapq.heappop(self._due) if self._due else None, again
             return None
 
-    def _place(self, url: str) -> kept_place.Place:
+    def _storage(self, url: str) -> output_storage.Storage:
         """Return a storage opened for this thread; reopened after a failure."""
         if getattr(self._opened, "number", -1) != self._openings:
-            self._opened.number, self._opened.places = self._openings, {}
-        places: dict[str, kept_place.Place] = self._opened.places
-        if url not in places:
-            places[url] = kept_place.open_place(url)
-        return places[url]
+            self._opened.number, self._opened.storages = self._openings, {}
+        storages: dict[str, output_storage.Storage] = self._opened.storages
+        if url not in storages:
+            storages[url] = output_storage.open_storage(url)
+        return storages[url]
 
     def _check(self) -> int:
-        kept_place.check_place(self._place(self._url))
+        output_storage.check_storage(self._storage(self._url))
         return 0
 
     def _copy(self, due: _Due) -> int:
@@ -242,7 +242,7 @@ class KeptOutput:
         streams = 0
         for bit, stream in enumerate(STREAMS if due.node else ()):
             names, pieces = self._names(due.job, due.task, stream), self._pieces(due, stream)
-            if kept_place.put(self._place(self._url), names, pieces, self._home, self._calls.allow):
+            if output_storage.put(self._storage(self._url), names, pieces, self._home, self._calls.allow):
                 streams |= 1 << bit
         return streams
 
@@ -250,7 +250,7 @@ class KeptOutput:
         assert self._engine is not None
         offset = 0
         while piece := self._engine.read_output(due.job, due.task, stream, offset, PIECE_BYTES, due.node):
-            self._calls.allow(kept_place.CALL_SECONDS)
+            self._calls.allow(output_storage.CALL_SECONDS)
             yield piece
             offset += len(piece)
 
@@ -362,7 +362,7 @@ class KeptOutput:
         names = self._names(job, index, stream)
         try:
             found: bytes = self._reads.call(
-                READ_SECONDS, lambda: kept_place.read(self._place(url), names, offset, most)
+                READ_SECONDS, lambda: output_storage.read(self._storage(url), names, offset, most)
             )
         except Exception as error:  # fsspec raises many kinds
             if isinstance(error, FileNotFoundError):
@@ -456,7 +456,13 @@ def _read_notes(path: Path) -> _Notes:
 
 
 def read_output(
-    engine: LiveEngine, kept: KeptOutput | None, task: tuple[int, int], stream: str, offset: int, most: int, node: str
+    engine: LiveEngine,
+    kept: OutputArchive | None,
+    task: tuple[int, int],
+    stream: str,
+    offset: int,
+    most: int,
+    node: str,
 ) -> bytes:
     """Return a piece of a task's output: from its node if available, otherwise from the storage; empty if there is none.
 

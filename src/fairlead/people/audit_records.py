@@ -28,10 +28,8 @@ READ_BYTES = 16 * 2**10
 STRANGERS = "@strangers"
 """The file name for strangers; no account can have it."""
 
-Outcome = Literal["done", "refused"]
 
-
-class Deed(msgspec.Struct, frozen=True, omit_defaults=True):
+class AuditRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     """An action or a refused attempt.
 
     at : seconds since the epoch.
@@ -42,12 +40,12 @@ class Deed(msgspec.Struct, frozen=True, omit_defaults=True):
     at: float
     by: str
     what: str
-    outcome: Outcome
+    outcome: Literal["done", "refused"]
     queue: str = ""
     why: str = ""
 
 
-class Deeds:
+class AuditRecords:
     """The folder of audit log files. Thread-safe."""
 
     def __init__(self, folder: Path) -> None:
@@ -57,7 +55,7 @@ class Deeds:
 
     def done(self, by: str, what: str, queue: str = "") -> None:
         """Log an action of a person."""
-        self._write(by, Deed(time.time(), by[:MOST_CHARACTERS], what[:MOST_CHARACTERS], "done", queue))
+        self._write(by, AuditRecord(time.time(), by[:MOST_CHARACTERS], what[:MOST_CHARACTERS], "done", queue))
 
     def refused(self, by: str, what: str, why: str, queue: str = "", stranger: bool = False) -> None:
         """Log a refusal to a person or a stranger."""
@@ -71,39 +69,44 @@ class Deeds:
             lines = 1 if minute != this else lines + 1
             self._minutes[by] = this, lines
         if left_out:
-            more = Deed(now, by[:MOST_CHARACTERS], f"{left_out} more requests", "refused", "", "too many to log each")
+            more = AuditRecord(
+                now, by[:MOST_CHARACTERS], f"{left_out} more requests", "refused", "", "too many to log each"
+            )
             self._write(whose, more)
         if lines <= LINES_A_MINUTE:
             self._write(
-                whose, Deed(now, by[:MOST_CHARACTERS], what[:MOST_CHARACTERS], "refused", queue, why[:MOST_CHARACTERS])
+                whose,
+                AuditRecord(now, by[:MOST_CHARACTERS], what[:MOST_CHARACTERS], "refused", queue, why[:MOST_CHARACTERS]),
             )
 
-    def newest_first(self, by: str | None = None, since: float = 0.0, before: float | None = None) -> Iterator[Deed]:
+    def newest_first(
+        self, by: str | None = None, since: float = 0.0, before: float | None = None
+    ) -> Iterator[AuditRecord]:
         """Iterate over entries with ``since <= at < before``, newest first, optionally of one person. Reads lazily."""
         theirs = (f"{by}.done", f"{by}.refused", f"{STRANGERS}.refused")
         names = [name for name in self._names() if by is None or name in theirs]
-        for deed in heapq.merge(*map(self._deeds_in, names), key=lambda deed: -deed.at):
-            if deed.at < since:
+        for record in heapq.merge(*map(self._records_in, names), key=lambda record: -record.at):
+            if record.at < since:
                 return
-            if (before is None or deed.at < before) and by in (None, deed.by):
-                yield deed
+            if (before is None or record.at < before) and by in (None, record.by):
+                yield record
 
     def _names(self) -> list[str]:
         if not self._folder.is_dir():  # removed by somebody
             return []
         return sorted({path.name.removesuffix(".older") for path in self._folder.iterdir()})
 
-    def _deeds_in(self, name: str) -> Iterator[Deed]:
+    def _records_in(self, name: str) -> Iterator[AuditRecord]:
         for path in (self._folder / name, self._folder / f"{name}.older"):
             for line in _lines_from_the_end(path):
                 try:
-                    yield msgspec.json.decode(line, type=Deed)
+                    yield msgspec.json.decode(line, type=AuditRecord)
                 except msgspec.DecodeError:  # truncated by a crash
                     continue
 
-    def _write(self, whose: str, deed: Deed) -> None:
-        line = msgspec.json.encode(deed) + b"\n"
-        path = self._folder / f"{whose}.{deed.outcome}"
+    def _write(self, whose: str, record: AuditRecord) -> None:
+        line = msgspec.json.encode(record) + b"\n"
+        path = self._folder / f"{whose}.{record.outcome}"
         with self._lock:
             try:
                 self._folder.mkdir(mode=0o700, exist_ok=True)

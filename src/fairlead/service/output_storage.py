@@ -26,7 +26,7 @@ SLOWEST_BYTES_PER_SECOND = 2**17
 """A slower storage counts as unavailable."""
 
 
-class Place(NamedTuple):
+class Storage(NamedTuple):
     """A URL, its file system, and the path in it."""
 
     url: str
@@ -41,7 +41,7 @@ class Place(NamedTuple):
         return Path(self.base) if isinstance(self.files, LocalFileSystem) else None
 
 
-def open_place(url: str) -> Place:
+def open_storage(url: str) -> Storage:
     """Open a URL with a new connection. Raises Refused if it can never be written to, and what fsspec raises."""
     try:
         from fsspec.core import url_to_fs
@@ -51,34 +51,34 @@ def open_place(url: str) -> Place:
         files, base = url_to_fs(url, skip_instance_cache=True)  # a cached instance may have lost its connection
     except (ImportError, ValueError) as error:
         raise Refused(f"output = {url!r}: {error}") from None
-    return Place(url.rstrip("/"), files, base.rstrip("/"))
+    return Storage(url.rstrip("/"), files, base.rstrip("/"))
 
 
-def check_place(place: Place) -> None:
+def check_storage(storage: Storage) -> None:
     """Create a local folder, or check that a remote storage answers. Raises what fsspec raises.
 
     Raises Refused for a folder that cannot be created unless somebody intervenes, such as one below a folder open to others.
     """
-    if place.folder is None:
+    if storage.folder is None:
         with suppress(FileNotFoundError, PermissionError):  # it answers; only writing is required
-            place.files.info(place.base)
+            storage.files.info(storage.base)
         return
     try:
-        _make_folder(place.folder)
+        _make_folder(storage.folder)
     except OSError as error:
         if isinstance(error, _WRONG) or error.errno in (errno.ELOOP, errno.ENAMETOOLONG):
-            raise Refused(f"output = {place.url!r}: {error}") from None
+            raise Refused(f"output = {storage.url!r}: {error}") from None
         raise
 
 
 def put(
-    place: Place, names: tuple[str, ...], pieces: Iterator[bytes], home: Path, allow: Callable[[float], None]
+    storage: Storage, names: tuple[str, ...], pieces: Iterator[bytes], home: Path, allow: Callable[[float], None]
 ) -> bool:
     """Write a file atomically, unless it would be empty; return True if there was anything to write.
 
     Parameters
     ----------
-    place : Place
+    storage : Storage
     names : tuple of str
         Folders below the storage, and the file name.
     pieces : iterator of bytes
@@ -93,33 +93,33 @@ def put(
         return False
     second = next(pieces, None)
     pieces = chain([first], [] if second is None else [second], pieces)
-    if place.folder is not None:
-        _put_here(place.folder, names, pieces)
+    if storage.folder is not None:
+        _put_here(storage.folder, names, pieces)
         return True
     *folders, name = names
-    folder = "/".join([place.base, *folders])
-    place.files.makedirs(folder, exist_ok=True)
+    folder = "/".join([storage.base, *folders])
+    storage.files.makedirs(folder, exist_ok=True)
     if second is None:
-        place.files.pipe_file(f"{folder}/{name}", first)
+        storage.files.pipe_file(f"{folder}/{name}", first)
         return True
     with tempfile.TemporaryFile(dir=home, buffering=0) as here:  # has no name: a crash leaves nothing behind
         _write(here, pieces, f"{home}: the disk is full: make room in the scheduler's data folder")
         allow(CALL_SECONDS + here.tell() / SLOWEST_BYTES_PER_SECOND)
         # With this process's number, since some file systems let another program send it.
-        place.files.put_file(f"/proc/{os.getpid()}/fd/{here.fileno()}", f"{folder}/{name}")
+        storage.files.put_file(f"/proc/{os.getpid()}/fd/{here.fileno()}", f"{folder}/{name}")
     return True
 
 
-def read(place: Place, names: tuple[str, ...], offset: int, most: int) -> bytes:
+def read(storage: Storage, names: tuple[str, ...], offset: int, most: int) -> bytes:
     """Return a piece of a file. Raises FileNotFoundError, and what fsspec raises."""
-    if place.folder is not None:
-        with open_plain(place.folder.joinpath(*names), os.geteuid()) as file:
+    if storage.folder is not None:
+        with open_plain(storage.folder.joinpath(*names), os.geteuid()) as file:
             file.seek(offset)
             return file.read(most)
-    path = "/".join([place.base, *names])
-    place.files.invalidate_cache(path)
-    end = min(place.files.size(path), offset + most)
-    return bytes(place.files.cat_file(path, start=offset, end=end)) if offset < end else b""
+    path = "/".join([storage.base, *names])
+    storage.files.invalidate_cache(path)
+    end = min(storage.files.size(path), offset + most)
+    return bytes(storage.files.cat_file(path, start=offset, end=end)) if offset < end else b""
 
 
 def _make_folder(path: Path) -> Path:

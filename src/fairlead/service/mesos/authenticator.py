@@ -8,12 +8,12 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from fairlead.people.accounts import Person
+from fairlead.people.authenticator import Authenticator
 from fairlead.people.bounds import default_bounds
-from fairlead.people.door import Door
 from fairlead.people.principals import Principal, Principals
 from fairlead.people.rates import Rates
 from fairlead.people.rules import Caller
-from fairlead.service.places import network_of
+from fairlead.service.connection_slots import network_of
 from fairlead.sockets import uid_of_caller
 
 REALM = "mesos-master-scheduler"
@@ -21,15 +21,15 @@ WRONG_PER_SECOND = 5.0
 """Wrong secrets that one network may try."""
 
 
-class NotKnown(Exception):
+class NotAuthenticated(Exception):
     """A caller that is not accepted; the message states what is needed."""
 
 
-class TooMany(Exception):
+class RateExceeded(Exception):
     """A caller that exceeds a rate limit."""
 
 
-class Framed(NamedTuple):
+class FrameworkCaller(NamedTuple):
     """A caller: its account, and its principal, if any."""
 
     caller: Caller
@@ -46,57 +46,59 @@ class Framed(NamedTuple):
         return self.name, self.caller.person.uid
 
 
-class Callers:
+class FrameworkAuthenticator:
     """Authenticates callers by a request's connection and its ``Authorization`` header.
 
     Parameters
     ----------
-    door : Door
+    authenticator : Authenticator
         For accounts and rules.
     principals : Principals, optional
         Without them only processes of this machine are accepted.
     """
 
-    def __init__(self, door: Door, principals: Principals | None) -> None:
-        self._door, self._principals = door, principals
+    def __init__(self, authenticator: Authenticator, principals: Principals | None) -> None:
+        self._authenticator, self._principals = authenticator, principals
         self._tries, self._calls = Rates(), Rates()
 
-    async def who(self, scope: Mapping[str, Any], authorization: str) -> Framed:
-        """Authenticate the caller of a request. Raises NotKnown, TooMany."""
+    async def authenticate(self, scope: Mapping[str, Any], authorization: str) -> FrameworkCaller:
+        """Authenticate the caller of a request. Raises NotAuthenticated, RateExceeded."""
         if self._principals is None:
-            return Framed(Caller(await self._local(scope)))
+            return FrameworkCaller(Caller(await self._local(scope)))
         principal = self._principals.find(authorization)
         if principal is None:
             network = network_of(scope["client"][0])
             if authorization and (wait := self._tries.wait(network, WRONG_PER_SECOND)):
-                raise TooMany(f"too many wrong secrets come from {network}: try again in {wait:.0f} s")
-            raise NotKnown("a principal and its secret are needed: send 'Authorization: Basic ...'")
-        account = principal.account or self._door.owner.name
-        person = await self._door.person(account)
+                raise RateExceeded(f"too many wrong secrets come from {network}: try again in {wait:.0f} s")
+            raise NotAuthenticated("a principal and its secret are needed: send 'Authorization: Basic ...'")
+        account = principal.account or self._authenticator.owner.name
+        person = await self._authenticator.person(account)
         if person is None:
-            raise NotKnown(f"principal {principal.name!r}: no account {account!r} to run its tasks")
-        return Framed(Caller(person, principal.roles), principal)
+            raise NotAuthenticated(f"principal {principal.name!r}: no account {account!r} to run its tasks")
+        return FrameworkCaller(Caller(person, principal.roles), principal)
 
     async def _local(self, scope: Mapping[str, Any]) -> Person:
-        noted, door = scope["noted"], self._door
+        noted, authenticator = scope["noted"], self._authenticator
         if "uid" not in noted:  # constant for a connection
             noted["uid"] = await asyncio.to_thread(uid_of_caller, scope["server"], scope["client"])
         uid: int | None = noted["uid"]
         if uid is None:
-            raise NotKnown("the owner of the calling process is unknown: start the scheduler with --mesos-principals")
-        if door.personal:
-            if uid in (0, door.owner.uid):
-                return door.owner
-            raise NotKnown(f"this scheduler belongs to {door.owner.name} alone, and you are uid {uid}")
-        person = door.accounts.remembered(uid) or await asyncio.to_thread(door.accounts.by_uid, uid)
+            raise NotAuthenticated(
+                "the owner of the calling process is unknown: start the scheduler with --mesos-principals"
+            )
+        if authenticator.personal:
+            if uid in (0, authenticator.owner.uid):
+                return authenticator.owner
+            raise NotAuthenticated(f"this scheduler belongs to {authenticator.owner.name} alone, and you are uid {uid}")
+        person = authenticator.accounts.remembered(uid) or await asyncio.to_thread(authenticator.accounts.by_uid, uid)
         if person is None:
-            raise NotKnown(f"uid {uid} has no account here: ask for one")
+            raise NotAuthenticated(f"uid {uid} has no account here: ask for one")
         return person
 
-    def wait(self, who: Framed, framework: str) -> float:
+    def wait(self, who: FrameworkCaller, framework: str) -> float:
         """Count a call of a framework; return 0 if it is allowed now, otherwise the seconds to wait."""
         a_second = who.principal.requests if who.principal else None
         if a_second is None:
-            bounds = default_bounds(self._door.rules, who.caller)
+            bounds = default_bounds(self._authenticator.rules, who.caller)
             a_second = bounds.requests
         return self._calls.wait((who.name, framework), a_second) if a_second is not None else 0.0

@@ -21,13 +21,13 @@ from functools import lru_cache
 from ipaddress import IPv6Address, ip_address
 from typing import Protocol
 
-from fairlead.people.door import Peer
+from fairlead.people.authenticator import Peer
 
 MOST_CONNECTIONS = 4000
 """Connections with a slot, if there are enough file descriptors."""
 MOST_OF_ONE = 500
 """Slots of one party."""
-FOR_PEOPLE = 4
+PEOPLE_SLOTS = 4
 """One in this many slots is reserved for people with an account on this machine."""
 SILENT_SECONDS = 1.0
 """After which a silent connection may lose its slot."""
@@ -41,12 +41,12 @@ class Kind(Enum):
     """What a request does."""
 
     HEALTH = "health"
-    LOOK = "read"
+    READ = "read"
     CHANGE = "change something"
     WAIT = "wait for something to happen"
 
 
-ROOM = {Kind.LOOK: 100, Kind.CHANGE: 250, Kind.WAIT: 2000}
+ROOM = {Kind.READ: 100, Kind.CHANGE: 250, Kind.WAIT: 2000}
 """Concurrent requests by kind: as many as are answered in a moment. More would only delay everybody."""
 
 
@@ -57,7 +57,7 @@ def kind_of(method: bytes, url: bytes) -> Kind:
         return Kind.HEALTH
     if path == b"/v1/facts" or b"wait=" in query:
         return Kind.WAIT
-    return Kind.LOOK if method in (b"GET", b"HEAD") else Kind.CHANGE
+    return Kind.READ if method in (b"GET", b"HEAD") else Kind.CHANGE
 
 
 Party = int | str
@@ -78,7 +78,7 @@ def network_of(address: str) -> str:
     return found.exploded[:19] if isinstance(found, IPv6Address) else str(found)
 
 
-class Seat(Protocol):
+class SlotHolder(Protocol):
     """A connection, as far as slots are concerned."""
 
     peer: Peer
@@ -90,7 +90,7 @@ class Seat(Protocol):
         """Close it."""
 
 
-class Places:
+class ConnectionSlots:
     """All connections to a scheduler.
 
     Parameters
@@ -107,7 +107,7 @@ class Places:
         Slots of one party, instead of `MOST_OF_ONE`.
     full : int
         The status of refusals with Retry-After.
-    patience : float, optional
+    max_wait : float, optional
         Seconds that a connection may wait to be admitted, instead of the default.
     """
 
@@ -119,74 +119,74 @@ class Places:
         room: Mapping[Kind, int] | None = None,
         most_of_one: int | None = None,
         full: int = 429,
-        patience: float | None = None,
+        max_wait: float | None = None,
     ) -> None:
-        self.full, self.patience = full, patience
+        self.full, self.max_wait = full, max_wait
         self._most, self.personal, self._knows = most, personal, knows
         self._room, self._most_of_one = room or ROOM, most_of_one
-        self._party: dict[Seat, Party] = {}  # of connections with a slot
-        self._seated: defaultdict[Party, set[Seat]] = defaultdict(set)
-        self._silent: defaultdict[Party, dict[Seat, float]] = defaultdict(dict)  # since when, longest first
-        self._slow: defaultdict[Peer, set[Seat]] = defaultdict(set)
+        self._party: dict[SlotHolder, Party] = {}  # of connections with a slot
+        self._holders: defaultdict[Party, set[SlotHolder]] = defaultdict(set)
+        self._silent: defaultdict[Party, dict[SlotHolder, float]] = defaultdict(dict)  # since when, longest first
+        self._slow: defaultdict[Peer, set[SlotHolder]] = defaultdict(set)
         self._asking: dict[Kind, Counter[Peer]] = {kind: Counter() for kind in ROOM}
         self._others = 0  # slots of parties other than people with an account
         self._refused, self._refused_since = 0, 0.0
 
-    def come(self, seat: Seat) -> bool:
+    def connected(self, holder: SlotHolder) -> bool:
         """Add a new, silent connection; return True if it has a slot."""
-        party = self.party_of(seat.peer)
+        party = self.party_of(holder.peer)
         if self._is_full(party) or self._has_most(party):
             return False
-        self._party[seat] = party
-        self._seated[party].add(seat)
+        self._party[holder] = party
+        self._holders[party].add(holder)
         self._others += not isinstance(party, int)
-        self.is_silent(seat)
+        self.is_silent(holder)
         return True
 
-    def go(self, seat: Seat) -> None:
+    def disconnected(self, holder: SlotHolder) -> None:
         """Remove a connection."""
-        self._slow[seat.peer].discard(seat)
-        if not self._slow[seat.peer]:
-            del self._slow[seat.peer]
-        party = self._party.pop(seat, None)
+        self._slow[holder.peer].discard(holder)
+        if not self._slow[holder.peer]:
+            del self._slow[holder.peer]
+        party = self._party.pop(holder, None)
         if party is None:
             return
         self._others -= not isinstance(party, int)
-        self._seated[party].discard(seat)
-        self._silent[party].pop(seat, None)
-        if not self._seated[party]:
-            del self._seated[party]
+        self._holders[party].discard(holder)
+        self._silent[party].pop(holder, None)
+        if not self._holders[party]:
+            del self._holders[party]
             self._silent.pop(party, None)
 
-    def has_place(self, seat: Seat) -> bool:
+    def has_slot(self, holder: SlotHolder) -> bool:
         """True if a connection has a slot."""
-        return seat in self._party
+        return holder in self._party
 
-    def is_silent(self, seat: Seat) -> None:
+    def is_silent(self, holder: SlotHolder) -> None:
         """A connection has its answer, and has not asked for more."""
-        if self.has_place(seat):
-            self._silent[self._party[seat]][seat] = time.monotonic()
+        if self.has_slot(holder):
+            self._silent[self._party[holder]][holder] = time.monotonic()
 
-    def does_not_read(self, seat: Seat) -> None:
+    def does_not_read(self, holder: SlotHolder) -> None:
         """A connection has unread answers."""
-        self._slow[seat.peer].add(seat)
+        self._slow[holder.peer].add(holder)
 
-    def reads(self, seat: Seat) -> None:
+    def reads(self, holder: SlotHolder) -> None:
         """It has none any more."""
-        self._slow[seat.peer].discard(seat)
+        self._slow[holder.peer].discard(holder)
 
-    def ask(self, seat: Seat, kind: Kind) -> str:
+    def ask(self, holder: SlotHolder, kind: Kind) -> str:
         """Start a request; return why it is refused, or an empty string. If accepted, call `answered` at its end."""
         if kind is Kind.HEALTH:
             return ""
-        peer, asking = seat.peer, self._asking[kind]
+        peer, asking = holder.peer, self._asking[kind]
         if sum(slow.unread() for slow in self._slow[peer]) > MOST_UNREAD:
             return f"{MOST_UNREAD >> 20} MiB of answers to you are unread: read them"
         if asking.total() >= self._room[kind] or (asking[peer] >= self._room[kind] // 2 and not self.personal):
             return f"too many requests to {kind.value} are in progress"
-        if not self._stays(seat):
+        if not self._keep_slot(holder):
             return "too many connections are open"
-        self._silent[self._party[seat]].pop(seat, None)
+        self._silent[self._party[holder]].pop(holder, None)
         asking[peer] += 1
         return ""
 
@@ -206,12 +206,12 @@ class Places:
         self._refused += 1
         return random.randint(1, 1 + self._refused // RETRIES_PER_SECOND)  # noqa: S311 so that not all come back at once
 
-    def _stays(self, seat: Seat) -> bool:
+    def _keep_slot(self, holder: SlotHolder) -> bool:
         """Give a connection a slot, another's if necessary; update its party if an account was found meanwhile."""
-        party = self.party_of(seat.peer)
-        if self._party.get(seat, party) != party:
-            self.go(seat)
-        return self.has_place(seat) or (self._make_place(party) and self.come(seat))
+        party = self.party_of(holder.peer)
+        if self._party.get(holder, party) != party:
+            self.disconnected(holder)
+        return self.has_slot(holder) or (self._free_slot(party) and self.connected(holder))
 
     def party_of(self, peer: Peer) -> Party:
         """Return the party of a peer."""
@@ -219,14 +219,14 @@ class Places:
             return network_of(peer.address)
         return peer.uid if self._knows(peer.uid) else UNKNOWN
 
-    def _make_place(self, party: Party) -> bool:
+    def _free_slot(self, party: Party) -> bool:
         """Free a slot of a silent connection if necessary; return True if one is free."""
         if self._has_most(party):
-            return self._turn_out(party)
+            return self._evict(party)
         if not self._is_full(party):
             return True
-        among = [each for each in self._seated if not self._is_barred(party) or not isinstance(each, int)]
-        return self._turn_out(max(among, key=lambda each: len(self._seated[each])))
+        among = [each for each in self._holders if not self._is_barred(party) or not isinstance(each, int)]
+        return self._evict(max(among, key=lambda each: len(self._holders[each])))
 
     def _is_full(self, party: Party) -> bool:
         """True if no slot is left for a party."""
@@ -234,17 +234,17 @@ class Places:
 
     def _is_barred(self, party: Party) -> bool:
         """True if the remaining slots are reserved for people with an account, and a party is not one."""
-        left = self._most - self._most // FOR_PEOPLE
+        left = self._most - self._most // PEOPLE_SLOTS
         return not isinstance(party, int) and self._others >= left and not self.personal
 
     def _has_most(self, party: Party) -> bool:
         most = self._most_of_one or MOST_OF_ONE
-        return len(self._seated.get(party, ())) >= most and not self.personal
+        return len(self._holders.get(party, ())) >= most and not self.personal
 
-    def _turn_out(self, party: Party) -> bool:
+    def _evict(self, party: Party) -> bool:
         longest, since = next(iter(self._silent[party].items()), (None, 0.0))
         if longest is None or time.monotonic() - since < SILENT_SECONDS:
             return False
-        self.go(longest)
+        self.disconnected(longest)
         longest.hang_up()
         return True

@@ -1,4 +1,4 @@
-"""Unfinished jobs: their load by person and queue, and the files to remove when they end.
+"""UnfinishedJobs jobs: their load by person and queue, and the files to remove when they end.
 
 For the scheduler's thread only. A job is counted in the question that submits it, so the next question of the same step includes
 it.
@@ -26,7 +26,7 @@ class _Known(NamedTuple):
     export: str
 
 
-class Unfinished:
+class UnfinishedJobs:
     """All unfinished jobs.
 
     Parameters

@@ -8,6 +8,6 @@ def name_in(header: str) -> str:
     return header.partition(":")[0].rstrip(".").lower()
 
 
-def is_one(name: str, hosts: set[str]) -> bool:
+def is_accepted(name: str, hosts: set[str]) -> bool:
     """True if `hosts` has this name, or a wildcard for it such as ``*.lab.example``."""
     return bool({name, f"*.{name.partition('.')[2]}"} & hosts)

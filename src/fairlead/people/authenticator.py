@@ -39,7 +39,7 @@ class Peer(NamedTuple):
     address: str
 
 
-class Door:
+class Authenticator:
     """Authenticates callers, and holds the rules in force.
 
     Parameters
@@ -87,7 +87,7 @@ class Door:
         queues = tuple(token.queues) if token.queues is not None else None
         return Caller(await self._by_token(token), queues, token.read_only, token.id)
 
-    async def again(self, caller: Caller) -> Caller | None:
+    async def reauthenticate(self, caller: Caller) -> Caller | None:
         """Authenticate an accepted caller again; None if their token is revoked or expired, or their account is gone."""
         if caller.token is not None and not self.tokens.is_good(caller.token):
             return None

@@ -11,7 +11,7 @@ from fairlead.scheduler.queue_tree import amounts_of, vector
 MOST_WARNINGS = 10
 
 
-def doubts(configuration: Configuration, has: Quantities, accounts: Accounts | None) -> list[str]:
+def configuration_warnings(configuration: Configuration, has: Quantities, accounts: Accounts | None) -> list[str]:
     """Return the first warnings about a configuration, one line each.
 
     Parameters

@@ -16,7 +16,7 @@ PROC = Path("/proc")
 _BEARER = "bearer "
 
 
-def said_token(authorization: str) -> str:
+def bearer_token(authorization: str) -> str:
     """Return the secret in an ``Authorization`` header; empty without one."""
     return authorization[len(_BEARER) :].strip() if authorization[: len(_BEARER)].lower() == _BEARER else ""
 

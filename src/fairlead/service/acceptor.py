@@ -14,11 +14,11 @@ import ssl
 from collections import deque
 from collections.abc import Callable
 
-from fairlead.people.door import Peer
-from fairlead.service.places import Party, Places
+from fairlead.people.authenticator import Peer
+from fairlead.service.connection_slots import ConnectionSlots, Party
 from fairlead.sockets import uid_of_peer
 
-IN_A_TURN = 20
+ADMITTED_AT_ONCE = 20
 """Connections admitted per iteration of the event loop; more would exceed the limits on concurrent requests."""
 MOST_WAIT_SECONDS = 0.6
 """How long a connection may wait in its queue."""
@@ -48,7 +48,7 @@ class Acceptor:
         Makes the protocol of a connection.
     tls : ssl.SSLContext, optional
         With TLS nothing can be read or answered before a handshake, so connections that waited too long are admitted.
-    places : Places
+    slots : ConnectionSlots
         Maps a peer to its party.
     refusal : callable
         Returns the bytes of an answer with Retry-After.
@@ -59,16 +59,16 @@ class Acceptor:
         listener: socket.socket,
         make: Callable[[], asyncio.Protocol],
         tls: ssl.SSLContext | None,
-        places: Places,
+        slots: ConnectionSlots,
         refusal: Callable[[], bytes],
     ) -> None:
-        self._listener, self._make, self._tls, self._places, self._refusal = listener, make, tls, places, refusal
+        self._listener, self._make, self._tls, self._slots, self._refusal = listener, make, tls, slots, refusal
         self._loop = asyncio.get_running_loop()
         self._coming: set[asyncio.Task[None]] = set()
         self._arrived: deque[tuple[float, socket.socket]] = deque()  # may include admitted ones
         self._lines: dict[Party, deque[socket.socket]] = {}  # these too; the next party first
         self._waiting: set[socket.socket] = set()
-        self._turning = self._closed = False
+        self._iterating = self._closed = False
         listener.setblocking(False)
         self._loop.add_reader(listener.fileno(), self._accept)
 
@@ -98,27 +98,27 @@ class Acceptor:
                 break
             connection.setblocking(False)
             if len(self._waiting) >= MOST_IN_LINE or _asks_for_health(connection):
-                self._let_in_or_away(connection)
+                self._admit_or_refuse(connection)
                 continue
             self._waiting.add(connection)
             self._arrived.append((self._loop.time(), connection))
-            self._lines.setdefault(self._places.party_of(peer_of(connection, address)), deque()).append(connection)
-        if not self._turning:
-            self._turn()
+            self._lines.setdefault(self._slots.party_of(peer_of(connection, address)), deque()).append(connection)
+        if not self._iterating:
+            self._iterate()
 
-    def _turn(self) -> None:
+    def _iterate(self) -> None:
         """Refuse connections that have waited too long, and admit some others."""
-        over = self._loop.time() - (MOST_WAIT_SECONDS if self._places.patience is None else self._places.patience)
+        over = self._loop.time() - (MOST_WAIT_SECONDS if self._slots.max_wait is None else self._slots.max_wait)
         while self._arrived and (self._arrived[0][0] <= over or self._arrived[0][1] not in self._waiting):
             connection = self._arrived.popleft()[1]
             if connection in self._waiting:
                 self._waiting.discard(connection)
-                self._let_in_or_away(connection)
-        for _ in range(min(IN_A_TURN, len(self._waiting))):
-            self._let_in(self._next())
-        self._turning = bool(self._waiting)
-        if self._turning:
-            self._loop.call_soon(self._turn)
+                self._admit_or_refuse(connection)
+        for _ in range(min(ADMITTED_AT_ONCE, len(self._waiting))):
+            self._admit(self._next())
+        self._iterating = bool(self._waiting)
+        if self._iterating:
+            self._loop.call_soon(self._iterate)
         else:
             self._lines.clear()
 
@@ -143,7 +143,7 @@ class Acceptor:
         if not self._closed:
             self._loop.add_reader(self._listener.fileno(), self._accept)
 
-    def _let_in(self, connection: socket.socket) -> None:
+    def _admit(self, connection: socket.socket) -> None:
         task = self._loop.create_task(self._connect(connection))
         self._coming.add(task)
         task.add_done_callback(self._coming.discard)
@@ -154,22 +154,22 @@ class Acceptor:
         except (TimeoutError, OSError):  # the other end is gone, or speaks no TLS
             connection.close()
 
-    def _let_in_or_away(self, connection: socket.socket) -> None:
+    def _admit_or_refuse(self, connection: socket.socket) -> None:
         """Refuse a connection that has sent a request; admit any other."""
         if self._tls is not None:
-            self._let_in(connection)
+            self._admit(connection)
             return
         try:
             asked = connection.recv(64, socket.MSG_PEEK)
             if asked.startswith(FOR_HEALTH):
-                self._let_in(connection)
+                self._admit(connection)
                 return
             if asked:
                 connection.send(self._refusal())
                 connection.recv(65536)  # unread data would make the kernel discard the answer
                 connection.shutdown(socket.SHUT_WR)
         except BlockingIOError:
-            self._let_in(connection)
+            self._admit(connection)
             return
         except OSError as error:
             _LOG.debug("gone while it waited: %s", error)

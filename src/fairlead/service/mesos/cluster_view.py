@@ -19,7 +19,7 @@ Hidden = Callable[[str], bool]
 """True if a queue must not be shown."""
 
 
-class PortsPicture(NamedTuple):
+class PortsView(NamedTuple):
     """The ports of a node: all, used by tasks, and offered."""
 
     all: Ranges
@@ -27,7 +27,7 @@ class PortsPicture(NamedTuple):
     offered: Ranges
 
 
-class AgentPicture(NamedTuple):
+class AgentView(NamedTuple):
     """A node: its resources, used and offered ones, its parcels by mark, and its ports.
 
     told : the parcels of roles that are shown
@@ -41,7 +41,7 @@ class AgentPicture(NamedTuple):
     offered: Quantities
     parcels: dict[str, Parcel]
     told: dict[str, Parcel]
-    ports: PortsPicture
+    ports: PortsView
 
     @property
     def unreserved(self) -> Quantities:
@@ -52,7 +52,7 @@ class AgentPicture(NamedTuple):
         return found
 
 
-class TaskPicture(NamedTuple):
+class TaskView(NamedTuple):
     """A task of a framework, and its state."""
 
     id: str
@@ -62,18 +62,18 @@ class TaskPicture(NamedTuple):
     ports: Ranges
 
 
-class FrameworkPicture(NamedTuple):
+class FrameworkView(NamedTuple):
     """A framework, with its tasks and offers."""
 
     id: str
     member: Member
-    tasks: list[TaskPicture]
+    tasks: list[TaskView]
     offers: list[Offer]
     used: Quantities
     offered: Quantities
 
 
-class RolePicture(NamedTuple):
+class RoleView(NamedTuple):
     """A role: a queue that is declared or that frameworks use."""
 
     name: str
@@ -82,15 +82,15 @@ class RolePicture(NamedTuple):
     frameworks: list[str]
 
 
-class Picture(NamedTuple):
+class ClusterView(NamedTuple):
     """Agents, frameworks and roles."""
 
-    agents: list[AgentPicture]
-    frameworks: list[FrameworkPicture]
-    roles: list[RolePicture]
+    agents: list[AgentView]
+    frameworks: list[FrameworkView]
+    roles: list[RoleView]
 
 
-def picture(state: State, sees: Sees, hidden: Hidden) -> Picture:
+def cluster_view(state: State, sees: Sees, hidden: Hidden) -> ClusterView:
     """Return what a caller may see: `sees` selects frameworks, `hidden` excludes queues."""
     offers = _offers(state)
     by_framework: dict[str, list[Offer]] = {}
@@ -98,7 +98,7 @@ def picture(state: State, sees: Sees, hidden: Hidden) -> Picture:
         by_framework.setdefault(offer.framework, []).append(offer)
     seen = {who: member for who, member in state.frameworks.members.items() if sees(member)}
     frameworks = [_framework(state, who, member, by_framework.get(who, []), hidden) for who, member in seen.items()]
-    return Picture(_agents(state, hidden), frameworks, _roles(state, seen, hidden))
+    return ClusterView(_agents(state, hidden), frameworks, _roles(state, seen, hidden))
 
 
 def _offers(state: State) -> list[Offer]:
@@ -112,7 +112,7 @@ def _offers(state: State) -> list[Offer]:
     return found
 
 
-def _agents(state: State, hidden: Hidden) -> list[AgentPicture]:
+def _agents(state: State, hidden: Hidden) -> list[AgentView]:
     nodes, offers, found = state.nodes, state.offers, []
     offered = np.zeros_like(nodes.free[: nodes.n])
     np.add.at(offered, offers.node[: offers.n], offers.rest[: offers.n])
@@ -127,33 +127,33 @@ def _agents(state: State, hidden: Hidden) -> list[AgentPicture]:
             used = plus(used, plus(parcel.amount, parcel.taken, -1), -1)
             promised = plus(promised, parcel.offered)
         told = {mark: each for mark, each in here.items() if not hidden(queue_of(each.role))}
-        found.append(AgentPicture(row, node, active, capacity, used, promised, here, told, _ports(state, node.name)))
+        found.append(AgentView(row, node, active, capacity, used, promised, here, told, _ports(state, node.name)))
     return found
 
 
-def _ports(state: State, node: str) -> PortsPicture:
+def _ports(state: State, node: str) -> PortsView:
     f = state.frameworks
     used, offered = (joined(chain(*held.get(node, {}).values())) for held in (f.ports, f.offered_ports))
-    return PortsPicture(state.settings.ports, used, offered)
+    return PortsView(state.settings.ports, used, offered)
 
 
-def _framework(state: State, who: str, member: Member, offers: list[Offer], hidden: Hidden) -> FrameworkPicture:
+def _framework(state: State, who: str, member: Member, offers: list[Offer], hidden: Hidden) -> FrameworkView:
     tasks = []
     for task, launched in state.frameworks.tasks.get(who, {}).items():
         if hidden(queue_of(launched.role)):  # a role that the framework no longer has
             continue
         spec = state.index.specs.get(launched.job)
         name, ports = (spec.name, spec.ports) if spec else (task, [])
-        tasks.append(TaskPicture(task, name, launched, latest(state, launched, member.framework), ports))
+        tasks.append(TaskView(task, name, launched, latest(state, launched, member.framework), ports))
     used = _sum([task.launched.demand for task in tasks if not task.launched.over])
-    return FrameworkPicture(who, member, tasks, offers, used, _sum(_of_offers(offers)))
+    return FrameworkView(who, member, tasks, offers, used, _sum(_of_offers(offers)))
 
 
 def _of_offers(offers: list[Offer]) -> list[Quantities]:
     return [amount for offer in offers for amount in (offer.amount, *offer.apart.values())]
 
 
-def _roles(state: State, seen: dict[str, Member], hidden: Hidden) -> list[RolePicture]:
+def _roles(state: State, seen: dict[str, Member], hidden: Hidden) -> list[RoleView]:
     """Return all roles by name, without the leaf queues of frameworks."""
     frameworks: dict[str, list[str]] = {}
     for who, member in seen.items():
@@ -167,7 +167,7 @@ def _roles(state: State, seen: dict[str, Member], hidden: Hidden) -> list[RolePi
     for name in sorted(names):
         row = state.tree.rows.get(queue_of(name))
         used = state.quantities(state.queues.used[row]) if row is not None else {}
-        found.append(RolePicture(name, state.tree.spec_of(queue_of(name)), used, frameworks.get(name, [])))
+        found.append(RoleView(name, state.tree.spec_of(queue_of(name)), used, frameworks.get(name, [])))
     return found
 
 

@@ -16,12 +16,13 @@ import uvicorn
 from fairlead.people.principals import Principals
 from fairlead.scheduler.facts import Fact
 from fairlead.scheduler.state import State
-from fairlead.service.api.asking import Asker
+from fairlead.service.api.state_client import StateClient
 from fairlead.service.clock import Clock
+from fairlead.service.connection_slots import ConnectionSlots, Kind
 from fairlead.service.listening import LOOPBACK, Listener, Where, make_server
 from fairlead.service.loop import Busy
 from fairlead.service.mesos.app import MesosApp
-from fairlead.service.mesos.callers import Callers
+from fairlead.service.mesos.authenticator import FrameworkAuthenticator
 from fairlead.service.mesos.calls import Calls
 from fairlead.service.mesos.events import VERSION
 from fairlead.service.mesos.executor_calls import ExecutorCalls
@@ -30,15 +31,14 @@ from fairlead.service.mesos.messages.mesos_pb2 import MasterInfo
 from fairlead.service.mesos.operators import Operators
 from fairlead.service.mesos.sandboxes import ASIDE, Sandboxes
 from fairlead.service.mesos.subscriptions import RESEND_SECONDS, Subscriptions
-from fairlead.service.places import Kind, Places
-from fairlead.service.unfinished import Unfinished
+from fairlead.service.unfinished_jobs import UnfinishedJobs
 from fairlead.sockets import is_loopback
 
 log = logging.getLogger("fairlead")
 
 KEEP_ALIVE_SECONDS = 86_400
 """How long a connection may be silent: clients keep one for all their calls, and expect it to last."""
-ROOM = {Kind.LOOK: 100, Kind.CHANGE: 4000, Kind.WAIT: 4000}
+ROOM = {Kind.READ: 100, Kind.CHANGE: 4000, Kind.WAIT: 4000}
 """Concurrent requests by kind; each stream counts as one while it lasts."""
 MOST_WAIT_SECONDS = 10.0
 """How long a connection may wait to be admitted: of all refusals, clients retry only after a 503."""
@@ -46,7 +46,7 @@ SWEEP_SECONDS = 600.0
 """Between two searches for sandboxes of forgotten jobs."""
 
 
-class MesosDoor:
+class MesosServer:
     """The server for frameworks. It is made before the scheduler runs, to get all facts, and opened once it does.
 
     Parameters
@@ -75,9 +75,9 @@ class MesosDoor:
         self._executors.end()
         self._subscriptions.end()
 
-    def open(self, asker: Asker, unfinished: Unfinished, home: Path, most: int) -> uvicorn.Server:
+    def open(self, client: StateClient, unfinished: UnfinishedJobs, home: Path, most: int) -> uvicorn.Server:
         """Make the web server, with `most` slots for connections."""
-        self._asker = asker
+        self._client = client
         folder, volumes = (
             home / name if self._personal else home.with_name(f"{home.name}-{name}")
             for name in ("sandboxes", "volumes")
@@ -86,23 +86,27 @@ class MesosDoor:
         master = master_info(self.listener)
         certificate = _certificate(self._where.certificate) if self._where.certificate is not None else ""
         self._calls = Calls(
-            asker, self._subscriptions, self._executors, unfinished, self._sandboxes, master, certificate
+            client, self._subscriptions, self._executors, unfinished, self._sandboxes, master, certificate
         )
-        self._executor_calls = ExecutorCalls(asker, self._executors, self._subscriptions, self._calls.until_taken)
-        callers = Callers(asker.door, self._principals)
+        self._executor_calls = ExecutorCalls(client, self._executors, self._subscriptions, self._calls.until_taken)
+        authenticator = FrameworkAuthenticator(client.authenticator, self._principals)
         app = MesosApp(
-            callers, self._calls, self._executor_calls, Operators(asker, master, self._calls.set_apart), self._names()
+            authenticator,
+            self._calls,
+            self._executor_calls,
+            Operators(client, master, self._calls.set_apart),
+            self._names(),
         )
-        places = Places(
+        slots = ConnectionSlots(
             most,
             self._personal,
-            asker.door.knows,
+            client.authenticator.knows,
             room=ROOM,
             most_of_one=most // 2,
             full=503,
-            patience=MOST_WAIT_SECONDS,
+            max_wait=MOST_WAIT_SECONDS,
         )
-        return make_server(app, self.listener.tls, places, KEEP_ALIVE_SECONDS)
+        return make_server(app, self.listener.tls, slots, KEEP_ALIVE_SECONDS)
 
     def _names(self) -> set[str]:
         """Return the accepted host names; empty for all."""
@@ -136,7 +140,7 @@ class MesosDoor:
 
     async def _look(self, view: Any) -> Any:
         try:
-            return await self._asker.read(view)
+            return await self._client.read(view)
         except (Busy, TimeoutError):  # try again next time
             return None
 

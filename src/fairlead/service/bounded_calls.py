@@ -29,7 +29,7 @@ class _Call:
 _Inbox = queue.SimpleQueue[_Call]
 
 
-class PatientCalls:
+class BoundedCalls:
     """Makes at most `most` calls at the same time. Thread-safe."""
 
     def __init__(self, most: int, name: str) -> None:

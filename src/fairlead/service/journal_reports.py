@@ -1,4 +1,4 @@
-"""Reports over past time (audits, usage), made by a separate process that reads the journal, so no step waits."""
+"""Reports over past time (reports, usage), made by a separate process that reads the journal, so no step waits."""
 
 import asyncio
 import sys
@@ -6,15 +6,15 @@ from collections.abc import Callable
 from pathlib import Path
 
 
-class AuditFailed(RuntimeError):
+class ReportFailed(RuntimeError):
     """The report could not be made; the message states why."""
 
 
-class OneAtATime(RuntimeError):
+class ReportRunning(RuntimeError):
     """A report for this caller is being made already."""
 
 
-class Audits:
+class JournalReports:
     """Reports from one journal, one at a time.
 
     Parameters
@@ -33,7 +33,7 @@ class Audits:
     async def __call__(self, uid: int, over: float, starved_after: float) -> bytes:
         """Audit the last `over` seconds; return :class:`fairlead.model.api_types.OverTimeInfo` as JSON.
 
-        Raises AuditFailed, OneAtATime. Cancelling the call ends the process.
+        Raises ReportFailed, ReportRunning. Cancelling the call ends the process.
         """
         return await self._one_of(uid, "over_time", over, starved_after)
 
@@ -43,7 +43,7 @@ class Audits:
 
     async def _one_of(self, uid: int, module: str, over: float, *more: float) -> bytes:
         if uid in self._asking:
-            raise OneAtATime("a report is being made for you already: wait until it is done")
+            raise ReportRunning("a report is being made for you already: wait until it is done")
         self._asking.add(uid)
         try:
             return await self._make(module, over, *more)
@@ -66,5 +66,5 @@ class Audits:
                     await process.wait()
             if process.returncode:
                 lines = trouble.decode(errors="replace").strip().splitlines() or [f"status {process.returncode}"]
-                raise AuditFailed(lines[-1])
+                raise ReportFailed(lines[-1])
             return answer
