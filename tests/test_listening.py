@@ -19,7 +19,7 @@ from fairlead.service import acceptor as acceptors
 from fairlead.service import connection_slots, listening
 from fairlead.service.api.access import Entrance
 from fairlead.service.connection_slots import ROOM, ConnectionSlots, Kind, kind_of
-from fairlead.service.listening import CannotListen, Listener, Where, make_server, names_of, open_socket
+from fairlead.service.listening import CannotListen, Listener, WebServer, Where, names_of, open_socket
 
 
 async def app(scope, receive, send):
@@ -42,8 +42,8 @@ def serving(tmp_path):
     """A server on a Unix socket; connects to it."""
     path = tmp_path / "socket"
     listener = open_socket(path, shared=False)
-    server = make_server(app, None, ConnectionSlots())
-    thread = threading.Thread(target=lambda: asyncio.run(server.serve(sockets=[listener])))
+    server = WebServer(app, None, ConnectionSlots())
+    thread = threading.Thread(target=lambda: asyncio.run(server.serve(listener)))
     thread.start()
     with contextlib.ExitStack() as opened:
 
@@ -54,7 +54,7 @@ def serving(tmp_path):
             return wire
 
         yield connect
-    server.should_exit = True
+    server.stop()
     thread.join(10)
 
 
@@ -434,7 +434,9 @@ def test_each_party_in_line_has_its_turn(monkeypatch):
         return came.pop(0)
 
     async def main():
-        fake = SimpleNamespace(fileno=listener.fileno, setblocking=listener.setblocking, accept=accept)
+        fake = SimpleNamespace(
+            fileno=listener.fileno, setblocking=listener.setblocking, accept=accept, close=listener.close
+        )
         let_in = []
         acceptor = acceptors.Acceptor(fake, asyncio.Protocol, None, ConnectionSlots(), bytes)
         monkeypatch.setattr(acceptor, "_admit", let_in.append)

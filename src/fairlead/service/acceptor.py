@@ -73,16 +73,14 @@ class Acceptor:
         self._loop.add_reader(listener.fileno(), self._accept)
 
     def close(self) -> None:
-        """Stop accepting."""
+        """Close the listening socket and the waiting connections."""
         if not self._closed:
             self._closed = True
             self._loop.remove_reader(self._listener.fileno())
+            self._listener.close()
             for connection in self._waiting:
                 connection.close()
             self._waiting.clear()
-
-    async def wait_closed(self) -> None:
-        """No-op: `close` takes effect at once."""
 
     def _accept(self) -> None:
         """Accept all pending connections."""

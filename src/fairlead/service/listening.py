@@ -12,7 +12,7 @@ import resource
 import socket
 import ssl
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from http import HTTPStatus
 from ipaddress import ip_address
@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 import uvicorn
 from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.server import ServerState
 
 from fairlead.data_folder import check_folder
 from fairlead.scheduler.admission import Refused
@@ -229,51 +230,68 @@ _NO_CHECK_TIME = 0x200000
 _KINDS = ("DNS", "IP Address")
 
 
-def make_server(
-    app: ASGIApp, tls: ssl.SSLContext | None, slots: ConnectionSlots, keep_alive: int = KEEP_ALIVE_SECONDS
-) -> uvicorn.Server:
-    """Make a web server for sockets of one kind; a connection may be silent for `keep_alive` seconds."""
+class WebServer:
+    """A uvicorn server whose connections an `Acceptor` makes; uvicorn itself listens on nothing.
 
-    async def leaving(scope: Scope, receive: Receive, send: Send) -> None:
-        try:
-            await app(scope, receive, send)
-        finally:
-            scope["leave"]()
+    Parameters
+    ----------
+    app : ASGI application
+    tls : ssl.SSLContext or None
+    slots : ConnectionSlots
+    keep_alive : int
+        Seconds that a connection may be silent between two requests.
+    """
 
-    config = uvicorn.Config(
-        leaving,
-        log_config=None,
-        access_log=False,
-        timeout_graceful_shutdown=2,
-        timeout_keep_alive=keep_alive,
-        lifespan="off",
-        http=Connection,
-        ws="none",
-        server_header=False,
-        proxy_headers=False,  # nobody may claim another identity
-    )
-    config.load()
-    config.ssl = tls
-    server = _Server(config)
-    server.server_state.slots = slots  # type: ignore[attr-defined]
-    return server
+    def __init__(
+        self, app: ASGIApp, tls: ssl.SSLContext | None, slots: ConnectionSlots, keep_alive: int = KEEP_ALIVE_SECONDS
+    ) -> None:
+        async def leaving(scope: Scope, receive: Receive, send: Send) -> None:
+            try:
+                await app(scope, receive, send)
+            finally:
+                scope["leave"]()
 
+        self._config = uvicorn.Config(
+            leaving,
+            log_config=None,
+            access_log=False,
+            timeout_graceful_shutdown=2,
+            timeout_keep_alive=keep_alive,
+            lifespan="off",
+            http="httptools",
+            ws="none",
+            server_header=False,
+            proxy_headers=False,  # nobody may claim another identity
+        )
+        self._server, self._tls, self._slots = _Server(self._config), tls, slots
+        self._closing: Callable[[], object] = lambda: None
 
-class _Server(uvicorn.Server):
-    """uvicorn, but with our own signal handling and connection acceptance."""
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Start as uvicorn does, but accept connections through `Acceptor`."""
-        await super().startup([])
-        slots: ConnectionSlots = self.server_state.slots  # type: ignore[attr-defined]
+    async def serve(self, listener: socket.socket) -> None:
+        """Answer the connections of a listening socket until `stop`; then close it."""
+        slots, loop = self._slots, asyncio.get_running_loop()
 
         def make() -> asyncio.Protocol:
-            return Connection(self.config, self.server_state, self.lifespan.state)
+            return Connection(self._config, self._server.server_state, slots)
 
         def refusal() -> bytes:
             return _refusal(slots.full, "too many connections come at once: try again in a moment", "close", slots)
 
-        self.servers = [Acceptor(each, make, self.config.ssl, slots, refusal) for each in sockets or []]  # type: ignore[misc]
+        acceptor = Acceptor(listener, make, self._tls, slots, refusal)
+        self._closing = partial(loop.call_soon_threadsafe, acceptor.close)
+        try:
+            await self._server.serve(sockets=[])
+        finally:
+            acceptor.close()
+
+    def stop(self) -> None:
+        """Accept no more connections, and end `serve` soon. Thread-safe."""
+        self._server.should_exit = True
+        with contextlib.suppress(RuntimeError):  # the event loop has ended
+            self._closing()
+
+
+class _Server(uvicorn.Server):
+    """uvicorn, with signal handling left to the scheduler."""
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -289,10 +307,13 @@ class Connection(HttpToolsProtocol):
     _head, _body, _unread, _in_head = 0, 0, 0, True
     _refusal = (400, "this is no HTTP request")
 
+    def __init__(self, config: uvicorn.Config, state: ServerState, slots: ConnectionSlots) -> None:
+        super().__init__(config, state, {})
+        self._slots = slots
+
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self.peer = peer_of(transport.get_extra_info("socket"), transport.get_extra_info("peername"))
-        self._slots: ConnectionSlots = self.server_state.slots  # type: ignore[attr-defined]
         _end_when_gone(transport.get_extra_info("socket"))
         self.noted: dict[str, object] = {}  # state of the connection, for the applications
         self._wait_for_head(HEAD_SECONDS if self._slots.connected(self) else LINGER_SECONDS)

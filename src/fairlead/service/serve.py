@@ -55,11 +55,11 @@ from fairlead.service.exports import Exports
 from fairlead.service.journal_reports import JournalReports
 from fairlead.service.listening import (
     Listener,
+    WebServer,
     Where,
     listening,
     listening_for_frameworks,
     make_room,
-    make_server,
     names_of,
 )
 from fairlead.service.loop import Busy, HappensLater, Loop, Question
@@ -188,7 +188,7 @@ def serve(
         )
         app = Entrance(TooLargeInJson(make_api(client, parts)), authenticator, audit_records, names_of(where))
         slots = ConnectionSlots(most, personal, authenticator.knows)
-        servers = [make_server(app, listener.tls, slots) for listener in listeners]
+        servers = [WebServer(app, listener.tls, slots) for listener in listeners]
         if mesos is not None:
             listeners.append(mesos.listener)
             servers.append(mesos.open(client, unfinished, home, most))
@@ -203,7 +203,7 @@ def serve(
                 if mesos is not None:
                     mesos.end()
                 for server in servers:
-                    running.call_soon_threadsafe(setattr, server, "should_exit", True)
+                    server.stop()
                 wakeups.wake()
 
             loop.on_stop = ended
@@ -214,7 +214,7 @@ def serve(
             try:
                 running.call_soon(on_ready, urls if mesos is None else [*urls, mesos.listener.url], engine)
                 if not loop.stopped.is_set():
-                    serving = (s.serve(sockets=[each.socket]) for s, each in zip(servers, listeners, strict=True))
+                    serving = (s.serve(each.socket) for s, each in zip(servers, listeners, strict=True))
                     await asyncio.gather(*serving)
             finally:
                 for task in tasks:

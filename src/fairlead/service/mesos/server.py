@@ -11,15 +11,13 @@ from ipaddress import IPv4Address, ip_address
 from pathlib import Path
 from typing import Any
 
-import uvicorn
-
 from fairlead.people.principals import Principals
 from fairlead.scheduler.facts import Fact
 from fairlead.scheduler.state import State
 from fairlead.service.api.state_client import StateClient
 from fairlead.service.clock import Clock
 from fairlead.service.connection_slots import ConnectionSlots, Kind
-from fairlead.service.listening import LOOPBACK, Listener, Where, make_server
+from fairlead.service.listening import LOOPBACK, Listener, WebServer, Where
 from fairlead.service.loop import Busy
 from fairlead.service.mesos.app import MesosApp
 from fairlead.service.mesos.authenticator import FrameworkAuthenticator
@@ -75,7 +73,7 @@ class MesosServer:
         self._executors.end()
         self._subscriptions.end()
 
-    def open(self, client: StateClient, unfinished: UnfinishedJobs, home: Path, most: int) -> uvicorn.Server:
+    def open(self, client: StateClient, unfinished: UnfinishedJobs, home: Path, most: int) -> WebServer:
         """Make the web server, with `most` slots for connections."""
         self._client = client
         folder, volumes = (
@@ -106,7 +104,7 @@ class MesosServer:
             full=503,
             max_wait=MOST_WAIT_SECONDS,
         )
-        return make_server(app, self.listener.tls, slots, KEEP_ALIVE_SECONDS)
+        return WebServer(app, self.listener.tls, slots, KEEP_ALIVE_SECONDS)
 
     def _names(self) -> set[str]:
         """Return the accepted host names; empty for all."""
