@@ -15,11 +15,14 @@ import trustme
 
 from fairlead.client.address import connect_to
 from fairlead.people.authenticator import Peer, Stranger
-from fairlead.service import acceptor as acceptors
-from fairlead.service import connection_slots, listening
 from fairlead.service.api.access import Entrance
-from fairlead.service.connection_slots import ROOM, ConnectionSlots, Kind, kind_of
-from fairlead.service.listening import CannotListen, Listener, WebServer, Where, names_of, open_socket
+from fairlead.service.connections import acceptor as acceptors
+from fairlead.service.connections import listening, web_server
+from fairlead.service.connections import slots as connection_slots
+from fairlead.service.connections.host_names import accepted_names
+from fairlead.service.connections.listening import CannotListen, Listener, Where, open_socket
+from fairlead.service.connections.slots import ROOM, ConnectionSlots, Kind, kind_of
+from fairlead.service.connections.web_server import WebServer
 
 
 async def app(scope, receive, send):
@@ -78,14 +81,14 @@ def test_the_peer_of_a_request_is_told(serving):
 
 @pytest.mark.parametrize("said", [b"", b"\r\n", b"GET /", b"GET / HTTP/1.1\r\nHost:"])
 def test_one_that_says_nothing_more_is_hung_up_on(serving, monkeypatch, said):
-    monkeypatch.setattr(listening, "HEAD_SECONDS", 0.2)
+    monkeypatch.setattr(web_server, "HEAD_SECONDS", 0.2)
     wire = serving()
     wire.sendall(said)
     assert answer(wire).startswith("HTTP/1.1 408 ")
 
 
 def test_drop_by_drop_is_no_way_around_that(serving, monkeypatch):
-    monkeypatch.setattr(listening, "HEAD_SECONDS", 0.4)
+    monkeypatch.setattr(web_server, "HEAD_SECONDS", 0.4)
     wire = serving()
     with contextlib.suppress(BrokenPipeError):
         for character in b"GET / HTTP/1.1\r\nHost: x\r\nX: " + b"x" * 1000:
@@ -96,15 +99,15 @@ def test_drop_by_drop_is_no_way_around_that(serving, monkeypatch):
 
 
 def test_a_body_that_does_not_come_is_not_waited_for(serving, monkeypatch):
-    monkeypatch.setattr(listening, "WINDOW_SECONDS", 0.2)
+    monkeypatch.setattr(web_server, "WINDOW_SECONDS", 0.2)
     wire = serving()
     wire.sendall(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\nabc")
     assert answer(wire).startswith("HTTP/1.1 408 ")
 
 
 def test_a_body_that_comes_is_waited_for(serving, monkeypatch):
-    monkeypatch.setattr(listening, "WINDOW_SECONDS", 0.5)
-    monkeypatch.setattr(listening, "LEAST_WINDOW_BYTES", 2)
+    monkeypatch.setattr(web_server, "WINDOW_SECONDS", 0.5)
+    monkeypatch.setattr(web_server, "LEAST_WINDOW_BYTES", 2)
     wire = serving()
     wire.sendall(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 24\r\n\r\n")
     for _ in range(24):
@@ -167,7 +170,7 @@ def test_health_is_answered_where_nothing_else_is(serving, monkeypatch):
 
 
 def test_one_who_does_not_read_is_hung_up_on_and_holds_up_nobody(serving, monkeypatch):
-    monkeypatch.setattr(listening, "WINDOW_SECONDS", 0.2)
+    monkeypatch.setattr(web_server, "WINDOW_SECONDS", 0.2)
     wire, other = serving(), serving()
     ask = b"POST / HTTP/1.1\r\nHost: x\r\nX-Answer: 20000000\r\nContent-Length: 0\r\n\r\n"
     wire.sendall(ask)
@@ -182,7 +185,7 @@ def test_one_who_does_not_read_is_hung_up_on_and_holds_up_nobody(serving, monkey
 
 
 def test_one_that_loses_its_place_is_gone_whether_it_reads_or_not():
-    connection, done = listening.Connection.__new__(listening.Connection), []
+    connection, done = web_server.Connection.__new__(web_server.Connection), []
     connection.transport = SimpleNamespace(
         abort=lambda: done.append("gone"), close=lambda: done.append("when all is read")
     )
@@ -191,7 +194,7 @@ def test_one_that_loses_its_place_is_gone_whether_it_reads_or_not():
 
 
 def test_one_who_reads_slowly_is_not_hung_up_on(serving, monkeypatch):
-    monkeypatch.setattr(listening, "WINDOW_SECONDS", 0.3)
+    monkeypatch.setattr(web_server, "WINDOW_SECONDS", 0.3)
     wire = serving()
     wire.sendall(b"POST / HTTP/1.1\r\nHost: x\r\nX-Answer: 8000000\r\nContent-Length: 0\r\n\r\n")
     size = 0
@@ -366,9 +369,9 @@ def test_the_name_of_a_socket_goes_with_it(tmp_path):
 
 
 def test_the_hosts_that_are_answered_for():
-    assert names_of(Where(Path("s"))) == {"localhost"}
-    assert names_of(Where(Path("s"), port=1)) == {"localhost", "127.0.0.1", "::1"}
-    named = names_of(Where(Path("s"), host="0.0.0.0", port=1, names=("Server.Example.",)))
+    assert accepted_names(Where(Path("s"))) == {"localhost"}
+    assert accepted_names(Where(Path("s"), port=1)) == {"localhost", "127.0.0.1", "::1"}
+    named = accepted_names(Where(Path("s"), host="0.0.0.0", port=1, names=("Server.Example.",)))
     assert {"server.example", socket.gethostname().lower()} <= named
 
 
@@ -396,7 +399,7 @@ async def at_its_end():
 def test_what_a_certificate_is_for_is_answered_for(tmp_path):
     issued = trustme.CA().issue_cert("a.example", "*.b.example", "192.0.2.7", "2001:db8::1")
     issued.private_key_and_cert_chain_pem.write_to_path(tmp_path / "server.pem")
-    named = names_of(Where(Path("s"), host="0.0.0.0", port=1, certificate=tmp_path / "server.pem"))
+    named = accepted_names(Where(Path("s"), host="0.0.0.0", port=1, certificate=tmp_path / "server.pem"))
     assert {"a.example", "*.b.example", "192.0.2.7", "2001:db8::1"} <= named
     asked = [
         (host, asyncio.run(status_for(host, named)))

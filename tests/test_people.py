@@ -44,7 +44,7 @@ from fairlead.people.tokens import Tokens
 from fairlead.scheduler.admission import Refused, Unknown
 from fairlead.service.api.calls import end_session
 from fairlead.service.configuration_warnings import configuration_warnings
-from fairlead.service.listening import CannotListen, open_socket
+from fairlead.service.connections.listening import CannotListen, open_socket
 from machine import PEOPLE, SOCKET
 
 

@@ -31,7 +31,7 @@ from fairlead.plain_text import plain_lines
 from fairlead.policies.registry import find_policy
 from fairlead.scheduler.admission import Refused
 from fairlead.service.configuration_warnings import configuration_warnings
-from fairlead.service.listening import DEFAULT_PORT, Where, tls_context
+from fairlead.service.connections.listening import DEFAULT_PORT, Where, tls_context
 from fairlead.service.serve import EngineMaker, SchedulerFailed, serve
 from fairlead.sockets import is_loopback
 

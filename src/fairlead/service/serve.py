@@ -50,21 +50,21 @@ from fairlead.service.api.calls import close_silent_sessions
 from fairlead.service.api.cluster import configure
 from fairlead.service.api.state_client import StateClient
 from fairlead.service.clock import Clock
-from fairlead.service.connection_slots import ConnectionSlots
-from fairlead.service.exports import Exports
-from fairlead.service.journal_reports import JournalReports
-from fairlead.service.listening import (
+from fairlead.service.connections.host_names import accepted_names
+from fairlead.service.connections.listening import (
     Listener,
-    WebServer,
     Where,
     listening,
     listening_for_frameworks,
     make_room,
-    names_of,
 )
+from fairlead.service.connections.slots import ConnectionSlots
+from fairlead.service.connections.web_server import WebServer
+from fairlead.service.exports import Exports
+from fairlead.service.journal_reports import JournalReports
 from fairlead.service.loop import Busy, HappensLater, Loop, Question
 from fairlead.service.outlooks import Outlooks
-from fairlead.service.output_archive import OutputArchive
+from fairlead.service.output.archive import OutputArchive
 from fairlead.service.sessions import Sessions
 from fairlead.service.unfinished_jobs import UnfinishedJobs
 from fairlead.service.wakeups import Wakeups
@@ -186,7 +186,7 @@ def serve(
         parts = Parts(
             journal, sessions, unfinished, engine, audit_records, stop, read_again, urls, reports, outlooks, archive
         )
-        app = Entrance(TooLargeInJson(make_api(client, parts)), authenticator, audit_records, names_of(where))
+        app = Entrance(TooLargeInJson(make_api(client, parts)), authenticator, audit_records, accepted_names(where))
         slots = ConnectionSlots(most, personal, authenticator.knows)
         servers = [WebServer(app, listener.tls, slots) for listener in listeners]
         if mesos is not None:

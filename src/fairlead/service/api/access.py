@@ -18,9 +18,9 @@ from fairlead.people.authenticator import Authenticator, Stranger
 from fairlead.people.bounds import DEFAULT, default_bounds
 from fairlead.people.rates import Rates
 from fairlead.people.rules import Caller, Forbidden, check_operates
-from fairlead.service import host_header
 from fairlead.service.api.large_bodies import LargeBody
 from fairlead.service.api.state_client import OnePerPerson, refusal, retry_after
+from fairlead.service.connections import host_names
 
 
 class Who(Enum):
@@ -118,8 +118,8 @@ class Entrance:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = dict(scope["headers"])
-        host = host_header.name_in(headers.get(b"host", b"").decode("latin-1"))
-        if not host_header.is_accepted(host, self._hosts):
+        host = host_names.name_in(headers.get(b"host", b"").decode("latin-1"))
+        if not host_names.is_accepted(host, self._hosts):
             answer = refusal(
                 421, f"{host or 'no host'!r} is no name of this scheduler: it answers for {_some(self._hosts)}"
             )

@@ -45,7 +45,7 @@ from fairlead.service.feed import Feed
 from fairlead.service.journal_reports import JournalReports
 from fairlead.service.loop import Busy, HappensLater
 from fairlead.service.outlooks import Outlooks
-from fairlead.service.output_archive import OutputArchive
+from fairlead.service.output.archive import OutputArchive
 from fairlead.service.sessions import Sessions
 from fairlead.service.unfinished_jobs import UnfinishedJobs
 

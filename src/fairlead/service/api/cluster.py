@@ -47,7 +47,7 @@ from fairlead.service.configuration_warnings import configuration_warnings
 from fairlead.service.feed import Feed
 from fairlead.service.journal_reports import JournalReports, ReportFailed, ReportRunning
 from fairlead.service.loop import Loop
-from fairlead.service.output_archive import OutputArchive
+from fairlead.service.output.archive import OutputArchive
 
 SLOW_SECONDS, STUCK_SECONDS = 10.0, 60.0
 """Duration of a step at which the scheduler is not ready, and at which it is not healthy."""

@@ -50,7 +50,7 @@ from fairlead.service.api.state_client import (
     spec_of,
 )
 from fairlead.service.api.submitting import JobSubmission, Submitter
-from fairlead.service.output_archive import OutputArchive, read_output
+from fairlead.service.output.archive import OutputArchive, read_output
 from fairlead.service.wakeups import heard_within
 
 SHORT = 500

@@ -15,7 +15,7 @@ from starlette.types import Receive, Scope, Send
 
 from fairlead.engines.step import Stalled
 from fairlead.scheduler.admission import Refused
-from fairlead.service import host_header
+from fairlead.service.connections import host_names
 from fairlead.service.loop import Busy
 from fairlead.service.mesos.authenticator import (
     REALM,
@@ -120,8 +120,8 @@ class MesosApp:
 
     def _check_host(self, host: str) -> None:
         """Refuse requests that a foreign web page makes through a browser (DNS rebinding)."""
-        name = host_header.name_in(host)
-        if self._hosts and not host_header.is_accepted(name, self._hosts):
+        name = host_names.name_in(host)
+        if self._hosts and not host_names.is_accepted(name, self._hosts):
             raise Answer(421, f"{name or 'no host'!r} is not a name of this scheduler: start it with --name {name}")
 
     async def _look(self, path: str, scope: Scope, headers: Mapping[str, str], send: Send) -> None:

@@ -13,7 +13,7 @@ from fairlead.people.bounds import default_bounds
 from fairlead.people.principals import Principal, Principals
 from fairlead.people.rates import Rates
 from fairlead.people.rules import Caller
-from fairlead.service.connection_slots import network_of
+from fairlead.service.connections.slots import network_of
 from fairlead.sockets import uid_of_caller
 
 REALM = "mesos-master-scheduler"

@@ -16,8 +16,10 @@ from fairlead.scheduler.facts import Fact
 from fairlead.scheduler.state import State
 from fairlead.service.api.state_client import StateClient
 from fairlead.service.clock import Clock
-from fairlead.service.connection_slots import ConnectionSlots, Kind
-from fairlead.service.listening import LOOPBACK, Listener, WebServer, Where
+from fairlead.service.connections.host_names import LOOPBACK
+from fairlead.service.connections.listening import Listener, Where
+from fairlead.service.connections.slots import ConnectionSlots, Kind
+from fairlead.service.connections.web_server import WebServer
 from fairlead.service.loop import Busy
 from fairlead.service.mesos.app import MesosApp
 from fairlead.service.mesos.authenticator import FrameworkAuthenticator

@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Callable
 
 from fairlead.people.authenticator import Peer
-from fairlead.service.connection_slots import ConnectionSlots, Party
+from fairlead.service.connections.slots import ConnectionSlots, Party
 from fairlead.sockets import uid_of_peer
 
 ADMITTED_AT_ONCE = 20

@@ -29,8 +29,8 @@ from fairlead.scheduler.facts import Fact, TasksFinished
 from fairlead.scheduler.report import find_task
 from fairlead.scheduler.state import State
 from fairlead.scheduler.statuses import CANCELLED, FAILED, SUCCEEDED
-from fairlead.service import output_storage
-from fairlead.service.bounded_calls import BoundedCalls
+from fairlead.service.output import storage as output_storage
+from fairlead.service.output.bounded_calls import BoundedCalls
 
 log = logging.getLogger("fairlead")
 
@@ -347,7 +347,7 @@ class OutputArchive:
     def _said_away(self) -> str:
         if self._away is None:
             return ""
-        return f"unavailable for {time.monotonic() - self._away.since:.0f} s: {self._url}: {self._away.why}"
+        return f"storage {self._url} has been unavailable for {time.monotonic() - self._away.since:.0f} s: {self._away.why}"
 
     def read(self, job: int, index: int, stream: str, offset: int, most: int) -> bytes | None:
         """Return a piece of stored output; None if it is not stored. Raises Unknown if it cannot be read."""
