@@ -28,8 +28,7 @@ from fairlead.scheduler.admission import Refused
 from fairlead.scheduler.facts import JobCancelled, JobSubmitted
 from fairlead.scheduler.state import State
 from fairlead.service import sessions
-from fairlead.service.api.calls import close_silent_sessions
-from fairlead.service.api.state_client import InTurn
+from fairlead.service.api.calls import SerialPerPerson, close_silent_sessions
 from fairlead.service.sessions import Sessions, open_result
 from fairlead.service.wakeups import Wakeups
 from machine import PEOPLE
@@ -389,7 +388,7 @@ def test_what_is_done_in_turn_leaves_the_threads_to_others():
         going.wait(20)
 
     async def main():
-        turns = InTurn()
+        turns = SerialPerPerson()
         theirs = [asyncio.create_task(turns.do(1, take_long)) for _ in range(100)]
         for _ in range(20):
             await turns.do(2, lambda: done.append("alice"))

@@ -100,7 +100,6 @@ def visible_record(caller: Caller, record: AuditRecord, hidden: Mapping[str, str
 
 
 def record_entry(record: AuditRecord) -> AuditEntry:
-    """Turn an action or refusal into a log entry."""
     return {
         "at": record.at,
         "by": record.by,
@@ -171,7 +170,6 @@ class Page:
 
     @property
     def is_full(self) -> bool:
-        """True if the page takes no more entries."""
         return len(self._found) >= self._most or self._size >= MOST_PAGE_BYTES
 
     def add_facts(self, facts: Iterable[tuple[int, AuditEntry, Job | None]]) -> None:
@@ -197,7 +195,6 @@ class Page:
             self._size += 100 + len(entry["what"]) + len(entry["why"]) + len(entry["queue"] or "")
 
     def told(self, is_last: bool) -> AuditPage:
-        """Return the page, newest entry last."""
         return {"log": self._found[::-1], "next": None if is_last else self.before.write()}
 
 

@@ -54,7 +54,6 @@ class AuditRecords:
         self._minutes: dict[str, tuple[int, int]] = {}  # by person: the current minute and their lines in it
 
     def done(self, by: str, what: str, queue: str = "") -> None:
-        """Log an action of a person."""
         self._write(by, AuditRecord(time.time(), by[:MOST_CHARACTERS], what[:MOST_CHARACTERS], "done", queue))
 
     def refused(self, by: str, what: str, why: str, queue: str = "", stranger: bool = False) -> None:

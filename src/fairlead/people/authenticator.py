@@ -44,7 +44,6 @@ class Authenticator:
 
     Parameters
     ----------
-    tokens : Tokens
     personal : bool
         True if the scheduler belongs to one person, the owner of this process.
 

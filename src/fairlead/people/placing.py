@@ -98,6 +98,5 @@ def _is_there(state: State, queue: str) -> bool:
 
 
 def _is_leaf(state: State, queue: str) -> bool:
-    """True if a queue is declared as a leaf."""
     tree = state.tree
     return queue != ROOT and queue in tree.declared and queue not in tree.inner

@@ -61,7 +61,6 @@ class Principals:
 
     Parameters
     ----------
-    path : Path
     personal : bool
         True if the scheduler belongs to one person; otherwise each principal must name its account.
     """
@@ -89,7 +88,6 @@ class Principals:
         return self._known[name] if kept is not None and right else None
 
     def _reload(self) -> None:
-        """Read the file if it has changed."""
         try:
             found = self._path.stat()
         except OSError as error:

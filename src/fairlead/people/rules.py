@@ -68,7 +68,6 @@ class Rules(NamedTuple):
 
 
 def rules_of(state: State, personal: bool) -> Rules:
-    """Return the rules in force."""
     queues, settings = {**state.tree.removed, **state.tree.declared}, state.settings
     return Rules(queues, tuple(settings.operators), settings.root_tasks, personal, settings.bounds)
 
@@ -131,7 +130,6 @@ def is_queue(rules: Rules, name: str) -> bool:
 
 
 def is_named_after(leaf: str, person: Person) -> bool:
-    """True if a leaf bears a person's name."""
     return holds_jobs_of(leaf).rpartition("/")[2] == person.name
 
 

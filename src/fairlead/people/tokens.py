@@ -41,7 +41,6 @@ class Token(msgspec.Struct, frozen=True, omit_defaults=True):
     read_only: bool = False
 
     def holds(self, now: float) -> bool:
-        """True if it has not expired."""
         return self.expires is None or self.expires > now
 
 

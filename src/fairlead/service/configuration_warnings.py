@@ -16,7 +16,6 @@ def configuration_warnings(configuration: Configuration, has: Quantities, accoun
 
     Parameters
     ----------
-    configuration : Configuration
     has : Quantities
         The total capacity of all nodes.
     accounts : Accounts or None

@@ -37,7 +37,6 @@ class Exports:
             return 0
 
     def drop(self, names: Iterable[str]) -> None:
-        """Remove files."""
         for name in names:
             (self.folder / name).unlink(missing_ok=True)
 

@@ -1,4 +1,4 @@
-"""Reports over past time (reports, usage), made by a separate process that reads the journal, so no step waits."""
+"""Reports over past time (audits, usage), made by a separate process that reads the journal, so no step waits."""
 
 import asyncio
 import sys

@@ -136,7 +136,6 @@ class Loop(threading.Thread):
         return 0.0 if since is None else time.monotonic() - since
 
     def wake(self) -> None:
-        """Start the next step now."""
         self._awake.set()
 
     def stop(self, when: Callable[[State], bool] | None = None, patience: float = inf) -> None:
@@ -275,7 +274,6 @@ class Loop(threading.Thread):
 
 
 def _log_revocations(state: State, facts: Sequence[Fact]) -> None:
-    """Log which tasks were preempted, and for whom."""
     for fact in facts:
         if isinstance(fact, TasksRevoked) and fact.claim is not None:
             jobs = ", ".join(str(job) for job in dict.fromkeys(fact.job.tolist()))

@@ -53,12 +53,10 @@ _facts = Counter("fairlead_facts", "Facts recorded.", registry=registry)
 
 
 def timed(what: str) -> AbstractContextManager[object]:
-    """Time a part of the scheduler's step."""
     return {"decide": decide_seconds, "commit": commit_seconds}[what].time()
 
 
 def count(facts: Sequence[Fact]) -> None:
-    """Count recorded facts."""
     _facts.inc(len(facts))
     for fact in facts:
         match fact:

@@ -61,7 +61,6 @@ class Outlooks:
         self._newest = 0
 
     def _read(self) -> Told:
-        """Read earlier predictions."""
         try:
             return Told() if self._path is None else Told.from_text(self._path.read_text())
         except FileNotFoundError:
@@ -80,7 +79,6 @@ class Outlooks:
                     self._told.forget(job)
 
     def keep(self) -> None:
-        """Write predictions, if they have changed."""
         with self._lock:
             text = self._told.as_text()
         if self._path is not None and text != self._kept:
@@ -91,7 +89,6 @@ class Outlooks:
                 log.warning("%s: cannot be written: %s", self._path, error.strerror)
 
     def happened(self, facts: Sequence[Fact]) -> None:
-        """Update from recorded facts."""
         for fact in facts:
             match fact:
                 case JobSubmitted(id=job):
@@ -168,6 +165,5 @@ class Outlooks:
             await asyncio.to_thread(self.keep)
 
     def close(self) -> None:
-        """Stop predicting."""
         self._worker.shutdown(wait=False, cancel_futures=True)
         self.keep()

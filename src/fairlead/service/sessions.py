@@ -84,7 +84,6 @@ class Sessions:
     ----------
     folder : Path
         Where their folders are.
-    wakeups : Wakeups
     shared : bool
         True if they belong to many people, each with limits on bytes.
     """
@@ -116,7 +115,6 @@ class Sessions:
                 self._tell(state, number, range(job.tasks))
 
     def recorded(self, state: State, facts: Sequence[Fact]) -> None:
-        """Note what happened to calls."""
         for fact in facts:
             if isinstance(fact, JobSubmitted) and fact.job.work.call is not None:
                 self._begin(fact.id, fact.job.work.call.session, fact.job.tasks, fact.job.work.call.payload)
@@ -364,7 +362,6 @@ def _event(job: int, task: TaskInfo) -> Event:
 
 
 def calls_of(state: State, session: str) -> list[int]:
-    """Return the known jobs of a session."""
     return [
         number
         for number, job in state.index.specs.items()

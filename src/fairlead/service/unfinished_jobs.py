@@ -1,4 +1,4 @@
-"""UnfinishedJobs jobs: their load by person and queue, and the files to remove when they end.
+"""Unfinished jobs: their load by person and queue, and the files to remove when they end.
 
 For the scheduler's thread only. A job is counted in the question that submits it, so the next question of the same step includes
 it.
@@ -42,7 +42,6 @@ class UnfinishedJobs:
         self._last: int | None = None  # the last noted job that ended
 
     def recover(self, state: State) -> None:
-        """Start with the jobs of a state."""
         jobs = state.jobs
         live = np.isnan(jobs.finished_at[: jobs.n]) & (jobs.id[: jobs.n] != NONE)
         for number in jobs.id[: jobs.n][live].tolist():
@@ -51,7 +50,6 @@ class UnfinishedJobs:
         self.exports.drop_but(known.export for known in self._jobs.values())
 
     def begin(self, number: int, job: Job, load: Load) -> None:
-        """Count a submitted job."""
         known = self._jobs[number] = _Known(job.uid, job.queue, load, job.work.export)
         self._more(known)
 
@@ -60,7 +58,6 @@ class UnfinishedJobs:
         leaves[known.leaf] = leaves.get(known.leaf, Load()).plus(known.load)
 
     def moved(self, number: int, leaf: str) -> None:
-        """Count a job in another leaf."""
         known = self._jobs[number]
         self._less(known)
         self._jobs[number] = moved = known._replace(leaf=leaf)
@@ -114,7 +111,6 @@ class UnfinishedJobs:
 
 
 def load_of(job: Job, exports: Exports) -> Load:
-    """Return the load of one job."""
     export = job.work.export
     return Load(1, job.tasks, size_of(job) + (exports.size(export) if export else 0))
 

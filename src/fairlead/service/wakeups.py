@@ -16,7 +16,6 @@ class Wakeups:
         self._listening: dict[Hashable, set[asyncio.Event]] = {}
 
     def attach(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Set the event loop of the waiters."""
         self._loop = loop
 
     def wake(self, keys: Iterable[Hashable] | None = None) -> None:

@@ -18,8 +18,9 @@ from fairlead.people.authenticator import Authenticator, Stranger
 from fairlead.people.bounds import DEFAULT, default_bounds
 from fairlead.people.rates import Rates
 from fairlead.people.rules import Caller, Forbidden, check_operates
+from fairlead.service.api.answers import refusal, retry_after
 from fairlead.service.api.large_bodies import LargeBody
-from fairlead.service.api.state_client import OnePerPerson, refusal, retry_after
+from fairlead.service.api.state_client import OnePerPerson
 from fairlead.service.connections import host_names
 
 
@@ -102,8 +103,6 @@ class Entrance:
 
     Parameters
     ----------
-    app : ASGI application
-    authenticator : Authenticator
     audit_records : AuditRecords
         Logs refusals.
     hosts : set of str
@@ -179,7 +178,6 @@ def _admit(request: Request, line: Line) -> None:
 
 
 def note_refusal(request: Request, why: str) -> None:
-    """Log a refusal."""
     caller = request.scope["caller"]
     unknown = isinstance(caller, Stranger)
     by = caller.by if unknown else caller.person.name

@@ -31,6 +31,7 @@ from fairlead.people.audit_records import AuditRecords
 from fairlead.people.rules import Forbidden
 from fairlead.scheduler.admission import Conflict, Refused, Unknown
 from fairlead.service.api.access import HeldRoute, note_refusal
+from fairlead.service.api.answers import Json, errors, refusal, retry_after
 from fairlead.service.api.calls import add_calls
 from fairlead.service.api.cluster import add_cluster, add_facts, add_health, add_operating, add_reports
 from fairlead.service.api.document import add_documents
@@ -39,7 +40,8 @@ from fairlead.service.api.jobs import add_jobs
 from fairlead.service.api.large_bodies import in_one_line
 from fairlead.service.api.outlooks import add_outlooks
 from fairlead.service.api.people import add_log, add_tokens
-from fairlead.service.api.state_client import LARGEST_BODY, Json, StateClient, errors, refusal, retry_after
+from fairlead.service.api.requests import LARGEST_BODY
+from fairlead.service.api.state_client import StateClient
 from fairlead.service.api.submitting import Submitter
 from fairlead.service.feed import Feed
 from fairlead.service.journal_reports import JournalReports

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Annotated, BinaryIO
+from weakref import WeakValueDictionary
 
 from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import StreamingResponse
@@ -25,18 +26,18 @@ from fairlead.scheduler.admission import Refused, Unknown
 from fairlead.scheduler.facts import Fact
 from fairlead.scheduler.state import State
 from fairlead.service.api.access import Known
-from fairlead.service.api.requests import CallsJob, CallsRequest, SessionRequest
-from fairlead.service.api.state_client import (
+from fairlead.service.api.answers import Bytes, Json
+from fairlead.service.api.requests import (
     LARGEST_BODY,
     LONGEST_WAIT,
-    Bytes,
+    CallsJob,
+    CallsRequest,
     Identity,
-    Json,
     Key,
     Number,
-    SerialPerPerson,
-    StateClient,
+    SessionRequest,
 )
+from fairlead.service.api.state_client import StateClient
 from fairlead.service.api.submitting import JobSubmission, Submitter
 from fairlead.service.loop import Busy
 from fairlead.service.sessions import Sessions, calls_of, open_result, unfinished_calls, with_results
@@ -54,6 +55,21 @@ SMALL_RESULT = 64 * 2**10
 
 NOBODY = -1
 """The uid under which sessions of vanished programs are closed."""
+
+
+class SerialPerPerson:
+    """Something done in threads, one at a time per person, so nobody takes more than one of the shared threads."""
+
+    def __init__(self) -> None:
+        self._turns: WeakValueDictionary[int, asyncio.Lock] = WeakValueDictionary()
+
+    async def do(self, uid: int, what: Callable[[], None]) -> None:
+        """Do it for a person, after their earlier ones."""
+        turn = self._turns.setdefault(uid, asyncio.Lock())
+        async with turn:
+            await asyncio.to_thread(what)
+
+
 _closing = SerialPerPerson()
 
 

@@ -41,8 +41,9 @@ from fairlead.scheduler.reserved import describe_kept, idled_queues
 from fairlead.scheduler.state import State
 from fairlead.service import metrics
 from fairlead.service.api.access import Known
-from fairlead.service.api.requests import DownRequest
-from fairlead.service.api.state_client import Json, NodeName, StateClient, by_wall_clock, errors, retry_after
+from fairlead.service.api.answers import Json, by_wall_clock, errors, retry_after
+from fairlead.service.api.requests import DownRequest, NodeName
+from fairlead.service.api.state_client import StateClient
 from fairlead.service.configuration_warnings import configuration_warnings
 from fairlead.service.feed import Feed
 from fairlead.service.journal_reports import JournalReports, ReportFailed, ReportRunning

@@ -8,7 +8,7 @@ from fastapi.responses import HTMLResponse
 
 from fairlead.html_page import framed
 from fairlead.service.api.access import ROUTES
-from fairlead.service.api.state_client import Json
+from fairlead.service.api.answers import Json
 
 _HEADERS = {"Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'"}
 
@@ -16,12 +16,10 @@ _HEADERS = {"Content-Security-Policy": "default-src 'none'; style-src 'unsafe-in
 def add_documents(api: APIRouter, app: FastAPI) -> None:
     @api.get("/openapi.json", include_in_schema=False)
     async def openapi() -> Response:
-        """The API as OpenAPI."""
         return Json(app.openapi())
 
     @api.get("/docs", include_in_schema=False)
     async def docs() -> Response:
-        """The API for people to read."""
         return HTMLResponse(_page(app.openapi()), headers=_HEADERS)
 
 
@@ -56,7 +54,6 @@ def _fields(document: dict[str, Any], schema: dict[str, Any]) -> list[tuple[str,
 
 
 def _kind(schema: dict[str, Any]) -> str:
-    """Describe the type of a schema in a few words."""
     if "$ref" in schema:
         return str(schema["$ref"].rpartition("/")[2])
     if "anyOf" in schema:

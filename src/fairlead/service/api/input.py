@@ -13,7 +13,9 @@ from fairlead.scheduler import report
 from fairlead.scheduler.admission import Refused
 from fairlead.scheduler.state import State
 from fairlead.service.api.access import Known
-from fairlead.service.api.state_client import Json, Number, StateClient, spec_of
+from fairlead.service.api.answers import Json
+from fairlead.service.api.requests import Number
+from fairlead.service.api.state_client import StateClient, spec_of
 
 TAKEN_SECONDS = 1.0
 """After which a request returns, even if not all was taken."""

@@ -30,25 +30,19 @@ from fairlead.scheduler.explain import explain
 from fairlead.scheduler.facts import Fact
 from fairlead.scheduler.state import State
 from fairlead.service.api.access import Known
+from fairlead.service.api.answers import Bytes, Json, by_wall_clock
 from fairlead.service.api.requests import (
     CancelManyRequest,
     CancelRequest,
     EditRequest,
     JobRequest,
     JobsRequest,
-    RerunRequest,
-)
-from fairlead.service.api.state_client import (
-    Bytes,
-    Json,
     Key,
     Number,
-    OnePerPerson,
-    StateClient,
+    RerunRequest,
     Wait,
-    by_wall_clock,
-    spec_of,
 )
+from fairlead.service.api.state_client import OnePerPerson, StateClient, spec_of
 from fairlead.service.api.submitting import JobSubmission, Submitter
 from fairlead.service.output.archive import OutputArchive, read_output
 from fairlead.service.wakeups import heard_within

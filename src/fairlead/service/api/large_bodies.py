@@ -15,7 +15,8 @@ from pydantic import BaseModel, ValidationError
 
 from fairlead.model.faults import no_json, parse_json, reason, shortened
 from fairlead.people.rules import Caller
-from fairlead.service.api.state_client import OnePerPerson, retry_after
+from fairlead.service.api.answers import retry_after
+from fairlead.service.api.state_client import OnePerPerson
 from fairlead.service.loop import Busy
 
 LARGE = 256 * 2**10
@@ -29,7 +30,6 @@ class LargeBody(Request):
 
     Parameters
     ----------
-    request : Request
     model : subclass of BaseModel
         The type of the body.
     one_each : OnePerPerson

@@ -13,8 +13,9 @@ from fairlead.scheduler import admission
 from fairlead.scheduler.copying import copy_of
 from fairlead.scheduler.state import State
 from fairlead.service.api.access import Known
-from fairlead.service.api.requests import WhenRequest
-from fairlead.service.api.state_client import Json, Number, StateClient, by_wall_clock
+from fairlead.service.api.answers import Json, by_wall_clock
+from fairlead.service.api.requests import Number, WhenRequest
+from fairlead.service.api.state_client import StateClient
 from fairlead.service.outlooks import Outlooks
 from fairlead.simulate.outlook import Outlook, outlook
 

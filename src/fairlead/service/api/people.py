@@ -22,8 +22,9 @@ from fairlead.people.tokens import Token
 from fairlead.scheduler.admission import Refused, Unknown
 from fairlead.scheduler.facts import Fact
 from fairlead.service.api.access import Known
+from fairlead.service.api.answers import Json
 from fairlead.service.api.requests import QueuePath, Text, TokenRequest
-from fairlead.service.api.state_client import Json, OnePerPerson, StateClient
+from fairlead.service.api.state_client import OnePerPerson, StateClient
 
 PAGE_OF_RECORDS = 2000
 MOST_PAGES = 10

@@ -1,8 +1,10 @@
-"""Request bodies of the API, validated and bounded before anything else sees them."""
+"""Request bodies and parameters of the API, validated and bounded before anything else sees them."""
 
 from signal import Signals
 from typing import Annotated, Any, Literal, Self
 
+from fastapi import Header, Query
+from fastapi import Path as PathParameter
 from msgspec.structs import replace
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
@@ -10,9 +12,24 @@ from fairlead.model.documents import check_queue_name, read_quantities
 from fairlead.model.specs import After, Job, Quantities, Work
 from fairlead.scheduler.admission import MOST_TASKS, Refused
 
+LARGEST_BODY = 16 * 2**20
 LARGEST_ENVIRONMENT = 512 * 2**10
 MOST_JOBS = 10_000
 """Jobs per request."""
+LONGEST_WAIT = 60.0
+
+Number = Annotated[int, PathParameter(ge=0, le=2**53)]
+NodeName = Annotated[str, PathParameter(max_length=253)]
+Identity = Annotated[str, PathParameter(pattern=r"^[0-9a-f]{32}$")]
+Wait = Annotated[float, Query(ge=0, le=LONGEST_WAIT, description="Seconds to wait for its end; 0 answers at once.")]
+Key = Annotated[
+    str,
+    Header(
+        alias="Idempotency-Key",
+        max_length=200,
+        description="Repeating a key returns the same jobs instead of new ones.",
+    ),
+]
 
 
 def _check_text(text: str) -> str:
@@ -113,7 +130,6 @@ class JobFields(Body):
     ] = False
 
     def to_job(self, leaf: str, tasks: int, gang: bool, work: Work) -> Job:
-        """Turn it into a job of a leaf queue."""
         check_gpus(self.demand)
         return Job(
             queue=leaf,

@@ -1,19 +1,10 @@
-"""What all routes share: questions to the scheduler's thread, JSON answers, errors, and limits per person."""
+"""StateClient: questions to the scheduler's thread on behalf of callers, and limits per person."""
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from http import HTTPStatus
-from math import ceil
-from typing import Annotated, Any
-from weakref import WeakValueDictionary
-
-import msgspec
-from fastapi import Header, Query, Response
-from fastapi import Path as PathParameter
-from fastapi.responses import JSONResponse
-from pydantic import BaseModel
+from typing import Any
 
 from fairlead.model.api_types import JobInfo
 from fairlead.model.specs import Job
@@ -24,46 +15,15 @@ from fairlead.people.rules import Caller, check_acts
 from fairlead.scheduler import admission, report
 from fairlead.scheduler.facts import Fact
 from fairlead.scheduler.state import State
+from fairlead.service.api.answers import by_wall_clock
 from fairlead.service.clock import Clock
 from fairlead.service.loop import Busy, HappensLater, Loop, Question
 from fairlead.service.wakeups import Wakeups
 
-LARGEST_BODY = 16 * 2**20
 ANSWER_SECONDS = 30.0
 """After which a request without an answer is refused."""
 MOST_WAITERS = 2000
 """Concurrent requests that wait for an event: long polls and streams."""
-LONGEST_WAIT = 60.0
-MOMENTS = (
-    "submitted_at", "started_at", "finished_at", "checkpointed_at", "expected_end", "cautious_end", "earliest", "latest",
-    "waits_since", "made", "start", "end", "since", "away_since", "offered_since",
-)  # fmt: skip
-"""Keys whose values are seconds of the scheduler's clock."""
-
-Number = Annotated[int, PathParameter(ge=0, le=2**53)]
-NodeName = Annotated[str, PathParameter(max_length=253)]
-Identity = Annotated[str, PathParameter(pattern=r"^[0-9a-f]{32}$")]
-Wait = Annotated[float, Query(ge=0, le=LONGEST_WAIT, description="Seconds to wait for its end; 0 answers at once.")]
-Key = Annotated[
-    str,
-    Header(
-        alias="Idempotency-Key",
-        max_length=200,
-        description="Repeating a key returns the same jobs instead of new ones.",
-    ),
-]
-
-
-class Error(BaseModel):
-    """What was wrong and what would be right, and whether the request, once accepted, may still take effect."""
-
-    error: str
-    may_happen: bool = False
-
-
-def errors(*codes: int) -> dict[int | str, dict[str, Any]]:
-    schema = {"application/json": {"schema": Error.model_json_schema()}}
-    return {code: {"description": HTTPStatus(code).phrase, "content": schema} for code in codes}
 
 
 class StateClient:
@@ -169,48 +129,7 @@ class OnePerPerson:
             self._for.remove(uid)
 
 
-class SerialPerPerson:
-    """Something done in threads, one at a time per person, so nobody takes more than one of the shared threads."""
-
-    def __init__(self) -> None:
-        self._turns: WeakValueDictionary[int, asyncio.Lock] = WeakValueDictionary()
-
-    async def do(self, uid: int, what: Callable[[], None]) -> None:
-        """Do it for a person, after their earlier ones."""
-        turn = self._turns.setdefault(uid, asyncio.Lock())
-        async with turn:
-            await asyncio.to_thread(what)
-
-
-class Json(JSONResponse):
-    """JSON written by msgspec, ten times faster."""
-
-    def render(self, content: Any) -> bytes:
-        return msgspec.json.encode(content)
-
-
-class Bytes(Response):
-    media_type = "application/octet-stream"
-
-
-def by_wall_clock(told: Any, clock: Clock) -> Any:
-    """Convert the times in a description to wall clock time."""
-    moments: dict[str, Any] = {name: clock.wall(told[name]) for name in MOMENTS if told.get(name) is not None}
-    if told.get("revoked") is not None:
-        moments["revoked"] = {**told["revoked"], "at": clock.wall(told["revoked"]["at"])}
-    return {**told, **moments}
-
-
 def spec_of(state: State, job: int) -> Job:
     """Return a job's specification; raises Unknown."""
     admission.job_row(state, job)
     return state.index.specs[job]
-
-
-def retry_after(seconds: float) -> dict[str, str]:
-    """Return the Retry-After header."""
-    return {"Retry-After": str(ceil(seconds))}
-
-
-def refusal(code: int, message: str, headers: Mapping[str, str] | None = None, **more: object) -> JSONResponse:
-    return JSONResponse({"error": message, **more}, code, headers)

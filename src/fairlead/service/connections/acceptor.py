@@ -43,7 +43,6 @@ class Acceptor:
 
     Parameters
     ----------
-    listener : socket
     make : callable
         Makes the protocol of a connection.
     tls : ssl.SSLContext, optional
@@ -83,7 +82,6 @@ class Acceptor:
             self._waiting.clear()
 
     def _accept(self) -> None:
-        """Accept all pending connections."""
         for _ in range(MOST_IN_LINE):
             try:
                 connection, address = self._listener.accept()

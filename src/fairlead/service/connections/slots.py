@@ -144,7 +144,6 @@ class ConnectionSlots:
         return True
 
     def disconnected(self, holder: SlotHolder) -> None:
-        """Remove a connection."""
         self._slow[holder.peer].discard(holder)
         if not self._slow[holder.peer]:
             del self._slow[holder.peer]
@@ -159,7 +158,6 @@ class ConnectionSlots:
             self._silent.pop(party, None)
 
     def has_slot(self, holder: SlotHolder) -> bool:
-        """True if a connection has a slot."""
         return holder in self._party
 
     def is_silent(self, holder: SlotHolder) -> None:
@@ -191,7 +189,6 @@ class ConnectionSlots:
         return ""
 
     def answered(self, peer: Peer, kind: Kind) -> None:
-        """End a request."""
         if kind is not Kind.HEALTH:
             asking = self._asking[kind]
             asking[peer] -= 1
@@ -214,7 +211,6 @@ class ConnectionSlots:
         return self.has_slot(holder) or (self._free_slot(party) and self.connected(holder))
 
     def party_of(self, peer: Peer) -> Party:
-        """Return the party of a peer."""
         if peer.uid is None:
             return network_of(peer.address)
         return peer.uid if self._knows(peer.uid) else UNKNOWN
@@ -229,7 +225,6 @@ class ConnectionSlots:
         return self._evict(max(among, key=lambda each: len(self._holders[each])))
 
     def _is_full(self, party: Party) -> bool:
-        """True if no slot is left for a party."""
         return len(self._party) >= self._most or self._is_barred(party)
 
     def _is_barred(self, party: Party) -> bool:

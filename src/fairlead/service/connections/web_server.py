@@ -41,9 +41,6 @@ class WebServer:
 
     Parameters
     ----------
-    app : ASGI application
-    tls : ssl.SSLContext or None
-    slots : ConnectionSlots
     keep_alive : int
         Seconds that a connection may be silent between two requests.
     """

@@ -74,12 +74,10 @@ class MesosApp:
 
     Parameters
     ----------
-    authenticator : FrameworkAuthenticator
     calls : Calls
         Handles calls of frameworks.
     executor_calls : ExecutorCalls
         Handles calls of executors.
-    operators : Operators
     hosts : set of str
         The accepted host names; empty for all.
     """
@@ -125,7 +123,6 @@ class MesosApp:
             raise Answer(421, f"{name or 'no host'!r} is not a name of this scheduler: start it with --name {name}")
 
     async def _look(self, path: str, scope: Scope, headers: Mapping[str, str], send: Send) -> None:
-        """Answer a GET of an operator."""
         open_to_all = path in ("/version", "/health")
         who = None if open_to_all else await self._authenticator.authenticate(scope, headers.get("authorization", ""))
         view = self._operators.views.get(path.removesuffix(".json"))
@@ -138,7 +135,6 @@ class MesosApp:
         await answer(send, 200, body, {"Content-Type": JSON})
 
     async def _operator(self, scope: Scope, headers: Mapping[str, str], receive: Receive, send: Send) -> None:
-        """Answer a call of an operator."""
         request = await self._read_of(scope, headers, receive)
         call = await _decoded(request.body, request.kind, master_pb2.Call())
         if not call.HasField("type"):
@@ -156,7 +152,6 @@ class MesosApp:
             await answer(send, 200, encode(accepts, told), {"Content-Type": accepts})
 
     async def _scheduler(self, scope: Scope, headers: Mapping[str, str], receive: Receive, send: Send) -> None:
-        """Answer a call of a framework."""
         request = await self._read_of(scope, headers, receive)
         call = await _decoded(request.body, request.kind, scheduler_pb2.Call())
         unknown = type_is_unknown(request.kind, request.body, call)
@@ -196,7 +191,6 @@ class MesosApp:
             self._calls.leave(stream)
 
     async def _executor(self, scope: Scope, headers: Mapping[str, str], receive: Receive, send: Send) -> None:
-        """Answer a call of an executor."""
         token = bearer_token(headers.get("authorization", ""))
         if not token:
             noted = scope["noted"]
@@ -260,14 +254,12 @@ async def _answer_with(stream: Stream, headers: Mapping[str, str], receive: Rece
 
 
 async def _send_all(stream: Stream, send: Send) -> None:
-    """Send all records of a stream, as they come."""
     async for record in stream.records():
         await send({"type": "http.response.body", "body": record, "more_body": True})
     await send({"type": "http.response.body", "body": b""})
 
 
 async def _hung_up(receive: Receive) -> None:
-    """Wait until the client has disconnected."""
     while (await receive())["type"] != "http.disconnect":
         pass
 
@@ -303,13 +295,11 @@ def _accepted(headers: Mapping[str, str]) -> str:
 
 
 async def start(send: Send, status: int, headers: Mapping[str, str]) -> None:
-    """Send the head of an answer."""
     raw = [(name.encode("latin-1"), value.encode("latin-1", "replace")) for name, value in headers.items()]
     await send({"type": "http.response.start", "status": status, "headers": raw})
 
 
 async def answer(send: Send, status: int, body: bytes, headers: Mapping[str, str]) -> None:
-    """Send an answer."""
     if not body and status >= 400:
         body = f"{HTTPStatus(status).phrase}.".encode()
     await start(send, status, {**headers, "Content-Length": str(len(body))})

@@ -74,11 +74,6 @@ class Calls:
 
     Parameters
     ----------
-    client : StateClient
-    subscriptions : Subscriptions
-    executors : Executors
-    unfinished : UnfinishedJobs
-    sandboxes : Sandboxes
     master : MasterInfo
         Describes the scheduler to frameworks.
     certificate : str
@@ -139,7 +134,6 @@ class Calls:
     def _subscribed(
         self, state: State, now: float, identity: str, who: FrameworkCaller, call: Call, stream: Stream
     ) -> tuple[list[Fact], Refusal | None]:
-        """Record a framework, or send it what is wrong."""
         if stream.ended:  # the client has gone
             return [], None
         member = state.frameworks.members.get(identity)
@@ -215,7 +209,6 @@ class Calls:
         )
 
     def _do(self, what: Coroutine[Any, Any, None]) -> None:
-        """Run a coroutine in the background."""
         task = asyncio.get_running_loop().create_task(what)
         self._doing.add(task)
         task.add_done_callback(self._doing.discard)
@@ -539,7 +532,6 @@ def _are_its(calling: Calling, roles: list[str]) -> bool:
 
 
 def _nothing(calling: Calling) -> list[Fact]:
-    """Accept and ignore a call."""
     return []
 
 

@@ -46,12 +46,10 @@ class Speaker:
         self._trouble = ""
 
     def add(self, state: str, healthy: bool, message: str) -> None:
-        """Queue a health update of the task."""
         reason = {"reason": "REASON_TASK_HEALTH_CHECK_STATUS_UPDATED"} if state == "TASK_RUNNING" else {}
         self.add_status(state=state, healthy=healthy, message=message, **reason)
 
     def add_status(self, **said: str | bool) -> None:
-        """Queue an update."""
         status = {
             "task_id": {"value": self._asked["task"]},
             "source": "SOURCE_EXECUTOR",
@@ -132,7 +130,6 @@ class Watch:
 
     @property
     def over(self) -> bool:
-        """True if the command has ended."""
         return self.child.poll() is not None
 
     def wait(self, until: float, other: "subprocess.Popen[bytes] | None" = None) -> bool:
@@ -188,7 +185,6 @@ def _kill_the_others() -> None:
 
 
 def _group() -> set[int]:
-    """Return the processes of this process's group."""
     there = [int(name) for name in os.listdir("/proc") if name.isdigit()]  # noqa: PTH208 names suffice
     return {pid for pid in there if _group_of(pid) == os.getpgid(0)}
 

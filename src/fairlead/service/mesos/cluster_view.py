@@ -45,7 +45,6 @@ class AgentView(NamedTuple):
 
     @property
     def unreserved(self) -> Quantities:
-        """The resources outside of parcels."""
         found = self.capacity
         for parcel in self.parcels.values():
             found = plus(found, parcel.amount, -1)

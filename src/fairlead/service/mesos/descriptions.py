@@ -24,7 +24,6 @@ class BadDescription(ValueError):
 
 
 def has(info: FrameworkInfo, capability: FrameworkInfo.Capability.Type) -> bool:
-    """True if a framework has a capability."""
     return any(each.type == capability for each in info.capabilities)
 
 

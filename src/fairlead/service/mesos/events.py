@@ -29,7 +29,6 @@ class Knows(NamedTuple):
 
 
 def knows(framework: Framework) -> Knows:
-    """Return a framework's capabilities."""
     return Knows(*_of_roles(framework.info), framework.revocable)
 
 
@@ -50,7 +49,6 @@ def subscribed(framework: str, master: mesos_pb2.MasterInfo) -> Event:
 
 
 def offer_name(number: int) -> str:
-    """Return an offer's id for frameworks."""
     return f"O{number}"
 
 
@@ -85,19 +83,16 @@ def to_offer(
 
 
 def attributes_of(labels: Mapping[str, str]) -> list[Attribute]:
-    """Convert a node's labels to attributes."""
     return [Attribute(name=name, type=Value.TEXT, text=Value.Text(value=value)) for name, value in labels.items()]
 
 
 def offers(made: Iterable[mesos_pb2.Offer]) -> Event:
-    """Make the event that offers are made."""
     event = Event(type=Event.OFFERS)
     event.offers.offers.extend(made)
     return event
 
 
 def rescind(number: int) -> Event:
-    """Make the event that an offer is rescinded."""
     event = Event(type=Event.RESCIND)
     event.rescind.offer_id.value = offer_name(number)
     return event
@@ -136,7 +131,6 @@ def error_event(message: str) -> Event:
 
 
 def update(status: TaskStatus) -> Event:
-    """Make the event of a task's update."""
     return Event(type=Event.UPDATE, update=Event.Update(status=status))
 
 

@@ -25,8 +25,6 @@ class ExecutorCalls:
 
     Parameters
     ----------
-    client : StateClient
-    executors : Executors
     subscriptions : Subscriptions
         Of the frameworks, which get what their executors send.
     until_taken : callable
@@ -40,7 +38,6 @@ class ExecutorCalls:
         self._until_taken = until_taken
 
     async def subscribe(self, call: Call, token: str, stream: Stream) -> Refusal | None:
-        """Subscribe an executor to a stream."""
         for update in call.subscribe.unacknowledged_updates:
             if wrong := _refused(update):
                 return wrong
@@ -63,7 +60,6 @@ class ExecutorCalls:
         return refusal
 
     async def leave(self, stream: Stream) -> None:
-        """Handle the end of a stream."""
         stream.end()
 
         def question(state: State, now: float) -> tuple[list[Fact], None]:

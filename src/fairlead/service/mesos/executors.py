@@ -85,7 +85,6 @@ class Executors:
         self._absent: dict[int, float] = {}
 
     def attach(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Set the event loop of the streams."""
         self._loop = loop
 
     def end(self) -> None:
@@ -147,7 +146,6 @@ class Executors:
         return facts + said
 
     def drop(self, stream: Stream) -> None:
-        """Remove a stream."""
         for number in [number for number, each in self.streams.items() if each is stream]:
             del self.streams[number]
 
@@ -162,7 +160,6 @@ class Executors:
     # -- events to them --------------------------------------------------------------------------------------------
 
     def recorded(self, state: State, facts: Iterable[Fact]) -> None:
-        """Send what was recorded."""
         f = state.frameworks
         for fact in facts:
             if isinstance(fact, TasksFinished):
@@ -325,7 +322,6 @@ def _status(state: State, job: int) -> int:
 
 
 def _task_info(spec: Job, executor: Job) -> TaskInfo:
-    """Describe a task to its executor."""
     info = json_format.Parse(spec.info, TaskInfo(), ignore_unknown_fields=True)
     if not spec.work.env.get(tasks.GROUP):
         info.executor.CopyFrom(_executor_info(executor))

@@ -46,7 +46,6 @@ class Room:
             raise CannotFetch(f"exceeds the limit of {self.most} bytes")
 
     def copy(self, source: IO[bytes], target: Path) -> None:
-        """Write the rest of a file to a new one."""
         target.unlink(missing_ok=True)  # never write through a link
         with target.open("xb") as file:
             while piece := source.read(PIECE_BYTES):

@@ -55,7 +55,6 @@ class JobMaker:
         self._executors: dict[tuple[str, str], Job] = {}
 
     def command(self, info: TaskInfo) -> Task:
-        """Make a task from a command."""
         sandbox, home = self._sandboxes.name(), self._home(info)
         try:
             job = tasks.job_of(info, self._person, home, sandbox)
@@ -66,7 +65,6 @@ class JobMaker:
         return Task(info.task_id.value, info.agent_id.value, job)
 
     def within(self, info: TaskInfo, executor: ExecutorInfo, group: str = "") -> Task:
-        """Make a task that runs inside an executor."""
         try:
             job = tasks.job_within(info, executor, self._person, self._home(info), group)
             return Task(
@@ -76,7 +74,6 @@ class JobMaker:
             return _wrong(info, str(error))
 
     def _executor(self, info: ExecutorInfo, home: tasks.Home) -> Job:
-        """Return an executor's job, made once."""
         sandbox = self._sandboxes.name()
         job = tasks.executor_job(info, self._person, home, sandbox)
         known = self._executors.setdefault((home.agent, job.executor), job)
@@ -95,7 +92,6 @@ def _wrong(info: TaskInfo, why: str) -> Task:
 
 
 def count(accept: Call.Accept) -> int:
-    """Count the tasks that a call launches."""
     each = accept.operations
     return sum(len(one.launch.task_infos) + len(one.launch_group.task_group.tasks) for one in each)
 

@@ -77,7 +77,6 @@ class Operators:
 
     @staticmethod
     def status_of(error: Refused) -> int:
-        """Return the status of a refused call."""
         return 403 if isinstance(error, Forbidden) else 404 if isinstance(error, Unknown) else 400
 
     async def _cluster_view(self, who: FrameworkCaller | None) -> ClusterView:
@@ -371,7 +370,6 @@ class Operators:
         await self._set_apart(who, query.agent_id.value, operation)
 
     async def _update(self, who: FrameworkCaller, call: Call) -> None:
-        """Set weights or quota."""
         check_operates(self._client.authenticator.rules, who.caller)
 
         def question(state: State, now: float) -> tuple[list[Fact], None]:

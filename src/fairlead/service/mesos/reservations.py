@@ -194,7 +194,6 @@ def _resources_of(operation: Offer.Operation) -> list[Resource]:
 
 
 def _move(operation: Offer.Operation, resource: Resource, role: str | None, principal: str) -> Move:
-    """Convert the operation on one resource."""
     mark, (name, value) = mark_of(resource), base_of(resource)
     if mark is None or not value:
         raise InvalidOperation(f"{resource.name}: it is reserved for no role, or its amount is 0")
@@ -256,5 +255,4 @@ def wrong_path(path: str) -> str:
 
 
 def is_volume(mark: str) -> bool:
-    """True if a parcel is a volume."""
     return "volume" in json.loads(mark)

@@ -95,5 +95,4 @@ def base_of(resource: Resource) -> tuple[str, int]:
 
 
 def are_revocable(resources: Iterable[Resource]) -> bool:
-    """True if any may be revoked."""
     return any(each.HasField("revocable") for each in resources)

@@ -49,7 +49,6 @@ class Sandboxes:
         (volumes / ASIDE).mkdir(mode=0o700, exist_ok=True)
 
     def name(self) -> Path:
-        """Return a path for a new sandbox."""
         return self.folder / uuid.uuid4().hex
 
     def make(self, path: Path, person: Person, node: str, volumes: Mapping[str, str]) -> None:
@@ -72,7 +71,6 @@ class Sandboxes:
                 os.chown(each, person.uid, person.gid, follow_symlinks=False)
 
     def volume(self, node: str, mark: str) -> Path:
-        """Return the folder of a volume of a node."""
         return self.volumes / sha256(f"{node}\0{mark}".encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
     def drop_volume(self, path: Path) -> None:

@@ -53,10 +53,8 @@ class MesosServer:
     ----------
     where : Where
         For principals and host names.
-    listener : Listener
     personal : bool
         True if the scheduler belongs to one person.
-    clock : Clock
     """
 
     def __init__(self, where: Where, listener: Listener, personal: bool, clock: Clock) -> None:
@@ -71,7 +69,6 @@ class MesosServer:
         self._subscriptions.recorded(state, facts)
 
     def end(self) -> None:
-        """End all streams."""
         self._executors.end()
         self._subscriptions.end()
 
@@ -119,12 +116,10 @@ class MesosServer:
         return {name.lower().rstrip(".") for name in names}
 
     def attach(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Set the event loop of all parts."""
         self._subscriptions.attach(loop)
         self._executors.attach(loop)
 
     def beside(self) -> list[Coroutine[Any, Any, None]]:
-        """Return the background tasks."""
         return [
             self._calls.disconnect_those_gone(),
             self._calls.end_groups_of_before(),

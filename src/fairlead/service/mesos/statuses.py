@@ -95,7 +95,6 @@ def _reason(update: Update, launched: Launched) -> "TaskStatus.Reason | None":
 
 
 def _message(update: Update, launched: Launched) -> str:
-    """Describe the end of a task in a line."""
     if update.what in ("starting", "running"):
         return ""
     if update.what in ("lost", "revoked"):
@@ -115,7 +114,6 @@ def _message(update: Update, launched: Launched) -> str:
 
 
 def latest(state: State, launched: Launched, framework: Framework) -> TaskState:
-    """Return the current state of a task."""
     if launched.updates and launched.over:
         return of_update(launched, "", launched.updates[-1], framework, float).state
     row = state.index.find(launched.job)
@@ -141,7 +139,6 @@ def reconciled(state: State, who: str, task: str, agent: str) -> TaskStatus:
 
 
 def _unknown(agent_is_there: bool, framework: Framework) -> TaskState:
-    """Return the state of an unknown task."""
     if not framework.partition_aware:
         return TASK_LOST
     return TASK_GONE if agent_is_there else TASK_UNKNOWN

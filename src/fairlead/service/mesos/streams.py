@@ -72,7 +72,6 @@ class Stream:
         self._more.set()
 
     async def records(self) -> AsyncIterator[bytes]:
-        """Yield records as they come, and heartbeats."""
         loop = asyncio.get_running_loop()
         beats_at = loop.time() + HEARTBEAT_SECONDS
         while True:

@@ -56,7 +56,6 @@ class Subscriptions:
         self._told: dict[int, tuple[int, float]] = {}  # by job, the last update sent to its framework, and when
 
     def attach(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Set the event loop of the streams."""
         self._loop = loop
 
     def begin(self, who: str, stream: Stream) -> None:
@@ -105,7 +104,6 @@ class Subscriptions:
         self._tell_updates(state, [launched.job for launched in tasks.values()])
 
     def recorded(self, state: State, facts: Sequence[Fact]) -> None:
-        """Send what was recorded."""
         changed: dict[int, None] = {}
         for fact in facts:
             if isinstance(fact, OffersMade):

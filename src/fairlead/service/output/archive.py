@@ -377,7 +377,6 @@ class OutputArchive:
         return found
 
     def close(self) -> None:
-        """Start no more copies."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()

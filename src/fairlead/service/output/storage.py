@@ -78,7 +78,6 @@ def put(
 
     Parameters
     ----------
-    storage : Storage
     names : tuple of str
         Folders below the storage, and the file name.
     pieces : iterator of bytes
