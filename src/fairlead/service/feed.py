@@ -63,9 +63,8 @@ class Feed:
                     now = await self._authenticator.reauthenticate(caller)
                     if now is None:
                         return
-                    page, count, after = await self._page(
-                        after, now._replace(token=None)
-                    )  # shared by all with the same rights
+                    # Without the token, so that all with the same rights share a page.
+                    page, count, after = await self._page(after, now._replace(token=None))
                     if page:
                         yield page
                     if self._loop.stopped.is_set() or (not follow and count == 0):

@@ -141,10 +141,8 @@ def serve(
         closing.callback(journal.close)
         listeners = closing.enter_context(listening(where))
         for_frameworks = closing.enter_context(listening_for_frameworks(where))
-        authenticator, audit_records = (
-            Authenticator(Tokens(home / "tokens.json"), personal),
-            AuditRecords(home / "deeds"),
-        )
+        authenticator = Authenticator(Tokens(home / "tokens.json"), personal)
+        audit_records = AuditRecords(home / "deeds")
         clock = Clock(home / "clock.json", journal.last_at())
         engines: list[LiveEngine] = []
 

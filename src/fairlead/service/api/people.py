@@ -118,9 +118,8 @@ def add_log(api: APIRouter, client: StateClient, journal: Journal, audit_records
         """
         rules, start = client.authenticator.rules, audit_log.Position.read(before)
         path = queue.strip("/") if queue is not None else None
-        whose = (
-            user if user is not None or operates(rules, caller) else caller.person.name
-        )  # others' records are not visible
+        # Other people's records are visible only to operators.
+        whose = user if user is not None or operates(rules, caller) else caller.person.name
 
         def allows(entry: AuditEntry, job: Job | None) -> bool:
             named = user is None or entry["by"] == user  # hidden authors must not match

@@ -59,10 +59,7 @@ class Submitter:
                 by=caller.person.name,
                 takes_on=True,
             )
-        except (
-            Refused,
-            Busy,
-        ):  # after any other error it may still take effect; the next start removes leftovers
+        except (Refused, Busy):  # other errors may still take effect; the next start removes leftovers
             exports.drop(kept)
             raise
         if not are_new:

@@ -87,21 +87,11 @@ class MesosServer:
         )
         self._executor_calls = ExecutorCalls(client, self._executors, self._subscriptions, self._calls.until_taken)
         authenticator = FrameworkAuthenticator(client.authenticator, self._principals)
-        app = MesosApp(
-            authenticator,
-            self._calls,
-            self._executor_calls,
-            Operators(client, master, self._calls.set_apart),
-            self._names(),
-        )
+        operators = Operators(client, master, self._calls.set_apart)
+        app = MesosApp(authenticator, self._calls, self._executor_calls, operators, self._names())
+        knows = client.authenticator.knows
         slots = ConnectionSlots(
-            most,
-            self._personal,
-            client.authenticator.knows,
-            room=ROOM,
-            most_of_one=most // 2,
-            full=503,
-            max_wait=MOST_WAIT_SECONDS,
+            most, self._personal, knows, room=ROOM, most_of_one=most // 2, full=503, max_wait=MOST_WAIT_SECONDS
         )
         return WebServer(app, self.listener.tls, slots, KEEP_ALIVE_SECONDS)
 
