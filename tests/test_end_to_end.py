@@ -575,7 +575,7 @@ def test_requests_are_refused_in_the_words_of_documents(shared):
         assert shared.http("POST", "/v1/jobs", body) == (422, {"error": said})
     for option, value, said in (
         ("--memory", "4Gx", "--memory: '4Gx' is no quantity"),
-        ("--signal", "KILL", "--signal: 'KILL' is no signal"),
+        ("--signal", "KILL", "--signal: 'KILL' is not a signal"),
         ("--grace", "2d", "--grace: use 86400 or less"),
         ("--name", "x" * 257, "--name: is longer than 256 characters"),
     ):
@@ -609,15 +609,38 @@ def test_a_client_imports_little(command, tmp_path):
 
 def test_jobs_imports_no_other_command(tmp_path):
     assert {name for name in modules_of(["jobs"], tmp_path) if name.startswith("fairlead")} == set(
-        """
-        fairlead fairlead.data_folder fairlead.interrupts fairlead.locks fairlead.plain_text fairlead.sockets fairlead.text_tables
-        fairlead.cli fairlead.cli.main fairlead.cli.parsing fairlead.cli.option_values fairlead.cli.streams fairlead.cli.failure
-        fairlead.cli.commands fairlead.cli.commands.jobs fairlead.cli.commands.options
-        fairlead.cli.scheduler fairlead.cli.job_options fairlead.cli.tables fairlead.cli.terminal
-        fairlead.client fairlead.client.address fairlead.client.connection fairlead.client.service_error
-        fairlead.model fairlead.model.faults fairlead.model.quantity fairlead.model.specs
-        fairlead.policies fairlead.policies.codes
-        """.split()
+        [
+            "fairlead",
+            "fairlead.data_folder",
+            "fairlead.interrupts",
+            "fairlead.locks",
+            "fairlead.plain_text",
+            "fairlead.sockets",
+            "fairlead.text_tables",
+            "fairlead.cli",
+            "fairlead.cli.main",
+            "fairlead.cli.parsing",
+            "fairlead.cli.option_values",
+            "fairlead.cli.streams",
+            "fairlead.cli.failure",
+            "fairlead.cli.commands",
+            "fairlead.cli.commands.jobs",
+            "fairlead.cli.commands.options",
+            "fairlead.cli.scheduler",
+            "fairlead.cli.job_options",
+            "fairlead.cli.tables",
+            "fairlead.cli.terminal",
+            "fairlead.client",
+            "fairlead.client.address",
+            "fairlead.client.connection",
+            "fairlead.client.service_error",
+            "fairlead.model",
+            "fairlead.model.faults",
+            "fairlead.model.quantity",
+            "fairlead.model.specs",
+            "fairlead.policies",
+            "fairlead.policies.codes",
+        ]
     )
 
 
@@ -1015,8 +1038,8 @@ def test_a_node_that_is_gone_or_renamed_loses_nothing_without_a_word(live):
     refused = subprocess.run(command, env=live.env, capture_output=True, text=True, timeout=60, check=False)
     assert refused.returncode == 1
     assert refused.stderr.splitlines()[-1] == (
-        "fairlead: node 'n1' is gone from the configuration, and 1 task runs on it: put it back, and drain it before it goes; "
-        "or have what runs there stopped and start again elsewhere: fairlead up --drop-node n1"
+        "fairlead: node 'n1' is gone from the configuration, and 1 task runs on it: put it back, and drain it before "
+        "removing it; or stop what runs there, to start again elsewhere: fairlead up --drop-node n1"
     )
     live.config.write_text(before)
     live.up()

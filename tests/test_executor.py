@@ -597,7 +597,7 @@ def test_the_session_of_a_program_that_was_killed_is_closed(world, monkeypatch):
     with pytest.raises(Unknown):  # a person is told no more of another's than of one that there is not
         sessions.touch(name, os.geteuid() + 1)
     assert sessions.silent() == []
-    monkeypatch.setattr(module, "LEASE", -1.0)
+    monkeypatch.setattr(module, "LEASE_SECONDS", -1.0)
     assert sessions.silent() == [name]
     sessions.close(name)
     assert not (world.folder / "calls" / name).exists()

@@ -456,7 +456,7 @@ def test_the_scheduler_goes_on_while_somebody_is_told(world, monkeypatch):  # no
 
 def test_what_came_true_is_heard_of_and_a_new_job_is_looked_at(world, monkeypatch):  # noqa: F811
     loop, _, _ = world
-    monkeypatch.setattr(service, "LEARN_EVERY", 0.01)
+    monkeypatch.setattr(service, "LEARN_SECONDS", 0.01)
     outlooks = Outlooks()
     loop._on_record = lambda state, facts: outlooks.happened(facts)
 

@@ -34,7 +34,7 @@ from fairlead.scheduler.facts import (
 )
 from fairlead.scheduler.reports import audits as audit_over_time
 from fairlead.scheduler.reports.audits import audit_history
-from fairlead.service.over_time import Audits, OneAtATime
+from fairlead.service.journal_reports import JournalReports, ReportRunning
 
 
 class Story:
@@ -556,7 +556,7 @@ def test_nothing_in_the_folder_or_the_environment_has_a_part_in_the_audit(tmp_pa
         (trap / package / "__init__.py").write_text(f"open({str(sprung)!r}, 'w')")
     monkeypatch.chdir(trap)
     monkeypatch.setenv("PYTHONPATH", str(trap))
-    found = json.loads(asyncio.run(Audits(tmp_path / "journal.db", lambda: 600.0)(1, 100.0, 60.0)))
+    found = json.loads(asyncio.run(JournalReports(tmp_path / "journal.db", lambda: 600.0)(1, 100.0, 60.0)))
     assert found["queues"][0]["name"] == "zoe"
     assert not sprung.exists()
 
@@ -565,13 +565,13 @@ def test_nobody_has_others_wait_for_more_than_one_audit(tmp_path):
     kept(ties_by_name(600.0), SqlStore(tmp_path / "journal.db"))
 
     async def main():
-        audits = Audits(tmp_path / "journal.db", lambda: 600.0)
+        audits = JournalReports(tmp_path / "journal.db", lambda: 600.0)
         calls = [audits(uid, 100.0, 60.0) for uid in (1, 1, 2, 1)]
         first = await asyncio.gather(*calls, return_exceptions=True)
         return [*first, await audits(1, 100.0, 60.0)]
 
     found = asyncio.run(main())
-    assert [type(each) for each in found] == [bytes, OneAtATime, bytes, OneAtATime, bytes]
+    assert [type(each) for each in found] == [bytes, ReportRunning, bytes, ReportRunning, bytes]
 
 
 def test_shares_are_compared_as_they_were_when_others_were_served():

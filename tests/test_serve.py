@@ -10,7 +10,7 @@ from fairlead.journal import JournalFull
 from fairlead.journal.sql import SqlStore
 from fairlead.model.documents import Configuration
 from fairlead.model.specs import Node, Settings
-from fairlead.service.listening import Where
+from fairlead.service.connections.listening import Where
 from fairlead.service.serve import serve
 
 

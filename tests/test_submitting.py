@@ -303,7 +303,7 @@ def test_one_doubt_hides_no_other(idle):
             "--bundle: cpu is given twice: give each resource of a bundle once",
         ),
         (("--ray", "--bundle", "cpu=x", "--", "true"), "--bundle: cpu: 'x' is no quantity: write a number"),
-        (("--ray", "--", "true"), "ray: there is no Ray cluster here"),
+        (("--ray", "--", "true"), "ray: no Ray cluster is available"),
     ],
 )
 def test_what_is_most_likely_a_slip_is_refused(idle, words, said):
@@ -414,7 +414,7 @@ def test_what_read_a_pipe_runs_again_without_it_and_that_is_said(idle):
     first = idle.newest()
     again = idle.call("rerun", f"{first}")
     assert again.stderr == (
-        f"fairlead: job {first} read what `fairlead run` was given, which is kept nowhere: now it reads nothing\n"
+        f"fairlead: job {first} read the standard input of `fairlead run`, which is not stored: now it reads nothing\n"
     )
     idle.ok("wait", again.stdout.strip())
     assert idle.ok("logs", again.stdout.strip()) == ""

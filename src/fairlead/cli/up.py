@@ -30,8 +30,8 @@ from fairlead.people.accounts import Accounts, myself
 from fairlead.plain_text import plain_lines
 from fairlead.policies.registry import find_policy
 from fairlead.scheduler.admission import Refused
-from fairlead.service.doubts import doubts
-from fairlead.service.listening import DEFAULT_PORT, Where, tls_context
+from fairlead.service.configuration_warnings import configuration_warnings
+from fairlead.service.connections.listening import DEFAULT_PORT, Where, tls_context
 from fairlead.service.serve import EngineMaker, SchedulerFailed, serve
 from fairlead.sockets import is_loopback
 
@@ -301,7 +301,7 @@ def _ready(
     has: Counter[str] = Counter()
     for node in engine.nodes:
         has.update(node.capacity)
-    for doubt in doubts(configuration, has, Accounts() if everybody else None):
+    for doubt in configuration_warnings(configuration, has, Accounts() if everybody else None):
         say(plain_lines(doubt))
     if not engine.limits.get("memory", True):
         say("no cgroups: memory is polled twice a second, CPU is not limited")

@@ -519,7 +519,7 @@ class TokenList(TypedDict):
     tokens: list[TokenInfo]
 
 
-class Doing(TypedDict):
+class AuditEntry(TypedDict):
     """What somebody did, or was refused and why; about which job and queue, where it was about one that is still known."""
 
     at: float
@@ -531,10 +531,10 @@ class Doing(TypedDict):
     queue: str | None
 
 
-class DoingList(TypedDict):
+class AuditPage(TypedDict):
     """Who did what, the newest last; `next` is the `before` of what was earlier, None where nothing was."""
 
-    log: list[Doing]
+    log: list[AuditEntry]
     next: str | None
 
 

@@ -1,7 +1,7 @@
-"""Where output is kept: a folder here, or what fsspec opens.
+"""The storage for output: a local folder, or whatever fsspec opens.
 
-A folder here is written as one in which others may try to have a hand: nobody else may change what is on the way to it, and no
-link below it is followed. All that is made in it is for the scheduler's account alone.
+A local folder may be exposed to other users: nobody else may be able to change the path to it, and no link below it is followed.
+Everything created in it is for the scheduler's account only.
 """
 
 import errno
@@ -20,14 +20,14 @@ _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _WRONG = (PermissionError, NotADirectoryError, FileExistsError)
 _FRESH = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
-ALLOWED = 60.0
-"""Seconds for what is small; and for a sign of life."""
-SLOWEST = 2**17
-"""Bytes a second at which a storage is taken for away."""
+CALL_SECONDS = 60.0
+"""For a small request, and between two signs of progress."""
+SLOWEST_BYTES_PER_SECOND = 2**17
+"""A slower storage counts as unavailable."""
 
 
-class Place(NamedTuple):
-    """A URL, what opens it, and the path there."""
+class Storage(NamedTuple):
+    """A URL, its file system, and the path in it."""
 
     url: str
     files: Any
@@ -35,109 +35,105 @@ class Place(NamedTuple):
 
     @property
     def folder(self) -> Path | None:
-        """The folder here that it is; None where it is none."""
+        """The local folder; None if it is not local."""
         from fsspec.implementations.local import LocalFileSystem
 
         return Path(self.base) if isinstance(self.files, LocalFileSystem) else None
 
 
-def open_place(url: str) -> Place:
-    """What a URL names, reached anew. Raises Refused where nothing could ever write there, and what fsspec raises."""
+def open_storage(url: str) -> Storage:
+    """Open a URL with a new connection. Raises Refused if it can never be written to, and what fsspec raises."""
     try:
         from fsspec.core import url_to_fs
     except ImportError:
         raise Refused(f"output = {url!r}: fsspec is not installed here: pip install 'fairlead[output]'") from None
     try:
-        files, base = url_to_fs(url, skip_instance_cache=True)  # one that lost its line stays so
+        files, base = url_to_fs(url, skip_instance_cache=True)  # a cached instance may have lost its connection
     except (ImportError, ValueError) as error:
         raise Refused(f"output = {url!r}: {error}") from None
-    return Place(url.rstrip("/"), files, base.rstrip("/"))
+    return Storage(url.rstrip("/"), files, base.rstrip("/"))
 
 
-def check_place(place: Place) -> None:
-    """Make the folder, if it is one here; else look there. Raises what fsspec raises where it does not answer.
+def check_storage(storage: Storage) -> None:
+    """Create a local folder, or check that a remote storage answers. Raises what fsspec raises.
 
-    Raises Refused for a folder that cannot be made before somebody changes something, as one above it is open to others.
+    Raises Refused for a folder that cannot be created unless somebody intervenes, such as one below a folder open to others.
     """
-    if place.folder is None:
-        with suppress(
-            FileNotFoundError, PermissionError
-        ):  # it answers, and is asked for no more than to take something
-            place.files.info(place.base)
+    if storage.folder is None:
+        with suppress(FileNotFoundError, PermissionError):  # it answers; only writing is required
+            storage.files.info(storage.base)
         return
     try:
-        _make_folder(place.folder)
+        _make_folder(storage.folder)
     except OSError as error:
         if isinstance(error, _WRONG) or error.errno in (errno.ELOOP, errno.ENAMETOOLONG):
-            raise Refused(f"output = {place.url!r}: {error}") from None
+            raise Refused(f"output = {storage.url!r}: {error}") from None
         raise
 
 
 def put(
-    place: Place, names: tuple[str, ...], pieces: Iterator[bytes], home: Path, allow: Callable[[float], None]
+    storage: Storage, names: tuple[str, ...], pieces: Iterator[bytes], home: Path, allow: Callable[[float], None]
 ) -> bool:
-    """Write a file of these pieces, whole or not at all, and none where there are no pieces; whether there were.
+    """Write a file atomically, unless it would be empty; return True if there was anything to write.
 
     Parameters
     ----------
-    place : Place
     names : tuple of str
-        Those of the folders below the place, and of the file.
+        Folders below the storage, and the file name.
     pieces : iterator of bytes
         The first is kept in memory.
     home : Path
-        A folder with room for what is larger than that, until it is there.
+        A folder for larger files until they are sent.
     allow : callable
-        Told for how many seconds more this may go on, as it is known how much is to be sent.
+        Extends the deadline by these seconds once the size is known.
     """
     first = next(pieces, None)
     if first is None:
         return False
     second = next(pieces, None)
     pieces = chain([first], [] if second is None else [second], pieces)
-    if place.folder is not None:
-        _put_here(place.folder, names, pieces)
+    if storage.folder is not None:
+        _put_here(storage.folder, names, pieces)
         return True
     *folders, name = names
-    folder = "/".join([place.base, *folders])
-    place.files.makedirs(folder, exist_ok=True)
+    folder = "/".join([storage.base, *folders])
+    storage.files.makedirs(folder, exist_ok=True)
     if second is None:
-        place.files.pipe_file(f"{folder}/{name}", first)
+        storage.files.pipe_file(f"{folder}/{name}", first)
         return True
-    with tempfile.TemporaryFile(dir=home, buffering=0) as here:  # it has no name: nothing is left of it after a crash
+    with tempfile.TemporaryFile(dir=home, buffering=0) as here:  # has no name: a crash leaves nothing behind
         _write(here, pieces, f"{home}: the disk is full: make room in the scheduler's data folder")
-        allow(ALLOWED + here.tell() / SLOWEST)
-        # By the number of this process, as some of fsspec's have other programs send it.
-        place.files.put_file(f"/proc/{os.getpid()}/fd/{here.fileno()}", f"{folder}/{name}")
+        allow(CALL_SECONDS + here.tell() / SLOWEST_BYTES_PER_SECOND)
+        # With this process's number, since some file systems let another program send it.
+        storage.files.put_file(f"/proc/{os.getpid()}/fd/{here.fileno()}", f"{folder}/{name}")
     return True
 
 
-def read(place: Place, names: tuple[str, ...], offset: int, most: int) -> bytes:
-    """A piece of a file. Raises FileNotFoundError where there is none, and what fsspec raises."""
-    if place.folder is not None:
-        with open_plain(place.folder.joinpath(*names), os.geteuid()) as file:
+def read(storage: Storage, names: tuple[str, ...], offset: int, most: int) -> bytes:
+    """Return a piece of a file. Raises FileNotFoundError, and what fsspec raises."""
+    if storage.folder is not None:
+        with open_plain(storage.folder.joinpath(*names), os.geteuid()) as file:
             file.seek(offset)
             return file.read(most)
-    path = "/".join([place.base, *names])
-    place.files.invalidate_cache(path)
-    end = min(place.files.size(path), offset + most)
-    return bytes(place.files.cat_file(path, start=offset, end=end)) if offset < end else b""
+    path = "/".join([storage.base, *names])
+    storage.files.invalidate_cache(path)
+    end = min(storage.files.size(path), offset + most)
+    return bytes(storage.files.cat_file(path, start=offset, end=end)) if offset < end else b""
 
 
 def _make_folder(path: Path) -> Path:
-    """Make a folder and those above it; returns it without links.
+    """Create a folder and its parents; return its path without links.
 
-    Raises PermissionError where on the way to it there is a folder in which somebody else may change what is next, or a link
-    of somebody else.
+    Raises PermissionError if another user can change a folder on the path or owns a link on it.
     """
     here = Path(path.anchor)
     for part in path.parts[1:]:
         check_folder(here, path)
         here = here.parent if part == ".." else here / part
         if here.is_symlink():
-            here.stat()  # of a link to nowhere, or to itself, nothing can be made
+            here.stat()  # fails for a broken or circular link
             if (uid := here.lstat().st_uid) not in (0, os.geteuid()):
-                raise PermissionError(f"{path}: {here} is a link of uid {uid}, who may change it: use another")
+                raise PermissionError(f"{path}: {here} is a link of uid {uid}, who could change it: use another path")
             here = _make_folder(here.parent / here.readlink())
         else:
             here.mkdir(mode=0o700, exist_ok=True)
@@ -156,7 +152,7 @@ def _put_here(base: Path, names: tuple[str, ...], pieces: Iterator[bytes]) -> No
             folder = _open_own(folder, each, path)
             closing.callback(os.close, folder)
         fresh = f"{name}.new"
-        with suppress(FileNotFoundError):  # of one that was killed
+        with suppress(FileNotFoundError):  # left by a scheduler that was killed
             os.unlink(fresh, dir_fd=folder)
         with os.fdopen(os.open(fresh, _FRESH, 0o600, dir_fd=folder), "wb", buffering=0) as file:
             _write(file, pieces, f"{path}: the disk is full: make room")
@@ -165,7 +161,7 @@ def _put_here(base: Path, names: tuple[str, ...], pieces: Iterator[bytes]) -> No
 
 
 def _write(file: Any, pieces: Iterator[bytes], full: str) -> None:
-    """Write to a file without a buffer; `full` is what is said where the disk is full."""
+    """Write to an unbuffered file; `full` is the error message for a full disk."""
     for piece in pieces:
         left = memoryview(piece)
         while left:
@@ -178,7 +174,7 @@ def _write(file: Any, pieces: Iterator[bytes], full: str) -> None:
 
 
 def _open_own(above: int, name: str, path: Path) -> int:
-    """Open a folder within an open one, made where there is none; refused if it is a link or others have a hand in it."""
+    """Open a folder inside an open one, creating it if missing. Refuses links, and folders that others can write to."""
     with suppress(FileExistsError):
         os.mkdir(name, 0o700, dir_fd=above)
     try:
@@ -186,7 +182,7 @@ def _open_own(above: int, name: str, path: Path) -> int:
     except OSError as error:
         if error.errno not in (errno.ENOTDIR, errno.ELOOP):
             raise
-        raise NotADirectoryError(f"{path}: is a link, or no folder: move it away") from None
+        raise NotADirectoryError(f"{path}: is a link or not a folder: move it away") from None
     found = os.fstat(folder)
     if found.st_uid != os.geteuid() or found.st_mode & 0o022:
         os.close(folder)

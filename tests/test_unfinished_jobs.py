@@ -9,7 +9,7 @@ from fairlead.people.bounds import Load
 from fairlead.scheduler.effects import apply, new_state
 from fairlead.scheduler.facts import Configured, JobCancelled, JobsForgotten, JobSubmitted, NodeJoined
 from fairlead.service.exports import Exports
-from fairlead.service.unfinished import Unfinished, load_of
+from fairlead.service.unfinished_jobs import UnfinishedJobs, load_of
 
 
 @pytest.fixture
@@ -28,7 +28,7 @@ def history(state, unfinished, *facts):
 def test_loads_are_those_of_the_jobs_that_have_not_ended(exports):
     """Against all of them, added up anew after every fact; and what is recovered counts as what was counted on the way."""
     rng = np.random.default_rng(5)
-    state, unfinished = new_state(), Unfinished(exports)
+    state, unfinished = new_state(), UnfinishedJobs(exports)
     queues = [Queue("a"), Queue("a/b"), Queue("a/b/*"), Queue("c")]
     history(
         state,
@@ -65,7 +65,7 @@ def test_loads_are_those_of_the_jobs_that_have_not_ended(exports):
                 assert unfinished.load(who, queue) == right
     assert {path.name for path in exports.folder.iterdir()} == {job.work.export for job in going.values()}
     exports.keep({"left": "behind"}, myself())
-    again = Unfinished(exports)
+    again = UnfinishedJobs(exports)
     again.recover(state)
     assert [again.load(who, "") for who in (1, 2)] == [unfinished.load(who, "") for who in (1, 2)]
     assert {path.name for path in exports.folder.iterdir()} == {job.work.export for job in going.values()}

@@ -1,7 +1,7 @@
-"""Who is let in: by the kernel's word on a Unix socket, by a token from elsewhere.
+"""Authentication of callers: by the kernel's peer credentials on a Unix socket, by token on TCP.
 
-A scheduler that is one person's lets nobody else in but root, who could be that person anyway. Whoever is let in is known by
-an account of this machine, so nobody can be anybody else, whatever a request says.
+A personal scheduler accepts only its owner, and root, who could act as the owner anyway. Every accepted caller is an account of
+this machine, so nobody can act as somebody else, whatever a request claims.
 """
 
 import asyncio
@@ -12,19 +12,19 @@ from fairlead.people.accounts import Accounts, Person, myself
 from fairlead.people.rules import Caller, Rules
 from fairlead.people.tokens import Token, Tokens
 
-MOST_LOOKED_UP = 4
-"""Uids of connections that are looked up at once."""
+MOST_LOOKUPS = 4
+"""Uids looked up at the same time."""
 
 
 class Stranger(Exception):
-    """Somebody who is not let in; the message says what would be right.
+    """A caller that is not accepted; the message states what is needed.
 
     Attributes
     ----------
     by : str
-        What is known of them.
+        What is known of the caller.
     known : bool
-        Whether it is known who they are; if not, they may say so by a token.
+        True if their identity is certain; otherwise they may send a token.
     """
 
     def __init__(self, message: str, by: str, known: bool) -> None:
@@ -33,25 +33,24 @@ class Stranger(Exception):
 
 
 class Peer(NamedTuple):
-    """Who is at the other end of a connection: the uid of the process on a Unix socket, or the address of a machine."""
+    """The other end of a connection: a process's uid on a Unix socket, a machine's address on TCP."""
 
     uid: int | None
     address: str
 
 
-class Door:
-    """Tells who a caller is, and keeps the rules that are in force.
+class Authenticator:
+    """Authenticates callers, and holds the rules in force.
 
     Parameters
     ----------
-    tokens : Tokens
     personal : bool
-        Whether it is one person's: whose process this is.
+        True if the scheduler belongs to one person, the owner of this process.
 
     Attributes
     ----------
     rules : Rules
-        Replaced whole whenever a configuration comes into force.
+        Replaced as a whole when a configuration is applied.
     """
 
     def __init__(self, tokens: Tokens, personal: bool) -> None:
@@ -62,35 +61,33 @@ class Door:
         self._looking_up: set[int] = set()
 
     def knows(self, uid: int) -> bool:
-        """Whether a uid is known to be somebody's; where it is not, that is found out beside."""
+        """True if a uid is known to have an account; if unknown, start a look-up in the background."""
         if uid == 0 or self.personal or self.accounts.has_seen(uid):
             return True
-        if len(self._looking_up) < MOST_LOOKED_UP and uid not in self._looking_up:
+        if len(self._looking_up) < MOST_LOOKUPS and uid not in self._looking_up:
             self._looking_up.add(uid)
             found = asyncio.get_running_loop().run_in_executor(None, self.accounts.by_uid, uid)
             found.add_done_callback(lambda _: self._looking_up.discard(uid))
         return False
 
     async def caller(self, peer: Peer, authorization: str) -> Caller:
-        """Who makes a request, by its connection and its ``Authorization`` header. Raises Stranger."""
+        """Authenticate a request by its connection and its ``Authorization`` header. Raises Stranger."""
         if peer.uid is not None:
             return Caller(await self._by_uid(peer.uid))
         scheme, _, given = authorization.partition(" ")
         token = self.tokens.find(given.strip()) if scheme.lower() == "bearer" else None
         if token is None:
             raise Stranger(
-                "a token is needed, one that was not revoked and has not expired: "
-                "send 'Authorization: Bearer TOKEN' with one that `fairlead token new` made",
+                "a valid token is needed: send 'Authorization: Bearer TOKEN' with one that `fairlead token new` made "
+                "and that is neither revoked nor expired",
                 peer.address,
                 known=False,
             )
         queues = tuple(token.queues) if token.queues is not None else None
         return Caller(await self._by_token(token), queues, token.read_only, token.id)
 
-    async def again(self, caller: Caller) -> Caller | None:
-        """Somebody who was let in, as they are now; None where they would not be any more: their token, if it was one, is revoked
-        or has expired, or their account is gone.
-        """
+    async def reauthenticate(self, caller: Caller) -> Caller | None:
+        """Authenticate an accepted caller again; None if their token is revoked or expired, or their account is gone."""
         if caller.token is not None and not self.tokens.is_good(caller.token):
             return None
         if self.personal:
@@ -102,7 +99,7 @@ class Door:
         return caller._replace(person=person)
 
     async def person(self, name: str) -> Person | None:
-        """Somebody by their name, if they could be a caller."""
+        """Return the person of this name, if they could be a caller."""
         if self.personal:
             return self.owner if name == self.owner.name else None
         return await asyncio.to_thread(self.accounts.by_name, name)
@@ -112,7 +109,7 @@ class Door:
             if uid in (0, self.owner.uid):
                 return self.owner
             raise Stranger(
-                f"this scheduler is {self.owner.name}'s alone, and you are uid {uid}", f"uid {uid}", known=True
+                f"this scheduler belongs to {self.owner.name} alone, and you are uid {uid}", f"uid {uid}", known=True
             )
         person = self.accounts.remembered(uid) or await asyncio.to_thread(self.accounts.by_uid, uid)
         if person is None:
@@ -120,11 +117,11 @@ class Door:
         return person
 
     async def _by_token(self, token: Token) -> Person:
-        """The person of a token, who must still have the account that it was made for."""
+        """Return the person of a token, who must still have the account that it was made for."""
         person = await self.person(token.user)
         if person is None or person.uid != token.uid:
             raise Stranger(
-                f"the token is for {token.user!r}, an account that there is no more: ask for another",
+                f"the token is for account {token.user!r}, which no longer exists: ask for another",
                 f"token {token.id}",
                 known=True,
             )

@@ -1,7 +1,7 @@
-"""The jobs that have not ended, as far as the service must know: whose they are, and what goes with them when they end.
+"""Unfinished jobs: their load by person and queue, and the files to remove when they end.
 
-It is used in the scheduler's thread only. A job is counted in the very question that submits it, so that the next question of the
-same step counts it already.
+For the scheduler's thread only. A job is counted in the question that submits it, so the next question of the same step includes
+it.
 """
 
 from collections.abc import Iterable, Sequence
@@ -26,23 +26,22 @@ class _Known(NamedTuple):
     export: str
 
 
-class Unfinished:
-    """All of them.
+class UnfinishedJobs:
+    """All unfinished jobs.
 
     Parameters
     ----------
     exports : Exports
-        Whose files go when their jobs end.
+        Environments to remove when their jobs end.
     """
 
     def __init__(self, exports: Exports) -> None:
         self.exports = exports
         self._jobs: dict[int, _Known] = {}
-        self._loads: dict[int | None, dict[str, Load]] = {}  # by uid and leaf; nobody's that are nothing
-        self._last: int | None = None  # the job that ended last, as far as that was noted
+        self._loads: dict[int | None, dict[str, Load]] = {}  # by uid and leaf, without zeros
+        self._last: int | None = None  # the last noted job that ended
 
     def recover(self, state: State) -> None:
-        """Begin with those of a state."""
         jobs = state.jobs
         live = np.isnan(jobs.finished_at[: jobs.n]) & (jobs.id[: jobs.n] != NONE)
         for number in jobs.id[: jobs.n][live].tolist():
@@ -51,7 +50,6 @@ class Unfinished:
         self.exports.drop_but(known.export for known in self._jobs.values())
 
     def begin(self, number: int, job: Job, load: Load) -> None:
-        """A job is submitted, which adds so much."""
         known = self._jobs[number] = _Known(job.uid, job.queue, load, job.work.export)
         self._more(known)
 
@@ -60,14 +58,13 @@ class Unfinished:
         leaves[known.leaf] = leaves.get(known.leaf, Load()).plus(known.load)
 
     def moved(self, number: int, leaf: str) -> None:
-        """A job goes to another leaf."""
         known = self._jobs[number]
         self._less(known)
         self._jobs[number] = moved = known._replace(leaf=leaf)
         self._more(moved)
 
     def recorded(self, state: State, facts: Sequence[Fact]) -> list[int]:
-        """Note the jobs that have ended; returns them."""
+        """Note the jobs that have ended; return them."""
         ended = _newest(state, self._last)
         if ended:
             self._last = ended[0]
@@ -76,14 +73,14 @@ class Unfinished:
         return ended
 
     def check(self, rules: Rules, caller: Caller, asked: Iterable[tuple[str, Load]]) -> None:
-        """Refuse more than somebody may have; what they ask for is told by leaf queue, each any number of times."""
+        """Raise Refused if what a caller asks for, as loads by leaf, would exceed their bounds."""
         new: dict[str, Load] = {}
         for leaf, load in asked:
             new[leaf] = new.get(leaf, Load()).plus(load)
         check_load(rules, caller, lambda queue: self.load(caller.person.uid, queue), new)
 
     def load(self, uid: int | None, queue: str, but: int | None = None) -> Load:
-        """What somebody has in a queue and those below it; without one job."""
+        """Return what a person has in a queue and below it, without the job `but`."""
         total = Load()
         for leaf, load in self._loads.get(uid, {}).items():
             if queue in path_to_root(leaf):
@@ -96,7 +93,7 @@ class Unfinished:
     def _end(self, numbers: Iterable[int]) -> None:
         for number in numbers:
             known = self._jobs.pop(number, None)
-            if known is None:  # it was noted before
+            if known is None:  # noted before
                 continue
             if known.export:
                 self.exports.drop([known.export])
@@ -114,15 +111,14 @@ class Unfinished:
 
 
 def load_of(job: Job, exports: Exports) -> Load:
-    """What one job adds."""
     export = job.work.export
     return Load(1, job.tasks, size_of(job) + (exports.size(export) if export else 0))
 
 
 def _newest(state: State, last: int | None) -> list[int]:
-    """The jobs that ended after one, the newest first; as many as are remembered, where that one is not."""
+    """Return the jobs that ended after job `last`, newest first; all remembered ones if `last` is not among them."""
     ended = state.ended_jobs()
-    if len(ended) and ended[-1] == last:  # as after most steps
+    if len(ended) and ended[-1] == last:  # the common case
         return []
     looked_at = 64
     while True:

@@ -1,12 +1,11 @@
-"""What tasks wrote, kept beyond their nodes: copied to where `output` in the configuration says, when a task has ended for good.
+"""Copies the output of finished tasks from their nodes to the storage that `output` in the configuration names.
 
-The scheduler does it, in threads of its own: it reads from the node, as `fairlead logs` does, and writes by fsspec, which finds
-what lets it in where it always does. What is kept is noted in a file, so that a restart goes on where the last one was. What a
-node has is removed no sooner than it is kept, or was given up. Under URL/JOURNAL, the output of a task is JOB/INDEX.out and .err;
-what is empty has no file.
+Threads of the scheduler read from the node, as `fairlead logs` does, and write through fsspec, which finds credentials as it
+always does. A file records what was copied, so a restart continues where the last run stopped. A node's output is removed only
+after it was copied or given up. A task's output is URL/JOURNAL/JOB/INDEX.out and .err; an empty stream has no file.
 
-A storage may be away, at any time and for any time: then all waits, and one thread tries now and then. So a failure is counted
-against an output only where others went well since the one before.
+The storage may be unavailable at any time, for any time. Then everything waits, and one thread retries. So a failure counts
+against an output only if others succeeded since its last attempt.
 """
 
 import heapq
@@ -30,31 +29,31 @@ from fairlead.scheduler.facts import Fact, TasksFinished
 from fairlead.scheduler.reports.listings import find_task
 from fairlead.scheduler.state import State
 from fairlead.scheduler.statuses import CANCELLED, FAILED, SUCCEEDED
-from fairlead.service import kept_place
-from fairlead.service.patient_calls import PatientCalls
+from fairlead.service.output import storage as output_storage
+from fairlead.service.output.bounded_calls import BoundedCalls
 
 log = logging.getLogger("fairlead")
 
 STREAMS = ("out", "err")
-_UNSAID = 2 ** len(STREAMS)
-"""In place of the streams that have a file, a bit each: it was not noted which have one."""
-PIECE = 2**20
+_UNKNOWN = 2 ** len(STREAMS)
+"""Instead of the bits of streams that have a file: unknown which have one."""
+PIECE_BYTES = 2**20
 THREADS = 4
-MOST_CALLS, MOST_READS = 32, 3
-"""At once: of a storage that takes, in which some may hang; and of all that are read from."""
-START_WITHIN, READ_WITHIN = 5.0, 10.0
-"""Seconds until a scheduler starts without its storage, and until somebody who reads is told that it does not answer."""
+MOST_WRITES, MOST_READS = 32, 3
+"""Concurrent calls: writes, some of which may hang, and reads."""
+START_SECONDS, READ_SECONDS = 5.0, 10.0
+"""When a scheduler starts without its storage, and when a read fails."""
 MOST_TRIES = 10
-FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0
-"""Seconds between two tries; each is twice the one before: so it is given up after some five minutes."""
-SAY_EVERY, SAY_AGAIN = 60.0, 3600.0
-"""Seconds between two lines of the log about what cannot be kept, and about a storage that is still away."""
+FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 1.0, 60.0
+"""Between two tries, doubling: an output is given up after about five minutes."""
+LOG_SECONDS, LOG_AGAIN_SECONDS = 60.0, 3600.0
+"""Between two log lines about failures, and about a storage that is still unavailable."""
 MANY_LINES = 100_000
 OVER = (SUCCEEDED, FAILED, CANCELLED)
 
 
 class _Due(NamedTuple):
-    """Output that is to be copied: when, and how often that was tried."""
+    """Output to be copied: when, and after how many tries."""
 
     at: float
     job: int
@@ -64,7 +63,7 @@ class _Due(NamedTuple):
 
 
 class _Away(NamedTuple):
-    """A storage that does not take anything: since when, why, how often that was tried, and when it is tried again."""
+    """An unavailable storage: since when, why, after how many tries, and when to try again."""
 
     since: float
     why: str
@@ -72,52 +71,52 @@ class _Away(NamedTuple):
     again_at: float
 
 
-class KeptOutput:
-    """All that is kept, and is to be.
+class OutputArchive:
+    """All archived output, and all that is still to be copied.
 
-    `recover`, `recorded` and `forget` are called in the scheduler's thread, `close` in any, the rest in others.
+    `recover`, `recorded` and `forget` run in the scheduler's thread, `close` in any, the rest in others.
 
     Parameters
     ----------
     url : str
-        Where to: anything that fsspec opens.
+        The target: anything that fsspec opens.
     home : Path
         The scheduler's data folder.
 
     Raises
     ------
     Refused
-        There is nothing that could ever write there. Where it is only away, that is said in the log.
+        The target can never be written to. If it is only unavailable, a warning is logged.
     """
 
     def __init__(self, url: str, home: Path) -> None:
         self._url = url.rstrip("/")
-        self._urls = [self._url]  # this one, and those of schedulers before
-        self._calls, self._reads = PatientCalls(MOST_CALLS, "storage"), PatientCalls(MOST_READS, "reading")
-        self._opened = threading.local()  # places, as fsspec has one by thread
-        self._openings = 0  # how often all places are to be opened anew
+        self._urls = [self._url]  # this one, and those of earlier configurations
+        self._calls, self._reads = BoundedCalls(MOST_WRITES, "storage"), BoundedCalls(MOST_READS, "reading")
+        self._opened = threading.local()  # storages, since fsspec has one per thread
+        self._openings = 0  # incremented to reopen all storages
         self._away: _Away | None = None
         self._notes, self._home, self._journal = home / "kept_output", home, ""
         self._engine: LiveEngine | None = None
-        self._changed = threading.Condition()  # of what follows; held for moments
-        self._kept: dict[int, array[int]] = {}  # by job, of each task where it is: see _coded
+        self._changed = threading.Condition()  # guards what follows; held briefly
+        self._kept: dict[int, array[int]] = {}  # by job, the location of each task's output: see _coded
         self._due: list[_Due] = []
-        self._open: dict[int, dict[int, str]] = {}  # by job, the tasks that are to be kept, and their nodes
-        self._forgotten: set[int] = set()  # jobs that nobody remembers, of which tasks are to be kept
+        self._open: dict[int, dict[int, str]] = {}  # by job, the tasks still to be copied, and their nodes
+        self._forgotten: set[int] = set()  # forgotten jobs with tasks still to be copied
         self._let_go: list[int] = []  # jobs whose output nodes may remove now
         self._troubles: dict[int, str] = {}
-        self._lines, self._said_at, self._closed = 0, -SAY_EVERY, False
+        self._lines, self._said_at, self._closed = 0, -LOG_SECONDS, False
         try:
-            self._calls.call(START_WITHIN, self._check)
+            self._calls.call(START_SECONDS, self._check)
         except Refused:
             raise
-        except Exception as error:  # of fsspec's many kinds
+        except Exception as error:  # fsspec raises many kinds
             self._is_away(_said(error), again=False)
 
     # -- in the scheduler's thread ------------------------------------------------------------------------------
 
     def recover(self, state: State, journal: str, engine: LiveEngine) -> None:
-        """Go on where the last one was: with all that has ended and is not kept."""
+        """Continue with everything that has ended and is not copied."""
         self._engine, self._journal = engine, journal
         noted = _read_notes(self._notes)
         with self._changed:
@@ -139,7 +138,7 @@ class KeptOutput:
             threading.Thread(target=self._work, name=f"keeping-{number}", daemon=True).start()
 
     def recorded(self, state: State, facts: Sequence[Fact]) -> None:
-        """Note what has ended; let go of what was forgotten and is kept."""
+        """Note ended tasks; let nodes remove the output of forgotten jobs that was copied."""
         assert self._engine is not None
         for fact in facts:
             if isinstance(fact, TasksFinished):
@@ -154,7 +153,7 @@ class KeptOutput:
 
     def _has_ended(self, state: State, job: int, index: int) -> None:
         spec = state.index.specs.get(job)
-        if spec is None:  # so few are remembered that it is forgotten already
+        if spec is None:  # forgotten already, since few are remembered
             return
         kept = self._kept.setdefault(job, array("H", bytes(2 * spec.tasks)))
         first = int(state.jobs.first[int(state.job_row(job))])
@@ -171,7 +170,7 @@ class KeptOutput:
         heapq.heappush(self._due, _Due(0.0, job, index, node, 0))
 
     def forget(self, facts: Sequence[Fact]) -> list[int]:
-        """The jobs that were forgotten and whose output may go; the others' goes when it is kept."""
+        """Return the forgotten jobs whose output may be removed now; the others' is removed after copying."""
         jobs = forgotten_by(facts)
         with self._changed:
             for job in jobs:
@@ -194,11 +193,11 @@ class KeptOutput:
             due, again = found
             try:
                 what = self._check if due is None else partial(self._copy, due)
-                streams = self._calls.call(kept_place.ALLOWED, what)
-            except Unreachable as error:  # a node, and not the storage
+                streams = self._calls.call(output_storage.CALL_SECONDS, what)
+            except Unreachable as error:  # the node, not the storage
                 self._is_unsure(again)
                 self._failed(due, _said(error), counts=True)
-            except Exception as error:  # of fsspec's many kinds
+            except Exception as error:  # fsspec raises many kinds
                 self._is_away(_said(error), again)
                 self._failed(due, _said(error), counts=not again)
             else:
@@ -207,9 +206,9 @@ class KeptOutput:
                     self._done(due, streams)
 
     def _next(self) -> tuple[_Due | None, bool] | None:
-        """What is to be copied next, as soon as it is time, and whether that is to find out if the storage is still away.
+        """Wait for the next output to copy; also return True if this checks whether the storage is available again.
 
-        There may be nothing to find it out with. None when no more is to begin.
+        There may be no output for that check. Returns None after `close`.
         """
         with self._changed:
             while not self._closed:
@@ -220,93 +219,93 @@ class KeptOutput:
                 if (left := at - time.monotonic()) > 0:
                     self._changed.wait(left if left < math.inf else None)
                     continue
-                if self._away is not None:  # by nobody else meanwhile
+                if self._away is not None:  # one thread checks; the others wait
                     self._away = self._away._replace(again_at=math.inf)
                 return heapq.heappop(self._due) if self._due else None, again
             return None
 
-    def _place(self, url: str) -> kept_place.Place:
-        """A place, opened for this thread, and anew since it last failed."""
+    def _storage(self, url: str) -> output_storage.Storage:
+        """Return a storage opened for this thread; reopened after a failure."""
         if getattr(self._opened, "number", -1) != self._openings:
-            self._opened.number, self._opened.places = self._openings, {}
-        places: dict[str, kept_place.Place] = self._opened.places
-        if url not in places:
-            places[url] = kept_place.open_place(url)
-        return places[url]
+            self._opened.number, self._opened.storages = self._openings, {}
+        storages: dict[str, output_storage.Storage] = self._opened.storages
+        if url not in storages:
+            storages[url] = output_storage.open_storage(url)
+        return storages[url]
 
     def _check(self) -> int:
-        kept_place.check_place(self._place(self._url))
+        output_storage.check_storage(self._storage(self._url))
         return 0
 
     def _copy(self, due: _Due) -> int:
-        """Copy the output of a task; returns which streams there are, a bit each."""
+        """Copy the output of a task; return the streams that have a file, one bit each."""
         streams = 0
         for bit, stream in enumerate(STREAMS if due.node else ()):
             names, pieces = self._names(due.job, due.task, stream), self._pieces(due, stream)
-            if kept_place.put(self._place(self._url), names, pieces, self._home, self._calls.allow):
+            if output_storage.put(self._storage(self._url), names, pieces, self._home, self._calls.allow):
                 streams |= 1 << bit
         return streams
 
     def _pieces(self, due: _Due, stream: str) -> Iterator[bytes]:
         assert self._engine is not None
         offset = 0
-        while piece := self._engine.read_output(due.job, due.task, stream, offset, PIECE, due.node):
-            self._calls.allow(kept_place.ALLOWED)
+        while piece := self._engine.read_output(due.job, due.task, stream, offset, PIECE_BYTES, due.node):
+            self._calls.allow(output_storage.CALL_SECONDS)
             yield piece
             offset += len(piece)
 
     def _is_away(self, why: str, again: bool) -> None:
-        """Nothing more is tried for a while; `again` says that this was found out once more."""
+        """Mark the storage as unavailable for a while; `again` means that a check has failed."""
         with self._changed:
             self._openings += 1
-            if self._away is not None and not again:  # others found it out before
+            if self._away is not None and not again:  # already known
                 return
             now = time.monotonic()
             before = self._away or _Away(now, why, 0, 0.0)
-            pause = min(LONGEST_PAUSE, FIRST_PAUSE * 2**before.tries)
+            pause = min(LONGEST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2**before.tries)
             self._away = _Away(before.since, why, before.tries + 1, now + pause)
             self._changed.notify_all()
-            loud = now - self._said_at > (SAY_AGAIN if again else SAY_EVERY)
+            loud = now - self._said_at > (LOG_AGAIN_SECONDS if again else LOG_SECONDS)
             if loud:
                 self._said_at = now
         if loud:
             log.warning(
-                "output = %r: nothing can be kept there: %s: it waits where it is, and is tried again", self._url, why
+                "output = %r: nothing can be written there: %s: output waits where it is; retrying", self._url, why
             )
 
     def _is_unsure(self, again: bool) -> None:
-        """Whether the storage was still away was to be found out, and was not: it is tried with another output."""
+        """A check of the storage was inconclusive: use another output for it."""
         with self._changed:
             if again and self._away is not None:
                 self._away = self._away._replace(again_at=0.0)
                 self._changed.notify_all()
 
     def _answers(self, again: bool) -> None:
-        """The storage takes what it is given; `again` says that it did not before."""
+        """The storage works; `again` means that it did not before."""
         if not again:
             return
         with self._changed:
             away, self._away = self._away, None
             self._changed.notify_all()
         if away is not None and self._said_at >= away.since:
-            log.warning("output = %r: what waited is kept there again", self._url)
+            log.warning("output = %r: available again; waiting output is copied", self._url)
 
     def _failed(self, due: _Due | None, why: str, counts: bool) -> None:
-        """An output is not kept; what `counts` does so against it alone, so that trying it comes to an end."""
+        """An output was not copied. Only failures that count against this output exhaust its tries."""
         if due is None:
             return
         tries, name = due.tries + counts, f"{due.job}.{due.task}"
         last = counts and tries >= MOST_TRIES
-        how = "it was given up: the next start of the scheduler tries again" if last else "it is tried again"
-        said = f"the output of task {name} is not kept at {self._url}: {why}: {how}"
+        how = "given up: the next start of the scheduler retries" if last else "retrying"
+        said = f"the output of task {name} is not stored at {self._url}: {why}: {how}"
         with self._changed:
             if due.job not in self._forgotten:
                 self._troubles[due.job] = said
             if not last:
-                pause = min(LONGEST_PAUSE, FIRST_PAUSE * 2**due.tries)
+                pause = min(LONGEST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2**due.tries)
                 heapq.heappush(self._due, due._replace(at=time.monotonic() + pause, tries=tries))
                 self._changed.notify_all()
-            loud = counts and (last or time.monotonic() - self._said_at > SAY_EVERY)
+            loud = counts and (last or time.monotonic() - self._said_at > LOG_SECONDS)
             if loud:
                 self._said_at = time.monotonic()
         if loud:
@@ -328,46 +327,48 @@ class KeptOutput:
     # -- in the API's threads -----------------------------------------------------------------------------------
 
     def trouble(self, job: int) -> str:
-        """What keeps the output of a job from being kept; empty for nothing."""
+        """Return why the output of a job is not stored; empty if nothing is wrong."""
         with self._changed:
             waits = self._away is not None and job in self._open
             return self._troubles.get(job, "") or (self._said_away() if waits else "")
 
     def describe(self) -> OutputInfo:
-        """Where output is kept, what waits for it, and why."""
+        """Return the storage's URL, the number of waiting outputs, and why they wait."""
         with self._changed:
             waiting = sum(map(len, self._open.values()))
             return {"url": self._url, "waiting": waiting, "trouble": self._said_away()}
 
     @property
     def away_for(self) -> float:
-        """For how many seconds nothing could be kept; 0 while it can."""
+        """For how many seconds the storage has been unavailable; 0 if it is available."""
         with self._changed:
             return time.monotonic() - self._away.since if self._away is not None else 0.0
 
     def _said_away(self) -> str:
         if self._away is None:
             return ""
-        return f"for {time.monotonic() - self._away.since:.0f} s nothing can be kept at {self._url}: {self._away.why}"
+        return f"storage {self._url} has been unavailable for {time.monotonic() - self._away.since:.0f} s: {self._away.why}"
 
     def read(self, job: int, index: int, stream: str, offset: int, most: int) -> bytes | None:
-        """A piece of what was kept; None where it is not. Raises Unknown where it cannot be read."""
+        """Return a piece of stored output; None if it is not stored. Raises Unknown if it cannot be read."""
         with self._changed:
             kept = self._kept.get(job)
             if kept is None or not kept[index]:
                 return None
             number, streams = _decoded(kept[index])
             url = self._urls[number]
-        if not streams & (_UNSAID | 1 << STREAMS.index(stream)):
+        if not streams & (_UNKNOWN | 1 << STREAMS.index(stream)):
             return b""
         names = self._names(job, index, stream)
         try:
-            found: bytes = self._reads.call(READ_WITHIN, lambda: kept_place.read(self._place(url), names, offset, most))
-        except Exception as error:  # of fsspec's many kinds
+            found: bytes = self._reads.call(
+                READ_SECONDS, lambda: output_storage.read(self._storage(url), names, offset, most)
+            )
+        except Exception as error:  # fsspec raises many kinds
             if isinstance(error, FileNotFoundError):
-                if streams == _UNSAID:
+                if streams == _UNKNOWN:
                     return b""
-                why = "it was kept there, and is not there now"
+                why = "it was stored there, and is gone"
             else:
                 why = _said(error)
                 with self._changed:
@@ -376,7 +377,6 @@ class KeptOutput:
         return found
 
     def close(self) -> None:
-        """Begin nothing more."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
@@ -391,11 +391,11 @@ class KeptOutput:
         try:
             with self._notes.open("a") as file:
                 file.write(json.dumps(what) + "\n")
-        except OSError as error:  # it is copied once more after a restart
+        except OSError as error:  # it is copied again after a restart
             log.warning("%s cannot be written: %s", self._notes, error)
 
     def _write_notes(self) -> None:
-        """Write the file anew, of what still matters."""
+        """Rewrite the file with what still matters."""
         kept = []
         for job, of in self._kept.items():
             for code in set(of) - {0}:
@@ -407,8 +407,8 @@ class KeptOutput:
         try:
             fresh.write_text("".join(json.dumps(line) + "\n" for line in kept + pending))
             fresh.rename(self._notes)
-        except OSError as error:  # a full disk: go on in the old one, which says the same and more
-            log.warning("%s cannot be written anew: %s", self._notes, error)
+        except OSError as error:  # a full disk: keep the old file, which has the same and more
+            log.warning("%s cannot be rewritten: %s", self._notes, error)
 
 
 def _said(error: Exception) -> str:
@@ -416,17 +416,17 @@ def _said(error: Exception) -> str:
 
 
 def _coded(number: int, streams: int) -> int:
-    """Where the output of a task is kept, and which streams there are, as a number; 0 is for what is not kept."""
-    return 1 + streams + 2 * _UNSAID * number
+    """Encode location and streams of an output as a number; 0 means not stored."""
+    return 1 + streams + 2 * _UNKNOWN * number
 
 
 def _decoded(code: int) -> tuple[int, int]:
-    number, streams = divmod(code - 1, 2 * _UNSAID)
+    number, streams = divmod(code - 1, 2 * _UNKNOWN)
     return number, streams
 
 
 class _Notes(NamedTuple):
-    """What a scheduler before noted: by job and task where they are kept and the streams, and what of forgotten jobs is to be."""
+    """The notes of earlier runs: URL and streams by job and task, and pending tasks of forgotten jobs."""
 
     kept: dict[int, dict[int, tuple[str, int]]]
     pending: list[tuple[int, int, str]]
@@ -438,7 +438,7 @@ def _read_notes(path: Path) -> _Notes:
     for line in path.read_text().splitlines() if path.exists() else []:
         try:
             what, *more = json.loads(line)
-        except ValueError:  # the last line, cut off where the last scheduler was
+        except ValueError:  # the last line, truncated by a crash
             continue
         if what == "pending":
             job, index, node = more
@@ -446,8 +446,8 @@ def _read_notes(path: Path) -> _Notes:
             continue
         if what == "at":
             url, job, streams, *tasks = more
-        else:  # as it was written before, without where
-            url, streams, (job, *tasks) = "", _UNSAID, more
+        else:  # an older format, without the URL
+            url, streams, (job, *tasks) = "", _UNKNOWN, more
         kept.setdefault(job, {}).update(dict.fromkeys(tasks, (url, streams)))
         for index in tasks:
             pending.pop((job, index), None)
@@ -455,11 +455,17 @@ def _read_notes(path: Path) -> _Notes:
 
 
 def read_output(
-    engine: LiveEngine, kept: KeptOutput | None, task: tuple[int, int], stream: str, offset: int, most: int, node: str
+    engine: LiveEngine,
+    kept: OutputArchive | None,
+    task: tuple[int, int],
+    stream: str,
+    offset: int,
+    most: int,
+    node: str,
 ) -> bytes:
-    """A piece of what a task wrote: from its node while that is there, else from where it is kept; empty where there is none.
+    """Return a piece of a task's output: from its node if available, otherwise from the storage; empty if there is none.
 
-    Raises Unreachable where its node, if it ever had one, does not tell, and nothing is kept.
+    Raises Unreachable if the task's node does not answer and nothing is stored.
     """
     away = None
     try:

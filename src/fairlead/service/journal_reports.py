@@ -1,4 +1,4 @@
-"""Looking back on what ran live, for audits and for usage: a process of its own reads the journal, so that no step waits."""
+"""Reports over past time (audits, usage), made by a separate process that reads the journal, so no step waits."""
 
 import asyncio
 import sys
@@ -6,23 +6,23 @@ from collections.abc import Callable
 from pathlib import Path
 
 
-class AuditFailed(RuntimeError):
-    """It could not be made; the message says why."""
+class ReportFailed(RuntimeError):
+    """The report could not be made; the message states why."""
 
 
-class OneAtATime(RuntimeError):
-    """Somebody asks for another while theirs is made."""
+class ReportRunning(RuntimeError):
+    """A report for this caller is being made already."""
 
 
-class Audits:
-    """Audits of one journal, one at a time.
+class JournalReports:
+    """Reports from one journal, one at a time.
 
     Parameters
     ----------
     path : Path
         The journal's file.
     clock : callable
-        The scheduler's: seconds as in its facts.
+        The scheduler's clock.
     """
 
     def __init__(self, path: Path, clock: Callable[[], float]) -> None:
@@ -31,19 +31,19 @@ class Audits:
         self._asking: set[int] = set()
 
     async def __call__(self, uid: int, over: float, starved_after: float) -> bytes:
-        """The last so many seconds, as JSON, for somebody: :class:`fairlead.model.api_types.OverTimeInfo`.
+        """Audit the last `over` seconds; return :class:`fairlead.model.api_types.OverTimeInfo` as JSON.
 
-        Raises AuditFailed, OneAtATime. The process ends with whoever waits for it.
+        Raises ReportFailed, ReportRunning. Cancelling the call ends the process.
         """
         return await self._one_of(uid, "over_time", over, starved_after)
 
     async def usage(self, uid: int, over: float) -> bytes:
-        """What was used in the last so many seconds, as JSON: :class:`fairlead.model.api_types.UsageInfo`; raises alike."""
+        """Report usage of the last `over` seconds; :class:`fairlead.model.api_types.UsageInfo` as JSON. Raises alike."""
         return await self._one_of(uid, "usage", over)
 
     async def _one_of(self, uid: int, module: str, over: float, *more: float) -> bytes:
         if uid in self._asking:
-            raise OneAtATime("the journal is looked through for you already: wait until that is done")
+            raise ReportRunning("a report is being made for you already: wait until it is done")
         self._asking.add(uid)
         try:
             return await self._make(module, over, *more)
@@ -53,7 +53,7 @@ class Audits:
     async def _make(self, module: str, over: float, *more: float) -> bytes:
         async with self._one:
             arguments = [str(self._path), *map(repr, (over, self._clock(), *more))]
-            # Without what a folder or the environment may bring in: what is there may be anybody's.
+            # Isolated from environment and folder, which anybody may control.
             process = await asyncio.create_subprocess_exec(
                 sys.executable, "-I", "-m", f"fairlead.journal.{module}", *arguments, cwd="/",
                 stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
@@ -66,5 +66,5 @@ class Audits:
                     await process.wait()
             if process.returncode:
                 lines = trouble.decode(errors="replace").strip().splitlines() or [f"status {process.returncode}"]
-                raise AuditFailed(lines[-1])
+                raise ReportFailed(lines[-1])
             return answer

@@ -1,4 +1,4 @@
-"""What a configuration says that is most likely not meant: told when it comes into force, and no reason to refuse it."""
+"""Warnings about a valid configuration that is probably a mistake, shown when it is applied."""
 
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -9,30 +9,29 @@ from fairlead.people.accounts import Accounts
 from fairlead.scheduler.queue_tree import amounts_of
 from fairlead.scheduler.tables import vector
 
-MOST_TOLD = 10
+MOST_WARNINGS = 10
 
 
-def doubts(configuration: Configuration, has: Quantities, accounts: Accounts | None) -> list[str]:
-    """What whoever wrote a configuration should look at again, a line each, the first few.
+def configuration_warnings(configuration: Configuration, has: Quantities, accounts: Accounts | None) -> list[str]:
+    """Return the first warnings about a configuration, one line each.
 
     Parameters
     ----------
-    configuration : Configuration
     has : Quantities
-        What all nodes have together.
+        The total capacity of all nodes.
     accounts : Accounts or None
-        Where accounts and groups are looked up, which may block; None where nobody asks who may do what.
+        Where accounts and groups are looked up, which may block; None on a personal scheduler.
     """
     found = _promised_beyond(configuration.queues, has) + _promised_below(configuration.queues, has)
     found += _of_nothing(configuration.queues, has)
     if accounts is not None:
         found += _unknown_names(configuration, accounts)
-    more = [f"and {len(found) - MOST_TOLD} more like these"] if len(found) > MOST_TOLD else []
-    return found[:MOST_TOLD] + more
+    more = [f"and {len(found) - MOST_WARNINGS} more like these"] if len(found) > MOST_WARNINGS else []
+    return found[:MOST_WARNINGS] + more
 
 
 def _promised_beyond(queues: Sequence[Queue], has: Quantities) -> list[str]:
-    """Where guarantees come to more than there is: of one queue, or of all together."""
+    """Warn of guarantees beyond the capacity: of one queue, or of all together."""
     found = []
     for queue in queues:
         for resource, amount in queue.guarantee.items():
@@ -47,7 +46,7 @@ def _promised_beyond(queues: Sequence[Queue], has: Quantities) -> list[str]:
 
 
 def _promised_below(queues: Sequence[Queue], has: Quantities) -> list[str]:
-    """Where those below a queue are guaranteed more than it, as far as that is no reason to refuse the file: with these nodes."""
+    """Warn if the guarantees below a queue exceed its own with these nodes; otherwise the file would be refused."""
     found, resources = [], sorted(has)
     total, below = vector(has, resources), promised_below(queues)
     for queue in queues:
@@ -63,13 +62,13 @@ def _promised_below(queues: Sequence[Queue], has: Quantities) -> list[str]:
                 amounts = [format_quantity(resource, int(amount)) for amount in (sum(theirs), own[k])]
                 found.append(
                     f"queue {written(queue.name)!r}: is guaranteed {amounts[1]} {resource}, and those below it {amounts[0]}: "
-                    "what is beyond its own holds among them alone"
+                    "the excess holds only among them"
                 )
     return found
 
 
 def _of_nothing(queues: Sequence[Queue], has: Quantities) -> list[str]:
-    """Where a weight or a limit is said of a resource that no node has."""
+    """Warn of weights and limits on a resource that no node has."""
     found = []
     for queue in queues:
         weights = queue.weight if isinstance(queue.weight, dict) else {}
@@ -81,11 +80,11 @@ def _of_nothing(queues: Sequence[Queue], has: Quantities) -> list[str]:
 
 def _beyond(resource: str, amount: int, has: Quantities) -> str:
     there = format_quantity(resource, has.get(resource, 0))
-    return f"{format_quantity(resource, amount)} {resource}, and all nodes together have {there}: it cannot be kept"
+    return f"{format_quantity(resource, amount)} {resource}, but all nodes together have {there}: it cannot be met"
 
 
 def _promised(queues: Sequence[Queue]) -> Quantities:
-    """What those who are guaranteed something are guaranteed in all; what is below them is a part of that."""
+    """Return the sum of all topmost guarantees; those below are part of them."""
     guaranteed = {queue.name: queue.guarantee for queue in queues if queue.guarantee}
     found: Quantities = {}
     for name, guarantee in guaranteed.items():
@@ -108,4 +107,4 @@ def _unknown(lists: Mapping[str, Iterable[str]], accounts: Accounts) -> Iterable
         for name in names:
             if name != USERS and not accounts.knows(name):
                 kind = "a group" if name.startswith("@") else "an account"
-                yield f"{key} names {name!r}, {kind} that there is not here"
+                yield f"{key} names {name!r}, {kind} that does not exist here"

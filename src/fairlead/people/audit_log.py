@@ -1,4 +1,4 @@
-"""Who did what, from two places: facts of the journal that a person caused, and the file of deeds. For those who may know it."""
+"""The audit log that people read: facts that a person caused, merged with the log of other actions and refusals."""
 
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -8,10 +8,11 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from fairlead.journal import Envelope
-from fairlead.model.api_types import Doing, DoingList
+from fairlead.model.api_types import AuditEntry, AuditPage
 from fairlead.model.quantity import format_quantities
 from fairlead.model.specs import Job, path_to_root, written
-from fairlead.people.deeds import Deed
+from fairlead.people.audit_records import AuditRecord
+from fairlead.people.private_queues import without
 from fairlead.people.rules import (
     Caller,
     Rules,
@@ -23,7 +24,6 @@ from fairlead.people.rules import (
     seen_queue,
     sees_names,
 )
-from fairlead.people.telling import without
 from fairlead.scheduler.facts import (
     EDITABLE,
     Configured,
@@ -49,17 +49,17 @@ from fairlead.scheduler.facts import (
 )
 from fairlead.scheduler.framework_index import holds_jobs_of
 
-LARGEST_PAGE = 2**20
-"""Bytes of the entries of a page, about."""
+MOST_PAGE_BYTES = 2**20
+"""Approximate size of the entries of one page."""
 
 
 def job_of(fact: Fact) -> int | None:
-    """The job that a person's fact is about, if it is about one."""
+    """Return the job that a person's fact is about; None if it is about no job."""
     return fact.id if isinstance(fact, JobSubmitted | JobCancelled | JobHeld | JobReleased | JobEdited) else None
 
 
-def told_fact(envelope: Envelope, fact: Fact, job: Job | None) -> Doing:
-    """A fact that a person caused, as an entry of the log; `job` is what it is about, where that is still known."""
+def fact_entry(envelope: Envelope, fact: Fact, job: Job | None) -> AuditEntry:
+    """Turn a fact that a person caused into a log entry; `job` is its subject, if still known."""
     return {
         "at": envelope.wall,
         "by": envelope.by,
@@ -71,12 +71,12 @@ def told_fact(envelope: Envelope, fact: Fact, job: Job | None) -> Doing:
     }
 
 
-def fact_as_known(rules: Rules, caller: Caller, envelope: Envelope, fact: Fact, job: Job | None) -> Doing:
-    """As `told_fact`, less what they may not know: as in listings of jobs, whose those of a private queue are.
+def visible_fact(rules: Rules, caller: Caller, envelope: Envelope, fact: Fact, job: Job | None) -> AuditEntry:
+    """Like `fact_entry`, but without what the caller may not see, as in job listings.
 
-    Of a job that is forgotten it is not known where it was: where there are private queues, it may have been in one.
+    The queue of a forgotten job is unknown. If any queue is private, the job may have been there, so its author is hidden.
     """
-    told = told_fact(envelope, fact, job)
+    told = fact_entry(envelope, fact, job)
     if told["job"] is None or envelope.by == caller.person.name:
         return told
     if job is None:
@@ -85,38 +85,36 @@ def fact_as_known(rules: Rules, caller: Caller, envelope: Envelope, fact: Fact, 
     if sees_names(rules, caller, job):
         return told
     seen = replace(job, user="", queue=written(seen_queue(rules, caller, job.queue)))
-    told = told_fact(envelope, replace(fact, job=seen) if isinstance(fact, JobSubmitted) else fact, seen)
+    told = fact_entry(envelope, replace(fact, job=seen) if isinstance(fact, JobSubmitted) else fact, seen)
     return {**told, "by": "" if envelope.by == job.user else envelope.by}
 
 
-def deed_as_known(caller: Caller, deed: Deed, hidden: Mapping[str, str]) -> Deed:
-    """A deed less what they may not know: the leaves of others in private queues, and who it was that had to do with one."""
-    if deed.by == caller.person.name:
-        return deed
-    what, why, queue = (without(text, hidden) for text in (deed.what, deed.why, deed.queue))
-    if (what, why, queue) == (deed.what, deed.why, deed.queue):
-        return deed
-    return replace(deed, by="", what=what, why=why, queue=queue)
+def visible_record(caller: Caller, record: AuditRecord, hidden: Mapping[str, str]) -> AuditRecord:
+    """Hide other people's leaves in private queues, and the person who acted on one."""
+    if record.by == caller.person.name:
+        return record
+    what, why, queue = (without(text, hidden) for text in (record.what, record.why, record.queue))
+    if (what, why, queue) == (record.what, record.why, record.queue):
+        return record
+    return replace(record, by="", what=what, why=why, queue=queue)
 
 
-def told_deed(deed: Deed) -> Doing:
-    """A deed as an entry of the log."""
+def record_entry(record: AuditRecord) -> AuditEntry:
     return {
-        "at": deed.at,
-        "by": deed.by,
-        "what": deed.what,
-        "outcome": deed.outcome,
-        "why": deed.why,
+        "at": record.at,
+        "by": record.by,
+        "what": record.what,
+        "outcome": record.outcome,
+        "why": record.why,
         "job": None,
-        "queue": deed.queue or None,
+        "queue": record.queue or None,
     }
 
 
-def may_know(rules: Rules, caller: Caller, entry: Doing, job: Job | None) -> bool:
-    """Whether an entry is for them, as far as they may know it: their own, about a job or a queue of theirs, or anything for
-    operators.
+def may_see(rules: Rules, caller: Caller, entry: AuditEntry, job: Job | None) -> bool:
+    """True if the caller may see an entry: their own, one about a job or queue of theirs, or any for operators.
 
-    By a token for some queues, only what is about these.
+    With a token for some queues, only entries about those.
     """
     here = caller.queues is None or (entry["queue"] is not None and reaches(caller, entry["queue"]))
     if operates(rules, caller) or (entry["by"] == caller.person.name and here):
@@ -126,80 +124,82 @@ def may_know(rules: Rules, caller: Caller, entry: Doing, job: Job | None) -> boo
     return entry["queue"] is not None and administers(rules, caller, entry["queue"])
 
 
-def is_in(entry: Doing, queue: str | None) -> bool:
-    """Whether an entry is about a queue or one below it; any is, where none is named."""
+def is_in(entry: AuditEntry, queue: str | None) -> bool:
+    """True if an entry is about this queue or one below it, or if no queue is given."""
     return queue is None or (entry["queue"] is not None and queue in path_to_root(entry["queue"]))
 
 
-class Before(NamedTuple):
-    """From where on, back in time, the log is to be told: facts with a lower number, and deeds of an earlier moment."""
+class Position(NamedTuple):
+    """The position of a page: continue with facts of a lower number and actions of an earlier time."""
 
     fact: int | None = None
-    deed: float | None = None
+    record: float | None = None
 
     @classmethod
-    def read(cls, text: str) -> "Before":
-        """What :meth:`write` wrote."""
-        fact, _, deed = text.partition("-")
-        return cls(int(fact) if fact else None, float(deed) if deed else None)
+    def read(cls, text: str) -> "Position":
+        """Parse what :meth:`write` returned."""
+        fact, _, record = text.partition("-")
+        return cls(int(fact) if fact else None, float(record) if record else None)
 
     def write(self) -> str:
-        """As text, which means nothing to others."""
-        return f"{'' if self.fact is None else self.fact}-{'' if self.deed is None else repr(self.deed)}"
+        """Return an opaque text form."""
+        return f"{'' if self.fact is None else self.fact}-{'' if self.record is None else repr(self.record)}"
 
 
 class Page:
-    """A page of the log, filled from the newest entry on, until it has so many, or they are so large.
+    """A page of the log, filled from the newest entry back until it has `most` entries or `MOST_PAGE_BYTES`.
 
     Attributes
     ----------
-    before : Before
-        Where it goes on.
+    before : Position
+        Where the next page continues.
     """
 
     def __init__(
-        self, allows: Callable[[Doing, Job | None], bool], deeds: Iterator[Deed], before: Before, most: int
+        self,
+        allows: Callable[[AuditEntry, Job | None], bool],
+        records: Iterator[AuditRecord],
+        before: Position,
+        most: int,
     ) -> None:
         self._allows, self._most, self._size = allows, most, 0
-        self._deeds = deeds
-        self._deed = next(deeds, None)
-        self._found: list[Doing] = []
+        self._records = records
+        self._record = next(records, None)
+        self._found: list[AuditEntry] = []
         self.before = before
 
     @property
     def is_full(self) -> bool:
-        """Whether it takes no more."""
-        return len(self._found) >= self._most or self._size >= LARGEST_PAGE
+        return len(self._found) >= self._most or self._size >= MOST_PAGE_BYTES
 
-    def add_facts(self, facts: Iterable[tuple[int, Doing, Job | None]]) -> None:
-        """Add facts by their numbers, the newest first, older than those before them, and the deeds since."""
+    def add_facts(self, facts: Iterable[tuple[int, AuditEntry, Job | None]]) -> None:
+        """Add facts by number, newest first, each preceded by the actions since then."""
         for number, entry, job in facts:
-            self.add_deeds(entry["at"])
+            self.add_records(entry["at"])
             if self.is_full:
                 return
             self.before = self.before._replace(fact=number)
             self._take(entry, job)
 
-    def add_deeds(self, since: float = -inf) -> bool:
-        """Add the deeds since a moment; whether there are none before."""
-        while self._deed is not None and self._deed.at > since and not self.is_full:
-            self.before = self.before._replace(deed=self._deed.at)
-            self._take(told_deed(self._deed), None)
-            self._deed = next(self._deeds, None)
-        return self._deed is None
+    def add_records(self, since: float = -inf) -> bool:
+        """Add actions since a time; return True if no earlier ones are left."""
+        while self._record is not None and self._record.at > since and not self.is_full:
+            self.before = self.before._replace(record=self._record.at)
+            self._take(record_entry(self._record), None)
+            self._record = next(self._records, None)
+        return self._record is None
 
-    def _take(self, entry: Doing, job: Job | None) -> None:
+    def _take(self, entry: AuditEntry, job: Job | None) -> None:
         if self._allows(entry, job):
             self._found.append(entry)
             self._size += 100 + len(entry["what"]) + len(entry["why"]) + len(entry["queue"] or "")
 
-    def told(self, is_last: bool) -> DoingList:
-        """The page, the newest entry last."""
+    def told(self, is_last: bool) -> AuditPage:
         return {"log": self._found[::-1], "next": None if is_last else self.before.write()}
 
 
 def specs_in(facts: Iterable[Fact], known: Mapping[int, Job]) -> dict[int, Job]:
-    """The jobs that facts are about: as they were submitted among them, else as they are known."""
+    """Return the jobs that facts are about: as submitted among these facts, otherwise as known."""
     found = {}
     for fact in facts:
         number = job_of(fact)
@@ -242,9 +242,9 @@ def _told(fact: Fact, job: Job | None) -> str:
         case FrameworkGone(id=who):
             return f"tore down framework {who}"
         case RolesSuppressed(id=who):
-            return f"wants no more offers for framework {who}"
+            return f"suppressed offers to framework {who}"
         case RolesRevived(id=who):
-            return f"wants offers for framework {who}"
+            return f"revived offers to framework {who}"
         case OffersAccepted(framework=who, ids=ids, jobs=jobs):
             return f"accepted {_count(ids, 'offer')} of framework {who}: {_count(jobs, 'task')}"
         case OffersDeclined(framework=who, ids=ids):
@@ -252,7 +252,7 @@ def _told(fact: Fact, job: Job | None) -> str:
         case OffersRescinded(ids=ids, why=why):
             return f"had {_count(ids, 'offer')} rescinded: {why}"
         case ResourcesReserved(amount=amount, mark=mark):
-            return f"{'set apart' if mark else 'gave back'} {format_quantities(amount)} of a node"
+            return f"{'reserved' if mark else 'unreserved'} {format_quantities(amount)} of a node"
         case _:
             return re.sub("(?<=.)([A-Z])", r" \1", type(fact).__name__).lower()
 

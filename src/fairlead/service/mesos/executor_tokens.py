@@ -1,7 +1,7 @@
-"""Which executor calls: it says its secret, or it is a process of this machine that has it in its environment.
+"""Authentication of executors: by their secret, sent with a call or found in the calling process's environment.
 
-Not every client library sends the secret. What the kernel tells of the process at the other end of a connection proves the same:
-nobody but its account, and root, could have started it so.
+Not every client library sends the secret. The kernel identifies the process at the other end of a connection, and only its
+account and root could have started it with that environment.
 """
 
 from collections.abc import Iterator, Mapping
@@ -16,15 +16,15 @@ PROC = Path("/proc")
 _BEARER = "bearer "
 
 
-def said_token(authorization: str) -> str:
-    """The secret in an ``Authorization`` header; empty where there is none."""
+def bearer_token(authorization: str) -> str:
+    """Return the secret in an ``Authorization`` header; empty without one."""
     return authorization[len(_BEARER) :].strip() if authorization[: len(_BEARER)].lower() == _BEARER else ""
 
 
 def token_of_peer(scope: Mapping[str, Any]) -> str:
-    """The secret in the environment of the process at the other end of a connection; empty where that cannot be seen.
+    """Return the secret in the environment of the calling process; empty if it cannot be read.
 
-    It looks through processes of this machine, so it is asked for once for each connection.
+    This searches the processes of this machine, so call it once per connection.
     """
     here, there = scope["server"], scope["client"]
     uid, inode = uid_of_caller(here, there), inode_of_caller(here, there)
@@ -34,9 +34,9 @@ def token_of_peer(scope: Mapping[str, Any]) -> str:
 
 
 def _having(name: str, uid: int) -> Iterator[Path]:
-    """The processes of an account that have something open, as far as they may be looked at."""
+    """Yield the readable processes of an account that have a file open."""
     for process in PROC.iterdir():
-        with suppress(OSError):  # it has ended, or is not to be looked at
+        with suppress(OSError):  # it has ended, or is not readable
             if process.name.isdigit() and process.stat().st_uid == uid:
                 folder = process / "fd"
                 if any(_is(each, name) for each in folder.iterdir()):

@@ -1,7 +1,6 @@
-"""What is told of the leaves in private queues: their names are those of people, so others are told of the queue above alone.
+"""Hides leaves in private queues, which bear people's names: other people see the queue above instead.
 
-Single queues and jobs are told by :mod:`fairlead.people.rules`; what is here goes through whole answers, with tables of queues
-and sentences about them.
+:mod:`fairlead.people.rules` handles single queues and jobs. This file handles whole answers, with tables and texts.
 """
 
 import re
@@ -18,7 +17,7 @@ _NAME = re.compile(r"[\w.@+/-]*\w")
 
 
 def hidden_leaves(rules: Rules, caller: Caller, names: Iterable[str]) -> dict[str, str]:
-    """Of these queues those that somebody is not told of by name, each with what they are told instead."""
+    """Return the queues whose names the caller may not see, each with the name to show instead."""
     if not any(said.private for said in rules.queues.values()):
         return {}
     seen = {name: seen_queue(rules, caller, name) for name in names}
@@ -26,7 +25,7 @@ def hidden_leaves(rules: Rules, caller: Caller, names: Iterable[str]) -> dict[st
 
 
 def without(told: Any, hidden: Mapping[str, str]) -> Any:
-    """An answer without the rows of hidden leaves, and with what is told instead in its sentences."""
+    """Remove the rows of hidden leaves from an answer, and replace their names in texts."""
     if not hidden:
         return told
     if isinstance(told, dict):
@@ -42,7 +41,7 @@ def without(told: Any, hidden: Mapping[str, str]) -> Any:
 
 
 def job_as_seen(rules: Rules, caller: Caller, job: Job, told: Any) -> Any:
-    """What is told of a job, less what they may not know, also of the queue that tasks of it were revoked for."""
+    """Return a job's description as the caller may see it, including the queue that its tasks were preempted for."""
     found = as_seen(rules, caller, job, told)
     if found["revoked"] is not None:
         found = {
@@ -53,7 +52,7 @@ def job_as_seen(rules: Rules, caller: Caller, job: Job, told: Any) -> Any:
 
 
 def used_as_seen(rules: Rules, caller: Caller, rows: Iterable[UsedBy]) -> list[UsedBy]:
-    """What was used by each user in each queue, and of hidden leaves together."""
+    """Return usage by user and queue, with hidden leaves merged into the queue shown instead."""
     found: dict[tuple[str, str], UsedBy] = {}
     for row in rows:
         name = written(seen_queue(rules, caller, row["queue"]))

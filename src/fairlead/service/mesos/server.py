@@ -1,4 +1,4 @@
-"""Mesos' door: all that answers frameworks, put together, with what goes on beside it."""
+"""The server for Mesos frameworks: all its parts, and its background tasks."""
 
 import asyncio
 import logging
@@ -11,17 +11,18 @@ from ipaddress import IPv4Address, ip_address
 from pathlib import Path
 from typing import Any
 
-import uvicorn
-
 from fairlead.people.principals import Principals
 from fairlead.scheduler.facts import Fact
 from fairlead.scheduler.state import State
-from fairlead.service.api.asking import Asker
+from fairlead.service.api.state_client import StateClient
 from fairlead.service.clock import Clock
-from fairlead.service.listening import LOOPBACK, Listener, Where, make_server
+from fairlead.service.connections.host_names import LOOPBACK
+from fairlead.service.connections.listening import Listener, Where
+from fairlead.service.connections.slots import ConnectionSlots, Kind
+from fairlead.service.connections.web_server import WebServer
 from fairlead.service.loop import Busy
 from fairlead.service.mesos.app import MesosApp
-from fairlead.service.mesos.callers import Callers
+from fairlead.service.mesos.authenticator import FrameworkAuthenticator
 from fairlead.service.mesos.calls import Calls
 from fairlead.service.mesos.events import VERSION
 from fairlead.service.mesos.executor_calls import ExecutorCalls
@@ -29,34 +30,31 @@ from fairlead.service.mesos.executors import Executors
 from fairlead.service.mesos.messages.mesos_pb2 import MasterInfo
 from fairlead.service.mesos.operators import Operators
 from fairlead.service.mesos.sandboxes import ASIDE, Sandboxes
-from fairlead.service.mesos.subscriptions import TELL_AGAIN, Subscriptions
-from fairlead.service.places import Kind, Places
-from fairlead.service.unfinished import Unfinished
+from fairlead.service.mesos.subscriptions import RESEND_SECONDS, Subscriptions
+from fairlead.service.unfinished_jobs import UnfinishedJobs
 from fairlead.sockets import is_loopback
 
 log = logging.getLogger("fairlead")
 
-KEEP_ALIVE = 86_400
-"""Seconds that a connection may be silent: clients keep one for all their calls, and do not expect it to be gone."""
-ROOM = {Kind.LOOK: 100, Kind.CHANGE: 4000, Kind.WAIT: 4000}
-"""Requests at once: each stream is one for as long as it lasts."""
-PATIENCE = 10.0
-"""Seconds that a connection may wait to be let in: clients take it for an error to be told to come back, but for 503."""
-SWEEP_EVERY = 600.0
-"""Seconds between two looks for sandboxes of jobs that are forgotten."""
+KEEP_ALIVE_SECONDS = 86_400
+"""How long a connection may be silent: clients keep one for all their calls, and expect it to last."""
+ROOM = {Kind.READ: 100, Kind.CHANGE: 4000, Kind.WAIT: 4000}
+"""Concurrent requests by kind; each stream counts as one while it lasts."""
+MOST_WAIT_SECONDS = 10.0
+"""How long a connection may wait to be admitted: of all refusals, clients retry only after a 503."""
+SWEEP_SECONDS = 600.0
+"""Between two searches for sandboxes of forgotten jobs."""
 
 
-class MesosDoor:
-    """What answers frameworks: made before the scheduler runs, since it is told from the first fact on, and opened when it does.
+class MesosServer:
+    """The server for frameworks. It is made before the scheduler runs, to get all facts, and opened once it does.
 
     Parameters
     ----------
     where : Where
-        Says where their principals are, and what the machine is called by.
-    listener : Listener
+        For principals and host names.
     personal : bool
-        Whether all is one person's.
-    clock : Clock
+        True if the scheduler belongs to one person.
     """
 
     def __init__(self, where: Where, listener: Listener, personal: bool, clock: Clock) -> None:
@@ -66,18 +64,17 @@ class MesosDoor:
         self._executors.on_ended = self._subscriptions.executor_ended
 
     def recorded(self, state: State, facts: Sequence[Fact]) -> None:
-        """Tell what was recorded."""
+        """Send what was recorded to frameworks and executors."""
         self._executors.recorded(state, facts)
         self._subscriptions.recorded(state, facts)
 
     def end(self) -> None:
-        """Nobody is told anything any more."""
         self._executors.end()
         self._subscriptions.end()
 
-    def open(self, asker: Asker, unfinished: Unfinished, home: Path, most: int) -> uvicorn.Server:
-        """Make what answers, with places for so many connections."""
-        self._asker = asker
+    def open(self, client: StateClient, unfinished: UnfinishedJobs, home: Path, most: int) -> WebServer:
+        """Make the web server, with `most` slots for connections."""
+        self._client = client
         folder, volumes = (
             home / name if self._personal else home.with_name(f"{home.name}-{name}")
             for name in ("sandboxes", "volumes")
@@ -86,35 +83,33 @@ class MesosDoor:
         master = master_info(self.listener)
         certificate = _certificate(self._where.certificate) if self._where.certificate is not None else ""
         self._calls = Calls(
-            asker, self._subscriptions, self._executors, unfinished, self._sandboxes, master, certificate
+            client, self._subscriptions, self._executors, unfinished, self._sandboxes, master, certificate
         )
-        self._executor_calls = ExecutorCalls(asker, self._executors, self._subscriptions, self._calls.until_taken)
-        callers = Callers(asker.door, self._principals)
-        app = MesosApp(
-            callers, self._calls, self._executor_calls, Operators(asker, master, self._calls.set_apart), self._names()
+        self._executor_calls = ExecutorCalls(client, self._executors, self._subscriptions, self._calls.until_taken)
+        authenticator = FrameworkAuthenticator(client.authenticator, self._principals)
+        operators = Operators(client, master, self._calls.set_apart)
+        app = MesosApp(authenticator, self._calls, self._executor_calls, operators, self._names())
+        knows = client.authenticator.knows
+        slots = ConnectionSlots(
+            most, self._personal, knows, room=ROOM, most_of_one=most // 2, full=503, max_wait=MOST_WAIT_SECONDS
         )
-        places = Places(
-            most, self._personal, asker.door.knows, room=ROOM, most_of_one=most // 2, full=503, patience=PATIENCE
-        )
-        return make_server(app, self.listener.tls, places, KEEP_ALIVE)
+        return WebServer(app, self.listener.tls, slots, KEEP_ALIVE_SECONDS)
 
     def _names(self) -> set[str]:
-        """The hosts that requests may be for; none where all will do."""
+        """Return the accepted host names; empty for all."""
         host = self.listener.socket.getsockname()[0]
         names = {host, *LOOPBACK, *self._where.names}
         if not is_loopback(host):
             if self._principals is not None:
-                return set()  # no page has a browser send a secret that it does not know
+                return set()  # a web page does not know the secret
             names |= {socket.gethostname(), socket.getfqdn()}
         return {name.lower().rstrip(".") for name in names}
 
     def attach(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Say in which event loop it all is."""
         self._subscriptions.attach(loop)
         self._executors.attach(loop)
 
     def beside(self) -> list[Coroutine[Any, Any, None]]:
-        """What goes on for ever, or for a while, beside the answers."""
         return [
             self._calls.disconnect_those_gone(),
             self._calls.end_groups_of_before(),
@@ -125,13 +120,13 @@ class MesosDoor:
 
     async def _tell_again(self) -> None:
         while True:
-            await asyncio.sleep(TELL_AGAIN / 2)
+            await asyncio.sleep(RESEND_SECONDS / 2)
             await self._look(self._subscriptions.tell_again)
 
     async def _look(self, view: Any) -> Any:
         try:
-            return await self._asker.read(view)
-        except (Busy, TimeoutError):  # the next time
+            return await self._client.read(view)
+        except (Busy, TimeoutError):  # try again next time
             return None
 
     async def _sweep(self) -> None:
@@ -141,14 +136,14 @@ class MesosDoor:
                 try:
                     await asyncio.to_thread(self._sandboxes.drop_but, known[0])
                     for name in await asyncio.to_thread(self._sandboxes.set_aside, known[1]):
-                        log.warning("volume %s is none that is reserved: it is kept in %s", name, ASIDE)
+                        log.warning("volume %s has no reservation: moved to %s", name, ASIDE)
                 except OSError as error:
-                    log.warning("sandboxes: one cannot be removed: %s", error)
-            await asyncio.sleep(SWEEP_EVERY)
+                    log.warning("sandboxes: cannot remove one: %s", error)
+            await asyncio.sleep(SWEEP_SECONDS)
 
 
 def _sandboxes_of(sandboxes: Sandboxes, state: State) -> tuple[set[str], set[str]]:
-    """The sandboxes of the jobs that are remembered, and the volumes that there are."""
+    """Return the names of the sandboxes of known jobs, and of the existing volumes."""
     paths = (Path(job.work.cwd) for job in state.index.specs.values() if job.framework)
     volumes = (
         sandboxes.volume(node, mark) for node, here in state.frameworks.role_reservations.items() for mark in here
@@ -157,10 +152,10 @@ def _sandboxes_of(sandboxes: Sandboxes, state: State) -> tuple[set[str], set[str
 
 
 def master_info(listener: Listener) -> MasterInfo:
-    """What frameworks are told of the scheduler: as which of Mesos' masters, and where it answers."""
+    """Describe the scheduler to frameworks, as a Mesos master."""
     address, port = listener.socket.getsockname()[:2]
     host = address if is_loopback(address) else socket.getfqdn()
-    found = ip_address("127.0.0.1" if ":" in address or address == "0.0.0.0" else address)  # noqa: S104 it is only compared
+    found = ip_address("127.0.0.1" if ":" in address or address == "0.0.0.0" else address)  # noqa: S104 only compared
     assert isinstance(found, IPv4Address)
     told = MasterInfo(id=str(uuid.uuid4()), ip=int.from_bytes(found.packed, "little"), port=port)
     told.pid, told.hostname, told.version = f"master@{found}:{port}", host, VERSION
@@ -169,6 +164,6 @@ def master_info(listener: Listener) -> MasterInfo:
 
 
 def _certificate(path: Path) -> str:
-    """The first certificate in a file, which is that of whom it is for, without a key that may be there as well."""
+    """Return the first certificate in a file, the server's own, without a key that the file may contain."""
     found = re.search("-----BEGIN CERTIFICATE-----.*?-----END CERTIFICATE-----", path.read_text(), re.DOTALL)
     return found[0] if found else ""

@@ -1,4 +1,4 @@
-"""The cluster as Mesos' operators see it: agents, frameworks with tasks and offers, roles. Pure functions over the state."""
+"""The cluster as Mesos operators see it: agents, frameworks with tasks and offers, roles. Pure functions over the state."""
 
 from collections.abc import Callable
 from itertools import chain
@@ -16,21 +16,21 @@ from fairlead.service.mesos.statuses import latest
 
 Sees = Callable[[Member], bool]
 Hidden = Callable[[str], bool]
-"""Whether a queue is not told of."""
+"""True if a queue must not be shown."""
 
 
-class PortsPicture(NamedTuple):
-    """The ports of a node: all, and those that tasks have and that are offered."""
+class PortsView(NamedTuple):
+    """The ports of a node: all, used by tasks, and offered."""
 
     all: Ranges
     used: Ranges
     offered: Ranges
 
 
-class AgentPicture(NamedTuple):
-    """A node, by its row: what it has, what tasks and offers have of that, its parcels by their marks, and its ports.
+class AgentView(NamedTuple):
+    """A node: its resources, used and offered ones, its parcels by mark, and its ports.
 
-    told : the parcels of roles that are told of
+    told : the parcels of roles that are shown
     """
 
     row: int
@@ -41,19 +41,18 @@ class AgentPicture(NamedTuple):
     offered: Quantities
     role_reservations: dict[str, RoleReservation]
     told: dict[str, RoleReservation]
-    ports: PortsPicture
+    ports: PortsView
 
     @property
     def unreserved(self) -> Quantities:
-        """What is in no parcel."""
         found = self.capacity
         for parcel in self.role_reservations.values():
             found = plus(found, parcel.amount, -1)
         return found
 
 
-class TaskPicture(NamedTuple):
-    """A task of a framework, and the state that it is in."""
+class TaskView(NamedTuple):
+    """A task of a framework, and its state."""
 
     id: str
     name: str
@@ -62,19 +61,19 @@ class TaskPicture(NamedTuple):
     ports: Ranges
 
 
-class FrameworkPicture(NamedTuple):
-    """A framework, with its tasks and its offers."""
+class FrameworkView(NamedTuple):
+    """A framework, with its tasks and offers."""
 
     id: str
     member: Member
-    tasks: list[TaskPicture]
+    tasks: list[TaskView]
     offers: list[Offer]
     used: Quantities
     offered: Quantities
 
 
-class RolePicture(NamedTuple):
-    """A role: a queue that is declared, or that frameworks are in."""
+class RoleView(NamedTuple):
+    """A role: a queue that is declared or that frameworks use."""
 
     name: str
     queue: Queue
@@ -82,23 +81,23 @@ class RolePicture(NamedTuple):
     frameworks: list[str]
 
 
-class Picture(NamedTuple):
-    """All of it."""
+class ClusterView(NamedTuple):
+    """Agents, frameworks and roles."""
 
-    agents: list[AgentPicture]
-    frameworks: list[FrameworkPicture]
-    roles: list[RolePicture]
+    agents: list[AgentView]
+    frameworks: list[FrameworkView]
+    roles: list[RoleView]
 
 
-def picture(state: State, sees: Sees, hidden: Hidden) -> Picture:
-    """The cluster as somebody sees it: `sees` says of which frameworks they do, `hidden` from which queues they do not."""
+def cluster_view(state: State, sees: Sees, hidden: Hidden) -> ClusterView:
+    """Return what a caller may see: `sees` selects frameworks, `hidden` excludes queues."""
     offers = _offers(state)
     by_framework: dict[str, list[Offer]] = {}
     for offer in offers:
         by_framework.setdefault(offer.framework, []).append(offer)
     seen = {who: member for who, member in state.frameworks.members.items() if sees(member)}
     frameworks = [_framework(state, who, member, by_framework.get(who, []), hidden) for who, member in seen.items()]
-    return Picture(_agents(state, hidden), frameworks, _roles(state, seen, hidden))
+    return ClusterView(_agents(state, hidden), frameworks, _roles(state, seen, hidden))
 
 
 def _offers(state: State) -> list[Offer]:
@@ -112,7 +111,7 @@ def _offers(state: State) -> list[Offer]:
     return found
 
 
-def _agents(state: State, hidden: Hidden) -> list[AgentPicture]:
+def _agents(state: State, hidden: Hidden) -> list[AgentView]:
     nodes, offers, found = state.nodes, state.offers, []
     offered = np.zeros_like(nodes.free[: nodes.n])
     np.add.at(offered, offers.node[: offers.n], offers.rest[: offers.n])
@@ -129,34 +128,34 @@ def _agents(state: State, hidden: Hidden) -> list[AgentPicture]:
             used = plus(used, plus(parcel.amount, parcel.taken, -1), -1)
             promised = plus(promised, parcel.offered)
         told = {mark: each for mark, each in here.items() if not hidden(queue_of(each.role))}
-        found.append(AgentPicture(row, node, active, capacity, used, promised, here, told, _ports(state, node.name)))
+        found.append(AgentView(row, node, active, capacity, used, promised, here, told, _ports(state, node.name)))
     return found
 
 
-def _ports(state: State, node: str) -> PortsPicture:
+def _ports(state: State, node: str) -> PortsView:
     f = state.frameworks
     used, offered = (joined(chain(*held.get(node, {}).values())) for held in (f.ports, f.offered_ports))
-    return PortsPicture(state.settings.ports, used, offered)
+    return PortsView(state.settings.ports, used, offered)
 
 
-def _framework(state: State, who: str, member: Member, offers: list[Offer], hidden: Hidden) -> FrameworkPicture:
+def _framework(state: State, who: str, member: Member, offers: list[Offer], hidden: Hidden) -> FrameworkView:
     tasks = []
     for task, launched in state.frameworks.tasks.get(who, {}).items():
-        if hidden(queue_of(launched.role)):  # which the framework has given up since
+        if hidden(queue_of(launched.role)):  # a role that the framework no longer has
             continue
         spec = state.index.specs.get(launched.job)
         name, ports = (spec.name, spec.ports) if spec else (task, [])
-        tasks.append(TaskPicture(task, name, launched, latest(state, launched, member.framework), ports))
+        tasks.append(TaskView(task, name, launched, latest(state, launched, member.framework), ports))
     used = _sum([task.launched.demand for task in tasks if not task.launched.over])
-    return FrameworkPicture(who, member, tasks, offers, used, _sum(_of_offers(offers)))
+    return FrameworkView(who, member, tasks, offers, used, _sum(_of_offers(offers)))
 
 
 def _of_offers(offers: list[Offer]) -> list[Quantities]:
     return [amount for offer in offers for amount in (offer.amount, *offer.apart.values())]
 
 
-def _roles(state: State, seen: dict[str, Member], hidden: Hidden) -> list[RolePicture]:
-    """The roles that there are, by name; the queue that stands for a role itself is none."""
+def _roles(state: State, seen: dict[str, Member], hidden: Hidden) -> list[RoleView]:
+    """Return all roles by name, without the leaf queues of frameworks."""
     frameworks: dict[str, list[str]] = {}
     for who, member in seen.items():
         for role in member.framework.roles:
@@ -169,7 +168,7 @@ def _roles(state: State, seen: dict[str, Member], hidden: Hidden) -> list[RolePi
     for name in sorted(names):
         row = state.tree.rows.get(queue_of(name))
         used = state.quantities(state.queues.used[row]) if row is not None else {}
-        found.append(RolePicture(name, state.tree.spec_of(queue_of(name)), used, frameworks.get(name, [])))
+        found.append(RoleView(name, state.tree.spec_of(queue_of(name)), used, frameworks.get(name, [])))
     return found
 
 

@@ -1,7 +1,7 @@
-"""Calls of what may never come back, as of a storage that is away: whoever asks waits for so long, and no longer.
+"""Calls with a deadline, to something that may never return, such as an unavailable storage.
 
-No thread can be made to end. So each call is made in a thread apart, which holds no process back that ends; one that does not
-come back is left alone, and there are so many of them at most.
+A thread cannot be stopped. So each call runs in a daemon thread. A call that does not return is abandoned, and the number of
+threads is bounded.
 """
 
 import queue
@@ -11,12 +11,12 @@ from collections.abc import Callable
 from concurrent.futures import Future, wait
 from typing import Any
 
-FREE_WITHIN = 1.0
-"""Seconds that one waits for a thread where all are busy."""
+FREE_THREAD_SECONDS = 1.0
+"""How long to wait for a thread if all are busy."""
 
 
 class _Call:
-    """What is called, what it comes to, and how long that is waited for: so many seconds, until a moment."""
+    """A call, its result, and its deadline."""
 
     def __init__(self, what: Callable[[], Any], seconds: float) -> None:
         self.what, self.answer = what, Future[Any]()
@@ -29,18 +29,18 @@ class _Call:
 _Inbox = queue.SimpleQueue[_Call]
 
 
-class PatientCalls:
-    """Makes calls, so many at once at most. For any thread."""
+class BoundedCalls:
+    """Makes at most `most` calls at the same time. Thread-safe."""
 
     def __init__(self, most: int, name: str) -> None:
         self._most, self._name = most, name
         self._changed = threading.Condition()
-        self._free: list[_Inbox] = []  # of the threads that have nothing to do
+        self._free: list[_Inbox] = []  # of idle threads
         self._threads = 0
         self._here = threading.local()
 
     def call(self, seconds: float, what: Callable[[], Any]) -> Any:
-        """What a call comes to. Raises what it raises, and TimeoutError where it does not come back within so many seconds."""
+        """Call a function and return its result. Raises what it raises, and TimeoutError after `seconds`."""
         inbox = self._take()
         asked = _Call(what, seconds)
         inbox.put(asked)
@@ -52,7 +52,7 @@ class PatientCalls:
         return asked.answer.result()
 
     def allow(self, seconds: float) -> None:
-        """Called within a call: it goes on, and is waited for so long from now on."""
+        """From within a call: move its deadline to `seconds` from now."""
         if (asked := getattr(self._here, "asked", None)) is not None:
             asked.allow(seconds)
 
@@ -63,8 +63,8 @@ class PatientCalls:
                 inbox: _Inbox = queue.SimpleQueue()
                 threading.Thread(target=self._work, args=(inbox,), name=self._name, daemon=True).start()
                 return inbox
-            if not self._changed.wait_for(lambda: self._free, FREE_WITHIN):
-                raise TimeoutError(f"it has not answered the {self._most} calls before yet")
+            if not self._changed.wait_for(lambda: self._free, FREE_THREAD_SECONDS):
+                raise TimeoutError(f"it has not answered the last {self._most} calls yet")
             return self._free.pop()
 
     def _work(self, inbox: _Inbox) -> None:
