@@ -12,7 +12,7 @@ import random
 import sys
 from pathlib import Path
 
-from fairlead.engines.local import secured
+from fairlead.engines.local import tls
 
 
 class FakeNode:
@@ -85,7 +85,7 @@ async def main() -> None:
     folder, count, delay, tears = Path(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3]), float(sys.argv[4])
     context = None
     if (folder / "own.pem").exists():
-        context = secured.between(folder / "own.pem", (folder / "scheduler.pem").read_text(), at_supervisor=True)
+        context = tls.between(folder / "own.pem", (folder / "scheduler.pem").read_text(), at_supervisor=True)
     nodes = [FakeNode(delay) for _ in range(count)]
     servers = [await asyncio.start_server(n.serve, "127.0.0.1", 0, ssl=context, limit=2**26, backlog=8) for n in nodes]
     print(json.dumps([server.sockets[0].getsockname()[1] for server in servers]), flush=True)

@@ -24,20 +24,20 @@ import psutil
 import pytest
 
 from conftest import supervisor_of
+from fairlead.calls import payloads
 from fairlead.client.code_folder import pack_folder
-from fairlead.engines import calls
 from fairlead.engines.contract import Superseded, Unreachable
-from fairlead.engines.local import fetching, lease, member, messages, secured
+from fairlead.engines.local import fetching, lease, member, messages, tls
 from fairlead.engines.local.lease import Lease
 from fairlead.engines.local.member import start_member, supervisor_in
-from fairlead.engines.local.sightings import Wanted
+from fairlead.engines.local.reports import PieceRequest
 from fairlead.engines.ray import membership
 from fairlead.engines.remote import engine as remote_engine
 from fairlead.engines.remote import links
-from fairlead.engines.remote.calls import read_wanted
 from fairlead.engines.remote.engine import RemoteEngine
 from fairlead.engines.remote.keys import KeyRing
-from fairlead.engines.remote.members import Member, Promise, Standing
+from fairlead.engines.remote.members import LeasePolicy, Member, MemberState
+from fairlead.engines.remote.transfer import read_wanted
 from fairlead.model.specs import Call, Job, Work
 from fairlead.people.accounts import myself
 from fairlead.scheduler.facts import Outcome
@@ -180,7 +180,7 @@ def test_who_has_not_the_key_of_the_scheduler_is_not_heard_and_no_other_supervis
     # A node that has its own key alone speaks neither as the scheduler nor as another node.
     own = tmp_path / "own.pem"
     own.write_text(many.ring.of("n1").own)
-    as_scheduler = secured.between(own, many.ring.of("n0").own, at_supervisor=False)
+    as_scheduler = tls.between(own, many.ring.of("n0").own, at_supervisor=False)
     for context in (None, keyless, other.context("n0"), as_scheduler, many.ring.context("n1")):
         assert answer(address, context) == b""
     assert b"refused" in answer(address, many.ring.context("n0")), "who has the key is heard"
@@ -339,18 +339,18 @@ def poll_for(engine, seconds):
         time.sleep(0.02)
 
 
-PROMISE = Promise(lost_after=30.0, grace=5.0, vouched=False)
+PROMISE = LeasePolicy(lost_after=30.0, grace=5.0, vouched=False)
 
 
 @pytest.mark.parametrize(
     ("standing", "vouched", "gone_at", "fenced", "is_lost_after"),
     [
-        (Standing.THERE, False, None, False, 36.6),
-        (Standing.UNHEARD, False, None, False, 36.6),
-        (Standing.THERE, True, None, False, None),
-        (Standing.THERE, True, 20.0, False, 56.6),
-        (Standing.THERE, False, 20.0, True, 20.0),
-        (Standing.LOST, True, None, False, 0.0),
+        (MemberState.UP, False, None, False, 36.6),
+        (MemberState.UNHEARD, False, None, False, 36.6),
+        (MemberState.UP, True, None, False, None),
+        (MemberState.UP, True, 20.0, False, 56.6),
+        (MemberState.UP, False, 20.0, True, 20.0),
+        (MemberState.LOST, True, None, False, 0.0),
     ],
 )
 def test_when_a_machine_is_lost(standing, vouched, gone_at, fenced, is_lost_after):
@@ -425,7 +425,7 @@ class Program:
     def call(self, number, *functions):
         """The job of these calls."""
         payload = uuid.uuid4().hex
-        self.put(payload, calls.pack([cloudpickle.dumps((each, (), {})) for each in functions]))
+        self.put(payload, payloads.pack([cloudpickle.dumps((each, (), {})) for each in functions]))
         return Job("q", {"cpu": 1000}, tasks=len(functions), work=Work(["python"], call=Call(self.id, payload)))
 
     def result(self, job, index):
@@ -481,7 +481,7 @@ def test_packed_code_is_kept_for_so_many_bytes_of_one_person_and_in_all_but_what
     monkeypatch.setattr(os, "fchown", lambda *_: None)
     asked = []
     (tmp_path / "node").mkdir()
-    fetched = fetching.Fetched(tmp_path / "node", lambda **wanted: asked.append(Wanted(**wanted)))
+    fetched = fetching.FetchedSessions(tmp_path / "node", lambda **wanted: asked.append(PieceRequest(**wanted)))
 
     def bring(byte, uid):
         """The session of a program with 100 bytes of code, all of which has been fetched."""
@@ -491,7 +491,7 @@ def test_packed_code_is_kept_for_so_many_bytes_of_one_person_and_in_all_but_what
         (folder / "results").mkdir(parents=True)
         (folder / "setup.json").write_text(json.dumps({"code": name}))
         (folder / name).write_bytes(code)
-        (folder / session).write_bytes(calls.pack([b"call"]))
+        (folder / session).write_bytes(payloads.pack([b"call"]))
         work = messages.Call(session, session, "pool", True)
         start = messages.Start([(1, 0, 1)], work, None, messages.Person("x", uid), signal.SIGTERM, None)
         while fetched.local((1, 0, 1), start) is None:

@@ -90,7 +90,7 @@ def load_directory() -> None:
         os.getgrouplist(own.pw_name, own.pw_gid)
 
 
-class Born(NamedTuple):
+class ChildSetup(NamedTuple):
     """What a program is born with.
 
     person : as whom it runs; None for whose process this is.
@@ -109,7 +109,7 @@ class Born(NamedTuple):
     cgroup: Group | None
 
 
-def become(program: Program, files: list[int], born: Born, report: int, spare: list[int]) -> NoReturn:
+def become(program: Program, files: list[int], born: ChildSetup, report: int, spare: list[int]) -> NoReturn:
     """In the forked child: become the program; the files become its descriptors from 1 on, and 0 is what it reads.
 
     Where that is a terminal, it is all three of them. Returns never; an error is told through `report`. The `spare` descriptors

@@ -13,10 +13,10 @@ from fairlead.data_folder import NotPlain, remove_folder
 from fairlead.engines.contract import NOWHERE, Attempts, Launches, NodeUp, Seen, Superseded, Where
 from fairlead.engines.local.checkpoints import make_checkpoints
 from fairlead.engines.local.feeding import Feeding
+from fairlead.engines.local.instructions import Folders, gpus_of, limits, message, rows, starts
 from fairlead.engines.local.output import read_piece
-from fairlead.engines.local.sightings import Fed, Inventory, Paused, Refused, Sightings, Task, read_lines
-from fairlead.engines.local.supervisor_line import SupervisorLine
-from fairlead.engines.local.telling import Folders, gpus_of, limits, message, rows, starts
+from fairlead.engines.local.reports import Fed, Inventory, Paused, Refused, Reports, Task, read_lines
+from fairlead.engines.local.supervisor_connection import SupervisorConnection
 from fairlead.model.specs import Node, Quantities
 
 log = logging.getLogger("fairlead")
@@ -70,18 +70,18 @@ class LocalEngine:
         self._gpus = gpus_of(nodes)
         self._wake, self._as_people = wake, as_people
         self._lock = threading.Lock()  # of what follows; held for moments
-        self._seen = Sightings()
+        self._seen = Reports()
         self._feeding = Feeding()
         self._forgotten: queue.SimpleQueue[int | None] = queue.SimpleQueue()
         self._forgetting = threading.Thread(target=self._remove_output, name="forgetting", daemon=True)
         self._forgetting.start()
         self._superseded = ""
-        self._line: SupervisorLine | None = None
+        self._connection: SupervisorConnection | None = None
 
     @property
     def silent_for(self) -> float:
         """Seconds since the supervisor was heard; it is asked when it says nothing."""
-        return time.monotonic() - self._line.heard_at if self._line else 0.0
+        return time.monotonic() - self._connection.heard_at if self._connection else 0.0
 
     @property
     def silence(self) -> Mapping[str, float]:
@@ -92,7 +92,7 @@ class LocalEngine:
     @property
     def trouble(self) -> str | None:
         """Why the supervisor cannot be reached, while it cannot."""
-        trouble = self._line.trouble if self._line else None
+        trouble = self._connection.trouble if self._connection else None
         if trouble is None and self.silent_for > SILENT:
             return f"the supervisor was not heard for {self.silent_for:.0f} s: is it stopped? see {self.folder}/log"
         return trouble
@@ -100,7 +100,7 @@ class LocalEngine:
     def serve(self, journal: str, epoch: int) -> None:
         inventory = message("inventory")
         greeting = message("greet", journal=journal, epoch=epoch, start=uuid.uuid4().hex) + inventory
-        self._line = SupervisorLine(self.folder, greeting, inventory, message("answer"), self._hear)
+        self._connection = SupervisorConnection(self.folder, greeting, inventory, message("answer"), self._hear)
 
     def expect(self, names: Iterable[str]) -> None:
         """This machine is there, and no other will be."""
@@ -109,8 +109,8 @@ class LocalEngine:
         """They are there."""
 
     def _tell(self, message: bytes) -> None:
-        assert self._line is not None, "it is said first whom it serves"
-        self._line.tell(message)
+        assert self._connection is not None, "it is said first whom it serves"
+        self._connection.tell(message)
 
     def start(self, launches: Launches) -> None:
         for _, told, _ in starts(launches, self._gpus, self._folders, self._as_people, lambda job: "127.0.0.1"):
@@ -123,7 +123,7 @@ class LocalEngine:
         if self._superseded:
             raise Superseded(self._superseded)
         with self._lock:
-            seen, self._seen = self._seen, Sightings()
+            seen, self._seen = self._seen, Reports()
         return seen.seen()
 
     def acknowledge(self, attempts: Attempts) -> None:
@@ -154,20 +154,20 @@ class LocalEngine:
 
     def close(self, leave: bool = False) -> None:
         """Hang up. With `leave`, the supervisor goes too as soon as nothing runs."""
-        if self._line is not None:
+        if self._connection is not None:
             if leave:
                 self._tell(message("leave"))
-            self._line.close()
+            self._connection.close()
         self._forgotten.put(None)
 
     def join(self, timeout: float) -> None:
         """Wait until what was told before `close` is done; for one who ends the process, and no part of the contract."""
-        if self._line is not None:
-            self._line.join(timeout)
+        if self._connection is not None:
+            self._connection.join(timeout)
         self._forgetting.join(timeout)
 
     def _hear(self, lines: list[bytes]) -> None:
-        new = Sightings()
+        new = Reports()
         fed = 0
         for heard in read_lines(lines):
             match heard:

@@ -5,8 +5,8 @@ import contextlib
 import threading
 from collections.abc import Callable, Iterator
 
-from fairlead.engines.local.sightings import Fed, Task
-from fairlead.engines.local.telling import message
+from fairlead.engines.local.instructions import message
+from fairlead.engines.local.reports import Fed, Task
 
 
 class Feeding:

@@ -16,10 +16,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
+from fairlead.calls.payloads import CODE, RESULTS, SETUP
 from fairlead.data_folder import NotPlain, open_plain, remove_folder
 from fairlead.engines.local.messages import Call, Collect, Command, Person, Piece, Start, Task
 
-SETUP, RESULTS, CODE = "setup.json", "results", "code"
 AGAIN_AFTER = 2.0
 """Seconds after which a piece that did not come is asked for again."""
 MOST_AT_ONCE = 16
@@ -31,7 +31,7 @@ MOST_OF_ONE, MOST_OF_ALL = 2 * 2**30, 16 * 2**30
 LOOK_EVERY = 60.0
 
 
-class Wanted(NamedTuple):
+class SessionFile(NamedTuple):
     """A file of a session: its name, and at which place in it the call is that is wanted; -1 for all of it."""
 
     session: str
@@ -48,7 +48,7 @@ class _Part:
         self.hash = hashlib.sha256()
 
 
-class Fetched:
+class FetchedSessions:
     """The sessions that are fetched.
 
     Parameters
@@ -56,13 +56,13 @@ class Fetched:
     node : Path
         The node's folder: sessions are in its folder `fetched`, packed code in `archives`.
     say : callable
-        Asks the scheduler for a piece, by what :class:`Wanted` has and ``offset``.
+        Asks the scheduler for a piece, by what :class:`SessionFile` has and ``offset``.
     """
 
     def __init__(self, node: Path, say: Callable[..., None]) -> None:
         self._sessions, self._archives, self._say = node / "fetched", node / "archives", say
-        self._parts: dict[Wanted, _Part] = {}
-        self._absent: set[Wanted] = set()
+        self._parts: dict[SessionFile, _Part] = {}
+        self._absent: set[SessionFile] = set()
         self._code: dict[str, str] = {}  # by session, the name of its packed code; empty for none
         self._of: dict[Task, str] = {}
         self._looked_at = -LOOK_EVERY
@@ -91,7 +91,7 @@ class Fetched:
         folder, uid = self._sessions / call.session, _uid(person)
         self._of[task] = call.session
         name = ".".join(map(str, task))
-        setup, own = Wanted(call.session, SETUP, -1), Wanted(call.session, call.payload, task[1])
+        setup, own = SessionFile(call.session, SETUP, -1), SessionFile(call.session, call.payload, task[1])
         if not (folder / SETUP).exists():
             _make(folder, uid)
             self._fetch(setup, folder / SETUP, uid)
@@ -117,13 +117,13 @@ class Fetched:
         kept = self._archives / f"{uid}-{name}"
         if not kept.exists():
             self._archives.mkdir(mode=0o700, exist_ok=True)
-            self._fetch(Wanted(session, name, -1), kept, uid)
+            self._fetch(SessionFile(session, name, -1), kept, uid)
             return False
         os.utime(kept)
         os.link(kept, folder / name)
         return True
 
-    def _fetch(self, wanted: Wanted, path: Path, uid: int) -> None:
+    def _fetch(self, wanted: SessionFile, path: Path, uid: int) -> None:
         """Have a file fetched; raises FileNotFoundError where the scheduler has said that it is not there."""
         if wanted in self._absent:
             self._absent.discard(wanted)
@@ -137,7 +137,7 @@ class Fetched:
         if time.monotonic() - part.asked_at >= AGAIN_AFTER:
             self._ask(wanted, part)
 
-    def _ask(self, wanted: Wanted, part: _Part) -> None:
+    def _ask(self, wanted: SessionFile, part: _Part) -> None:
         part.asked_at = time.monotonic()
         self._say(**wanted._asdict(), offset=part.size)
 
@@ -146,7 +146,7 @@ class Fetched:
 
         A file that cannot be written, as the disk is full, is fetched anew when it is needed again.
         """
-        wanted = Wanted(piece.session, piece.name, piece.at)
+        wanted = SessionFile(piece.session, piece.name, piece.at)
         part = self._parts.get(wanted)
         if part is None or piece.offset != part.size:
             return False
@@ -176,7 +176,7 @@ class Fetched:
                 self._trim(part.uid)
         return True
 
-    def _drop(self, wanted: Wanted) -> None:
+    def _drop(self, wanted: SessionFile) -> None:
         with contextlib.suppress(OSError):
             self._parts[wanted].path.unlink()
         del self._parts[wanted]

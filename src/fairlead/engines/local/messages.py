@@ -156,7 +156,7 @@ class Leave(NamedTuple):
     pass
 
 
-class Promised(NamedTuple):
+class LeaseTerms(NamedTuple):
     """How long the lease of one of many lasts, and how long tasks have to end when it is over, in seconds."""
 
     lost_after: float
@@ -231,7 +231,7 @@ Message = (
     | Inventory
     | Answer
     | Leave
-    | Promised
+    | LeaseTerms
     | Renew
     | Fence
     | Read
@@ -272,7 +272,7 @@ def read(line: bytes | bytearray) -> Message:
         case "fence":
             return Fence()
         case "lease":
-            return Promised(_number(message.get("lost_after")), _number(message.get("grace")))
+            return LeaseTerms(_number(message.get("lost_after")), _number(message.get("grace")))
         case "renew":
             return record(Renew, message)
         case "read":

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from fairlead.engines.local import proc
 from fairlead.engines.local.cgroups import Cgroups, Group
-from fairlead.engines.local.child import Born, Failure, become, open_output
+from fairlead.engines.local.child import ChildSetup, Failure, become, open_output
 from fairlead.engines.local.messages import Limits, Person, Program
 from fairlead.engines.local.spawn import spawn
 from fairlead.engines.local.standard_input import StandardInput
@@ -43,7 +43,7 @@ class Used(NamedTuple):
 NOTHING = Used(0, 0)
 
 
-class Given(NamedTuple):
+class ProcessSpec(NamedTuple):
     """What a process is given: limits, its part of the environment, GPUs, and where its output goes, without .out or .err.
 
     `person` is as whom it runs; None for whose process the supervisor is. `export` is a file with more of the environment.
@@ -106,7 +106,7 @@ class ProcessGroups:
         self._by_pid: dict[int, ProcessGroup] = {}  # those whose first process is not reaped
 
     def fork(
-        self, name: str, program: Program, given: Given, then: Callable[[Program], None], more: Sequence[int] = ()
+        self, name: str, program: Program, given: ProcessSpec, then: Callable[[Program], None], more: Sequence[int] = ()
     ) -> ProcessGroup:
         """Start a program; `more` become its descriptors from 3 on.
 
@@ -133,7 +133,9 @@ class ProcessGroups:
                 given.input.begin(files[0])
             if self.cgroups:
                 group.cgroup = self.cgroups.create(name)
-            born = Born(given.person, given.export, threads(given.limits.cpu), given.cores, given.input, group.cgroup)
+            born = ChildSetup(
+                given.person, given.export, threads(given.limits.cpu), given.cores, given.input, group.cgroup
+            )
             group.pid = 0 if more else spawn(program, files, born)
             group.executed = group.pid != 0
             if group.cgroup and group.executed:

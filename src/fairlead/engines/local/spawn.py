@@ -11,14 +11,14 @@ import resource
 from collections.abc import Iterator
 from functools import cache
 
-from fairlead.engines.local.child import FILES, USUAL_SIGNALS, Born, own_environment
+from fairlead.engines.local.child import FILES, USUAL_SIGNALS, ChildSetup, own_environment
 from fairlead.engines.local.messages import Program
 
 SPARE = 16
 """Descriptors that it takes to start one."""
 
 
-def spawn(program: Program, files: list[int], born: Born) -> int:
+def spawn(program: Program, files: list[int], born: ChildSetup) -> int:
     """Start a program; `files` become its descriptors from 1 on.
 
     Returns its number once it is executed; 0 where that must be done, or tried, by a copy of this process: where it is to be

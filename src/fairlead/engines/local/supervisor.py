@@ -4,7 +4,7 @@
 
 `--apart` has it run as nobody's child, and returns at once.
 
-It does what the scheduler tells it on :mod:`the line <fairlead.engines.local.line>`, and tells what it saw:
+It does what the scheduler tells it on :mod:`the line <fairlead.engines.local.scheduler_connection>`, and tells what it saw:
 
     {"saw": "inventory", "tasks": [...], "limits": {"memory": true, "cpu": true, "tracking": true}}
     {"saw": "started", "task": [...], "ago": ms}
@@ -45,9 +45,8 @@ from fairlead.engines.local.cgroups import find
 from fairlead.engines.local.checkpoints import Checkpoints
 from fairlead.engines.local.child import FILES, load_directory
 from fairlead.engines.local.fence import Fence
-from fairlead.engines.local.fetching import Fetched, session_to_fetch
+from fairlead.engines.local.fetching import FetchedSessions, session_to_fetch
 from fairlead.engines.local.lease import Lease
-from fairlead.engines.local.line import Line
 from fairlead.engines.local.member import forget_address
 from fairlead.engines.local.messages import (
     Acknowledge,
@@ -58,11 +57,11 @@ from fairlead.engines.local.messages import (
     Forget,
     Greet,
     Inventory,
+    LeaseTerms,
     Leave,
     Limit,
     Message,
     Piece,
-    Promised,
     Read,
     Renew,
     Start,
@@ -71,6 +70,7 @@ from fairlead.engines.local.messages import (
 )
 from fairlead.engines.local.output import read_piece
 from fairlead.engines.local.process_groups import NOTHING, ProcessGroups, Used
+from fairlead.engines.local.scheduler_connection import SchedulerConnection
 from fairlead.engines.local.spool import End, Spool
 from fairlead.engines.local.tasks import Tasks
 from fairlead.engines.local.warm_workers import WarmWorkers
@@ -105,7 +105,7 @@ class Supervisor:
         self.folder, self.output = folder, folder.parent / "output"
         on = (self._has_started, self._has_ended, self._was_fed)
         self.tasks = Tasks(self.output, Checkpoints(folder), self.groups, self.workers, self.selector, *on)
-        self.fetched = Fetched(folder.parent, lambda **what: self.line.say("wanted", **what))
+        self.fetched = FetchedSessions(folder.parent, lambda **what: self.scheduler.report("wanted", **what))
         self.spool = Spool(folder)
         self.ended: dict[Task, End] = self._take_over()
         self.refused: dict[Task, None] = {}  # told to stop before they were to start; the newest
@@ -118,7 +118,7 @@ class Supervisor:
         self.leaving = False
         self.busy_at = self.looked_at = time.monotonic()
         load_directory()
-        self.line = Line(folder, self.selector, Fence(folder).refuses, self._hear)
+        self.scheduler = SchedulerConnection(folder, self.selector, Fence(folder).refuses, self._hear)
         _wake_when_a_child_ends(self.selector)
 
     def run(self) -> None:
@@ -138,12 +138,12 @@ class Supervisor:
                     if error.errno not in NO_ROOM:
                         raise
                     time.sleep(ENDING)
-                self.line.flush()
+                self.scheduler.flush()
         finally:
             self._close()
 
     def _is_over(self) -> bool:
-        if self.tasks.running or self.postponed or self.line.is_open():
+        if self.tasks.running or self.postponed or self.scheduler.is_open():
             self.busy_at = time.monotonic()
         if self.leaving:
             return not self.tasks.running and not self.postponed
@@ -152,7 +152,7 @@ class Supervisor:
 
     def _timeout(self) -> float:
         timeout = self._time_to_look()
-        return timeout if self.lease is None else min(timeout, self.lease.next_look(self.line.is_open()))
+        return timeout if self.lease is None else min(timeout, self.lease.next_look(self.scheduler.is_open()))
 
     def _time_to_look(self) -> float:
         if self.tasks.some_end_soon() or not self.groups.are_swept():
@@ -173,9 +173,9 @@ class Supervisor:
             self.tasks.copy_output()
             self.tasks.end_those_over_limits()
             self.tasks.mind_the_room()
-            if self.line.is_open():  # else it is told to the next
+            if self.scheduler.is_open():  # else it is told to the next
                 for task, ago in self.tasks.checkpointed():
-                    self.line.say("checkpointed", task=task, ago=ago)
+                    self.scheduler.report("checkpointed", task=task, ago=ago)
             if self.tasks.paused() != self.paused:
                 self._tell_paused()
             self.workers.watch()
@@ -191,13 +191,13 @@ class Supervisor:
             return
         if not self.lapsed and lease.is_over():
             self.lapsed = True
-            self.line.hang_up()
+            self.scheduler.hang_up()
             self._end_all(lease.grace)
         self._say_number(lease)
 
     def _say_number(self, lease: Lease) -> None:
-        if self.line.is_open() and (number := lease.number()) is not None:
-            self.line.say("number", number=number)
+        if self.scheduler.is_open() and (number := lease.number()) is not None:
+            self.scheduler.report("number", number=number)
 
     def _end_all(self, grace: float) -> None:
         """End everything, as lost: it is to run elsewhere."""
@@ -212,7 +212,7 @@ class Supervisor:
 
     def _close(self) -> None:
         """Leave nothing behind: no worker, and no cgroup that is empty."""
-        self.line.flush()
+        self.scheduler.flush()
         self.workers.dismiss()
         self.tasks.checkpoints.drop_idle()
         until = time.monotonic() + 2
@@ -246,7 +246,7 @@ class Supervisor:
             case Inventory():
                 self._tell_all()
             case Answer():
-                self.line.say("here")
+                self.scheduler.report("here")
             case Leave():
                 self.leaving = True
             case Greet():
@@ -258,7 +258,7 @@ class Supervisor:
 
     def _hear_as_one_of_many(self, message: Message) -> None:
         match message:
-            case Promised(lost_after, grace):
+            case LeaseTerms(lost_after, grace):
                 if self.lease is None:
                     self.lease = Lease(self.folder, lost_after, grace)
                 self.lease.lost_after, self.lease.grace = lost_after, grace
@@ -287,7 +287,7 @@ class Supervisor:
                     self._close_session(session)
 
     def _say_read(self, ask: int, data: bytes | None) -> None:
-        self.line.say("read", ask=ask, data=None if data is None else base64.b64encode(data).decode())
+        self.scheduler.report("read", ask=ask, data=None if data is None else base64.b64encode(data).decode())
 
     def _take_piece(self, piece: Piece) -> None:
         """What a call needs has come: those that waited for it may start."""
@@ -327,7 +327,7 @@ class Supervisor:
 
     def _tell_if_fenced(self) -> None:
         if self.fencing and not self.tasks.running:
-            self.line.say("fenced")
+            self.scheduler.report("fenced")
 
     def _hear_start(self, start: Start) -> None:
         for task in start.tasks:
@@ -378,7 +378,7 @@ class Supervisor:
             "tracking": cgroups is not None,
         }
         tasks, sessions = [*self.tasks.running, *self.postponed, *self.ended], self.fetched.sessions()
-        self.line.say("inventory", tasks=tasks, limits=limits, **({"sessions": sessions} if sessions else {}))
+        self.scheduler.report("inventory", tasks=tasks, limits=limits, **({"sessions": sessions} if sessions else {}))
         for task, end in self.ended.items():
             self._say_end(task, end)
         for task in self.tasks.running:
@@ -387,7 +387,7 @@ class Supervisor:
 
     def _tell_paused(self) -> None:
         self.paused = self.tasks.paused()
-        self.line.say("paused", tasks=self.paused)
+        self.scheduler.report("paused", tasks=self.paused)
 
     # -- what became of the tasks --------------------------------------------------------------------------------
 
@@ -395,7 +395,7 @@ class Supervisor:
         self._say_started(task)
 
     def _say_started(self, task: Task) -> None:
-        self.line.say("started", task=task, ago=self.tasks.running[task].age())
+        self.scheduler.report("started", task=task, ago=self.tasks.running[task].age())
 
     def _has_ended(self, task: Task, outcome: Outcome, code: int, used: Used = NOTHING) -> None:
         if task in self.fenced:
@@ -410,10 +410,10 @@ class Supervisor:
     def _say_end(self, task: Task, end: End) -> None:
         outcome, code, cpu, peak, ran = end
         more = {"session": session} if (session := self.fetched.session_of(task)) else {}
-        self.line.say("ended", task=task, outcome=outcome, code=code, cpu=cpu, peak=peak, ran=ran, **more)
+        self.scheduler.report("ended", task=task, outcome=outcome, code=code, cpu=cpu, peak=peak, ran=ran, **more)
 
     def _was_fed(self, task: Task, taken: int, over: bool) -> None:
-        self.line.say("fed", task=task, taken=taken, over=over)
+        self.scheduler.report("fed", task=task, taken=taken, over=over)
 
     def _take_over(self) -> dict[Task, End]:
         """End what the last supervisor left running, and go on in its spool; the ends that nobody acknowledged."""

@@ -15,9 +15,9 @@ from fairlead.engines.local.child import open_output
 from fairlead.engines.local.messages import Call, Command, Feed, Program, Start, Task
 from fairlead.engines.local.process_groups import (
     NOTHING,
-    Given,
     ProcessGroup,
     ProcessGroups,
+    ProcessSpec,
     Used,
     signal_group,
     since_boot,
@@ -33,7 +33,7 @@ COARSE = 0.1
 class Running:
     """A task whose processes are not all gone. `worker` is None for one that is no call."""
 
-    def __init__(self, task: Task, given: Given, group: ProcessGroup, worker: Worker | None) -> None:
+    def __init__(self, task: Task, given: ProcessSpec, group: ProcessGroup, worker: Worker | None) -> None:
         self.task, self.given, self.group, self.worker = task, given, group, worker
         self.over_memory = self.over_output = self.paused = False
         self.before = NOTHING  # what a worker had used for other calls
@@ -102,7 +102,7 @@ class Tasks:
             self.checkpoints.remove([task])
             raise
 
-    def _give(self, task: Task, start: Start) -> Given:
+    def _give(self, task: Task, start: Start) -> ProcessSpec:
         (job, index, number), limits = task, start.limits
         env = {"FAIRLEAD_JOB": str(job), "FAIRLEAD_INDEX": _known_as(task, start.work), "FAIRLEAD_NUMBER": str(number)}
         if number > 1:
@@ -127,7 +127,7 @@ class Tasks:
             os.makedirs(folder, mode=0o700, exist_ok=True)
             self._made = folder
         env[VARIABLE] = self.checkpoints.make(task, start.person)
-        given = Given(limits, env, gpus, f"{folder}/{index}", start.person, "", [], signal=start.signal)
+        given = ProcessSpec(limits, env, gpus, f"{folder}/{index}", start.person, "", [], signal=start.signal)
         if isinstance(start.work, Command):
             return given._replace(export=start.work.export, cores=self._free_cores(limits.cpu))
         return given
@@ -143,7 +143,7 @@ class Tasks:
         free = sorted(there.difference(*(run.given.cores for run in self.running.values())))
         return free[:count] if not rest and 0 < count <= len(free) and count < len(there) else []
 
-    def _start_command(self, task: Task, work: Command, given: Given) -> None:
+    def _start_command(self, task: Task, work: Command, given: ProcessSpec) -> None:
         program = work.program
         if work.numbered:
             program = program._replace(argv=[_with_index(word, _known_as(task, work)) for word in program.argv])
@@ -155,7 +155,7 @@ class Tasks:
         if group.executed:
             self._on_start(task, group.pid)
 
-    def _input(self, task: Task, terminal: bool, given: Given) -> StandardInput:
+    def _input(self, task: Task, terminal: bool, given: ProcessSpec) -> StandardInput:
         def say() -> None:
             self._on_fed(task, made.taken, made.is_over())
 
@@ -172,7 +172,7 @@ class Tasks:
         else:
             self._on_fed(piece.task, 0, True)
 
-    def _start_call(self, task: Task, call: Call, given: Given) -> None:
+    def _start_call(self, task: Task, call: Call, given: ProcessSpec) -> None:
         job, index, _ = task
         message = {"payload": call.payload, "alone": call.fetched, "job": job, "index": index, "env": given.env}
         files = open_output(given.output, given.person)

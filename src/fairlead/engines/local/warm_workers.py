@@ -3,7 +3,7 @@
 A worker serves one pool of one person only: a session, queue and shape. It runs as that person, and what was pickled is read
 by nobody else. While it waits it stands still (SIGSTOP), with all threads that calls have left in it, since nothing that it used
 would count as anybody's; if its person has it go on by other means, it is ended. Its program is
-:mod:`fairlead.engines.local.worker`; it gets the session's folder, and the files of each task's output, as open descriptors,
+:mod:`fairlead.calls.worker`; it gets the session's folder, and the files of each task's output, as open descriptors,
 since the folders that these are in are closed to people.
 """
 
@@ -19,8 +19,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from fairlead.calls import worker as worker_program
 from fairlead.engines.local.messages import Call, Person, Program, read_program
-from fairlead.engines.local.process_groups import Given, ProcessGroup, ProcessGroups, signal_group, since_boot
+from fairlead.engines.local.process_groups import ProcessGroup, ProcessGroups, ProcessSpec, signal_group, since_boot
 
 IDLE_FOR = 60.0
 """Seconds that a worker waits for another call."""
@@ -78,7 +79,7 @@ class WarmWorkers:
                 return worker
         return None
 
-    def start(self, call: Call, given: Given, then: Callable[[Program], None]) -> Worker:
+    def start(self, call: Call, given: ProcessSpec, then: Callable[[Program], None]) -> Worker:
         """Start a worker as its session says; the rest is as in :meth:`ProcessGroups.fork`."""
         try:
             program = read_program(Path(call.session, "setup.json").read_text())
@@ -165,7 +166,7 @@ class WarmWorkers:
 
 def _elsewhere(program: Program) -> Program:
     """A worker on another machine than its program's: by the same interpreter, if there is one; else by that of fairlead here."""
-    own = [sys.executable, "-P", str(Path(__file__).with_name("worker.py"))]
+    own = [sys.executable, "-P", worker_program.__file__]
     python, *_, script = program.argv
     argv = program.argv if os.path.exists(python) and os.path.exists(script) else own
     return program._replace(argv=[*argv, ELSEWHERE], cwd="/")

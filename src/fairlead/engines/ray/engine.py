@@ -21,8 +21,8 @@ from fairlead.engines.local.member import Address
 from fairlead.engines.ray.nodes import RayNode, as_bundle, seen_as
 from fairlead.engines.remote.engine import RemoteEngine
 from fairlead.engines.remote.keys import KeyRing
-from fairlead.engines.remote.links import Place
-from fairlead.engines.remote.members import Promise
+from fairlead.engines.remote.links import Endpoint
+from fairlead.engines.remote.members import LeasePolicy
 from fairlead.model.specs import Job, Work
 from fairlead.ray.names import GROUP_WANTED
 
@@ -78,7 +78,7 @@ class RayEngine(RemoteEngine):
         as_people: bool = False,
         after_leaving: Callable[[], None] = lambda: None,
     ) -> None:
-        super().__init__(home, wake, Promise(lost_after, grace, vouched=True), as_people)
+        super().__init__(home, wake, LeasePolicy(lost_after, grace, vouched=True), as_people)
         self._address, self._folder = address, folder
         self._ring = KeyRing(home / "keys")
         self._child: subprocess.Popen[str] | None = None
@@ -309,7 +309,7 @@ class RayEngine(RemoteEngine):
         self._refused.pop(there.id, None)
         self._pythons[there.node.name] = message["python"]
         address = Address(**message["address"])
-        self.admit(there.node, Place(address, self._ring.context(there.node.name)))
+        self.admit(there.node, Endpoint(address, self._ring.context(there.node.name)))
         if there.draining:
             self.drain(there.node.name)
 

@@ -18,8 +18,8 @@ from pathlib import Path
 
 import msgspec
 
+from fairlead.calls.payloads import SETUP
 from fairlead.data_folder import write_private
-from fairlead.engines.calls import SETUP
 from fairlead.engines.contract import (
     NOWHERE,
     Attempts,
@@ -32,27 +32,27 @@ from fairlead.engines.contract import (
     Where,
 )
 from fairlead.engines.local.feeding import Feeding
+from fairlead.engines.local.instructions import Folders, gpus_of, limits, message, rows, starts
 from fairlead.engines.local.member import is_here
-from fairlead.engines.local.sightings import (
+from fairlead.engines.local.reports import (
     Ended,
     Fed,
     Fenced,
+    Heartbeat,
     Inventory,
     Message,
+    OutputPiece,
     Paused,
+    PieceRequest,
     Refused,
-    Said,
-    Sightings,
+    Reports,
     Started,
     Task,
-    Wanted,
-    WasRead,
     read_lines,
 )
-from fairlead.engines.local.telling import Folders, gpus_of, limits, message, rows, starts
-from fairlead.engines.remote.calls import Collecting
-from fairlead.engines.remote.links import Links, Place
-from fairlead.engines.remote.members import Member, Promise, Standing
+from fairlead.engines.remote.links import Endpoint, Links
+from fairlead.engines.remote.members import LeasePolicy, Member, MemberState
+from fairlead.engines.remote.transfer import ResultCollector
 from fairlead.model.specs import Node, Quantities
 
 log = logging.getLogger("fairlead")
@@ -74,7 +74,7 @@ class RemoteEngine:
         The scheduler's data folder.
     wake : callable
         Called, from another thread, when there is something to poll.
-    promise : Promise
+    promise : LeasePolicy
         When machines are lost.
     as_people : bool
         Whether tasks run as the people who submitted them, which takes root on each machine; else as whose process the
@@ -92,7 +92,7 @@ class RemoteEngine:
         self,
         home: Path,
         wake: Callable[[], None],
-        promise: Promise,
+        promise: LeasePolicy,
         as_people: bool = False,
     ) -> None:
         self.complaint: str | None = None
@@ -100,13 +100,13 @@ class RemoteEngine:
         self._folders = Folders(home / "calls", home / "exports")
         self._lock = threading.Lock()  # of what follows; held for moments
         self._members: dict[str, Member] = {}
-        self._places: dict[str, Place] = {}
+        self._places: dict[str, Endpoint] = {}
         self._gpus: dict[str, list[int]] = {}
-        self._seen: dict[str, Sightings] = {}
+        self._seen: dict[str, Reports] = {}
         self._on: dict[Task, str] = {}  # where attempts are that were started, or seen
         self._firsts: dict[int, tuple[int, str]] = {}  # by job, the attempt of its first task, and where that is
         self._feeding = Feeding()
-        self._collecting = Collecting(self._folders.calls, self._tell, self._collected)
+        self._collecting = ResultCollector(self._folders.calls, self._tell, self._collected)
         self._sessions: dict[str, set[str]] = defaultdict(set)  # by node, those that were fetched from there
         self._sessions_seen_at = 0.0
         self._reads: dict[int, queue.SimpleQueue[bytes | None]] = {}
@@ -120,13 +120,13 @@ class RemoteEngine:
     @property
     def nodes(self) -> Sequence[Node]:
         with self._lock:
-            return [m.node for m in self._members.values() if m.node is not None and m.standing is Standing.THERE]
+            return [m.node for m in self._members.values() if m.node is not None and m.standing is MemberState.UP]
 
     @property
     def limits(self) -> Mapping[str, bool]:
         """What tasks are held to on all machines."""
         with self._lock:
-            known = [m.limits for m in self._members.values() if m.standing is Standing.THERE]
+            known = [m.limits for m in self._members.values() if m.standing is MemberState.UP]
         return {
             name: all(limits.get(name, False) for limits in known) for name in ("cpu", "memory", "tracking") if known
         }
@@ -139,15 +139,15 @@ class RemoteEngine:
     def silent_for(self) -> float:
         """Seconds since that machine was heard that was not heard for longest."""
         with self._lock:
-            heard = [m.renewed_at for m in self._members.values() if m.standing is Standing.THERE]
+            heard = [m.renewed_at for m in self._members.values() if m.standing is MemberState.UP]
         return max(0.0, time.monotonic() - min(heard)) if heard else 0.0
 
     @property
     def trouble(self) -> str | None:
         """What keeps all work from being done; machines that do not answer are told by :attr:`silence`."""
         with self._lock:
-            waits = [name for name, member in self._members.items() if member.standing is Standing.UNHEARD]
-            works = any(member.standing is Standing.THERE for member in self._members.values())
+            waits = [name for name, member in self._members.items() if member.standing is MemberState.UNHEARD]
+            works = any(member.standing is MemberState.UP for member in self._members.values())
         if works:
             return None
         if not waits or self.complaint:
@@ -181,14 +181,14 @@ class RemoteEngine:
         """Seconds since they were heard, of the machines that are not heard, and are not lost yet."""
         now = time.monotonic()
         with self._lock:
-            found = {m.name: now - m.renewed_at for m in self._members.values() if m.standing is not Standing.LOST}
+            found = {m.name: now - m.renewed_at for m in self._members.values() if m.standing is not MemberState.LOST}
         return {name: silent_for for name, silent_for in found.items() if silent_for > SILENT}
 
-    def admit(self, node: Node, place: Place) -> None:
+    def admit(self, node: Node, place: Endpoint) -> None:
         """A machine is there, or is another than it was, with a supervisor that is reached there."""
         with self._lock:
             member = self._members.get(node.name)
-            if member is None or member.standing is Standing.LOST:
+            if member is None or member.standing is MemberState.LOST:
                 member = self._members[node.name] = Member(node.name, node, time.monotonic())
             changed, member.node = member.node != node, node
             self._gpus |= gpus_of([node])
@@ -197,8 +197,8 @@ class RemoteEngine:
                 member.draining = False
             member.gone_at, member.fenced = None, False
             self._places[node.name] = place
-            if changed and member.standing is Standing.THERE:
-                self._sightings(node.name).nodes += member.seen()
+            if changed and member.standing is MemberState.UP:
+                self._reports_of(node.name).nodes += member.seen()
         if anew and self._links is not None:
             self._links.connect(node.name, place)
         self._wake()
@@ -210,8 +210,8 @@ class RemoteEngine:
             if member is None or member.draining:
                 return
             member.draining = True
-            if member.standing is Standing.THERE:
-                self._sightings(name).nodes.append(NodeDraining(name))
+            if member.standing is MemberState.UP:
+                self._reports_of(name).nodes.append(NodeDraining(name))
         self._wake()
 
     def part(self, name: str) -> None:
@@ -227,7 +227,9 @@ class RemoteEngine:
     def names(self) -> set[str]:
         """The machines that are admitted, or expected, and have not parted."""
         with self._lock:
-            return {name for name, m in self._members.items() if m.gone_at is None and m.standing is not Standing.LOST}
+            return {
+                name for name, m in self._members.items() if m.gone_at is None and m.standing is not MemberState.LOST
+            }
 
     # -- the contract -------------------------------------------------------------------------------------------
 
@@ -332,7 +334,7 @@ class RemoteEngine:
             raise RuntimeError("the thread of the lines to the machines failed") from self._links.failure
         with self._lock:
             seen, self._seen = self._seen, {}
-        total, of = Sightings(), {name for name, one in seen.items() if one.known is not None}
+        total, of = Reports(), {name for name, one in seen.items() if one.known is not None}
         for one in seen.values():
             known, one.known = one.known, None
             total.join(one)
@@ -365,7 +367,7 @@ class RemoteEngine:
         answer: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
         with self._lock:
             member = self._members.get(node)
-            if member is None or member.standing is not Standing.THERE:
+            if member is None or member.standing is not MemberState.UP:
                 raise Unreachable(f"node {node} is not there")
             if (silent_for := time.monotonic() - member.renewed_at) > SILENT:
                 raise Unreachable(f"node {node} was not heard for {silent_for:.0f} s")
@@ -404,8 +406,8 @@ class RemoteEngine:
 
     # -- in the thread of the lines -----------------------------------------------------------------------------
 
-    def _sightings(self, name: str) -> Sightings:
-        return self._seen.setdefault(name, Sightings())
+    def _reports_of(self, name: str) -> Reports:
+        return self._seen.setdefault(name, Reports())
 
     def _hear(self, name: str, lines: list[bytes]) -> None:
         now = time.monotonic()
@@ -417,16 +419,16 @@ class RemoteEngine:
             member.heard_at = now
             for each in messages:
                 self._take_in(member, each, now)
-        if any(not isinstance(each, Said | Fed | WasRead) for each in messages):
+        if any(not isinstance(each, Heartbeat | Fed | OutputPiece) for each in messages):
             self._wake()
 
     def _take_in(self, member: Member, each: Message, now: float) -> None:
         assert self._links is not None
         match each:
-            case Said(number):
+            case Heartbeat(number):
                 # Where it was told that the machine is lost, it must first have told what it knows of: then it is there again.
                 member.number = number
-                if member.standing is not Standing.LOST:
+                if member.standing is not MemberState.LOST:
                     self._renew(member, now)
             case Inventory():
                 self._take_inventory_in(member, each)
@@ -439,9 +441,9 @@ class RemoteEngine:
                 member.paused = len(tasks)
             case Fed():
                 self._feeding.hear(each)
-            case WasRead(ask, data):
+            case OutputPiece(ask, data):
                 self._hear_read(member, ask, None if data is None else base64.b64decode(data))
-            case Wanted():
+            case PieceRequest():
                 self._collecting.answer(member.name, each)
             case Fenced():
                 member.fenced = member.gone_at is not None
@@ -450,13 +452,13 @@ class RemoteEngine:
                     if isinstance(each, Ended) and each.session:
                         self._collecting.begin(member.name, each)
                     else:
-                        self._sightings(member.name).add(each)
+                        self._reports_of(member.name).add(each)
                 else:
                     log.warning(
                         "node %s tells of task %d.%d, which is on another: it is not believed", member.name, *task[:2]
                     )
             case _:
-                self._sightings(member.name).add(each)
+                self._reports_of(member.name).add(each)
 
     def _hear_read(self, member: Member, ask: int, data: bytes | None) -> None:
         """Odd numbers are asked for what calls came to, even ones for output."""
@@ -469,9 +471,9 @@ class RemoteEngine:
         """What a call came to is here: tell its end. A machine that is lost tells it again, should it come back."""
         with self._lock:
             member = self._members.get(name)
-            if member is None or member.standing is Standing.LOST:
+            if member is None or member.standing is MemberState.LOST:
                 return
-            self._sightings(name).add(ended)
+            self._reports_of(name).add(ended)
         self._wake()
 
     def _renew(self, member: Member, now: float) -> None:
@@ -489,14 +491,14 @@ class RemoteEngine:
             if index == 0 and number >= self._firsts.get(job, (0, ""))[0]:
                 self._firsts[job] = number, member.name
         self._links.accept(member.name)
-        seen = self._sightings(member.name)
+        seen = self._reports_of(member.name)
         seen.add(told)
         if member.gone_at is not None:
             self._links.tell(member.name, message("fence"))
         elif member.node is not None:
-            if member.standing is Standing.LOST:
+            if member.standing is MemberState.LOST:
                 self._renew(member, time.monotonic())
-            member.standing, member.believed = Standing.THERE, True
+            member.standing, member.believed = MemberState.UP, True
             seen.nodes = member.seen()
 
     def _broken(self, name: str) -> None:
@@ -515,11 +517,11 @@ class RemoteEngine:
         news = False
         with self._lock:
             for name, member in list(self._members.items()):
-                if member.standing is not Standing.LOST and member.is_lost(self._promise, now):
+                if member.standing is not MemberState.LOST and member.is_lost(self._promise, now):
                     self._lose(member)
                     news = True
                 elif now - member.heard_at > SILENT:
-                    if member.standing is Standing.THERE and now - member.renewed_at < 2 * SILENT:
+                    if member.standing is MemberState.UP and now - member.renewed_at < 2 * SILENT:
                         log.warning(
                             "node %s was not heard for %.0f s: what runs there may go on", name, now - member.renewed_at
                         )
@@ -543,13 +545,13 @@ class RemoteEngine:
         """Tell that a machine is lost. Should it be heard again, it comes as one that is new, with what ended there."""
         assert self._links is not None
         log.warning("node %s is lost: what ran there starts again elsewhere", member.name)
-        member.standing = Standing.LOST
+        member.standing = MemberState.LOST
         self._on = {task: name for task, name in self._on.items() if name != member.name}
-        self._sightings(member.name).nodes.append(NodeDown(member.name))
+        self._reports_of(member.name).nodes.append(NodeDown(member.name))
         place = self._places.get(member.name)
         if member.gone_at is None and place is not None:
             self._members[member.name] = Member(member.name, member.node, time.monotonic())
-            self._members[member.name].standing = Standing.LOST
+            self._members[member.name].standing = MemberState.LOST
             self._links.connect(member.name, place)
         else:
             self._links.disconnect(member.name)

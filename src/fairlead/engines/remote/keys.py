@@ -11,7 +11,7 @@ import threading
 from pathlib import Path
 
 from fairlead.data_folder import write_private
-from fairlead.engines.local import secured
+from fairlead.engines.local import tls
 from fairlead.engines.local.member import Keys
 
 YEARS = 20
@@ -35,7 +35,7 @@ class KeyRing:
         """For connections to a node's supervisor."""
         if node not in self._contexts:
             theirs = _certificate(self._made(node).read_text())
-            self._contexts[node] = secured.between(self._made(""), theirs, at_supervisor=False)
+            self._contexts[node] = tls.between(self._made(""), theirs, at_supervisor=False)
         return self._contexts[node]
 
     def _made(self, node: str) -> Path:

@@ -35,7 +35,7 @@ HANG_UP_WITHIN = 2.0
 """Seconds that closed lines are given to send what they were told."""
 
 
-class Place(NamedTuple):
+class Endpoint(NamedTuple):
     """How a supervisor is reached: its address, and the keys for one on another machine."""
 
     address: Address
@@ -45,7 +45,7 @@ class Place(NamedTuple):
 class _Link(asyncio.Protocol):
     """One supervisor: what waits to be sent to it, and the connection, while there is one."""
 
-    def __init__(self, name: str, place: Place, links: "Links") -> None:
+    def __init__(self, name: str, place: Endpoint, links: "Links") -> None:
         self.name, self.place, self.links = name, place, links
         self.outbox = bytearray()
         self.accepts = self.dropped = False
@@ -207,7 +207,7 @@ class Links:
 
     # -- from any thread ----------------------------------------------------------------------------------------
 
-    def connect(self, name: str, place: Place) -> None:
+    def connect(self, name: str, place: Endpoint) -> None:
         """Have a line to a node; one that it had is closed."""
         self._call(self._open, name, place)
 
@@ -303,7 +303,7 @@ class Links:
             self._tick()
             await asyncio.sleep(self._every)
 
-    def _open(self, name: str, place: Place) -> None:
+    def _open(self, name: str, place: Endpoint) -> None:
         self._drop(name)
         link = _Link(name, place, self)
         with self.lock:

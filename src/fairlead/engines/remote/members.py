@@ -12,7 +12,7 @@ from fairlead.engines.contract import NodeDown, NodeDraining, NodeUp
 from fairlead.model.specs import Node
 
 
-class Promise(NamedTuple):
+class LeasePolicy(NamedTuple):
     """How long leases last, and how long tasks have to end when one is over, in seconds; whether somebody vouches."""
 
     lost_after: float
@@ -27,11 +27,11 @@ class Promise(NamedTuple):
         return 1.02 * max(self.lost_after, longer) + self.grace + 1.0
 
 
-class Standing(enum.Enum):
+class MemberState(enum.Enum):
     """What is known of a machine."""
 
     UNHEARD = "unheard"  # its supervisor has not told what it knows of, since it was connected to
-    THERE = "there"
+    UP = "up"
     LOST = "lost"  # and that was told
 
 
@@ -62,7 +62,7 @@ class Member:
 
     def __init__(self, name: str, node: Node | None, now: float, promised: float = 0.0) -> None:
         self.name, self.node, self.promised = name, node, promised
-        self.standing = Standing.UNHEARD
+        self.standing = MemberState.UNHEARD
         self.renewed_at = self.heard_at = now
         self.gone_at: float | None = None
         self.fenced = self.believed = False
@@ -76,9 +76,9 @@ class Member:
         assert self.node is not None, "it has told what it knows of, so it was admitted"
         return [NodeUp(self.node), *([NodeDraining(self.name)] if self.draining else [])]
 
-    def is_lost(self, promise: Promise, now: float) -> bool:
+    def is_lost(self, promise: LeasePolicy, now: float) -> bool:
         """Whether nothing can run there now."""
-        if self.standing is Standing.LOST:
+        if self.standing is MemberState.LOST:
             return True
         if not self.believed:
             return self.gone_at is not None

@@ -14,10 +14,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
+from fairlead.calls.payloads import LARGEST_RESULT, RESULTS, SETUP, place_of_call, result_name
 from fairlead.data_folder import NotPlain, open_plain
-from fairlead.engines.calls import LARGEST_RESULT, RESULTS, SETUP, place_of_call, result_name
-from fairlead.engines.local.sightings import Ended, Wanted
-from fairlead.engines.local.telling import message
+from fairlead.engines.local.instructions import message
+from fairlead.engines.local.reports import Ended, PieceRequest
 
 log = logging.getLogger("fairlead")
 
@@ -26,7 +26,7 @@ PIECE = 2**18
 THREADS = 4
 
 
-def read_wanted(folder: Path, wanted: Wanted) -> tuple[bytes | None, bool]:
+def read_wanted(folder: Path, wanted: PieceRequest) -> tuple[bytes | None, bool]:
     """A piece of a session's file that a machine wants, and whether it is the last; None where there is no such file.
 
     `folder` is where sessions are.
@@ -53,7 +53,7 @@ class _Coming(NamedTuple):
     size: int
 
 
-class Collecting:
+class ResultCollector:
     """Results on their way here; each end is told when its result is here. For any thread.
 
     Parameters
@@ -73,11 +73,11 @@ class Collecting:
         self._asked = -1  # only odd numbers: even ones are those of others
         self._threads = ThreadPoolExecutor(THREADS, "calls")
 
-    def answer(self, node: str, wanted: Wanted) -> None:
+    def answer(self, node: str, wanted: PieceRequest) -> None:
         """Tell a node what it wants."""
         self._threads.submit(self._answer, node, wanted)
 
-    def _answer(self, node: str, wanted: Wanted) -> None:
+    def _answer(self, node: str, wanted: PieceRequest) -> None:
         try:
             data, last = read_wanted(self._folder, wanted)
         except OSError as error:  # it asks again

@@ -33,7 +33,7 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.1, 30.0
 """Seconds between tries to reach a supervisor that cannot be started; each is twice the one before."""
 
 
-class SupervisorLine:
+class SupervisorConnection:
     """A line that mends itself.
 
     Parameters

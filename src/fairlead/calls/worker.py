@@ -130,15 +130,15 @@ def _end_with_parent() -> None:
 
 def _call(message: dict[str, Any], settle: Callable[[], None]) -> bool:
     """Call a function and write its result; whether it failed. `settle` is what is to be done before the first."""
-    from fairlead.engines import calls
+    from fairlead.calls import payloads
 
     job, index, payload = message["job"], message["index"], SESSION / message["payload"]
-    result = SESSION / calls.RESULTS / calls.result_name(job, index)
+    result = SESSION / payloads.RESULTS / payloads.result_name(job, index)
     try:
         settle()
-        pickled = payload.read_bytes() if message.get("alone") else calls.read_call(payload, index)
+        pickled = payload.read_bytes() if message.get("alone") else payloads.read_call(payload, index)
         function, arguments, named = pickle.loads(pickled)  # noqa: S301 the user's own
-        calls.write_result(result, function(*arguments, **named))
+        payloads.write_result(result, function(*arguments, **named))
     except BaseException as error:
         trace = traceback.format_exc()
         print(trace, file=sys.stderr, end="")
@@ -148,16 +148,16 @@ def _call(message: dict[str, Any], settle: Callable[[], None]) -> bool:
 
 
 def _write_failure(result: Path, error: BaseException, trace: str) -> None:
-    from fairlead.engines import calls
+    from fairlead.calls import payloads
 
     try:
         try:
-            calls.write_result(result, error=error, trace=trace)
+            payloads.write_result(result, error=error, trace=trace)
         except OSError:
             raise
         except BaseException as why:  # an exception that cannot be pickled: one that says the same
             told = RuntimeError(f"{type(error).__name__}: {error} (the exception itself cannot be pickled: {why})")
-            calls.write_result(result, error=told, trace=trace)
+            payloads.write_result(result, error=told, trace=trace)
     except OSError as full:  # the program is told that there is no result; why is in the task's output
         print(f"fairlead: the result cannot be written: {full}", file=sys.stderr)
 

@@ -72,11 +72,11 @@ class Fed(msgspec.Struct, tag_field="saw", tag="fed"):
     over: bool
 
 
-class Here(msgspec.Struct, tag_field="saw", tag="here"):
+class Alive(msgspec.Struct, tag_field="saw", tag="here"):
     """It is there, and has nothing else to say."""
 
 
-class Said(msgspec.Struct, tag_field="saw", tag="number"):
+class Heartbeat(msgspec.Struct, tag_field="saw", tag="number"):
     """A number that is to be said back, so that its lease lasts."""
 
     number: Number
@@ -86,14 +86,14 @@ class Fenced(msgspec.Struct, tag_field="saw", tag="fenced"):
     """Nothing runs there, and nothing will."""
 
 
-class WasRead(msgspec.Struct, tag_field="saw", tag="read"):
+class OutputPiece(msgspec.Struct, tag_field="saw", tag="read"):
     """A piece of what a task wrote, in base64; None where there is nothing."""
 
     ask: Number
     data: str | None
 
 
-class Wanted(msgspec.Struct, tag_field="saw", tag="wanted"):
+class PieceRequest(msgspec.Struct, tag_field="saw", tag="wanted"):
     """A piece is wanted of a session's file, or of the so-manieth call in it; -1 for the file."""
 
     session: Name
@@ -102,7 +102,20 @@ class Wanted(msgspec.Struct, tag_field="saw", tag="wanted"):
     offset: Number
 
 
-Message = Started | Checkpointed | Ended | Inventory | Fed | Here | Paused | Refused | Said | Fenced | WasRead | Wanted
+Message = (
+    Started
+    | Checkpointed
+    | Ended
+    | Inventory
+    | Fed
+    | Alive
+    | Paused
+    | Refused
+    | Heartbeat
+    | Fenced
+    | OutputPiece
+    | PieceRequest
+)
 _decoder: msgspec.json.Decoder[Message] = msgspec.json.Decoder(Message)
 
 
@@ -117,7 +130,7 @@ def read_lines(lines: list[bytes]) -> list[Message]:
     return messages
 
 
-class Sightings:
+class Reports:
     """What was seen and nobody has asked for yet.
 
     Attributes
@@ -146,7 +159,7 @@ class Sightings:
                 # What started before it and runs is told again after it; what does not run any more did not last.
                 self.known, self.started = tasks, []
 
-    def join(self, later: "Sightings") -> None:
+    def join(self, later: "Reports") -> None:
         """Take in what was seen after that: by the same supervisor, or by another."""
         if later.known is not None:
             self.known, self.started = later.known, []

@@ -2,7 +2,7 @@
 
 What it says is read into records by :mod:`fairlead.engines.local.messages`; a line that cannot be read is noted in the log,
 and the next one is heard. What we say waits in `outbox` for as long as the scheduler does not listen. One of many supervisors
-listens on a port too, under TLS, see :mod:`fairlead.engines.local.secured`: who has not the scheduler's key gets no further
+listens on a port too, under TLS, see :mod:`fairlead.engines.local.tls`: who has not the scheduler's key gets no further
 than to say hello.
 """
 
@@ -21,24 +21,24 @@ from fairlead.engines.local.messages import Greet, Message, read
 from fairlead.sockets import socket_name
 
 if TYPE_CHECKING:
-    from fairlead.engines.local.secured import Secured
+    from fairlead.engines.local.tls import TLSConnection
 
 LONGEST_LINE = 64 * 2**20
 LONGEST_GREETING = 4096
 PAUSE = 0.01
 """Seconds until who cannot be let in for want of a descriptor is looked at again."""
-MOST_STRANGERS = 16
+MOST_UNIDENTIFIED = 16
 """Who have connected, and not said who they are: one more, and the first goes."""
 
 
-class _Stranger:
+class _Unidentified:
     """Who has connected and is not known yet, and what they said so far."""
 
-    def __init__(self, connection: "socket.socket | Secured") -> None:
+    def __init__(self, connection: "socket.socket | TLSConnection") -> None:
         self.connection, self.said = connection, bytearray()
 
 
-class Line:
+class SchedulerConnection:
     """Listens on FOLDER/socket.
 
     Parameters
@@ -57,8 +57,8 @@ class Line:
         hear: Callable[[Message], None],
     ) -> None:
         self._selector, self._refuses, self._hear = selector, refuses, hear
-        self._connection: socket.socket | Secured | None = None
-        self._strangers: list[_Stranger] = []
+        self._connection: socket.socket | TLSConnection | None = None
+        self._unidentified: list[_Unidentified] = []
         self._inbox = bytearray()
         self._outbox = bytearray()
         self._listener = _listen(folder)
@@ -70,15 +70,15 @@ class Line:
         how = how_to_listen(folder)
         host, port = "", 0
         if how is not None:
-            from fairlead.engines.local import secured
+            from fairlead.engines.local import tls
 
-            context = secured.between(folder / "own.pem", (folder / "scheduler.pem").read_text(), at_supervisor=True)
+            context = tls.between(folder / "own.pem", (folder / "scheduler.pem").read_text(), at_supervisor=True)
             listener = socket.create_server((how["host"], 0), family=_family(how["host"]), backlog=16)
             listener.setblocking(False)
             host, port = listener.getsockname()[:2]
 
             def accept() -> None:
-                self._accept(listener, lambda line: secured.Secured(line, context))
+                self._accept(listener, lambda line: tls.TLSConnection(line, context))
 
             self._selector.register(listener, selectors.EVENT_READ, accept)
         tell_address(folder, host, port)
@@ -87,7 +87,7 @@ class Line:
         """Whether a scheduler is there."""
         return self._connection is not None
 
-    def say(self, saw: str, **what: Any) -> None:
+    def report(self, saw: str, **what: Any) -> None:
         """Tell the scheduler, if one is there."""
         if self._connection:
             self._outbox += json.dumps({"saw": saw, **what}).encode() + b"\n"
@@ -111,7 +111,9 @@ class Line:
         if self._selector.get_key(self._connection).events != want:
             self._selector.modify(self._connection, want, self._receive)
 
-    def _accept(self, listener: socket.socket, over: "Callable[[socket.socket], socket.socket | Secured]") -> None:
+    def _accept(
+        self, listener: socket.socket, over: "Callable[[socket.socket], socket.socket | TLSConnection]"
+    ) -> None:
         try:
             line, _ = listener.accept()
         except OSError:  # no descriptor is left, until a task ends; it is asked again at once, so not without a pause
@@ -120,19 +122,19 @@ class Line:
         line.setblocking(False)
         if line.family != socket.AF_UNIX:
             line.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        while len(self._strangers) >= MOST_STRANGERS:
-            self._send_away(self._strangers[0])
+        while len(self._unidentified) >= MOST_UNIDENTIFIED:
+            self._send_away(self._unidentified[0])
         try:
-            stranger = _Stranger(over(line))
+            stranger = _Unidentified(over(line))
         except OSError:  # it is gone
             line.close()
             return
-        self._strangers.append(stranger)
-        self._selector.register(stranger.connection, selectors.EVENT_READ, lambda: self._hear_stranger(stranger))
+        self._unidentified.append(stranger)
+        self._selector.register(stranger.connection, selectors.EVENT_READ, lambda: self._identify(stranger))
 
-    def _hear_stranger(self, stranger: _Stranger) -> None:
+    def _identify(self, stranger: _Unidentified) -> None:
         """Take the place of whoever is there, or be told why not. What else was said with the greeting is heard after it."""
-        if stranger not in self._strangers:  # sent away since the selector saw it
+        if stranger not in self._unidentified:  # sent away since the selector saw it
             return
         try:
             data = stranger.connection.recv(LONGEST_GREETING)
@@ -157,14 +159,14 @@ class Line:
             self._send_away(stranger)
             return
         self.hang_up()
-        self._strangers.remove(stranger)
+        self._unidentified.remove(stranger)
         self._connection, self._inbox, self._outbox = stranger.connection, bytearray(), bytearray()
         self._selector.modify(self._connection, selectors.EVENT_READ, self._receive)
         self._hear(greet)
         self._take_in(rest)
 
-    def _send_away(self, stranger: _Stranger) -> None:
-        self._strangers.remove(stranger)
+    def _send_away(self, stranger: _Unidentified) -> None:
+        self._unidentified.remove(stranger)
         self._selector.unregister(stranger.connection)
         stranger.connection.close()
 

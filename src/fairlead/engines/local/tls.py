@@ -32,7 +32,7 @@ def between(own: Path, other: str, at_supervisor: bool) -> ssl.SSLContext:
     return context
 
 
-class Secured:
+class TLSConnection:
     """A connection under TLS, used as a socket that does not block: what cannot be done now is a BlockingIOError."""
 
     def __init__(self, connection: socket.socket, context: ssl.SSLContext) -> None:

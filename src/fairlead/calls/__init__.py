@@ -1,0 +1,1 @@
+"""Calls of Python functions: what the client and the engines both know of them."""
