@@ -18,14 +18,14 @@ from fairlead.engines.remote.members import LeasePolicy
 from fairlead.model.specs import Job, Node, Work
 from fake_engine import Attempt, columns, rows
 
-SOON = LeasePolicy(lost_after=1.2, grace=0.3, vouched=False)
-LATE = LeasePolicy(lost_after=60.0, grace=5.0, vouched=False)
+SHORT_LEASE = LeasePolicy(lost_after=1.2, grace=0.3, vouched=False)
+LONG_LEASE = LeasePolicy(lost_after=60.0, grace=5.0, vouched=False)
 
 
 class Fleet:
     """Nodes `n0` to `n{count - 1}`, reached by sockets, or by ports under TLS as if they were machines of their own."""
 
-    def __init__(self, folder: Path, count: int, promise: LeasePolicy = LATE, tls: bool = False) -> None:
+    def __init__(self, folder: Path, count: int, promise: LeasePolicy = LONG_LEASE, tls: bool = False) -> None:
         self.folder, self.promise, self.tls = folder, promise, tls
         self.names = [f"n{k}" for k in range(count)]
         self.home = folder / "home"

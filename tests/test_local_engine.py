@@ -191,7 +191,7 @@ def test_a_task_runs_as_its_submitter_if_that_is_still_the_same_account(tmp_path
         assert ends == [(Outcome.EXITED, 0)] + 3 * [(Outcome.NOT_STARTED, errno.EPERM)]
         assert bench.wrote(Attempt(1, 0, 1)) == f"{nobody.pw_uid}\n{nobody.pw_dir}\n"
         for number in (2, 3, 4):
-            assert "is no account of theirs here" in bench.wrote(Attempt(number, 0, 1), "err")
+            assert "is not their account here" in bench.wrote(Attempt(number, 0, 1), "err")
             assert bench.wrote(Attempt(number, 0, 1)) == ""
 
 
@@ -268,7 +268,7 @@ def test_a_line_that_means_nothing_is_noted_and_the_next_is_heard(bench):
     assert bench.end_of(bench.start(Attempt(1, 0, 1), "true")) == (Outcome.EXITED, 0)
     assert alive(f"{bench.folder}/supervisor") == supervisor
     log = (bench.folder / "supervisor/log").read_text()
-    assert log.count("fairlead: not understood: ") == len(GARBLED)
+    assert log.count("fairlead: cannot parse a message: ") == len(GARBLED)
 
 
 def test_a_call_whose_session_cannot_be_read_fails_alone(bench):
@@ -602,7 +602,7 @@ def test_lines_that_are_torn_or_cannot_be_read_end_nothing(tmp_path, caplog):
     assert engine.limits == {"memory": True}
     assert {a for s in seen for a in rows(s.started)} == {Attempt(1, 0, 1)}
     assert not any(len(s.ended.code) for s in seen)
-    assert sum("cannot be read" in record.message for record in caplog.records) == len(bad)
+    assert sum("cannot parse a message" in record.message for record in caplog.records) == len(bad)
     engine.close()
     puppet.listener.close()
     engine.join(10)
@@ -753,7 +753,7 @@ def test_a_supervisor_that_says_nothing_is_noticed(bench, monkeypatch):
     os.kill(supervisor, signal.SIGSTOP)
     try:
         bench.until(lambda: bench.engine.trouble is not None)
-        assert "the supervisor was not heard for" in bench.engine.trouble
+        assert "no message from the supervisor for" in bench.engine.trouble
     finally:
         os.kill(supervisor, signal.SIGCONT)
     bench.until(lambda: bench.engine.trouble is None)

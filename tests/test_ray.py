@@ -325,7 +325,7 @@ def the_next_scheduler_adopts_what_runs(cluster):
     (there,) = [index for index, task in cluster.tasks(job).items() if task["node"] == "try-2"]
     logs = cluster.call("logs", f"{job}.{there}")
     assert logs.returncode == 1
-    assert f"the output of task {job}.{there} cannot be read: node try-2 was not heard for " in logs.stderr
+    assert f"the output of task {job}.{there} cannot be read: no message from node try-2 for " in logs.stderr
     cluster.kill()
     frozen.resume()
     cluster.start_up()
@@ -392,7 +392,7 @@ def test_a_node_whose_ray_is_not_roots_takes_nothing_as_people(tmp_path, monkeyp
     (node,) = seen_as([ray_says("1", "weak", "10.0.0.1")])
     engine._alive = {node.id: node}
     engine._hear_membership({"saw": "failed", "id": node.id, "why": str(refused.value)})
-    assert engine.trouble == f"none of Ray's 1 nodes can be taken: {node.node.name}: {refused.value}"
+    assert engine.trouble == f"none of Ray's 1 nodes can be used: {node.node.name}: {refused.value}"
     assert not engine.ray, "Ray's own tasks would be root's"
 
 

@@ -336,7 +336,7 @@ def test_a_link_in_the_place_of_output_is_not_followed_for_anybody(machine):
     output.symlink_to("/etc/shadow")
     status, text = alice.http("GET", f"/v1/jobs/{job}/tasks/0/output/out")
     assert (status, text) == (200, "")
-    until(lambda: "is not told" in machine.log.read_text())  # who says it waits for nobody
+    until(lambda: "cannot be shown" in machine.log.read_text())  # who says it waits for nobody
 
 
 def test_only_a_plain_file_of_the_person_is_taken_for_a_result(tmp_path):

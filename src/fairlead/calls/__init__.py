@@ -1,1 +1,1 @@
-"""Calls of Python functions: what the client and the engines both know of them."""
+"""What the client and the engines both know of Python calls."""

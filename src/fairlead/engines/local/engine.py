@@ -1,4 +1,4 @@
-"""The scheduler's side of the local engine: columns become messages to the supervisor, and its messages columns."""
+"""The scheduler's side of the local engine: columns to messages for the supervisor, and back."""
 
 import logging
 import queue
@@ -22,7 +22,7 @@ from fairlead.model.specs import Node, Quantities
 log = logging.getLogger("fairlead")
 
 SILENT = 10.0
-"""Seconds after which a supervisor that says nothing is taken for stopped."""
+"""Seconds of silence after which the supervisor counts as stopped."""
 
 
 class LocalEngine:
@@ -33,19 +33,18 @@ class LocalEngine:
     folder : Path
         The scheduler's data folder; the supervisor's files go to `folder`/supervisor, output to `folder`/output.
     nodes : sequence of Node
-        What this machine is to be seen as.
+        The nodes that this machine appears as.
     wake : callable
-        Called, from another thread, when there is something to poll.
+        Called from another thread when there is something to poll.
     as_people : bool
-        Whether tasks run as the people who submitted them, which takes root; else as whose process this is.
+        True if tasks run as the people who submitted them, which takes root; else as this process's user.
     checkpoints : Path, optional
-        A folder that people may enter, for the files by which their tasks say that they have kept what they did. Default: one
-        in `folder`.
+        A folder that people may enter, for checkpoint pipes. By default one in `folder`.
 
     Attributes
     ----------
     paused : int
-        Tasks that wait until there is room on the disk for their output.
+        Tasks stopped until the disk has room for their output.
     """
 
     elastic, ray = False, False
@@ -69,7 +68,7 @@ class LocalEngine:
         self.paused = 0
         self._gpus = gpus_of(nodes)
         self._wake, self._as_people = wake, as_people
-        self._lock = threading.Lock()  # of what follows; held for moments
+        self._lock = threading.Lock()  # guards what follows; never held for long
         self._seen = Reports()
         self._feeding = Feeding()
         self._forgotten: queue.SimpleQueue[int | None] = queue.SimpleQueue()
@@ -80,21 +79,21 @@ class LocalEngine:
 
     @property
     def silent_for(self) -> float:
-        """Seconds since the supervisor was heard; it is asked when it says nothing."""
+        """Seconds since the supervisor's last message; an idle one is polled."""
         return time.monotonic() - self._connection.heard_at if self._connection else 0.0
 
     @property
     def silence(self) -> Mapping[str, float]:
-        """All of it, as the supervisor is one."""
+        """All nodes, as they share one supervisor."""
         silent_for = self.silent_for
         return {node.name: silent_for for node in self.nodes} if silent_for > SILENT else {}
 
     @property
     def trouble(self) -> str | None:
-        """Why the supervisor cannot be reached, while it cannot."""
+        """Why the supervisor cannot be reached; None if it can."""
         trouble = self._connection.trouble if self._connection else None
         if trouble is None and self.silent_for > SILENT:
-            return f"the supervisor was not heard for {self.silent_for:.0f} s: is it stopped? see {self.folder}/log"
+            return f"no message from the supervisor for {self.silent_for:.0f} s: is it stopped? see {self.folder}/log"
         return trouble
 
     def serve(self, journal: str, epoch: int) -> None:
@@ -103,13 +102,13 @@ class LocalEngine:
         self._connection = SupervisorConnection(self.folder, greeting, inventory, message("answer"), self._hear)
 
     def expect(self, names: Iterable[str]) -> None:
-        """This machine is there, and no other will be."""
+        """No-op: the only node is this machine."""
 
     def wait_for_nodes(self) -> None:
-        """They are there."""
+        """No-op: local nodes need no discovery."""
 
     def _tell(self, message: bytes) -> None:
-        assert self._connection is not None, "it is said first whom it serves"
+        assert self._connection is not None, "call serve() first"
         self._connection.tell(message)
 
     def start(self, launches: Launches) -> None:
@@ -144,7 +143,7 @@ class LocalEngine:
         try:
             return read_piece(self.output, job, index, stream, offset, most)
         except NotPlain as error:
-            log.warning("the output of task %d.%d is not told: %s", job, index, error)
+            log.warning("the output of task %d.%d cannot be shown: %s", job, index, error)
             return None
 
     def feeding(
@@ -153,7 +152,7 @@ class LocalEngine:
         return self._feeding.piece(self._tell, task, offset, data, end, size)
 
     def close(self, leave: bool = False) -> None:
-        """Hang up. With `leave`, the supervisor goes too as soon as nothing runs."""
+        """Disconnect. With `leave`, the supervisor ends as soon as nothing runs."""
         if self._connection is not None:
             if leave:
                 self._tell(message("leave"))
@@ -161,7 +160,7 @@ class LocalEngine:
         self._forgotten.put(None)
 
     def join(self, timeout: float) -> None:
-        """Wait until what was told before `close` is done; for one who ends the process, and no part of the contract."""
+        """Wait until everything requested before `close` is done. For a process about to end; not part of the contract."""
         if self._connection is not None:
             self._connection.join(timeout)
         self._forgetting.join(timeout)
@@ -174,13 +173,13 @@ class LocalEngine:
                 case Refused(why):
                     self._superseded = (
                         f"{self.folder.parent}: the supervisor of the tasks obeys another scheduler ({why}): this one ends, "
-                        "and they go on; where this journal is to be the right one, stop the other, then `fairlead journal adopt`"
+                        "and its tasks continue; if this journal is the right one, stop the other, then `fairlead journal adopt`"
                     )
                     self.close()
                 case Paused(tasks):
                     self.paused = len(tasks)
                 case Fed():
-                    self._feeding.hear(heard)
+                    self._feeding.acknowledge(heard)
                     fed += 1
                 case Inventory(limits=limits):
                     self.limits = limits

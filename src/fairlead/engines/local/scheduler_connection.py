@@ -1,9 +1,8 @@
-"""The line to the scheduler: one connection at a time, the latest of one that is obeyed; lines of JSON both ways.
+"""The supervisor's connection to the scheduler: one at a time, the latest from one that is obeyed; lines of JSON both ways.
 
-What it says is read into records by :mod:`fairlead.engines.local.messages`; a line that cannot be read is noted in the log,
-and the next one is heard. What we say waits in `outbox` for as long as the scheduler does not listen. One of many supervisors
-listens on a port too, under TLS, see :mod:`fairlead.engines.local.tls`: who has not the scheduler's key gets no further
-than to say hello.
+:mod:`fairlead.engines.local.messages` parses what comes; a line that it refuses is logged and ignored. What we send
+waits in `outbox` while the scheduler does not read. A supervisor of a cluster also listens on a port under TLS
+(:mod:`fairlead.engines.local.tls`): without the scheduler's key nobody gets past the handshake.
 """
 
 import contextlib
@@ -26,13 +25,13 @@ if TYPE_CHECKING:
 LONGEST_LINE = 64 * 2**20
 LONGEST_GREETING = 4096
 PAUSE = 0.01
-"""Seconds until who cannot be let in for want of a descriptor is looked at again."""
+"""Seconds until the next accept when no descriptor is free."""
 MOST_UNIDENTIFIED = 16
-"""Who have connected, and not said who they are: one more, and the first goes."""
+"""Connections that have not sent a greeting; one more closes the oldest."""
 
 
 class _Unidentified:
-    """Who has connected and is not known yet, and what they said so far."""
+    """A connection whose greeting is incomplete, and what it sent so far."""
 
     def __init__(self, connection: "socket.socket | TLSConnection") -> None:
         self.connection, self.said = connection, bytearray()
@@ -44,7 +43,7 @@ class SchedulerConnection:
     Parameters
     ----------
     refuses : callable
-        Told who connects; why that one is not obeyed, or nothing.
+        Returns why a scheduler is not obeyed, by its greeting; empty if it is.
     hear : callable
         Called with each message of the scheduler.
     """
@@ -66,7 +65,7 @@ class SchedulerConnection:
         self._listen_for_others(folder)
 
     def _listen_for_others(self, folder: Path) -> None:
-        """Where this is one of many: listen on a port, if machines are to reach it by one, and tell how it is reached."""
+        """Listen on a port if member.json exists, and write down how this supervisor is reached."""
         how = how_to_listen(folder)
         host, port = "", 0
         if how is not None:
@@ -84,18 +83,18 @@ class SchedulerConnection:
         tell_address(folder, host, port)
 
     def is_open(self) -> bool:
-        """Whether a scheduler is there."""
+        """Return whether a scheduler is connected."""
         return self._connection is not None
 
     def report(self, saw: str, **what: Any) -> None:
-        """Tell the scheduler, if one is there."""
+        """Queue a message to the scheduler; dropped if none is connected."""
         if self._connection:
             self._outbox += json.dumps({"saw": saw, **what}).encode() + b"\n"
             if len(self._outbox) > 65536:
                 self.flush()
 
     def flush(self) -> None:
-        """Send what it takes now of what was said."""
+        """Send what the socket accepts now."""
         if not self._connection:
             return
         try:
@@ -116,7 +115,7 @@ class SchedulerConnection:
     ) -> None:
         try:
             line, _ = listener.accept()
-        except OSError:  # no descriptor is left, until a task ends; it is asked again at once, so not without a pause
+        except OSError:  # no free descriptor until a task ends; select returns at once, so pause
             time.sleep(PAUSE)
             return
         line.setblocking(False)
@@ -126,15 +125,15 @@ class SchedulerConnection:
             self._send_away(self._unidentified[0])
         try:
             stranger = _Unidentified(over(line))
-        except OSError:  # it is gone
+        except OSError:  # it disconnected
             line.close()
             return
         self._unidentified.append(stranger)
         self._selector.register(stranger.connection, selectors.EVENT_READ, lambda: self._identify(stranger))
 
     def _identify(self, stranger: _Unidentified) -> None:
-        """Take the place of whoever is there, or be told why not. What else was said with the greeting is heard after it."""
-        if stranger not in self._unidentified:  # sent away since the selector saw it
+        """Read a greeting: replace the current connection, or answer why not. The rest of the data is parsed after it."""
+        if stranger not in self._unidentified:  # closed since select
             return
         try:
             data = stranger.connection.recv(LONGEST_GREETING)
@@ -171,14 +170,14 @@ class SchedulerConnection:
         stranger.connection.close()
 
     def hang_up(self) -> None:
-        """Close the connection, if there is one: nothing that is on its way here is heard any more."""
+        """Close the connection, if any; data under way is dropped."""
         if self._connection:
             self._selector.unregister(self._connection)
             self._connection.close()
             self._connection = None
 
     def _receive(self) -> None:
-        if self._connection is None:  # hung up since the selector saw it
+        if self._connection is None:  # closed since select
             return
         try:
             data = self._connection.recv(1 << 20)
@@ -201,10 +200,10 @@ class SchedulerConnection:
                 message = read(line)
             except ValueError as error:
                 with contextlib.suppress(OSError):  # the log is on a full disk
-                    sys.stderr.write(f"fairlead: not understood: {error}: {bytes(line[:200])!r}\n")
+                    sys.stderr.write(f"fairlead: cannot parse a message: {error}: {bytes(line[:200])!r}\n")
             else:
                 self._hear(message)
-            if self._connection is not was:  # it was hung up on: the rest is not heard
+            if self._connection is not was:  # disconnected or replaced: drop the rest
                 return
 
 

@@ -122,7 +122,7 @@ class SupervisorConnection:
     def _complain(self, error: OSError) -> None:
         reason = f"no supervisor could be started: {error}: see {self._folder}/log"
         if self.trouble is None and not self._closing.is_set():
-            log.error("%s; trying again until it can be", reason)
+            log.error("%s; retrying", reason)
         self.trouble = reason
 
     def _reach(self) -> socket.socket:

@@ -83,7 +83,7 @@ class _Link(asyncio.Protocol):
         elif address.port and context is not None:
             await loop.create_connection(lambda: self, address.host, address.port, ssl=context)
         else:
-            raise OSError(f"{address.socket} is not on this machine, and there is no port that it listens on")
+            raise OSError(f"{address.socket} is not on this machine, and it listens on no port")
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport, self._paused, self._torn = cast("asyncio.Transport", transport), False, b""
@@ -95,7 +95,7 @@ class _Link(asyncio.Protocol):
         if b"\n" not in data:
             self._torn += data
             if len(self._torn) > LONGEST_LINE:
-                self.trouble = "it said a line without an end"
+                self.trouble = "it sent a line without an end"
                 self.hang_up()
             return
         *lines, self._torn = (self._torn + data).split(b"\n")
