@@ -20,9 +20,9 @@ from typing import NamedTuple
 import psutil
 
 from fairlead.engines.local.member import Address
+from fairlead.engines.local.supervisor_connections import Endpoint
 from fairlead.engines.remote.engine import RemoteEngine
 from fairlead.engines.remote.keys import KeyRing
-from fairlead.engines.remote.links import Endpoint
 from fairlead.engines.remote.members import LeasePolicy
 from fairlead.engines.step import Scheduler
 from fairlead.journal import Journal

@@ -11,9 +11,9 @@ import psutil
 from conftest import supervisor_of
 from fairlead.engines.contract import Launches, NodeDown, NodeUp, Where
 from fairlead.engines.local.member import Keys, start_member
+from fairlead.engines.local.supervisor_connections import Endpoint
 from fairlead.engines.remote.engine import RemoteEngine
 from fairlead.engines.remote.keys import KeyRing
-from fairlead.engines.remote.links import Endpoint
 from fairlead.engines.remote.members import LeasePolicy
 from fairlead.model.specs import Job, Node, Work
 from fake_engine import Attempt, columns, rows
@@ -101,7 +101,7 @@ class Fleet:
 
     def close(self) -> None:
         """End all that runs, however the test left it."""
-        if not self.engine._links._thread.is_alive():
+        if not self.engine._connections._thread.is_alive():
             self.serve()  # so that supervisors leave in good order, with their cgroups
         for name in self.names:
             for process in supervisor_of(self.folder / name):

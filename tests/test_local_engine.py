@@ -30,7 +30,7 @@ from msgspec.structs import replace
 from conftest import end_tasks, supervisor_of
 from fairlead.calls import payloads, worker
 from fairlead.engines.contract import Launches, NodeUp, Superseded
-from fairlead.engines.local import cgroups, supervisor_connection
+from fairlead.engines.local import cgroups
 from fairlead.engines.local.engine import LocalEngine
 from fairlead.engines.local.machine import kept, this_machine
 from fairlead.model.documents import KEPT_BY_DEFAULT
@@ -141,7 +141,7 @@ def bench_without_cgroups(tmp_path, monkeypatch):
         supervisor = "fairlead.engines.local.supervisor" in argv
         return real([argv[0], "-I", "-c", program, "supervisor", argv[-1]] if supervisor else argv, **more)
 
-    monkeypatch.setattr("fairlead.engines.local.supervisor_connection.subprocess.Popen", popen)
+    monkeypatch.setattr("fairlead.engines.local.member.subprocess.Popen", popen)
     with closing(Bench(tmp_path / "home")) as bench:
         yield bench
 
@@ -264,7 +264,7 @@ GARBLED = [
 def test_a_line_that_means_nothing_is_noted_and_the_next_is_heard(bench):
     supervisor = alive(f"{bench.folder}/supervisor")
     for line in GARBLED:
-        bench.engine._connection.tell(line + b"\n")
+        bench.engine._tell(line + b"\n")
     assert bench.end_of(bench.start(Attempt(1, 0, 1), "true")) == (Outcome.EXITED, 0)
     assert alive(f"{bench.folder}/supervisor") == supervisor
     log = (bench.folder / "supervisor/log").read_text()
@@ -536,7 +536,7 @@ def test_no_call_waits_for_a_supervisor_that_does_not_read(bench):
 
 
 def test_what_waits_is_bounded_and_everything_is_asked_for_when_some_of_it_was_dropped(bench, monkeypatch):
-    monkeypatch.setattr(supervisor_connection, "MOST_UNSENT", 100_000)
+    monkeypatch.setattr(bench.engine._connections, "most_unsent", 100_000)
     supervisor = int(alive(f"{bench.folder}/supervisor")[0])
     done = bench.start(Attempt(1, 0, 1), "true")
     bench.end_of(done)
@@ -634,7 +634,7 @@ def test_a_supervisor_that_cannot_be_started_is_tried_again_until_it_can(tmp_pat
 
     tries = []
     with monkeypatch.context() as broken:
-        broken.setattr("fairlead.engines.local.supervisor_connection.subprocess.Popen", popen)
+        broken.setattr("fairlead.engines.local.member.subprocess.Popen", popen)
         engine = LocalEngine(tmp_path, [NODE])
         engine.serve("a", 1)
         deadline = time.monotonic() + 60
@@ -742,9 +742,10 @@ def test_cgroups_are_found_by_trying():
     groups.close()
 
 
-def test_a_supervisor_that_says_nothing_is_noticed(bench, monkeypatch):
-    monkeypatch.setattr(supervisor_connection, "ASK_EVERY", 0.1)
+def test_a_supervisor_that_says_nothing_is_noticed(request, monkeypatch):
+    monkeypatch.setattr("fairlead.engines.local.engine.ASK_EVERY", 0.1)
     monkeypatch.setattr("fairlead.engines.local.engine.SILENT", 1.0)
+    bench = request.getfixturevalue("bench")
     bench.end_of(bench.start(Attempt(1, 0, 1), "true"))
     supervisor = int(alive(f"{bench.folder}/supervisor")[0])
     for _ in range(15):  # it answers when it is asked, with nothing else to do

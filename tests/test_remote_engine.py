@@ -33,7 +33,6 @@ from fairlead.engines.local.member import start_member, supervisor_in
 from fairlead.engines.local.reports import PieceRequest
 from fairlead.engines.ray import membership
 from fairlead.engines.remote import engine as remote_engine
-from fairlead.engines.remote import links
 from fairlead.engines.remote.engine import RemoteEngine
 from fairlead.engines.remote.keys import KeyRing
 from fairlead.engines.remote.members import LeasePolicy, Member, MemberState
@@ -190,8 +189,8 @@ def test_who_has_not_the_key_of_the_scheduler_is_not_heard_and_no_other_supervis
 
 
 def test_one_that_does_not_read_keeps_nobody_from_the_others(fleet, monkeypatch):
-    monkeypatch.setattr(links, "MOST_UNSENT", 300_000)
     many = fleet(2)
+    monkeypatch.setattr(many.engine._connections, "most_unsent", 300_000)
     stopped = many.supervisor("n0")
     stopped.suspend()
     lost = [Attempt(1, index, 1) for index in range(400)]

@@ -16,13 +16,20 @@ from fairlead.engines.local.feeding import Feeding
 from fairlead.engines.local.instructions import Folders, gpus_of, limits, message, rows, starts
 from fairlead.engines.local.output import read_piece
 from fairlead.engines.local.reports import Fed, Inventory, Paused, Refused, Reports, Task, read_lines
-from fairlead.engines.local.supervisor_connection import SupervisorConnection
+from fairlead.engines.local.supervisor_connections import LocalEndpoint, SupervisorConnections
 from fairlead.model.specs import Node, Quantities
 
 log = logging.getLogger("fairlead")
 
+MOST_UNSENT = 64 * 2**20
+"""Bytes of messages that wait for the supervisor."""
+ASK_EVERY = 2.0
+"""Seconds of silence after which the supervisor is polled."""
 SILENT = 10.0
 """Seconds of silence after which the supervisor counts as stopped."""
+
+SUPERVISOR = "supervisor"
+"""The name of its connection."""
 
 
 class LocalEngine:
@@ -75,12 +82,13 @@ class LocalEngine:
         self._forgetting = threading.Thread(target=self._remove_output, name="forgetting", daemon=True)
         self._forgetting.start()
         self._superseded = ""
-        self._connection: SupervisorConnection | None = None
+        self._connections: SupervisorConnections | None = None
+        self._heard_at = self._asked_at = 0.0
 
     @property
     def silent_for(self) -> float:
         """Seconds since the supervisor's last message; an idle one is polled."""
-        return time.monotonic() - self._connection.heard_at if self._connection else 0.0
+        return time.monotonic() - self._heard_at if self._connections else 0.0
 
     @property
     def silence(self) -> Mapping[str, float]:
@@ -91,15 +99,20 @@ class LocalEngine:
     @property
     def trouble(self) -> str | None:
         """Why the supervisor cannot be reached; None if it can."""
-        trouble = self._connection.trouble if self._connection else None
-        if trouble is None and self.silent_for > SILENT:
+        trouble = self._connections.trouble_of(SUPERVISOR) if self._connections else ""
+        if not trouble and self.silent_for > SILENT:
             return f"no message from the supervisor for {self.silent_for:.0f} s: is it stopped? see {self.folder}/log"
-        return trouble
+        return trouble or None
 
     def serve(self, journal: str, epoch: int) -> None:
         inventory = message("inventory")
         greeting = message("greet", journal=journal, epoch=epoch, start=uuid.uuid4().hex) + inventory
-        self._connection = SupervisorConnection(self.folder, greeting, inventory, message("answer"), self._hear)
+        self._heard_at = self._asked_at = time.monotonic()
+        self._connections = SupervisorConnections(
+            greeting, inventory, self._hear, self._broken, self._ask, ASK_EVERY, MOST_UNSENT, accept_at_once=True
+        )
+        self._connections.begin()
+        self._connections.connect(SUPERVISOR, LocalEndpoint(self.folder))
 
     def expect(self, names: Iterable[str]) -> None:
         """No-op: the only node is this machine."""
@@ -108,8 +121,8 @@ class LocalEngine:
         """No-op: local nodes need no discovery."""
 
     def _tell(self, message: bytes) -> None:
-        assert self._connection is not None, "call serve() first"
-        self._connection.tell(message)
+        assert self._connections is not None, "call serve() first"
+        self._connections.tell(SUPERVISOR, message)
 
     def start(self, launches: Launches) -> None:
         for _, told, _ in starts(launches, self._gpus, self._folders, self._as_people, lambda job: "127.0.0.1"):
@@ -121,6 +134,8 @@ class LocalEngine:
     def poll(self) -> Seen:
         if self._superseded:
             raise Superseded(self._superseded)
+        if self._connections is not None and self._connections.failure is not None:
+            raise RuntimeError("the thread of the connection to the supervisor failed") from self._connections.failure
         with self._lock:
             seen, self._seen = self._seen, Reports()
         return seen.seen()
@@ -153,19 +168,30 @@ class LocalEngine:
 
     def close(self, leave: bool = False) -> None:
         """Disconnect. With `leave`, the supervisor ends as soon as nothing runs."""
-        if self._connection is not None:
+        if self._connections is not None:
             if leave:
                 self._tell(message("leave"))
-            self._connection.close()
+            self._connections.close()
         self._forgotten.put(None)
 
     def join(self, timeout: float) -> None:
         """Wait until everything requested before `close` is done. For a process about to end; not part of the contract."""
-        if self._connection is not None:
-            self._connection.join(timeout)
+        if self._connections is not None:
+            self._connections.join(timeout)
         self._forgetting.join(timeout)
 
-    def _hear(self, lines: list[bytes]) -> None:
+    def _ask(self) -> None:
+        """Poll a silent supervisor."""
+        now = time.monotonic()
+        if now - max(self._asked_at, self._heard_at) >= ASK_EVERY:
+            self._asked_at = now
+            self._tell(message("answer"))
+
+    def _broken(self, name: str) -> None:
+        log.warning("the supervisor ended: starting another")
+
+    def _hear(self, name: str, lines: list[bytes]) -> None:
+        self._heard_at = time.monotonic()
         new = Reports()
         fed = 0
         for heard in read_lines(lines):

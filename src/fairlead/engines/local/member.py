@@ -85,7 +85,7 @@ def start_member(folder: Path, keys: Keys | None, host: str = "", checkpoints: P
         there = supervisor_in(place)
         if there is None and not started:  # or it ended meanwhile, as after "leave"
             make_checkpoints(place / "checkpoints", checkpoints)
-            _spawn(place)
+            _spawn_apart(place)
             started = True
         if there is not None and there.is_stopped:
             raise TimeoutError(f"its supervisor, process {there.pid}, is stopped: kill -CONT {there.pid}")
@@ -159,24 +159,36 @@ def _answers(place: Path) -> bool:
     return False
 
 
-def _spawn(place: Path) -> None:
-    """Start one that is not our child, so that whatever ends our children spares it."""
+def spawn(place: Path, *flags: str) -> "subprocess.Popen[bytes]":
+    """Start a supervisor in a folder; its messages go to the file `log` there."""
+    place.mkdir(mode=0o700, exist_ok=True)  # somebody may have removed it
     fd = os.open(place / "log", os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
     try:
-        subprocess.run(
-            [sys.executable, "-I", "-m", "fairlead.engines.local.supervisor", "--apart", str(place)],
+        return subprocess.Popen(
+            [sys.executable, "-I", "-m", "fairlead.engines.local.supervisor", *flags, str(place)],
             stdin=subprocess.DEVNULL,
             stdout=fd,
             stderr=fd,
             start_new_session=True,
             cwd="/",
-            check=True,
-            timeout=START_WITHIN,
         )
-    except (subprocess.SubprocessError, OSError) as error:
-        raise OSError(f"no supervisor could be started: {error}: see {place}/log") from None
     finally:
         os.close(fd)
+
+
+def _spawn_apart(place: Path) -> None:
+    """Start one that is not our child, so that whatever ends our children spares it."""
+    try:
+        starter = spawn(place, "--apart")
+        try:
+            status = starter.wait(START_WITHIN)
+        except subprocess.TimeoutExpired:
+            starter.kill()
+            status = starter.wait()
+    except OSError as error:
+        raise OSError(f"no supervisor could be started: {error}: see {place}/log") from None
+    if status:
+        raise OSError(f"no supervisor could be started: exit status {status}: see {place}/log")
 
 
 def _write(path: Path, text: str) -> None:

@@ -18,10 +18,10 @@ import fairlead
 from fairlead.data_folder import write_private
 from fairlead.engines.contract import Attempts, EngineError, Launches
 from fairlead.engines.local.member import Address
+from fairlead.engines.local.supervisor_connections import Endpoint
 from fairlead.engines.ray.nodes import RayNode, as_bundle, seen_as
 from fairlead.engines.remote.engine import RemoteEngine
 from fairlead.engines.remote.keys import KeyRing
-from fairlead.engines.remote.links import Endpoint
 from fairlead.engines.remote.members import LeasePolicy
 from fairlead.model.specs import Job, Work
 from fairlead.ray.names import GROUP_WANTED

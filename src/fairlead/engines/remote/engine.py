@@ -50,7 +50,7 @@ from fairlead.engines.local.reports import (
     Task,
     read_lines,
 )
-from fairlead.engines.remote.links import Endpoint, Links
+from fairlead.engines.local.supervisor_connections import Endpoint, SupervisorConnections
 from fairlead.engines.remote.members import LeasePolicy, Member, MemberState
 from fairlead.engines.remote.transfer import ResultCollector
 from fairlead.model.specs import Node, Quantities
@@ -112,7 +112,7 @@ class RemoteEngine:
         self._next_read = 0
         self._superseded = ""
         self._told_at_all = False
-        self._links: Links | None = None
+        self._connections: SupervisorConnections | None = None
 
     # -- nodes --------------------------------------------------------------------------------------------------
 
@@ -151,7 +151,11 @@ class RemoteEngine:
             return None
         if not waits or self.complaint:
             return self.complaint
-        why = [f"{name}: {self._links.trouble_of(name) or 'does not answer'}" for name in waits[:3] if self._links]
+        why = [
+            f"{name}: {self._connections.trouble_of(name) or 'does not answer'}"
+            for name in waits[:3]
+            if self._connections
+        ]
         return f"none of {len(waits)} machines can be reached: " + "; ".join(why)
 
     def expect(self, names: Iterable[str]) -> None:
@@ -198,8 +202,8 @@ class RemoteEngine:
             self._endpoints[node.name] = endpoint
             if changed and member.standing is MemberState.UP:
                 self._reports_of(node.name).nodes += member.seen()
-        if reconnect and self._links is not None:
-            self._links.connect(node.name, endpoint)
+        if reconnect and self._connections is not None:
+            self._connections.connect(node.name, endpoint)
         self._wake()
 
     def drain(self, name: str) -> None:
@@ -220,8 +224,8 @@ class RemoteEngine:
             if member is None or member.gone_at is not None:
                 return
             member.gone_at = time.monotonic()
-        if self._links is not None:
-            self._links.tell(name, message("fence"))
+        if self._connections is not None:
+            self._connections.tell(name, message("fence"))
 
     def names(self) -> set[str]:
         """Return the nodes that are admitted or expected, and not removed."""
@@ -237,16 +241,16 @@ class RemoteEngine:
         lease = message("lease", lost_after=self._policy.lost_after, grace=self._policy.grace)
         greeting = message("greet", journal=journal, epoch=epoch, start=uuid.uuid4().hex) + lease + inventory
         every = min(0.5, self._policy.lost_after / 20)
-        self._links = Links(greeting, inventory, self._hear, self._broken, self._look, every)
-        self._links.begin()
+        self._connections = SupervisorConnections(greeting, inventory, self._hear, self._broken, self._look, every)
+        self._connections.begin()
         with self._lock:
             endpoints = dict(self._endpoints)
         for name, endpoint in endpoints.items():
-            self._links.connect(name, endpoint)
+            self._connections.connect(name, endpoint)
 
     def _tell(self, name: str, told: bytes) -> None:
-        assert self._links is not None, "call serve() first"
-        self._links.tell(name, told)
+        assert self._connections is not None, "call serve() first"
+        self._connections.tell(name, told)
 
     def start(self, launches: Launches) -> None:
         attempts = launches.attempts
@@ -256,9 +260,9 @@ class RemoteEngine:
             for job, number, place in zip(*rest, strict=True):
                 self._firsts[job] = number, launches.nodes[place]
         jobs = {number: launches.jobs[number] for number in set(attempts.job.tolist())}
-        if any(job.work.export for job in jobs.values()) and self._links is not None:
+        if any(job.work.export for job in jobs.values()) and self._connections is not None:
             # Stored environments are read from the disk, for which the scheduler's thread must not wait.
-            self._links.do(lambda: self._start(launches._replace(jobs=jobs)))
+            self._connections.do(lambda: self._start(launches._replace(jobs=jobs)))
         else:
             self._start(launches)
 
@@ -329,8 +333,8 @@ class RemoteEngine:
     def poll(self) -> Seen:
         if self._superseded:
             raise Superseded(self._superseded)
-        if self._links is not None and self._links.failure is not None:
-            raise RuntimeError("the thread of the connections to the nodes failed") from self._links.failure
+        if self._connections is not None and self._connections.failure is not None:
+            raise RuntimeError("the thread of the connections to the nodes failed") from self._connections.failure
         with self._lock:
             seen, self._seen = self._seen, {}
         total, of = Reports(), {name for name, one in seen.items() if one.known is not None}
@@ -392,15 +396,15 @@ class RemoteEngine:
 
     def close(self, leave: bool = False) -> None:
         """Disconnect. With `leave`, supervisors end as soon as nothing runs."""
-        if self._links is not None:
+        if self._connections is not None:
             if leave:
                 for name in self.names():
                     self._tell(name, message("leave"))
-            self._links.close()
+            self._connections.close()
 
     def join(self, timeout: float) -> None:
-        if self._links is not None:
-            self._links.join(timeout)
+        if self._connections is not None:
+            self._connections.join(timeout)
         self._collecting.close()
 
     # -- in the thread of the connections -----------------------------------------------------------------------
@@ -422,7 +426,7 @@ class RemoteEngine:
             self._wake()
 
     def _take_in(self, member: Member, each: Message, now: float) -> None:
-        assert self._links is not None
+        assert self._connections is not None
         match each:
             case Heartbeat(number):
                 # A node that was reported lost must first send its inventory: only then it is up again.
@@ -475,23 +479,23 @@ class RemoteEngine:
 
     def _renew(self, member: Member, now: float) -> None:
         """Echo a heartbeat: the lease lasts from before now."""
-        assert self._links is not None
+        assert self._connections is not None
         member.renewed_at = now
-        self._links.answer(member.name, b'{"do": "renew", "number": %d}\n' % member.number)
+        self._connections.answer(member.name, b'{"do": "renew", "number": %d}\n' % member.number)
 
     def _take_inventory_in(self, member: Member, told: Inventory) -> None:
-        assert self._links is not None
+        assert self._connections is not None
         member.limits, member.promised = told.limits, 0.0
         self._sessions[member.name] |= set(told.sessions)
         for job, index, number in told.tasks:
             self._on.setdefault((job, index, number), member.name)
             if index == 0 and number >= self._firsts.get(job, (0, ""))[0]:
                 self._firsts[job] = number, member.name
-        self._links.accept(member.name)
+        self._connections.accept(member.name)
         seen = self._reports_of(member.name)
         seen.add(told)
         if member.gone_at is not None:
-            self._links.tell(member.name, message("fence"))
+            self._connections.tell(member.name, message("fence"))
         elif member.node is not None:
             if member.standing is MemberState.LOST:
                 self._renew(member, time.monotonic())
@@ -506,7 +510,7 @@ class RemoteEngine:
 
     def _look(self) -> None:
         """Report nodes that are lost now, renew dead connections, and close sessions."""
-        assert self._links is not None
+        assert self._connections is not None
         now = time.monotonic()
         if now - self._sessions_seen_at > SESSIONS_EVERY:
             self._sessions_seen_at = now
@@ -523,7 +527,7 @@ class RemoteEngine:
                             "no message from node %s for %.0f s: its tasks may still run", name, now - member.renewed_at
                         )
                     member.heard_at = now
-                    self._links.mend(name)
+                    self._connections.renew(name)
         if news:
             self._wake()
 
@@ -540,7 +544,7 @@ class RemoteEngine:
 
     def _lose(self, member: Member) -> None:
         """Report a node as lost. If it comes back, it does so as a new one, with the ends that it knows."""
-        assert self._links is not None
+        assert self._connections is not None
         log.warning("node %s is lost: its tasks start again elsewhere", member.name)
         member.standing = MemberState.LOST
         self._on = {task: name for task, name in self._on.items() if name != member.name}
@@ -549,7 +553,7 @@ class RemoteEngine:
         if member.gone_at is None and endpoint is not None:
             self._members[member.name] = Member(member.name, member.node, time.monotonic())
             self._members[member.name].standing = MemberState.LOST
-            self._links.connect(member.name, endpoint)
+            self._connections.connect(member.name, endpoint)
         else:
-            self._links.disconnect(member.name)
+            self._connections.disconnect(member.name)
             self._endpoints.pop(member.name, None)
