@@ -60,7 +60,7 @@ class FakeNode:
             case "inventory":
                 self._say(saw="inventory", tasks=[*self.running, *self.ended], limits={})
                 for task, outcome in self.ended.items():
-                    self._say_end(task, outcome)
+                    self._report_end(task, outcome)
             case "start":
                 for task in tasks:
                     if task not in self.ended:
@@ -75,9 +75,9 @@ class FakeNode:
 
     def _end(self, task: tuple[int, ...], outcome: int) -> None:
         self.ended[task] = outcome
-        self._say_end(task, outcome)
+        self._report_end(task, outcome)
 
-    def _say_end(self, task: tuple[int, ...], outcome: int) -> None:
+    def _report_end(self, task: tuple[int, ...], outcome: int) -> None:
         self._say(saw="ended", task=task, outcome=outcome, code=0, cpu=0, peak=0)
 
 

@@ -42,7 +42,7 @@ class Group:
 
     def __init__(self, folders: list[tuple[Hierarchy, str]]) -> None:
         self._folders = folders
-        self._has_more = False  # it used more memory than the limit when the limit was set
+        self._exceeded = False  # it used more memory than the limit when the limit was set
 
     def limit(self, memory: int, milli_cpu: int) -> None:
         """Limit memory (bytes, never lowered) and CPU (millicores); 0 means no limit."""
@@ -68,12 +68,12 @@ class Group:
                 else:
                     _write(f"{folder}/cpu.cfs_quota_us", str(quota))
 
-    def limit_who_is_in_it(self, memory: int, milli_cpu: int) -> None:
+    def limit_running(self, memory: int, milli_cpu: int) -> None:
         """Limit a group that has processes. Kill them if the limit cannot be set; as out of memory, if they use more already."""
         try:
             self.limit(memory, milli_cpu)
         except OSError as error:
-            self._has_more = error.errno == errno.EBUSY
+            self._exceeded = error.errno == errno.EBUSY
             self.kill()
 
     def join(self) -> None:
@@ -126,7 +126,7 @@ class Group:
 
     def ran_out_of_memory(self) -> bool:
         """Return whether the kernel OOM-killed a process in it."""
-        if self._has_more:
+        if self._exceeded:
             return True
         for hierarchy, folder in self._folders:
             if hierarchy.memory:

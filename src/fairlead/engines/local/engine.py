@@ -13,7 +13,7 @@ from fairlead.data_folder import NotPlain, remove_folder
 from fairlead.engines.contract import NOWHERE, Attempts, Launches, NodeUp, Seen, Superseded, Where
 from fairlead.engines.local.checkpoints import make_checkpoints
 from fairlead.engines.local.feeding import Feeding
-from fairlead.engines.local.instructions import Folders, gpus_of, limits, message, rows, starts
+from fairlead.engines.local.instructions import Folders, gpu_indices, limits, message, rows, starts
 from fairlead.engines.local.output import read_piece
 from fairlead.engines.local.reports import Fed, Inventory, Paused, Refused, Reports, Task, read_lines
 from fairlead.engines.local.supervisor_connections import LocalEndpoint, SupervisorConnections
@@ -73,7 +73,7 @@ class LocalEngine:
         self.nodes: Sequence[Node] = list(nodes)
         self.limits: Mapping[str, bool] = {}
         self.paused = 0
-        self._gpus = gpus_of(nodes)
+        self._gpus = gpu_indices(nodes)
         self._wake, self._as_people = wake, as_people
         self._lock = threading.Lock()  # guards what follows; never held for long
         self._seen = Reports()

@@ -36,7 +36,7 @@ def rows(attempts: Attempts) -> list[list[int]]:
     return np.stack(attempts, axis=1).tolist()
 
 
-def gpus_of(nodes: Sequence[Node]) -> dict[str, list[int]]:
+def gpu_indices(nodes: Sequence[Node]) -> dict[str, list[int]]:
     """Return the GPU indices of each node of one machine."""
     found: dict[str, list[int]] = {}
     for node in nodes:

@@ -119,7 +119,7 @@ def forget_address(place: Path) -> None:
     (place / "address").unlink(missing_ok=True)
 
 
-def tell_address(place: Path, host: str, port: int) -> None:
+def write_address(place: Path, host: str, port: int) -> None:
     """Write down how the supervisor in a folder is reached."""
     address = Address(machine_of(place), str(place / "socket"), host, port)
     _write(place / "address", json.dumps(address._asdict()))
@@ -140,7 +140,7 @@ def is_here(address: Address) -> bool:
         return False
 
 
-def how_to_listen(place: Path) -> dict[str, Any] | None:
+def read_listen_address(place: Path) -> dict[str, Any] | None:
     """Read member.json; None if there is none."""
     try:
         said = json.loads((place / "member.json").read_text())

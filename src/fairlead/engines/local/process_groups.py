@@ -138,7 +138,7 @@ class ProcessGroups:
             group.pid = 0 if more else spawn(program, files, setup)
             group.executed = group.pid != 0
             if group.cgroup and group.executed:
-                group.cgroup.limit_who_is_in_it(given.limits.memory, given.limits.cpu)
+                group.cgroup.limit_running(given.limits.memory, given.limits.cpu)
             elif group.cgroup:
                 group.cgroup.limit(given.limits.memory, given.limits.cpu)
             if not group.executed:
@@ -186,7 +186,7 @@ class ProcessGroups:
                 group.reaped = Used(round(1000 * (used.ru_utime + used.ru_stime)), 1024 * used.ru_maxrss)
                 reaped.append(group)
 
-    def take_from_tracer(self, group: ProcessGroup) -> bool:
+    def ended_but_traced(self, group: ProcessGroup) -> bool:
         """Return True if its first process ended but a tracer keeps it from being reaped: it now counts as ended.
 
         Its pid stays taken until the tracer detaches; then it is reaped without a report.

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fairlead.engines.local.member import how_to_listen, tell_address
+from fairlead.engines.local.member import read_listen_address, write_address
 from fairlead.engines.local.messages import Greet, Message, read
 from fairlead.sockets import socket_name
 
@@ -66,7 +66,7 @@ class SchedulerConnection:
 
     def _listen_for_others(self, folder: Path) -> None:
         """Listen on a port if member.json exists, and write down how this supervisor is reached."""
-        how = how_to_listen(folder)
+        how = read_listen_address(folder)
         host, port = "", 0
         if how is not None:
             from fairlead.engines.local import tls
@@ -80,7 +80,7 @@ class SchedulerConnection:
                 self._accept(listener, lambda line: tls.TLSConnection(line, context))
 
             self._selector.register(listener, selectors.EVENT_READ, accept)
-        tell_address(folder, host, port)
+        write_address(folder, host, port)
 
     def is_open(self) -> bool:
         """Return whether a scheduler is connected."""

@@ -103,7 +103,7 @@ class Supervisor:
         self.groups = ProcessGroups(folder, find(f"fairlead-{name}"), self.selector)
         self.workers = WarmWorkers(self.groups, self.selector)
         self.folder, self.output = folder, folder.parent / "output"
-        on = (self._has_started, self._has_ended, self._was_fed)
+        on = (self._has_started, self._has_ended, self._report_fed)
         self.tasks = Tasks(self.output, Checkpoints(folder), self.groups, self.workers, self.selector, *on)
         self.fetched = FetchedSessions(folder.parent, lambda **what: self.scheduler.report("wanted", **what))
         self.spool = Spool(folder)
@@ -126,12 +126,12 @@ class Supervisor:
         try:
             while not self._is_over():
                 ready = self.selector.select(self._timeout())
-                self._mind_the_lease()
+                self._check_lease()
                 for key, _ in ready:
                     key.data()
                 self._reap()
                 try:
-                    self.tasks.finish_those_over(keep_workers=not self.leaving)
+                    self.tasks.finish_ended(keep_workers=not self.leaving)
                     self._check()
                     self.groups.sweep()
                 except OSError as error:  # checked again next time
@@ -155,7 +155,7 @@ class Supervisor:
         return timeout if self.lease is None else min(timeout, self.lease.next_check(self.scheduler.is_open()))
 
     def _until_check(self) -> float:
-        if self.tasks.some_end_soon() or not self.groups.are_swept():
+        if self.tasks.any_ending() or not self.groups.are_swept():
             return CHECK_EVERY_WHILE_ENDING
         return CHECK_EVERY if self.tasks.running or self.postponed or self.workers.are_idle() else LINGER / 2
 
@@ -168,23 +168,23 @@ class Supervisor:
         if now - self.checked_at >= CHECK_EVERY:
             self.checked_at = now
             proc.keep_spare()
-            for group in self.tasks.taken_from_tracers():
+            for group in self.tasks.ended_but_traced():
                 self.workers.ended(group)
             self.tasks.copy_output()
-            self.tasks.end_those_over_limits()
-            self.tasks.mind_the_room()
+            self.tasks.enforce_limits()
+            self.tasks.check_disk()
             if self.scheduler.is_open():  # else the next scheduler gets it
                 for task, ago in self.tasks.checkpointed():
                     self.scheduler.report("checkpointed", task=task, ago=ago)
             if self.tasks.paused() != self.paused:
-                self._tell_paused()
+                self._report_paused()
             self.workers.watch()
             self.fetched.trim_code()
             postponed, self.postponed = self.postponed, {}
             for task, start in postponed.items():
                 self._start(task, start)
 
-    def _mind_the_lease(self) -> None:
+    def _check_lease(self) -> None:
         """Send the next heartbeat. If the lease has expired, end what runs and drop earlier messages."""
         lease = self.lease
         if lease is None:
@@ -193,9 +193,9 @@ class Supervisor:
             self.lapsed = True
             self.scheduler.hang_up()
             self._end_all(lease.grace)
-        self._say_number(lease)
+        self._send_heartbeat(lease)
 
-    def _say_number(self, lease: Lease) -> None:
+    def _send_heartbeat(self, lease: Lease) -> None:
         if self.scheduler.is_open() and (number := lease.number()) is not None:
             self.scheduler.report("number", number=number)
 
@@ -216,7 +216,7 @@ class Supervisor:
         self.workers.dismiss()
         self.tasks.checkpoints.drop_idle()
         until = time.monotonic() + 2
-        while (self.workers.are_there() or not self.groups.are_swept()) and time.monotonic() < until:
+        while (self.workers.exist() or not self.groups.are_swept()) and time.monotonic() < until:
             self._reap()
             self.groups.sweep()
             time.sleep(0.005)
@@ -237,14 +237,14 @@ class Supervisor:
                 self._forget(tasks)
             case Feed(task) as piece:
                 if task in self.postponed:
-                    self._was_fed(task, 0, False)
+                    self._report_fed(task, 0, False)
                 else:
                     self.tasks.feed(piece)
             case Limit(tasks, cpu, memory):
                 for task in tasks:
                     self.tasks.limit(task, cpu, memory)
             case Inventory():
-                self._tell_all()
+                self._report_inventory()
             case Answer():
                 self.scheduler.report("here")
             case Leave():
@@ -254,39 +254,39 @@ class Supervisor:
                 if self.lease is not None:
                     self.lease.reset()
             case _:
-                self._hear_as_one_of_many(message)
+                self._hear_with_lease(message)
 
-    def _hear_as_one_of_many(self, message: Message) -> None:
+    def _hear_with_lease(self, message: Message) -> None:
         match message:
             case LeaseTerms(lost_after, grace):
                 if self.lease is None:
                     self.lease = Lease(self.folder, lost_after, grace)
                 self.lease.lost_after, self.lease.grace = lost_after, grace
-                self._say_number(self.lease)  # first, so that the lease is valid before anything is to start
+                self._send_heartbeat(self.lease)  # first, so that the lease is valid before anything is to start
             case Renew(number) if self.lease is not None:
                 self.lease.renew(number)
             case messages.Fence():
                 self.fencing = True
                 self._end_all(self.lease.grace if self.lease is not None else 0.0)
-                self._tell_if_fenced()
+                self._report_if_fenced()
             case Read(ask, job, index, stream, offset, most):
                 try:
                     data = read_piece(self.output, job, index, stream, offset, min(most, MOST_READ))
                 except OSError as error:
                     data = None
                     _note(f"the output of task {job}.{index} cannot be shown: {error}")
-                self._say_read(ask, data)
+                self._report_piece(ask, data)
             case Forget(jobs):
                 self._remove_output(jobs)
             case Piece() as piece:
                 self._take_piece(piece)
             case Collect(ask) as asked:
-                self._say_read(ask, self.fetched.read_result(asked._replace(most=min(asked.most, MOST_READ))))
+                self._report_piece(ask, self.fetched.read_result(asked._replace(most=min(asked.most, MOST_READ))))
             case Close(sessions):
                 for session in sessions:
                     self._close_session(session)
 
-    def _say_read(self, ask: int, data: bytes | None) -> None:
+    def _report_piece(self, ask: int, data: bytes | None) -> None:
         self.scheduler.report("read", ask=ask, data=None if data is None else base64.b64encode(data).decode())
 
     def _take_piece(self, piece: Piece) -> None:
@@ -325,7 +325,7 @@ class Supervisor:
         self.lapsed = self.lapsed and over
         return over
 
-    def _tell_if_fenced(self) -> None:
+    def _report_if_fenced(self) -> None:
         if self.fencing and not self.tasks.running:
             self.scheduler.report("fenced")
 
@@ -370,7 +370,7 @@ class Supervisor:
         if self.spool.is_large():
             self.spool.rewrite([(task, run.group.pid) for task, run in self.tasks.running.items()], self.ended)
 
-    def _tell_all(self) -> None:
+    def _report_inventory(self) -> None:
         cgroups = self.groups.cgroups
         limits = {
             "memory": bool(cgroups and cgroups.limits_memory),
@@ -380,21 +380,21 @@ class Supervisor:
         tasks, sessions = [*self.tasks.running, *self.postponed, *self.ended], self.fetched.sessions()
         self.scheduler.report("inventory", tasks=tasks, limits=limits, **({"sessions": sessions} if sessions else {}))
         for task, end in self.ended.items():
-            self._say_end(task, end)
+            self._report_end(task, end)
         for task in self.tasks.running:
-            self._say_started(task)
-        self._tell_paused()
+            self._report_started(task)
+        self._report_paused()
 
-    def _tell_paused(self) -> None:
+    def _report_paused(self) -> None:
         self.paused = self.tasks.paused()
         self.scheduler.report("paused", tasks=self.paused)
 
     # -- reports on tasks ----------------------------------------------------------------------------------------
 
     def _has_started(self, task: Task, _pid: int) -> None:
-        self._say_started(task)
+        self._report_started(task)
 
-    def _say_started(self, task: Task) -> None:
+    def _report_started(self, task: Task) -> None:
         self.scheduler.report("started", task=task, ago=self.tasks.running[task].age())
 
     def _has_ended(self, task: Task, outcome: Outcome, code: int, used: Used = NOTHING) -> None:
@@ -404,15 +404,15 @@ class Supervisor:
                 outcome, code = Outcome.LOST, 0
         end = self.ended[task] = (outcome, code, *used)
         self.spool.note("ended", task, *end)
-        self._say_end(task, end)
-        self._tell_if_fenced()
+        self._report_end(task, end)
+        self._report_if_fenced()
 
-    def _say_end(self, task: Task, end: End) -> None:
+    def _report_end(self, task: Task, end: End) -> None:
         outcome, code, cpu, peak, ran = end
         more = {"session": session} if (session := self.fetched.session_of(task)) else {}
         self.scheduler.report("ended", task=task, outcome=outcome, code=code, cpu=cpu, peak=peak, ran=ran, **more)
 
-    def _was_fed(self, task: Task, taken: int, over: bool) -> None:
+    def _report_fed(self, task: Task, taken: int, over: bool) -> None:
         self.scheduler.report("fed", task=task, taken=taken, over=over)
 
     def _take_over(self) -> dict[Task, End]:

@@ -231,7 +231,7 @@ class Tasks:
         """Return the tasks stopped until the disk has room."""
         return [task for task, run in self.running.items() if run.paused]
 
-    def mind_the_room(self) -> None:
+    def check_disk(self) -> None:
         """Stop the tasks that wrote output lately while the disk is nearly full; continue all when it has room.
 
         Recent writers are found by file times, which failed writes also change. Tasks that are being stopped may write.
@@ -242,10 +242,10 @@ class Tasks:
         except OSError:  # somebody removed the folder: the next task makes it again
             self._room_is_low = False
         for run in self.running.values():
-            if run.paused != self._is_to_wait(run, since):
+            if run.paused != self._must_pause(run, since):
                 self._pause(run, not run.paused)
 
-    def _is_to_wait(self, run: Running, since: float) -> bool:
+    def _must_pause(self, run: Running, since: float) -> bool:
         if not self._room_is_low or run.group.status is not None or run.group.kill_at is not None:
             return False
         return run.paused or _changed_at(run.given.output) >= since
@@ -259,7 +259,7 @@ class Tasks:
         seen = ((task, self.checkpoints.age(task)) for task in self.running)
         return [(task, ago) for task, ago in seen if ago is not None]
 
-    def finish_those_over(self, keep_workers: bool) -> None:
+    def finish_ended(self, keep_workers: bool) -> None:
         """Report tasks with no process left; keep the workers of finished calls, if allowed."""
         now = time.monotonic()
         for run in list(self.running.values()):
@@ -299,7 +299,7 @@ class Tasks:
             run.given.input.close()
         self._on_end(run.task, outcome, code, used._replace(ran=run.ran()))
 
-    def end_those_over_limits(self) -> None:
+    def enforce_limits(self) -> None:
         """End tasks that exceed their memory (unless the kernel ended all of it) or their output limit."""
         for run in self.running.values():
             if run.group.status is None:
@@ -309,11 +309,11 @@ class Tasks:
                 if run.over_memory or run.over_output:
                     self._groups.kill(run.group)
 
-    def taken_from_tracers(self) -> list[ProcessGroup]:
+    def ended_but_traced(self) -> list[ProcessGroup]:
         """Return groups whose first process ended without an event, because it is traced."""
-        return [run.group for run in self.running.values() if self._groups.take_from_tracer(run.group)]
+        return [run.group for run in self.running.values() if self._groups.ended_but_traced(run.group)]
 
-    def some_end_soon(self) -> bool:
+    def any_ending(self) -> bool:
         """Return True if a group may end at any moment, which raises no event."""
         return any(run.group.status is not None or run.group.kill_at is not None for run in self.running.values())
 

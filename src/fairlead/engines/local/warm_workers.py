@@ -61,7 +61,7 @@ class WarmWorkers:
         self._idle: list[Worker] = []  # longest idle first
         self._made = 0
 
-    def are_there(self) -> bool:
+    def exist(self) -> bool:
         return bool(self._by_pid)
 
     def are_idle(self) -> bool:
@@ -103,7 +103,7 @@ class WarmWorkers:
 
     def keep(self, worker: Worker) -> bool:
         """Keep a worker for another call, if there is room and its session is open. Return whether it is kept."""
-        if worker.line.fileno() < 0 or len(self._idle) >= MOST_IDLE or not _is_there(worker.session):
+        if worker.line.fileno() < 0 or len(self._idle) >= MOST_IDLE or not _is_open(worker.session):
             return False
         worker.idle_since, worker.used = time.monotonic(), self._groups.used(worker.group).cpu
         signal_group(worker.group, signal.SIGSTOP)
@@ -121,7 +121,7 @@ class WarmWorkers:
             [
                 w
                 for w in self._idle
-                if now - w.idle_since > IDLE_FOR or not self._stands_still(w) or not _is_there(w.session)
+                if now - w.idle_since > IDLE_FOR or not self._is_stopped(w) or not _is_open(w.session)
             ]
         )
 
@@ -134,7 +134,7 @@ class WarmWorkers:
                 self._idle.remove(worker)
                 self._groups.bury(group)
 
-    def _stands_still(self, worker: Worker) -> bool:
+    def _is_stopped(self, worker: Worker) -> bool:
         return self._groups.used(worker.group).cpu - worker.used <= MOST_IDLE_CPU
 
     def _dismiss(self, workers: list[Worker]) -> None:
@@ -170,5 +170,5 @@ def _elsewhere(program: Program) -> Program:
     return program._replace(argv=[*argv, ELSEWHERE], cwd="/")
 
 
-def _is_there(session: str) -> bool:
+def _is_open(session: str) -> bool:
     return os.path.exists(f"{session}/setup.json")

@@ -32,7 +32,7 @@ from fairlead.engines.contract import (
     Where,
 )
 from fairlead.engines.local.feeding import Feeding
-from fairlead.engines.local.instructions import Folders, gpus_of, limits, message, rows, starts
+from fairlead.engines.local.instructions import Folders, gpu_indices, limits, message, rows, starts
 from fairlead.engines.local.member import is_here
 from fairlead.engines.local.reports import (
     Ended,
@@ -111,7 +111,7 @@ class RemoteEngine:
         self._reads: dict[int, queue.SimpleQueue[bytes | None]] = {}
         self._next_read = 0
         self._superseded = ""
-        self._told_at_all = False
+        self._inventory_sent = False
         self._connections: SupervisorConnections | None = None
 
     # -- nodes --------------------------------------------------------------------------------------------------
@@ -194,7 +194,7 @@ class RemoteEngine:
             if member is None or member.standing is MemberState.LOST:
                 member = self._members[node.name] = Member(node.name, node, time.monotonic())
             changed, member.node = member.node != node, node
-            self._gpus |= gpus_of([node])
+            self._gpus |= gpu_indices([node])
             reconnect = self._endpoints.get(node.name) != endpoint or member.gone_at is not None
             if member.gone_at is not None:
                 member.draining = False
@@ -345,8 +345,8 @@ class RemoteEngine:
                 total.known = (total.known or []) + known
         if of:
             total.known = total.known or []
-        if not self._told_at_all:  # that no node is known yet is an answer too
-            self._told_at_all, total.known = True, total.known or []
+        if not self._inventory_sent:  # that no node is known yet is an answer too
+            self._inventory_sent, total.known = True, total.known or []
         return total.seen()._replace(of=of) if total.known is not None else total.seen()
 
     def limit(self, attempts: Attempts, demands: Sequence[Quantities]) -> None:
@@ -357,7 +357,7 @@ class RemoteEngine:
                 self._tell(name, told)
 
     def take_inventory(self) -> None:
-        self._told_at_all = False
+        self._inventory_sent = False
         for name in self.names():
             self._tell(name, message("inventory"))
 
