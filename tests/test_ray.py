@@ -342,7 +342,7 @@ def tasks_live_on_when_the_head_has_died(cluster):
         p for p in psutil.Process(cluster.process.pid).children() if "fairlead.engines.ray.membership" in p.cmdline()
     ]
     child.kill()
-    cluster.until(lambda: "neither come nor go until it can be reached" in cluster.log.read_text(), 60)
+    cluster.until(lambda: "neither join nor leave until it can be reached" in cluster.log.read_text(), 60)
     assert cluster.ok("run", "--cpu", "1", "--", "echo", "still") == "still\n"
 
 
