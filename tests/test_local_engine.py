@@ -264,7 +264,7 @@ GARBLED = [
 def test_a_line_that_means_nothing_is_noted_and_the_next_is_heard(bench):
     supervisor = alive(f"{bench.folder}/supervisor")
     for line in GARBLED:
-        bench.engine._tell(line + b"\n")
+        bench.engine._send(line + b"\n")
     assert bench.end_of(bench.start(Attempt(1, 0, 1), "true")) == (Outcome.EXITED, 0)
     assert alive(f"{bench.folder}/supervisor") == supervisor
     log = (bench.folder / "supervisor/log").read_text()

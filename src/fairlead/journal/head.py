@@ -132,8 +132,8 @@ class HeadFile:
 
 def packed(head: Head, count: int) -> tuple[bytes, int]:
     """Encode a head as write number `count`. Return it with its offset."""
-    told = [head.id.encode(), head.machine.encode(), *head[2:]]
-    body = _FORMAT.pack(_MAGIC, count, *told, 0)[:-4]
+    fields = [head.id.encode(), head.machine.encode(), *head[2:]]
+    body = _FORMAT.pack(_MAGIC, count, *fields, 0)[:-4]
     return (body + struct.pack("<I", zlib.crc32(body))).ljust(_SLOT, b"\0"), count % 2 * _SLOT
 
 

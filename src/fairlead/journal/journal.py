@@ -47,8 +47,8 @@ def link(envelope: Envelope, body: bytes) -> int:
 
     So a record is only proved together with all before it. The first record follows :func:`beginning`.
     """
-    told = " ".join(map(repr, envelope._replace(checksum=0)))
-    return _digest(told.encode("utf-8", "surrogatepass") + body)
+    text = " ".join(map(repr, envelope._replace(checksum=0)))
+    return _digest(text.encode("utf-8", "surrogatepass") + body)
 
 
 def beginning(journal: str) -> int:
@@ -61,8 +61,8 @@ def link_part(sequence: int, before: int, body: bytes) -> int:
     return _digest(f"{sequence} {before}\n".encode() + body)
 
 
-def _digest(told: bytes) -> int:
-    return int.from_bytes(blake2b(told, digest_size=8).digest(), "big") >> 1
+def _digest(data: bytes) -> int:
+    return int.from_bytes(blake2b(data, digest_size=8).digest(), "big") >> 1
 
 
 class Journal:

@@ -67,8 +67,8 @@ def audit_journal(
         known or new_state(), facts, begin, end, last + 1 - low, starved_after, lambda done: progress(done, total)
     )
     found |= {"asked": over, "complete": known is None or oldest <= end - over}
-    told_of: OverTimeInfo = found
-    return told_of
+    answer: OverTimeInfo = found
+    return answer
 
 
 def main(path: str, over: str, until: str, starved_after: str) -> None:

@@ -354,11 +354,11 @@ class SqlStore:
 def _fill(connection: sqlite3.Connection, name: str, epoch: int) -> None:
     """Make the tables of a new journal."""
     connection.executescript("BEGIN;" + _TABLES)
-    told = {
+    meta = {
         "schema_version": SCHEMA_VERSION,
         "fairlead": fairlead.__version__,
         "id": name,
         "epoch": epoch,
         "created": int(time.time()),
     }
-    connection.executemany("INSERT INTO meta VALUES (?, ?)", [(key, str(value)) for key, value in told.items()])
+    connection.executemany("INSERT INTO meta VALUES (?, ?)", [(key, str(value)) for key, value in meta.items()])

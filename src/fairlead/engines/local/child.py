@@ -43,9 +43,9 @@ class Failure(NamedTuple):
     errno: int
 
     @classmethod
-    def read(cls, told: bytes) -> "Failure | None":
+    def read(cls, report: bytes) -> "Failure | None":
         """Parse a child's report; None if the program was executed."""
-        at, _, number = told.decode().partition(" ")
+        at, _, number = report.decode().partition(" ")
         return cls(at, int(number)) if at else None
 
     def reason(self, program: Program, person: Person | None) -> str:

@@ -120,16 +120,16 @@ class LocalEngine:
     def wait_for_nodes(self) -> None:
         """No-op: local nodes need no discovery."""
 
-    def _tell(self, message: bytes) -> None:
+    def _send(self, message: bytes) -> None:
         assert self._connections is not None, "call serve() first"
-        self._connections.tell(SUPERVISOR, message)
+        self._connections.send(SUPERVISOR, message)
 
     def start(self, launches: Launches) -> None:
-        for _, told, _ in starts(launches, self._gpus, self._folders, self._as_people, lambda job: "127.0.0.1"):
-            self._tell(told)
+        for _, line, _ in starts(launches, self._gpus, self._folders, self._as_people, lambda job: "127.0.0.1"):
+            self._send(line)
 
     def stop(self, attempts: Attempts, grace: float, where: Where = NOWHERE) -> None:
-        self._tell(message("stop", tasks=rows(attempts), grace=grace))
+        self._send(message("stop", tasks=rows(attempts), grace=grace))
 
     def poll(self) -> Seen:
         if self._superseded:
@@ -141,14 +141,14 @@ class LocalEngine:
         return seen.seen()
 
     def acknowledge(self, attempts: Attempts) -> None:
-        self._tell(message("acknowledge", tasks=rows(attempts)))
+        self._send(message("acknowledge", tasks=rows(attempts)))
 
     def limit(self, attempts: Attempts, demands: Sequence[Quantities]) -> None:
-        for _, told in limits(attempts, demands):
-            self._tell(told)
+        for _, line in limits(attempts, demands):
+            self._send(line)
 
     def take_inventory(self) -> None:
-        self._tell(message("inventory"))
+        self._send(message("inventory"))
 
     def forget(self, jobs: Iterable[int]) -> None:
         for job in jobs:
@@ -164,13 +164,13 @@ class LocalEngine:
     def feeding(
         self, task: Task, offset: int, data: bytes, end: bool, size: tuple[int, int] | None = None
     ) -> AbstractContextManager[Callable[[], Fed | None]]:
-        return self._feeding.piece(self._tell, task, offset, data, end, size)
+        return self._feeding.piece(self._send, task, offset, data, end, size)
 
     def close(self, leave: bool = False) -> None:
         """Disconnect. With `leave`, the supervisor ends as soon as nothing runs."""
         if self._connections is not None:
             if leave:
-                self._tell(message("leave"))
+                self._send(message("leave"))
             self._connections.close()
         self._forgotten.put(None)
 
@@ -185,7 +185,7 @@ class LocalEngine:
         now = time.monotonic()
         if now - max(self._asked_at, self._heard_at) >= ASK_EVERY:
             self._asked_at = now
-            self._tell(message("answer"))
+            self._send(message("answer"))
 
     def _broken(self, name: str) -> None:
         log.warning("the supervisor ended: starting another")

@@ -41,7 +41,7 @@ class Fence:
     def _read(self) -> dict[str, Greet]:
         """Return them by journal, the latest last."""
         try:
-            told = json.loads(self._path.read_text())
-            return {journal: Greet(journal, epoch, start) for journal, epoch, start in told}
+            entries = json.loads(self._path.read_text())
+            return {journal: Greet(journal, epoch, start) for journal, epoch, start in entries}
         except (OSError, ValueError, TypeError):  # missing or torn: no scheduler is known
             return {}

@@ -143,8 +143,8 @@ def is_here(address: Address) -> bool:
 def read_listen_address(place: Path) -> dict[str, Any] | None:
     """Read member.json; None if there is none."""
     try:
-        said = json.loads((place / "member.json").read_text())
-        return {"host": str(said["host"])}
+        read = json.loads((place / "member.json").read_text())
+        return {"host": str(read["host"])}
     except FileNotFoundError:
         return None
 

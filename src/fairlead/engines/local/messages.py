@@ -295,15 +295,15 @@ def read_program(text: str) -> Program:
     return _program(_json(text))
 
 
-def record(kind: type[Record], said: Any) -> Record:
+def record(kind: type[Record], value: Any) -> Record:
     """Make a record from a dict that has each of its fields, of the right type."""
-    if not isinstance(said, dict):
+    if not isinstance(value, dict):
         raise ValueError(f"{kind.__name__} is not an object")
     for name, declared in kind.__annotations__.items():
         expected: Any = get_origin(declared) or declared
-        if not isinstance(said.get(name), expected):
+        if not isinstance(value.get(name), expected):
             raise ValueError(f"{kind.__name__} has no valid {name!r}")
-    return kind(**{name: said[name] for name in kind.__annotations__})
+    return kind(**{name: value[name] for name in kind.__annotations__})
 
 
 def _json(text: str | bytes | bytearray) -> Any:
@@ -313,40 +313,40 @@ def _json(text: str | bytes | bytearray) -> Any:
         raise ValueError("nested too deeply") from None
 
 
-def _work(said: Any) -> Command | Call:
-    if isinstance(said, dict) and "session" in said:
-        call = record(Call, {**said, "fetched": bool(said.get("fetched"))})
+def _work(value: Any) -> Command | Call:
+    if isinstance(value, dict) and "session" in value:
+        call = record(Call, {**value, "fetched": bool(value.get("fetched"))})
         return call._replace(session=_session(call.session), payload=_session(call.payload)) if call.fetched else call
-    program, export, given = _program(said), said.get("export", ""), said.get("input", "")
+    program, export, given = _program(value), value.get("export", ""), value.get("input", "")
     if not isinstance(export, str):
         raise ValueError(f"{export!r} is not the name of a file")
     if given not in ("", "pipe", "terminal"):
         raise ValueError(f"{given!r} is not a kind of input")
-    known_as = said.get("known_as", {})
+    known_as = value.get("known_as", {})
     if not isinstance(known_as, dict) or not all(type(index) is int for index in known_as.values()):
         raise ValueError("known_as maps indices to numbers")
-    return Command(program, bool(said.get("numbered")), export, given, known_as)
+    return Command(program, bool(value.get("numbered")), export, given, known_as)
 
 
-def _feed(said: dict[str, Any]) -> Feed:
-    task, offset, data, size = (said.get(name) for name in ("task", "offset", "data", "size"))
+def _feed(value: dict[str, Any]) -> Feed:
+    task, offset, data, size = (value.get(name) for name in ("task", "offset", "data", "size"))
     if type(offset) is not int or not isinstance(data, str):
         raise ValueError("a piece of input has an offset and data")
     if size is not None and not (isinstance(size, list) and len(size) == 2 and all(_is_size(each) for each in size)):
         raise ValueError(f"{size!r} is not a terminal size")
     shape = None if size is None else (size[0], size[1])
-    return Feed(_tasks({"tasks": [task]})[0], offset, base64.b64decode(data), bool(said.get("end")), shape)
+    return Feed(_tasks({"tasks": [task]})[0], offset, base64.b64decode(data), bool(value.get("end")), shape)
 
 
-def _read(said: dict[str, Any]) -> Read:
-    asked = record(Read, said)
+def _read(value: dict[str, Any]) -> Read:
+    asked = record(Read, value)
     if asked.stream not in ("out", "err") or min(asked.offset, asked.most) < 0:
         raise ValueError("only pieces of out and err can be read")
     return asked
 
 
-def _piece(said: dict[str, Any]) -> Piece:
-    session, name, at, offset, data, last = (said.get(field) for field in Piece._fields)
+def _piece(value: dict[str, Any]) -> Piece:
+    session, name, at, offset, data, last = (value.get(field) for field in Piece._fields)
     if not (isinstance(session, str) and isinstance(name, str) and isinstance(last, bool)):
         raise ValueError("a piece has a session, a name and last")
     if type(at) is not int or type(offset) is not int or not isinstance(data, str | None):
@@ -354,25 +354,25 @@ def _piece(said: dict[str, Any]) -> Piece:
     return Piece(session, name, at, offset, None if data is None else base64.b64decode(data), last)
 
 
-def _session(said: Any) -> str:
+def _session(value: Any) -> str:
     """Check the id of a session or payload, which is a file name and never a path."""
-    if not isinstance(said, str) or not said.isalnum():
-        raise ValueError(f"{said!r} is not an id")
-    return said
+    if not isinstance(value, str) or not value.isalnum():
+        raise ValueError(f"{value!r} is not an id")
+    return value
 
 
-def _numbers(said: Any) -> list[int]:
-    if not isinstance(said, list) or not all(type(number) is int for number in said):
+def _numbers(value: Any) -> list[int]:
+    if not isinstance(value, list) or not all(type(number) is int for number in value):
         raise ValueError("jobs are numbers")
-    return said
+    return value
 
 
-def _is_size(said: Any) -> bool:
-    return type(said) is int and 0 <= said < 2**16
+def _is_size(value: Any) -> bool:
+    return type(value) is int and 0 <= value < 2**16
 
 
-def _program(said: Any) -> Program:
-    program = record(Program, said)
+def _program(value: Any) -> Program:
+    program = record(Program, value)
     words = [*program.argv, *program.env.values()]
     if not program.argv or not all(isinstance(word, str) for word in words):
         raise ValueError("a program is at least one word, and its environment is text")
@@ -386,24 +386,24 @@ def _person(message: dict[str, Any]) -> Person | None:
     return None if message["person"] is None else record(Person, message["person"])
 
 
-def _signal(said: Any) -> int:
-    if type(said) is not int or not 0 < said < signal.NSIG:
-        raise ValueError(f"{said!r} is not a signal")
-    return said
+def _signal(value: Any) -> int:
+    if type(value) is not int or not 0 < value < signal.NSIG:
+        raise ValueError(f"{value!r} is not a signal")
+    return value
 
 
-def _number(said: Any) -> float:
-    if not isinstance(said, int | float):
-        raise ValueError(f"{said!r} is not a number")
-    return said
+def _number(value: Any) -> float:
+    if not isinstance(value, int | float):
+        raise ValueError(f"{value!r} is not a number")
+    return value
 
 
 def _tasks(message: dict[str, Any]) -> list[Task]:
-    said = message.get("tasks")
-    if not isinstance(said, list) or not all(_is_task(task) for task in said):
+    value = message.get("tasks")
+    if not isinstance(value, list) or not all(_is_task(task) for task in value):
         raise ValueError("tasks are [job, index, number]")
-    return [(job, index, number) for job, index, number in said]
+    return [(job, index, number) for job, index, number in value]
 
 
-def _is_task(said: Any) -> bool:
-    return isinstance(said, list) and len(said) == 3 and all(type(number) is int for number in said)
+def _is_task(value: Any) -> bool:
+    return isinstance(value, list) and len(value) == 3 and all(type(number) is int for number in value)

@@ -119,11 +119,11 @@ class ProcessGroups:
         line: tuple[int, ...] = ()
 
         def hear_of_start() -> None:
-            told = os.read(line[0], 64)
+            report = os.read(line[0], 64)
             self._selector.unregister(line[0])
             os.close(line[0])
             group.executed = True
-            group.failure = Failure.read(told)
+            group.failure = Failure.read(report)
             then(program)
 
         try:

@@ -34,7 +34,7 @@ class _Unidentified:
     """A connection whose greeting is incomplete, and what it sent so far."""
 
     def __init__(self, connection: "socket.socket | TLSConnection") -> None:
-        self.connection, self.said = connection, bytearray()
+        self.connection, self.received = connection, bytearray()
 
 
 class SchedulerConnection:
@@ -124,50 +124,50 @@ class SchedulerConnection:
         while len(self._unidentified) >= MOST_UNIDENTIFIED:
             self._send_away(self._unidentified[0])
         try:
-            stranger = _Unidentified(over(line))
+            peer = _Unidentified(over(line))
         except OSError:  # it disconnected
             line.close()
             return
-        self._unidentified.append(stranger)
-        self._selector.register(stranger.connection, selectors.EVENT_READ, lambda: self._identify(stranger))
+        self._unidentified.append(peer)
+        self._selector.register(peer.connection, selectors.EVENT_READ, lambda: self._identify(peer))
 
-    def _identify(self, stranger: _Unidentified) -> None:
+    def _identify(self, peer: _Unidentified) -> None:
         """Read a greeting: replace the current connection, or answer why not. The rest of the data is parsed after it."""
-        if stranger not in self._unidentified:  # closed since select
+        if peer not in self._unidentified:  # closed since select
             return
         try:
-            data = stranger.connection.recv(LONGEST_GREETING)
+            data = peer.connection.recv(LONGEST_GREETING)
         except BlockingIOError:
             return
         except OSError:
             data = b""
-        stranger.said += data
-        line, whole, rest = stranger.said.partition(b"\n")
-        if data and not whole and len(stranger.said) < LONGEST_GREETING:
+        peer.received += data
+        line, whole, rest = peer.received.partition(b"\n")
+        if data and not whole and len(peer.received) < LONGEST_GREETING:
             return
         try:
             greet = read(line) if whole else None
         except ValueError:
             greet = None
         if not isinstance(greet, Greet):
-            self._send_away(stranger)
+            self._send_away(peer)
             return
         if why := self._refuses(greet):
             with contextlib.suppress(OSError):
-                stranger.connection.send(json.dumps({"saw": "refused", "why": why}).encode() + b"\n")
-            self._send_away(stranger)
+                peer.connection.send(json.dumps({"saw": "refused", "why": why}).encode() + b"\n")
+            self._send_away(peer)
             return
         self.hang_up()
-        self._unidentified.remove(stranger)
-        self._connection, self._inbox, self._outbox = stranger.connection, bytearray(), bytearray()
+        self._unidentified.remove(peer)
+        self._connection, self._inbox, self._outbox = peer.connection, bytearray(), bytearray()
         self._selector.modify(self._connection, selectors.EVENT_READ, self._receive)
         self._hear(greet)
         self._take_in(rest)
 
-    def _send_away(self, stranger: _Unidentified) -> None:
-        self._unidentified.remove(stranger)
-        self._selector.unregister(stranger.connection)
-        stranger.connection.close()
+    def _send_away(self, peer: _Unidentified) -> None:
+        self._unidentified.remove(peer)
+        self._selector.unregister(peer.connection)
+        peer.connection.close()
 
     def hang_up(self) -> None:
         """Close the connection, if any; data under way is dropped."""

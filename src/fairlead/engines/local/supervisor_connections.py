@@ -269,7 +269,7 @@ class SupervisorConnections:
             if name in self._connections:
                 self._connections[name].accepts = accepts
 
-    def tell(self, name: str, message: bytes) -> None:
+    def send(self, name: str, message: bytes) -> None:
         """Send a message; it is dropped without a connection that accepts, or if too much waits."""
         with self.lock:
             connection = self._connections.get(name)

@@ -201,10 +201,10 @@ class RayEngine(RemoteEngine):
         pause = 0.0
         while not self._ending.wait(pause):
             began = time.monotonic()
-            said = self._hear_child()
+            why = self._hear_child()
             if self._ending.is_set():
                 return
-            before, self.complaint = self.complaint, said or f"the process that talks to Ray at {self._address} ended"
+            before, self.complaint = self.complaint, why or f"the process that talks to Ray at {self._address} ended"
             # Before the first nodes, `wait_for_nodes` raises it.
             if self.complaint != before and self._told.is_set():
                 log.warning("%s: nodes neither join nor leave until it can be reached; retrying", self.complaint)

@@ -55,10 +55,10 @@ def examine(address: str) -> Health:
     except Exception as error:  # Ray's own, of many kinds
         raise EngineError(f"what answers at {address} does not report its nodes: {error}") from None
     alive = [{**described(node), "draining": False} for node in found if node.state == 0]
-    names, said = sorted(each.node.name for each in seen_as(alive)), _settings(address.rpartition(":")[2])
-    if said is None:
+    names, settings = sorted(each.node.name for each in seen_as(alive)), _settings(address.rpartition(":")[2])
+    if settings is None:
         return Health(ray.__version__, names, None, None)
-    return Health(ray.__version__, names, _seen_after(said), said.get("RAY_gcs_storage", "memory") == "rocksdb")
+    return Health(ray.__version__, names, _seen_after(settings), settings.get("RAY_gcs_storage", "memory") == "rocksdb")
 
 
 def _connect(address: str) -> None:
@@ -94,9 +94,9 @@ def lets_anybody_in(address: str) -> bool:
 def _settings(port: str) -> dict[str, str] | None:
     """Return the environment of the head at a port of this machine, if it can be read."""
     for process in psutil.process_iter(["name", "cmdline", "environ"]):
-        told: dict[str, Any] = process.info
-        if told["name"] == "gcs_server" and f"--gcs_server_port={port}" in (told["cmdline"] or []) and told["environ"]:
-            return dict(told["environ"])
+        info: dict[str, Any] = process.info
+        if info["name"] == "gcs_server" and f"--gcs_server_port={port}" in (info["cmdline"] or []) and info["environ"]:
+            return dict(info["environ"])
     return None
 
 

@@ -143,9 +143,9 @@ def say(saw: str, **what: Any) -> None:
         line = line[os.write(_SCHEDULER, line) :]
 
 
-def _listen(told: "queue.SimpleQueue[dict[str, Any]]") -> None:
+def _listen(messages: "queue.SimpleQueue[dict[str, Any]]") -> None:
     for line in sys.stdin:
-        told.put(json.loads(line))
+        messages.put(json.loads(line))
     os._exit(0)  # the scheduler is gone
 
 
@@ -154,8 +154,8 @@ def main() -> None:
     address, cluster = sys.argv[1:]
     _SCHEDULER = os.dup(1)
     os.dup2(2, 1)
-    told: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
-    threading.Thread(target=_listen, args=(told,), daemon=True).start()
+    messages: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
+    threading.Thread(target=_listen, args=(messages,), daemon=True).start()
     host, _, port = address.rpartition(":")
     try:
         socket.create_connection((host.strip("[]"), int(port)), CONNECT_WITHIN).close()
@@ -168,7 +168,7 @@ def main() -> None:
             ask_at = time.monotonic() + EVERY
             membership.look()
         try:
-            message = told.get(timeout=0.05)
+            message = messages.get(timeout=0.05)
         except queue.Empty:
             membership.hear_agents()
             continue

@@ -118,9 +118,9 @@ class Trial:
         ]  # fmt: skip
         if number == 1:
             command.append(f"--temp-dir={self._folder}")
-        said = self._folder / f"{name}.log"
+        output = self._folder / f"{name}.log"
         try:
-            with said.open("w") as log:  # not a pipe: the started processes would keep it open
+            with output.open("w") as log:  # not a pipe: the started processes would keep it open
                 subprocess.run(
                     command,
                     env={**os.environ, "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "1", "RAY_USAGE_STATS_ENABLED": "0"},
@@ -133,8 +133,8 @@ class Trial:
                 )
         except subprocess.SubprocessError as error:
             self.end()
-            last = (said.read_text(errors="replace").strip().splitlines() or [str(error)])[-1]
-            raise EngineError(f"a Ray node could not be started: `ray start` printed: {last}: see {said}") from None
+            last = (output.read_text(errors="replace").strip().splitlines() or [str(error)])[-1]
+            raise EngineError(f"a Ray node could not be started: `ray start` printed: {last}: see {output}") from None
 
 
 def _as_head(address: str) -> list[str]:

@@ -105,7 +105,7 @@ class RemoteEngine:
         self._on: dict[Task, str] = {}  # node of each attempt that was started or reported
         self._firsts: dict[int, tuple[int, str]] = {}  # by job: attempt number of its first task, and its node
         self._feeding = Feeding()
-        self._collecting = ResultCollector(self._folders.calls, self._tell, self._collected)
+        self._collecting = ResultCollector(self._folders.calls, self._send, self._collected)
         self._sessions: dict[str, set[str]] = defaultdict(set)  # by node: sessions fetched there
         self._sessions_seen_at = 0.0
         self._reads: dict[int, queue.SimpleQueue[bytes | None]] = {}
@@ -225,7 +225,7 @@ class RemoteEngine:
                 return
             member.gone_at = time.monotonic()
         if self._connections is not None:
-            self._connections.tell(name, message("fence"))
+            self._connections.send(name, message("fence"))
 
     def names(self) -> set[str]:
         """Return the nodes that are admitted or expected, and not removed."""
@@ -248,9 +248,9 @@ class RemoteEngine:
         for name, endpoint in endpoints.items():
             self._connections.connect(name, endpoint)
 
-    def _tell(self, name: str, told: bytes) -> None:
+    def _send(self, name: str, line: bytes) -> None:
         assert self._connections is not None, "call serve() first"
-        self._connections.tell(name, told)
+        self._connections.send(name, line)
 
     def start(self, launches: Launches) -> None:
         attempts = launches.attempts
@@ -268,12 +268,12 @@ class RemoteEngine:
 
     def _start(self, launches: Launches) -> None:
         self._note_sessions(launches)
-        told_so = (self._gpus, self._folders, self._as_people, self._master_of, self._exported, self._is_elsewhere)
-        for node, told, tasks in starts(launches, *told_so):
+        more = (self._gpus, self._folders, self._as_people, self._master_of, self._exported, self._is_elsewhere)
+        for node, line, tasks in starts(launches, *more):
             with self._lock:
                 for job, index, number in tasks:
                     self._on[job, index, number] = node
-            self._tell(node, told)
+            self._send(node, line)
 
     def _note_sessions(self, launches: Launches) -> None:
         """Note which sessions nodes will fetch."""
@@ -327,7 +327,7 @@ class RemoteEngine:
             for task, name in zip(tasks, names or [self._on.get(task, "") for task in tasks], strict=True):
                 by_node[name].append(task)
         for name, some in by_node.items():
-            self._tell(name, message(do, tasks=some, **more))
+            self._send(name, message(do, tasks=some, **more))
         return tasks
 
     def poll(self) -> Seen:
@@ -350,21 +350,21 @@ class RemoteEngine:
         return total.seen()._replace(of=of) if total.known is not None else total.seen()
 
     def limit(self, attempts: Attempts, demands: Sequence[Quantities]) -> None:
-        for (job, index, number), told in limits(attempts, demands):
+        for (job, index, number), line in limits(attempts, demands):
             with self._lock:
                 name = self._on.get((job, index, number))
             if name is not None:
-                self._tell(name, told)
+                self._send(name, line)
 
     def take_inventory(self) -> None:
         self._inventory_sent = False
         for name in self.names():
-            self._tell(name, message("inventory"))
+            self._send(name, message("inventory"))
 
     def forget(self, jobs: Iterable[int]) -> None:
-        told = message("forget", jobs=list(jobs))
+        line = message("forget", jobs=list(jobs))
         for name in self.names():
-            self._tell(name, told)
+            self._send(name, line)
 
     def read_output(self, job: int, index: int, stream: str, offset: int, most: int, node: str = "") -> bytes | None:
         answer: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
@@ -379,7 +379,7 @@ class RemoteEngine:
             self._reads[ask] = answer
         try:
             asked = {"ask": ask, "job": job, "task": index, "stream": stream, "offset": offset, "most": most}
-            self._tell(node, message("read", **asked))
+            self._send(node, message("read", **asked))
             return answer.get(timeout=READ_WITHIN)
         except queue.Empty:
             raise Unreachable(f"node {node} does not answer") from None
@@ -392,14 +392,14 @@ class RemoteEngine:
     ) -> AbstractContextManager[Callable[[], Fed | None]]:
         with self._lock:
             name = self._on.get(task, "")
-        return self._feeding.piece(partial(self._tell, name), task, offset, data, end, size)
+        return self._feeding.piece(partial(self._send, name), task, offset, data, end, size)
 
     def close(self, leave: bool = False) -> None:
         """Disconnect. With `leave`, supervisors end as soon as nothing runs."""
         if self._connections is not None:
             if leave:
                 for name in self.names():
-                    self._tell(name, message("leave"))
+                    self._send(name, message("leave"))
             self._connections.close()
 
     def join(self, timeout: float) -> None:
@@ -483,19 +483,19 @@ class RemoteEngine:
         member.renewed_at = now
         self._connections.answer(member.name, b'{"do": "renew", "number": %d}\n' % member.number)
 
-    def _take_inventory_in(self, member: Member, told: Inventory) -> None:
+    def _take_inventory_in(self, member: Member, inventory: Inventory) -> None:
         assert self._connections is not None
-        member.limits, member.promised = told.limits, 0.0
-        self._sessions[member.name] |= set(told.sessions)
-        for job, index, number in told.tasks:
+        member.limits, member.promised = inventory.limits, 0.0
+        self._sessions[member.name] |= set(inventory.sessions)
+        for job, index, number in inventory.tasks:
             self._on.setdefault((job, index, number), member.name)
             if index == 0 and number >= self._firsts.get(job, (0, ""))[0]:
                 self._firsts[job] = number, member.name
         self._connections.accept(member.name)
         seen = self._reports_of(member.name)
-        seen.add(told)
+        seen.add(inventory)
         if member.gone_at is not None:
-            self._connections.tell(member.name, message("fence"))
+            self._connections.send(member.name, message("fence"))
         elif member.node is not None:
             if member.standing is MemberState.LOST:
                 self._renew(member, time.monotonic())
@@ -538,7 +538,7 @@ class RemoteEngine:
         gone = {each for each in set().union(*there.values()) if not (self._folders.calls / each / SETUP).exists()}
         for node, sessions in there.items():
             if closed := sorted(sessions & gone):
-                self._tell(node, message("close", sessions=closed))
+                self._send(node, message("close", sessions=closed))
                 with self._lock:
                     self._sessions[node] -= gone
 

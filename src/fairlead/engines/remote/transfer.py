@@ -84,8 +84,8 @@ class ResultCollector:
             log.warning("files for calls of session %s cannot be read: %s", wanted.session, error)
             return
         asked = {"session": wanted.session, "name": wanted.name, "at": wanted.at, "offset": wanted.offset}
-        told = None if data is None else base64.b64encode(data).decode()
-        self._send(node, message("piece", **asked, data=told, last=last))
+        text = None if data is None else base64.b64encode(data).decode()
+        self._send(node, message("piece", **asked, data=text, last=last))
 
     def begin(self, node: str, ended: Ended) -> None:
         """Collect the result of a call. Reported again, as after a reconnection, start again."""
