@@ -12,7 +12,7 @@ import random
 import sys
 from pathlib import Path
 
-from fairlead.engines.local import secured
+from fairlead.engines.local import tls
 
 
 class FakeNode:
@@ -60,7 +60,7 @@ class FakeNode:
             case "inventory":
                 self._say(saw="inventory", tasks=[*self.running, *self.ended], limits={})
                 for task, outcome in self.ended.items():
-                    self._say_end(task, outcome)
+                    self._report_end(task, outcome)
             case "start":
                 for task in tasks:
                     if task not in self.ended:
@@ -75,9 +75,9 @@ class FakeNode:
 
     def _end(self, task: tuple[int, ...], outcome: int) -> None:
         self.ended[task] = outcome
-        self._say_end(task, outcome)
+        self._report_end(task, outcome)
 
-    def _say_end(self, task: tuple[int, ...], outcome: int) -> None:
+    def _report_end(self, task: tuple[int, ...], outcome: int) -> None:
         self._say(saw="ended", task=task, outcome=outcome, code=0, cpu=0, peak=0)
 
 
@@ -85,7 +85,7 @@ async def main() -> None:
     folder, count, delay, tears = Path(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3]), float(sys.argv[4])
     context = None
     if (folder / "own.pem").exists():
-        context = secured.between(folder / "own.pem", (folder / "scheduler.pem").read_text(), at_supervisor=True)
+        context = tls.between(folder / "own.pem", (folder / "scheduler.pem").read_text(), at_supervisor=True)
     nodes = [FakeNode(delay) for _ in range(count)]
     servers = [await asyncio.start_server(n.serve, "127.0.0.1", 0, ssl=context, limit=2**26, backlog=8) for n in nodes]
     print(json.dumps([server.sockets[0].getsockname()[1] for server in servers]), flush=True)

@@ -20,10 +20,10 @@ from typing import NamedTuple
 import psutil
 
 from fairlead.engines.local.member import Address
+from fairlead.engines.local.supervisor_connections import Endpoint
 from fairlead.engines.remote.engine import RemoteEngine
 from fairlead.engines.remote.keys import KeyRing
-from fairlead.engines.remote.links import Place
-from fairlead.engines.remote.members import Promise
+from fairlead.engines.remote.members import LeasePolicy
 from fairlead.engines.step import Scheduler
 from fairlead.journal import Journal
 from fairlead.journal.memory import MemoryStore
@@ -71,7 +71,7 @@ class World:
         for k, port in enumerate(ports):
             address = Address("another", "", "127.0.0.1", port)
             node = Node(f"n{k}", {"cpu": 1000 * CORES, "memory": 2**36})
-            self.engine.admit(node, Place(address, ring.context("fake")))
+            self.engine.admit(node, Endpoint(address, ring.context("fake")))
 
     @property
     def state(self) -> State:
@@ -121,8 +121,8 @@ def world(count: int, **more: float) -> Iterator[World]:
         yield made
 
 
-def _promise(lost_after: float) -> Promise:
-    return Promise(lost_after, grace=0.5, vouched=False)
+def _promise(lost_after: float) -> LeasePolicy:
+    return LeasePolicy(lost_after, grace=0.5, vouched=False)
 
 
 def measure(count: int, tasks: int, singles: int = 100, lost_after: float = LOST_AFTER) -> Measured:

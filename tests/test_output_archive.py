@@ -74,7 +74,7 @@ class Gone:
     """An engine of whose only node nothing is heard."""
 
     def read_output(self, *_):
-        raise Unreachable("node n is not there")
+        raise Unreachable("node n is not up")
 
 
 class There:
@@ -251,14 +251,14 @@ def test_what_is_on_a_node_that_is_gone_is_read_where_it_is_kept(tmp_path):
         assert read_output(Gone(), kept, (3, 0), "out", 10, 5, "n") == b""
         assert read_output(Gone(), kept, (3, 0), "err", 0, 5, "n") == b"", "it was empty"
         for nowhere, index in ((kept, 1), (None, 0)):
-            with pytest.raises(Unreachable, match=rf"task 3\.{index} cannot be read: node n is not there"):
+            with pytest.raises(Unreachable, match=rf"task 3\.{index} cannot be read: node n is not up"):
                 read_output(Gone(), nowhere, (3, index), "out", 0, 5, "n")
         assert read_output(Gone(), None, (3, 0), "out", 0, 5, "") == b"", "it never ran"
 
 
 def test_who_follows_a_task_bears_that_its_node_does_not_answer(capfdbinary):
     """Who does not follow is told, after what the others wrote."""
-    silent = ServiceError("the output of task 3.0 cannot be read: node n was not heard for 12 s", 503)
+    silent = ServiceError("the output of task 3.0 cannot be read: no message from node n for 12 s", 503)
     answers = {"out": [silent, b"word\n", b"", b""], "err": [silent, b"", b""]}
     statuses = ["running", "running", "succeeded"]
 
@@ -385,7 +385,7 @@ def test_trying_comes_to_an_end_and_what_was_given_up_is_said_and_not_let_go_of(
             kept._copy(due)
         kept._failed(due, str(error.value), counts=True)
     assert not kept._due
-    said = "the output of task 3.0 is not stored at memory://kept/never: node n is not there: given up"
+    said = "the output of task 3.0 is not stored at memory://kept/never: node n is not up: given up"
     assert said in kept.trouble(3)
     assert said in caplog.text
     assert kept.forget([JobsForgotten(at=0.0, ids=[3])]) == [], "the node has it yet"

@@ -472,7 +472,7 @@ def test_what_is_not_kept_any_more_is_said(monkeypatch):
     assert found["queues"][0]["name"] == "zoe"
     assert audit_journal(store, 600 - found["since"] - 10)["complete"]
     assert read_history(store).position == oldest - 1
-    with pytest.raises(JournalError, match="keeps no facts"):
+    with pytest.raises(JournalError, match="has no facts"):
         audit_journal(MemoryStore(), 60.0)
 
 
@@ -509,7 +509,7 @@ def test_the_command_of_a_journal(command, tmp_path):
         (["--over", "7d", "--live"], "audit what? Write a problem file, --live, or --over with a time"),
         (["--journal", "journal.db", "--live"], "--journal and --starved-after look back: write --over"),
         (["--over", "7d", "--journal", "none.db"], "none.db: there is no journal"),
-        (["--over", "7d", "--journal", "text.db"], "text.db: is no journal"),
+        (["--over", "7d", "--journal", "text.db"], "text.db: is not a journal"),
         (["--over", "soon", "--journal", "none.db"], "--over 'soon': 'soon' is no duration"),
         (["--over", "0s", "--journal", "none.db"], "--over '0s': is no time at all"),
         (["--over", "40000d"], "--over '40000d': is longer than ten years: write 3650d at most"),

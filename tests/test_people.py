@@ -26,12 +26,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from conftest import FAIRLEAD
+from fairlead.calls import payloads
 from fairlead.cli.background import Background
 from fairlead.client.address import Address, NotTrusted, check_port, find
 from fairlead.client.connection import Connection
 from fairlead.client.service_error import ServiceError
 from fairlead.data_folder import check_folder, make_home
-from fairlead.engines import calls
 from fairlead.model.documents import Configuration
 from fairlead.model.quantity import Percent
 from fairlead.model.specs import Call, Job, Queue, Settings, Work
@@ -284,7 +284,7 @@ def test_a_token_for_some_queues_sees_and_changes_no_session_with_calls_in_other
     alice = machine["alice"]
     context = ssl.create_default_context(cafile=machine.folder / "authority.pem")
     token = alice.ok("token", "new", "--queue", "vision").strip()
-    payload, data = "a" * 32, base64.b64encode(calls.pack([b"x"])).decode()
+    payload, data = "a" * 32, base64.b64encode(payloads.pack([b"x"])).decode()
 
     def ask(method, path, body):
         headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}

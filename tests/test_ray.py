@@ -325,7 +325,7 @@ def the_next_scheduler_adopts_what_runs(cluster):
     (there,) = [index for index, task in cluster.tasks(job).items() if task["node"] == "try-2"]
     logs = cluster.call("logs", f"{job}.{there}")
     assert logs.returncode == 1
-    assert f"the output of task {job}.{there} cannot be read: node try-2 was not heard for " in logs.stderr
+    assert f"the output of task {job}.{there} cannot be read: no message from node try-2 for " in logs.stderr
     cluster.kill()
     frozen.resume()
     cluster.start_up()
@@ -342,7 +342,7 @@ def tasks_live_on_when_the_head_has_died(cluster):
         p for p in psutil.Process(cluster.process.pid).children() if "fairlead.engines.ray.membership" in p.cmdline()
     ]
     child.kill()
-    cluster.until(lambda: "neither come nor go until it can be reached" in cluster.log.read_text(), 60)
+    cluster.until(lambda: "neither join nor leave until it can be reached" in cluster.log.read_text(), 60)
     assert cluster.ok("run", "--cpu", "1", "--", "echo", "still") == "still\n"
 
 
@@ -392,7 +392,7 @@ def test_a_node_whose_ray_is_not_roots_takes_nothing_as_people(tmp_path, monkeyp
     (node,) = seen_as([ray_says("1", "weak", "10.0.0.1")])
     engine._alive = {node.id: node}
     engine._hear_membership({"saw": "failed", "id": node.id, "why": str(refused.value)})
-    assert engine.trouble == f"none of Ray's 1 nodes can be taken: {node.node.name}: {refused.value}"
+    assert engine.trouble == f"none of Ray's 1 nodes can be used: {node.node.name}: {refused.value}"
     assert not engine.ray, "Ray's own tasks would be root's"
 
 

@@ -23,6 +23,7 @@ ROOMS = [
     "policies",
     "imports",
     "audit",
+    "calls",
     "scheduler",
     "journal",
     "ray",

@@ -545,7 +545,7 @@ def test_a_table_of_ones_own(tmp_path):
         ("t.swf", SWF_ROW.format(0, 2, 1, "inf"), r"t.swf:1: user: write a finite number"),
         ("t.swf", ";\n; MaxProcs: 1" + 20 * "0" + "\n" + SWF_ROW, r"t.swf:2: MaxProcs: 10+ is more than 1,000,000 machines"),
         ("t.swf", "; MaxProcs: \xb2\n", r"t.swf: there is no job in it"),
-        ("t.db", "nonsense", r"t.db: is no journal"),
+        ("t.db", "nonsense", r"t.db: is not a journal"),
         ("t.txt", "", r"what kind of trace is it\? Say so with --format"),
         ("t.parquet", "nonsense", r"t.parquet: not Parquet"),
     ],

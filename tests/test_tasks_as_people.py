@@ -20,8 +20,8 @@ import psutil
 import pytest
 
 from conftest import supervisor_of
+from fairlead.calls import payloads
 from fairlead.data_folder import NotPlain, open_plain
-from fairlead.engines import calls
 from fairlead.model.specs import Call, Job, Work
 from fairlead.people.accounts import Person, myself
 from fairlead.scheduler.admission import Refused
@@ -335,7 +335,7 @@ def test_a_link_in_the_place_of_output_is_not_followed_for_anybody(machine):
     output.symlink_to("/etc/shadow")
     status, text = alice.http("GET", f"/v1/jobs/{job}/tasks/0/output/out")
     assert (status, text) == (200, "")
-    until(lambda: "is not told" in machine.log.read_text())  # who says it waits for nobody
+    until(lambda: "cannot be shown" in machine.log.read_text())  # who says it waits for nobody
 
 
 def test_only_a_plain_file_of_the_person_is_taken_for_a_result(tmp_path):
@@ -362,7 +362,7 @@ def test_only_a_plain_file_of_the_person_is_taken_for_a_result(tmp_path):
 def test_what_somebody_has_a_lease_of_makes_nobody_wait(machine):
     """A lease has whoever opens the file wait for its holder, but for those who say that they do not."""
     alice = machine["alice"]
-    payload, data = "a" * 32, base64.b64encode(calls.pack([b"x"])).decode()
+    payload, data = "a" * 32, base64.b64encode(payloads.pack([b"x"])).decode()
     session = alice.http("POST", "/v1/sessions", {"argv": ["/bin/true"]})[1]["id"]
     job = {"payload": payload, "queue": "people", "demand": {"cpu": "100"}}
     path = f"/v1/sessions/{session}/calls"

@@ -14,13 +14,13 @@ from contextlib import suppress
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from fairlead.calls.payloads import LARGEST_PAYLOAD
 from fairlead.client.calls_under_way import CallFuture, CallsUnderWay, Waiting, alike
 from fairlead.client.connection import Connection
 from fairlead.client.options import Options
 from fairlead.client.results import SchedulerGone, fail, set_outcome
 from fairlead.client.service_error import ServiceError
 from fairlead.client.session import Session
-from fairlead.engines.calls import LARGEST_PAYLOAD
 from fairlead.interrupts import handle_interrupts, wait_until
 
 if TYPE_CHECKING:

@@ -9,12 +9,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fairlead.calls import payloads, worker
 from fairlead.client.calls_under_way import TaskId, Waiting
 from fairlead.client.connection import Connection
 from fairlead.client.jobs import encoded
 from fairlead.client.service_error import ServiceError
-from fairlead.engines import calls
-from fairlead.engines.local import worker
 
 if TYPE_CHECKING:
     from fairlead.client.code_folder import PackedCode
@@ -45,7 +44,7 @@ class Session:
         """Submit each group as a job, in one request: all or none. Return their numbers."""
         jobs = []
         for group in groups:
-            payload, packed = uuid.uuid4().hex, calls.pack([waiting.call for waiting in group])
+            payload, packed = uuid.uuid4().hex, payloads.pack([waiting.call for waiting in group])
             options = group[0].options
             job = {**options.request(), "name": group[0].name, "payload": payload, "strict": not options.wait_for_node}
             if len(packed) <= MOST_BYTES_IN_BODY:

@@ -22,8 +22,8 @@ from typing import Any, BinaryIO, cast
 
 import numpy as np
 
+from fairlead.calls.payloads import CODE, RESULTS, SETUP, result_name
 from fairlead.data_folder import NotPlain, open_plain, remove_folder, write_private
-from fairlead.engines.calls import CODE, RESULTS, SETUP, result_name
 from fairlead.engines.local.fetching import MOST_OF_ALL, MOST_OF_ONE
 from fairlead.model.api_types import Event, TaskInfo
 from fairlead.people.accounts import Person

@@ -14,8 +14,8 @@ from weakref import WeakValueDictionary
 from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import StreamingResponse
 
+from fairlead.calls import payloads
 from fairlead.data_folder import NotPlain, open_plain
-from fairlead.engines import calls
 from fairlead.engines.step import Stalled
 from fairlead.model.api_types import Cancelled, Changed, Event, Events, SessionInfo, SubmittedMany
 from fairlead.model.specs import Call, Work
@@ -83,7 +83,7 @@ def add_calls(api: APIRouter, client: StateClient, submitter: Submitter, session
     @api.put(
         "/v1/sessions/{session}/payloads/{payload}",
         response_model=Changed,
-        max_body_size=calls.LARGEST_PAYLOAD,
+        max_body_size=payloads.LARGEST_PAYLOAD,
         openapi_extra={"requestBody": {"content": {"application/octet-stream": {"schema": {"type": "string"}}}}},
     )
     async def put_payload(session: Identity, payload: Identity, request: Request, caller: Known) -> Response:
@@ -231,7 +231,7 @@ def _put(sessions: Sessions, session: str, person: Person, folder: Path, job: Ca
             with sessions.putting(session, person, job.payload) as write:
                 write(base64.b64decode(job.data, validate=True))
         with open_plain(folder / job.payload, person.uid) as file:
-            return calls.count(file, os.fstat(file.fileno()).st_size)
+            return payloads.count(file, os.fstat(file.fileno()).st_size)
     except FileNotFoundError:
         raise Unknown(f"payload {job.payload} is missing: put it first, or send it as data") from None
     except NotPlain:

@@ -1,7 +1,7 @@
-"""Python calls on machines that do not see the scheduler's files: what they need is told, and what they came to is collected.
+"""Transfers Python calls to, and results from, machines that do not see the scheduler's files.
 
-Both go in pieces, each asked for when the one before has come, so that nothing waits in memory and nobody waits for a large one.
-A session's folder is the person's in part: what is opened there may be a trap, and is opened as such.
+Both go in pieces, each requested after the one before, so that nothing piles up in memory and large files delay nothing. A
+session's folder belongs in part to a person, so files in it are opened defensively.
 """
 
 import base64
@@ -14,22 +14,22 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
+from fairlead.calls.payloads import LARGEST_RESULT, RESULTS, SETUP, place_of_call, result_name
 from fairlead.data_folder import NotPlain, open_plain
-from fairlead.engines.calls import LARGEST_RESULT, RESULTS, SETUP, place_of_call, result_name
-from fairlead.engines.local.sightings import Ended, Wanted
-from fairlead.engines.local.telling import message
+from fairlead.engines.local.instructions import message
+from fairlead.engines.local.reports import Ended, PieceRequest
 
 log = logging.getLogger("fairlead")
 
 PIECE = 2**18
-"""Bytes that are told or asked for at once."""
+"""Bytes per piece."""
 THREADS = 4
 
 
-def read_wanted(folder: Path, wanted: Wanted) -> tuple[bytes | None, bool]:
-    """A piece of a session's file that a machine wants, and whether it is the last; None where there is no such file.
+def read_requested(folder: Path, wanted: PieceRequest) -> tuple[bytes | None, bool]:
+    """Read a requested piece of a session's file. Return it and True if it is the last; None if there is no such file.
 
-    `folder` is where sessions are.
+    `folder` contains the sessions.
     """
     session = folder / wanted.session
     try:
@@ -46,55 +46,55 @@ def read_wanted(folder: Path, wanted: Wanted) -> tuple[bytes | None, bool]:
 
 
 class _Coming(NamedTuple):
-    """A result on its way: of which end, where, and the bytes that have come."""
+    """A result under way: its node, its end, and the bytes received."""
 
     node: str
     ended: Ended
     size: int
 
 
-class Collecting:
-    """Results on their way here; each end is told when its result is here. For any thread.
+class ResultCollector:
+    """Collects results; an end is reported once its result is here. Thread-safe.
 
     Parameters
     ----------
     folder : Path
-        Where sessions are.
-    tell : callable
+        The folder of sessions.
+    send : callable
         Sends a message to a node.
-    over : callable
-        Told the node and the end, in a thread of its own, when the result is here, or there is none.
+    on_end : callable
+        Called with the node and the end, in a thread of its own, when the result is here or there is none.
     """
 
-    def __init__(self, folder: Path, tell: Callable[[str, bytes], None], over: Callable[[str, Ended], None]) -> None:
-        self._folder, self._tell, self._over = folder, tell, over
+    def __init__(self, folder: Path, send: Callable[[str, bytes], None], on_end: Callable[[str, Ended], None]) -> None:
+        self._folder, self._send, self._on_end = folder, send, on_end
         self._lock = threading.Lock()
-        self._coming: dict[int, _Coming] = {}  # by the number of what was asked last
-        self._asked = -1  # only odd numbers: even ones are those of others
+        self._coming: dict[int, _Coming] = {}  # by the number of the last request
+        self._asked = -1  # odd numbers only: even ones belong to reads of output
         self._threads = ThreadPoolExecutor(THREADS, "calls")
 
-    def answer(self, node: str, wanted: Wanted) -> None:
-        """Tell a node what it wants."""
+    def answer(self, node: str, wanted: PieceRequest) -> None:
+        """Send a node the piece that it requested."""
         self._threads.submit(self._answer, node, wanted)
 
-    def _answer(self, node: str, wanted: Wanted) -> None:
+    def _answer(self, node: str, wanted: PieceRequest) -> None:
         try:
-            data, last = read_wanted(self._folder, wanted)
-        except OSError as error:  # it asks again
-            log.warning("what calls of session %s need cannot be read: %s", wanted.session, error)
+            data, last = read_requested(self._folder, wanted)
+        except OSError as error:  # it requests it again
+            log.warning("files for calls of session %s cannot be read: %s", wanted.session, error)
             return
         asked = {"session": wanted.session, "name": wanted.name, "at": wanted.at, "offset": wanted.offset}
-        told = None if data is None else base64.b64encode(data).decode()
-        self._tell(node, message("piece", **asked, data=told, last=last))
+        text = None if data is None else base64.b64encode(data).decode()
+        self._send(node, message("piece", **asked, data=text, last=last))
 
     def begin(self, node: str, ended: Ended) -> None:
-        """Collect what a call came to; told of it again, as after a line broke, begin again."""
+        """Collect the result of a call. Reported again, as after a reconnection, start again."""
         with self._lock:
             self._coming = {ask: each for ask, each in self._coming.items() if each.ended.task != ended.task}
         if (self._folder / ended.session / SETUP).exists():
             self._ask(_Coming(node, ended, 0))
         else:
-            self._threads.submit(self._over, node, ended)  # the session was closed: nobody wants it
+            self._threads.submit(self._on_end, node, ended)  # the session was closed: nobody wants it
 
     def _ask(self, coming: _Coming) -> None:
         with self._lock:
@@ -103,10 +103,10 @@ class Collecting:
             self._coming[ask] = coming
         (job, index, _), session = coming.ended.task, coming.ended.session
         asked = {"ask": ask, "session": session, "job": job, "task": index, "offset": coming.size, "most": PIECE}
-        self._tell(coming.node, message("collect", **asked))
+        self._send(coming.node, message("collect", **asked))
 
-    def hear(self, node: str, ask: int, data: bytes | None) -> None:
-        """A piece has come."""
+    def receive(self, node: str, ask: int, data: bytes | None) -> None:
+        """Handle a piece."""
         with self._lock:
             coming = self._coming.get(ask)
             if coming is None or coming.node != node:
@@ -115,7 +115,7 @@ class Collecting:
         self._threads.submit(self._take, coming, data)
 
     def _take(self, coming: _Coming, data: bytes | None) -> None:
-        """Write a piece down, and ask for the next; the end is told after the last. A result that cannot be kept is none."""
+        """Write a piece and request the next; report the end after the last. A result that cannot be stored counts as none."""
         job, index, number = coming.ended.task
         try:
             folder = os.open(
@@ -135,15 +135,15 @@ class Collecting:
                 os.close(folder)
         except (OSError, ValueError) as error:
             if (self._folder / coming.ended.session).exists():
-                log.warning("what call %d.%d came to cannot be kept: %s", job, index, error)
-        self._over(coming.node, coming.ended)
+                log.warning("the result of call %d.%d cannot be stored: %s", job, index, error)
+        self._on_end(coming.node, coming.ended)
 
     def close(self) -> None:
         self._threads.shutdown(wait=False, cancel_futures=True)
 
 
 def _write(folder: int, name: str, data: bytes, offset: int) -> None:
-    """Add to a file of whom the folder is, or begin it."""
+    """Append to a file owned by its folder's owner; make it at offset 0."""
     if offset == 0:
         with suppress(FileNotFoundError):
             os.unlink(name, dir_fd=folder)

@@ -1,9 +1,8 @@
-"""The line to the scheduler: one connection at a time, the latest of one that is obeyed; lines of JSON both ways.
+"""The supervisor's connection to the scheduler: one at a time, the latest from one that is obeyed; lines of JSON both ways.
 
-What it says is read into records by :mod:`fairlead.engines.local.messages`; a line that cannot be read is noted in the log,
-and the next one is heard. What we say waits in `outbox` for as long as the scheduler does not listen. One of many supervisors
-listens on a port too, under TLS, see :mod:`fairlead.engines.local.secured`: who has not the scheduler's key gets no further
-than to say hello.
+:mod:`fairlead.engines.local.messages` parses what comes; a line that it refuses is logged and ignored. What we send
+waits in `outbox` while the scheduler does not read. A supervisor of a cluster also listens on a port under TLS
+(:mod:`fairlead.engines.local.tls`): without the scheduler's key nobody gets past the handshake.
 """
 
 import contextlib
@@ -16,35 +15,35 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fairlead.engines.local.member import how_to_listen, tell_address
+from fairlead.engines.local.member import read_listen_address, write_address
 from fairlead.engines.local.messages import Greet, Message, read
 from fairlead.sockets import socket_name
 
 if TYPE_CHECKING:
-    from fairlead.engines.local.secured import Secured
+    from fairlead.engines.local.tls import TLSConnection
 
 LONGEST_LINE = 64 * 2**20
 LONGEST_GREETING = 4096
 PAUSE = 0.01
-"""Seconds until who cannot be let in for want of a descriptor is looked at again."""
-MOST_STRANGERS = 16
-"""Who have connected, and not said who they are: one more, and the first goes."""
+"""Seconds until the next accept when no descriptor is free."""
+MOST_UNIDENTIFIED = 16
+"""Connections that have not sent a greeting; one more closes the oldest."""
 
 
-class _Stranger:
-    """Who has connected and is not known yet, and what they said so far."""
+class _Unidentified:
+    """A connection whose greeting is incomplete, and what it sent so far."""
 
-    def __init__(self, connection: "socket.socket | Secured") -> None:
-        self.connection, self.said = connection, bytearray()
+    def __init__(self, connection: "socket.socket | TLSConnection") -> None:
+        self.connection, self.received = connection, bytearray()
 
 
-class Line:
+class SchedulerConnection:
     """Listens on FOLDER/socket.
 
     Parameters
     ----------
     refuses : callable
-        Told who connects; why that one is not obeyed, or nothing.
+        Returns why a scheduler is not obeyed, by its greeting; empty if it is.
     hear : callable
         Called with each message of the scheduler.
     """
@@ -57,8 +56,8 @@ class Line:
         hear: Callable[[Message], None],
     ) -> None:
         self._selector, self._refuses, self._hear = selector, refuses, hear
-        self._connection: socket.socket | Secured | None = None
-        self._strangers: list[_Stranger] = []
+        self._connection: socket.socket | TLSConnection | None = None
+        self._unidentified: list[_Unidentified] = []
         self._inbox = bytearray()
         self._outbox = bytearray()
         self._listener = _listen(folder)
@@ -66,36 +65,36 @@ class Line:
         self._listen_for_others(folder)
 
     def _listen_for_others(self, folder: Path) -> None:
-        """Where this is one of many: listen on a port, if machines are to reach it by one, and tell how it is reached."""
-        how = how_to_listen(folder)
+        """Listen on a port if member.json exists, and write down how this supervisor is reached."""
+        how = read_listen_address(folder)
         host, port = "", 0
         if how is not None:
-            from fairlead.engines.local import secured
+            from fairlead.engines.local import tls
 
-            context = secured.between(folder / "own.pem", (folder / "scheduler.pem").read_text(), at_supervisor=True)
+            context = tls.between(folder / "own.pem", (folder / "scheduler.pem").read_text(), at_supervisor=True)
             listener = socket.create_server((how["host"], 0), family=_family(how["host"]), backlog=16)
             listener.setblocking(False)
             host, port = listener.getsockname()[:2]
 
             def accept() -> None:
-                self._accept(listener, lambda line: secured.Secured(line, context))
+                self._accept(listener, lambda line: tls.TLSConnection(line, context))
 
             self._selector.register(listener, selectors.EVENT_READ, accept)
-        tell_address(folder, host, port)
+        write_address(folder, host, port)
 
     def is_open(self) -> bool:
-        """Whether a scheduler is there."""
+        """Return whether a scheduler is connected."""
         return self._connection is not None
 
-    def say(self, saw: str, **what: Any) -> None:
-        """Tell the scheduler, if one is there."""
+    def report(self, saw: str, **what: Any) -> None:
+        """Queue a message to the scheduler; dropped if none is connected."""
         if self._connection:
             self._outbox += json.dumps({"saw": saw, **what}).encode() + b"\n"
             if len(self._outbox) > 65536:
                 self.flush()
 
     def flush(self) -> None:
-        """Send what it takes now of what was said."""
+        """Send what the socket accepts now."""
         if not self._connection:
             return
         try:
@@ -111,72 +110,74 @@ class Line:
         if self._selector.get_key(self._connection).events != want:
             self._selector.modify(self._connection, want, self._receive)
 
-    def _accept(self, listener: socket.socket, over: "Callable[[socket.socket], socket.socket | Secured]") -> None:
+    def _accept(
+        self, listener: socket.socket, over: "Callable[[socket.socket], socket.socket | TLSConnection]"
+    ) -> None:
         try:
             line, _ = listener.accept()
-        except OSError:  # no descriptor is left, until a task ends; it is asked again at once, so not without a pause
+        except OSError:  # no free descriptor until a task ends; select returns at once, so pause
             time.sleep(PAUSE)
             return
         line.setblocking(False)
         if line.family != socket.AF_UNIX:
             line.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        while len(self._strangers) >= MOST_STRANGERS:
-            self._send_away(self._strangers[0])
+        while len(self._unidentified) >= MOST_UNIDENTIFIED:
+            self._send_away(self._unidentified[0])
         try:
-            stranger = _Stranger(over(line))
-        except OSError:  # it is gone
+            peer = _Unidentified(over(line))
+        except OSError:  # it disconnected
             line.close()
             return
-        self._strangers.append(stranger)
-        self._selector.register(stranger.connection, selectors.EVENT_READ, lambda: self._hear_stranger(stranger))
+        self._unidentified.append(peer)
+        self._selector.register(peer.connection, selectors.EVENT_READ, lambda: self._identify(peer))
 
-    def _hear_stranger(self, stranger: _Stranger) -> None:
-        """Take the place of whoever is there, or be told why not. What else was said with the greeting is heard after it."""
-        if stranger not in self._strangers:  # sent away since the selector saw it
+    def _identify(self, peer: _Unidentified) -> None:
+        """Read a greeting: replace the current connection, or answer why not. The rest of the data is parsed after it."""
+        if peer not in self._unidentified:  # closed since select
             return
         try:
-            data = stranger.connection.recv(LONGEST_GREETING)
+            data = peer.connection.recv(LONGEST_GREETING)
         except BlockingIOError:
             return
         except OSError:
             data = b""
-        stranger.said += data
-        line, whole, rest = stranger.said.partition(b"\n")
-        if data and not whole and len(stranger.said) < LONGEST_GREETING:
+        peer.received += data
+        line, whole, rest = peer.received.partition(b"\n")
+        if data and not whole and len(peer.received) < LONGEST_GREETING:
             return
         try:
             greet = read(line) if whole else None
         except ValueError:
             greet = None
         if not isinstance(greet, Greet):
-            self._send_away(stranger)
+            self._send_away(peer)
             return
         if why := self._refuses(greet):
             with contextlib.suppress(OSError):
-                stranger.connection.send(json.dumps({"saw": "refused", "why": why}).encode() + b"\n")
-            self._send_away(stranger)
+                peer.connection.send(json.dumps({"saw": "refused", "why": why}).encode() + b"\n")
+            self._send_away(peer)
             return
         self.hang_up()
-        self._strangers.remove(stranger)
-        self._connection, self._inbox, self._outbox = stranger.connection, bytearray(), bytearray()
+        self._unidentified.remove(peer)
+        self._connection, self._inbox, self._outbox = peer.connection, bytearray(), bytearray()
         self._selector.modify(self._connection, selectors.EVENT_READ, self._receive)
         self._hear(greet)
         self._take_in(rest)
 
-    def _send_away(self, stranger: _Stranger) -> None:
-        self._strangers.remove(stranger)
-        self._selector.unregister(stranger.connection)
-        stranger.connection.close()
+    def _send_away(self, peer: _Unidentified) -> None:
+        self._unidentified.remove(peer)
+        self._selector.unregister(peer.connection)
+        peer.connection.close()
 
     def hang_up(self) -> None:
-        """Close the connection, if there is one: nothing that is on its way here is heard any more."""
+        """Close the connection, if any; data under way is dropped."""
         if self._connection:
             self._selector.unregister(self._connection)
             self._connection.close()
             self._connection = None
 
     def _receive(self) -> None:
-        if self._connection is None:  # hung up since the selector saw it
+        if self._connection is None:  # closed since select
             return
         try:
             data = self._connection.recv(1 << 20)
@@ -199,10 +200,10 @@ class Line:
                 message = read(line)
             except ValueError as error:
                 with contextlib.suppress(OSError):  # the log is on a full disk
-                    sys.stderr.write(f"fairlead: not understood: {error}: {bytes(line[:200])!r}\n")
+                    sys.stderr.write(f"fairlead: cannot parse a message: {error}: {bytes(line[:200])!r}\n")
             else:
                 self._hear(message)
-            if self._connection is not was:  # it was hung up on: the rest is not heard
+            if self._connection is not was:  # disconnected or replaced: drop the rest
                 return
 
 

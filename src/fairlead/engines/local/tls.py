@@ -1,7 +1,7 @@
-"""TLS between a scheduler and the supervisors of other machines: each has a key of its own, and knows the other's certificate.
+"""TLS between a scheduler and the supervisors of other machines: both sides have keys and know the other's certificate.
 
-Nobody is trusted by a name or an authority: a supervisor lets in who has the key of the one certificate that it was given as its
-scheduler's, and the scheduler talks to who has the key that it gave to that supervisor. Only the standard library.
+No names or authorities are trusted. A supervisor accepts only the holder of the key to its scheduler's certificate; the
+scheduler accepts only the key that it gave to that supervisor. Standard library only.
 """
 
 import contextlib
@@ -12,28 +12,28 @@ from pathlib import Path
 
 
 def between(own: Path, other: str, at_supervisor: bool) -> ssl.SSLContext:
-    """Make a context for one side.
+    """Make the context of one side.
 
     Parameters
     ----------
     own : Path
-        A file with one's certificate and its key, as PEM.
+        PEM file with our certificate and key.
     other : str
-        The certificate that the other side must have the key of, as PEM.
+        The certificate of the other side, as PEM.
     at_supervisor : bool
-        Whether this is the side that is connected to.
+        True for the server side.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER if at_supervisor else ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
-    context.check_hostname = False  # it is known by its key
+    context.check_hostname = False  # identified by its key
     context.verify_mode = ssl.CERT_REQUIRED
     context.load_cert_chain(own)
     context.load_verify_locations(cadata=other)
     return context
 
 
-class Secured:
-    """A connection under TLS, used as a socket that does not block: what cannot be done now is a BlockingIOError."""
+class TLSConnection:
+    """A TLS connection used as a non-blocking socket: raises BlockingIOError where it would block."""
 
     def __init__(self, connection: socket.socket, context: ssl.SSLContext) -> None:
         connection.setblocking(False)
@@ -43,10 +43,10 @@ class Secured:
         return self._tls.fileno()
 
     def recv(self, most: int) -> bytes:
-        """What has come; the other side is known before there is anything."""
+        """Return what has come; nothing comes before the peer is authenticated."""
         with _as_sockets_do():
             data = self._tls.recv(most)
-            while data and self._tls.pending():  # nobody would be told of what was read and is not given on
+            while data and self._tls.pending():  # the selector does not report what TLS has buffered
                 data += self._tls.recv(most)
             return data
 

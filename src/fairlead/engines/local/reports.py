@@ -1,4 +1,4 @@
-"""What a supervisor says, read into records, and gathered until the scheduler asks what was seen."""
+"""The messages of a supervisor to a scheduler, parsed into records and gathered until the next poll."""
 
 import logging
 import time
@@ -15,25 +15,25 @@ log = logging.getLogger("fairlead")
 Number = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
 Task = tuple[Number, Number, Number]
 Name = Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{32}$")]
-"""The id of a session: no more than the name of a folder."""
+"""The id of a session, a plain file name."""
 
 
 class Started(msgspec.Struct, tag_field="saw", tag="started"):
-    """It runs, for so many milliseconds; 0 also from an older supervisor, which does not say."""
+    """It runs, since `ago` milliseconds; 0 if unknown, as from an older supervisor."""
 
     task: Task
     ago: Number = 0
 
 
 class Checkpointed(msgspec.Struct, tag_field="saw", tag="checkpointed"):
-    """It has kept what it did, so many milliseconds ago."""
+    """It took a checkpoint, `ago` milliseconds before."""
 
     task: Task
     ago: Number
 
 
 class Ended(msgspec.Struct, tag_field="saw", tag="ended"):
-    """It is over; what it came to is to be collected where it was a call of a session that was fetched."""
+    """It ended. A `session` means a fetched call whose result is to be collected."""
 
     task: Task
     outcome: Outcome
@@ -45,7 +45,7 @@ class Ended(msgspec.Struct, tag_field="saw", tag="ended"):
 
 
 class Inventory(msgspec.Struct, tag_field="saw", tag="inventory"):
-    """All that it knows of: tasks, and sessions that were fetched."""
+    """All tasks and fetched sessions that the supervisor knows."""
 
     tasks: list[Task]
     limits: dict[str, bool]
@@ -53,7 +53,7 @@ class Inventory(msgspec.Struct, tag_field="saw", tag="inventory"):
 
 
 class Paused(msgspec.Struct, tag_field="saw", tag="paused"):
-    """All that wait until there is room for their output."""
+    """All tasks stopped until the disk has room for their output."""
 
     tasks: list[Task]
 
@@ -65,19 +65,19 @@ class Refused(msgspec.Struct, tag_field="saw", tag="refused"):
 
 
 class Fed(msgspec.Struct, tag_field="saw", tag="fed"):
-    """So much of a task's standard input was taken; `over` if no more will be."""
+    """Bytes of a task's standard input taken so far; `over` if it takes no more."""
 
     task: Task
     taken: Number
     over: bool
 
 
-class Here(msgspec.Struct, tag_field="saw", tag="here"):
-    """It is there, and has nothing else to say."""
+class Alive(msgspec.Struct, tag_field="saw", tag="here"):
+    """An answer with nothing else to report."""
 
 
-class Said(msgspec.Struct, tag_field="saw", tag="number"):
-    """A number that is to be said back, so that its lease lasts."""
+class Heartbeat(msgspec.Struct, tag_field="saw", tag="number"):
+    """A number to echo, which renews the lease."""
 
     number: Number
 
@@ -86,15 +86,15 @@ class Fenced(msgspec.Struct, tag_field="saw", tag="fenced"):
     """Nothing runs there, and nothing will."""
 
 
-class WasRead(msgspec.Struct, tag_field="saw", tag="read"):
-    """A piece of what a task wrote, in base64; None where there is nothing."""
+class OutputPiece(msgspec.Struct, tag_field="saw", tag="read"):
+    """A requested piece of output, in base64; None if there is none."""
 
     ask: Number
     data: str | None
 
 
-class Wanted(msgspec.Struct, tag_field="saw", tag="wanted"):
-    """A piece is wanted of a session's file, or of the so-manieth call in it; -1 for the file."""
+class PieceRequest(msgspec.Struct, tag_field="saw", tag="wanted"):
+    """Requests a piece of a session's file, or of call `at` in it; -1 for the whole file."""
 
     session: Name
     name: Annotated[str, msgspec.Meta(pattern=r"^([0-9a-f]{32}|setup\.json)$")]
@@ -102,39 +102,54 @@ class Wanted(msgspec.Struct, tag_field="saw", tag="wanted"):
     offset: Number
 
 
-Message = Started | Checkpointed | Ended | Inventory | Fed | Here | Paused | Refused | Said | Fenced | WasRead | Wanted
+Message = (
+    Started
+    | Checkpointed
+    | Ended
+    | Inventory
+    | Fed
+    | Alive
+    | Paused
+    | Refused
+    | Heartbeat
+    | Fenced
+    | OutputPiece
+    | PieceRequest
+)
 _decoder: msgspec.json.Decoder[Message] = msgspec.json.Decoder(Message)
 
 
 def read_lines(lines: list[bytes]) -> list[Message]:
-    """Read what came; a line that cannot be read is noted in the log, and passed over."""
+    """Parse lines. One that cannot be parsed is logged and ignored."""
     messages = []
     for line in lines:
         try:
             messages.append(_decoder.decode(line))
         except msgspec.MsgspecError as error:
-            log.warning("the supervisor said what cannot be read, %r: %s", line[:200], error)
+            log.warning("cannot parse a message of the supervisor, %r: %s", line[:200], error)
     return messages
 
 
-class Sightings:
-    """What was seen and nobody has asked for yet.
+class Reports:
+    """What was reported and not polled yet.
 
     Attributes
     ----------
     known : list of Task or None
-        All that the supervisor knows of, where it has told since the last look.
+        All tasks that the supervisor knows, if it reported its inventory since the last poll.
     """
 
     def __init__(self) -> None:
         self.known: list[Task] | None = None
-        self.started: list[int] = []  # four numbers: the attempt, and when, in milliseconds of the monotonic clock
-        self.checkpointed: dict[Task, int] = {}  # when, by the same clock
-        self.ended: list[int] = []  # eight: the attempt, its outcome and code, what it used, how long it ran
+        self.started: list[
+            int
+        ] = []  # 4 numbers each: the attempt, and its start in milliseconds of the monotonic clock
+        self.checkpointed: dict[Task, int] = {}  # time in the same clock
+        self.ended: list[int] = []  # 8 numbers each: the attempt, outcome, code, usage, run time
         self.nodes: list[NodeUp | NodeDown | NodeDraining] = []
 
     def add(self, message: Message) -> None:
-        """Take a message in, where it tells of tasks."""
+        """Add a message about tasks; ignore others."""
         match message:
             case Started(task, ago):
                 self.started += (*task, _now() - ago)
@@ -143,11 +158,11 @@ class Sightings:
             case Checkpointed(task, ago):
                 self.checkpointed[task] = _now() - ago
             case Inventory(tasks):
-                # What started before it and runs is told again after it; what does not run any more did not last.
+                # Running tasks are reported again after an inventory; others that started before it are over.
                 self.known, self.started = tasks, []
 
-    def join(self, later: "Sightings") -> None:
-        """Take in what was seen after that: by the same supervisor, or by another."""
+    def join(self, later: "Reports") -> None:
+        """Add later reports, of the same supervisor or another."""
         if later.known is not None:
             self.known, self.started = later.known, []
         self.started += later.started
@@ -156,7 +171,7 @@ class Sightings:
         self.nodes += later.nodes
 
     def seen(self) -> Seen:
-        """As the scheduler takes it."""
+        """Return them as columns."""
         job, index, number, began = columns(self.started, 4)
         return Seen(
             None if self.known is None else Attempts(*columns(self.known, 3)),
@@ -170,7 +185,7 @@ class Sightings:
 
 
 def columns(rows: list[Any], width: int) -> np.ndarray:
-    """Rows, in one list of numbers or each in one, as columns."""
+    """Turn rows, flat or nested, into columns."""
     return np.array(rows, np.int64).reshape(-1, width).T.copy()
 
 

@@ -1,4 +1,4 @@
-"""What a supervisor is told: messages as :mod:`fairlead.engines.local.messages` reads them."""
+"""Writes the messages to a supervisor that :mod:`fairlead.engines.local.messages` parses."""
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -12,7 +12,7 @@ from fairlead.model.specs import Job, Node, Quantities
 
 
 class Folders(NamedTuple):
-    """Where sessions with Python calls are, and environments that are kept apart from the journal."""
+    """The folders of sessions with Python calls, and of environments stored apart from the journal."""
 
     calls: Path
     exports: Path
@@ -23,21 +23,21 @@ NO_RAY = [
     "-c",
     "echo 'fairlead: there is no Ray cluster here: the scheduler ran with --engine ray before' >&2; exit 1",
 ]
-"""What a program of Ray is where there is none; the engine that has one makes a command of it before it is told."""
+"""What a Ray program becomes on an engine without Ray; the Ray engine replaces its work before."""
 
 
 def message(do: str, **what: Any) -> bytes:
-    """A message, as a line."""
+    """Encode a message as a line."""
     return json.dumps({"do": do, **what}).encode("utf-8", "surrogateescape") + b"\n"
 
 
 def rows(attempts: Attempts) -> list[list[int]]:
-    """Attempts as a message has them."""
+    """Return attempts as messages have them."""
     return np.stack(attempts, axis=1).tolist()
 
 
-def gpus_of(nodes: Sequence[Node]) -> dict[str, list[int]]:
-    """The indices of the GPUs of each node of one machine."""
+def gpu_indices(nodes: Sequence[Node]) -> dict[str, list[int]]:
+    """Return the GPU indices of each node of one machine."""
     found: dict[str, list[int]] = {}
     for node in nodes:
         first = sum(map(len, found.values()))
@@ -54,16 +54,16 @@ def starts(
     exported: Callable[[str, str], Mapping[str, str] | None] = lambda node, name: None,
     is_elsewhere: Callable[[str], bool] = lambda node: False,
 ) -> Iterator[tuple[str, bytes, list[list[int]]]]:
-    """The messages that start attempts, one for each job on each node: the node, the message, and the attempts in it.
+    """Yield the messages that start attempts, one per job and node: node, message, attempts.
 
     Parameters
     ----------
     master_of : callable
-        The host that the first task of a gang is on, by the number of its job; where that is not known, its tasks are left out.
+        Returns the host of a gang's first task, by job number; None if unknown, and the gang's tasks are left out.
     exported : callable
-        An environment that is kept apart, by the node and its name, where that node cannot read it; else None.
+        Returns a stored environment by node and name, if the node cannot read the file; else None.
     is_elsewhere : callable
-        Whether a node does not see this machine's files, so that Python calls are to be fetched.
+        Returns True if a node does not see this machine's files, so that Python calls must be fetched.
     """
     for number, node, tasks in _alike(launches):
         job, gang = launches.jobs[number], None
@@ -93,13 +93,13 @@ def starts(
 
 
 def limits(attempts: Attempts, demands: Sequence[Quantities]) -> Iterator[tuple[list[int], bytes]]:
-    """Attempts, with the messages that hold them to something else."""
+    """Yield attempts with the messages that set their new limits."""
     for task, demand in zip(rows(attempts), demands, strict=True):
         yield task, message("limit", tasks=[task], cpu=demand.get("cpu", 0), memory=demand.get("memory", 0))
 
 
 def _person(job: Job, as_people: bool) -> dict[str, Any] | None:
-    """As whom the tasks of a job run. Where it is not known who submitted it, nobody's account will do."""
+    """Return the user for the tasks of a job. If the submitter is unknown, no account matches."""
     if not as_people:
         return None
     return {"name": job.user, "uid": job.uid if job.uid is not None else -1}
@@ -123,9 +123,9 @@ def _work(job: Job, limits: dict[str, Any], indices: list[int], folders: Folders
 
 
 def _alike(launches: Launches) -> Iterator[tuple[int, str, list[list[int]]]]:
-    """Launches of the same job on the same node together, so that its environment is sent once: job, node, attempts.
+    """Group launches by job and node, so that an environment is sent once. Yields job, node, attempts.
 
-    They come in the order of the first of each.
+    Groups come in the order of their first attempts.
     """
     attempts, node = launches.attempts, launches.node
     if not len(node):

@@ -1,10 +1,16 @@
-"""How calls of Python functions travel: pickled by the program that asks, called by a worker process, answered in a file.
+"""The files of Python calls: pickled by a client, called by a worker process, answered in a result file.
 
-A session, one a program, has a folder: `setup.json` says with which interpreter, folder, environment and import path to call;
-a payload file holds the pickled calls of a job, one a task. The first is the scheduler's; payloads, and what is in `results`, are
-the person's whose program it is: `JOB.INDEX` is the result of a task. A payload begins with the number of calls and where each
-begins and the last one ends, all as 8 bytes, so that a worker reads its own alone. Where the code of the program goes along, it
-is there packed, in a file that is named by what is in it; workers unpack it into the folder `code`, which is the person's, too.
+Each client program opens a session, which has a folder:
+
+=================  ====================================================================================
+`setup.json`       interpreter, working directory, environment and import path; owned by the scheduler
+a payload          the pickled calls of a job, one per task; owned by the person
+`results`          folder with the result `JOB.INDEX` of each task; the person's
+packed code        the program's code if sent, named by its hash
+`code`             folder that workers unpack it into; the person's
+=================  ====================================================================================
+
+A payload begins with the number of calls and their offsets, 8 bytes each, so that a worker reads only its own call.
 """
 
 import pickle
@@ -24,11 +30,11 @@ CODE = "code"
 
 
 class ResultTooLarge(ValueError):
-    """A function returned more than can be passed on."""
+    """A function returned more than `LARGEST_RESULT`."""
 
 
 def pack(calls: Sequence[bytes]) -> bytes:
-    """Write pickled calls as a payload."""
+    """Encode pickled calls as a payload."""
     offsets = [0]
     for call in calls:
         offsets.append(offsets[-1] + len(call))
@@ -36,7 +42,7 @@ def pack(calls: Sequence[bytes]) -> bytes:
 
 
 def count(file: BinaryIO, size: int) -> int:
-    """How many calls a payload of so many bytes holds; raises ValueError where it is not one."""
+    """Return the number of calls in a payload of `size` bytes; raises ValueError if it is not a payload."""
     head = file.read(8)
     n = struct.unpack("<Q", head)[0] if len(head) == 8 else 0
     header = 8 * (n + 2)
@@ -44,12 +50,12 @@ def count(file: BinaryIO, size: int) -> int:
         raise ValueError("not a payload: it is too short")
     file.seek(header - 8)
     if file.read(8) != struct.pack("<Q", size - header):
-        raise ValueError("not a payload: its offsets are not those of its calls")
+        raise ValueError("not a payload: its offsets do not match its size")
     return int(n)
 
 
 def place_of_call(file: BinaryIO, index: int) -> tuple[int, int]:
-    """Where one pickled call begins in a payload, and its bytes; raises ValueError where there is no such call."""
+    """Return the offset and size of one call in a payload; raises ValueError if there is no such call."""
     head = file.read(8)
     n = struct.unpack("<Q", head)[0] if len(head) == 8 else 0
     if index >= n:
@@ -68,22 +74,22 @@ def read_call(path: Path, index: int) -> bytes:
 
 
 def result_name(job: int, index: int) -> str:
-    """The name of a result's file."""
+    """Return the name of a result's file."""
     return f"{job}.{index}"
 
 
 def write_result(path: Path, value: Any = None, error: BaseException | None = None, trace: str = "") -> None:
-    """Write what a function returned, or raised with its traceback as text; whole or not at all."""
+    """Write what a function returned, or raised with its traceback as text; atomically."""
     import cloudpickle
 
     if error is None:
         body = b"+" + cloudpickle.dumps(value)
         if len(body) > LARGEST_RESULT:
             raise ResultTooLarge(
-                f"a result of {len(body) >> 20} MiB: write it to a file, at most {LARGEST_RESULT >> 20} MiB pass"
+                f"a result of {len(body) >> 20} MiB: write it to a file: a result may have at most {LARGEST_RESULT >> 20} MiB"
             )
     else:
-        body = b"-" + pickle.dumps((cloudpickle.dumps(error), trace))  # the trace can be read even if the error cannot
+        body = b"-" + pickle.dumps((cloudpickle.dumps(error), trace))  # readable even if the error cannot be unpickled
     fresh = path.with_name(path.name + ".new")
     fresh.write_bytes(body)
     fresh.rename(path)

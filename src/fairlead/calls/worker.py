@@ -1,13 +1,13 @@
-"""A process that calls Python functions, one after another, for one session, queue and shape, as the person whose these are.
+"""A process that calls Python functions one after another, for one session, queue and shape, as their owner.
 
     PYTHON worker.py [elsewhere]
 
-The supervisor tells it on file descriptor 3 which: a message of JSON for each call, with the files for what the function prints;
-it answers 0 for one that returned and 1 for one that raised. File descriptor 4 is the session's folder, to which it has no other
-way. It ends when the supervisor hangs up, or ends: while it waits for a call it is stopped, and would not hear of that.
+On file descriptor 3 the supervisor sends a JSON message per call, with the files for its output; the worker answers 0 if it
+returned and 1 if it raised. File descriptor 4 is the session's folder, which it cannot reach by path. It ends when the
+supervisor disconnects or dies; an idle worker is stopped and would not notice the latter itself.
 
-Where the code of the program goes along, packed, it is unpacked there, in what is the person's own of that folder, and functions
-are called in it. `elsewhere` is another machine than the program's: what is not there of its import path is done without.
+If the session has packed code, it is unpacked in the session's folder and functions are called there. `elsewhere` means another
+machine than the program's: import paths that do not exist are skipped.
 """
 
 import fcntl
@@ -60,7 +60,7 @@ def main() -> None:
 
 
 def _import_path(setup: dict[str, Any], elsewhere: bool) -> list[str]:
-    """What the program imports from; on another machine, by another interpreter, what this one does and what else there is."""
+    """Return the import path; on another machine with another interpreter, this one's path and what else exists here."""
     path = setup["path"]
     if not elsewhere or sys.executable == setup["argv"][0]:
         return list(path)
@@ -69,12 +69,12 @@ def _import_path(setup: dict[str, Any], elsewhere: bool) -> list[str]:
 
 
 def _settle(setup: dict[str, Any], elsewhere: bool) -> None:
-    """Go to where functions are called, and have the code there that goes along. Raises what keeps that from being."""
+    """Enter the working directory and unpack the code. Raises whatever prevents that."""
     python, here = setup.get("python", ""), f"{sys.version_info[0]}.{sys.version_info[1]}"
     if elsewhere and python not in ("", here):
         raise RuntimeError(
-            f"the program runs Python {python}, and {socket.gethostname()} has {here}: functions travel between the same: "
-            "install that there, at the same path as here, or keep calls away with on={...}"
+            f"the program runs Python {python}, and {socket.gethostname()} has {here}: calls need the same version: "
+            "install it there at the same path, or exclude the node with on={...}"
         )
     if not setup.get("code"):
         if elsewhere:
@@ -92,7 +92,7 @@ def _settle(setup: dict[str, Any], elsewhere: bool) -> None:
 
 
 def _enter(folder: str) -> None:
-    """Enter the program's folder, or one of the session's that is empty where this machine has not that."""
+    """Enter the program's folder; if this machine does not have it, an empty one of the session."""
     try:
         os.chdir(folder)
     except OSError:
@@ -100,7 +100,7 @@ def _enter(folder: str) -> None:
 
 
 def _unpack(archive: Path) -> None:
-    """Unpack the code, unless another worker of the session has."""
+    """Unpack the code, unless another worker of the session did."""
     import shutil
     import tarfile
 
@@ -110,8 +110,8 @@ def _unpack(archive: Path) -> None:
         if (folder / UNPACKED).exists():
             return
         fresh = folder / "fresh"
-        shutil.rmtree(fresh, ignore_errors=True)  # of one that was killed
-        fresh.mkdir()  # also for a folder of which nothing travels
+        shutil.rmtree(fresh, ignore_errors=True)  # of a killed worker
+        fresh.mkdir()  # also if the code is empty
         with tarfile.open(archive) as packed:
             if hasattr(tarfile, "tar_filter"):
                 packed.extraction_filter = tarfile.tar_filter
@@ -122,23 +122,23 @@ def _unpack(archive: Path) -> None:
 def _end_with_parent() -> None:
     try:
         import ctypes
-    except ImportError:  # this Python was built without it: the next supervisor ends what the last one left
+    except ImportError:  # this Python has no ctypes: the next supervisor ends what this one leaves
         return
     set_parent_death_signal = 1
     ctypes.CDLL(None).prctl(set_parent_death_signal, signal.SIGKILL, 0, 0, 0)
 
 
 def _call(message: dict[str, Any], settle: Callable[[], None]) -> bool:
-    """Call a function and write its result; whether it failed. `settle` is what is to be done before the first."""
-    from fairlead.engines import calls
+    """Call a function and write its result. Return whether it failed. `settle` runs before the first call."""
+    from fairlead.calls import payloads
 
     job, index, payload = message["job"], message["index"], SESSION / message["payload"]
-    result = SESSION / calls.RESULTS / calls.result_name(job, index)
+    result = SESSION / payloads.RESULTS / payloads.result_name(job, index)
     try:
         settle()
-        pickled = payload.read_bytes() if message.get("alone") else calls.read_call(payload, index)
+        pickled = payload.read_bytes() if message.get("alone") else payloads.read_call(payload, index)
         function, arguments, named = pickle.loads(pickled)  # noqa: S301 the user's own
-        calls.write_result(result, function(*arguments, **named))
+        payloads.write_result(result, function(*arguments, **named))
     except BaseException as error:
         trace = traceback.format_exc()
         print(trace, file=sys.stderr, end="")
@@ -148,17 +148,19 @@ def _call(message: dict[str, Any], settle: Callable[[], None]) -> bool:
 
 
 def _write_failure(result: Path, error: BaseException, trace: str) -> None:
-    from fairlead.engines import calls
+    from fairlead.calls import payloads
 
     try:
         try:
-            calls.write_result(result, error=error, trace=trace)
+            payloads.write_result(result, error=error, trace=trace)
         except OSError:
             raise
-        except BaseException as why:  # an exception that cannot be pickled: one that says the same
-            told = RuntimeError(f"{type(error).__name__}: {error} (the exception itself cannot be pickled: {why})")
-            calls.write_result(result, error=told, trace=trace)
-    except OSError as full:  # the program is told that there is no result; why is in the task's output
+        except BaseException as why:  # the exception cannot be pickled: send one with the same text
+            substitute = RuntimeError(
+                f"{type(error).__name__}: {error} (the exception itself cannot be pickled: {why})"
+            )
+            payloads.write_result(result, error=substitute, trace=trace)
+    except OSError as full:  # the client learns that there is no result; the task's output says why
         print(f"fairlead: the result cannot be written: {full}", file=sys.stderr)
 
 
