@@ -168,7 +168,7 @@ def test_wrong_arrays_are_refused_with_the_place(arguments, expected):
 def test_more_guaranteed_than_there_is_is_said_and_shared_whoever_divides(policy, exact):
     problem = make([10], [[1], [1], [1]], guarantee=[[8], [8], [0]])
     found = fairlead.allocate(problem, policy, exact=exact)
-    assert "more r0 is guaranteed than there is: each has its part of what there is" in str(found)
+    assert "more r0 is guaranteed than exists: guarantees are scaled down" in str(found)
     assert found.tasks.tolist() == ([8, 2, 0] if policy in ("fifo", "priority") else [5, 5, 0])
     assert "guaranteed" not in str(fairlead.allocate(make([10], [[1], [1]], guarantee=[[8], [2]]), policy, exact=exact))
 

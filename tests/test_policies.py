@@ -15,9 +15,9 @@ from scipy.optimize import linprog
 
 import fairlead
 from fairlead.model.problems import Machines
-from fairlead.policies import discrete, drf, filling_loop
-from fairlead.policies.by_filling import ByFilling
-from fairlead.policies.filling import DEMAND, LIMIT
+from fairlead.policies import discrete, drf, filling
+from fairlead.policies.contract import DEMAND, LIMIT
+from fairlead.policies.filling import ByFilling
 from fairlead.policies.kernel import filling as kernel
 from fairlead.policies.linear_programs import dense, solve
 from fairlead.policies.registry import HERE, find_policy
@@ -344,7 +344,7 @@ def test_users_who_can_use_some_machines_only(tmp_path):
     with pytest.raises(fairlead.DocumentError, match=r"user\[0\].on: no \[\[node\]\] has such labels"):
         fairlead.allocate({**document, "user": nowhere})
     for policy in ("ceei", "fifo", "slots:2", "maxmin:cpu"):
-        with pytest.raises(fairlead.PolicyError, match="machines that are alike only"):
+        with pytest.raises(fairlead.PolicyError, match="only machines that are alike"):
             fairlead.allocate(document, policy)
     del document["node"]
     document["capacity"] = {"cpu": 8}
@@ -429,7 +429,7 @@ def test_compiled_filling_is_the_same_to_the_last_bit(problem, policy, data):
     guarantee = data.draw(st.lists(st.lists(st.integers(0, 10), min_size=m, max_size=m), min_size=n, max_size=n))
     problem = replace(problem, guarantee=np.array(guarantee, float))
     found = []
-    for loop in (kernel.loop, filling_loop.loop):
+    for loop in (kernel.loop, filling.loop):
         with mock.patch("fairlead.policies.filling.kernel.loop", loop):
             division = fairlead.allocate(problem, policy).division
             found.append((division.tasks.tobytes(), division.stop.tolist(), division.round.tolist()))
@@ -705,12 +705,12 @@ def test_wrong_arrays_are_refused(arguments, wrong):
     ("policy", "wrong"),
     [
         ("nope", "no policy 'nope': use one of drf, hdrf"),
-        ("maxmin", "on which resource"),
+        ("maxmin", "names no resource"),
         ("maxmin:gpu", "there is no 'gpu'"),
         ("slots", "write slots:K"),
         ("slots:0", "write slots:K"),
         ("drf:3", "drf is written drf"),
-        ("asset:cpu", "is no price"),
+        ("asset:cpu", "is not a price"),
         ("asset:cpu=0", "a price is a number from 1e-9"),
         ("asset:gpu=2", "there is no 'gpu' to price"),
     ],
@@ -745,7 +745,7 @@ def test_a_policy_of_ones_own():
 def test_another_packages_policy_is_found_by_name(other_package, monkeypatch):
     monkeypatch.syspath_prepend(
         other_package(
-            "from fairlead.policies.by_filling import ByFilling\n"
+            "from fairlead.policies.filling import ByFilling\n"
             "def mine(times='1'):\n"
             "    return ByFilling('mine:' + times, 'as many for each', lambda problem: problem.tasks * 0 + int(times))\n",
             "mine",

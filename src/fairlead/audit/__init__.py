@@ -14,8 +14,7 @@ from fairlead.audit.given import give, give_whole, suited, taken
 from fairlead.audit.policy import check_policy
 from fairlead.audit.search import Verdict, search
 from fairlead.model.problems import as_problem
-from fairlead.policies.contract import DividingPolicy, PolicyError
-from fairlead.policies.discrete import OrderingPolicy
+from fairlead.policies.contract import DividingPolicy, OrderingPolicy, PolicyError
 from fairlead.policies.registry import find_policy
 
 __all__ = ["PROPERTIES", "Finding", "Verdict", "audit_allocation", "audit_policy", "search"]

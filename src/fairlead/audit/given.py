@@ -14,8 +14,8 @@ from fairlead.audit.proved_bounds import equilibrium_bounds
 from fairlead.model.arrays import Numbers, exact_array
 from fairlead.model.problems import Problem
 from fairlead.policies.ceei import Ceei
-from fairlead.policies.contract import DividingPolicy
-from fairlead.policies.discrete import OrderingPolicy, place
+from fairlead.policies.contract import DividingPolicy, OrderingPolicy
+from fairlead.policies.discrete import place
 from fairlead.policies.tree import Collapsed, Tree
 
 WITHIN = Fraction(1, 10**6)

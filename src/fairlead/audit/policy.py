@@ -16,7 +16,7 @@ from fairlead.audit.findings import Finding, more, said, tasks_said
 from fairlead.audit.given import Given
 from fairlead.model.arrays import Numbers
 from fairlead.model.problems import Problem
-from fairlead.policies import naive
+from fairlead.policies import tree
 from fairlead.policies.allocation import amount
 from fairlead.policies.contract import PolicyError
 
@@ -26,7 +26,7 @@ Lie = tuple[int, Numbers, Any]
 
 UNKNOWN = "the policy's numbers could not be told for certain here"
 
-HIERARCHICAL_MAXMIN = naive.policy()
+HIERARCHICAL_MAXMIN = tree.naive()
 """With one resource, the naive tree is max-min fairness down the tree; and without a tree plain max-min fairness."""
 
 

@@ -11,7 +11,7 @@ from fairlead.audit.findings import PROPERTIES, Finding
 from fairlead.audit.given import Given
 from fairlead.audit.search import Case, Verdict
 from fairlead.html_page import framed
-from fairlead.policies.allocation import Allocation, number
+from fairlead.policies.allocation import Allocation, draw, number
 from fairlead.policies.contract import Division
 from fairlead.text_tables import new_table, printed
 
@@ -125,8 +125,6 @@ def _allocation(given: Given, label: str, like: Given) -> Allocation:
 
 def page(title: str, verdicts: Sequence[Verdict], findings: Sequence[tuple[str, Sequence[Finding]]]) -> str:
     """One self-contained page: the tables, and a picture of each violation. Needs plotly."""
-    from fairlead.policies.plot import draw
-
     parts, scripts = [], True
     if verdicts:
         parts.append(_verdict_rows(verdicts))

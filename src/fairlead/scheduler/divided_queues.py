@@ -11,9 +11,9 @@ from functools import cache, lru_cache
 import numpy as np
 
 from fairlead.model.problems import Problem
-from fairlead.policies.arithmetic import dominant_share
 from fairlead.policies.codes import DIVIDED
 from fairlead.policies.contract import DividingPolicy, PolicyError
+from fairlead.policies.drf import dominant_share
 from fairlead.policies.registry import find_policy
 from fairlead.scheduler.queue_tree import up_to_root
 from fairlead.scheduler.state import State

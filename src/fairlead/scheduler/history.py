@@ -6,8 +6,8 @@ The counting itself is in :mod:`fairlead.scheduler.kernel`.
 import numpy as np
 
 from fairlead.policies import fairtree
-from fairlead.policies.arithmetic import dominant_share
 from fairlead.policies.codes import FAIRTREE, SDRF
+from fairlead.policies.drf import dominant_share
 from fairlead.policies.fairtree import PERIOD
 from fairlead.scheduler.kernel.constants import MOMENTS, QUARTER_DIGITS, WHOLE
 from fairlead.scheduler.tables import F64, I64, NONE, Queues
