@@ -341,7 +341,7 @@ def test_users_who_can_use_some_machines_only(tmp_path):
         assert fairlead.allocate(document, policy).tasks == pytest.approx([2, 6])
         assert fairlead.allocate(document, policy, discrete=True).tasks.tolist() == [2, 6]
     nowhere = [{**document["user"][0], "on": {"zone": ["north"]}}, document["user"][1]]
-    with pytest.raises(fairlead.DocumentError, match=r"user\[0\].on: no \[\[node\]\] has such labels"):
+    with pytest.raises(fairlead.DocumentError, match=r"user\[0\].on: no \[\[node\]\] has these labels"):
         fairlead.allocate({**document, "user": nowhere})
     for policy in ("ceei", "fifo", "slots:2", "maxmin:cpu"):
         with pytest.raises(fairlead.PolicyError, match="only machines that are alike"):
@@ -644,17 +644,17 @@ def test_a_problem_document(tmp_path):
     ("text", "wrong"),
     [
         ("", "either capacity"),
-        ("capacity = { cpu = 9 }", "nobody shares"),
+        ("capacity = { cpu = 9 }", "there are no users"),
         ('capacity = { cpu = 9 }\n[[user]]\nname = "A"\ndemand = { gpu = 1 }', "demand: there is no 'gpu'"),
         ('capacity = { cpu = 9 }\n[[user]]\nname = "A"\ndemand = { cpu = 0 }', "asks for nothing"),
-        ('capacity = { cpu = nan }\n[[user]]\nname = "A"\ndemand = { cpu = 1 }', "'nan' is no quantity"),
+        ('capacity = { cpu = nan }\n[[user]]\nname = "A"\ndemand = { cpu = 1 }', "'nan' is not a quantity"),
         ('capacity = { cpu = -1 }\n[[user]]\nname = "A"\ndemand = { cpu = 1 }', "-1 is negative"),
-        ('capacity = { cpu = 1 }\n[[user]]\nname = "A"\ndemand = { cpu = 1 }\ntasks = -2', "-2.* is no number of tasks"),
-        ('capacity = { cpu = 1 }\n[[user]]\nname = "A"\ndemand = { cpu = 1 }\nweight = 0', "is no weight"),
+        ('capacity = { cpu = 1 }\n[[user]]\nname = "A"\ndemand = { cpu = 1 }\ntasks = -2', "-2.* is not a number of tasks"),
+        ('capacity = { cpu = 1 }\n[[user]]\nname = "A"\ndemand = { cpu = 1 }\nweight = 0', "is not a weight"),
         ('capacity = { cpu = 1 }\n[[user]]\nname = "A"\ndemand = { cpu = 1 }\ncolour = 1', "colour: no such key here"),
         ('capacity = { cpu = 1 }\n[[user]]\nname = "A"\ndemand = { cpu = 1e18 }', "too large"),
         ('capacity = { cpu = 1 }\n[[user]]\ndemand = { cpu = 1 }', "name: is missing"),
-        ('capacity = { cpu = 1 }\n' + '[[user]]\nname = "A"\ndemand = { cpu = 1 }\n' * 2, "'A' is there already"),
+        ('capacity = { cpu = 1 }\n' + '[[user]]\nname = "A"\ndemand = { cpu = 1 }\n' * 2, "'A' already exists"),
         ("capacity = ", "not TOML"),
     ],
 )  # fmt: skip
@@ -690,9 +690,9 @@ def test_odd_problems_are_answered(policy):
     ("arguments", "wrong"),
     [
         (([4], [[0]]), r"user\[0\].demand: asks for nothing"),
-        (([4], [[-1]]), r"user\[0\].demand: r0: -1.0 is no amount: use 0 or more"),
-        (([math.nan], [[1]]), "capacity: r0: nan is no finite number"),
-        (([4], [[math.inf]]), r"user\[0\].demand: r0: inf is no finite number"),
+        (([4], [[-1]]), r"user\[0\].demand: r0: -1.0 is not an amount: use 0 or more"),
+        (([math.nan], [[1]]), "capacity: r0: nan is not a finite number"),
+        (([4], [[math.inf]]), r"user\[0\].demand: r0: inf is not a finite number"),
         (([4], [[1, 2]]), r"capacity: has shape \(1,\), not \(2,\)"),
     ],
 )
