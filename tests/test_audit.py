@@ -69,7 +69,7 @@ def test_what_is_left_that_somebody_could_use():
     assert finding(allocation(paper(), F(9, 2), F(0)), "pareto-efficiency").holds
     impossible = finding(allocation(paper(), 9, 9), "pareto-efficiency")
     assert impossible.holds is None
-    assert "more cpu than there is" in impossible.text
+    assert "more cpu than exists" in impossible.text
 
 
 def test_weights_count():
