@@ -118,7 +118,7 @@ def verdict(found: Mapping[str, Any], most: int | None = None) -> list[str]:
     if revoked["claims"] and not revoked["faults"]:
         tasks = listed([f"{count} for {why}" for why, count in sorted(revoked["tasks"].items())])
         lines.append(
-            f"✓ all preemptions were needed and sufficient, and left every queue its share: tasks, {tasks}; "
+            f"✓ preemptions were needed and sufficient, and left each queue its share: tasks, {tasks}; "
             f"they lost {span(revoked['lost'])} of the whole cluster"
         )
     return [*lines, "fair over this time" if found["fair"] else "not fair over this time: see above"]

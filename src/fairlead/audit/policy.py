@@ -230,7 +230,7 @@ def single_resource(problem: Problem, divide: Divide) -> Finding:
 
 
 def bottleneck(problem: Problem, divide: Divide) -> Finding:
-    """If one resource is everybody's dominant one, it is shared max-min fairly.
+    """If all users have the same dominant resource, it is shared max-min fairly.
 
     Ghodsi et al., NSDI 2011, section 3: "if there is one resource that is percent-wise demanded most of by every user, then the
     solution should reduce to max-min fairness for that resource".

@@ -1,6 +1,6 @@
 """Task share fairness: equal parts of the tasks that each user could run alone on all machines, without constraints.
 
-Wang, Li, Liang and Li, "Multi-Resource Fair Sharing for Datacenter Jobs with Placement Constraints", SC 2016. On alike machines
+Wang, Li, Liang and Li, "Multi-Resource Fair Sharing for Datacenter Jobs with Placement Constraints", SC 2016. On equal machines
 without constraints it equals DRF. With constraints it alone keeps DRF's properties.
 """
 
